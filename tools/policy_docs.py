@@ -1,0 +1,82 @@
+"""Write the table of fields in docs/policy.md from the model's own documentation.
+
+python tools/policy_docs.py [--check]
+
+With ``--check`` nothing is written, and the exit status is 1 if the page is out of date.
+"""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import Any
+
+from cellblock.policy.load import preset_values
+from cellblock.policy.schema import json_schema
+from cellblock.policy.vocabulary import PRESETS
+
+PAGE = Path(__file__).parents[1] / "docs" / "policy.md"
+BEGIN, END = "<!-- fields: made by tools/policy_docs.py -->\n", "<!-- end of fields -->\n"
+LONG = 4
+
+
+def table() -> str:
+    """Return one row a field: type, meaning, and its value in each preset."""
+    presets = [preset_values(name) for name in PRESETS]
+    head = f"| field | type | meaning | {' | '.join(PRESETS)} |\n"
+    head += f"|---|---|---|{'---|' * len(PRESETS)}\n"
+    rows = []
+    for name, field in json_schema()["properties"].items():
+        default = field["default"]
+        values = " | ".join(_value(preset.get(name, default)) for preset in presets)
+        meaning = " ".join(field["description"].split()).replace("|", "\\|").replace("``", "`")
+        rows.append(f"| `{name}` | {_type(field)} | {meaning} | {values} |\n")
+    return head + "".join(rows)
+
+
+def _type(field: dict[str, Any]) -> str:
+    choices = field.get("anyOf", [field])
+    words = {"array": "list", "number": "seconds", "boolean": "true or false", "null": '"none"'}
+    if "enum" in field:
+        return ", ".join(f"`{value}`" for value in field["enum"])
+    return " or ".join(words.get(choice["type"], choice["type"]) for choice in choices)
+
+
+def _value(value: object) -> str:
+    if value is None or value == "none":
+        return "none"
+    if isinstance(value, bool):
+        return str(value).lower()
+    if isinstance(value, list):
+        return _listed(value)
+    if isinstance(value, int):
+        return _number(value)
+    return f"{value:g}" if isinstance(value, float) else f"`{value}`"
+
+
+def _listed(values: list[str]) -> str:
+    shown = ", ".join(f"`{value}`" for value in values[:LONG])
+    return f"{shown}, … ({len(values)})" if len(values) > LONG else shown or "empty"
+
+
+def _number(value: int) -> str:
+    for unit, name in ((2**30, "GiB"), (2**20, "MiB")):
+        if value >= unit and value % unit == 0:
+            return f"{value // unit} {name}"
+    return str(value)
+
+
+def main(arguments: list[str]) -> int:
+    """Write or check the page; return the exit status."""
+    old = PAGE.read_text("utf-8")
+    before, _, rest = old.partition(BEGIN)
+    _, _, after = rest.partition(END)
+    new = before + BEGIN + table() + END + after
+    if "--check" in arguments:
+        return int(new != old)
+    PAGE.write_text(new, "utf-8")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))
