@@ -1,0 +1,283 @@
+"""The allowlist of record (requirement 1.2): one row a module, sorted, with class and rationale.
+
+Columns: module, class, names, rationale. Names ``None`` means every public name of the module
+(its ``__all__`` where it has one); otherwise cells see these names and no others. Submodules
+are rows of their own. Classes: ``pure``, ``ambient: clock``, ``ambient: entropy``,
+``ambient: bundled data``, ``restricted``. Left out on purpose: ``getpass``, since a cell that
+asks for a password behind a mask is a trap; ``threading``, whose threads outlive the cell.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, NamedTuple
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+
+class Entry(NamedTuple):
+    """One allowed module."""
+
+    module: str
+    kind: str
+    names: tuple[str, ...] | None
+    rationale: str
+
+
+def _names(text: str) -> tuple[str, ...]:
+    return tuple(sorted(text.split()))
+
+
+_ASYNCIO = _names("""
+    ALL_COMPLETED BoundedSemaphore Barrier BrokenBarrierError CancelledError Condition Event
+    FIRST_COMPLETED FIRST_EXCEPTION Future InvalidStateError LifoQueue Lock PriorityQueue Queue
+    QueueEmpty QueueFull QueueShutDown Semaphore Task TaskGroup Timeout TimeoutError all_tasks
+    as_completed create_task current_task ensure_future gather get_event_loop get_running_loop
+    iscoroutine iscoroutinefunction isfuture run run_coroutine_threadsafe shield sleep timeout
+    timeout_at to_thread wait wait_for wrap_future
+""")
+_CONCURRENT = _names("""
+    ALL_COMPLETED BrokenExecutor CancelledError Executor FIRST_COMPLETED FIRST_EXCEPTION Future
+    InvalidStateError ThreadPoolExecutor TimeoutError as_completed wait
+""")
+_CONTEXTLIB = _names("""
+    AbstractAsyncContextManager AbstractContextManager AsyncContextDecorator AsyncExitStack
+    ContextDecorator ExitStack aclosing asynccontextmanager closing contextmanager nullcontext
+    redirect_stderr redirect_stdout suppress
+""")
+_DISPLAY = _names("""
+    DisplayHandle GeoJSON HTML Image JSON Latex Markdown Math Pretty ProgressBar SVG
+    TextDisplayObject clear_output display display_html display_jpeg display_json
+    display_latex display_markdown
+    display_png display_pretty display_svg publish_display_data update_display
+""")
+_ENUM = _names("""
+    CONFORM CONTINUOUS EJECT Enum EnumCheck EnumMeta EnumType Flag FlagBoundary IntEnum IntFlag
+    KEEP NAMED_FLAGS ReprEnum STRICT StrEnum UNIQUE auto member nonmember property show_flag_values
+    unique verify
+""")
+_FUTURE = _names("""
+    absolute_import annotations division generator_stop generators nested_scopes print_function
+    unicode_literals with_statement
+""")
+_LOGGING = _names("""
+    BASIC_FORMAT CRITICAL DEBUG ERROR FATAL Filter Formatter Handler INFO LogRecord Logger
+    LoggerAdapter NOTSET NullHandler StreamHandler WARN WARNING addLevelName basicConfig
+    captureWarnings critical debug disable error exception fatal getLevelName
+    getLevelNamesMapping getLogger info log makeLogRecord warn warning
+""")
+_TIME = _names("""
+    CLOCK_BOOTTIME CLOCK_MONOTONIC CLOCK_MONOTONIC_RAW CLOCK_PROCESS_CPUTIME_ID CLOCK_REALTIME
+    CLOCK_TAI CLOCK_THREAD_CPUTIME_ID altzone asctime clock_getres clock_gettime clock_gettime_ns
+    ctime daylight get_clock_info gmtime localtime mktime monotonic monotonic_ns perf_counter
+    perf_counter_ns process_time process_time_ns sleep strftime strptime struct_time thread_time
+    thread_time_ns time time_ns timezone tzname
+""")
+_TRACEBACK = _names("""
+    format_exc format_exception format_exception_only print_exc print_exception
+""")
+_TYPES = _names("""
+    AsyncGeneratorType BuiltinFunctionType BuiltinMethodType CoroutineType DynamicClassAttribute
+    EllipsisType GeneratorType GenericAlias MappingProxyType MethodType ModuleType NoneType
+    NotImplementedType SimpleNamespace TracebackType UnionType coroutine get_original_bases
+    new_class prepare_class resolve_bases
+""")
+_UUID = _names("""
+    MAX NAMESPACE_DNS NAMESPACE_OID NAMESPACE_URL NAMESPACE_X500 NIL RESERVED_FUTURE
+    RESERVED_MICROSOFT RESERVED_NCS RFC_4122 SafeUUID UUID uuid3 uuid4 uuid5 uuid8
+""")
+_WARNINGS = _names("catch_warnings deprecated filterwarnings resetwarnings simplefilter warn")
+
+ALLOWLIST: tuple[Entry, ...] = (
+    Entry("IPython.display", "restricted", _DISPLAY, "shows data; reads no file and no URL"),
+    Entry("__future__", "restricted", _FUTURE, "feature flags; not the one that changes parsing"),
+    Entry("abc", "pure", None, "abstract base classes"),
+    Entry("array", "pure", None, "typed arrays"),
+    Entry("ast", "restricted", ("literal_eval",), "reads literals; the rest makes code"),
+    Entry("asyncio", "restricted", _ASYNCIO, "tasks, queues, locks; no sockets, no processes"),
+    Entry("base64", "pure", None, "encoding"),
+    Entry("binascii", "pure", None, "encoding"),
+    Entry("bisect", "pure", None, "sorted lists"),
+    Entry("calendar", "ambient: clock", None, "calendars"),
+    Entry("cmath", "pure", None, "complex mathematics"),
+    Entry("collections", "pure", None, "containers"),
+    Entry("collections.abc", "pure", None, "container interfaces"),
+    Entry("colorsys", "pure", None, "colour systems"),
+    Entry("concurrent.futures", "restricted", _CONCURRENT, "thread pools; no processes"),
+    Entry("contextlib", "restricted", _CONTEXTLIB, "context managers; not chdir"),
+    Entry("contextvars", "pure", None, "context variables"),
+    Entry("copy", "pure", None, "copies"),
+    Entry("dataclasses", "pure", None, "data classes"),
+    Entry("datetime", "ambient: clock", None, "dates and times"),
+    Entry("decimal", "pure", None, "decimal arithmetic"),
+    Entry("difflib", "pure", None, "differences between sequences"),
+    Entry("enum", "restricted", _ENUM, "enumerations; not what writes into modules"),
+    Entry("fractions", "pure", None, "rational numbers"),
+    Entry("functools", "pure", None, "higher-order functions"),
+    Entry("graphlib", "pure", None, "topological order"),
+    Entry("hashlib", "pure", None, "digests"),
+    Entry("heapq", "pure", None, "priority queues"),
+    Entry("hmac", "pure", None, "keyed digests"),
+    Entry("html", "pure", ("escape", "unescape"), "escapes text"),
+    Entry(
+        "io",
+        "restricted",
+        _names("BytesIO SEEK_CUR SEEK_END SEEK_SET StringIO TextIOWrapper UnsupportedOperation"),
+        "streams in memory; no files",
+    ),
+    Entry("ipaddress", "pure", None, "address arithmetic; no network"),
+    Entry("itertools", "pure", None, "iterators"),
+    Entry("json", "pure", None, "JSON"),
+    Entry("json.decoder", "pure", ("JSONDecodeError", "JSONDecoder"), "JSON"),
+    Entry("json.encoder", "pure", ("JSONEncoder",), "JSON"),
+    Entry("keyword", "pure", None, "Python's keywords"),
+    Entry("logging", "restricted", _LOGGING, "logs to streams; no files, no sockets"),
+    Entry("math", "pure", None, "mathematics"),
+    Entry("numbers", "pure", None, "number classes"),
+    Entry("operator", "pure", None, "operators as functions"),
+    Entry(
+        "pathlib",
+        "restricted",
+        ("PurePath", "PurePosixPath", "PureWindowsPath"),
+        "path arithmetic; no files",
+    ),
+    Entry("pprint", "pure", None, "pretty printing"),
+    Entry("queue", "pure", None, "queues between threads of a pool"),
+    Entry("random", "ambient: entropy", None, "pseudo-random numbers"),
+    Entry("re", "pure", None, "regular expressions"),
+    Entry("reprlib", "pure", None, "short representations"),
+    Entry("secrets", "ambient: entropy", None, "randomness"),
+    Entry("statistics", "pure", None, "statistics"),
+    Entry("string", "pure", None, "string constants and templates"),
+    Entry("struct", "pure", None, "binary records"),
+    Entry("textwrap", "pure", None, "text layout"),
+    Entry("time", "ambient: clock", _TIME, "clock; not what sets it or takes a thread's address"),
+    Entry("traceback", "restricted", _TRACEBACK, "formats errors; no frames"),
+    Entry("types", "restricted", _TYPES, "type objects that make no code"),
+    Entry("typing", "pure", None, "type hints"),
+    Entry("unicodedata", "ambient: bundled data", None, "character database"),
+    Entry(
+        "urllib.parse",
+        "pure",
+        None,
+        "takes URLs apart; no network",
+    ),
+    Entry("uuid", "restricted", _UUID, "identifiers; not uuid1, which tells the network card"),
+    Entry("warnings", "restricted", _WARNINGS, "warnings; not those that quote files"),
+    Entry("weakref", "pure", None, "weak references"),
+    Entry("zlib", "pure", None, "compression in memory"),
+    Entry(
+        "zoneinfo",
+        "ambient: bundled data",
+        _names("InvalidTZPathWarning TZPATH ZoneInfo ZoneInfoNotFoundError available_timezones"),
+        "time zones; the search path stays as it is",
+    ),
+)
+
+#: Packages that preset ``data`` hands to cells as they are; the OS layer bounds what they reach.
+DATA_PACKAGES: tuple[str, ...] = (
+    "altair",
+    "anywidget",
+    "bokeh",
+    "bqplot",
+    "comm",
+    "cycler",
+    "dateutil",
+    "ipywidgets",
+    "joblib",
+    "matplotlib",
+    "matplotlib_inline",
+    "mpl_toolkits",
+    "narwhals",
+    "networkx",
+    "numexpr",
+    "numpy",
+    "packaging",
+    "pandas",
+    "plotly",
+    "polars",
+    "pyarrow",
+    "pydantic",
+    "pydantic_core",
+    "pytz",
+    "scipy",
+    "seaborn",
+    "six",
+    "sklearn",
+    "statsmodels",
+    "sympy",
+    "threadpoolctl",
+    "tqdm",
+    "traitlets",
+    "typing_extensions",
+    "tzdata",
+    "xarray",
+)
+
+#: Magic, rationale. Left out on purpose: all that read or write files, start processes, change
+#: the shell (config, alias, load_ext, automagic) or delete names (reset, xdel).
+MAGICS: tuple[tuple[str, str], ...] = (
+    ("capture", "keeps output; its body is checked"),
+    ("html", "shows HTML; the output gateway cleans it"),
+    ("latex", "shows LaTeX"),
+    ("lsmagic", "lists magics"),
+    ("markdown", "shows Markdown; the output gateway cleans it"),
+    ("matplotlib", "selects the inline backend"),
+    ("pdef", "help"),
+    ("pdoc", "help"),
+    ("pinfo", "help"),
+    ("pinfo2", "help"),
+    ("policy", "shows this policy"),
+    ("pprint", "toggles pretty printing"),
+    ("precision", "formats numbers"),
+    ("prun", "profiles code that is checked"),
+    ("psearch", "help"),
+    ("psource", "help"),
+    ("quickref", "help"),
+    ("svg", "shows SVG; the output gateway cleans it"),
+    ("template", "runs a shipped template"),
+    ("time", "times code that is checked"),
+    ("timeit", "times code that is checked"),
+    ("who", "lists variables"),
+    ("who_ls", "lists variables"),
+    ("whos", "lists variables"),
+    ("xmode", "length of tracebacks"),
+)
+
+
+def default_modules(preset: str) -> Mapping[str, tuple[str, ...] | None]:
+    """Return the modules that ``preset`` (safe, data) allows, with the names allowed from each.
+
+    Raises:
+        ValueError: there is no language layer under this name.
+
+    """
+    _check(preset)
+    return {entry.module: entry.names for entry in ALLOWLIST}
+
+
+def default_raw_modules(preset: str) -> frozenset[str]:
+    """Return the packages that cells get as they are.
+
+    Raises:
+        ValueError: there is no language layer under this name.
+
+    """
+    _check(preset)
+    return frozenset(DATA_PACKAGES) if preset == "data" else frozenset()
+
+
+def default_magics(preset: str) -> frozenset[str]:
+    """Return the magics that ``preset`` allows.
+
+    Raises:
+        ValueError: there is no language layer under this name.
+
+    """
+    _check(preset)
+    return frozenset(name for name, _ in MAGICS)
+
+
+def _check(preset: str) -> None:
+    if preset not in ("safe", "data", "pure"):
+        raise ValueError(f"no allowlist for preset {preset!r}: safe and data have one")

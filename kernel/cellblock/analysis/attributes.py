@@ -1,0 +1,186 @@
+"""Which attribute names code may use, wherever the name comes from.
+
+One judgement, ``attribute_allowed``, serves the source check, the guarded ``getattr`` family, the
+format mini-language and the completer, so that a computed name reaches what a literal one does.
+
+Names without double underscores are allowed unless a table below refuses them: modules are
+facades without private names, so ``self._x`` stays free. Double-underscore names are refused
+unless they are data-model methods or harmless descriptions of the cell's own objects.
+"""
+
+from __future__ import annotations
+
+import ast
+from types import MappingProxyType
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from cellblock.analysis.findings import Report
+
+
+def _words(text: str) -> frozenset[str]:
+    return frozenset(text.split())
+
+
+#: What an object says about itself. ``__dict__``, ``__closure__``, ``__self__`` and ``__func__``
+#: are settled object by object at run time: one's own are fine, the interpreter's are not.
+_DESCRIPTIONS = _words(
+    """
+    __abstractmethods__ __all__ __annotations__ __args__ __author__ __base__ __bases__ __bound__
+    __cause__ __class__ __closure__ __constraints__ __context__ __contravariant__ __covariant__
+    __dataclass_fields__ __dataclass_params__ __default__ __defaults__ __deprecated__ __dict__
+    __doc__ __final__ __func__ __infer_variance__ __isabstractmethod__ __kwdefaults__
+    __match_args__ __members__ __metadata__ __module__ __mro__ __name__ __notes__ __objclass__
+    __optional_keys__ __orig_bases__ __orig_class__ __origin__ __override__ __parameters__
+    __qualname__ __readonly_keys__ __mutable_keys__ __required_keys__ __self__ __signature__
+    __slots__ __static_attributes__ __firstlineno__ __supertype__ __suppress_context__
+    __text_signature__ __total__ __traceback__ __type_params__ __unpacked__ __value__
+    __version__ __wrapped__
+    """
+)
+
+#: The data model (docs.python.org/3/reference/datamodel.html) without what hands out code,
+#: computed attribute access or constructors by name: those are in ``_REFUSED``.
+_METHODS = _words(
+    """
+    __abs__ __add__ __aenter__ __aexit__ __aiter__ __and__ __anext__ __await__ __bool__
+    __buffer__ __bytes__ __call__ __ceil__ __class_getitem__ __complex__ __contains__ __copy__
+    __deepcopy__ __del__ __delattr__ __delete__ __delitem__ __dir__ __divmod__ __enter__ __eq__
+    __exit__ __float__ __floor__ __floordiv__ __format__ __fspath__ __ge__ __get__ __getattr__
+    __getitem__ __getnewargs__ __getnewargs_ex__ __getstate__ __gt__ __hash__ __iadd__ __iand__
+    __ifloordiv__ __ilshift__ __imatmul__ __imod__ __imul__ __index__ __init__
+    __init_subclass__ __instancecheck__ __int__ __invert__ __ior__ __ipow__ __irshift__ __isub__
+    __iter__ __itruediv__ __ixor__ __le__ __len__ __length_hint__ __lshift__ __lt__ __matmul__
+    __missing__ __mod__ __mro_entries__ __mul__ __ne__ __neg__ __new__ __next__ __or__ __pos__
+    __post_init__ __pow__ __prepare__ __radd__ __rand__ __rdivmod__ __release_buffer__
+    __replace__ __repr__ __reversed__ __rfloordiv__ __rlshift__ __rmatmul__ __rmod__ __rmul__
+    __ror__ __round__ __rpow__ __rrshift__ __rshift__ __rsub__ __rtruediv__ __rxor__ __set__
+    __set_name__ __setattr__ __setitem__ __setstate__ __sizeof__ __str__ __sub__
+    __subclasscheck__ __subclasshook__ __truediv__ __trunc__ __xor__
+    __array__ __array_function__ __array_interface__ __array_priority__ __array_ufunc__
+    __array_wrap__ __dataframe__ __dlpack__ __dlpack_device__
+    """
+)
+
+ALLOWED_DUNDERS = _DESCRIPTIONS | _METHODS
+
+_FRAMES = "leads to a running frame, and from there to the globals of whoever called"
+_CODE = "hands out or replaces compiled code, which nobody can check"
+_LOADER = "belongs to the import system, which reads files and loads any module"
+_SHELL = "belongs to the shell or the event loop, not to the cell"
+
+#: Refused names, with the reason to show. Dunders that are in no table are refused as well.
+_REFUSED: Mapping[str, str] = MappingProxyType(
+    {
+        "__builtins__": "holds every builtin, the refused ones too",
+        "__cached__": _LOADER,
+        "__code__": _CODE,
+        "__file__": _LOADER,
+        "__forward_code__": _CODE,
+        "__getattribute__": "reads any attribute by a computed name",
+        "__globals__": "is the global namespace of the module that made the function",
+        "__import__": "loads any module",
+        "__loader__": _LOADER,
+        "__package__": _LOADER,
+        "__path__": _LOADER,
+        "__reduce__": "hands out the interpreter's own reconstruction functions",
+        "__reduce_ex__": "hands out the interpreter's own reconstruction functions",
+        "__spec__": _LOADER,
+        "__subclasses__": "lists every class in the process, the dangerous ones too",
+        "_convert_": "builds an enumeration out of any module's globals",
+        "_current_frames": _FRAMES,
+        "_getframe": _FRAMES,
+        "_getframemodulename": _FRAMES,
+        "ag_await": _FRAMES,
+        "ag_code": _CODE,
+        "ag_frame": _FRAMES,
+        "co_code": _CODE,
+        "co_consts": _CODE,
+        "cr_await": _FRAMES,
+        "cr_code": _CODE,
+        "cr_frame": _FRAMES,
+        "cr_origin": _FRAMES,
+        "f_back": _FRAMES,
+        "f_builtins": _FRAMES,
+        "f_code": _CODE,
+        "f_globals": _FRAMES,
+        "f_locals": _FRAMES,
+        "f_trace": _FRAMES,
+        "func_code": _CODE,
+        "func_globals": _FRAMES,
+        "get_stack": _FRAMES,
+        "gi_code": _CODE,
+        "gi_frame": _FRAMES,
+        "gi_yieldfrom": _FRAMES,
+        "tb_frame": _FRAMES,
+        "_csock": _SHELL,
+        "_selector": _SHELL,
+        "_ssock": _SHELL,
+    }
+)
+
+_REMEDIES: Mapping[str, str] = MappingProxyType(
+    {
+        "__code__": "Use __name__, __doc__ or __annotations__, which describe a function.",
+        "__file__": "A cell has no file; give names as text.",
+        "__getattribute__": "Use getattr(obj, name), or define __getattr__.",
+        "__globals__": "Pass what the function needs as an argument.",
+        "__import__": "Write an import statement.",
+        "__reduce__": "Use copy.copy, or define __copy__ and __getstate__.",
+        "__reduce_ex__": "Use copy.copy, or define __copy__ and __getstate__.",
+        "__subclasses__": "Keep a registry: define __init_subclass__ in the base class.",
+        "tb_frame": "Use the exception's text, its __notes__ or __traceback__.tb_lineno.",
+    }
+)
+
+
+def attribute_allowed(name: str) -> bool:
+    """Whether code may read, write or delete the attribute ``name``."""
+    if name[:2] == "__" and name[-2:] == "__":
+        return name in ALLOWED_DUNDERS
+    return name not in _REFUSED
+
+
+def why_refused(name: str) -> str:
+    """Say why ``name`` is refused; empty where there is nothing beyond the rule's own text."""
+    return _REFUSED.get(name, "")
+
+
+def remedy_for(name: str) -> str:
+    """Say what to use instead of ``name``; empty where there is nothing beyond the rule's."""
+    return _REMEDIES.get(name, "")
+
+
+def check_attribute(node: ast.Attribute, report: Report) -> None:
+    """Refuse ``x.name`` for every name that ``attribute_allowed`` refuses."""
+    name = node.attr
+    if not (attribute_allowed(name) or _forwards(node)):
+        why, remedy = why_refused(name), remedy_for(name)
+        report.add_last_word("attribute-not-allowed", node, name, why=why, remedy=remedy)
+    value = node.value
+    if type(value) is ast.Name:
+        report.uses.append((value.id, node))
+
+
+def _forwards(node: ast.Attribute) -> bool:
+    """Whether this is how a ``__getattribute__`` of one's own hands on to the next.
+
+    What the slot may read is settled by the types: it answers users as a dot does.
+    """
+    value = node.value
+    if node.attr != "__getattribute__" or type(node.ctx) is not ast.Load:
+        return False
+    if type(value) is ast.Call:
+        value = value.func
+        return type(value) is ast.Name and value.id == "super"
+    return type(value) is ast.Name and value.id == "object"
+
+
+def check_class_pattern(node: ast.MatchClass, report: Report) -> None:
+    """Refuse ``case C(name=x)``: a class pattern reads the attribute like a dot."""
+    for name in node.kwd_attrs:
+        if not attribute_allowed(name):
+            why, remedy = why_refused(name), remedy_for(name)
+            report.add("attribute-not-allowed", node, name, why=why, remedy=remedy)

@@ -1,0 +1,163 @@
+"""Magics and shell escapes (requirement 1.12), after IPython's transformer made calls of them.
+
+``%time x`` arrives as ``get_ipython().run_line_magic('time', 'x')``. Only these call shapes, with
+constant arguments, may mention ``get_ipython``; a cell may spell them out, the judgement is the
+same. Code in an argument is analysed as a cell is, with line numbers of the cell around it.
+
+IPython expands ``{expression}`` and ``$name`` in the arguments of most magics, and evaluates what
+it finds, so such arguments are refused; magics that don't expand are listed.
+"""
+
+from __future__ import annotations
+
+import ast
+import re
+from typing import TYPE_CHECKING
+
+from cellblock.analysis.attributes import attribute_allowed
+from cellblock.analysis.names import (
+    REFUSED_BUILTINS,
+    RESERVED,
+    SHELL_OBJECT,
+    refuse_reserved,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from cellblock.analysis.findings import Report
+
+_RUNNERS = frozenset({"run_line_magic", "run_cell_magic"})
+_SHELL = frozenset({"system", "getoutput", "getoutput_pipe", "system_raw", "system_piped"})
+#: Magics whose argument is code, and whether IPython leaves braces in it alone (@no_var_expand).
+_CODE_LINE = {"time": True, "timeit": True, "prun": True}
+_CODE_BODY = frozenset({"capture", "prun", "time", "timeit"})
+#: Magics that look objects up by a dotted name.
+_LOOKUP = frozenset({"pdef", "pdoc", "pinfo", "pinfo2", "psearch", "psource"})
+_FILE_OPTIONS = re.compile(r"(?:^|\s)-\w*[DT]")
+_WORD = re.compile(r"\s*\S+")
+_MAX_OPTIONS = 24
+_LOOKUP_ARGUMENT = re.compile(r"[\w.*%\[\]\s-]*")
+_IDENTIFIER = re.compile(r"[^\W\d]\w*")
+_EXPANDED = re.compile(r"[{}$]")
+
+
+def check_call(node: ast.Call, report: Report) -> bool | None:
+    """Judge a call that the transformer may have made; True when it was one."""
+    shape = _shape(node)
+    if shape is None:
+        return None
+    method, arguments = shape
+    if method in _SHELL:
+        why = f"starts a process on the machine: {arguments[0][:60]}"
+        report.add("shell-escape", node, "!" + arguments[0].strip(), why=why)
+    else:
+        _check_magic(node, method, arguments, report)
+    return True
+
+
+def _shape(node: ast.Call) -> tuple[str, list[str]] | None:
+    function = node.func
+    if type(function) is not ast.Attribute or node.keywords:
+        return None
+    shell = function.value
+    if type(shell) is not ast.Call or shell.args or shell.keywords:
+        return None
+    if type(shell.func) is not ast.Name or shell.func.id != SHELL_OBJECT:
+        return None
+    texts = [a.value for a in node.args if type(a) is ast.Constant and type(a.value) is str]
+    expected = {"run_line_magic": 2, "run_cell_magic": 3}.get(function.attr, 1)
+    if len(texts) != len(node.args) or len(texts) != expected:
+        return None
+    if function.attr not in _RUNNERS | _SHELL:
+        return None
+    return function.attr, texts
+
+
+def _check_magic(node: ast.Call, method: str, arguments: list[str], report: Report) -> None:
+    name, line = arguments[0], arguments[1]
+    body = arguments[2] if method == "run_cell_magic" else None
+    mark = "%%" if body is not None else "%"
+    if name not in report.rules.magics:
+        _refuse_magic(node, name, mark, report)
+        return
+    if _EXPANDED.search(line) and name not in _CODE_LINE:
+        report.add("argument-not-allowed", node, f"{mark}{name} {line}")
+    elif name in _LOOKUP:
+        _check_lookup(node, line, report)
+    elif name in _CODE_LINE:
+        _check_code(node, name, line, report)
+    elif name == "capture":  # binds the name that it is given
+        for word in _IDENTIFIER.findall(line):
+            refuse_reserved(word, node, report)
+    if name == "prun" and body:  # runs both as one piece
+        shift = report.shift + node.lineno - 1
+        for candidate in _candidates(line):
+            found = report.nested(f"{candidate}\n{body}", report.rules, shift)
+            report.findings += [finding for finding in found if finding not in report.findings]
+    elif body is not None and name in _CODE_BODY:
+        report.findings += report.nested(body, report.rules, report.shift + node.lineno)
+
+
+def _refuse_magic(node: ast.Call, name: str, mark: str, report: Report) -> None:
+    if name in ("sx", "sc", "system", "bash", "sh", "script", "!", "cmd"):
+        report.add("shell-escape", node, mark + name)
+        return
+    remedy = f'Write it in Python, or let the operator add "{name}" to magics.'
+    report.add("magic-not-allowed", node, mark + name, remedy=remedy)
+
+
+def _check_lookup(node: ast.Call, line: str, report: Report) -> None:
+    if not _LOOKUP_ARGUMENT.fullmatch(line):
+        report.add("argument-not-allowed", node, line, why="is more than the name of an object")
+        return
+    for word in _IDENTIFIER.findall(line):
+        refused = word in RESERVED or word in REFUSED_BUILTINS
+        if not attribute_allowed(word) or (refused and word.startswith("__")):
+            report.add("argument-not-allowed", node, word, why="names interpreter internals")
+
+
+def _check_code(node: ast.Call, name: str, line: str, report: Report) -> None:
+    if name == "prun" and _FILE_OPTIONS.search(line):
+        report.add("argument-not-allowed", node, line, why="-D and -T write files")
+        return
+    shift = report.shift + node.lineno - 1
+    parsed = False
+    seen = set()
+    for candidate in _candidates(line):
+        parsed = parsed or _parses(candidate)
+        for finding in report.nested(candidate, report.rules, shift):
+            if (finding.rule, finding.subject) not in seen:
+                seen.add((finding.rule, finding.subject))
+                report.findings.append(finding)
+    if not parsed:
+        why = "is not code that can be read apart from the magic's options"
+        report.add("argument-not-allowed", node, f"%{name} {line}", why=why)
+
+
+def _candidates(line: str) -> Iterator[str]:
+    """Yield the argument as it stands, and again after each thing that may be an option.
+
+    The magic's own option parser decides what runs; whichever it picks has been judged here.
+    """
+    yield line.strip()
+    at, after_option = 0, False
+    for _ in range(_MAX_OPTIONS):
+        word = _WORD.match(line, at)
+        is_option = word is not None and word[0].strip().startswith("-")
+        if word is None or not (is_option or after_option):
+            return
+        at, after_option = word.end(), is_option
+        yield line[at:].strip()
+
+
+def _parses(source: str) -> bool:
+    from cellblock.analysis.transform import (  # noqa: PLC0415 - only magics need it
+        transform_as_ipython,
+    )
+
+    try:
+        ast.parse(transform_as_ipython(source))
+    except (SyntaxError, ValueError, RecursionError, MemoryError):
+        return False
+    return True

@@ -1,0 +1,153 @@
+"""Bare names: refused builtins (requirement 1.4) and names that belong to the interpreter."""
+
+from __future__ import annotations
+
+import ast
+from types import MappingProxyType
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from cellblock.analysis.findings import Positioned, Report
+
+_OPS_READ = 'Ask the host: ops.read_file("data/a.csv").'
+_INPUT = "Take the data as an input of the cell."
+_RENAME = " If it is a name of your own, choose another."
+
+#: Refused wherever the name is loaded: subject to (why, remedy).
+REFUSED_BUILTINS: Mapping[str, tuple[str, str]] = MappingProxyType(
+    {
+        "__import__": ("loads any module by a computed name", "Write an import statement."),
+        "breakpoint": ("starts a debugger, which runs unchecked text", "Use print()."),
+        "compile": (
+            "turns text that nobody has checked into code",
+            "Write the code in the cell; ast.literal_eval reads data, re.compile makes patterns.",
+        ),
+        "eval": (
+            "runs text that nobody has checked",
+            "Write the code in the cell; ast.literal_eval and json.loads read data.",
+        ),
+        "exec": (
+            "runs text that nobody has checked",
+            "Write the code in the cell, or pass functions instead of text.",
+        ),
+        "open": ("opens files", _INPUT + _RENAME),
+    }
+)
+
+#: Refused unless the cell binds the name itself: these make ordinary variable names.
+REFUSED_UNLESS_BOUND: Mapping[str, tuple[str, str]] = MappingProxyType(
+    {
+        "copyright": ("starts a pager", "Nothing here needs it." + _RENAME),
+        "credits": ("starts a pager", "Nothing here needs it." + _RENAME),
+        "exit": ("ends the session", "Use the front end's own controls." + _RENAME),
+        "globals": (
+            "hands out the namespace that holds the guarded builtins",
+            "Name the variables, or keep them in a dict of your own." + _RENAME,
+        ),
+        "help": ("starts a pager", "Use name? or print(name.__doc__)." + _RENAME),
+        "license": ("starts a pager", "Nothing here needs it." + _RENAME),
+        "locals": (
+            "hands out the namespace that holds the guarded builtins",
+            "Name the variables, or keep them in a dict of your own." + _RENAME,
+        ),
+        "quit": ("ends the session", "Use the front end's own controls." + _RENAME),
+        "vars": (
+            "hands out the namespaces of modules and classes",
+            "Use obj.__dict__, dir() or getattr()." + _RENAME,
+        ),
+    }
+)
+
+#: Neither read nor bound by a cell.
+RESERVED: Mapping[str, str] = MappingProxyType(
+    {
+        "__build_class__": "is how the interpreter makes classes",
+        "__builtin__": "holds every builtin, the refused ones too",
+        "__builtins__": "holds every builtin, the refused ones too",
+        "__cached__": "belongs to the import system",
+        "__loader__": "belongs to the import system, which reads files and loads any module",
+        "__path__": "belongs to the import system",
+        "__spec__": "belongs to the import system, which reads files and loads any module",
+    }
+)
+
+SHELL_OBJECT = "get_ipython"
+
+
+def check_name(node: ast.Name, report: Report) -> None:
+    """Judge a bare name where it is read, bound or deleted."""
+    name = node.id
+    if type(node.ctx) is not ast.Load:
+        check_binding(name, node, report)
+    elif name in REFUSED_BUILTINS:
+        why, remedy = REFUSED_BUILTINS[name]
+        if report.rules.operations_hint:
+            remedy = remedy.replace(_INPUT, _OPS_READ)
+        report.add("builtin-not-allowed", node, name, why=why, remedy=remedy)
+    elif name in REFUSED_UNLESS_BOUND:
+        report.pending.append((name, node))
+    elif name in RESERVED:
+        report.add("name-not-allowed", node, name, why=RESERVED[name])
+    elif name == SHELL_OBJECT:
+        report.add("shell-object", node, name)
+
+
+def check_binding(name: str | None, node: Positioned, report: Report) -> None:
+    """Note that the cell binds ``name`` otherwise than by an import, and judge that."""
+    if name is not None:
+        report.bound.add(name)
+        refuse_reserved(name, node, report)
+
+
+def refuse_reserved(name: str, node: Positioned, report: Report) -> None:
+    """Refuse to bind what the interpreter reads behind the cell's back."""
+    if name in RESERVED or name == "__import__":
+        why = RESERVED.get(name, "is how the interpreter loads modules")
+        report.add("name-not-allowed", node, name, why=why)
+
+
+def check_definition(
+    node: ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef, report: Report
+) -> None:
+    """Judge the name that a def or class binds."""
+    check_binding(node.name, node, report)
+
+
+def check_argument(node: ast.arg, report: Report) -> None:
+    """Judge a parameter's name."""
+    check_binding(node.arg, node, report)
+
+
+def check_handler(node: ast.ExceptHandler, report: Report) -> None:
+    """Judge ``except ... as name``."""
+    check_binding(node.name, node, report)
+
+
+def check_scope(node: ast.Global | ast.Nonlocal, report: Report) -> None:
+    """Judge ``global a, b`` and ``nonlocal a, b``."""
+    for name in node.names:
+        # Declaring binds nothing: the builtin may still be what the name finds.
+        refuse_reserved(name, node, report)
+
+
+def check_capture(node: ast.MatchAs | ast.MatchStar, report: Report) -> None:
+    """Judge a name that a pattern binds."""
+    check_binding(node.name, node, report)
+
+
+def check_rest(node: ast.MatchMapping, report: Report) -> None:
+    """Judge ``case {**rest}``."""
+    check_binding(node.rest, node, report)
+
+
+def settle_pending(report: Report) -> None:
+    """Refuse the soft builtins that the cell does not bind itself.
+
+    A cell that binds one only sometimes still meets the guarded builtin at run time.
+    """
+    for name, node in report.pending:
+        if name not in report.bound:
+            why, remedy = REFUSED_UNLESS_BOUND[name]
+            report.add("builtin-not-allowed", node, name, why=why, remedy=remedy)

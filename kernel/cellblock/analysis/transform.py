@@ -1,0 +1,240 @@
+"""IPython's input transformer, for the host as for the guest.
+
+Source that Python accepts as it is is left alone: magics, escapes and help queries are syntax
+errors in Python, and so are prompts and indented cells. Everything else goes through
+``IPython.core.inputtransformer2``, loaded on first need and, where IPython is not imported yet,
+without running ``IPython/__init__.py``: that would cost the host 60 ms and 20 MB.
+"""
+
+from __future__ import annotations
+
+import ast
+import importlib
+import importlib.util
+import sys
+import warnings
+from contextlib import contextmanager
+from dataclasses import dataclass
+from functools import lru_cache, partial
+from operator import ne
+from pathlib import Path
+from types import ModuleType
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+    from tokenize import TokenInfo
+
+#: A cell is read anew after each line that is transformed: how many tokens in all, and how
+#: many characters of a token's line count as one more, which Python 3.12 copies each time. About a
+#: third of a second; a cell that needs more is left as it is.
+_TOKENS_READ = 100_000
+_LINE = 16_000
+#: Lines that are looked at first.
+_AHEAD = 8
+#: Characters of source that is looked at although Python does not accept it.
+_LONGEST = 1_000_000
+_MOST_LINES = 100_000
+#: IPython copies the start of a line for each triple quote in it: how many characters in all.
+_COPIED = 2_000_000_000
+#: Characters of source whose completeness a front end may ask about.
+_LONGEST_ASKED = 50_000
+
+
+@dataclass(frozen=True, slots=True)
+class Transformed:
+    """Source as Python sees it. ``line_offset``: raw lines that were dropped at its start."""
+
+    source: str
+    changed: bool
+    line_offset: int
+
+
+@lru_cache(maxsize=1)
+def parse(source: str) -> ast.Module:
+    """Parse ``source``; the last tree is kept, since transform and analyse ask in turn.
+
+    Raises:
+        SyntaxError: not Python.
+        ValueError: null bytes, lone surrogates.
+        RecursionError, MemoryError: nested too deeply.
+
+    """
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # invalid escapes are reported where the cell runs
+        return ast.parse(source)
+
+
+def parse_expression(source: str) -> ast.Expression:
+    """Parse one expression; raises as ``parse`` does."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        return ast.parse(source, mode="eval")
+
+
+@lru_cache(maxsize=1)
+def transform(raw: str) -> Transformed:
+    """Return what IPython makes of ``raw``. Never raises: what can't be transformed comes back."""
+    try:
+        parse(raw)
+    except SyntaxError:
+        return _transform(raw)
+    except (ValueError, RecursionError, MemoryError):
+        pass
+    return Transformed(raw, changed=False, line_offset=0)
+
+
+def _transform(raw: str) -> Transformed:
+    if _is_too_long(raw):
+        return Transformed(raw, changed=False, line_offset=0)
+    try:
+        with _manager() as manager:
+            manager.do_token_transforms = partial(_transform_ahead, manager)
+            source: str = manager.transform_cell(raw)
+    except Exception:  # noqa: BLE001 - tokenisers fail in many ways; Python then says it better
+        return Transformed(raw, changed=False, line_offset=0)
+    return Transformed(source, changed=source != raw, line_offset=leading_blank_lines(raw))
+
+
+def _is_too_long(raw: str) -> bool:
+    if len(raw) > _LONGEST or raw.count("\n") > _MOST_LINES:
+        return True
+    quotes = raw.count('"""') + raw.count("'''")
+    return quotes * max(map(len, raw.splitlines()), default=0) > _COPIED
+
+
+def leading_blank_lines(raw: str) -> int:
+    """Return how many lines IPython drops at the start of ``raw``."""
+    lines = raw.splitlines()
+    return next((n for n, line in enumerate(lines) if line and not line.isspace()), 0)
+
+
+def transform_as_ipython(raw: str) -> str:
+    """Return what IPython runs for ``raw``, as it transforms the code that a magic carries.
+
+    It transforms Python too: prompts go, inside of strings as well.
+
+    Raises:
+        ValueError: too long, or still changing after as many steps as there is time for.
+
+    """
+    if _is_too_long(raw):
+        raise ValueError("more code than there is time for")
+    try:
+        with _manager() as manager:
+            return str(manager.transform_cell(raw))
+    except RuntimeError as error:
+        raise ValueError("more magics than there is time for") from error
+    except Exception:  # noqa: BLE001 - IPython fails in the same way, and runs nothing
+        return raw
+
+
+def check_complete(code: str) -> tuple[str, int | None]:
+    """Return complete, incomplete, invalid or unknown, and the indent of the next line."""
+    if len(code) > _LONGEST_ASKED:
+        return "unknown", None
+    try:
+        with _manager() as manager:
+            status, indent = manager.check_complete(code)
+    except Exception:  # noqa: BLE001 - as above
+        return "unknown", None
+    return str(status), indent
+
+
+@contextmanager
+def _manager() -> Iterator[Any]:
+    """Lend IPython's transformers, bounded for one cell: it has no time limit in the host."""
+    module = _module()
+    real = module.tokenutil
+    module.tokenutil = _Meter(real.generate_tokens_catch_errors)
+    try:
+        yield module.TransformerManager()
+    finally:
+        module.tokenutil = real
+
+
+def _transform_ahead(manager: Any, lines: list[str]) -> list[str]:
+    """Do as ``do_token_transforms``, reading from the last change to the next and no further.
+
+    Raises:
+        RuntimeError: still changing after as many steps as IPython allows.
+
+    """
+    done: list[str] = []
+    for _ in range(_module().TRANSFORM_LOOP_LIMIT):
+        changed = _transform_first(manager, lines)
+        if changed is None:
+            return done + lines
+        same = next((n for n, pair in enumerate(zip(lines, changed)) if ne(*pair)), 0)  # noqa: B905
+        # Only a line that is not indented can be read without those before it.
+        cut = same if changed[same : same + 1] and not changed[same][0].isspace() else 0
+        done, lines = done + changed[:cut], changed[cut:]
+    raise RuntimeError("still changing")
+
+
+def _transform_first(manager: Any, lines: list[str]) -> list[str] | None:
+    """Transform the first line that needs it; None where none does."""
+    module = _module()
+    for ahead in _windows(len(lines)):
+        tokens = module.make_tokens_by_line(lines[:ahead])
+        if ahead < len(lines):
+            tokens.pop()  # may go on
+        found = [kind.find(tokens) for kind in manager.token_transformers]
+        for transformer in sorted(filter(None, found), key=module.TokenTransformBase.sortby):
+            try:
+                return list(transformer.transform(lines))
+            except SyntaxError:
+                continue
+    return None
+
+
+def _windows(length: int) -> Iterator[int]:
+    """Yield how many lines to look at, more and more, at last ``length``."""
+    ahead = _AHEAD
+    while ahead < length:
+        yield ahead
+        ahead *= 4
+    yield length
+
+
+class _Meter:
+    """Stands in for ``IPython.utils.tokenutil`` and hands on so many tokens, then fails."""
+
+    def __init__(self, generate: Callable[..., Iterator[TokenInfo]]) -> None:
+        self._generate, self._left = generate, _TOKENS_READ
+
+    def generate_tokens_catch_errors(self, *args: Any, **options: Any) -> Iterator[TokenInfo]:
+        """Yield as IPython's does. Raises RuntimeError, as IPython's loop does."""
+        for token in self._generate(*args, **options):
+            self._left -= 1 + len(token.line) // _LINE
+            if self._left < 0:
+                raise RuntimeError("more tokens than there is time for")
+            yield token
+
+
+@lru_cache(maxsize=1)
+def _module() -> Any:
+    if "IPython" in sys.modules:
+        return importlib.import_module("IPython.core.inputtransformer2")
+    return _load_alone()
+
+
+def _load_alone() -> ModuleType:
+    """Import the transformer under empty stand-ins for its parent packages."""
+    spec = importlib.util.find_spec("IPython")
+    if spec is None or not spec.submodule_search_locations:
+        raise ImportError("IPython is not installed")
+    root = Path(spec.submodule_search_locations[0])
+    for name, folder in (
+        ("IPython", root),
+        ("IPython.core", root / "core"),
+        ("IPython.utils", root / "utils"),
+    ):
+        package = ModuleType(name)
+        package.__path__ = [str(folder)]
+        sys.modules[name] = package
+    try:
+        return importlib.import_module("IPython.core.inputtransformer2")
+    finally:
+        for name in [n for n in sys.modules if n == "IPython" or n.startswith("IPython.")]:
+            del sys.modules[name]

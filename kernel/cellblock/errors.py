@@ -1,0 +1,52 @@
+"""What cellblock raises.
+
+CellblockError
+├── PolicyError       a policy can't be read or kept: names file, key, value and remedy
+├── WireError         a peer broke the protocol
+│   └── FrameTooLargeError  a frame announces more than its cap
+├── GuestError        the guest could not be started or was lost
+├── BackendError      no backend can carry this policy here
+└── StartError        the kernel can't start: connection file, sockets, temporary folder
+
+A denial is not an exception: it is a value (``analysis.Finding``) that is shown.
+"""
+
+from __future__ import annotations
+
+
+class CellblockError(Exception):
+    """Root of everything cellblock raises on purpose."""
+
+
+class PolicyError(CellblockError):
+    """A policy that can't be read or kept, with all that is needed to mend it."""
+
+    def __init__(self, message: str, *, file: str, key: str, value: str, remedy: str) -> None:
+        self.message, self.file, self.key, self.value = message, file, key, value
+        self.remedy = remedy
+        super().__init__(message)
+
+    def __str__(self) -> str:
+        where = f"{self.file}: {self.key}" if self.key else self.file
+        got = f" (got {self.value})" if self.value else ""
+        return f"{where}: {self.message}{got}. {self.remedy}"
+
+
+class WireError(CellblockError):
+    """A peer sent something that the protocol does not know."""
+
+
+class FrameTooLargeError(WireError):
+    """A frame announces more bytes than its cap."""
+
+
+class GuestError(CellblockError):
+    """The guest could not be started, or was lost."""
+
+
+class BackendError(CellblockError):
+    """No backend can carry this policy on this machine."""
+
+
+class StartError(CellblockError):
+    """The kernel can't start at all: nobody can be told but who started it."""

@@ -1,0 +1,165 @@
+"""What a type can't say about a policy: names that must mean something here.
+
+One function per field; each raises the PolicyError for the first thing wrong, or returns.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+import pkgutil
+import sys
+from typing import TYPE_CHECKING, Final
+
+from cellblock.errors import PolicyError
+from cellblock.policy.enforcement import CAPABILITIES
+from cellblock.policy.suggest import closest
+from cellblock.policy.vocabulary import (
+    AVAILABLE_BACKENDS,
+    FIXED_ENVIRONMENT,
+    MAGICS,
+    NOT_YET,
+    WIDGET_TARGETS,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Collection
+
+    from cellblock.policy.model import Policy
+
+_MAX_PORT: Final = 65_535
+
+
+def check(policy: Policy, *, file: str, missing_is_fine: Collection[str] = ()) -> None:
+    """Raise PolicyError unless every name in the policy means something on this machine.
+
+    ``missing_is_fine`` are modules that need not be installed: a preset's own.
+    """
+    own = (name for name in policy.allowed_modules if name not in missing_is_fine)
+    _raising("allowed_modules", _allowed_modules, policy.replace(allowed_modules=tuple(own)), file)
+    for field, one in (*_CHECKS, *((name, _not_yet(name)) for name in NOT_YET)):
+        _raising(field, one, policy, file)
+
+
+def _raising(field: str, one: Callable[[Policy], None], policy: Policy, file: str) -> None:
+    try:
+        one(policy)
+    except _Wrong as wrong:
+        raise PolicyError(
+            wrong.message, file=file, key=field, value=repr(wrong.value), remedy=wrong.remedy
+        ) from None
+
+
+class _Wrong(Exception):  # noqa: N818  # never leaves this module
+    def __init__(self, message: str, value: object, remedy: str) -> None:
+        self.message, self.value, self.remedy = message, value, remedy
+        super().__init__(message)
+
+
+def _not_yet(field: str) -> Callable[[Policy], None]:
+    def one(policy: Policy) -> None:
+        if value := getattr(policy, field):
+            raise _Wrong("cellblock does not do this yet", list(value), "Remove the entry.")
+
+    return one
+
+
+def _name(policy: Policy) -> None:
+    if not policy.name.isprintable() or not 0 < len(policy.name) <= 64:  # noqa: PLR2004
+        raise _Wrong("not a name", policy.name, "Give 1 to 64 printable characters.")
+
+
+def _backend(policy: Policy) -> None:
+    if policy.backend not in AVAILABLE_BACKENDS:
+        known = ", ".join(AVAILABLE_BACKENDS)
+        raise _Wrong("this backend does not exist yet", policy.backend, f"Choose one of {known}.")
+
+
+def _require(policy: Policy) -> None:
+    for name in policy.require:
+        if name not in CAPABILITIES:
+            raise _Wrong("no such capability", name, closest(name, CAPABILITIES, what="names"))
+
+
+def _magics(policy: Policy) -> None:
+    for name in policy.magics:
+        if name not in MAGICS:
+            remedy = "Write it without %." if "%" in name else closest(name, MAGICS, what="magics")
+            raise _Wrong("no such magic", name, remedy)
+
+
+def _allowed_modules(policy: Policy) -> None:
+    for name in policy.allowed_modules:
+        if "." in name:
+            top = name.partition(".")[0]
+            raise _Wrong("not a top-level package", name, f"Give {top}: packages come whole.")
+        _importable(name)
+
+
+def _preload(policy: Policy) -> None:
+    for name in policy.preload:
+        _importable(name)
+
+
+def _pre_imported(policy: Policy) -> None:
+    for name in policy.pre_imported:
+        if "." in name:
+            raise _Wrong("not a top-level module", name, "A dotted name binds no single name.")
+        _importable(name)
+        if policy.mode == "safe" and not policy.rules().allows_module(name):
+            raise _Wrong("not an allowed module", name, "Add it to allowed_modules.")
+
+
+def _importable(name: str) -> None:
+    """Check a dotted name's first part without importing it."""
+    top, *rest = name.split(".")
+    if not all(part.isidentifier() for part in (top, *rest)):
+        raise _Wrong("not a module name", name, "Give a name as in an import statement.")
+    if top in sys.stdlib_module_names or _found(top):
+        return
+    here = {module.name for module in pkgutil.iter_modules()} | sys.stdlib_module_names
+    near = closest(top, here, what="modules")
+    near = f"{near} " if near.startswith("Did") else ""
+    raise _Wrong("no such module here", name, f"{near}Install it, or remove the entry.")
+
+
+def _found(top: str) -> bool:
+    try:
+        return importlib.util.find_spec(top) is not None
+    except (ImportError, ValueError):
+        return False
+
+
+def _env_var_access(policy: Policy) -> None:
+    for name in policy.env_var_access:
+        if name in FIXED_ENVIRONMENT:
+            raise _Wrong("always has a sandbox value", name, "Remove the entry.")
+        if not name or "=" in name or not name.isprintable():
+            raise _Wrong("not a variable name", name, "Give a name as in `env`, without $.")
+
+
+def _comm_targets(policy: Policy) -> None:
+    for name in policy.comm_targets:
+        if name in WIDGET_TARGETS:
+            raise _Wrong("widgets' own target", name, "Name modules in widget_modules instead.")
+
+
+def _network_access(policy: Policy) -> None:
+    if isinstance(policy.network_access, bool):
+        return
+    for entry in policy.network_access:
+        host, _, port = entry.rpartition(":")
+        if not host or not port.isdecimal() or not 0 < int(port) <= _MAX_PORT:
+            raise _Wrong("not a host and port", entry, "Write host:port, as in example.org:443.")
+
+
+_CHECKS: Final[tuple[tuple[str, Callable[[Policy], None]], ...]] = (
+    ("name", _name),
+    ("backend", _backend),
+    ("require", _require),
+    ("magics", _magics),
+    ("preload", _preload),
+    ("pre_imported", _pre_imported),
+    ("network_access", _network_access),
+    ("env_var_access", _env_var_access),
+    ("comm_targets", _comm_targets),
+)

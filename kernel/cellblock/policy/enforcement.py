@@ -1,0 +1,88 @@
+"""What a policy's fields are worth here: status, mechanism, holes, evidence. Standard library only.
+
+A capability is a policy field that can be enforced. Its status is never assumed: a backend
+declares it, the guest's own report confirms or lowers it, and what remains is a gap that is
+shown (promise P7).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Final
+
+
+class Status(StrEnum):
+    """How far a capability holds on this machine."""
+
+    verified = "verified"
+    """A probe saw an attempt fail, and its positive control succeed, in the real launch path."""
+
+    asserted = "asserted"
+    """The mechanism is in place; nothing attempted to break it here."""
+
+    partial = "partial"
+    """It holds, but for the holes that are listed."""
+
+    unenforced = "unenforced"
+    """Nothing enforces it."""
+
+    unavailable = "unavailable"
+    """The mechanism exists, but not on this machine, or its lock failed."""
+
+
+@dataclass(frozen=True, slots=True)
+class Enforcement:
+    """What one backend does about one capability on this machine.
+
+    ``locks`` names the guest's locks without which the statement is void.
+    """
+
+    capability: str
+    status: Status
+    mechanism: str
+    holes: tuple[str, ...]
+    evidence: str
+    locks: tuple[str, ...] = ()
+
+    @property
+    def holds(self) -> bool:
+        """Whether there is nothing to disclose."""
+        return self.status in (Status.verified, Status.asserted)
+
+
+@dataclass(frozen=True, slots=True)
+class Gap:
+    """The difference between what is configured and what is enforced, for the user's eyes."""
+
+    capability: str
+    status: Status
+    asked: str
+    actual: str
+    consequence: str
+    remedy: str
+
+
+#: The policy fields that can be enforced, in the order in which they are shown.
+CAPABILITIES: Final[tuple[str, ...]] = (
+    "filesystem_read_roots",
+    "filesystem_write_roots",
+    "read_deny_paths",
+    "network_access",
+    "subprocess_execution",
+    "package_installation",
+    "env_var_access",
+    "display",
+    "widget_modules",
+    "comm_targets",
+    "timeout",
+    "idle_timeout",
+    "cpu_seconds",
+    "memory_max_bytes",
+    "max_processes",
+    "max_open_files",
+    "max_file_size",
+    "stdout_max_bytes",
+    "stderr_max_bytes",
+    "display_max_bytes",
+)

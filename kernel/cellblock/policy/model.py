@@ -1,0 +1,236 @@
+"""What a policy is: one frozen value, its fields, their units and defaults.
+
+A policy is carried by a plain dataclass and checked by pydantic (``schema``), so that a kernel
+under a shipped preset starts without importing pydantic (ADR 0030). Build one with ``load.load``
+or ``schema.parse``; calling the class checks nothing.
+
+The docstring below a field is its documentation of record: ``cellblock policy schema`` and
+``docs/policy.md`` are made from it. The defaults are those of preset ``safe``.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Final, Literal
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
+    from cellblock.analysis import Rules
+
+MIB: Final = 2**20
+GIB: Final = 2**30
+
+
+@dataclass(frozen=True, slots=True)
+class Range:
+    """Bounds, both included, that pydantic understands and that cost no import."""
+
+    least: float
+    most: float = 2**53
+
+    def __get_pydantic_core_schema__(
+        self, source: object, handler: Callable[[object], dict[str, Any]]
+    ) -> dict[str, Any]:
+        schema = handler(source) | {"ge": self.least, "le": self.most}
+        return schema | {"allow_inf_nan": False} if schema["type"] == "float" else schema
+
+
+Seconds = Annotated[float, Range(0.1)]
+Count = Annotated[int, Range(1)]
+Bytes = Annotated[int, Range(1)]
+Names = tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Policy:
+    """What cells may say and what their process may do."""
+
+    __pydantic_config__: ClassVar[Mapping[str, object]] = {
+        "extra": "forbid",
+        "strict": True,
+        "use_attribute_docstrings": True,
+    }
+
+    name: str = "safe"
+    """What messages call this policy; a file's default is its name without ``.toml``."""
+
+    mode: Literal["safe", "unsafe"] = "safe"
+    """``safe`` checks every cell's source, ``unsafe`` does not and has to be asked for with
+    ``--allow-unsafe``. The OS layer is the same in both."""
+
+    backend: Literal["auto", "landlock", "bubblewrap", "seatbelt", "docker", "noop"] = "auto"
+    """What enforces the OS layer; ``auto`` picks the strongest that works on this machine.
+    ``landlock`` and ``noop`` (audit only) exist today."""
+
+    on_unsupported: Literal["warn", "error", "ignore"] = "warn"
+    """What a gap between policy and enforcement does: it is shown on the first cell, nothing runs,
+    or it is not shown."""
+
+    require: Names = ()
+    """Capabilities (names of fields below) without whose enforcement nothing runs."""
+
+    allowed_modules: Names = ()
+    """Top-level packages that cells may import as they are, in addition to the allowlist of
+    record. Such a package is trusted with all the process may do."""
+
+    magics: Names = (
+        "capture",
+        "html",
+        "latex",
+        "lsmagic",
+        "markdown",
+        "pdef",
+        "pdoc",
+        "pinfo",
+        "pinfo2",
+        "policy",
+        "pprint",
+        "precision",
+        "prun",
+        "psearch",
+        "psource",
+        "quickref",
+        "svg",
+        "time",
+        "timeit",
+        "who",
+        "who_ls",
+        "whos",
+        "xmode",
+    )
+    """Line and cell magics that cells may use, without their percent signs."""
+
+    preload: Names = ()
+    """Modules imported once at kernel start, before confinement. Faster later, slower now; a
+    preloaded module runs its import unconfined."""
+
+    pre_imported: Names = ("json", "math", "re", "asyncio")
+    """Modules bound to their names before the first cell."""
+
+    filesystem_read_roots: Names = ()
+    """Folders and files readable besides the interpreter, its libraries and site-packages, time
+    zones and locales, which always are."""
+
+    filesystem_write_roots: Names = ("{scratch}",)
+    """Folders writable. ``{scratch}`` is private to the kernel and deleted with it."""
+
+    read_deny_paths: Names = (
+        "~/.ssh",
+        "~/.aws",
+        "~/.gnupg",
+        "~/.config/gcloud",
+        "~/.kube",
+        "~/.docker/config.json",
+        "~/.netrc",
+    )
+    """Paths never readable, even below a read root. They need not exist."""
+
+    network_access: bool | Names = False
+    """No sockets, all of the network, or a list of ``host:port``."""
+
+    subprocess_execution: bool = False
+    """Whether cells may start processes."""
+
+    package_installation: bool = False
+    """Whether cells may install packages."""
+
+    packages: Names = ()
+    """Requirements installed before the first cell, wheels only. Not done yet: must be empty."""
+
+    artifact_export_paths: Names = ()
+    """Glob patterns of files copied out after a cell. Not done yet: must be empty."""
+
+    env_var_access: Names = ()
+    """Environment variables passed to cells. All others are stripped; HOME, LANG, PATH,
+    PYTHONDONTWRITEBYTECODE and TMPDIR always have sandbox values."""
+
+    display: Literal["text", "sanitized", "isolated", "trusted"] = "sanitized"
+    """What of a cell's output reaches the page: ``text`` alone; rich output ``sanitized`` of all
+    that runs or loads; that too, with interactive HTML ``isolated`` in frames of its own; or
+    everything, ``trusted`` as the page itself, which has to be asked for with
+    ``--allow-unsafe``."""
+
+    widget_modules: Names = ()
+    """Front-end modules whose widgets cells may show. ipywidgets' own are cleaned key by key; any
+    other module that is named here gets from a cell what the cell sends, and runs it in the
+    page. Of no effect where ``display`` is ``text``."""
+
+    comm_targets: Names = ()
+    """Targets of comms, other than widgets', through which cells and extensions of the front end
+    may talk. What is said there is bounded, not cleaned."""
+
+    timeout: Seconds | None = 60.0
+    """Seconds one cell may run."""
+
+    idle_timeout: Seconds | None = None
+    """Seconds without a cell after which the kernel ends."""
+
+    cpu_seconds: Count | None = None
+    """Processor seconds a guest may use in its life, all cells together."""
+
+    memory_max_bytes: Bytes | None = GIB
+    """Bytes of memory of one guest process."""
+
+    max_processes: Count | None = None
+    """Processes and threads of the user who runs the kernel (Linux counts them per user)."""
+
+    max_open_files: Count | None = 256
+    """Files open at once."""
+
+    max_file_size: Bytes | None = 64 * MIB
+    """Bytes of the largest file written."""
+
+    stdout_max_bytes: Bytes | None = MIB
+    """Bytes of standard output shown for one cell; the rest is dropped and counted."""
+
+    stderr_max_bytes: Bytes | None = MIB
+    """Bytes of standard error shown for one cell; the rest is dropped and counted."""
+
+    display_max_bytes: Bytes | None = 8 * MIB
+    """Bytes of rich output shown for one cell; the rest is dropped and counted."""
+
+    def as_dict(self) -> dict[str, Any]:
+        """All fields in their order; tuples stay tuples."""
+        return {field: getattr(self, field) for field in FIELDS}
+
+    def replace(self, **changes: Any) -> Policy:
+        """Return a copy with other values. Checks nothing, as the class itself."""
+        return dataclasses.replace(self, **changes)
+
+    def digest(self) -> str:
+        """SHA-256, in hex, of the canonical JSON of all fields: equal policies, equal digest."""
+        import hashlib  # noqa: PLC0415  # start-up: the audit log is what asks
+        import json  # noqa: PLC0415
+
+        canonical = json.dumps(self.as_dict(), sort_keys=True, separators=(",", ":"))
+        return hashlib.sha256(canonical.encode()).hexdigest()
+
+    def to_be_asked_for(self) -> str | None:
+        """Return the field whose value takes ``--allow-unsafe``, None if none does."""
+        if self.mode == "unsafe":
+            return "mode"
+        return "display" if self.display == "trusted" else None
+
+    def rules(self) -> Rules:
+        """Return what the language layer needs of this policy."""
+        from cellblock.policy.rules import rules_of  # noqa: PLC0415  # analysis is heavier
+
+        return rules_of(self)
+
+
+FIELDS: Final = tuple(field.name for field in dataclasses.fields(Policy))
+
+#: Fields for which "none" in a file means no limit: TOML has no null.
+LIMITS: Final = FIELDS[FIELDS.index("timeout") :]
+
+#: Fields that hold lists.
+LISTS: Final = tuple(field.name for field in dataclasses.fields(Policy) if field.type == "Names")
+
+#: Lists of paths, and which of them have to exist.
+PATHS: Final = {
+    "filesystem_read_roots": True,
+    "filesystem_write_roots": True,
+    "read_deny_paths": False,
+}

@@ -1,0 +1,121 @@
+"""Paths in a policy: placeholders, ``~`` and relative paths, expanded once.
+
+Grammar of an entry::
+
+    entry       = [ placeholder | "~" ] text [ "?" ]
+    placeholder = "{project}" | "{scratch}"
+
+A relative entry is relative to the policy file's folder. A trailing ``?`` drops the entry when
+it does not exist. Links are resolved, so that what is shown is what is enforced.
+"""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from cellblock.errors import PolicyError
+from cellblock.policy.vocabulary import PLACEHOLDERS
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+
+@dataclass(frozen=True, slots=True)
+class Places:
+    """What the placeholders stand for; ``scratch`` is None where no kernel runs."""
+
+    file: str
+    folder: Path
+    project: Path
+    scratch: Path | None
+
+
+def expand(entry: str, *, key: str, places: Places, must_exist: bool) -> str | None:
+    """Return the entry as an absolute path, or None for an optional one that is not there.
+
+    Without a scratch folder an entry that names it stays as written.
+    Raises PolicyError for an unknown placeholder or user, for a path that has to exist and does
+    not, and for one that can't be granted: it is no file or folder, can't be read, or a link in the
+    project leads out of it.
+    """
+    optional = entry.endswith("?")
+    text = _placed(entry.removesuffix("?"), key, places)
+    if text.startswith("{scratch}"):
+        return text
+    path = os.path.realpath(places.folder / _home(text, key, places))
+    if os.path.exists(path):  # noqa: PTH110  # start-up: no pathlib object per entry
+        if must_exist:
+            _check_grantable(entry, path, key=key, places=places)
+        return path
+    if optional:
+        return None
+    if must_exist:
+        raise PolicyError(
+            "no such file or folder",
+            file=places.file,
+            key=key,
+            value=repr(entry),
+            remedy=f"Create {path}, or end the entry with ? if it may be missing.",
+        )
+    return path
+
+
+def _check_grantable(entry: str, path: str, *, key: str, places: Places) -> None:
+    if _led_out(entry, path, places):
+        what = f"a link leads out of the project folder, to {path}"
+        remedy = "Put a folder in the link's place, or name where it leads in a policy of your own."
+    elif not os.path.isdir(path) and not os.path.isfile(path):  # noqa: PTH112, PTH113
+        what = "neither a folder nor a file"
+        remedy = "Name the folder or the file that cells are to have."
+    elif not os.access(path, os.R_OK | (os.X_OK if os.path.isdir(path) else 0)):  # noqa: PTH112
+        what = f"the user who runs the kernel can't read {path}"
+        remedy = f"Change its mode, or take it out of {key}."
+    else:
+        return
+    raise PolicyError(what, file=places.file, key=key, value=repr(entry), remedy=remedy)
+
+
+def _led_out(entry: str, path: str, places: Places) -> bool:
+    """Whether whoever made the project, not the operator, chose where ``entry`` is."""
+    if not entry.startswith("{project}"):
+        return False
+    project = os.path.realpath(places.project)
+    tail = entry.removesuffix("?").removeprefix("{project}")
+    named = os.path.normpath(f"{project}/{tail}")
+    return _within(named, project) and not _within(path, project)
+
+
+def _within(path: str, folder: str) -> bool:
+    return path == folder or path.startswith(folder.rstrip("/") + "/")
+
+
+def _placed(text: str, key: str, places: Places) -> str:
+    if not text.startswith("{"):
+        return text
+    head, _, tail = text.partition("}")
+    name = head + "}"
+    if name not in PLACEHOLDERS or tail[:1] not in ("", "/"):
+        raise PolicyError(
+            "unknown placeholder",
+            file=places.file,
+            key=key,
+            value=repr(text),
+            remedy=f"Begin with one of {', '.join(PLACEHOLDERS)}, or write ./{text} for a file.",
+        )
+    folder = places.project if name == "{project}" else places.scratch
+    return text if folder is None else str(folder) + tail
+
+
+def _home(text: str, key: str, places: Places) -> str:
+    path = os.path.expanduser(text)  # noqa: PTH111  # as above
+    if text and not path.startswith("~") and "\0" not in path:
+        return path
+    raise PolicyError(
+        "not a path" if not path.startswith("~") else "no such user",
+        file=places.file,
+        key=key,
+        value=repr(text),
+        remedy="Write an absolute path, one relative to this file, or one below ~.",
+    )

@@ -1,0 +1,42 @@
+"""The words a policy may use, as data. Sorted; a diff here is a review.
+
+Two names are history: Reyn called mode ``safe`` pure and mode ``unsafe`` trusted.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+PRESETS: Final = ("safe", "data", "unsafe")
+
+SPELLINGS: Final = {"pure": "safe", "trusted": "unsafe"}
+
+#: Every backend the design names; ``AVAILABLE_BACKENDS`` are those that exist.
+BACKENDS: Final = ("auto", "bubblewrap", "docker", "landlock", "noop", "seatbelt")
+AVAILABLE_BACKENDS: Final = ("auto", "landlock", "noop")
+
+#: Fields that nothing acts on yet. Setting one is an error: silence would read as done.
+NOT_YET: Final = ("artifact_export_paths", "packages")
+
+#: Folders that are known only when a kernel starts.
+PLACEHOLDERS: Final = ("{project}", "{scratch}")
+
+#: Set to sandbox values in every guest, so a policy can't pass the host's.
+FIXED_ENVIRONMENT: Final = ("HOME", "LANG", "PATH", "PYTHONDONTWRITEBYTECODE", "TMPDIR")
+
+#: Comm targets that widgets speak through; ``widget_modules`` decides about them.
+WIDGET_TARGETS: Final = ("jupyter.widget", "jupyter.widget.control")
+
+#: What an operator may name in ``magics``: IPython 9's line and cell magics, and ``policy``.
+MAGICS: Final = frozenset(
+    """
+    HTML SVG alias alias_magic autoawait autocall automagic bash bookmark capture cat cd code_wrap
+    colors conda config cp debug dhist dirs doctest_mode ed edit env file gui hist history html
+    javascript js killbgscripts latex ldir lf lk ll load load_ext loadpy logoff logon logstart
+    logstate logstop ls lsmagic lx macro magic mamba markdown matplotlib micromamba mkdir mv
+    notebook page pastebin pdb pdef pdoc perl pfile pinfo pinfo2 pip policy popd pprint precision
+    prun psearch psource pushd pwd pycat pylab pypy python python2 python3 quickref recall rehashx
+    reload_ext rep rerun reset reset_selective rm rmdir ruby run save sc script set_env sh svg sx
+    system tb time timeit unalias unload_ext uv who who_ls whos writefile xdel xmode
+    """.split()  # noqa: SIM905  # IPython's list, not ours to annotate line by line
+)
