@@ -1,0 +1,49 @@
+"""Backends: what enforces a policy's OS layer, chosen by a probe that ran, declared per field.
+
+Invariant: nothing is claimed that a backend does not declare, and what a lock's report does not
+bear out is lowered before it is shown. Import what you need from the modules:
+``chooser``, ``planner``, ``assessment``, ``doctor``; the names below are the same, imported when
+first used.
+"""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from cellblock.backends.assessment import blocking, gaps, settle
+    from cellblock.backends.chooser import Chosen, choose
+    from cellblock.backends.doctor import DoctorReport, doctor_report
+    from cellblock.backends.matrix import COMPATIBILITY_MATRIX
+    from cellblock.backends.planner import plan
+
+__all__ = [
+    "COMPATIBILITY_MATRIX",
+    "Chosen",
+    "DoctorReport",
+    "blocking",
+    "choose",
+    "doctor_report",
+    "gaps",
+    "plan",
+    "settle",
+]
+
+_HOME = {
+    "COMPATIBILITY_MATRIX": "matrix",
+    "Chosen": "chooser",
+    "DoctorReport": "doctor",
+    "blocking": "assessment",
+    "choose": "chooser",
+    "doctor_report": "doctor",
+    "gaps": "assessment",
+    "plan": "planner",
+    "settle": "assessment",
+}
+
+
+def __getattr__(name: str) -> Any:
+    if name in _HOME:
+        return getattr(import_module(f"{__name__}.{_HOME[name]}"), name)
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -1,0 +1,173 @@
+"""From declarations and the guest's report to what is shown: settled statuses, and gaps."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING, Final
+
+from cellblock.policy.enforcement import CAPABILITIES, Enforcement, Gap, Status
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
+    from cellblock.policy.model import Policy
+    from cellblock.wire.messages import LockReport
+
+#: What a guest that was seen to refuse an attempt makes of "asserted": witness to capability.
+WITNESSES: Final = {
+    "filesystem_read_roots": "files",
+    "filesystem_write_roots": "files",
+    "network_access": "sockets",
+    "subprocess_execution": "processes",
+}
+
+#: The name under which a guest reports that the zygote decides on starts (``confine.gate``).
+GATE: Final = "gate"
+
+#: Capability to what would stop holding, in the user's words.
+CONSEQUENCES: Final = {
+    "filesystem_read_roots": "a cell can read any file that you can",
+    "filesystem_write_roots": "a cell can change any file that you can",
+    "read_deny_paths": "a cell can read your credentials",
+    "network_access": "a cell can send data anywhere",
+    "subprocess_execution": "a cell can start programs",
+    "package_installation": "a cell can install packages",
+    "env_var_access": "a cell can read the host's environment",
+    "display": "a cell can act as you in the page that shows its output",
+    "widget_modules": "a cell can run any widget's script in the page",
+    "comm_targets": "a cell can talk to any extension of the front end",
+    "timeout": "a cell can run for ever",
+    "idle_timeout": "an idle kernel keeps its memory",
+    "cpu_seconds": "a cell can keep the processor busy until its timeout",
+    "memory_max_bytes": "a cell can use up the machine's memory",
+    "max_processes": "a cell can start threads without number",
+    "max_open_files": "a cell can open files without number",
+    "max_file_size": "a cell can fill the disk",
+    "stdout_max_bytes": "a cell can flood the notebook",
+    "stderr_max_bytes": "a cell can flood the notebook",
+    "display_max_bytes": "a cell can flood the notebook with rich output",
+}
+
+#: Where a better remedy than another machine is known.
+REMEDIES: Final = {
+    "filesystem_read_roots": "keep secrets out of file names; a mount namespace would hide them",
+    "idle_timeout": "let the server cull idle kernels (MappingKernelManager.cull_idle_timeout)",
+    "max_processes": "run the kernel as an unprivileged user, or in a cgroup with pids.max",
+    "memory_max_bytes": "run the kernel in a cgroup with memory.max",
+    "network_access": "set network_access to true, or register a host operation for that address",
+    "package_installation": "install the packages into the kernel's environment",
+}
+_ELSEWHERE: Final = "use Linux 5.13 or later with Landlock switched on, or choose another backend"
+
+
+def settle(
+    declared: Mapping[str, Enforcement], report: LockReport | None
+) -> dict[str, Enforcement]:
+    """Return the declarations as the guest's report bears them out.
+
+    A lock that is not reported as achieved voids whatever rests on it; an attempt that was seen
+    to fail turns "asserted" into "verified". Without a report nothing is raised or lowered.
+    """
+    if report is None:
+        return dict(declared)
+    return {name: _settled(each, report) for name, each in declared.items()}
+
+
+def gaps(
+    policy: Policy, declared: Mapping[str, Enforcement], report: LockReport | None = None
+) -> tuple[Gap, ...]:
+    """Return what is configured and does not wholly hold here, in the order of CAPABILITIES."""
+    settled = settle(declared, report)
+    return tuple(
+        _gap(policy, settled[name])
+        for name in CAPABILITIES
+        if configured(policy, name) and not settled[name].holds
+    )
+
+
+def blocking(policy: Policy, found: tuple[Gap, ...]) -> tuple[Gap, ...]:
+    """Return the gaps with which nothing may run: required ones, and all under ``error``.
+
+    A partial capability counts as enforced here; its holes are shown.
+    """
+    return tuple(
+        gap
+        for gap in found
+        if gap.status is not Status.partial
+        and (policy.on_unsupported == "error" or gap.capability in policy.require)
+    )
+
+
+def configured(policy: Policy, capability: str) -> bool:
+    """Return whether the policy asks for anything there."""
+    special: dict[str, Callable[[], bool]] = {
+        "filesystem_read_roots": lambda: True,
+        "filesystem_write_roots": lambda: True,
+        "env_var_access": lambda: True,
+        "network_access": lambda: policy.network_access is not True,
+        "subprocess_execution": lambda: not policy.subprocess_execution,
+        "package_installation": lambda: True,
+        "read_deny_paths": lambda: bool(policy.read_deny_paths),
+        "display": lambda: policy.display != "trusted",
+        "widget_modules": lambda: policy.display != "trusted",
+        "comm_targets": lambda: policy.display != "trusted",
+    }
+    if capability in special:
+        return special[capability]()
+    return getattr(policy, capability) is not None
+
+
+def _settled(each: Enforcement, report: LockReport) -> Enforcement:
+    if each.capability == "max_processes" and GATE in report.achieved:
+        return _counted_by_gate(each, report)
+    missing = [lock for lock in each.locks if lock not in report.achieved]
+    if missing:
+        why = "; ".join(f"{lock}: {report.failed.get(lock, 'not reported')}" for lock in missing)
+        return replace(each, status=Status.unavailable, holes=(), evidence=why)
+    if not each.locks:
+        return each
+    seen = report.achieved.get("witness", "").split(", ")
+    said = "; ".join(f"{lock}: {report.achieved[lock]}" for lock in each.locks[:1])
+    settled = replace(each, evidence=f"{each.evidence}; guest: {said}")
+    if each.status is Status.asserted and WITNESSES.get(each.capability) in seen:
+        return replace(settled, status=Status.verified)
+    return settled
+
+
+def _counted_by_gate(each: Enforcement, report: LockReport) -> Enforcement:
+    return replace(
+        each,
+        status=Status.asserted,
+        mechanism="the zygote counts this guest's threads and processes",
+        holes=(),
+        evidence=f"guest: gate: {report.achieved[GATE]}",
+    )
+
+
+def _gap(policy: Policy, each: Enforcement) -> Gap:
+    return Gap(
+        capability=each.capability,
+        status=each.status,
+        asked=_asked(policy, each.capability),
+        actual=each.mechanism,
+        consequence=_consequence(policy, each),
+        remedy=REMEDIES.get(each.capability, _ELSEWHERE),
+    )
+
+
+def _consequence(policy: Policy, each: Enforcement) -> str:
+    if each.capability == "network_access" and isinstance(policy.network_access, tuple):
+        if policy.network_access and each.status is Status.unavailable and each.locks:
+            return "connections to the listed addresses fail"
+    elif each.capability == "package_installation" and policy.package_installation:
+        return "installing packages fails"
+    return "; ".join(each.holes) or CONSEQUENCES[each.capability]
+
+
+def _asked(policy: Policy, capability: str) -> str:
+    value = getattr(policy, capability)
+    if isinstance(value, tuple):
+        return ", ".join(value) or "none"
+    if isinstance(value, bool):
+        return "allowed" if value else "not allowed"
+    return str(value)

@@ -1,0 +1,78 @@
+"""What a backend is: something that may wrap the zygote, and that says what it enforces.
+
+A backend has no default declarations: one that forgets a capability, or names one that does not
+exist, fails when its module is imported.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, ClassVar
+
+from cellblock.policy.enforcement import CAPABILITIES, Enforcement
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from cellblock.policy.model import Policy
+    from cellblock.wire.messages import LockReport
+
+
+@dataclass(frozen=True, slots=True)
+class Support:
+    """What a probe found. ``usable`` is True only if it saw the locks hold here.
+
+    ``witnessed`` names what it saw: each attempt failed and its positive control succeeded.
+    """
+
+    usable: bool
+    why: str
+    os_kernel: str
+    abi: int
+    witnessed: tuple[str, ...]
+    time: str
+    report: LockReport | None = None
+
+    @property
+    def evidence(self) -> str:
+        """One line: what was seen, where, when."""
+        return f"{self.why}; Linux {self.os_kernel}, Landlock ABI {self.abi}; {self.time}"
+
+
+Declare = Callable[["Policy", Support], Enforcement]
+
+
+class Backend(ABC):
+    """One way of enforcing a policy on this machine."""
+
+    name: ClassVar[str]
+    #: The guest's locks, all of them required; () if the guest takes none.
+    locks: ClassVar[tuple[str, ...]]
+    #: Capability to what this backend does about it. No defaults.
+    declarations: ClassVar[Mapping[str, Declare]]
+
+    def __init_subclass__(cls) -> None:
+        declared = set(cls.declarations)
+        if declared != set(CAPABILITIES):
+            missing = sorted(set(CAPABILITIES) - declared)
+            unknown = sorted(declared - set(CAPABILITIES))
+            raise TypeError(f"backend {cls.name}: undeclared {missing}, unknown {unknown}")
+
+    @abstractmethod
+    def probe(self) -> Support:
+        """Try the real locks in a child process. Never raises; what can't be tried is unusable."""
+
+    @abstractmethod
+    def glance(self) -> Support:
+        """Say in microseconds whether it is worth trying; the guest's report has the last word."""
+
+    def wrap(self, argv: Sequence[str], policy: Policy) -> list[str]:
+        """Return the command that starts the zygote; as it is, where nothing wraps it."""
+        del policy
+        return list(argv)
+
+    def declare(self, policy: Policy, support: Support) -> dict[str, Enforcement]:
+        """Return what each capability is worth here, in the order of ``CAPABILITIES``."""
+        return {name: self.declarations[name](policy, support) for name in CAPABILITIES}

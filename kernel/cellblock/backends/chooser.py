@@ -1,0 +1,67 @@
+"""Which backend carries a policy on this machine, and why not the others."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final
+
+from cellblock.backends.landlock import Landlock
+from cellblock.backends.noop import Noop
+from cellblock.errors import BackendError
+
+if TYPE_CHECKING:
+    from cellblock.backends.base import Backend, Support
+    from cellblock.policy.enforcement import Enforcement
+    from cellblock.policy.model import Policy
+
+#: Strongest first. ``auto`` takes the first that its probe shows to work.
+ORDER: Final[tuple[Backend, ...]] = (Landlock(), Noop())
+
+#: Named by the design, not built: choosing one is a gap like any other.
+NOT_BUILT: Final = ("bubblewrap", "docker", "seatbelt")
+
+
+@dataclass(frozen=True, slots=True)
+class Chosen:
+    """The backend, what its probe found, and which stronger or wished-for ones fell away."""
+
+    backend: Backend
+    support: Support
+    passed_over: tuple[tuple[str, str], ...]
+
+    def declare(self, policy: Policy) -> dict[str, Enforcement]:
+        """Return what each capability is worth here."""
+        return self.backend.declare(policy, self.support)
+
+
+def choose(policy: Policy, *, probe: bool = True) -> Chosen:
+    """Return the backend for ``policy``.
+
+    With ``probe`` off, which spares a kernel start some 20 ms, a backend is taken at a glance:
+    then a guest that answers NotReady has to be followed by a call with ``probe`` on.
+
+    Raises BackendError where none but noop is left, and the policy asked for more: by
+    ``on_unsupported = "error"`` or by requiring a capability.
+    """
+    passed_over: list[tuple[str, str]] = []
+    if policy.backend in NOT_BUILT:
+        passed_over.append((policy.backend, "not part of this version"))
+    for backend in ORDER:
+        if policy.backend == "noop" and backend.name != "noop":
+            continue
+        support = backend.probe() if probe else backend.glance()
+        if support.usable:
+            chosen = Chosen(backend, support, tuple(passed_over))
+            _refuse_downgrade(policy, chosen)
+            return chosen
+        passed_over.append((backend.name, support.why))
+    raise BackendError("no backend works here")
+
+
+def _refuse_downgrade(policy: Policy, chosen: Chosen) -> None:
+    if not chosen.passed_over or not (policy.on_unsupported == "error" or policy.require):
+        return
+    if policy.backend == chosen.backend.name:
+        return
+    why = "; ".join(f"{name}: {reason}" for name, reason in chosen.passed_over)
+    raise BackendError(f"backend {policy.backend!r} can't be had here ({why})")

@@ -1,0 +1,67 @@
+"""What ``cellblock doctor`` says about enforcement, as a value."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from cellblock.backends import chooser
+from cellblock.backends.assessment import gaps, settle
+
+if TYPE_CHECKING:
+    from cellblock.policy.enforcement import Enforcement, Gap
+    from cellblock.policy.model import Policy
+
+
+@dataclass(frozen=True, slots=True)
+class BackendVerdict:
+    """One backend in the order of preference, and what came of it."""
+
+    name: str
+    verdict: str
+    why: str
+
+
+@dataclass(frozen=True, slots=True)
+class DoctorReport:
+    """Backends in order, then each capability's status under the chosen one."""
+
+    backend: str
+    order: tuple[BackendVerdict, ...]
+    os_kernel: str
+    landlock_abi: int
+    witnessed: tuple[str, ...]
+    time: str
+    capabilities: tuple[Enforcement, ...]
+    gaps: tuple[Gap, ...]
+
+
+def doctor_report(policy: Policy) -> DoctorReport:
+    """Probe this machine for ``policy``. Raises BackendError as ``choose`` does."""
+    chosen = chooser.choose(policy)
+    declared = chosen.declare(policy)
+    report = chosen.support.report
+    return DoctorReport(
+        backend=chosen.backend.name,
+        order=_order(chosen),
+        os_kernel=chosen.support.os_kernel,
+        landlock_abi=chosen.support.abi,
+        witnessed=chosen.support.witnessed,
+        time=chosen.support.time,
+        capabilities=tuple(settle(declared, report).values()),
+        gaps=gaps(policy, declared, report),
+    )
+
+
+def _order(chosen: chooser.Chosen) -> tuple[BackendVerdict, ...]:
+    passed = [BackendVerdict(name, "passed over", why) for name, why in chosen.passed_over]
+    taken = BackendVerdict(chosen.backend.name, "chosen", chosen.support.why)
+    tried = {each.name for each in (*passed, taken)}
+    rest = [
+        BackendVerdict(name, "not tried", "not part of this version")
+        if name in chooser.NOT_BUILT
+        else BackendVerdict(name, "not tried", f"{taken.name} is stronger")
+        for name in (*(backend.name for backend in chooser.ORDER), *chooser.NOT_BUILT)
+        if name not in tried
+    ]
+    return (*passed, taken, *rest)

@@ -1,0 +1,137 @@
+"""Landlock and a system call filter: the guest locks itself, nothing wraps the zygote.
+
+Contract: files outside the roots can't be opened, no socket is opened unless network_access is
+True, no process is started unless subprocess_execution is, and no other process is signalled.
+Gap: names, sizes and times of files outside the roots can be looked up.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from typing import TYPE_CHECKING, ClassVar, Final
+
+from cellblock.backends.base import Backend, Declare, Support
+from cellblock.backends.probes import probe_locks, unprobed
+from cellblock.backends.shared import HOST, RLIMITS, by_policy, holds, partly
+from cellblock.policy.enforcement import Enforcement, Status
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from cellblock.policy.model import Policy
+
+#: Linux with Landlock, and the architectures that ``guest.confine`` has a table for.
+OLDEST: Final = (5, 13)
+ARCHITECTURES: Final = ("aarch64", "x86_64")
+
+_FILES = ("landlock", "seccomp", "capabilities", "no_new_privs")
+_CALLS = ("seccomp", "no_new_privs")
+
+
+def _network(policy: Policy, support: Support) -> Declare:
+    del support
+    if policy.network_access is True:
+        return holds("network_access", "not restricted: TCP and UDP sockets")
+    if policy.network_access:
+        return _no_address_list
+    return holds("network_access", "system call filter: no socket is opened", locks=_CALLS)
+
+
+def _no_address_list(_policy: Policy, support: Support) -> Enforcement:
+    return Enforcement(
+        "network_access",
+        Status.unavailable,
+        "system call filter: no socket is opened, so no address on the list is reached either",
+        (),
+        support.evidence,
+        _CALLS,
+    )
+
+
+def _processes(policy: Policy, support: Support) -> Declare:
+    del support
+    if policy.subprocess_execution:
+        mechanism = "programs beneath the system's folders, under the same locks"
+        return holds("subprocess_execution", mechanism, locks=_FILES)
+    mechanism = "system call filter: neither fork nor exec"
+    return holds("subprocess_execution", mechanism, locks=_CALLS)
+
+
+def _denied(policy: Policy, support: Support) -> Declare:
+    del support
+    from cellblock.backends.planner import splits_roots  # noqa: PLC0415 - plan is heavier
+
+    mechanism = "Landlock: no rule covers them"
+    if not splits_roots(policy):
+        return holds("read_deny_paths", mechanism, locks=_FILES)
+    return partly(
+        "read_deny_paths",
+        mechanism,
+        "a hard link to a denied file, made elsewhere beneath a read root, is readable",
+        "what is created beside them after the kernel's start is not readable",
+        locks=_FILES,
+    )
+
+
+def _packages(policy: Policy, support: Support) -> Declare:
+    del support
+    if policy.package_installation:
+        return lambda _policy, _support: Enforcement(
+            "package_installation", Status.unavailable, "nothing installs packages yet", (), ""
+        )
+    return holds("package_installation", "no folder on the import path is writable", locks=_FILES)
+
+
+def _memory(policy: Policy, support: Support) -> Declare:
+    del support
+    mechanism = "RLIMIT_DATA: what is larger is a MemoryError; the filter refuses what it misses"
+    holes = ["files on a file system in memory, and the OS kernel's own tables, are not counted"]
+    if policy.subprocess_execution:
+        holes += ["every process that a cell starts has as much again", "nor what they share"]
+    return partly("memory_max_bytes", mechanism, *holes, locks=("rlimits", "seccomp"))
+
+
+class Landlock(Backend):
+    """The locks of ``guest.confine``, all of them required."""
+
+    name = "landlock"
+    locks = ("capabilities", "no_new_privs", "not_dumpable", "rlimits", "landlock", "seccomp")
+    declarations: ClassVar[Mapping[str, Declare]] = {
+        **HOST,
+        **RLIMITS,
+        "filesystem_read_roots": partly(
+            "filesystem_read_roots",
+            "Landlock: files and folders outside the roots can't be opened",
+            "names, sizes and times of files outside the roots can be looked up",
+            locks=_FILES,
+        ),
+        "filesystem_write_roots": holds(
+            "filesystem_write_roots",
+            "Landlock; the system call filter refuses changes of mode, owner, times, attributes",
+            locks=_FILES,
+        ),
+        "memory_max_bytes": by_policy("memory_max_bytes", _memory),
+        "read_deny_paths": by_policy("read_deny_paths", _denied),
+        "network_access": by_policy("network_access", _network),
+        "subprocess_execution": by_policy("subprocess_execution", _processes),
+        "package_installation": by_policy("package_installation", _packages),
+    }
+
+    def glance(self) -> Support:
+        """Look at the OS kernel's version and the architecture; take no lock."""
+        machine = os.uname()
+        if machine.sysname != "Linux" or _version(machine.release) < OLDEST:
+            return unprobed("needs Linux 5.13 or later", usable=False)
+        if machine.machine not in ARCHITECTURES:
+            return unprobed(f"no system call table for {machine.machine}", usable=False)
+        return unprobed("left to the guest's report", usable=True)
+
+    def probe(self) -> Support:
+        """Take the locks in a child and look whether they hold."""
+        return probe_locks(self.locks)
+
+
+def _version(release: str) -> tuple[int, ...]:
+    found = re.match(r"(\d+)\.(\d+)", release)
+    return tuple(map(int, found.groups())) if found else (0, 0)

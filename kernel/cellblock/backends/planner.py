@@ -1,0 +1,153 @@
+"""From a policy to what a guest must lock.
+
+Everything here is decided by the host before a guest exists: paths are canonical, so that the
+guest follows no link when it grants them.
+"""
+
+from __future__ import annotations
+
+import os
+from typing import TYPE_CHECKING, Final
+
+from cellblock.backends import places, roots
+from cellblock.errors import PolicyError
+from cellblock.wire.messages import Limits, Plan
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+    from pathlib import Path
+
+    from cellblock.backends.base import Backend
+    from cellblock.policy.model import Policy
+
+LIMITS: Final = (
+    "memory_max_bytes",
+    "cpu_seconds",
+    "max_processes",
+    "max_open_files",
+    "max_file_size",
+)
+
+
+def plan(
+    policy: Policy,
+    backend: Backend,
+    *,
+    scratch: Path,
+    project: Path,
+    private: Sequence[Path] = (),
+) -> Plan:
+    """Return what the guest must lock under ``policy``.
+
+    ``scratch`` and ``project`` stand for ``{scratch}`` and ``{project}`` where the policy still
+    has them; ``private`` are places of the host's own (connection file, audit log) that stay
+    unreadable whatever the policy says. A backend without locks gets an empty plan.
+    Raises PolicyError for a policy that can't be kept.
+    """
+    if not backend.locks:
+        return Plan()
+    fill = {"{scratch}": str(scratch), "{project}": str(project)}
+    own = [*places.private(os.environ), *map(str, private)]
+    write = _writable(policy, fill, own)
+    return Plan(
+        read_roots=_readable(policy, fill, own),
+        write_roots=write,
+        device_files=roots.canonical(places.DEVICES),
+        # A list of addresses opens no socket: no lock here can tell hosts apart.
+        network=policy.network_access is True,
+        subprocess=policy.subprocess_execution,
+        limits=Limits(**{field: getattr(policy, field) for field in LIMITS}),
+        locks=backend.locks,
+        required=backend.locks,
+    )
+
+
+def default_read_roots(policy: Policy) -> tuple[str, ...]:
+    """Return what is readable without being asked for, canonical."""
+    tables = [places.SYSTEM]
+    tables += [places.NETWORK] if policy.network_access is True else []
+    tables += [places.PROGRAMS] if policy.subprocess_execution else []
+    paths = [path for table in tables for path, _ in table]
+    paths += places.interpreter()
+    paths += places.interpreter_programs() if policy.subprocess_execution else ()
+    return roots.canonical(paths)
+
+
+def splits_roots(policy: Policy) -> bool:
+    """Return whether a denied path lies beneath something readable, so that it had to be cut."""
+    readable = (*roots.canonical(policy.filesystem_read_roots), *default_read_roots(policy))
+    return any(
+        roots.within(path, root)
+        for path in _denied(policy.read_deny_paths, {})
+        for root in readable
+    )
+
+
+def _readable(policy: Policy, fill: dict[str, str], own: Iterable[str]) -> tuple[str, ...]:
+    denied = _denied((*policy.read_deny_paths, *own), fill)
+    asked = [_filled(root, fill) for root in policy.filesystem_read_roots]
+    granted = [
+        path
+        for root in roots.canonical(asked)
+        for path in roots.without(root, denied, policy_name=policy.name)
+    ]
+    # The policy's own denials count for default roots too; the host's private places are
+    # not beneath any of them, except /proc and /sys, of which single files are granted.
+    by_policy = _denied(policy.read_deny_paths, fill)
+    defaults = default_read_roots(policy)
+    packages = roots.canonical(places.packages(policy.allowed_modules, defaults))
+    granted += [
+        path
+        for root in (*defaults, *packages)
+        for path in roots.without(root, by_policy, policy_name=policy.name)
+    ]
+    return tuple(dict.fromkeys(granted))
+
+
+def _writable(policy: Policy, fill: dict[str, str], own: Iterable[str]) -> tuple[str, ...]:
+    scratch = os.path.realpath(fill["{scratch}"])
+    denied = _denied((*policy.read_deny_paths, *own), fill)
+    writable = roots.canonical(_filled(root, fill) for root in policy.filesystem_write_roots)
+    programs = roots.canonical(places.started_unconfined())
+    for root in writable:
+        # The scratch folder may lie in a run-time folder that is otherwise private.
+        ours = roots.within(root, scratch)
+        for path in denied:
+            if roots.within(path, root) or (roots.within(root, path) and not ours):
+                raise _readable_by_writing(root, path, policy.name)
+        for path in programs:
+            if roots.within(path, root) or (roots.within(root, path) and not ours):
+                raise _started_by_writing(root, path, policy.name)
+    return writable
+
+
+def _denied(paths: Iterable[str], fill: dict[str, str]) -> tuple[str, ...]:
+    named = [os.path.expanduser(_filled(path, fill)) for path in paths]  # noqa: PTH111
+    return tuple(dict.fromkeys(form for path in named for form in roots.spellings(path)))
+
+
+def _filled(path: str, fill: dict[str, str]) -> str:
+    for placeholder, folder in fill.items():
+        if path.startswith(placeholder):
+            return folder + path.removeprefix(placeholder)
+    return path
+
+
+def _readable_by_writing(root: str, denied: str, policy_name: str) -> PolicyError:
+    return PolicyError(
+        "can't be kept: what is writable is readable, and this holds a denied path",
+        file=policy_name,
+        key="filesystem_write_roots",
+        value=repr(root),
+        remedy=f"Choose a folder without {denied} in it.",
+    )
+
+
+def _started_by_writing(root: str, path: str, policy_name: str) -> PolicyError:
+    return PolicyError(
+        f"cells could change what runs unconfined: {path}",
+        file=policy_name,
+        key="filesystem_write_roots",
+        value=repr(root),
+        remedy="Choose a folder without the Python environment, cellblock or kernelspecs in it.",
+    )

@@ -1,0 +1,108 @@
+"""Declarations that no backend changes: what the host does, and what rlimits do anywhere."""
+
+from __future__ import annotations
+
+import os
+from typing import TYPE_CHECKING
+
+from cellblock.policy.enforcement import Enforcement, Status
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
+    from cellblock.backends.base import Declare, Support
+    from cellblock.policy.model import Policy
+
+
+def holds(capability: str, mechanism: str, *, locks: tuple[str, ...] = ()) -> Declare:
+    """Declare a mechanism without known holes, which no probe attempts to break."""
+    return lambda _policy, support: Enforcement(
+        capability, Status.asserted, mechanism, (), support.evidence if locks else "", locks
+    )
+
+
+def partly(capability: str, mechanism: str, *holes: str, locks: tuple[str, ...] = ()) -> Declare:
+    """Declare a mechanism with these holes."""
+    return lambda _policy, support: Enforcement(
+        capability, Status.partial, mechanism, holes, support.evidence if locks else "", locks
+    )
+
+
+def nothing(capability: str) -> Declare:
+    """Declare that nothing enforces this."""
+    return lambda _policy, _support: Enforcement(capability, Status.unenforced, "none", (), "")
+
+
+def by_policy(capability: str, decide: Callable[[Policy, Support], Declare]) -> Declare:
+    """Declare what ``decide`` picks for this policy on this machine."""
+    del capability
+    return lambda policy, support: decide(policy, support)(policy, support)
+
+
+_GATEWAY: Mapping[str, str] = {
+    "text": "the host passes on plain text only",
+    "sanitized": "the host passes on what it has sanitised",
+    "isolated": "as sanitized; what needs scripts runs in nested frames without origin or network",
+}
+
+
+def _display(policy: Policy, _support: Support) -> Declare:
+    if policy.display == "trusted":
+        return nothing("display")
+    return holds("display", _GATEWAY[policy.display])
+
+
+def _comms(capability: str) -> Declare:
+    def decide(policy: Policy, _support: Support) -> Declare:
+        if policy.display == "trusted":
+            return nothing(capability)
+        return holds(capability, "the host passes on comms of these alone")
+
+    return by_policy(capability, decide)
+
+
+#: What the host does for every backend. An entry says what code does today, not what is planned.
+HOST: Mapping[str, Declare] = {
+    "env_var_access": holds("env_var_access", "the guest starts from an empty environment"),
+    "display": by_policy("display", _display),
+    "widget_modules": _comms("widget_modules"),
+    "comm_targets": _comms("comm_targets"),
+    "timeout": holds("timeout", "the host kills the guest"),
+    "idle_timeout": nothing("idle_timeout"),
+    "stdout_max_bytes": holds("stdout_max_bytes", "the host drops and counts what is beyond"),
+    "stderr_max_bytes": holds("stderr_max_bytes", "the host drops and counts what is beyond"),
+    "display_max_bytes": holds("display_max_bytes", "the host leaves out what is beyond"),
+}
+
+
+def _processes(_policy: Policy, _support: Support) -> Declare:
+    if os.getuid() == 0:
+        return nothing("max_processes")
+    return partly(
+        "max_processes",
+        "RLIMIT_NPROC",
+        "counts everything this user runs, from the number at the guest's start",
+        locks=("rlimits",),
+    )
+
+
+def _cpu(policy: Policy, _support: Support) -> Declare:
+    if policy.subprocess_execution:
+        hole = "every process that a cell starts has the same seconds again"
+        return partly("cpu_seconds", "RLIMIT_CPU", hole, locks=("rlimits",))
+    return holds("cpu_seconds", "RLIMIT_CPU, over the guest's whole life", locks=("rlimits",))
+
+
+#: What resource limits do wherever the guest can set them.
+RLIMITS: Mapping[str, Declare] = {
+    "cpu_seconds": by_policy("cpu_seconds", _cpu),
+    "memory_max_bytes": partly(
+        "memory_max_bytes",
+        "RLIMIT_DATA: a larger allocation is a MemoryError",
+        "shared and file-backed mappings are not counted",
+        locks=("rlimits",),
+    ),
+    "max_processes": by_policy("max_processes", _processes),
+    "max_open_files": holds("max_open_files", "RLIMIT_NOFILE", locks=("rlimits",)),
+    "max_file_size": holds("max_file_size", "RLIMIT_FSIZE", locks=("rlimits",)),
+}

@@ -1,0 +1,246 @@
+"""Charts that bring their library along: an isolated page has no network to load it from.
+
+A library's own notebook support assumes a page that keeps a copy of its JavaScript, or fetches
+one. Under display ``isolated`` each output is a page of its own, so the library's default way of
+showing is replaced as soon as a cell imports it. Where no script is shown at all, libraries that
+can draw a picture by themselves do. Nothing is imported here before that.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import re
+import sys
+from functools import cache
+from importlib import import_module
+from importlib.machinery import PathFinder
+from importlib.util import find_spec
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final, Literal
+
+from IPython.display import display
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping, Sequence
+    from importlib.machinery import ModuleSpec
+    from types import ModuleType
+
+    Mend = Callable[[Any], None]
+
+#: Names under which notebooks ask plotly and altair for what they would show anyway.
+_PLOTLY: Final = (
+    "browser colab iframe iframe_connected jupyterlab notebook notebook_connected nteract "
+    "plotly_mimetype vscode"
+)
+_ALTAIR: Final = "browser colab default html jupyter jupyterlab mimetype nteract"
+
+
+def install(how: Literal["pages", "stills"]) -> None:
+    """Mend charting libraries when they are imported. For the zygote, before any fork."""
+    sys.meta_path.insert(0, _Mender(_PAGES if how == "pages" else _STILLS))
+
+
+class _Mender:
+    """Finds what ``sys.path`` has, and runs a mend after a module that has one."""
+
+    def __init__(self, mends: Mapping[str, Mend]) -> None:
+        self._mends = mends
+
+    def find_spec(
+        self, fullname: str, path: Sequence[str] | None, target: ModuleType | None = None
+    ) -> ModuleSpec | None:
+        """Return the spec of a module to mend, None for any other."""
+        mend = self._mends.get(fullname)
+        if mend is None:
+            return None
+        spec = PathFinder.find_spec(fullname, path, target)
+        if spec is not None and spec.loader is not None:
+            _run_after(spec.loader, mend)
+        return spec
+
+
+def _run_after(loader: Any, mend: Mend) -> None:
+    run = loader.exec_module
+
+    def exec_module(module: ModuleType) -> None:
+        run(module)
+        # A version that is made otherwise shows as it would have.
+        with contextlib.suppress(Exception):
+            mend(module)
+
+    loader.exec_module = exec_module
+
+
+def _plotly(module: Any) -> None:
+    """Have figures show as HTML with plotly.js in it. ``module`` is ``plotly.io._renderers``."""
+    base: Any = import_module("plotly.io._base_renderers").MimetypeRenderer
+
+    class Isolated(base):  # type: ignore[misc]
+        def to_mimebundle(self, fig_dict: dict[str, Any]) -> dict[str, str]:
+            to_html = import_module("plotly.io").to_html
+            size = {"default_width": "100%", "default_height": 450}
+            return {"text/html": to_html(fig_dict, full_html=False, validate=False, **size)}
+
+    for name in ("cellblock", *_PLOTLY.split()):
+        module.renderers[name] = Isolated()
+    module.renderers.default = "cellblock"
+
+
+def _bokeh(module: Any) -> None:
+    """Have ``show`` display a page with BokehJS in it. ``module`` is ``bokeh.io``."""
+    install_notebook_hook = import_module("bokeh.io.notebook").install_notebook_hook
+    hooks = {"load": _nothing, "show_doc": _show_document, "show_app": _no_server}
+    install_notebook_hook("jupyter", **hooks, overwrite=True)
+    module.output_notebook(hide_banner=True)
+
+
+def _nothing(*_: object, **__: object) -> None:
+    """Load nothing: each output brings its own."""
+
+
+def _show_document(model: Any, _state: object, notebook_handle: object = None) -> None:
+    if notebook_handle:
+        raise ValueError("push_notebook() can't reach an isolated output: show the figure again")
+    inline = import_module("bokeh.resources").INLINE
+    page = import_module("bokeh.embed").file_html(model, inline, _always_new=True)
+    bundle = {
+        "text/html": _with_height(page, model._sphinx_height_hint()),  # noqa: SLF001
+        "text/plain": repr(model),
+    }
+    display(bundle, raw=True)  # type: ignore[no-untyped-call]
+
+
+def _no_server(*_: object, **__: object) -> None:
+    raise ValueError("Bokeh applications need a server, and cells have no network")
+
+
+def _altair(module: Any) -> None:
+    """Have charts show as HTML with Vega in it. ``module`` is ``altair``."""
+    for name in ("cellblock", *_ALTAIR.split()):
+        module.renderers.register(name, _vega_page)
+    module.renderers.enable("cellblock")
+
+
+def _vega_page(spec: dict[str, Any], **options: Any) -> dict[str, str]:
+    plain = "<Altair chart>"
+    try:
+        library = _vega_library()
+    except ImportError:
+        return {"text/plain": f"{plain}: vl-convert-python, which has its library, is missing"}
+    options = {"mode": "vega-lite"} | options.get("embed_options", {})
+    values = (json.dumps(value).replace("</", "<\\/") for value in (spec, options))
+    call = f"vegaEmbed('#vis', {', '.join(values)})"
+    scripts = "".join(f"<script>{script}</script>" for script in (library, call))
+    page = f'<div id="vis" style="width:100%"></div>{scripts}'
+    return {"text/html": _with_height(page, _vega_height(spec)), "text/plain": plain}
+
+
+@cache
+def _vega_library() -> str:
+    return str(import_module("vl_convert").javascript_bundle())
+
+
+_AXES: Final = 70
+
+
+def _vega_height(spec: dict[str, Any]) -> int | None:
+    """Return about how many pixels a chart is high, None if its parts don't say."""
+    for key, together in (("vconcat", sum), ("hconcat", max), ("layer", max)):
+        if parts := spec.get(key):
+            heights = [_vega_height(part) for part in parts]
+            known = [height for height in heights if height is not None]
+            own = spec.get("height")
+            return own + _AXES if isinstance(own, int) else together(known) if known else None
+    if "facet" in spec or "repeat" in spec or "concat" in spec:
+        return None
+    height = spec.get("height", 300)
+    return int(height) + _AXES if isinstance(height, int | float) else None
+
+
+def _branca(module: Any) -> None:
+    """Have maps show as a page with Leaflet in it. ``module`` is ``branca.element``."""
+
+    def shown(figure: Any, **options: Any) -> str:
+        page = _LINKED.sub(_leaflet, figure.render(**options))
+        return _with_height(page, _map_height(figure))
+
+    module.Figure._repr_html_ = shown
+
+
+#: Scripts and style sheets that a folium page asks the network for.
+_LINKED: Final = re.compile(
+    r"<script src=\"(https:[^\"]+)\"></script>"
+    r"|<link rel=\"stylesheet\" href=\"(https:[^\"]+)\"\s*/?>"
+)
+
+
+def _leaflet(found: re.Match[str]) -> str:
+    """Return Leaflet itself in place of its address; what else a map may miss, it does without."""
+    name = (found[1] or found[2]).rpartition("/")[2]
+    if name == "leaflet.js":
+        return f"<script>{_file(name)}{_file('folium.js')}</script>"
+    if name == "leaflet.css":
+        return f"<style>{_file(name)}</style>"
+    return "" if name in _DISPENSABLE else found[0]
+
+
+#: For icons and looks; ``folium.js`` has what calls to them need.
+_DISPENSABLE: Final = frozenset(
+    (
+        "all.min.css",
+        "bootstrap-glyphicons.css",
+        "bootstrap.bundle.min.js",
+        "bootstrap.min.css",
+        "jquery-3.7.1.min.js",
+        "leaflet.awesome-markers.css",
+        "leaflet.awesome-markers.js",
+        "leaflet.awesome.rotate.min.css",
+    )
+)
+
+
+@cache
+def _file(name: str) -> str:
+    return (Path(__file__).parent / "leaflet" / name).read_text("utf-8")
+
+
+def _map_height(figure: Any) -> int:
+    """Return how many pixels a map is high; one that fills its page gets as many as a figure."""
+    for part in figure._children.values():  # noqa: SLF001 - the map itself is among them
+        match getattr(part, "height", None):
+            case (size, "px"):
+                return int(size)
+    return _MAP_HEIGHT
+
+
+_MAP_HEIGHT: Final = 450
+
+
+def _with_height(page: str, height: int | None) -> str:
+    """Return a page that says first how high it is: the host looks there (``frames``)."""
+    return page if height is None else f"<!-- height: {height}px -->\n{page}"
+
+
+def _plotly_still(module: Any) -> None:
+    """Have figures send their data alone, not a library before it that is not shown either."""
+    module.renderers.default = "plotly_mimetype"
+
+
+def _altair_still(module: Any) -> None:
+    """Have charts show as pictures, where what draws them is installed."""
+    if find_spec("vl_convert"):
+        module.renderers.enable("png")
+
+
+_PAGES: Final[dict[str, Mend]] = {
+    "altair": _altair,
+    "bokeh.io": _bokeh,
+    "branca.element": _branca,
+    "plotly.io._renderers": _plotly,
+}
+
+_STILLS: Final[dict[str, Mend]] = {
+    "altair": _altair_still,
+    "plotly.io._renderers": _plotly_still,
+}

@@ -1,0 +1,194 @@
+"""Confinement: what a guest does to itself before the first user byte.
+
+Invariant: every lock is taken by the one thread there is, none can be taken back, and a guest
+whose required locks are not all achieved runs nothing (promise P5). The order matters: dropping
+capabilities first means that nothing after it is exempt; no_new_privs comes before Landlock and
+seccomp, which need it; seccomp comes last, because it refuses the calls that the others are.
+
+Only the standard library and ``cellblock.wire`` may be imported here.
+"""
+
+from __future__ import annotations
+
+import os
+from typing import TYPE_CHECKING, Final
+
+from cellblock.guest.confine import (
+    arch,
+    capabilities,
+    gate,
+    landlock,
+    process,
+    rlimits,
+    seccomp,
+    witness,
+)
+from cellblock.guest.confine.conditions import Grants
+from cellblock.guest.confine.descriptors import close_inherited
+from cellblock.guest.confine.errors import ConfineError, LockFailed
+from cellblock.wire.messages import LockReport, Plan
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+__all__ = ["LOCKS", "ConfineError", "close_inherited", "confine", "prepare"]
+
+#: Every lock there is, in the order in which they are taken.
+LOCKS: Final = (
+    "capabilities",
+    "no_new_privs",
+    "not_dumpable",
+    "rlimits",
+    "landlock",
+    "seccomp",
+)
+#: Beside the locks, a report says under this name what was seen to be refused.
+WITNESS: Final = "witness"
+#: Likewise, under this name, that the guest is under the gate.
+GATE: Final = "gate"
+#: Statements travel in a frame of bounded names.
+_LONGEST_STATEMENT: Final = 1_000
+
+
+def prepare(plan: Plan) -> None:
+    """Do ahead, in the zygote, what does not depend on the guest: compile the filters."""
+    machine = arch.current()
+    if machine is not None and "seccomp" in plan.locks:
+        version = landlock.abi(machine)
+        for gated in (False, True):
+            seccomp.build(machine.name, _grants(plan, version, gated=gated))
+
+
+def confine(
+    plan: Plan,
+    *,
+    hand_over: Callable[[int], None] | None = None,
+    highest_abi: int = landlock.HIGHEST_KNOWN_ABI,
+) -> LockReport:
+    """Take every lock in ``plan.locks`` and report how each came out.
+
+    Call it in the freshly forked guest, before any thread exists. With ``hand_over``, which is
+    given the listener's descriptor and sends it to the zygote, the guest is under the gate
+    (``gate``); the zygote must answer from then on, or this never returns. ``highest_abi``
+    makes tests on a new OS kernel behave as on an old one. Raises ConfineError if a lock that
+    ``plan.required`` names was not achieved, or is not known, or a second thread exists; the
+    caller must then end the process.
+    """
+    _check(plan)
+    run = _Run(plan)
+    for lock, act in _takers(plan, hand_over, highest_abi).items():
+        if lock in plan.locks:
+            run.take(lock, act)
+    for lock, look in _witnesses(plan).items():
+        if lock in run.achieved:
+            run.witness(lock, look)
+    if hand_over is not None and "seccomp" in run.achieved:
+        run.achieved[GATE] = "starts and foreign signals are the zygote's to decide"
+    return LockReport(achieved=run.achieved, failed=run.failed)
+
+
+class _Run:
+    """One pass over the locks: what came of each, so far."""
+
+    def __init__(self, plan: Plan) -> None:
+        self._required = plan.required
+        self.achieved: dict[str, str] = {}
+        self.failed: dict[str, str] = {}
+
+    def take(self, lock: str, act: Callable[[], str]) -> None:
+        """Take a lock. Raises ConfineError if it fails and is required."""
+        statement = self._try(lock, act)
+        if statement is not None:
+            self.achieved[lock] = statement
+
+    def witness(self, lock: str, look: Callable[[], str]) -> None:
+        """Look whether a lock holds; one that does not is not achieved."""
+        seen = self._try(lock, look)
+        if seen is None:
+            del self.achieved[lock]
+        elif seen:
+            before = self.achieved.get(WITNESS)
+            self.achieved[WITNESS] = f"{before}, {seen}" if before else seen
+
+    def _try(self, lock: str, act: Callable[[], str]) -> str | None:
+        try:
+            return act()[:_LONGEST_STATEMENT]
+        except (OSError, ValueError, LockFailed) as error:
+            self.failed[lock] = str(error)[:_LONGEST_STATEMENT]
+            if lock in self._required:
+                raise _fatal(lock, error) from error
+        return None
+
+
+def _fatal(lock: str, error: OSError | ValueError | LockFailed) -> ConfineError:
+    if isinstance(error, OSError):
+        return ConfineError(lock, error.errno or 0, "refused by the OS kernel")
+    return ConfineError(lock, getattr(error, "errno", 0), str(error))
+
+
+def _witnesses(plan: Plan) -> dict[str, Callable[[], str]]:
+    return {
+        "landlock": lambda: witness.files(plan),
+        "seccomp": lambda: witness.calls(plan),
+    }
+
+
+def _check(plan: Plan) -> None:
+    for lock in (*plan.required, *plan.locks):
+        if lock not in LOCKS:
+            raise ConfineError(lock, 0, "no such lock")
+    for lock in plan.required:
+        if lock not in plan.locks:
+            raise ConfineError(lock, 0, "required, but not planned")
+    if plan.locks:
+        _require_one_thread()
+
+
+def _require_one_thread() -> None:
+    # Landlock (below ABI 8) and capset reach the calling thread only.
+    try:
+        threads = process.thread_count()
+    except OSError as error:
+        raise ConfineError("process", error.errno or 0, "can't count threads") from error
+    if threads != 1:
+        raise ConfineError("process", 0, f"{threads} threads exist, locks reach only one")
+
+
+def _takers(
+    plan: Plan, hand_over: Callable[[int], None] | None, highest_abi: int
+) -> dict[str, Callable[[], str]]:
+    machine = arch.current()
+    if machine is None:
+        return dict.fromkeys(LOCKS, _unknown_machine)
+    version = min(landlock.abi(machine), highest_abi)
+    gated = hand_over is not None
+
+    def filter_calls() -> str:
+        program = seccomp.build(machine.name, _grants(plan, version, gated=gated))
+        if hand_over is not None:
+            gate.install(machine, os.getpid(), hand_over)
+        return seccomp.load(machine, program, os.getpid())
+
+    return {
+        "capabilities": lambda: capabilities.drop(machine),
+        "no_new_privs": process.no_new_privs,
+        "not_dumpable": process.not_dumpable,
+        "rlimits": lambda: rlimits.apply(plan.limits, gated=gated),
+        "landlock": lambda: landlock.apply(plan, machine, version),
+        "seccomp": filter_calls,
+    }
+
+
+def _unknown_machine() -> str:
+    raise LockFailed("no system call table for this architecture")
+
+
+def _grants(plan: Plan, version: int, *, gated: bool) -> Grants:
+    decides = version if "landlock" in plan.locks else 0
+    return Grants(
+        network=plan.network,
+        subprocess=plan.subprocess,
+        scoped=decides >= landlock.SCOPE_ABI,
+        truncate=decides >= landlock.TRUNCATE_ABI,
+        gated=gated,
+    )

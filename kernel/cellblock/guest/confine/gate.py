@@ -1,0 +1,255 @@
+"""The gate: calls of a guest that the zygote decides, one by one.
+
+Some questions a filter can't answer, because the answer is not in the registers: how many
+threads there are, whether a fork is the one that a snapshot is due, whether a signal's target
+is the guest itself (a snapshot that took over has another process id than its filter knows).
+For these the guest's first filter stops the call and tells the holder of its listener.
+
+The holder is the zygote: trusted, idle, and gone only when the guest is. It sees registers,
+never memory, so that nothing can change between its look and the call. Where no gate is set up
+the main filter refuses the same calls by itself, and RLIMIT_NPROC counts tasks.
+
+Source: seccomp_unotify(2), <linux/seccomp.h>.
+"""
+
+from __future__ import annotations
+
+import errno
+import fcntl
+import os
+import struct
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+import msgspec
+
+from cellblock.guest.confine import bpf, seccomp
+from cellblock.guest.confine.bpf import Label, Op
+from cellblock.guest.confine.gates import CLONE_NEVER, CLONE_THREAD
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+    from cellblock.guest.confine.arch import Arch
+
+NEW_LISTENER: Final = 1 << 3
+#: A call that was taken up is not interrupted and told again: a fork would be counted twice.
+WAIT_KILLABLE: Final = 1 << 5
+RET_USER_NOTIF: Final = 0x7FC00000
+# ioctl numbers: _IOWR('!', 0, struct seccomp_notif), _IOWR('!', 1, struct seccomp_notif_resp)
+NOTIF_RECV: Final = 0xC0502100
+NOTIF_SEND: Final = 0xC0182101
+CONTINUE: Final = 1
+_NOTIF: Final = struct.Struct("=QIIiIQ6Q")
+_RESPONSE: Final = struct.Struct("=QqiI")
+
+#: Calls that make a task, and calls that signal one: told to the zygote.
+STARTING: Final = ("clone", "fork", "vfork")
+SIGNALLING: Final = ("kill", "tgkill")
+#: Seconds for which a start that was let through may not show in the count yet.
+SETTLING: Final = 0.1
+
+
+class Request(msgspec.Struct, frozen=True):
+    """A stopped call: its id, the task that makes it, the call's name and arguments."""
+
+    id: int
+    task: int
+    call: str
+    args: tuple[int, ...]
+
+
+def build(arch: Arch) -> bpf.Program:
+    """Compile the filter that stops the gate's calls; its slot takes the guest's process id."""
+    return bpf.assemble(list(_filter(arch)))
+
+
+def install(arch: Arch, pid: int, hand_over: Callable[[int], None]) -> None:
+    """Put this thread under the gate and give the listener away. Raises OSError.
+
+    From here on the gate's calls wait for an answer; the descriptor is closed here, since
+    whoever holds it decides.
+    """
+    listener = _load(arch, pid)
+    try:
+        hand_over(listener)
+    finally:
+        os.close(listener)
+
+
+def _load(arch: Arch, pid: int) -> int:
+    program = build(arch)
+    try:
+        return seccomp.load_filter(arch, program, pid, NEW_LISTENER | WAIT_KILLABLE)
+    except OSError as error:
+        if error.errno != errno.EINVAL:
+            raise
+    return seccomp.load_filter(arch, program, pid, NEW_LISTENER)  # before Linux 5.19
+
+
+class Gate:
+    """The zygote's end: poll ``fileno()`` and call ``answer()`` when it is readable.
+
+    ``most_tasks`` bounds the guest's threads and processes together; None leaves them alone.
+    ``processes`` is the policy's subprocess_execution.
+    """
+
+    def __init__(
+        self, listener: int, arch: Arch, *, most_tasks: int | None, processes: bool
+    ) -> None:
+        self._listener = listener
+        self._most_tasks, self._processes = most_tasks, processes
+        self._names = {arch.numbers.get(name, -1): name for name in (*STARTING, *SIGNALLING)}
+        self._audit = arch.audit
+        self._forks_due = 0
+        self._started: dict[int, float] = {}
+
+    def fileno(self) -> int:
+        """Return the listener's descriptor, for poll()."""
+        return self._listener
+
+    def close(self) -> None:
+        """Let go: calls that are stopped, and all that come, fail with ENOSYS."""
+        os.close(self._listener)
+
+    def allow_fork(self) -> None:
+        """Let the next fork through: a snapshot is due."""
+        self._forks_due += 1
+
+    def withdraw_fork(self) -> None:
+        """Take ``allow_fork`` back: the snapshot is not wanted any more."""
+        self._forks_due = 0
+
+    def answer(self) -> bool:
+        """Decide one stopped call. Returns False when the guest is gone."""
+        try:
+            request = self._receive()
+        except FileNotFoundError:  # its task was killed meanwhile
+            return True
+        except OSError:
+            return False
+        refusal = errno.EPERM if request is None else self.decide(request)
+        if request is not None:
+            self._send(request.id, refusal)
+        return True
+
+    def decide(self, request: Request) -> int:
+        """Return 0 to let the call go on, or the errno it fails with."""
+        if request.call in SIGNALLING:
+            return 0 if self._may_signal(request) else errno.EPERM
+        if not self._may_start(request):
+            return errno.EPERM
+        if self._most_tasks is not None and self._count(request.task) >= self._most_tasks:
+            return errno.EAGAIN
+        self._started[request.task] = time.monotonic()
+        return 0
+
+    def _may_signal(self, request: Request) -> bool:
+        target, sender = request.args[0], _tgid(request.task)
+        if target == sender:
+            return True
+        return self._processes and target in set(_descendants(sender))
+
+    def _may_start(self, request: Request) -> bool:
+        flags = request.args[0] if request.call == "clone" else 0
+        if flags & CLONE_THREAD or self._processes:
+            return not flags & CLONE_NEVER
+        if self._forks_due:
+            self._forks_due -= 1
+            return True
+        return False
+
+    def _count(self, task: int) -> int:
+        """Count the guest's tasks, those that were let through and may not have begun included."""
+        now = time.monotonic()
+        self._started = {
+            who: when
+            for who, when in self._started.items()
+            if who != task and now - when < SETTLING
+        }
+        present = _tasks_of_session(task) if self._processes else _threads(_tgid(task))
+        return present + len(self._started)
+
+    def _receive(self) -> Request | None:
+        """Return the stopped call; None for one that the gate does not know (never expected)."""
+        space = bytearray(_NOTIF.size)
+        fcntl.ioctl(self._listener, NOTIF_RECV, space)
+        ident, task, _, number, audit, _, *args = _NOTIF.unpack(space)
+        name = self._names.get(number)
+        if name is None or audit != self._audit:
+            self._send(ident, errno.EPERM)
+            return None
+        # Process ids and clone's flags are 32 bits wide to the OS kernel.
+        return Request(ident, task, name, tuple(arg & 0xFFFFFFFF for arg in args))
+
+    def _send(self, ident: int, refusal: int) -> None:
+        flags = 0 if refusal else CONTINUE
+        try:
+            fcntl.ioctl(self._listener, NOTIF_SEND, _RESPONSE.pack(ident, 0, -refusal, flags))
+        except FileNotFoundError:  # its task was killed meanwhile
+            return
+
+
+def _filter(arch: Arch) -> Iterator[bpf.Item]:
+    numbers = arch.numbers
+    yield Op(bpf.LD_W_ABS, seccomp.OFFSET_ARCH)
+    yield Op(bpf.JEQ, arch.audit, no="pass")  # the main filter refuses what is foreign
+    yield Op(bpf.LD_W_ABS, seccomp.OFFSET_NR)
+    for name in STARTING:
+        if name in numbers:
+            yield Op(bpf.JEQ, numbers[name], yes="stop")
+    for name in SIGNALLING:
+        yield Op(bpf.JEQ, numbers[name], yes="whom")
+    yield Op(bpf.JA, yes="pass")
+    yield Label("whom")
+    yield Op(bpf.LD_W_ABS, seccomp.low(0))
+    yield Op(bpf.JEQ, slot=True, yes="pass")
+    yield Label("stop")
+    yield Op(bpf.RET, RET_USER_NOTIF)
+    yield Label("pass")
+    yield Op(bpf.RET, seccomp.RET_ALLOW)
+
+
+def _status(task: int) -> dict[bytes, bytes]:
+    try:
+        lines = Path(f"/proc/{task}/status").read_bytes().splitlines()
+    except OSError:
+        return {}
+    return dict(line.partition(b":")[::2] for line in lines)
+
+
+def _tgid(task: int) -> int:
+    return int(_status(task).get(b"Tgid", b"-1"))
+
+
+def _threads(group: int) -> int:
+    return int(_status(group).get(b"Threads", b"0"))
+
+
+def _tasks_of_session(task: int) -> int:
+    """Count the threads of all our descendants in the session of ``task``.
+
+    These are a guest and what it started; orphans came back to us, a subreaper.
+    """
+    session = os.getsid(task)
+    return sum(_threads(pid) for pid in _descendants(os.getpid()) if _session(pid) == session)
+
+
+def _session(pid: int) -> int:
+    try:
+        return os.getsid(pid)
+    except ProcessLookupError:
+        return -1
+
+
+def _descendants(pid: int) -> Iterator[int]:
+    """Yield the children of all of a process's threads, and theirs, as far as they can be read."""
+    for listing in Path(f"/proc/{pid}/task").glob("*/children"):
+        try:
+            children = [int(child) for child in listing.read_bytes().split()]
+        except OSError:
+            continue
+        for child in children:
+            yield child
+            yield from _descendants(child)

@@ -1,0 +1,270 @@
+"""System calls that the guest may make with some arguments only, and why.
+
+A gate is a list of alternatives; a call passes if all conditions of one of them hold
+(``conditions``). They see registers, never memory.
+"""
+
+from __future__ import annotations
+
+import errno
+from typing import TYPE_CHECKING, Final
+
+from cellblock.guest.confine.conditions import (
+    Alternative,
+    Gate,
+    Grants,
+    In,
+    Masked,
+    MaskedIn,
+    NotIn,
+    Null,
+    Own,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+# <linux/sched.h>
+CLONE_VM: Final = 0x100
+CLONE_SIGHAND: Final = 0x800
+CLONE_THREAD: Final = 0x10000
+#: PIDFD, PTRACE, VFORK, PARENT, UNTRACED, IO and every NEW*: none of them for a thread.
+CLONE_NEVER: Final = 0x1000 | 0x2000 | 0x8000 | 0x800000 | 0x80000000 | 0x7E020080
+CLONE_VFORK: Final = 0x4000
+# <fcntl.h>
+O_TRUNC: Final = 0o1000
+#: S_ISUID and S_ISGID: what a guest leaves in a writable root must not run as its owner.
+MODE_NEVER: Final = 0o6000
+O_ACCMODE: Final = 3
+#: <linux/fs.h>
+RWF_NOWAIT: Final = 8
+O_CLOEXEC: Final = 0o2000000
+O_NONBLOCK: Final = 0o4000
+O_DIRECT: Final = 0o40000
+# <sys/socket.h>
+AF_UNIX: Final = 1
+AF_INET: Final = 2
+AF_INET6: Final = 10
+SOCK_STREAM: Final = 1
+SOCK_DGRAM: Final = 2
+SOCK_TYPE_BITS: Final = 0xFFFFFFFF & ~(O_CLOEXEC | O_NONBLOCK)
+IPPROTO_TCP: Final = 6
+IPPROTO_UDP: Final = 17
+SOL_SOCKET: Final = 1
+#: MSG_OOB, on stream sockets a source of kernel bugs (CVE-2025-38236); MSG_FASTOPEN connects.
+MSG_NEVER: Final = 0x1 | 0x20000000
+#: SIGSTOP, SIGTSTP, SIGTTIN, SIGTTOU: a stopped guest is a hung kernel.
+STOP_SIGNALS: Final = (19, 20, 21, 22)
+_SIGN: Final = 0x80000000
+# <linux/mman.h>
+MAP_TYPE: Final = 0xF
+MAP_PRIVATE: Final = 2
+MAP_ANONYMOUS: Final = 0x20
+MAP_GROWSDOWN: Final = 0x100
+#: FUTEX_PRIVATE_FLAG and FUTEX_CLOCK_REALTIME of <linux/futex.h>, which go with every operation.
+FUTEX_FLAGS: Final = 0x80 | 0x100
+FCNTL: Final = (
+    0,  # F_DUPFD
+    1,  # F_GETFD
+    2,  # F_SETFD
+    3,  # F_GETFL
+    4,  # F_SETFL
+    5,  # F_GETLK
+    6,  # F_SETLK
+    7,  # F_SETLKW
+    36,  # F_OFD_GETLK
+    37,  # F_OFD_SETLK
+    38,  # F_OFD_SETLKW
+    1030,  # F_DUPFD_CLOEXEC
+    1032,  # F_GETPIPE_SZ
+)
+IOCTL: Final = (
+    0x5401,  # TCGETS: isatty
+    0x5413,  # TIOCGWINSZ
+    0x541B,  # FIONREAD
+    0x5421,  # FIONBIO
+    0x5450,  # FIONCLEX
+    0x5451,  # FIOCLEX
+    0x802C542A,  # TCGETS2: isatty in newer C libraries
+)
+PRCTL: Final = (
+    2,  # PR_GET_PDEATHSIG
+    3,  # PR_GET_DUMPABLE
+    15,  # PR_SET_NAME: threads name themselves
+    16,  # PR_GET_NAME
+    21,  # PR_GET_SECCOMP
+    23,  # PR_CAPBSET_READ
+    30,  # PR_GET_TIMERSLACK
+    38,  # PR_SET_NO_NEW_PRIVS: set already
+    39,  # PR_GET_NO_NEW_PRIVS
+    51,  # PR_SVE_GET_VL
+    56,  # PR_GET_TAGGED_ADDR_CTRL
+    0x53564D41,  # PR_SET_VMA: allocators name their mappings
+)
+GETSOCKOPT: Final = (
+    3,  # SO_TYPE
+    4,  # SO_ERROR
+    7,  # SO_SNDBUF
+    8,  # SO_RCVBUF
+    9,  # SO_KEEPALIVE
+    20,  # SO_RCVTIMEO
+    21,  # SO_SNDTIMEO
+    30,  # SO_ACCEPTCONN
+    38,  # SO_PROTOCOL
+    39,  # SO_DOMAIN
+)
+#: Not SO_ATTACH_FILTER and its like: code in the OS kernel.
+SETSOCKOPT: Final = (
+    2,  # SO_REUSEADDR
+    7,  # SO_SNDBUF
+    8,  # SO_RCVBUF
+    9,  # SO_KEEPALIVE
+    13,  # SO_LINGER
+    15,  # SO_REUSEPORT
+    20,  # SO_RCVTIMEO
+    21,  # SO_SNDTIMEO
+)
+TCP_OPTIONS: Final = (
+    1,  # TCP_NODELAY
+    4,  # TCP_KEEPIDLE
+    5,  # TCP_KEEPINTVL
+    6,  # TCP_KEEPCNT
+    12,  # TCP_QUICKACK
+    18,  # TCP_USER_TIMEOUT
+)
+IP_LEVELS: Final = (0, 41)
+IP_OPTIONS: Final = (
+    11,  # IP_RECVERR: the C library's resolver
+    25,  # IPV6_RECVERR
+    26,  # IPV6_V6ONLY
+)
+#: Not those with priority inheritance: their owner is named by number, whoever that is, and the
+#: OS kernel changes its scheduling without asking (and CVE-2014-3153, CVE-2021-3347 were here).
+FUTEX: Final = (
+    0,  # FUTEX_WAIT
+    1,  # FUTEX_WAKE
+    3,  # FUTEX_REQUEUE
+    4,  # FUTEX_CMP_REQUEUE
+    5,  # FUTEX_WAKE_OP
+    9,  # FUTEX_WAIT_BITSET
+    10,  # FUTEX_WAKE_BITSET
+)
+#: ARCH_SET_FS and the shadow stack calls: what a new program's loader does first.
+ARCH_PRCTL: Final = (0x1002, 0x5001, 0x5002, 0x5003, 0x5005)
+
+
+def gates(grants: Grants) -> tuple[Gate, ...]:
+    """Return every gate, as ``grants`` opens or shuts it."""
+    return (
+        *_files(),
+        *_memory(grants),
+        *_process(grants),
+        *_signals(grants),
+        *_sockets(grants),
+    )
+
+
+def _files() -> Iterator[Gate]:
+    why = "truncating what is open for reading: Landlock below ABI 3 does not see it"
+    yield Gate("open", _opens_honestly(1), why)
+    yield Gate("openat", _opens_honestly(2), why)
+    yield Gate("creat", ((Masked(1, MODE_NEVER, 0),),), "no set-user-id files")
+    yield Gate("fcntl", ((In(1, FCNTL),),), "no F_SETOWN, F_SETSIG: a signal to anybody; no leases")
+    yield Gate("ioctl", ((In(1, IOCTL),),), "devices: queries only, no TIOCSTI, no FIOASYNC")
+    yield Gate("renameat2", ((In(4, (0, 1, 2)),),), "no whiteouts")
+    cached = "whether a page is in memory says who read it last"
+    for name in ("preadv2", "pwritev2"):
+        yield Gate(name, ((Masked(5, RWF_NOWAIT, 0),),), cached, errno.EOPNOTSUPP)
+    flags = O_CLOEXEC | O_NONBLOCK | O_DIRECT
+    yield Gate("pipe2", ((Masked(1, 0xFFFFFFFF & ~flags, 0),),), "no notification pipes")
+
+
+def _opens_honestly(arg: int) -> tuple[Alternative, ...]:
+    """Allow truncation of what is opened for writing, and no set-user-id file to be made.
+
+    C libraries pass 0 for the mode where they make nothing.
+    """
+    write_only, read_write = 1, 2
+    mode = Masked(arg + 1, MODE_NEVER, 0)
+    return (
+        (mode, Masked(arg, O_TRUNC, 0)),
+        (mode, Masked(arg, O_ACCMODE, write_only)),
+        (mode, Masked(arg, O_ACCMODE, read_write)),
+    )
+
+
+def _memory(grants: Grants) -> Iterator[Gate]:
+    """Refuse what RLIMIT_DATA does not count: shared memory without a file, growing stacks.
+
+    Processes that a cell may start share memory with each other for good reason.
+    """
+    private: Alternative = (Masked(3, MAP_TYPE | MAP_GROWSDOWN, MAP_PRIVATE),)
+    uncounted = MAP_GROWSDOWN if grants.subprocess else MAP_GROWSDOWN | MAP_ANONYMOUS
+    yield Gate("mmap", (private, (Masked(3, uncounted, 0),)), "memory that the limit counts")
+    why = "no owner by number"
+    operation = MaskedIn(1, 0xFFFFFFFF & ~FUTEX_FLAGS, FUTEX)
+    yield Gate("futex", ((operation,),), why, errno.ENOSYS)
+
+
+def _process(grants: Grants) -> Iterator[Gate]:
+    bits = CLONE_VM | CLONE_SIGHAND | CLONE_THREAD | CLONE_NEVER
+    thread: Alternative = (Masked(0, bits, CLONE_VM | CLONE_SIGHAND | CLONE_THREAD),)
+    child: Alternative = (Masked(0, CLONE_NEVER | CLONE_THREAD, 0),)
+    children = grants.subprocess or grants.gated
+    yield Gate("clone", (thread, child) if children else (thread,), "threads, unless gated")
+    yield Gate("getpgid", ((Own(0, (0,)),),), "which processes exist is not the guest's business")
+    yield Gate("getsid", ((Own(0, (0,)),),), "as getpgid")
+    yield Gate("getpriority", ((In(0, (0,)), Own(1, (0,))),), "as getpgid")
+    yield Gate("setpriority", ((In(0, (0,)), Own(1, (0,))),), "itself only")
+    yield Gate("sched_setaffinity", ((Own(0, (0,)),),), "itself only")
+    # glibc asks it of threads by their ids, and takes ENOSYS for "not known".
+    yield Gate("sched_getaffinity", ((Own(0, (0,)),),), "as getpgid", errno.ENOSYS)
+    yield Gate("sched_getparam", ((Own(0, (0,)),),), "as getpgid")
+    yield Gate("sched_getscheduler", ((Own(0, (0,)),),), "as getpgid")
+    yield Gate("prlimit64", ((Own(0, (0,)), Null(2)),), "read, on itself: limits are the policy's")
+    yield Gate("prctl", ((In(0, PRCTL),),), "names and queries")
+    yield Gate("personality", ((In(0, (0xFFFFFFFF,)),),), "query only")
+    if grants.subprocess:
+        yield Gate("arch_prctl", ((In(0, ARCH_PRCTL),),), "program start")
+
+
+def _signals(grants: Grants) -> Iterator[Gate]:
+    why = "itself only, and never to stop"
+    if grants.gated or (grants.subprocess and grants.scoped):
+        # Children and snapshots have ids of their own; the zygote looks whose, or Landlock
+        # keeps signals inside the domain.
+        anyone: Alternative = (Masked(0, _SIGN, 0), NotIn(0, (0,)))
+        yield Gate("kill", ((*anyone, NotIn(1, STOP_SIGNALS)),), why)
+        yield Gate("tgkill", ((*anyone, NotIn(2, STOP_SIGNALS)),), why)
+        return
+    yield Gate("kill", ((Own(0), NotIn(1, STOP_SIGNALS)),), why)
+    yield Gate("tgkill", ((Own(0), NotIn(2, STOP_SIGNALS)),), why)
+
+
+def _sockets(grants: Grants) -> Iterator[Gate]:
+    pair: Alternative = (In(0, (AF_UNIX,)), Masked(1, SOCK_TYPE_BITS, SOCK_STREAM), In(2, (0,)))
+    yield Gate("socketpair", (pair,), "connected streams; datagrams could be sent elsewhere")
+    harmless: Alternative = (Masked(3, MSG_NEVER, 0),)
+    connected: Alternative = (*harmless, Null(4))
+    yield Gate("sendto", (harmless if grants.network else connected,), "no address, no out-of-band")
+    yield Gate("recvfrom", (harmless,), "no out-of-band data")
+    yield Gate("recvmsg", ((Masked(2, MSG_NEVER, 0),),), "no out-of-band data")
+    yield from _socket_options(grants)
+    if grants.network:
+        stream = (In(0, (AF_INET, AF_INET6)), Masked(1, SOCK_TYPE_BITS, SOCK_STREAM))
+        datagram = (In(0, (AF_INET, AF_INET6)), Masked(1, SOCK_TYPE_BITS, SOCK_DGRAM))
+        tcp, udp = In(2, (0, IPPROTO_TCP)), In(2, (0, IPPROTO_UDP))
+        yield Gate("socket", ((*stream, tcp), (*datagram, udp)), "TCP and UDP", errno.EACCES)
+
+
+def _socket_options(grants: Grants) -> Iterator[Gate]:
+    read: tuple[Alternative, ...] = ((In(1, (SOL_SOCKET,)), In(2, GETSOCKOPT)),)
+    write: tuple[Alternative, ...] = ((In(1, (SOL_SOCKET,)), In(2, SETSOCKOPT)),)
+    if grants.network:
+        internet: tuple[Alternative, ...] = (
+            (In(1, (IPPROTO_TCP,)), In(2, TCP_OPTIONS)),
+            (In(1, IP_LEVELS), In(2, IP_OPTIONS)),
+        )
+        read, write = read + internet, write + internet
+    yield Gate("getsockopt", read, "no SO_PEERPIDFD")
+    yield Gate("setsockopt", write, "no socket filters")

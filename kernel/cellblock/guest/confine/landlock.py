@@ -1,0 +1,201 @@
+"""Landlock: which files and TCP ports the guest may open, and whom it may signal.
+
+Source: landlock(7), <linux/landlock.h>. Every right that the running ABI knows is handled, so
+what no rule grants is refused. What Landlock does not cover at any ABI (stat, chmod, chown,
+utime, xattr, inotify, UDP, pathname sockets) is the system call filter's business.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import errno
+import os
+import stat
+import struct
+from typing import TYPE_CHECKING, Final
+
+import msgspec
+
+from cellblock.guest.confine import libc
+from cellblock.guest.confine.errors import LockFailed
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from cellblock.guest.confine.arch import Arch
+    from cellblock.wire.messages import Plan
+
+CREATE_RULESET_VERSION: Final = 1
+RULE_PATH_BENEATH: Final = 1
+RESTRICT_SELF_LOG_SAME_EXEC_OFF: Final = 1
+HIGHEST_KNOWN_ABI: Final = 7
+# <linux/fcntl.h>, <linux/openat2.h>
+AT_FDCWD: Final = -100
+RESOLVE_NO_SYMLINKS: Final = 0x04
+
+# LANDLOCK_ACCESS_FS_*, with the ABI that brought each.
+EXECUTE: Final = 1 << 0
+WRITE_FILE: Final = 1 << 1
+READ_FILE: Final = 1 << 2
+READ_DIR: Final = 1 << 3
+REMOVE_DIR: Final = 1 << 4
+REMOVE_FILE: Final = 1 << 5
+MAKE_CHAR: Final = 1 << 6
+MAKE_DIR: Final = 1 << 7
+MAKE_REG: Final = 1 << 8
+MAKE_SOCK: Final = 1 << 9
+MAKE_FIFO: Final = 1 << 10
+MAKE_BLOCK: Final = 1 << 11
+MAKE_SYM: Final = 1 << 12
+REFER: Final = 1 << 13
+TRUNCATE: Final = 1 << 14
+IOCTL_DEV: Final = 1 << 15
+FS_BY_ABI: Final = (
+    (1, (1 << 13) - 1),
+    (2, REFER),
+    (3, TRUNCATE),
+    (5, IOCTL_DEV),
+)
+# LANDLOCK_ACCESS_NET_* (ABI 4) and LANDLOCK_SCOPE_* (ABI 6).
+BIND_TCP_AND_CONNECT_TCP: Final = 0b11
+NET_ABI: Final = 4
+SCOPE_ABSTRACT_UNIX_AND_SIGNAL: Final = 0b11
+SCOPE_ABI: Final = 6
+TRUNCATE_ABI: Final = 3
+QUIET_ABI: Final = 7
+
+READ: Final = READ_FILE | READ_DIR
+#: No sockets and no devices; no FIFOs either: the host collects artifacts from these folders,
+#: and opening a FIFO blocks.
+WRITE: Final = (
+    READ | WRITE_FILE | REMOVE_DIR | REMOVE_FILE | MAKE_DIR | MAKE_REG | MAKE_SYM | REFER | TRUNCATE
+)
+DEVICE: Final = READ_FILE | WRITE_FILE | TRUNCATE
+#: Not to be written: a shared writable mapping of it is memory that no limit counts (zero(4)).
+READ_ONLY_DEVICES: Final = ("/dev/zero",)
+#: Rights that the OS kernel accepts on a rule for something that is not a directory.
+FILE_RIGHTS: Final = EXECUTE | WRITE_FILE | READ_FILE | TRUNCATE | IOCTL_DEV
+
+
+class Handled(msgspec.Struct, frozen=True):
+    """What one ruleset decides about; 0 means that the ABI has no such rule."""
+
+    fs: int
+    net: int
+    scopes: int
+    flags: int
+
+    @property
+    def packed(self) -> bytes:
+        """``struct landlock_ruleset_attr``, as long as the ABI needs it."""
+        words = [self.fs]
+        if self.net or self.scopes:
+            words.append(self.net)
+        if self.scopes:
+            words.append(self.scopes)
+        return struct.pack(f"={len(words)}Q", *words)
+
+
+def abi(arch: Arch) -> int:
+    """Return the running ABI, 0 where Landlock is absent or switched off at boot."""
+    try:
+        return libc.syscall(arch.numbers["landlock_create_ruleset"], 0, 0, CREATE_RULESET_VERSION)
+    except OSError as error:
+        if error.errno in (errno.ENOSYS, errno.EOPNOTSUPP, errno.EPERM):
+            return 0
+        raise
+
+
+def handled(version: int, *, network: bool) -> Handled:
+    """Return all that ABI ``version`` can decide; TCP is left alone where the policy allows it."""
+    fs = 0
+    for since, rights in FS_BY_ABI:
+        fs |= rights if version >= since else 0
+    return Handled(
+        fs=fs,
+        net=BIND_TCP_AND_CONNECT_TCP if version >= NET_ABI and not network else 0,
+        scopes=SCOPE_ABSTRACT_UNIX_AND_SIGNAL if version >= SCOPE_ABI else 0,
+        flags=RESTRICT_SELF_LOG_SAME_EXEC_OFF if version >= QUIET_ABI else 0,
+    )
+
+
+def apply(plan: Plan, arch: Arch, version: int) -> str:
+    """Restrict this thread, for good. Needs no_new_privs. Raises OSError, LockFailed."""
+    if version < 1:
+        raise LockFailed("this OS kernel has no Landlock, or it is not switched on")
+    handle = handled(version, network=plan.network)
+    attr = ctypes.create_string_buffer(handle.packed, len(handle.packed))
+    ruleset = libc.syscall(arch.numbers["landlock_create_ruleset"], attr, len(handle.packed), 0)
+    try:
+        absent = [
+            path for path, rights in grants(plan) if not _allow(arch, ruleset, handle, path, rights)
+        ]
+        _allow_own_map(arch, ruleset, handle)
+        libc.syscall(arch.numbers["landlock_restrict_self"], ruleset, handle.flags)
+    finally:
+        os.close(ruleset)
+    return _statement(version, handle, absent)
+
+
+def grants(plan: Plan) -> Iterable[tuple[str, int]]:
+    """Yield each path of the plan with its rights; one path may come up more than once."""
+    execute = EXECUTE if plan.subprocess else 0
+    for path in plan.read_roots:
+        yield path, READ | execute
+    for path in plan.write_roots:
+        yield path, WRITE
+    for path in plan.device_files:
+        yield path, READ_FILE if path in READ_ONLY_DEVICES else DEVICE
+
+
+def _allow(arch: Arch, ruleset: int, handle: Handled, path: str, rights: int) -> bool:
+    """Add one rule. Return False if nothing is there: then nothing is granted, which is safe."""
+    try:
+        fd = _open_beneath(arch, path)
+    except (FileNotFoundError, NotADirectoryError, PermissionError):
+        return False
+    except OSError as error:
+        if error.errno == errno.ELOOP:
+            return False
+        raise
+    try:
+        if not stat.S_ISDIR(os.fstat(fd).st_mode):
+            rights &= FILE_RIGHTS
+        # packed: __u64 allowed_access; __s32 parent_fd
+        rule = ctypes.create_string_buffer(struct.pack("=Qi", rights & handle.fs, fd), 12)
+        libc.syscall(arch.numbers["landlock_add_rule"], ruleset, RULE_PATH_BENEATH, rule, 0)
+    finally:
+        os.close(fd)
+    return True
+
+
+def _allow_own_map(arch: Arch, ruleset: int, handle: Handled) -> None:
+    """Let the guest read its own memory map: threadpoolctl (scikit-learn) looks for BLAS there.
+
+    procfs makes a new inode, which no rule names, once it has forgotten the old one; an open
+    descriptor keeps it. A process that the guest forks has another map, and no rule for it.
+    """
+    own = f"/proc/{os.getpid()}/maps"
+    if _allow(arch, ruleset, handle, own, READ_FILE):
+        os.open(own, os.O_PATH | os.O_CLOEXEC)
+
+
+def _open_beneath(arch: Arch, path: str) -> int:
+    """Open ``path`` for naming it, following no link at all: the plan's paths are canonical.
+
+    An earlier guest may have put a link where the plan saw a folder. openat2 is as old as
+    Linux 5.6, so wherever Landlock is.
+    """
+    name = ctypes.create_string_buffer(os.fsencode(path))
+    how = ctypes.create_string_buffer(
+        struct.pack("=QQQ", os.O_PATH | os.O_CLOEXEC, 0, RESOLVE_NO_SYMLINKS), 24
+    )
+    return libc.syscall(arch.numbers["openat2"], AT_FDCWD, name, how, 24)
+
+
+def _statement(version: int, handle: Handled, absent: list[str]) -> str:
+    parts = [f"ABI {version}", "files"]
+    parts += ["tcp"] if handle.net else []
+    parts += ["signals and abstract sockets"] if handle.scopes else []
+    parts += [f"{len(absent)} roots absent"] if absent else []
+    return ", ".join(parts)

@@ -1,0 +1,43 @@
+"""The C library by ctypes: raw system calls, with errno as OSError.
+
+Nothing here is compiled or installed, so the locks work wherever a CPython for Linux does.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import os
+
+_LIBC = ctypes.CDLL(None, use_errno=True)
+_LIBC.syscall.restype = ctypes.c_long
+_LIBC.prctl.restype = ctypes.c_int
+
+#: What a system call takes: numbers, or the address of a structure.
+Arg = int | ctypes.Array[ctypes.c_char] | None
+
+
+def _word(arg: Arg) -> ctypes.c_void_p | ctypes.c_ulong:
+    if isinstance(arg, ctypes.Array):
+        return ctypes.cast(arg, ctypes.c_void_p)
+    # Sign extension as C would do it: prctl and syscall are variadic.
+    return ctypes.c_ulong(0 if arg is None else arg)
+
+
+def syscall(number: int, *args: Arg) -> int:
+    """Make system call ``number``. Raises OSError with the kernel's errno."""
+    result: int = _LIBC.syscall(ctypes.c_long(number), *map(_word, args))
+    return _checked(result)
+
+
+def prctl(option: int, *args: Arg) -> int:
+    """Set or query a process attribute; unused arguments are zero. Raises OSError."""
+    padded = (*args, 0, 0, 0, 0)[:4]
+    result: int = _LIBC.prctl(ctypes.c_int(option), *map(_word, padded))
+    return _checked(result)
+
+
+def _checked(result: int) -> int:
+    if result < 0:
+        errno = ctypes.get_errno()
+        raise OSError(errno, os.strerror(errno))
+    return result

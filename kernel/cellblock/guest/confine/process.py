@@ -1,0 +1,43 @@
+"""Process attributes: no new privileges, not dumpable, one thread."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Final
+
+from cellblock.guest.confine import libc
+from cellblock.guest.confine.errors import LockFailed
+
+# <linux/prctl.h>
+PR_SET_DUMPABLE: Final = 4
+PR_GET_DUMPABLE: Final = 3
+PR_SET_NO_NEW_PRIVS: Final = 38
+PR_GET_NO_NEW_PRIVS: Final = 39
+
+
+def no_new_privs() -> str:
+    """Make set-user-id programs and file capabilities powerless, for good."""
+    libc.prctl(PR_SET_NO_NEW_PRIVS, 1)
+    if libc.prctl(PR_GET_NO_NEW_PRIVS) != 1:
+        raise LockFailed("no_new_privs did not stick")
+    return "set"
+
+
+def not_dumpable() -> str:
+    """Refuse ptrace, /proc/PID/mem and core dumps by processes of the same user.
+
+    Side effect (proc(5)): the files under /proc/PID become root's, so that the host of an
+    unprivileged user can still read status, stat and statm, but not io, fd or smaps.
+    """
+    libc.prctl(PR_SET_DUMPABLE, 0)
+    if libc.prctl(PR_GET_DUMPABLE) != 0:
+        raise LockFailed("the process stayed dumpable")
+    return "set"
+
+
+def thread_count() -> int:
+    """Count this process's threads, as the kernel does; Python does not know C's threads.
+
+    Raises OSError where /proc is missing: then nothing vouches for a single thread.
+    """
+    return len(list(Path("/proc/self/task").iterdir()))

@@ -1,0 +1,39 @@
+"""What user code sees when it crosses a line at run time.
+
+PolicyViolation
+├── AttributeViolation  (AttributeError)   a refused attribute, reached by a computed name
+├── ImportViolation     (ImportError)      a refused module or a name it holds back
+├── NameViolation       (NameError)        a refused builtin, called
+└── OperationViolation  (PermissionError)  a file, process, socket or interpreter operation
+
+Each subclasses the natural exception, so that honest ``except`` clauses go on working.
+"""
+
+from __future__ import annotations
+
+
+class PolicyViolation(Exception):  # noqa: N818 - the word of the glossary: denied at run time
+    """The policy refuses what was tried; nothing was done."""
+
+    def __init__(self, rule: str, subject: str, why: str, remedy: str) -> None:
+        super().__init__(f"{rule}: {subject} {why}. {remedy}".strip())
+        self.rule, self.subject, self.why, self.remedy = rule, subject, why, remedy
+
+    def __str__(self) -> str:
+        return str(self.args[0])
+
+
+class AttributeViolation(PolicyViolation, AttributeError):  # noqa: N818 - as above
+    """A refused attribute."""
+
+
+class ImportViolation(PolicyViolation, ImportError):  # noqa: N818 - as above
+    """A refused import."""
+
+
+class NameViolation(PolicyViolation, NameError):  # noqa: N818 - as above
+    """A refused builtin."""
+
+
+class OperationViolation(PolicyViolation, PermissionError):  # noqa: N818 - as above
+    """A refused operation on the machine or the interpreter."""

@@ -1,0 +1,53 @@
+"""Where installers put packages, on ``sys.path``: the prefix's folders and any others.
+
+``pip install --target``, a .pth file, the user's site and a distribution's own folders all lead
+elsewhere. Such a folder may be a project's as well, so its other contents are no library.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from typing import TYPE_CHECKING, Final
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+#: Folders of these names hold nothing else; Debian's packages there have no records.
+_OURS: Final = ("dist-packages", "site-packages")
+#: What a guest imports for itself: readable without records too, as when installed to be edited.
+_NEEDED: Final = (
+    "IPython", "asttokens", "comm", "decorator", "executing", "ipython_pygments_lexers", "jedi",
+    "matplotlib_inline", "msgspec", "parso", "pexpect", "prompt_toolkit", "ptyprocess",
+    "pure_eval", "pygments", "six.py", "stack_data", "traitlets", "typing_extensions.py",
+    "wcwidth",
+)  # fmt: skip
+#: First parts of a recorded path that stand for no package.
+_OTHERS: Final = frozenset({"", ".", "..", "__pycache__"})
+
+
+def places() -> Iterator[str]:
+    """Yield the folders and single files of installed packages; some may not exist."""
+    for folder in sys.path:
+        if not folder.startswith("/"):
+            continue
+        if os.path.basename(folder.rstrip("/")) in _OURS:  # noqa: PTH119 - pathlib is slow to load
+            yield folder
+        else:
+            yield from (f"{folder}/{name}" for name in sorted(_recorded(folder).union(_NEEDED)))
+
+
+def _recorded(folder: str) -> set[str]:
+    """Return the entries of ``folder`` that are in the RECORD of a distribution (PEP 376)."""
+    names: set[str] = set()
+    try:
+        found = [name for name in os.listdir(folder) if name.endswith(".dist-info")]  # noqa: PTH208
+    except OSError:
+        return names
+    for name in found:
+        try:
+            with open(f"{folder}/{name}/RECORD", encoding="utf-8") as record:  # noqa: PTH123
+                names.update(line.partition("/")[0].partition(",")[0] for line in record)
+        except (OSError, UnicodeDecodeError):
+            continue
+    return names - _OTHERS

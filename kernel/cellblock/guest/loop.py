@@ -1,0 +1,195 @@
+"""The guest's event loop: cells, tasks that outlive their cell, and ``asyncio.run`` inside cells.
+
+A cell without await runs with the loop marked as running but not entered, so ``create_task`` works
+and costs nothing; the loop turns while the guest waits for its next request.
+
+Cells hold the loop, so they can spoil it. A spoilt one is replaced before it is used again: its
+tasks are lost, later cells are not. Nothing of the kernel's waits in a task that cells could find.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import functools
+from asyncio import events
+from collections import deque
+from contextlib import contextmanager, suppress
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from collections.abc import Coroutine, Iterator
+
+    from cellblock.guest.channel import Channel
+    from cellblock.wire import messages
+
+
+class GuestLoop(asyncio.SelectorEventLoop):
+    """A loop that knows whether anybody ever used it.
+
+    Until then waiting for the host is one blocking read, which is quicker.
+    """
+
+    used = False
+
+    def close(self) -> None:
+        """Refuse while a cell runs, as a loop that is turning does by itself."""
+        if events._get_running_loop() is self:  # noqa: SLF001 - marked, not turning
+            raise RuntimeError("Cannot close a running event loop")
+        super().close()
+
+    def call_soon(self, *args: Any, **kwargs: Any) -> asyncio.Handle:  # type: ignore[override]
+        """Note that the loop is in use."""
+        self.used = True
+        return super().call_soon(*args, **kwargs)
+
+    def call_soon_threadsafe(  # type: ignore[override]
+        self,
+        *args: Any,
+        **kwargs: Any,
+    ) -> asyncio.Handle:
+        """Note that the loop is in use."""
+        self.used = True
+        return super().call_soon_threadsafe(*args, **kwargs)
+
+    def call_at(self, *args: Any, **kwargs: Any) -> asyncio.TimerHandle:  # type: ignore[override]
+        """Note that the loop is in use."""
+        self.used = True
+        return super().call_at(*args, **kwargs)
+
+
+#: What an instance must not have of its own: it would stand before the loop's method.
+_METHODS = frozenset(name for name in dir(GuestLoop) if callable(getattr(GuestLoop, name, None)))
+_TYPES = {
+    "_clock_resolution": float,
+    "_closed": bool,
+    "_ready": deque,
+    "_scheduled": list,
+    "_signal_handlers": dict,
+    "_stopping": bool,
+    "_timer_cancelled_count": int,
+}
+
+
+def is_sound(loop: asyncio.AbstractEventLoop) -> bool:
+    """Say whether ``loop``, which does not turn now, has what it takes to turn."""
+    state = vars(loop)
+    return (
+        _METHODS.isdisjoint(state)
+        and all(type(state.get(name)) is kind for name, kind in _TYPES.items())
+        and not (state["_closed"] or state["_stopping"])
+        and state.get("_thread_id") is None
+        and isinstance(state.get("slow_callback_duration"), (int, float))
+        and all(issubclass(kind, asyncio.Handle) for kind in {*map(type, state["_ready"])})
+        and all(issubclass(kind, asyncio.TimerHandle) for kind in {*map(type, state["_scheduled"])})
+    )
+
+
+class Driver:
+    """Runs cells on a ``GuestLoop`` and waits for messages while its tasks go on."""
+
+    def __init__(self, channel: Channel) -> None:
+        self._channel = channel
+        self.loop = GuestLoop()
+        asyncio.set_event_loop(self.loop)
+        self._cell: asyncio.Task[Any] | None = None
+        self._interrupted = False
+
+    @contextmanager
+    def entered(self) -> Iterator[None]:
+        """Mark the loop as running while a plain cell runs."""
+        self._mend()
+        events._set_running_loop(self.loop)  # noqa: SLF001 - asyncio's own hook for loops
+        try:
+            yield
+        finally:
+            events._set_running_loop(None)  # noqa: SLF001
+
+    def run(self, coroutine: Coroutine[Any, Any, Any]) -> Any:
+        """Run a cell's coroutine to its end; an interrupt arrives as KeyboardInterrupt."""
+        self._mend()
+        self._interrupted = False
+        # Not by create_task: a cell may have set a task factory.
+        self._cell = cell = asyncio.Task(coroutine, loop=self.loop)
+        try:
+            return self.loop.run_until_complete(cell)
+        except asyncio.CancelledError:
+            if self._interrupted:
+                raise KeyboardInterrupt from None
+            raise
+        finally:
+            self._cell = None
+            if not cell.done():
+                with suppress(Exception):  # a loop that this cell has spoilt
+                    cell.cancel()
+
+    def interrupt(self) -> bool:
+        """Interrupt an awaiting cell by cancelling it; say whether that was the way."""
+        cell = self._cell
+        if cell is None or asyncio.current_task(self.loop) is cell:
+            return False
+        self._interrupted = True
+        self.loop.call_soon_threadsafe(cell.cancel)
+        return True
+
+    def in_task(self) -> bool:
+        """Say whether a task runs right now, between cells or in one."""
+        return self.loop.is_running() and asyncio.current_task(self.loop) is not None
+
+    def next_message(self) -> messages.ToGuest:
+        """Return the host's next message; tasks go on meanwhile."""
+        while self.loop.used and not self._channel.waiting():
+            self._mend()
+            try:
+                self._turn()
+            except Exception:  # noqa: BLE001 - tasks keep theirs: this is the loop's own
+                self._renew()
+        return self._channel.recv()
+
+    def _turn(self) -> None:
+        """Turn the loop until a message is here, or until a task stops it."""
+        loop, fd = self.loop, self._channel.fileno()
+
+        def read() -> None:
+            self._channel.read()
+            if self._channel.waiting():
+                loop.stop()
+
+        loop.add_reader(fd, read)
+        try:
+            loop.run_forever()
+        finally:
+            loop.remove_reader(fd)
+
+    def _mend(self) -> None:
+        if not is_sound(self.loop):
+            self._renew()
+
+    def _renew(self) -> None:
+        """Put a new loop in the place of a spoilt one, whose tasks go with it."""
+        spoilt, self.loop = self.loop, GuestLoop()
+        asyncio.set_event_loop(self.loop)
+        with suppress(Exception):
+            GuestLoop.close(spoilt)
+
+
+def allow_nested_run() -> None:
+    """Let ``asyncio.run`` work in a plain cell, where a loop is marked as running.
+
+    Called in the zygote, before anything copies ``asyncio.run``. Inside an awaiting cell it
+    still raises, as it does everywhere.
+    """
+    real = asyncio.run
+
+    @functools.wraps(real)
+    def run(main: Coroutine[Any, Any, Any], **kwargs: Any) -> Any:
+        outer = events._get_running_loop()  # noqa: SLF001
+        if not isinstance(outer, GuestLoop) or outer.is_running():
+            return real(main, **kwargs)
+        events._set_running_loop(None)  # noqa: SLF001
+        try:
+            return real(main, **kwargs)
+        finally:
+            asyncio.set_event_loop(outer)
+            events._set_running_loop(outer)  # noqa: SLF001
+
+    asyncio.run = asyncio.runners.run = run

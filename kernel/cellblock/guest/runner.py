@@ -1,0 +1,190 @@
+"""Runs one cell: the second check, compiling, executing, and what came of it."""
+
+from __future__ import annotations
+
+import ast
+import inspect
+import sys
+from typing import TYPE_CHECKING, Any, cast
+
+from cellblock.analysis import Rules, analyse, analyse_expression
+from cellblock.guest import notes, tracebacks
+from cellblock.guest.text import encodable
+from cellblock.wire import messages
+
+if TYPE_CHECKING:
+    from types import CodeType
+
+    from cellblock.guest.display import Out
+    from cellblock.guest.loop import Driver
+    from cellblock.guest.shell import GuestShell
+
+_AWAIT = ast.PyCF_ALLOW_TOP_LEVEL_AWAIT
+
+
+class Runner:
+    """Executes admitted cells in the shell's namespace."""
+
+    def __init__(
+        self,
+        shell: GuestShell,
+        rules: Rules,
+        driver: Driver,
+        out: Out,
+        plan: messages.Plan,
+    ) -> None:
+        # IPython says that a shell may lack each of its parts; this one has them.
+        self._shell: Any = shell
+        self._rules, self._driver, self._out, self._plan = rules, driver, out, plan
+        self._builtins = shell.user_ns["__builtins__"]
+        self.running = False
+        #: An interrupt came before, or between, what runs as user code.
+        self.interrupted = False
+
+    def run(self, request: messages.Execute) -> messages.Done:
+        """Run the cell and return its end; nothing it raises escapes."""
+        refused = analyse(request.source, self._rules)
+        if refused:
+            return messages.Done(id=request.id, refused=[_as_dict(f) for f in refused])
+        shell = self._shell
+        shell.execution_count = request.execution_count
+        shell.payload_manager.clear_payload()
+        self._remember(request)
+        shell.events.trigger("pre_execute")
+        error = self._guarded(self._execute, request)
+        error = self._guarded(shell.events.trigger, "post_execute") or error
+        if not request.silent:
+            error = self._guarded(shell.events.trigger, "post_run_cell", None) or error
+        values = {} if error else self._values(request.user_expressions)
+        return messages.Done(
+            id=request.id,
+            error=error,
+            user_expressions=values,
+            payload=shell.payload_manager.read_payload(),
+        )
+
+    def _remember(self, request: messages.Execute) -> None:
+        shell = self._shell
+        if not request.silent and request.store_history:
+            shell.history_manager.store_inputs(
+                request.execution_count,
+                request.source,
+                request.raw,
+            )
+        # IPython numbers results by the count after the running cell's.
+        shell.execution_count = request.execution_count + 1
+
+    def _guarded(self, action: Any, *args: Any) -> messages.Error | None:
+        """Call ``action`` as user code; return what it raised, shown and described."""
+        self.running = True
+        try:
+            try:
+                self._begin(action, *args)
+            except BaseException as exc:  # noqa: BLE001 - SystemExit and KeyboardInterrupt too
+                return self._failed(exc)
+        except BaseException as exc:  # noqa: BLE001 - interrupted while it was described
+            return self._bare(exc)
+        finally:
+            self.running = False
+        return None
+
+    def _begin(self, action: Any, *args: Any) -> None:
+        if self.interrupted:
+            self.interrupted = False
+            raise KeyboardInterrupt
+        action(*args)
+
+    def query(self, action: Any, otherwise: Any) -> Any:
+        """Return ``action()``, which may run user code; ``otherwise`` when it is interrupted."""
+        self.running = True
+        try:
+            return action()
+        except BaseException:  # noqa: BLE001 - user code
+            return otherwise
+        finally:
+            self.running = False
+
+    def attempt(self, action: Any) -> None:
+        """Call a comm's handler as user code, with its error shown."""
+        self._guarded(action)
+
+    def _failed(self, error: BaseException) -> messages.Error:
+        notes.explain(error, self._plan)
+        tracebacks.trim(error)
+        sys.last_type, sys.last_value, sys.last_traceback = (
+            type(error),
+            error,
+            error.__traceback__,
+        )
+        shown = messages.Error(
+            ename=type(error).__name__,
+            evalue=encodable(tracebacks.describe(error)),
+            traceback=[encodable(line) for line in tracebacks.render(self._shell, error)],
+        )
+        self._out.send(shown)
+        return shown
+
+    def _bare(self, error: BaseException) -> messages.Error:
+        """Show an error without a word of the user's code, which may never return."""
+        name = type.__getattribute__(type(error), "__name__")
+        shown = messages.Error(ename=encodable(name), evalue="", traceback=[encodable(name)])
+        self._out.send(shown)
+        return shown
+
+    def _execute(self, request: messages.Execute) -> None:
+        shell = self._shell
+        name = shell.compile.cache(request.source, request.execution_count, request.raw)
+        tree = self._parse(request.source, name)
+        body, last = tree.body, None
+        if not request.silent and body and isinstance(body[-1], ast.Expr):
+            *body, last = body
+        if body:
+            self._run(ast.Module(body, []), name, "exec")
+        if last is not None:
+            self._run(ast.Interactive([last]), name, "single")
+
+    def _parse(self, source: str, name: str) -> ast.Module:
+        try:
+            tree = self._shell.compile.ast_parse(source, filename=name)
+        except SyntaxError as exc:
+            raise exc.with_traceback(None) from None
+        return cast("ast.Module", tree)
+
+    def _run(self, tree: ast.AST, name: str, mode: str) -> None:
+        shell = self._shell
+        with shell.compile.extra_flags(_AWAIT):
+            code: CodeType = shell.compile(tree, name, mode)
+        namespace = shell.user_ns
+        # What a function finds as its builtins is decided when it is made.
+        namespace["__builtins__"] = self._builtins
+        if code.co_flags & inspect.CO_COROUTINE:
+            self._driver.run(eval(code, namespace))  # noqa: S307 - checked above, and confined
+            return
+        with self._driver.entered():
+            exec(code, namespace)  # noqa: S102 - as above
+
+    def _values(self, expressions: dict[str, str]) -> dict[str, dict[str, Any]]:
+        return {name: self._value(text) for name, text in expressions.items()}
+
+    def _value(self, expression: str) -> dict[str, Any]:
+        if analyse_expression(expression, self._rules):
+            return {"status": "error", "ename": "PolicyDenied", "evalue": "", "traceback": []}
+        self.running = True
+        try:
+            value = eval(expression, self._shell.user_ns)  # noqa: S307 - checked above
+            data, metadata = self._shell.display_formatter.format(value)
+        except BaseException as exc:  # noqa: BLE001 - user code
+            tracebacks.trim(exc)
+            return {
+                "status": "error",
+                "ename": type(exc).__name__,
+                "evalue": encodable(tracebacks.describe(exc)),
+                "traceback": [encodable(ln) for ln in tracebacks.render(self._shell, exc)],
+            }
+        finally:
+            self.running = False
+        return {"status": "ok", "data": data, "metadata": metadata}
+
+
+def _as_dict(finding: Any) -> dict[str, Any]:
+    return {name: getattr(finding, name) for name in finding.__slots__}

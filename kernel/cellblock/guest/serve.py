@@ -1,0 +1,136 @@
+"""A guest's main loop: one request at a time, in order."""
+
+from __future__ import annotations
+
+import signal
+import threading
+from typing import TYPE_CHECKING, Any
+
+from cellblock.guest import comms
+from cellblock.guest.channel import Channel, HostGone, take_input
+from cellblock.guest.completion import complete, inspect
+from cellblock.guest.loop import Driver
+from cellblock.guest.runner import Runner
+from cellblock.wire import messages
+
+if TYPE_CHECKING:
+    from types import FrameType
+
+    from cellblock.analysis import Rules
+    from cellblock.guest.display import Out
+    from cellblock.guest.shell import GuestShell
+
+
+class Server:
+    """Answers the host until it hangs up."""
+
+    def __init__(
+        self,
+        shell: GuestShell,
+        rules: Rules,
+        channel: Channel,
+        out: Out,
+        plan: messages.Plan,
+    ) -> None:
+        self._shell, self._rules, self._channel, self._out = shell, rules, channel, out
+        self._driver = Driver(channel)
+        self._runner = Runner(shell, rules, self._driver, out, plan)
+        self._request: messages.Execute | None = None
+        self._kernel = comms.install(out)
+        # Where ipywidgets looks for what it needs to know; IPython's own shell has no kernel.
+        vars(shell)["kernel"] = self._kernel
+
+    def forever(self) -> None:
+        """Serve; returns never, raises ``HostGone`` when the host hangs up."""
+        signal.signal(signal.SIGINT, self._on_interrupt)
+        while True:
+            self.handle(self._next())
+
+    def _next(self) -> messages.ToGuest:
+        while True:
+            try:
+                return self._driver.next_message()
+            except HostGone:
+                raise
+            except BaseException:  # noqa: BLE001, S112 - a background task's end is not the loop's
+                continue
+
+    def handle(self, message: messages.ToGuest) -> None:
+        """Act on one message from the host."""
+        match message:
+            case messages.Execute():
+                self._execute(message)
+            case messages.Complete():
+                nothing = messages.Completed(id=message.id, matches=[], start=0, end=0)
+                found = self._runner.query(
+                    lambda: complete(self._shell, self._rules, message),
+                    nothing,
+                )
+                self._out.send(found)
+            case messages.Inspect():
+                unknown = messages.Inspected(id=message.id, data={})
+                found = self._runner.query(
+                    lambda: inspect(self._shell, self._rules, message),
+                    unknown,
+                )
+                self._out.send(found)
+            case messages.CommIn():
+                self._comm(message)
+            case messages.CommInfo():
+                open_comms = {k: v.target_name for k, v in self._kernel.comm_manager.comms.items()}
+                self._out.send(messages.Comms(id=message.id, comms=open_comms))
+            case messages.Input():
+                pass  # an answer that came after its question was interrupted
+
+    def _execute(self, message: messages.Execute) -> None:
+        self._request, self._kernel.request = message, message.id
+        # A cell may have replaced it; the next one must be interruptible again.
+        signal.signal(signal.SIGINT, self._on_interrupt)
+        self._channel.send(messages.Began(id=message.id))
+        try:
+            done = self._runner.run(message)
+        except KeyboardInterrupt:
+            # It came between two pieces of user code: the cell ends where it stands.
+            error = messages.Error(ename="KeyboardInterrupt", evalue="", traceback=[])
+            done = messages.Done(id=message.id, error=error)
+        finally:
+            self._request, self._runner.interrupted = None, False
+        self._out.end(done)
+
+    def _comm(self, message: messages.CommIn) -> None:
+        self._kernel.request = message.id
+        self._channel.send(messages.Began(id=message.id))
+        with self._driver.entered():
+            self._runner.attempt(lambda: comms.deliver(self._kernel.comm_manager, message))
+        self._out.send(messages.Done(id=message.id))
+
+    def _on_interrupt(self, _number: int, _frame: FrameType | None) -> None:
+        if not self._runner.running and not self._driver.in_task():
+            # The request was taken, its code does not run yet: it will not start.
+            self._runner.interrupted = self._request is not None
+            return
+        if self._channel.defer() or self._driver.interrupt():
+            return
+        raise KeyboardInterrupt
+
+    def ask(self, prompt: object = "", *, password: bool = False) -> str:
+        """``input()`` and ``getpass()`` for cells."""
+        request = self._request
+        if threading.current_thread() is not threading.main_thread():
+            raise RuntimeError("input() works in the main thread only")
+        if request is None or not request.allow_stdin:
+            raise RuntimeError("input() was called, but this front end does not take input")
+        return take_input(
+            self._channel,
+            messages.InputRequest(id=request.id, prompt=str(prompt), password=password),
+        )
+
+
+def reader(holder: list[Server], *, password: bool) -> Any:
+    """Return a stand-in for ``input`` or ``getpass`` that finds its server when called."""
+
+    def ask(prompt: object = "Password: " if password else "", stream: object = None) -> str:
+        del stream
+        return holder[0].ask(prompt, password=password)
+
+    return ask

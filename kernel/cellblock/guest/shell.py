@@ -1,0 +1,154 @@
+"""IPython's shell, without its terminal, its files and its history database."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, ClassVar
+
+from IPython.core import page, payloadpage
+from IPython.core.interactiveshell import InteractiveShell
+from traitlets import Type
+from traitlets.config import Config
+
+from cellblock.analysis import analyse
+from cellblock.guest.display import Publisher, ResultHook
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
+    from cellblock.analysis import Rules
+
+#: IPython's completer then looks attributes up without running properties.
+_EVALUATION = "limited"
+
+
+class GuestShell(InteractiveShell):
+    """One user's namespace and everything IPython does with it.
+
+    Built in the zygote; ``connect`` gives it its way out in each guest.
+    """
+
+    rules: ClassVar[Any] = None
+    display_pub_class = Type(Publisher)
+    displayhook_class = Type(ResultHook)
+
+    def init_history(self) -> None:
+        """Keep ``In`` and ``Out``; the database belongs to the host."""
+        super().init_history()
+        history: Any = self.history_manager
+        history.enabled = False
+
+    def init_hooks(self) -> None:
+        """Send pages (``name?``) as payloads."""
+        super().init_hooks()
+        self.set_hook("show_in_pager", page.as_hook(payloadpage.page), 99)
+
+    def init_virtualenv(self) -> None:
+        """Leave sys.path as the host gave it."""
+
+    def init_pdb(self) -> None:
+        """Have no debugger: there is no terminal to drive it from."""
+        # The answer to whether one is to be called, which IPython asks for every error of a repr.
+        self._call_pdb = False
+
+    def init_completer(self) -> None:
+        """Complete without evaluating, importing or jedi."""
+        super().init_completer()
+        self.Completer.use_jedi = False
+        self.Completer.evaluation = _EVALUATION
+        # completerlib imports the module being completed and lists folders for %cd and %run.
+        self.strdispatchers["complete_command"] = type(self.strdispatchers["complete_command"])()
+
+    def enable_gui(self, gui: str | None = None) -> None:
+        """Accept ``%gui`` and ``%matplotlib`` without a loop of their own."""
+
+    def set_next_input(self, s: str, replace: bool = False) -> None:  # noqa: FBT002
+        """Drop it: a cell does not write the reader's next cell."""
+
+    def system(self, cmd: str) -> None:
+        """Run ``!cmd`` with its output in the cell."""
+        self.user_ns["_exit_code"] = self.system_piped_to_streams(cmd)
+
+    def system_piped_to_streams(self, cmd: str) -> int:
+        """Run ``cmd`` in a shell and return its exit status."""
+        import subprocess  # noqa: PLC0415 - only where the policy allows processes
+
+        with subprocess.Popen(  # noqa: S602 - a shell escape is a shell command
+            self.var_expand(cmd, depth=2),
+            shell=True,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+        ) as process:
+            for line in process.stdout or ():
+                print(line, end="")  # noqa: T201 - the cell's own output
+        return process.returncode
+
+    def ask_exit(self) -> None:
+        """Drop it: the front end ends kernels, cells do not."""
+
+    def run_line_magic(
+        self,
+        magic_name: str,
+        line: str,
+        _stack_depth: int = 1,
+        **extra: Any,
+    ) -> Any:
+        """Run an allowed line magic; refuse any other."""
+        self._admit_magic(magic_name)
+        return super().run_line_magic(magic_name, line, _stack_depth + 1, **extra)
+
+    def run_cell_magic(self, magic_name: str, line: str, cell: str) -> Any:
+        """Run an allowed cell magic; refuse any other."""
+        self._admit_magic(magic_name)
+        return super().run_cell_magic(magic_name, line, cell)
+
+    def transform_cell(self, raw_cell: str) -> str:
+        """Transform code that a magic carries, and judge what comes of it once more."""
+        source: str = super().transform_cell(raw_cell)
+        rules = type(self).rules
+        if rules is not None and (findings := analyse(source, rules)):
+            from IPython.core.error import UsageError  # noqa: PLC0415
+
+            first = findings[0]
+            raise UsageError(f"{first.rule}: {first.subject} {first.why}")
+        return source
+
+    def _admit_magic(self, name: str) -> None:
+        rules = type(self).rules
+        if rules is not None and rules.language and name not in rules.magics:
+            from IPython.core.error import UsageError  # noqa: PLC0415
+
+            raise UsageError(f"%{name} is not allowed by this policy (magic-not-allowed)")
+
+
+def build(rules: Rules, builtins: Mapping[str, Any]) -> GuestShell:
+    """Return the shell, with ``builtins`` as all that user code finds there."""
+    config = Config()
+    config.HistoryManager.enabled = False
+    config.HistoryManager.hist_file = ":memory:"
+    config.InteractiveShell.colors = "neutral"
+    config.InteractiveShell.automagic = not rules.language
+    config.InteractiveShell.logstart = False
+    GuestShell.rules = rules
+    shell = GuestShell.instance(config=config)
+    shell.builtin_trap.activate()
+    shell.user_ns["__builtins__"] = dict(builtins)
+    hide(shell, "__builtins__")
+    return shell
+
+
+def hide(shell: GuestShell, *names: str) -> None:
+    """Keep ``names`` out of ``%who``."""
+    for name in names:
+        shell.user_ns_hidden[name] = shell.user_ns.get(name)
+
+
+def strip_globals(shell: GuestShell, names: tuple[str, ...]) -> None:
+    """Remove IPython's own names from the namespace in mode safe; builtins stand in for them."""
+    for name in names:
+        shell.user_ns.pop(name, None)
+
+
+def register_magic(shell: Any, name: str, action: Callable[[str], None]) -> None:
+    """Add a line magic."""
+    shell.register_magic_function(action, "line", name)

@@ -1,0 +1,200 @@
+"""The zygote: imports and prepares once, then forks a guest whenever the host asks.
+
+It runs no user code. It dies with the host: the end of its control socket is the host's end,
+and whatever descends from it is killed before it goes.
+"""
+
+from __future__ import annotations
+
+import array
+import contextlib
+import gc
+import os
+import select
+import signal
+import socket
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NoReturn
+
+import msgspec
+
+from cellblock.guest import removal
+from cellblock.guest.confine import libc, process
+from cellblock.wire import frames, messages
+
+if TYPE_CHECKING:
+    from cellblock.guest.prepared import Prepared
+
+_DESCRIPTORS = 3
+_PR_SET_CHILD_SUBREAPER = 36
+_MAX_CONTROL = 8 * 2**20
+
+
+def main(control_fd: int) -> NoReturn:
+    """Serve the control socket until the host is gone."""
+    # Until a guest can act on it, an interrupt must not end it.
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    control = socket.socket(fileno=control_fd)
+    # It holds what the policy passes on, and guests are made of it (promise P2).
+    process.not_dumpable()
+    gc.disable()  # nothing made while importing is garbage: looking for it costs a tenth of it
+    try:
+        _import_early()
+        prepare, _ = _receive(control)
+        if not isinstance(prepare, messages.Prepare):
+            raise TypeError("the first frame must be Prepare")  # noqa: TRY301
+        from cellblock.guest import prepared  # noqa: PLC0415 - slow: overlaps the host's imports
+
+        ready = prepared.prepare(prepare)
+    except EOFError:
+        os._exit(0)
+    except BaseException as exc:  # noqa: BLE001 - whatever it is, the user is told
+        _send(control, messages.ZygoteFailed(detail=f"{type(exc).__name__}: {exc}"))
+        os._exit(1)
+    gc.freeze()
+    gc.enable()
+    _serve(control, ready)
+
+
+def _import_early() -> None:
+    """Import what every guest needs while the host still reads its policy."""
+    import IPython.core.interactiveshell  # noqa: F401, PLC0415
+
+    from cellblock.guest import prepared  # noqa: F401, PLC0415
+
+
+def _serve(control: socket.socket, ready: Prepared) -> NoReturn:
+    # Orphans of a guest come to us, so that none outlives the session (prctl(2)).
+    libc.prctl(_PR_SET_CHILD_SUBREAPER, 1)
+    wake_read, wake_write = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
+    signal.set_wakeup_fd(wake_write, warn_on_full_buffer=False)
+    signal.signal(signal.SIGCHLD, lambda *_: None)
+    poll = select.poll()
+    poll.register(control, select.POLLIN)
+    poll.register(wake_read, select.POLLIN)
+    while True:
+        for fd, _ in poll.poll():
+            if fd == wake_read:
+                os.read(wake_read, 1024)
+                _reap(control)
+                continue
+            try:
+                message, fds = _receive(control)
+            except (EOFError, OSError):
+                _end(control, ready.request.scratch)
+            if isinstance(message, messages.Fork) and len(fds) == _DESCRIPTORS:
+                pid = _fork(message, fds, ready, (wake_read, wake_write, control.fileno()))
+                _tell_forked(control, messages.Forked(id=message.id, pid=pid))
+
+
+def _fork(
+    request: messages.Fork,
+    fds: list[int],
+    ready: Prepared,
+    own: tuple[int, ...],
+) -> int:
+    pid = os.fork()
+    if pid:
+        for fd in fds:
+            os.close(fd)
+        return pid
+    status = 1
+    try:
+        signal.set_wakeup_fd(-1)
+        signal.signal(signal.SIGCHLD, signal.SIG_DFL)
+        for fd in own:
+            os.close(fd)
+        ready.become_guest(fds, request.seed)
+        status = 0
+    except SystemExit:
+        status = 0
+    except BaseException as exc:  # noqa: BLE001 - a guest never returns into the zygote
+        os.write(2, f"cellblock guest: {type(exc).__name__}: {exc}\n".encode())
+    finally:
+        os._exit(status)
+
+
+def _reap(control: socket.socket) -> None:
+    while True:
+        try:
+            pid, status = os.waitpid(-1, os.WNOHANG)
+        except ChildProcessError:
+            return
+        if pid == 0:
+            return
+        _tell(control, messages.Reaped(pid=pid, status=status))
+
+
+def _end(control: socket.socket, scratch: str) -> NoReturn:
+    """Kill everything that descends from here, hang up, remove the guests' folder, go.
+
+    A host that lives waits for the hanging up; nobody has to wait for what a guest left to remove.
+    """
+    while children := _children():
+        for pid in children:
+            try:
+                os.kill(pid, signal.SIGKILL)
+            except ProcessLookupError:
+                continue
+        try:
+            os.waitpid(-1, 0)
+        except ChildProcessError:
+            break
+    control.close()
+    removal.remove(scratch)
+    os._exit(0)
+
+
+def _children() -> list[int]:
+    """Return our children; as a subreaper the zygote inherits its descendants' orphans."""
+    try:
+        text = Path(f"/proc/self/task/{os.getpid()}/children").read_text(encoding="ascii")
+    except OSError:
+        return []
+    return [int(pid) for pid in text.split()]
+
+
+def _receive(control: socket.socket) -> tuple[Any, list[int]]:
+    header, fds = _recv_exactly(control, frames.HEADER)
+    size = int.from_bytes(header, "big")
+    if size > _MAX_CONTROL:
+        raise EOFError
+    body, _ = _recv_exactly(control, size)
+    return msgspec.msgpack.decode(body, type=messages.ToZygote), fds
+
+
+def _recv_exactly(control: socket.socket, size: int) -> tuple[bytes, list[int]]:
+    data, fds = b"", array.array("i")
+    while len(data) < size:
+        space = socket.CMSG_SPACE(_DESCRIPTORS * fds.itemsize)
+        part, ancillary, _, _ = control.recvmsg(size - len(data), space)
+        for level, kind, payload in ancillary:
+            if level == socket.SOL_SOCKET and kind == socket.SCM_RIGHTS:
+                fds.frombytes(payload[: len(payload) - len(payload) % fds.itemsize])
+        if not part:
+            raise EOFError
+        data += part
+    return data, list(fds)
+
+
+def _tell_forked(control: socket.socket, message: messages.Forked) -> None:
+    """Send ``message`` and the new guest's pidfd: its pid may be another's when the host acts.
+
+    Valid whatever has become of the guest, since nobody but us reaps it (pidfd_open(2)).
+    """
+    pidfd = os.pidfd_open(message.pid)
+    try:
+        with contextlib.suppress(OSError):
+            socket.send_fds(control, [bytes(frames.encode(message))], [pidfd])
+    finally:
+        os.close(pidfd)
+
+
+def _tell(control: socket.socket, message: msgspec.Struct) -> None:
+    """Send ``message``; a host that is gone is seen by the poll, as the end of its socket."""
+    with contextlib.suppress(OSError):
+        _send(control, message)
+
+
+def _send(control: socket.socket, message: msgspec.Struct) -> None:
+    control.sendall(frames.encode(message))
