@@ -1,0 +1,6 @@
+"""TRUSTED: owns the policy and everything that decides.
+
+Invariant: the host never runs a cell's code, never imports what a cell names, and never sends a
+source to a guest that its own analysis has not passed. What comes back is data: typed by the wire,
+bounded here, and shown only through ``host.output``.
+"""

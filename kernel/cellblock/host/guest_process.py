@@ -1,0 +1,290 @@
+"""The host's end of a guest: channel, pipes, and how it ends."""
+
+from __future__ import annotations
+
+import codecs
+import contextlib
+import fcntl
+import os
+import signal
+import socket
+import struct
+import termios
+import traceback
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from cellblock.errors import GuestError, WireError
+from cellblock.wire import frames, messages
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+    import msgspec
+
+    from cellblock.host.reactor import Reactor
+
+READ_SIZE = 1 << 16  # more is mapped anew for every read, which costs 40 µs
+PIPE_READ = 1 << 16
+#: Bytes that may wait to be sent to a guest that does not read.
+MAX_PENDING = 2 * frames.MAX_FRAME
+#: Seconds between looks at a frame that is not whole, and looks that it may take. Long, because a
+#: thread that sends is held up by one that keeps the interpreter to itself.
+FRAME_LOOK, FRAME_LOOKS = 1.0, 8
+
+
+_STDOUT: messages.StreamName = "stdout"
+
+
+class Pipe:
+    """One of a guest's raw output descriptors, for what is written below Python."""
+
+    def __init__(self, fd: int, on_text: Callable[[str], None], reactor: Reactor) -> None:
+        self._fd, self._on_text, self._reactor = fd, on_text, reactor
+        self._decode = codecs.getincrementaldecoder("utf-8")("replace").decode
+        os.set_blocking(fd, False)
+        reactor.watch(fd, self.drain)
+
+    def hold(self, *, held: bool) -> None:
+        """Leave what is written where it is, or take it again."""
+        if self._fd >= 0 and held:
+            self._reactor.unwatch(self._fd)
+        elif self._fd >= 0:
+            self._reactor.watch(self._fd, self.drain)
+
+    def drain(self) -> None:
+        """Pass on what is there."""
+        if self._fd < 0:
+            return
+        try:
+            data = os.read(self._fd, PIPE_READ)
+        except BlockingIOError:
+            return
+        if not data:
+            self.close()
+        elif text := self._decode(data):
+            self._on_text(text)
+
+    def close(self) -> None:
+        """Stop listening."""
+        if self._fd >= 0:
+            self._reactor.unwatch(self._fd)
+            os.close(self._fd)
+            self._fd = -1
+
+
+class Guest:
+    """One guest: messages in, messages out, raw text, its end.
+
+    ``on_message`` gets every decoded message; ``on_lost`` is called once, with the reason, when
+    the channel breaks or something undecodable arrives.
+    """
+
+    def __init__(
+        self,
+        reactor: Reactor,
+        on_message: Callable[[messages.FromGuest], None],
+        on_text: Callable[[messages.StreamName, str], None],
+        on_lost: Callable[[str], None],
+    ) -> None:
+        self._reactor, self._on_message, self._on_lost = reactor, on_message, on_lost
+        self.pid: int | None = None
+        #: Stands for the process even when its pid is another's by now; None where there is none.
+        self.pidfd: int | None = None
+        self.ready = False
+        #: Nobody listens to it.
+        self.held = False
+        self._looks: tuple[int, int] | None = None
+        #: Which fork it is, so that its pid finds it.
+        self.number = 0
+        self._pending = bytearray()
+        self._splitter = frames.Splitter()
+        self._decode: frames.Decoder[messages.FromGuest] = frames.Decoder(messages.FromGuest)
+        self._sock, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_STREAM)
+        self._sock.setblocking(False)
+        # Out-of-band bytes would make the socket readable for ever with nothing to read (unix(7)).
+        self._sock.setsockopt(socket.SOL_SOCKET, socket.SO_OOBINLINE, 1)
+        out_read, out_write = os.pipe()
+        err_read, err_write = os.pipe()
+        self.theirs = [theirs.detach(), out_write, err_write]
+        self.pipes = [
+            Pipe(out_read, lambda text: on_text("stdout", text), reactor),
+            Pipe(err_read, lambda text: on_text("stderr", text), reactor),
+        ]
+        reactor.watch(self._sock.fileno(), self._readable)
+
+    def release_theirs(self) -> None:
+        """Close our copies of the guest's ends, once the zygote has them."""
+        for fd in self.theirs:
+            os.close(fd)
+        self.theirs = []
+
+    def send(self, message: msgspec.Struct) -> None:
+        """Queue ``message``; raises ``GuestError`` when the guest stopped reading long ago."""
+        if self._sock.fileno() < 0:
+            raise GuestError("the guest is gone")
+        frame = frames.encode(message)
+        if len(self._pending) + len(frame) > MAX_PENDING:
+            raise GuestError("the guest does not read")
+        self._pending += frame
+        self._flush()
+
+    def unread(self) -> int:
+        """Return how many bytes sent to the guest it has not read yet (SIOCOUTQ, unix(7))."""
+        try:
+            out = fcntl.ioctl(self._sock.fileno(), termios.TIOCOUTQ, b"\0" * 4)
+        except (OSError, ValueError):
+            return 0
+        return len(self._pending) + int(struct.unpack("i", out)[0])
+
+    def _flush(self) -> None:
+        try:
+            sent = self._sock.send(self._pending)
+            del self._pending[:sent]
+        except BlockingIOError:
+            pass
+        except OSError:
+            self._lose("")
+            return
+        self._watch()
+
+    def _watch(self) -> None:
+        read, write = not self.held, bool(self._pending)
+        self._reactor.watch(self._sock.fileno(), self._readable, read=read, write=write)
+
+    def hold(self, *, held: bool) -> None:
+        """Leave what it says where it is, so that it has to wait, or listen again."""
+        if self._sock.fileno() < 0 or held == self.held:
+            return
+        self.held, self._looks = held, None
+        self._watch()
+        for pipe in self.pipes:
+            pipe.hold(held=held)
+
+    def _readable(self) -> None:
+        if self._pending:
+            self._flush()
+        if self.held or self._sock.fileno() < 0:
+            return
+        try:
+            data, _, flags, _ = self._sock.recvmsg(READ_SIZE)
+        except BlockingIOError:
+            return
+        except OSError:
+            data, flags = b"", 0
+        if flags & socket.MSG_CTRUNC:
+            # The OS kernel has closed them: no room was given for any (unix(7)).
+            self._lose("protocol violation: descriptors or credentials on the channel")
+        elif data:
+            self._take(data)
+        else:
+            self._lose("")
+
+    def _take(self, data: bytes) -> None:
+        try:
+            for message in self._messages(data):
+                self._on_message(message)
+                if self._sock.fileno() < 0:
+                    return
+            if self._splitter.partial and self._looks is None and not self.held:
+                self._look_later((self._splitter.taken, FRAME_LOOKS))
+        except WireError as exc:
+            self._lose(f"protocol violation: {exc}")
+        except Exception as exc:  # noqa: BLE001 - what nobody foresaw costs the guest, not the kernel
+            traceback.print_exc()
+            self._lose(f"protocol violation: {type(exc).__name__} over a message")
+
+    def _messages(self, data: bytes) -> Iterator[messages.FromGuest]:
+        """Yield what ``data`` completes; text that came in pieces is joined, a flood of it too."""
+        name, parts = _STDOUT, list[str]()
+        try:
+            # No name is kept for a payload: it is as large as what is made of it.
+            for message in map(self._decode, self._splitter.feed(data)):
+                stream = message if isinstance(message, messages.Stream) else None
+                if parts and (stream is None or stream.name != name):
+                    yield messages.Stream(name=name, text="".join(parts))
+                    parts = []
+                if stream is None:
+                    yield message
+                else:
+                    name = stream.name
+                    parts.append(stream.text)
+        except WireError:
+            if parts:
+                yield messages.Stream(name=name, text="".join(parts))
+            raise
+        if parts:
+            yield messages.Stream(name=name, text="".join(parts))
+
+    def _look_later(self, looks: tuple[int, int]) -> None:
+        self._looks = looks
+        self._reactor.call_later(FRAME_LOOK, lambda: self._look(looks))
+
+    def _look(self, looks: tuple[int, int]) -> None:
+        """End a guest whose frame takes too long; looks, not seconds: the host may be slow."""
+        if looks is not self._looks or self._sock.fileno() < 0:
+            return
+        taken, left = looks
+        if not self._splitter.partial:
+            self._looks = None
+        elif taken != self._splitter.taken:
+            self._look_later((self._splitter.taken, FRAME_LOOKS))
+        elif left:
+            self._look_later((taken, left - 1))
+        else:
+            self._lose("protocol violation: a frame that does not end")
+
+    def _lose(self, reason: str) -> None:
+        if reason:
+            self.close()
+        else:
+            # It is ending by itself: its exit status says how, so it is not killed here.
+            self.drain()
+            self._hang_up()
+        self._on_lost(reason)
+
+    def signal(self, number: int) -> None:
+        """Send the guest a signal; harmless when it is gone."""
+        with contextlib.suppress(ProcessLookupError, PermissionError):
+            if self.pidfd is not None:
+                signal.pidfd_send_signal(self.pidfd, number)
+            elif self.pid is not None:
+                os.kill(self.pid, number)
+
+    def reaped(self) -> None:
+        """Take note that its process is no more, or soon will be: it gets no more signals."""
+        self.pid, pidfd, self.pidfd = None, self.pidfd, None
+        if pidfd is not None:
+            os.close(pidfd)
+
+    def deaf(self) -> bool:
+        """Say whether interrupts can't reach it: ignored, blocked in every thread, or stopped.
+
+        Source: proc(5), SigIgn and ShdPnd. One that catches them is not deaf, whatever it does.
+        """
+        try:
+            status = Path(f"/proc/{self.pid}/status").read_text(encoding="ascii", errors="replace")
+        except OSError:
+            return False
+        fields = dict(line.split(":\t", 1) for line in status.splitlines() if ":\t" in line)
+        masks = int(fields.get("SigIgn", "0"), 16) | int(fields.get("ShdPnd", "0"), 16)
+        return bool(masks & 1 << signal.SIGINT - 1)
+
+    def drain(self) -> None:
+        """Pass on raw output that arrived before the cell's end was told."""
+        for pipe in self.pipes:
+            pipe.drain()
+
+    def close(self) -> None:
+        """End the guest and let go of its descriptors."""
+        self.signal(signal.SIGKILL)
+        self.reaped()
+        self._hang_up()
+
+    def _hang_up(self) -> None:
+        if self._sock.fileno() >= 0:
+            self._reactor.unwatch(self._sock.fileno())
+            self._sock.close()
+        for pipe in self.pipes:
+            pipe.close()
+        self.release_theirs()

@@ -1,0 +1,68 @@
+"""Spawning the zygote: the first thing a kernel does, so that its imports overlap the host's.
+
+Standard library only, and of that only what is cheap: this runs before anything else is imported.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import socket
+import sys
+
+#: Runs in the zygote before any import: no site, so no .pth file and no sitecustomize is read.
+_BOOT = (
+    "import sys, os;"
+    "os.setsid();"
+    "sys.path[:] = sys.argv[3:];"
+    "sys.prefix = sys.exec_prefix = sys.argv[2];"
+    "from cellblock.guest.zygote import main;"
+    "main(int(sys.argv[1]))"
+)
+
+
+def import_path() -> list[str]:
+    """Return the host's sys.path without what is relative: the guest imports from there."""
+    return [p for p in sys.path if os.path.isabs(p)]  # noqa: PTH117 - before pathlib is imported
+
+
+def zygote_argv(control_fd: int) -> list[str]:
+    """Return the command that a backend may wrap."""
+    options = ["-I", "-S", "-X", "utf8"]
+    arguments = [str(control_fd), sys.prefix, *import_path()]
+    return [sys.executable, *options, "-c", _BOOT, *arguments]
+
+
+def spawn(argv: list[str], theirs: socket.socket) -> int:
+    """Start the zygote with an empty environment and return its pid.
+
+    Only its end of the control socket and stderr are inherited. Signals that a job-control
+    shell, nohup or a notebook server had us ignore are set back to their defaults: an ignored
+    SIGXCPU would be a limit that nobody keeps.
+    """
+    fd = theirs.fileno()
+    os.set_inheritable(fd, True)
+    null = os.open(os.devnull, os.O_RDWR)
+    try:
+        return os.posix_spawn(
+            argv[0],
+            argv,
+            {},
+            file_actions=[
+                (os.POSIX_SPAWN_DUP2, null, 0),
+                (os.POSIX_SPAWN_DUP2, null, 1),
+            ],
+            setsigmask=[],
+            setsigdef=signal.valid_signals() - {signal.SIGKILL, signal.SIGSTOP},
+        )
+    finally:
+        os.close(null)
+
+
+def start() -> tuple[socket.socket, int]:
+    """Spawn an unwrapped zygote; return our end of its control socket and its pid."""
+    ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_STREAM)
+    try:
+        return ours, spawn(zygote_argv(theirs.fileno()), theirs)
+    finally:
+        theirs.close()

@@ -1,0 +1,108 @@
+"""What goes into a session and what comes out of it: cells, outcomes, and what a front is told."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any, Literal, Protocol
+
+from cellblock.analysis import Finding
+from cellblock.wire import messages
+
+#: Findings of a guest's that are shown.
+MOST_REFUSED = 100
+
+Why = Literal["timeout", "interrupt", "crash", "violation", "breach", "silent"]
+
+
+@dataclass(frozen=True, slots=True)
+class Cell:
+    """One execute request as a front hands it in."""
+
+    raw: str
+    execution_count: int
+    silent: bool = False
+    store_history: bool = True
+    allow_stdin: bool = False
+    user_expressions: dict[str, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class Stopped:
+    """A cell that was ended from outside, and what ended it."""
+
+    why: Why
+    detail: str = ""
+    #: The guest lives on: its variables are there, with what the cell did until then.
+    kept: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """How a cell ended; exactly one of the last three is set unless status is ok."""
+
+    status: Literal["ok", "error", "denied", "stopped"]
+    user_expressions: dict[str, Any] = field(default_factory=dict)
+    payload: list[dict[str, Any]] = field(default_factory=list)
+    error: messages.Error | None = None
+    findings: tuple[Finding, ...] = ()
+    stopped: Stopped | None = None
+
+
+class Front(Protocol):
+    """What a session tells its front while a request runs and between requests."""
+
+    def shown(self, message: messages.FromGuest) -> None:
+        """Output: Stream, Display, Result, Clear, Error, CommOut or ShowPolicy."""
+
+    def asked(self, request: messages.InputRequest) -> bool:
+        """Put the running cell's question, or don't; ``Session.answer`` goes back."""
+
+    def hurry(self) -> None:
+        """Stop holding the guest for front ends that are behind: it must be heard now."""
+
+    def restarted(self, stopped: Stopped) -> None:
+        """Tell that a guest was lost while nothing ran, or before its request began."""
+
+    def failed(self, detail: str) -> None:
+        """No guest can be started; requests end as errors from now on."""
+
+    def locked(self, report: messages.LockReport) -> str:
+        """Take a guest's report; return why nothing may run in it, or nothing."""
+
+
+def outcome_of(reply: messages.Done | Stopped | str, refused: dict[str, Any]) -> Outcome:
+    """Turn what ended a cell into its outcome; ``refused`` are user_expressions never sent."""
+    if isinstance(reply, Stopped):
+        return Outcome("stopped", stopped=reply)
+    if isinstance(reply, str):
+        error = messages.Error(ename="GuestFailed", evalue=reply, traceback=[reply])
+        return Outcome("error", error=error)
+    if reply.refused:
+        shown = reply.refused[:MOST_REFUSED]
+        return Outcome("denied", findings=tuple(_finding(raw) for raw in shown))
+    if reply.error is not None:
+        return Outcome("error", error=reply.error, payload=reply.payload)
+    return Outcome("ok", reply.user_expressions | refused, reply.payload)
+
+
+def _finding(raw: dict[str, Any]) -> Finding:
+    """Read a guest's finding; whatever does not fit becomes one plain statement."""
+    fields: dict[str, Any] = {}
+    for key in ("rule", "excerpt", "subject", "why", "remedy"):
+        value = raw.get(key)
+        fields[key] = value[:500] if isinstance(value, str) else ""
+    for key in ("line", "column", "end_column"):
+        value = raw.get(key, 0)
+        fields[key] = value if isinstance(value, int) and 0 <= value < 2**31 else 0
+    return Finding(**fields)
+
+
+def refusal(findings: tuple[Finding, ...]) -> dict[str, Any]:
+    """Return the value of a user_expression that was refused."""
+    first = findings[0]
+    return {
+        "status": "error",
+        "ename": "PolicyDenied",
+        "evalue": f"{first.rule}: {first.subject} {first.why}",
+        "traceback": [f"{f.rule}: {f.why}. {f.remedy}" for f in findings],
+    }

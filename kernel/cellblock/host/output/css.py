@@ -1,0 +1,150 @@
+"""Style sheets and style attributes, by a grammar far smaller than CSS.
+
+Invariant: what comes out is rebuilt from pieces that matched whole: no escape, no ``url()``, no
+at-rule, no unknown function, every quote and bracket closed. So it reads the same to every CSS
+parser, names no resource and can't end the element that holds it. A piece that does not match
+is dropped; how the source would have been read does not matter.
+"""
+
+from __future__ import annotations
+
+import re
+from functools import lru_cache
+from typing import TYPE_CHECKING, Final
+
+from cellblock.host.output.allow_css import DRAWING, PROPERTIES
+from cellblock.host.output.names import is_own_class, local_reference, safe_id
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+_WORDS: Final = r"[\w#%.+,/\s-]|'[\w ,.+-]*+'|\"[\w ,.+-]*+\"|!important"
+_FUNCTIONS: Final = (
+    "rgba?|hsla?|hwb|lab|lch|oklab|oklch|color-mix|linear-gradient|radial-gradient|var|minmax|"
+    "repeat|fit-content|translate[XY]?|scale[XY]?|rotate|skew[XY]|matrix"
+)
+_CALL: Final = rf"(?:{_FUNCTIONS})\((?:{_WORDS})*+\)"
+_VALUE: Final = re.compile(
+    rf"(?:(?:{_FUNCTIONS})\((?:{_CALL}|{_WORDS})*+\)|{_WORDS})++", re.ASCII | re.IGNORECASE
+)
+_LOCAL: Final = re.compile(r"url\(\s*+(['\"]?)(#[\w.:-]++)\1\s*+\)(?:\s++none)?", re.ASCII)
+_CUSTOM: Final = re.compile(r"--[A-Za-z][\w-]{0,99}", re.ASCII)
+#: A negative length can pull a box over its neighbours.
+_NEGATIVE: Final = re.compile(r"(?<![\w-])-[\d.]", re.ASCII)
+#: A length that nobody scrolls to the end of: five digits before the point, or an exponent.
+_HUGE: Final = re.compile(r"(?<![\w#.])\d{5}|(?<![\w#])[\d.]*\d[eE][+-]?\d", re.ASCII)
+_COMMENT: Final = re.compile(r"/\*.*?(?:\*/|\Z)", re.DOTALL)
+
+_NAME: Final = r"[A-Za-z_][\w-]*+"
+_PSEUDO: Final = (
+    ":(?:hover|focus|active|checked|disabled|empty|first-child|last-child|only-child|"
+    "first-of-type|last-of-type|only-of-type|nth(?:-last)?-(?:child|of-type)\\([\\dn +]*+\\)|"
+    "nth(?:-last)?-(?:child|of-type)\\((?:odd|even)\\))"
+)
+_SIMPLE: Final = rf"[.#]{_NAME}|{_PSEUDO}|\[open\]"
+_COMPOUND: Final = rf"(?:(?:\*|{_NAME})(?:{_SIMPLE})*+|(?:{_SIMPLE})++)"
+_SELECTOR: Final = re.compile(
+    rf"{_COMPOUND}(?:(?:\s*+[>+~]\s*+|\s++){_COMPOUND})*+", re.ASCII | re.IGNORECASE
+)
+_NAMED: Final = re.compile(r"([.#])([A-Za-z_][\w-]*+)", re.ASCII)
+_MARK: Final = re.compile(r"[{};]")
+_BRACE: Final = re.compile(r"[{}]")
+_SELECTOR_CHARS: Final = 300
+_CACHED_CHARS: Final = 200
+
+
+def declarations(text: str, properties: frozenset[str] = PROPERTIES) -> str:
+    """Return the declarations of ``text`` that are in the grammar, ``""`` if none is."""
+    return (
+        _declarations(text, properties) if len(text) > _CACHED_CHARS else _cached(text, properties)
+    )
+
+
+@lru_cache(maxsize=256)
+def _cached(text: str, properties: frozenset[str]) -> str:
+    return _declarations(text, properties)
+
+
+def _declarations(text: str, properties: frozenset[str]) -> str:
+    kept = []
+    for declaration in text.split(";"):
+        name, _, value = declaration.partition(":")
+        name, cleaned = name.strip().lower(), None
+        if name in properties or _CUSTOM.fullmatch(name):
+            cleaned = clean_value(value, drawing=properties is DRAWING)
+        if cleaned:
+            kept.append(f"{name}: {cleaned}")
+    return "; ".join(kept)
+
+
+def clean_value(value: str, *, drawing: bool = False) -> str | None:
+    """Return one property's value, None if it is not in the grammar.
+
+    A drawing may be negative and refer to its own parts by ``url(#id)``.
+    """
+    value = value.strip()
+    if drawing and (local := _LOCAL.fullmatch(value)):
+        target = local_reference(local[2])
+        return f"url({target})" if target else None
+    if not _VALUE.fullmatch(value):
+        return None
+    if not drawing and (_NEGATIVE.search(value) or is_huge(value)):
+        return None
+    return value
+
+
+def is_huge(value: str) -> bool:
+    """Tell whether a length in ``value`` would make a page that has no end."""
+    return _HUGE.search(value) is not None
+
+
+def sheet(text: str, scope: str, properties: frozenset[str] = PROPERTIES) -> str:
+    """Return the rules of a style sheet, each so that it matches below ``#scope`` only.
+
+    At-rules go with their blocks.
+    """
+    rules = []
+    for prelude, block in _rules(_COMMENT.sub(" ", text)):
+        selectors = ", ".join(_selectors(prelude, scope))
+        body = declarations(block, properties) if selectors else ""
+        if body:
+            rules.append(f"{selectors} {{{body}}}")
+    return "\n".join(rules)
+
+
+def _rules(text: str) -> Iterator[tuple[str, str]]:
+    """Yield prelude and body of each plain rule at the top level."""
+    at = 0
+    while found := _MARK.search(text, at):
+        prelude, at = text[at : found.start()], found.end()
+        if found[0] == "{":
+            end = _block_end(text, at)
+            if not prelude.lstrip().startswith("@"):
+                yield prelude, text[at : end - 1]
+            at = end
+
+
+def _block_end(text: str, at: int) -> int:
+    """Return where the block that opened before ``at`` has ended."""
+    depth = 1
+    while found := _BRACE.search(text, at):
+        at = found.end()
+        depth += 1 if found[0] == "{" else -1
+        if depth == 0:
+            return at
+    return len(text) + 1
+
+
+def _selectors(prelude: str, scope: str) -> Iterator[str]:
+    for part in prelude.split(","):
+        selector = part.strip()
+        if len(selector) <= _SELECTOR_CHARS and _SELECTOR.fullmatch(selector):
+            named = _NAMED.sub(_renamed, selector)
+            if "\\" not in named:
+                yield f"#{scope} {named}"
+
+
+def _renamed(found: re.Match[str]) -> str:
+    if found[1] == "#":
+        return "#" + (safe_id(found[2]) or "\\")
+    return found[0] if is_own_class(found[2]) else "\\"

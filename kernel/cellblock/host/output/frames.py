@@ -1,0 +1,193 @@
+"""HTML that needs scripts, in two nested frames of its own: scripts run, nothing is reachable.
+
+    the page ─▶ outer frame: no script, a content-security policy ─▶ inner frame: the guest's page
+
+Both are sandboxed to ``allow-scripts``: an origin of their own that shares nothing with anybody,
+no popups, forms, dialogs, downloads, nor a way to navigate the page. The policy lets nothing be
+loaded, and the inner frame inherits it; because of the outer one's ``frame-src`` the inner can't
+go elsewhere either. What no policy covers in today's browsers (connections ahead of need, WebRTC)
+``frames.js`` takes away before the guest's page is written, and it says how that holds.
+
+The guest's page travels compressed and base64-encoded, so nothing of it is ever read as markup
+outside of the inner frame, and a chart's library takes a third of its size.
+"""
+
+from __future__ import annotations
+
+import re
+import zlib
+from base64 import b64encode
+from functools import lru_cache
+from html import escape, unescape
+from pathlib import Path
+from typing import Final
+
+#: One line each: a directive and what it is for.
+_POLICY: Final = (
+    "default-src 'none'",
+    "script-src 'unsafe-inline' 'unsafe-eval' blob: data:",  # the guest's own, of any kind
+    "worker-src blob:",  # maps decode in workers
+    "style-src 'unsafe-inline' data:",
+    "img-src data: blob:",
+    "font-src data:",
+    "media-src data: blob:",
+    "connect-src 'none'",  # not even data: a request's answer would be parsed unseen
+    "frame-src 'none'",
+    "form-action 'none'",
+    "base-uri 'none'",
+    "require-trusted-types-for 'script'",  # markup passes frames.js first
+    "trusted-types default",
+)
+#: What makes HTML a program or a control, rather than a text. A script may be data, such as
+#: Jupyter's own for widgets.
+_NAMES: Final = (
+    "audio",
+    "button",
+    "canvas",
+    "dialog",
+    "form",
+    "iframe",
+    "select",
+    "textarea",
+    "video",
+)
+_STARTS: Final = ("<script", *(f"<{name}" for name in _NAMES))
+_ELEMENT: Final = re.compile(
+    rf"<(?:{'|'.join(_NAMES)})(?=[\s/>])"
+    r"|<script(?=[\s/>])(?![^>]{0,300}\btype\s*=\s*[\"']?(?:application|text)/(?!\w*(?:java|ecma)script))"
+)
+#: Beyond that, looking would take seconds.
+_MOST_SCRIPTS: Final = 2_000
+_HANDLER: Final = re.compile(r"\son[a-z]{3,30}\s*+=")
+_HANDLED: Final = re.compile(r"<[a-z][^<>]{0,4000}?\son[a-z]{3,30}\s*+=")
+#: folium and others send a page of theirs in a frame of its own.
+_FRAMED: Final = re.compile(
+    r"<iframe\s[^>]{0,1000}?\bsrcdoc=(?:\"([^\"]*+)\"|'([^']*+)')", re.IGNORECASE
+)
+
+_HEIGHT: Final = re.compile(
+    r"\bheight\s*+[:=]\s*+[\"']?\s*+(\d{2,4})(?:\.\d+)?(?:px|[\"';\s])|[\"']height[\"']\s*+:\s*+(\d{2,4})\b"
+)
+#: What ``guest.charts`` writes first: a library knows its figure's height.
+_SAID: Final = re.compile(r"<!-- height: (\d{1,5})px -->")
+_DEFAULT_HEIGHT: Final = 450
+_LEAST_HEIGHT: Final = 80
+_MOST_HEIGHT: Final = 1_600
+_MARGIN: Final = 16
+#: A library's own numbers are not the figure's.
+_LIBRARY_CHARS: Final = 60_000
+_SCRIPT: Final = re.compile(r"<script\b[^>]{0,1000}>")
+
+_OUTER: Final = (
+    '<!doctype html><meta http-equiv="Content-Security-Policy" content="{policy}">'
+    "<style>html,body,iframe{{margin:0;border:0;width:100%;height:100%;display:block;"
+    "overflow:hidden}}</style>"
+    '<iframe sandbox="allow-scripts" title="Interactive output" srcdoc="{inner}"></iframe>'
+)
+_INNER: Final = '<!doctype html><meta charset="utf-8"><script>({program})("{page}")</script>'
+#: The text inside is what is left where frames are taken out of untrusted notebooks.
+_FRAME: Final = (
+    '<iframe class="cellblock-frame" sandbox="allow-scripts" title="Interactive output"'
+    ' loading="lazy" referrerpolicy="no-referrer" style="display:block;box-sizing:border-box;'
+    "width:100%;height:{height}px;min-height:60px;resize:vertical;border:0;border-radius:3px;"
+    'background:#fff;color-scheme:light" srcdoc="{outer}">{fallback}</iframe>'
+)
+_FALLBACK: Final = (
+    "Interactive output of cellblock: run the cell, or trust this notebook, to see it."
+)
+
+
+def is_active(text: str) -> bool:
+    """Tell whether HTML needs scripts, frames or controls to be what it is.
+
+    Errs on either side without harm: what is not framed is sanitised.
+    """
+    lowered = text.lower()
+    if lowered.count("<script") + lowered.count("<iframe") > _MOST_SCRIPTS:
+        return False
+    if any(start in lowered for start in _STARTS) and _ELEMENT.search(lowered):
+        return True
+    return bool(_HANDLER.search(lowered) and _HANDLED.search(lowered))
+
+
+def framed(text: str) -> str:
+    """Return HTML that shows ``text`` as a page in frames."""
+    page = _unwrapped(text)
+    height = declared_height(text if page is text else f"{_FRAMED.sub('', text)}{page}")
+    inner = _INNER.format(program=_program(), page=_packed(page))
+    outer = _OUTER.format(policy=escape("; ".join(_POLICY)), inner=escape(inner))
+    return _FRAME.format(height=height, outer=escape(outer), fallback=_FALLBACK)
+
+
+def script_page(source: str) -> str:
+    """Return a page for a program that draws into ``element``, as classic notebooks run it."""
+    closed = re.sub(r"</(?=script)", r"<\\/", source, flags=re.IGNORECASE)
+    start = "const element=document.getElementById('element')"
+    return f'<div id="element"></div><script>{start};</script><script>{closed}</script>'
+
+
+def declared_height(text: str) -> int:
+    """Return the pixels that a page says it is high, the most of what it says; or a default.
+
+    The frame's own content can't tell: it has no way to reach the page.
+    """
+    if said := _SAID.match(text):
+        return min(max(int(said[1]), _LEAST_HEIGHT), _MOST_HEIGHT) + _MARGIN
+    own, at = list[str](), 0
+    for library in _libraries(text):
+        own.append(text[at : library.start])
+        at = library.stop
+    own.append(text[at:])
+    found = [int(match[1] or match[2]) for match in _HEIGHT.finditer("".join(own))]
+    fit = [height for height in found if _LEAST_HEIGHT <= height <= _MOST_HEIGHT]
+    return max(fit) + _MARGIN if fit else _DEFAULT_HEIGHT
+
+
+def _unwrapped(text: str) -> str:
+    """Return the page that is all there is in ``text``, if it is one in a frame."""
+    found = _FRAMED.search(text)
+    if found is None or is_active(text[: found.start()] + text[found.end() :]):
+        return text
+    return unescape(found[1] or found[2] or "")
+
+
+def _libraries(page: str) -> list[slice]:
+    """Return where the large scripts of a page are. One that is overlooked costs time only."""
+    found, at = list[slice](), 0
+    while start := _SCRIPT.search(page, at):
+        at = page.find("</script", start.end())
+        if at < 0:
+            break
+        if at - start.end() >= _LIBRARY_CHARS:
+            found.append(slice(start.end(), at))
+    return found
+
+
+def _packed(page: str) -> str:
+    """Return a page as base64 of one deflate stream."""
+    parts, at = list[bytes](), 0
+    for library in _libraries(page):
+        parts += [_deflated(page[at : library.start]), _library(page[library.start : library.stop])]
+        at = library.stop
+    parts += [_deflated(page[at:]), zlib.compress(b"", wbits=-15)]
+    return b64encode(b"".join(parts)).decode("ascii")
+
+
+@lru_cache(maxsize=4)
+def _library(script: str) -> bytes:
+    """Return what ``_deflated`` does: every figure brings the same, and it takes 0.2 s."""
+    return _deflated(script)
+
+
+def _deflated(text: str) -> bytes:
+    """Return ``text`` as a piece of a deflate stream, which another can follow."""
+    packer = zlib.compressobj(6, wbits=-15)
+    return packer.compress(text.encode("utf-8", "replace")) + packer.flush(zlib.Z_FULL_FLUSH)
+
+
+@lru_cache(maxsize=1)
+def _program() -> str:
+    """Return ``frames.js`` without its comments: every output carries it."""
+    source = Path(__file__).with_name("frames.js").read_text("utf-8")
+    lines = (line.strip() for line in source.splitlines())
+    return "\n".join(line for line in lines if line and not line.startswith("//"))

@@ -1,0 +1,37 @@
+"""What is under way: one message to a guest, whom to tell, and how far it got."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from cellblock.host.reactor import Timer
+
+
+class Request:
+    """Bookkeeping of a session's one request."""
+
+    def __init__(self, message: Any, done: Callable[[Any], None]) -> None:
+        self.message, self.done = message, done
+        #: The guest has taken it up.
+        self.began = False
+        #: It was sent to a second guest, because the first was lost before it began.
+        self.retried = False
+        self.timed_out = False
+        self.interrupted_at: float | None = None
+        #: Questions that it put since the last one that was answered.
+        self.questions = 0
+        self.timers: list[Timer] = []
+
+    def renew(self) -> None:
+        """Make it ready for a second guest, which has all of its time."""
+        self.retried, self.timed_out = True, False
+        self.cancel_timers()
+
+    def cancel_timers(self) -> None:
+        """Stop watching its time."""
+        for timer in self.timers:
+            timer.cancel()
+        self.timers.clear()

@@ -1,0 +1,346 @@
+"""A session: the one object that knows how a cell is run.
+
+The kernel, and whatever other fronts there are, hand it cells and listen; it analyses, keeps a
+guest alive, watches its time, and tells how each cell ended. One request is under way at a time.
+"""
+
+from __future__ import annotations
+
+import signal
+import traceback
+from typing import TYPE_CHECKING, Any
+
+from cellblock.analysis import analyse, analyse_expression, transform
+from cellblock.errors import CellblockError, FrameTooLargeError
+from cellblock.host import conduct
+from cellblock.host.keeper import Keeper
+from cellblock.host.outcome import Cell, Front, Outcome, Stopped, outcome_of, refusal
+from cellblock.host.request import Request
+from cellblock.wire import messages
+
+if TYPE_CHECKING:
+    import socket
+    from collections.abc import Callable
+
+    from cellblock.analysis import Rules
+    from cellblock.host.reactor import Reactor
+
+#: Seconds that an interrupted cell has to end before it is killed for its timeout.
+GRACE = 2.0
+#: Seconds without a sign of life after which a request that was read is taken for stolen.
+SILENCE = 4.0
+#: Seconds that an interrupted request has that was never taken up, or can't be interrupted.
+DEAF_GRACE = 3.0
+#: A second interrupt this soon after the first is the same key press, repeated.
+REPEAT = 0.5
+#: Seconds that completion and inspection may take.
+QUERY_TIMEOUT = 10.0
+
+
+class Session:
+    """Cells in, outcomes out, over guests that come and go."""
+
+    def __init__(  # noqa: PLR0913 - what a session is made of
+        self,
+        reactor: Reactor,
+        front: Front,
+        rules: Rules,
+        *,
+        prepare: messages.Prepare,
+        timeout: float | None,
+        clock: Callable[[], float],
+        zygote: Callable[[], tuple[socket.socket, int]],
+    ) -> None:
+        self._reactor, self._front, self._rules = reactor, front, rules
+        self._timeout, self._clock = timeout, clock
+        self._keeper = Keeper(reactor, self, prepare, zygote)
+        self._request: Request | None = None
+        self._last_id = 0
+        self._failure: str | None = None
+        self._abandoned: set[int] = set()
+
+    # --- requests -----------------------------------------------------------------------------
+
+    def start(self) -> None:
+        """Have a guest ready before the first request."""
+        self._keeper.ensure()
+
+    def execute(self, cell: Cell, done: Callable[[Outcome], None]) -> None:
+        """Run ``cell``; ``done`` gets its outcome, at once when it is denied."""
+        source = transform(cell.raw).source
+        findings = analyse(source, self._rules)
+        if findings:
+            done(Outcome("denied", findings=findings))
+            return
+        expressions, refused = self._admit(cell.user_expressions)
+        message = messages.Execute(
+            id=self._next_id(),
+            source=source,
+            raw=cell.raw,
+            execution_count=cell.execution_count,
+            silent=cell.silent,
+            store_history=cell.store_history,
+            user_expressions=expressions,
+            allow_stdin=cell.allow_stdin,
+        )
+
+        def finish(reply: messages.Done | Stopped | str) -> None:
+            done(outcome_of(reply, refused))
+
+        self._submit(message, finish)
+
+    def _admit(self, expressions: dict[str, str]) -> tuple[dict[str, str], dict[str, Any]]:
+        """Split user_expressions into those that may run and the replies of those that may not."""
+        admitted, refused = {}, {}
+        for name, text in expressions.items():
+            findings = analyse_expression(text, self._rules)
+            if findings:
+                refused[name] = refusal(findings)
+            else:
+                admitted[name] = text
+        return admitted, refused
+
+    def complete(self, code: str, cursor: int, done: Callable[[Any], None]) -> None:
+        """Ask the guest for completions; ``done`` gets ``Completed`` or None."""
+        message = messages.Complete(id=self._next_id(), code=code, cursor=cursor)
+        self._submit(message, _only(messages.Completed, done))
+
+    def inspect(self, code: str, cursor: int, detail: int, done: Callable[[Any], None]) -> None:
+        """Ask the guest about a name; ``done`` gets ``Inspected`` or None."""
+        message = messages.Inspect(id=self._next_id(), code=code, cursor=cursor, detail=detail)
+        self._submit(message, _only(messages.Inspected, done))
+
+    def comm(
+        self,
+        kind: str,
+        content: Any,
+        metadata: Any,
+        buffers: Any,
+        done: Callable[[Stopped | str | None], None],
+    ) -> None:
+        """Hand a comm message to the guest; ``done`` gets what kept it from being handled, or None.
+
+        Its handler may run as long as a cell: it is what a button's click starts.
+        """
+        message = messages.CommIn(
+            id=self._next_id(),
+            kind=kind,
+            content=content,
+            metadata=metadata,
+            buffers=buffers,
+        )
+        self._submit(
+            message, lambda reply: done(None if isinstance(reply, messages.Done) else reply)
+        )
+
+    def answer(self, value: str) -> None:
+        """Give the running cell what the user typed."""
+        request, guest = self._request, self._keeper.guest
+        if guest is not None and request is not None:
+            try:
+                guest.send(messages.Input(id=request.message.id, value=value))
+            except CellblockError as exc:
+                self._violation(str(exc))
+                return
+            request.questions = 0
+            if self._timeout is not None:
+                self._later(request, self._timeout, self._time_out)
+
+    def interrupt(self) -> None:
+        """Interrupt what runs. A cell that was interrupted before and goes on is killed."""
+        request = self._request
+        self._front.hurry()
+        if request is None:
+            self._keeper.signal(signal.SIGINT)  # a task between cells
+        elif request.interrupted_at is None:
+            request.interrupted_at = self._clock()
+            self._later(request, DEAF_GRACE, self._give_up_deaf)
+            self._keeper.signal(signal.SIGINT)
+        elif self._clock() - request.interrupted_at > REPEAT:
+            self._keeper.replace(Stopped("interrupt"))
+
+    def hold(self, *, held: bool) -> None:
+        """Have the guest wait with its output until front ends have taken theirs, or go on."""
+        self._keeper.hold(held=held)
+
+    def close(self) -> bool:
+        """End guest and zygote; say whether they are gone, or their folder still is removed."""
+        return self._keeper.close()
+
+    # --- requests under way -------------------------------------------------------------------
+
+    def _next_id(self) -> int:
+        self._last_id += 1
+        return self._last_id
+
+    def _submit(self, message: Any, done: Callable[[Any], None]) -> None:
+        if self._request is not None:
+            raise RuntimeError("one request at a time")
+        self._request = request = Request(message, done)
+        self._keeper.ensure()
+        if self._failure is not None:
+            self._finish(request, self._failure)
+        elif self._keeper.guest is not None:
+            self._send(request)
+
+    def _send(self, request: Request) -> None:
+        guest = self._keeper.guest
+        if guest is None:
+            return
+        if isinstance(request.message, messages.Execute | messages.CommIn):
+            self._later(request, SILENCE, self._check_silence)
+            if self._timeout is not None:
+                self._later(request, self._timeout, self._time_out)
+        else:
+            self._later(request, QUERY_TIMEOUT, self._abandon_query)
+        try:
+            guest.send(request.message)
+        except FrameTooLargeError as exc:
+            self._finish(request, f"it is too large to be sent: {exc}")
+        except CellblockError as exc:
+            self._violation(str(exc))
+        except Exception as exc:  # noqa: BLE001 - too deep a comm message, say
+            self._finish(request, f"it can't be sent: {type(exc).__name__}")
+
+    def _later(
+        self,
+        request: Request,
+        seconds: float,
+        action: Callable[[Request], None],
+    ) -> None:
+        def due() -> None:
+            if self._request is request:
+                action(request)
+
+        request.timers.append(self._reactor.call_later(seconds, due))
+
+    def _check_silence(self, request: Request) -> None:
+        """Tell a guest that never got its request from one that is merely slow to take it up."""
+        guest = self._keeper.guest
+        if request.began or guest is None:
+            return
+        if guest.held or guest.unread():
+            # Nobody listens to it, or its main thread is elsewhere: a task or a thread keeps it.
+            # The user can interrupt.
+            self._later(request, SILENCE, self._check_silence)
+        else:
+            self._keeper.replace(Stopped("silent", "a request vanished on its way"))
+
+    def _give_up_deaf(self, request: Request) -> None:
+        guest = self._keeper.guest
+        if not request.began or (guest is not None and guest.deaf()):
+            self._keeper.replace(Stopped("silent", "it did not react to an interrupt"))
+
+    def _time_out(self, request: Request) -> None:
+        request.timed_out = True
+        self._front.hurry()
+        self._keeper.signal(signal.SIGINT)
+        self._later(request, GRACE, lambda _: self._keeper.replace(Stopped("timeout")))
+
+    def _abandon_query(self, request: Request) -> None:
+        """Answer a query with nothing. The guest keeps its state; its answer will be late."""
+        self._keeper.signal(signal.SIGINT)
+        self._abandoned.add(request.message.id)
+        self._finish(request, None)
+
+    def _finish(self, request: Request, reply: Any) -> None:
+        request.cancel_timers()
+        self._request = None
+        request.done(reply)
+
+    # --- what the keeper tells ----------------------------------------------------------------
+
+    def on_message(self, message: messages.FromGuest) -> None:
+        """Act on what a guest says."""
+        match message:
+            case messages.Began(id=number):
+                if number not in self._abandoned:
+                    self._on_began(message)
+            case messages.InputRequest():
+                self._on_question(message)
+            case messages.Breach(operation=operation):
+                self._keeper.replace(Stopped("breach", operation))
+            case messages.Done() | messages.Completed() | messages.Inspected() | messages.Comms():
+                if message.id in self._abandoned:
+                    self._abandoned.discard(message.id)
+                else:
+                    self._on_reply(message)
+            case _:
+                self._front.shown(message)
+
+    def _on_began(self, message: messages.Began) -> None:
+        request, guest = self._request, self._keeper.guest
+        breach = conduct.began(message, request, guest.unread() if guest is not None else 0)
+        if breach or request is None:
+            self._violation(breach)
+            return
+        request.began = True
+        if request.interrupted_at is not None:
+            self._keeper.signal(signal.SIGINT)  # the one before may have come too early
+
+    def _on_question(self, message: messages.InputRequest) -> None:
+        request = self._request
+        breach = conduct.question(message, request)
+        if breach or request is None:
+            self._violation(breach)
+        elif not request.timed_out:
+            request.questions += 1
+            if self._front.asked(message):
+                # The user's time to answer is not the cell's.
+                request.cancel_timers()
+
+    def _violation(self, what: str) -> None:
+        self._keeper.replace(Stopped("violation", f"protocol violation: {what}"))
+
+    def _on_reply(self, message: Any) -> None:
+        request, guest = self._request, self._keeper.guest
+        breach = conduct.reply(message, request)
+        if breach or request is None or guest is None:
+            self._violation(breach)
+            return
+        guest.drain()
+        if request.timed_out and isinstance(message, messages.Done):
+            self._finish(request, Stopped("timeout", kept=True))
+            return
+        try:
+            self._finish(request, message)
+        except Exception as exc:  # noqa: BLE001 - a reply that can't be shown ends its guest
+            traceback.print_exc()
+            self._request, request.began = request, True
+            self._violation(f"{type(exc).__name__} over a reply")
+
+    def on_text(self, kind: messages.StreamName, text: str) -> None:
+        """Show text that was written below Python."""
+        self._front.shown(messages.Stream(name=kind, text=text))
+
+    def on_ready(self, report: messages.LockReport) -> str:
+        """Let the front judge what a guest's locks achieved."""
+        return self._front.locked(report)
+
+    def on_served(self) -> None:
+        """Send what waits."""
+        if self._request is not None:
+            self._send(self._request)
+
+    def on_loss(self, stopped: Stopped) -> None:
+        """End the request that was lost with its guest; one that never began runs in the next."""
+        request = self._request
+        self._abandoned.clear()
+        if request is None:
+            self._front.restarted(stopped)
+        elif request.began or request.retried or request.interrupted_at is not None:
+            self._finish(request, stopped)
+        else:
+            request.renew()
+            self._front.restarted(stopped)
+
+    def on_failure(self, detail: str) -> None:
+        """End the request, and all that come, with the reason why no guest runs."""
+        self._failure = detail
+        self._front.failed(detail)
+        if self._request is not None:
+            self._finish(self._request, detail)
+
+
+def _only(kind: type, done: Callable[[Any], None]) -> Callable[[Any], None]:
+    return lambda reply: done(reply if isinstance(reply, kind) else None)

@@ -1,0 +1,133 @@
+"""The host's end of a zygote: its control socket, and how it ends."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import select
+import signal
+import socket
+import time
+from typing import TYPE_CHECKING, Any
+
+from cellblock.wire import frames, messages
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from cellblock.host.guest_process import Guest
+    from cellblock.host.reactor import Reactor
+
+READ_SIZE = 1 << 16
+#: Descriptors taken with one read: a pidfd comes with each ``Forked``.
+_DESCRIPTORS = 16
+#: Seconds that a zygote has to kill its guests.
+PATIENCE = 2.0
+#: Seconds that it is waited for while it removes their folder; then it goes on alone. Whoever
+#: stops a kernel and finds this long kills the host, and the zygote goes on alone then too.
+REMOVAL = 30.0
+
+
+class Zygote:
+    """The host's end of a zygote's control socket.
+
+    ``on_message`` gets each message and, with ``Forked``, the guest's pidfd, which it must close.
+    """
+
+    def __init__(
+        self,
+        sock: socket.socket,
+        pid: int,
+        reactor: Reactor,
+        on_message: Callable[[Any, int | None], None],
+        on_lost: Callable[[], None],
+    ) -> None:
+        self._sock, self.pid, self._reactor = sock, pid, reactor
+        self._on_message, self._on_lost = on_message, on_lost
+        self._splitter = frames.Splitter()
+        self._decode: frames.Decoder[messages.FromZygote] = frames.Decoder(messages.FromZygote)
+        self._pidfds: list[int] = []
+        reactor.watch(sock.fileno(), self._readable)
+
+    def prepare(self, request: messages.Prepare) -> None:
+        """Tell the zygote its policy; the first frame it gets."""
+        self._sock.sendall(frames.encode(request))
+
+    def fork(self, guest: Guest, number: int, seed: bytes) -> None:
+        """Have a guest forked; ``Forked`` with this number brings its pid and pidfd."""
+        frame = bytes(frames.encode(messages.Fork(id=number, seed=seed)))
+        sent = socket.send_fds(self._sock, [frame], guest.theirs)
+        self._sock.sendall(frame[sent:])
+        guest.release_theirs()
+
+    def _readable(self) -> None:
+        if not (data := self._receive()):
+            self._on_lost()
+            return
+        for payload in self._splitter.feed(data):
+            message = self._decode(payload)
+            forked = isinstance(message, messages.Forked)
+            self._on_message(message, self._pidfds.pop(0) if forked and self._pidfds else None)
+
+    def _receive(self) -> bytes:
+        try:
+            data, pidfds, *_ = socket.recv_fds(self._sock, READ_SIZE, _DESCRIPTORS)
+        except OSError:
+            return b""
+        for pidfd in pidfds:
+            os.set_inheritable(pidfd, False)  # `recv_fds` does not pass on its flags
+        self._pidfds += pidfds
+        return data
+
+    def end(self) -> bool:
+        """Have it kill its guests, remove their folder and go; say whether it has gone.
+
+        One that can't kill them in time is killed, which ends them too. One that only has much to
+        remove is left to it.
+        """
+        with contextlib.suppress(OSError):
+            self._sock.shutdown(socket.SHUT_WR)
+        hung_up = self._exited(PATIENCE, or_hung_up=True)
+        gone = self._exited(REMOVAL) if hung_up else self.kill()
+        self._release()
+        return gone
+
+    def kill(self) -> bool:
+        """Kill it, and its guests with it; say whether it has gone."""
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(self.pid, signal.SIGKILL)
+        self._release()
+        return self._exited(PATIENCE)
+
+    def _release(self) -> None:
+        if self._sock.fileno() >= 0:
+            self._reactor.unwatch(self._sock.fileno())
+            self._sock.close()
+        while self._pidfds:
+            os.close(self._pidfds.pop())
+
+    def _exited(self, seconds: float, *, or_hung_up: bool = False) -> bool:
+        """Wait until it has exited; its end of the socket is closed when its guests are gone."""
+        try:
+            fd = os.pidfd_open(self.pid)
+        except ProcessLookupError:
+            return True
+        poll, deadline = select.poll(), time.monotonic() + seconds
+        poll.register(fd, select.POLLIN)
+        if or_hung_up:
+            poll.register(self._sock, select.POLLIN)
+        try:
+            while (left := deadline - time.monotonic()) > 0:
+                ready = [number for number, _ in poll.poll(left * 1000)]
+                if fd in ready:
+                    self._collect()
+                    return True
+                if ready and not self._receive():
+                    return True
+        finally:
+            os.close(fd)
+        return False
+
+    def _collect(self) -> None:
+        with contextlib.suppress(ChildProcessError):
+            os.waitpid(self.pid, 0)

@@ -1,0 +1,170 @@
+"""What ``%policy`` shows: every field, what is asked, and how far it is enforced."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from cellblock.render import markup as m
+from cellblock.render.bundle import JSON_VERSION, POLICY_JSON, Bundle, count
+from cellblock.render.gaps import gap_json
+from cellblock.render.status import badge, capability_words, look
+from cellblock.render.text import COLUMNS, clip, encodable, visible, width, wrap
+from cellblock.render.values import asked
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from cellblock.policy.enforcement import Enforcement, Gap
+
+#: Fields that say which policy this is; they head the table.
+_HEAD = ("name", "mode", "backend")
+_NAME_COLUMNS = 24
+
+
+def policy_table(
+    policy_view: Mapping[str, object],
+    enforcement: Sequence[Enforcement],
+    gaps: Sequence[Gap],
+) -> Bundle:
+    """Return the table of a policy.
+
+    ``policy_view`` maps policy fields to values; ``name``, ``mode`` and ``backend`` head the
+    table, every other field is a row. Fields with no enforcement of their own show none.
+    """
+    title = _title(policy_view, gaps)
+    by_name = {e.capability: e for e in enforcement}
+    rows = [(field, value) for field, value in policy_view.items() if field not in _HEAD]
+    return {
+        "text/plain": _plain(title, policy_view, rows, by_name, gaps),
+        "text/html": _html(title, policy_view, rows, by_name, gaps),
+        POLICY_JSON: _json(policy_view, enforcement, gaps),
+    }
+
+
+def _title(view: Mapping[str, object], gaps: Sequence[Gap]) -> str:
+    state = f"{count(len(gaps), 'gap')} on this machine" if gaps else "enforced on this machine"
+    return f"Policy {view.get('name', '')}: {state}"
+
+
+def _status(field: str, value: object, by_name: Mapping[str, Enforcement]) -> Enforcement | None:
+    """Return how a field is enforced; where no limit is asked, there is nothing to enforce."""
+    return None if value is None else by_name.get(field)
+
+
+def _mechanism(enforcement: Enforcement) -> str:
+    if not enforcement.holes:
+        return enforcement.mechanism
+    return f"{enforcement.mechanism}; not covered: {', '.join(enforcement.holes)}"
+
+
+# --- plain text -------------------------------------------------------------------------------
+
+
+def _plain(
+    title: str,
+    view: Mapping[str, object],
+    rows: Sequence[tuple[str, object]],
+    by_name: Mapping[str, Enforcement],
+    gaps: Sequence[Gap],
+) -> str:
+    head = ", ".join(f"{key}: {view[key]}" for key in _HEAD[1:] if key in view)
+    lines = wrap(title, columns=COLUMNS) + wrap(head, columns=COLUMNS)
+    for field, value in rows:
+        lines += _plain_row(field, asked(field, value), _status(field, value, by_name))
+    for gap in gaps:
+        text = f"{capability_words(gap.capability)}: {gap.consequence} → {gap.remedy}"
+        lines += wrap(text, indent="! ", hanging="  ", columns=COLUMNS)
+    return "\n".join(lines)
+
+
+def _plain_row(field: str, value: str, enforcement: Enforcement | None) -> list[str]:
+    name = clip(visible(capability_words(field)), _NAME_COLUMNS)
+    indent = f"  {name}{' ' * (_NAME_COLUMNS - width(name))} "
+    hanging = " " * width(indent)
+    lines = wrap(value, indent=indent, hanging=hanging, columns=COLUMNS)
+    if enforcement is None:
+        return lines
+    status = f"{look(enforcement.status).symbol} {enforcement.status}: {_mechanism(enforcement)}"
+    return lines + wrap(status, indent=hanging, hanging=hanging + "  ", columns=COLUMNS)
+
+
+# --- HTML -------------------------------------------------------------------------------------
+
+
+def _html(
+    title: str,
+    view: Mapping[str, object],
+    rows: Sequence[tuple[str, object]],
+    by_name: Mapping[str, Enforcement],
+    gaps: Sequence[Gap],
+) -> m.Html:
+    body = [
+        _html_row(field, asked(field, value), _status(field, value, by_name))
+        for field, value in rows
+    ]
+    head = m.element("tr", *(_cell("th", name) for name in ("Field", "Asked", "Enforced")))
+    table = m.element(
+        "table",
+        m.element("thead", head),
+        m.element("tbody", *body),
+        style="border-collapse:collapse;margin:0;font-size:12px;color:inherit;width:100%",
+    )
+    scroll = m.element("div", table, style="overflow-x:auto;margin-top:10px")
+    symbol, color = ("◐", m.AMBER) if gaps else ("✓", m.GREEN)
+    side = m.chips(*((key, str(view[key])) for key in _HEAD[1:] if key in view))
+    return m.card(title, scroll, symbol=symbol, color=color, label=title, side=side)
+
+
+def _cell(tag: str, *children: str) -> m.Html:
+    style = (
+        "text-align:left;vertical-align:top;padding:4px 8px;border:0;"
+        f"border-bottom:1px solid {m.LINE}"
+    )
+    scope = {"scope": "col"} if tag == "th" else {}
+    return m.element(tag, *children, style=style, **scope)
+
+
+def _html_row(field: str, value: str, enforcement: Enforcement | None) -> m.Html:
+    cells = [_cell("td", m.element("b", capability_words(field))), _cell("td", value)]
+    if enforcement is None:
+        cells.append(_cell("td", ""))
+    else:
+        how = m.element("div", _mechanism(enforcement), style=f"color:{m.MUTED}")
+        cells.append(_cell("td", badge(enforcement.status), how))
+    return m.element("tr", *cells)
+
+
+# --- JSON -------------------------------------------------------------------------------------
+
+
+def _json(
+    view: Mapping[str, object], enforcement: Sequence[Enforcement], gaps: Sequence[Gap]
+) -> dict[str, Any]:
+    return {
+        "version": JSON_VERSION,
+        "policy": _jsonable(dict(view)),
+        "enforcement": [_enforcement_json(e) for e in enforcement],
+        "gaps": [gap_json(gap) for gap in gaps],
+    }
+
+
+def _enforcement_json(enforcement: Enforcement) -> dict[str, Any]:
+    return {
+        "capability": encodable(enforcement.capability),
+        "status": str(enforcement.status),
+        "mechanism": encodable(enforcement.mechanism),
+        "holes": [encodable(hole) for hole in enforcement.holes],
+        "evidence": encodable(enforcement.evidence),
+    }
+
+
+def _jsonable(value: object) -> Any:
+    if value is None or isinstance(value, bool | int | float):
+        return value
+    if isinstance(value, list | tuple):
+        return [_jsonable(item) for item in value]
+    if isinstance(value, set | frozenset):
+        return sorted(encodable(str(item)) for item in value)
+    if isinstance(value, dict):
+        return {encodable(str(key)): _jsonable(item) for key, item in value.items()}
+    return encodable(str(value))

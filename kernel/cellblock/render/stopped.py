@@ -1,0 +1,152 @@
+"""The card for a cell that was ended from outside: why, and what became of the variables."""
+
+from __future__ import annotations
+
+from enum import StrEnum
+from typing import TYPE_CHECKING, Final, NamedTuple
+
+from cellblock.render import markup as m
+from cellblock.render.bundle import JSON_VERSION, OUTCOME_JSON, Bundle, Failure
+from cellblock.render.text import COLUMNS, encodable, wrap
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+
+class Reason(StrEnum):
+    """Why a cell did not end by itself."""
+
+    breach = "breach"
+    cpu = "cpu"
+    crashed = "crashed"
+    flood = "flood"
+    interrupted = "interrupted"
+    killed = "killed"
+    lost = "lost"
+    memory = "memory"
+    protocol = "protocol"
+    timeout = "timeout"
+
+
+class _Words(NamedTuple):
+    sentence: str
+    setting: str = ""
+
+
+_WORDS: Final = {
+    Reason.breach: _Words("it got around the language layer; refused: {limit}"),
+    Reason.cpu: _Words("it used more than {limit} of processor time (cpu_seconds)", "cpu_seconds"),
+    Reason.crashed: _Words("its interpreter crashed ({limit})"),
+    Reason.flood: _Words("it sent more output than the kernel takes ({limit})"),
+    Reason.interrupted: _Words("you interrupted it twice and it did not end"),
+    Reason.killed: _Words("its process was killed ({limit})"),
+    Reason.lost: _Words("its interpreter ended without a reply ({limit})"),
+    Reason.memory: _Words(
+        "it used more than {limit} of memory (memory_max_bytes)", "memory_max_bytes"
+    ),
+    Reason.protocol: _Words("its interpreter broke the kernel's protocol ({limit})"),
+    Reason.timeout: _Words("it ran longer than {limit} (timeout)", "timeout"),
+}
+
+
+#: How the names of operations begin (PEP 578), and what they are about.
+_OPERATIONS: Final = (
+    (("open", "os.listdir", "os.scandir", "shutil.", "glob.", "tempfile.", "mmap."), "files"),
+    (("subprocess.", "os.exec", "os.posix_spawn", "os.fork", "os.system", "os.kill", "signal."),
+     "processes"),
+    (("socket.", "urllib.", "http.", "smtplib.", "ftplib."), "the network"),
+    (("ctypes.", "import"), "native code and modules that are not allowed"),
+    (("code.", "function.", "compile", "exec", "object.", "gc.", "sys.", "marshal.", "pickle."),
+     "the interpreter itself"),
+    (("os.",), "files"),
+)  # fmt: skip
+
+
+def operation(name: str) -> str:
+    """Return the name of an operation with what it is about, for whoever reads the card."""
+    about = next((what for begins, what in _OPERATIONS if name.startswith(begins)), "")
+    shown = encodable(name)[:60]
+    return f"{shown} ({about})" if about else shown
+
+
+class State(StrEnum):
+    """What became of the variables."""
+
+    gone = "gone"
+    """The interpreter was restarted."""
+
+    kept = "kept"
+    """The interpreter lives on; the cell was interrupted."""
+
+    restored = "restored"
+    """A snapshot took over."""
+
+
+_STATES: Final = {
+    State.gone: "Your variables are gone: the interpreter was restarted. Run your cells again.",
+    State.kept: "It was interrupted: your variables are there, with what it did until then.",
+    State.restored: "Your variables are as they were before it.",
+}
+
+
+def stopped(
+    reason: Reason | str, limit: str = "", *, state: State, lost: Sequence[str] = ()
+) -> Bundle:
+    """Return the card for a stopped cell.
+
+    ``limit`` is the limit reached ("60 s") or the cause known ("signal 11"); it may be empty.
+    ``lost`` names what a snapshot that took over does not have.
+    """
+    reason = Reason(reason)
+    lines = _lines(reason, limit, state=state, lost=lost)
+    return {
+        "text/plain": _plain(lines),
+        "text/html": _html(lines, state=state),
+        OUTCOME_JSON: {
+            "version": JSON_VERSION,
+            "outcome": "stopped",
+            "reason": str(reason),
+            "limit": encodable(limit),
+            "state": str(state),
+            "lost": [encodable(item) for item in lost],
+        },
+    }
+
+
+def stopped_failure(
+    reason: Reason | str, limit: str = "", *, state: State, lost: Sequence[str] = ()
+) -> Failure:
+    """Return the error that goes with the card ``stopped`` makes of the same arguments."""
+    reason = Reason(reason)
+    lines = _lines(reason, limit, state=state, lost=lost)
+    return Failure("CellStopped", _sentence(reason, limit), _plain(lines))
+
+
+def _sentence(reason: Reason, limit: str) -> str:
+    sentence = _WORDS[reason].sentence
+    if limit:
+        return sentence.format(limit=limit)
+    return sentence.replace(" ({limit})", "").replace("{limit}", "its limit")
+
+
+def _lines(reason: Reason, limit: str, *, state: State, lost: Sequence[str]) -> list[str]:
+    variables = _STATES[state]
+    if lost:
+        variables += f" Not restored: {', '.join(lost)}."
+    lines = [f"The cell was stopped: {_sentence(reason, limit)}.", variables]
+    if setting := _WORDS[reason].setting:
+        lines.append(f"Raise it: {setting} in the policy, or %policy for what is set now.")
+    return lines
+
+
+def _plain(lines: Sequence[str]) -> str:
+    return "\n".join(part for line in lines for part in wrap(line, columns=COLUMNS))
+
+
+def _html(lines: Sequence[str], *, state: State) -> m.Html:
+    title, variables, *advice = lines
+    gone = state is State.gone
+    color = m.RED if gone else m.AMBER
+    body = [m.paragraph(m.element("strong", variables) if gone else variables)]
+    body += [m.paragraph(line, color=m.MUTED) for line in advice]
+    return m.card(title, *body, symbol="■", color=color, label=title)

@@ -1,0 +1,112 @@
+"""Plain text for terminals: visible characters, display width, wrapping.
+
+Widths follow UAX #11 (wide and fullwidth take two columns) and count combining marks as none.
+"""
+
+from __future__ import annotations
+
+import unicodedata
+
+COLUMNS = 80
+#: Letters by category that draw nothing: the Hangul fillers.
+_BLANK_LETTERS = frozenset("\u115f\u1160\u3164\uffa0")
+_CONTROL_PICTURES = 0x2400
+_ELLIPSIS = "…"
+
+
+def visible(text: str) -> str:
+    """Return ``text`` with every control, format and blank character spelled out.
+
+    C0 controls become control pictures, all else ``⟨U+202E⟩``. What is left can neither move a
+    terminal's cursor, nor reorder a line, nor hide in it.
+    """
+    if text.isprintable() and _BLANK_LETTERS.isdisjoint(text):
+        return text
+    return "".join(_shown(char) for char in text)
+
+
+def visible_lines(text: str) -> str:
+    """Return ``text`` as ``visible`` does, with its line breaks kept."""
+    return "\n".join(visible(line) for line in text.splitlines())
+
+
+def _shown(char: str) -> str:
+    if char.isprintable() and char not in _BLANK_LETTERS:
+        return char
+    if char < " ":
+        return chr(_CONTROL_PICTURES + ord(char))
+    return f"⟨U+{ord(char):04X}⟩"
+
+
+def encodable(text: str) -> str:
+    """Return ``text`` with lone surrogates replaced: they can't be sent as UTF-8."""
+    return text if text.isascii() else text.encode("utf-8", "replace").decode()
+
+
+def width(text: str) -> int:
+    """Return how many terminal columns ``text`` takes."""
+    if text.isascii():
+        return len(text)
+    return sum(_char_width(char) for char in text)
+
+
+def _char_width(char: str) -> int:
+    if unicodedata.category(char) in ("Mn", "Me"):
+        return 0
+    return 2 if unicodedata.east_asian_width(char) in ("W", "F") else 1
+
+
+def clip(text: str, columns: int) -> str:
+    """Return ``text`` cut to ``columns`` with an ellipsis where it was cut."""
+    if width(text) <= columns:
+        return text
+    return _head(text, columns - 1) + _ELLIPSIS
+
+
+def _head(text: str, columns: int) -> str:
+    """Return the longest start of ``text`` that fits, at least one character."""
+    used = 0
+    for index, char in enumerate(text):
+        used += _char_width(char)
+        if used > columns and index:
+            return text[:index]
+    return text
+
+
+def wrap(text: str, *, indent: str = "", hanging: str | None = None, columns: int) -> list[str]:
+    """Break ``text`` at spaces; words longer than a line are broken where the line ends.
+
+    The first line starts with ``indent``, the others with ``hanging``. Line breaks in ``text``
+    start a new paragraph.
+    """
+    hanging = indent if hanging is None else hanging
+    lines: list[str] = []
+    for paragraph in text.split("\n"):
+        start = hanging if lines else indent
+        lines += _wrap_one(visible(paragraph), start, hanging, columns)
+    return lines
+
+
+def _wrap_one(text: str, indent: str, hanging: str, columns: int) -> list[str]:
+    lines, line = [], indent
+    empty = True
+    for word in _words(text, max(8, columns - width(hanging))):
+        if not empty and width(line) + 1 + width(word) > columns:
+            lines.append(line)
+            line, empty = hanging, True
+        line += word if empty else f" {word}"
+        empty = False
+    return [*lines, line.rstrip()]
+
+
+def _words(text: str, longest: int) -> list[str]:
+    words: list[str] = []
+    for given in text.split():
+        word = given
+        while width(word) > longest:
+            head = _head(word, longest)
+            words.append(head)
+            word = word[len(head) :]
+        if word:
+            words.append(word)
+    return words

@@ -1,0 +1,309 @@
+"""The messages, one struct each, told apart by ``tag``.
+
+Ids are chosen by the host and count up from 1 within a session; a reply repeats the id of its
+request. Sizes are bytes, times seconds, unless a name says otherwise.
+"""
+
+from __future__ import annotations
+
+from typing import Annotated, Any, Literal
+
+import msgspec
+
+Text = str
+Name = Annotated[str, msgspec.Meta(max_length=1_000)]
+Id = Annotated[int, msgspec.Meta(ge=0, le=2**53)]
+Position = Annotated[int, msgspec.Meta(ge=0, lt=2**31)]
+StreamName = Literal["stdout", "stderr"]
+CommKind = Literal["comm_open", "comm_msg", "comm_close"]
+#: A mime bundle: mime type to text, bytes (sent base64 to the front end) or JSON data.
+Bundle = dict[Name, Any]
+
+
+class Struct(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """Immutable, and nothing beyond its fields is accepted."""
+
+
+# --- what the guest must lock -----------------------------------------------------------------
+
+
+class Limits(Struct, frozen=True, kw_only=True):
+    """Resource limits for the guest; None leaves a limit as the user's session has it."""
+
+    memory_max_bytes: int | None = None
+    cpu_seconds: int | None = None
+    max_processes: int | None = None
+    max_open_files: int | None = None
+    max_file_size: int | None = None
+
+
+class Plan(Struct, frozen=True, kw_only=True):
+    """What ``confine`` must achieve before the first user byte.
+
+    ``required`` names the locks (``landlock``, ``seccomp``, ``rlimits``, ``capabilities``,
+    ``no_new_privs``, ``not_dumpable``) whose failure means that nothing runs; the others are
+    tried, and reported as they came out.
+    """
+
+    read_roots: tuple[str, ...] = ()
+    write_roots: tuple[str, ...] = ()
+    device_files: tuple[str, ...] = ()
+    network: bool = False
+    subprocess: bool = False
+    limits: Limits = Limits()
+    locks: tuple[str, ...] = ()
+    required: tuple[str, ...] = ()
+
+
+class LockReport(Struct, frozen=True, kw_only=True):
+    """What ``confine`` achieved: lock name to a short statement, e.g. ``landlock: ABI 7``."""
+
+    achieved: dict[Name, Name] = {}
+    failed: dict[Name, Name] = {}
+
+
+# --- host to zygote ---------------------------------------------------------------------------
+
+
+class Prepare(Struct, tag="prepare", frozen=True, kw_only=True):
+    """First frame on the zygote's control socket: everything that depends on the policy."""
+
+    rules: dict[str, Any]
+    preload: tuple[str, ...]
+    pre_imported: tuple[str, ...]
+    policy_name: str
+    ipython_dir: str
+    scratch: str
+    cwd: str
+    environment: dict[str, str]
+    plan: Plan
+    #: How charting libraries show by default: ``pages`` that bring the library along, ``stills``
+    #: where no script is shown, or as they like.
+    charts: Literal["pages", "stills", ""] = ""
+
+
+class Fork(Struct, tag="fork", frozen=True, kw_only=True):
+    """Fork a guest; its channel, stdout and stderr travel with this frame (SCM_RIGHTS)."""
+
+    id: Id
+    seed: bytes
+
+
+class Forked(Struct, tag="forked", frozen=True, kw_only=True):
+    """The guest's process id."""
+
+    id: Id
+    pid: int
+
+
+class Reaped(Struct, tag="reaped", frozen=True, kw_only=True):
+    """A guest ended; ``status`` is as ``os.waitpid`` gives it."""
+
+    pid: int
+    status: int
+
+
+class ZygoteFailed(Struct, tag="zygote_failed", frozen=True, kw_only=True):
+    """The zygote could not prepare; the text is for the user."""
+
+    detail: Text
+
+
+# --- host to guest ----------------------------------------------------------------------------
+
+
+class Execute(Struct, tag="execute", frozen=True, kw_only=True):
+    """Run one admitted cell. ``source`` is transformed, ``raw`` is what the user typed."""
+
+    id: Id
+    source: str
+    raw: str
+    execution_count: int
+    silent: bool = False
+    store_history: bool = True
+    user_expressions: dict[str, str] = {}
+    allow_stdin: bool = False
+
+
+class Complete(Struct, tag="complete", frozen=True, kw_only=True):
+    """Complete ``code`` at ``cursor`` (characters)."""
+
+    id: Id
+    code: str
+    cursor: int
+
+
+class Inspect(Struct, tag="inspect", frozen=True, kw_only=True):
+    """Describe the object at ``cursor`` (characters)."""
+
+    id: Id
+    code: str
+    cursor: int
+    detail: int = 0
+
+
+class Input(Struct, tag="input", frozen=True, kw_only=True):
+    """The answer to an ``InputRequest``."""
+
+    id: Id
+    value: str
+
+
+class CommIn(Struct, tag="comm_in", frozen=True, kw_only=True):
+    """A comm message from the front end: ``kind`` is comm_open, comm_msg or comm_close."""
+
+    id: Id
+    kind: str
+    content: dict[str, Any]
+    metadata: dict[str, Any] = {}
+    buffers: list[bytes] = []
+
+
+class CommInfo(Struct, tag="comm_info", frozen=True, kw_only=True):
+    """Which comms are open, by target name or all."""
+
+    id: Id
+    target: str | None = None
+
+
+# --- guest to host ----------------------------------------------------------------------------
+
+
+class Ready(Struct, tag="ready", frozen=True, kw_only=True):
+    """Sent once, before the first user byte. Later claims about locks count for nothing."""
+
+    report: LockReport
+
+
+class NotReady(Struct, tag="not_ready", frozen=True, kw_only=True):
+    """A required lock failed; the guest ends after this frame."""
+
+    lock: Name
+    detail: Text
+
+
+class Began(Struct, tag="began", frozen=True, kw_only=True):
+    """The guest has taken up a request: it is alive and its channel is whole."""
+
+    id: Id
+
+
+class Stream(Struct, tag="stream", frozen=True, kw_only=True):
+    """Text for stdout or stderr."""
+
+    name: StreamName
+    text: Text
+
+
+class Display(Struct, tag="display", frozen=True, kw_only=True):
+    """A mime bundle to show, or to replace an earlier one with."""
+
+    data: Bundle
+    metadata: dict[str, Any] = {}
+    display_id: Name | None = None
+    update: bool = False
+
+
+class Result(Struct, tag="result", frozen=True, kw_only=True):
+    """The value of a cell's last expression."""
+
+    data: Bundle
+    metadata: dict[str, Any] = {}
+
+
+class Clear(Struct, tag="clear", frozen=True, kw_only=True):
+    """Clear the running cell's output."""
+
+    wait: bool = False
+
+
+class Error(Struct, tag="error", frozen=True, kw_only=True):
+    """An exception that ended the running cell."""
+
+    ename: Text
+    evalue: Text
+    traceback: list[Text]
+
+
+class InputRequest(Struct, tag="input_request", frozen=True, kw_only=True):
+    """input() or getpass() waits for the user."""
+
+    id: Id
+    prompt: Text
+    password: bool = False
+
+
+class Done(Struct, tag="done", frozen=True, kw_only=True):
+    """A cell ended. ``error`` is set when it failed; everything it printed came before."""
+
+    id: Id
+    error: Error | None = None
+    user_expressions: dict[Name, dict[str, Any]] = {}
+    payload: list[dict[str, Any]] = []
+    refused: list[dict[str, Any]] = []
+
+
+class Completed(Struct, tag="completed", frozen=True, kw_only=True):
+    """Completions for the span ``start``..``end`` (characters)."""
+
+    id: Id
+    matches: list[Text]
+    start: Position
+    end: Position
+    types: list[dict[str, Any]] = []
+
+
+class Inspected(Struct, tag="inspected", frozen=True, kw_only=True):
+    """What was found; an empty bundle means nothing was."""
+
+    id: Id
+    data: Bundle
+
+
+class CommOut(Struct, tag="comm_out", frozen=True, kw_only=True):
+    """A comm message for the front end."""
+
+    kind: CommKind
+    content: dict[str, Any]
+    metadata: dict[str, Any] = {}
+    buffers: Annotated[list[bytes], msgspec.Meta(max_length=10_000)] = []
+
+
+class Breach(Struct, tag="breach", frozen=True, kw_only=True):
+    """User code got around the guards and tried this operation; the guest ends after this frame."""
+
+    operation: Name
+
+
+class ShowPolicy(Struct, tag="show_policy", frozen=True, kw_only=True):
+    """``%policy`` ran: the host shows its table here."""
+
+
+class Comms(Struct, tag="comms", frozen=True, kw_only=True):
+    """Open comms: id to target name."""
+
+    id: Id
+    comms: dict[Name, Name]
+
+
+ToZygote = Prepare | Fork
+FromZygote = Forked | Reaped | ZygoteFailed
+ToGuest = Execute | Complete | Inspect | Input | CommIn | CommInfo
+FromGuest = (
+    Ready
+    | NotReady
+    | Began
+    | Stream
+    | Display
+    | Result
+    | Clear
+    | Error
+    | InputRequest
+    | Done
+    | Completed
+    | Inspected
+    | CommOut
+    | ShowPolicy
+    | Breach
+    | Comms
+)
