@@ -1,0 +1,8 @@
+"""``python -m cellblock``: what kernelspecs start. The command line for people is ``cellblock``."""
+
+import sys
+
+from cellblock.jupyter.app import main
+
+if __name__ == "__main__":
+    main(sys.argv[1:])

@@ -1,0 +1,215 @@
+"""The ``cellblock`` command. The kernel itself is ``python -m cellblock``.
+
+Commands import what they need when they run: ``cellblock --help`` is quick. Whatever cellblock
+raises on purpose becomes one line on stderr and exit status 2.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, Final
+
+import typer
+
+from cellblock.errors import BackendError, CellblockError
+
+if TYPE_CHECKING:
+    from rich.console import Console
+    from rich.table import Table
+
+    from cellblock.backends import DoctorReport
+    from cellblock.policy.enforcement import Enforcement
+    from cellblock.policy.model import Policy
+
+app: Final = typer.Typer(
+    help="A Jupyter kernel that enforces policy on every cell.",
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+)
+policy_app: Final = typer.Typer(help="Show and check policies.", no_args_is_help=True)
+app.add_typer(policy_app, name="policy")
+
+Spec = Annotated[str, typer.Argument(metavar="NAME|FILE", help="A preset or a TOML file.")]
+SpecOption = Annotated[str, typer.Option("--policy", metavar="NAME|FILE")]
+AsJson = Annotated[bool, typer.Option("--json", help="Print JSON.")]
+
+
+def main() -> None:
+    """Run the command line; the console script's entry point."""
+    try:
+        app()
+    except CellblockError as failure:
+        _complain(str(failure))
+        sys.exit(2)
+
+
+@policy_app.command()
+def show(spec: Spec = "safe", *, as_json: AsJson = False) -> None:
+    """Show what a policy says. {project} is the current folder."""
+    policy = _load(spec)
+    if as_json:
+        _print_json(policy.as_dict() | {"digest": policy.digest()})
+        return
+    console = _console()
+    console.print(_policy_table(policy))
+    console.print(f"digest  {policy.digest()}", style="dim")
+
+
+@policy_app.command()
+def schema() -> None:
+    """Print the JSON schema of a policy."""
+    from cellblock.policy.schema import json_schema  # noqa: PLC0415
+
+    _print_json(json_schema())
+
+
+@policy_app.command()
+def validate(files: Annotated[list[str], typer.Argument(metavar="FILE...")]) -> None:
+    """Check policy files: one line each, exit status 1 when any is wrong."""
+    wrong = 0
+    for file in files:
+        try:
+            policy = _load(file)
+        except CellblockError as failure:
+            _complain(str(failure))
+            wrong += 1
+        else:
+            typer.echo(f"{file}: ok{_condition(policy)}")
+    raise typer.Exit(code=bool(wrong))
+
+
+@app.command()
+def install(  # noqa: PLR0913  # one parameter an option
+    *,
+    policy: SpecOption = "safe",
+    name: Annotated[str | None, typer.Option(help="Kernel name; default cellblock-POLICY.")] = None,
+    display_name: Annotated[str | None, typer.Option(help="What the launcher shows.")] = None,
+    user: Annotated[bool, typer.Option("--user", help="For this user (default).")] = False,
+    sys_prefix: Annotated[
+        bool, typer.Option("--sys-prefix", help="Into this Python environment.")
+    ] = False,
+    prefix: Annotated[Path | None, typer.Option(help="Below this folder.")] = None,
+    allow_unsafe: Annotated[bool, typer.Option("--allow-unsafe")] = False,
+) -> None:
+    """Install a kernel for a policy of your own, so that Jupyter offers it."""
+    from cellblock.jupyter import install as specs  # noqa: PLC0415
+
+    if (user, sys_prefix, prefix is not None).count(True) > 1:
+        raise typer.BadParameter("Choose one of --user, --sys-prefix and --prefix.")
+    below = Path(sys.prefix) if sys_prefix else prefix
+    where = specs.Where(user=below is None, prefix=below)
+    installed, folder = specs.install(
+        policy, name=name, display_name=display_name, where=where, allow_unsafe=allow_unsafe
+    )
+    typer.echo(f"Installed kernel {installed} in {folder}")
+
+
+@app.command()
+def uninstall(name: str) -> None:
+    """Remove a kernel that `cellblock install` installed."""
+    from cellblock.jupyter import install as specs  # noqa: PLC0415
+
+    typer.echo(f"Removed {specs.uninstall(name)}")
+
+
+@app.command()
+def doctor(*, policy: SpecOption = "safe", as_json: AsJson = False) -> None:
+    """Say what this machine can enforce of a policy. Exit status 1 if nothing real can."""
+    from cellblock.backends import doctor_report  # noqa: PLC0415
+
+    try:
+        report = doctor_report(_load(policy))
+    except BackendError as failure:
+        _complain(str(failure))
+        raise typer.Exit(code=1) from None
+    if as_json:
+        _print_json(dataclasses.asdict(report))
+    else:
+        _print_report(report)
+    raise typer.Exit(code=int(report.backend == "noop"))
+
+
+def _load(spec: str) -> Policy:
+    """Load for showing: nothing runs under it, so mode unsafe need not be asked for."""
+    from cellblock.policy.load import load  # noqa: PLC0415
+
+    return load(spec, project=Path.cwd(), allow_unsafe=True)
+
+
+def _condition(policy: Policy) -> str:
+    field = policy.to_be_asked_for()
+    value = getattr(policy, field) if field else None
+    return f" ({field} {value}: starts only with --allow-unsafe)" if field else ""
+
+
+def _policy_table(policy: Policy) -> Table:
+    from rich.table import Table  # noqa: PLC0415
+
+    table = Table("field", "value", title=f"policy {policy.name}", title_justify="left")
+    for field, value in policy.as_dict().items():
+        table.add_row(field, _shown(value))
+    return table
+
+
+def _shown(value: object) -> str:
+    from rich.markup import escape  # noqa: PLC0415
+
+    if isinstance(value, tuple):
+        return escape(", ".join(value)) or "[dim]nothing[/]"
+    words = {None: "no limit", True: "yes", False: "no"}
+    if value is None or isinstance(value, bool):
+        return words[value]
+    return f"{value:,}" if isinstance(value, int) else escape(str(value))
+
+
+def _print_report(report: DoctorReport) -> None:
+    from rich.markup import escape  # noqa: PLC0415
+    from rich.table import Table  # noqa: PLC0415
+
+    console = _console()
+    console.print(f"OS kernel {escape(report.os_kernel)}, Landlock ABI {report.landlock_abi}")
+    backends = Table("backend", "", "why", title="Backends, strongest first", title_justify="left")
+    for one in report.order:
+        style = "bold" if one.name == report.backend else "dim"
+        backends.add_row(one.name, one.verdict, escape(one.why), style=style)
+    fields = Table("field", "status", "how", title="Enforcement", title_justify="left")
+    for capability in report.capabilities:
+        status = _status(capability, asked={gap.capability for gap in report.gaps})
+        fields.add_row(capability.capability, status, escape(_how(capability)))
+    gaps = Table("field", "what that means, and what closes it", title_justify="left")
+    gaps.title = "Asked for and not enforced here" if report.gaps else "No gaps: all is enforced"
+    for gap in report.gaps:
+        gaps.add_row(gap.capability, escape(f"{gap.consequence}\n→ {gap.remedy}"))
+    console.print(backends, fields, gaps)
+
+
+def _status(capability: Enforcement, asked: set[str]) -> str:
+    if capability.holds:
+        return f"[green]{capability.status}[/]"
+    if capability.capability not in asked:
+        return f"[dim]{capability.status}[/]"
+    return f"[{'yellow' if capability.holes else 'red'}]{capability.status}[/]"
+
+
+def _how(capability: Enforcement) -> str:
+    holes = "".join(f"\nnot covered: {hole}" for hole in capability.holes)
+    return capability.mechanism + holes
+
+
+def _print_json(value: Any) -> None:
+    import json  # noqa: PLC0415
+
+    typer.echo(json.dumps(value, indent=2))
+
+
+def _console() -> Console:
+    from rich.console import Console  # noqa: PLC0415
+
+    return Console(highlight=False)
+
+
+def _complain(text: str) -> None:
+    typer.echo(f"cellblock: {text}", err=True)

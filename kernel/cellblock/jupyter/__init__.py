@@ -1,0 +1,1 @@
+"""Front: the Jupyter kernel. Sockets, messages and sequence; decisions are the session's."""

@@ -1,0 +1,139 @@
+"""Starting a kernel: in the order that wastes no time.
+
+The zygote is spawned before anything slow is imported; sockets are bound before the policy is
+read, so that a front end's first messages wait in them; a policy that can't be kept does not
+end the kernel but answers every cell, because a kernel that merely dies tells nobody why.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import gc
+import os
+import signal
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from cellblock.errors import StartError
+from cellblock.host import launch
+
+if TYPE_CHECKING:
+    import socket
+    from collections.abc import Callable
+
+    from cellblock.jupyter.kernel import Kernel
+    from cellblock.jupyter.reactor import ZmqReactor
+
+USAGE = "usage: python -E -P -m cellblock -f CONNECTION_FILE [--policy NAME|FILE] [--allow-unsafe]"
+#: Seconds between looks at whether whoever started the kernel is still there.
+PARENT_POLL = 1.0
+_STDERR = 2
+
+
+@dataclass(frozen=True, slots=True)
+class Options:
+    """The kernel's command line."""
+
+    connection_file: Path
+    policy: str = "safe"
+    allow_unsafe: bool = False
+
+
+def parse(argv: list[str]) -> Options:
+    """Read the command line; by hand, because argparse costs a kernel's start 6 ms.
+
+    Raises ``SystemExit`` with the usage for anything unknown or said twice: an option that is
+    not understood, or that another overrides, might have been a restriction.
+    """
+    values: dict[str, str] = {}
+    allow, rest = False, list(argv)
+    while rest:
+        name, _, value = rest.pop(0).partition("=")
+        if name == "--allow-unsafe" and not value:
+            allow = True
+        elif name in {"-f", "--policy"} and name not in values and (value or rest):
+            values[name] = value or rest.pop(0)
+        else:
+            raise SystemExit(f"cellblock: unknown argument {name!r}\n{USAGE}")
+    if "-f" not in values:
+        raise SystemExit(USAGE)
+    return Options(Path(values["-f"]), values.get("--policy", "safe"), allow)
+
+
+def main(argv: list[str]) -> None:
+    """Run a kernel until it is shut down."""
+    options = parse(argv)
+    gc.disable()
+    project = _started_in()
+    _fill_standard_descriptors()
+    # Job-control shells and notebook servers share our process group; Ctrl-C is theirs.
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    prestarted: list[tuple[socket.socket, int]] = [launch.start()]
+    try:
+        reactor, kernel, cleanup = _assembled(options, project, prestarted)
+    except StartError as exc:
+        raise SystemExit(f"cellblock: {exc}") from None
+    gc.freeze()
+    gc.enable()
+    try:
+        _serve(reactor, kernel)
+    finally:
+        cleanup()
+
+
+def _assembled(
+    options: Options,
+    project: Path,
+    prestarted: list[tuple[socket.socket, int]],
+) -> tuple[ZmqReactor, Kernel, Callable[[], None]]:
+    """Close this process to others, then put the kernel together: all that is slow to import."""
+    from cellblock.host.hardening import protect_host  # noqa: PLC0415 - after the spawn
+
+    protect_host()
+    from cellblock.jupyter.assembly import assemble  # noqa: PLC0415 - slow: after the spawn
+
+    return assemble(options, project, prestarted)
+
+
+def _started_in() -> Path:
+    try:
+        return Path.cwd()
+    except OSError as exc:
+        raise SystemExit(f"cellblock: the folder it was started in: {exc.strerror}") from None
+
+
+def _fill_standard_descriptors() -> None:
+    """Have something at 0 to 2: a socket that came to stand there would be taken for a terminal."""
+    while (fd := os.open(os.devnull, os.O_RDWR)) <= _STDERR:
+        os.set_inheritable(fd, True)
+    os.close(fd)
+
+
+def _serve(reactor: ZmqReactor, kernel: Kernel) -> None:
+    reactor.on_signal(
+        {
+            signal.SIGINT: kernel.interrupt,
+            signal.SIGTERM: reactor.stop,
+            signal.SIGHUP: reactor.stop,
+        },
+    )
+    parent = os.getppid()
+    if os.environ.get("JPY_PARENT_PID"):
+        _follow(parent, reactor)
+    reactor.run()
+    with contextlib.suppress(OSError):
+        sys.stderr.flush()
+
+
+def _follow(parent: int, reactor: ZmqReactor) -> None:
+    """Stop when the process that started us is gone, as ipykernel does."""
+
+    def look() -> None:
+        if os.getppid() == parent:
+            reactor.call_later(PARENT_POLL, look)
+        else:
+            reactor.stop()
+
+    reactor.call_later(PARENT_POLL, look)

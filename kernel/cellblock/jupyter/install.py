@@ -1,0 +1,131 @@
+"""Kernelspecs for operators' policies, so that a policy is a kernel in Jupyter's launcher.
+
+The two shipped kernelspecs come with the wheel; this writes more of their kind.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import shutil
+import sys
+import tempfile
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+from jupyter_client.kernelspec import KernelSpecManager, NoSuchKernel
+
+from cellblock.errors import CellblockError
+from cellblock.policy.load import load
+from cellblock.policy.vocabulary import PRESETS, SPELLINGS
+
+if TYPE_CHECKING:
+    from cellblock.policy.model import Policy
+
+SHIPPED: Final = ("cellblock", "cellblock-data")
+LOGOS: Final = ("logo-32x32.png", "logo-64x64.png", "logo-svg.svg")
+
+_NAME: Final = re.compile(r"[a-z0-9][a-z0-9._-]{0,99}")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Where:
+    """Which Jupyter data folder: the user's, the one below ``prefix``, or the system's."""
+
+    user: bool = False
+    prefix: Path | None = None
+
+
+def kernel_json(policy: Policy, spec: str, *, display_name: str | None = None) -> dict[str, Any]:
+    """Return the kernelspec that starts the kernel under ``policy``, loaded from ``spec``.
+
+    The interpreter and a policy file are named by absolute paths, so the kernelspec works from any
+    environment's Jupyter.
+    """
+    shipped = spec in PRESETS or spec in SPELLINGS
+    argv = [sys.executable, "-E", "-P", "-m", "cellblock", "-f", "{connection_file}"]
+    argv += ["--policy", spec if shipped else str(Path(spec).expanduser().resolve())]
+    if policy.to_be_asked_for():
+        argv.append("--allow-unsafe")
+    return {
+        "argv": argv,
+        "display_name": display_name or f"cellblock ({policy.name})",
+        "language": "python",
+        "interrupt_mode": "message",
+        "metadata": {"debugger": False, "supported_encryption": ["curve"]},
+    }
+
+
+def install(
+    spec: str,
+    *,
+    name: str | None,
+    display_name: str | None,
+    where: Where,
+    allow_unsafe: bool,
+) -> tuple[str, Path]:
+    """Check the policy and install a kernelspec for it; return its name and folder.
+
+    Raises PolicyError for a policy that can't be loaded, CellblockError for a name that is not
+    one, or is that of another kernel.
+    """
+    policy = load(spec, project=Path.cwd(), allow_unsafe=allow_unsafe)
+    name = name or f"cellblock-{_slug(policy.name)}"
+    _refuse_name(name)
+    with tempfile.TemporaryDirectory() as folder:
+        content = kernel_json(policy, spec, display_name=display_name)
+        (Path(folder) / "kernel.json").write_text(json.dumps(content, indent=1) + "\n", "utf-8")
+        for logo in _logos("cellblock-data" if policy.allowed_modules else "cellblock"):
+            shutil.copy(logo, folder)
+        written = KernelSpecManager().install_kernel_spec(
+            folder, name, user=where.user, prefix=str(where.prefix) if where.prefix else None
+        )
+    return name, Path(written)
+
+
+def uninstall(name: str) -> Path:
+    """Remove a kernelspec that ``install`` wrote; return the folder it was in.
+
+    Raises CellblockError when there is none of that name, when it is not of cellblock, and for
+    the two that belong to the package.
+    """
+    if name in SHIPPED:
+        raise CellblockError(f"{name} comes with the package: `pip uninstall cellblock`.")
+    if not _is_ours(name):
+        raise CellblockError(
+            f"No cellblock kernel is called {name!r}. See `jupyter kernelspec list`."
+        )
+    return Path(KernelSpecManager().remove_kernel_spec(name))
+
+
+def _slug(text: str) -> str:
+    return re.sub(r"[^a-z0-9._]+", "-", text.lower()).strip("-") or "policy"
+
+
+def _refuse_name(name: str) -> None:
+    if not _NAME.fullmatch(name):
+        raise CellblockError(
+            f"{name!r} can't name a kernel: use a to z, digits, dot, dash and underscore (--name)."
+        )
+    if name in SHIPPED:
+        raise CellblockError(f"{name} comes with the package: choose another --name.")
+    if _is_ours(name) is False:
+        raise CellblockError(f"{name} is another kernel: choose another --name.")
+
+
+def _is_ours(name: str) -> bool | None:
+    """Tell whether the kernelspec of that name starts cellblock; None when there is none."""
+    try:
+        return "cellblock" in KernelSpecManager().get_kernel_spec(name).argv
+    except NoSuchKernel:
+        return None
+
+
+def _logos(shipped: str) -> list[Path]:
+    """Return the logos of a shipped kernelspec, or none where it is not installed."""
+    try:
+        folder = Path(KernelSpecManager().get_kernel_spec(shipped).resource_dir)
+    except NoSuchKernel:
+        return []
+    return [folder / logo for logo in LOGOS if (folder / logo).is_file()]

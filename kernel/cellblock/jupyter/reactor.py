@@ -1,0 +1,115 @@
+"""The kernel's loop: zmq sockets, descriptors, timers and signals in one thread.
+
+No asyncio and no helper threads: nothing here ever waits for user code, so one poll serves the
+heartbeat as well as a running cell, and a round trip pays for no hand-over.
+"""
+
+from __future__ import annotations
+
+import heapq
+import itertools
+import os
+import signal
+import time
+import traceback
+from typing import TYPE_CHECKING, Any
+
+import zmq
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+
+class ZmqTimer:
+    """One entry in the reactor's heap."""
+
+    __slots__ = ("action",)
+
+    def __init__(self, action: Callable[[], None] | None) -> None:
+        self.action = action
+
+    def cancel(self) -> None:
+        """Make it not happen."""
+        self.action = None
+
+
+class ZmqReactor:
+    """``host.reactor.Reactor`` over ``zmq.Poller``."""
+
+    def __init__(self) -> None:
+        self._poller = zmq.Poller()
+        self._callbacks: dict[Any, Callable[[], None]] = {}
+        self._timers: list[tuple[float, int, ZmqTimer]] = []
+        self._serial = itertools.count()
+        self._running = False
+
+    def watch(
+        self, fd: Any, on_ready: Callable[[], None], *, read: bool = True, write: bool = False
+    ) -> None:
+        """Call ``on_ready`` when a descriptor or a zmq socket is ready."""
+        self._callbacks[fd] = on_ready
+        self._poller.register(fd, (zmq.POLLIN if read else 0) | (zmq.POLLOUT if write else 0))
+
+    def unwatch(self, fd: Any) -> None:
+        """Stop watching."""
+        # One that is watched for nothing just now is not in the poller.
+        if self._callbacks.pop(fd, None) is not None and fd in self._poller:
+            self._poller.unregister(fd)
+
+    def call_later(self, seconds: float, action: Callable[[], None]) -> ZmqTimer:
+        """Call ``action`` in ``seconds``."""
+        timer = ZmqTimer(action)
+        heapq.heappush(self._timers, (time.monotonic() + seconds, next(self._serial), timer))
+        return timer
+
+    def on_signal(self, numbers: dict[int, Callable[[], None]]) -> None:
+        """Call back in the loop, not in the handler, when a signal arrives."""
+        read, write = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
+        signal.set_wakeup_fd(write, warn_on_full_buffer=False)
+        for number in numbers:
+            signal.signal(number, lambda *_: None)
+
+        def arrived() -> None:
+            for number in os.read(read, 64):
+                if number in numbers:
+                    numbers[number]()
+
+        self.watch(read, arrived)
+
+    def run(self) -> None:
+        """Serve until ``stop``."""
+        self._running = True
+        while self._running:
+            for fd, _ in self._poller.poll(self._due()):
+                callback = self._callbacks.get(fd)
+                if callback is not None:
+                    _attempt(callback)
+
+    def stop(self) -> None:
+        """End ``run`` after the present callback."""
+        self._running = False
+
+    def _due(self) -> int | None:
+        """Run the timers that are due; return milliseconds to the next."""
+        timers = self._timers
+        while timers and self._running:
+            when, _, timer = timers[0]
+            if timer.action is None:
+                heapq.heappop(timers)
+                continue
+            wait = when - time.monotonic()
+            if wait > 0:
+                return int(wait * 1000) + 1
+            heapq.heappop(timers)
+            action, timer.action = timer.action, None
+            _attempt(action)
+        # A timer may have stopped the loop: then there is nothing to wait for.
+        return None if self._running else 0
+
+
+def _attempt(action: Callable[[], None]) -> None:
+    """Call ``action``; a fault of ours is told on stderr and costs no kernel (promise P6)."""
+    try:
+        action()
+    except Exception:  # noqa: BLE001 - the loop goes on
+        traceback.print_exc()

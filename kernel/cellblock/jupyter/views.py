@@ -1,0 +1,180 @@
+"""What a kernel shows of itself: its policy, what is enforced, why a cell did not run."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from cellblock.host.output import showing
+from cellblock.host.quota import Quota
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from cellblock.analysis import Finding
+    from cellblock.backends import Chosen
+    from cellblock.errors import PolicyError
+    from cellblock.host.outcome import Stopped
+    from cellblock.policy.enforcement import Enforcement, Gap
+    from cellblock.policy.model import Policy
+    from cellblock.render.bundle import Bundle, Failure
+    from cellblock.wire.messages import LockReport
+
+Shown = tuple["Bundle", "Failure"]
+
+
+class Views:
+    """Cards for one kernel. Until a guest is locked, what is enforced is not known."""
+
+    def __init__(self) -> None:
+        self._policy: Policy | None = None
+        self._chosen: Chosen | None = None
+        self._enforcement: Mapping[str, Enforcement] = {}
+        self._gaps: tuple[Gap, ...] = ()
+        self._gaps_due = False
+        self._problem: tuple[str, ...] = ("No guest could be started", "")
+        #: Whether nothing can run, and ``problem`` says why.
+        self.failed = False
+
+    @property
+    def in_force(self) -> Policy | None:
+        """The policy in force, None when none could be read."""
+        return self._policy
+
+    def show(self, data: Any) -> dict[str, Any]:
+        """Return what the policy's ``display`` lets a cell's output show of a bundle."""
+        return showing.for_display(self._display)(data)
+
+    def show_in_passing(self, data: Any) -> dict[str, Any]:
+        """Return the same for pagers, tooltips and expressions."""
+        return showing.for_page(self._display)(data)
+
+    @property
+    def _display(self) -> str:
+        return self._policy.display if self._policy else "sanitized"
+
+    def configured(self, policy: Policy, chosen: Chosen) -> None:
+        """Take note of the policy in force and of the backend that carries it."""
+        self._policy, self._chosen = policy, chosen
+
+    def locked(self, report: LockReport) -> str:
+        """Take note of what a guest's locks achieved; return why nothing may run, or nothing."""
+        from cellblock.backends import blocking, gaps, settle  # noqa: PLC0415
+
+        if self._policy is None or self._chosen is None:
+            return "no policy is in force"
+        first = not self._enforcement
+        declared = self._chosen.declare(self._policy)
+        self._enforcement = settle(declared, report)
+        self._gaps = gaps(self._policy, declared, report)
+        self._gaps_due = first and bool(self._gaps) and self._policy.on_unsupported == "warn"
+        fatal = blocking(self._policy, self._gaps)
+        return "; ".join(f"{gap.capability} is {gap.status}: {gap.actual}" for gap in fatal)
+
+    def quota(self) -> Quota:
+        """Return a fresh count of what one cell may show."""
+        policy = self._policy
+        return Quota(
+            {
+                "stdout": policy.stdout_max_bytes if policy else None,
+                "stderr": policy.stderr_max_bytes if policy else None,
+                "display": policy.display_max_bytes if policy else None,
+            },
+        )
+
+    def gaps_once(self) -> Bundle | None:
+        """Return the card of gaps the first time there are any to show."""
+        if not self._gaps_due or self._policy is None or self._chosen is None:
+            return None
+        self._gaps_due = False
+        from cellblock.render.gaps import gaps  # noqa: PLC0415
+
+        return gaps(self._gaps, policy_name=self._policy.name, backend=self._chosen.backend.name)
+
+    def policy(self) -> Bundle:
+        """Return the table behind ``%policy``."""
+        from cellblock.render.policy_table import policy_table  # noqa: PLC0415
+
+        if self._policy is None or self._chosen is None:
+            return {"text/plain": "No policy is in force."}
+        shown = self._policy.as_dict() | {"backend": self._chosen.backend.name}
+        return policy_table(shown, tuple(self._enforcement.values()), self._gaps)
+
+    def denial(self, findings: Sequence[Finding]) -> Shown:
+        """Return what is shown of a cell that was refused."""
+        from cellblock.render.denial import denial, denial_failure  # noqa: PLC0415
+
+        name, mode = (self._policy.name, self._policy.mode) if self._policy else ("", "")
+        card = denial(findings, policy_name=name, mode=mode)
+        return card, denial_failure(findings, policy_name=name, mode=mode)
+
+    def too_long(self, has: int, cap: int, what: str) -> Shown:
+        """Return what is shown of a cell that is too long to be looked at."""
+        from cellblock.render.problem import problem, problem_failure  # noqa: PLC0415
+
+        said = ("This cell is too long", f"It has {has:,} {what}; {cap:,} are looked at.")
+        remedy = "Keep data in a file, or divide the cell."
+        shown = (*said, "", "", "", remedy)
+        return problem(*shown), problem_failure(*shown)
+
+    def stopped(self, stopped: Stopped) -> Shown:
+        """Return what is shown of a cell that was ended from outside."""
+        from cellblock.render.stopped import State, stopped_failure  # noqa: PLC0415
+        from cellblock.render.stopped import stopped as card  # noqa: PLC0415
+
+        reason, limit = self._reason(stopped)
+        state = State.kept if stopped.kept else State.gone
+        return card(reason, limit, state=state), stopped_failure(reason, limit, state=state)
+
+    def _reason(self, stopped: Stopped) -> tuple[str, str]:
+        from cellblock.render.stopped import operation  # noqa: PLC0415
+
+        seconds = self._policy.timeout if self._policy else None
+        match stopped.why:
+            case "timeout":
+                return "timeout", f"{seconds:g} s"
+            case "interrupt":
+                return "interrupted", ""
+            case "violation":
+                return "protocol", stopped.detail
+            case "breach":
+                return "breach", operation(stopped.detail)
+            case "crash":
+                return "crashed", stopped.detail
+            case _:
+                return "lost", stopped.detail
+
+    def lost(self, stopped: Stopped) -> Bundle:
+        """Return the card for a guest that was lost while nothing ran."""
+        return self.stopped(stopped)[0]
+
+    def unheard(self, ended: Stopped | str) -> Bundle:
+        """Return the card for a comm message whose handler did not come to its end."""
+        if not isinstance(ended, str):
+            return self.stopped(ended)[0]
+        from cellblock.render.problem import problem  # noqa: PLC0415
+
+        return problem("A message from the page did not reach the cell", ended)
+
+    def refuse(self, error: PolicyError) -> None:
+        """Have every cell end with this error."""
+        self.failed = True
+        self._problem = (
+            "cellblock can't run cells with this policy",
+            error.message,
+            error.file,
+            error.key,
+            error.value,
+            error.remedy,
+        )
+
+    def fail(self, detail: str) -> None:
+        """Have every cell end with the reason why no guest runs."""
+        self.failed = True
+        remedy = "Run `cellblock doctor`; then restart the kernel."
+        self._problem = ("The guest can't be started", detail, "", "", "", remedy)
+
+    def problem(self) -> Shown:
+        """Return what every cell shows when nothing can run."""
+        from cellblock.render.problem import problem, problem_failure  # noqa: PLC0415
+
+        return problem(*self._problem), problem_failure(*self._problem)
