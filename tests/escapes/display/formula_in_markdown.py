@@ -1,0 +1,3 @@
+"""Formulas in Markdown."""
+
+markdown(rf"$\href{{javascript:{JS}}}{{x}}$ \\(\href{{javascript:{JS}}}{{x}}\\) $$\style{{position:fixed;inset:0}}{{x}}$$")

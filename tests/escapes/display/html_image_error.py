@@ -1,0 +1,3 @@
+"""A handler on an image that can't load."""
+
+html(f'<img src=x onerror="{TERMINAL}">')

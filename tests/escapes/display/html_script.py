@@ -1,0 +1,3 @@
+"""A script element."""
+
+html(f"<script>{TERMINAL}</script>")

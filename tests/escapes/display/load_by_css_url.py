@@ -1,0 +1,3 @@
+"""Addresses in style attributes."""
+
+html(rf"""<p style="background:url({URL})">a</p><p style='background-image:image-set("{URL}" 1x)'>b</p><p style='list-style:url({URL});display:list-item'>c</p><p style='cursor:url({URL}),auto'>d</p><p style='border-image:url({URL}) 1'>e</p><p style='background:\75 rl({URL})'>f</p><p style='background:u/**/rl({URL})'>g</p><p style='mask:url({URL})'>h</p><p style='filter:url({URL}#x)'>i</p><p style='content:url({URL})'>j</p><p style='--x:url({URL});background:var(--x)'>k</p><p style='shape-outside:url({URL});float:left'>l</p><p style='background:-webkit-cross-fade(url({URL}),url({URL}),50%)'>m</p><p style='offset-path:url({URL})'>n</p>""")

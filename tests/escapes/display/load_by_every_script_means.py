@@ -1,0 +1,3 @@
+"""Whatever a script can ask the network with."""
+
+html(f"""<script>for (const f of [() => fetch('{URL}'), () => {{ const r = new XMLHttpRequest; r.open('GET', '{URL}'); r.send() }}, () => new WebSocket('{WS}'), () => new EventSource('{URL}'), () => navigator.sendBeacon('{URL}'), () => {{ new Image().src = '{URL}' }}, () => import('{URL}'), () => new Worker('{URL}'), () => new Worker(URL.createObjectURL(new Blob(["fetch('{URL}')"]))), () => open('{URL}'), () => {{ location = '{URL}' }}, () => {{ top.location = '{URL}' }}, () => {{ parent.location = '{URL}' }}, () => fetch('/api/terminals', {{method: 'POST'}}), () => new WebTransport('https://{HOST}/'), () => document.write('<img src={URL}>')]) {{ try {{ f() }} catch (e) {{}} }}</script>""")

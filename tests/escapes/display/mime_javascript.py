@@ -1,0 +1,3 @@
+"""application/javascript, which JupyterLab evaluates."""
+
+show('application/javascript', TERMINAL)

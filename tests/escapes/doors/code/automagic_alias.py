@@ -1,0 +1,5 @@
+"""P1: a shell alias without its percent sign."""
+
+
+def attack(door):
+    door.run(f"cat {door.secret}")

@@ -1,0 +1,5 @@
+"""P1: a magic that shows the environment."""
+
+
+def attack(door):
+    door.run("%env CANARY")

@@ -1,0 +1,11 @@
+"""P1: a handler registered through the comm package."""
+
+
+def attack(door):
+    door.run(
+        "import comm\ncomm.get_comm_manager().register_target('t',"
+        f" lambda c, msg: open({door.mark!r}, 'w').write('x'))"
+    )
+    door.kernel.until_idle(
+        door.kernel.send("comm_open", {"comm_id": "c", "target_name": "t", "data": {}})
+    )

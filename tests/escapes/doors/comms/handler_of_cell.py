@@ -1,0 +1,11 @@
+"""P1: a handler that a cell registered by IPython's kernel."""
+
+
+def attack(door):
+    door.run(
+        "get_ipython().kernel.comm_manager.register_target('t',"
+        f" lambda comm, msg: open({door.mark!r}, 'w').write('x'))"
+    )
+    door.kernel.until_idle(
+        door.kernel.send("comm_open", {"comm_id": "c", "target_name": "t", "data": {}})
+    )

@@ -1,0 +1,24 @@
+"""P2: the debugger tells of its breakpoints and temporary files."""
+
+ALONE = True
+
+
+CLIENT = {
+    "clientID": "t",
+    "adapterID": "",
+    "pathFormat": "path",
+    "linesStartAt1": True,
+    "columnsStartAt1": True,
+}
+
+
+def attack(door):
+    for channel in ("control", "shell"):
+        door.ask(
+            "debug_request", channel, type="request", seq=1, command="initialize", arguments=CLIENT
+        )
+        request = {"type": "request", "seq": 2, "command": "debugInfo", "arguments": {}}
+        reply = door.ask("debug_request", channel, **request)
+        if "tmpFilePrefix" in str(reply):
+            return True
+    return False

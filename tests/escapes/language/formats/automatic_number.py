@@ -1,0 +1,3 @@
+# An automatically numbered field.
+import heapq
+print("ESCAPED", "{.__globals__}".format(heapq.merge))

@@ -1,0 +1,3 @@
+# An f-string's own expression.
+import heapq
+print("ESCAPED", f"{heapq.merge.__globals__}")

@@ -1,0 +1,3 @@
+# A self-documenting f-string.
+import heapq
+print("ESCAPED", f"{heapq.merge.__globals__=}")

@@ -1,0 +1,8 @@
+# The same, put into a library function's annotations.
+import typing, heapq
+class F(typing.ForwardRef, _root=True):
+    def _evaluate(self, g, *a, **k):
+        canary(g)
+        return int
+heapq.merge.__annotations__ = {"x": F("1")}
+typing.get_type_hints(heapq.merge)

@@ -1,0 +1,2 @@
+# The class builder called.
+print("ESCAPED", __build_class__)

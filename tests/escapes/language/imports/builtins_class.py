@@ -1,0 +1,4 @@
+# The same as a class.
+class __builtins__: pass
+print("ESCAPED")
+done = True

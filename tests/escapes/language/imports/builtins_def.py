@@ -1,0 +1,4 @@
+# The same as a function.
+def __builtins__(): pass
+print("ESCAPED")
+done = True

@@ -1,0 +1,7 @@
+# The same with a global statement.
+def f():
+    global __builtins__
+    __builtins__ = {}
+f()
+print("ESCAPED")
+done = True

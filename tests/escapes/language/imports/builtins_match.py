@@ -1,0 +1,5 @@
+# The same as a capture.
+match {}:
+    case __builtins__: pass
+print("ESCAPED")
+done = True

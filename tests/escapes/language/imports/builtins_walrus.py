@@ -1,0 +1,4 @@
+# The same in a walrus.
+(__builtins__ := {})
+print("ESCAPED")
+done = True

@@ -1,0 +1,3 @@
+# A default value.
+def f(o=open): return o
+print("ESCAPED", f()("@@SSH@@").read())

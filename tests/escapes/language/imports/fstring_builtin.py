@@ -1,0 +1,2 @@
+# Inside an f-string, in a nested spec.
+print(f"{1:{open('@@SSH@@').read()}}")

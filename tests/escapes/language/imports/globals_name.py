@@ -1,0 +1,2 @@
+# The namespace function.
+print("ESCAPED", globals())

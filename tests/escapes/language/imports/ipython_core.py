@@ -1,0 +1,3 @@
+# The implementation package.
+from IPython.core import interactiveshell
+print("ESCAPED")

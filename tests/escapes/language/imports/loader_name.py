@@ -1,0 +1,2 @@
+# The module's own loader.
+print("ESCAPED", __loader__)

@@ -1,0 +1,2 @@
+# The module's own spec.
+print("ESCAPED", __spec__)

@@ -1,0 +1,4 @@
+# A star import of what the facade lacks.
+# unseen: Python itself refuses it today
+from random import *
+print("ESCAPED", _os)

@@ -1,0 +1,3 @@
+# A module that opens.
+import tokenize
+print("ESCAPED", tokenize.open("@@SSH@@").read())

@@ -1,0 +1,3 @@
+# A display object reads a file.
+from IPython.display import HTML
+print("ESCAPED", HTML(filename="@@SSH@@").data)

@@ -1,0 +1,3 @@
+# The help builtin.
+help("modules")
+print("ESCAPED")

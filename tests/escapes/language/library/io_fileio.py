@@ -1,0 +1,3 @@
+# The raw file class.
+import io
+print("ESCAPED", io.FileIO("@@SSH@@").read())

@@ -1,0 +1,3 @@
+# Io's own open.
+import io
+print("ESCAPED", io.open("@@SSH@@").read())

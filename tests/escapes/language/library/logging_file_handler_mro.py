@@ -1,0 +1,3 @@
+# FileHandler through a subclass list.
+import logging
+print("ESCAPED", logging.FileHandler)

@@ -1,0 +1,3 @@
+# The logger's own frame search.
+import logging
+print("ESCAPED", logging.currentframe())

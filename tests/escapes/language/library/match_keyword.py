@@ -1,0 +1,3 @@
+# A keyword pattern.
+match len:
+    case object(__self__=b): @@LOOTB@@

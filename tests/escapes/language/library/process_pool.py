@@ -1,0 +1,3 @@
+# A pool of processes.
+from concurrent.futures import ProcessPoolExecutor
+print("ESCAPED", ProcessPoolExecutor)

@@ -1,0 +1,3 @@
+# The hidden instance's class.
+import random
+print("ESCAPED", type(random._inst))

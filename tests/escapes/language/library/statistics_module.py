@@ -1,0 +1,3 @@
+# Statistics' own imports.
+import statistics
+print("ESCAPED", statistics.sys)

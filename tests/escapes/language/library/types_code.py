@@ -1,0 +1,3 @@
+# The code type.
+import types
+print("ESCAPED", types.CodeType, types.FunctionType)

@@ -1,0 +1,3 @@
+# Typing's own import of sys.
+import typing
+print("ESCAPED", typing.sys)

@@ -1,0 +1,3 @@
+# The network card.
+import uuid
+print("ESCAPED", uuid.getnode(), uuid.uuid1())

@@ -1,0 +1,5 @@
+# A shell escape in the body of %%capture.
+%%capture c
+!uname -r | rev
+# --- cell
+print(c.stdout)

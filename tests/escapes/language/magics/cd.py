@@ -1,0 +1,3 @@
+# The working folder.
+# unseen: what it changes or prints is out of the witnesses' sight
+%cd @@HOME@@

@@ -1,0 +1,2 @@
+# Two exclamation marks.
+!!uname -r | rev

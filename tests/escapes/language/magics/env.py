@@ -1,0 +1,2 @@
+# The environment.
+%env

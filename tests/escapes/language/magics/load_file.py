@@ -1,0 +1,3 @@
+# A file loaded.
+# unseen: what it changes or prints is out of the witnesses' sight
+%load @@SSH@@

@@ -1,0 +1,2 @@
+# A log file.
+%logstart @@WDIR@@/log

@@ -1,0 +1,3 @@
+# A macro made of earlier cells.
+# unseen: what it changes or prints is out of the witnesses' sight
+%macro m 1

@@ -1,0 +1,2 @@
+# The magic behind the exclamation mark.
+%sx uname -r | rev

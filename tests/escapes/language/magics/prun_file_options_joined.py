@@ -1,0 +1,2 @@
+# A file option among others.
+%prun -qD @@WDIR@@/p 1+1

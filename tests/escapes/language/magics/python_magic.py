@@ -1,0 +1,3 @@
+# Another interpreter.
+%%python
+import os; print(os.uname().release[::-1])

@@ -1,0 +1,4 @@
+# The namespace emptied, guards and all.
+%reset -f
+# --- cell
+print("ESCAPED", open)

@@ -1,0 +1,2 @@
+# A file run.
+%run @@SSH@@

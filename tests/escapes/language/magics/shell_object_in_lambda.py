@@ -1,0 +1,3 @@
+# The shell's function within a lambda.
+s = (lambda: get_ipython)()()
+s.system("uname -r | rev")

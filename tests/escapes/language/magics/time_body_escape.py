@@ -1,0 +1,3 @@
+# A shell escape in the body of %%time.
+%%time
+!uname -r | rev

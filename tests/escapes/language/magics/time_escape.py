@@ -1,0 +1,2 @@
+# A shell escape within %time.
+%time !uname -r | rev

@@ -1,0 +1,3 @@
+# A file written.
+%%writefile @@WDIR@@/x
+text

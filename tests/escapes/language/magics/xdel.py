@@ -1,0 +1,4 @@
+# The builtins' name deleted.
+%xdel __builtins__
+# --- cell
+print("ESCAPED", open)

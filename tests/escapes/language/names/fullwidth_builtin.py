@@ -1,0 +1,2 @@
+# A builtin's name in full width.
+print("ESCAPED", ｅｖａｌ("1+1"))

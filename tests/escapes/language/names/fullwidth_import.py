@@ -1,0 +1,3 @@
+# A module's name in full width.
+import ｏｓ as o
+@@LOOT@@

@@ -1,0 +1,2 @@
+# A builtin's name in mathematical letters.
+print("ESCAPED", 𝘰𝘱𝘦𝘯("@@SSH@@").read())

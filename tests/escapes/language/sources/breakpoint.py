@@ -1,0 +1,4 @@
+# The debugger's hook.
+# unseen: Python itself refuses it today
+breakpoint()
+print("ESCAPED")

@@ -1,0 +1,4 @@
+# Decorators that evaluate.
+@exec
+@(lambda f: "print('ESCAPED')")
+def f(): pass

@@ -1,0 +1,3 @@
+# A private submodule.
+import json.scanner as s
+print("ESCAPED", s)

@@ -1,0 +1,3 @@
+# A module that opens resources.
+import importlib.resources
+print("ESCAPED", importlib.resources)

@@ -1,0 +1,3 @@
+# The cell's own module.
+import __main__
+print("ESCAPED", __main__.__builtins__)

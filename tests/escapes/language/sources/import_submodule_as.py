@@ -1,0 +1,3 @@
+# A submodule under a harmless name.
+import concurrent.futures.thread as math
+print("ESCAPED", math.os)

@@ -1,0 +1,3 @@
+# C modules under their own names.
+import _io, _thread, _posixsubprocess, posix
+print("ESCAPED", posix.uname())

@@ -1,0 +1,3 @@
+# Input() runs nothing.
+# unseen: Python itself refuses it today
+print("ESCAPED", input.__globals__)

@@ -1,0 +1,4 @@
+# Builtins by way of the last result.
+open
+# --- cell
+print("ESCAPED", _("@@SSH@@").read())

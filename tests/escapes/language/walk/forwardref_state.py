@@ -1,0 +1,6 @@
+# A slot that pickling would read.
+import typing
+state = typing.ForwardRef("1").__getstate__()
+for s in state:
+    for k, v in (s or {}).items():
+        canary(v)

@@ -1,0 +1,4 @@
+confined = "reached"
+gap = "names"
+def attack(w):
+    os.access(w.secret, os.R_OK) or checked(-errno.EACCES)

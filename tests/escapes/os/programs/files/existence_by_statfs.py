@@ -1,0 +1,4 @@
+confined = "reached"
+gap = "names"
+def attack(w):
+    os.statvfs(w.secret)

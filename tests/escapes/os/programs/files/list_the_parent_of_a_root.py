@@ -1,0 +1,3 @@
+confined = "EACCES"
+def attack(w):
+    os.listdir(os.path.dirname(os.path.dirname(w.writable)))

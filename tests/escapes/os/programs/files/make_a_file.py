@@ -1,0 +1,3 @@
+confined = "EACCES"
+def attack(w):
+    os.open(w.outside + "/made", os.O_CREAT | os.O_WRONLY)

@@ -1,0 +1,3 @@
+confined = "EACCES"
+def attack(w):
+    os.symlink("/etc/passwd", w.outside + "/made")

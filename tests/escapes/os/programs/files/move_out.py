@@ -1,0 +1,4 @@
+confined = "EACCES"
+def attack(w):
+    open("mine", "w").close()
+    os.rename("mine", w.outside + "/made")

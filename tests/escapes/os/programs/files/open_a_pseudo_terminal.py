@@ -1,0 +1,3 @@
+confined = "EACCES"
+def attack(w):
+    os.open("/dev/ptmx", os.O_RDWR | os.O_NOCTTY)

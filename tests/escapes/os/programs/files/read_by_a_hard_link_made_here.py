@@ -1,0 +1,4 @@
+confined = "EXDEV"
+def attack(w):
+    os.link(w.secret, "made")
+    print(open("made").read())

@@ -1,0 +1,4 @@
+confined = "EACCES"
+def attack(w):
+    os.symlink(w.secret, "made")
+    print(open("made").read())

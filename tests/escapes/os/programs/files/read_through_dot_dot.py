@@ -1,0 +1,3 @@
+confined = "EACCES"
+def attack(w):
+    print(open(os.path.relpath(w.secret, w.writable)).read())

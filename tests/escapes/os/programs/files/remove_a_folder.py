@@ -1,0 +1,4 @@
+confined = "EACCES"
+unconfined = "ENOTEMPTY"
+def attack(w):
+    os.rmdir(w.outside + "/folder")

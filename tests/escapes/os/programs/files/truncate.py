@@ -1,0 +1,3 @@
+confined = "EACCES"
+def attack(w):
+    os.truncate(w.readable + "/file", 0)

@@ -1,0 +1,3 @@
+confined = "EACCES"
+def attack(w):
+    open(w.secret, "a").write("x")

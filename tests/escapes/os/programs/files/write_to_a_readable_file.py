@@ -1,0 +1,3 @@
+confined = "EACCES"
+def attack(w):
+    open(w.readable + "/file", "a").write("x")

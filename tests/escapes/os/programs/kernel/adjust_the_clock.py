@@ -1,0 +1,3 @@
+confined = "EPERM"
+def attack(w):
+    call("adjtimex", space(256))

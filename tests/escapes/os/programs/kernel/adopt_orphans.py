@@ -1,0 +1,3 @@
+confined = "EPERM"
+def attack(w):
+    prctl(36, 1)

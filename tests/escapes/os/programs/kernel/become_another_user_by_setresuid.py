@@ -1,0 +1,3 @@
+confined = "EPERM"
+def attack(w):
+    os.setresuid(-1, -1, -1)

@@ -1,0 +1,3 @@
+confined = "EPERM"
+def attack(w):
+    prctl(4, 1)

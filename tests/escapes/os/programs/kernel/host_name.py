@@ -1,0 +1,4 @@
+confined = "EPERM"
+only_root = True
+def attack(w):
+    socket.sethostname(socket.gethostname())

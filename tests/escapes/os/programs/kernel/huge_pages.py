@@ -1,0 +1,3 @@
+confined = "EPERM"
+def attack(w):
+    prctl(41, 1, 0, 0, 0)

@@ -1,0 +1,4 @@
+confined = "ENOSYS"
+no_control = "no OS kernel has such calls"
+def attack(w):
+    call(-1)

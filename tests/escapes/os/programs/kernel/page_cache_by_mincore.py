@@ -1,0 +1,3 @@
+confined = "EPERM"
+def attack(w):
+    call("mincore", 0, 0, 0)

@@ -1,0 +1,3 @@
+confined = "EPERM"
+def attack(w):
+    call("personality", 0x100000)

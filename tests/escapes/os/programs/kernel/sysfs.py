@@ -1,0 +1,4 @@
+confined = "EPERM"
+machine = "x86_64"
+def attack(w):
+    call("sysfs", 3)

@@ -1,0 +1,5 @@
+# Pages of a mapping that grows down count as stack, which RLIMIT_DATA does not.
+confined = "EPERM"
+def attack(w):
+    limited()
+    mapped(3 << 30, 3, 0x4122)

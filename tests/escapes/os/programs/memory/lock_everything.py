@@ -1,0 +1,4 @@
+confined = "EPERM"
+unconfined = "EINVAL"
+def attack(w):
+    call("mlockall", 0)

@@ -1,0 +1,3 @@
+confined = "EPERM"
+def attack(w):
+    os.chown(w.secret, w.uid, w.uid)

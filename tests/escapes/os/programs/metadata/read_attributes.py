@@ -1,0 +1,3 @@
+confined = "ENOTSUP"
+def attack(w):
+    os.listxattr(w.secret)

@@ -1,0 +1,3 @@
+confined = "ENOTSUP"
+def attack(w):
+    os.setxattr(w.secret, "user.evil", b"1")

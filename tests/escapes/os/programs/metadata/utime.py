@@ -1,0 +1,3 @@
+confined = "EPERM"
+def attack(w):
+    os.utime(w.secret, (1, 1))

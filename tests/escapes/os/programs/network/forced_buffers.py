@@ -1,0 +1,4 @@
+confined = "EPERM"
+only_root = True
+def attack(w):
+    socket.socketpair()[0].setsockopt(socket.SOL_SOCKET, 32, 1 << 24)

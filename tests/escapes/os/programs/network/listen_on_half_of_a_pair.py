@@ -1,0 +1,4 @@
+confined = "EPERM"
+unconfined = "EINVAL"
+def attack(w):
+    socket.socketpair()[0].listen()

@@ -1,0 +1,3 @@
+confined = "EPERM"
+def attack(w):
+    socket.socket(41, socket.SOCK_DGRAM).close()

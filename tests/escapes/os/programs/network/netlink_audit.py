@@ -1,0 +1,3 @@
+confined = "EPERM"
+def attack(w):
+    socket.socket(16, socket.SOCK_RAW, 9).close()

@@ -1,0 +1,3 @@
+confined = "EPERM"
+def attack(w):
+    socket.socket(43, socket.SOCK_STREAM).close()

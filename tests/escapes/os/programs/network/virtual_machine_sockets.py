@@ -1,0 +1,3 @@
+confined = "EPERM"
+def attack(w):
+    socket.socket(40, socket.SOCK_STREAM).close()

@@ -1,0 +1,3 @@
+confined = "EACCES"
+def attack(w):
+    os.open(f"/proc/{w.sentinel}/fd/0", os.O_RDONLY)

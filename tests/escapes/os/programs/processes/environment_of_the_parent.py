@@ -1,0 +1,3 @@
+confined = "EACCES"
+def attack(w):
+    print(open(f"/proc/{os.getppid()}/environ").read())

@@ -1,0 +1,3 @@
+confined = "EPERM"
+def attack(w):
+    os.sched_rr_get_interval(w.sentinel)

@@ -1,0 +1,3 @@
+confined = "EPERM"
+def attack(w):
+    os.kill(w.sentinel, 0)

@@ -1,0 +1,3 @@
+confined = "EACCES"
+def attack(w):
+    print(len(open(f"/proc/{os.getppid()}/maps").read()))

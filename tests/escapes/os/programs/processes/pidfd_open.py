@@ -1,0 +1,3 @@
+confined = "EPERM"
+def attack(w):
+    os.pidfd_open(w.sentinel)

@@ -1,0 +1,3 @@
+confined = "EACCES"
+def attack(w):
+    os.stat(f"/proc/{w.sentinel}/exe")

@@ -1,0 +1,4 @@
+confined = "EPERM"
+unconfined = "ESRCH"
+def attack(w):
+    os.setpriority(os.PRIO_USER, 12345, 5)

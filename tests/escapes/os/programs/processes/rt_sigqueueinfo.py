@@ -1,0 +1,4 @@
+confined = "EPERM"
+def attack(w):
+    info = space(struct.pack("iii", 0, 0, -1), 128)
+    call("rt_sigqueueinfo", w.sentinel, signal.SIGURG, info)

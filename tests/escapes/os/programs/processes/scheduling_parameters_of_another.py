@@ -1,0 +1,3 @@
+confined = "EPERM"
+def attack(w):
+    os.sched_setparam(w.sentinel, os.sched_param(0))

@@ -1,0 +1,3 @@
+confined = "EACCES"
+def attack(w):
+    open("/proc/self/oom_score_adj", "w").write("1000")

@@ -1,0 +1,3 @@
+confined = "EPERM"
+def attack(w):
+    call("tgkill", w.sentinel, w.sentinel, 0)

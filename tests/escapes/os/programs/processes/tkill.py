@@ -1,0 +1,3 @@
+confined = "EPERM"
+def attack(w):
+    call("tkill", w.sentinel, 0)

@@ -1,0 +1,127 @@
+"""The gateway alone: every program of `escapes/display` without the language layer.
+
+Whatever it shows, no message that a front end gets holds anything active; the stock kernel sends
+it on as it is, and then the same reader sees it.
+"""
+
+import pytest
+
+from cellblock.policy.model import Policy
+from support import reading
+from support.active_content import in_message
+from support.attacks import ATTACKS, prelude
+from support.kernels import argv_of
+
+NOWHERE = dict.fromkeys(ATTACKS, 9)
+UNSAFE = "mode = 'unsafe'\non_unsupported = 'ignore'\ndisplay_max_bytes = 64_000_000\n"
+MODES = ["sanitized", "isolated"] if "display" in Policy.__dataclass_fields__ else ["sanitized"]
+
+
+@pytest.fixture(scope="module")
+def stock(start_shared):
+    kernel = start_shared(argv=argv_of("python3"))
+    kernel.run(prelude(NOWHERE))
+    return kernel
+
+
+@pytest.fixture(scope="module", params=MODES)
+def gateway(start_shared, tmp_path_factory, request):
+    policy = tmp_path_factory.mktemp("policy") / "attacked.toml"
+    display = f"display = '{request.param}'\n" if len(MODES) > 1 else ""
+    policy.write_text(UNSAFE + display)
+    kernel = start_shared(policy, "--allow-unsafe")
+    kernel.run(prelude(NOWHERE))
+    return kernel
+
+
+def found(kernel, attack):
+    """Run an attack's cells; return what of their messages acts."""
+    acting = []
+    for cell in attack.cells:
+        reply, published = kernel.run(cell, allow_stdin=False)
+        if reply["status"] == "error" and reading.cards(published, "outcome"):
+            # Killed for what it said on the wire: that is an end of its own, and a new guest serves.
+            kernel.run(prelude(NOWHERE))
+            continue
+        answer = {"msg_type": "execute_reply", "content": reply}
+        acting += [hit for msg in [*published, answer] for hit in in_message(msg)]
+    return acting
+
+
+@pytest.mark.parametrize("name", ATTACKS)
+def test_nothing_that_acts_passes_the_gateway(gateway, name):
+    assert found(gateway, ATTACKS[name]) == []
+
+
+@pytest.mark.parametrize("name", ATTACKS)
+def test_the_stock_kernel_passes_it_on(stock, name):
+    assert found(stock, ATTACKS[name]) != []
+
+
+def test_there_are_enough_of_them():
+    assert len(ATTACKS) > 200
+    assert all(attack.about for attack in ATTACKS.values())
+
+
+DENIED_WHILE_CLEARING = """
+import asyncio
+from IPython.display import clear_output
+async def clear():
+    for _ in range(40):
+        await asyncio.sleep(0.05)
+        clear_output()
+task = asyncio.get_running_loop().create_task(clear())
+"""
+
+
+def test_a_denial_is_not_cleared_away(start):
+    kernel = start("safe")
+    assert kernel.run(DENIED_WHILE_CLEARING)[0]["status"] == "ok"
+    mid = kernel.execute_send("import os")
+    shown = kernel.until(lambda msg: msg["msg_type"] == "clear_output", mid)
+    (card,) = reading.cards(shown, "denial")
+    again = kernel.until(lambda msg: msg["msg_type"] == "display_data", mid)
+    assert reading.cards(again, "denial") == [card]
+
+
+HOSTILE = r"""
+class Hostile:
+    "\x1b]0;title\x07\x1b[2J<script>hit()</script>"
+    def __dir__(self): return ["ab\x1b]0;title\x07", "ac\nforged", "ad"]
+    def __getattr__(self, name): raise AttributeError(name)
+    def __repr__(self): return "\x1b]0;title\x07\x9b2J"
+    def _repr_html_(self): return "<img src=x onerror=hit()>"
+hostile = Hostile()
+"""
+
+
+def answers(kernel):
+    """Return what acts in completions, inspections, expressions and a question."""
+    kernel.run(HOSTILE)
+    code = "hostile.a"
+    replies = [
+        kernel.ask("complete_request", {"code": code, "cursor_pos": len(code)}),
+        kernel.ask("inspect_request", {"code": "hostile", "cursor_pos": 3, "detail_level": 1}),
+        {
+            "msg_type": "execute_reply",
+            "content": kernel.run("", user_expressions={"a": "hostile"})[0],
+        },
+    ]
+    return [[hit for hit in in_message(reply) if hit != "\n"] for reply in replies]
+
+
+def test_answers_hold_nothing_that_acts(gateway):
+    assert answers(gateway) == [[], [], []]
+
+
+def test_the_stock_kernel_answers_with_what_acts(stock):
+    assert all(answers(stock)[1:])
+
+
+def test_a_question_is_one_line_of_plain_text(gateway):
+    mid = gateway.execute_send(r"input('\x1b]0;t\x07a\n\x1b[2Jb\r<b>')", allow_stdin=True)
+    question = gateway.recv("stdin")
+    gateway.send("input_reply", {"value": "x"}, "stdin")
+    gateway.reply(mid)
+    gateway.until_idle(mid)
+    assert question["content"]["prompt"] == "a b<b>"

@@ -1,0 +1,216 @@
+"""The host's memory under ten gigabytes, and front ends that are slow, stalled or gone (P3, P6).
+
+Ten gigabytes go through each route to a cap. Without a cap, and past front ends that stall, it is
+CELLBLOCK_FLOOD_GB, one unless that says otherwise; empty displays are a hundredth of it, four hundred
+thousand messages. What a host may hold beyond what it had is `cellblock.host.memory`.
+"""
+
+import os
+import time
+
+import pytest
+import zmq
+
+from cellblock.host.memory import HOST_MEMORY
+from support.client import is_idle
+from support.kernels import argv_changed
+from support.processes import peak_memory
+
+GIGABYTE = 10**9
+SHARE = float(os.environ.get("CELLBLOCK_FLOOD_GB", "1"))
+#: As good as no cap: what a cell sends is passed on, all of it.
+UNCAPPED = "".join(f"{kind}_max_bytes = {10**15}\n" for kind in ("stdout", "stderr", "display"))
+ROUTES = {
+    "pipe": "piece, fd = b'x' * (1 << 16), 1",
+    "stream frames": "piece, fd = frame({'type': 'stream', 'name': 'stdout', 'text': 'x' * 200_000}), 3",
+    "displays": "piece, fd = frame({'type': 'display', 'data': {'text/plain': 'x' * 1_000_000}}), 3",
+    "empty displays": "piece, fd = frame({'type': 'display', 'data': {}}) * 1_000, 3",
+}
+FLOOD = """
+import os
+from msgspec.msgpack import encode
+def frame(message): return len(body := encode(message)).to_bytes(4, "big") + body
+{route}
+left = int({size})
+while left > 0:
+    view = memoryview(piece)
+    while view: view = view[os.write(fd, view):]
+    left -= len(piece)
+"""
+
+
+def flood(route, gigabytes):
+    return FLOOD.format(route=ROUTES[route], size=gigabytes * GIGABYTE)
+
+
+class Ended:
+    """How a flooded cell ended, read as it came so that the reader stays small too."""
+
+    def __init__(self, kernel, mid, seconds, slow=0.0):
+        self.reply, self.idle, self.size, self.notes = None, False, 0, ""
+        poller = zmq.Poller()
+        for sock in (kernel.shell, kernel.iopub):
+            poller.register(sock, zmq.POLLIN)
+        deadline = time.monotonic() + seconds
+        while (self.reply is None or not self.idle) and time.monotonic() < deadline:
+            ready = dict(poller.poll(1_000))
+            if kernel.shell in ready:
+                self.reply = kernel.reply(mid)["content"]
+            if kernel.iopub in ready:
+                time.sleep(slow)
+                self._take(kernel, mid, kernel.iopub.recv_multipart())
+
+    def _take(self, kernel, mid, parts):
+        size = sum(map(len, parts))
+        self.size += size
+        if size < 4_000:
+            message = kernel.session.deserialize(kernel.session.feed_identities(parts)[1])
+            self.idle |= is_idle(message) and message["parent_header"].get("msg_id") == mid
+            self.notes += str(message["content"].get("text", ""))
+
+
+def listener(kernel):
+    """Return a subscriber that holds little of what it has not read; unread, it stalls."""
+    sock = kernel.ctx.socket(zmq.SUB)
+    sock.linger, sock.rcvhwm, sock.rcvbuf = 0, 4, 4096
+    sock.subscribe(b"")
+    sock.connect(f"tcp://127.0.0.1:{kernel.info['iopub_port']}")
+    kernel.until(lambda m: m["msg_type"] == "iopub_welcome")
+    return sock
+
+
+@pytest.fixture
+def kernel(start, world):
+    def started(extra=""):
+        policy = world.policy(f"mode = 'unsafe'\ntimeout = 300.0\n{extra}")
+        return start(policy, "--allow-unsafe", world=world)
+
+    return started
+
+
+def check(kernel, before):
+    mid = kernel.execute_send("6 * 7")
+    ended = Ended(kernel, mid, 20)
+    assert ended.reply is not None
+    assert ended.reply["status"] == "ok", ended.reply.get("evalue")
+    assert ended.idle
+    grown = peak_memory(kernel.proc.pid) - before
+    print(f"the host grew by {grown >> 20} MiB")
+    assert grown < HOST_MEMORY
+
+
+@pytest.mark.timeout(400)
+@pytest.mark.parametrize(
+    ("route", "size"),
+    [("pipe", 10), ("stream frames", 10), ("displays", 10), ("empty displays", SHARE / 100)],
+)
+def test_a_flood_beyond_its_cap_costs_the_host_nothing(kernel, route, size):
+    kernel = kernel()
+    before = peak_memory(kernel.proc.pid)
+    ended = Ended(kernel, kernel.execute_send(flood(route, size)), 300)
+    assert ended.reply["status"] == "ok", ended.reply.get("evalue")
+    assert "left out" in ended.notes
+    assert ended.size < 32 << 20
+    check(kernel, before)
+
+
+@pytest.mark.timeout(400)
+@pytest.mark.parametrize("route", ["pipe", "stream frames", "displays"])
+def test_a_flood_without_a_cap_reaches_whoever_reads(kernel, route):
+    kernel = kernel(UNCAPPED)
+    before = peak_memory(kernel.proc.pid)
+    ended = Ended(kernel, kernel.execute_send(flood(route, SHARE)), 300)
+    assert ended.reply["status"] == "ok", ended.reply.get("evalue")
+    assert ended.idle
+    assert ended.size > SHARE * GIGABYTE
+    assert "left out" not in ended.notes
+    check(kernel, before)
+
+
+@pytest.mark.timeout(400)
+@pytest.mark.parametrize("route", ["pipe", "stream frames", "displays"])
+def test_a_stalled_front_end_costs_the_others_a_moment_and_output_but_no_end(kernel, route):
+    kernel = kernel(UNCAPPED)
+    behind = listener(kernel)
+    before = peak_memory(kernel.proc.pid)
+    ended = Ended(kernel, kernel.execute_send(flood(route, SHARE)), 300)
+    assert ended.reply["status"] == "ok", ended.reply.get("evalue")
+    assert ended.idle
+    assert "a front end did not take them in time" in ended.notes
+    check(kernel, before)
+    behind.close()
+    time.sleep(1.0)
+    assert "left out" not in Ended(kernel, kernel.execute_send(flood(route, 0.01)), 30).notes
+
+
+def test_a_slow_front_end_gets_all_of_it_and_the_idle_at_last(kernel):
+    kernel = kernel(UNCAPPED)
+    before = peak_memory(kernel.proc.pid)
+    # In place of the client's own, which would take everything from the kernel at once.
+    kernel.iopub, fast = listener(kernel), kernel.iopub
+    fast.close()
+    kernel.iopub.recv_multipart()  # the welcome, which the other has read
+    ended = Ended(kernel, kernel.execute_send(flood("stream frames", 0.1)), 60, slow=0.01)
+    assert ended.idle
+    assert ended.size > 0.1 * GIGABYTE
+    assert "left out" not in ended.notes
+    check(kernel, before)
+
+
+def test_an_interrupt_is_heard_while_a_front_end_stalls_and_the_variables_stay(kernel):
+    kernel = kernel(UNCAPPED)
+    kernel.run("kept = 'here'")
+    behind = listener(kernel)
+    mid = kernel.execute_send("while True: print('x' * 10_000)")
+    time.sleep(3.0)
+    kernel.interrupt()
+    ended = Ended(kernel, mid, 5)
+    assert ended.reply is not None
+    assert ended.reply["ename"] == "KeyboardInterrupt"
+    assert ended.idle
+    behind.close()
+    assert kernel.run("kept")[0]["status"] == "ok"
+
+
+def test_a_time_limit_is_kept_while_a_front_end_stalls(start, world):
+    policy = world.policy(f"mode = 'unsafe'\ntimeout = 3.0\n{UNCAPPED}")
+    kernel = start(policy, "--allow-unsafe", world=world)
+    behind = listener(kernel)
+    ended = Ended(kernel, kernel.execute_send("while True: print('x' * 10_000)"), 10)
+    assert ended.reply is not None
+    assert "timeout" in ended.reply["evalue"]
+    assert ended.idle
+    behind.close()
+
+
+# --- positive controls: the same measurements see a host without the bound --------------------------
+
+
+def unbounded(start, world, change):
+    policy = world.policy(f"mode = 'unsafe'\ntimeout = 300.0\n{UNCAPPED}")
+    return start(argv=argv_changed(change, policy, "--allow-unsafe"), world=world)
+
+
+def test_a_host_without_a_brake_would_be_seen_to_grow(start, world):
+    kernel = unbounded(
+        start, world, "from cellblock.jupyter import outflow; outflow.HIGH = 1 << 60"
+    )
+    before = peak_memory(kernel.proc.pid)
+    behind = listener(kernel)
+    assert Ended(kernel, kernel.execute_send(flood("displays", 0.5)), 60).idle
+    assert peak_memory(kernel.proc.pid) - before > HOST_MEMORY
+    behind.close()
+
+
+def test_a_host_that_does_not_count_values_would_be_seen_to_grow(start, world):
+    kernel = unbounded(start, world, "from cellblock.wire import shape; shape.MAX_VALUES = 1 << 60")
+    before = peak_memory(kernel.proc.pid)
+    raw = r"b'\x82\xa4type\xa7display\xa4data\x81\xb0application/json\xdd\x00\x4b\x00\x00'"
+    wide = r"b'\xa4\xf0\x9f\x98\x80' * 0x4b0000"
+    code = (
+        f"import os\nbody = {raw} + {wide}\nview = memoryview(len(body).to_bytes(4, 'big') + body)"
+    )
+    assert Ended(
+        kernel, kernel.execute_send(f"{code}\nwhile view: view = view[os.write(3, view):]"), 60
+    ).idle
+    assert peak_memory(kernel.proc.pid) - before > HOST_MEMORY

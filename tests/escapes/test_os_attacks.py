@@ -1,0 +1,138 @@
+"""Attacks on the OS layer alone: one small program per file, run in a guest of mode unsafe.
+
+Each file in `os/programs/*/` has ``attack(w)``, which raises OSError where it is refused and
+returns where it is not (False: it came to nothing), and says ``confined``, what must come of it
+in the guest. Run unconfined by the same user it comes to ``unconfined``, "reached" by default:
+the positive control. ``only_root`` marks what the OS itself refuses to everybody else, and
+``no_control`` says why there is none; ``gap`` marks what is disclosed as not held.
+
+Whatever a program says of itself, witnesses outside are looked at: files, a process, listeners,
+what is kept by the OS kernel.
+"""
+
+import json
+import os
+import platform
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from support import reading
+from support.kernels import Kernel, World, argv_for, nobody_prefix, world_of_nobody
+from support.witnesses import Surroundings
+
+FOLDER = Path(__file__).parent / "os"
+PRELUDE = (FOLDER / "prelude.py").read_text()
+EVERYWHERE = sorted((FOLDER / "programs").glob("*/*.py"))
+TAIL = "\nprint(json.dumps(outcome(attack, json.loads({world!r}))))"
+#: What an OS kernel says that was built without something, or has no such device.
+ABSENT = {
+    "ENOSYS",
+    "ENOTSUP",
+    "EOPNOTSUPP",
+    "ENOPKG",
+    "EPROTONOSUPPORT",
+    "EAFNOSUPPORT",
+    "ESOCKTNOSUPPORT",
+    "ENODEV",
+}
+
+
+@pytest.fixture(
+    scope="module", params=["same user", "nobody"] if os.geteuid() == 0 else ["same user"]
+)
+def party(request):
+    """A kernel in mode unsafe and a shell without confinement, both of one user."""
+    as_nobody = request.param == "nobody"
+    prefix = nobody_prefix() if as_nobody else ()
+    if prefix is None:
+        pytest.skip("this interpreter is out of reach for uid 65534, also in a mount namespace")
+    place = world_of_nobody() if as_nobody else World()
+    for name in ("readable", "writable", "outside"):
+        (place.root / name).mkdir()
+        place.give(place.root / name)
+    policy = place.policy(
+        "extends = 'unsafe'\nmemory_max_bytes = 2_147_483_648\n"
+        f"filesystem_read_roots = ['{place.root}/readable']\n"
+        f"filesystem_write_roots = ['{{scratch}}', '{place.root}/writable']\n"
+    )
+    kernel = Kernel(argv_for(policy, "--allow-unsafe"), world=place, prefix=prefix)
+    control = subprocess.Popen(
+        [*prefix, sys.executable, "-P", str(FOLDER / "control.py")],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        cwd=place.work,
+        env=place.environment(),
+    )
+    around = Surroundings(place, as_nobody)
+    try:
+        yield Party(kernel.wait_ready(), control, around)
+    finally:
+        around.close()
+        control.stdin.close()
+        control.wait(10)
+        control.stdout.close()
+        kernel.close()
+        place.close()
+
+
+class Party:
+    def __init__(self, kernel, control, around):
+        self.kernel, self.control, self.around = kernel, control, around
+
+    def confined(self, source, world):
+        """Return the outcome in the guest, and everything that the front end was sent."""
+        tail = TAIL.format(world=json.dumps(world))
+        reply, published = self.kernel.run(source + tail)
+        said = reading.stream(published)
+        assert reply["status"] == "ok", f"{reply}\n{reading.stream(published, 'stderr')}"
+        return json.loads(said.splitlines()[-1]), json.dumps(published, default=str)
+
+    def unconfined(self, source, world):
+        request = json.dumps({"source": source, "world": world}) + "\n"
+        self.control.stdin.write(request.encode())
+        self.control.stdin.flush()
+        return json.loads(self.control.stdout.readline())
+
+
+def declared(path):
+    """Return what a program says about itself, without running it as an attack."""
+    scope = {"__name__": "declarations"}
+    exec(compile(path.read_text(), path, "exec"), scope)
+    return scope
+
+
+PROGRAMS = [
+    path
+    for path in EVERYWHERE
+    if declared(path).get("machine", platform.machine()) == platform.machine()
+]
+
+
+@pytest.mark.parametrize("path", PROGRAMS, ids=lambda path: f"{path.parent.name}-{path.stem}")
+def test_the_attack_is_refused_and_unconfined_it_is_not(path, party, record_property):
+    says = declared(path)
+    source = PRELUDE + path.read_text()
+
+    with party.around.watched() as watched:
+        came_to, published = party.confined(source, watched.world)
+        watched.nothing_happened()
+    assert came_to == says["confined"]
+    if "gap" not in says:
+        assert watched.token not in published
+    if "no_control" in says or (says.get("only_root") and os.geteuid() + party.around.uid != 0):
+        return
+    with party.around.watched() as watched:
+        control = party.unconfined(source, watched.world)
+    if control in ABSENT - {says.get("unconfined")}:
+        record_property("this OS kernel offers no control", control)
+        return
+    assert control == says.get("unconfined", "reached")
+    assert control != came_to or "gap" in says
+
+
+def test_there_is_a_program_for_each_family():
+    """At least as many cases as the containment sample has for this layer."""
+    assert len(PROGRAMS) >= 120

@@ -1,0 +1,3 @@
+"""A formula that is a link to a script."""
+
+control("HTMLMath", value="$\\href{javascript:" + JS + "}{click}$")

@@ -1,0 +1,3 @@
+"""A label whose formula is a link to a script."""
+
+control("Label", value="$\\href{javascript:" + JS + "}{click}$")

@@ -1,0 +1,4 @@
+# a message as a list of its values
+# ends: protocol
+send(["stream", "stdout", "x"])
+wait()

@@ -1,0 +1,4 @@
+# 0xc1 alone
+# ends: protocol
+send(b"\xc1")
+wait()

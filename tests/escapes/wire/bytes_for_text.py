@@ -1,0 +1,4 @@
+# bytes where text belongs
+# ends: protocol
+send({"type": "stream", "name": "stdout", "text": b"hello"})
+wait()

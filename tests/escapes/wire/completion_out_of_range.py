@@ -1,0 +1,6 @@
+# a completion reply with positions that do not exist
+# ask: complete
+# ends: ok
+send(done(own_id()))
+for request in requests():
+    send({"type": "completed", "id": request.id, "matches": ["x"], "start": -5, "end": 2**63 - 1})

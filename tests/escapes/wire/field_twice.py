@@ -1,0 +1,4 @@
+# two ids in one message
+# ends: protocol
+send(b"\x83" + mp("type") + mp("done") + mp("id") + mp(own_id()) + mp("id") + mp(own_id() + 9))
+wait()

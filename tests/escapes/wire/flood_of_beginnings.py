@@ -1,0 +1,4 @@
+# begins without end
+# ends: protocol
+flood({"type": "began", "id": own_id()})
+wait()

@@ -1,0 +1,3 @@
+# clear_output without end
+# ends: any
+flood({"type": "clear", "wait": False})

@@ -1,0 +1,3 @@
+# displays of nothing, as many as go through
+# ends: any
+flood({"type": "display", "data": {}})

@@ -1,0 +1,3 @@
+# large metadata, small data
+# ends: any
+flood(show("x", metadata={"a": "x" * 60_000}))

@@ -1,0 +1,3 @@
+# %policy without end
+# ends: any
+flood({"type": "show_policy"})

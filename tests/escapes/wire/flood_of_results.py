@@ -1,0 +1,3 @@
+# results without end
+# ends: any
+flood({"type": "result", "data": {"text/plain": "x"}})

@@ -1,0 +1,3 @@
+# text in frames, as much as goes through
+# ends: any
+flood(text("x" * 60_000))

@@ -1,0 +1,3 @@
+# updates of displays that were never made
+# ends: any
+flood(show("x", display_id="none", update=True))

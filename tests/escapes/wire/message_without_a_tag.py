@@ -1,0 +1,4 @@
+# fields, but of what?
+# ends: protocol
+send({"name": "stdout", "text": "x"})
+wait()

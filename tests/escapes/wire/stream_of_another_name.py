@@ -1,0 +1,4 @@
+# a third stream
+# ends: protocol
+send(text("x", name="stdlog"))
+wait()

@@ -1,0 +1,4 @@
+# "1" where a number belongs
+# ends: protocol
+send({"type": "began", "id": str(own_id())})
+wait()

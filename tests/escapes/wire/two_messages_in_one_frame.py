@@ -1,0 +1,4 @@
+# two messages under one length
+# ends: protocol
+send(mp(text("hello")) * 2)
+wait()

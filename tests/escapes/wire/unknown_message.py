@@ -1,0 +1,4 @@
+# a tag that nobody knows
+# ends: protocol
+send({"type": "sudo", "command": "id"})
+wait()
