@@ -1,0 +1,121 @@
+"""Choosing a backend, with probes that really run."""
+
+from __future__ import annotations
+
+import os
+import time
+from pathlib import Path
+
+import pytest
+
+from cellblock.backends import choose, doctor_report, probes
+from cellblock.backends.landlock import Landlock
+from cellblock.errors import BackendError
+from cellblock.guest.confine import arch, landlock
+from cellblock.policy.enforcement import CAPABILITIES, Status
+from cellblock.policy.model import Policy
+
+MACHINE = arch.current()
+HERE = MACHINE is not None and landlock.abi(MACHINE) > 0
+needs_landlock = pytest.mark.skipif(not HERE, reason="this OS kernel has no Landlock")
+
+
+@pytest.fixture
+def no_landlock(monkeypatch):
+    monkeypatch.setattr(
+        Landlock, "probe", lambda _: probes.unprobed("switched off for a test", usable=False)
+    )
+
+
+@needs_landlock
+@pytest.mark.parametrize("backend", ["auto", "landlock"])
+def test_landlock_is_taken_after_it_was_seen_to_hold(backend):
+    chosen = choose(Policy().replace(backend=backend))
+
+    assert chosen.backend.name == "landlock"
+    assert set(chosen.support.witnessed) >= {"files", "sockets", "processes", "programs"}
+    assert chosen.support.abi == min(landlock.abi(MACHINE), landlock.HIGHEST_KNOWN_ABI)
+    assert chosen.passed_over == ()
+
+
+def descriptors():
+    return sorted(entry.name for entry in Path("/proc/self/fd").iterdir())
+
+
+def children():
+    return Path(f"/proc/self/task/{os.getpid()}/children").read_text()
+
+
+@needs_landlock
+def test_a_probe_leaves_this_process_as_it_was():
+    before, running = descriptors(), children()
+
+    choose(Policy())
+
+    assert descriptors() == before
+    assert children() == running
+    assert Path("/").stat()
+
+
+@pytest.mark.usefixtures("no_landlock")
+def test_auto_falls_back_to_noop_and_says_why():
+    chosen = choose(Policy())
+
+    assert chosen.backend.name == "noop"
+    assert chosen.passed_over == (("landlock", "switched off for a test"),)
+
+
+@pytest.mark.usefixtures("no_landlock")
+@pytest.mark.parametrize("strict", [{"on_unsupported": "error"}, {"require": ("network_access",)}])
+def test_a_strict_policy_does_not_fall_back(strict):
+    with pytest.raises(BackendError) as caught:
+        choose(Policy().replace(**strict))
+
+    assert str(caught.value) == (
+        "backend 'auto' can't be had here (landlock: switched off for a test)"
+    )
+
+
+@needs_landlock
+def test_a_backend_that_is_not_built_is_passed_over_for_the_strongest():
+    chosen = choose(Policy().replace(backend="docker"))
+
+    assert chosen.backend.name == "landlock"
+    assert chosen.passed_over == (("docker", "not part of this version"),)
+
+
+def test_noop_is_taken_where_it_is_asked_for():
+    assert choose(Policy().replace(backend="noop")).backend.name == "noop"
+
+
+def test_a_probe_that_hangs_is_no_answer(monkeypatch):
+    monkeypatch.setattr(probes, "PATIENCE", 0.05)
+    monkeypatch.setattr(probes, "_answer", lambda *_: time.sleep(60))
+
+    support = Landlock().probe()
+
+    assert not support.usable
+    assert support.why == "the probe gave no answer: none within 0.05 s"
+
+
+def test_a_probe_that_dies_is_no_answer(monkeypatch):
+    monkeypatch.setattr(probes, "_answer", lambda *_: os._exit(1))
+
+    assert not Landlock().probe().usable
+
+
+@needs_landlock
+def test_the_doctor_reports_every_backend_and_every_capability():
+    report = doctor_report(Policy())
+
+    assert [(each.name, each.verdict) for each in report.order] == [
+        ("landlock", "chosen"),
+        ("noop", "not tried"),
+        ("bubblewrap", "not tried"),
+        ("docker", "not tried"),
+        ("seatbelt", "not tried"),
+    ]
+    assert [each.capability for each in report.capabilities] == list(CAPABILITIES)
+    verified = {e.capability for e in report.capabilities if e.status is Status.verified}
+    assert verified == {"filesystem_write_roots", "network_access", "subprocess_execution"}
+    assert report.os_kernel in report.capabilities[0].evidence

@@ -1,0 +1,175 @@
+"""cellblock beside stock ipykernel, in one run, as ratios (lower is better).
+
+python tests/bench/bench.py [--kernel cellblock] [--against python3] [--rounds 5] [--json FILE]
+
+The two kernels take turns, so that a machine that slows down slows both. Figures are medians.
+Never a timed test: the numbers are for people who change a hot path.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import signal
+import statistics
+import sys
+import time
+from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).parents[1]))
+
+from support.kernels import Kernel, World, argv_of
+
+TARGETS = {
+    "round trip": 0.7,
+    "spawn": 0.9,
+    "100k prints": 0.4,
+    "1k displays": 0.6,
+    "error cell": 0.8,
+    "3000 lines": 0.9,
+    "completion": 0.7,
+    "interrupt": 1.0,
+    "memory": 1.3,
+}
+PRINTS = "for i in range(100_000): print(i)"
+DISPLAYS = "for i in range(1_000): display(i)"
+ERROR = "def f(x):\n    return g(x)\ndef g(x):\n    y = x + 1\n    return y / 0\nf(1)"
+LONG = "\n".join(f"v{i} = {i} * 2 + len('{i}')" for i in range(3000))
+
+
+class UsersWorld(World):
+    """The user's own environment: a first start in an empty home would slow ipykernel down."""
+
+    def environment(self, **extra: str) -> dict[str, str]:
+        return dict(os.environ) | extra
+
+
+def timed(action) -> float:
+    start = time.perf_counter()
+    action()
+    return (time.perf_counter() - start) * 1000
+
+
+def whole(kernel: Kernel, code: str, status: str = "ok") -> float:
+    """Milliseconds from request to both reply and idle."""
+
+    def once() -> None:
+        reply, _ = kernel.run(code)
+        if reply["status"] != status:
+            raise RuntimeError(f"{code[:40]!r}: {reply}")
+
+    return timed(once)
+
+
+def round_trip(kernel: Kernel) -> float:
+    return statistics.median(whole(kernel, "x = 1") for _ in range(100))
+
+
+def error_cell(kernel: Kernel) -> float:
+    return statistics.median(whole(kernel, ERROR, "error") for _ in range(10))
+
+
+def completion(kernel: Kernel) -> float:
+    def once() -> None:
+        mid = kernel.send("complete_request", {"code": "word.upp", "cursor_pos": 8})
+        content = kernel.reply(mid)["content"]
+        kernel.until_idle(mid)
+        if not any(m.endswith("upper") for m in content["matches"]):
+            raise RuntimeError(content)
+
+    return statistics.median(timed(once) for _ in range(30))
+
+
+def interrupt(kernel: Kernel) -> float:
+    """Milliseconds from interrupt_request to the reply of the interrupted cell."""
+    mid = kernel.execute_send("print('go', flush=True)\nwhile True: pass")
+    while kernel.recv("iopub")["msg_type"] != "stream":
+        pass
+    time.sleep(0.05)
+
+    def once() -> None:
+        if kernel.interrupt_mode == "message":
+            kernel.send("interrupt_request", {}, "control")
+        else:
+            kernel.proc.send_signal(signal.SIGINT)
+        kernel.reply(mid)
+
+    took = timed(once)
+    kernel.until_idle(mid)
+    return took
+
+
+def spawn(name: str) -> tuple[Kernel, float]:
+    """A kernel, and the milliseconds from spawn to its first execute reply."""
+    kernel = Kernel(argv_of(name), world=UsersWorld())
+    mid = kernel.execute_send("x = 1")
+    kernel.reply(mid)
+    took = (time.perf_counter() - kernel.started) * 1000
+    kernel.interrupt_mode = "message" if name != "python3" else "signal"
+    return kernel, took
+
+
+MEASURES = {
+    "round trip": round_trip,
+    "100k prints": lambda k: whole(k, PRINTS),
+    "1k displays": lambda k: whole(k, DISPLAYS),
+    "error cell": error_cell,
+    "3000 lines": lambda k: whole(k, LONG),
+    "completion": completion,
+    "interrupt": interrupt,
+    "memory": lambda k: k.pss(),
+}
+
+
+def measure(names: list[str], rounds: int, only: list[str]) -> dict[str, dict[str, list[float]]]:
+    got: dict[str, dict[str, list[float]]] = {n: {"spawn": []} for n in names}
+    for _ in range(rounds):
+        kernels = {}
+        for name in names:
+            kernels[name], took = spawn(name)
+            got[name]["spawn"].append(took)
+        for kernel in kernels.values():
+            kernel.run("word = 'abc'")
+            for _ in range(20):
+                kernel.run("x = 1")
+        for label, fn in MEASURES.items():
+            if only and label not in only:
+                continue
+            for name, kernel in kernels.items():
+                got[name].setdefault(label, []).append(fn(kernel))
+        for kernel in kernels.values():
+            kernel.close()
+            kernel.world.close()
+    return got
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--kernel", default="cellblock")
+    parser.add_argument("--against", default="python3")
+    parser.add_argument("--rounds", type=int, default=5)
+    parser.add_argument("--json", type=Path)
+    parser.add_argument("--only", action="append", default=[])
+    args = parser.parse_args()
+    got = measure([args.kernel, args.against], args.rounds, args.only)
+    rows = []
+    print(f"{'':14}{args.kernel:>14}{args.against:>14}{'ratio':>8}{'target':>8}")
+    for label, target in TARGETS.items():
+        if label not in got[args.kernel]:
+            continue
+        ours = statistics.median(got[args.kernel][label])
+        theirs = statistics.median(got[args.against][label])
+        ratio = ours / theirs
+        unit = "KiB" if label == "memory" else "ms"
+        print(f"{label:14}{ours:>11.2f} {unit}{theirs:>11.2f} {unit}{ratio:>8.2f}{target:>8}")
+        rows.append(
+            {"measure": label, "ours": ours, "theirs": theirs, "ratio": ratio, "unit": unit}
+        )
+    if args.json:
+        args.json.write_text(json.dumps(rows, indent=1))
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,380 @@
+"""A real JupyterLab server and a real Chromium, both on loopback, both gone afterwards.
+
+Everything Jupyter reads or writes is below a temporary folder. Screenshots go to artifacts/ in
+the repository, which git ignores.
+"""
+
+import json
+import os
+import re
+import secrets
+import shutil
+import socket
+import subprocess
+import sys
+import time
+import urllib.error
+import urllib.request
+from dataclasses import dataclass
+from pathlib import Path
+
+import nbformat
+import pytest
+
+ROOT = Path(__file__).resolve().parents[3]
+ARTIFACTS = ROOT / "artifacts"
+CHROMIUM = Path(os.environ.get("CELLBLOCK_CHROMIUM", "/usr/bin/chromium"))
+CHROMIUM_ARGS = [
+    "--no-sandbox",
+    "--disable-gpu",
+    "--disable-quic",
+    "--no-first-run",
+    "--disable-background-networking",
+    "--disable-component-update",
+    "--disable-sync",
+    "--force-color-profile=srgb",
+]
+START_SECONDS = 90
+STEP_MS = 45_000
+THEMES = {"light": "JupyterLab Light", "dark": "JupyterLab Dark"}
+
+
+def pytest_collection_modifyitems(items):
+    here = Path(__file__).parent
+    for item in items:
+        if here in item.path.parents:
+            item.add_marker(pytest.mark.timeout(300))
+
+
+# --- the server -------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Server:
+    url: str
+    token: str
+    folder: Path
+    settings: Path
+
+    def set_theme(self, theme):
+        """Choose the theme that pages opened from now on have."""
+        self._setting("apputils-extension", "themes", {"theme": THEMES[theme]})
+
+    def add_kernel(self, name, argv):
+        """Make a kernel known to the server."""
+        folder = self.settings.parent / "data" / "kernels" / name
+        folder.mkdir(parents=True, exist_ok=True)
+        spec = {"argv": argv, "display_name": name, "language": "python"}
+        (folder / "kernel.json").write_text(json.dumps(spec | {"interrupt_mode": "message"}))
+
+    def close_terminals(self):
+        """End every terminal of the server's."""
+        for terminal in self.get("/api/terminals"):
+            self.delete(f"/api/terminals/{terminal['name']}")
+
+    def trust(self, notebook):
+        """Sign a notebook, as ``jupyter trust`` does for the server's user."""
+        command = [sys.executable, "-m", "jupyter", "trust", str(notebook)]
+        home = environment(self.settings.parent)
+        subprocess.run(command, env=home, check=True, capture_output=True, timeout=60)
+
+    def delete(self, path):
+        request = urllib.request.Request(
+            f"{self.url}{path}",
+            method="DELETE",
+            headers={"Authorization": f"token {self.token}"},
+        )
+        urllib.request.urlopen(request, timeout=20).close()
+
+    def _setting(self, plugin, name, values):
+        folder = self.settings / "@jupyterlab" / plugin
+        folder.mkdir(parents=True, exist_ok=True)
+        (folder / f"{name}.jupyterlab-settings").write_text(json.dumps(values))
+
+    def get(self, path):
+        request = urllib.request.Request(
+            f"{self.url}{path}", headers={"Authorization": f"token {self.token}"}
+        )
+        with urllib.request.urlopen(request, timeout=10) as response:
+            return json.load(response)
+
+
+def environment(home):
+    """Return an environment in which Jupyter finds nothing of the user's."""
+    kept = {k: v for k, v in os.environ.items() if k in ("LANG", "LC_ALL", "PATH")}
+    names = {
+        "HOME": home,
+        "IPYTHONDIR": home / "ipython",
+        "JUPYTER_CONFIG_DIR": home / "config",
+        "JUPYTER_DATA_DIR": home / "data",
+        "JUPYTER_RUNTIME_DIR": home / "runtime",
+        "JUPYTERLAB_SETTINGS_DIR": home / "settings",
+        "JUPYTERLAB_WORKSPACES_DIR": home / "workspaces",
+        "JUPYTER_PLATFORM_DIRS": "1",
+    }
+    return kept | {name: str(value) for name, value in names.items()}
+
+
+def free_port():
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return probe.getsockname()[1]
+
+
+def command(port, token, folder):
+    return [
+        sys.executable,
+        "-m",
+        "jupyterlab",
+        "--no-browser",
+        "--allow-root",
+        "--ServerApp.ip=127.0.0.1",
+        f"--ServerApp.port={port}",
+        "--ServerApp.port_retries=0",
+        f"--IdentityProvider.token={token}",
+        f"--ServerApp.root_dir={folder}",
+        "--LabApp.expose_app_in_browser=True",
+        "--LabServerApp.news_url=",
+        "--KernelManager.shutdown_wait_time=5",
+    ]
+
+
+def wait_until_up(server, process, log):
+    deadline = time.monotonic() + START_SECONDS
+    while time.monotonic() < deadline:
+        if process.poll() is not None:
+            break
+        try:
+            server.get("/api/status")
+        except (urllib.error.URLError, OSError):
+            time.sleep(0.1)
+        else:
+            return
+    pytest.fail(f"jupyter lab did not start:\n{log.read_text()[-4_000:]}")
+
+
+def stop(process):
+    process.terminate()
+    try:
+        process.wait(20)
+    except subprocess.TimeoutExpired:
+        process.kill()
+        process.wait(20)
+
+
+@pytest.fixture(scope="session")
+def lab(tmp_path_factory):
+    pytest.importorskip("jupyterlab", reason="jupyterlab is not installed")
+    home = tmp_path_factory.mktemp("lab")
+    folder = home / "notebooks"
+    folder.mkdir()
+    shutil.copytree(ROOT / "kernelspec", home / "data" / "kernels")
+    port, token = free_port(), secrets.token_hex(16)
+    server = Server(f"http://127.0.0.1:{port}", token, folder, home / "settings")
+    server._setting("apputils-extension", "notification", {"fetchNews": "false"})
+    # By default JupyterLab draws only the cells that are scrolled to.
+    server._setting("notebook-extension", "tracker", {"windowingMode": "none"})
+    server.set_theme("light")
+    log = home / "lab.log"
+    with log.open("w") as sink:
+        process = subprocess.Popen(
+            command(port, token, folder),
+            cwd=folder,
+            env=environment(home),
+            stdin=subprocess.DEVNULL,
+            stdout=sink,
+            stderr=subprocess.STDOUT,
+        )
+        try:
+            wait_until_up(server, process, log)
+            yield server
+        finally:
+            stop(process)
+
+
+# --- the browser ------------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="session")
+def browser():
+    api = pytest.importorskip("playwright.sync_api", reason="playwright is not installed")
+    if not CHROMIUM.exists():
+        pytest.skip(f"no browser: {CHROMIUM} is missing (set CELLBLOCK_CHROMIUM)")
+    with api.sync_playwright() as playwright:
+        chromium = playwright.chromium.launch(executable_path=str(CHROMIUM), args=CHROMIUM_ARGS)
+        yield chromium
+        chromium.close()
+
+
+KERNEL = """() => {
+    const context = window.jupyterapp?.shell.currentWidget?.sessionContext;
+    const kernel = context?.session?.kernel;
+    return kernel && context.isReady && kernel.connectionStatus === 'connected' ? kernel : null;
+}"""
+
+
+class Notebook:
+    """A notebook open in JupyterLab, seen as its user sees it."""
+
+    def __init__(self, page, path):
+        self.page, self.path = page, path
+
+    def cell(self, index):
+        return self.page.locator(".jp-NotebookPanel .jp-Cell").nth(index)
+
+    def outputs(self, index):
+        return self.cell(index).locator(".jp-OutputArea-output")
+
+    def card(self, index):
+        return self.cell(index).locator('.jp-RenderedHTML [role="group"]')
+
+    def prompt(self, index):
+        return self.cell(index).locator(".jp-InputPrompt")
+
+    def wait_idle(self):
+        """Wait until the kernel is connected and idle.
+
+        The indicator on the page says idle before there is a kernel, and a cell that is run
+        then is dropped without a word.
+        """
+        self.page.wait_for_function(f"() => ({KERNEL})()?.status === 'idle'")
+
+    def select(self, index):
+        self.cell(index).locator(".jp-InputArea-editor").click()
+
+    def start(self, index):
+        """Run a cell without waiting for its end."""
+        self.select(index)
+        self.page.keyboard.press("Control+Enter")
+
+    def run(self, index):
+        """Run a cell and wait until its reply is in and the kernel idle."""
+        before = self.prompt(index).inner_text()
+        self.start(index)
+        try:
+            self.wait_ran(index, before)
+        except Exception:
+            self.shot("stuck")
+            raise
+        self.wait_idle()
+
+    def run_source(self, index, source):
+        """Type a cell and run it."""
+        self.type(index, source)
+        self.run(index)
+
+    def wait_source(self, index, source):
+        self.page.wait_for_function(
+            """([index, source]) => document.querySelectorAll('.jp-NotebookPanel .jp-Cell')[index]
+                .querySelector('.cm-content').innerText.trim() === source""",
+            arg=[index, source],
+        )
+
+    def wait_busy(self, index):
+        """Wait until a cell runs: its prompt has a star and the kernel is at it."""
+        self.cell(index).locator(".jp-InputPrompt", has_text="[*]").wait_for()
+        self.page.wait_for_function(f"() => ({KERNEL})()?.status === 'busy'")
+
+    def wait_ran(self, index, before):
+        self.page.wait_for_function(
+            """([index, before]) => {
+                const cell = document.querySelectorAll('.jp-NotebookPanel .jp-Cell')[index];
+                const prompt = cell.querySelector('.jp-InputPrompt').innerText;
+                return prompt !== before && /\\[\\d+\\]/.test(prompt);
+            }""",
+            arg=[index, before],
+        )
+
+    def type(self, index, text):
+        self.select(index)
+        self.page.keyboard.type(text)
+
+    def command(self, name):
+        """Run one of JupyterLab's commands, as its menus do; returns without waiting."""
+        self.page.evaluate("name => { window.jupyterapp.commands.execute(name); }", name)
+
+    def run_all(self, timeout=120_000):
+        """Run all cells and wait until each has its number."""
+        self.command("notebook:run-all-cells")
+        self.page.wait_for_function(
+            """() => window.jupyterapp.shell.currentWidget.content.widgets.every(
+                cell => cell.model.type !== 'code' || cell.model.executionCount)""",
+            timeout=timeout,
+        )
+        self.wait_idle()
+
+    def save(self):
+        """Save the notebook and wait until it is on the disk."""
+        self.page.evaluate("() => window.jupyterapp.commands.execute('docmanager:save')")
+
+    def interrupt(self):
+        self.command("notebook:interrupt-kernel")
+
+    def restart(self):
+        self.command("kernelmenu:restart")
+        self.page.locator(".jp-Dialog .jp-mod-accept").click()
+        self.page.locator(".jp-Dialog").wait_for(state="detached")
+        self.wait_idle()
+
+    def shot(self, name, index=None):
+        ARTIFACTS.mkdir(exist_ok=True)
+        target = self.page if index is None else self.cell(index)
+        target.screenshot(path=str(ARTIFACTS / f"{name}.png"))
+
+
+def notebook_of(sources, kernel, *, hidden=False):
+    """Return a notebook; one with ``hidden`` sources is for running many programs at once.
+
+    JupyterLab then has no editors to lay out, and no program's error keeps the next from running.
+    """
+    metadata = {"tags": ["raises-exception"], "jupyter": {"source_hidden": True}} if hidden else {}
+    cells = [nbformat.v4.new_code_cell(source, metadata=metadata) for source in sources]
+    kernelspec = {"name": kernel, "display_name": kernel}
+    return nbformat.v4.new_notebook(cells=cells, metadata={"kernelspec": kernelspec})
+
+
+def opener(lab, browser, stem):
+    """Yield a function that writes a notebook, opens it and waits for its kernel."""
+    contexts = []
+
+    def opened(  # noqa: PLR0913 - what a page can be asked for
+        sources, *, kernel, theme="light", width=1_200, height=1_000, prepare=None, hidden=False
+    ):
+        """``sources`` are cells' or a notebook's path; ``prepare`` is given the empty page."""
+        lab.set_theme(theme)
+        name = f"{re.sub('[^a-z0-9]+', '-', stem)}-{len(contexts)}.ipynb"
+        if isinstance(sources, Path):
+            shutil.copy(sources, lab.folder / name)
+        else:
+            nbformat.write(notebook_of(sources, kernel, hidden=hidden), lab.folder / name)
+        context = browser.new_context(viewport={"width": width, "height": height})
+        contexts.append(context)
+        context.set_default_timeout(STEP_MS)
+        page = context.new_page()
+        if prepare is not None:
+            prepare(page)
+        page.goto(f"{lab.url}/doc/tree/{name}?token={lab.token}&reset", timeout=STEP_MS)
+        page.wait_for_selector(".jp-NotebookPanel .jp-Cell")
+        view = Notebook(page, lab.folder / name)
+        view.wait_idle()
+        return view
+
+    yield opened
+    for context in contexts:
+        context.close()
+    shut_down_kernels(lab)
+
+
+@pytest.fixture
+def open_notebook(lab, browser, request):
+    yield from opener(lab, browser, request.node.name)
+
+
+@pytest.fixture(scope="module")
+def keep_notebook(lab, browser, request):
+    yield from opener(lab, browser, request.module.__name__.rpartition(".")[2])
+
+
+def shut_down_kernels(lab):
+    for session in lab.get("/api/sessions"):
+        lab.delete(f"/api/sessions/{session['id']}")

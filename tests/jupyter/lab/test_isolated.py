@@ -1,0 +1,117 @@
+"""Interactive figures under preset data: drawn in two nested frames, hovered and zoomed there."""
+
+import pytest
+
+for library in ("altair", "bokeh", "folium", "plotly", "vl_convert"):
+    pytest.importorskip(library, reason="extra 'interactive' is not installed")
+
+PLOTLY = """import plotly.graph_objects as go
+go.Figure(go.Scatter(x=[1, 2, 3, 4], y=[1, 4, 2, 3], mode="markers", marker_size=20))
+"""
+BOKEH = """from bokeh.plotting import figure, show
+plot = figure(height=320, width=600, tools="hover,wheel_zoom,pan,reset", active_scroll="wheel_zoom")
+plot.scatter([1, 2, 3], [1, 4, 2], size=30)
+show(plot)
+"""
+ALTAIR = """import altair as alt
+import pandas as pd
+rows = pd.DataFrame({"x": [1, 2, 3], "y": [1, 4, 2], "name": ["ada", "bob", "cyn"]})
+points = alt.Chart(rows).mark_circle(size=900).encode(x="x", y="y", tooltip="name")
+points.properties(width=400, height=250).interactive()
+"""
+FOLIUM = """import folium
+place = folium.Map([48, 11], zoom_start=6, tiles=None, height=300)
+folium.CircleMarker([48, 11], radius=40, fill=True, popup="<b>here</b>").add_to(place)
+place
+"""
+TABLE = """import pandas as pd
+pd.DataFrame({"fruit": ["apple", "pear"], "count": [1, 2]})
+"""
+SVG = (
+    'from IPython.display import SVG\nSVG(\'<svg xmlns="http://www.w3.org/2000/svg" width="30"/>\')'
+)
+
+
+@pytest.fixture(scope="module")
+def notebook(keep_notebook):
+    sources = [PLOTLY, BOKEH, ALTAIR, FOLIUM, TABLE, SVG]
+    view = keep_notebook(sources, kernel="cellblock-data", width=1_100, height=1_200)
+    for index in range(len(sources)):
+        view.run(index)
+    return view
+
+
+def page_in(view, index):
+    """Return the guest's page: the inner of two frames, each sandboxed to scripts."""
+    outer = view.outputs(index).locator("iframe")
+    outer.last.scroll_into_view_if_needed()
+    assert outer.last.get_attribute("sandbox") == "allow-scripts"
+    inner = outer.last.content_frame.locator("iframe")
+    assert inner.get_attribute("sandbox") == "allow-scripts"
+    return inner.content_frame
+
+
+def centre(locator, across=0.5, down=0.5):
+    box = locator.bounding_box()
+    return box["x"] + box["width"] * across, box["y"] + box["height"] * down
+
+
+def test_plotly_is_hovered_and_zoomed(notebook):
+    page = page_in(notebook, 0)
+    mouse = notebook.page.mouse
+    marker = page.locator(".scatterlayer .point").nth(1)
+    mouse.move(*centre(marker))
+    page.locator(".hoverlayer .hovertext", has_text="4").wait_for()
+    assert "2.5" in page.locator(".xtick text").all_text_contents()
+    area = page.locator(".nsewdrag")
+    mouse.move(*centre(area, 0.3, 0.3))
+    mouse.down()
+    mouse.move(*centre(area, 0.6, 0.7), steps=5)
+    mouse.up()
+    page.locator(".xtick text", has_text="2.4").first.wait_for()
+
+
+def test_bokeh_is_hovered_and_zoomed(notebook):
+    page = page_in(notebook, 1)
+    mouse = notebook.page.mouse
+    canvas = page.locator("canvas").first
+    canvas.wait_for()
+    read = "() => { const r = Bokeh.documents[0].roots()[0].x_range; return r.end - r.start; }"
+    frame = canvas.element_handle().owner_frame()
+    width = frame.evaluate(read)
+    mouse.move(*centre(canvas, 0.5, 0.03))
+    mouse.move(*centre(canvas, 0.5, 0.06))
+    page.locator(".bk-Tooltip").first.wait_for(state="attached")
+    mouse.wheel(0, -400)
+    notebook.page.wait_for_timeout(500)
+    assert frame.evaluate(read) < width
+
+
+def test_altair_is_hovered_and_zoomed(notebook):
+    page = page_in(notebook, 2)
+    mouse = notebook.page.mouse
+    drawn = page.locator("canvas, svg.marks").first
+    drawn.wait_for()
+    box = drawn.bounding_box()
+    before = drawn.screenshot()
+    mouse.move(box["x"] + box["width"] * 0.55, box["y"] + 30)
+    mouse.wheel(0, -300)
+    notebook.page.wait_for_timeout(300)
+    assert drawn.screenshot() != before
+
+
+def test_a_map_without_tiles_is_drawn_and_its_popup_opens(notebook):
+    page = page_in(notebook, 3)
+    page.locator("path.leaflet-interactive").click()
+    page.locator(".leaflet-popup-content", has_text="here").wait_for()
+
+
+def test_a_table_stays_in_the_page_with_its_theme(notebook):
+    assert notebook.outputs(4).locator("table").count() == 1
+    assert notebook.outputs(4).locator("iframe").count() == 0
+
+
+def test_svg_is_shown_as_an_image(notebook):
+    image = notebook.outputs(5).locator("img")
+    assert image.get_attribute("src").startswith("data:image/svg+xml")
+    assert notebook.outputs(5).locator("svg").count() == 0

@@ -1,0 +1,78 @@
+"""An isolated output in a saved notebook: reopened untrusted, trusted, and as a page of HTML."""
+
+import subprocess
+import sys
+
+import nbformat
+import pytest
+
+from cellblock.host.output import showing
+from support.listener import Listener
+
+ATTACK = """<p id=here>drawn</p><script>
+const url = 'http://127.0.0.1:PORT/x';
+new Image().src = url; fetch(url, {mode: 'no-cors'}); top.postMessage('hi', '*');
+try { top.document.title = 'changed'; } catch {}
+try { parent.parent.document.body.remove(); } catch {}
+here.textContent = 'ran';
+</script>"""
+FALLBACK = "Interactive output of cellblock: run the cell, or trust this notebook, to see it."
+
+
+@pytest.fixture
+def listener():
+    made = Listener(["saved"])
+    yield made
+    made.close()
+
+
+@pytest.fixture
+def saved(lab, listener):
+    """Return a notebook with one such output, as it is saved."""
+    bundle = showing.isolated({"text/html": ATTACK.replace("PORT", str(listener.ports["saved"]))})
+    output = nbformat.v4.new_output("display_data", bundle)
+    cell = nbformat.v4.new_code_cell("1", execution_count=1, outputs=[output])
+    spec = {"kernelspec": {"name": "cellblock", "display_name": "cellblock"}}
+    path = lab.folder / "saved-isolated.ipynb"
+    nbformat.write(nbformat.v4.new_notebook(cells=[cell], metadata=spec), path)
+    return path
+
+
+@pytest.fixture
+def page(browser):
+    context = browser.new_context()
+    yield context.new_page()
+    context.close()
+
+
+def test_reopened_untrusted_it_says_what_it_was(lab, page, saved, listener):
+    page.goto(f"{lab.url}/doc/tree/{saved.name}?token={lab.token}&reset")
+    output = page.locator(".jp-OutputArea-output")
+    output.first.wait_for()
+    assert output.locator("iframe").count() == 0
+    assert FALLBACK in output.inner_text()
+    assert listener.take() == []
+
+
+def test_reopened_trusted_it_runs_and_reaches_nothing(lab, page, saved, listener):
+    page.goto(f"{lab.url}/doc/tree/{saved.name}?token={lab.token}&reset")
+    page.locator(".jp-OutputArea-output").first.wait_for()
+    page.evaluate("() => { window.jupyterapp.commands.execute('notebook:trust'); }")
+    page.locator(".jp-Dialog .jp-mod-accept").click()
+    shown = (
+        page.locator(".jp-OutputArea-output iframe").content_frame.locator("iframe").content_frame
+    )
+    shown.locator("#here", has_text="ran").wait_for()
+    assert "changed" not in page.title()
+    assert listener.take() == []
+
+
+def test_as_html_it_runs_and_reaches_nothing(page, saved, listener, tmp_path):
+    convert = [sys.executable, "-m", "nbconvert", "--to", "html", str(saved)]
+    subprocess.run([*convert, "--output-dir", str(tmp_path)], check=True, timeout=120)
+    page.route("https://**", lambda route: route.abort())  # nbconvert's own scripts
+    page.goto(f"file://{tmp_path / 'saved-isolated.html'}", wait_until="domcontentloaded")
+    shown = page.locator("iframe.cellblock-frame").content_frame.locator("iframe").content_frame
+    shown.locator("#here", has_text="ran").wait_for()
+    assert "changed" not in page.title()
+    assert listener.take() == []

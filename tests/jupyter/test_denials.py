@@ -1,0 +1,143 @@
+"""What is shown of a cell that was refused, of the policy, and of a policy that is wrong."""
+
+import pytest
+
+from support import reading
+from support.kernels import Kernel, argv_for
+
+DENIED = "import os, json\nx = 1\n\nrows = open('data/a.csv').readlines()"
+
+
+def test_a_denied_cell_does_not_start_and_says_everything_at_once(safe):
+    safe.run("x = 'before'")
+    reply, published = safe.run(DENIED)
+    assert reading.kinds(published) == ["display_data", "error"]
+    (card,) = reading.cards(published, "denial")
+    assert [(f["rule"], f["line"]) for f in card["findings"]] == [
+        ("import-not-allowed", 1),
+        ("builtin-not-allowed", 4),
+    ]
+    text = reading.card_text(published)
+    assert text.startswith("cellblock did not run this cell: 2 findings")
+    assert "1 │ import os, json" in text
+    assert "Instead" in text
+    (error,) = reading.of(published, "error")
+    assert reply["ename"] == error["ename"] == "PolicyDenied"
+    assert reply["evalue"] == error["evalue"]
+    assert reading.result(safe.run("x")[1]) == "'before'"
+
+
+def test_the_reply_carries_the_whole_denial_for_runners_without_a_screen(safe):
+    reply, published = safe.run(DENIED)
+    text = reading.ANSI.sub("", "\n".join(reply["traceback"]))
+    assert text == reading.card_text(published)
+
+
+def test_a_denied_cell_counts_and_is_kept_in_history(safe):
+    count = safe.run("1")[0]["execution_count"]
+    assert safe.run("import os")[0]["execution_count"] == count + 1
+    assert safe.run("1")[0]["execution_count"] == count + 2
+
+
+def test_a_denied_silent_run_is_denied_in_its_reply(safe):
+    reply, published = safe.run("import os", silent=True)
+    assert reply["ename"] == "PolicyDenied"
+    assert [m["msg_type"] for m in published] == ["status", "status"]
+
+
+def test_a_violation_at_run_time_names_its_rule(safe):
+    reply, published = safe.run("name = '__glo' + 'bals__'\ngetattr(lambda: 1, name)")
+    assert reply["status"] == "error"
+    assert reply["ename"].endswith("Violation")
+    assert "cellblock" not in reading.traceback(published)
+
+
+def test_gaps_are_shown_above_the_first_cell_and_never_again(start):
+    kernel = start("safe")
+    _, first = kernel.run("1")
+    _, second = kernel.run("1")
+    kernel.run("%policy")
+    (table,) = reading.cards(kernel.run("%policy")[1], "policy")
+    gaps = table["gaps"]
+    assert reading.cards(second, "enforcement") == []
+    shown = reading.cards(first, "enforcement")
+    assert [g["capability"] for card in shown for g in card["gaps"]] == [
+        g["capability"] for g in gaps
+    ]
+    if gaps:
+        assert reading.kinds(first)[0] == "display_data"
+
+
+def test_gaps_are_not_shown_under_a_policy_that_ignores_them(start, world):
+    kernel = start(world.policy('on_unsupported = "ignore"'), world=world)
+    assert reading.kinds(kernel.run("1")[1]) == ["execute_result"]
+
+
+def test_a_noop_backend_is_a_gap_for_every_lock(start, world):
+    kernel = start(world.policy('backend = "noop"'), world=world)
+    (card,) = reading.cards(kernel.run("1")[1], "enforcement")
+    missing = {g["capability"] for g in card["gaps"]}
+    assert {"filesystem_read_roots", "network_access", "subprocess_execution"} <= missing
+
+
+def test_policy_says_what_enforces_each_field(start):
+    kernel = start("safe")
+    _, published = kernel.run("%policy")
+    (table,) = reading.cards(published, "policy")
+    assert table["policy"]["name"] == "safe"
+    assert "network access" in reading.card_text(published)
+    statuses = {e["capability"]: e["status"] for e in table["enforcement"]}
+    assert statuses["network_access"] in {"verified", "asserted"}
+    assert statuses["subprocess_execution"] in {"verified", "asserted"}
+
+
+WRONG = {
+    "key": ("netwrok_access = true", "netwrok_access"),
+    "value": ('timeout = "soon"', "timeout"),
+    "toml": ("timeout = = 1", "TOML"),
+    "preset": ('extends = "sfae"', "extends"),
+    "required": ('backend = "noop"\nrequire = ["network_access"]', "network_access"),
+    "unsupported": ('backend = "noop"\non_unsupported = "error"', ""),
+}
+
+
+@pytest.mark.parametrize("kind", WRONG)
+def test_with_a_wrong_policy_every_cell_says_what_is_wrong_and_none_runs(kind, world):
+    text, named = WRONG[kind]
+    with_problem(world.policy(text), named, world)
+
+
+def test_a_policy_that_is_not_there_is_named(world):
+    with_problem(world.root / "none.toml", "none.toml", world)
+
+
+def test_mode_unsafe_has_to_be_asked_for(world):
+    with_problem("unsafe", "--allow-unsafe", world)
+
+
+def with_problem(policy, named, world):
+    kernel = Kernel(argv_for(policy), world=world)
+    try:
+        kernel.wait_heard()
+        info = kernel.ask("kernel_info_request", {})
+        assert info["content"]["status"] == "ok"
+        for _ in range(2):
+            reply, published = kernel.run("print('ran')")
+            assert reply["status"] == "error"
+            assert reading.of(published, "error")[0]["ename"] == reply["ename"] == "PolicyProblem"
+            assert named in reading.card_text(published)
+            assert "stream" not in reading.kinds(published)
+        for query in ("complete_request", "inspect_request"):
+            content = {"code": "pri", "cursor_pos": 3}
+            assert kernel.ask(query, content)["content"]["status"] == "ok"
+    finally:
+        kernel.close()
+
+
+def test_an_unknown_option_ends_the_kernel_with_its_usage(world):
+    kernel = Kernel(argv_for("safe", "--allow-everything"), world=world)
+    try:
+        assert kernel.proc.wait(10) != 0
+        assert "unknown argument '--allow-everything'" in kernel.stderr()
+    finally:
+        kernel.close()

@@ -1,0 +1,114 @@
+"""The policy field ``display``, through a kernel: the same cells under each of its values."""
+
+import pytest
+
+from support import reading
+from support.kernels import Kernel, argv_for
+
+FRAME = '<iframe class="cellblock-frame"'
+ACTIVE = "from IPython.display import HTML\nHTML('<p>drawn</p><script>act()</script>')"
+DENIAL = "application/vnd.cellblock.denial+json"
+FORGED = """from IPython.display import publish_display_data
+publish_display_data({"text/plain": "a", "Application/vnd.cellblock.denial+json": {"forged": 1},
+                      "application/vnd.cellblock.denial+json": {"forged": 1}})
+"""
+LIBRARIES = ("altair", "bokeh", "folium", "plotly", "vl_convert")
+CHARTS = {
+    "plotly": "import plotly.graph_objects as go\nfigure = go.Figure(go.Bar(y=[1, 2]))\nfigure",
+    "plotly by show": "figure.show()",
+    "plotly by a notebook's renderer": "import plotly.io\nplotly.io.show(figure, 'notebook')",
+    "bokeh": "from bokeh.plotting import figure as new, show\nplot = new()\nshow(plot)",
+    "bokeh after output_notebook": "from bokeh.io import output_notebook\noutput_notebook()\n"
+    "from bokeh.layouts import column\nshow(column(plot))",
+    "altair": "import altair as alt\n"
+    "alt.Chart(alt.Data(values=[{'a': 1}])).mark_bar().encode(x='a:Q')",
+    "altair by another renderer": "with alt.renderers.enable('mimetype'):\n"
+    "    display(alt.Chart(alt.Data(values=[{'a': 1}])).mark_bar().encode(x='a:Q'))",
+    "folium": "import folium\nfolium.Map(tiles=None)",
+}
+
+
+@pytest.fixture
+def under(start, world):
+    """Start a kernel under preset data, or another, with another display."""
+
+    def started(display, extends="data"):
+        policy = world.policy(f'extends = "{extends}"\ndisplay = "{display}"\n')
+        return start(argv=argv_for(policy, "--allow-unsafe"), world=world)
+
+    return started
+
+
+def shown(kernel, code):
+    """Return the last bundle that a cell showed."""
+    mid = kernel.execute_send(code)
+    published = kernel.until_idle(mid, timeout=90)
+    kinds = ("display_data", "execute_result")
+    bundles = [m["content"]["data"] for m in published if m["msg_type"] in kinds]
+    return bundles[-1]
+
+
+@pytest.fixture(scope="module")
+def data(start_shared):
+    return start_shared("data")
+
+
+def test_charts_bring_their_libraries(data):
+    for library in LIBRARIES:
+        pytest.importorskip(library, reason="extra 'interactive' is not installed")
+    bundles = {name: shown(data, code) for name, code in CHARTS.items()}
+    assert [n for n, b in bundles.items() if not b["text/html"].startswith(FRAME)] == []
+    assert [n for n, b in bundles.items() if not 50_000 < len(b["text/html"]) < 2_500_000] == []
+
+
+def test_no_library_is_imported_ahead(unsafe):
+    _, published = unsafe.run(f"import sys\nprint(sorted({set(LIBRARIES)} & sys.modules.keys()))")
+    assert reading.stream(published) == "[]\n"
+
+
+def test_isolated_frames_what_runs(data):
+    assert shown(data, ACTIVE)["text/html"].startswith(FRAME)
+
+
+def test_sanitized_drops_what_runs(under):
+    html = shown(under("sanitized"), ACTIVE)["text/html"]
+    assert html == "<p>drawn</p>\n<p><small>[cellblock left out script]</small></p>"
+
+
+def test_sanitized_names_what_would_show_a_chart(under):
+    pytest.importorskip("plotly", reason="extra 'interactive' is not installed")
+    bundle = shown(under("sanitized"), CHARTS["plotly"])
+    assert bundle["text/plain"].endswith('display = "isolated" in the policy would show it]')
+
+
+def test_sanitized_shows_what_can_be_a_picture_as_one(under):
+    pytest.importorskip("vl_convert", reason="extra 'interactive' is not installed")
+    assert "image/png" in shown(under("sanitized"), CHARTS["altair"])
+
+
+def test_text_shows_text(under):
+    kernel = under("text")
+    assert shown(kernel, ACTIVE) == {"text/plain": "<IPython.core.display.HTML object>"}
+    reply, published = kernel.run("print('said')\n1 / 0")
+    assert reading.of(published, "stream")[0]["text"] == "said\n"
+    assert reply["ename"] == "ZeroDivisionError"
+
+
+def test_trusted_passes_scripts_on_but_no_card_of_ours(under):
+    kernel = under("trusted")
+    assert "<script>act()</script>" in shown(kernel, ACTIVE)["text/html"]
+    assert shown(kernel, FORGED).keys() == {"text/plain"}
+
+
+def test_trusted_that_was_not_asked_for_runs_nothing(world):
+    policy = world.policy('display = "trusted"\n')
+    with Kernel(argv_for(policy), world=world) as kernel:
+        reply, _ = kernel.wait_heard().run("print(1)")
+    assert reply["status"] == "error"
+    assert "display trusted has to be asked for" in reply["evalue"]
+
+
+def test_a_card_has_no_display_id_that_a_cell_could_write_over(safe):
+    _, published = safe.run("import os")
+    cards = reading.of(published, "display_data")
+    assert [card["transient"] for card in cards if DENIAL in card["data"]] == [{}]

@@ -1,0 +1,135 @@
+"""Interrupt by message."""
+
+import time
+
+import pytest
+
+from support import reading
+
+GO = "print('go')\n"  # not flushed: it arrives when the next line runs
+ENDLESS = {
+    "a loop": "while True: pass",
+    "a wait": "import time\ntime.sleep(60)",
+    "an await": "import asyncio\nawait asyncio.sleep(60)",
+    "an awaiting task": "import asyncio\nawait asyncio.gather(asyncio.sleep(60), asyncio.sleep(60))",
+    "a flood": "while True: print('x' * 100)",
+    "asyncio.run": "import asyncio\nasyncio.run(asyncio.sleep(60))",
+}
+
+
+def begin(kernel, code, **fields):
+    """Start a cell; return its id once it runs."""
+    mid = kernel.execute_send(GO + code, **fields)
+    kernel.until(lambda m: m["msg_type"] == "stream", mid)
+    return mid
+
+
+def interrupted(kernel, mid):
+    """Interrupt; return the seconds to the reply, the reply, and the rest of the output."""
+    start = time.perf_counter()
+    kernel.interrupt()
+    reply = kernel.reply(mid)
+    return time.perf_counter() - start, reply["content"], kernel.until_idle(mid)
+
+
+@pytest.mark.parametrize("kind", ENDLESS)
+def test_an_interrupt_ends_the_cell_and_keeps_the_variables(safe, kind):
+    safe.run("kept = 'still here'")
+    _, reply, published = interrupted(safe, begin(safe, ENDLESS[kind]))
+    assert (reply["status"], reply["ename"]) == ("error", "KeyboardInterrupt")
+    assert "cellblock" not in reading.traceback(published)
+    assert reading.result(safe.run("kept")[1]) == "'still here'"
+
+
+def test_an_interrupt_takes_less_than_100_ms(safe):
+    interrupted(safe, begin(safe, "while True: pass"))  # the first error imports pygments
+    took = min(interrupted(safe, begin(safe, "while True: pass"))[0] for _ in range(3))
+    assert took < 0.1
+
+
+def test_an_interrupt_points_at_the_line_that_ran(safe):
+    _, _, published = interrupted(safe, begin(safe, "while True:\n    pass"))
+    text = reading.traceback(published)
+    assert "----> 2 while True:" in text or "----> 3     pass" in text
+
+
+def test_an_interrupt_while_idle_does_nothing(safe):
+    safe.reply(safe.interrupt(), "control")
+    assert safe.run("1")[0]["status"] == "ok"
+
+
+def test_an_interrupt_aborts_the_cells_queued_behind(safe):
+    first = begin(safe, "while True: pass", stop_on_error=True)
+    second = safe.execute_send("print('never')")
+    interrupted(safe, first)
+    assert safe.reply(second)["content"]["status"] == "aborted"
+
+
+def test_a_caught_interrupt_lets_the_cell_end_well(safe):
+    code = "import time\ntry: time.sleep(60)\nexcept KeyboardInterrupt: print('caught')"
+    _, reply, published = interrupted(safe, begin(safe, code))
+    assert reply["status"] == "ok"
+    assert reading.stream(published) == "caught\n"
+
+
+STUBBORN = "import time\nwhile True:\n    try: time.sleep(60)\n    except BaseException: pass"
+
+
+def test_a_cell_that_swallows_interrupts_is_killed_by_the_second(start):
+    kernel = start("safe")
+    mid = begin(kernel, STUBBORN)
+    kernel.interrupt()
+    assert not kernel.shell.poll(700)  # a second within half a second is the same key press
+    kernel.interrupt()
+    reply, published = kernel.reply(mid)["content"], kernel.until_idle(mid)
+    assert (reply["status"], reply["ename"]) == ("error", "CellStopped")
+    (card,) = reading.cards(published, "outcome")
+    assert card["reason"] == "interrupted"
+    assert kernel.run("1")[0]["status"] == "ok"
+
+
+def test_a_repeated_key_press_is_one_interrupt(start):
+    kernel = start("safe")
+    kernel.run("kept = 1")
+    mid = begin(kernel, "import time\ntry: time.sleep(60)\nfinally: time.sleep(0.3)")
+    for _ in range(5):
+        kernel.interrupt()
+    assert kernel.reply(mid)["content"]["ename"] == "KeyboardInterrupt"
+    kernel.until_idle(mid)
+    assert reading.result(kernel.run("kept")[1]) == "1"
+
+
+def test_a_cell_that_ignores_the_signal_does_not_make_the_next_one_deaf(unsafe):
+    unsafe.run("import signal\nsignal.signal(signal.SIGINT, signal.SIG_IGN)")
+    _, reply, _ = interrupted(unsafe, begin(unsafe, "while True: pass"))
+    assert reply["ename"] == "KeyboardInterrupt"
+
+
+def test_c_code_is_interrupted_with_its_process(unsafe):
+    code = "import subprocess\nimport ctypes\nctypes.CDLL(None).usleep(300_000)"
+    _, reply, _ = interrupted(unsafe, begin(unsafe, code))
+    assert reply["ename"] == "KeyboardInterrupt"
+
+
+@pytest.mark.parametrize("pause", [0, 0.0003, 0.001, 0.003])
+def test_an_interrupt_right_behind_its_cell_is_not_lost(safe, pause):
+    safe.run("kept = 1")
+    for _ in range(5):
+        mid = safe.execute_send("import time\ntime.sleep(60)")
+        safe.until(lambda m: m["msg_type"] == "status", mid)
+        time.sleep(pause)
+        safe.interrupt()
+        assert safe.reply(mid)["content"]["ename"] == "KeyboardInterrupt"
+        safe.until_idle(mid)
+    assert reading.result(safe.run("kept")[1]) == "1"
+
+
+def test_an_interrupt_while_the_guest_starts_is_not_lost(start):
+    kernel = start("unsafe", "--allow-unsafe")
+    kernel.run("import os\nos._exit(0)")
+    mid = kernel.execute_send("import time\ntime.sleep(60)")
+    kernel.until(lambda m: m["msg_type"] == "status", mid)
+    kernel.interrupt()
+    assert kernel.reply(mid)["content"]["ename"] == "KeyboardInterrupt"
+    kernel.until_idle(mid)
+    assert kernel.run("1")[0]["status"] == "ok"

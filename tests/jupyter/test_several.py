@@ -1,0 +1,156 @@
+"""Several kernels at once, encrypted kernels, kernels of other users."""
+
+import time
+from pathlib import Path
+
+import pytest
+import zmq
+
+from support import processes, reading
+from support.client import Client, connection
+from support.kernels import Kernel, argv_for
+
+# --- three at once ----------------------------------------------------------------------------
+
+
+def test_three_kernels_run_side_by_side_and_share_nothing(start, world):
+    kernels = [start("safe", world=world) for _ in range(3)]
+    for n, kernel in enumerate(kernels):
+        kernel.run(f"mine = {n}")
+    mids = [k.execute_send("import time\ntime.sleep(1.5)\nmine") for k in kernels]
+    began = time.monotonic()
+    for n, (kernel, mid) in enumerate(zip(kernels, mids, strict=True)):
+        assert kernel.reply(mid)["content"]["status"] == "ok"
+        assert reading.result(kernel.until_idle(mid)) == str(n)
+    assert time.monotonic() - began < 4  # together, not one after the other
+    trees = [set(k.tree()) for k in kernels]
+    assert not trees[0] & trees[1] and not trees[1] & trees[2]  # noqa: PT018
+    kernels[0].proc.kill()
+    kernels[0].proc.wait(5)
+    assert processes.gone(list(trees[0])) == []
+    for kernel in kernels[1:]:
+        assert kernel.run("mine")[0]["status"] == "ok"
+
+
+def test_guests_of_one_start_draw_different_random_numbers(start):
+    kernels = [start("safe") for _ in range(2)]
+    code = "import random, secrets\n(random.random(), secrets.token_hex(4), hash('seed'))"
+    assert reading.result(kernels[0].run(code)[1]) != reading.result(kernels[1].run(code)[1])
+
+
+# --- encryption -------------------------------------------------------------------------------
+
+
+def test_an_encrypted_kernel_answers_who_has_its_key(start):
+    kernel = start("safe", info=connection(encrypted=True))
+    reply, published = kernel.run("6 * 7")
+    assert reply["status"] == "ok"
+    assert reading.result(published) == "42"
+
+
+@pytest.mark.parametrize("how", ["in the clear", "with another key"])
+def test_an_encrypted_kernel_does_not_hear_anybody_else(start, how):
+    kernel = start("safe", info=connection(encrypted=True))
+    info = {k: v for k, v in kernel.info.items() if not k.startswith("curve")}
+    if how == "with another key":
+        info["curve_publickey"] = zmq.curve_keypair()[0].decode()
+    with Client(info) as stranger:
+        stranger.execute_send("print('heard')")
+        assert not stranger.shell.poll(300)
+        assert not stranger.iopub.poll(0)
+    assert kernel.run("1")[0]["status"] == "ok"
+
+
+# --- users ------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def kernel(somebody, start):
+    return start("unsafe", "--allow-unsafe", **somebody)
+
+
+def test_a_kernel_runs_for_root_and_for_others(kernel):
+    reply, published = kernel.run("import os\nprint(os.getcwd())\n(os.getuid(), 6 * 7)")
+    assert reply["status"] == "ok"
+    assert reading.result(published).endswith("42)")
+    assert kernel.run("open('mine', 'w').write('x')")[0]["status"] == "ok"
+    assert kernel.run("x = 1")[0]["status"] == "ok"
+
+
+def test_the_guest_has_no_capability_and_no_way_to_gain_one(kernel):
+    text = Path(f"/proc/{kernel.guest()}/status").read_text()
+    status = dict(line.split(":\t", 1) for line in text.splitlines())
+    for kind in ("CapEff", "CapPrm", "CapInh", "CapAmb"):
+        assert int(status[kind], 16) == 0
+    assert (status["NoNewPrivs"], status["Seccomp"]) == ("1", "2")
+
+
+def test_the_guest_reaches_neither_home_nor_host_nor_key(kernel):
+    home = kernel.world.home
+    (home / "secret").write_text("s3cret")
+    kernel.world.give(home / "secret")
+    for path in (home / "secret", kernel.file, f"/proc/{kernel.proc.pid}/environ"):
+        assert kernel.run(f"open({str(path)!r}).read()")[0]["ename"] == "PermissionError"
+    for action in (
+        f"import os; os.kill({kernel.proc.pid}, 9)",
+        f"import os; os.kill({kernel.zygote()}, 9)",
+        f"import resource; resource.prlimit({kernel.proc.pid}, resource.RLIMIT_NOFILE, (3, 3))",
+        f"import os; os.setpriority(os.PRIO_PROCESS, {kernel.proc.pid}, 19)",
+    ):
+        assert kernel.run(action)[0]["ename"] == "PermissionError"
+    assert kernel.run("1")[0]["status"] == "ok"
+
+
+def test_the_guest_inherits_no_descriptor_and_no_environment(kernel):
+    code = "import os\nsorted(f for f in map(int, os.listdir('/proc/self/fd')) if f < 64)"
+    reply, published = kernel.run(code)
+    if reply["status"] == "ok":
+        held = reading.result(published)
+        assert held.startswith("[0, 1, 2, 3")
+    names = set(eval(reading.result(kernel.run("import os\nsorted(os.environ)")[1])))
+    assert names <= {
+        "HOME",
+        "IPYTHONDIR",
+        "LANG",
+        "LC_CTYPE",  # Python's own coercion
+        "MPLBACKEND",
+        "MPLCONFIGDIR",
+        "PATH",
+        "PYTHONDONTWRITEBYTECODE",
+        "TMPDIR",
+    }
+
+
+def test_nothing_of_another_user_is_touched(somebody):
+    kernel = Kernel(argv_for("safe"), **somebody)
+    try:
+        kernel.wait_ready()
+        kernel.run("1")
+    finally:
+        kernel.close()
+    left = sorted(p.relative_to(somebody["world"].home) for p in somebody["world"].home.rglob("*"))
+    assert [str(p) for p in left] == [
+        ".cache",
+        ".cache/cellblock",
+        ".cache/cellblock/history.sqlite",
+    ]
+
+
+# --- what lies about --------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("policy", ["safe", "data"])
+def test_modules_beside_the_notebook_and_pythons_variables_run_nowhere(world, start, policy):
+    canary = world.root / "ran"
+    evil = f"open({str(canary)!r}, 'a').write(__name__)\n"
+    for name in ("IPython", "cellblock", "msgspec", "sitecustomize", "usercustomize", "zmq"):
+        world.write(f"{name}.py", evil)
+    startup = world.home / ".ipython" / "profile_default" / "startup"
+    startup.mkdir(parents=True)
+    (startup / "first.py").write_text(evil)
+    env = {"PYTHONPATH": str(world.work), "PYTHONSTARTUP": str(world.work / "zmq.py")}
+    kernel = start(policy, world=world, extra_env=env)
+    assert kernel.run("%time 1")[0]["status"] == "ok"
+    assert kernel.ask("is_complete_request", {"code": "%time 1"})["content"]["status"] == "complete"
+    kernel.ask("complete_request", {"code": "import zm", "cursor_pos": 9})
+    assert not canary.exists(), canary.read_text()

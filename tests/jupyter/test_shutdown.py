@@ -1,0 +1,128 @@
+"""P10: no process outlives the kernel, whatever ends it."""
+
+import os
+import signal
+import threading
+
+import pytest
+
+from support import processes
+from support.kernels import Kernel, argv_for
+
+GO = "print('go', flush=True)\n"
+FAMILY = """
+import os, subprocess, time
+children = []
+for _ in range(2):
+    if os.fork() == 0:
+        os.setsid() if hasattr(os, 'setsid') else None
+        time.sleep(600)
+"""
+STATES = {
+    "idle": None,
+    "running": "while True: pass",
+    "deaf": "import time\nwhile True:\n    try: time.sleep(60)\n    except BaseException: pass",
+}
+
+
+def busy(kernel, state):
+    if STATES[state] is not None:
+        mid = kernel.execute_send(GO + STATES[state])
+        kernel.until(lambda m: m["msg_type"] == "stream", mid)
+    return kernel.tree()
+
+
+@pytest.mark.parametrize("state", STATES)
+@pytest.mark.parametrize("restart", [False, True])
+def test_a_shutdown_request_is_answered_and_leaves_nothing(start, state, restart):
+    kernel = start("safe")
+    pids = busy(kernel, state)
+    assert len(pids) == 3
+    mid = kernel.send("shutdown_request", {"restart": restart}, "control")
+    reply = kernel.reply(mid, "control")["content"]
+    assert reply == {"status": "ok", "restart": restart}
+    assert kernel.proc.wait(5) == 0
+    assert processes.gone(pids) == []
+    assert list((kernel.world.root / "tmp").iterdir()) == []
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP])
+def test_a_polite_signal_ends_the_kernel_and_cleans_up(start, number):
+    kernel = start("safe")
+    pids = busy(kernel, "running")
+    kernel.proc.send_signal(number)
+    assert kernel.proc.wait(5) == 0
+    assert processes.gone(pids) == []
+    assert list((kernel.world.root / "tmp").iterdir()) == []
+
+
+@pytest.mark.parametrize("state", STATES)
+def test_after_sigkill_of_the_host_nothing_is_left(start, state):
+    kernel = start("safe")
+    pids = busy(kernel, state)
+    kernel.proc.kill()
+    kernel.proc.wait(5)
+    assert processes.gone(pids) == []
+
+
+@pytest.mark.parametrize("how", ["shutdown", "SIGKILL"])
+def test_children_that_a_policy_allows_end_with_the_kernel(start, world, how):
+    policy = world.policy('mode = "unsafe"\nsubprocess_execution = true\n')
+    kernel = start(policy, "--allow-unsafe", world=world)
+    kernel.run(FAMILY, silent=True)
+    pids = kernel.tree()
+    assert len(pids) == 5
+    if how == "SIGKILL":
+        kernel.proc.kill()
+    else:
+        kernel.send("shutdown_request", {"restart": False}, "control")
+    kernel.proc.wait(5)
+    assert processes.gone(pids) == []
+
+
+def test_a_kernel_killed_while_starting_leaves_nothing(world):
+    kernel = Kernel(argv_for("safe"), world=world)
+    pids = [kernel.proc.pid, kernel.zygote()]
+    kernel.proc.kill()
+    kernel.proc.wait(5)
+    assert processes.gone(pids) == []
+    kernel.close()
+
+
+def test_a_kernel_ends_with_whoever_started_it(start):
+    kernel = start(
+        "safe",
+        prefix=("sh", "-c", '"$@" & echo started; wait', "sh"),
+        extra_env={
+            "JPY_PARENT_PID": "1",
+        },
+    )
+    pids = kernel.tree()
+    os.kill(kernel.proc.pid, signal.SIGKILL)
+    kernel.proc.wait(5)
+    assert processes.gone(pids[1:]) == []
+
+
+def test_a_shutdown_before_anything_else_is_obeyed(world):
+    kernel = Kernel(argv_for("safe"), world=world)
+    kernel.send("shutdown_request", {"restart": False}, "control")
+    assert kernel.proc.wait(10) == 0
+    kernel.close()
+
+
+def test_an_end_of_the_guests_own_making_leaves_no_zombie(start):
+    kernel = start("unsafe", "--allow-unsafe")
+    for _ in range(3):
+        kernel.run("import os\nos._exit(0)")
+    kernel.run("1")
+    assert len(kernel.tree()) == 3
+    assert [p for p in processes.parents(zombies=True).values() if p in kernel.tree()] == []
+
+
+def test_threads_of_the_front_end_do_not_matter(start):
+    """A kernel started from a thread lives on when that thread ends (PR_SET_PDEATHSIG trap)."""
+    box = []
+    thread = threading.Thread(target=lambda: box.append(start("safe")))
+    thread.start()
+    thread.join()
+    assert box[0].run("1")[0]["status"] == "ok"

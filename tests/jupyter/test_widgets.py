@@ -1,0 +1,171 @@
+"""Widgets without a browser: what passes of ipywidgets, handlers' time, runners that keep state."""
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import nbformat
+import pytest
+
+from support import reading
+from support.kernels import argv_for
+
+pytest.importorskip("ipywidgets", reason="extra 'interactive' is not installed")
+VIEW = "application/vnd.jupyter.widget-view+json"
+STATE = "application/vnd.jupyter.widget-state+json"
+HONEST = (Path(__file__).parent / "widgets_honest.txt").read_text().split("# ---\n")
+CLICK = {"method": "custom", "content": {"event": "click"}}
+
+
+@pytest.fixture(scope="module")
+def data(start_shared):
+    return start_shared("data")
+
+
+def opened(published):
+    """Return the ids of the widgets that were opened, by model name."""
+    return {
+        c["data"]["state"]["_model_name"]: c["comm_id"] for c in reading.of(published, "comm_open")
+    }
+
+
+def button(kernel, body):
+    """Make a button with this handler; return its id."""
+    code = f"import ipywidgets as w\ndef f(_):\n    {body}\nb = w.Button(); b.on_click(f); b"
+    reply, published = kernel.run(code)
+    assert reply["status"] == "ok", reply
+    return opened(published)["ButtonModel"]
+
+
+def click(kernel, name):
+    mid = kernel.send("comm_msg", {"comm_id": name, "data": CLICK})
+    return kernel.until_idle(mid, timeout=20)
+
+
+def test_a_widget_is_shown_with_all_that_it_consists_of(data):
+    _, published = data.run("import ipywidgets as w\nw.IntSlider(description='n')")
+    (result,) = reading.of(published, "execute_result")
+    made = opened(published)
+    assert set(made) == {"IntSliderModel", "LayoutModel", "SliderStyleModel"}
+    assert result["data"][VIEW]["model_id"] == made["IntSliderModel"]
+    assert result["data"]["text/plain"].startswith("IntSlider(value=0")
+    listed = data.ask("comm_info_request", {"target_name": "jupyter.widget"})["content"]["comms"]
+    assert set(made.values()) <= set(listed)
+
+
+@pytest.mark.parametrize("program", HONEST, ids=[str(n) for n in range(len(HONEST))])
+def test_an_honest_program_loses_nothing(data, program):
+    """In order: later programs use what earlier ones imported."""
+    reply, published = data.run(program)
+    assert reply["status"] == "ok", f"{reply['ename']}: {reply['evalue']}"
+    assert reading.cards(published, "comm") == []
+    assert "cellblock left out" not in str([m["content"] for m in published])
+
+
+def test_what_a_handler_prints_belongs_to_the_click(data):
+    published = click(data, button(data, "print('clicked')"))
+    assert reading.stream(published) == "clicked\n"
+
+
+def test_an_error_in_a_handler_is_shown_and_costs_nothing(data):
+    published = click(data, button(data, "1 / 0"))
+    assert "ZeroDivisionError" in reading.stream(published) + str(reading.of(published, "error"))
+    assert data.run("1 + 1")[0]["status"] == "ok"
+
+
+def test_a_handler_that_does_not_end_is_stopped_like_a_cell(start, world):
+    policy = world.policy("extends = 'data'\ntimeout = 1.0\n")
+    kernel = start(policy, world=world)
+    kernel.run("kept = 5")
+    published = click(kernel, button(kernel, "while True: pass"))
+    assert "KeyboardInterrupt" in str([m["content"] for m in published])
+    assert reading.result(kernel.run("kept")[1]) == "5"
+
+
+def test_a_handler_that_can_not_be_stopped_costs_its_guest_and_a_card_says_so(start, world):
+    policy = world.policy("extends = 'data'\ntimeout = 1.0\n")
+    kernel = start(policy, world=world)
+    body = "while True:\n        try:\n            while True: pass\n        except BaseException: pass"
+    published = click(kernel, button(kernel, body))
+    assert [card["reason"] for card in reading.cards(published, "outcome")] == ["timeout"]
+    assert kernel.run("1 + 1")[0]["status"] == "ok"
+
+
+def test_a_file_that_is_too_large_is_said_to_be(data):
+    name = opened(data.run("import ipywidgets as w\nu = w.FileUpload(); u")[1])["FileUploadModel"]
+    row = {"name": "a", "type": "", "size": 1, "last_modified": 1, "content": None}
+    content = {
+        "method": "update",
+        "state": {"value": [row]},
+        "buffer_paths": [["value", 0, "content"]],
+    }
+    large = {"comm_id": name, "data": content}
+    published = data.until_idle(data.send("comm_msg", large, buffers=[bytes(30 << 20)]))
+    assert "did not reach the cell" in reading.card_text(published)
+    assert reading.result(data.run("len(u.value)")[1]) == "0"
+    data.until_idle(data.send("comm_msg", large, buffers=[bytes(10 << 20)]))
+    assert reading.result(data.run("len(u.value[0].content)")[1]) == str(10 << 20)
+
+
+def test_many_messages_of_one_widget_are_passed_on(data):
+    code = "import ipywidgets as w\np = w.IntProgress(max=5000)\nfor i in range(5000): p.value = i + 1\np.value"
+    _, published = data.run(code)
+    told = [c["data"]["state"] for c in reading.of(published, "comm_msg")]
+    assert told[-1] == {"value": 5000}
+    assert len(told) == 5000
+
+
+def test_the_states_of_all_widgets_are_told_to_a_page_that_asks(data):
+    made = opened(
+        data.run("import ipywidgets as w\nh = w.HTML('<b>x</b><script>1</script>'); h")[1]
+    )
+    content = {"comm_id": "ask", "target_name": "jupyter.widget.control", "data": {}}
+    data.until_idle(data.send("comm_open", content, metadata={"version": "1.0.0"}))
+    asked = {"comm_id": "ask", "data": {"method": "request_states"}}
+    published = data.until_idle(data.send("comm_msg", asked))
+    (answer,) = [c["data"] for c in reading.of(published, "comm_msg") if c["comm_id"] == "ask"]
+    row = answer["states"][made["HTMLModel"]]
+    assert (row["model_name"], row["model_module"]) == ("HTMLModel", "@jupyter-widgets/controls")
+    assert row["state"]["value"].startswith("<b>x</b>")
+    assert "<script>" not in row["state"]["value"]
+
+
+def test_a_runner_keeps_the_state_of_widgets(world):
+    # Not with a capture: nbclient then sends from under its own loop, which may miss the reply.
+    cells = [
+        "import ipywidgets as w\nout = w.Output()\nout.append_stdout('kept\\n')\nout",
+        "w.HTML('<b>x</b><script>1</script>')",
+        "import anywidget\nclass A(anywidget.AnyWidget):\n    _esm = 'export default {}'\nA()",
+    ]
+    folder = world.home / ".local/share/jupyter/kernels/data"
+    folder.mkdir(parents=True)
+    spec = {"argv": argv_for("data"), "display_name": "data", "language": "python"}
+    (folder / "kernel.json").write_text(json.dumps(spec))
+    notebook = nbformat.v4.new_notebook(
+        cells=[nbformat.v4.new_code_cell(source) for source in cells],
+        metadata={"kernelspec": {"name": "data", "display_name": "data"}},
+    )
+    nbformat.write(notebook, world.work / "n.ipynb")
+    command = [
+        sys.executable,
+        "-m",
+        "nbconvert",
+        "--execute",
+        "--to",
+        "notebook",
+        "--inplace",
+        "n.ipynb",
+    ]
+    done = subprocess.run(
+        command,
+        check=False, capture_output=True, text=True, env=world.environment(), cwd=world.work, timeout=100,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    saved = nbformat.read(world.work / "n.ipynb", 4)
+    rows = saved.metadata["widgets"][STATE]["state"].values()
+    models = {row["model_name"]: row["state"] for row in rows}
+    assert models["OutputModel"]["outputs"][0]["text"] == "kept\n"
+    assert "<script>" not in models["HTMLModel"]["value"]
+    assert "AnyModel" not in models
+    assert "did not show a widget of anywidget" in str(saved.cells[2].outputs)

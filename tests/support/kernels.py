@@ -1,0 +1,230 @@
+"""Kernels for tests: each in a world of its own, and nothing left of it afterwards."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+from typing import Any
+
+import zmq
+from jupyter_client.kernelspec import KernelSpecManager
+
+from support import processes
+from support.client import DEADLINE, Client, connection
+from support.users import NOBODY, as_nobody
+
+ROOT = Path(__file__).resolve().parents[2]
+GO_SECONDS = 10.0
+
+
+def argv_of(name: str) -> list[str]:
+    """Return the command in the kernelspec that is installed as ``name``."""
+    argv = list(KernelSpecManager().get_kernel_spec(name).argv)
+    if argv[0] in {"python", "python3"}:
+        argv[0] = sys.executable
+    return argv
+
+
+def argv_for(policy: str | Path, *options: str) -> list[str]:
+    """Return the shipped kernelspec's command, under another policy."""
+    shipped = json.loads((ROOT / "kernelspec" / "cellblock" / "kernel.json").read_text())["argv"]
+    argv = [sys.executable, *shipped[1:], *options]
+    argv[argv.index("--policy") + 1] = str(policy)
+    return argv
+
+
+UNSAFE = argv_for("unsafe", "--allow-unsafe")
+
+
+def argv_changed(change: str, policy: str | Path, *options: str) -> list[str]:
+    """Return a command whose host has first run ``change``, for positive controls."""
+    main = f"{change}; import sys; from cellblock.jupyter.app import main; main(sys.argv[1:])"
+    shipped = argv_for(policy, *options)
+    return [shipped[0], "-E", "-P", "-c", main, *shipped[shipped.index("cellblock") + 1 :]]
+
+
+class World:
+    """Folders that stand in for a user's: home, tmp, the notebook's."""
+
+    def __init__(self, user: int | None = None) -> None:
+        self.root = Path(tempfile.mkdtemp(prefix="cb-world-"))
+        self.root.chmod(0o755)
+        self.user = user
+        for name in ("home", "tmp", "work", "run"):
+            (self.root / name).mkdir(mode=0o700)
+            self.give(self.root / name)
+        self.home, self.work = self.root / "home", self.root / "work"
+
+    def give(self, path: Path) -> Path:
+        """Make ``path`` the user's own."""
+        if self.user is not None:
+            os.chown(path, self.user, self.user)
+        return path
+
+    def write(self, name: str, text: str) -> Path:
+        """Write a file into the notebook's folder."""
+        path = self.work / name
+        path.write_text(text)
+        return self.give(path)
+
+    def policy(self, text: str, name: str = "mine") -> Path:
+        """Write a policy file; return its path."""
+        path = self.root / f"{name}.toml"
+        path.write_text(text)
+        path.chmod(0o644)
+        return path
+
+    def environment(self, **extra: str) -> dict[str, str]:
+        """Return an environment in which nothing points at the real user's folders."""
+        kept = ("PATH", "LANG", "LC_ALL", "LD_LIBRARY_PATH", "COVERAGE_PROCESS_START")
+        env = {k: os.environ[k] for k in kept if k in os.environ}
+        home = str(self.home)
+        return env | {
+            "HOME": home,
+            "TMPDIR": str(self.root / "tmp"),
+            "IPYTHONDIR": f"{home}/.ipython",
+            "JUPYTER_CONFIG_DIR": f"{home}/.jupyter",
+            "JUPYTER_DATA_DIR": f"{home}/.local/share/jupyter",
+            # Before the kernelspecs of the virtual environment, which come before the user's.
+            "JUPYTER_PATH": f"{home}/.local/share/jupyter",
+            "JUPYTER_RUNTIME_DIR": str(self.root / "run"),
+            "JUPYTER_PLATFORM_DIRS": "1",
+            **extra,
+        }
+
+    def close(self) -> None:
+        """Remove it all."""
+        shutil.rmtree(self.root, ignore_errors=True)
+
+
+class Kernel(Client):
+    """One kernel process and the sockets to it."""
+
+    def __init__(
+        self,
+        argv: list[str],
+        *,
+        world: World | None = None,
+        info: dict[str, Any] | None = None,
+        prefix: tuple[str, ...] = (),
+        extra_env: dict[str, str] | None = None,
+    ) -> None:
+        self.own_world = world is None
+        self.world = world or World()
+        info = info or connection()
+        self.file = self.world.root / "run" / f"kernel-{info['shell_port']}.json"
+        self.file.write_text(json.dumps(info))
+        self.file.chmod(0o600)
+        self.world.give(self.file)
+        super().__init__(info)
+        self.log_file = self.world.root / f"log-{info['shell_port']}.txt"
+        command = [*prefix, *(a.format(connection_file=self.file) for a in argv)]
+        self.started = time.perf_counter()
+        with self.log_file.open("wb") as log:
+            self.proc = subprocess.Popen(
+                command,
+                cwd=self.world.work,
+                env=self.world.environment(**extra_env or {}),
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=None if os.environ.get("KERNEL_STDERR") else log,
+            )
+
+    # --- its processes ------------------------------------------------------------------------
+
+    def tree(self) -> list[int]:
+        """Return the pids of the kernel and its descendants: host, zygote, guest, the rest."""
+        return processes.tree(self.proc.pid)
+
+    def zygote(self) -> int:
+        """Return the zygote's pid, waiting for it."""
+        return self._nth(1)
+
+    def guest(self) -> int:
+        """Return the guest's pid, waiting for it."""
+        return self._nth(2)
+
+    def _nth(self, index: int) -> int:
+        deadline = time.monotonic() + GO_SECONDS
+        while time.monotonic() < deadline:
+            pids = self.tree()
+            if len(pids) > index:
+                return pids[index]
+            time.sleep(0.005)
+        raise TimeoutError(f"no such process: {self.stderr()}")
+
+    def pss(self) -> int:
+        """Return the proportional set size of the whole tree, in KiB."""
+        return processes.proportional_memory(self.tree())
+
+    def stderr(self) -> str:
+        """Return what the kernel's processes wrote to their terminal."""
+        return self.log_file.read_text(errors="replace")
+
+    def recv(self, channel: str, timeout: float = DEADLINE) -> dict:
+        """Return the next message on ``channel``; a timeout says what the kernel said last."""
+        try:
+            return super().recv(channel, timeout)
+        except TimeoutError as exc:
+            exc.add_note(f"kernel's exit status: {self.proc.poll()}\n{self.stderr()[-2_000:]}")
+            raise
+
+    # --- its life -----------------------------------------------------------------------------
+
+    def wait_heard(self) -> Kernel:
+        """Return once the kernel knows that we listen: what it says before that is lost."""
+        self.until(lambda m: m["msg_type"] == "iopub_welcome")
+        return self
+
+    def wait_ready(self) -> Kernel:
+        """Return once a cell has run."""
+        self.wait_heard()
+        reply, _ = self.run("1", silent=True, store_history=False)
+        if reply["status"] != "ok":
+            raise RuntimeError(f"{reply}\n{self.stderr()}")
+        return self
+
+    def interrupt(self) -> str:
+        """Send an interrupt_request; return its id."""
+        return self.send("interrupt_request", {}, "control")
+
+    def end(self) -> list[int]:
+        """Shut the kernel down; return the processes that did not go."""
+        pids = self.tree()
+        try:
+            if self.proc.poll() is None:
+                self.send("shutdown_request", {"restart": False}, "control")
+                self.proc.wait(GO_SECONDS)
+        except (zmq.ZMQError, subprocess.TimeoutExpired):
+            self.proc.send_signal(signal.SIGKILL)
+            self.proc.wait(GO_SECONDS)
+        finally:
+            self.disconnect()
+        return processes.gone(pids)
+
+    def close(self) -> None:
+        """End it and take its world down; raises when a process was left behind."""
+        left = self.end()
+        processes.end(left)
+        said = self.stderr()
+        if self.own_world:
+            self.world.close()
+        if left:
+            raise RuntimeError(f"processes left behind: {left}\n{said}")
+
+
+def nobody_prefix() -> tuple[str, ...] | None:
+    """Return the command prefix for uid 65534."""
+    return as_nobody()
+
+
+def world_of_nobody() -> World:
+    """Return a world that nobody owns."""
+    return World(NOBODY)

@@ -1,0 +1,88 @@
+"""What a kernel's processes are, and whether any is left."""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import re
+import signal
+import time
+from pathlib import Path
+
+_PR_SET_CHILD_SUBREAPER = 36
+#: In the command line of every zygote and, as they are its forks, of every guest.
+MARK = b"cellblock.guest.zygote"
+
+
+def adopt_orphans() -> None:
+    """Become the parent of whatever a kernel leaves behind (prctl(2))."""
+    ctypes.CDLL(None).prctl(_PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
+
+
+def parents(*, zombies: bool = False) -> dict[int, int]:
+    """Return the parent of every process that lives, or of every one that nobody waited for."""
+    found = {}
+    for entry in Path("/proc").iterdir():
+        if entry.name.isdigit():
+            try:
+                fields = (entry / "stat").read_text(errors="replace").rpartition(")")[2].split()
+            except OSError:
+                continue
+            if (fields[0] in {"Z", "X"}) == zombies:
+                found[int(entry.name)] = int(fields[1])
+    return found
+
+
+def tree(root: int) -> list[int]:
+    """Return ``root`` and its descendants, parents first."""
+    of = parents()
+    out = [root] if root in of else []
+    for pid in out:
+        out += [child for child, parent in of.items() if parent == pid]
+    return out
+
+
+def orphans() -> list[int]:
+    """Return the zygotes and guests whose host is gone: they are our children now."""
+    return [p for p, parent in parents().items() if parent == os.getpid() and _marked(p)]
+
+
+def _marked(pid: int) -> bool:
+    try:
+        return MARK in Path(f"/proc/{pid}/cmdline").read_bytes()
+    except OSError:
+        return False
+
+
+def gone(pids: list[int], seconds: float = 5.0) -> list[int]:
+    """Wait until none of ``pids`` and no orphan lives; return those that still do."""
+    deadline = time.monotonic() + seconds
+    while left := sorted({*pids} & {*parents()} | {*orphans()}):
+        if time.monotonic() > deadline:
+            return left
+        time.sleep(0.01)
+    return []
+
+
+def end(pids: list[int]) -> None:
+    """Kill what a failed test left."""
+    for pid in pids:
+        try:
+            os.kill(pid, signal.SIGKILL)
+        except ProcessLookupError:
+            continue
+
+
+def proportional_memory(pids: list[int]) -> int:
+    """Return the proportional set size of ``pids`` together, in KiB."""
+    total = 0
+    for pid in pids:
+        text = Path(f"/proc/{pid}/smaps_rollup").read_text()
+        total += int(re.search(r"^Pss:\s+(\d+)", text, re.MULTILINE).group(1))
+    return total
+
+
+def peak_memory(pid: int) -> int:
+    """Return the most that was ever resident of one process, in bytes (VmHWM, proc(5))."""
+    status = Path(f"/proc/{pid}/status").read_text()
+    return int(re.search(r"^VmHWM:\s+(\d+)", status, re.MULTILINE).group(1)) << 10

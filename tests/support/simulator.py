@@ -1,0 +1,216 @@
+"""A session without processes: time that stands still, a zygote and guests that do as told."""
+
+from __future__ import annotations
+
+import heapq
+import itertools
+import select
+import socket
+import struct
+
+import msgspec
+
+from cellblock.analysis import Rules
+from cellblock.host.session import Session
+from cellblock.wire import frames, messages
+
+NOBODYS_PID = 2**22 + 7  # beyond any pid_max
+
+
+class Reactor:
+    """``host.reactor.Reactor`` over a clock that the test moves."""
+
+    def __init__(self):
+        self.now = 0.0
+        self._timers, self._serial, self._fds = [], itertools.count(), {}
+
+    def watch(self, fd, on_ready, *, read=True, write=False):
+        self._fds[fd] = (on_ready, read, write)
+
+    def unwatch(self, fd):
+        self._fds.pop(fd, None)
+
+    def call_later(self, seconds, action):
+        timer = Timer(action)
+        heapq.heappush(self._timers, (self.now + seconds, next(self._serial), timer))
+        return timer
+
+    def turn(self):
+        """Call back whatever is ready, until nothing is."""
+        while self._fds:
+            poll = select.poll()
+            for fd, (_, read, write) in self._fds.items():
+                mask = (select.POLLIN if read else 0) | (select.POLLOUT if write else 0)
+                if mask:
+                    poll.register(fd, mask)
+            ready = poll.poll(0)
+            if not ready:
+                return
+            for fd, _ in ready:
+                if fd in self._fds:
+                    self._fds[fd][0]()
+
+    def advance(self, seconds):
+        """Let time pass and everything due happen."""
+        end = self.now + seconds
+        self.turn()
+        while self._timers and self._timers[0][0] <= end:
+            self.now, _, timer = heapq.heappop(self._timers)
+            if timer.action is not None:
+                timer.action()
+            self.turn()
+        self.now = end
+
+
+class Timer:
+    def __init__(self, action):
+        self.action = action
+
+    def cancel(self):
+        self.action = None
+
+
+class FakeGuest:
+    """The guest's end of its channel, driven by the test."""
+
+    def __init__(self, fds, pid):
+        self.sock = socket.socket(fileno=fds[0])
+        self.out, self.err = (open(fd, "wb", buffering=0) for fd in fds[1:])  # noqa: SIM115, PTH123
+        self.pid, self.signals = pid, []
+        self._splitter = frames.Splitter()
+        self._decode = frames.Decoder(messages.ToGuest)
+
+    def send(self, *answers):
+        for answer in answers:
+            self.sock.sendall(frames.encode(answer))
+
+    def read(self):
+        """Take what the host sent."""
+        self.sock.setblocking(False)
+        try:
+            return [self._decode(p) for p in self._splitter.feed(self.sock.recv(1 << 20))]
+        except BlockingIOError:
+            return []
+        finally:
+            self.sock.setblocking(True)
+
+    def close(self):
+        for file in (self.sock, self.out, self.err):
+            file.close()
+
+
+class Simulation:
+    """A session, its front's notes, and the guests it was given, newest last."""
+
+    def __init__(self, monkeypatch, *, timeout=10.0, required=(), language=True):
+        self.reactor = Reactor()
+        self.guests, self.notes, self.outcomes, self.kills = [], [], [], []
+        self.start_well = True
+        self.refusal = ""
+        self.answers_questions = True
+        self._ends = []
+        monkeypatch.setattr("cellblock.host.guest_process.os.kill", self._kill)
+        rules = Rules(
+            language=language,
+            modules={"math": None},
+            raw_modules=frozenset(),
+            magics=frozenset({"time"}),
+        )
+        prepare = messages.Prepare(
+            rules={}, preload=(), pre_imported=(), policy_name="p", ipython_dir="/x",
+            scratch="/x", cwd="/x", environment={}, plan=messages.Plan(required=required),
+        )  # fmt: skip
+        self.session = Session(
+            self.reactor,
+            self,
+            rules,
+            prepare=prepare,
+            timeout=timeout,
+            clock=lambda: self.reactor.now,
+            zygote=self._spawn,
+        )
+
+    # --- the host's side ----------------------------------------------------------------------
+
+    def run(self, cell, finish=None):
+        """Execute a cell; its outcome is appended to ``outcomes``."""
+        self.session.execute(cell, finish or self.outcomes.append)
+        self.reactor.turn()
+
+    def shown(self, message):
+        self.notes.append(("shown", message))
+
+    def asked(self, request):
+        self.notes.append(("asked", request))
+        return self.answers_questions
+
+    def hurry(self):
+        self.notes.append(("hurried", None))
+
+    def restarted(self, stopped):
+        self.notes.append(("restarted", stopped))
+
+    def failed(self, detail):
+        self.notes.append(("failed", detail))
+
+    def locked(self, report):
+        self.notes.append(("locked", report))
+        return self.refusal
+
+    # --- the other side -----------------------------------------------------------------------
+
+    @property
+    def guest(self):
+        return self.guests[-1]
+
+    def _kill(self, pid, number):
+        self.kills.append((pid, number))
+
+    def _spawn(self):
+        ours, theirs = socket.socketpair()
+        self._ends.append(theirs)
+        self.reactor.watch(theirs.fileno(), lambda: self._serve(theirs))
+        return ours, NOBODYS_PID
+
+    def _serve(self, sock):
+        data, fds, *_ = socket.recv_fds(sock, 1 << 20, 3)
+        if not data:
+            self.reactor.unwatch(sock.fileno())
+            sock.close()
+            return
+        while data:
+            (size,) = struct.unpack_from(">I", data)
+            message = msgspec.msgpack.decode(data[4 : 4 + size], type=messages.ToZygote)
+            data = data[4 + size :]
+            if isinstance(message, messages.Fork):
+                guest = FakeGuest(fds, NOBODYS_PID + 1 + len(self.guests))
+                self.guests.append(guest)
+                sock.sendall(frames.encode(messages.Forked(id=message.id, pid=guest.pid)))
+                if self.start_well:
+                    guest.send(messages.Ready(report=messages.LockReport()))
+
+    def reaped(self, status):
+        """Have the zygote tell how the newest guest ended."""
+        guest = self.guest
+        guest.close()
+        self._ends[-1].sendall(frames.encode(messages.Reaped(pid=guest.pid, status=status)))
+        self.reactor.turn()
+
+    def kill_zygote(self):
+        """Have the zygote end."""
+        end = self._ends.pop()
+        self.reactor.unwatch(end.fileno())
+        end.close()
+        self.reactor.turn()
+
+    def signals(self):
+        """Return the signals sent so far, forgetting them."""
+        sent, self.kills = [number for _, number in self.kills], []
+        return sent
+
+    def close(self):
+        self.session.close()
+        for guest in self.guests:
+            guest.close()
+        for end in self._ends:
+            end.close()

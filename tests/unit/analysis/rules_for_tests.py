@@ -1,0 +1,36 @@
+"""The rules of preset safe, and short forms to ask with."""
+
+from cellblock.analysis import (
+    Rules,
+    analyse,
+    default_magics,
+    default_modules,
+    default_raw_modules,
+    transform,
+)
+
+SAFE = Rules(
+    language=True,
+    modules=default_modules("safe"),
+    raw_modules=default_raw_modules("safe"),
+    magics=default_magics("safe"),
+    operations_hint=True,
+)
+DATA = Rules(
+    language=True,
+    modules=default_modules("data"),
+    raw_modules=default_raw_modules("data"),
+    magics=default_magics("data"),
+)
+
+
+def findings(cell, rules=SAFE):
+    return analyse(transform(cell).source, rules)
+
+
+def rule_ids(cell, rules=SAFE):
+    return [finding.rule for finding in findings(cell, rules)]
+
+
+def places(cell, rules=SAFE):
+    return [(f.rule, f.line, f.column, f.subject) for f in findings(cell, rules)]

@@ -1,0 +1,85 @@
+# ruff: noqa: RUF001 - look-alike letters are what is tested
+"""Where a finding stands and what it quotes, to the character."""
+
+import sys
+from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).parent))
+from rules_for_tests import SAFE, findings, places
+
+from cellblock.analysis import Finding, analyse
+
+
+def test_all_findings_are_reported_at_once_in_order():
+    cell = "import os, json\n\nx = json.loads('1')\nrows = open('a').é.__globals__\n"
+    assert places(cell) == [
+        ("import-not-allowed", 1, 7, "os"),
+        ("builtin-not-allowed", 4, 7, "open"),
+        ("attribute-not-allowed", 4, 19, "__globals__"),
+    ]
+
+
+def test_a_whole_finding():
+    (finding,) = findings("\tif x: pass\n".replace("\tif", "if") + "import os, json")
+    assert finding == Finding(
+        rule="import-not-allowed",
+        line=2,
+        column=7,
+        end_column=9,
+        subject="os",
+        excerpt="import os, json",
+        why="reads and changes files, processes and the environment",
+        remedy='Ask the host, ops.read_file("data/a.csv"), or let the operator add "os" '
+        "to allowed_modules.",
+    )
+
+
+def test_columns_count_characters_and_tabs_as_one():
+    (finding,) = findings("if 1:\n\té = '𝓍', f.__code__")
+    assert finding.excerpt[finding.column : finding.end_column] == "__code__"
+    assert finding.excerpt == " é = '𝓍', f.__code__"
+
+
+def test_a_long_line_is_quoted_around_the_finding():
+    (finding,) = findings("x = [" + "1, " * 500 + "f.__code__]")
+    assert len(finding.excerpt) <= 200
+    start = finding.column - finding.cut
+    assert finding.excerpt[start : start + 8] == "__code__"
+
+
+def test_an_attribute_on_a_later_line_is_shown_there():
+    (finding,) = findings("x = (f\n  .a\n  .__code__\n)")
+    assert (finding.line, finding.excerpt) == (3, "  .__code__")
+
+
+def test_a_carriage_return_ends_a_line():
+    assert places("x = 1 # no\rimport os\ny = 2") == [("import-not-allowed", 2, 7, "os")]
+
+
+def test_code_of_a_cell_magic_has_the_lines_of_the_cell():
+    cell = "%%time\nx = 1\nimport os\n"
+    assert places(cell) == [("import-not-allowed", 3, 7, "os")]
+    assert findings(cell)[0].excerpt == "import os"
+
+
+def test_code_of_a_line_magic_has_the_line_of_the_magic():
+    assert places("x = 1\n%time import os")[0][:2] == ("import-not-allowed", 2)
+
+
+def test_magics_within_magics_are_followed():
+    assert [p[0] for p in places("%%capture\n%%time\nimport os")] == ["import-not-allowed"]
+    assert [p[0] for p in places("%time !ls")] == ["shell-escape"]
+
+
+def test_a_flood_of_findings_is_cut():
+    assert len(findings("import os\n" * 5000)) == 100
+
+
+def test_source_that_is_no_python_never_raises_and_finds_nothing():
+    for source in ("(" * 100_000, "'" * 33_333, "x = '''", "\x00import os", "def f(:", "\udcff"):
+        assert all(f.rule == "source-too-complex" for f in analyse(source, SAFE))
+
+
+def test_a_forbidden_import_after_two_megabytes():
+    (finding,) = analyse("# filler line of text\n" * 100_000 + "import os", SAFE)
+    assert finding.line == 100_001

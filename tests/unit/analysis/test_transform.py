@@ -1,0 +1,164 @@
+"""The transformer agrees with IPython's, and leaves Python alone."""
+
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+from IPython.core.inputtransformer2 import TransformerManager
+
+from cellblock.analysis import transform
+
+KERNEL = Path(__file__).parents[3] / "kernel"
+
+
+@pytest.mark.parametrize(
+    "cell", ["x = 1", "", "def f():\n    return 1\n", "x = 'a'  # %time\n", "a % b"]
+)
+def test_python_is_left_alone(cell):
+    assert transform(cell).source == cell
+    assert not transform(cell).changed
+
+
+@pytest.mark.parametrize(
+    ("cell", "source"),
+    [
+        ("%time x", "get_ipython().run_line_magic('time', 'x')\n"),
+        ("%%time\nx\n", "get_ipython().run_cell_magic('time', '', 'x\\n')\n"),
+        ("!ls", "get_ipython().system('ls')\n"),
+        ("a = !ls", "a = get_ipython().getoutput('ls')\n"),
+        ("f?", "get_ipython().run_line_magic('pinfo', 'f')\n"),
+        (">>> x = 1\n... y", "x = 1\ny\n"),
+        ("    x = 1\n    y = 2", "x = 1\ny = 2\n"),
+    ],
+)
+def test_ipython_syntax_becomes_calls(cell, source):
+    assert transform(cell).source == source
+    assert transform(cell).changed
+
+
+def test_blank_lines_that_were_dropped_are_counted():
+    assert transform("\n\n%time x").line_offset == 2
+
+
+@pytest.mark.parametrize(
+    "cell", ["(" * 100_000, "'''", "x = (\n%time", "\x00", "%%", "!", "\udcff"]
+)
+def test_it_never_raises(cell):
+    transform(cell)
+
+
+MIXED = """\
+import os
+def f(x):
+    %time x
+    if x:
+        y = !ls {x}
+        return y
+    x = [
+        1, '%time',
+    ]
+%matplotlib inline
+t = '''
+%time
+'''
+f?
+for i in range(3):
+    !echo $i
+    a = %who
+%run \\
+  -i x.py
+x = 1 + \\
+  2
+f(
+  1,
+)
+/f 1 2
+,g a b
+"""
+
+
+@pytest.mark.parametrize("times", [1, 4])
+@pytest.mark.parametrize("start", [0, 1, 6, 9, 13, 14, 17, 21])
+def test_it_says_what_ipython_says(start, times):
+    cell = "".join((MIXED * times).splitlines(keepends=True)[start:])
+    assert transform(cell).source == TransformerManager().transform_cell(cell)
+
+
+def filled(text, size=900_000):
+    return text * (size // len(text))
+
+
+@pytest.mark.parametrize(
+    "cell",
+    [
+        filled("The quick brown fox jumps over the lazy dog.\n"),
+        *(filled(f"{line}\n") for line in ["%a", "!b", "c?", "a = !b", ";a", "$", "x:", "(", "'"]),
+        filled(">>> x\n"),
+        filled(" if x:\n"),
+        "%a\n" + filled("a \\\n"),
+        "(\n" + filled("%a\n"),
+        filled('"'),
+        filled("[") + "\n%x",
+        "x = 1\n" * 20_000 + "%a\n" * 400,
+    ],
+    ids=lambda cell: repr(cell[:6] + cell[-6:]),
+)
+def test_no_text_holds_the_host(cell):
+    transform("%time x")
+    started = time.process_time()
+    transform(cell)
+    assert time.process_time() - started < 1
+
+
+def test_honest_cells_are_short_enough():
+    cell = "%time x = f(1, [2, 3])\n" * 300 + "y = g('a', b=2)  # why\n" * 1_500
+    assert transform(cell).source.count("run_line_magic('time'") == 300
+    page = "%%html\n" + "<p class='a'>text</p>\n" * 40_000
+    assert transform(page).source.startswith("get_ipython().run_cell_magic('html'")
+    data = "%matplotlib inline\nx = '" + "a" * 900_000 + "'\ny = [" + "1, " * 10_000 + "]\n"
+    assert "'matplotlib', 'inline'" in transform(data).source
+
+
+def test_what_is_lent_by_ipython_is_given_back():
+    program = (
+        "from IPython.core import inputtransformer2 as theirs\n"
+        "from cellblock.analysis import transform\n"
+        "before = theirs.tokenutil\n"
+        "transform('$ ' * 100_000)\n"
+        "print(theirs.tokenutil is before)"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", program], capture_output=True, text=True, check=True
+    )
+    assert done.stdout == "True\n"
+
+
+def test_the_host_does_not_import_ipython_for_it():
+    program = (
+        "import sys; sys.path.insert(0, sys.argv[1])\n"
+        "from cellblock.analysis import transform\n"
+        "assert transform('%time x').changed\n"
+        "print(sorted(n for n in sys.modules if n.startswith('IPython')), 'traitlets' in sys.modules)"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", program, str(KERNEL)], capture_output=True, text=True, check=True
+    )
+    assert done.stdout == "[] False\n"
+
+
+def test_analysis_uses_the_standard_library_only():
+    program = (
+        "import sys; sys.path.insert(0, sys.argv[1])\n"
+        "import cellblock.analysis\n"
+        "top = {n.partition('.')[0] for n in sys.modules} - set(sys.stdlib_module_names)\n"
+        "print(sorted(n for n in top if not n.startswith('_')))"
+    )
+    done = subprocess.run(
+        [sys.executable, "-I", "-S", "-c", program, str(KERNEL)],
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    assert done.stdout == "['cellblock']\n"

@@ -1,0 +1,189 @@
+from __future__ import annotations
+
+import os
+
+import pytest
+
+from cellblock.backends import COMPATIBILITY_MATRIX, blocking, gaps, settle
+from cellblock.backends.base import Backend
+from cellblock.backends.chooser import ORDER
+from cellblock.backends.landlock import Landlock
+from cellblock.backends.noop import Noop
+from cellblock.backends.probes import unprobed
+from cellblock.policy.enforcement import CAPABILITIES, Status
+from cellblock.policy.model import FIELDS, Policy
+from cellblock.wire.messages import LockReport
+
+SUPPORT = unprobed("for a test", usable=True)
+ALL = LockReport(
+    achieved=dict.fromkeys(Landlock.locks, "taken")
+    | {"witness": "files, signals, sockets, processes, programs"}
+)
+
+
+def declared(policy, backend=None):
+    return (backend or Landlock()).declare(policy, SUPPORT)
+
+
+def statuses(policy, report=ALL, backend=None):
+    settled = settle(declared(policy, backend), report)
+    return {name: each.status for name, each in settled.items()}
+
+
+def test_capabilities_are_policy_fields():
+    assert set(CAPABILITIES) <= set(FIELDS)
+
+
+def test_a_backend_that_forgets_a_capability_fails_when_it_is_defined():
+    incomplete = {k: v for k, v in Landlock.declarations.items() if k != "network_access"}
+
+    with pytest.raises(TypeError) as caught:
+        type("Forgetful", (Landlock,), {"name": "forgetful", "declarations": incomplete})
+
+    assert str(caught.value) == "backend forgetful: undeclared ['network_access'], unknown []"
+
+
+def test_a_backend_that_invents_a_capability_fails_when_it_is_defined():
+    invented = {**Noop.declarations, "telepathy": Noop.declarations["timeout"]}
+
+    with pytest.raises(TypeError, match=r"undeclared \[\], unknown \['telepathy'\]"):
+        type("Inventive", (Noop,), {"name": "inventive", "declarations": invented})
+
+
+def test_the_matrix_is_what_the_backends_declare():
+    assert list(COMPATIBILITY_MATRIX) == list(CAPABILITIES)
+    for capability, row in COMPATIBILITY_MATRIX.items():
+        assert list(row) == [backend.name for backend in ORDER]
+        for backend in ORDER:
+            assert row[backend.name] == backend.declare(Policy(), SUPPORT)[capability].status
+
+
+def test_what_was_seen_to_be_refused_is_verified():
+    found = statuses(Policy())
+
+    assert found["filesystem_write_roots"] is Status.verified
+    assert found["network_access"] is Status.verified
+    assert found["subprocess_execution"] is Status.verified
+    assert found["max_open_files"] is Status.asserted
+
+
+def test_without_a_witness_nothing_is_verified():
+    report = LockReport(achieved=dict.fromkeys(Landlock.locks, "taken"))
+
+    assert Status.verified not in statuses(Policy(), report).values()
+
+
+@pytest.mark.parametrize("lock", Landlock.locks)
+def test_a_lock_that_was_not_reported_voids_what_rests_on_it(lock):
+    report = LockReport(
+        achieved={k: v for k, v in ALL.achieved.items() if k != lock}, failed={lock: "no luck"}
+    )
+    settled = settle(declared(Policy()), report)
+
+    resting = [each for each in settled.values() if lock in each.locks]
+    assert all(each.status is Status.unavailable for each in resting)
+    assert all(f"{lock}: no luck" in each.evidence for each in resting)
+    if lock != "not_dumpable":
+        assert resting
+
+
+def test_a_guest_that_reports_nothing_has_nothing():
+    found = statuses(Policy(), LockReport())
+
+    for name in ("filesystem_read_roots", "network_access", "memory_max_bytes"):
+        assert found[name] is Status.unavailable
+
+
+def test_noop_holds_only_what_the_host_does():
+    found = statuses(Policy(), backend=Noop())
+
+    holding = [name for name, status in found.items() if status is not Status.unenforced]
+    assert holding == [
+        "env_var_access",
+        "display",
+        "widget_modules",
+        "comm_targets",
+        "timeout",
+        "stdout_max_bytes",
+        "stderr_max_bytes",
+        "display_max_bytes",
+    ]
+
+
+def test_trusted_output_asks_for_nothing_and_claims_nothing():
+    for display, status in (("isolated", Status.asserted), ("trusted", Status.unenforced)):
+        policy = Policy().replace(display=display)
+        missing = [gap.capability for gap in gaps(policy, declared(policy), ALL)]
+        for name in ("display", "widget_modules", "comm_targets"):
+            assert statuses(policy)[name] is status
+            assert name not in missing
+
+
+def test_the_gap_of_file_names_says_what_a_cell_can_learn():
+    gap = next(g for g in gaps(Policy(), declared(Policy()), ALL))
+
+    assert gap.capability == "filesystem_read_roots"
+    assert gap.status is Status.partial
+    assert gap.asked == "none"
+    assert gap.consequence == "names, sizes and times of files outside the roots can be looked up"
+
+
+@pytest.mark.parametrize("field", ["idle_timeout", "memory_max_bytes", "max_processes"])
+def test_a_limit_that_is_not_configured_is_no_gap(field):
+    def names(policy):
+        return [gap.capability for gap in gaps(policy, declared(policy), ALL)]
+
+    assert field not in names(Policy().replace(**{field: None}))
+    assert field in names(Policy().replace(**{field: 10}))
+
+
+def test_an_address_list_is_a_gap_that_fails_closed():
+    policy = Policy().replace(network_access=("example.org:443",))
+
+    gap = next(g for g in gaps(policy, declared(policy), ALL) if g.capability == "network_access")
+
+    assert (gap.status, gap.asked) == (Status.unavailable, "example.org:443")
+    assert gap.consequence == "connections to the listed addresses fail"
+
+
+def test_a_network_that_is_allowed_is_no_gap():
+    policy = Policy().replace(network_access=True)
+
+    assert "network_access" not in [g.capability for g in gaps(policy, declared(policy), ALL)]
+
+
+def test_tasks_are_unlimited_for_uid_0_and_say_so(monkeypatch):
+    policy = Policy().replace(max_processes=10)
+    monkeypatch.setattr(os, "getuid", lambda: 0)
+    assert statuses(policy)["max_processes"] is Status.unenforced
+
+    monkeypatch.setattr(os, "getuid", lambda: 1000)
+    assert statuses(policy)["max_processes"] is Status.partial
+
+
+def test_tasks_are_counted_for_everybody_by_the_gate():
+    policy = Policy().replace(max_processes=10)
+    gated = LockReport(achieved={**ALL.achieved, "gate": "starts and signals are asked for"})
+
+    assert statuses(policy, gated)["max_processes"] is Status.asserted
+
+
+def test_nothing_runs_with_a_gap_under_error_unless_it_is_partial():
+    strict = Policy().replace(on_unsupported="error")
+    assert blocking(strict, gaps(strict, declared(strict), ALL)) == ()
+
+    strict = strict.replace(idle_timeout=5.0)
+    found = blocking(strict, gaps(strict, declared(strict), ALL))
+    assert [gap.capability for gap in found] == ["idle_timeout"]
+
+
+def test_nothing_runs_without_what_is_required():
+    policy = Policy().replace(require=("network_access",))
+
+    assert blocking(policy, gaps(policy, declared(policy), ALL)) == ()
+    found = blocking(policy, gaps(policy, declared(policy, Noop()), LockReport()))
+    assert [gap.capability for gap in found] == ["network_access"]
+
+
+def test_every_backend_is_a_backend():
+    assert all(isinstance(backend, Backend) for backend in ORDER)

@@ -1,0 +1,271 @@
+from __future__ import annotations
+
+import os
+import sys
+from pathlib import Path
+
+import pytest
+
+from cellblock.backends import places
+from cellblock.backends.landlock import Landlock
+from cellblock.backends.noop import Noop
+from cellblock.backends.planner import plan, splits_roots
+from cellblock.errors import PolicyError
+from cellblock.policy.model import Policy
+from cellblock.wire.messages import Plan
+
+
+@pytest.fixture
+def home(tmp_path, monkeypatch):
+    folder = tmp_path / "home"
+    for name in (".ssh", ".config/gcloud", ".config/pip", "project/work", "data"):
+        (folder / name).mkdir(parents=True)
+    (folder / ".ssh/id_rsa").write_text("key")
+    (folder / ".netrc").write_text("password")
+    (folder / "notes.txt").write_text("notes")
+    (folder / "ssh-link").symlink_to(folder / ".ssh")
+    for variable in ("XDG_DATA_HOME", "XDG_RUNTIME_DIR", "JUPYTER_RUNTIME_DIR", "IPYTHONDIR"):
+        monkeypatch.delenv(variable, raising=False)
+    monkeypatch.setenv("HOME", str(folder))
+    return folder
+
+
+@pytest.fixture
+def planned(tmp_path, home):
+    scratch = tmp_path / "scratch"
+    scratch.mkdir()
+
+    def make(private=(), **fields):
+        policy = Policy().replace(**fields)
+        return plan(policy, Landlock(), scratch=scratch, project=home / "project", private=private)
+
+    return make
+
+
+def own(result, home):
+    return [root for root in result.read_roots if root.startswith(str(home))]
+
+
+def test_a_backend_without_locks_plans_nothing(tmp_path):
+    assert plan(Policy(), Noop(), scratch=tmp_path, project=tmp_path) == Plan()
+
+
+def test_placeholders_stand_for_the_kernels_folders(planned, home, tmp_path):
+    result = planned(filesystem_read_roots=("{project}",), filesystem_write_roots=("{scratch}",))
+
+    assert own(result, home) == [f"{home}/project"]
+    assert result.write_roots == (f"{tmp_path}/scratch",)
+
+
+def test_every_lock_is_required(planned):
+    result = planned()
+
+    assert result.locks == result.required == Landlock.locks
+    assert (result.network, result.subprocess) == (False, False)
+
+
+def test_the_interpreter_is_readable_and_the_folders_around_it_are_not(planned):
+    roots = planned().read_roots
+
+    for place in (os.__file__, sys.prefix + "/lib", places.__file__):
+        path = os.path.realpath(place)
+        assert any(path == root or path.startswith(root + "/") for root in roots), path
+    # Neither the home folder nor a prefix as a whole, nor a place that holds others' data.
+    for place in ("/", "/etc", "/root", "/home", "/usr", "/tmp", "/proc", "/dev", "/run", "/var"):
+        assert place not in roots
+    assert sys.prefix not in roots
+
+
+def test_what_sys_path_holds_is_not_readable_for_that(planned, home, monkeypatch):
+    monkeypatch.setattr(sys, "path", [str(home), str(home / "data"), *sys.path])
+
+    assert own(planned(), home) == []
+
+
+def test_a_package_that_the_policy_lets_in_is_readable_where_it_lies(planned, home, monkeypatch):
+    project = home / "project"
+    (project / "mylib").mkdir(parents=True)
+    (project / "secrets.env").write_text("x")
+    monkeypatch.setattr("sys.path", [*sys.path, str(project)])
+    roots = planned(allowed_modules=("mylib", "numpy")).read_roots
+    assert str(project / "mylib") in roots
+    assert str(project) not in roots
+
+
+def test_programs_and_name_resolution_come_with_their_capabilities(planned):
+    closed = planned().read_roots
+    assert not any(root.endswith("/bin") or root == "/etc/hosts" for root in closed)
+
+    assert "/etc/hosts" in planned(network_access=True).read_roots
+    assert "/usr/bin" in planned(subprocess_execution=True).read_roots
+
+
+def test_a_list_of_addresses_opens_no_socket(planned):
+    assert planned(network_access=("example.org:443",)).network is False
+
+
+def test_a_denied_path_beneath_a_root_is_left_out_and_its_siblings_are_granted(planned, home):
+    result = planned(filesystem_read_roots=(str(home),))
+
+    assert own(result, home) == [
+        f"{home}/.config/pip",
+        f"{home}/data",
+        f"{home}/notes.txt",
+        f"{home}/project",
+    ]
+
+
+def test_a_denied_path_that_is_not_there_yet_is_not_granted_with_its_parent(planned, home):
+    assert not (home / ".aws").exists()
+
+    assert (
+        str(home)
+        not in planned(filesystem_read_roots=(str(home),), read_deny_paths=("~/.aws",)).read_roots
+    )
+
+
+def test_a_link_beside_a_denied_path_does_not_lead_around_it(planned, home):
+    result = planned(filesystem_read_roots=(str(home),), read_deny_paths=("~/.ssh",))
+
+    assert f"{home}/ssh-link" not in result.read_roots
+    assert f"{home}/.ssh" not in result.read_roots
+
+
+def test_a_denied_link_denies_what_it_points_to(planned, home):
+    result = planned(filesystem_read_roots=(str(home),), read_deny_paths=("~/ssh-link",))
+
+    assert f"{home}/.ssh" not in result.read_roots
+    assert f"{home}/.netrc" in result.read_roots
+
+
+def test_a_root_inside_a_denied_path_is_refused(planned, home):
+    with pytest.raises(PolicyError) as caught:
+        planned(filesystem_read_roots=(f"{home}/.ssh",))
+
+    assert str(caught.value) == (
+        "safe: filesystem_read_roots: this root lies in a place that is never readable "
+        f"(got '{home}/.ssh'). Remove the root, or {home}/.ssh from read_deny_paths if it stands "
+        "there."
+    )
+
+
+def test_a_writable_folder_with_a_denied_path_in_it_is_refused(planned, home):
+    with pytest.raises(PolicyError) as caught:
+        planned(filesystem_write_roots=(str(home),))
+
+    assert caught.value.key == "filesystem_write_roots"
+    assert caught.value.message == (
+        "can't be kept: what is writable is readable, and this holds a denied path"
+    )
+
+
+@pytest.mark.parametrize(
+    "folder",
+    [
+        sys.prefix,
+        f"{sys.prefix}/lib",
+        places.__file__.rpartition("/backends/")[0],
+        f"{sys.prefix}/bin",
+    ],
+)
+def test_what_runs_unconfined_is_not_writable(planned, folder):
+    with pytest.raises(PolicyError, match="runs unconfined"):
+        planned(filesystem_write_roots=(folder,))
+
+
+def test_the_root_of_the_file_system_grants_no_other_process_no_device_no_key(planned, home):
+    roots = planned(filesystem_read_roots=("/",)).read_roots
+
+    for place in ("/", "/proc", "/dev", "/run", "/sys", f"{home}/.ssh", f"{home}/.ipython"):
+        assert place not in roots
+    assert [root for root in roots if root.startswith(("/proc/", "/sys/"))] == [
+        "/proc/cpuinfo",
+        "/proc/meminfo",
+        *(
+            str(p)
+            for p in (Path("/sys/devices/system/cpu"), Path("/sys/devices/system/node"))
+            if p.exists()
+        ),
+    ]
+
+
+@pytest.mark.parametrize("place", ["/proc", "/proc/self", "/dev", "/run"])
+def test_other_processes_and_devices_are_never_a_root(planned, place):
+    with pytest.raises(PolicyError, match="never readable"):
+        planned(filesystem_read_roots=(place,))
+
+
+def test_connection_files_of_all_kernels_stay_unreadable(planned, home):
+    runtime = home / ".local/share/jupyter/runtime"
+    runtime.mkdir(parents=True)
+    (home / ".local/share/fonts").mkdir()
+
+    result = planned(filesystem_read_roots=(str(home),))
+
+    assert not any(str(runtime).startswith(root) for root in result.read_roots)
+    assert f"{home}/.local/share/fonts" in result.read_roots
+
+
+@pytest.mark.parametrize(
+    ("name", "folder"),
+    [("JUPYTER_DATA_DIR", "data/runtime"), ("JUPYTER_PATH", "a/kernels"), ("IPYTHONDIR", "ipy")],
+)
+def test_folders_that_jupyter_was_told_of_stay_unreadable(planned, home, monkeypatch, name, folder):
+    moved = home / "project" / folder
+    moved.mkdir(parents=True)
+    before = planned(filesystem_read_roots=("{project}",))
+    assert any(str(moved).startswith(root) for root in before.read_roots)
+    monkeypatch.setenv(name, f"{home}/project/{folder.partition('/')[0]}")
+
+    result = planned(filesystem_read_roots=("{project}",))
+
+    assert not any(str(moved).startswith(root) for root in result.read_roots)
+
+
+def test_kernelspecs_beside_the_interpreter_stay_unreadable(tmp_path, monkeypatch):
+    (tmp_path / "share/jupyter/kernels").mkdir(parents=True)
+    (tmp_path / "share/man").mkdir()
+    for prefix in ("prefix", "exec_prefix", "base_prefix"):
+        monkeypatch.setattr(sys, prefix, str(tmp_path))
+
+    granted = list(places.interpreter())
+
+    assert f"{tmp_path}/share/man" in granted
+    assert not [path for path in granted if f"{tmp_path}/share/jupyter".startswith(path)]
+
+
+def test_a_private_place_of_the_host_stays_unreadable(planned, home):
+    result = planned(private=(home / "project/audit.jsonl",), filesystem_read_roots=("{project}",))
+
+    assert own(result, home) == [f"{home}/project/work"]
+
+
+def test_a_scratch_folder_may_lie_in_the_run_time_folder(tmp_path, home, monkeypatch):
+    monkeypatch.setenv("XDG_RUNTIME_DIR", str(tmp_path))
+    scratch = tmp_path / "cellblock-1"
+    scratch.mkdir()
+
+    result = plan(Policy(), Landlock(), scratch=scratch, project=home)
+
+    assert result.write_roots == (str(scratch),)
+
+
+def test_too_many_siblings_are_refused(planned, home):
+    for number in range(2_100):
+        (home / "data" / f"{number}").touch()
+
+    with pytest.raises(PolicyError) as caught:
+        planned(filesystem_read_roots=(str(home),), read_deny_paths=("~/data/1",))
+
+    assert caught.value.remedy == f"Choose narrower filesystem_read_roots than {home}/data."
+
+
+def test_roots_are_only_split_where_a_denied_path_lies_beneath_one(home):
+    assert not splits_roots(Policy())
+    assert splits_roots(Policy().replace(filesystem_read_roots=(str(home),)))
+
+
+def test_limits_are_the_policys(planned):
+    limits = planned(memory_max_bytes=None, cpu_seconds=7, max_open_files=9).limits
+
+    assert (limits.memory_max_bytes, limits.cpu_seconds, limits.max_open_files) == (None, 7, 9)

@@ -1,0 +1,257 @@
+# Attacks name the calls that they are about.
+# ruff: noqa: SIM115, PTH104, PTH123, PTH208
+from __future__ import annotations
+
+import errno
+import os
+import resource
+import struct
+import threading
+from pathlib import Path
+
+import pytest
+
+from cellblock.guest.confine import (
+    LOCKS,
+    ConfineError,
+    allowlist,
+    arch,
+    capabilities,
+    close_inherited,
+    confine,
+    landlock,
+    libc,
+)
+from cellblock.guest.confine.conditions import Grants
+from cellblock.guest.confine.gates import gates
+from cellblock.wire.messages import Limits, Plan
+from unit.guest.confine.cell import run
+
+MACHINE = arch.current()
+ABIS = range(1, landlock.HIGHEST_KNOWN_ABI + 1)
+
+
+def tried(function):
+    """What ``function`` came to, as text: its own errors are answers here."""
+    try:
+        return function()
+    except OSError as error:
+        return os.strerror(error.errno)
+
+
+def test_the_report_names_every_lock_and_what_was_seen(world, uid):
+    plan = world.plan()
+
+    def report():
+        return sorted(confine(plan).achieved)
+
+    assert run(report, plan=None, uid=uid) == f"ok: {sorted([*LOCKS, 'witness'])}"
+
+
+def test_the_witness_saw_every_kind_refused(world, uid):
+    def seen():
+        return confine(world.plan()).achieved["witness"]
+
+    assert run(seen, plan=None, uid=uid) == "ok: files, signals, sockets, processes, programs"
+
+
+@pytest.mark.parametrize("lock", LOCKS)
+def test_a_lock_that_is_not_planned_is_not_taken(lock, world, uid):
+    def report():
+        return lock in confine(world.plan(locks=(lock,), required=(lock,))).achieved
+
+    # Landlock and seccomp need no_new_privs, unless somebody may do without.
+    expected = "ok: True"
+    if uid != 0 and lock in ("landlock", "seccomp"):
+        why = {"landlock": "Operation not permitted", "seccomp": "Permission denied"}[lock]
+        expected = f"ConfineError: {lock}: refused by the OS kernel: {why}"
+    assert run(report, plan=None, uid=uid) == expected
+
+
+@pytest.mark.parametrize("abi", ABIS)
+def test_files_are_confined_at_every_abi(abi, world, uid):
+    attacks = {
+        "read": (world.outside / "file").read_text,
+        "list": lambda: os.listdir(world.outside),
+        "write": lambda: open(world.readable / "file", "a"),
+        "truncate": lambda: os.truncate(world.readable / "file", 0),
+        "truncate on open": lambda: os.open(world.readable / "file", os.O_RDONLY | os.O_TRUNC),
+        "link": lambda: os.link(world.readable / "file", world.scratch / "linked"),
+        "rename": lambda: os.rename(world.readable / "file", world.scratch / "moved"),
+    }
+    program = lambda: sorted({tried(attack) for attack in attacks.values()})  # noqa: E731
+
+    outcome = run(program, plan=world.plan(), uid=uid, abi=abi)
+
+    errors = {"Permission denied", "Operation not permitted", "Invalid cross-device link"}
+    assert outcome == f"ok: {sorted(errors)}"
+
+
+@pytest.mark.parametrize("abi", ABIS)
+def test_reading_and_writing_work_at_every_abi(abi, world, uid):
+    def program():
+        (world.scratch / "new").write_text("x")
+        (world.scratch / "new").write_text("y")
+        (world.scratch / "new").unlink()
+        return (world.readable / "file").read_text()
+
+    assert run(program, plan=world.plan(), uid=uid, abi=abi) == "ok: contents of readable\n"
+
+
+@pytest.mark.parametrize("abi", ABIS)
+def test_other_processes_are_out_of_reach_at_every_abi(abi, world, uid):
+    plan = world.plan(subprocess=True)
+
+    assert run(lambda: os.kill(world.sentinel, 0), plan=plan, uid=uid, abi=abi) == "EPERM"
+
+
+def test_every_call_that_is_not_allowed_is_refused_by_the_os_kernel(world, uid):
+    """By its number, up to a thousand: the filter that was loaded is the filter that was tested."""
+    free = {name for group in allowlist.ALWAYS for name in group.names} | {"truncate"}
+    gated = {gate.name for gate in gates(Grants(truncate=True, scoped=True))}
+    names = {number: name for name, number in MACHINE.numbers.items()}
+    # Linux does not filter these two, which only its own probes may make: SIGILL for all others.
+    beyond = {"uprobe", "uretprobe"}
+    refused = [n for n in range(1024) if names.get(n) not in free | gated | beyond]
+
+    def wrong():
+        return {n: came for n in refused if (came := number_of(n)) != documented(names.get(n))}
+
+    def number_of(number):
+        try:
+            return libc.syscall(number, *[-1] * 6)
+        except OSError as error:
+            return error.errno
+
+    def documented(name):
+        if name is None:
+            return errno.ENOSYS
+        return allowlist.REFUSED_WITH.get(name, errno.EPERM)
+
+    assert len(refused) > 750
+    assert run(wrong, plan=world.plan(), uid=uid) == "ok: {}"
+
+
+def test_without_landlock_a_required_lock_ends_it(world, uid):
+    outcome = run(lambda: None, plan=world.plan(), uid=uid, abi=0)
+
+    assert outcome == "nothing"  # confine raised, and the child ended without running anything
+
+
+def test_without_landlock_an_optional_lock_is_reported_as_failed(world):
+    plan = world.plan(required=("seccomp",))
+
+    def report():
+        return confine(plan, highest_abi=0).failed
+
+    expected = {"landlock": "this OS kernel has no Landlock, or it is not switched on"}
+    assert run(report, plan=None, uid=os.getuid()) == f"ok: {expected}"
+
+
+def test_a_second_thread_ends_it(world):
+    def with_thread():
+        hold = threading.Event()
+        threading.Thread(target=hold.wait, daemon=True).start()
+        confine(world.plan())
+
+    expected = "ConfineError: process: 2 threads exist, locks reach only one"
+    assert run(with_thread, plan=None, uid=os.getuid()) == expected
+
+
+def test_a_lock_that_nobody_knows_ends_it():
+    with pytest.raises(ConfineError) as caught:
+        confine(Plan(locks=("moat",)))
+
+    assert str(caught.value) == "moat: no such lock"
+
+
+def test_a_lock_that_is_required_and_not_planned_ends_it():
+    with pytest.raises(ConfineError) as caught:
+        confine(Plan(required=("seccomp",)))
+
+    assert str(caught.value) == "seccomp: required, but not planned"
+
+
+def test_an_empty_plan_takes_nothing():
+    report = confine(Plan())
+
+    assert (report.achieved, report.failed) == ({}, {})
+
+
+def test_a_witness_that_sees_an_attempt_succeed_ends_it(world, monkeypatch):
+    monkeypatch.setattr(landlock, "apply", lambda *_: "pretended")
+    plan = world.plan()
+
+    expected = "ConfineError: landlock: files: an attempt succeeded under the lock"
+    assert run(lambda: confine(plan), plan=None, uid=os.getuid()) == expected
+
+
+def test_no_capability_is_left(world, uid):
+    assert run(lambda: capabilities.held(MACHINE), plan=world.plan(), uid=uid) == "ok: (0, 0)"
+
+
+def test_limits_are_hard_and_cores_are_off(world, uid):
+    def limits():
+        return resource.getrlimit(resource.RLIMIT_NOFILE), resource.getrlimit(resource.RLIMIT_CORE)
+
+    plan = world.plan(limits=Limits(max_open_files=99))
+
+    assert run(limits, plan=plan, uid=uid) == "ok: ((99, 99), (0, 0))"
+
+
+def test_a_limit_above_the_hard_one_stays_at_the_hard_one(world, uid):
+    def limited():
+        resource.setrlimit(resource.RLIMIT_NOFILE, (128, 128))
+        confine(world.plan(limits=Limits(max_open_files=4096)))
+        return resource.getrlimit(resource.RLIMIT_NOFILE)
+
+    assert run(limited, plan=None, uid=uid) == "ok: (128, 128)"
+
+
+def test_a_link_put_in_a_roots_place_grants_nothing(world, uid):
+    """An earlier guest swaps a granted folder for a link to what it wants to read."""
+    (world.scratch / "root").symlink_to(world.outside)
+    plan = world.plan(read_roots=(*world.plan().read_roots, str(world.scratch / "root")))
+    program = (world.scratch / "root" / "file").read_text
+
+    try:
+        assert run(program, plan=plan, uid=uid) == "EACCES"
+        below = world.plan(read_roots=(*world.plan().read_roots, f"{world.scratch}/root/file"))
+        assert run(program, plan=below, uid=uid) == "EACCES"
+    finally:
+        (world.scratch / "root").unlink()
+
+
+def test_an_absent_root_is_reported_and_grants_nothing(world):
+    plan = world.plan(read_roots=(*world.plan().read_roots, "/nonexistent/place"))
+
+    outcome = run(lambda: confine(plan).achieved["landlock"], plan=None, uid=os.getuid())
+
+    assert outcome.endswith(", 1 roots absent")
+
+
+def test_descriptors_that_are_not_kept_are_closed():
+    def survivors():
+        for fd in (500, 900):
+            os.dup2(0, fd)
+        close_inherited({*range(400), 500})  # the child answers through a pipe below 400
+        return [fd for fd in (500, 900) if Path(f"/proc/self/fd/{fd}").exists()]
+
+    assert run(survivors, plan=None, uid=os.getuid()) == "ok: [500]"
+
+
+@pytest.mark.parametrize(
+    ("version", "fs", "words"),
+    [(1, 13, 1), (2, 14, 1), (3, 15, 1), (4, 15, 2), (5, 16, 2), (6, 16, 3), (7, 16, 3)],
+)
+def test_every_right_that_an_abi_knows_is_handled(version, fs, words):
+    handle = landlock.handled(version, network=False)
+
+    assert handle.fs == (1 << fs) - 1
+    assert len(handle.packed) == 8 * words
+    assert struct.unpack_from("=Q", handle.packed)[0] == handle.fs
+
+
+def test_tcp_is_left_alone_where_the_network_is_allowed():
+    assert landlock.handled(7, network=True).net == 0
+    assert landlock.handled(7, network=False).net == 0b11

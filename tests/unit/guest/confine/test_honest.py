@@ -1,0 +1,324 @@
+"""What honest cells do works in a confined guest."""
+
+# Written as cells write it.
+# ruff: noqa: SIM115, PTH103, PTH104, PTH110, PTH123
+from __future__ import annotations
+
+import asyncio
+import bz2  # noqa: F401 - what opening an archive imports
+import ctypes
+import encodings.cp437
+import encodings.idna  # noqa: F401 - what connecting by a host's name imports
+import fcntl
+import gzip  # noqa: F401
+import lzma  # noqa: F401
+import mmap
+import os
+import shutil
+import signal
+import socket
+import sqlite3
+import subprocess
+import tarfile
+import tempfile
+import threading
+import time
+import zipfile
+import zoneinfo
+from concurrent.futures import ThreadPoolExecutor
+from functools import partial
+from pathlib import Path
+
+import pytest
+
+from cellblock.guest.confine.adapt import mend_library
+from cellblock.wire.messages import Limits
+from unit.guest.confine.cell import run
+
+
+def threads(_w):
+    ran = []
+    some = [threading.Thread(target=ran.append, args=(n,)) for n in range(8)]
+    [thread.start() for thread in some]
+    [thread.join() for thread in some]
+    with ThreadPoolExecutor(4) as pool:
+        assert list(pool.map(abs, [-1, -2])) == [1, 2]
+    return sorted(ran)
+
+
+def event_loops(_w):
+    async def main():
+        return await asyncio.gather(asyncio.to_thread(abs, -1), asyncio.sleep(0, 2))
+
+    return [asyncio.run(main()) for _ in range(3)]
+
+
+def signals_to_itself(_w):
+    seen = []
+    for number in (signal.SIGALRM, signal.SIGUSR1):
+        signal.signal(number, lambda number, _: seen.append(int(number)))
+    signal.setitimer(signal.ITIMER_REAL, 0.001)
+    signal.pause()
+    signal.raise_signal(signal.SIGUSR1)
+    os.kill(os.getpid(), signal.SIGUSR1)
+    signal.pthread_kill(threading.get_ident(), signal.SIGUSR1)
+    return seen == [signal.SIGALRM] + [signal.SIGUSR1] * 3
+
+
+def temporary_files(w):
+    tempfile.tempdir = str(w.scratch)
+    with (
+        tempfile.TemporaryDirectory() as folder,
+        tempfile.NamedTemporaryFile() as named,
+        tempfile.TemporaryFile() as nameless,
+    ):
+        Path(folder, "x").write_text("x")
+        nameless.write(b"x")
+        return os.path.exists(named.name)
+
+
+def database(w):
+    connection = sqlite3.connect(w.scratch / "x.db")
+    connection.execute("pragma journal_mode=wal")
+    connection.execute("create table t(a)")
+    connection.execute("insert into t values (1)")
+    connection.commit()
+    return connection.execute("select count(*) from t").fetchone()[0]
+
+
+def copies(w):
+    mend_library()
+    os.chdir(w.scratch)
+    os.makedirs("tree/below")
+    Path("tree/below/file").write_text("x")
+    shutil.copy("tree/below/file", "copy")
+    shutil.copy2("tree/below/file", "copy2")
+    shutil.copytree("tree", "tree2")
+    shutil.move("tree2", "tree3")
+    shutil.make_archive("packed", "gztar", "tree")
+    shutil.make_archive("packed", "zip", "tree")
+    tarfile.open("packed.tar.gz").extractall("untarred", filter="data")
+    zipfile.ZipFile("packed.zip").extractall("unzipped")
+    return Path("untarred/below/file").read_text() + Path("unzipped/below/file").read_text()
+
+
+def paths(w):
+    mend_library()
+    resolved = (w.scratch / "link").resolve()
+    (w.scratch / "touched").touch()
+    (w.scratch / "touched").touch()
+    os.rename(w.scratch / "touched", w.scratch / "renamed")
+    return resolved == w.scratch / "link"
+
+
+def memory(_w):
+    mend_library()
+    asked = [
+        mmap.mmap(-1, 1 << 16),
+        mmap.mmap(-1, 1 << 16, access=mmap.ACCESS_WRITE),
+        mmap.mmap(-1, 1 << 16, access=mmap.ACCESS_COPY),
+        mmap.mmap(-1, 1 << 16, flags=mmap.MAP_PRIVATE),
+        mmap.mmap(-1, length=1 << 16, prot=mmap.PROT_READ | mmap.PROT_WRITE),
+    ]
+    for mapping in asked:
+        mapping[:3] = b"abc"
+    asked[0].resize(1 << 17)
+    return {bytes(mapping[:3]) for mapping in asked}, type(asked[0]).__name__
+
+
+def mapped_files(w):
+    mend_library()
+    path = w.scratch / "mapped"
+    path.write_bytes(bytes(8192))
+    with path.open("r+b") as file, mmap.mmap(file.fileno(), 0) as mapping:
+        mapping[:3] = b"abc"
+        mapping.flush()
+    return path.read_bytes()[:3]
+
+
+def callback_from_c(_w):
+    kind = ctypes.CFUNCTYPE(
+        ctypes.c_int, ctypes.POINTER(ctypes.c_int), ctypes.POINTER(ctypes.c_int)
+    )
+    numbers = (ctypes.c_int * 3)(3, 1, 2)
+    ctypes.CDLL(None).qsort(numbers, 3, 4, kind(lambda a, b: a[0] - b[0]))
+    return list(numbers)
+
+
+def machine_facts(_w):
+    zoneinfo.ZoneInfo("Europe/Rome")
+    time.sleep(0.001)
+    return os.cpu_count() >= len(os.sched_getaffinity(0)) > 0 and bool(os.urandom(8))
+
+
+def devices(_w):
+    Path("/dev/null").write_text("x")
+    with open("/dev/zero", "rb") as zero, open("/dev/urandom", "rb") as random:
+        return len(zero.read(2) + random.read(2))
+
+
+def own_map(_w):
+    return "libc" in Path("/proc/self/maps").read_text()
+
+
+def locks_on_ranges(w):
+    with open(w.scratch / "locked", "w") as file:
+        fcntl.lockf(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        return os.isatty(file.fileno())
+
+
+HONEST = {
+    threads: "ok: [0, 1, 2, 3, 4, 5, 6, 7]",
+    event_loops: "ok: [[1, 2], [1, 2], [1, 2]]",
+    signals_to_itself: "ok: True",
+    temporary_files: "ok: True",
+    database: "ok: 1",
+    copies: "ok: xx",
+    paths: "ok: True",
+    memory: "ok: ({b'abc'}, 'mmap')",
+    mapped_files: "ok: b'abc'",
+    callback_from_c: "ok: [1, 2, 3]",
+    machine_facts: "ok: True",
+    devices: "ok: 4",
+    own_map: "ok: True",
+    locks_on_ranges: "ok: False",
+}
+
+
+@pytest.mark.parametrize("program", HONEST, ids=lambda f: f.__name__)
+def test_honest_code_works(program, world, uid):
+    for leftover in set(world.scratch.iterdir()) - {
+        world.scratch / "file",
+        world.scratch / "link",
+        world.scratch / "spare",
+    }:
+        shutil.rmtree(leftover) if leftover.is_dir() else leftover.unlink()
+
+    assert run(partial(program, world), plan=world.plan(), uid=uid) == HONEST[program]
+
+
+def test_too_much_memory_is_an_error_and_not_the_end(world, uid):
+    def greedy():
+        try:
+            bytearray(1 << 30)
+        except MemoryError:
+            return "still here"
+        return "got it"
+
+    plan = world.plan(limits=Limits(memory_max_bytes=256 << 20))
+
+    assert run(greedy, plan=plan, uid=uid) == "ok: still here"
+    assert run(greedy, plan=None, uid=uid) == "ok: got it"
+
+
+def test_too_large_a_file_is_an_error_and_not_the_end(world, uid):
+    def wordy():
+        with open(world.scratch / "big", "wb") as file:
+            file.write(bytes(1 << 20))
+
+    plan = world.plan(limits=Limits(max_file_size=1 << 16))
+
+    assert run(wordy, plan=plan, uid=uid) == "EFBIG"
+    assert run(wordy, plan=None, uid=uid) == "ok"
+
+
+def test_too_many_files_are_an_error_and_not_the_end(world, uid):
+    def opener():
+        return len([os.open("/dev/null", os.O_RDONLY) for _ in range(100)])
+
+    plan = world.plan(limits=Limits(max_open_files=64))
+
+    assert run(opener, plan=plan, uid=uid) == "EMFILE"
+    assert run(opener, plan=None, uid=uid) == "ok: 100"
+
+
+def test_processor_seconds_end_the_guest(world, uid):
+    def busy():
+        while True:
+            sum(range(1000))
+
+    assert run(busy, plan=world.plan(limits=Limits(cpu_seconds=1)), uid=uid) in (
+        "SIGXCPU",
+        "SIGKILL",
+    )
+
+
+def test_tasks_are_limited_for_all_but_uid_0(world, uid):
+    def crowd():
+        started = 0
+        try:
+            while started < 60:
+                threading.Thread(target=time.sleep, args=(2,), daemon=True).start()
+                started += 1
+        except RuntimeError:
+            return started <= 20
+        return "no limit"
+
+    outcome = run(crowd, plan=world.plan(limits=Limits(max_processes=20)), uid=uid)
+
+    assert outcome == ("ok: no limit" if uid == 0 else "ok: True")
+
+
+# --- what a policy may open ---------------------------------------------------------------------
+
+
+def programs(world):
+    return {
+        "read_roots": (
+            str(world.readable),
+            "/usr/bin",
+            "/usr/lib",
+            "/usr/lib64",
+            "/etc/ld.so.cache",
+        ),
+        "subprocess": True,
+    }
+
+
+def test_with_processes_allowed_a_program_runs_under_the_same_locks(world, uid):
+    def cat():
+        mine = subprocess.run(
+            ["/usr/bin/cat", world.readable / "file"], capture_output=True, check=True
+        )
+        other = subprocess.run(
+            ["/usr/bin/cat", world.outside / "file"], capture_output=True, check=False
+        )
+        return mine.stdout.decode() + str(other.returncode)
+
+    plan = world.plan(**programs(world))
+
+    assert run(cat, plan=plan, uid=uid) == "ok: contents of readable\n1"
+
+
+def test_with_processes_allowed_a_child_can_be_ended_but_nobody_else(world, uid):
+    def end():
+        child = subprocess.Popen(["/usr/bin/sleep", "60"])
+        child.terminate()
+        return child.wait()
+
+    plan = world.plan(**programs(world))
+
+    assert run(end, plan=plan, uid=uid) == f"ok: {-signal.SIGTERM}"
+    assert run(lambda: os.kill(world.sentinel, 0), plan=plan, uid=uid) == "EPERM"
+    assert run(lambda: os.kill(os.getppid(), 0), plan=plan, uid=uid) == "EPERM"
+
+
+def test_with_processes_allowed_a_written_program_does_not_run(world, uid):
+    def execute_own():
+        shutil.copyfile("/usr/bin/true", world.scratch / "true")
+        subprocess.run([world.scratch / "true"], check=True)
+
+    assert run(execute_own, plan=world.plan(**programs(world)), uid=uid) == "EACCES"
+
+
+def test_with_network_allowed_tcp_works_and_local_sockets_do_not(world, uid):
+    def tcp():
+        s = socket.socket()
+        s.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        s.connect(("127.0.0.1", world.port))
+
+    plan = world.plan(network=True)
+
+    assert run(tcp, plan=plan, uid=uid) == "ok"
+    assert run(lambda: socket.socket(socket.AF_UNIX), plan=plan, uid=uid) == "EACCES"
+    assert run(lambda: socket.socket(16, 3, 0), plan=plan, uid=uid) == "EACCES"

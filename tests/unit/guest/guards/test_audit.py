@@ -1,0 +1,144 @@
+"""The audit hook alone: guards and source check are off, and user code holds the real things.
+
+What it refuses ends the process, so that no handler goes on; without it the same program goes on.
+"""
+
+import os
+import socket
+
+import pytest
+
+from cellblock.guest.channel import Channel
+from cellblock.wire import frames, messages
+from support import guarded
+
+SETUP = (
+    "import os, sys, types, gc, io, socket, subprocess, ctypes, marshal, pickle, asyncio, mmap\n"
+)
+SETUP += "import functools, signal, shutil, threading, glob, urllib.request\n"
+SETUP += "def f(): return 1\ndef g(): yield\nasync def c(): pass\n"
+SETUP += "try: 1/0\nexcept ZeroDivisionError as e: tb = e.__traceback__\n"
+
+#: Program to operation. ``@@SSH@@`` is a secret, ``@@WDIR@@`` a folder that cells may not touch.
+OPERATIONS = {
+    'open("@@SSH@@").read()': "open",
+    'io.FileIO("@@SSH@@").read()': "open",
+    'io.open_code("@@SSH@@").read()': "open",
+    'os.open("@@SSH@@", 0)': "open",
+    'open(os.__file__, "a")': "open",
+    'await asyncio.to_thread(open, "@@SSH@@")': "open",
+    'functools.reduce(lambda a, b: b, map(open, ["@@SSH@@"]))': "open",
+    'sorted([1, 2], key=functools.partial(lambda *a: open(a[0]), "@@SSH@@"))': "open",
+    'os.listdir("/")': "os.listdir",
+    'next(os.scandir("/"))': "os.scandir",
+    'os.mkdir("@@WDIR@@/x")': "os.mkdir",
+    'os.remove("@@WDIR@@/x")': "os.remove",
+    'os.rename("@@WDIR@@", "@@WDIR@@y")': "os.rename",
+    'os.chmod("@@WDIR@@", 0o700)': "os.chmod",
+    'os.truncate("@@SSH@@", 1)': "os.truncate",
+    'os.symlink("a", "@@WDIR@@/x")': "os.symlink",
+    'shutil.copyfile("@@SSH@@", "@@WDIR@@/x")': "shutil.copyfile",
+    'shutil.rmtree("@@WDIR@@")': "shutil.rmtree",
+    'glob.glob("/*")': "glob.glob",
+    "mmap.mmap(-1, 10)": "mmap.__new__",
+    "socket.socket()": "socket.__new__",
+    'socket.getaddrinfo("localhost", 1)': "socket.getaddrinfo",
+    "socket.gethostname()": "socket.gethostname",
+    'socket.create_connection(("127.0.0.1", 9))': "socket.getaddrinfo",
+    'urllib.request.urlopen("http://127.0.0.1:9")': "urllib.Request",
+    'subprocess.run(["true"])': "subprocess.Popen",
+    'subprocess.Popen("true", shell=True)': "subprocess.Popen",
+    'os.system("true")': "os.system",
+    'os.posix_spawn("/bin/true", ["true"], {})': "os.posix_spawn",
+    "os.fork()": "os.fork",
+    "os.kill(os.getpid(), 0)": "os.kill",
+    "ctypes.CDLL(None)": "ctypes.dlopen",
+    "ctypes.c_int.from_address(id(1))": "ctypes.cdata",
+    "ctypes.string_at(id(1), 4)": "ctypes.string_at",
+    "import sqlite3": "import",
+    '__import__("wave")': "import",
+    'eval("1")': "compile",
+    'exec("1")': "compile",
+    'compile("1", "", "eval")': "compile",
+    "exec(f.__code__)": "object.__getattr__",
+    "f.__code__": "object.__getattr__",
+    'getattr(f, "__co" + "de__")': "object.__getattr__",
+    "g().gi_frame": "object.__getattr__",
+    "g().gi_code": "object.__getattr__",
+    "tb.tb_frame": "object.__getattr__",
+    "marshal.loads(marshal.dumps(1))": "marshal.dumps",
+    "marshal.loads(bytes([0x4e]))": "marshal.loads",
+    "pickle.loads(b'cos\\nuname\\n.')": "pickle.find_class",
+    "gc.get_objects()": "gc.get_objects",
+    "gc.get_referrers(f)": "gc.get_referrers",
+    "gc.get_referents(f)": "gc.get_referents",
+    "sys._current_frames()": "sys._current_frames",
+    "sys.addaudithook(print)": "sys.addaudithook",
+    "sys.settrace(print)": "sys.settrace",
+    "sys.setprofile(print)": "sys.setprofile",
+    "signal.pthread_kill(threading.get_ident(), 0)": "signal.pthread_kill",
+}
+NAMES = list(OPERATIONS)
+
+
+def caught(program):
+    return f"{SETUP}try:\n    {program}\nexcept BaseException:\n    pass\nprint('WENT ' + 'ON')\n"
+
+
+@pytest.fixture(scope="module", params=[True, False], ids=["armed", "not armed"])
+def armed_and_results(request, tmp_path_factory):
+    world = guarded.World(tmp_path_factory.mktemp("world"))
+    programs = [
+        guarded.Program(str(number), (caught(program),)) for number, program in enumerate(NAMES)
+    ]
+    results = world.run(programs, check=False, guards=False, arm=request.param, layer=True)
+    return request.param, dict(zip(NAMES, results.values(), strict=True))
+
+
+@pytest.mark.parametrize("program", NAMES)
+def test_an_operation_ends_the_process_where_the_hook_is(program, armed_and_results):
+    armed, results = armed_and_results
+    result = results[program]
+    if armed:
+        assert result["error"] == ["stopped", OPERATIONS[program]]
+        assert "WENT ON" not in result["out"]
+        assert result["files"] == []
+    else:
+        assert "WENT ON" in result["out"], result
+
+
+@pytest.mark.parametrize(
+    "program",
+    [
+        "import json, decimal, zoneinfo; zoneinfo.ZoneInfo('Europe/Paris')",
+        "import asyncio; await asyncio.to_thread(sum, [1])",
+        "import datetime; datetime.datetime.strptime('2020', '%Y')",
+        "import traceback\ntry: 1/0\nexcept ZeroDivisionError: traceback.format_exc()",
+        "f = lambda: 1; f.__defaults__ = (1,); f.__name__; id(f); class_ = type('C', (), {})",
+        "'x'.encode('utf-16'); 'ü'.encode('idna'); b'x'.decode('cp1252')",
+        "import uuid, random, time; uuid.uuid4(); random.random(); time.sleep(0)",
+    ],
+)
+def test_honest_code_does_not_meet_it(program):
+    (result,) = guarded.run([[program]])
+    assert (result["denied"], result["error"]) == ([], None)
+
+
+@pytest.mark.parametrize("locked", [False, True])
+def test_the_last_words_of_a_guest_are_sent_before_it_ends(locked, monkeypatch):
+    ours, theirs = socket.socketpair()
+    if pid := os.fork():
+        theirs.close()
+        got = ours.makefile("rb").read()
+        assert os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == 1
+        said = bytes(frames.encode(messages.Breach(operation="open")))
+        assert got == (b"" if locked else said)
+        return
+    try:
+        monkeypatch.setattr("cellblock.guest.channel._PATIENCE", 0.05)
+        channel = Channel(theirs)
+        if locked:  # in the middle of a frame
+            channel._lock.acquire()
+        channel.last_words(messages.Breach(operation="open"))
+    finally:
+        os._exit(3)

@@ -1,0 +1,82 @@
+"""What is left of a traceback, and what is said when it can't be made."""
+
+import traceback
+from types import SimpleNamespace
+
+from cellblock.guest import tracebacks
+from cellblock.wire import frames, messages
+
+
+def raised(action):
+    try:
+        action()
+    except BaseException as error:  # noqa: BLE001
+        return error
+    raise AssertionError
+
+
+def files(error):
+    return {frame.filename for frame in traceback.extract_tb(error.__traceback__)}
+
+
+def ours():
+    """Raise through a frame of cellblock's."""
+    frames.encode(messages.Display(data={"a/b": object()}))
+
+
+def test_frames_of_ours_go_and_the_users_stay():
+    error = raised(ours)
+    assert any("cellblock/wire" in name for name in files(error))
+    assert files(tracebacks.trim(error)) == {__file__}
+
+
+def test_causes_are_trimmed_too():
+    def chained():
+        try:
+            ours()
+        except BaseException as cause:
+            raise ValueError("second") from cause
+
+    error = tracebacks.trim(raised(chained))
+    assert files(error.__cause__) == {__file__}
+
+
+def test_a_chain_that_bites_its_tail_ends():
+    first, second = ValueError("a"), ValueError("b")
+    first.__context__, second.__context__ = second, first
+    assert tracebacks.trim(first) is first
+
+
+def test_a_chain_without_end_is_cut():
+    error = ValueError("0")
+    for n in range(10_000):
+        error.__cause__ = None
+        following = ValueError(str(n))
+        following.__context__ = error
+        error = following
+    assert tracebacks.trim(error) is error
+
+
+def test_a_message_that_raises_is_replaced():
+    class MuteError(Exception):
+        def __str__(self):
+            raise RuntimeError
+
+    assert tracebacks.describe(MuteError()) == "<the message could not be formatted>"
+    assert tracebacks.describe(ValueError("said")) == "said"
+
+
+def test_a_formatter_that_fails_costs_the_traceback_only():
+    shell = SimpleNamespace(InteractiveTB=None)
+    assert tracebacks.render(shell, ValueError("x")) == [
+        "ValueError: <the traceback could not be formatted>"
+    ]
+
+
+def test_a_group_anywhere_in_the_chain_is_rendered_with_its_members():
+    group = ExceptionGroup("many", [ValueError("inner")])
+    outer = TypeError("outer")
+    outer.__cause__ = group
+    text = "\n".join(tracebacks.render(SimpleNamespace(), outer))
+    assert "inner" in text
+    assert "outer" in text

@@ -1,0 +1,355 @@
+import base64
+import datetime as dt
+import json
+import math
+import timeit
+
+import msgspec
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from cellblock.host.output import gateway
+from cellblock.host.output.bounds import Bounds
+from cellblock.host.output.gateway import (
+    clean_bundle,
+    clean_comm,
+    clean_error,
+    clean_expressions,
+    clean_match_types,
+    clean_matches,
+    clean_metadata,
+    clean_name,
+    clean_payload,
+    clean_prompt,
+    clean_stream,
+    refused_types,
+)
+
+SMALL = Bounds(
+    display_bytes=2_000,
+    stream_text=200,
+    metadata=200,
+    comm=200,
+    nodes=100,
+    depth=5,
+    evalue=100,
+    traceback=1_000,
+    traceback_lines=10,
+    matches=10,
+    match_text=50,
+    expressions=3,
+    payloads=2,
+)
+
+
+def depth(value):
+    if isinstance(value, dict):
+        return 1 + max(map(depth, value.values()), default=0)
+    if isinstance(value, list):
+        return 1 + max(map(depth, value), default=0)
+    return 0
+
+
+def sent(value):
+    """Return what the wire would carry; fails where a strict encoder would."""
+    return json.dumps(value, ensure_ascii=False, allow_nan=False).encode("utf-8")
+
+
+# --- bundles ----------------------------------------------------------------------------------
+
+
+def test_a_short_plain_text_passes_as_it_is():
+    data = {"text/plain": "42"}
+    assert clean_bundle(data) is data
+
+
+def test_a_small_bundle_costs_less_than_5_microseconds():
+    data = {"text/plain": "<Figure size 640x480 with 1 Axes>"}
+    best = min(timeit.repeat(lambda: clean_bundle(data), number=1_000, repeat=20)) / 1_000
+    assert best < 5e-6
+
+
+@pytest.mark.parametrize(
+    "mime",
+    [
+        "application/javascript",
+        "text/javascript",
+        "APPLICATION/JAVASCRIPT",
+        "application/javascript;charset=utf-8",
+        "text/html ",
+        "TEXT/HTML",
+        "application/vnd.holoviews_exec.v0+json",
+        "application/vnd.bokehjs_exec.v0+json",
+        "application/vnd.cellblock.denial+json",
+        "application/x-unknown",
+        "",
+        "text",
+    ],
+)
+def test_a_type_that_is_not_in_the_table_is_dropped(mime):
+    assert clean_bundle({mime: "alert(1)", "text/html": "<b>x</b>"}) == {"text/html": "<b>x</b>"}
+
+
+def test_a_bundle_that_loses_its_rich_part_says_so():
+    data = {"application/javascript": "alert(1)", "text/plain": "<Javascript object>"}
+    assert clean_bundle(data) == {
+        "text/plain": "<Javascript object>\n[cellblock left out application/javascript]"
+    }
+    assert clean_bundle({"application/javascript": ""}) == {
+        "text/plain": "[cellblock left out application/javascript]"
+    }
+
+
+def test_the_guest_can_not_speak_for_the_host_in_its_own_mime_types():
+    assert refused_types({"application/vnd.cellblock.outcome+json": {}, "text/plain": ""}) == [
+        "application/vnd.cellblock.outcome+json"
+    ]
+
+
+def test_refused_types_are_bounded_and_printable():
+    data = {f"x/\x1b[2J{'y' * 1_000}{i}": "" for i in range(10_000)}
+    names = refused_types(data)
+    assert len(names) == 8
+    assert all(len(name) <= 100 and name.isprintable() for name in names)
+
+
+def test_image_bytes_travel_as_base64():
+    assert clean_bundle({"image/png": b"\x89PNG"}) == {"image/png": "iVBORw=="}
+
+
+def test_base64_text_is_made_canonical():
+    wrapped = base64.encodebytes(b"x" * 100).decode()
+    assert clean_bundle({"image/png": wrapped}) == {
+        "image/png": base64.b64encode(b"x" * 100).decode()
+    }
+
+
+def test_an_image_can_not_break_out_of_the_attribute_it_is_written_into():
+    text = clean_bundle({"image/png": 'AAAA"><script>alert(1)</script>'})["image/png"]
+    assert set(text).isdisjoint("\"<>' ")
+
+
+def test_numbers_that_json_has_not_become_null():
+    data = {"application/json": {"a": [math.nan, math.inf, -math.inf, 1.5, 1 << 80]}}
+    assert clean_bundle(data) == {"application/json": {"a": [None, None, None, 1.5, None]}}
+
+
+def test_keys_become_text():
+    data = {"application/json": {1: 0, 2.5: 0, None: 0, b"k": 0, (1,): 0}}
+    assert set(clean_bundle(data)["application/json"]) == {"1", "2.5", "None", "k", "tuple"}
+
+
+def test_values_that_json_has_not_are_bytes_dates_or_null():
+    day = dt.datetime(2026, 1, 2, tzinfo=dt.UTC)
+    data = {"application/json": [b"ab", day, msgspec.msgpack.Ext(3, b"")]}
+    assert clean_bundle(data)["application/json"] == ["YWI=", "2026-01-02T00:00:00+00:00", None]
+
+
+@pytest.mark.parametrize("mime", ["text/plain", "text/html", "application/json"])
+def test_lone_surrogates_never_reach_the_encoder(mime):
+    assert clean_bundle({mime: "a\udc80b"}) == {mime: "a\ufffdb"}
+
+
+def test_json_deeper_than_its_bound_is_left_out():
+    deep = []
+    for _ in range(59):
+        deep = [deep]
+    assert clean_bundle({"application/json": deep}) == {"application/json": deep}
+    assert clean_bundle({"application/json": [deep]}) == {
+        "text/plain": "[cellblock left out application/json (too large)]"
+    }
+
+
+def test_json_far_deeper_than_the_interpreter_can_follow_is_left_out():
+    deep = []
+    for _ in range(100_000):
+        deep = [deep]
+    assert "too large" in clean_bundle({"application/json": deep})["text/plain"]
+
+
+def test_one_large_part_does_not_cost_the_others():
+    data = {"text/html": "x" * 3_000, "text/plain": "a table", "image/png": b"x"}
+    assert clean_bundle(data, SMALL) == {"text/plain": "a table", "image/png": "eA=="}
+
+
+def test_a_long_plain_text_is_cut_and_says_so():
+    text = clean_bundle({"text/plain": "x" * 70_000, "image/png": b""}, SMALL)["text/plain"]
+    assert text.endswith("[cellblock: 68,100 more characters left out]\n")
+    assert len(text) <= SMALL.display_bytes
+
+
+def test_parts_of_one_bundle_share_one_bound():
+    mimes = ["text/html", "text/markdown", "text/latex", "image/svg+xml"]
+    clean = clean_bundle(dict.fromkeys(mimes, "é" * 400), SMALL)
+    assert len(sent(clean)) < 2_500
+
+
+@pytest.mark.parametrize("data", [None, [], "text", 3, b"x", ()])
+def test_what_is_no_bundle_is_an_empty_one(data):
+    assert clean_bundle(data) == {}
+
+
+def test_metadata_is_a_bounded_object_or_nothing():
+    assert clean_metadata({"image/png": {"width": 640}}) == {"image/png": {"width": 640}}
+    assert clean_metadata({"x": "y" * 300}, SMALL) == {}
+    assert clean_metadata([1]) == {}
+
+
+# --- errors, prompts, names -------------------------------------------------------------------
+
+
+def test_an_error_keeps_its_colours_and_loses_its_escapes():
+    assert clean_error("Value\x07Error\n", "a\x1b]0;t\x07b", ["\x1b[31mx\x1b[0m\x1b[2J"]) == {
+        "ename": "ValueError",
+        "evalue": "ab",
+        "traceback": ["\x1b[31mx\x1b[0m"],
+    }
+
+
+def test_a_long_traceback_keeps_its_end():
+    lines = [str(n) for n in range(10_000)]
+    traceback = clean_error("E", "", lines, SMALL)["traceback"]
+    assert traceback[:5] == lines[:5]
+    assert traceback[5] == "[cellblock: 9,990 more lines left out]"
+    assert traceback[6:] == lines[-5:]
+
+
+@pytest.mark.parametrize(
+    ("prompt", "shown"),
+    [
+        ("Name: ", "Name: "),
+        ("\x1b[31mName\x1b[0m\r\x1b[2K: ", "Name: "),
+        ("cellblock\nallow? ", "cellblock allow? "),
+        ("a\u202eb\u2028c", "a b c"),
+        ("x" * 1_000, "x" * 500),
+        (None, ""),
+    ],
+)
+def test_a_prompt_is_one_line_of_printable_text(prompt, shown):
+    assert clean_prompt(prompt) == shown
+
+
+def test_a_name_is_one_bounded_line_or_none():
+    assert clean_name("a\nb") == "a b"
+    assert clean_name("x" * 5_000) == "x" * 1_000
+    assert [clean_name(name) for name in (None, "", 3, [])] == [None] * 4
+
+
+# --- payloads and replies ---------------------------------------------------------------------
+
+
+def test_only_pages_are_left_of_the_payloads():
+    page = {"source": "page", "data": {"text/plain": "help"}, "start": 0}
+    acts = [
+        {"source": "set_next_input", "text": "import os", "replace": True},
+        {"source": "ask_exit", "keepkernel": False},
+        {"source": "edit_magic", "filename": "/etc/passwd", "line_number": 1},
+        {"source": ["page"]},
+        "page",
+        None,
+    ]
+    assert clean_payload([*acts, page]) == [page]
+
+
+def test_metadata_does_not_name_the_files_that_nbconvert_shows_for_images():
+    metadata = {"filenames": {"image/png": "http://collector.invalid/p"}, "tags": ["a"]}
+    assert clean_metadata(metadata) == {"tags": ["a"]}
+
+
+def test_a_page_is_a_clean_bundle_with_a_plain_text():
+    page = {"source": "page", "data": {"application/javascript": "x", "text/html": "<b>"}}
+    assert clean_payload([page]) == [
+        {"source": "page", "data": {"text/plain": "", "text/html": "<b></b>"}, "start": 0}
+    ]
+
+
+def test_expressions_are_bundles_or_errors():
+    assert clean_expressions({"a": {"status": "ok", "data": {"text/plain": "1"}}, "b": 3}) == {
+        "a": {"status": "ok", "data": {"text/plain": "1"}, "metadata": {}},
+        "b": {"status": "error", "ename": "Error", "evalue": "", "traceback": []},
+    }
+
+
+def test_completions_are_bounded_lines():
+    assert clean_matches(["a\x1b[2Jb", "c\nd", 3]) == ["ab", "c d", ""]
+    row = {"start": 0, "end": -1, "text": "a\x07", "type": None, "evil": 1}
+    assert clean_match_types([row, 3]) == [
+        {"start": 0, "end": 0, "text": "a", "type": "", "signature": ""}
+    ]
+
+
+# --- whatever msgpack can carry ---------------------------------------------------------------
+
+TEXT = st.text(st.characters(), max_size=60)
+SCALARS = (
+    st.none()
+    | st.booleans()
+    | st.integers(-(1 << 63), (1 << 64) - 1)
+    | st.floats()
+    | TEXT
+    | st.binary(max_size=60)
+    | st.datetimes(timezones=st.just(dt.UTC))
+    | st.builds(msgspec.msgpack.Ext, st.integers(0, 100), st.binary(max_size=5))
+)
+WORDS = st.sampled_from(
+    [
+        "text/plain",
+        "text/html",
+        "image/png",
+        "application/json",
+        "source",
+        "page",
+        "data",
+        "ok",
+        "status",
+        "start",
+        "ename",
+        "traceback",
+        "application/javascript",
+    ]
+)
+JUNK = st.recursive(
+    SCALARS | WORDS,
+    lambda inner: (
+        st.lists(inner, max_size=6)
+        | st.dictionaries(WORDS | TEXT | st.integers(), inner, max_size=6)
+    ),
+    max_leaves=60,
+)
+
+
+@given(JUNK)
+def test_any_bundle_can_be_sent_within_its_bounds(junk):
+    clean = clean_bundle(junk, SMALL)
+    assert len(sent(clean)) < 4 * SMALL.display_bytes + 2_000
+    assert depth(clean) <= SMALL.depth + 1
+    assert clean.keys() <= gateway.ALLOWED.keys()
+    assert msgspec.json.encode(clean)
+    assert clean_bundle(clean, SMALL) == clean
+
+
+@given(JUNK)
+def test_any_junk_in_any_place_can_be_sent(junk):
+    cleaned = [
+        clean_metadata(junk, SMALL),
+        clean_comm(junk, SMALL),
+        clean_payload(junk, SMALL),
+        clean_expressions(junk, SMALL),
+        clean_matches(junk, SMALL),
+        clean_match_types(junk, SMALL),
+        clean_error(junk, junk, junk, SMALL),
+        clean_stream(junk, SMALL),
+        clean_prompt(junk, SMALL),
+        clean_name(junk, SMALL),
+        refused_types(junk),
+    ]
+    assert len(sent(cleaned)) < 100_000
+
+
+@given(st.lists(st.fixed_dictionaries({"source": WORDS, "data": JUNK, "start": JUNK})))
+def test_any_payload_is_a_page(payload):
+    for page in clean_payload(payload, SMALL):
+        assert page["source"] == "page"
+        assert isinstance(page["data"]["text/plain"], str)
+        sent(page)

@@ -1,0 +1,230 @@
+import contextlib
+import time
+
+import pytest
+
+from cellblock.host.output import html, names
+from cellblock.host.output.gateway import clean_bundle, clean_expressions, clean_payload
+from cellblock.host.output.refusal import RefusedError
+
+PIXEL = "data:image/png;base64,iVBORw0KGgo="
+
+
+def seconds(function, text, tries=3):
+    best = float("inf")
+    for _ in range(tries):
+        start = time.perf_counter()
+        with contextlib.suppress(RefusedError):
+            function(text)
+        best = min(best, time.perf_counter() - start)
+    return best
+
+
+# --- what stays -------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "<b>bold</b>",
+        "<h1>Title</h1><ul><li>a</li></ul>",
+        '<details open=""><summary>more</summary>text</details>',
+        f'<img src="{PIXEL}" alt="x" width="3">',
+        '<p style="color: red; text-align: right">x</p>',
+        "$a_1 < b$ and \\(\\frac{1}{2}\\)".replace("<", "&lt;"),
+        "<td-like>".replace("<td-like>", '<th colspan="2">').join(
+            ["<table><tbody><tr>", "a</th></tr></tbody></table>"]
+        ),
+    ],
+)
+def test_markup_that_only_shows_stays_as_it_is(text):
+    assert html.clean(text) == text
+
+
+def test_a_link_leads_away_and_tells_nothing_of_where_it_was():
+    assert html.clean('<a href="https://example.org/?a=1&amp;b=2" target="_blank">x</a>') == (
+        '<a href="https://example.org/?a=1&amp;b=2" target="_blank" rel="noopener noreferrer">x</a>'
+    )
+
+
+def test_a_style_sheet_matches_nothing_outside_of_its_output():
+    text = "<style>td, .x > b:hover { color: #333; } body { margin: 0 }</style><b>1</b>"
+    scope = names.scope(text)
+    assert html.clean(text) == (
+        f'<div id="{scope}">\n<style>\n'
+        f"#{scope} td, #{scope} .x > b:hover {{color: #333}}\n"
+        f"#{scope} body {{margin: 0}}\n"
+        "</style>\n<b>1</b>\n</div>"
+    )
+
+
+def test_a_pandas_style_keeps_its_colours_and_names():
+    text = (
+        '<style type="text/css">\n#T_1a_row0_col0, #T_1a_row0_col1 {\n'
+        "  background-color: #08306b;\n  color: #f1f1f1;\n}\n</style>\n"
+        '<table id="T_1a"><tbody><tr><td id="T_1a_row0_col0" class="data row0 col0">1</td></tr>'
+        "</tbody></table>"
+    )
+    scope = names.scope(text)
+    cleaned = html.clean(text)
+    assert (
+        f"#{scope} #T_1a_row0_col0, #{scope} #T_1a_row0_col1 "
+        "{background-color: #08306b; color: #f1f1f1}"
+    ) in cleaned
+    assert '<td id="T_1a_row0_col0" class="data row0 col0">1</td>' in cleaned
+
+
+def test_a_drawing_inside_html_is_written_anew():
+    cleaned = html.clean(
+        '<p>a<svg width="9" onload="x"><circle r="4"/><script>1</script></svg>b</p>'
+    )
+    assert '<svg xmlns="http://www.w3.org/2000/svg"' in cleaned
+    assert 'width="9"' in cleaned
+    assert '<circle r="4"/></svg>b</p>' in cleaned
+    assert "script" not in cleaned
+    assert "onload" not in cleaned
+
+
+def test_checkboxes_stay_and_are_nothing_else():
+    assert html.clean('<input type="password" name="p" checked="">') == (
+        '<input checked="" type="checkbox">'
+    )
+
+
+# --- attacks ----------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("text", "shown"),
+    [
+        ("a<wbr>b", "ab"),
+        ("<p onclick=alert(1)>x</p>", "<p>x</p>"),
+        ("<p data-commandlinker-command=terminal:create-new>x</p>", "<p>x</p>"),
+        ("<a href=javascript:alert(1)>x</a>", '<a rel="noopener noreferrer">x</a>'),
+        ("<a href='java\nscript:alert(1)'>x</a>", '<a rel="noopener noreferrer">x</a>'),
+        ("<a href=&#1;javascript&colon;alert(1)>x</a>", '<a rel="noopener noreferrer">x</a>'),
+        ("<a href=/lab/api>x</a>", '<a rel="noopener noreferrer">x</a>'),
+        ("<a href=//e.invalid>x</a>", '<a rel="noopener noreferrer">x</a>'),
+        ("<a href='https:\\\\e' ping=//e>x</a>", '<a rel="noopener noreferrer">x</a>'),
+        ("<td background=//e>x", "x"),
+        ("<p style='background: url(//e)'>x</p>", "<p>x</p>"),
+        ("<p style='background: \\75rl(//e)'>x</p>", "<p>x</p>"),
+        (
+            "<p style='position: fixed; top: 0; z-index: 9; color: red'>x</p>",
+            '<p style="color: red">x</p>',
+        ),
+        ("<p style='margin-top: -900px'>x</p>", "<p>x</p>"),
+        ("<p class='jp-Dialog lm-Widget note'>x</p>", '<p class="note">x</p>'),
+        ("<p id=jupyter-config-data>x</p>", '<p id="cb-jupyter-config-data">x</p>'),
+        ("<a name=currentScript>x</a>", '<a rel="noopener noreferrer">x</a>'),
+        ("<!--<b>-->x<!-- --!><b>y</b>", "x"),
+        ("<![CDATA[<b>]]>x", "&lt;![CDATA[<b>]]&gt;x</b>"),
+        ("<?php <b>?>x</b>", "&lt;?php <b>?&gt;x</b>"),
+        ("<b x='<i>' y=\"</b>\">z</b>", "<b>z</b>"),
+        ("<cellblock-svg class='0-0'></cellblock-svg>x", "<cellblock-svg></cellblock-svg>x"),
+        ("a < b and c<d", "a &lt; b and c&lt;d"),
+        ("<noscript><p title='</noscript><b>'>x", "<b>'&gt;x</b>"),
+        (
+            "<p>$\\href{javascript:alert(1)}{x}$</p>",
+            "<p>$\\\u2060href{javascript:alert(1)}{x}$</p>",
+        ),
+    ],
+)
+def test_what_acts_is_taken_out_quietly(text, shown):
+    assert html.clean(text) == shown
+
+
+@pytest.mark.parametrize(
+    ("text", "missed"),
+    [
+        ("<b>x</b><script>alert(1)</script>", "script"),
+        ("<b>x</b><SCRIPT\n>alert(1)</ScRiPt >", "script"),
+        ("<b>x</b><iframe srcdoc='&lt;script&gt;'></iframe>", "iframe"),
+        ("<b>x</b><img src='//collector.invalid/p.gif'>", "remote image"),
+        ("<b>x</b><img src='data:image/svg+xml;base64,AAAA'>", "remote image"),
+        (
+            "<b>x</b><form action=/><button formaction=javascript:1>k</button></form>",
+            "button, form",
+        ),
+        (
+            "<b>x</b><object data=x></object><embed src=x><video src=x></video>",
+            "embed, object, video",
+        ),
+        ("<b>x</b><link rel=stylesheet href=//e>", "link"),
+        ("<b>x</b><math><mtext><style><img src onerror=1></style></math>", "math"),
+        ("<b>x</b><svg/onload\n=alert(1)><p>", "svg"),
+        ("<b>x</b><svg><foreignObject><script></script></svg></svg>", "svg"),
+        ("<b>x</b><template><script>1</script></template>", "template"),
+        ("<b>x</b><plaintext>", "plaintext"),
+    ],
+)
+def test_what_someone_would_miss_is_named(text, missed):
+    cleaned = html.clean(text)
+    assert cleaned.startswith("<b>x</b>")
+    assert cleaned.endswith(f"\n<p><small>[cellblock left out {missed}]</small></p>")
+
+
+def test_html_of_which_nothing_is_left_says_so_in_the_plain_text():
+    data = {"text/html": "<script>alert(1)</script><div id=plot></div>", "text/plain": "Plot()"}
+    assert clean_bundle(data) == {"text/plain": "Plot()\n[cellblock left out text/html (script)]"}
+
+
+def test_html_is_sanitised_in_user_expressions_and_pages_too():
+    data = {"text/html": "<b onclick=x>1</b>"}
+    clean = {"text/html": "<b>1</b>"}
+    value = {"status": "ok", "data": data, "metadata": {}}
+    assert clean_expressions({"k": value})["k"]["data"] == clean
+    assert clean_payload([{"source": "page", "data": data}])[0]["data"] == {
+        "text/plain": "",
+        **clean,
+    }
+
+
+# --- time -------------------------------------------------------------------------------------
+
+
+def test_a_table_of_a_megabyte_takes_less_than_60_ms():
+    row = "    <tr>\n      <th>0</th>\n" + "      <td>1.234567</td>\n" * 20 + "    </tr>\n"
+    table = f'<table border="1" class="dataframe">{row * 1_950}</table>'
+    assert len(table) > 1_000_000
+    assert seconds(html.clean, table, tries=5) < 0.06 * 3  # three times over for a busy machine
+
+
+@pytest.mark.parametrize(
+    "piece",
+    [
+        *("<div>", "<b>", "<p>", "<table>", "<table><tr><td>", "<a x=1>", "<ul><li>", "<select>"),
+        *(
+            "<",
+            "<a ",
+            '<a "',
+            "<a x=\"<a x='",
+            '<x y="',
+            "&",
+            "<i></b>",
+            "</p>",
+            "<font color=1>x<p>",
+        ),
+        *("<!--", "<script>", "<style>", "<svg>", "<svg/>", "<svg ", "<svg></svg>", "<math>"),
+        *("<style>a{", "<style></style>", "<b><p>", "<p style='color:red'>", "\\href$"),
+    ],
+)
+def test_no_html_takes_more_than_linear_time(piece):
+    assert seconds(html.clean, piece * (400_000 // len(piece)), tries=1) < 4
+
+
+def test_reconstructed_formatting_does_not_multiply():
+    fonts = "".join(f"<li><font color=a{i}>" for i in range(1_000))
+    assert len(html.clean(fonts + "<li>" + "<p>x</p>" * 10_000)) < 3_000_000
+
+
+def test_a_tag_with_thousands_of_attributes_goes():
+    attributes = " ".join(f"a{i}" for i in range(20_000))
+    assert html.clean(f"<b {attributes}>x</b>") == "x"
+
+
+def test_html_and_drawings_that_would_take_seconds_go_whole():
+    for mime, text in (("text/html", "<b>" * 1_600_000), ("image/svg+xml", "<g>" * 600_000)):
+        assert clean_bundle({mime: text}) == {
+            "text/plain": f"[cellblock left out {mime} (too much markup)]"
+        }

@@ -1,0 +1,117 @@
+"""What each value of ``display`` lets through."""
+
+import pytest
+
+from cellblock.host.output import bounds, showing
+
+SCRIPT = "<p>text</p><script>act()</script>"
+BUNDLE = {
+    "text/plain": "plain",
+    "text/html": SCRIPT,
+    "image/png": b"\x89PNG",
+    "application/vnd.plotly.v1+json": {"data": []},
+    "application/vnd.cellblock.denial+json": {"forged": True},
+}
+FRAME = '<iframe class="cellblock-frame" sandbox="allow-scripts"'
+
+
+def test_text_is_the_plain_text():
+    assert showing.text(BUNDLE) == {"text/plain": "plain"}
+
+
+def test_text_says_what_it_left_out_where_there_is_no_plain_text():
+    shown = showing.text({"image/png": b"", "text/html": ""})
+    note = "[cellblock shows text only, and left out image/png, text/html]"
+    assert shown == {"text/plain": note}
+
+
+def test_sanitized_has_no_script_and_names_what_would_show_it():
+    assert "act()" not in showing.sanitized(BUNDLE)["text/html"]
+    figure = {"text/plain": "Figure", "application/vnd.plotly.v1+json": {}}
+    assert showing.sanitized(figure) == {
+        "text/plain": "Figure\n[cellblock left out application/vnd.plotly.v1+json; "
+        'display = "isolated" in the policy would show it]'
+    }
+
+
+def test_a_type_that_no_display_shows_gets_no_such_advice():
+    shown = showing.sanitized({"application/pdf": "x"})
+    assert shown == {"text/plain": "[cellblock left out application/pdf]"}
+
+
+def test_isolated_puts_what_needs_scripts_into_frames_and_keeps_the_rest():
+    shown = showing.isolated(BUNDLE)
+    assert sorted(shown) == ["image/png", "text/html", "text/plain"]
+    assert shown["text/html"].startswith(FRAME)
+    assert "act()" not in shown["text/html"]
+    assert shown["text/plain"] == "plain"
+
+
+@pytest.mark.parametrize(
+    "html",
+    [
+        "<table><tr><td>1</td></tr></table>",
+        "<style>td { color: red }</style><b>styled</b>",
+        "<details><summary>more</summary>text</details>",
+        "a < b and onset = 3, script, canvas",
+        '<script type="application/vnd.jupyter.widget-view+json">{}</script><p>widget</p>',
+    ],
+)
+def test_isolated_leaves_what_needs_no_scripts_in_the_page(html):
+    assert showing.isolated({"text/html": html}) == showing.sanitized({"text/html": html})
+
+
+@pytest.mark.parametrize(
+    "html",
+    [
+        "<SCRIPT >x</SCRIPT>",
+        "<script type=module>x</script>",
+        '<script type="text/javascript">x</script>',
+        "<div onclick='x()'>press</div>",
+        "<p title='x' onmouseover = x()>hover</p>",
+        "<canvas></canvas>",
+        "<button>press</button>",
+        "<iframe srcdoc='<p>page</p>'></iframe>",
+    ],
+)
+def test_isolated_frames_whatever_runs(html):
+    assert showing.isolated({"text/html": html})["text/html"].startswith(FRAME)
+
+
+def test_isolated_runs_a_program_only_where_nothing_stands_for_it():
+    program = {"application/javascript": "element.append(1)", "text/plain": "<Javascript>"}
+    assert showing.isolated(program)["text/html"].startswith(FRAME)
+    assert "text/html" not in showing.isolated(program | {"image/png": b""})
+
+
+def test_isolated_pages_are_within_the_bounds():
+    small = bounds.DEFAULT.within(2_000)
+    shown = showing.isolated({"text/html": SCRIPT, "text/plain": "x" * 3_000}, small)
+    assert shown == {"text/plain": "[cellblock left out text/html (too large)]"}
+
+
+def test_trusted_passes_on_everything_but_what_is_ours_to_say():
+    shown = showing.trusted(BUNDLE | {"Application/vnd.Cellblock.x": 1})
+    assert shown == {
+        "text/plain": "plain",
+        "text/html": SCRIPT,
+        "image/png": "iVBORw==",
+        "application/vnd.plotly.v1+json": {"data": []},
+    }
+
+
+def test_trusted_is_within_the_bounds():
+    shown = showing.trusted({"text/html": "x" * 100}, bounds.DEFAULT.within(50))
+    assert shown == {"text/plain": "[cellblock left out text/html (too large)]"}
+
+
+@pytest.mark.parametrize("display", ["text", "sanitized", "isolated", "trusted"])
+@pytest.mark.parametrize("data", [None, [], "x", {}, {1: 2}, {"text/html": 3}, {"text/html": [1]}])
+def test_anything_at_all_becomes_a_bundle(display, data):
+    shown = showing.for_display(display)(data)
+    assert all(isinstance(mime, str) for mime in shown)
+
+
+def test_in_passing_there_are_no_frames():
+    assert showing.for_page("isolated") is showing.for_display("sanitized")
+    assert showing.for_page("text") is showing.for_display("text")

@@ -1,0 +1,125 @@
+import re
+import time
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from cellblock.host.output.bounds import Bounds
+from cellblock.host.output.gateway import clean_stream
+from cellblock.host.output.terminal import clean_text, split_tail
+
+KEPT = re.compile("\x1b\\[[0-9;:]*m|\x1b\\[[0-2]?K")
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "plain",
+        "\x1b[31mred\x1b[0m",
+        "\x1b[38;5;196mx\x1b[38:2::1:2:3mx\x1b[m",
+        "10%\r20%\r\n",
+        "\x1b[K\x1b[2K",
+        "12\b\b34\t5\n",
+        "déjà vu 漢字 🙂",
+    ],
+)
+def test_colours_and_line_redraws_stay(text):
+    assert clean_stream(text) == text
+
+
+@pytest.mark.parametrize(
+    "sequence",
+    [
+        "\x1b]0;title\x07",
+        "\x1b]0;title\x1b\\",
+        "\x1b]52;c;cm0gLXJmIC8K\x07",
+        "\x1bP$q\x1b\\",
+        "\x1b_G payload\x1b\\",
+        "\x1b^private\x1b\\",
+        "\x1bXstring\x1b\\",
+        "\x1b[2J",
+        "\x1b[3J",
+        "\x1b[H",
+        "\x1b[1;1H",
+        "\x1b[5A",
+        "\x1b[?1049h",
+        "\x1b[?25l",
+        "\x1b[6n",
+        "\x1b[c",
+        "\x1b[20t",
+        "\x1b[1000L",
+        "\x1b[4i",
+        "\x1bc",
+        "\x1b(0",
+        "\x1b#8",
+        "\x1b7",
+        "\x9b",
+        "\x9d",
+        "\x90",
+        "\x07",
+        "\x00",
+        "\x0c",
+        "\x0e",
+        "\x7f",
+        "\x1b",
+        "\x1b[" + "1;" * 1_000 + "m",
+    ],
+)
+def test_no_other_sequence_passes(sequence):
+    assert clean_stream(f"a{sequence}b".replace("\x1bb", "\x1b")) in ("ab", "a")
+
+
+def test_a_link_keeps_its_text():
+    assert clean_stream("\x1b]8;;http://evil\x1b\\text\x1b]8;;\x1b\\") == "text"
+
+
+def test_an_unfinished_string_does_not_swallow_what_follows():
+    assert clean_stream("\x1b]0;title\nnext") == "0;title\nnext"
+
+
+def test_what_is_dropped_can_not_leave_a_new_sequence():
+    assert clean_stream("\x1b\x00[2J\x1b\x1b[2J\x1b\x1b[31m[2J") == "[2J\x1b[31m[2J"
+
+
+def test_surrogates_are_replaced():
+    assert clean_stream("a\udc80") == "a\ufffd"
+
+
+def test_a_stream_over_its_bound_says_what_is_missing():
+    text = clean_stream("x" * 100, Bounds(stream_text=10))
+    assert text == "x" * 10 + "\n[cellblock: 90 more characters left out]\n"
+
+
+@pytest.mark.parametrize(
+    ("text", "head", "tail"),
+    [
+        ("a\x1b", "a", "\x1b"),
+        ("a\x1b[31", "a", "\x1b[31"),
+        ("a\x1b[31m", "a\x1b[31m", ""),
+        ("a\x1b]0;", "a\x1b]0;", ""),
+        ("a", "a", ""),
+        ("\x1b[" + "1" * 80, "\x1b[" + "1" * 80, ""),
+    ],
+)
+def test_a_colour_cut_in_two_waits_for_its_end(text, head, tail):
+    assert split_tail(text) == (head, tail)
+
+
+@pytest.mark.parametrize(
+    "unit", ["\x1b]", "\x1b[", "\x1b[1;", "\x1b]0;x", "\x1b ", "\x1b", "\x1bP"]
+)
+def test_hostile_text_takes_linear_time(unit):
+    text = unit * (2_000_000 // len(unit))
+    started = time.perf_counter()
+    clean_text(text)
+    assert time.perf_counter() - started < 5
+
+
+@given(st.text(st.sampled_from("\x1b[]0;mKJHP\\\x07\x9b\x9c\x00\r\nab\udc80é"), max_size=60))
+def test_only_kept_sequences_are_left_and_cleaning_twice_changes_nothing(text):
+    clean = clean_text(text)
+    clean.encode()
+    assert "\x1b" not in KEPT.sub("", clean)
+    assert not re.search("[\x00-\x07\x0b\x0c\x0e-\x1a\x1c-\x1f\x7f-\x9f]", clean)
+    assert clean_text(clean) == clean

@@ -1,0 +1,41 @@
+"""The guest's environment is made, not inherited."""
+
+from pathlib import Path
+from types import SimpleNamespace
+
+from cellblock.host.environment import guest_environment
+from cellblock.host.launch import import_path, zygote_argv
+
+HOST = {
+    "AWS_SECRET_ACCESS_KEY": "s3cret",
+    "HOME": "/home/u",
+    "PATH": "/evil",
+    "TZ": "UTC",
+    "A": "1",
+}
+
+
+def made(*names):
+    return guest_environment(SimpleNamespace(env_var_access=names), Path("/scratch"), HOST)
+
+
+def test_nothing_of_the_hosts_is_passed_on_unless_named():
+    assert set(made()) & {"AWS_SECRET_ACCESS_KEY", "TZ", "A"} == set()
+    assert made("TZ", "ABSENT")["TZ"] == "UTC"
+    assert "ABSENT" not in made("TZ", "ABSENT")
+
+
+def test_sandbox_values_win_over_what_a_policy_names():
+    env = made("HOME", "PATH")
+    assert env["HOME"] == env["TMPDIR"] == "/scratch"
+    assert env["PATH"] == "/usr/local/bin:/usr/bin:/bin"
+
+
+def test_the_guest_imports_from_no_relative_folder(monkeypatch):
+    monkeypatch.setattr("sys.path", ["", ".", "lib", "/usr/lib/python"])
+    assert import_path() == ["/usr/lib/python"]
+
+
+def test_the_zygote_starts_isolated_and_without_site():
+    options = zygote_argv(5)[1:5]
+    assert options == ["-I", "-S", "-X", "utf8"]

@@ -1,0 +1,415 @@
+"""A session against guests that lie, hang, steal and die; no process is started."""
+
+import signal
+
+import msgspec
+import pytest
+
+from cellblock.host.outcome import Cell, Stopped
+from cellblock.wire import messages
+from support.simulator import Simulation
+
+
+@pytest.fixture
+def simulate(monkeypatch):
+    made = []
+
+    def simulation(**options):
+        made.append(Simulation(monkeypatch, **options))
+        made[-1].session.start()
+        made[-1].reactor.turn()
+        return made[-1]
+
+    yield simulation
+    for simulation in made:
+        simulation.close()
+
+
+def cell(code="x = 1", **fields):
+    return Cell(raw=code, execution_count=1, **fields)
+
+
+def took_up(sim, **fields):
+    """Run a cell and have the guest take it up; return the request."""
+    sim.run(cell(**fields))
+    (request,) = sim.guest.read()
+    sim.guest.send(messages.Began(id=request.id))
+    sim.reactor.turn()
+    return request
+
+
+def ended(sim):
+    (outcome,) = sim.outcomes
+    return outcome
+
+
+# --- P1: no source reaches the guest before it passed ---------------------------------------------
+
+
+def test_a_refused_cell_is_denied_at_once_and_never_sent(simulate):
+    sim = simulate()
+    sim.run(cell("import os"))
+    assert ended(sim).status == "denied"
+    assert [f.rule for f in ended(sim).findings] == ["import-not-allowed"]
+    assert sim.guest.read() == []
+
+
+def test_a_refused_user_expression_is_not_sent_and_its_reply_says_so(simulate):
+    sim = simulate()
+    request = took_up(sim, user_expressions={"good": "x", "bad": "__import__('os')"})
+    assert request.user_expressions == {"good": "x"}
+    sim.guest.send(messages.Done(id=request.id, user_expressions={"good": {"status": "ok"}}))
+    sim.reactor.turn()
+    assert ended(sim).user_expressions["bad"]["ename"] == "PolicyDenied"
+    assert ended(sim).user_expressions["good"] == {"status": "ok"}
+
+
+def test_what_the_guest_refuses_is_a_denial_too(simulate):
+    sim = simulate()
+    request = took_up(sim)
+    finding = {"rule": "r", "line": 1, "column": 0, "end_column": 2, "excerpt": "x"}
+    sim.guest.send(messages.Done(id=request.id, refused=[finding | {"line": "lies"}]))
+    sim.reactor.turn()
+    assert ended(sim).status == "denied"
+    assert [(f.rule, f.line) for f in ended(sim).findings] == [("r", 0)]
+
+
+# --- ways to end ----------------------------------------------------------------------------------
+
+
+def test_a_cell_that_ends_well_is_ok(simulate):
+    sim = simulate()
+    request = took_up(sim)
+    sim.guest.send(messages.Stream(name="stdout", text="hi"), messages.Done(id=request.id))
+    sim.reactor.turn()
+    assert ended(sim).status == "ok"
+    assert [kind for kind, _ in sim.notes] == ["locked", "shown"]
+    sim.reactor.advance(100)
+    assert sim.signals() == []
+
+
+def test_over_its_time_it_is_interrupted_first(simulate):
+    sim = simulate(timeout=5.0)
+    request = took_up(sim)
+    sim.reactor.advance(4.9)
+    assert sim.signals() == []
+    sim.reactor.advance(0.2)
+    assert sim.signals() == [signal.SIGINT]
+    sim.guest.send(messages.Done(id=request.id))
+    sim.reactor.turn()
+    assert (ended(sim).stopped.why, ended(sim).stopped.kept) == ("timeout", True)
+    assert len(sim.guests) == 1
+
+
+def test_over_its_time_and_deaf_it_is_killed_and_the_next_guest_is_there(simulate):
+    sim = simulate(timeout=5.0)
+    took_up(sim)
+    sim.reactor.advance(7.1)
+    assert sim.signals() == [signal.SIGINT, signal.SIGKILL]
+    assert (ended(sim).stopped.why, ended(sim).stopped.kept) == ("timeout", False)
+    sim.outcomes.clear()
+    request = took_up(sim)
+    sim.guest.send(messages.Done(id=request.id))
+    sim.reactor.turn()
+    assert ended(sim).status == "ok"
+    assert len(sim.guests) == 2
+
+
+def test_without_a_limit_a_cell_may_take_forever(simulate):
+    sim = simulate(timeout=None)
+    took_up(sim)
+    sim.reactor.advance(10**6)
+    assert sim.outcomes == []
+    assert sim.signals() == []
+
+
+def test_a_second_interrupt_kills_unless_it_is_the_same_key_press(simulate):
+    sim = simulate()
+    took_up(sim)
+    sim.session.interrupt()
+    sim.reactor.advance(0.4)
+    sim.session.interrupt()
+    assert sim.signals() == [signal.SIGINT]
+    sim.reactor.advance(0.2)
+    sim.session.interrupt()
+    assert sim.signals() == [signal.SIGKILL]
+    assert ended(sim).stopped.why == "interrupt"
+
+
+@pytest.mark.parametrize(
+    ("status", "detail"),
+    [(9, "signal SIGKILL"), (11, "signal SIGSEGV"), (3 << 8, "status 3"), (50, "signal 50")],
+)
+def test_a_guest_that_died_costs_its_cell_and_its_end_is_told(simulate, status, detail):
+    sim = simulate()
+    took_up(sim)
+    sim.reaped(status)
+    assert ended(sim).stopped.why == "crash"
+    assert detail in ended(sim).stopped.detail
+    assert len(sim.guests) == 2
+
+
+def test_a_guest_that_died_while_idle_is_told_and_replaced(simulate):
+    sim = simulate()
+    sim.reaped(9)
+    assert [kind for kind, _ in sim.notes] == ["locked", "restarted", "locked"]
+    assert len(sim.guests) == 2
+
+
+def test_a_zygote_that_died_costs_the_cell_and_is_replaced(simulate):
+    sim = simulate()
+    took_up(sim)
+    sim.kill_zygote()
+    assert ended(sim).stopped.why == "crash"
+    assert "zygote" in ended(sim).stopped.detail
+    assert len(sim.guests) == 2
+
+
+def test_a_guest_that_hangs_up_has_a_moment_to_say_how_it_ended(simulate):
+    sim = simulate()
+    took_up(sim)
+    sim.guest.sock.close()
+    sim.reactor.turn()
+    assert sim.signals() == []
+    sim.reactor.advance(1.1)
+    assert sim.signals() == [signal.SIGKILL]
+    assert ended(sim).stopped.detail == "protocol violation: it closed its channel"
+
+
+# --- P3: every byte from the guest is hostile -----------------------------------------------------
+
+LIES = {
+    "no message": b"\0\0\0\1\xc1",
+    "a huge frame": b"\xff\xff\xff\xff",
+    "a frame with a field too many": msgspec.msgpack.encode({"type": "began", "id": 1, "x": 1}),
+    "an unknown message": msgspec.msgpack.encode({"type": "sudo"}),
+    "nesting": b"\x81\xa4type\xa6stream" + b"\x91" * 100_000,
+}
+
+
+@pytest.mark.parametrize("kind", LIES)
+def test_a_malformed_frame_kills_the_guest_and_never_the_session(simulate, kind):
+    sim = simulate()
+    took_up(sim)
+    lie = LIES[kind]
+    framed = lie if lie[0] in {0, 0xFF} else len(lie).to_bytes(4, "big") + lie
+    sim.guest.sock.sendall(framed)
+    sim.reactor.turn()
+    assert ended(sim).stopped.why == "violation"
+    assert len(sim.guests) == 2
+
+
+@pytest.mark.parametrize(
+    "lie",
+    [
+        messages.Done(id=77),
+        messages.Completed(id=1, matches=[], start=0, end=0),
+        messages.Ready(report=messages.LockReport(achieved={"seccomp": "yes"})),
+        messages.NotReady(lock="seccomp", detail="after all"),
+    ],
+    ids=lambda m: type(m).__name__,
+)
+def test_a_message_out_of_turn_kills_the_guest(simulate, lie):
+    sim = simulate()
+    took_up(sim)
+    sim.guest.send(lie)
+    sim.reactor.turn()
+    assert ended(sim).stopped.why == "violation"
+    assert len(sim.guests) == 2
+
+
+def test_a_breach_of_the_language_layer_ends_the_guest_and_is_told_with_its_operation(simulate):
+    sim = simulate()
+    took_up(sim)
+    sim.guest.send(messages.Breach(operation="socket.connect"))
+    sim.reactor.turn()
+    assert ended(sim).stopped == Stopped("breach", "socket.connect")
+    assert len(sim.guests) == 2
+
+
+def test_a_report_of_locks_counts_once(simulate):
+    sim = simulate()
+    took_up(sim)
+    sim.guest.send(messages.Ready(report=messages.LockReport(achieved={"landlock": "forged"})))
+    sim.reactor.turn()
+    assert ended(sim).stopped.why == "violation"
+
+
+def test_a_question_nobody_can_answer_does_not_stop_the_clock(simulate):
+    sim = simulate(timeout=5.0)
+    sim.answers_questions = False
+    request = took_up(sim)
+    sim.guest.send(messages.InputRequest(id=request.id, prompt="?"))
+    sim.reactor.advance(10)
+    assert ended(sim).status == "stopped"
+
+
+def test_the_users_time_is_not_the_cells_but_the_clock_starts_again_with_the_answer(simulate):
+    sim = simulate(timeout=5.0)
+    request = took_up(sim, allow_stdin=True)
+    sim.guest.send(messages.InputRequest(id=request.id, prompt="?"))
+    sim.reactor.advance(100)
+    assert sim.outcomes == []
+    sim.session.answer("yes")
+    assert [m.value for m in sim.guest.read()] == ["yes"]
+    sim.reactor.advance(7.1)
+    assert ended(sim).stopped.why == "timeout"
+
+
+def test_an_answer_after_the_cell_ended_goes_nowhere(simulate):
+    sim = simulate()
+    request = took_up(sim, allow_stdin=True)
+    sim.guest.send(messages.Done(id=request.id))
+    sim.reactor.turn()
+    sim.session.answer("late")
+    assert sim.guest.read() == []
+
+
+# --- requests that never arrive -------------------------------------------------------------------
+
+
+def test_a_stolen_request_runs_once_more_in_the_next_guest(simulate):
+    sim = simulate()
+    sim.run(cell())
+    sim.guest.read()  # a thread of the guest took it and says nothing
+    sim.reactor.advance(4.1)
+    assert [stopped.why for kind, stopped in sim.notes if kind == "restarted"] == ["silent"]
+    assert sim.outcomes == []
+    (request,) = sim.guest.read()
+    sim.guest.send(messages.Began(id=request.id), messages.Done(id=request.id))
+    sim.reactor.turn()
+    assert ended(sim).status == "ok"
+
+
+def test_a_request_stolen_twice_is_given_up(simulate):
+    sim = simulate()
+    sim.run(cell())
+    for _ in range(2):
+        sim.guest.read()
+        sim.reactor.advance(4.1)
+    assert ended(sim).stopped.why == "silent"
+
+
+def test_a_guest_whose_main_thread_is_busy_elsewhere_is_waited_for(simulate):
+    sim = simulate(timeout=None)
+    sim.run(cell())
+    sim.reactor.advance(100)  # unread: a task of an earlier cell keeps the loop
+    assert len(sim.guests) == 1
+    assert sim.outcomes == []
+
+
+# --- starting -------------------------------------------------------------------------------------
+
+
+def test_a_cell_waits_for_its_guest(simulate):
+    sim = simulate()
+    sim.start_well = False
+    sim.reaped(9)
+    sim.run(cell())
+    assert sim.guest.read() == []
+    sim.guest.send(messages.Ready(report=messages.LockReport()))
+    sim.reactor.turn()
+    assert len(sim.guest.read()) == 1
+
+
+def test_p5_a_missing_required_lock_means_that_nothing_runs(monkeypatch):
+    sim = Simulation(monkeypatch, required=("seccomp",))
+    sim.session.start()
+    sim.run(cell())
+    assert ended(sim).status == "error"
+    assert "seccomp" in ended(sim).error.evalue
+    assert [kind for kind, _ in sim.notes] == ["failed"]
+    sim.run(cell())
+    assert len(sim.outcomes) == 2
+    assert len(sim.guests) == 1
+    sim.close()
+
+
+def test_a_guest_that_can_not_confine_itself_serves_nobody(simulate):
+    sim = simulate()
+    sim.start_well = False
+    sim.reaped(9)
+    sim.guest.send(messages.NotReady(lock="landlock", detail="EPERM"))
+    sim.run(cell())
+    assert "landlock" in ended(sim).error.evalue
+
+
+def test_a_front_may_refuse_what_the_locks_achieved(monkeypatch):
+    sim = Simulation(monkeypatch)
+    sim.refusal = "network_access is required and not enforced"
+    sim.run(cell())
+    assert ended(sim).error.evalue == sim.refusal
+    sim.close()
+
+
+def test_guests_that_end_while_starting_are_tried_three_times(simulate):
+    sim = simulate()
+    sim.start_well = False
+    sim.reaped(9)
+    sim.run(cell())
+    for _ in range(3):
+        sim.guest.err.write(b"no memory\n")
+        sim.reactor.turn()
+        sim.reaped(1 << 8)
+    assert "the guest ended 3 times while starting" in ended(sim).error.evalue
+    assert "no memory" in ended(sim).error.evalue
+
+
+# --- queries --------------------------------------------------------------------------------------
+
+
+def test_a_query_that_hangs_is_answered_with_nothing_and_costs_no_guest(simulate):
+    sim = simulate()
+    answers = []
+    sim.session.complete("a.", 2, answers.append)
+    sim.reactor.turn()
+    (query,) = sim.guest.read()
+    sim.reactor.advance(10.1)
+    assert answers == [None]
+    assert sim.signals() == [signal.SIGINT]
+    sim.guest.send(messages.Completed(id=query.id, matches=["late"], start=0, end=0))
+    sim.reactor.turn()
+    assert len(sim.guests) == 1
+    assert answers == [None]
+
+
+def test_a_query_answered_with_another_kind_of_reply_kills_the_guest(simulate):
+    sim = simulate()
+    answers = []
+    sim.session.inspect("a", 1, 0, answers.append)
+    sim.reactor.turn()
+    (query,) = sim.guest.read()
+    sim.guest.send(messages.Completed(id=query.id, matches=[], start=0, end=0))
+    sim.reactor.turn()
+    (again,) = sim.guest.read()
+    assert (again, len(sim.guests), answers) == (query, 2, [])
+    sim.guest.send(messages.Completed(id=query.id, matches=[], start=0, end=0))
+    sim.reactor.turn()
+    assert (answers, len(sim.guests)) == ([None], 3)
+
+
+def test_a_claim_to_have_begun_what_is_unread_kills_the_guest(simulate):
+    sim = simulate()
+    sim.run(cell())
+    sim.guest.send(messages.Began(id=2))
+    sim.guest.send(messages.Began(id=1))
+    sim.reactor.turn()
+    assert len(sim.guests) == 2
+
+
+def test_one_request_at_a_time(simulate):
+    sim = simulate()
+    took_up(sim)
+    with pytest.raises(RuntimeError, match="one request at a time"):
+        sim.session.complete("a", 1, print)
+
+
+def test_text_written_below_python_is_shown_before_the_cells_end(simulate):
+    sim = simulate()
+    request = took_up(sim)
+    sim.guest.out.write("né".encode() + b"\xff\n")
+    sim.guest.send(messages.Done(id=request.id))
+    sim.reactor.turn()
+    assert ended(sim).status == "ok"
+    shown = [m for kind, m in sim.notes if kind == "shown"]
+    assert [(m.name, m.text) for m in shown] == [("stdout", "né\ufffd\n")]

@@ -1,0 +1,466 @@
+"""Loading: what an operator writes becomes one policy, or one error that can be acted on."""
+
+import contextlib
+import os
+import re
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+
+import pytest
+
+from cellblock.analysis import allowlist
+from cellblock.errors import PolicyError
+from cellblock.policy import schema
+from cellblock.policy.load import load, preset_values
+from cellblock.policy.model import Policy
+from cellblock.policy.vocabulary import PRESETS
+
+
+@pytest.fixture
+def operator(tmp_path):
+    """Write a policy file and load it."""
+
+    def write(text, *, allow_unsafe=False, scratch=None):
+        file = tmp_path / "lab" / "team.toml"
+        file.parent.mkdir(exist_ok=True)
+        file.write_text(text, "utf-8")
+        return load(str(file), project=tmp_path, scratch=scratch, allow_unsafe=allow_unsafe)
+
+    return write
+
+
+@pytest.mark.parametrize("name", PRESETS)
+def test_a_shipped_preset_is_what_the_schema_makes_of_it(name):
+    checked = schema.parse(preset_values(name), file=name)
+    unchecked = Policy().replace(
+        **{k: tuple(v) if isinstance(v, list) else v for k, v in preset_values(name).items()}
+    )
+    assert checked == unchecked
+    assert checked.digest() == unchecked.digest()
+
+
+def test_the_defaults_of_record_are_preset_safe():
+    assert schema.parse(preset_values("safe"), file="safe") == Policy()
+
+
+@pytest.mark.parametrize("name", ["safe", "data"])
+def test_a_preset_names_every_field_with_a_reason_beside_or_above(name):
+    text = (Path(schema.__file__).parent / "presets" / f"{name}.toml").read_text("utf-8")
+    keys = re.findall(r"^(\w+) =", text, re.MULTILINE)
+    assert keys == [field for field in Policy().as_dict() if field != "name"]
+    entries = re.findall(r'^    "[^"]+",(.*)$', text, re.MULTILINE)
+    assert entries
+    assert all(entry.strip().startswith("# ") for entry in entries)
+
+
+def test_a_preset_starts_without_pydantic():
+    code = (
+        "import sys; from pathlib import Path; from cellblock.policy.load import load;"
+        "load('data', project=Path('/'), allow_unsafe=False);"
+        "sys.exit('pydantic' in sys.modules or 'pydantic_core' in sys.modules)"
+    )
+    subprocess.run([sys.executable, "-c", code], check=True, timeout=60)
+
+
+@pytest.mark.parametrize(("spelling", "preset"), [("pure", "safe"), ("trusted", "unsafe")])
+def test_former_names_are_spellings(spelling, preset, tmp_path):
+    both = [load(name, project=tmp_path, allow_unsafe=True) for name in (spelling, preset)]
+    assert both[0] == both[1]
+
+
+def test_unsafe_has_to_be_asked_for(tmp_path):
+    with pytest.raises(PolicyError) as refused:
+        load("unsafe", project=tmp_path, allow_unsafe=False)
+    assert str(refused.value) == (
+        "unsafe: mode: mode unsafe has to be asked for (got 'unsafe'). "
+        "Start the kernel with --allow-unsafe, or choose a policy of mode safe."
+    )
+    assert load("unsafe", project=tmp_path, allow_unsafe=True).mode == "unsafe"
+
+
+def test_a_file_of_mode_unsafe_has_to_be_asked_for_too(operator):
+    for text in ('mode = "unsafe"', 'mode = "trusted"', 'extends = "unsafe"'):
+        with pytest.raises(PolicyError, match="has to be asked for"):
+            operator(text)
+        assert operator(text, allow_unsafe=True).mode == "unsafe"
+
+
+def test_trusted_output_has_to_be_asked_for(operator, tmp_path):
+    text = 'extends = "data"\ndisplay = "trusted"'
+    with pytest.raises(PolicyError) as refused:
+        operator(text)
+    assert str(refused.value) == (
+        f"{tmp_path / 'lab' / 'team.toml'}: display: display trusted has to be asked for "
+        "(got 'trusted'). Start the kernel with --allow-unsafe, or choose display isolated, which "
+        "runs interactive output apart from the page."
+    )
+    assert operator(text, allow_unsafe=True).display == "trusted"
+
+
+def test_what_each_preset_shows(tmp_path):
+    shown = {
+        name: load(name, project=tmp_path, allow_unsafe=name == "unsafe").display
+        for name in PRESETS
+    }
+    assert shown == {"safe": "sanitized", "data": "isolated", "unsafe": "isolated"}
+
+
+def test_unsafe_keeps_the_os_layer_of_safe(tmp_path):
+    safe, unsafe = (load(n, project=tmp_path, allow_unsafe=True) for n in ("safe", "unsafe"))
+    shown = {"display": safe.display, "widget_modules": safe.widget_modules}
+    assert unsafe.replace(name=safe.name, mode=safe.mode, **shown) == safe
+
+
+def test_the_targets_of_widgets_are_no_other_comms(operator):
+    with pytest.raises(PolicyError) as caught:
+        operator('comm_targets = ["jupyter.widget"]')
+    assert caught.value.key == "comm_targets"
+    assert caught.value.remedy == "Name modules in widget_modules instead."
+
+
+def test_data_reads_the_project_and_writes_its_work_folder_once_it_exists(tmp_path):
+    before = load("data", project=tmp_path, allow_unsafe=False)
+    assert before.filesystem_read_roots == (str(tmp_path),)
+    assert before.filesystem_write_roots == ("{scratch}",)
+    (tmp_path / "work").mkdir()
+    after = load("data", project=tmp_path, scratch=tmp_path, allow_unsafe=False)
+    assert after.filesystem_write_roots == (str(tmp_path), str(tmp_path / "work"))
+
+
+def test_a_link_in_the_project_gives_cells_nothing_outside_it(tmp_path):
+    project, outside = tmp_path / "project", tmp_path / "documents"
+    project.mkdir()
+    outside.mkdir()
+    (project / "work").symlink_to(outside)
+
+    with pytest.raises(PolicyError) as failure:
+        load("data", project=project, allow_unsafe=False)
+
+    assert "leads out of the project folder" in str(failure.value)
+    assert "filesystem_write_roots" in str(failure.value)
+    assert str(outside) in str(failure.value)
+
+
+def test_a_link_within_the_project_is_followed(tmp_path):
+    (tmp_path / "results").mkdir()
+    (tmp_path / "work").symlink_to(tmp_path / "results")
+
+    policy = load("data", project=tmp_path, allow_unsafe=False)
+
+    assert str(tmp_path / "results") in policy.filesystem_write_roots
+
+
+def test_a_project_that_is_a_link_is_followed(tmp_path):
+    (tmp_path / "there" / "work").mkdir(parents=True)
+    (tmp_path / "project").symlink_to(tmp_path / "there")
+
+    policy = load("data", project=tmp_path / "project", allow_unsafe=False)
+
+    assert str(tmp_path / "there" / "work") in policy.filesystem_write_roots
+
+
+def test_a_root_that_is_neither_folder_nor_file_is_an_error(operator, tmp_path):
+    os.mkfifo(tmp_path / "pipe")
+
+    with pytest.raises(PolicyError, match="neither a folder nor a file"):
+        operator(f"filesystem_read_roots = ['{tmp_path}/pipe']")
+
+
+def test_a_root_that_the_user_cannot_read_is_an_error(operator):
+    with tempfile.TemporaryDirectory(dir="/tmp") as folder:
+        Path(folder).chmod(0o755)
+        closed = Path(folder, "closed")
+        closed.mkdir(mode=0o000)
+        with user_for_access(), pytest.raises(PolicyError, match="can't read"):
+            operator(f"filesystem_read_roots = ['{closed}']")
+
+
+@contextlib.contextmanager
+def user_for_access():
+    """Have access(2) asked for somebody who isn't root; it looks at the real user id."""
+    real, effective, saved = os.getresuid()
+    os.setresuid(real or 65534, effective, saved)
+    try:
+        yield
+    finally:
+        os.setresuid(real, effective, saved)
+
+
+def test_a_file_whose_name_is_not_text_is_one_error(tmp_path):
+    path = os.fsencode(tmp_path) + b"/\xff.toml"
+    Path(os.fsdecode(path)).write_text("")
+    with pytest.raises(PolicyError, match="not text"):
+        load(os.fsdecode(path), project=tmp_path, allow_unsafe=False)
+
+
+def test_a_file_is_named_after_itself_and_extends_safe(operator):
+    assert operator("") == operator('extends = "safe"') == operator('extends = "pure"')
+    assert operator("").name == "team"
+    assert operator("").replace(name="safe").digest() == _safe().digest()
+
+
+def test_a_key_replaces_and_add_appends(operator):
+    replaced = operator('extends = "data"\nallowed_modules = ["sqlite3"]')
+    added = operator('extends = "data"\n[add]\nallowed_modules = ["sqlite3"]')
+    assert replaced.allowed_modules == ("sqlite3",)
+    assert added.allowed_modules == (*preset_values("data")["allowed_modules"], "sqlite3")
+
+
+def test_none_is_no_limit(operator):
+    assert operator('timeout = "none"\nmemory_max_bytes = "none"').timeout is None
+
+
+def test_relative_paths_are_relative_to_the_policy_file(operator, tmp_path):
+    (tmp_path / "lab" / "in").mkdir(parents=True)
+    policy = operator('filesystem_read_roots = ["in", "./in/..", "../lab"]')
+    lab = str(tmp_path / "lab")
+    assert policy.filesystem_read_roots == (f"{lab}/in", lab)
+
+
+def test_home_is_expanded_once(operator, tmp_path, monkeypatch):
+    monkeypatch.setenv("HOME", str(tmp_path))
+    (tmp_path / "~").mkdir()
+    policy = operator('filesystem_read_roots = ["~/~"]\nread_deny_paths = ["~/.secret"]')
+    assert policy.filesystem_read_roots == (f"{tmp_path}/~",)
+    assert policy.read_deny_paths == (f"{tmp_path}/.secret",)
+
+
+def test_a_link_is_shown_as_what_it_points_to(operator, tmp_path):
+    (tmp_path / "real").mkdir()
+    (tmp_path / "link").symlink_to("real")
+    policy = operator('filesystem_read_roots = ["{project}/link"]')
+    assert policy.filesystem_read_roots == (f"{tmp_path}/real",)
+
+
+def test_scratch_stays_as_written_until_there_is_one(operator, tmp_path):
+    text = 'filesystem_write_roots = ["{scratch}/out?"]'
+    assert operator(text).filesystem_write_roots == ("{scratch}/out",)
+    assert operator(text, scratch=tmp_path).filesystem_write_roots == ()
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("timeot = 3", "timeot: no such key. Did you mean timeout?"),
+        ("zzz = 3", "zzz: no such key. See `cellblock policy schema` for the known keys."),
+        (
+            'timeout = "soon"',
+            "timeout: wrong value (got 'soon'). It should be a number, or \"none\" for no limit.",
+        ),
+        (
+            "timeout = nan",
+            'timeout: wrong value (got nan). It should be a finite number, or "none" for no limit.',
+        ),
+        (
+            "timeout = -1",
+            (
+                "timeout: wrong value (got -1). It should be greater than or equal to 0.1, "
+                'or "none" for no limit.'
+            ),
+        ),
+        (
+            "cpu_seconds = true",
+            (
+                "cpu_seconds: wrong value (got True). It should be a whole number, "
+                'or "none" for no limit.'
+            ),
+        ),
+        (
+            f"max_file_size = {2**70}",
+            (
+                f"max_file_size: wrong value (got {2**70}). It should be less than or equal to "
+                '9007199254740992, or "none" for no limit.'
+            ),
+        ),
+        ('mode = "unsave"', "mode: wrong value (got 'unsave'). It should be 'safe' or 'unsafe'."),
+        ("magics = 3", "magics: wrong value (got 3). It should be a list."),
+        ("magics = [3]", "magics: wrong value (got 3). It should be a text."),
+        ('magics = ["tiem"]', "magics: no such magic (got 'tiem'). Did you mean time?"),
+        ('magics = ["%time"]', "magics: no such magic (got '%time'). Write it without %."),
+        (
+            'require = ["network"]',
+            "require: no such capability (got 'network'). Did you mean network_access?",
+        ),
+        (
+            'backend = "docker"',
+            (
+                "backend: this backend does not exist yet (got 'docker'). "
+                "Choose one of auto, landlock, noop."
+            ),
+        ),
+        (
+            'allowed_modules = ["no_such_thing_at_all"]',
+            (
+                "allowed_modules: no such module here (got 'no_such_thing_at_all'). "
+                "Install it, or remove the entry."
+            ),
+        ),
+        (
+            'allowed_modules = ["sqlite"]',
+            (
+                "allowed_modules: no such module here (got 'sqlite'). "
+                "Did you mean sqlite3? Install it, or remove the entry."
+            ),
+        ),
+        (
+            'allowed_modules = ["os.path"]',
+            (
+                "allowed_modules: not a top-level package (got 'os.path'). "
+                "Give os: packages come whole."
+            ),
+        ),
+        (
+            'allowed_modules = ["a b"]',
+            (
+                "allowed_modules: not a module name (got 'a b'). "
+                "Give a name as in an import statement."
+            ),
+        ),
+        (
+            'pre_imported = ["os.path"]',
+            (
+                "pre_imported: not a top-level module (got 'os.path'). "
+                "A dotted name binds no single name."
+            ),
+        ),
+        (
+            'filesystem_read_roots = ["{home}/x"]',
+            (
+                "filesystem_read_roots: unknown placeholder (got '{home}/x'). "
+                "Begin with one of {project}, {scratch}, or write ./{home}/x for a file."
+            ),
+        ),
+        (
+            'filesystem_read_roots = [""]',
+            (
+                "filesystem_read_roots: not a path (got ''). "
+                "Write an absolute path, one relative to this file, or one below ~."
+            ),
+        ),
+        (
+            'filesystem_read_roots = ["~no_such_user/x"]',
+            (
+                "filesystem_read_roots: no such user (got '~no_such_user/x'). "
+                "Write an absolute path, one relative to this file, or one below ~."
+            ),
+        ),
+        (
+            'network_access = ["example.org"]',
+            (
+                "network_access: not a host and port (got 'example.org'). "
+                "Write host:port, as in example.org:443."
+            ),
+        ),
+        (
+            "network_access = 3",
+            (
+                "network_access: wrong value (got 3). "
+                "It should be true, false or a list of host:port texts."
+            ),
+        ),
+        (
+            'env_var_access = ["PATH"]',
+            "env_var_access: always has a sandbox value (got 'PATH'). Remove the entry.",
+        ),
+        (
+            'env_var_access = ["A=1"]',
+            "env_var_access: not a variable name (got 'A=1'). Give a name as in `env`, without $.",
+        ),
+        (
+            'pre_imported = ["os"]',
+            "pre_imported: not an allowed module (got 'os'). Add it to allowed_modules.",
+        ),
+        (
+            'packages = ["numpy"]',
+            "packages: cellblock does not do this yet (got ['numpy']). Remove the entry.",
+        ),
+        ('name = ""', "name: not a name (got ''). Give 1 to 64 printable characters."),
+        ('extends = "daat"', "extends: no such preset (got 'daat'). Did you mean data?"),
+        ("extends = []", "extends: no such preset (got []). Known presets: data, safe, unsafe."),
+        ("add = 3", "add: can't be added (got 3). Write a table: [add]."),
+        ("[add]\nmagics = 3", "add.magics: can't be added (got 3). Give a list."),
+        ("[add]\nmagcs = []", "add.magcs: can't be added (got []). Did you mean magics?"),
+    ],
+)
+def test_one_error_names_file_key_value_and_remedy(operator, tmp_path, text, message):
+    with pytest.raises(PolicyError) as refused:
+        operator(text)
+    assert str(refused.value) == f"{tmp_path}/lab/team.toml: {message}"
+
+
+def test_a_root_that_does_not_exist_is_an_error(operator, tmp_path):
+    with pytest.raises(PolicyError) as refused:
+        operator('filesystem_read_roots = ["nowhere"]')
+    assert refused.value.remedy == (
+        f"Create {tmp_path}/lab/nowhere, or end the entry with ? if it may be missing."
+    )
+    assert operator('filesystem_read_roots = ["nowhere?"]').filesystem_read_roots == ()
+
+
+def test_cells_cannot_rewrite_their_own_policy(operator):
+    for root in (".", "team.toml", "{project}"):
+        with pytest.raises(PolicyError, match="cells could rewrite this policy file"):
+            operator(f'filesystem_write_roots = ["{root}"]')
+
+
+@pytest.mark.parametrize("text", ["a = [", "\x00", "a = " + "[" * 5000, f"a = {'9' * 5000}"])
+def test_what_is_not_toml_is_one_error(operator, text):
+    with pytest.raises(PolicyError):
+        operator(text)
+
+
+def test_bytes_that_are_not_text_are_one_error(tmp_path):
+    (tmp_path / "p.toml").write_bytes(b'name = "\xff"')
+    with pytest.raises(PolicyError, match="not TOML"):
+        load(str(tmp_path / "p.toml"), project=tmp_path, allow_unsafe=False)
+
+
+def test_an_endless_file_is_not_read(tmp_path):
+    with pytest.raises(PolicyError, match="not a regular file"):
+        load("/dev/zero", project=tmp_path, allow_unsafe=False)
+
+
+@pytest.mark.parametrize("spec", ["/", "a\0b", "~no_such_user/x", "x" * 5000])
+def test_a_spec_that_is_no_file_is_one_error(tmp_path, spec):
+    with pytest.raises(PolicyError):
+        load(spec, project=tmp_path, allow_unsafe=False)
+
+
+def test_a_misspelt_preset_is_recognised(tmp_path):
+    with pytest.raises(PolicyError) as refused:
+        load("saef", project=tmp_path, allow_unsafe=False)
+    assert str(refused.value) == "saef: no such policy. Did you mean safe? Or give a file."
+
+
+@pytest.mark.parametrize("spec", ["/nowhere/lab.toml", "lab.toml", "./safe"])
+def test_a_path_is_not_taken_for_a_misspelt_preset(tmp_path, monkeypatch, spec):
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(PolicyError) as refused:
+        load(spec, project=tmp_path, allow_unsafe=False)
+    assert str(refused.value) == f"{spec}: no such file. Check the path."
+
+
+def test_a_preset_is_not_shadowed_by_a_file_of_its_name(tmp_path, monkeypatch):
+    (tmp_path / "safe").write_text('network_access = true\nname = "evil"')
+    monkeypatch.chdir(tmp_path)
+    assert load("safe", project=tmp_path, allow_unsafe=False) == _safe()
+
+
+def _safe():
+    return load("safe", project=Path("/"), allow_unsafe=False)
+
+
+def test_the_presets_and_the_language_layer_agree_on_what_is_offered():
+    safe, data = (load(name, project=Path("/"), allow_unsafe=False) for name in ("safe", "data"))
+    not_yet = {"template"}
+    assert set(data.magics) | not_yet == allowlist.default_magics("data")
+    assert set(data.magics) - set(safe.magics) == {"matplotlib"}
+    assert set(data.allowed_modules) >= allowlist.default_raw_modules("data")
+    assert safe.rules().modules == data.rules().modules == allowlist.default_modules("safe")
+
+
+def test_the_rules_of_mode_unsafe_have_no_language_layer(tmp_path):
+    assert load("unsafe", project=tmp_path, allow_unsafe=True).rules().language is False
+    assert load("safe", project=tmp_path, allow_unsafe=True).rules().language is True

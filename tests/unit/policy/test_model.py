@@ -1,0 +1,63 @@
+"""The policy's own promises: frozen, digested, documented."""
+
+import dataclasses
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from cellblock.policy import schema
+from cellblock.policy.enforcement import CAPABILITIES
+from cellblock.policy.model import FIELDS, LIMITS, LISTS, Policy
+from cellblock.policy.vocabulary import NOT_YET
+
+
+def test_a_policy_is_frozen():
+    with pytest.raises(dataclasses.FrozenInstanceError):
+        Policy().timeout = 3
+
+
+def test_every_field_of_the_os_layer_has_a_status_or_is_refused():
+    os_layer = FIELDS[FIELDS.index("filesystem_read_roots") :]
+    assert sorted(os_layer) == sorted([*CAPABILITIES, *NOT_YET])
+
+
+def test_limits_are_the_fields_that_may_be_none():
+    optional = [f.name for f in dataclasses.fields(Policy) if "None" in str(f.type)]
+    assert tuple(optional) == LIMITS
+
+
+def test_lists_are_the_fields_that_hold_tuples_only():
+    tuples = [f.name for f in dataclasses.fields(Policy) if isinstance(f.default, tuple)]
+    assert tuple(tuples) == LISTS
+
+
+def test_the_digest_tells_policies_apart_and_equal_ones_together():
+    assert Policy().digest() == Policy().replace().digest()
+    one_changed = {Policy().replace(**{field: "changed"}).digest() for field in FIELDS}
+    assert len(one_changed) == len(FIELDS)
+
+
+def test_the_schema_documents_every_field_with_its_default():
+    described = schema.json_schema()
+    assert described["additionalProperties"] is False
+    assert tuple(described["properties"]) == FIELDS
+    for name, field in described["properties"].items():
+        assert field["description"].strip(), name
+        assert "default" in field, name
+
+
+def test_toml_values_become_the_types_of_record():
+    parsed = schema.parse({"timeout": 5, "network_access": ["a:1"]}, file="x")
+    assert parsed.timeout == 5.0
+    assert isinstance(parsed.timeout, float)
+    assert parsed.network_access == ("a:1",)
+
+
+def test_the_policy_page_is_made_from_this_model():
+    root = Path(schema.__file__).parents[3]
+    if not (root / "docs").exists():
+        pytest.skip("an installed package has no docs")
+    command = [sys.executable, str(root / "tools" / "policy_docs.py"), "--check"]
+    assert subprocess.run(command, check=False, timeout=60).returncode == 0

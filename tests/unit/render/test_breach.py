@@ -1,0 +1,35 @@
+"""The card for a cell that got around the language layer and met the audit hook."""
+
+import pytest
+
+from cellblock.render.stopped import State, operation, stopped
+
+
+def test_the_card_names_the_operation_and_what_it_is_about():
+    bundle = stopped("breach", operation("socket.connect"), state=State.gone)
+    assert bundle["text/plain"] == (
+        "The cell was stopped: it got around the language layer; refused: socket.connect\n"
+        "(the network).\n"
+        "Your variables are gone: the interpreter was restarted. Run your cells again."
+    )
+    assert bundle["application/vnd.cellblock.outcome+json"]["reason"] == "breach"
+
+
+@pytest.mark.parametrize(
+    ("name", "about"),
+    [
+        ("open", "files"),
+        ("os.mkdir", "files"),
+        ("os.system", "processes"),
+        ("subprocess.Popen", "processes"),
+        ("ctypes.dlopen", "native code and modules that are not allowed"),
+        ("code.__new__", "the interpreter itself"),
+    ],
+)
+def test_operations_are_told_by_what_they_are_about(name, about):
+    assert operation(name) == f"{name} ({about})"
+
+
+def test_an_operation_of_the_guests_own_invention_is_shown_short_and_as_text():
+    assert operation("x\ud800" * 900)[:1] == "x"
+    assert len(operation("x" * 900)) == 60

@@ -1,0 +1,203 @@
+import json
+from types import SimpleNamespace
+
+import pytest
+
+from cellblock.render.gaps import gaps
+from cellblock.render.policy_table import policy_table
+from cellblock.render.problem import problem, problem_failure
+from cellblock.render.stopped import Reason, State, stopped, stopped_failure
+from cellblock.render.text import width
+from cellblock.render.values import asked
+
+ATTACK = "<script>\u202e\x1b]0;x\x07</script>\udc80"
+
+GAP = SimpleNamespace(
+    capability="filesystem_names",
+    status="partial",
+    asked="only names under the roots",
+    actual="contents only",
+    consequence="Landlock hides contents, not names: a cell can learn that a path exists",
+    remedy="install bubblewrap for a private mount namespace",
+)
+ENFORCED = SimpleNamespace(
+    capability="network_access",
+    status="verified",
+    mechanism="seccomp: socket() by family",
+    holes=(),
+    evidence="probe",
+)
+VIEW = {
+    "name": "safe",
+    "mode": "safe",
+    "backend": "landlock",
+    "network_access": False,
+    "memory_max_bytes": 2 << 30,
+}
+
+
+def test_gaps_read_as_designed():
+    assert (
+        gaps([GAP], policy_name="safe", backend="landlock")["text/plain"]
+        == """\
+Not everything in this policy is enforced on this machine
+  filesystem names   partial      Landlock hides contents, not names: a cell can
+                                  learn that a path exists
+                                  → install bubblewrap for a private mount
+                                    namespace"""
+    )
+
+
+def test_gaps_json_is_versioned():
+    data = gaps([GAP], policy_name="safe", backend="landlock")
+    assert data["application/vnd.cellblock.enforcement+json"] == {
+        "version": 1,
+        "policy": "safe",
+        "backend": "landlock",
+        "gaps": [vars(GAP)],
+    }
+
+
+def test_without_gaps_the_card_says_so_in_words():
+    bundle = gaps([], policy_name="safe", backend="landlock")
+    assert bundle["text/plain"] == "Everything in this policy is enforced on this machine"
+    assert "Everything in this policy is enforced" in bundle["text/html"]
+
+
+def test_the_policy_table_reads_line_by_line():
+    assert (
+        policy_table(VIEW, [ENFORCED], [])["text/plain"]
+        == """\
+Policy safe: enforced on this machine
+mode: safe, backend: landlock
+  network access           no
+                           ✓ verified: seccomp: socket() by family
+  memory max bytes         2 GiB"""
+    )
+
+
+def test_the_policy_table_never_calls_itself_enforced_when_there_is_a_gap():
+    bundle = policy_table(VIEW, [ENFORCED], [GAP])
+    assert bundle["text/plain"].startswith("Policy safe: 1 gap on this machine\n")
+    assert "! filesystem names: Landlock hides" in bundle["text/plain"]
+
+
+def test_a_hole_is_named_beside_its_mechanism():
+    partial = SimpleNamespace(**{**vars(ENFORCED), "status": "partial", "holes": ("vsock",)})
+    bundle = policy_table(VIEW, [partial], [])
+    assert "not covered: vsock" in " ".join(bundle["text/plain"].split())
+    assert "not covered: vsock" in bundle["text/html"]
+
+
+def test_an_unknown_status_is_shown_as_bad():
+    odd = SimpleNamespace(**{**vars(ENFORCED), "status": "splendid"})
+    assert "? splendid" in policy_table(VIEW, [odd], [])["text/plain"]
+
+
+@pytest.mark.parametrize(
+    ("field", "value", "words"),
+    [
+        ("network_access", True, "yes"),
+        ("cpu_seconds", None, "no limit"),
+        ("memory_max_bytes", 1536 << 20, "1.5 GiB"),
+        ("stdout_max_bytes", 100, "100 bytes"),
+        ("timeout", 60.0, "60 s"),
+        ("max_processes", 64, "64"),
+        ("max_file_size", "65536", "64 KiB"),
+        ("max_file_size", 64 << 20, "64 MiB"),
+        ("magics", frozenset({"time", "capture"}), "capture, time"),
+        ("require", (), "none"),
+        (
+            "read_deny_paths",
+            tuple("abcdefghijklmn"),
+            "a, b, c, d, e, f, g, h, i, j, k, l, and 2 more",
+        ),
+        ("env", {"LANG": "C"}, "LANG: C"),
+    ],
+)
+def test_values_are_said_as_a_person_would(field, value, words):
+    assert asked(field, value) == words
+
+
+def test_a_kill_with_a_snapshot_reads_as_designed():
+    bundle = stopped("timeout", "60 s", state=State.restored, lost=["1 running thread"])
+    assert (
+        bundle["text/plain"]
+        == """\
+The cell was stopped: it ran longer than 60 s (timeout).
+Your variables are as they were before it. Not restored: 1 running thread.
+Raise it: timeout in the policy, or %policy for what is set now."""
+    )
+
+
+def test_lost_variables_are_said_to_be_lost():
+    bundle = stopped(Reason.crashed, "signal 11", state=State.gone)
+    assert (
+        bundle["text/plain"]
+        == """\
+The cell was stopped: its interpreter crashed (signal 11).
+Your variables are gone: the interpreter was restarted. Run your cells again."""
+    )
+    assert bundle["application/vnd.cellblock.outcome+json"] == {
+        "version": 1,
+        "outcome": "stopped",
+        "reason": "crashed",
+        "limit": "signal 11",
+        "state": "gone",
+        "lost": [],
+    }
+
+
+@pytest.mark.parametrize("reason", list(Reason))
+@pytest.mark.parametrize("limit", ["", "60 s"])
+def test_every_reason_makes_a_whole_sentence(reason, limit):
+    failure = stopped_failure(reason, limit, state=State.gone)
+    assert failure.ename == "CellStopped"
+    assert "{" not in failure.report
+    assert "()" not in failure.report
+
+
+def test_a_problem_names_file_key_value_and_remedy():
+    bundle = problem("The policy can't be used", "unknown key", "/a.toml", "mode", "x", "remove it")
+    assert (
+        bundle["text/plain"]
+        == """\
+The policy can't be used
+  unknown key
+  File:  /a.toml
+  Key:   mode
+  Value: x
+  Instead: remove it"""
+    )
+    assert problem_failure("T", "unknown\nkey").evalue == "unknown key"
+
+
+def every_card_made_of(text):
+    gap = SimpleNamespace(**{**dict.fromkeys(vars(GAP), text), "status": "partial"})
+    enforced = SimpleNamespace(
+        **{**dict.fromkeys(vars(ENFORCED), text), "holes": (text,), "status": "partial"}
+    )
+    yield gaps([gap], policy_name=text, backend=text)
+    yield policy_table({text: text, "name": text, "mode": text}, [enforced], [gap])
+    yield stopped("killed", text, state=State.restored, lost=[text])
+    yield problem(*[text] * 6)
+
+
+def test_no_value_becomes_markup_an_escape_or_unsendable_text():
+    for bundle in every_card_made_of(ATTACK):
+        json.dumps(bundle, ensure_ascii=False, allow_nan=False).encode()
+        assert "<script>" not in bundle["text/html"]
+        for text in (bundle["text/plain"], bundle["text/html"]):
+            assert "\u202e" not in text
+            assert "\x1b" not in text
+
+
+def test_every_card_fits_80_columns():
+    for bundle in every_card_made_of("some-long-words " * 20):
+        assert max(map(width, bundle["text/plain"].splitlines())) <= 80
+
+
+def test_a_limit_that_is_not_asked_for_is_not_called_unenforced():
+    missing = SimpleNamespace(**{**vars(ENFORCED), "status": "unenforced", "mechanism": "none"})
+    text = policy_table({"name": "safe", "network_access": None}, [missing], [])["text/plain"]
+    assert text.endswith("network access           no limit")

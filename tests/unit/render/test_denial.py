@@ -1,0 +1,234 @@
+import json
+from html.parser import HTMLParser
+
+import pytest
+
+from cellblock.render import denial as module
+from cellblock.render.denial import denial, denial_failure
+from cellblock.render.text import width
+
+DESIGNED = """\
+cellblock did not run this cell: 2 findings                         policy: safe
+
+import-not-allowed · line 1
+  1 │ import os, json
+    │        ^^ os reads and changes files, processes and the environment
+  Mode safe allows ambient sources only: the cell's inputs, clock, randomness,
+  bundled data.
+  Instead: ask the host, ops.read_file("data/a.csv"), or let the operator add
+  "os" to allowed_modules.
+
+builtin-not-allowed · line 4
+  4 │ rows = open("data/a.csv").readlines()
+    │        ^^^^ opens files"""
+
+
+def plain(*findings, **names):
+    return denial(findings, policy_name="safe", **names)["text/plain"]
+
+
+def test_a_denial_reads_as_designed(two_findings):
+    assert plain(*two_findings) == DESIGNED
+
+
+def test_one_finding_is_not_called_findings(finding):
+    assert plain(finding()).startswith("cellblock did not run this cell: 1 finding   ")
+
+
+def test_a_source_label_names_what_was_refused(finding):
+    text = plain(finding(), source_label="notebooks/a.ipynb cell 3")
+    assert text.startswith("cellblock did not run notebooks/a.ipynb cell 3: 1 finding")
+
+
+def test_a_long_policy_name_goes_to_a_line_of_its_own(finding):
+    text = denial([finding()], policy_name="p" * 60)["text/plain"]
+    assert text.splitlines()[:2] == [
+        "cellblock did not run this cell: 1 finding",
+        f"policy: {'p' * 39}…",
+    ]
+
+
+def test_the_mode_decides_the_principle_where_the_policy_has_its_own_name(finding):
+    text = denial([finding()], policy_name="physics", mode="safe")["text/plain"]
+    assert "Mode safe allows ambient sources only" in text
+
+
+def test_the_same_remedy_is_said_once(finding):
+    assert plain(finding(), finding(line=2), finding(line=3)).count("Instead:") == 1
+
+
+def test_a_long_reason_is_wrapped_beside_the_caret(finding):
+    lines = plain(finding(why="word " * 40, remedy="")).splitlines()
+    assert lines[4].startswith("    │        ^^ os word word")
+    assert lines[5].startswith("    │           word word")
+    assert all(width(line) <= 80 for line in lines)
+
+
+def test_a_reason_without_room_goes_below_the_caret(finding):
+    source = "value = first_function(second_function(third_function(x)), open)"
+    text = plain(
+        finding(
+            excerpt=source,
+            column=59,
+            end_column=63,
+            subject="open",
+            why="opens files " * 4,
+            rule="builtin-not-allowed",
+        )
+    )
+    assert text.splitlines()[3:6] == [
+        f"  1 │ {source}",
+        f"    │ {' ' * 59}^^^^",
+        "    │ opens files opens files opens files opens files",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("source", "column", "drawn", "caret_column"),
+    [
+        ("x = 漢字 + os", 9, "x = 漢字 + os", 11),
+        ("x = e\u0301e\u0301 + os", 11, "x = e\u0301e\u0301 + os", 9),
+        (" os", 1, " os", 1),
+    ],
+    ids=["wide", "combining", "tab as a blank"],
+)
+def test_the_caret_stands_under_its_name(finding, source, column, drawn, caret_column):
+    lines = plain(finding(excerpt=source, column=column, end_column=column + 2)).splitlines()
+    assert lines[3] == f"  1 │ {drawn}"
+    assert lines[4].startswith(f"    │ {' ' * caret_column}^^ ")
+
+
+def test_a_long_line_is_cut_around_its_caret(finding):
+    source = "a" * 120 + " os " + "b" * 70
+    lines = plain(finding(excerpt=source, column=121, end_column=123)).splitlines()
+    assert lines[3].startswith("  1 │ …aaa")
+    assert lines[3].endswith("bbb…")
+    assert width(lines[3]) == 80
+    assert lines[3].index("os") == lines[4].index("^^")
+
+
+@pytest.mark.parametrize(
+    "char", ["\x1b", "\r", "\b", "\x9b", "\u202e", "\u2066", "\u200b", "\u3164"]
+)
+def test_no_source_text_can_move_the_cursor_reorder_or_hide(finding, char):
+    bundle = denial(
+        [finding(excerpt=f"os{char} = 1", why=char, remedy=char, rule=char, subject=char)],
+        policy_name=char,
+        source_label=char,
+    )
+    assert char not in bundle["text/plain"]
+    assert char not in bundle["text/html"]
+
+
+class Tags(HTMLParser):
+    def __init__(self, html):
+        super().__init__()
+        self.seen, self.attributes = set(), set()
+        self.feed(html)
+
+    def handle_starttag(self, tag, attrs):
+        self.seen.add(tag)
+        self.attributes.update(name for name, _ in attrs)
+
+
+ATTACK = "<script>alert(1)</script><img src=x onerror=alert(1)>\"'`&amp;--><style>"
+
+
+def test_no_source_text_becomes_markup(finding):
+    hostile = finding(excerpt=ATTACK, why=ATTACK, remedy=ATTACK, rule=ATTACK, subject=ATTACK)
+    html = denial([hostile], policy_name=ATTACK, source_label=ATTACK)["text/html"]
+    tags = Tags(html)
+    assert tags.seen == {"div", "span", "code", "pre", "p", "strong", "b"}
+    assert tags.attributes == {"style", "role", "aria-level", "aria-label", "aria-hidden"}
+
+
+def test_the_card_fetches_nothing(two_findings):
+    html = denial(two_findings, policy_name="safe")["text/html"]
+    assert "url(" not in html
+    assert "//" not in html
+
+
+def test_the_card_has_headings_for_screen_readers(two_findings):
+    html = denial(two_findings, policy_name="safe")["text/html"]
+    assert html.count('role="heading"') == 3
+    assert 'aria-label="cellblock did not run this cell: 2 findings"' in html
+
+
+def test_json_says_all_and_can_always_be_sent(finding):
+    bundle = denial([finding(excerpt="\udc80 os")], policy_name="\udcff", source_label="\udcff")
+    data = bundle["application/vnd.cellblock.denial+json"]
+    json.dumps(bundle, ensure_ascii=False).encode()
+    assert (data["version"], data["policy"], data["source"], data["total"]) == (1, "?", "?", 1)
+    assert data["findings"][0] == {
+        "rule": "import-not-allowed",
+        "line": 1,
+        "column": 7,
+        "end_column": 9,
+        "excerpt": "? os",
+        "subject": "os",
+        "why": finding().why,
+        "remedy": finding().remedy,
+    }
+
+
+def test_an_excerpt_whose_start_is_missing_says_so_and_keeps_its_caret(finding):
+    shown = finding(excerpt="x" * 40 + "open()", column=258, end_column=262, cut=218)
+    lines = plain(shown).splitlines()
+    assert lines[3] == f"  1 │ …{'x' * 40}open()"
+    assert lines[3].index("open") == lines[4].index("^^^^")
+
+
+def test_the_reason_is_said_of_its_subject(finding):
+    html = denial([finding()], policy_name="safe")["text/html"]
+    assert ">os</code> reads and changes files, processes and the environment</p>" in html
+
+
+def test_a_reason_about_the_cell_is_a_sentence_of_its_own(finding):
+    html = denial([finding(rule="relative-import", why="a cell is in no package")], policy_name="")
+    assert ">A cell is in no package</p>" in html["text/html"]
+
+
+@pytest.mark.parametrize(
+    ("remedy", "shown"),
+    [("Use a magic.", "use a magic."), ("JSON.", "JSON."), ("PurePath only.", "PurePath only.")],
+)
+def test_a_remedy_continues_its_sentence(finding, remedy, shown):
+    assert plain(finding(remedy=remedy)).endswith(f"  Instead: {shown}")
+
+
+def test_a_cell_of_nothing_but_findings_makes_a_bounded_card(finding):
+    findings = [finding(line=line) for line in range(1, 20_001)]
+    bundle = denial(findings, policy_name="safe")
+    assert bundle["text/plain"].endswith(
+        "\n\nAnd 19,950 more findings, up to line 20000: 19,950 import-not-allowed"
+    )
+    assert len(bundle["text/html"]) < 200_000
+    assert len(bundle[module.DENIAL_JSON]["findings"]) == 1_000
+    assert bundle[module.DENIAL_JSON]["total"] == 20_000
+
+
+def test_the_published_error_is_one_line_and_the_reply_is_whole(two_findings):
+    failure = denial_failure(two_findings, policy_name="safe")
+    line = "2 findings: import-not-allowed at line 1 (os), builtin-not-allowed at line 4 (open)"
+    assert failure.published() == {
+        "ename": "PolicyDenied",
+        "evalue": line,
+        "traceback": [f"\x1b[31mPolicyDenied\x1b[0m: {line}"],
+    }
+    replied = failure.replied()
+    head = DESIGNED.splitlines()[0]
+    assert "\n".join(replied["traceback"]) == DESIGNED.replace(head, f"\x1b[31m{head}\x1b[0m")
+
+
+def test_the_summary_names_four_findings(finding):
+    findings = [finding(line=line, subject="") for line in range(1, 8)]
+    assert denial_failure(findings, policy_name="safe").evalue == (
+        "7 findings: import-not-allowed at line 1, import-not-allowed at line 2, "
+        "import-not-allowed at line 3, import-not-allowed at line 4, and 3 more"
+    )
+
+
+def test_a_preset_explains_itself_before_its_mode_does(finding):
+    text = denial([finding()], policy_name="data", mode="safe")["text/plain"]
+    assert "Policy data allows the scientific stack" in text
+    assert "Mode safe" not in text

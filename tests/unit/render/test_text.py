@@ -1,0 +1,25 @@
+from hypothesis import given
+from hypothesis import strategies as st
+
+from cellblock.render.text import clip, visible, width, wrap
+
+
+def test_controls_and_format_characters_are_spelled_out():
+    assert visible("a\x00\x1b\t\x7f\u202e\u00a0") == "a␀␛␉⟨U+007F⟩⟨U+202E⟩⟨U+00A0⟩"
+
+
+def test_widths_follow_the_terminal():
+    assert [width(text) for text in ("abc", "漢字", "e\u0301", "\uff21\uff22")] == [3, 4, 1, 4]
+
+
+def test_clip_counts_columns():
+    assert clip("漢字漢字", 5) == "漢字…"
+    assert clip("abc", 3) == "abc"
+
+
+@given(st.text(st.characters(), max_size=200), st.integers(20, 100))
+def test_wrapped_lines_fit_and_lose_nothing(text, columns):
+    lines = wrap(text, indent="  ", hanging="    ", columns=columns)
+    assert all(width(line) <= columns for line in lines)
+    shown = "".join(visible(part) for part in text.split("\n"))
+    assert "".join("".join(lines).split()) == "".join(shown.split())

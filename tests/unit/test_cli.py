@@ -1,0 +1,192 @@
+"""The command line: what it prints, where it writes, how it ends."""
+
+import json
+import subprocess
+import sys
+
+import pytest
+
+from cellblock import cli
+
+SHIPPED_UNSAFE = 'extends = "unsafe"\n'
+
+
+@pytest.fixture
+def run(monkeypatch, capfd, tmp_path):
+    """Run the command in-process; return exit status, stdout and stderr."""
+    monkeypatch.chdir(tmp_path)
+    for variable in ("JUPYTER_DATA_DIR", "JUPYTER_CONFIG_DIR", "JUPYTER_RUNTIME_DIR", "HOME"):
+        (tmp_path / variable.lower()).mkdir()
+        monkeypatch.setenv(variable, str(tmp_path / variable.lower()))
+
+    def run(*args):
+        monkeypatch.setattr(sys, "argv", ["cellblock", *args])
+        with pytest.raises(SystemExit) as ended:
+            cli.main()
+        out, err = capfd.readouterr()
+        return ended.value.code, out, err
+
+    return run
+
+
+def test_help_imports_nothing_that_help_does_not_need():
+    code = (
+        "import sys; from cellblock import cli; "
+        "print([m for m in ('pydantic', 'jupyter_client', 'zmq', 'IPython') if m in sys.modules])"
+    )
+    shown = subprocess.run(
+        [sys.executable, "-c", code], check=True, capture_output=True, text=True, timeout=60
+    )
+    assert shown.stdout == "[]\n"
+
+
+def test_show_prints_every_field(run):
+    status, out, _ = run("policy", "show")
+    assert status == 0
+    assert "policy safe" in out
+    assert "memory_max_bytes" in out
+    assert "1,073,741,824" in out
+
+
+def test_show_json_is_the_policy_and_its_digest(run):
+    status, out, _ = run("policy", "show", "data", "--json")
+    shown = json.loads(out)
+    assert status == 0
+    assert shown["name"] == "data"
+    assert len(shown["digest"]) == 64
+
+
+def test_show_takes_unsafe_because_nothing_runs(run):
+    assert run("policy", "show", "unsafe")[0] == 0
+
+
+def test_show_tells_what_is_wrong_in_one_line(run):
+    status, out, err = run("policy", "show", "saef")
+    assert (status, out) == (2, "")
+    assert err == "cellblock: saef: no such policy. Did you mean safe? Or give a file.\n"
+
+
+def test_schema_is_json_schema(run):
+    status, out, _ = run("policy", "schema")
+    assert status == 0
+    assert json.loads(out)["properties"]["timeout"]["default"] == 60.0
+
+
+def test_validate_and_install_say_that_trusted_output_has_to_be_asked_for(run, tmp_path):
+    (tmp_path / "open.toml").write_text('display = "trusted"')
+    _, out, _ = run("policy", "validate", "open.toml")
+    assert out == "open.toml: ok (display trusted: starts only with --allow-unsafe)\n"
+    args = ("install", "--policy", "open.toml", "--prefix", str(tmp_path))
+    assert "display trusted has to be asked for" in run(*args)[2]
+    assert run(*args, "--allow-unsafe")[0] == 0
+    written = (tmp_path / "share/jupyter/kernels/cellblock-open/kernel.json").read_text()
+    assert json.loads(written)["argv"][-1] == "--allow-unsafe"
+
+
+def test_validate_names_each_file_and_fails_if_one_is_wrong(run, tmp_path):
+    (tmp_path / "good.toml").write_text('extends = "data"')
+    (tmp_path / "bad.toml").write_text("timeot = 3")
+    (tmp_path / "open.toml").write_text(SHIPPED_UNSAFE)
+    status, out, err = run("policy", "validate", "good.toml", "bad.toml", "open.toml")
+    assert status == 1
+    assert out == "good.toml: ok\nopen.toml: ok (mode unsafe: starts only with --allow-unsafe)\n"
+    assert err == "cellblock: bad.toml: timeot: no such key. Did you mean timeout?\n"
+    assert run("policy", "validate", "good.toml")[0] == 0
+
+
+def test_install_writes_a_kernelspec_that_names_interpreter_and_file_absolutely(run, tmp_path):
+    (tmp_path / "team.toml").write_text('extends = "data"')
+    status, out, _ = run("install", "--policy", "team.toml", "--prefix", str(tmp_path / "p"))
+    folder = tmp_path / "p/share/jupyter/kernels/cellblock-team"
+    assert status == 0
+    assert out == f"Installed kernel cellblock-team in {folder}\n"
+    assert json.loads((folder / "kernel.json").read_text()) == {
+        "argv": [
+            sys.executable,
+            "-E",
+            "-P",
+            "-m",
+            "cellblock",
+            "-f",
+            "{connection_file}",
+            "--policy",
+            str(tmp_path / "team.toml"),
+        ],
+        "display_name": "cellblock (team)",
+        "language": "python",
+        "interrupt_mode": "message",
+        "metadata": {"debugger": False, "supported_encryption": ["curve"]},
+    }
+
+
+def test_install_of_unsafe_has_to_be_asked_for(run, tmp_path):
+    args = ("install", "--policy", "unsafe", "--prefix", str(tmp_path))
+    status, _, err = run(*args)
+    assert status == 2
+    assert "mode unsafe has to be asked for" in err
+    assert run(*args, "--allow-unsafe")[0] == 0
+    written = (tmp_path / "share/jupyter/kernels/cellblock-unsafe/kernel.json").read_text()
+    assert json.loads(written)["argv"][-3:] == ["--policy", "unsafe", "--allow-unsafe"]
+
+
+def test_install_of_a_wrong_policy_writes_nothing(run, tmp_path):
+    (tmp_path / "bad.toml").write_text("timeot = 3")
+    assert run("install", "--policy", "bad.toml", "--prefix", str(tmp_path / "p"))[0] == 2
+    assert not (tmp_path / "p").exists()
+
+
+@pytest.mark.parametrize("name", ["cellblock", "cellblock-data", "../up", "a b", ""])
+def test_install_takes_no_name_that_is_taken_or_no_name(run, tmp_path, name):
+    status, _, err = run("install", "--name", name or " ", "--prefix", str(tmp_path))
+    assert status == 2
+    assert "--name" in err
+
+
+def test_install_does_not_replace_another_kernel(run, tmp_path):
+    _foreign(tmp_path, "other")
+    status, _, err = run("install", "--name", "other")
+    assert status == 2
+    assert err == "cellblock: other is another kernel: choose another --name.\n"
+
+
+def test_uninstall_removes_what_install_wrote_and_nothing_else(run, tmp_path):
+    assert run("install", "--name", "mine", "--display-name", "Mine")[0] == 0
+    folder = tmp_path / "jupyter_data_dir/kernels/mine"
+    assert json.loads((folder / "kernel.json").read_text())["display_name"] == "Mine"
+    assert run("uninstall", "mine") == (0, f"Removed {folder}\n", "")
+    assert not folder.exists()
+    foreign = _foreign(tmp_path, "other")
+    for name in ("mine", "other", "cellblock"):
+        assert run("uninstall", name)[0] == 2
+    assert foreign.exists()
+
+
+def test_install_goes_to_one_place(run):
+    assert run("install", "--user", "--sys-prefix")[0] == 2
+
+
+def _foreign(tmp_path, name):
+    folder = tmp_path / "jupyter_data_dir/kernels" / name
+    folder.mkdir(parents=True)
+    spec = {"argv": ["other"], "display_name": "x", "language": "x"}
+    (folder / "kernel.json").write_text(json.dumps(spec))
+    return folder
+
+
+def test_doctor_fails_where_nothing_real_enforces(run, tmp_path):
+    (tmp_path / "open.toml").write_text('backend = "noop"')
+    status, out, _ = run("doctor", "--policy", "open.toml", "--json")
+    assert status == 1
+    assert json.loads(out)["backend"] == "noop"
+
+
+def test_doctor_says_the_same_in_json_and_for_people(run):
+    status, out, _ = run("doctor", "--json")
+    report = json.loads(out)
+    assert status == (report["backend"] == "noop")
+    same, shown, _ = run("doctor")
+    assert same == status
+    for capability in report["capabilities"]:
+        assert capability["capability"] in shown
+        assert capability["status"] in shown
+    assert report["os_kernel"] in shown

@@ -1,0 +1,111 @@
+"""Frames: whatever bytes come, they become messages or a WireError, within bounds."""
+
+import msgspec
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from cellblock import errors
+from cellblock.wire import frames, messages
+
+decode = frames.Decoder(messages.FromGuest)
+STREAM = messages.Stream(name="stdout", text="text")
+
+
+@given(st.lists(st.text(max_size=50), max_size=10), st.data())
+def test_messages_arrive_however_the_bytes_are_cut(texts, data):
+    sent = [messages.Stream(name="stdout", text=text) for text in texts]
+    stream = b"".join(map(bytes, map(frames.encode, sent)))
+    splitter, got = frames.Splitter(), []
+    while stream:
+        cut = data.draw(st.integers(1, len(stream)))
+        got += map(decode, splitter.feed(stream[:cut]))
+        stream = stream[cut:]
+    assert got == sent
+
+
+@given(st.binary(max_size=300))
+def test_no_bytes_do_anything_but_decode_or_raise(data):
+    try:
+        for payload in frames.Splitter().feed(data):
+            decode(payload)
+    except errors.WireError:
+        pass
+
+
+def test_a_frame_over_the_cap_is_refused_on_its_header():
+    with pytest.raises(errors.WireError, match="announces 101 bytes"):
+        list(frames.Splitter(cap=100).feed((101).to_bytes(4, "big")))
+    assert list(frames.Splitter(cap=100).feed((100).to_bytes(4, "big") + b"x" * 99)) == []
+
+
+def test_encoding_refuses_what_the_other_side_would():
+    with pytest.raises(errors.WireError, match="in one Stream"):
+        frames.encode(messages.Stream(name="stdout", text="x" * (frames.MAX_FRAME + 1)))
+
+
+def test_nothing_is_kept_of_frames_that_were_yielded():
+    splitter = frames.Splitter()
+    frame = bytes(frames.encode(STREAM))
+    assert len(list(splitter.feed(frame * 100))) == 100
+    assert len(splitter._buffer) == 0
+
+
+def plain(**fields):
+    return msgspec.msgpack.encode(fields)
+
+
+@pytest.mark.parametrize(
+    "payload",
+    [
+        b"",
+        b"\xc1",
+        plain(),
+        plain(type="sudo"),
+        plain(type="stream", name="stdout"),
+        plain(type="stream", name="stdout", text=7),
+        plain(type="stream", name="stdout", text="x", root=True),
+        plain(type="stream", name="n" * 1001, text="x"),
+        plain(type="done", id=-1),
+        plain(type="done", id=2**60),
+        plain(type="done", id="1"),
+        plain(type="display", data={"x" * 1001: 1}),
+        plain(type="completed", id=1, matches="abc", start=0, end=0),
+        plain(type="execute", id=1, source="", raw="", execution_count=1),
+        b"\x81\xa4type" + b"\x91" * 50_000,
+        b"\x82\xa4type\xa6stream\xa4text\xa2\xff\xfe",
+        plain(type="stream", name="stdout", text="x") + b"trailing",
+    ],
+    ids=range(17),
+)
+def test_what_the_protocol_does_not_know_is_refused(payload):
+    with pytest.raises(errors.WireError, match="undecodable frame"):
+        decode(payload)
+
+
+@pytest.mark.parametrize(
+    ("union", "one"),
+    [
+        (messages.ToGuest, messages.Execute(id=1, source="a", raw="a", execution_count=1)),
+        (
+            messages.FromGuest,
+            messages.Done(id=1, error=messages.Error(ename="E", evalue="", traceback=[])),
+        ),
+        (messages.ToZygote, messages.Fork(id=1, seed=b"x")),
+        (messages.FromZygote, messages.Reaped(pid=1, status=9)),
+    ],
+)
+def test_each_direction_speaks_its_own_messages_only(union, one):
+    (payload,) = frames.Splitter().feed(bytes(frames.encode(one)))
+    assert frames.Decoder(union)(payload) == one
+    others = {messages.ToGuest, messages.FromGuest, messages.ToZygote, messages.FromZygote} - {
+        union
+    }
+    for other in others:
+        with pytest.raises(errors.WireError):
+            frames.Decoder(other)(payload)
+
+
+def test_messages_are_frozen():
+    with pytest.raises(AttributeError):
+        STREAM.text = "other"
