@@ -7,11 +7,13 @@ listener by several ways, and a terminal on the server with the token that the p
 import json
 from collections import defaultdict
 
+from support.listener import ADDRESS
+
 ARMED = """ports => {
     const fire = name => {
         (window.fired ??= []).push(name);
         try { if (top !== window) (top.fired ??= []).push(name); } catch {}
-        const url = `http://127.7.7.7:${ports[name]}/fired`;
+        const url = `http://ADDRESS:${ports[name]}/fired`;
         const ways = [
             () => fetch(url, {mode: 'no-cors'}),
             () => { new Image().src = url; },
@@ -125,7 +127,9 @@ class Watched:
 
     def arm(self):
         """Give scripts of this page, and of all its frames, their ``hit``."""
-        self.page.add_init_script(f"({ARMED})({json.dumps(self.listener.ports)})")
+        self.page.add_init_script(
+            f"({ARMED.replace('ADDRESS', ADDRESS)})({json.dumps(self.listener.ports)})"
+        )
 
     def _dialog(self, dialog):
         self.seen[dialog.message if dialog.message in self.names else self.at].add("dialog")

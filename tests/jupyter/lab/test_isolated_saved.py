@@ -7,16 +7,20 @@ import nbformat
 import pytest
 
 from cellblock.host.output import showing
-from support.listener import Listener
+from support.listener import ADDRESS, Listener
 
 ATTACK = """<p id=here>drawn</p><script>
-const url = 'http://127.0.0.1:PORT/x';
+const url = 'http://ADDRESS:PORT/x';
 new Image().src = url; fetch(url, {mode: 'no-cors'}); top.postMessage('hi', '*');
 try { top.document.title = 'changed'; } catch {}
 try { parent.parent.document.body.remove(); } catch {}
 here.textContent = 'ran';
 </script>"""
 FALLBACK = "Interactive output of cellblock: run the cell, or trust this notebook, to see it."
+
+
+def aimed_at(listener):
+    return ATTACK.replace("ADDRESS", ADDRESS).replace("PORT", str(listener.ports["saved"]))
 
 
 @pytest.fixture
@@ -29,7 +33,7 @@ def listener():
 @pytest.fixture
 def saved(lab, listener):
     """Return a notebook with one such output, as it is saved."""
-    bundle = showing.isolated({"text/html": ATTACK.replace("PORT", str(listener.ports["saved"]))})
+    bundle = showing.isolated({"text/html": aimed_at(listener)})
     output = nbformat.v4.new_output("display_data", bundle)
     cell = nbformat.v4.new_code_cell("1", execution_count=1, outputs=[output])
     spec = {"kernelspec": {"name": "cellblock", "display_name": "cellblock"}}
@@ -43,6 +47,13 @@ def page(browser):
     context = browser.new_context()
     yield context.new_page()
     context.close()
+
+
+def test_as_a_page_of_its_own_it_reaches_the_listener(page, listener, tmp_path):
+    (tmp_path / "plain.html").write_text(aimed_at(listener))
+    page.goto(f"file://{tmp_path / 'plain.html'}")
+    page.wait_for_timeout(1_000)
+    assert listener.take()
 
 
 def test_reopened_untrusted_it_says_what_it_was(lab, page, saved, listener):
