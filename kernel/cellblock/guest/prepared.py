@@ -28,6 +28,10 @@ from cellblock.wire import messages
 #: Names that IPython puts into the namespace and mode safe takes out of it.
 _IPYTHON_NAMES = ("__builtin__", "get_ipython", "exit", "quit", "open", "_dh")
 CHANNEL_FD = 3
+#: Where the listener of the gate is given away, until that is done.
+GATE_FD = 4
+#: Where what the host sends along belongs: channel, stdout, stderr.
+_TARGETS = (CHANNEL_FD, 1, 2)
 _PR_SET_PDEATHSIG = 1
 
 
@@ -77,11 +81,12 @@ class Prepared:
         _die_with_zygote()
         os.setsid()
         _take_descriptors(fds)
+        self._zygote = os.getppid()
         channel = Channel(socket.socket(fileno=CHANNEL_FD))
         random.seed(seed)
         os.chdir(self.request.cwd)
         sys.dont_write_bytecode = True
-        self._lock(channel)
+        self._lock(channel, gated=len(fds) > len(_TARGETS))
         plan = self.request.plan
         if not self.rules.raw_modules:
             # Raw packages reach the OS layer anyhow, and its refusals name the policy's field.
@@ -91,12 +96,15 @@ class Prepared:
             guards.arm(self.rules, report, network=plan.network, processes=plan.subprocess)
         self._serve(channel)
 
-    def _lock(self, channel: Channel) -> None:
+    def _lock(self, channel: Channel, *, gated: bool) -> None:
         try:
-            report = confine(self.request.plan)
+            report = confine(self.request.plan, hand_over=_hand_over if gated else None)
         except ConfineError as exc:
             channel.send(messages.NotReady(lock=exc.lock, detail=str(exc)))
             raise SystemExit(1) from None
+        finally:
+            if gated:
+                os.close(GATE_FD)
         channel.send(messages.Ready(report=report))
 
     def _serve(self, channel: Channel) -> None:
@@ -132,11 +140,18 @@ def _die_with_zygote() -> None:
 
 
 def _take_descriptors(fds: list[int]) -> None:
-    """Put channel, stdout and stderr where they belong and close everything else."""
+    """Put channel, stdout, stderr and the gate's way out where they belong; close the rest."""
     null = os.open(os.devnull, os.O_RDONLY)
+    targets = (0, *_TARGETS, GATE_FD)[: 1 + len(fds)]
     # Out of each other's way first, as low as a limit on open files may want it.
-    high = [fcntl.fcntl(fd, fcntl.F_DUPFD_CLOEXEC, CHANNEL_FD + 1) for fd in (null, *fds)]
-    for target, fd in zip((0, CHANNEL_FD, 1, 2), high, strict=True):
+    high = [fcntl.fcntl(fd, fcntl.F_DUPFD_CLOEXEC, GATE_FD + 1) for fd in (null, *fds)]
+    for target, fd in zip(targets, high, strict=True):
         os.dup2(fd, target)
-    close_inherited({0, 1, 2, CHANNEL_FD})
+    close_inherited(set(targets))
     os.set_inheritable(CHANNEL_FD, False)
+
+
+def _hand_over(listener: int) -> None:
+    """Give the gate's listener to the zygote, which answers from then on."""
+    with socket.socket(fileno=os.dup(GATE_FD)) as way:
+        socket.send_fds(way, [b"g"], [listener])

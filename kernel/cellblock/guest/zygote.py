@@ -20,6 +20,7 @@ import msgspec
 
 from cellblock.guest import removal
 from cellblock.guest.confine import libc, process
+from cellblock.guest.gatekeeper import Gatekeeper, kill_strays
 from cellblock.wire import frames, messages
 
 if TYPE_CHECKING:
@@ -72,27 +73,54 @@ def _serve(control: socket.socket, ready: Prepared) -> NoReturn:
     poll = select.poll()
     poll.register(control, select.POLLIN)
     poll.register(wake_read, select.POLLIN)
+
+    def hear() -> None:
+        """Do what the host has asked for until now."""
+        while any(fd == control.fileno() for fd, _ in hearing.poll(0)):
+            _obey(control, ready, gates, (wake_read, wake_write, control.fileno()))
+
+    hearing = select.poll()
+    hearing.register(control, select.POLLIN)
+    gates = Gatekeeper(poll, ready.request.plan, hear)
     while True:
-        for fd, _ in poll.poll():
+        for fd, events in poll.poll():
             if fd == wake_read:
                 os.read(wake_read, 1024)
                 _reap(control)
-                continue
-            try:
-                message, fds = _receive(control)
-            except (EOFError, OSError):
-                _end(control, ready.request.scratch)
-            if isinstance(message, messages.Fork) and len(fds) == _DESCRIPTORS:
-                pid = _fork(message, fds, ready, (wake_read, wake_write, control.fileno()))
-                _tell_forked(control, messages.Forked(id=message.id, pid=pid))
+            elif gates.concerns(fd):
+                gates.act(fd, events)
+            elif fd == control.fileno():
+                hear()
+
+
+def _obey(
+    control: socket.socket, ready: Prepared, gates: Gatekeeper, own: tuple[int, ...]
+) -> None:
+    """Do one thing that the host asks for; its end is ours."""
+    try:
+        message, fds = _receive(control)
+    except (EOFError, OSError):
+        _end(control, ready.request.scratch)
+    match message:
+        case messages.Fork() if len(fds) == _DESCRIPTORS:
+            pid = _fork(message, fds, ready, gates, own)
+            _tell_forked(control, messages.Forked(id=message.id, pid=pid))
+        case messages.Allow(id=number):
+            gates.allow(number)
+        case messages.Members(pids=pids):
+            kill_strays(pids)
 
 
 def _fork(
     request: messages.Fork,
     fds: list[int],
     ready: Prepared,
+    gates: Gatekeeper,
     own: tuple[int, ...],
 ) -> int:
+    listening = gates.expect(request.id)
+    if listening is not None:
+        fds = [*fds, listening.detach()]
     pid = os.fork()
     if pid:
         for fd in fds:
@@ -104,6 +132,7 @@ def _fork(
         signal.signal(signal.SIGCHLD, signal.SIG_DFL)
         for fd in own:
             os.close(fd)
+        gates.leave()
         ready.become_guest(fds, request.seed)
         status = 0
     except SystemExit:

@@ -96,6 +96,19 @@ class Forked(Struct, tag="forked", frozen=True, kw_only=True):
     pid: int
 
 
+class Allow(Struct, tag="allow", frozen=True, kw_only=True):
+    """Let the main thread of a guest, or of the copy that stands for it, fork once: a snapshot."""
+
+    id: Id
+
+
+class Members(Struct, tag="members", frozen=True, kw_only=True):
+    """The processes that a guest and its snapshots are; any other of its session is killed."""
+
+    id: Id
+    pids: tuple[int, ...]
+
+
 class Reaped(Struct, tag="reaped", frozen=True, kw_only=True):
     """A guest ended; ``status`` is as ``os.waitpid`` gives it."""
 
@@ -159,6 +172,23 @@ class CommIn(Struct, tag="comm_in", frozen=True, kw_only=True):
     buffers: list[bytes] = []
 
 
+class Snapshot(Struct, tag="snapshot", frozen=True, kw_only=True):
+    """Fork a copy that waits; its channel, stdout and stderr travel with this frame."""
+
+    id: Id
+
+
+class Resume(Struct, tag="resume", frozen=True, kw_only=True):
+    """To a copy: the guest is gone, go on in its place.
+
+    ``seed`` makes its random numbers its own. ``inputs`` are the cells that the copy has not
+    seen, by count, for ``In``.
+    """
+
+    seed: bytes
+    inputs: list[tuple[int, str]] = []
+
+
 class CommInfo(Struct, tag="comm_info", frozen=True, kw_only=True):
     """Which comms are open, by target name or all."""
 
@@ -180,6 +210,27 @@ class NotReady(Struct, tag="not_ready", frozen=True, kw_only=True):
 
     lock: Name
     detail: Text
+
+
+class Standing(Struct, tag="standing", frozen=True, kw_only=True):
+    """First frame of a copy: it waits, and takes over when it is told."""
+
+    id: Id
+
+
+class NotStanding(Struct, tag="not_standing", frozen=True, kw_only=True):
+    """No copy could be made; the text says why."""
+
+    id: Id
+    detail: Name
+
+
+class Resumed(Struct, tag="resumed", frozen=True, kw_only=True):
+    """A copy has taken over; what it could not take along, as it says itself."""
+
+    threads: Annotated[list[Name], msgspec.Meta(max_length=100)] = []
+    tasks: Annotated[int, msgspec.Meta(ge=0, lt=2**31)] = 0
+    files: Annotated[int, msgspec.Meta(ge=0, lt=2**31)] = 0
 
 
 class Began(Struct, tag="began", frozen=True, kw_only=True):
@@ -286,12 +337,15 @@ class Comms(Struct, tag="comms", frozen=True, kw_only=True):
     comms: dict[Name, Name]
 
 
-ToZygote = Prepare | Fork
+ToZygote = Prepare | Fork | Allow | Members
 FromZygote = Forked | Reaped | ZygoteFailed
-ToGuest = Execute | Complete | Inspect | Input | CommIn | CommInfo
+ToGuest = Execute | Complete | Inspect | Input | CommIn | CommInfo | Snapshot | Resume
 FromGuest = (
     Ready
     | NotReady
+    | Standing
+    | NotStanding
+    | Resumed
     | Began
     | Stream
     | Display

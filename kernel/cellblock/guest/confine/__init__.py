@@ -10,6 +10,7 @@ Only the standard library and ``cellblock.wire`` may be imported here.
 
 from __future__ import annotations
 
+import errno
 import os
 from typing import TYPE_CHECKING, Final
 
@@ -46,6 +47,7 @@ LOCKS: Final = (
 WITNESS: Final = "witness"
 #: Likewise, under this name, that the guest is under the gate.
 GATE: Final = "gate"
+_GATED: Final = ", behind a gate"
 #: Statements travel in a frame of bounded names.
 _LONGEST_STATEMENT: Final = 1_000
 
@@ -82,7 +84,7 @@ def confine(
     for lock, look in _witnesses(plan).items():
         if lock in run.achieved:
             run.witness(lock, look)
-    if hand_over is not None and "seccomp" in run.achieved:
+    if run.achieved.get("seccomp", "").endswith(_GATED):
         run.achieved[GATE] = "starts and foreign signals are the zygote's to decide"
     return LockReport(achieved=run.achieved, failed=run.failed)
 
@@ -164,10 +166,12 @@ def _takers(
     gated = hand_over is not None
 
     def filter_calls() -> str:
-        program = seccomp.build(machine.name, _grants(plan, version, gated=gated))
-        if hand_over is not None:
-            gate.install(machine, os.getpid(), hand_over)
-        return seccomp.load(machine, program, os.getpid())
+        under_gate = _under_gate(machine, hand_over)
+        if gated and not under_gate and plan.limits.max_processes is not None:
+            rlimits.limit_tasks(plan.limits.max_processes)
+        program = seccomp.build(machine.name, _grants(plan, version, gated=under_gate))
+        said = seccomp.load(machine, program, os.getpid())
+        return said + _GATED if under_gate else said
 
     return {
         "capabilities": lambda: capabilities.drop(machine),
@@ -177,6 +181,24 @@ def _takers(
         "landlock": lambda: landlock.apply(plan, machine, version),
         "seccomp": filter_calls,
     }
+
+
+def _under_gate(machine: arch.Arch, hand_over: Callable[[int], None] | None) -> bool:
+    """Put this process under the gate; say whether that was possible.
+
+    Where a listener is above us already (a container's, say) there can be no second one (EBUSY),
+    and OS kernels before 5.0 have none (EINVAL): the main filter then refuses what the gate asks
+    about, and nothing forks, snapshots neither.
+    """
+    if hand_over is None:
+        return False
+    try:
+        gate.install(machine, os.getpid(), hand_over)
+    except OSError as error:
+        if error.errno not in (errno.EBUSY, errno.EINVAL, errno.ENOSYS):
+            raise
+        return False
+    return True
 
 
 def _unknown_machine() -> str:

@@ -149,13 +149,14 @@ class Gate:
         target, sender = request.args[0], _tgid(request.task)
         if target == sender:
             return True
-        return self._processes and target in set(_descendants(sender))
+        return self._processes and target in set(descendants(sender))
 
     def _may_start(self, request: Request) -> bool:
         flags = request.args[0] if request.call == "clone" else 0
         if flags & CLONE_THREAD or self._processes:
             return not flags & CLONE_NEVER
-        if self._forks_due:
+        # Snapshots are the main thread's; whatever other thread asks is a cell's.
+        if self._forks_due and request.task == _tgid(request.task):
             self._forks_due -= 1
             return True
         return False
@@ -232,18 +233,19 @@ def _tasks_of_session(task: int) -> int:
 
     These are a guest and what it started; orphans came back to us, a subreaper.
     """
-    session = os.getsid(task)
-    return sum(_threads(pid) for pid in _descendants(os.getpid()) if _session(pid) == session)
+    own = os.getsid(task)
+    return sum(_threads(pid) for pid in descendants(os.getpid()) if session(pid) == own)
 
 
-def _session(pid: int) -> int:
+def session(pid: int) -> int:
+    """Return a process's session, -1 when it is gone."""
     try:
         return os.getsid(pid)
     except ProcessLookupError:
         return -1
 
 
-def _descendants(pid: int) -> Iterator[int]:
+def descendants(pid: int) -> Iterator[int]:
     """Yield the children of all of a process's threads, and theirs, as far as they can be read."""
     for listing in Path(f"/proc/{pid}/task").glob("*/children"):
         try:
@@ -252,4 +254,4 @@ def _descendants(pid: int) -> Iterator[int]:
             continue
         for child in children:
             yield child
-            yield from _descendants(child)
+            yield from descendants(child)

@@ -36,7 +36,7 @@ def apply(limits: Limits, *, gated: bool = False) -> str:
     if limits.memory_max_bytes is not None:
         done.append(_limit_stack(limits.memory_max_bytes))
     if limits.max_processes is not None and not gated:
-        done.append(_limit_tasks(limits.max_processes))
+        done.append(limit_tasks(limits.max_processes))
     return ", ".join(done)
 
 
@@ -55,7 +55,7 @@ def _limit_stack(memory: int) -> str:
     return _lower(resource.RLIMIT_STACK, min(known), "stack")
 
 
-def _limit_tasks(wanted: int) -> str:
+def limit_tasks(wanted: int) -> str:
     """Allow ``wanted`` tasks more than the user has now.
 
     RLIMIT_NPROC counts all tasks of the user on the machine, this notebook's or not, and

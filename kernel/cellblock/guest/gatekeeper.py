@@ -1,0 +1,109 @@
+"""The zygote's side of its guests' gates: taking their listeners, answering what they stop."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import select
+import signal
+import socket
+from typing import TYPE_CHECKING
+
+from cellblock.guest.confine import arch, gate
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from cellblock.wire.messages import Plan
+
+
+class Gatekeeper:
+    """Every gate there is, in one poll loop.
+
+    ``settle`` is called before a gate is asked: it takes what the host has said until now, so
+    that a fork which the host allowed is known to be allowed.
+    """
+
+    def __init__(self, poll: select.poll, plan: Plan, settle: Callable[[], None]) -> None:
+        self._poll, self._plan, self._settle = poll, plan, settle
+        self._machine = arch.current()
+        self._awaited: dict[int, tuple[socket.socket, int]] = {}
+        self._gates: dict[int, tuple[gate.Gate, int]] = {}
+
+    @property
+    def wanted(self) -> bool:
+        """Say whether guests are to be under a gate: the filter that asks is one of the locks."""
+        return self._machine is not None and "seccomp" in self._plan.locks
+
+    def expect(self, number: int) -> socket.socket | None:
+        """Return the socket on which guest ``number`` is to send its listener."""
+        if not self.wanted:
+            return None
+        ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_STREAM)
+        self._awaited[ours.fileno()] = ours, number
+        self._poll.register(ours, select.POLLIN)
+        return theirs
+
+    def concerns(self, fd: int) -> bool:
+        """Say whether ``fd`` is one of ours."""
+        return fd in self._awaited or fd in self._gates
+
+    def act(self, fd: int, events: int) -> None:
+        """Do what is due on ``fd``, which may have gone meanwhile."""
+        if fd in self._awaited:
+            self._take(fd)
+        elif fd in self._gates and events & select.POLLIN:
+            self._settle()
+            if fd in self._gates and not self._gates[fd][0].answer():
+                self._forget(fd)
+        elif fd in self._gates:
+            self._forget(fd)  # nobody is under it any more
+
+    def allow(self, number: int) -> None:
+        """Let the next fork of guest ``number`` through."""
+        for found, whose in self._gates.values():
+            if whose == number:
+                found.withdraw_fork()
+                found.allow_fork()
+
+    def _take(self, fd: int) -> None:
+        sock, number = self._awaited.pop(fd)
+        self._poll.unregister(fd)
+        with sock, contextlib.suppress(OSError):
+            _, listeners, _, _ = socket.recv_fds(sock, 1, 1)
+            if listeners and self._machine is not None:
+                self._open(listeners[0], number)
+
+    def _open(self, listener: int, number: int) -> None:
+        os.set_inheritable(listener, False)  # noqa: FBT003 - `recv_fds` does not pass on its flags
+        assert self._machine is not None  # noqa: S101 - who calls has looked
+        made = gate.Gate(
+            listener,
+            self._machine,
+            most_tasks=self._plan.limits.max_processes,
+            processes=self._plan.subprocess,
+        )
+        self._gates[listener] = made, number
+        self._poll.register(listener, select.POLLIN)
+
+    def _forget(self, fd: int) -> None:
+        self._poll.unregister(fd)
+        self._gates.pop(fd)[0].close()
+
+    def leave(self) -> None:
+        """Close everything: for a fork, which must hold no listener."""
+        for sock, _ in self._awaited.values():
+            sock.close()
+        for found, _ in self._gates.values():
+            found.close()
+
+
+def kill_strays(members: tuple[int, ...]) -> None:
+    """Kill what is in the session of ``members`` and is none of them: the host forked it not."""
+    if not members:
+        return
+    with contextlib.suppress(OSError):
+        session = os.getsid(members[0])
+        for pid in gate.descendants(os.getpid()):
+            if pid not in members and gate.session(pid) == session:
+                os.kill(pid, signal.SIGKILL)
