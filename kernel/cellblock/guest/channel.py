@@ -2,22 +2,30 @@
 
 from __future__ import annotations
 
+import array
+import contextlib
 import os
 import select
+import socket
 import threading
 from collections import deque
-from typing import TYPE_CHECKING, NoReturn
+from typing import TYPE_CHECKING, Final, NoReturn
 
 from cellblock.wire import frames, messages
 
 if TYPE_CHECKING:
-    import socket
+    from collections.abc import Iterator
 
     import msgspec
 
 READ_SIZE = 1 << 16
 #: Seconds that the last message waits for another thread's to be sent.
 _PATIENCE = 1.0
+_INT: Final = array.array("i")
+#: Room for the descriptors that come with a ``Snapshot``.
+_ROOM: Final = socket.CMSG_SPACE(3 * _INT.itemsize)
+#: MSG_CMSG_CLOEXEC (recvmsg(2)), which Python's socket module does not name.
+_CLOSE_ON_EXEC: Final = 0x40000000
 # Built in the zygote, once for all its guests.
 _decode: frames.Decoder[messages.ToGuest] = frames.Decoder(messages.ToGuest)
 
@@ -42,6 +50,7 @@ class Channel:
         self._inbox: deque[messages.ToGuest] = deque()
         self._critical = False
         self._deferred = False
+        self._descriptors: list[int] = []
         self._poll = select.poll()
         self._poll.register(sock, select.POLLIN)
 
@@ -95,12 +104,39 @@ class Channel:
         """Take what has arrived; called when the socket is readable."""
         self._critical = True
         try:
-            data = self._sock.recv(READ_SIZE)
+            data, ancillary, *_ = self._sock.recvmsg(READ_SIZE, _ROOM, _CLOSE_ON_EXEC)
             if not data:
                 raise HostGone
+            if ancillary:
+                self._keep(ancillary)
             self._inbox.extend(map(_decode, self._splitter.feed(data)))
         finally:
             self._leave()
+
+    def _keep(self, ancillary: list[tuple[int, int, bytes]]) -> None:
+        for level, kind, payload in ancillary:
+            if (level, kind) == (socket.SOL_SOCKET, socket.SCM_RIGHTS):
+                whole = len(payload) - len(payload) % _INT.itemsize
+                self._descriptors += array.array(_INT.typecode, payload[:whole])
+
+    def take_descriptors(self) -> list[int]:
+        """Return the descriptors that came with what was read."""
+        taken, self._descriptors = self._descriptors, []
+        return taken
+
+    @contextlib.contextmanager
+    def still(self) -> Iterator[None]:
+        """Have no frame under way, for a fork."""
+        with self._lock:
+            yield
+
+    def renew(self) -> None:
+        """Begin anew on the descriptor, which is another socket now: a copy's own."""
+        self._lock, self._critical, self._deferred = threading.Lock(), False, False
+        self._main = threading.get_ident()
+        self._splitter = frames.Splitter()
+        self._inbox.clear()
+        self._descriptors.clear()
 
     def waiting(self) -> bool:
         """Say whether a whole message is here already."""

@@ -60,11 +60,18 @@ class Gatekeeper:
             self._forget(fd)  # nobody is under it any more
 
     def allow(self, number: int) -> None:
-        """Let the next fork of guest ``number`` through."""
-        for found, whose in self._gates.values():
-            if whose == number:
-                found.withdraw_fork()
-                found.allow_fork()
+        """Let one more fork of guest ``number`` through."""
+        for found in self._of(number):
+            found.allow_fork()
+
+    def claim(self, number: int, members: tuple[int, ...]) -> None:
+        """No fork of guest ``number`` is due any more, and ``members`` is all that may be there."""
+        for found in self._of(number):
+            found.withdraw_fork()
+        _kill_strays(members)
+
+    def _of(self, number: int) -> list[gate.Gate]:
+        return [found for found, whose in self._gates.values() if whose == number]
 
     def _take(self, fd: int) -> None:
         sock, number = self._awaited.pop(fd)
@@ -75,7 +82,7 @@ class Gatekeeper:
                 self._open(listeners[0], number)
 
     def _open(self, listener: int, number: int) -> None:
-        os.set_inheritable(listener, False)  # noqa: FBT003 - `recv_fds` does not pass on its flags
+        os.set_inheritable(listener, False)
         assert self._machine is not None  # noqa: S101 - who calls has looked
         made = gate.Gate(
             listener,
@@ -98,8 +105,8 @@ class Gatekeeper:
             found.close()
 
 
-def kill_strays(members: tuple[int, ...]) -> None:
-    """Kill what is in the session of ``members`` and is none of them: the host forked it not."""
+def _kill_strays(members: tuple[int, ...]) -> None:
+    """Kill what is in the session of ``members`` and none of them."""
     if not members:
         return
     with contextlib.suppress(OSError):

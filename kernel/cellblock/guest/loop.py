@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import asyncio
 import functools
+import selectors
 from asyncio import events
 from collections import deque
 from contextlib import contextmanager, suppress
@@ -30,6 +31,15 @@ class GuestLoop(asyncio.SelectorEventLoop):
     """
 
     used = False
+
+    def take_over(self) -> None:
+        """Let go of what a copy shares with its original, and of the threads it does not have."""
+        own: Any = self  # asyncio's own names for these
+        own._selector.close()  # noqa: SLF001
+        own._selector = selectors.DefaultSelector()  # noqa: SLF001
+        own._close_self_pipe()  # noqa: SLF001
+        own._make_self_pipe()  # noqa: SLF001
+        own._default_executor = None  # noqa: SLF001
 
     def close(self) -> None:
         """Refuse while a cell runs, as a loop that is turning does by itself."""
@@ -159,6 +169,24 @@ class Driver:
             loop.run_forever()
         finally:
             loop.remove_reader(fd)
+
+    def resume(self) -> int:
+        """Have a loop that a copy can turn; cancel what waited in it and return how many tasks.
+
+        The original's selector and pipe to itself are shared with the copy: registered there, or
+        written to, they would wake the wrong one.
+        """
+        if not is_sound(self.loop):
+            self._renew()
+            return 0
+        tasks = [task for task in asyncio.all_tasks(self.loop) if not task.done()]
+        try:
+            self.loop.take_over()
+            for task in tasks:
+                task.cancel()
+        except Exception:  # noqa: BLE001 - a loop that a cell has spoilt in another way
+            self._renew()
+        return len(tasks)
 
     def _mend(self) -> None:
         if not is_sound(self.loop):

@@ -15,6 +15,7 @@ from typing import Any
 
 import comm  # noqa: F401 - imported here so that no guest has to
 from IPython.core.displayhook import DisplayHook  # noqa: F401 - as above
+from IPython.core.error import UsageError
 
 from cellblock.analysis import Rules
 from cellblock.guest import charts, guards, loop, magics, serve, shell, streams
@@ -33,6 +34,8 @@ GATE_FD = 4
 #: Where what the host sends along belongs: channel, stdout, stderr.
 _TARGETS = (CHANNEL_FD, 1, 2)
 _PR_SET_PDEATHSIG = 1
+#: Of a number of cells to step back over, one too many.
+_DIGITS = 10
 
 
 class Prepared:
@@ -51,6 +54,7 @@ class Prepared:
         if self.rules.language:
             shell.strip_globals(self.shell, _IPYTHON_NAMES)
         shell.register_magic(self.shell, "policy", self._show_policy)
+        shell.register_magic(self.shell, "undo", self._undo)
         self._bind_modules(names)
         prepare_locks(request.plan)
 
@@ -75,6 +79,13 @@ class Prepared:
     def _show_policy(self, _line: str) -> None:
         """Show the policy in force and what this machine enforces of it."""
         self.out.send(messages.ShowPolicy())
+
+    def _undo(self, line: str) -> None:
+        """Step back to the state before the last cell that ran; ``%undo 3`` over three cells."""
+        steps = line.partition("#")[0].strip() or "1"
+        if not (steps.isascii() and steps.isdigit() and len(steps) < _DIGITS and int(steps)):
+            raise UsageError(f"%undo takes a number of cells, not {steps!r}")
+        self.out.send(messages.Undo(steps=int(steps)))
 
     def become_guest(self, fds: list[int], seed: bytes) -> None:
         """Turn this fork into a guest: own session, own descriptors, locks, then serve."""
@@ -116,7 +127,15 @@ class Prepared:
         self.shell.displayhook.bind(self.out)
         sys.displayhook = self.shell.displayhook
         plan = self.request.plan
-        server = serve.Server(self.shell, self.rules, channel, self.out, plan)
+        server = serve.Server(
+            self.shell,
+            self.rules,
+            channel,
+            self.out,
+            plan,
+            outlet=outlet,
+            zygote=self._zygote,
+        )
         self.servers.append(server)
         server.forever()
 

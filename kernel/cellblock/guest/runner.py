@@ -66,11 +66,7 @@ class Runner:
     def _remember(self, request: messages.Execute) -> None:
         shell = self._shell
         if not request.silent and request.store_history:
-            shell.history_manager.store_inputs(
-                request.execution_count,
-                request.source,
-                request.raw,
-            )
+            shell.note_input(request.execution_count, request.source, request.raw)
         # IPython numbers results by the count after the running cell's.
         shell.execution_count = request.execution_count + 1
 

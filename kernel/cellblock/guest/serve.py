@@ -11,6 +11,7 @@ from cellblock.guest.channel import Channel, HostGone, take_input
 from cellblock.guest.completion import complete, inspect
 from cellblock.guest.loop import Driver
 from cellblock.guest.runner import Runner
+from cellblock.guest.snapshots import Snapshots
 from cellblock.wire import messages
 
 if TYPE_CHECKING:
@@ -19,21 +20,26 @@ if TYPE_CHECKING:
     from cellblock.analysis import Rules
     from cellblock.guest.display import Out
     from cellblock.guest.shell import GuestShell
+    from cellblock.guest.streams import Outlet
 
 
 class Server:
     """Answers the host until it hangs up."""
 
-    def __init__(
+    def __init__(  # noqa: PLR0913 - what a server is made of
         self,
         shell: GuestShell,
         rules: Rules,
         channel: Channel,
         out: Out,
         plan: messages.Plan,
+        *,
+        outlet: Outlet,
+        zygote: int,
     ) -> None:
         self._shell, self._rules, self._channel, self._out = shell, rules, channel, out
         self._driver = Driver(channel)
+        self._snapshots = Snapshots(channel, outlet, self._driver, zygote)
         self._runner = Runner(shell, rules, self._driver, out, plan)
         self._request: messages.Execute | None = None
         self._kernel = comms.install(out)
@@ -76,11 +82,21 @@ class Server:
                 self._out.send(found)
             case messages.CommIn():
                 self._comm(message)
+            case messages.Snapshot():
+                resume = self._snapshots.take(message)
+                if resume is not None:
+                    self._shell_inputs(resume)
+                    self._channel.send(self._snapshots.go_on(resume))
             case messages.CommInfo():
                 open_comms = {k: v.target_name for k, v in self._kernel.comm_manager.comms.items()}
                 self._out.send(messages.Comms(id=message.id, comms=open_comms))
             case messages.Input():
                 pass  # an answer that came after its question was interrupted
+
+    def _shell_inputs(self, resume: messages.Resume) -> None:
+        """Have ``In`` number the cells that this copy has not seen, too."""
+        for count, text in resume.inputs:
+            self._shell.note_input(count, text)
 
     def _execute(self, message: messages.Execute) -> None:
         self._request, self._kernel.request = message, message.id

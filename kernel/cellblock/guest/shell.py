@@ -37,6 +37,14 @@ class GuestShell(InteractiveShell):
         history: Any = self.history_manager
         history.enabled = False
 
+    def note_input(self, count: int, source: str, raw: str | None = None) -> None:
+        """Put a cell into ``In`` under its number; cells that never ran are blank there."""
+        history: Any = self.history_manager
+        for inputs in (history.input_hist_parsed, history.input_hist_raw):
+            del inputs[count:]
+            inputs.extend([""] * (count - len(inputs)))
+        history.store_inputs(count, source, raw)
+
     def init_hooks(self) -> None:
         """Send pages (``name?``) as payloads."""
         super().init_hooks()

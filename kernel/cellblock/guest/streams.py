@@ -6,6 +6,7 @@ when the cell ends or shows something, or a moment after the first of it was wri
 
 from __future__ import annotations
 
+import contextlib
 import io
 import threading
 import time
@@ -15,7 +16,7 @@ from cellblock.guest.text import encodable
 from cellblock.wire import messages
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Iterator
 
     from cellblock.guest.channel import Channel
 
@@ -137,6 +138,17 @@ class Outlet:
             for start in range(0, len(text), BATCH * 4):
                 piece = encodable(text[start : start + BATCH * 4])
                 self._channel.send(messages.Stream(name=self._kind, text=piece))
+
+    @contextlib.contextmanager
+    def still(self) -> Iterator[None]:
+        """Have nothing half sent, for a fork."""
+        with self._lock:
+            yield
+
+    def renew(self) -> None:
+        """Begin anew in a copy, which has neither the thread nor what the original wrote."""
+        self._parts, self._size = [], 0
+        self._lock, self._dirty, self._thread = threading.RLock(), threading.Event(), None
 
     def _start(self) -> None:
         self._thread = threading.Thread(target=self._drain, daemon=True, name="cellblock-output")

@@ -20,7 +20,7 @@ import msgspec
 
 from cellblock.guest import removal
 from cellblock.guest.confine import libc, process
-from cellblock.guest.gatekeeper import Gatekeeper, kill_strays
+from cellblock.guest.gatekeeper import Gatekeeper
 from cellblock.wire import frames, messages
 
 if TYPE_CHECKING:
@@ -93,9 +93,7 @@ def _serve(control: socket.socket, ready: Prepared) -> NoReturn:
                 hear()
 
 
-def _obey(
-    control: socket.socket, ready: Prepared, gates: Gatekeeper, own: tuple[int, ...]
-) -> None:
+def _obey(control: socket.socket, ready: Prepared, gates: Gatekeeper, own: tuple[int, ...]) -> None:
     """Do one thing that the host asks for; its end is ours."""
     try:
         message, fds = _receive(control)
@@ -107,8 +105,8 @@ def _obey(
             _tell_forked(control, messages.Forked(id=message.id, pid=pid))
         case messages.Allow(id=number):
             gates.allow(number)
-        case messages.Members(pids=pids):
-            kill_strays(pids)
+        case messages.Members(id=number, pids=pids):
+            gates.claim(number, pids)
 
 
 def _fork(

@@ -50,7 +50,7 @@ def question(message: messages.InputRequest, request: Request | None) -> str:
 
 def reply(message: Any, request: Request | None) -> str:
     """Judge what says that it answers a request."""
-    if request is None or message.id != request.message.id:
+    if request is None or message.id != request.message.id or request.ended:
         return "a reply to no request"
     if type(message) is not _ANSWERS[type(request.message)]:
         return "a reply of another kind"

@@ -6,11 +6,13 @@ import codecs
 import contextlib
 import fcntl
 import os
+import select
 import signal
 import socket
 import struct
 import termios
 import traceback
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -34,6 +36,10 @@ FRAME_LOOK, FRAME_LOOKS = 1.0, 8
 
 
 _STDOUT: messages.StreamName = "stdout"
+#: struct ucred: pid, uid, gid.
+_UCRED = struct.Struct("=iII")
+_CREDENTIALS = socket.CMSG_SPACE(_UCRED.size)
+_PAGE = os.sysconf("SC_PAGE_SIZE")
 
 
 class Pipe:
@@ -73,6 +79,14 @@ class Pipe:
             self._fd = -1
 
 
+@dataclass(slots=True)
+class Lineage:
+    """The fork that a guest and its copies descend from, and the session (setsid(2)) it began."""
+
+    number: int = 0
+    session: int = -1
+
+
 class Guest:
     """One guest: messages in, messages out, raw text, its end.
 
@@ -86,8 +100,13 @@ class Guest:
         on_message: Callable[[messages.FromGuest], None],
         on_text: Callable[[messages.StreamName, str], None],
         on_lost: Callable[[str], None],
+        *,
+        vouched: bool = False,
     ) -> None:
-        self._reactor, self._on_message, self._on_lost = reactor, on_message, on_lost
+        self._reactor = reactor
+        self.on_message, self.on_text, self.on_lost = on_message, on_text, on_lost
+        #: The OS kernel is to say who sends the first message.
+        self._vouched = vouched
         self.pid: int | None = None
         #: Stands for the process even when its pid is another's by now; None where there is none.
         self.pidfd: int | None = None
@@ -97,6 +116,9 @@ class Guest:
         self._looks: tuple[int, int] | None = None
         #: Which fork it is, so that its pid finds it.
         self.number = 0
+        self.lineage = Lineage()
+        #: It is a copy that took over, or may.
+        self.copied = False
         self._pending = bytearray()
         self._splitter = frames.Splitter()
         self._decode: frames.Decoder[messages.FromGuest] = frames.Decoder(messages.FromGuest)
@@ -104,12 +126,14 @@ class Guest:
         self._sock.setblocking(False)
         # Out-of-band bytes would make the socket readable for ever with nothing to read (unix(7)).
         self._sock.setsockopt(socket.SOL_SOCKET, socket.SO_OOBINLINE, 1)
+        if vouched:
+            self._sock.setsockopt(socket.SOL_SOCKET, socket.SO_PASSCRED, 1)
         out_read, out_write = os.pipe()
         err_read, err_write = os.pipe()
         self.theirs = [theirs.detach(), out_write, err_write]
         self.pipes = [
-            Pipe(out_read, lambda text: on_text("stdout", text), reactor),
-            Pipe(err_read, lambda text: on_text("stderr", text), reactor),
+            Pipe(out_read, lambda text: self.on_text("stdout", text), reactor),
+            Pipe(err_read, lambda text: self.on_text("stderr", text), reactor),
         ]
         reactor.watch(self._sock.fileno(), self._readable)
 
@@ -128,6 +152,19 @@ class Guest:
             raise GuestError("the guest does not read")
         self._pending += frame
         self._flush()
+
+    def send_with(self, message: msgspec.Struct, fds: list[int]) -> bool:
+        """Send a short message and descriptors; say whether it went out at once, or not at all."""
+        if self._pending or self._sock.fileno() < 0:
+            return False
+        frame = bytes(frames.encode(message))
+        try:
+            sent = socket.send_fds(self._sock, [frame], fds)
+        except OSError:
+            return False
+        self._pending += frame[sent:]
+        self._watch()
+        return True
 
     def unread(self) -> int:
         """Return how many bytes sent to the guest it has not read yet (SIOCOUTQ, unix(7))."""
@@ -167,11 +204,14 @@ class Guest:
         if self.held or self._sock.fileno() < 0:
             return
         try:
-            data, _, flags, _ = self._sock.recvmsg(READ_SIZE)
+            room = _CREDENTIALS if self._vouched else 0
+            data, ancillary, flags, _ = self._sock.recvmsg(READ_SIZE, room)
         except BlockingIOError:
             return
         except OSError:
             data, flags = b"", 0
+        if self._vouched and data:
+            self._take_credentials(ancillary)
         if flags & socket.MSG_CTRUNC:
             # The OS kernel has closed them: no room was given for any (unix(7)).
             self._lose("protocol violation: descriptors or credentials on the channel")
@@ -180,10 +220,53 @@ class Guest:
         else:
             self._lose("")
 
+    def _take_credentials(self, ancillary: list[tuple[int, int, bytes]]) -> None:
+        """Learn which process sent the first message; from then on its like is a violation."""
+        self._vouched = False
+        self._sock.setsockopt(socket.SOL_SOCKET, socket.SO_PASSCRED, 0)
+        for level, kind, payload in ancillary:
+            if (level, kind) == (socket.SOL_SOCKET, socket.SCM_CREDENTIALS):
+                self.pid = _UCRED.unpack(payload)[0]
+
+    def vouch(self) -> bool:
+        """Get hold of the process that sent the first message; say whether it is our guest's.
+
+        The number alone could be another's by now. Whatever holds the other end is of the guest's
+        session, which nothing of anybody else's is in.
+        """
+        if self.pid is None:
+            return False
+        try:
+            self.pidfd = os.pidfd_open(self.pid)
+            return os.getsid(self.pid) == self.lineage.session and not self._hung_up()
+        except OSError:
+            return False
+
+    def _hung_up(self) -> bool:
+        poll = select.poll()
+        poll.register(self._sock, 0)
+        return bool(poll.poll(0))
+
+    def resident(self) -> int:
+        """Return the bytes of its own memory that are resident; 0 when it is gone (proc(5))."""
+        try:
+            fields = Path(f"/proc/{self.pid}/statm").read_bytes().split()
+        except OSError:
+            return 0
+        return (int(fields[1]) - int(fields[2])) * _PAGE
+
+    def faults(self) -> int:
+        """Return how many pages it was given without reading; 0 when it is gone (proc(5))."""
+        try:
+            stat = Path(f"/proc/{self.pid}/stat").read_bytes()
+        except OSError:
+            return 0
+        return int(stat.rpartition(b")")[2].split()[7])
+
     def _take(self, data: bytes) -> None:
         try:
             for message in self._messages(data):
-                self._on_message(message)
+                self.on_message(message)
                 if self._sock.fileno() < 0:
                     return
             if self._splitter.partial and self._looks is None and not self.held:
@@ -241,7 +324,7 @@ class Guest:
             # It is ending by itself: its exit status says how, so it is not killed here.
             self.drain()
             self._hang_up()
-        self._on_lost(reason)
+        self.on_lost(reason)
 
     def signal(self, number: int) -> None:
         """Send the guest a signal; harmless when it is gone."""

@@ -72,6 +72,14 @@ class History:
         self._here.append((line, raw, source))
         self._unsaved.append((line, raw, source))
 
+    def annotate(self, line: int, comment: str) -> None:
+        """Put a comment behind a cell of this session, in what is remembered of it."""
+        for place, (number, raw, source) in enumerate(self._here):
+            if number == line:
+                noted = number, f"{raw.rstrip()}  {comment}", f"{source.rstrip()}  {comment}"
+                self._here[place] = noted
+                self._unsaved = [row for row in self._unsaved if row[0] != line] + [noted]
+
     def flush(self) -> None:
         """Write what is not written yet."""
         if not self._unsaved or self._broken:

@@ -1,4 +1,8 @@
-"""Keeping a guest alive: starting it, checking its locks, noticing its end, starting the next."""
+"""Keeping a guest alive: starting it, checking its locks, noticing its end, and what comes next.
+
+What comes next is the newest snapshot, which has everything the guest had before the request
+that was under way; where there is none, a fresh guest.
+"""
 
 from __future__ import annotations
 
@@ -7,8 +11,11 @@ import os
 import signal
 from typing import TYPE_CHECKING, Any, Protocol
 
+from cellblock.errors import CellblockError
 from cellblock.host.guest_process import Guest
 from cellblock.host.outcome import Stopped
+from cellblock.host.restoring import Restoring
+from cellblock.host.snapshots import Settings, Snapshots
 from cellblock.host.zygote_process import Zygote
 from cellblock.wire import messages
 
@@ -17,11 +24,14 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from cellblock.host.reactor import Reactor
+    from cellblock.host.snapshots import Copy, Ran
 
 #: Guests in a row that may fail to start before the keeper gives up.
 MAX_FAILED_STARTS = 3
 #: Seconds a guest that hung up has to exit: one that ends by itself is all but gone by then.
 EXIT_GRACE = 1.0
+#: Seconds without a request that count as idle time.
+IDLE = 0.02
 #: Characters kept of what a guest writes before it is ready.
 LAST_WORDS = 2_000
 
@@ -41,8 +51,14 @@ class Ward(Protocol):
     def on_text(self, kind: messages.StreamName, text: str) -> None:
         """Take text that was written below Python."""
 
+    def on_stopping(self) -> Any:
+        """Stop watching what runs, for its guest is no more; return its message, or None."""
+
     def on_loss(self, stopped: Stopped) -> None:
-        """Take note that a guest that served was lost; the next is on its way."""
+        """Take note that a guest that served was lost, and what became of its state."""
+
+    def on_notice(self, text: str) -> None:
+        """Take note of something that the user is to know."""
 
     def on_failure(self, detail: str) -> None:
         """Take note that no guest can be had any more."""
@@ -51,18 +67,24 @@ class Ward(Protocol):
 class Keeper:
     """One guest at a time, from one zygote, both replaced when they end."""
 
-    def __init__(
+    def __init__(  # noqa: PLR0913, PLR0917 - what a keeper is made of
         self,
         reactor: Reactor,
         ward: Ward,
         prepare: messages.Prepare,
         spawn: Callable[[], tuple[socket.socket, int]],
+        settings: Settings,
+        clock: Callable[[], float],
     ) -> None:
         self._reactor, self._ward, self._prepare = reactor, ward, prepare
         self._spawn = spawn
         self._zygote: Zygote | None = None
         self._guest: Guest | None = None
+        self._snapshots = Snapshots(reactor, settings, clock, self._on_stepped_back)
+        self._restoring: Restoring | None = None
         self._forks = 0
+        #: Counts what was served, so that a timer knows whether it still idles.
+        self._served = 0
         self._failed_starts = 0
         self._last_words = ""
         self._closed = False
@@ -74,6 +96,7 @@ class Keeper:
 
     def ensure(self) -> None:
         """Have a guest started unless there is one."""
+        self._served += 1
         if self._guest is not None or self._closed:
             return
         if self._zygote is None:
@@ -83,7 +106,7 @@ class Keeper:
         guest = Guest(self._reactor, self._on_message, self._on_text, self._on_lost)
         self._guest = guest
         self._forks += 1
-        guest.number = self._forks
+        guest.number = guest.lineage.number = self._forks
         self._zygote.fork(guest, guest.number, os.urandom(32))
 
     def hold(self, *, held: bool) -> None:
@@ -97,22 +120,127 @@ class Keeper:
             self._guest.signal(number)
 
     def replace(self, stopped: Stopped) -> None:
-        """Kill the guest and start the next."""
+        """Kill the guest; the newest snapshot takes over, or a fresh guest."""
+        if self._restoring is not None:
+            return
+        running = self._ward.on_stopping()
         self._end()
-        self._after(stopped)
+        if not self._closed:
+            self._restore(Restoring(stopped, running))
 
     def close(self) -> bool:
         """End guest and zygote; say whether the zygote is gone, or still removes their folder."""
         self._closed = True
         self._end()
+        self._snapshots.clear()
         zygote, self._zygote = self._zygote, None
         return zygote is None or zygote.end()
+
+    # --- snapshots ----------------------------------------------------------------------------
+
+    def ran(self, ran: Ran, then: Callable[[], None] | None = None) -> None:
+        """Take note that a request ran to its end, and a snapshot of what it left behind.
+
+        ``then`` is called once that stands, or it is certain that it will not. What comes out
+        the same when it is run again waits for idle time.
+        """
+        self._snapshots.ran(ran)
+        if then is None and self._snapshots.can_wait():
+            self._served += 1
+            now = self._served
+            self._reactor.call_later(IDLE, lambda: self._take() if now == self._served else None)
+        else:
+            self._take(then)
+
+    def _take(self, then: Callable[[], None] | None = None) -> None:
+        guest, zygote = self.guest, self._zygote
+        self._served += 1
+        if guest is not None and zygote is not None:
+            self._snapshots.take(guest, zygote, then)
+        elif then is not None:
+            then()
+
+    def undo(self, steps: int) -> int:
+        """Go back to the state before the last ``steps`` cells; return how many there are.
+
+        Fewer than asked for means that nothing was done.
+        """
+        known = self._snapshots.steps()
+        if 0 < steps <= len(known):
+            step = known[steps - 1]
+            running = self._ward.on_stopping()
+            self._end()
+            self._snapshots.drop_after(step.copy)
+            self._snapshots.pop()
+            counts = tuple(ran.message.execution_count for ran in step.undone)
+            stopped = Stopped("undo", undone=counts)
+            self._promote(step.copy, Restoring(stopped, running, step.again, step.undone))
+        return len(known)
+
+    def _on_stepped_back(self, why: str) -> None:
+        self._ward.on_notice(why)
+
+    # --- restoring ----------------------------------------------------------------------------
+
+    def _restore(self, restoring: Restoring) -> None:
+        copy = self._snapshots.pop()
+        if copy is None:
+            self._after(restoring.gone())
+        else:
+            restoring.since(copy)
+            self._promote(copy, restoring)
+
+    def _promote(self, copy: Copy, restoring: Restoring) -> None:
+        """Have a copy take over; until it says that it did, nothing is sent to it."""
+        self._restoring, guest = restoring, copy.guest
+        copy.settle()
+        restoring.began(guest, self._reactor, self._restoration_failed)
+        guest.on_message, guest.on_text = self._on_restoring, self._on_text
+        guest.on_lost = lambda _: self._restoration_failed(restoring, guest)
+        self._guest = guest
+        try:
+            guest.send(messages.Resume(seed=os.urandom(32), inputs=restoring.inputs()))
+        except CellblockError:
+            self._restoration_failed(restoring, guest)
+
+    def _restoration_failed(self, restoring: Restoring, guest: Guest) -> None:
+        if self._restoring is not restoring or self._guest is not guest:
+            return
+        self._restoring, self._guest = None, None
+        restoring.failed()
+        guest.close()
+        if not self._closed:
+            self._restore(restoring)
+
+    def _on_restoring(self, message: messages.FromGuest) -> None:
+        """Hear a guest that is restored: that it stands, that it took over, that it caught up."""
+        restoring, guest = self._restoring, self._guest
+        if restoring is None or guest is None:
+            return
+        try:
+            done = restoring.heard(message, guest)
+        except CellblockError:
+            self._restoration_failed(restoring, guest)
+            return
+        if done:
+            self._restored(restoring, guest)
+
+    def _restored(self, restoring: Restoring, guest: Guest) -> None:
+        self._restoring = None
+        restoring.failed()  # its timer
+        guest.on_message, guest.on_text = self._on_message, self._on_text
+        guest.on_lost, guest.ready = self._on_lost, True
+        self._take()
+        self._ward.on_loss(restoring.outcome())
+        self._ward.on_served()
 
     # --- the guest ----------------------------------------------------------------------------
 
     def _on_message(self, message: messages.FromGuest) -> None:
         served = self._guest is not None and self._guest.ready
-        if not isinstance(message, messages.Ready | messages.NotReady):
+        if isinstance(message, messages.NotStanding):
+            self._snapshots.not_standing(message)
+        elif not isinstance(message, messages.Ready | messages.NotReady):
             self._ward.on_message(message)
         elif served:
             # Claims about locks count once, before the first user byte.
@@ -157,11 +285,11 @@ class Keeper:
         match message:
             case messages.Forked(id=number, pid=pid):
                 if guest is not None and guest.number == number:
-                    guest.pid, guest.pidfd = pid, pidfd
+                    guest.pid, guest.pidfd, guest.lineage.session = pid, pidfd, pid
                 else:
                     _kill(pid, pidfd)  # it was replaced before its pid was known
             case messages.Reaped(pid=pid, status=status):
-                if guest is not None and guest.pid == pid:
+                if guest is not None and guest.pid == pid and self._restoring is None:
                     guest.reaped()
                     guest.drain()
                     self.replace(Stopped("crash", _exit_reason(status)))
@@ -170,6 +298,7 @@ class Keeper:
 
     def _zygote_lost(self) -> None:
         zygote, self._zygote = self._zygote, None
+        self._snapshots.clear()  # their gate is gone with it
         if zygote is not None:
             zygote.kill()
         if not self._closed:
@@ -180,7 +309,8 @@ class Keeper:
     def _end(self) -> None:
         guest, self._guest = self._guest, None
         if guest is not None:
-            self._failed_starts = 0 if guest.ready else self._failed_starts + 1
+            self._failed_starts = 0 if guest.ready or guest.copied else self._failed_starts + 1
+            guest.drain()
             guest.close()
 
     def _after(self, stopped: Stopped) -> None:
@@ -198,6 +328,7 @@ class Keeper:
     def _give_up(self, detail: str) -> None:
         self._closed = True
         self._end()
+        self._snapshots.clear()
         self._ward.on_failure(detail)
 
 

@@ -11,7 +11,7 @@ from cellblock.wire import messages
 #: Findings of a guest's that are shown.
 MOST_REFUSED = 100
 
-Why = Literal["timeout", "interrupt", "crash", "violation", "breach", "silent"]
+Why = Literal["timeout", "interrupt", "crash", "violation", "breach", "silent", "undo"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,6 +27,20 @@ class Cell:
 
 
 @dataclass(frozen=True, slots=True)
+class Restored:
+    """A snapshot took over; what of the state it does not have."""
+
+    #: Names of threads that ran, as the guest told them.
+    threads: tuple[str, ...] = ()
+    tasks: int = 0
+    #: Open files that could not be set back to what they were.
+    files: int = 0
+    #: Cells whose effect was too young to be in the snapshot: run again, and not.
+    again: tuple[int, ...] = ()
+    missed: tuple[int, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
 class Stopped:
     """A cell that was ended from outside, and what ended it."""
 
@@ -34,6 +48,10 @@ class Stopped:
     detail: str = ""
     #: The guest lives on: its variables are there, with what the cell did until then.
     kept: bool = False
+    #: A snapshot of it took over.
+    restored: Restored | None = None
+    #: Cells that were stepped back over, when that was asked for.
+    undone: tuple[int, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,6 +80,12 @@ class Front(Protocol):
 
     def restarted(self, stopped: Stopped) -> None:
         """Tell that a guest was lost while nothing ran, or before its request began."""
+
+    def undone(self, stopped: Stopped) -> None:
+        """Tell that cells were undone, as the running one asked for."""
+
+    def noticed(self, text: str) -> None:
+        """Tell the user that no snapshots are taken for now, and why."""
 
     def failed(self, detail: str) -> None:
         """No guest can be started; requests end as errors from now on."""

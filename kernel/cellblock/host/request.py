@@ -17,6 +17,13 @@ class Request:
         self.message, self.done = message, done
         #: The guest has taken it up.
         self.began = False
+        self.began_at = 0.0
+        #: Its end was told; it is answered when a snapshot keeps what it did.
+        self.ended = False
+        #: How many cells it asked to step back over.
+        self.undo = 0
+        #: What it is answered with when that is done.
+        self.reply: Any = None
         #: It was sent to a second guest, because the first was lost before it began.
         self.retried = False
         self.timed_out = False

@@ -11,11 +11,13 @@ import traceback
 from typing import TYPE_CHECKING, Any
 
 from cellblock.analysis import analyse, analyse_expression, transform
+from cellblock.analysis.again import can_run_again
 from cellblock.errors import CellblockError, FrameTooLargeError
 from cellblock.host import conduct
 from cellblock.host.keeper import Keeper
 from cellblock.host.outcome import Cell, Front, Outcome, Stopped, outcome_of, refusal
 from cellblock.host.request import Request
+from cellblock.host.snapshots import Ran
 from cellblock.wire import messages
 
 if TYPE_CHECKING:
@@ -24,6 +26,7 @@ if TYPE_CHECKING:
 
     from cellblock.analysis import Rules
     from cellblock.host.reactor import Reactor
+    from cellblock.host.snapshots import Settings
 
 #: Seconds that an interrupted cell has to end before it is killed for its timeout.
 GRACE = 2.0
@@ -33,6 +36,8 @@ SILENCE = 4.0
 DEAF_GRACE = 3.0
 #: A second interrupt this soon after the first is the same key press, repeated.
 REPEAT = 0.5
+#: Seconds up to which a cell counts as short: run again, nobody notices.
+SHORT = 0.1
 #: Seconds that completion and inspection may take.
 QUERY_TIMEOUT = 10.0
 
@@ -50,10 +55,11 @@ class Session:
         timeout: float | None,
         clock: Callable[[], float],
         zygote: Callable[[], tuple[socket.socket, int]],
+        snapshots: Settings,
     ) -> None:
         self._reactor, self._front, self._rules = reactor, front, rules
         self._timeout, self._clock = timeout, clock
-        self._keeper = Keeper(reactor, self, prepare, zygote)
+        self._keeper = Keeper(reactor, self, prepare, zygote, snapshots, clock)
         self._request: Request | None = None
         self._last_id = 0
         self._failure: str | None = None
@@ -258,6 +264,9 @@ class Session:
                     self._on_began(message)
             case messages.InputRequest():
                 self._on_question(message)
+            case messages.Undo(steps=steps):
+                if self._request is not None:
+                    self._request.undo = steps
             case messages.Breach(operation=operation):
                 self._keeper.replace(Stopped("breach", operation))
             case messages.Done() | messages.Completed() | messages.Inspected() | messages.Comms():
@@ -274,7 +283,7 @@ class Session:
         if breach or request is None:
             self._violation(breach)
             return
-        request.began = True
+        request.began, request.began_at = True, self._clock()
         if request.interrupted_at is not None:
             self._keeper.signal(signal.SIGINT)  # the one before may have come too early
 
@@ -299,15 +308,51 @@ class Session:
             self._violation(breach)
             return
         guest.drain()
-        if request.timed_out and isinstance(message, messages.Done):
-            self._finish(request, Stopped("timeout", kept=True))
-            return
+        if not isinstance(message, messages.Done):
+            self._answer(request, message)
+        elif request.undo and message.error is None:
+            self._undo(request, message)
+        elif request.timed_out:
+            self._keep(request, Stopped("timeout", kept=True))
+        else:
+            self._keep(request, message)
+
+    def _answer(self, request: Request, reply: Any) -> None:
         try:
-            self._finish(request, message)
+            self._finish(request, reply)
         except Exception as exc:  # noqa: BLE001 - a reply that can't be shown ends its guest
             traceback.print_exc()
             self._request, request.began = request, True
             self._violation(f"{type(exc).__name__} over a reply")
+
+    def _keep(self, request: Request, reply: Any) -> None:
+        """Answer what may have changed the state, and have a snapshot taken of that.
+
+        A short cell is answered first: in the millisecond until its snapshot stands it can be
+        run again. A long one is not, so it is answered when what it did is safe.
+        """
+        request.cancel_timers()
+        seconds = self._clock() - request.began_at
+        if seconds <= SHORT:
+            self._answer(request, reply)
+            self._keeper.ran(Ran(request.message, seconds, exact=_comes_out_the_same(request)))
+            return
+        request.ended = True
+
+        def safe() -> None:
+            if self._request is request:
+                self._answer(request, reply)
+
+        self._keeper.ran(Ran(request.message, seconds), safe)
+
+    def _undo(self, request: Request, reply: messages.Done) -> None:
+        """Step back, now that the cell which asked for it has ended."""
+        request.ended, steps = True, request.undo
+        request.reply = reply
+        known = self._keeper.undo(steps)
+        if known < steps:
+            detail = f"{known} can be" if known else "there is nothing to undo"
+            self._keep(request, f"%undo {steps}: {detail}")
 
     def on_text(self, kind: messages.StreamName, text: str) -> None:
         """Show text that was written below Python."""
@@ -322,11 +367,25 @@ class Session:
         if self._request is not None:
             self._send(self._request)
 
+    def on_stopping(self) -> Any:
+        """Stop watching the request whose guest is no more; return its message, or None."""
+        self._abandoned.clear()
+        if self._request is None:
+            return None
+        self._request.cancel_timers()
+        return self._request.message if self._request.began else None
+
+    def on_notice(self, text: str) -> None:
+        """Let the front tell the user."""
+        self._front.noticed(text)
+
     def on_loss(self, stopped: Stopped) -> None:
         """End the request that was lost with its guest; one that never began runs in the next."""
         request = self._request
-        self._abandoned.clear()
-        if request is None:
+        if stopped.why == "undo" and request is not None:
+            self._front.undone(stopped)
+            self._finish(request, request.reply)
+        elif request is None:
             self._front.restarted(stopped)
         elif request.began or request.retried or request.interrupted_at is not None:
             self._finish(request, stopped)
@@ -340,6 +399,13 @@ class Session:
         self._front.failed(detail)
         if self._request is not None:
             self._finish(self._request, detail)
+
+
+def _comes_out_the_same(request: Request) -> bool:
+    message = request.message
+    if not isinstance(message, messages.Execute) or message.user_expressions:
+        return False
+    return can_run_again(message.source)
 
 
 def _only(kind: type, done: Callable[[Any], None]) -> Callable[[Any], None]:

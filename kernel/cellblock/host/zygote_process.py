@@ -60,6 +60,19 @@ class Zygote:
         self._sock.sendall(frame[sent:])
         guest.release_theirs()
 
+    def allow(self, lineage: int) -> None:
+        """Let the next fork of this guest, or of the copy that stands for it, through."""
+        self._tell(messages.Allow(id=lineage))
+
+    def members(self, lineage: int, pids: tuple[int, ...]) -> None:
+        """Say which processes there are to be; others of their session are killed."""
+        self._tell(messages.Members(id=lineage, pids=pids))
+
+    def _tell(self, message: Any) -> None:
+        """Send what needs no answer; one that is gone is seen by its hanging up."""
+        with contextlib.suppress(OSError):
+            self._sock.sendall(frames.encode(message))
+
     def _readable(self) -> None:
         if not (data := self._receive()):
             self._on_lost()

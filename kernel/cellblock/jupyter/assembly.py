@@ -17,6 +17,7 @@ from cellblock.host import launch
 from cellblock.host.environment import guest_environment
 from cellblock.host.history import History, default_path
 from cellblock.host.session import Session
+from cellblock.host.snapshots import Settings
 from cellblock.jupyter import sockets
 from cellblock.jupyter.kernel import Kernel
 from cellblock.jupyter.messages import Composer
@@ -168,6 +169,12 @@ def _session(
         timeout=policy.timeout,
         clock=time.monotonic,
         zygote=zygote,
+        snapshots=Settings(
+            mode=policy.snapshots,
+            depth=policy.undo_depth,
+            most_bytes=policy.undo_max_bytes,
+            processes=policy.subprocess_execution,
+        ),
     )
     session.start()
     return session

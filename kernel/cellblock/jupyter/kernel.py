@@ -295,6 +295,17 @@ class Kernel:
         """Say that the guest was lost while nothing ran."""
         self.outputs.card(self.views.lost(stopped))
 
+    def undone(self, stopped: Stopped) -> None:
+        """Show which cells were undone, and note it beside the cell that did it."""
+        self.outputs.card(self.views.undone(stopped))
+        if stopped.undone:
+            counts = ", ".join(f"[{count}]" for count in stopped.undone)
+            self.history.annotate(self.execution_count, f"# undid {counts}")
+
+    def noticed(self, text: str) -> None:
+        """Say that no snapshots are taken for now."""
+        self.outputs.notice(f"takes no snapshot: {text}. A killed cell may cost its variables")
+
     def failed(self, detail: str) -> None:
         """Remember why no guest runs: every cell says so."""
         self.views.fail(detail)

@@ -76,7 +76,11 @@ class Outputs:
             self._note(f"{self._untaken:,} messages: a front end did not take them in time")
 
     def _note(self, what: str) -> None:
-        text = {"name": "stderr", "text": f"[cellblock left out {what}]\n"}
+        self.notice(f"left out {what}")
+
+    def notice(self, what: str) -> None:
+        """Say something of our own in one line of standard error."""
+        text = {"name": "stderr", "text": f"[cellblock {what}]\n"}
         self._channels.publish("stream", text, self._parent)
 
     def shown(self, message: wire.FromGuest) -> None:

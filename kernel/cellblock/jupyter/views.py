@@ -13,11 +13,39 @@ if TYPE_CHECKING:
     from cellblock.analysis import Finding
     from cellblock.backends import Chosen
     from cellblock.errors import PolicyError
-    from cellblock.host.outcome import Stopped
+    from cellblock.host.outcome import Restored, Stopped
     from cellblock.policy.enforcement import Enforcement, Gap
     from cellblock.policy.model import Policy
     from cellblock.render.bundle import Bundle, Failure
     from cellblock.wire.messages import LockReport
+
+
+def not_restored(restored: Restored) -> tuple[str, ...]:
+    """Name what a snapshot that took over does not have."""
+    from cellblock.host.output.gateway import clean_name  # noqa: PLC0415
+
+    said = []
+    if restored.threads:
+        names = ", ".join(filter(None, map(clean_name, restored.threads)))
+        said.append(f"{_count(len(restored.threads), 'running thread')} ({names})")
+    if restored.tasks:
+        said.append(_count(restored.tasks, "running task"))
+    if restored.files:
+        said.append(f"the contents of {_count(restored.files, 'open file')}")
+    if restored.missed:
+        said.append(f"what {_cells(restored.missed)} did: run them again")
+    if restored.again:
+        said.append(f"{_cells(restored.again)}, which had just ended and was run again")
+    return tuple(said)
+
+
+def _count(number: int, what: str) -> str:
+    return f"{number:,} {what}{'' if number == 1 else 's'}"
+
+
+def _cells(counts: tuple[int, ...]) -> str:
+    return ", ".join(f"[{count}]" for count in counts)
+
 
 Shown = tuple["Bundle", "Failure"]
 
@@ -123,7 +151,18 @@ class Views:
 
         reason, limit = self._reason(stopped)
         state = State.kept if stopped.kept else State.gone
-        return card(reason, limit, state=state), stopped_failure(reason, limit, state=state)
+        lost: tuple[str, ...] = ()
+        if stopped.restored is not None:
+            state, lost = State.restored, not_restored(stopped.restored)
+        failure = stopped_failure(reason, limit, state=state, lost=lost)
+        return card(reason, limit, state=state, lost=lost), failure
+
+    def undone(self, stopped: Stopped) -> Bundle:
+        """Return the card for cells that were stepped back over."""
+        from cellblock.render.stopped import undone  # noqa: PLC0415
+
+        lost = not_restored(stopped.restored) if stopped.restored is not None else ()
+        return undone(stopped.undone, lost=lost)
 
     def _reason(self, stopped: Stopped) -> tuple[str, str]:
         from cellblock.render.stopped import operation  # noqa: PLC0415

@@ -40,6 +40,7 @@ class Range:
 Seconds = Annotated[float, Range(0.1)]
 Count = Annotated[int, Range(1)]
 Bytes = Annotated[int, Range(1)]
+Depth = Annotated[int, Range(0, 50)]
 Names = tuple[str, ...]
 
 
@@ -95,6 +96,7 @@ class Policy:
         "svg",
         "time",
         "timeit",
+        "undo",
         "who",
         "who_ls",
         "whos",
@@ -161,6 +163,14 @@ class Policy:
     """Targets of comms, other than widgets', through which cells and extensions of the front end
     may talk. What is said there is bounded, not cleaned."""
 
+    snapshots: Literal["auto", "always", "off"] = "auto"
+    """Whether a copy of the guest is kept before each cell, from which a killed cell's state is
+    restored. ``auto`` takes none while memory is short or one takes over 0.25 s, and says so;
+    ``always`` does not ask; with ``off`` a killed cell costs the variables."""
+
+    undo_depth: Depth = 5
+    """How many cells ``%undo`` can step back over. Each keeps a copy of the guest."""
+
     timeout: Seconds | None = 60.0
     """Seconds one cell may run."""
 
@@ -173,8 +183,9 @@ class Policy:
     memory_max_bytes: Bytes | None = GIB
     """Bytes of memory of one guest process."""
 
-    max_processes: Count | None = None
-    """Processes and threads of the user who runs the kernel (Linux counts them per user)."""
+    max_processes: Count | None = 128
+    """Threads and processes of the guest at once. Where the OS kernel has no seccomp listeners
+    they are counted over all that the user runs."""
 
     max_open_files: Count | None = 256
     """Files open at once."""
@@ -190,6 +201,9 @@ class Policy:
 
     display_max_bytes: Bytes | None = 8 * MIB
     """Bytes of rich output shown for one cell; the rest is dropped and counted."""
+
+    undo_max_bytes: Bytes | None = 512 * MIB
+    """Bytes that the copies for ``%undo`` may hold for themselves; the oldest go first."""
 
     def as_dict(self) -> dict[str, Any]:
         """All fields in their order; tuples stay tuples."""

@@ -122,6 +122,25 @@ def stopped_failure(
     return Failure("CellStopped", _sentence(reason, limit), _plain(lines))
 
 
+def undone(counts: Sequence[int], *, lost: Sequence[str] = ()) -> Bundle:
+    """Return the card for ``%undo``: the cells that were stepped back over, by number."""
+    cells = ", ".join(f"[{count}]" for count in counts)
+    variables = f"Your variables are as they were before {f'[{counts[0]}]' if counts else 'it'}."
+    if lost:
+        variables += f" Not restored: {', '.join(lost)}."
+    lines = [f"Undone: {cells}.", variables, "Files and output stay as they are."]
+    return {
+        "text/plain": _plain(lines),
+        "text/html": _html(lines, state=State.restored),
+        OUTCOME_JSON: {
+            "version": JSON_VERSION,
+            "outcome": "undone",
+            "cells": list(counts),
+            "lost": [encodable(item) for item in lost],
+        },
+    }
+
+
 def _sentence(reason: Reason, limit: str) -> str:
     sentence = _WORDS[reason].sentence
     if limit:

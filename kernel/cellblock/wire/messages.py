@@ -330,6 +330,12 @@ class ShowPolicy(Struct, tag="show_policy", frozen=True, kw_only=True):
     """``%policy`` ran: the host shows its table here."""
 
 
+class Undo(Struct, tag="undo", frozen=True, kw_only=True):
+    """``%undo`` ran: when its cell has ended, the host steps back over this many before it."""
+
+    steps: Annotated[int, msgspec.Meta(ge=1, lt=2**31)]
+
+
 class Comms(Struct, tag="comms", frozen=True, kw_only=True):
     """Open comms: id to target name."""
 
@@ -358,6 +364,7 @@ FromGuest = (
     | Inspected
     | CommOut
     | ShowPolicy
+    | Undo
     | Breach
     | Comms
 )

@@ -1,0 +1,126 @@
+"""Snapshots: a copy of the guest that waits, so that a killed cell costs nothing.
+
+The copy is made between two requests, on the main thread, and comes to a stop in the middle of
+``take``, waiting on a socket of its own. When it is told to go on, ``take`` returns there too: it
+is the guest then, with everything the guest had but what a fork can't copy.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import random
+import signal
+import sys
+import threading
+from typing import TYPE_CHECKING, Any
+
+from cellblock.guest import files, forking
+from cellblock.guest.confine import libc
+from cellblock.guest.text import encodable
+from cellblock.wire import messages
+
+if TYPE_CHECKING:
+    from cellblock.guest.channel import Channel
+    from cellblock.guest.loop import Driver
+    from cellblock.guest.streams import Outlet
+
+_PR_SET_PDEATHSIG = 1
+_DESCRIPTORS = 3
+#: Threads of ours, which start again by themselves.
+_OWN_THREADS = "cellblock-"
+#: Names of threads that are told, and characters of each.
+_MOST_NAMES, _LONGEST_NAME = 20, 100
+
+
+class Snapshots:
+    """Makes copies of this guest, and what a copy does when it takes over."""
+
+    def __init__(self, channel: Channel, outlet: Outlet, driver: Driver, zygote: int) -> None:
+        self._channel, self._outlet, self._driver = channel, outlet, driver
+        #: The pid of the zygote, whose death is to be ours.
+        self._zygote = zygote
+        self._copies: list[int] = []
+        self._files: tuple[files.Kept, ...] = ()
+        self._orphaned = False
+        self._lost: list[str] = []
+
+    def take(self, request: messages.Snapshot) -> messages.Resume | None:
+        """Make a copy. Returns None in the original, and in the copy what it is to go on with."""
+        fds = self._channel.take_descriptors()
+        self.settle()
+        try:
+            if len(fds) != _DESCRIPTORS:
+                raise OSError(0, "no descriptors are left")  # noqa: TRY301 - told like the others
+            self._outlet.flush()
+            self._files = files.look(self._files)
+            threads = _threads()
+            with self._outlet.still(), self._channel.still():
+                pid = forking.fork()
+        except OSError as exc:
+            detail = encodable(exc.strerror or type(exc).__name__)
+            self._channel.send(messages.NotStanding(id=request.id, detail=detail[:_LONGEST_NAME]))
+            pid = -1
+        if pid:
+            self._copies += [pid] if pid > 0 else []
+            for fd in fds:
+                os.close(fd)
+            return None
+        return self._stand(request, fds, threads)
+
+    def _stand(
+        self, request: messages.Snapshot, fds: list[int], threads: list[str]
+    ) -> messages.Resume:
+        """Wait, as the copy, until the guest is gone."""
+        try:
+            for target, fd in zip((self._channel.fileno(), 1, 2), fds, strict=True):
+                os.dup2(fd, target, inheritable=target != self._channel.fileno())
+                os.close(fd)
+            self._copies, self._orphaned, self._lost = [], True, threads
+            self._channel.renew()
+            self._outlet.renew()
+            self._channel.send(messages.Standing(id=request.id))
+            message = self._channel.recv()
+        except BaseException:  # noqa: BLE001 - whatever it is, no code of a cell's runs on in here
+            os._exit(0)
+        if not isinstance(message, messages.Resume):
+            os._exit(1)
+        return message
+
+    def go_on(self, resume: messages.Resume) -> messages.Resumed:
+        """Make what a fork can't copy anew; return what can't be had again."""
+        self.settle()
+        _reseed(resume.seed)
+        tasks = self._driver.resume()
+        changed = files.restore(self._files)
+        return messages.Resumed(threads=self._lost, tasks=tasks, files=changed)
+
+    def settle(self) -> None:
+        """Do what could not be done before: bury dropped copies, die with the zygote."""
+        for pid in tuple(self._copies):
+            with contextlib.suppress(ChildProcessError):
+                if os.waitpid(pid, os.WNOHANG) == (0, 0):
+                    continue
+            self._copies.remove(pid)
+        # While the killed guest is our parent, its death would be ours.
+        if self._orphaned and os.getppid() == self._zygote:
+            libc.prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
+            self._orphaned = False
+
+
+def _threads() -> list[str]:
+    """Return the names of the cells' threads: a copy has none of them."""
+    main = threading.main_thread()
+    names = [str(t.name) for t in threading.enumerate() if t is not main]
+    told = [name for name in names if not name.startswith(_OWN_THREADS)]
+    return [encodable(name)[:_LONGEST_NAME] for name in told[:_MOST_NAMES]]
+
+
+def _reseed(seed: bytes) -> None:
+    """Give the global generators states of their own, or two guests would draw the same secrets."""
+    random.seed(seed)
+    numpy: Any = sys.modules.get("numpy.random")
+    if numpy is not None:
+        with contextlib.suppress(Exception):  # a cell may have put anything there
+            words = [int.from_bytes(seed[i : i + 4]) for i in range(0, len(seed), 4)]
+            numpy.seed(words)

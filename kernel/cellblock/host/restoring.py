@@ -1,0 +1,133 @@
+"""One restoration: from a guest's end until a snapshot of it serves in its place."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any, Final
+
+from cellblock.errors import GuestError
+from cellblock.host.outcome import Restored, Stopped
+from cellblock.host.snapshots import Ran
+from cellblock.wire import messages
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from cellblock.host.guest_process import Guest
+    from cellblock.host.reactor import Reactor, Timer
+    from cellblock.host.snapshots import Copy
+
+#: Seconds that a copy has to take over, and to catch up.
+PATIENCE: Final = 4.0
+
+
+class Restoring:
+    """What was lost, what takes over, and what has to be done again.
+
+    ``running`` is the request that was under way. A request that had ended so lately that no
+    snapshot holds what it did is run once more by whoever takes over, unheard: that is for a
+    guest that ends in the millisecond between, and it was short (longer ones are not answered
+    before their snapshot stands). So are those before it that come out the same.
+    """
+
+    def __init__(
+        self,
+        stopped: Stopped,
+        running: Any,
+        missed: Sequence[Ran] = (),
+        undone: Sequence[Ran] = (),
+    ) -> None:
+        self._stopped, self._running, self._undone = stopped, running, undone
+        #: What ran after the copy was made, and what of that is to be run again, and was.
+        self._missed = list(missed)
+        self._due: list[Ran] = []
+        self._again: list[Ran] = []
+        self._resumed: messages.Resumed | None = None
+        self._timer: Timer | None = None
+
+    def since(self, copy: Copy) -> None:
+        """Take note of the copy that is tried, and of what ran after it."""
+        self._missed = [*copy.after, *self._again, *self._missed]
+        self._again, self._resumed = [], None
+
+    def began(
+        self,
+        guest: Guest,
+        reactor: Reactor,
+        failed: Callable[[Restoring, Guest], None],
+    ) -> None:
+        """Watch the time of the copy that is tried."""
+        self.failed()
+        self._timer = reactor.call_later(PATIENCE, lambda: failed(self, guest))
+
+    def failed(self) -> None:
+        """Stop watching."""
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+
+    def inputs(self) -> list[tuple[int, str]]:
+        """Return the cells that the copy has not seen, for ``In``: what was undone is marked."""
+        self._due = list(self._missed) if self._can_catch_up() else []
+        found = dict[int, str]()
+        for ran in self._undone:
+            found[ran.message.execution_count] = f"# undone\n{ran.message.raw}"
+        for ran in self._missed:
+            if ran.visible and ran not in self._due:
+                found[ran.message.execution_count] = ran.message.raw
+        if self._running is not None and Ran(self._running, 0).visible:
+            found[self._running.execution_count] = self._running.raw
+        return sorted(found.items())
+
+    def _can_catch_up(self) -> bool:
+        """Say whether what is missing may be run again: all that comes out the same, and the last.
+
+        The last had just ended, or a snapshot would hold it.
+        """
+        return all(ran.exact for ran in self._missed[:-1])
+
+    def heard(self, message: messages.FromGuest, guest: Guest) -> bool:
+        """Act on what the copy says; say whether it serves now. Raises GuestError."""
+        match message:
+            case messages.Standing() if guest.vouch():
+                return False
+            case messages.Resumed() if self._resumed is None and guest.pidfd is not None:
+                self._resumed = message
+                return self._caught_up(guest)
+            case messages.Done(id=number) if self._due and number == self._due[0].message.id:
+                self._again.append(self._due.pop(0))
+                self._missed.pop(0)
+                return self._caught_up(guest)
+            case messages.Breach() | messages.InputRequest() | messages.Standing():
+                raise GuestError("it does not catch up")
+            case _ if not self._due:
+                raise GuestError("it speaks out of turn")
+        return False
+
+    def _caught_up(self, guest: Guest) -> bool:
+        """Have the next request that is missing run again; say whether there is none."""
+        if self._due:
+            guest.send(self._due[0].message)
+        return not self._due
+
+    def gone(self) -> Stopped:
+        """Return the outcome when nothing could be restored."""
+        return self._stopped
+
+    def outcome(self) -> Stopped:
+        """Return the outcome, with what became of the state."""
+        resumed = self._resumed or messages.Resumed()
+        return replace(
+            self._stopped,
+            restored=Restored(
+                threads=tuple(resumed.threads),
+                tasks=resumed.tasks,
+                files=resumed.files,
+                again=_counts([ran for ran in self._again if not ran.exact]),
+                missed=_counts(self._missed),
+            ),
+        )
+
+
+def _counts(those: Sequence[Ran]) -> tuple[int, ...]:
+    return tuple(ran.message.execution_count for ran in those if ran.visible)

@@ -1,0 +1,67 @@
+"""How much memory there is: the machine's, and that of the control group we are in."""
+
+from __future__ import annotations
+
+import os
+from functools import lru_cache
+from pathlib import Path
+from typing import Final
+
+PAGE: Final = os.sysconf("SC_PAGE_SIZE")
+#: Bytes that stay free whatever is asked for.
+RESERVE: Final = 192 * 2**20
+_KIB = 1024
+
+
+def wanted(resident: int) -> int:
+    """Return how many bytes must be free for one more copy of a guest of this size.
+
+    A cell that rewrites everything doubles it; most change little. Half is in between, and what
+    turns out to be too much is given back before memory runs out.
+    """
+    return RESERVE + resident // 2
+
+
+def available() -> int:
+    """Return the bytes that can be had without swapping (proc(5), cgroup v2)."""
+    return min(_of_machine(), _of_group())
+
+
+def _of_machine() -> int:
+    try:
+        lines = Path("/proc/meminfo").read_bytes().splitlines()
+    except OSError:
+        return 0
+    for line in lines:
+        if line.startswith(b"MemAvailable:"):
+            return int(line.split()[1]) * _KIB
+    return 0
+
+
+def _of_group() -> int:
+    room = 1 << 62
+    for limit, usage in _groups():
+        try:
+            most = limit.read_text(encoding="ascii").strip()
+            if most != "max":
+                room = min(room, int(most) - int(usage.read_text(encoding="ascii")))
+        except (OSError, ValueError):
+            continue
+    return room
+
+
+@lru_cache(maxsize=1)
+def _groups() -> tuple[tuple[Path, Path], ...]:
+    """Return the files that bound this process, of its group and those above it."""
+    try:
+        lines = Path("/proc/self/cgroup").read_text(encoding="utf-8").splitlines()
+    except (OSError, ValueError):
+        return ()
+    own = next((line[3:] for line in lines if line.startswith("0::")), None)
+    if own is None:
+        return ()
+    base = Path("/sys/fs/cgroup")
+    folder = base / own.lstrip("/")
+    found = [at for at in (folder, *folder.parents) if at.is_relative_to(base)]
+    named = ((at / "memory.max", at / "memory.current") for at in found)
+    return tuple(pair for pair in named if pair[0].exists())

@@ -1,0 +1,295 @@
+"""The snapshots of one session: copies of the guest that wait, the newest last.
+
+Each stands for the state before what ran after it. The newest covers the cell that runs; the
+others are what ``%undo`` steps back to. A copy is a process that shares its memory with the guest
+until one of them writes; what it costs is bounded by the policy.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, Final, Literal
+
+from cellblock.errors import CellblockError
+from cellblock.host import room
+from cellblock.host.guest_process import Guest
+from cellblock.wire import messages
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from cellblock.host.reactor import Reactor
+    from cellblock.host.zygote_process import Zygote
+
+#: Seconds that a copy may take to stand before the guest's next cell goes on without it.
+PATIENCE: Final = 5.0
+#: Seconds above which ``auto`` takes no more of them, until the guest has become smaller.
+TOO_LONG: Final = 0.25
+#: Requests, and seconds that they took together, that are run again instead of being kept.
+_MOST_AGAIN: Final = 20
+_LONGEST_AGAIN: Final = 0.05
+#: Copies that are asked for and do not stand yet, at most.
+_MOST_UNDER_WAY = 3
+
+
+@dataclass(frozen=True, slots=True)
+class Settings:
+    """What the policy says of snapshots."""
+
+    mode: Literal["auto", "always", "off"] = "auto"
+    depth: int = 0
+    most_bytes: int | None = None
+    #: Cells may start processes: those are not to be taken for strays.
+    processes: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Ran:
+    """A request that ran to its end, and whether that comes out the same a second time."""
+
+    message: Any
+    seconds: float
+    exact: bool = False
+
+    @property
+    def visible(self) -> bool:
+        """Say whether it is a cell with a number of its own."""
+        message = self.message
+        return (
+            isinstance(message, messages.Execute) and message.store_history and not message.silent
+        )
+
+
+@dataclass(eq=False, slots=True)
+class Copy:
+    """One copy, and what ran to its end since it was made."""
+
+    guest: Guest
+    number: int
+    asked_at: float
+    faults: int
+    standing: bool = False
+    after: list[Ran] = field(default_factory=list)
+    #: Called once it stands, or never will.
+    then: Callable[[], None] | None = None
+
+    def settle(self) -> None:
+        """Tell whoever waits for it."""
+        then, self.then = self.then, None
+        if then is not None:
+            then()
+
+    @property
+    def visible(self) -> bool:
+        """Say whether a cell ran after it that a user would call one."""
+        return any(ran.visible for ran in self.after)
+
+    @property
+    def exact(self) -> bool:
+        """Say whether all that ran after it can be run again instead of being kept."""
+        seconds = sum(ran.seconds for ran in self.after)
+        few = len(self.after) <= _MOST_AGAIN and seconds <= _LONGEST_AGAIN
+        return few and all(ran.exact for ran in self.after)
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """A state that can be gone back to: a copy, what to run again on it, what that undoes."""
+
+    copy: Copy
+    again: tuple[Ran, ...]
+    undone: tuple[Ran, ...]
+
+
+class Snapshots:
+    """Takes copies of a guest, keeps a few, and gives up those that cost too much."""
+
+    def __init__(
+        self,
+        reactor: Reactor,
+        settings: Settings,
+        clock: Callable[[], float],
+        told: Callable[[str], None],
+    ) -> None:
+        self._reactor, self._settings, self._clock, self._told = reactor, settings, clock, told
+        self._copies: list[Copy] = []
+        self._numbers = 0
+        self._said: set[str] = set()
+        #: Resident bytes of the guest whose copy took too long.
+        self._too_large: int | None = None
+
+    # --- what ran -----------------------------------------------------------------------------
+
+    def ran(self, ran: Ran) -> None:
+        """Take note that a request ran to its end, on top of the newest copy."""
+        if self._copies:
+            self._copies[-1].after.append(ran)
+
+    def can_wait(self) -> bool:
+        """Say whether what ran since the newest copy can be run again as well as be kept."""
+        return bool(self._copies) and self._copies[-1].exact
+
+    @property
+    def copies(self) -> tuple[Copy, ...]:
+        """All copies, the oldest first."""
+        return tuple(self._copies)
+
+    def pop(self) -> Copy | None:
+        """Give the newest copy away."""
+        return self._copies.pop() if self._copies else None
+
+    def drop_after(self, kept: Copy) -> None:
+        """Let go of all that are newer than ``kept``."""
+        while self._copies and self._copies[-1] is not kept:
+            self._drop(self._copies[-1])
+
+    def steps(self) -> list[Step]:
+        """Return what ``%undo`` can go back to, the nearest first."""
+        found, newer = list[Step](), list[Ran]()
+        for copy in reversed(self._copies):
+            for place in range(len(copy.after) - 1, -1, -1):
+                newer.insert(0, copy.after[place])
+                before = tuple(copy.after[:place])
+                if copy.after[place].visible and all(ran.exact for ran in before):
+                    cells = tuple(ran for ran in newer if ran.visible)
+                    found.append(Step(copy, before, cells))
+        return found[: self._settings.depth]
+
+    def clear(self) -> None:
+        """Let go of all of them."""
+        for copy in tuple(self._copies):
+            self._drop(copy)
+
+    # --- taking one ---------------------------------------------------------------------------
+
+    def take(self, guest: Guest, zygote: Zygote, then: Callable[[], None] | None = None) -> None:
+        """Have ``guest`` make a copy of itself; ``then`` is called once that is decided."""
+        under_way = sum(not copy.standing for copy in self._copies)
+        if self._settings.mode == "off" or under_way >= _MOST_UNDER_WAY or not self._afford(guest):
+            if then is not None:
+                then()
+            return
+        self._numbers += 1
+        copy = Copy(self._waiting_guest(guest), self._numbers, self._clock(), guest.faults())
+        copy.then = then
+        guest_of_copy = copy.guest
+        guest_of_copy.on_message = lambda message: self._on_message(copy, guest, zygote, message)
+        guest_of_copy.on_lost = lambda _: self._on_lost(copy)
+        self._copies.append(copy)
+        zygote.allow(guest.lineage.number)
+        try:
+            sent = guest.send_with(messages.Snapshot(id=copy.number), guest_of_copy.theirs)
+        except CellblockError:
+            sent = False
+        guest_of_copy.release_theirs()
+        if sent:
+            self._reactor.call_later(PATIENCE, lambda: None if copy.standing else self._drop(copy))
+        else:
+            self._drop(copy)
+
+    def _waiting_guest(self, guest: Guest) -> Guest:
+        made = Guest(self._reactor, _ignore, _ignore_text, _ignore, vouched=True)
+        made.lineage, made.copied = guest.lineage, True
+        return made
+
+    def not_standing(self, message: messages.NotStanding) -> None:
+        """Take note that the guest could not make a copy."""
+        for copy in self._copies:
+            if copy.number == message.id and not copy.standing:
+                self._drop(copy)
+                self._say(f"a snapshot could not be made ({message.detail})")
+                return
+
+    def _on_message(
+        self, copy: Copy, guest: Guest, zygote: Zygote, message: messages.FromGuest
+    ) -> None:
+        """Hear a copy: it says once that it stands, and nothing else while it waits."""
+        said = isinstance(message, messages.Standing) and message.id == copy.number
+        if not said or copy.standing or not copy.guest.vouch():
+            self._drop(copy)
+            return
+        copy.standing = True
+        self._judge(self._clock() - copy.asked_at, guest)
+        self._prune()
+        self._claim(guest, zygote)
+        copy.settle()
+
+    def _claim(self, guest: Guest, zygote: Zygote) -> None:
+        """Have the zygote end whatever was forked besides, when nothing is being forked."""
+        if self._settings.processes or not all(copy.standing for copy in self._copies):
+            return
+        pids = [guest.pid, *(copy.guest.pid for copy in self._copies)]
+        zygote.members(guest.lineage.number, tuple(pid for pid in pids if pid is not None))
+
+    def _on_lost(self, copy: Copy) -> None:
+        if copy in self._copies:
+            self._drop(copy)
+
+    def _drop(self, copy: Copy) -> None:
+        """End a copy. What ran after it ran after the one before it, too."""
+        if copy not in self._copies:
+            return
+        place = self._copies.index(copy)
+        self._copies.remove(copy)
+        if place:
+            self._copies[place - 1].after += copy.after
+        copy.guest.close()
+        copy.settle()
+
+    # --- what they cost -----------------------------------------------------------------------
+
+    def _afford(self, guest: Guest) -> bool:
+        """Say whether there is room for one more; ``always`` does not ask."""
+        if self._settings.mode == "always":
+            return True
+        resident = guest.resident()
+        if self._too_large is not None:
+            if resident > self._too_large * 3 // 4:
+                return False
+            self._too_large = None
+        if room.available() >= room.wanted(resident):
+            return True
+        while self._copies and room.available() < room.wanted(resident):
+            self._drop(self._copies[0])
+        self._say("memory is short")
+        return False
+
+    def _judge(self, seconds: float, guest: Guest) -> None:
+        if self._settings.mode == "auto" and seconds > TOO_LONG:
+            self._too_large = guest.resident()
+            self._say(f"the last one took {seconds:.1f} s")
+
+    def _say(self, why: str) -> None:
+        """Tell the user, once for each reason, that a killed cell may cost something."""
+        reason = why.rstrip("0123456789. s")
+        if reason not in self._said:
+            self._said.add(reason)
+            self._told(why)
+
+    def _prune(self) -> None:
+        """Keep the newest, and as many to step back to as the policy has room for."""
+        for copy in self._copies[:-1]:
+            if copy.standing and not copy.visible:
+                self._drop(copy)
+        while len(self._copies) > 1 + self._settings.depth:
+            self._drop(self._copies[0])
+        most = self._settings.most_bytes
+        while most is not None and len(self._copies) > 1 and self.cost() > most:
+            self._drop(self._copies[0])
+
+    def cost(self) -> int:
+        """Return at most how many bytes the copies to step back to hold for themselves.
+
+        Between two copies the guest has copied one page for each of its faults, at the most.
+        """
+        bounds = zip(self._copies, self._copies[1:], strict=False)
+        faults = (max(0, newer.faults - older.faults) for older, newer in bounds)
+        largest = [copy.guest.resident() for copy in self._copies[:-1]]
+        each = (min(f * room.PAGE, size) for f, size in zip(faults, largest, strict=True))
+        return sum(each)
+
+
+def _ignore(_: Any) -> None: ...
+
+
+def _ignore_text(_kind: messages.StreamName, _text: str) -> None: ...
