@@ -12,6 +12,7 @@ import msgspec
 
 from cellblock.analysis import Rules
 from cellblock.host.session import Session
+from cellblock.host.snapshots import Settings
 from cellblock.wire import frames, messages
 
 NOBODYS_PID = 2**22 + 7  # beyond any pid_max
@@ -128,6 +129,7 @@ class Simulation:
             timeout=timeout,
             clock=lambda: self.reactor.now,
             zygote=self._spawn,
+            snapshots=Settings(mode="off"),
         )
 
     # --- the host's side ----------------------------------------------------------------------
@@ -149,6 +151,12 @@ class Simulation:
 
     def restarted(self, stopped):
         self.notes.append(("restarted", stopped))
+
+    def noticed(self, text):
+        self.notes.append(("noticed", text))
+
+    def undone(self, stopped):
+        self.notes.append(("undone", stopped))
 
     def failed(self, detail):
         self.notes.append(("failed", detail))

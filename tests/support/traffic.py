@@ -10,6 +10,7 @@ from cellblock import backends
 from cellblock.host import guest_process, launch
 from cellblock.host.outcome import Cell
 from cellblock.host.session import Session
+from cellblock.host.snapshots import Settings
 from cellblock.jupyter.assembly import _told
 from cellblock.jupyter.reactor import ZmqReactor
 from cellblock.policy import load
@@ -39,6 +40,7 @@ def real_session(folder: Path, reactor: ZmqReactor, front: object) -> Session:
         timeout=None,
         clock=time.monotonic,
         zygote=launch.start,
+        snapshots=Settings(mode="off"),
     )
 
 

@@ -96,8 +96,8 @@ def test_a_sheet_is_rules_below_its_scope(text, rules):
 )
 def test_no_style_takes_more_than_linear_time(piece):
     text = piece * (400_000 // len(piece))
-    start = time.perf_counter()
+    start = time.process_time()
     css.sheet(text, "s")
     css.declarations(f"color: {text}")
     css.sheet(f"a {{color: {text}}}", "s")
-    assert time.perf_counter() - start < 3
+    assert time.process_time() - start < 3

@@ -107,8 +107,8 @@ def test_a_program_is_given_its_element_and_can_not_end_its_script():
 def test_looking_takes_no_time_to_speak_of(piece):
     text = piece * (4_000_000 // len(piece))
     spaced = piece + " " * 4_000_000
-    start = time.perf_counter()
+    start = time.process_time()
     for hostile in (text, spaced, f"<canvas>{text}", f"<canvas>{spaced}"):
         if frames.is_active(hostile):
             frames.framed(hostile)
-    assert time.perf_counter() - start < SECONDS
+    assert time.process_time() - start < SECONDS

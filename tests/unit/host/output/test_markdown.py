@@ -106,9 +106,9 @@ def test_what_some_parser_could_make_act_is_broken(text, result):
 def test_no_markdown_takes_more_than_linear_time(piece):
     marks = sum(map(piece.count, "*_~`[]"))
     text = piece * (50_000 // marks if marks else 400_000 // len(piece))
-    start = time.perf_counter()
+    start = time.process_time()
     markdown.clean(text)
-    assert time.perf_counter() - start < 3
+    assert time.process_time() - start < 3
 
 
 # --- formulas: taken out before parsing, put back after it with their quotes ------------------
@@ -170,6 +170,6 @@ def test_links_near_formulas_and_entities_stay(text):
 
 def test_brackets_without_end_take_no_time():
     text = "](https://" * 50_000 + "$" + "&#36;" * 50_000 + "www." * 100_000
-    start = time.perf_counter()
+    start = time.process_time()
     markdown.clean(text)
-    assert time.perf_counter() - start < 2
+    assert time.process_time() - start < 2

@@ -135,6 +135,6 @@ def test_what_comes_out_is_well_formed_and_cleans_to_itself():
 
 def test_a_megabyte_of_small_elements_takes_less_than_a_second():
     text = HEAD + '<use xlink:href="#m" x="1.5" y="2.5" style="fill: #1f77b4"/>' * 17_000 + "</svg>"
-    start = time.perf_counter()
+    start = time.process_time()
     svg.clean(text)
-    assert time.perf_counter() - start < 1.5
+    assert time.process_time() - start < 1.5

@@ -111,9 +111,9 @@ def test_a_colour_cut_in_two_waits_for_its_end(text, head, tail):
 )
 def test_hostile_text_takes_linear_time(unit):
     text = unit * (2_000_000 // len(unit))
-    started = time.perf_counter()
+    started = time.process_time()
     clean_text(text)
-    assert time.perf_counter() - started < 5
+    assert time.process_time() - started < 5
 
 
 @given(st.text(st.sampled_from("\x1b[]0;mKJHP\\\x07\x9b\x9c\x00\r\nab\udc80é"), max_size=60))
