@@ -84,10 +84,11 @@ def _led_out(entry: str, path: str, places: Places) -> bool:
     project = os.path.realpath(places.project)
     tail = entry.removesuffix("?").removeprefix("{project}")
     named = os.path.normpath(f"{project}/{tail}")
-    return _within(named, project) and not _within(path, project)
+    return within(named, project) and not within(path, project)
 
 
-def _within(path: str, folder: str) -> bool:
+def within(path: str, folder: str) -> bool:
+    """Return whether ``path`` is ``folder`` or lies beneath it; both canonical."""
     return path == folder or path.startswith(folder.rstrip("/") + "/")
 
 
