@@ -107,13 +107,10 @@ def packages(names: Iterable[str], granted: Iterable[str]) -> Iterator[str]:
     That is where editable installs and .pth files put them: the package alone, not its project.
     """
     known = tuple(granted)
-    folders = [
-        path
-        for path in sys.path
-        if path.startswith("/")
-        and not any(within(os.path.realpath(path), folder) for folder in known)
-    ]
-    for folder in folders:
+    for folder in sys.path:
+        real = os.path.realpath(folder)
+        if not folder.startswith("/") or any(within(real, root) for root in known):
+            continue
         for name in names:
             for path in (
                 Path(folder, name),
