@@ -76,9 +76,6 @@ class Server:
                 self._out.send(found)
             case messages.CommIn():
                 self._comm(message)
-            case messages.CommInfo():
-                open_comms = {k: v.target_name for k, v in self._kernel.comm_manager.comms.items()}
-                self._out.send(messages.Comms(id=message.id, comms=open_comms))
             case messages.Input():
                 pass  # an answer that came after its question was interrupted
 

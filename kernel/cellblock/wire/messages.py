@@ -159,13 +159,6 @@ class CommIn(Struct, tag="comm_in", frozen=True, kw_only=True):
     buffers: list[bytes] = []
 
 
-class CommInfo(Struct, tag="comm_info", frozen=True, kw_only=True):
-    """Which comms are open, by target name or all."""
-
-    id: Id
-    target: str | None = None
-
-
 # --- guest to host ----------------------------------------------------------------------------
 
 
@@ -279,16 +272,9 @@ class ShowPolicy(Struct, tag="show_policy", frozen=True, kw_only=True):
     """``%policy`` ran: the host shows its table here."""
 
 
-class Comms(Struct, tag="comms", frozen=True, kw_only=True):
-    """Open comms: id to target name."""
-
-    id: Id
-    comms: dict[Name, Name]
-
-
 ToZygote = Prepare | Fork
 FromZygote = Forked | Reaped | ZygoteFailed
-ToGuest = Execute | Complete | Inspect | Input | CommIn | CommInfo
+ToGuest = Execute | Complete | Inspect | Input | CommIn
 FromGuest = (
     Ready
     | NotReady
@@ -305,5 +291,4 @@ FromGuest = (
     | CommOut
     | ShowPolicy
     | Breach
-    | Comms
 )
