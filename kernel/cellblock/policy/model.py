@@ -40,6 +40,8 @@ class Range:
 Seconds = Annotated[float, Range(0.1)]
 Count = Annotated[int, Range(1)]
 Bytes = Annotated[int, Range(1)]
+#: An interpreter with IPython in it takes 20 to 24 MiB.
+Memory = Annotated[int, Range(32 * MIB)]
 Names = tuple[str, ...]
 
 
@@ -170,8 +172,8 @@ class Policy:
     cpu_seconds: Count | None = None
     """Processor seconds a guest may use in its life, all cells together."""
 
-    memory_max_bytes: Bytes | None = GIB
-    """Bytes of memory of one guest process."""
+    memory_max_bytes: Memory | None = GIB
+    """Bytes of memory of one guest process, the interpreter's own among them: 32 MiB at least."""
 
     max_processes: Count | None = None
     """Processes and threads of the user who runs the kernel (Linux counts them per user)."""
