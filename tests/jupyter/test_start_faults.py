@@ -85,7 +85,7 @@ def test_a_project_whose_name_is_not_utf8(world):
         "cellblock can't run cells with this policy\n"
         "  a name that cells need is not UTF-8\n"
         "  File:  data\n"
-        f"  Value: {world.work!a}\n"
+        f"  Value: {str(world.work)!a}\n"
         "  Instead: Give the folder a name in UTF-8, or take it out of the policy."
     )
 
