@@ -1,11 +1,11 @@
-# ruff: noqa: E402, BLE001, SIM905 - imports come after the path is set; attacks raise anything
+# ruff: noqa: E402, BLE001 - imports come after the path is set; attacks raise anything
 """Runs small programs as guests would, with the OS layer off; each in a fork of a hardened process.
 
 Reads JSON from stdin: ``package`` (folder to import cellblock from), ``preset``, ``layer`` (whether
 there is one at all), ``check`` (whether the source check runs), ``guards`` (whether they are put
 in), ``arm`` (whether the audit hook is), ``environ``, ``programs`` (lists of cells). Writes a JSON
 list: ``denied`` (rule ids), ``error`` (type and text, or "stopped" and the operation), ``out``
-(both streams).
+(both streams). With ``prelude`` it answers batches instead: see ``batches.py``.
 """
 
 import ast
@@ -13,33 +13,31 @@ import builtins
 import contextlib
 import ctypes  # noqa: F401 - with others below: so that attack programs need not load them
 import glob  # noqa: F401
-import importlib
 import inspect
 import io
 import json
 import marshal  # noqa: F401
 import mmap  # noqa: F401
-import operator
 import os
 import pickle  # noqa: F401
 import select
 import shutil  # noqa: F401
-import signal
-import socket
-import subprocess
 import sys
 import tempfile  # noqa: F401
 import time
-import types
 import urllib.request  # noqa: F401
+from pathlib import Path
 
 WORK = json.loads(sys.stdin.readline())
-sys.path.insert(0, WORK["package"])
+sys.path.insert(0, str(Path(__file__).parent))
+from batches import serve
+from canary import canary
+
+sys.path[0] = WORK["package"]
 os.environ.update(WORK["environ"])
 
 import asyncio
 from asyncio import events
-from types import ModuleType
 
 import IPython.display
 
@@ -53,64 +51,6 @@ from cellblock.guest.prepared import _IPYTHON_NAMES as IPYTHON_NAMES
 PRESET = WORK["preset"]
 RULES = Rules(WORK["layer"], modules(PRESET), raw(PRESET), default_magics(PRESET), True)
 LIMIT = 60.0
-
-
-def canary(thing):
-    """Print ESCAPED if ``thing`` is something that user code must not hold; say whether it is."""
-    kind = type(thing)
-    bad = (
-        (issubclass(kind, ModuleType) and REAL(thing).get("__spec__") is not None)
-        or thing in FORBIDDEN
-        or kind in FORBIDDEN_KINDS
-        or (
-            kind in FUNCTIONS
-            and thing.__module__ in FORBIDDEN_MODULES
-            and thing.__name__ not in PURE
-        )
-        or (kind is dict and thing.get("__builtins__") in (builtins, REAL(builtins)))
-    )
-    if bad:
-        print("ESCAPED", kind.__name__, getattr(thing, "__name__", "")[:60])
-    return bad
-
-
-class Identity(list):
-    def __contains__(self, thing):
-        return any(thing is one for one in self)
-
-
-REAL = ModuleType.__dict__["__dict__"].__get__
-FORBIDDEN = Identity(
-    [
-        builtins.open,
-        builtins.eval,
-        builtins.exec,
-        builtins.compile,
-        builtins.__import__,
-        builtins.globals,
-        os.environ,
-        os.environ._data,
-        sys.modules,
-        io.FileIO,
-        io.open_code,
-        socket.socket,
-        subprocess.Popen,
-        operator.attrgetter,
-        operator.methodcaller,
-        REAL(builtins),
-        types.CodeType,
-        sys._getframe,
-        importlib.import_module,
-    ]
-)
-FUNCTIONS = {types.FunctionType, types.BuiltinFunctionType}
-PURE = {"_path_normpath", "_path_splitroot_ex", "intern"}
-FORBIDDEN_MODULES = set(
-    "posix os subprocess _posixsubprocess socket _socket shutil gc _ctypes ctypes marshal _imp signal "
-    "importlib importlib._bootstrap importlib._bootstrap_external glob linecache tokenize inspect "
-    "genericpath sys faulthandler mmap fcntl resource select selectors pickle runpy code".split()
-)
-FORBIDDEN_KINDS = {types.FrameType, types.CodeType, io.FileIO, socket.socket, subprocess.Popen}
 
 
 class Out:
@@ -252,90 +192,10 @@ def warm(guest):
             guest.fail(error)
 
 
-MARKS = ("__builtins__", "<frame ", "<code object", "(built-in)>", "(frozen)>", "' from '/")
-
-
-class TooLongError(BaseException):
-    """A generated program took its time."""
-
-
-def too_long(*_):
-    raise TooLongError
-
-
-def try_programs(space, programs, write):
-    """Run each program in a copy of the prepared namespace; write what each one saw."""
-    signal.signal(signal.SIGALRM, too_long)
-    for number, program in enumerate(programs):
-        seen = []
-
-        def see(thing, seen=seen):
-            try:
-                if canary(thing):
-                    seen.append(f"{type(thing).__name__} {getattr(thing, '__name__', '')}"[:80])
-            except Exception:  # what can't be compared is nobody's module
-                return
-
-        def told(text, seen=seen):
-            seen += [mark for mark in MARKS if mark in str(text)]
-
-        own = {**space, "see": see, "told": told}
-        ended = False
-        signal.setitimer(signal.ITIMER_REAL, WORK["seconds"])
-        try:
-            exec(compile(program, "<program>", "exec"), own)
-            ended = True
-        except BaseException:
-            pass
-        signal.setitimer(signal.ITIMER_REAL, 0)
-        os.write(write, json.dumps([number, ended, seen[:1]]).encode() + b"\n")
-
-
-def batch(space, programs):
-    """Try ``programs`` in a fork; return which came to their end and which saw what."""
-    read, write = os.pipe()
-    pid = os.fork()
-    if pid == 0:
-        os.close(read)
-        null = os.open(os.devnull, os.O_RDWR)
-        for fd in (0, 1, 2):
-            os.dup2(null, fd)
-        sys.stdout = sys.__stdout__ = sys.stderr = sys.__stderr__ = io.StringIO()
-        asyncio.set_event_loop(asyncio.new_event_loop())
-        events._set_running_loop(asyncio.get_event_loop())
-        try_programs(space, programs, write)
-        os._exit(0)
-    os.close(write)
-    out, deadline = b"", time.monotonic() + WORK["batch_seconds"]
-    while time.monotonic() < deadline and select.select([read], [], [], 0.5)[0]:
-        part = os.read(read, 65536)
-        if not part:
-            break
-        out += part
-    os.kill(pid, signal.SIGKILL)
-    os.waitpid(pid, 0)
-    os.close(read)
-    told = [json.loads(line) for line in out.splitlines()]
-    return {
-        "ended": sum(ended for _, ended, _ in told),
-        "breaches": [(number, seen[0]) for number, _, seen in told if seen],
-    }
-
-
-def serve(guest):
-    """Answer a batch a line, until there are none."""
-    answers = os.fdopen(os.dup(1), "w")
-    guest.run(WORK["prelude"])
-    for line in sys.stdin:
-        json.dump(batch(guest.space, json.loads(line)), answers)
-        answers.write("\n")
-        answers.flush()
-
-
 guest = Guest()
 asyncio.set_event_loop(asyncio.new_event_loop())
 warm(guest)
 if "prelude" in WORK:
-    serve(guest)
+    serve(guest, WORK)
 else:
     json.dump([fork(guest, cells) for cells in WORK["programs"]], sys.stdout)

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from cellblock.guest import installed
+from cellblock.policy.paths import within
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping
@@ -106,8 +107,10 @@ def packages(names: Iterable[str], granted: Iterable[str]) -> Iterator[str]:
     That is where editable installs and .pth files put them: the package alone, not its project.
     """
     known = tuple(granted)
-    folders = [p for p in sys.path if p.startswith("/") and not _inside(p, known)]
-    for folder in folders:
+    for folder in sys.path:
+        real = os.path.realpath(folder)
+        if not folder.startswith("/") or any(within(real, root) for root in known):
+            continue
         for name in names:
             for path in (
                 Path(folder, name),
@@ -118,20 +121,18 @@ def packages(names: Iterable[str], granted: Iterable[str]) -> Iterator[str]:
                     yield str(path)
 
 
-def _inside(path: str, folders: Iterable[str]) -> bool:
-    real = os.path.realpath(path)
-    return any(real == folder or real.startswith(f"{folder}/") for folder in folders)
-
-
 def interpreter_programs() -> Iterator[str]:
     """Yield where this interpreter's executables are."""
     for prefix in dict.fromkeys((sys.prefix, sys.base_prefix)):
         yield f"{prefix}/bin"
 
 
-def started_unconfined() -> Iterator[str]:
-    """Yield what other processes of the user run or load, this kernel's next start among them."""
-    yield from interpreter()
+def started_unconfined(libraries: Iterable[str]) -> Iterator[str]:
+    """Yield what other processes of the user run or load, this kernel's next start among them.
+
+    ``libraries`` are what ``interpreter`` yields.
+    """
+    yield from libraries
     yield from interpreter_programs()
     for prefix in dict.fromkeys((sys.prefix, sys.base_prefix)):
         yield f"{prefix}/share/jupyter"

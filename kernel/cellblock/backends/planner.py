@@ -11,10 +11,11 @@ from typing import TYPE_CHECKING, Final
 
 from cellblock.backends import places, roots
 from cellblock.errors import PolicyError
+from cellblock.policy.paths import within
 from cellblock.wire.messages import Limits, Plan
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Callable, Iterable, Sequence
     from pathlib import Path
 
     from cellblock.backends.base import Backend
@@ -48,9 +49,10 @@ def plan(
         return Plan()
     fill = {"{scratch}": str(scratch), "{project}": str(project)}
     own = [*places.private(os.environ), *map(str, private)]
-    write = _writable(policy, fill, own)
+    libraries = tuple(places.interpreter())
+    write = _writable(policy, fill, own, libraries)
     return Plan(
-        read_roots=_readable(policy, fill, own),
+        read_roots=_readable(policy, fill, own, libraries),
         write_roots=write,
         device_files=roots.canonical(places.DEVICES),
         # A list of addresses opens no socket: no lock here can tell hosts apart.
@@ -62,28 +64,29 @@ def plan(
     )
 
 
-def default_read_roots(policy: Policy) -> tuple[str, ...]:
+def _default_read_roots(policy: Policy, libraries: Iterable[str]) -> tuple[str, ...]:
     """Return what is readable without being asked for, canonical."""
     tables = [places.SYSTEM]
     tables += [places.NETWORK] if policy.network_access is True else []
     tables += [places.PROGRAMS] if policy.subprocess_execution else []
     paths = [path for table in tables for path, _ in table]
-    paths += places.interpreter()
+    paths += libraries
     paths += places.interpreter_programs() if policy.subprocess_execution else ()
     return roots.canonical(paths)
 
 
 def splits_roots(policy: Policy) -> bool:
     """Return whether a denied path lies beneath something readable, so that it had to be cut."""
-    readable = (*roots.canonical(policy.filesystem_read_roots), *default_read_roots(policy))
+    defaults = _default_read_roots(policy, places.interpreter())
+    readable = (*roots.canonical(policy.filesystem_read_roots), *defaults)
     return any(
-        roots.within(path, root)
-        for path in _denied(policy.read_deny_paths, {})
-        for root in readable
+        within(path, root) for path in _denied(policy.read_deny_paths, {}) for root in readable
     )
 
 
-def _readable(policy: Policy, fill: dict[str, str], own: Iterable[str]) -> tuple[str, ...]:
+def _readable(
+    policy: Policy, fill: dict[str, str], own: Iterable[str], libraries: Iterable[str]
+) -> tuple[str, ...]:
     denied = _denied((*policy.read_deny_paths, *own), fill)
     asked = [_filled(root, fill) for root in policy.filesystem_read_roots]
     granted = [
@@ -94,7 +97,7 @@ def _readable(policy: Policy, fill: dict[str, str], own: Iterable[str]) -> tuple
     # The policy's own denials count for default roots too; the host's private places are
     # not beneath any of them, except /proc and /sys, of which single files are granted.
     by_policy = _denied(policy.read_deny_paths, fill)
-    defaults = default_read_roots(policy)
+    defaults = _default_read_roots(policy, libraries)
     packages = roots.canonical(places.packages(policy.allowed_modules, defaults))
     granted += [
         path
@@ -104,20 +107,23 @@ def _readable(policy: Policy, fill: dict[str, str], own: Iterable[str]) -> tuple
     return tuple(dict.fromkeys(granted))
 
 
-def _writable(policy: Policy, fill: dict[str, str], own: Iterable[str]) -> tuple[str, ...]:
+def _writable(
+    policy: Policy, fill: dict[str, str], own: Iterable[str], libraries: Iterable[str]
+) -> tuple[str, ...]:
     scratch = os.path.realpath(fill["{scratch}"])
     denied = _denied((*policy.read_deny_paths, *own), fill)
     writable = roots.canonical(_filled(root, fill) for root in policy.filesystem_write_roots)
-    programs = roots.canonical(places.started_unconfined())
+    programs = roots.canonical(places.started_unconfined(libraries))
+    kept_from: list[tuple[str, Callable[[str, str, str], PolicyError]]] = [
+        *((path, _readable_by_writing) for path in denied),
+        *((path, _started_by_writing) for path in programs),
+    ]
     for root in writable:
         # The scratch folder may lie in a run-time folder that is otherwise private.
-        ours = roots.within(root, scratch)
-        for path in denied:
-            if roots.within(path, root) or (roots.within(root, path) and not ours):
-                raise _readable_by_writing(root, path, policy.name)
-        for path in programs:
-            if roots.within(path, root) or (roots.within(root, path) and not ours):
-                raise _started_by_writing(root, path, policy.name)
+        ours = within(root, scratch)
+        for path, refusal in kept_from:
+            if within(path, root) or (within(root, path) and not ours):
+                raise refusal(root, path, policy.name)
     return writable
 
 

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from cellblock.errors import PolicyError
+from cellblock.policy.paths import within
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -29,11 +30,6 @@ def canonical(paths: Iterable[str]) -> tuple[str, ...]:
         if not any(within(path, root) for root in kept):
             kept.append(path)
     return tuple(kept)
-
-
-def within(path: str, folder: str) -> bool:
-    """Return whether ``path`` is ``folder`` or lies beneath it; both canonical."""
-    return path == folder or path.startswith(folder.rstrip("/") + "/")
 
 
 def spellings(path: str) -> tuple[str, ...]:

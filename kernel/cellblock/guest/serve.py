@@ -87,9 +87,6 @@ class Server:
                 if resume is not None:
                     self._shell_inputs(resume)
                     self._channel.send(self._snapshots.go_on(resume))
-            case messages.CommInfo():
-                open_comms = {k: v.target_name for k, v in self._kernel.comm_manager.comms.items()}
-                self._out.send(messages.Comms(id=message.id, comms=open_comms))
             case messages.Input():
                 pass  # an answer that came after its question was interrupted
 

@@ -21,7 +21,6 @@ _ANSWERS: dict[type, type] = {
     messages.CommIn: messages.Done,
     messages.Complete: messages.Completed,
     messages.Inspect: messages.Inspected,
-    messages.CommInfo: messages.Comms,
 }
 
 

@@ -269,7 +269,7 @@ class Session:
                     self._request.undo = steps
             case messages.Breach(operation=operation):
                 self._keeper.replace(Stopped("breach", operation))
-            case messages.Done() | messages.Completed() | messages.Inspected() | messages.Comms():
+            case messages.Done() | messages.Completed() | messages.Inspected():
                 if message.id in self._abandoned:
                     self._abandoned.discard(message.id)
                 else:

@@ -30,6 +30,8 @@ USAGE = "usage: python -E -P -m cellblock -f CONNECTION_FILE [--policy NAME|FILE
 #: Seconds between looks at whether whoever started the kernel is still there.
 PARENT_POLL = 1.0
 _STDERR = 2
+#: Open files that host and zygote take before a cell has run: about 25, and 5 a front end.
+_LEAST_FILES = 64
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,12 +68,13 @@ def main(argv: list[str]) -> None:
     """Run a kernel until it is shut down."""
     options = parse(argv)
     gc.disable()
-    project = _started_in()
-    _fill_standard_descriptors()
-    # Job-control shells and notebook servers share our process group; Ctrl-C is theirs.
-    signal.signal(signal.SIGINT, signal.SIG_IGN)
-    prestarted: list[tuple[socket.socket, int]] = [launch.start()]
     try:
+        project = _started_in()
+        _check_file_limit()
+        _fill_standard_descriptors()
+        # Job-control shells and notebook servers share our process group; Ctrl-C is theirs.
+        signal.signal(signal.SIGINT, signal.SIG_IGN)
+        prestarted: list[tuple[socket.socket, int]] = [launch.start()]
         reactor, kernel, cleanup = _assembled(options, project, prestarted)
     except StartError as exc:
         raise SystemExit(f"cellblock: {exc}") from None
@@ -101,13 +104,24 @@ def _started_in() -> Path:
     try:
         return Path.cwd()
     except OSError as exc:
-        raise SystemExit(f"cellblock: the folder it was started in: {exc.strerror}") from None
+        what = f"the folder it was started in: {exc.strerror}"
+        raise StartError(f"{what}. Start it in one that is there.") from None
+
+
+def _check_file_limit() -> None:
+    # ZeroMQ aborts the process where it can't open what it needs.
+    if 0 <= (limit := os.sysconf("SC_OPEN_MAX")) < _LEAST_FILES:
+        raise StartError(f"only {limit} files may be open. Raise it: ulimit -n 1024.")
 
 
 def _fill_standard_descriptors() -> None:
     """Have something at 0 to 2: a socket that came to stand there would be taken for a terminal."""
-    while (fd := os.open(os.devnull, os.O_RDWR)) <= _STDERR:
-        os.set_inheritable(fd, True)
+    try:
+        while (fd := os.open(os.devnull, os.O_RDWR)) <= _STDERR:
+            os.set_inheritable(fd, True)
+    except OSError as exc:
+        what = f"{os.devnull} can't be opened: {exc.strerror}"
+        raise StartError(f"{what}. Have the container or the machine mount /dev.") from None
     os.close(fd)
 
 

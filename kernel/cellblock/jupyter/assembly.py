@@ -24,7 +24,7 @@ from cellblock.jupyter.messages import Composer
 from cellblock.jupyter.reactor import ZmqReactor
 from cellblock.jupyter.views import Views
 from cellblock.policy import load
-from cellblock.wire import messages
+from cellblock.wire import frames, messages
 
 if TYPE_CHECKING:
     import socket
@@ -75,9 +75,14 @@ def assemble(
 def _scratch() -> Path:
     """Return the guest's private folder. Raises StartError."""
     try:
-        return Path(tempfile.mkdtemp(prefix="cellblock-"))
+        folder = Path(tempfile.mkdtemp(prefix="cellblock-"))
     except OSError as exc:
         raise StartError(f"no folder for temporary files: {exc}") from None
+    if not os.access(folder, os.R_OK | os.W_OK | os.X_OK):
+        folder.rmdir()
+        what = f"a folder made in {folder.parent} can't be used, though it is ours"
+        raise StartError(f"{what}. Give its owner all rights: umask 077.")
+    return folder
 
 
 def _prepare(
@@ -103,6 +108,8 @@ def _prepare(
             project=project,
             private=_private(options.connection_file),
         )
+        told = _told(policy, plan, project, scratch)
+        _check_text(told, policy.name, scratch)
         views.configured(policy, chosen)
     except PolicyError as exc:
         views.refuse(exc)
@@ -110,7 +117,19 @@ def _prepare(
     except BackendError as exc:
         views.fail(str(exc))
         return None
-    return policy, _told(policy, plan, project, scratch)
+    return policy, told
+
+
+def _check_text(told: messages.Prepare, policy_name: str, scratch: Path) -> None:
+    """Raise PolicyError for a path, or a variable's value, that the wire can't carry."""
+    try:
+        frames.encode(told)
+    except UnicodeEncodeError as exc:
+        remedy = "Give the folder a name in UTF-8, or take it out of the policy."
+        if str(scratch) in exc.object:
+            remedy = "Set TMPDIR to a folder with a name in UTF-8."
+        what, value = "a name that cells need is not UTF-8", ascii(exc.object)
+        raise PolicyError(what, file=policy_name, key="", value=value, remedy=remedy) from None
 
 
 def _private(connection_file: Path) -> list[Path]:

@@ -88,6 +88,14 @@ class Channels:
         """Answer the request ``parent``."""
         self.send(channel, parent.kind.replace("_request", "_reply"), content, parent)
 
+    def not_offered(self, channel: str, parent: Message) -> None:
+        """Answer a request for what this kernel does not have."""
+        if not parent.kind.endswith("_request"):
+            return
+        what = f"cellblock does not offer {parent.kind[:100]} on {channel}"
+        error = {"ename": "NotOffered", "evalue": what, "traceback": []}
+        self.reply(channel, {"status": "error", **error}, parent)
+
     def publish(
         self,
         kind: str,

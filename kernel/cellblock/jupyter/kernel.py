@@ -1,7 +1,6 @@
 """The kernel: Jupyter's messages in their order, over one session.
 
-Shell requests are answered one at a time, as they came. Control answers what control needs and
-nothing else: no cell and no query enters there. Neither debugger nor subshells are offered.
+Shell requests are answered one at a time, as they came. Neither debugger nor subshells are offered.
 """
 
 from __future__ import annotations
@@ -13,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 from cellblock.jupyter import info
 from cellblock.jupyter.cells import CellRun
 from cellblock.jupyter.channels import Channels
+from cellblock.jupyter.control import Control
 from cellblock.jupyter.outflow import Brake
 from cellblock.jupyter.outputs import Outputs
 from cellblock.jupyter.questions import Questions
@@ -74,7 +74,8 @@ class Kernel:
         # iopub first: who subscribes and asks at once is greeted before it is answered. Control
         # before shell: an interrupt must not hit a cell that was sent after it.
         reactor.watch(sockets["iopub"], self.channels.greet)
-        reactor.watch(sockets["control"], self._on_control)
+        control = Control(self.channels, self.interrupt, reactor.stop)
+        reactor.watch(sockets["control"], control.take)
         reactor.watch(sockets["shell"], self._on_shell)
         reactor.watch(sockets["stdin"], self._on_stdin)
         reactor.watch(sockets["hb"], self.channels.beat)
@@ -91,17 +92,6 @@ class Kernel:
             if text is not None and self.session is not None:
                 self.session.answer(text)
 
-    def _on_control(self) -> None:
-        for message in self.channels.receive("control"):
-            handler = {
-                "kernel_info_request": self._control_info,
-                "interrupt_request": self._interrupt,
-                "shutdown_request": self._control_shutdown,
-            }.get(message.kind, self._not_offered)
-            # No busy and idle here: front ends keep one status for a kernel, and an idle that
-            # answers an interrupt would say that the running cell has ended.
-            handler(message)
-
     # --- shell: one at a time -----------------------------------------------------------------
 
     def _pump(self) -> None:
@@ -117,7 +107,7 @@ class Kernel:
     def _handle(self, message: Message) -> None:
         handler = self._shell.get(message.kind)
         if handler is None:
-            self._not_offered(message, "shell")
+            self.channels.not_offered("shell", message)
             self._finished()
         else:
             handler(message)
@@ -162,7 +152,7 @@ class Kernel:
 
     def _execute(self, message: Message) -> None:
         if self._stragglers.among(message):
-            self.channels.reply("shell", {"status": "aborted"}, message)
+            self._abort(message)
             self._finished()
             return
         self._cell = CellRun(self, message)
@@ -192,9 +182,13 @@ class Kernel:
                 self._queue.append(message)
                 continue
             self.channels.status("busy", message)
-            # No count: front ends number a cell that has one, as if it had run.
-            self.channels.reply("shell", {"status": "aborted"}, message)
+            self._abort(message)
             self.channels.status("idle", message)
+
+    def _abort(self, message: Message) -> None:
+        """Answer a cell behind one that failed."""
+        # No count: front ends number a cell that has one, as if it had run.
+        self.channels.reply("shell", {"status": "aborted"}, message)
 
     def _ask_guest(self, ask: Callable[[Session], None], without: dict[str, Any]) -> None:
         """Query the guest, or reply ``without`` one."""
@@ -243,35 +237,11 @@ class Kernel:
 
         self.session.comm(message.kind, content, message.metadata, message.buffers, done)
 
-    # --- control ------------------------------------------------------------------------------
-
-    def _control_info(self, message: Message) -> None:
-        content = {"status": "ok"} | info.kernel_info()
-        self.channels.reply("control", content, message)
-
-    def _interrupt(self, message: Message) -> None:
-        self.interrupt()
-        self.channels.reply("control", {"status": "ok"}, message)
-
     def interrupt(self) -> None:
         """Interrupt what runs, as the front end's button and Ctrl-C do."""
         self._questions.withdraw()
         if self.session is not None:
             self.session.interrupt()
-
-    def _control_shutdown(self, message: Message) -> None:
-        content = {"status": "ok", "restart": bool(message.content.get("restart"))}
-        self.channels.reply("control", content, message)
-        self.channels.publish("shutdown_reply", content, message)
-        self._reactor.stop()
-
-    def _not_offered(self, message: Message, channel: str = "control") -> None:
-        """Answer a request for what this kernel does not have."""
-        if not message.kind.endswith("_request"):
-            return
-        what = f"cellblock does not offer {message.kind[:100]} on {channel}"
-        error = {"ename": "NotOffered", "evalue": what, "traceback": []}
-        self.channels.reply(channel, {"status": "error", **error}, message)
 
     # --- the session's front ------------------------------------------------------------------
 

@@ -84,10 +84,11 @@ def _led_out(entry: str, path: str, places: Places) -> bool:
     project = os.path.realpath(places.project)
     tail = entry.removesuffix("?").removeprefix("{project}")
     named = os.path.normpath(f"{project}/{tail}")
-    return _within(named, project) and not _within(path, project)
+    return within(named, project) and not within(path, project)
 
 
-def _within(path: str, folder: str) -> bool:
+def within(path: str, folder: str) -> bool:
+    """Return whether ``path`` is ``folder`` or lies beneath it; both canonical."""
     return path == folder or path.startswith(folder.rstrip("/") + "/")
 
 
@@ -112,10 +113,9 @@ def _home(text: str, key: str, places: Places) -> str:
     path = os.path.expanduser(text)  # noqa: PTH111  # as above
     if text and not path.startswith("~") and "\0" not in path:
         return path
-    raise PolicyError(
-        "not a path" if not path.startswith("~") else "no such user",
-        file=places.file,
-        key=key,
-        value=repr(text),
-        remedy="Write an absolute path, one relative to this file, or one below ~.",
-    )
+    what = "not a path" if not path.startswith("~") else "no such user"
+    remedy = "Write an absolute path, one relative to this file, or one below ~."
+    if path.partition("/")[0] == "~":
+        what = "the user who runs the kernel has no home folder"
+        remedy = "Set HOME where the kernel is started."
+    raise PolicyError(what, file=places.file, key=key, value=repr(text), remedy=remedy)

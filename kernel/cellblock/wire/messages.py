@@ -189,13 +189,6 @@ class Resume(Struct, tag="resume", frozen=True, kw_only=True):
     inputs: list[tuple[int, str]] = []
 
 
-class CommInfo(Struct, tag="comm_info", frozen=True, kw_only=True):
-    """Which comms are open, by target name or all."""
-
-    id: Id
-    target: str | None = None
-
-
 # --- guest to host ----------------------------------------------------------------------------
 
 
@@ -336,16 +329,9 @@ class Undo(Struct, tag="undo", frozen=True, kw_only=True):
     steps: Annotated[int, msgspec.Meta(ge=1, lt=2**31)]
 
 
-class Comms(Struct, tag="comms", frozen=True, kw_only=True):
-    """Open comms: id to target name."""
-
-    id: Id
-    comms: dict[Name, Name]
-
-
 ToZygote = Prepare | Fork | Allow | Members
 FromZygote = Forked | Reaped | ZygoteFailed
-ToGuest = Execute | Complete | Inspect | Input | CommIn | CommInfo | Snapshot | Resume
+ToGuest = Execute | Complete | Inspect | Input | CommIn | Snapshot | Resume
 FromGuest = (
     Ready
     | NotReady
@@ -366,5 +352,4 @@ FromGuest = (
     | ShowPolicy
     | Undo
     | Breach
-    | Comms
 )

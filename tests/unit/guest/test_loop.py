@@ -24,7 +24,7 @@ def driven():
 
 
 def send(ours, number=1):
-    ours.sendall(frames.encode(messages.CommInfo(id=number)))
+    ours.sendall(frames.encode(messages.Inspect(id=number, code="x", cursor=1)))
 
 
 def test_a_task_goes_on_while_the_guest_waits_for_its_next_request(driven):

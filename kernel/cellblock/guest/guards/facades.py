@@ -27,7 +27,7 @@ _MISSING = object()
 #: Classes that write to themselves as they work; nothing but cells uses the second.
 _CHANGING = frozenset({"weakref.finalize", "difflib.HtmlDiff"})
 #: What is documented and not in the module's ``__all__``.
-_UNLISTED = {"hashlib": ("scrypt",), "re": ("DEBUG",)}
+_UNLISTED = {"hashlib": ("scrypt",), "re": ("DEBUG",), "reprlib": ("aRepr",)}
 _exact = str.__str__
 _real_import = __import__
 

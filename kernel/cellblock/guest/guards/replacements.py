@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import operator
+import reprlib
 import warnings
 from typing import TYPE_CHECKING, Any
 
@@ -18,10 +19,14 @@ _attrgetter, _methodcaller = operator.attrgetter, operator.methodcaller
 
 def replacements(extra: Mapping[str, object]) -> Mapping[tuple[str, str], object]:
     """Return (module, name) to what user code finds there."""
+    # Not the library's own: a method that a cell put there would be handed what libraries show.
+    shortened = reprlib.Repr()
     table: dict[tuple[str, str], object] = {
         ("logging", "basicConfig"): basic_config,
         ("operator", "attrgetter"): attrgetter,
         ("operator", "methodcaller"): methodcaller,
+        ("reprlib", "aRepr"): shortened,
+        ("reprlib", "repr"): shortened.repr,
         ("warnings", "catch_warnings"): catch_warnings,
     }
     if "getpass" in extra:

@@ -51,6 +51,7 @@ _FUNCTIONS = (
     ("typing", "ForwardRef.__init__"),
     ("typing", "ForwardRef._evaluate"),
     ("typing", "get_type_hints"),
+    ("typing", "overload"),
     ("warnings", "_warn_unawaited_coroutine"),
 )
 

@@ -1,4 +1,0 @@
-# an answer of another kind
-# ends: protocol
-send({"type": "comms", "id": own_id(), "comms": {"a": "b"}})
-wait()

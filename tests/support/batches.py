@@ -1,0 +1,97 @@
+# ruff: noqa: BLE001 - generated programs raise anything
+"""Batches of generated programs, each batch in a fork of a process that is prepared once."""
+
+import asyncio
+import io
+import json
+import os
+import select
+import signal
+import sys
+import time
+from asyncio import events
+
+from canary import canary
+
+MARKS = ("__builtins__", "<frame ", "<code object", "(built-in)>", "(frozen)>", "' from '/")
+
+
+class TooLongError(BaseException):
+    """A generated program took its time."""
+
+
+def too_long(*_):
+    raise TooLongError
+
+
+def try_programs(space, programs, write, seconds):
+    """Run each program in a copy of the prepared namespace; write what each one saw."""
+    signal.signal(signal.SIGALRM, too_long)
+    for number, program in enumerate(programs):
+        seen = []
+
+        def see(thing, seen=seen):
+            try:
+                if canary(thing):
+                    seen.append(f"{type(thing).__name__} {getattr(thing, '__name__', '')}"[:80])
+            except Exception:  # what can't be compared is nobody's module
+                return
+
+        def told(text, seen=seen):
+            seen += [mark for mark in MARKS if mark in str(text)]
+
+        own = {**space, "see": see, "told": told}
+        ended = False
+        signal.setitimer(signal.ITIMER_REAL, seconds)
+        try:
+            exec(compile(program, "<program>", "exec"), own)
+            ended = True
+        except BaseException:
+            pass
+        signal.setitimer(signal.ITIMER_REAL, 0)
+        os.write(write, json.dumps([number, ended, seen[:1]]).encode() + b"\n")
+
+
+def batch(space, programs, limits):
+    """Try ``programs`` in a fork; return which came to their end and which saw what."""
+    read, write = os.pipe()
+    pid = os.fork()
+    if pid == 0:
+        os.close(read)
+        null = os.open(os.devnull, os.O_RDWR)
+        for fd in (0, 1, 2):
+            os.dup2(null, fd)
+        sys.stdout = sys.__stdout__ = sys.stderr = sys.__stderr__ = io.StringIO()
+        asyncio.set_event_loop(asyncio.new_event_loop())
+        events._set_running_loop(asyncio.get_event_loop())
+        try_programs(space, programs, write, limits["seconds"])
+        os._exit(0)
+    os.close(write)
+    out, deadline = b"", time.monotonic() + limits["batch_seconds"]
+    while time.monotonic() < deadline and select.select([read], [], [], 0.5)[0]:
+        part = os.read(read, 65536)
+        if not part:
+            break
+        out += part
+    os.kill(pid, signal.SIGKILL)
+    os.waitpid(pid, 0)
+    os.close(read)
+    told = [json.loads(line) for line in out.splitlines()]
+    return {
+        "ended": sum(ended for _, ended, _ in told),
+        "breaches": [(number, seen[0]) for number, _, seen in told if seen],
+    }
+
+
+def serve(guest, work):
+    """Answer a batch a line, until there are none.
+
+    Of ``work``, ``prelude`` runs once, before the first; ``seconds`` are for one program,
+    ``batch_seconds`` for all of a batch.
+    """
+    answers = os.fdopen(os.dup(1), "w")
+    guest.run(work["prelude"])
+    for line in sys.stdin:
+        json.dump(batch(guest.space, json.loads(line), work), answers)
+        answers.write("\n")
+        answers.flush()

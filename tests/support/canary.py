@@ -1,0 +1,75 @@
+"""What no user code may hold, and a function by which a program under guards shows that it does.
+
+``run_guarded.py`` puts ``canary`` among its programs' names.
+"""
+
+import builtins
+import importlib
+import io
+import operator
+import os
+import socket
+import subprocess
+import sys
+import types
+from types import ModuleType
+
+
+def canary(thing):
+    """Print ESCAPED if ``thing`` is something that user code must not hold; say whether it is."""
+    kind = type(thing)
+    bad = (
+        (issubclass(kind, ModuleType) and REAL(thing).get("__spec__") is not None)
+        or thing in FORBIDDEN
+        or kind in FORBIDDEN_KINDS
+        or (
+            kind in FUNCTIONS
+            and thing.__module__ in FORBIDDEN_MODULES
+            and thing.__name__ not in PURE
+        )
+        or (kind is dict and thing.get("__builtins__") in (builtins, REAL(builtins)))
+    )
+    if bad:
+        print("ESCAPED", kind.__name__, getattr(thing, "__name__", "")[:60])
+    return bad
+
+
+class Identity(list):
+    def __contains__(self, thing):
+        return any(thing is one for one in self)
+
+
+REAL = ModuleType.__dict__["__dict__"].__get__
+FORBIDDEN = Identity(
+    [
+        builtins.open,
+        builtins.eval,
+        builtins.exec,
+        builtins.compile,
+        builtins.__import__,
+        builtins.globals,
+        os.environ,
+        os.environ._data,
+        sys.modules,
+        io.FileIO,
+        io.open_code,
+        socket.socket,
+        subprocess.Popen,
+        operator.attrgetter,
+        operator.methodcaller,
+        REAL(builtins),
+        types.CodeType,
+        sys._getframe,
+        importlib.import_module,
+    ]
+)
+FUNCTIONS = {types.FunctionType, types.BuiltinFunctionType}
+PURE = {"_path_normpath", "_path_splitroot_ex", "intern"}
+FORBIDDEN_MODULES = {
+    "posix", "os", "subprocess", "_posixsubprocess", "socket", "_socket", "shutil", "gc",
+    "_ctypes", "ctypes", "marshal", "_imp", "signal", "importlib", "importlib._bootstrap",
+    "importlib._bootstrap_external", "glob", "linecache", "tokenize", "inspect", "genericpath",
+    "sys", "faulthandler", "mmap", "fcntl", "resource", "select", "selectors", "pickle", "runpy",
+    "code",
+}  # fmt: skip
+FORBIDDEN_KINDS = {types.FrameType, types.CodeType, io.FileIO, socket.socket, subprocess.Popen}
