@@ -23,12 +23,15 @@ from cellblock.guest.confine import ConfineError, close_inherited, confine, libc
 from cellblock.guest.confine import prepare as prepare_locks
 from cellblock.guest.confine.adapt import mend_library
 from cellblock.guest.display import Out
+from cellblock.guest.text import encodable
 from cellblock.wire import messages
 
 #: Names that IPython puts into the namespace and mode safe takes out of it.
 _IPYTHON_NAMES = ("__builtin__", "get_ipython", "exit", "quit", "open", "_dh")
 CHANNEL_FD = 3
 _PR_SET_PDEATHSIG = 1
+#: Characters of a magic's argument that are passed on.
+_MOST_ARGUMENT = 100
 
 
 class Prepared:
@@ -47,6 +50,7 @@ class Prepared:
         if self.rules.language:
             shell.strip_globals(self.shell, _IPYTHON_NAMES)
         shell.register_magic(self.shell, "policy", self._show_policy)
+        shell.register_magic(self.shell, "output", self._show_output)
         self._bind_modules(names)
         prepare_locks(request.plan)
 
@@ -71,6 +75,10 @@ class Prepared:
     def _show_policy(self, _line: str) -> None:
         """Show the policy in force and what this machine enforces of it."""
         self.out.send(messages.ShowPolicy())
+
+    def _show_output(self, line: str) -> None:
+        """Page through what the host kept of a cell's output: %output 7, %output 7 stderr last."""
+        self.out.send(messages.ShowOutput(argument=encodable(line[:_MOST_ARGUMENT])))
 
     def become_guest(self, fds: list[int], seed: bytes) -> None:
         """Turn this fork into a guest: own session, own descriptors, locks, then serve."""

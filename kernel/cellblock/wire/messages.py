@@ -279,6 +279,12 @@ class ShowPolicy(Struct, tag="show_policy", frozen=True, kw_only=True):
     """``%policy`` ran: the host shows its table here."""
 
 
+class ShowOutput(Struct, tag="show_output", frozen=True, kw_only=True):
+    """``%output`` ran: the host shows what it kept of a cell; ``argument`` is as it was typed."""
+
+    argument: Name
+
+
 class Comms(Struct, tag="comms", frozen=True, kw_only=True):
     """Open comms: id to target name."""
 
@@ -304,6 +310,7 @@ FromGuest = (
     | Inspected
     | CommOut
     | ShowPolicy
+    | ShowOutput
     | Breach
     | Comms
 )
