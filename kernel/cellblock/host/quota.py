@@ -199,17 +199,20 @@ class Quota:
 
     # --- clear_output -------------------------------------------------------------------------
 
-    def clear(self, *, wait: bool, told: bool) -> None:
-        """Let go of what is held; with ``wait``, when more comes.
+    def clear(self, size: int, *, wait: bool) -> bool:
+        """Let go of what is held; with ``wait``, when more comes. Say whether to tell front ends.
 
-        Where front ends are not ``told``, all that comes is held from then on: what they show
-        is cleared at the end, before that is shown.
+        Where ``size`` bytes no longer fit, all that comes is held from then on: what front ends
+        show is cleared at the end, before that is shown.
         """
+        told = self.fits(size)
         if not told and any(meter.cap is None for meter in self._meters.values()):
-            return
+            self._meters["display"].dropped += max(size, LEAST)
+            return False
         self._clear_due = not told or self._clear_due is True
         if not wait:
             self._clear_now()
+        return told
 
     def _clear_now(self) -> None:
         owed, self._clear_due = self._clear_due, None

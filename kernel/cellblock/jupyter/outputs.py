@@ -178,9 +178,7 @@ class Outputs:
             case wire.ShowOutput(argument=argument) if not self._quota.spent(0):
                 self._page(argument)
             case wire.Clear(wait=wait):
-                told = self._quota.admits(sum(map(json_size, self._cards)))
-                self._quota.clear(wait=wait, told=told)
-                if told:
+                if self._quota.clear(sum(map(json_size, self._cards)), wait=wait):
                     self._clear(wait=wait)
 
     def _page(self, argument: str) -> None:

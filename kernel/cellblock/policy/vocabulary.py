@@ -36,7 +36,7 @@ MAGICS: Final = frozenset(
     logstate logstop ls lsmagic lx macro magic mamba markdown matplotlib micromamba mkdir mv
     notebook output page pastebin pdb pdef pdoc perl pfile pinfo pinfo2 pip policy popd pprint
     precision prun psearch psource pushd pwd pycat pylab pypy python python2 python3 quickref recall
-    rehashx reload_ext rep rerun reset reset_selective rm rmdir ruby run save sc script set_env sh svg sx
-    system tb time timeit unalias unload_ext uv who who_ls whos writefile xdel xmode
+    rehashx reload_ext rep rerun reset reset_selective rm rmdir ruby run save sc script set_env
+    sh svg sx system tb time timeit unalias unload_ext uv who who_ls whos writefile xdel xmode
     """.split()  # noqa: SIM905  # IPython's list, not ours to annotate line by line
 )
