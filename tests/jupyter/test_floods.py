@@ -47,9 +47,8 @@ def streams(published):
     """Return streams in their order, those of one name joined."""
     joined = []
     for content in reading.of(published, "stream"):
-        if joined and joined[-1][0] == content["name"]:
-            content = {"name": content["name"], "text": joined.pop()[1] + content["text"]}
-        joined.append((content["name"], content["text"]))
+        before = joined.pop()[1] if joined and joined[-1][0] == content["name"] else ""
+        joined.append((content["name"], before + content["text"]))
     return joined
 
 
@@ -330,8 +329,10 @@ def test_a_link_in_the_place_of_the_folder_is_not_followed(unsafe_kernel, world)
 SMALL_FILES = (
     sys.executable,
     "-c",
-    "import os, resource as r, sys; r.setrlimit(r.RLIMIT_FSIZE, (100_000, r.RLIM_INFINITY)); "
-    "os.execv(sys.argv[1], sys.argv[1:])",
+    (
+        "import os, resource as r, sys; r.setrlimit(r.RLIMIT_FSIZE, (100_000, r.RLIM_INFINITY)); "
+        "os.execv(sys.argv[1], sys.argv[1:])"
+    ),
 )
 
 

@@ -74,6 +74,7 @@ class TextTail:
         while self._size - (first := byte_size(self._pieces[0])) >= self._room > 0:
             self._pieces.popleft()
             self._size -= first
+            self.lost = True
         self.lost |= self._size > self._room
 
     def clear(self) -> None:

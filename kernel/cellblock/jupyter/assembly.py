@@ -119,7 +119,7 @@ def _prepare(
 
 
 def _private(connection_file: Path) -> list[Path]:
-    """Return what no guest reads: history, and keys, those beside our own too.
+    """Return what no guest reads: history, kept output, and keys, those beside our own too.
 
     Keys of kernels that start later are not readable either: see ``backends.roots``.
     """

@@ -72,6 +72,13 @@ def test_a_small_cap_is_kept_too(cap):
     assert left_out == len("".join(lines(100))) - len(head) - len(tail)
 
 
+@pytest.mark.parametrize("size", [ROOM // 2, ROOM - 1, ROOM, ROOM + 1])
+def test_pieces_that_go_whole_are_counted(size):
+    _, tail, left_out = said(CAP, ["x" * (CAP - ROOM), *["y" * size] * 3])
+    assert tail == "y" * ROOM
+    assert left_out == 3 * size - ROOM
+
+
 def test_a_tail_holds_little_of_a_flood_of_any_pieces():
     for piece in ("x", "x" * 1_023, "x" * 200_000, "\U0001f600" * 50_000):
         tail = TextTail(MOST_TAIL["stdout"])
