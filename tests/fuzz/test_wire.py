@@ -49,6 +49,7 @@ SEEDS = [
     messages.Inspected(id=3, data={"text/plain": "x"}),
     messages.CommOut(kind="comm_msg", content={"data": {"x": 1.5}}, buffers=[b"", b"x"]),
     messages.ShowPolicy(),
+    messages.ShowOutput(argument="7 stderr last"),
     messages.Execute(id=3, source="x", raw="x", execution_count=1, user_expressions={"a": "b"}),
     messages.Complete(id=3, code="x", cursor=1),
     messages.Inspect(id=3, code="x", cursor=1),

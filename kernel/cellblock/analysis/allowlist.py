@@ -223,6 +223,7 @@ MAGICS: tuple[tuple[str, str], ...] = (
     ("lsmagic", "lists magics"),
     ("markdown", "shows Markdown; the output gateway cleans it"),
     ("matplotlib", "selects the inline backend"),
+    ("output", "pages through what the host kept of earlier cells"),
     ("pdef", "help"),
     ("pdoc", "help"),
     ("pinfo", "help"),

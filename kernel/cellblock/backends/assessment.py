@@ -46,6 +46,7 @@ CONSEQUENCES: Final = {
     "stdout_max_bytes": "a cell can flood the notebook",
     "stderr_max_bytes": "a cell can flood the notebook",
     "display_max_bytes": "a cell can flood the notebook with rich output",
+    "output_kept_max_bytes": "a cell can fill the host's disk with what it prints",
 }
 
 #: Where a better remedy than another machine is known.

@@ -69,9 +69,10 @@ HOST: Mapping[str, Declare] = {
     "comm_targets": _comms("comm_targets"),
     "timeout": holds("timeout", "the host kills the guest"),
     "idle_timeout": nothing("idle_timeout"),
-    "stdout_max_bytes": holds("stdout_max_bytes", "the host drops and counts what is beyond"),
-    "stderr_max_bytes": holds("stderr_max_bytes", "the host drops and counts what is beyond"),
+    "stdout_max_bytes": holds("stdout_max_bytes", "the host leaves out and counts what is beyond"),
+    "stderr_max_bytes": holds("stderr_max_bytes", "the host leaves out and counts what is beyond"),
     "display_max_bytes": holds("display_max_bytes", "the host leaves out what is beyond"),
+    "output_kept_max_bytes": holds("output_kept_max_bytes", "the host writes no more"),
 }
 
 

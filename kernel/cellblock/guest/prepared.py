@@ -24,6 +24,7 @@ from cellblock.guest.confine import ConfineError, close_inherited, confine, libc
 from cellblock.guest.confine import prepare as prepare_locks
 from cellblock.guest.confine.adapt import mend_library
 from cellblock.guest.display import Out
+from cellblock.guest.text import encodable
 from cellblock.wire import messages
 
 #: Names that IPython puts into the namespace and mode safe takes out of it.
@@ -36,6 +37,8 @@ _TARGETS = (CHANNEL_FD, 1, 2)
 _PR_SET_PDEATHSIG = 1
 #: Of a number of cells to step back over, one too many.
 _DIGITS = 10
+#: Characters of a magic's argument that are passed on.
+_MOST_ARGUMENT = 100
 
 
 class Prepared:
@@ -55,6 +58,7 @@ class Prepared:
             shell.strip_globals(self.shell, _IPYTHON_NAMES)
         shell.register_magic(self.shell, "policy", self._show_policy)
         shell.register_magic(self.shell, "undo", self._undo)
+        shell.register_magic(self.shell, "output", self._show_output)
         self._bind_modules(names)
         prepare_locks(request.plan)
 
@@ -86,6 +90,10 @@ class Prepared:
         if not (steps.isascii() and steps.isdigit() and len(steps) < _DIGITS and int(steps)):
             raise UsageError(f"%undo takes a number of cells, not {steps!r}")
         self.out.send(messages.Undo(steps=int(steps)))
+
+    def _show_output(self, line: str) -> None:
+        """Page through what the host kept of a cell's output: %output 7, %output 7 stderr last."""
+        self.out.send(messages.ShowOutput(argument=encodable(line[:_MOST_ARGUMENT])))
 
     def become_guest(self, fds: list[int], seed: bytes) -> None:
         """Turn this fork into a guest: own session, own descriptors, locks, then serve."""

@@ -33,7 +33,7 @@ _MOST_TEXT = 8 << 20
 #: Seconds that the loop may stand still for a database that is locked, or made to be slow.
 _PATIENCE = 0.25
 _SLICE = 10_000
-_FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
+FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 _FILE = os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
 
 
@@ -184,15 +184,15 @@ def _claim(path: Path) -> None:
     Raises OSError for anything else; nothing is changed then.
     """
     path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-    folder = os.open(path.parent, _FOLDER)
+    folder = os.open(path.parent, FOLDER)
     try:
-        _own(os.fstat(folder), path.parent)
+        check_own(os.fstat(folder), path.parent)
         file = os.open(path.name, _FILE, 0o600, dir_fd=folder)
         try:
             status = os.fstat(file)
             if not stat.S_ISREG(status.st_mode):
                 raise UntrustedError("not a regular file. Remove it.")
-            _own(status, path)
+            check_own(status, path)
             os.fchmod(file, 0o600)
         finally:
             os.close(file)
@@ -200,7 +200,7 @@ def _claim(path: Path) -> None:
         os.close(folder)
 
 
-def _own(status: os.stat_result, path: Path) -> None:
+def check_own(status: os.stat_result, path: Path | str) -> None:
     """Raise UntrustedError for what another user owns, or may write."""
     if status.st_uid != os.geteuid():
         raise UntrustedError(f"{path} belongs to uid {status.st_uid}. Remove it.")

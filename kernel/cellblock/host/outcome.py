@@ -70,7 +70,7 @@ class Front(Protocol):
     """What a session tells its front while a request runs and between requests."""
 
     def shown(self, message: messages.FromGuest) -> None:
-        """Output: Stream, Display, Result, Clear, Error, CommOut or ShowPolicy."""
+        """Output: Stream, Display, Result, Clear, Error, CommOut, ShowPolicy or ShowOutput."""
 
     def asked(self, request: messages.InputRequest) -> bool:
         """Put the running cell's question, or don't; ``Session.answer`` goes back."""

@@ -16,6 +16,7 @@ from cellblock.guest import removal
 from cellblock.host import launch
 from cellblock.host.environment import guest_environment
 from cellblock.host.history import History, default_path
+from cellblock.host.kept import Kept
 from cellblock.host.session import Session
 from cellblock.host.snapshots import Settings
 from cellblock.jupyter import sockets
@@ -34,6 +35,8 @@ if TYPE_CHECKING:
     from cellblock.policy.model import Policy
 
 
+#: Seconds after which what killed kernels left is removed: past the first reply.
+_SWEEP = 1.0
 #: Files in a run-time folder that open a kernel or a server.
 _KEYS = ("kernel-*.json", "jpserver-*", "nbserver-*", "jupyter_cookie_secret")
 
@@ -55,7 +58,9 @@ def assemble(
     bound = sockets.bind(context, connection)
     reactor = ZmqReactor()
     composer = Composer(connection.key, connection.scheme)
-    kernel = Kernel(reactor, bound, composer, History(default_path()), views)
+    kept = Kept(default_path().parent / "output", views.kept_bytes())
+    kernel = Kernel(reactor, bound, composer, History(default_path()), views, kept)
+    reactor.call_later(_SWEEP, kept.sweep)
     if prepared is None:
         _end(prestarted)
     else:
@@ -64,6 +69,7 @@ def assemble(
 
     def cleanup() -> None:
         kernel.history.close()  # first: the rest may take long, and we may be killed over it
+        kept.close()
         gone = kernel.session is None or kernel.session.close()
         if gone:  # else its zygote is still at it
             removal.remove(str(scratch))
@@ -133,7 +139,7 @@ def _check_text(told: messages.Prepare, policy_name: str, scratch: Path) -> None
 
 
 def _private(connection_file: Path) -> list[Path]:
-    """Return what no guest reads: history, and keys, those beside our own too.
+    """Return what no guest reads: history, kept output, and keys, those beside our own too.
 
     Keys of kernels that start later are not readable either: see ``backends.roots``.
     """

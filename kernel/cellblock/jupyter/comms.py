@@ -71,7 +71,7 @@ class CommTraffic:
 
     def said(self, message: wire.CommOut, parent: Message | None, quota: Quota) -> None:
         """Pass on what may pass, within the quota; show a card for what may not."""
-        if quota.spent("display", sum(map(len, message.buffers))):
+        if quota.spent(sum(map(len, message.buffers))):
             return
         passed = self._comms.clean(message, _id(parent))
         if isinstance(passed, Refused):

@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     import zmq
 
     from cellblock.host.history import History
+    from cellblock.host.kept import Kept
     from cellblock.host.outcome import Stopped
     from cellblock.host.session import Session
     from cellblock.jupyter.messages import Composer, Message
@@ -38,18 +39,19 @@ IDLE_WRITE = 0.5
 class Kernel:
     """Sequence and bookkeeping; also the session's ``Front``."""
 
-    def __init__(
+    def __init__(  # noqa: PLR0913, PLR0917 - what it is put together from
         self,
         reactor: ZmqReactor,
         sockets: dict[str, zmq.Socket[bytes]],
         composer: Composer,
         history: History,
         views: Views,
+        kept: Kept,
     ) -> None:
         self._reactor = reactor
         self.channels = Channels(sockets, composer)
         self._brake = Brake(reactor, self.channels.outflow, self._hold)
-        self.outputs = Outputs(self.channels, views, self._brake)
+        self.outputs = Outputs(self.channels, views, self._brake, kept)
         self.history, self.views = history, views
         self.session: Session | None = None
         self.execution_count = 0

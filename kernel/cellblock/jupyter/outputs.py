@@ -4,12 +4,17 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+import msgspec
+
 from cellblock.host.output import gateway
+from cellblock.host.quota import STREAMS
 from cellblock.jupyter.messages import json_size
 from cellblock.wire import messages as wire
 
 if TYPE_CHECKING:
-    from cellblock.host.quota import Kind
+    from cellblock.host.kept import Kept
+    from cellblock.host.quota import Kind, Stream
+    from cellblock.host.tails import Held
     from cellblock.jupyter.cells import CellRun
     from cellblock.jupyter.channels import Channels
     from cellblock.jupyter.comms import CommTraffic
@@ -20,20 +25,31 @@ if TYPE_CHECKING:
 
 #: Bytes that the table of ``%policy`` is counted as, before it is made.
 POLICY_BYTES = 32 << 10
+Shown = wire.Display | wire.Result
+_encode = msgspec.msgpack.Encoder().encode
+_decode = msgspec.msgpack.Decoder(Shown).decode
 
 
 def _length(value: Any) -> int:
     return len(value) if isinstance(value, str | bytes) else 0
 
 
+def _name(message: Shown) -> str | None:
+    """Return the id under which a display is updated."""
+    name = None if isinstance(message, wire.Result) else message.display_id
+    return gateway.clean_name(name) if name is not None else None
+
+
 class Outputs:
     """What is shown, under the request that it belongs to.
 
-    Output between cells belongs to the cell, or comm message, that came last.
+    Output between cells belongs to the cell, or comm message, that came last. What is beyond its
+    quota is held, and its end shown with the cell's.
     """
 
-    def __init__(self, channels: Channels, views: Views, brake: Brake) -> None:
+    def __init__(self, channels: Channels, views: Views, brake: Brake, kept: Kept) -> None:
         self._channels, self._views, self._brake = channels, views, brake
+        self._kept, self._number = kept, 0
         self._parent: Message | None = None
         self._cell: CellRun | None = None
         self._quota = views.quota()
@@ -42,6 +58,8 @@ class Outputs:
         self._comms: CommTraffic | None = None
         #: Messages that no front end took in time.
         self._untaken = 0
+        #: Text that was shown last, and whether any had colours.
+        self._last, self._coloured = "", False
 
     @property
     def comms(self) -> CommTraffic:
@@ -60,28 +78,84 @@ class Outputs:
 
     def begin(self, parent: Message, cell: CellRun | None = None) -> None:
         """Show what comes under ``parent``, with a fresh quota."""
+        self._settle()
         self._parent, self._cell = parent, cell
+        self._number = self._number if cell is None else cell.count
         self._quota, self._untaken, self._cards = self._views.quota(), 0, []
+        self._last, self._coloured = "", False
+        self._kept.begin(self._number)
         if self._comms is not None:
             self._comms.begin()
 
     def end(self) -> None:
-        """Say what was left out of the cell that ends."""
-        self._cell = None
+        """Show the end of what the cell said, and what was left out of it."""
         if self._comms is not None:
             self._comms.end()
-        for kind, size, cap in self._quota.dropped():
-            self._note(f"{size:,} bytes: {kind}_max_bytes is {cap:,}")
+        self._settle()
+        self._cell = None
         if self._untaken:
             self._note(f"{self._untaken:,} messages: a front end did not take them in time")
 
+    # --- what is held -------------------------------------------------------------------------
+
+    def _settle(self) -> None:
+        """Show what is held, each kind after a line that says how much of it is left out."""
+        quota = self._quota
+        if quota.calm():
+            return
+        self._kept.settle()
+        if quota.clear_owed:
+            quota.clear_owed = False
+            self._clear(wait=False)
+        for kind in STREAMS:
+            text, left_out = quota.end_of_text(kind, gateway.clean_stream)
+            self._left_out(kind, left_out)
+            self._publish_held("stream", {"name": kind, "text": text}, text)
+        ready = [message for held in quota.end_of_displays() if (message := self._ready(held))]
+        self._left_out("display", quota.displays_left_out())
+        for name, content in ready:
+            self._publish_held(name, content, "")
+
+    def _ready(self, held: Held) -> tuple[str, dict[str, Any]] | None:
+        """Return a display that was held as it is published, or None if there is no room."""
+        message = _decode(held.message)
+        content, size = self._content(message)
+        if not self._quota.shows_held(size):
+            return None
+        return self._finished(message, content, update=held.update)
+
+    def _publish_held(self, name: str, content: dict[str, Any], text: str) -> None:
+        if name == "stream" and not text:
+            return
+        if self._brake.admits():
+            self._last = text
+            self._channels.publish(name, content, self._parent)
+        else:
+            self._untaken += 1
+
+    def _left_out(self, kind: Kind, size: int) -> None:
+        """Say how much is left out here, and how to read it."""
+        if size:
+            from cellblock.jupyter import paging  # noqa: PLC0415 - most cells do without
+
+            cap = f"{kind}_max_bytes is {self._quota.cap(kind):,}"
+            where = "" if kind == "display" else f" of {kind} here"
+            self._note(f"{size:,} bytes{where}: {cap}{paging.remedy(self._kept.state(kind))}")
+
     def _note(self, what: str) -> None:
+        """Say what was left out."""
         self.notice(f"left out {what}")
 
     def notice(self, what: str) -> None:
-        """Say something of our own in one line of standard error."""
-        text = {"name": "stderr", "text": f"[cellblock {what}]\n"}
+        """Say something of our own, on a line of its own and in no colour of the cell's."""
+        start = "\x1b[0m" if self._coloured else ""
+        if self._last and not self._last.endswith("\n"):
+            start += "\n"
+        self._last = ""
+        text = {"name": "stderr", "text": f"{start}[cellblock {what}]\n"}
         self._channels.publish("stream", text, self._parent)
+
+    # --- what comes ---------------------------------------------------------------------------
 
     def shown(self, message: wire.FromGuest) -> None:
         """Pass on one message, if there is still room for it."""
@@ -96,21 +170,32 @@ class Outputs:
             case wire.Stream(name=name, text=text):
                 self._text("stderr" if name == "stderr" else "stdout", text)
             case wire.Display():
-                self._display(message)
+                self._bundle(message)
             case wire.Result() if self._cell is not None:
-                self._result(message, self._cell)
+                self._bundle(message)
             case wire.CommOut():
                 self.comms.said(message, self._parent, self._quota)
             case wire.Error():
                 self._error(message)
             case wire.ShowPolicy() if self._quota.admits(POLICY_BYTES):
                 self._show_card(self._views.policy())
-            case wire.Clear(wait=wait) if self._quota.admits(sum(map(json_size, self._cards))):
-                self._clear(wait=wait)
+            case wire.ShowOutput(argument=argument) if not self._quota.spent(0):
+                self._page(argument)
+            case wire.Clear(wait=wait):
+                if self._quota.clear(sum(map(json_size, self._cards)), wait=wait):
+                    self._clear(wait=wait)
+
+    def _page(self, argument: str) -> None:
+        from cellblock.jupyter import paging  # noqa: PLC0415 - as below
+
+        bundle = paging.answer(self._kept, argument)
+        if self._quota.admits(json_size(bundle)):
+            self._show_card(bundle)
 
     def _clear(self, *, wait: bool) -> None:
         """Clear what was shown, but for what we said ourselves: a denial can't be taken back."""
         self._channels.publish("clear_output", {"wait": wait}, self._parent)
+        self._last = ""
         for bundle in self._cards:
             self._show_card(bundle)
 
@@ -120,46 +205,72 @@ class Outputs:
         size = len(message.evalue) + sum(map(len, message.traceback))
         if not self._quota.admits(size) and not first:
             return
+        if first:
+            self._settle()
         if self._cell is not None:
             self._cell.error(message)
         else:
             error = gateway.clean_error(message.ename, message.evalue, message.traceback)
             self._channels.publish("error", error, self._parent)
 
-    def _text(self, kind: Kind, text: str) -> None:
-        if self._quota.spent(kind, len(text)):
+    def _text(self, kind: Stream, text: str) -> None:
+        quota = self._quota
+        if quota.holds(kind) and self._kept.full(kind):
+            quota.text(kind, text)  # cleaned when it is shown: of most of it nothing is
             return
-        text = self._quota.text(kind, gateway.clean_stream(text))
-        if text:
-            self._channels.publish("stream", {"name": kind, "text": text}, self._parent)
+        text = gateway.clean_stream(text)
+        self._kept.add(kind, text)
+        shown = quota.text(kind, text)
+        if shown:
+            self._last = shown
+            self._coloured = self._coloured or "\x1b" in shown
+            self._channels.publish("stream", {"name": kind, "text": shown}, self._parent)
+        if shown is not text and quota.over(kind):
+            self._kept.overflowed(kind)
 
-    def _bundle(self, message: wire.Display | wire.Result) -> dict[str, Any] | None:
-        """Return a bundle's content, or None when the cell has shown enough."""
-        if self._quota.spent("display", sum(map(_length, message.data.values()))):
-            return None
+    def _bundle(self, message: Shown) -> None:
+        """Show a display or a result, or hold it when the cell has shown enough."""
+        quota = self._quota
+        quota.display_comes()
+        if not quota.holds("display") and not quota.full():
+            content, size = self._content(message)
+            if quota.fits(size):
+                self._kept.add("display", f"{content['data'].get('text/plain', '')}\n")
+                update = isinstance(message, wire.Display) and message.update
+                name, content = self._finished(message, content, update=update)
+                self._channels.publish(name, content, self._parent)
+                return
+        self._hold(message)
+
+    def _hold(self, message: Shown) -> None:
+        size = sum(map(_length, message.data.values()))
+        encoded = b"" if size > self._quota.display_room() else _encode(message)
+        update = isinstance(message, wire.Display) and message.update
+        self._quota.hold(encoded, max(size, len(encoded)), _name(message), update=update)
+        if not self._kept.full("display"):
+            plain = gateway.clean_stream(message.data.get("text/plain", ""))
+            self._kept.add("display", f"{plain}\n")
+            if self._quota.over("display"):
+                self._kept.overflowed("display")
+
+    def _content(self, message: Shown) -> tuple[dict[str, Any], int]:
+        """Return a bundle's content, cleaned, and its size in bytes."""
         data = self._clean(message.data)
         metadata = gateway.clean_metadata(message.metadata)
         size = sum(len(v) if isinstance(v, str) else json_size(v) for v in data.values())
-        if not self._quota.admits(size + json_size(metadata)):
-            return None
-        return {"data": data, "metadata": metadata}
+        content = {"data": data, "metadata": metadata}
+        return content, size + json_size(metadata) + len(_name(message) or "")
 
-    def _result(self, message: wire.Result, cell: CellRun) -> None:
-        content = self._bundle(message)
-        if content is not None:
-            content["execution_count"] = cell.count
-            self._channels.publish("execute_result", content, self._parent)
-
-    def _display(self, message: wire.Display) -> None:
-        content = self._bundle(message)
-        if content is None:
-            return
-        content["transient"] = {}
-        name = gateway.clean_name(message.display_id) if message.display_id is not None else None
-        if name is not None:
-            content["transient"]["display_id"] = name
-        kind = "update_display_data" if message.update else "display_data"
-        self._channels.publish(kind, content, self._parent)
+    def _finished(
+        self, message: Shown, content: dict[str, Any], *, update: bool
+    ) -> tuple[str, dict[str, Any]]:
+        """Return what is published: a message's type and its whole content."""
+        if isinstance(message, wire.Result):
+            count = self._number if self._cell is None else self._cell.count
+            return "execute_result", content | {"execution_count": count}
+        name = _name(message)
+        content["transient"] = {} if name is None else {"display_id": name}
+        return "update_display_data" if update else "display_data", content
 
     def _clean(self, data: Any) -> dict[str, Any]:
         if self._comms is None:
@@ -168,6 +279,7 @@ class Outputs:
 
     def card(self, bundle: dict[str, Any]) -> None:
         """Show one of our own bundles where the user looks, whatever a cell captures."""
+        self._settle()
         if self._comms is not None:
             self._comms.release(self._parent)
         self._cards.append(bundle)

@@ -109,6 +109,13 @@ class Views:
             },
         )
 
+    def kept_bytes(self) -> int | None:
+        """Return the cap on what is kept for ``%output``; 0 where cells can't run that."""
+        policy = self._policy
+        if policy is None or (policy.mode == "safe" and "output" not in policy.magics):
+            return 0
+        return policy.output_kept_max_bytes
+
     def gaps_once(self) -> Bundle | None:
         """Return the card of gaps the first time there are any to show."""
         if not self._gaps_due or self._policy is None or self._chosen is None:

@@ -85,4 +85,5 @@ CAPABILITIES: Final[tuple[str, ...]] = (
     "stdout_max_bytes",
     "stderr_max_bytes",
     "display_max_bytes",
+    "output_kept_max_bytes",
 )

@@ -84,6 +84,7 @@ class Policy:
         "latex",
         "lsmagic",
         "markdown",
+        "output",
         "pdef",
         "pdoc",
         "pinfo",
@@ -196,13 +197,18 @@ class Policy:
     """Bytes of the largest file written."""
 
     stdout_max_bytes: Bytes | None = MIB
-    """Bytes of standard output shown for one cell; the rest is dropped and counted."""
+    """Bytes of standard output shown for one cell: its beginning and its end."""
 
     stderr_max_bytes: Bytes | None = MIB
-    """Bytes of standard error shown for one cell; the rest is dropped and counted."""
+    """Bytes of standard error shown for one cell: its beginning and its end."""
 
     display_max_bytes: Bytes | None = 8 * MIB
-    """Bytes of rich output shown for one cell; the rest is dropped and counted."""
+    """Bytes of rich output shown for one cell: the first displays and the last."""
+
+    output_kept_max_bytes: Annotated[int, Range(0)] | None = 64 * MIB
+    """Bytes of text that the host keeps on disk, while the kernel lives, of cells that said more
+    than is shown; ``%output`` pages through it. One cell gets half, its beginning; the oldest
+    cells go first. 0 keeps nothing."""
 
     undo_max_bytes: Bytes | None = 512 * MIB
     """Bytes that the copies for ``%undo`` may hold for themselves; the oldest go first."""

@@ -323,6 +323,12 @@ class ShowPolicy(Struct, tag="show_policy", frozen=True, kw_only=True):
     """``%policy`` ran: the host shows its table here."""
 
 
+class ShowOutput(Struct, tag="show_output", frozen=True, kw_only=True):
+    """``%output`` ran: the host shows what it kept of a cell; ``argument`` is as it was typed."""
+
+    argument: Name
+
+
 class Undo(Struct, tag="undo", frozen=True, kw_only=True):
     """``%undo`` ran: when its cell has ended, the host steps back over this many before it."""
 
@@ -351,5 +357,6 @@ FromGuest = (
     | CommOut
     | ShowPolicy
     | Undo
+    | ShowOutput
     | Breach
 )

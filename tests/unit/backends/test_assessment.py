@@ -107,6 +107,7 @@ def test_noop_holds_only_what_the_host_does():
         "stdout_max_bytes",
         "stderr_max_bytes",
         "display_max_bytes",
+        "output_kept_max_bytes",
     ]
 
 

@@ -58,6 +58,12 @@ def clean_line(text: Any, limit: int) -> str:
     return "".join(char if char.isprintable() else " " for char in line[:limit])
 
 
+def without_styles(text: str) -> str:
+    """Return cleaned text without colours; what would redraw a line starts a new one."""
+    text = text.replace("\r\n", "\n").replace("\r", "\n")
+    return _NOT_SHOWN.sub("", text)
+
+
 def cut(text: str, limit: int) -> str:
     """Return ``text`` within ``limit`` characters, saying how much was left out."""
     if len(text) <= limit:
