@@ -24,6 +24,9 @@ WITNESSES: Final = {
 #: The name under which a guest reports that the zygote decides on starts (``confine.gate``).
 GATE: Final = "gate"
 
+#: What takes a fork of the guest.
+_FORKED: Final = ("snapshots", "undo_depth")
+
 #: Capability to what would stop holding, in the user's words.
 CONSEQUENCES: Final = {
     "filesystem_read_roots": "a cell can read any file that you can",
@@ -36,6 +39,8 @@ CONSEQUENCES: Final = {
     "display": "a cell can act as you in the page that shows its output",
     "widget_modules": "a cell can run any widget's script in the page",
     "comm_targets": "a cell can talk to any extension of the front end",
+    "snapshots": "a killed cell costs the variables",
+    "undo_depth": "%undo has nothing to go back to",
     "timeout": "a cell can run for ever",
     "idle_timeout": "an idle kernel keeps its memory",
     "cpu_seconds": "a cell can keep the processor busy until its timeout",
@@ -46,6 +51,7 @@ CONSEQUENCES: Final = {
     "stdout_max_bytes": "a cell can flood the notebook",
     "stderr_max_bytes": "a cell can flood the notebook",
     "display_max_bytes": "a cell can flood the notebook with rich output",
+    "undo_max_bytes": "copies of the guest can use up the machine's memory",
     "output_kept_max_bytes": "a cell can fill the host's disk with what it prints",
 }
 
@@ -55,6 +61,8 @@ REMEDIES: Final = {
     "idle_timeout": "let the server cull idle kernels (MappingKernelManager.cull_idle_timeout)",
     "max_processes": "run the kernel as an unprivileged user, or in a cgroup with pids.max",
     "memory_max_bytes": "run the kernel in a cgroup with memory.max",
+    "snapshots": "use Linux 5.0 or later, and no seccomp listener above the kernel",
+    "undo_depth": "use Linux 5.0 or later, and no seccomp listener above the kernel",
     "network_access": "set network_access to true, or register a host operation for that address",
     "package_installation": "install the packages into the kernel's environment",
 }
@@ -112,6 +120,8 @@ def configured(policy: Policy, capability: str) -> bool:
         "display": lambda: policy.display != "trusted",
         "widget_modules": lambda: policy.display != "trusted",
         "comm_targets": lambda: policy.display != "trusted",
+        "snapshots": lambda: policy.snapshots != "off",
+        "undo_depth": lambda: policy.snapshots != "off" and policy.undo_depth > 0,
     }
     if capability in special:
         return special[capability]()
@@ -121,6 +131,10 @@ def configured(policy: Policy, capability: str) -> bool:
 def _settled(each: Enforcement, report: LockReport) -> Enforcement:
     if each.capability == "max_processes" and GATE in report.achieved:
         return _counted_by_gate(each, report)
+    if each.capability in _FORKED and "seccomp" in report.achieved and GATE not in report.achieved:
+        # The filter refuses every fork, and nobody is there to let one through.
+        why = "no gate: forks can't be let through one by one"
+        return replace(each, status=Status.unavailable, holes=(), evidence=why)
     missing = [lock for lock in each.locks if lock not in report.achieved]
     if missing:
         why = "; ".join(f"{lock}: {report.failed.get(lock, 'not reported')}" for lock in missing)

@@ -75,6 +75,8 @@ CAPABILITIES: Final[tuple[str, ...]] = (
     "display",
     "widget_modules",
     "comm_targets",
+    "snapshots",
+    "undo_depth",
     "timeout",
     "idle_timeout",
     "cpu_seconds",
@@ -85,5 +87,6 @@ CAPABILITIES: Final[tuple[str, ...]] = (
     "stdout_max_bytes",
     "stderr_max_bytes",
     "display_max_bytes",
+    "undo_max_bytes",
     "output_kept_max_bytes",
 )

@@ -205,13 +205,13 @@ class Policy:
     display_max_bytes: Bytes | None = 8 * MIB
     """Bytes of rich output shown for one cell: the first displays and the last."""
 
+    undo_max_bytes: Bytes | None = 512 * MIB
+    """Bytes that the copies for ``%undo`` may hold for themselves; the oldest go first."""
+
     output_kept_max_bytes: Annotated[int, Range(0)] | None = 64 * MIB
     """Bytes of text that the host keeps on disk, while the kernel lives, of cells that said more
     than is shown; ``%output`` pages through it. One cell gets half, its beginning; the oldest
     cells go first. 0 keeps nothing."""
-
-    undo_max_bytes: Bytes | None = 512 * MIB
-    """Bytes that the copies for ``%undo`` may hold for themselves; the oldest go first."""
 
     def as_dict(self) -> dict[str, Any]:
         """All fields in their order; tuples stay tuples."""

@@ -17,8 +17,9 @@ from cellblock.wire.messages import LockReport
 SUPPORT = unprobed("for a test", usable=True)
 ALL = LockReport(
     achieved=dict.fromkeys(Landlock.locks, "taken")
-    | {"witness": "files, signals, sockets, processes, programs"}
+    | {"witness": "files, signals, sockets, processes, programs", "gate": "asked"}
 )
+UNGATED = LockReport(achieved={k: v for k, v in ALL.achieved.items() if k != "gate"})
 
 
 def declared(policy, backend=None):
@@ -103,10 +104,13 @@ def test_noop_holds_only_what_the_host_does():
         "display",
         "widget_modules",
         "comm_targets",
+        "snapshots",
+        "undo_depth",
         "timeout",
         "stdout_max_bytes",
         "stderr_max_bytes",
         "display_max_bytes",
+        "undo_max_bytes",
         "output_kept_max_bytes",
     ]
 
@@ -132,7 +136,7 @@ def test_the_gap_of_file_names_says_what_a_cell_can_learn():
 @pytest.mark.parametrize("field", ["idle_timeout", "memory_max_bytes", "max_processes"])
 def test_a_limit_that_is_not_configured_is_no_gap(field):
     def names(policy):
-        return [gap.capability for gap in gaps(policy, declared(policy), ALL)]
+        return [gap.capability for gap in gaps(policy, declared(policy), UNGATED)]
 
     assert field not in names(Policy().replace(**{field: None}))
     assert field in names(Policy().replace(**{field: 10}))
@@ -156,10 +160,20 @@ def test_a_network_that_is_allowed_is_no_gap():
 def test_tasks_are_unlimited_for_uid_0_and_say_so(monkeypatch):
     policy = Policy().replace(max_processes=10)
     monkeypatch.setattr(os, "getuid", lambda: 0)
-    assert statuses(policy)["max_processes"] is Status.unenforced
+    assert statuses(policy, UNGATED)["max_processes"] is Status.unenforced
 
     monkeypatch.setattr(os, "getuid", lambda: 1000)
-    assert statuses(policy)["max_processes"] is Status.partial
+    assert statuses(policy, UNGATED)["max_processes"] is Status.partial
+
+
+def test_without_a_gate_there_are_no_snapshots_and_that_is_a_gap():
+    assert statuses(Policy())["snapshots"] is Status.asserted
+    assert statuses(Policy(), UNGATED)["snapshots"] is Status.unavailable
+
+    found = {gap.capability: gap for gap in gaps(Policy(), declared(Policy()), UNGATED)}
+    assert found["snapshots"].consequence == "a killed cell costs the variables"
+    off = Policy().replace(snapshots="off")
+    assert "snapshots" not in {gap.capability for gap in gaps(off, declared(off), UNGATED)}
 
 
 def test_tasks_are_counted_for_everybody_by_the_gate():
