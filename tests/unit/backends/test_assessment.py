@@ -96,7 +96,7 @@ def test_a_guest_that_reports_nothing_has_nothing():
 
 
 def test_noop_holds_only_what_the_host_does():
-    found = statuses(Policy(), backend=Noop())
+    found = statuses(Policy(), LockReport(), backend=Noop())
 
     holding = [name for name, status in found.items() if status is not Status.unenforced]
     assert holding == [
