@@ -238,6 +238,7 @@ MAGICS: tuple[tuple[str, str], ...] = (
     ("template", "runs a shipped template"),
     ("time", "times code that is checked"),
     ("timeit", "times code that is checked"),
+    ("usage", "what each cell took"),
     ("who", "lists variables"),
     ("who_ls", "lists variables"),
     ("whos", "lists variables"),

@@ -43,6 +43,7 @@ CONSEQUENCES: Final = {
     "max_processes": "a cell can start threads without number",
     "max_open_files": "a cell can open files without number",
     "max_file_size": "a cell can fill the disk",
+    "scratch_max_bytes": "a cell can fill the disk with many files",
     "stdout_max_bytes": "a cell can flood the notebook",
     "stderr_max_bytes": "a cell can flood the notebook",
     "display_max_bytes": "a cell can flood the notebook with rich output",
@@ -54,6 +55,7 @@ REMEDIES: Final = {
     "idle_timeout": "let the server cull idle kernels (MappingKernelManager.cull_idle_timeout)",
     "max_processes": "run the kernel as an unprivileged user, or in a cgroup with pids.max",
     "memory_max_bytes": "run the kernel in a cgroup with memory.max",
+    "scratch_max_bytes": "put the folder for temporary files on a disk with a quota",
     "network_access": "set network_access to true, or register a host operation for that address",
     "package_installation": "install the packages into the kernel's environment",
 }

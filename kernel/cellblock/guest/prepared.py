@@ -47,6 +47,7 @@ class Prepared:
         if self.rules.language:
             shell.strip_globals(self.shell, _IPYTHON_NAMES)
         shell.register_magic(self.shell, "policy", self._show_policy)
+        shell.register_magic(self.shell, "usage", self._show_usage)
         self._bind_modules(names)
         prepare_locks(request.plan)
 
@@ -71,6 +72,10 @@ class Prepared:
     def _show_policy(self, _line: str) -> None:
         """Show the policy in force and what this machine enforces of it."""
         self.out.send(messages.ShowPolicy())
+
+    def _show_usage(self, line: str) -> None:
+        """Show what each cell of the session took: all, ``top`` or one by its number."""
+        self.out.send(messages.ShowUsage(line=line.strip()[:20]))
 
     def become_guest(self, fds: list[int], seed: bytes) -> None:
         """Turn this fork into a guest: own session, own descriptors, locks, then serve."""

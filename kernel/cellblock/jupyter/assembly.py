@@ -16,6 +16,7 @@ from cellblock.guest import removal
 from cellblock.host import launch
 from cellblock.host.environment import guest_environment
 from cellblock.host.history import History, default_path
+from cellblock.host.monitor import Bounds
 from cellblock.host.session import Session
 from cellblock.jupyter import sockets
 from cellblock.jupyter.kernel import Kernel
@@ -166,6 +167,13 @@ def _session(
         policy.rules(),
         prepare=prepare,
         timeout=policy.timeout,
+        bounds=Bounds(
+            cpu_seconds=policy.cpu_seconds,
+            memory_max_bytes=policy.memory_max_bytes,
+            scratch_max_bytes=policy.scratch_max_bytes,
+            scratch=prepare.scratch,
+            processes=policy.subprocess_execution,
+        ),
         clock=time.monotonic,
         zygote=zygote,
     )

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from cellblock.jupyter.views import Views
 
 
-#: Bytes that the table of ``%policy`` is counted as, before it is made.
+#: Bytes that the tables of ``%policy`` and ``%usage`` are counted as, before it is made.
 POLICY_BYTES = 32 << 10
 
 
@@ -101,6 +101,8 @@ class Outputs:
                 self._error(message)
             case wire.ShowPolicy() if self._quota.admits(POLICY_BYTES):
                 self._show_card(self._views.policy())
+            case wire.ShowUsage(line=line) if self._quota.admits(POLICY_BYTES):
+                self._show_card(self._views.usage(line))
             case wire.Clear(wait=wait) if self._quota.admits(sum(map(json_size, self._cards))):
                 self._clear(wait=wait)
 

@@ -95,6 +95,7 @@ class Policy:
         "svg",
         "time",
         "timeit",
+        "usage",
         "who",
         "who_ls",
         "whos",
@@ -168,10 +169,11 @@ class Policy:
     """Seconds without a cell after which the kernel ends."""
 
     cpu_seconds: Count | None = None
-    """Processor seconds a guest may use in its life, all cells together."""
+    """Seconds of processor time one cell may use, all its threads and processes together."""
 
     memory_max_bytes: Bytes | None = GIB
-    """Bytes of memory of one guest process."""
+    """Bytes of memory of one guest process. What is larger is a MemoryError; a guest that comes to
+    hold an eighth more by other ways, all its processes together, is killed."""
 
     max_processes: Count | None = None
     """Processes and threads of the user who runs the kernel (Linux counts them per user)."""
@@ -181,6 +183,9 @@ class Policy:
 
     max_file_size: Bytes | None = 64 * MIB
     """Bytes of the largest file written."""
+
+    scratch_max_bytes: Bytes | None = 256 * MIB
+    """Bytes on disk of all that is in the scratch folder; a file counts as 4 KiB at least."""
 
     stdout_max_bytes: Bytes | None = MIB
     """Bytes of standard output shown for one cell; the rest is dropped and counted."""

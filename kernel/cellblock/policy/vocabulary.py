@@ -27,7 +27,7 @@ FIXED_ENVIRONMENT: Final = ("HOME", "LANG", "PATH", "PYTHONDONTWRITEBYTECODE", "
 #: Comm targets that widgets speak through; ``widget_modules`` decides about them.
 WIDGET_TARGETS: Final = ("jupyter.widget", "jupyter.widget.control")
 
-#: What an operator may name in ``magics``: IPython 9's line and cell magics, and ``policy``.
+#: What an operator may name in ``magics``: IPython 9's line and cell magics, ``policy``, ``usage``.
 MAGICS: Final = frozenset(
     """
     HTML SVG alias alias_magic autoawait autocall automagic bash bookmark capture cat cd code_wrap
@@ -37,6 +37,6 @@ MAGICS: Final = frozenset(
     notebook page pastebin pdb pdef pdoc perl pfile pinfo pinfo2 pip policy popd pprint precision
     prun psearch psource pushd pwd pycat pylab pypy python python2 python3 quickref recall rehashx
     reload_ext rep rerun reset reset_selective rm rmdir ruby run save sc script set_env sh svg sx
-    system tb time timeit unalias unload_ext uv who who_ls whos writefile xdel xmode
+    system tb time timeit unalias unload_ext usage uv who who_ls whos writefile xdel xmode
     """.split()  # noqa: SIM905  # IPython's list, not ours to annotate line by line
 )
