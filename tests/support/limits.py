@@ -12,23 +12,25 @@ TIGHT = {
     "memory_max_bytes": 300_000_000,
     "max_open_files": 64,
     "max_file_size": 8 << 20,
-    "scratch_max_bytes": 32 << 20,
+    "scratch_max_bytes": 16 << 20,
     "stdout_max_bytes": 10_000,
     "stderr_max_bytes": 20_000,
     "display_max_bytes": 30_000,
 }
 #: What a cell may come to hold before it is killed: the slack, and what a look may be late for.
 MOST_HELD = TIGHT["memory_max_bytes"] + 2 * (64 << 20)
-#: A host with less patience than ours, so that tests take less than the grace of each.
-HASTY = "from cellblock.host import session; session.GRACE = 0.4"
 
 
-def tight_argv(world, *, mode="unsafe", **changes):
-    """Return the command for a kernel under ``TIGHT`` with these changes."""
+def tight_argv(world, *, mode="unsafe", grace=2.0, **changes):
+    """Return the command for a kernel under ``TIGHT`` with these changes.
+
+    ``grace`` are the seconds that its host leaves a cell that is over a limit.
+    """
     values = {k: v for k, v in (TIGHT | changes).items() if v is not None}
     lines = [f'mode = "{mode}"', *(f"{key} = {str(v).lower()}" for key, v in values.items())]
     policy = world.policy("\n".join(lines) + "\n", name="tight")
-    return argv_changed(HASTY, policy, "--allow-unsafe")
+    patience = f"from cellblock.host import session; session.GRACE = {grace}"
+    return argv_changed(patience, policy, "--allow-unsafe")
 
 
 def stopped(reply, published):

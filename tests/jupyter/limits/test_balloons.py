@@ -77,7 +77,7 @@ BALLOONS = {
 @pytest.fixture(scope="module")
 def kernel(start_tight):
     """One kernel in mode unsafe with 300 MB of memory."""
-    return start_tight(cpu_seconds=None, timeout=10.0)
+    return start_tight(cpu_seconds=None, timeout=3.0)
 
 
 @pytest.mark.parametrize("route", BALLOONS)

@@ -53,7 +53,7 @@ STUBBORN = {
 @pytest.fixture(scope="module")
 def hasty(start_tight):
     """One kernel whose cells have half a second."""
-    return start_tight(timeout=0.5, cpu_seconds=None)
+    return start_tight(timeout=0.5, cpu_seconds=None, grace=0.3)
 
 
 @pytest.mark.parametrize("kind", STUBBORN)
@@ -75,14 +75,14 @@ def test_a_thread_that_keeps_the_interpreter_costs_its_guest_and_not_the_next_ce
 
 
 def test_processor_time_that_is_not_given_up_ends_the_guest(start_tight):
-    kernel = start_tight()
+    kernel = start_tight(grace=0.3)
     card = stopped(*kernel.run(STUBBORN["a loop that swallows everything"]))
     assert (card["reason"], card["limit"], card["state"]) == ("cpu", "1 s", "gone")
     goes_on(kernel)
 
 
 def test_a_disk_that_is_filled_against_all_interrupts_is_not_filled(start_tight):
-    kernel = start_tight()
+    kernel = start_tight(grace=0.3)
     write = "open(f'part{next(numbers)}', 'wb').write(bytes(4 << 20))"
     code = "import itertools\nnumbers = itertools.count()\n" + SWALLOW.replace("{}", write)
     card = stopped(*kernel.run(code))
