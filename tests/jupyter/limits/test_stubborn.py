@@ -52,15 +52,15 @@ STUBBORN = {
 
 @pytest.fixture(scope="module")
 def hasty(start_tight):
-    """One kernel whose cells have half a second."""
-    return start_tight(timeout=0.5, cpu_seconds=None, grace=0.3)
+    """One kernel whose cells have a second."""
+    return start_tight(timeout=1.0, cpu_seconds=None, grace=0.3)
 
 
 @pytest.mark.parametrize("kind", STUBBORN)
 def test_it_is_killed_at_its_time_and_the_next_cell_runs(hasty, kind):
     start = time.monotonic()
     card = stopped(*hasty.run(STUBBORN[kind]))
-    assert (card["reason"], card["limit"], card["state"]) == ("timeout", "0.5 s", "gone")
+    assert (card["reason"], card["limit"], card["state"]) == ("timeout", "1 s", "gone")
     assert time.monotonic() - start < 8
     goes_on(hasty)
 
