@@ -11,6 +11,7 @@ import struct
 import msgspec
 
 from cellblock.analysis import Rules
+from cellblock.host.monitor import Bounds
 from cellblock.host.session import Session
 from cellblock.host.snapshots import Settings
 from cellblock.wire import frames, messages
@@ -127,6 +128,7 @@ class Simulation:
             rules,
             prepare=prepare,
             timeout=timeout,
+            bounds=Bounds(),
             clock=lambda: self.reactor.now,
             zygote=self._spawn,
             snapshots=Settings(mode="off"),

@@ -240,6 +240,7 @@ MAGICS: tuple[tuple[str, str], ...] = (
     ("time", "times code that is checked"),
     ("timeit", "times code that is checked"),
     ("undo", "steps back to the state before a cell"),
+    ("usage", "what each cell took"),
     ("who", "lists variables"),
     ("who_ls", "lists variables"),
     ("whos", "lists variables"),

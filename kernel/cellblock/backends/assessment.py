@@ -48,6 +48,7 @@ CONSEQUENCES: Final = {
     "max_processes": "a cell can start threads without number",
     "max_open_files": "a cell can open files without number",
     "max_file_size": "a cell can fill the disk",
+    "scratch_max_bytes": "a cell can fill the disk with many files",
     "stdout_max_bytes": "a cell can flood the notebook",
     "stderr_max_bytes": "a cell can flood the notebook",
     "display_max_bytes": "a cell can flood the notebook with rich output",
@@ -63,6 +64,7 @@ REMEDIES: Final = {
     "memory_max_bytes": "run the kernel in a cgroup with memory.max",
     "snapshots": "use Linux 5.0 or later, and no seccomp listener above the kernel",
     "undo_depth": "use Linux 5.0 or later, and no seccomp listener above the kernel",
+    "scratch_max_bytes": "put the folder for temporary files on a disk with a quota",
     "network_access": "set network_access to true, or register a host operation for that address",
     "package_installation": "install the packages into the kernel's environment",
 }

@@ -85,10 +85,13 @@ def _packages(policy: Policy, support: Support) -> Declare:
 
 def _memory(policy: Policy, support: Support) -> Declare:
     del support
-    mechanism = "RLIMIT_DATA: what is larger is a MemoryError; the filter refuses what it misses"
-    holes = ["files on a file system in memory, and the OS kernel's own tables, are not counted"]
+    mechanism = (
+        "RLIMIT_DATA: what is larger is a MemoryError; the filter refuses what it misses; "
+        "the host kills a guest that it sees to hold an eighth more"
+    )
+    holes = ["files on a file system in memory that are not mapped: scratch_max_bytes"]
     if policy.subprocess_execution:
-        holes += ["every process that a cell starts has as much again", "nor what they share"]
+        holes += ["what processes that a cell starts take in between, or share"]
     return partly("memory_max_bytes", mechanism, *holes, locks=("rlimits", "seccomp"))
 
 

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, ClassVar
 
 from cellblock.backends.base import Backend, Declare, Support
 from cellblock.backends.probes import unprobed
-from cellblock.backends.shared import HOST, nothing
+from cellblock.backends.shared import HOST, nothing, watched
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -25,8 +25,7 @@ class Noop(Backend):
         "network_access": nothing("network_access"),
         "subprocess_execution": nothing("subprocess_execution"),
         "package_installation": nothing("package_installation"),
-        "cpu_seconds": nothing("cpu_seconds"),
-        "memory_max_bytes": nothing("memory_max_bytes"),
+        "memory_max_bytes": watched("memory_max_bytes"),
         "max_processes": nothing("max_processes"),
         "max_open_files": nothing("max_open_files"),
         "max_file_size": nothing("max_file_size"),

@@ -23,7 +23,6 @@ if TYPE_CHECKING:
 
 LIMITS: Final = (
     "memory_max_bytes",
-    "cpu_seconds",
     "max_processes",
     "max_open_files",
     "max_file_size",

@@ -14,6 +14,10 @@ if TYPE_CHECKING:
     from cellblock.policy.model import Policy
 
 
+#: Whether one process can look at another's clock and memory as ``host.gauge`` does.
+_WATCHED = os.uname().sysname == "Linux"
+
+
 def holds(capability: str, mechanism: str, *, locks: tuple[str, ...] = ()) -> Declare:
     """Declare a mechanism without known holes, which no probe attempts to break."""
     return lambda _policy, support: Enforcement(
@@ -31,6 +35,14 @@ def partly(capability: str, mechanism: str, *holes: str, locks: tuple[str, ...] 
 def nothing(capability: str) -> Declare:
     """Declare that nothing enforces this."""
     return lambda _policy, _support: Enforcement(capability, Status.unenforced, "none", (), "")
+
+
+def watched(capability: str) -> Declare:
+    """Declare what the host's looking alone does about memory (``host.monitor``)."""
+    if not _WATCHED:
+        return nothing(capability)
+    mechanism = "the host kills a guest that it sees to hold an eighth more"
+    return partly(capability, mechanism, "what is taken between two looks, a tenth of a second")
 
 
 def by_policy(capability: str, decide: Callable[[Policy, Support], Declare]) -> Declare:
@@ -61,6 +73,25 @@ def _comms(capability: str) -> Declare:
     return by_policy(capability, decide)
 
 
+def _cpu(policy: Policy, _support: Support) -> Declare:
+    if not _WATCHED:
+        return nothing("cpu_seconds")
+    mechanism = "the host reads the guest's processor clock, interrupts the cell, then kills it"
+    if policy.subprocess_execution:
+        hole = "processes that live for less than a tenth of a second and are never waited for"
+        return partly("cpu_seconds", mechanism, hole)
+    return holds("cpu_seconds", mechanism)
+
+
+def _scratch(_policy: Policy, _support: Support) -> Declare:
+    return partly(
+        "scratch_max_bytes",
+        "the host adds up the folder, interrupts the cell, then kills it",
+        "what is written between two looks, a tenth of a second",
+        "files that were removed while they are open: max_open_files times max_file_size",
+    )
+
+
 #: What the host does for every backend. An entry says what code does today, not what is planned.
 HOST: Mapping[str, Declare] = {
     "env_var_access": holds("env_var_access", "the guest starts from an empty environment"),
@@ -71,6 +102,8 @@ HOST: Mapping[str, Declare] = {
     "undo_depth": holds("undo_depth", "the host keeps as many copies"),
     "undo_max_bytes": holds("undo_max_bytes", "the host lets go of the oldest copies"),
     "timeout": holds("timeout", "the host kills the guest"),
+    "cpu_seconds": by_policy("cpu_seconds", _cpu),
+    "scratch_max_bytes": by_policy("scratch_max_bytes", _scratch),
     "idle_timeout": nothing("idle_timeout"),
     "stdout_max_bytes": holds("stdout_max_bytes", "the host leaves out and counts what is beyond"),
     "stderr_max_bytes": holds("stderr_max_bytes", "the host leaves out and counts what is beyond"),
@@ -90,16 +123,8 @@ def _processes(_policy: Policy, _support: Support) -> Declare:
     )
 
 
-def _cpu(policy: Policy, _support: Support) -> Declare:
-    if policy.subprocess_execution:
-        hole = "every process that a cell starts has the same seconds again"
-        return partly("cpu_seconds", "RLIMIT_CPU", hole, locks=("rlimits",))
-    return holds("cpu_seconds", "RLIMIT_CPU, over the guest's whole life", locks=("rlimits",))
-
-
 #: What resource limits do wherever the guest can set them.
 RLIMITS: Mapping[str, Declare] = {
-    "cpu_seconds": by_policy("cpu_seconds", _cpu),
     "memory_max_bytes": partly(
         "memory_max_bytes",
         "RLIMIT_DATA: a larger allocation is a MemoryError",

@@ -59,6 +59,7 @@ class Prepared:
         shell.register_magic(self.shell, "policy", self._show_policy)
         shell.register_magic(self.shell, "undo", self._undo)
         shell.register_magic(self.shell, "output", self._show_output)
+        shell.register_magic(self.shell, "usage", self._show_usage)
         self._bind_modules(names)
         prepare_locks(request.plan)
 
@@ -94,6 +95,10 @@ class Prepared:
     def _show_output(self, line: str) -> None:
         """Page through what the host kept of a cell's output: %output 7, %output 7 stderr last."""
         self.out.send(messages.ShowOutput(argument=encodable(line[:_MOST_ARGUMENT])))
+
+    def _show_usage(self, line: str) -> None:
+        """Show what each cell of the session took: all, ``top`` or one by its number."""
+        self.out.send(messages.ShowUsage(line=line.strip()[:20]))
 
     def become_guest(self, fds: list[int], seed: bytes) -> None:
         """Turn this fork into a guest: own session, own descriptors, locks, then serve."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import inspect
+import resource
 import sys
 from typing import TYPE_CHECKING, Any, cast
 
@@ -46,7 +47,7 @@ class Runner:
         refused = analyse(request.source, self._rules)
         if refused:
             return messages.Done(id=request.id, refused=[_as_dict(f) for f in refused])
-        shell = self._shell
+        shell, read = self._shell, _read_bytes()
         shell.execution_count = request.execution_count
         shell.payload_manager.clear_payload()
         self._remember(request)
@@ -61,6 +62,7 @@ class Runner:
             error=error,
             user_expressions=values,
             payload=shell.payload_manager.read_payload(),
+            read_bytes=max(0, _read_bytes() - read),
         )
 
     def _remember(self, request: messages.Execute) -> None:
@@ -180,6 +182,11 @@ class Runner:
         finally:
             self.running = False
         return {"status": "ok", "data": data, "metadata": metadata}
+
+
+def _read_bytes() -> int:
+    """Return what this process has had read from disk so far (getrusage(2))."""
+    return resource.getrusage(resource.RUSAGE_SELF).ru_inblock * 512
 
 
 def _as_dict(finding: Any) -> dict[str, Any]:

@@ -3,15 +3,29 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import Any, Literal, Protocol
+from typing import TYPE_CHECKING, Any, Literal, Protocol
 
 from cellblock.analysis import Finding
 from cellblock.wire import messages
 
+if TYPE_CHECKING:
+    from cellblock.host.usage import Usage
+
 #: Findings of a guest's that are shown.
 MOST_REFUSED = 100
 
-Why = Literal["timeout", "interrupt", "crash", "violation", "breach", "silent", "undo"]
+Why = Literal[
+    "timeout",
+    "cpu",
+    "memory",
+    "scratch",
+    "interrupt",
+    "crash",
+    "violation",
+    "breach",
+    "silent",
+    "undo",
+]
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,7 +70,7 @@ class Stopped:
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """How a cell ended; exactly one of the last three is set unless status is ok."""
+    """How a cell ended; exactly one of the three after payload is set unless status is ok."""
 
     status: Literal["ok", "error", "denied", "stopped"]
     user_expressions: dict[str, Any] = field(default_factory=dict)
@@ -64,13 +78,15 @@ class Outcome:
     error: messages.Error | None = None
     findings: tuple[Finding, ...] = ()
     stopped: Stopped | None = None
+    #: What it took; None when it did not run.
+    usage: Usage | None = None
 
 
 class Front(Protocol):
     """What a session tells its front while a request runs and between requests."""
 
     def shown(self, message: messages.FromGuest) -> None:
-        """Output: Stream, Display, Result, Clear, Error, CommOut, ShowPolicy or ShowOutput."""
+        """Output: Stream, Display, Result, Clear, Error, CommOut, or a view that was asked for."""
 
     def asked(self, request: messages.InputRequest) -> bool:
         """Put the running cell's question, or don't; ``Session.answer`` goes back."""
@@ -94,19 +110,21 @@ class Front(Protocol):
         """Take a guest's report; return why nothing may run in it, or nothing."""
 
 
-def outcome_of(reply: messages.Done | Stopped | str, refused: dict[str, Any]) -> Outcome:
+def outcome_of(
+    reply: messages.Done | Stopped | str, refused: dict[str, Any], usage: Usage | None = None
+) -> Outcome:
     """Turn what ended a cell into its outcome; ``refused`` are user_expressions never sent."""
     if isinstance(reply, Stopped):
-        return Outcome("stopped", stopped=reply)
+        return Outcome("stopped", stopped=reply, usage=usage)
     if isinstance(reply, str):
         error = messages.Error(ename="GuestFailed", evalue=reply, traceback=[reply])
         return Outcome("error", error=error)
     if reply.refused:
         shown = reply.refused[:MOST_REFUSED]
-        return Outcome("denied", findings=tuple(_finding(raw) for raw in shown))
+        return Outcome("denied", findings=tuple(_finding(raw) for raw in shown), usage=usage)
     if reply.error is not None:
-        return Outcome("error", error=reply.error, payload=reply.payload)
-    return Outcome("ok", reply.user_expressions | refused, reply.payload)
+        return Outcome("error", error=reply.error, payload=reply.payload, usage=usage)
+    return Outcome("ok", reply.user_expressions | refused, reply.payload, usage=usage)
 
 
 def _finding(raw: dict[str, Any]) -> Finding:

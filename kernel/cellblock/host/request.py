@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from cellblock.host.outcome import Why
     from cellblock.host.reactor import Timer
 
 
@@ -26,7 +27,8 @@ class Request:
         self.reply: Any = None
         #: It was sent to a second guest, because the first was lost before it began.
         self.retried = False
-        self.timed_out = False
+        #: The limit that it was interrupted for.
+        self.over: Why | None = None
         self.interrupted_at: float | None = None
         #: Questions that it put since the last one that was answered.
         self.questions = 0
@@ -34,7 +36,7 @@ class Request:
 
     def renew(self) -> None:
         """Make it ready for a second guest, which has all of its time."""
-        self.retried, self.timed_out = True, False
+        self.retried, self.over = True, None
         self.cancel_timers()
 
     def cancel_timers(self) -> None:

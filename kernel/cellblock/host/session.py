@@ -15,9 +15,11 @@ from cellblock.analysis.again import can_run_again
 from cellblock.errors import CellblockError, FrameTooLargeError
 from cellblock.host import conduct
 from cellblock.host.keeper import Keeper
+from cellblock.host.monitor import Monitor
 from cellblock.host.outcome import Cell, Front, Outcome, Stopped, outcome_of, refusal
 from cellblock.host.request import Request
 from cellblock.host.snapshots import Ran
+from cellblock.host.usage import size_of
 from cellblock.wire import messages
 
 if TYPE_CHECKING:
@@ -25,10 +27,13 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from cellblock.analysis import Rules
+    from cellblock.host.monitor import Bounds, Excess
+    from cellblock.host.outcome import Why
     from cellblock.host.reactor import Reactor
     from cellblock.host.snapshots import Settings
+    from cellblock.host.usage import Usage
 
-#: Seconds that an interrupted cell has to end before it is killed for its timeout.
+#: Seconds that an interrupted cell has to end before it is killed for the limit it is over.
 GRACE = 2.0
 #: Seconds without a sign of life after which a request that was read is taken for stolen.
 SILENCE = 4.0
@@ -53,6 +58,7 @@ class Session:
         *,
         prepare: messages.Prepare,
         timeout: float | None,
+        bounds: Bounds,
         clock: Callable[[], float],
         zygote: Callable[[], tuple[socket.socket, int]],
         snapshots: Settings,
@@ -60,6 +66,8 @@ class Session:
         self._reactor, self._front, self._rules = reactor, front, rules
         self._timeout, self._clock = timeout, clock
         self._keeper = Keeper(reactor, self, prepare, zygote, snapshots, clock)
+        self._monitor = Monitor(reactor, bounds, clock, self._on_excess)
+        self._usage: Usage | None = None
         self._request: Request | None = None
         self._last_id = 0
         self._failure: str | None = None
@@ -91,7 +99,7 @@ class Session:
         )
 
         def finish(reply: messages.Done | Stopped | str) -> None:
-            done(outcome_of(reply, refused))
+            done(outcome_of(reply, refused, self._usage))
 
         self._submit(message, finish)
 
@@ -171,6 +179,7 @@ class Session:
 
     def close(self) -> bool:
         """End guest and zygote; say whether they are gone, or their folder still is removed."""
+        self._monitor.lost()
         return self._keeper.close()
 
     # --- requests under way -------------------------------------------------------------------
@@ -199,6 +208,7 @@ class Session:
                 self._later(request, self._timeout, self._time_out)
         else:
             self._later(request, QUERY_TIMEOUT, self._abandon_query)
+        self._monitor.begin(guest.pid)
         try:
             guest.send(request.message)
         except FrameTooLargeError as exc:
@@ -238,10 +248,25 @@ class Session:
             self._keeper.replace(Stopped("silent", "it did not react to an interrupt"))
 
     def _time_out(self, request: Request) -> None:
-        request.timed_out = True
-        self._front.hurry()
-        self._keeper.signal(signal.SIGINT)
-        self._later(request, GRACE, lambda _: self._keeper.replace(Stopped("timeout")))
+        self._over(request, "timeout")
+
+    def _over(self, request: Request, why: Why) -> None:
+        """Interrupt what is over a limit; kill it if it does not give way."""
+        if request.over is None:
+            request.over = why
+            self._front.hurry()
+            self._keeper.signal(signal.SIGINT)
+            self._later(request, GRACE, lambda _: self._keeper.replace(Stopped(why)))
+
+    def _on_excess(self, why: Excess, urgent: bool) -> None:
+        """Act on what the monitor found; queries have a time of their own."""
+        request = self._request
+        if urgent:
+            self._keeper.replace(Stopped(why))
+        elif request is not None and isinstance(
+            request.message, messages.Execute | messages.CommIn
+        ):
+            self._over(request, why)
 
     def _abandon_query(self, request: Request) -> None:
         """Answer a query with nothing. The guest keeps its state; its answer will be late."""
@@ -252,6 +277,7 @@ class Session:
     def _finish(self, request: Request, reply: Any) -> None:
         request.cancel_timers()
         self._request = None
+        self._usage = self._monitor.end(reply.read_bytes if isinstance(reply, messages.Done) else 0)
         request.done(reply)
 
     # --- what the keeper tells ----------------------------------------------------------------
@@ -275,6 +301,7 @@ class Session:
                 else:
                     self._on_reply(message)
             case _:
+                self._monitor.output_bytes += size_of(message)
                 self._front.shown(message)
 
     def _on_began(self, message: messages.Began) -> None:
@@ -292,7 +319,7 @@ class Session:
         breach = conduct.question(message, request)
         if breach or request is None:
             self._violation(breach)
-        elif not request.timed_out:
+        elif request.over is None:
             request.questions += 1
             if self._front.asked(message):
                 # The user's time to answer is not the cell's.
@@ -312,8 +339,8 @@ class Session:
             self._answer(request, message)
         elif request.undo and message.error is None:
             self._undo(request, message)
-        elif request.timed_out:
-            self._keep(request, Stopped("timeout", kept=True))
+        elif request.over is not None:
+            self._keep(request, Stopped(request.over, kept=True))
         else:
             self._keep(request, message)
 
@@ -356,7 +383,9 @@ class Session:
 
     def on_text(self, kind: messages.StreamName, text: str) -> None:
         """Show text that was written below Python."""
-        self._front.shown(messages.Stream(name=kind, text=text))
+        message = messages.Stream(name=kind, text=text)
+        self._monitor.output_bytes += size_of(message)
+        self._front.shown(message)
 
     def on_ready(self, report: messages.LockReport) -> str:
         """Let the front judge what a guest's locks achieved."""
@@ -370,6 +399,7 @@ class Session:
     def on_stopping(self) -> Any:
         """Stop watching the request whose guest is no more; return its message, or None."""
         self._abandoned.clear()
+        self._monitor.lost()
         if self._request is None:
             return None
         self._request.cancel_timers()

@@ -17,6 +17,7 @@ from cellblock.host import launch
 from cellblock.host.environment import guest_environment
 from cellblock.host.history import History, default_path
 from cellblock.host.kept import Kept
+from cellblock.host.monitor import Bounds
 from cellblock.host.session import Session
 from cellblock.host.snapshots import Settings
 from cellblock.jupyter import sockets
@@ -192,6 +193,13 @@ def _session(
         policy.rules(),
         prepare=prepare,
         timeout=policy.timeout,
+        bounds=Bounds(
+            cpu_seconds=policy.cpu_seconds,
+            memory_max_bytes=policy.memory_max_bytes,
+            scratch_max_bytes=policy.scratch_max_bytes,
+            scratch=prepare.scratch,
+            processes=policy.subprocess_execution,
+        ),
         clock=time.monotonic,
         zygote=zygote,
         snapshots=Settings(

@@ -38,6 +38,7 @@ class CellRun:
             kernel.execution_count += 1
         self.count = kernel.execution_count
         self._error: dict[str, Any] | None = None
+        self._metadata: dict[str, Any] = {}
 
     def start(self) -> None:
         """Say what runs, then run it."""
@@ -90,6 +91,7 @@ class CellRun:
 
     def _done(self, outcome: Outcome) -> None:
         views = self._kernel.views
+        self._account(outcome)
         show = views.show_in_passing
         if outcome.status == "denied":
             self.fail(*views.denial(outcome.findings))
@@ -108,6 +110,13 @@ class CellRun:
                     "payload": gateway.clean_payload(outcome.payload, show=show),
                 },
             )
+
+    def _account(self, outcome: Outcome) -> None:
+        """Put what the cell took into its reply, and a cell that is numbered on the account."""
+        if outcome.usage is not None:
+            self._metadata = {"cellblock": {"usage": outcome.usage.as_dict()}}
+            if self.store and self.raw:
+                self._kernel.views.account.add(self.count, self.raw, outcome.usage)
 
     def _failed(self, outcome: Outcome) -> None:
         """Reply with the exception that was published; a session's own failure is shown now."""
@@ -139,7 +148,7 @@ class CellRun:
             **error,
         }
         abort = bool(self._message.content.get("stop_on_error", True)) and not self.silent
-        self._kernel.end_cell(content, abort=abort)
+        self._kernel.end_cell(content, self._metadata, abort=abort)
 
     def _reply(self, content: dict[str, Any]) -> None:
-        self._kernel.end_cell(content, abort=False)
+        self._kernel.end_cell(content, self._metadata, abort=False)

@@ -71,7 +71,9 @@ class Channels:
         if not self._said_starting:
             self.status("starting", None)
 
-    def send(self, channel: str, kind: str, content: Any, parent: Message) -> str:
+    def send(
+        self, channel: str, kind: str, content: Any, parent: Message, *, metadata: Any = None
+    ) -> str:
         """Send to the front end that ``parent`` came from; return the message's id."""
         msg_id = self._composer.new_id()
         frames = self._composer.compose(
@@ -79,14 +81,16 @@ class Channels:
             content,
             parent=parent,
             identities=parent.identities,
+            metadata=metadata,
             msg_id=msg_id,
         )
         self._sockets[channel].send_multipart(frames)
         return msg_id
 
-    def reply(self, channel: str, content: Any, parent: Message) -> None:
+    def reply(self, channel: str, content: Any, parent: Message, *, metadata: Any = None) -> None:
         """Answer the request ``parent``."""
-        self.send(channel, parent.kind.replace("_request", "_reply"), content, parent)
+        kind = parent.kind.replace("_request", "_reply")
+        self.send(channel, kind, content, parent, metadata=metadata)
 
     def not_offered(self, channel: str, parent: Message) -> None:
         """Answer a request for what this kernel does not have."""

@@ -161,13 +161,13 @@ class Kernel:
         self.outputs.begin(message, self._cell)
         self._cell.start()
 
-    def end_cell(self, content: dict[str, Any], *, abort: bool) -> None:
+    def end_cell(self, content: dict[str, Any], metadata: dict[str, Any], *, abort: bool) -> None:
         """Answer the running cell; with ``abort``, refuse the cells queued behind it."""
         message, self._cell = self._current, None
         self._questions.withdraw()
         self.outputs.end()
         if message is not None:
-            self.channels.reply("shell", content, message)
+            self.channels.reply("shell", content, message, metadata=metadata)
             if abort:
                 self._stragglers.begin(message)
         if abort:

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from cellblock.jupyter.views import Views
 
 
-#: Bytes that the table of ``%policy`` is counted as, before it is made.
+#: Bytes that the tables of ``%policy`` and ``%usage`` are counted as, before it is made.
 POLICY_BYTES = 32 << 10
 Shown = wire.Display | wire.Result
 _encode = msgspec.msgpack.Encoder().encode
@@ -177,13 +177,21 @@ class Outputs:
                 self.comms.said(message, self._parent, self._quota)
             case wire.Error():
                 self._error(message)
-            case wire.ShowPolicy() if self._quota.admits(POLICY_BYTES):
-                self._show_card(self._views.policy())
-            case wire.ShowOutput(argument=argument) if not self._quota.spent(0):
-                self._page(argument)
+            case wire.ShowPolicy() | wire.ShowUsage() | wire.ShowOutput():
+                self._view(message)
             case wire.Clear(wait=wait):
                 if self._quota.clear(sum(map(json_size, self._cards)), wait=wait):
                     self._clear(wait=wait)
+
+    def _view(self, asked: wire.ShowPolicy | wire.ShowUsage | wire.ShowOutput) -> None:
+        """Show a table or a page of ours, where there is room for one."""
+        if isinstance(asked, wire.ShowOutput):
+            if not self._quota.spent(0):
+                self._page(asked.argument)
+        elif self._quota.admits(POLICY_BYTES):
+            views = self._views
+            usage = isinstance(asked, wire.ShowUsage)
+            self._show_card(views.usage(asked.line) if usage else views.policy())
 
     def _page(self, argument: str) -> None:
         from cellblock.jupyter import paging  # noqa: PLC0415 - as below

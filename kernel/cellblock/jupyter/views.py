@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 from cellblock.host.output import showing
 from cellblock.host.quota import Quota
+from cellblock.host.usage import Account
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -18,6 +19,14 @@ if TYPE_CHECKING:
     from cellblock.policy.model import Policy
     from cellblock.render.bundle import Bundle, Failure
     from cellblock.wire.messages import LockReport
+
+#: What ends a cell at a limit, and the field that sets it.
+_LIMITS = {
+    "timeout": "timeout",
+    "cpu": "cpu_seconds",
+    "memory": "memory_max_bytes",
+    "scratch": "scratch_max_bytes",
+}
 
 
 def not_restored(restored: Restored) -> tuple[str, ...]:
@@ -60,6 +69,8 @@ class Views:
         self._gaps: tuple[Gap, ...] = ()
         self._gaps_due = False
         self._problem: tuple[str, ...] = ("No guest could be started", "")
+        #: What the session's cells took.
+        self.account = Account()
         #: Whether nothing can run, and ``problem`` says why.
         self.failed = False
 
@@ -174,10 +185,9 @@ class Views:
     def _reason(self, stopped: Stopped) -> tuple[str, str]:
         from cellblock.render.stopped import operation  # noqa: PLC0415
 
-        seconds = self._policy.timeout if self._policy else None
         match stopped.why:
-            case "timeout":
-                return "timeout", f"{seconds:g} s"
+            case "timeout" | "cpu" | "memory" | "scratch":
+                return stopped.why, self._limit(stopped.why)
             case "interrupt":
                 return "interrupted", ""
             case "violation":
@@ -188,6 +198,28 @@ class Views:
                 return "crashed", stopped.detail
             case _:
                 return "lost", stopped.detail
+
+    def _limit(self, why: str) -> str:
+        """Return the limit behind a stop as the policy has it, in words."""
+        from cellblock.render.values import asked  # noqa: PLC0415
+
+        field = _LIMITS[why]
+        return asked(field, getattr(self._policy, field, None))
+
+    def usage(self, line: str) -> Bundle:
+        """Return what ``%usage`` shows with this argument."""
+        from cellblock.render.usage import Row, Totals, usage  # noqa: PLC0415
+
+        account = self.account
+        rows = [Row(e.number, e.line, **e.usage.as_dict()) for e in account]
+        totals = Totals(
+            account.cells,
+            account.wall_seconds,
+            account.cpu_seconds,
+            account.output_bytes,
+            account.read_bytes,
+        )
+        return usage(rows, totals, line)
 
     def lost(self, stopped: Stopped) -> Bundle:
         """Return the card for a guest that was lost while nothing ran."""

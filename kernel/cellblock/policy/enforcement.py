@@ -84,6 +84,7 @@ CAPABILITIES: Final[tuple[str, ...]] = (
     "max_processes",
     "max_open_files",
     "max_file_size",
+    "scratch_max_bytes",
     "stdout_max_bytes",
     "stderr_max_bytes",
     "display_max_bytes",

@@ -100,6 +100,7 @@ class Policy:
         "time",
         "timeit",
         "undo",
+        "usage",
         "who",
         "who_ls",
         "whos",
@@ -181,10 +182,12 @@ class Policy:
     """Seconds without a cell after which the kernel ends."""
 
     cpu_seconds: Count | None = None
-    """Processor seconds a guest may use in its life, all cells together."""
+    """Seconds of processor time one cell may use, all its threads and processes together."""
 
     memory_max_bytes: Memory | None = GIB
-    """Bytes of memory of one guest process, the interpreter's own among them: 32 MiB at least."""
+    """Bytes of memory of one guest process, the interpreter's own among them: 32 MiB at least. What
+    is larger is a MemoryError; a guest that comes to hold an eighth more by other ways, all its
+    processes together, is killed."""
 
     max_processes: Count | None = 128
     """Threads and processes of the guest at once. Where the OS kernel has no seccomp listeners
@@ -195,6 +198,9 @@ class Policy:
 
     max_file_size: Bytes | None = 64 * MIB
     """Bytes of the largest file written."""
+
+    scratch_max_bytes: Bytes | None = 256 * MIB
+    """Bytes on disk of all that is in the scratch folder; a file counts as 4 KiB at least."""
 
     stdout_max_bytes: Bytes | None = MIB
     """Bytes of standard output shown for one cell: its beginning and its end."""

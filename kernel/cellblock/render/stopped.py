@@ -25,6 +25,7 @@ class Reason(StrEnum):
     lost = "lost"
     memory = "memory"
     protocol = "protocol"
+    scratch = "scratch"
     timeout = "timeout"
 
 
@@ -45,6 +46,9 @@ _WORDS: Final = {
         "it used more than {limit} of memory (memory_max_bytes)", "memory_max_bytes"
     ),
     Reason.protocol: _Words("its interpreter broke the kernel's protocol ({limit})"),
+    Reason.scratch: _Words(
+        "it kept more than {limit} in the scratch folder (scratch_max_bytes)", "scratch_max_bytes"
+    ),
     Reason.timeout: _Words("it ran longer than {limit} (timeout)", "timeout"),
 }
 
@@ -153,6 +157,8 @@ def _lines(reason: Reason, limit: str, *, state: State, lost: Sequence[str]) -> 
     if lost:
         variables += f" Not restored: {', '.join(lost)}."
     lines = [f"The cell was stopped: {_sentence(reason, limit)}.", variables]
+    if reason is Reason.scratch:
+        lines.append("Its files are still there: remove some in a cell, or restart the kernel.")
     if setting := _WORDS[reason].setting:
         lines.append(f"Raise it: {setting} in the policy, or %policy for what is set now.")
     return lines

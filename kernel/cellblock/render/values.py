@@ -11,6 +11,8 @@ _SECONDS: Final = ("cpu_seconds", "idle_timeout", "timeout")
 _SIZES: Final = ("_bytes", "_size")
 _MAX_NAMES: Final = 12
 _MAX_VALUE: Final = 300
+_MILLISECONDS_UNTIL: Final = 0.9995
+_SECONDS_UNTIL: Final = 100.0
 
 
 def asked(field: str, value: object) -> str:
@@ -22,17 +24,27 @@ def asked(field: str, value: object) -> str:
     if value is None:
         return "no limit"
     if isinstance(value, int) and field.endswith(_SIZES):
-        return _size(value)
+        return size(value)
     if isinstance(value, int | float) and field in _SECONDS:
         return f"{value:g} s"
     return clip(_listed(value), _MAX_VALUE)
 
 
-def _size(value: int) -> str:
+def size(value: int) -> str:
+    """Return bytes as ``1.5 GiB``."""
     for unit, name in _UNITS:
         if value >= unit:
             return f"{value / unit:.4g} {name}"
     return f"{value} bytes"
+
+
+def duration(seconds: float) -> str:
+    """Return a time as ``1.5 ms``, ``12.3 s``, ``2 min 5 s``."""
+    if seconds < _MILLISECONDS_UNTIL:
+        return f"{seconds * 1000:.3g} ms"
+    if seconds < _SECONDS_UNTIL:
+        return f"{seconds:.3g} s"
+    return f"{int(seconds // 60):,} min {int(seconds % 60)} s"
 
 
 def _listed(value: object) -> str:

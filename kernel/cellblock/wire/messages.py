@@ -13,6 +13,7 @@ import msgspec
 Text = str
 Name = Annotated[str, msgspec.Meta(max_length=1_000)]
 Id = Annotated[int, msgspec.Meta(ge=0, le=2**53)]
+Size = Annotated[int, msgspec.Meta(ge=0, le=2**53)]
 Position = Annotated[int, msgspec.Meta(ge=0, lt=2**31)]
 StreamName = Literal["stdout", "stderr"]
 CommKind = Literal["comm_open", "comm_msg", "comm_close"]
@@ -31,7 +32,6 @@ class Limits(Struct, frozen=True, kw_only=True):
     """Resource limits for the guest; None leaves a limit as the user's session has it."""
 
     memory_max_bytes: int | None = None
-    cpu_seconds: int | None = None
     max_processes: int | None = None
     max_open_files: int | None = None
     max_file_size: int | None = None
@@ -285,6 +285,8 @@ class Done(Struct, tag="done", frozen=True, kw_only=True):
     user_expressions: dict[Name, dict[str, Any]] = {}
     payload: list[dict[str, Any]] = []
     refused: list[dict[str, Any]] = []
+    #: What the cell read from disk.
+    read_bytes: Size = 0
 
 
 class Completed(Struct, tag="completed", frozen=True, kw_only=True):
@@ -323,6 +325,12 @@ class ShowPolicy(Struct, tag="show_policy", frozen=True, kw_only=True):
     """``%policy`` ran: the host shows its table here."""
 
 
+class ShowUsage(Struct, tag="show_usage", frozen=True, kw_only=True):
+    """``%usage`` ran, with this argument: the host shows its table here."""
+
+    line: Name = ""
+
+
 class ShowOutput(Struct, tag="show_output", frozen=True, kw_only=True):
     """``%output`` ran: the host shows what it kept of a cell; ``argument`` is as it was typed."""
 
@@ -358,5 +366,6 @@ FromGuest = (
     | ShowPolicy
     | Undo
     | ShowOutput
+    | ShowUsage
     | Breach
 )

@@ -266,6 +266,6 @@ def test_roots_are_only_split_where_a_denied_path_lies_beneath_one(home):
 
 
 def test_limits_are_the_policys(planned):
-    limits = planned(memory_max_bytes=None, cpu_seconds=7, max_open_files=9).limits
+    limits = planned(memory_max_bytes=None, max_file_size=7, max_open_files=9).limits
 
-    assert (limits.memory_max_bytes, limits.cpu_seconds, limits.max_open_files) == (None, 7, 9)
+    assert (limits.memory_max_bytes, limits.max_file_size, limits.max_open_files) == (None, 7, 9)

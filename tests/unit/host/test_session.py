@@ -115,6 +115,67 @@ def test_over_its_time_and_deaf_it_is_killed_and_the_next_guest_is_there(simulat
     assert len(sim.guests) == 2
 
 
+@pytest.mark.parametrize("why", ["cpu", "scratch"])
+def test_over_another_limit_it_is_interrupted_once_then_killed(simulate, why):
+    sim = simulate(timeout=None)
+    took_up(sim)
+    for _ in range(3):
+        sim.session._on_excess(why, urgent=False)
+    assert sim.signals() == [signal.SIGINT]
+    sim.reactor.advance(2.1)
+    assert sim.signals() == [signal.SIGKILL]
+    assert (ended(sim).stopped.why, ended(sim).stopped.kept) == (why, False)
+
+
+def test_over_another_limit_and_giving_way_it_keeps_its_guest(simulate):
+    sim = simulate()
+    request = took_up(sim)
+    sim.session._on_excess("cpu", urgent=False)
+    sim.guest.send(messages.Done(id=request.id))
+    sim.reactor.turn()
+    assert (ended(sim).stopped.why, ended(sim).stopped.kept) == ("cpu", True)
+    assert len(sim.guests) == 1
+
+
+def test_what_gets_worse_by_waiting_is_killed_at_once(simulate):
+    sim = simulate()
+    took_up(sim)
+    sim.session._on_excess("memory", urgent=True)
+    assert sim.signals() == [signal.SIGKILL]
+    assert ended(sim).stopped == Stopped("memory")
+    sim.reactor.turn()
+    assert len(sim.guests) == 2
+
+
+def test_a_guest_that_grows_between_cells_is_killed_and_its_loss_is_said(simulate):
+    sim = simulate()
+    sim.session._on_excess("scratch", urgent=False)
+    assert sim.signals() == []
+    sim.session._on_excess("memory", urgent=True)
+    assert sim.signals() == [signal.SIGKILL]
+    assert ("restarted", Stopped("memory")) in sim.notes
+
+
+def test_what_a_cell_took_is_in_its_outcome(simulate):
+    sim = simulate()
+    request = took_up(sim)
+    sim.reactor.advance(1.5)
+    sim.guest.send(
+        messages.Stream(name="stdout", text="ä" * 10),
+        messages.Display(data={"text/plain": "x" * 5, "image/png": b"1234"}),
+        messages.Done(id=request.id, read_bytes=512),
+    )
+    sim.reactor.turn()
+    usage = ended(sim).usage
+    assert (usage.wall_seconds, usage.output_bytes, usage.read_bytes) == (1.5, 29, 512)
+
+
+def test_a_cell_that_did_not_run_took_nothing(simulate):
+    sim = simulate()
+    sim.run(cell("import os"))
+    assert ended(sim).usage is None
+
+
 def test_without_a_limit_a_cell_may_take_forever(simulate):
     sim = simulate(timeout=None)
     took_up(sim)

@@ -15,8 +15,6 @@ CARRIERS: Final = {
     # RLIMIT_AS would count address space that is never used; RSS is not enforced by Linux.
     # DATA counts private writable memory and fails allocation: MemoryError, process alive.
     "memory_max_bytes": resource.RLIMIT_DATA,
-    # Per process, over its whole life: SIGXCPU, then SIGKILL.
-    "cpu_seconds": resource.RLIMIT_CPU,
     "max_open_files": resource.RLIMIT_NOFILE,
     # SIGXFSZ is ignored by CPython, so that a larger write fails with EFBIG.
     "max_file_size": resource.RLIMIT_FSIZE,

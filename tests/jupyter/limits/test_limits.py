@@ -1,0 +1,159 @@
+"""Every limit of a policy, met for real: what the user sees, and what is left afterwards."""
+
+import time
+
+import pytest
+
+from support import reading
+from support.limits import goes_on, stopped
+
+BUSY = """
+import time
+def busy(seconds):
+    end = time.thread_time() + seconds
+    while time.thread_time() < end: pass
+"""
+#: A list so large that its pages are read again and again without being anybody's.
+SPARSE = """
+import mmap
+sparse = mmap.mmap(-1, 400 << 30, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS, prot=mmap.PROT_READ)
+while True:
+    for at in range(0, 400 << 30, 2 << 20): sparse[at]
+"""
+FILL = """
+import time
+for number in range(1_000):
+    with open(f"part{number}", "wb") as file: file.write(bytes(1 << 20))
+    time.sleep(0.01)
+"""
+CLEAR = """
+import glob, os
+for name in glob.glob("part*"): os.unlink(name)
+len(glob.glob("part*"))
+"""
+
+
+def shown(published):
+    return reading.cards(published, "outcome")[0], reading.card_text(published)
+
+
+def test_a_cell_over_its_processor_time_is_interrupted_and_the_variables_stay(tight):
+    tight.run("kept = 'here'" + BUSY)
+    card = stopped(*tight.run("busy(60)"))
+    assert (card["reason"], card["limit"], card["state"]) == ("cpu", "1 s", "kept")
+    assert reading.result(tight.run("kept")[1]) == "'here'"
+
+
+def test_the_card_names_the_limit_and_the_field_that_raises_it(tight):
+    tight.run(BUSY)
+    _, published = tight.run("busy(60)")
+    assert reading.card_text(published) == (
+        "The cell was stopped: it used more than 1 s of processor time (cpu_seconds).\n"
+        "It was interrupted: your variables are there, with what it did until then.\n"
+        "Raise it: cpu_seconds in the policy, or %policy for what is set now."
+    )
+
+
+def test_processor_time_is_counted_for_each_cell_anew(tight):
+    tight.run(BUSY)
+    for _ in range(2):
+        assert tight.run("busy(0.6)")[0]["status"] == "ok"
+
+
+def test_time_that_a_cell_sleeps_is_no_processor_time(tight):
+    assert tight.run("import time\ntime.sleep(1.3)")[0]["status"] == "ok"
+
+
+def test_threads_of_a_cell_count_together(tight):
+    code = BUSY + (
+        "import threading, hashlib\n"
+        "def hash():\n"
+        "    while True: hashlib.sha256(bytes(1 << 20))\n"
+        "for _ in range(2): threading.Thread(target=hash, daemon=True).start()\n"
+        "try: time.sleep(15)\n"
+        "finally: hash = None"
+    )
+    assert stopped(*tight.run(code))["reason"] == "cpu"
+    # What the threads go on with is the next cell's, which is told so.
+    assert stopped(*tight.run("import time\ntime.sleep(15)"))["reason"] == "cpu"
+    tight.run("import os\nos._exit(0)")
+    goes_on(tight)
+
+
+def test_memory_beyond_the_limit_is_a_memory_error(tight):
+    tight.run("kept = 'here'")
+    reply, _ = tight.run("hoard = bytearray(400_000_000)")
+    assert reply["ename"] == "MemoryError"
+    assert reading.result(tight.run("kept")[1]) == "'here'"
+
+
+def test_memory_that_allocation_does_not_count_is_seen_and_ends_the_guest(tight):
+    card = stopped(*tight.run(SPARSE))
+    assert (card["reason"], card["limit"]) == ("memory", "286.1 MiB")
+    goes_on(tight)
+
+
+def test_files_beyond_the_limit_are_an_error(tight):
+    reply, _ = tight.run("import os\nheld = [open('/dev/null') for _ in range(100)]")
+    assert (reply["ename"], "Too many open files" in reply["evalue"]) == ("OSError", True)
+    goes_on(tight)
+
+
+def test_a_file_beyond_its_size_is_an_error(tight):
+    reply, _ = tight.run("with open('large', 'wb') as file: file.write(bytes(9 << 20))")
+    assert (reply["ename"], "File too large" in reply["evalue"]) == ("OSError", True)
+    tight.run("import os\nos.unlink('large')")
+
+
+def test_a_full_scratch_folder_ends_the_cell_and_can_be_cleared(tight):
+    card, text = shown(tight.run(FILL)[1])
+    assert (card["reason"], card["limit"], card["state"]) == ("scratch", "16 MiB", "kept")
+    assert text == (
+        "The cell was stopped: it kept more than 16 MiB in the scratch folder\n"
+        "(scratch_max_bytes).\n"
+        "It was interrupted: your variables are there, with what it did until then.\n"
+        "Its files are still there: remove some in a cell, or restart the kernel.\n"
+        "Raise it: scratch_max_bytes in the policy, or %policy for what is set now."
+    )
+    assert tight.run("import time\ntime.sleep(0.3)")[0]["status"] == "ok"
+    assert stopped(*tight.run(FILL.replace("part", "part_more")))["reason"] == "scratch"
+    assert reading.result(tight.run(CLEAR)[1]) == "0"
+    assert (
+        tight.run("open('part', 'wb').write(bytes(1 << 20))\ntime.sleep(0.3)")[0]["status"] == "ok"
+    )
+    tight.run(CLEAR)
+
+
+def test_files_without_number_fill_the_folder_too(start_tight):
+    kernel = start_tight(scratch_max_bytes=4 << 20, cpu_seconds=None)
+    code = (
+        "import os, time\nos.makedirs('crowd', exist_ok=True)\n"
+        "for number in range(1_500): os.close(os.open(f'crowd/{number}', os.O_CREAT))\n"
+        "time.sleep(15)"
+    )
+    assert stopped(*kernel.run(code))["reason"] == "scratch"
+    assert kernel.run("import shutil\nshutil.rmtree('crowd')")[0]["status"] == "ok"
+
+
+@pytest.mark.parametrize(
+    ("kind", "code", "cap"),
+    [
+        ("stdout", "print('x' * 50_000)", 10_000),
+        ("stderr", "import sys\nprint('x' * 50_000, file=sys.stderr)", 20_000),
+        ("display", "for _ in range(50): display({'text/plain': 'x' * 2_000}, raw=True)", 30_000),
+    ],
+)
+def test_output_beyond_its_cap_is_left_out_and_counted(tight, kind, code, cap):
+    reply, published = tight.run(code)
+    assert reply["status"] == "ok"
+    assert f"{kind}_max_bytes is {cap:,}" in reading.stream(published, "stderr")
+    texts = [c["data"]["text/plain"] for c in reading.of(published, "display_data")]
+    assert sum(map(len, texts)) <= cap
+
+
+def test_a_cell_over_its_time_is_stopped(start_tight):
+    kernel = start_tight(timeout=0.5)
+    start = time.monotonic()
+    card = stopped(*kernel.run("import time\ntime.sleep(60)"))
+    assert (card["reason"], card["limit"], card["state"]) == ("timeout", "0.5 s", "kept")
+    assert time.monotonic() - start < 10

@@ -1,0 +1,48 @@
+"""Limits where cells may start processes: all of them count together."""
+
+import pytest
+
+from support.limits import goes_on, stopped
+
+
+@pytest.fixture(scope="module")
+def kernel(start_tight):
+    """One kernel whose cells may fork and execute."""
+    return start_tight(subprocess_execution=True)
+
+
+def test_processor_time_of_programs_is_the_cells(kernel):
+    card = stopped(
+        *kernel.run("import subprocess\nsubprocess.run('while :; do :; done', shell=True)")
+    )
+    assert (card["reason"], card["state"]) == ("cpu", "kept")
+    goes_on(kernel)
+
+
+def test_memory_of_forks_is_added_up(kernel):
+    code = """
+import os, time
+for _ in range(4):
+    if os.fork() == 0:
+        held = bytearray(b'x') * 150_000_000
+        time.sleep(60)
+time.sleep(60)
+"""
+    card = stopped(*kernel.run(code))
+    assert (card["reason"], card["state"]) == ("memory", "gone")
+    goes_on(kernel)
+
+
+def test_memory_that_forks_only_share_is_counted_once(kernel):
+    code = """
+import os, signal, time
+held = bytearray(b'x') * 150_000_000
+children = []
+for _ in range(4):
+    if (child := os.fork()) == 0: time.sleep(60)
+    children.append(child)
+time.sleep(0.5)
+for child in children: os.kill(child, signal.SIGKILL); os.waitpid(child, 0)
+"""
+    assert kernel.run(code)[0]["status"] == "ok"
+    goes_on(kernel)

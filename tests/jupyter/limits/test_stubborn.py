@@ -1,0 +1,124 @@
+"""What can't be interrupted is killed, and the next cell runs (promise P6)."""
+
+import time
+
+import pytest
+
+from support import processes, reading
+from support.limits import goes_on, stopped
+
+#: Nested, because an interrupt between two turns of one loop gets out of it.
+SWALLOW = """
+def spin(depth=4):
+    while True:
+        try:
+            if depth: spin(depth - 1)
+            else: {}
+        except BaseException: pass
+spin()
+"""
+STUBBORN = {
+    "a loop that swallows everything": SWALLOW.format("pass"),
+    "a sleep that swallows everything": "import time\n" + SWALLOW.format("time.sleep(60)"),
+    "a signal that is ignored": (
+        "import signal\nsignal.signal(signal.SIGINT, signal.SIG_IGN)\nwhile True: pass"
+    ),
+    "a signal that is blocked": (
+        "import signal\nsignal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})\nwhile True: pass"
+    ),
+    "a power": SWALLOW.format("9**9**9"),
+    "a regular expression": ("import re\n" + SWALLOW.format("re.match(r'(a+)+$', 'a' * 60 + 'b')")),
+    "a sum in C": "sum(range(10**12))",
+    "an endless iterator in C": (
+        "import collections, itertools\ncollections.deque(itertools.count(), maxlen=0)"
+    ),
+    "native code that keeps the interpreter": (
+        "import ctypes\n" + SWALLOW.format("ctypes.PyDLL(None).usleep(60_000_000)")
+    ),
+    "a finaliser": "class Late:\n    def __del__(self): spin()\n"
+    + SWALLOW.format("pass").replace("spin()\n", "Late(); None\n"),
+    "endless output": SWALLOW.format("print('x' * 1_000)"),
+    "endless displays": SWALLOW.format("display({'text/plain': 'x'}, raw=True)"),
+    "descriptors": "import os\nheld = []\n"
+    + SWALLOW.format("held.append(os.open('/dev/null', 0))"),
+    "memory": "held = []\n" + SWALLOW.format("held.append(bytearray(1 << 20))"),
+    "a daemon thread": (
+        "import threading\n"
+        "threading.Thread(target=sum, args=(range(10**12),), daemon=True).start()\n"
+        "while True: pass"
+    ),
+}
+
+
+@pytest.fixture(scope="module")
+def hasty(start_tight):
+    """One kernel whose cells have a second."""
+    return start_tight(timeout=1.0, cpu_seconds=None, grace=0.3)
+
+
+@pytest.mark.parametrize("kind", STUBBORN)
+def test_it_is_killed_at_its_time_and_the_next_cell_runs(hasty, kind):
+    start = time.monotonic()
+    card = stopped(*hasty.run(STUBBORN[kind]))
+    assert (card["reason"], card["limit"], card["state"]) == ("timeout", "1 s", "gone")
+    assert time.monotonic() - start < 8
+    goes_on(hasty)
+
+
+def test_a_thread_that_keeps_the_interpreter_costs_its_guest_and_not_the_next_cell(hasty):
+    code = (
+        "import threading\nthreading.Thread(target=sum, args=(range(10**12),), daemon=True).start()"
+    )
+    hasty.run(code)
+    goes_on(hasty)
+    goes_on(hasty)
+
+
+def test_processor_time_that_is_not_given_up_ends_the_guest(start_tight):
+    kernel = start_tight(grace=0.3)
+    card = stopped(*kernel.run(STUBBORN["a loop that swallows everything"]))
+    assert (card["reason"], card["limit"], card["state"]) == ("cpu", "1 s", "gone")
+    goes_on(kernel)
+
+
+def test_a_disk_that_is_filled_against_all_interrupts_is_not_filled(start_tight):
+    kernel = start_tight(grace=0.3)
+    write = "open(f'part{next(numbers)}', 'wb').write(bytes(4 << 20))"
+    code = "import itertools\nnumbers = itertools.count()\n" + SWALLOW.replace("{}", write)
+    card = stopped(*kernel.run(code))
+    assert (card["reason"], card["state"]) == ("scratch", "gone")
+    (scratch,) = (kernel.world.root / "tmp").iterdir()
+    assert sum(f.stat().st_size for f in scratch.glob("part*")) < 1 << 30
+    goes_on(kernel)
+
+
+ENDINGS = {
+    "an exit handler": "import atexit, time\natexit.register(time.sleep, 600)",
+    "a finaliser": (
+        "import time\nclass F:\n    def __del__(self): time.sleep(600)\nkept = F()\nF.own = kept"
+    ),
+    "a thread": "import threading, time\nthreading.Thread(target=time.sleep, args=(600,)).start()",
+}
+
+
+@pytest.mark.parametrize("kind", ENDINGS)
+@pytest.mark.parametrize("restart", [False, True])
+def test_what_hangs_at_the_end_holds_up_no_shutdown_and_no_restart(start, kind, restart):
+    kernel = start("unsafe", "--allow-unsafe")
+    kernel.run(ENDINGS[kind])
+    pids, begun = kernel.tree(), time.monotonic()
+    mid = kernel.send("shutdown_request", {"restart": restart}, "control")
+    assert kernel.reply(mid, "control")["content"]["status"] == "ok"
+    assert kernel.proc.wait(5) == 0
+    assert time.monotonic() - begun < 3
+    assert processes.gone(pids) == []
+
+
+@pytest.mark.parametrize("kind", ["an exit handler", "a finaliser"])
+def test_what_hangs_at_the_end_holds_up_no_cell_that_exits(start, kind):
+    kernel = start("unsafe", "--allow-unsafe")
+    kernel.run(ENDINGS[kind])
+    reply, published = kernel.run("import sys\nsys.exit(0)")
+    assert reply["status"] == "error"
+    assert reading.of(published, "error")
+    goes_on(kernel)

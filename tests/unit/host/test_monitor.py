@@ -1,0 +1,193 @@
+"""What a guest takes, read from outside: a process of our own stands in for the guest."""
+
+import os
+import subprocess
+import sys
+import time
+
+import pytest
+
+from cellblock.host.family import Family
+from cellblock.host.gauge import Gauge
+from cellblock.host.monitor import FIRST_LOOK, IDLE_MOST, PACE, Bounds, Monitor
+from support.simulator import NOBODYS_PID, Reactor
+
+
+@pytest.fixture
+def process():
+    """Start a Python that runs lines of its input and says when each is done."""
+    program = (
+        "import sys\nfor line in sys.stdin:\n    exec(line, globals())\n    print(flush=True)\n"
+    )
+    pipe = subprocess.PIPE
+    with subprocess.Popen([sys.executable, "-c", program], stdin=pipe, stdout=pipe) as made:
+        do(made, "import os, time; kept = []")
+        yield made
+        made.stdin.close()
+        made.kill()
+
+
+def do(process, line):
+    process.stdin.write(line.encode() + b"\n")
+    process.stdin.flush()
+    assert process.stdout.readline() == b"\n"
+
+
+def watched(process, **bounds):
+    reactor, seen = Reactor(), []
+    monitor = Monitor(
+        reactor,
+        Bounds(**bounds),
+        lambda: reactor.now,
+        lambda why, urgent: seen.append((why, urgent)),
+    )
+    monitor.begin(process.pid)
+    return reactor, monitor, seen
+
+
+BURN = "end = time.process_time() + {}\nwhile time.process_time() < end: pass"
+
+
+def burn(process, seconds):
+    do(process, f"exec({BURN.format(seconds)!r})")
+
+
+def test_processor_time_is_read_of_another_process(process):
+    gauge = Gauge(process.pid)
+    before = gauge.cpu()
+    burn(process, 0.2)
+    assert 0.2 <= gauge.cpu() - before < 0.4
+
+
+def test_memory_is_read_of_another_process(process):
+    gauge = Gauge(process.pid)
+    before = gauge.memory()
+    do(process, "kept.append(b'x' * 50_000_000)")
+    now = gauge.memory()
+    assert now.held - before.held == pytest.approx(50_000_000, rel=0.1)
+    assert now.peak >= now.resident
+    assert now.resident == pytest.approx(gauge.resident(), rel=0.1)
+
+
+def test_a_process_that_is_gone_has_nothing(process):
+    gauge = Gauge(process.pid)
+    assert gauge.memory() is not None
+    process.kill()
+    process.wait()
+    assert (gauge.cpu(), gauge.memory(), gauge.resident()) == (None, None, None)
+    gauge.close()
+
+
+def test_a_request_over_its_processor_time_is_told_of_at_every_look(process):
+    reactor, _, seen = watched(process, cpu_seconds=0.1)
+    reactor.advance(FIRST_LOOK)
+    assert seen == []
+    burn(process, 0.2)
+    reactor.advance(2.5 * PACE)
+    assert seen == [("cpu", False)] * 2
+
+
+def test_a_guest_that_holds_too_much_is_urgent(process):
+    reactor, _, seen = watched(process, memory_max_bytes=1 << 20)
+    do(process, "kept.append(b'x' * 100_000_000)")
+    reactor.advance(FIRST_LOOK)
+    assert seen == [("memory", True)]
+
+
+def test_a_full_folder_is_told_of(process, tmp_path):
+    (tmp_path / "file").write_bytes(bytes(2 << 20))
+    reactor, _, seen = watched(process, scratch=str(tmp_path), scratch_max_bytes=1 << 20)
+    reactor.advance(FIRST_LOOK)
+    assert seen == [("scratch", False)]
+
+
+def test_what_a_request_took_is_told_at_its_end(process):
+    reactor, monitor, _ = watched(process)
+    burn(process, 0.1)
+    do(process, "kept = [b'x' * 50_000_000]; kept.clear()")
+    reactor.advance(1.5)
+    monitor.output_bytes += 70
+    usage = monitor.end(512)
+    assert (usage.wall_seconds, usage.output_bytes, usage.read_bytes) == (1.5, 70, 512)
+    assert 0.1 <= usage.cpu_seconds < 0.4
+    assert usage.peak_memory_bytes > 50_000_000
+    monitor.begin(process.pid)
+    reactor.advance(1.0)
+    usage = monitor.end()
+    assert (usage.output_bytes, usage.read_bytes) == (0, 0)
+    assert usage.cpu_seconds < 0.1
+    assert usage.peak_memory_bytes < 50_000_000
+
+
+def test_of_a_guest_that_is_lost_the_last_reading_counts(process):
+    reactor, monitor, _ = watched(process)
+    burn(process, 0.1)
+    reactor.advance(FIRST_LOOK)
+    process.kill()
+    process.wait()
+    monitor.lost()
+    usage = monitor.end()
+    assert usage.cpu_seconds >= 0.1
+    assert usage.peak_memory_bytes > 1 << 20
+    reactor.advance(100)
+
+
+def test_a_guest_without_a_process_takes_nothing_and_is_not_looked_at():
+    reactor, seen = Reactor(), []
+    monitor = Monitor(
+        reactor, Bounds(cpu_seconds=1, memory_max_bytes=1), lambda: reactor.now, seen.append
+    )
+    for pid in (None, NOBODYS_PID):
+        monitor.begin(pid)
+        reactor.advance(1_000)
+        assert monitor.end().cpu_seconds == 0
+    assert seen == []
+
+
+def test_an_idle_guest_is_looked_at_less_and_less_and_a_balloon_is_still_found(process):
+    reactor, monitor, seen = watched(process, memory_max_bytes=1 << 20)
+    monitor.end()
+    reactor.advance(300)
+    assert seen == []
+    do(process, "kept.append(b'x' * 100_000_000)")
+    reactor.advance(IDLE_MOST)
+    assert set(seen) == {("memory", True)}
+
+
+# --- processes that a guest starts ------------------------------------------------------------
+
+
+def test_a_fork_counts_by_what_it_wrote(process):
+    do(process, "kept.append(bytearray(b'x') * 60_000_000)")
+    family, own = Family(process.pid), Gauge(process.pid).memory().held
+    do(process, "child = os.fork() or (time.sleep(60), os._exit(0))")
+    assert family.held(own) < 20_000_000
+    do(process, "os.kill(child, 9); os.waitpid(child, 0)")
+    do(process, "child = os.fork() or (kept[0].__setitem__(slice(None), b'y' * 60_000_000), "
+                "time.sleep(60), os._exit(0))")  # fmt: skip
+    deadline = time.monotonic() + 10
+    while family.held(own) < 50_000_000 and time.monotonic() < deadline:
+        time.sleep(0.02)
+    assert family.held(own) >= 50_000_000
+    do(process, "os.kill(child, 9); os.waitpid(child, 0)")
+
+
+def test_time_of_children_counts_while_they_live_and_after(process):
+    family = Family(process.pid)
+    loop = BURN.format(0.3)
+    do(process, f"child = os.fork() or (exec({loop!r}), time.sleep(60), os._exit(0))")
+    deadline = time.monotonic() + 10
+    while family.cpu() < 0.25 and time.monotonic() < deadline:
+        time.sleep(0.02)
+    alive = family.cpu()
+    do(process, "os.kill(child, 9); os.waitpid(child, 0)")
+    assert alive >= 0.25
+    assert family.cpu() >= alive - 0.02
+
+
+def test_processes_of_others_are_not_the_guests(process):
+    with subprocess.Popen(["sleep", "60"], start_new_session=True) as other:
+        family = Family(process.pid)
+        assert other.pid not in family._members()
+        assert os.getpid() not in family._members()
+        other.kill()

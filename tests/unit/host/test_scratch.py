@@ -1,0 +1,135 @@
+"""Adding up a folder that hostile code fills."""
+
+import os
+from pathlib import Path
+
+import pytest
+
+from cellblock.host import scratch
+from cellblock.host.scratch import DEEPEST, ENTRIES, LEAST, Scratch
+
+MIB = 1 << 20
+
+
+def looked(folder, limit=MIB):
+    found = Scratch(str(folder), limit)
+    found.look()
+    return found
+
+
+def open_files():
+    return len(list(Path("/proc/self/fd").iterdir()))
+
+
+def write(path, size):
+    path.write_bytes(b"x" * size)
+    return path
+
+
+def test_what_is_on_disk_counts_in_folders_too(tmp_path):
+    (tmp_path / "a" / "b").mkdir(parents=True)
+    write(tmp_path / "a" / "b" / "file", 2 * MIB)
+    assert 2 * MIB <= looked(tmp_path).size < 2 * MIB + 5 * LEAST
+    assert looked(tmp_path).full
+
+
+def test_an_empty_folder_takes_nothing(tmp_path):
+    assert (looked(tmp_path).size, looked(tmp_path).full) == (0, False)
+
+
+def test_a_folder_that_is_gone_takes_nothing(tmp_path):
+    assert looked(tmp_path / "gone").size == 0
+
+
+def test_a_sparse_file_takes_what_it_takes(tmp_path):
+    with (tmp_path / "sparse").open("wb") as file:
+        file.truncate(100 * MIB)
+    assert looked(tmp_path).size == LEAST
+
+
+def test_a_file_with_two_names_counts_once(tmp_path):
+    write(tmp_path / "one", MIB)
+    os.link(tmp_path / "one", tmp_path / "two")
+    assert looked(tmp_path).size == MIB
+
+
+def test_links_are_not_followed(tmp_path):
+    inside, outside = tmp_path / "in", tmp_path / "out"
+    inside.mkdir()
+    outside.mkdir()
+    write(outside / "file", 2 * MIB)
+    (inside / "to_folder").symlink_to(outside)
+    (inside / "to_file").symlink_to(outside / "file")
+    (inside / "loop").symlink_to(inside)
+    assert looked(inside).size == 3 * LEAST
+    (tmp_path / "root").symlink_to(outside)
+    assert looked(tmp_path / "root").size == 0
+
+
+def test_empty_files_fill_it_and_a_look_takes_only_so_many(tmp_path):
+    for number in range(ENTRIES + 10):
+        (tmp_path / str(number)).touch()
+    found = Scratch(str(tmp_path), (ENTRIES + 5) * LEAST)
+    found.look()
+    assert (found.size, found.full) == (ENTRIES * LEAST, False)
+    found.look()
+    assert (found.size, found.full) == ((ENTRIES + 10) * LEAST, True)
+
+
+def test_folders_without_end_count_as_full(tmp_path):
+    deep = os.open(tmp_path, os.O_RDONLY)
+    for _ in range(DEEPEST + 1):
+        os.mkdir("d", dir_fd=deep)
+        inner = os.open("d", os.O_RDONLY, dir_fd=deep)
+        os.close(deep)
+        deep = inner
+    os.close(deep)
+    assert looked(tmp_path, limit=1 << 40).full
+
+
+def test_a_crowd_of_folders_counts_as_full(tmp_path, monkeypatch):
+    monkeypatch.setattr(scratch, "MOST_FOLDERS", 5)
+    for number in range(10):
+        (tmp_path / str(number)).mkdir()
+    assert looked(tmp_path, limit=1 << 40).full
+
+
+def test_no_descriptor_is_left(tmp_path):
+    for number in range(3):
+        (tmp_path / str(number) / "deeper").mkdir(parents=True)
+    before = open_files()
+    looked(tmp_path)
+    assert open_files() == before
+
+
+@pytest.mark.skipif(os.geteuid() == 0, reason="root may read any folder")
+def test_a_folder_that_its_maker_may_not_read_is_read(tmp_path):
+    (tmp_path / "shut").mkdir()
+    write(tmp_path / "shut" / "file", MIB)
+    (tmp_path / "shut").chmod(0o300)
+    assert looked(tmp_path).size > MIB
+
+
+def test_who_finds_it_full_may_clear_up_and_not_add(tmp_path):
+    first, second = write(tmp_path / "1", 2 * MIB), write(tmp_path / "2", 2 * MIB)
+    found = looked(tmp_path)
+    assert found.full
+    found.begin()
+    assert not found.full
+    first.unlink()
+    found.look()
+    assert not found.full
+    write(tmp_path / "3", 3 * MIB)
+    found.look()
+    assert found.full
+    second.unlink()
+
+
+def test_far_too_full_is_told_apart(tmp_path, monkeypatch):
+    monkeypatch.setattr(scratch, "FAR_BYTES", MIB)
+    write(tmp_path / "1", MIB * 3 // 2)
+    found = looked(tmp_path)
+    assert (found.full, found.far) == (True, False)
+    write(tmp_path / "2", MIB)
+    found.look()
+    assert (found.full, found.far) == (True, True)
