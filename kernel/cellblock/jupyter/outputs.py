@@ -189,9 +189,8 @@ class Outputs:
             if not self._quota.spent(0):
                 self._page(asked.argument)
         elif self._quota.admits(POLICY_BYTES):
-            views = self._views
-            usage = isinstance(asked, wire.ShowUsage)
-            self._show_card(views.usage(asked.line) if usage else views.policy())
+            line = asked.line if isinstance(asked, wire.ShowUsage) else None
+            self._show_card(self._views.policy() if line is None else self._views.usage(line))
 
     def _page(self, argument: str) -> None:
         from cellblock.jupyter import paging  # noqa: PLC0415 - as below
