@@ -37,7 +37,7 @@ def busy(kernel, state):
 def test_a_shutdown_request_is_answered_and_leaves_nothing(start, state, restart):
     kernel = start("safe")
     pids = busy(kernel, state)
-    assert len(pids) == 3
+    assert {kernel.zygote(), kernel.guest()} < {*pids}
     mid = kernel.send("shutdown_request", {"restart": restart}, "control")
     reply = kernel.reply(mid, "control")["content"]
     assert reply == {"status": "ok", "restart": restart}
@@ -71,7 +71,7 @@ def test_children_that_a_policy_allows_end_with_the_kernel(start, world, how):
     kernel = start(policy, "--allow-unsafe", world=world)
     kernel.run(FAMILY, silent=True)
     pids = kernel.tree()
-    assert len(pids) == 5
+    assert len(pids) >= 5
     if how == "SIGKILL":
         kernel.proc.kill()
     else:
@@ -115,7 +115,7 @@ def test_an_end_of_the_guests_own_making_leaves_no_zombie(start):
     for _ in range(3):
         kernel.run("import os\nos._exit(0)")
     kernel.run("1")
-    assert len(kernel.tree()) == 3
+    assert [processes.name(p) for p in kernel.tree()].count("cb-guest") == 1
     assert [p for p in processes.parents(zombies=True).values() if p in kernel.tree()] == []
 
 

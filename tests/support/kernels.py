@@ -11,7 +11,7 @@ import sys
 import tempfile
 import time
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import zmq
 from jupyter_client.kernelspec import KernelSpecManager
@@ -19,6 +19,9 @@ from jupyter_client.kernelspec import KernelSpecManager
 from support import processes
 from support.client import DEADLINE, Client, connection
 from support.users import NOBODY, as_nobody
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
 
 ROOT = Path(__file__).resolve().parents[2]
 GO_SECONDS = 10.0
@@ -148,15 +151,24 @@ class Kernel(Client):
         return self._nth(1)
 
     def guest(self) -> int:
-        """Return the guest's pid, waiting for it."""
-        return self._nth(2)
+        """Return the pid of the guest that serves, waiting for it."""
+        return self._waited_for(lambda: self._called("cb-guest"))
+
+    def copies(self) -> list[int]:
+        """Return the pids of the snapshots that stand."""
+        return self._called("cb-snapshot")
+
+    def _called(self, name: str) -> list[int]:
+        return [pid for pid in self.tree() if processes.name(pid) == name]
 
     def _nth(self, index: int) -> int:
+        return self._waited_for(lambda: self.tree()[index:])
+
+    def _waited_for(self, find: Callable[[], list[int]]) -> int:
         deadline = time.monotonic() + GO_SECONDS
         while time.monotonic() < deadline:
-            pids = self.tree()
-            if len(pids) > index:
-                return pids[index]
+            if found := find():
+                return found[0]
             time.sleep(0.005)
         raise TimeoutError(f"no such process: {self.stderr()}")
 

@@ -42,6 +42,14 @@ def tree(root: int) -> list[int]:
     return out
 
 
+def name(pid: int) -> str:
+    """Return what a process calls itself, or nothing when it is gone."""
+    try:
+        return Path(f"/proc/{pid}/comm").read_text(errors="replace").strip()
+    except OSError:
+        return ""
+
+
 def orphans() -> list[int]:
     """Return the zygotes and guests whose host is gone: they are our children now."""
     return [p for p, parent in parents().items() if parent == os.getpid() and _marked(p)]

@@ -20,7 +20,7 @@ from IPython.core.error import UsageError
 from cellblock.analysis import Rules
 from cellblock.guest import charts, guards, loop, magics, serve, shell, streams
 from cellblock.guest.channel import Channel
-from cellblock.guest.confine import ConfineError, close_inherited, confine, libc
+from cellblock.guest.confine import ConfineError, close_inherited, confine, libc, process
 from cellblock.guest.confine import prepare as prepare_locks
 from cellblock.guest.confine.adapt import mend_library
 from cellblock.guest.display import Out
@@ -104,6 +104,7 @@ class Prepared:
         """Turn this fork into a guest: own session, own descriptors, locks, then serve."""
         _die_with_zygote()
         os.setsid()
+        process.call_itself("guest")
         _take_descriptors(fds)
         self._zygote = os.getppid()
         channel = Channel(socket.socket(fileno=CHANNEL_FD))

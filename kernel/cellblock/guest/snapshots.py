@@ -16,7 +16,7 @@ import threading
 from typing import TYPE_CHECKING, Any
 
 from cellblock.guest import files, forking
-from cellblock.guest.confine import libc
+from cellblock.guest.confine import libc, process
 from cellblock.guest.text import encodable
 from cellblock.wire import messages
 
@@ -77,6 +77,7 @@ class Snapshots:
                 os.dup2(fd, target, inheritable=target != self._channel.fileno())
                 os.close(fd)
             self._copies, self._orphaned, self._lost = [], True, threads
+            process.call_itself("snapshot")
             self._channel.renew()
             self._outlet.renew()
             self._channel.send(messages.Standing(id=request.id))
@@ -90,6 +91,7 @@ class Snapshots:
     def go_on(self, resume: messages.Resume) -> messages.Resumed:
         """Make what a fork can't copy anew; return what can't be had again."""
         self.settle()
+        process.call_itself("guest")
         _reseed(resume.seed)
         tasks = self._driver.resume()
         changed = files.restore(self._files)

@@ -38,6 +38,7 @@ def main(control_fd: int) -> NoReturn:
     control = socket.socket(fileno=control_fd)
     # It holds what the policy passes on, and guests are made of it (promise P2).
     process.not_dumpable()
+    process.call_itself("zygote")
     gc.disable()  # nothing made while importing is garbage: looking for it costs a tenth of it
     try:
         _import_early()
