@@ -12,7 +12,7 @@ from __future__ import annotations
 import asyncio
 import functools
 import selectors
-from asyncio import events
+from asyncio import events, futures
 from collections import deque
 from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING, Any
@@ -32,14 +32,24 @@ class GuestLoop(asyncio.SelectorEventLoop):
 
     used = False
 
-    def take_over(self) -> None:
-        """Let go of what a copy shares with its original, and of the threads it does not have."""
+    def take_over(self) -> int:
+        """Let go of what a copy shares with its original, and of what was due in it.
+
+        Returns how many calls were due later, those that tasks wait for aside. A call that never
+        returned may be why the original was killed.
+        """
         own: Any = self  # asyncio's own names for these
+        waits = futures._set_result_unless_cancelled  # type: ignore[attr-defined]  # noqa: SLF001
+        due = [call for call in own._scheduled if call._callback is not waits]  # noqa: SLF001
+        own._ready.clear()  # noqa: SLF001
+        own._scheduled.clear()  # noqa: SLF001
+        own._timer_cancelled_count = 0  # noqa: SLF001
         own._selector.close()  # noqa: SLF001
         own._selector = selectors.DefaultSelector()  # noqa: SLF001
         own._close_self_pipe()  # noqa: SLF001
         own._make_self_pipe()  # noqa: SLF001
         own._default_executor = None  # noqa: SLF001
+        return sum(not call.cancelled() for call in due)
 
     def close(self) -> None:
         """Refuse while a cell runs, as a loop that is turning does by itself."""
@@ -180,13 +190,14 @@ class Driver:
             self._renew()
             return 0
         tasks = [task for task in asyncio.all_tasks(self.loop) if not task.done()]
+        lost = len(tasks)
         try:
-            self.loop.take_over()
+            lost += self.loop.take_over()
             for task in tasks:
                 task.cancel()
         except Exception:  # noqa: BLE001 - a loop that a cell has spoilt in another way
             self._renew()
-        return len(tasks)
+        return lost
 
     def _mend(self) -> None:
         if not is_sound(self.loop):

@@ -28,6 +28,9 @@ if TYPE_CHECKING:
 
 #: Guests in a row that may fail to start before the keeper gives up.
 MAX_FAILED_STARTS = 3
+#: Guests in a row that may be lost with nothing run in between: a state that ends every guest
+#: which has it is not restored for ever.
+MAX_LOSSES = 8
 #: Seconds a guest that hung up has to exit: one that ends by itself is all but gone by then.
 EXIT_GRACE = 1.0
 #: Seconds without a request that count as idle time.
@@ -86,6 +89,8 @@ class Keeper:
         #: Counts what was served, so that a timer knows whether it still idles.
         self._served = 0
         self._failed_starts = 0
+        #: Guests lost since one ran anything to its end.
+        self._losses = 0
         self._last_words = ""
         self._closed = False
 
@@ -125,6 +130,9 @@ class Keeper:
             return
         running = self._ward.on_stopping()
         self._end()
+        self._losses += 1
+        if self._losses > MAX_LOSSES:
+            self._snapshots.clear()
         if not self._closed:
             self._restore(Restoring(stopped, running))
 
@@ -144,6 +152,7 @@ class Keeper:
         ``then`` is called once that stands, or it is certain that it will not. What comes out
         the same when it is run again waits for idle time.
         """
+        self._losses = 0
         self._snapshots.ran(ran)
         if then is None and self._snapshots.can_wait():
             self._served += 1
