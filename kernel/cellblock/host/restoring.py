@@ -19,6 +19,8 @@ if TYPE_CHECKING:
 
 #: Seconds that a copy has to take over, and to catch up.
 PATIENCE: Final = 4.0
+#: Ends that a cell brings about which pretends to have ended: it would do so again.
+_ITS_OWN_DOING: Final = frozenset({"violation", "silent", "breach"})
 
 
 class Restoring:
@@ -82,9 +84,10 @@ class Restoring:
     def _can_catch_up(self) -> bool:
         """Say whether what is missing may be run again: all that comes out the same, and the last.
 
-        The last had just ended, or a snapshot would hold it.
+        The last had just ended, or a snapshot would hold it. After an attack it is the suspect.
         """
-        return all(ran.exact for ran in self._missed[:-1])
+        trusted = self._stopped.why not in _ITS_OWN_DOING
+        return all(ran.exact for ran in (self._missed[:-1] if trusted else self._missed))
 
     def heard(self, message: messages.FromGuest, guest: Guest) -> bool:
         """Act on what the copy says; say whether it serves now. Raises GuestError."""
