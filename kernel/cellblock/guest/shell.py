@@ -40,10 +40,14 @@ class GuestShell(InteractiveShell):
     def note_input(self, count: int, source: str, raw: str | None = None) -> None:
         """Put a cell into ``In`` under its number; cells that never ran are blank there."""
         history: Any = self.history_manager
+        later = []
         for inputs in (history.input_hist_parsed, history.input_hist_raw):
+            later.append(inputs[count + 1 :])
             del inputs[count:]
             inputs.extend([""] * (count - len(inputs)))
         history.store_inputs(count, source, raw)
+        history.input_hist_parsed.extend(later[0])
+        history.input_hist_raw.extend(later[1])
 
     def init_hooks(self) -> None:
         """Send pages (``name?``) as payloads."""

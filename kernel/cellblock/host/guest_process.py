@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import codecs
 import contextlib
 import fcntl
 import os
@@ -17,6 +16,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from cellblock.errors import GuestError, WireError
+from cellblock.host.pipe import Pipe
 from cellblock.wire import frames, messages
 
 if TYPE_CHECKING:
@@ -27,7 +27,6 @@ if TYPE_CHECKING:
     from cellblock.host.reactor import Reactor
 
 READ_SIZE = 1 << 16  # more is mapped anew for every read, which costs 40 µs
-PIPE_READ = 1 << 16
 #: Bytes that may wait to be sent to a guest that does not read.
 MAX_PENDING = 2 * frames.MAX_FRAME
 #: Seconds between looks at a frame that is not whole, and looks that it may take. Long, because a
@@ -39,44 +38,6 @@ _STDOUT: messages.StreamName = "stdout"
 #: struct ucred: pid, uid, gid.
 _UCRED = struct.Struct("=iII")
 _CREDENTIALS = socket.CMSG_SPACE(_UCRED.size)
-_PAGE = os.sysconf("SC_PAGE_SIZE")
-
-
-class Pipe:
-    """One of a guest's raw output descriptors, for what is written below Python."""
-
-    def __init__(self, fd: int, on_text: Callable[[str], None], reactor: Reactor) -> None:
-        self._fd, self._on_text, self._reactor = fd, on_text, reactor
-        self._decode = codecs.getincrementaldecoder("utf-8")("replace").decode
-        os.set_blocking(fd, False)
-        reactor.watch(fd, self.drain)
-
-    def hold(self, *, held: bool) -> None:
-        """Leave what is written where it is, or take it again."""
-        if self._fd >= 0 and held:
-            self._reactor.unwatch(self._fd)
-        elif self._fd >= 0:
-            self._reactor.watch(self._fd, self.drain)
-
-    def drain(self) -> None:
-        """Pass on what is there."""
-        if self._fd < 0:
-            return
-        try:
-            data = os.read(self._fd, PIPE_READ)
-        except BlockingIOError:
-            return
-        if not data:
-            self.close()
-        elif text := self._decode(data):
-            self._on_text(text)
-
-    def close(self) -> None:
-        """Stop listening."""
-        if self._fd >= 0:
-            self._reactor.unwatch(self._fd)
-            os.close(self._fd)
-            self._fd = -1
 
 
 @dataclass(slots=True)
@@ -246,22 +207,6 @@ class Guest:
         poll = select.poll()
         poll.register(self._sock, 0)
         return bool(poll.poll(0))
-
-    def resident(self) -> int:
-        """Return the bytes of its own memory that are resident; 0 when it is gone (proc(5))."""
-        try:
-            fields = Path(f"/proc/{self.pid}/statm").read_bytes().split()
-        except OSError:
-            return 0
-        return (int(fields[1]) - int(fields[2])) * _PAGE
-
-    def faults(self) -> int:
-        """Return how many pages it was given without reading; 0 when it is gone (proc(5))."""
-        try:
-            stat = Path(f"/proc/{self.pid}/stat").read_bytes()
-        except OSError:
-            return 0
-        return int(stat.rpartition(b")")[2].split()[7])
 
     def _take(self, data: bytes) -> None:
         try:

@@ -154,12 +154,22 @@ class Keeper:
         """
         self._losses = 0
         self._snapshots.ran(ran)
-        if then is None and self._snapshots.can_wait():
-            self._served += 1
-            now = self._served
-            self._reactor.call_later(IDLE, lambda: self._take() if now == self._served else None)
+        if then is None:
+            self._take_in_time()
         else:
             self._take(then)
+
+    def _take_in_time(self) -> None:
+        """Take a snapshot: at once, or when nothing comes for a while if that loses nothing."""
+        if self._snapshots.can_wait():
+            self._take_when_idle()
+        else:
+            self._take()
+
+    def _take_when_idle(self) -> None:
+        self._served += 1
+        now = self._served
+        self._reactor.call_later(IDLE, lambda: self._take() if now == self._served else None)
 
     def _take(self, then: Callable[[], None] | None = None) -> None:
         guest, zygote = self.guest, self._zygote
@@ -233,13 +243,18 @@ class Keeper:
             return
         if done:
             self._restored(restoring, guest)
+        elif isinstance(message, messages.Resumed) and self._zygote is not None:
+            # A copy again before the first of what is run again, or %undo could not go there.
+            self._snapshots.take(guest, self._zygote)
 
     def _restored(self, restoring: Restoring, guest: Guest) -> None:
         self._restoring = None
         restoring.failed()  # its timer
         guest.on_message, guest.on_text = self._on_message, self._on_text
         guest.on_lost, guest.ready = self._on_lost, True
-        self._take()
+        for ran in restoring.again:
+            self._snapshots.ran(ran)
+        self._take_in_time()
         self._ward.on_loss(restoring.outcome())
         self._ward.on_served()
 
@@ -267,6 +282,7 @@ class Keeper:
             self._give_up(refusal)
         elif self._guest is not None:
             self._guest.ready = True
+            self._take_when_idle()
             self._ward.on_served()
 
     def _on_text(self, kind: messages.StreamName, text: str) -> None:

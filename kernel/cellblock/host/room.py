@@ -1,4 +1,4 @@
-"""How much memory there is: the machine's, and that of the control group we are in."""
+"""How much memory there is: the machine's, that of our control group, and a guest's."""
 
 from __future__ import annotations
 
@@ -11,6 +11,24 @@ PAGE: Final = os.sysconf("SC_PAGE_SIZE")
 #: Bytes that stay free whatever is asked for.
 RESERVE: Final = 192 * 2**20
 _KIB = 1024
+
+
+def resident(pid: int | None) -> int:
+    """Return the bytes of a process's own memory that are resident; 0 when it is gone (proc(5))."""
+    try:
+        fields = Path(f"/proc/{pid}/statm").read_bytes().split()
+    except OSError:
+        return 0
+    return (int(fields[1]) - int(fields[2])) * PAGE
+
+
+def faults(pid: int | None) -> int:
+    """Return how many pages a process was given without reading; 0 when it is gone (proc(5))."""
+    try:
+        stat = Path(f"/proc/{pid}/stat").read_bytes()
+    except OSError:
+        return 0
+    return int(stat.rpartition(b")")[2].split()[7])
 
 
 def wanted(resident: int) -> int:

@@ -379,7 +379,10 @@ class Session:
         known = self._keeper.undo(steps)
         if known < steps:
             detail = f"{known} can be" if known else "there is nothing to undo"
-            self._keep(request, f"%undo {steps}: {detail}")
+            said = f"%undo {steps}: {detail}"
+            # By itself it changed nothing that would have to be undone, or kept.
+            alone = "\n" not in request.message.raw.strip()
+            (self._answer if alone else self._keep)(request, said)
 
     def on_text(self, kind: messages.StreamName, text: str) -> None:
         """Show text that was written below Python."""

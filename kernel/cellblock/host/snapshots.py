@@ -170,7 +170,9 @@ class Snapshots:
                 then()
             return
         self._numbers += 1
-        copy = Copy(self._waiting_guest(guest), self._numbers, self._clock(), guest.faults())
+        copy = Copy(
+            self._waiting_guest(guest), self._numbers, self._clock(), room.faults(guest.pid)
+        )
         copy.then = then
         guest_of_copy = copy.guest
         guest_of_copy.on_message = lambda message: self._on_message(copy, guest, zygote, message)
@@ -242,7 +244,7 @@ class Snapshots:
         """Say whether there is room for one more; ``always`` does not ask."""
         if self._settings.mode == "always":
             return True
-        resident = guest.resident()
+        resident = room.resident(guest.pid)
         if self._too_large is not None:
             if resident > self._too_large * 3 // 4:
                 return False
@@ -256,7 +258,7 @@ class Snapshots:
 
     def _judge(self, seconds: float, guest: Guest) -> None:
         if self._settings.mode == "auto" and seconds > TOO_LONG:
-            self._too_large = guest.resident()
+            self._too_large = room.resident(guest.pid)
             self._say(f"the last one took {seconds:.1f} s")
 
     def _say(self, why: str) -> None:
@@ -284,7 +286,7 @@ class Snapshots:
         """
         bounds = zip(self._copies, self._copies[1:], strict=False)
         faults = (max(0, newer.faults - older.faults) for older, newer in bounds)
-        largest = [copy.guest.resident() for copy in self._copies[:-1]]
+        largest = [room.resident(copy.guest.pid) for copy in self._copies[:-1]]
         each = (min(f * room.PAGE, size) for f, size in zip(faults, largest, strict=True))
         return sum(each)
 
