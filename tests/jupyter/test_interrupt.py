@@ -77,15 +77,16 @@ STUBBORN = "import time\nwhile True:\n    try: time.sleep(60)\n    except BaseEx
 
 def test_a_cell_that_swallows_interrupts_is_killed_by_the_second(start):
     kernel = start("safe")
-    mid = begin(kernel, STUBBORN)
+    kernel.run("kept = 1")
+    mid = begin(kernel, "kept = 2\n" + STUBBORN)
     kernel.interrupt()
     assert not kernel.shell.poll(700)  # a second within half a second is the same key press
     kernel.interrupt()
     reply, published = kernel.reply(mid)["content"], kernel.until_idle(mid)
     assert (reply["status"], reply["ename"]) == ("error", "CellStopped")
     (card,) = reading.cards(published, "outcome")
-    assert card["reason"] == "interrupted"
-    assert kernel.run("1")[0]["status"] == "ok"
+    assert (card["reason"], card["state"]) == ("interrupted", "restored")
+    assert reading.result(kernel.run("kept")[1]) == "1"
 
 
 def test_a_repeated_key_press_is_one_interrupt(start):
@@ -124,8 +125,10 @@ def test_an_interrupt_right_behind_its_cell_is_not_lost(safe, pause):
     assert reading.result(safe.run("kept")[1]) == "1"
 
 
-def test_an_interrupt_while_the_guest_starts_is_not_lost(start):
-    kernel = start("unsafe", "--allow-unsafe")
+@pytest.mark.parametrize("snapshots", ["auto", "off"])
+def test_an_interrupt_while_a_guest_is_restored_or_starts_is_not_lost(start, world, snapshots):
+    policy = world.policy(f'mode = "unsafe"\nsnapshots = "{snapshots}"')
+    kernel = start(policy, "--allow-unsafe", world=world)
     kernel.run("import os\nos._exit(0)")
     mid = kernel.execute_send("import time\ntime.sleep(60)")
     kernel.until(lambda m: m["msg_type"] == "status", mid)

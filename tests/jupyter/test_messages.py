@@ -7,7 +7,7 @@ import zmq
 
 from support import reading
 from support.client import Client, is_idle
-from support.kernels import Kernel, argv_for
+from support.kernels import Kernel, argv_changed, argv_for
 
 REQUESTS = {
     "kernel_info_request": {},
@@ -163,6 +163,16 @@ def test_a_cell_that_is_run_for_the_error_runs(safe, cell, wait, extra):
         assert safe.run("1", stop_on_error=True)[0]["status"] == "ok"
     else:
         assert safe.reply(in_notebook(safe, "1", cell, **extra))["content"]["status"] == "ok"
+
+
+def test_a_cell_sent_by_who_has_read_the_error_runs_however_slow_the_host_is(start):
+    slow = (
+        "import time; from cellblock.jupyter.channels import Channels; reply = Channels.reply; "
+        "Channels.reply = lambda *a, **k: (reply(*a, **k), time.sleep(0.1))"
+    )
+    kernel = start(argv=argv_changed(slow, "safe"))
+    kernel.reply(kernel.execute_send("1/0", stop_on_error=True))
+    assert kernel.reply(kernel.execute_send("1"))["content"]["status"] == "ok"
 
 
 def test_without_stop_on_error_the_next_cell_runs(safe):

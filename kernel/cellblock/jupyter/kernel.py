@@ -166,18 +166,19 @@ class Kernel:
         message, self._cell = self._current, None
         self._questions.withdraw()
         self.outputs.end()
+        if abort:
+            # Before the reply: who has read that sends the next cell knowing of the failure.
+            while arrived := self.channels.receive("shell"):
+                self._queue.extend(arrived)
         if message is not None:
             self.channels.reply("shell", content, message, metadata=metadata)
             if abort:
                 self._stragglers.begin(message)
-        if abort:
-            self._abort_queued()
+                self._abort_queued()
         self._finished()
         self._reactor.call_later(IDLE_WRITE, self.history.flush)
 
     def _abort_queued(self) -> None:
-        while arrived := self.channels.receive("shell"):
-            self._queue.extend(arrived)
         waiting, self._queue = self._queue, deque()
         for message in waiting:
             if message.kind != "execute_request":
@@ -188,8 +189,7 @@ class Kernel:
             self.channels.status("idle", message)
 
     def _abort(self, message: Message) -> None:
-        """Answer a cell behind one that failed."""
-        # No count: front ends number a cell that has one, as if it had run.
+        """Answer a cell behind one that failed; with a count it would be shown as having run."""
         self.channels.reply("shell", {"status": "aborted"}, message)
 
     def _ask_guest(self, ask: Callable[[Session], None], without: dict[str, Any]) -> None:

@@ -29,7 +29,7 @@ for _ in range(4):
 time.sleep(60)
 """
     card = stopped(*kernel.run(code))
-    assert (card["reason"], card["state"]) == ("memory", "gone")
+    assert (card["reason"], card["state"]) == ("memory", "restored")
     goes_on(kernel)
 
 

@@ -60,7 +60,7 @@ def hasty(start_tight):
 def test_it_is_killed_at_its_time_and_the_next_cell_runs(hasty, kind):
     start = time.monotonic()
     card = stopped(*hasty.run(STUBBORN[kind]))
-    assert (card["reason"], card["limit"], card["state"]) == ("timeout", "1 s", "gone")
+    assert (card["reason"], card["limit"], card["state"]) == ("timeout", "1 s", "restored")
     assert time.monotonic() - start < 8
     goes_on(hasty)
 
@@ -77,7 +77,7 @@ def test_a_thread_that_keeps_the_interpreter_costs_its_guest_and_not_the_next_ce
 def test_processor_time_that_is_not_given_up_ends_the_guest(start_tight):
     kernel = start_tight(grace=0.3)
     card = stopped(*kernel.run(STUBBORN["a loop that swallows everything"]))
-    assert (card["reason"], card["limit"], card["state"]) == ("cpu", "1 s", "gone")
+    assert (card["reason"], card["limit"], card["state"]) == ("cpu", "1 s", "restored")
     goes_on(kernel)
 
 
@@ -86,7 +86,7 @@ def test_a_disk_that_is_filled_against_all_interrupts_is_not_filled(start_tight)
     write = "open(f'part{next(numbers)}', 'wb').write(bytes(4 << 20))"
     code = "import itertools\nnumbers = itertools.count()\n" + SWALLOW.replace("{}", write)
     card = stopped(*kernel.run(code))
-    assert (card["reason"], card["state"]) == ("scratch", "gone")
+    assert (card["reason"], card["state"]) == ("scratch", "restored")
     (scratch,) = (kernel.world.root / "tmp").iterdir()
     assert sum(f.stat().st_size for f in scratch.glob("part*")) < 1 << 30
     goes_on(kernel)
