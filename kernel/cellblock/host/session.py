@@ -142,7 +142,7 @@ class Session:
     def answer(self, value: str) -> None:
         """Give the running cell what the user typed."""
         request, guest = self._request, self._keeper.guest
-        if guest is not None and request is not None:
+        if guest is not None and request is not None and not guest.closed:
             try:
                 guest.send(messages.Input(id=request.message.id, value=value))
             except CellblockError as exc:
@@ -186,13 +186,13 @@ class Session:
         self._keeper.ensure()
         if self._failure is not None:
             self._finish(request, self._failure)
-        elif self._keeper.guest is not None:
+        else:
             self._send(request)
 
     def _send(self, request: Request) -> None:
         guest = self._keeper.guest
-        if guest is None:
-            return
+        if guest is None or guest.closed:
+            return  # whoever comes next gets it
         if isinstance(request.message, messages.Execute | messages.CommIn):
             self._later(request, SILENCE, self._check_silence)
             if self._timeout is not None:
