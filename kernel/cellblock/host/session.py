@@ -329,11 +329,12 @@ class Session:
         """Answer what may have changed the state, and have a snapshot taken of that.
 
         A short cell is answered first: in the millisecond until its snapshot stands it can be
-        run again. A long one is not, so it is answered when what it did is safe.
+        run again, if the one before is kept. A long one is not, so it is answered when what it did
+        is safe.
         """
         request.cancel_timers()
         seconds = self._clock() - request.began_at
-        if seconds <= SHORT:
+        if seconds <= SHORT and self._keeper.covers():
             self._answer(request, reply)
             self._keeper.ran(Ran(request.message, seconds, exact=_comes_out_the_same(request)))
             return
