@@ -127,6 +127,11 @@ class Guest:
         self._watch()
         return True
 
+    @property
+    def closed(self) -> bool:
+        """Say whether nothing can be sent to it any more: it is ending, or has ended."""
+        return self._sock.fileno() < 0
+
     def unread(self) -> int:
         """Return how many bytes sent to the guest it has not read yet (SIOCOUTQ, unix(7))."""
         try:

@@ -146,6 +146,10 @@ class Keeper:
 
     # --- snapshots ----------------------------------------------------------------------------
 
+    def covers(self) -> bool:
+        """Say whether nothing that ended would be missing if the guest were killed now."""
+        return self._snapshots.covers()
+
     def ran(self, ran: Ran, then: Callable[[], None] | None = None) -> None:
         """Take note that a request ran to its end, and a snapshot of what it left behind.
 
@@ -212,9 +216,9 @@ class Keeper:
     def _promote(self, copy: Copy, restoring: Restoring) -> None:
         """Have a copy take over; until it says that it did, nothing is sent to it."""
         self._restoring, guest = restoring, copy.guest
-        copy.settle()
         restoring.began(guest, self._reactor, self._restoration_failed)
-        guest.on_message, guest.on_text = self._on_restoring, self._on_text
+        guest.on_message = lambda message: self._on_restoring(copy, message)
+        guest.on_text = self._on_text
         guest.on_lost = lambda _: self._restoration_failed(restoring, guest)
         self._guest = guest
         try:
@@ -231,10 +235,10 @@ class Keeper:
         if not self._closed:
             self._restore(restoring)
 
-    def _on_restoring(self, message: messages.FromGuest) -> None:
+    def _on_restoring(self, copy: Copy, message: messages.FromGuest) -> None:
         """Hear a guest that is restored: that it stands, that it took over, that it caught up."""
-        restoring, guest = self._restoring, self._guest
-        if restoring is None or guest is None:
+        restoring, guest = self._restoring, copy.guest
+        if restoring is None or guest is not self._guest:
             return
         try:
             done = restoring.heard(message, guest)
@@ -242,18 +246,19 @@ class Keeper:
             self._restoration_failed(restoring, guest)
             return
         if done:
-            self._restored(restoring, guest)
+            self._restored(restoring, copy)
         elif isinstance(message, messages.Resumed) and self._zygote is not None:
             # A copy again before the first of what is run again, or %undo could not go there.
             self._snapshots.take(guest, self._zygote)
 
-    def _restored(self, restoring: Restoring, guest: Guest) -> None:
-        self._restoring = None
+    def _restored(self, restoring: Restoring, copy: Copy) -> None:
+        self._restoring, guest = None, copy.guest
+        copy.settle()  # it has what waited to be safe; what comes next is not sent yet
+        for ran in restoring.again:
+            self._snapshots.ran(ran)  # an older copy lacks it, should this guest end at once
         restoring.failed()  # its timer
         guest.on_message, guest.on_text = self._on_message, self._on_text
         guest.on_lost, guest.ready = self._on_lost, True
-        for ran in restoring.again:
-            self._snapshots.ran(ran)
         self._take_in_time()
         self._ward.on_loss(restoring.outcome())
         self._ward.on_served()

@@ -49,8 +49,15 @@ class Restoring:
 
     def since(self, copy: Copy) -> None:
         """Take note of the copy that is tried, and of what ran after it."""
-        self._missed = [*copy.after, *self._again, *self._missed]
+        missed = [*copy.after, *self._again, *self._missed]
+        # What runs may have ended, but was not answered: it ends as stopped.
+        self._missed = [ran for ran in missed if ran.message is not self._running]
         self._again, self._resumed = [], None
+
+    @property
+    def again(self) -> tuple[Ran, ...]:
+        """What was run again."""
+        return tuple(self._again)
 
     def began(
         self,

@@ -23,8 +23,11 @@ if TYPE_CHECKING:
 
 #: Seconds that a copy may take to stand before the guest's next cell goes on without it.
 PATIENCE: Final = 5.0
-#: Seconds above which ``auto`` takes no more of them, until the guest has become smaller.
+#: Seconds above which ``auto`` takes no more of them, until the guest has become smaller. One
+#: alone may be the machine's fault; after this many in a row there is a rest, as many times longer.
 TOO_LONG: Final = 0.25
+_SLOW: Final = 2
+_REST: Final = 20
 #: Requests, and seconds that they took together, that are run again instead of being kept.
 _MOST_AGAIN: Final = 20
 _LONGEST_AGAIN: Final = 0.05
@@ -115,8 +118,10 @@ class Snapshots:
         self._copies: list[Copy] = []
         self._numbers = 0
         self._said: set[str] = set()
-        #: Resident bytes of the guest whose copy took too long.
+        #: Copies in a row that took too long; resident bytes of their guest, and when to try again.
+        self._slow = 0
         self._too_large: int | None = None
+        self._rests_until = 0.0
 
     # --- what ran -----------------------------------------------------------------------------
 
@@ -128,6 +133,18 @@ class Snapshots:
     def can_wait(self) -> bool:
         """Say whether what ran since the newest copy can be run again as well as be kept."""
         return bool(self._copies) and self._copies[-1].exact
+
+    def covers(self) -> bool:
+        """Say whether all that ran is kept, or can be run again and comes out the same.
+
+        Then one more may be answered before it is kept: it is the only one to be run again.
+        """
+        for copy in reversed(self._copies):
+            if not all(ran.exact for ran in copy.after):
+                return False
+            if copy.standing:
+                return True
+        return not self._copies
 
     @property
     def copies(self) -> tuple[Copy, ...]:
@@ -246,7 +263,7 @@ class Snapshots:
             return True
         resident = room.resident(guest.pid)
         if self._too_large is not None:
-            if resident > self._too_large * 3 // 4:
+            if resident > self._too_large * 3 // 4 and self._clock() < self._rests_until:
                 return False
             self._too_large = None
         if room.available() >= room.wanted(resident):
@@ -257,8 +274,13 @@ class Snapshots:
         return False
 
     def _judge(self, seconds: float, guest: Guest) -> None:
-        if self._settings.mode == "auto" and seconds > TOO_LONG:
+        if self._settings.mode != "auto" or seconds <= TOO_LONG:
+            self._slow = 0
+            return
+        self._slow += 1
+        if self._slow >= _SLOW:
             self._too_large = room.resident(guest.pid)
+            self._rests_until = self._clock() + _REST * seconds
             self._say(f"the last one took {seconds:.1f} s")
 
     def _say(self, why: str) -> None:
