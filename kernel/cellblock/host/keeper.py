@@ -316,6 +316,7 @@ class Keeper:
     def _after(self, stopped: Stopped) -> None:
         if self._closed:
             return
+        self._snapshots.end()
         if self._failed_starts >= MAX_FAILED_STARTS:
             said = self._last_words.strip() or stopped.detail
             self._give_up(f"the guest ended {MAX_FAILED_STARTS} times while starting: {said}")
@@ -328,7 +329,7 @@ class Keeper:
     def _give_up(self, detail: str) -> None:
         self._closed = True
         self._end()
-        self._snapshots.clear()
+        self._snapshots.end()
         self._ward.on_failure(detail)
 
 
