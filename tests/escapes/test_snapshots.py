@@ -6,12 +6,14 @@ while it should wait, one that outlives whoever should end it, or a host that pa
 """
 
 import json
+import os
+import signal
 import time
 from pathlib import Path
 
 import pytest
 
-from support import reading
+from support import processes, reading
 
 PRELUDE = """
 import ctypes, gc, os, random, signal, threading, time
@@ -41,6 +43,13 @@ def run(kernel, code, status="ok"):
     reply, published = kernel.run(code)
     assert reply["status"] == status, (reply, kernel.stderr())
     return reading.result(published)
+
+
+def stopped(kernel, code):
+    """Run a cell that ends its guest; return how its card reads."""
+    reply, published = kernel.run(code)
+    assert reply["ename"] == "CellStopped", reply
+    return reading.card_text(published)
 
 
 def state(pid):
@@ -104,3 +113,75 @@ def test_a_copy_that_never_says_that_it_stands_is_ended(kernel):
     until(lambda: running(kernel))
     until(lambda: not running(kernel))
     assert run(kernel, "6 * 7") == "42"
+
+
+# --- out of turn ------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("frame", ["messages.Standing(id=1)", "messages.Resumed()"])
+def test_a_guest_that_speaks_as_a_snapshot_is_ended(kernel, frame):
+    run(kernel, "kept = 7" + LONG)
+    card = stopped(kernel, f"channel.send({frame})\nwhile True: pass")
+    assert "it speaks as a snapshot" in card
+    assert run(kernel, "kept") == "7"
+
+
+def test_a_flood_of_undo_steps_back_once_and_only_to_what_there_is(kernel):
+    run(kernel, "kept = 7" + LONG)
+    run(kernel, "kept = 8" + LONG)
+    run(kernel, "for _ in range(5_000): channel.send(messages.Undo(steps=1))")
+    assert run(kernel, "kept") == "7"
+    run(kernel, "for _ in range(5_000): channel.send(messages.Undo(steps=2**31 - 1))", "error")
+    assert run(kernel, "kept") == "7"
+
+
+def test_a_copy_that_says_again_and_again_that_it_stands_costs_the_host_no_descriptor(kernel):
+    run(kernel, "kept = 7" + LONG)
+    run(
+        kernel,
+        "def insist(resume):\n"
+        "    one = bytes(frames.encode(messages.Standing(id=1)))\n"
+        "    for _ in range(300): os.write(3, one)\n"
+        "    time.sleep(60)\n"
+        "snapshots.go_on = insist" + LONG,
+    )
+    stopped(kernel, "os._exit(1)")
+    assert run(kernel, "kept") == "7"
+    assert len(list(Path(f"/proc/{kernel.proc.pid}/fd").iterdir())) < 100
+
+
+# --- taking over ------------------------------------------------------------------------------
+
+
+def test_copies_that_do_not_take_over_hold_up_the_next_cell_for_a_bounded_time(kernel):
+    run(kernel, "snapshots.go_on = lambda _: time.sleep(60)" + LONG)
+    for _ in range(5):
+        run(kernel, "1" + LONG)
+    began = time.monotonic()
+    stopped(kernel, "os._exit(1)")
+    assert time.monotonic() - began < 12
+    assert run(kernel, "6 * 7") == "42"
+
+
+def test_a_zygote_that_ends_during_a_restoration_takes_the_copy_with_it(kernel):
+    run(
+        kernel,
+        "real = snapshots.go_on\n"
+        "def slow(resume):\n"
+        "    time.sleep(2)\n"
+        "    return real(resume)\n"
+        "snapshots.go_on = slow" + LONG,
+    )
+    before, guest = kernel.tree(), kernel.guest()
+    mid = kernel.execute_send("os._exit(1)")
+    until(lambda: (state(guest) or "Z")[0] == "Z")
+    os.kill(kernel.zygote(), signal.SIGKILL)
+    assert kernel.reply(mid)["content"]["ename"] == "CellStopped"
+    assert processes.gone(before[1:]) == []
+    run(kernel, "import threading; threading.Thread(target=print).start()")
+
+
+def test_a_generator_that_a_cell_froze_does_not_keep_a_copy_from_taking_over(kernel):
+    run(kernel, "kept = 7\ndef frozen(*_): raise RuntimeError\nrandom.seed = frozen" + LONG)
+    assert "what" not in stopped(kernel, "os._exit(1)").partition("Not restored")[2]
+    assert run(kernel, "kept") == "7"

@@ -115,8 +115,8 @@ class Keeper:
             self._guest.hold(held=held)
 
     def signal(self, number: int) -> None:
-        """Send the guest a signal."""
-        if self._guest is not None:
+        """Send the guest a signal; one that is being restored does nothing that it could end."""
+        if self._guest is not None and self._restoring is None:
             self._guest.signal(number)
 
     def replace(self, stopped: Stopped) -> None:
@@ -240,6 +240,8 @@ class Keeper:
         served = self._guest is not None and self._guest.ready
         if isinstance(message, messages.NotStanding):
             self._snapshots.not_standing(message)
+        elif isinstance(message, messages.Standing | messages.Resumed):
+            self.replace(Stopped("violation", "protocol violation: it speaks as a snapshot"))
         elif not isinstance(message, messages.Ready | messages.NotReady):
             self._ward.on_message(message)
         elif served:
@@ -301,7 +303,11 @@ class Keeper:
         self._snapshots.clear()  # their gate is gone with it
         if zygote is not None:
             zygote.kill()
-        if not self._closed:
+        if self._closed:
+            return
+        if self._restoring is not None and self._guest is not None:
+            self._restoration_failed(self._restoring, self._guest)
+        else:
             self.replace(Stopped("crash", "its zygote ended"))
 
     # --- ends ---------------------------------------------------------------------------------
