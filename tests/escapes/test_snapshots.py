@@ -115,6 +115,80 @@ def test_a_copy_that_never_says_that_it_stands_is_ended(kernel):
     assert run(kernel, "6 * 7") == "42"
 
 
+def test_a_copy_that_runs_on_while_it_should_wait_is_stopped(kernel):
+    run(
+        kernel,
+        "def stand(request, fds, threads):\n"
+        "    for target, fd in zip((3, 1, 2), fds): os.dup2(fd, target)\n"
+        "    channel.renew()\n"
+        "    channel.send(messages.Standing(id=request.id))\n"
+        "    while True: pass\n"
+        "snapshots._stand = stand" + LONG,
+    )
+    run(kernel, "1" + LONG)
+    until(lambda: not running(kernel))
+    stopped(kernel, "os._exit(1)")  # the end of their parent must not set them going for good
+    run(kernel, "1" + LONG)
+    until(lambda: not running(kernel))
+
+
+def test_a_guest_that_answers_for_its_copy_is_no_copy(kernel):
+    run(
+        kernel,
+        "def answer(request):\n"
+        "    fds = channel.take_descriptors()\n"
+        "    os.write(fds[0], bytes(frames.encode(messages.Standing(id=request.id))))\n"
+        "snapshots.take = answer",
+    )
+    until(lambda: reading.result(kernel.run("6 * 7")[1]) == "42")
+
+
+# --- ends -------------------------------------------------------------------------------------
+
+ENDS = {
+    "host": lambda kernel: [kernel.proc.pid],
+    "zygote and host": lambda kernel: [kernel.zygote(), kernel.proc.pid],
+    "host and zygote": lambda kernel: [kernel.proc.pid, kernel.zygote()],
+    "guest and host": lambda kernel: [kernel.guest(), kernel.proc.pid],
+}
+
+
+@pytest.mark.parametrize("which", ENDS)
+@pytest.mark.parametrize("restored", [False, True], ids=["first", "restored"])
+def test_copies_that_wait_are_gone_with_whoever_is_killed(start, which, restored):
+    kernel = start("unsafe", "--allow-unsafe")
+    for number in range(3):
+        run(kernel, f"{number}" + LONG)
+    if restored:
+        stopped(kernel, "import os; os._exit(1)")
+        run(kernel, "1" + LONG)
+    everybody = kernel.tree()
+    for pid in ENDS[which](kernel):
+        os.kill(pid, signal.SIGKILL)
+    kernel.proc.wait()
+    assert len(everybody) > 4
+    assert processes.gone(everybody) == []
+
+
+def test_what_ends_the_hosts_process_group_leaves_the_zygote_to_end_the_guests(kernel):
+    assert os.getpgid(kernel.zygote()) != os.getpgid(kernel.proc.pid)
+
+
+def test_what_was_forked_is_ended_with_its_zygote(kernel):
+    run(
+        kernel,
+        "def steal(request):\n"
+        "    if libc.fork() == 0:\n"
+        "        while True: pass\n"
+        "    time.sleep(60)\n"
+        "snapshots.take = steal",
+    )
+    until(lambda: running(kernel))
+    everybody = kernel.tree()
+    os.kill(kernel.zygote(), signal.SIGKILL)
+    assert processes.gone(everybody[1:]) == []
+
+
 # --- out of turn ------------------------------------------------------------------------------
 
 

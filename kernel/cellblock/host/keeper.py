@@ -303,6 +303,8 @@ class Keeper:
         self._snapshots.clear()  # their gate is gone with it
         if zygote is not None:
             zygote.kill()
+        if self._guest is not None:
+            _empty(self._guest.lineage.session)
         if self._closed:
             return
         if self._restoring is not None and self._guest is not None:
@@ -346,6 +348,17 @@ def _kill(pid: int, pidfd: int | None) -> None:
             return
         with os.fdopen(pidfd, "rb", buffering=0):
             signal.pidfd_send_signal(pidfd, signal.SIGKILL)
+
+
+def _empty(session: int) -> None:
+    """Kill whatever is in a guest's session: with the zygote went who knew its descendants.
+
+    No other session has its number while anything is in it (setsid(2)).
+    """
+    for entry in os.scandir("/proc") if session > 0 else ():
+        with contextlib.suppress(ValueError, OSError):
+            if os.getsid(int(entry.name)) == session:
+                os.kill(int(entry.name), signal.SIGKILL)
 
 
 def _exit_reason(status: int) -> str:

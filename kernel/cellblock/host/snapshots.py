@@ -7,6 +7,7 @@ until one of them writes; what it costs is bounded by the policy.
 
 from __future__ import annotations
 
+import signal
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final, Literal
 
@@ -144,6 +145,7 @@ class Snapshots:
         if not self._copies:
             return None
         copy = self._copies.pop()
+        copy.guest.signal(signal.SIGCONT)
         self._guest = copy.guest
         return copy
 
@@ -221,14 +223,25 @@ class Snapshots:
     def _on_message(self, copy: Copy, guest: Guest, message: messages.FromGuest) -> None:
         """Hear a copy: it says once that it stands, and nothing else while it waits."""
         said = isinstance(message, messages.Standing) and message.id == copy.number
-        if not said or copy.standing or not copy.guest.vouch():
+        known = {guest.pid, *(other.guest.pid for other in self._copies if other is not copy)}
+        if not said or copy.standing or copy.guest.pid in known or not copy.guest.vouch():
             self._drop(copy)
             return
         copy.standing = True
         self._judge(self._clock() - copy.asked_at, guest)
         self._prune()
+        self._stop()
         self._claim_when_still()
         copy.settle()
+
+    def _stop(self) -> None:
+        """Stop all that stand: waiting needs no processor, and whatever else one does, it may not.
+
+        All, because the end of the guest that they were made by set them going.
+        """
+        for copy in self._copies:
+            if copy.standing:
+                copy.guest.signal(signal.SIGSTOP)
 
     def _claim_when_still(self) -> None:
         """Have whatever was forked besides ended, when nothing is being forked."""
@@ -262,6 +275,7 @@ class Snapshots:
         copy.guest.close()
         if not copy.standing:
             # Its pid is not known, and its fork may have been taken by something else.
+            self._stop()
             self._claim()
             self._reactor.call_later(_AFTERWARDS, self._claim_when_still)
         copy.settle()
