@@ -200,7 +200,7 @@ class Guest:
         The number alone could be another's by now. Whatever holds the other end is of the guest's
         session, which nothing of anybody else's is in.
         """
-        if self.pid is None:
+        if self.pid is None or self.pidfd is not None:  # each one is a descriptor of ours
             return False
         try:
             self.pidfd = os.pidfd_open(self.pid)

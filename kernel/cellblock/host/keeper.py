@@ -120,8 +120,8 @@ class Keeper:
             self._guest.hold(held=held)
 
     def signal(self, number: int) -> None:
-        """Send the guest a signal."""
-        if self._guest is not None:
+        """Send the guest a signal; one that is being restored does nothing that it could end."""
+        if self._guest is not None and self._restoring is None:
             self._guest.signal(number)
 
     def replace(self, stopped: Stopped) -> None:
@@ -269,6 +269,8 @@ class Keeper:
         served = self._guest is not None and self._guest.ready
         if isinstance(message, messages.NotStanding):
             self._snapshots.not_standing(message)
+        elif isinstance(message, messages.Standing | messages.Resumed):
+            self.replace(Stopped("violation", "protocol violation: it speaks as a snapshot"))
         elif not isinstance(message, messages.Ready | messages.NotReady):
             self._ward.on_message(message)
         elif served:
@@ -331,7 +333,13 @@ class Keeper:
         self._snapshots.clear()  # their gate is gone with it
         if zygote is not None:
             zygote.kill()
-        if not self._closed:
+        if self._guest is not None:
+            _empty(self._guest.lineage.session)
+        if self._closed:
+            return
+        if self._restoring is not None and self._guest is not None:
+            self._restoration_failed(self._restoring, self._guest)
+        else:
             self.replace(Stopped("crash", "its zygote ended"))
 
     # --- ends ---------------------------------------------------------------------------------
@@ -346,6 +354,7 @@ class Keeper:
     def _after(self, stopped: Stopped) -> None:
         if self._closed:
             return
+        self._snapshots.end()
         if self._failed_starts >= MAX_FAILED_STARTS:
             said = self._last_words.strip() or stopped.detail
             self._give_up(f"the guest ended {MAX_FAILED_STARTS} times while starting: {said}")
@@ -358,7 +367,7 @@ class Keeper:
     def _give_up(self, detail: str) -> None:
         self._closed = True
         self._end()
-        self._snapshots.clear()
+        self._snapshots.end()
         self._ward.on_failure(detail)
 
 
@@ -369,6 +378,17 @@ def _kill(pid: int, pidfd: int | None) -> None:
             return
         with os.fdopen(pidfd, "rb", buffering=0):
             signal.pidfd_send_signal(pidfd, signal.SIGKILL)
+
+
+def _empty(session: int) -> None:
+    """Kill whatever is in a guest's session: with the zygote went who knew its descendants.
+
+    No other session has its number while anything is in it (setsid(2)).
+    """
+    for entry in os.scandir("/proc") if session > 0 else ():
+        with contextlib.suppress(ValueError, OSError):
+            if os.getsid(int(entry.name)) == session:
+                os.kill(int(entry.name), signal.SIGKILL)
 
 
 def _exit_reason(status: int) -> str:

@@ -17,7 +17,8 @@ if TYPE_CHECKING:
     from cellblock.host.reactor import Reactor, Timer
     from cellblock.host.snapshots import Copy
 
-#: Seconds that a copy has to take over, and to catch up.
+#: Seconds that the first copy has to take over, and to catch up; each one after it has half as
+#: many, since whoever waits has waited for those before.
 PATIENCE: Final = 4.0
 #: Ends that a cell brings about which pretends to have ended: it would do so again.
 _ITS_OWN_DOING: Final = frozenset({"violation", "silent", "breach"})
@@ -46,6 +47,7 @@ class Restoring:
         self._again: list[Ran] = []
         self._resumed: messages.Resumed | None = None
         self._timer: Timer | None = None
+        self._patience = 2 * PATIENCE
 
     def since(self, copy: Copy) -> None:
         """Take note of the copy that is tried, and of what ran after it."""
@@ -67,7 +69,8 @@ class Restoring:
     ) -> None:
         """Watch the time of the copy that is tried."""
         self.failed()
-        self._timer = reactor.call_later(PATIENCE, lambda: failed(self, guest))
+        self._patience /= 2
+        self._timer = reactor.call_later(self._patience, lambda: failed(self, guest))
 
     def failed(self) -> None:
         """Stop watching."""
