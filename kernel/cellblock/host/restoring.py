@@ -123,11 +123,6 @@ class Restoring:
             guest.send(self._due[0].message)
         return not self._due
 
-    @property
-    def again(self) -> tuple[Ran, ...]:
-        """What was run again, in its order."""
-        return tuple(self._again)
-
     def gone(self) -> Stopped:
         """Return the outcome when nothing could be restored."""
         return self._stopped
