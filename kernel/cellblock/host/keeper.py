@@ -92,6 +92,7 @@ class Keeper:
         #: Guests lost since one ran anything to its end.
         self._losses = 0
         self._last_words = ""
+        self._held = False
         self._closed = False
 
     @property
@@ -116,8 +117,9 @@ class Keeper:
 
     def hold(self, *, held: bool) -> None:
         """Have the guest wait with what it says, or hear it again."""
-        if self._guest is not None:
-            self._guest.hold(held=held)
+        self._held = held
+        if self.guest is not None:
+            self.guest.hold(held=held)
 
     def signal(self, number: int) -> None:
         """Send the guest a signal; one that is being restored does nothing that it could end."""
@@ -259,6 +261,7 @@ class Keeper:
         restoring.failed()  # its timer
         guest.on_message, guest.on_text = self._on_message, self._on_text
         guest.on_lost, guest.ready = self._on_lost, True
+        guest.hold(held=self._held)
         self._take_in_time()
         self._ward.on_loss(restoring.outcome())
         self._ward.on_served()
@@ -289,6 +292,7 @@ class Keeper:
             self._give_up(refusal)
         elif self._guest is not None:
             self._guest.ready = True
+            self._guest.hold(held=self._held)
             self._take_when_idle()
             self._ward.on_served()
 
