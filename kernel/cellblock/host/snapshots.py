@@ -68,6 +68,8 @@ class Copy:
     number: int
     asked_at: float
     faults: int
+    #: Bytes of its own that the guest had, and the copy has from it; read if cells may fork.
+    size: int = 0
     standing: bool = False
     after: list[Ran] = field(default_factory=list)
     #: Called once it stands, or never will.
@@ -173,6 +175,7 @@ class Snapshots:
         copy = Copy(
             self._waiting_guest(guest), self._numbers, self._clock(), room.faults(guest.pid)
         )
+        copy.size = room.resident(guest.pid) if self._settings.processes else 0
         copy.then = then
         guest_of_copy = copy.guest
         guest_of_copy.on_message = lambda message: self._on_message(copy, guest, zygote, message)
@@ -213,13 +216,12 @@ class Snapshots:
         copy.standing = True
         self._judge(self._clock() - copy.asked_at, guest)
         self._prune()
-        self._claim(guest, zygote)
+        if not self._settings.processes and all(copy.standing for copy in self._copies):
+            self.claim(guest, zygote)
         copy.settle()
 
-    def _claim(self, guest: Guest, zygote: Zygote) -> None:
-        """Have the zygote end whatever was forked besides, when nothing is being forked."""
-        if self._settings.processes or not all(copy.standing for copy in self._copies):
-            return
+    def claim(self, guest: Guest, zygote: Zygote) -> None:
+        """Have the zygote end whatever was forked besides; nothing is to be under way."""
         pids = [guest.pid, *(copy.guest.pid for copy in self._copies)]
         zygote.members(guest.lineage.number, tuple(pid for pid in pids if pid is not None))
 
