@@ -2,7 +2,7 @@
 
 import pytest
 
-from support import reading
+from support import processes, reading
 from support.limits import goes_on, stopped
 
 HOARD = """
@@ -66,3 +66,12 @@ def test_memory_of_forks_is_added_up_after_a_large_guest_was_restored_too(kernel
     assert (card["reason"], card["state"]) == ("memory", "restored")
     kernel.run("large = None")
     goes_on(kernel)
+
+
+def test_what_a_killed_cell_had_started_ends_with_it(kernel):
+    sleeper = "import subprocess\nsubprocess.Popen(['sleep', '600']).pid"
+    started = [int(reading.result(kernel.run(sleeper)[1])) for _ in range(2)]
+    assert {*started} < {*kernel.tree()}
+    kernel.run("import os\nos._exit(0)")
+    goes_on(kernel)
+    assert processes.gone(started) == []
