@@ -9,7 +9,11 @@ from __future__ import annotations
 
 import os
 from pathlib import Path
-from typing import Final, NamedTuple
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Final, NamedTuple
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
 
 _PAGE: Final = os.sysconf("SC_PAGE_SIZE")
 _TICK: Final = 1 / os.sysconf("SC_CLK_TCK")
@@ -32,27 +36,34 @@ class Family:
     def __init__(self, pid: int) -> None:
         self._pid = pid
         own = _stat(pid)
-        self._parent, self._session = (own.parent, own.session) if own else (0, 0)
+        self._session = own.session if own else 0
 
     def cpu(self) -> float:
         """Return the seconds of all that live, and of all that were waited for."""
         own = _stat(self._pid, waited_only=True)
         return sum(stat.seconds for stat in self._members().values()) + (own.seconds if own else 0)
 
-    def held(self, parents: int) -> int:
+    def held(self, parents: int, copies: Mapping[int, int] = MappingProxyType({})) -> int:
         """Return the bytes that the others hold by themselves; ``parents`` are the guest's.
 
         A fork shares its parent's pages until it writes to them, which is one minor fault each.
+        ``copies`` are snapshots, and what each has from the guest of its time, which may have more
+        or less by now; ``undo_max_bytes`` bounds that. A copy waits: what it has besides counts.
         """
         total = 0
         for pid, stat in self._members().items():
             private = _private(pid)
+            if pid in copies:
+                total += max(0, private - copies[pid])
+                continue
             total += max(private - parents, min(private, stat.faults * _PAGE))
         return total
 
     def _members(self) -> dict[int, _Stat]:
         found: dict[int, _Stat] = {}
-        waiting = _children(self._parent)
+        # Read anew: that of a restored snapshot was the guest before it, until that was dead.
+        own = _stat(self._pid)
+        waiting = _children(own.parent) if own else []
         while waiting and len(found) < MOST:
             pid = waiting.pop()
             stat = _stat(pid)

@@ -185,6 +185,11 @@ class Keeper:
         elif then is not None:
             then()
 
+    def copies(self) -> dict[int, int]:
+        """Return the processes of the snapshots, and how many bytes each has from its guest."""
+        copies = self._snapshots.copies
+        return {copy.guest.pid: copy.size for copy in copies if copy.guest.pid is not None}
+
     def undo(self, steps: int) -> int:
         """Go back to the state before the last ``steps`` cells; return how many there are.
 
@@ -247,11 +252,15 @@ class Keeper:
         except CellblockError:
             self._restoration_failed(restoring, guest)
             return
+        zygote = self._zygote if isinstance(message, messages.Resumed) else None
+        if zygote is not None:
+            # What the guest before it had started would count as this one's.
+            self._snapshots.claim(guest, zygote)
         if done:
             self._restored(restoring, copy)
-        elif isinstance(message, messages.Resumed) and self._zygote is not None:
+        elif zygote is not None:
             # A copy again before the first of what is run again, or %undo could not go there.
-            self._snapshots.take(guest, self._zygote)
+            self._snapshots.take(guest, zygote)
 
     def _restored(self, restoring: Restoring, copy: Copy) -> None:
         self._restoring, guest = None, copy.guest

@@ -15,7 +15,7 @@ from cellblock.host.scratch import Scratch
 from cellblock.host.usage import Usage
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Mapping
 
     from cellblock.host.reactor import Reactor, Timer
 
@@ -55,7 +55,8 @@ class Monitor:
     """Looks at one guest at a time.
 
     ``on_excess`` is told what there is too much of, and whether to wait would make it worse; it
-    is told again at every look at which that is still so.
+    is told again at every look at which that is still so. ``copies`` tells which processes are the
+    guest's snapshots, and the bytes that each has from it.
     """
 
     def __init__(
@@ -64,8 +65,11 @@ class Monitor:
         bounds: Bounds,
         clock: Callable[[], float],
         on_excess: Callable[[Excess, bool], None],
+        *,
+        copies: Callable[[], Mapping[int, int]] = dict,
     ) -> None:
         self._reactor, self._bounds, self._clock = reactor, bounds, clock
+        self._copies = copies
         self._on_excess = on_excess
         limit = bounds.scratch_max_bytes
         self._scratch = Scratch(bounds.scratch, limit) if limit is not None else None
@@ -159,7 +163,9 @@ class Monitor:
         if memory is None:
             return False
         self._take_peak(memory.resident, memory.peak)
-        held = memory.held + (self._family.held(memory.held) if self._family is not None else 0)
+        held = memory.held + (
+            self._family.held(memory.held, self._copies()) if self._family is not None else 0
+        )
         return self._most is not None and held > self._most
 
     # --- readings -----------------------------------------------------------------------------

@@ -66,7 +66,7 @@ class Session:
         self._reactor, self._front, self._rules = reactor, front, rules
         self._timeout, self._clock = timeout, clock
         self._keeper = Keeper(reactor, self, prepare, zygote, snapshots, clock)
-        self._monitor = Monitor(reactor, bounds, clock, self._on_excess)
+        self._monitor = Monitor(reactor, bounds, clock, self._on_excess, copies=self._keeper.copies)
         self._usage: Usage | None = None
         self._request: Request | None = None
         self._last_id = 0

@@ -74,6 +74,8 @@ class Copy:
     number: int
     asked_at: float
     faults: int
+    #: Bytes of its own that the guest had, and the copy has from it; read if cells may fork.
+    size: int = 0
     standing: bool = False
     after: list[Ran] = field(default_factory=list)
     #: Called once it stands, or never will.
@@ -210,6 +212,7 @@ class Snapshots:
         copy = Copy(
             self._waiting_guest(guest), self._numbers, self._clock(), room.faults(guest.pid)
         )
+        copy.size = room.resident(guest.pid) if self._settings.processes else 0
         copy.then = then
         guest_of_copy = copy.guest
         guest_of_copy.on_message = lambda message: self._on_message(copy, guest, message)
@@ -275,6 +278,10 @@ class Snapshots:
         guest, zygote = self._guest, self._zygote
         if self._settings.processes or guest is None or zygote is None or guest.pid is None:
             return
+        self.claim(guest, zygote)
+
+    def claim(self, guest: Guest, zygote: Zygote) -> None:
+        """Have the zygote end whatever was forked besides; nothing is to be under way."""
         pids = [guest.pid, *(copy.guest.pid for copy in self._copies)]
         known = tuple(pid for pid in pids if pid is not None)
         zygote.members(guest.lineage.number, guest.lineage.session, known)

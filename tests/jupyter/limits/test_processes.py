@@ -2,7 +2,17 @@
 
 import pytest
 
+from support import processes, reading
 from support.limits import goes_on, stopped
+
+HOARD = """
+import os, time
+for _ in range(4):
+    if os.fork() == 0:
+        held = bytearray(b'x') * 150_000_000
+        time.sleep(60)
+time.sleep(60)
+"""
 
 
 @pytest.fixture(scope="module")
@@ -20,15 +30,7 @@ def test_processor_time_of_programs_is_the_cells(kernel):
 
 
 def test_memory_of_forks_is_added_up(kernel):
-    code = """
-import os, time
-for _ in range(4):
-    if os.fork() == 0:
-        held = bytearray(b'x') * 150_000_000
-        time.sleep(60)
-time.sleep(60)
-"""
-    card = stopped(*kernel.run(code))
+    card = stopped(*kernel.run(HOARD))
     assert (card["reason"], card["state"]) == ("memory", "restored")
     goes_on(kernel)
 
@@ -46,3 +48,30 @@ for child in children: os.kill(child, signal.SIGKILL); os.waitpid(child, 0)
 """
     assert kernel.run(code)[0]["status"] == "ok"
     goes_on(kernel)
+
+
+def test_snapshots_of_what_is_no_more_do_not_count_against_the_cell(kernel):
+    for _ in range(4):
+        code = "import time\nheld = None\ntime.sleep(0.3)\nheld = bytearray(b'x') * 200_000_000"
+        reply, published = kernel.run(code)
+        assert reply["status"] == "ok", reading.card_text(published)
+    kernel.run("held = None")
+    goes_on(kernel)
+
+
+def test_memory_of_forks_is_added_up_after_a_large_guest_was_restored_too(kernel):
+    kernel.run("large = bytearray(b'x') * 100_000_000")
+    kernel.run("import os\nos._exit(0)")
+    card = stopped(*kernel.run(HOARD))
+    assert (card["reason"], card["state"]) == ("memory", "restored")
+    kernel.run("large = None")
+    goes_on(kernel)
+
+
+def test_what_a_killed_cell_had_started_ends_with_it(kernel):
+    sleeper = "import subprocess\nsubprocess.Popen(['sleep', '600']).pid"
+    started = [int(reading.result(kernel.run(sleeper)[1])) for _ in range(2)]
+    assert {*started} < {*kernel.tree()}
+    kernel.run("import os\nos._exit(0)")
+    goes_on(kernel)
+    assert processes.gone(started) == []
