@@ -235,6 +235,8 @@ class Snapshots:
         """Have the zygote end whatever was forked besides, when nothing is being forked."""
         if self._settings.processes or not all(copy.standing for copy in self._copies):
             return
+        if guest.pid is None:
+            return  # it has ended: who serves now is not among those we know
         pids = [guest.pid, *(copy.guest.pid for copy in self._copies)]
         zygote.members(guest.lineage.number, tuple(pid for pid in pids if pid is not None))
 
