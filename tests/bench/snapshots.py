@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import argparse
 import os
+import re
 import signal
 import statistics
 import sys
@@ -120,23 +121,23 @@ def row(kind: str, gigabytes: float) -> str:
         time.sleep(0.5)
         stand = statistics.median(standing(made) for _ in range(5))
         follow = statistics.median(following(made) for _ in range(5))
-        memory = made.pss()
-        alone = processes.proportional_memory([made.proc.pid, made.zygote()])
-        resident = resident_of(serving(made))
+        time.sleep(1)  # copies that were let go take their time to go
+        extra = sum(map(held, children(serving(made))))
         restore = statistics.median(restoring(made) for _ in range(3))
     finally:
         made.close()
         world.close()
-    extra = max(0.0, (memory - alone) / 1024 - resident)
     return (
         f"{kind:10}{gigabytes:>7g} GiB{stand:>12.1f}{follow:>12.1f}{restore:>12.1f}{extra:>12.0f}"
     )
 
 
-def resident_of(pid: int) -> float:
-    """Return the MiB that one process has resident."""
-    pages = int(Path(f"/proc/{pid}/statm").read_text().split()[1])
-    return pages * os.sysconf("SC_PAGE_SIZE") / 2**20
+def held(pid: int) -> float:
+    """Return the MiB that a copy has for itself: pages that nobody shares, and its page tables."""
+    pages = Path(f"/proc/{pid}/smaps_rollup").read_text()
+    tables = Path(f"/proc/{pid}/status").read_text()
+    found = re.findall(r"^(?:Private_\w+|VmPTE):\s+(\d+) kB", pages + tables, re.MULTILINE)
+    return sum(map(int, found)) / 1024
 
 
 def round_trips(rounds: int = 200) -> list[str]:
@@ -213,7 +214,7 @@ def main() -> int:
     parser.add_argument("--seconds", type=float, default=2.0)
     args = parser.parse_args()
     processes.adopt_orphans()
-    print("snapshots, in ms; memory in MiB beyond the guest's own, of two copies")
+    print("snapshots, in ms; memory in MiB that two copies have for themselves")
     heads = ("stands", "next cell", "restored", "kept")
     print(f"{'data':10}{'size':>11}" + "".join(f"{head:>12}" for head in heads))
     for kind in args.kinds.split(","):
