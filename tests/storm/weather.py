@@ -111,7 +111,9 @@ class Storm:
         #: Two processes with the same state were killed together.
         self._doubled = False
         self._step((HEAP if pressed else "") + setup())
-        self._step(DIGEST)
+        for _ in range(4):  # older copies to fall back to: the first cell is in all of them
+            self._step(DIGEST)
+            time.sleep(0.1)
 
     def blow(self) -> None:
         """Kill once, at some moment, then look at what is left."""
@@ -155,9 +157,8 @@ class Storm:
         mid, code = self._send()
         self._wait(0.012)
         self._kill()
-        for _ in range(self.dice.randint(1, 2)):
-            self._wait(0.012)
-            self._kill(sheltered=False)
+        self._wait(0.012)
+        self._kill(sheltered=False)
         self._end(mid, code)
 
     def _while_queued(self) -> None:
