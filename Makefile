@@ -5,10 +5,12 @@ BIN := .venv/bin
 
 SECONDS := 600
 
-.PHONY: help run test lint bench fuzz clean
+KILLS := 1000
+
+.PHONY: help run test lint bench bench-snapshots fuzz storm clean
 
 help: ## Show this list
-	@sed -n 's/^\([a-z]*\):.*## \(.*\)/make \1\t\2/p' Makefile | expand -t 14
+	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/make \1\t\2/p' Makefile | expand -t 22
 
 run: .venv/for-run ## Run the tour notebook under the kernel and say how it went
 	@mkdir -p artifacts
@@ -35,8 +37,14 @@ test: .venv/for-test lint ## Set up what the tests need, then run all of them
 bench: .venv/for-test ## Measure against stock ipykernel; figures are ratios
 	$(BIN)/python tests/bench/bench.py
 
+bench-snapshots: .venv/for-test ## Measure what snapshots cost, up to 4 GiB, and what a kill costs
+	$(BIN)/python tests/bench/snapshots.py
+
 fuzz: .venv/for-test ## Look for SECONDS=600 for a program around the guards, as long for a frame that does harm
 	FUZZ_SECONDS=$(SECONDS) $(BIN)/python -m pytest -q -s tests/fuzz
+
+storm: .venv/for-test ## Kill the guest at KILLS=1000 random moments, under each of four conditions
+	STORM_KILLS=$(KILLS) $(BIN)/python -m pytest -q -s tests/storm
 
 clean: ## Remove everything that make has made
 	rm -rf .venv build dist artifacts .coverage .coverage.* .hypothesis .import_linter_cache \

@@ -1,34 +1,42 @@
-"""Forking a running guest, with what its libraries must know of it.
+"""Forking a running guest.
 
-``os.fork`` would do, but for two things: it raises an audit event, which ends a guest in which
-cells may not fork, and from 3.12 on it warns of threads, whose loss is known and told here. The
-C functions beneath it are the same (PyOS_BeforeFork and its like, the C library's own fork).
+By ``os.fork``, because only there nothing of Python's runs between the C library's fork and the
+interpreter's repairs in the child: a request to give up the GIL, made by a thread that the child
+does not have, would be waited for in between for ever. Its audit event ends a guest in which cells
+may not fork; the hook asks here whether the fork is ours.
 """
 
 from __future__ import annotations
 
-import ctypes
 import os
-from typing import Final
+import warnings
+from typing import TYPE_CHECKING
 
-_PYTHON = ctypes.PyDLL(None, use_errno=True)
-_before: Final = _PYTHON.PyOS_BeforeFork
-_in_parent: Final = _PYTHON.PyOS_AfterFork_Parent
-_in_child: Final = _PYTHON.PyOS_AfterFork_Child
-_fork: Final = _PYTHON.fork
-for _function in (_before, _in_parent, _in_child):
-    _function.restype = None
+if TYPE_CHECKING:
+    from collections.abc import Callable
 
 
-def fork() -> int:
-    """Fork as ``os.fork`` does. Raises OSError."""
-    _before()
-    pid: int = _fork()
-    if pid == 0:
-        _in_child()
-        return 0
-    errno = ctypes.get_errno()
-    _in_parent()
-    if pid < 0:
-        raise OSError(errno, os.strerror(errno))
-    return pid
+def _forks() -> tuple[Callable[[], int], Callable[[], bool]]:
+    due: list[bool] = []  # in a closure: there is no table to edit
+
+    def fork() -> int:
+        """Fork as ``os.fork`` does, without its warning of threads. Raises OSError.
+
+        Their loss is known, and told to the user when a copy takes over.
+        """
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", DeprecationWarning)
+            due.append(True)
+            try:
+                return os.fork()
+            finally:
+                due.clear()
+
+    def is_due() -> bool:
+        """Say whether a fork that is under way is a snapshot's."""
+        return bool(due)
+
+    return fork, is_due
+
+
+fork, is_due = _forks()

@@ -21,7 +21,7 @@ from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
 from cellblock.analysis.rules import RULES
-from cellblock.guest import installed
+from cellblock.guest import forking, installed
 from cellblock.guest.guards import trust
 from cellblock.guest.guards.violations import OperationViolation
 
@@ -123,9 +123,10 @@ def _hook(
     judge: Callable[[str, tuple[Any, ...]], int], report: Report
 ) -> Callable[[str, tuple[Any, ...]], None]:
     free, violation, rule, breach, passes = _FREE, OperationViolation, _RULE, _BREACH, _PASSES
+    is_due = forking.is_due
 
     def hook(event: str, args: tuple[Any, ...]) -> None:
-        if event in free:
+        if event in free or (event == "os.fork" and is_due()):
             return
         verdict = judge(event, args)
         if verdict == passes:

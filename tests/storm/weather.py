@@ -1,0 +1,255 @@
+"""A storm: a kernel, a script, a model, and kills at moments that nobody chose."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import random
+import re
+import signal
+import time
+from dataclasses import dataclass, field
+from itertools import zip_longest
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from script import CELLS, DIGEST, HEAP, PRESSED, Model, cells, setup
+
+if TYPE_CHECKING:
+    from support.kernels import Kernel
+
+AGAIN = re.compile(r"had just ended and was run again$")
+COUNT = re.compile(r"\[(\d+)\]")
+OUTCOME = "application/vnd.cellblock.outcome+json"
+#: Seconds that any reply may take on a machine that has other things to do; else it hangs.
+HANG = 30.0
+#: Cells between two looks at everything.
+LOOK = 12
+MOMENTS = ("running", "running", "replied", "replied", "idle", "restoring", "queued", "copy")
+
+
+class LossError(AssertionError):
+    """The namespace is not what the model says."""
+
+
+def guests(zygote: int) -> tuple[list[int], list[int]]:
+    """Return the pids of those that serve, or would next, and of the copies, each oldest first.
+
+    The zygote adopts what a killed guest leaves behind; the youngest of its children serves.
+    """
+    heirs = sorted(children(zygote), key=_age)
+    return heirs, sorted((copy for pid in heirs for copy in children(pid)), key=_age)
+
+
+def children(pid: int) -> list[int]:
+    """Return the living children of a process's main thread (proc(5))."""
+    with contextlib.suppress(OSError):
+        found = map(int, Path(f"/proc/{pid}/task/{pid}/children").read_text().split())
+        return [child for child in found if _age(child)[0]]
+    return []
+
+
+def _age(pid: int) -> tuple[int, int]:
+    """Return when a process began, and its number; 0 for one that is no more."""
+    with contextlib.suppress(OSError):
+        fields = Path(f"/proc/{pid}/stat").read_text(errors="replace").rpartition(")")[2].split()
+        return (0 if fields[0] in {"Z", "X"} else int(fields[19])), pid
+    return 0, pid
+
+
+def kill(pids: list[int]) -> bool:
+    """Kill the youngest of ``pids``; say whether there was one."""
+    if not pids:
+        return False
+    with contextlib.suppress(ProcessLookupError):
+        os.kill(pids[-1], signal.SIGKILL)
+        return True
+    return False
+
+
+@dataclass
+class Tally:
+    """What a storm did."""
+
+    kills: int = 0
+    cells: int = 0
+    stopped: int = 0
+    #: Cells that the kernel says it ran again, being too young for a snapshot.
+    again: int = 0
+    #: Restorations that named cells whose effect they lack.
+    told: int = 0
+    slowest: float = 0.0
+    by_moment: dict[str, int] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class Size:
+    """What could grow without anybody looking."""
+
+    descriptors: int
+    resident: int
+    processes: int
+
+    @classmethod
+    def of(cls, kernel: Kernel) -> Size:
+        """Measure a kernel."""
+        host = Path(f"/proc/{kernel.proc.pid}")
+        resident = int((host / "statm").read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE")
+        return cls(len(list((host / "fd").iterdir())), resident, len(kernel.tree()))
+
+
+class Storm:
+    """One kernel that is killed over and over, beside a model that is not."""
+
+    def __init__(self, kernel: Kernel, seed: int, *, pressed: bool = False) -> None:
+        self.kernel, self.seed = kernel, seed
+        self.dice = random.Random(seed)
+        self.model, self.tally = Model(), Tally()
+        self._cells = cells(self.dice, PRESSED if pressed else CELLS)
+        self._zygote = kernel.zygote()
+        self._since: list[str] = []
+        #: Two processes with the same state were killed together.
+        self._doubled = False
+        self._step((HEAP if pressed else "") + setup())
+        for _ in range(4):  # older copies to fall back to: the first cell is in all of them
+            self._step(DIGEST)
+            time.sleep(0.1)
+
+    def blow(self) -> None:
+        """Kill once, at some moment, then look at what is left."""
+        moment = self.dice.choice(MOMENTS)
+        self._since.append(f"# {moment}")
+        self._doubled = moment == "restoring"
+        getattr(self, f"_while_{moment}")()
+        self.tally.by_moment[moment] = self.tally.by_moment.get(moment, 0) + 1
+        if self._doubled:
+            self._step(next(self._cells))
+        if sum(self.tally.by_moment.values()) % LOOK == 0:
+            self.look()
+
+    def look(self) -> None:
+        """Compare everything with the model; digests are answered, whatever was killed before."""
+        self._step(DIGEST)
+        self._since.clear()
+        self.kernel.log.clear()
+
+    # --- moments ------------------------------------------------------------------------------
+
+    def _while_running(self) -> None:
+        mid, code = self._send()
+        self._wait(self.dice.choice((0.001, 0.003, 0.01, 0.05)))
+        self._kill()
+        self._end(mid, code)
+
+    def _while_replied(self) -> None:
+        for _ in range(self.dice.randint(1, 4)):
+            self._step(next(self._cells))
+        self._wait(self.dice.choice((0, 0.0005, 0.002, 0.005)))
+        self._kill()
+
+    def _while_idle(self) -> None:
+        self._step(next(self._cells))
+        self._wait(0.08)
+        self._kill()
+        self._wait(0.02)
+
+    def _while_restoring(self) -> None:
+        mid, code = self._send()
+        self._wait(0.012)
+        self._kill()
+        self._wait(0.012)
+        self._kill(sheltered=False)
+        self._end(mid, code)
+
+    def _while_queued(self) -> None:
+        sent = [self._send() for _ in range(self.dice.randint(2, 6))]
+        self._wait(0.02)
+        self._kill()
+        for mid, code in sent:
+            self._end(mid, code)
+
+    def _while_copy(self) -> None:
+        """Kill the newest copy, the guest's shield, and perhaps the guest itself right after."""
+        self._step(next(self._cells))
+        self._wait(0.03)
+        if kill(guests(self._zygote)[1]):
+            self.tally.kills += 1
+        mid, code = self._send()
+        self._end(mid, code)
+
+    # --- steps --------------------------------------------------------------------------------
+
+    def _wait(self, most: float) -> None:
+        time.sleep(self.dice.uniform(0, most))
+
+    def _kill(self, *, sheltered: bool = True) -> None:
+        """Kill the guest; unless its state is to be lost, not before a copy holds it."""
+        deadline = time.monotonic() + HANG
+        while sheltered and not any(map(children, guests(self._zygote)[0][-1:])):
+            if time.monotonic() > deadline:
+                raise LossError(f"seed {self.seed}: there is no snapshot")
+            time.sleep(0.001)
+        self.tally.kills += kill(guests(self._zygote)[0])
+        self._since.append("# killed")
+
+    def _send(self) -> tuple[str, str]:
+        code = next(self._cells)
+        return self.kernel.execute_send(code), code
+
+    def _step(self, code: str) -> None:
+        self._end(self.kernel.execute_send(code), code)
+
+    def _end(self, mid: str, code: str) -> None:
+        """Take a cell's end: the model moves on when, and only when, it was answered well."""
+        began = time.monotonic()
+        reply = self.kernel.reply(mid, timeout=HANG)["content"]
+        self.kernel.until_idle(mid, timeout=HANG)
+        self.tally.slowest = max(self.tally.slowest, time.monotonic() - began)
+        self.tally.cells += 1
+        mine = [m for _, m in self.kernel.log if m["parent_header"].get("msg_id") == mid]
+        shown = "DIGEST" if code == DIGEST else code
+        self._since.append(f"{shown}\n# -> {reply['status']} {reply.get('ename', '')}")
+        self._heed_cards()
+        if reply["status"] == "ok":
+            count, shown = reply["execution_count"], "".join(map(_text, mine))
+            expected = self.model.run(code, count)
+            differ = zip_longest(shown.splitlines(), expected.splitlines())
+            wrong = "; ".join(f"{a!r} is shown, not {b!r}" for a, b in differ if a != b)
+            self._demand(not wrong, wrong)
+        else:
+            self._demand(reply["ename"] == "CellStopped", f"{reply['ename']}: {reply['evalue']}")
+            self.tally.stopped += 1
+
+    def _heed_cards(self) -> None:
+        """Take note of what the kernel says that a restoration could not bring back.
+
+        Only where two processes that held the same state were killed together may that be cells,
+        and then exactly those that are named.
+        """
+        for _, message in self.kernel.log:
+            card = message["content"].get("data", {}).get(OUTCOME, {})
+            self._demand(card.get("state") != "gone", str(card))
+            if card:
+                self._since.append(f"# card: {card}")
+            for text in card.get("lost", ()):
+                if AGAIN.search(text):
+                    self.tally.again += 1
+                    continue
+                self._demand(self._doubled and text.startswith("what ["), str(card))
+                self.model = self.model.without({int(n) for n in COUNT.findall(text)})
+                self.tally.told += 1
+        self.kernel.log.clear()
+
+    def _demand(self, holds: object, what: str) -> None:
+        if not holds:
+            before = "\n".join(self._since[-40:])
+            raise LossError(f"{before}\nseed {self.seed}, kill {self.tally.kills}: {what}")
+
+
+def _text(message: dict[str, Any]) -> str:
+    content = message["content"]
+    if message["msg_type"] == "stream":
+        return content["text"]
+    if message["msg_type"] == "execute_result":
+        return content["data"]["text/plain"] + "\n"
+    return ""
