@@ -278,15 +278,10 @@ class Snapshots:
         guest, zygote = self._guest, self._zygote
         if self._settings.processes or guest is None or zygote is None or guest.pid is None:
             return
-<<<<<<< HEAD
         self.claim(guest, zygote)
 
     def claim(self, guest: Guest, zygote: Zygote) -> None:
         """Have the zygote end whatever was forked besides; nothing is to be under way."""
-=======
-        if guest.pid is None:
-            return  # it has ended: who serves now is not among those we know
->>>>>>> 606ecb92340a85e2804c4ab257ef5ed6484173d0
         pids = [guest.pid, *(copy.guest.pid for copy in self._copies)]
         known = tuple(pid for pid in pids if pid is not None)
         zygote.members(guest.lineage.number, guest.lineage.session, known)
