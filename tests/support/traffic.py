@@ -8,6 +8,7 @@ from pathlib import Path
 
 from cellblock import backends
 from cellblock.host import guest_process, launch
+from cellblock.host.monitor import Bounds
 from cellblock.host.outcome import Cell
 from cellblock.host.session import Session
 from cellblock.host.snapshots import Settings
@@ -38,6 +39,7 @@ def real_session(folder: Path, reactor: ZmqReactor, front: object) -> Session:
         policy.rules(),
         prepare=_told(policy, plan, folder, folder),
         timeout=None,
+        bounds=Bounds(),
         clock=time.monotonic,
         zygote=launch.start,
         snapshots=Settings(mode="off"),

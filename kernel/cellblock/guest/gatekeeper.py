@@ -64,11 +64,11 @@ class Gatekeeper:
         for found in self._of(number):
             found.allow_fork()
 
-    def claim(self, number: int, members: tuple[int, ...]) -> None:
+    def claim(self, number: int, session: int, members: tuple[int, ...]) -> None:
         """No fork of guest ``number`` is due any more, and ``members`` is all that may be there."""
         for found in self._of(number):
             found.withdraw_fork()
-        _kill_strays(members)
+        _kill_strays(session, members)
 
     def _of(self, number: int) -> list[gate.Gate]:
         return [found for found, whose in self._gates.values() if whose == number]
@@ -105,12 +105,9 @@ class Gatekeeper:
             found.close()
 
 
-def _kill_strays(members: tuple[int, ...]) -> None:
-    """Kill what is in the session of ``members`` and none of them."""
-    if not members:
-        return
-    with contextlib.suppress(OSError):
-        session = os.getsid(members[0])
-        for pid in gate.descendants(os.getpid()):
-            if pid not in members and gate.session(pid) == session:
+def _kill_strays(session: int, members: tuple[int, ...]) -> None:
+    """Kill what is in a guest's session and none of ``members``."""
+    for pid in gate.descendants(os.getpid()):
+        if pid not in members and gate.session(pid) == session:
+            with contextlib.suppress(OSError):
                 os.kill(pid, signal.SIGKILL)

@@ -26,6 +26,8 @@ if TYPE_CHECKING:
     from cellblock.guest.streams import Outlet
 
 _PR_SET_PDEATHSIG = 1
+#: Taken before cells can put something else in its place.
+_seed_global = random.seed
 _DESCRIPTORS = 3
 #: Threads of ours, which start again by themselves.
 _OWN_THREADS = "cellblock-"
@@ -78,6 +80,8 @@ class Snapshots:
                 os.close(fd)
             self._copies, self._orphaned, self._lost = [], True, threads
             process.call_itself("snapshot")
+            # The host stops it. Whoever could end it is gone: it goes on, and sees that by itself.
+            libc.prctl(_PR_SET_PDEATHSIG, signal.SIGCONT)
             self._channel.renew()
             self._outlet.renew()
             self._channel.send(messages.Standing(id=request.id))
@@ -120,7 +124,7 @@ def _threads() -> list[str]:
 
 def _reseed(seed: bytes) -> None:
     """Give the global generators states of their own, or two guests would draw the same secrets."""
-    random.seed(seed)
+    _seed_global(seed)
     numpy: Any = sys.modules.get("numpy.random")
     if numpy is not None:
         with contextlib.suppress(Exception):  # a cell may have put anything there

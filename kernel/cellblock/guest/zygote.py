@@ -106,8 +106,8 @@ def _obey(control: socket.socket, ready: Prepared, gates: Gatekeeper, own: tuple
             _tell_forked(control, messages.Forked(id=message.id, pid=pid))
         case messages.Allow(id=number):
             gates.allow(number)
-        case messages.Members(id=number, pids=pids):
-            gates.claim(number, pids)
+        case messages.Members(id=number, session=session, pids=pids):
+            gates.claim(number, session, pids)
 
 
 def _fork(

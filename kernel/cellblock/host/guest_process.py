@@ -127,6 +127,11 @@ class Guest:
         self._watch()
         return True
 
+    @property
+    def closed(self) -> bool:
+        """Say whether nothing can be sent to it any more: it is ending, or has ended."""
+        return self._sock.fileno() < 0
+
     def unread(self) -> int:
         """Return how many bytes sent to the guest it has not read yet (SIOCOUTQ, unix(7))."""
         try:
@@ -195,7 +200,7 @@ class Guest:
         The number alone could be another's by now. Whatever holds the other end is of the guest's
         session, which nothing of anybody else's is in.
         """
-        if self.pid is None:
+        if self.pid is None or self.pidfd is not None:  # each one is a descriptor of ours
             return False
         try:
             self.pidfd = os.pidfd_open(self.pid)

@@ -120,8 +120,8 @@ class Keeper:
             self._guest.hold(held=held)
 
     def signal(self, number: int) -> None:
-        """Send the guest a signal."""
-        if self._guest is not None:
+        """Send the guest a signal; one that is being restored does nothing that it could end."""
+        if self._guest is not None and self._restoring is None:
             self._guest.signal(number)
 
     def replace(self, stopped: Stopped) -> None:
@@ -145,6 +145,10 @@ class Keeper:
         return zygote is None or zygote.end()
 
     # --- snapshots ----------------------------------------------------------------------------
+
+    def covers(self) -> bool:
+        """Say whether nothing that ended would be missing if the guest were killed now."""
+        return self._snapshots.covers()
 
     def ran(self, ran: Ran, then: Callable[[], None] | None = None) -> None:
         """Take note that a request ran to its end, and a snapshot of what it left behind.
@@ -217,9 +221,9 @@ class Keeper:
     def _promote(self, copy: Copy, restoring: Restoring) -> None:
         """Have a copy take over; until it says that it did, nothing is sent to it."""
         self._restoring, guest = restoring, copy.guest
-        copy.settle()
         restoring.began(guest, self._reactor, self._restoration_failed)
-        guest.on_message, guest.on_text = self._on_restoring, self._on_text
+        guest.on_message = lambda message: self._on_restoring(copy, message)
+        guest.on_text = self._on_text
         guest.on_lost = lambda _: self._restoration_failed(restoring, guest)
         self._guest = guest
         try:
@@ -236,10 +240,10 @@ class Keeper:
         if not self._closed:
             self._restore(restoring)
 
-    def _on_restoring(self, message: messages.FromGuest) -> None:
+    def _on_restoring(self, copy: Copy, message: messages.FromGuest) -> None:
         """Hear a guest that is restored: that it stands, that it took over, that it caught up."""
-        restoring, guest = self._restoring, self._guest
-        if restoring is None or guest is None:
+        restoring, guest = self._restoring, copy.guest
+        if restoring is None or guest is not self._guest:
             return
         try:
             done = restoring.heard(message, guest)
@@ -248,21 +252,21 @@ class Keeper:
             return
         zygote = self._zygote if isinstance(message, messages.Resumed) else None
         if zygote is not None:
-            # What the guest before it had started would count as this one's.
-            self._snapshots.claim(guest, zygote)
+            self._snapshots.clear_up()
         if done:
-            self._restored(restoring, guest)
+            self._restored(restoring, copy)
         elif zygote is not None:
             # A copy again before the first of what is run again, or %undo could not go there.
             self._snapshots.take(guest, zygote)
 
-    def _restored(self, restoring: Restoring, guest: Guest) -> None:
-        self._restoring = None
+    def _restored(self, restoring: Restoring, copy: Copy) -> None:
+        self._restoring, guest = None, copy.guest
+        copy.settle()  # it has what waited to be safe; what comes next is not sent yet
+        for ran in restoring.again:
+            self._snapshots.ran(ran)  # an older copy lacks it, should this guest end at once
         restoring.failed()  # its timer
         guest.on_message, guest.on_text = self._on_message, self._on_text
         guest.on_lost, guest.ready = self._on_lost, True
-        for ran in restoring.again:
-            self._snapshots.ran(ran)
         self._take_in_time()
         self._ward.on_loss(restoring.outcome())
         self._ward.on_served()
@@ -273,6 +277,8 @@ class Keeper:
         served = self._guest is not None and self._guest.ready
         if isinstance(message, messages.NotStanding):
             self._snapshots.not_standing(message)
+        elif isinstance(message, messages.Standing | messages.Resumed):
+            self.replace(Stopped("violation", "protocol violation: it speaks as a snapshot"))
         elif not isinstance(message, messages.Ready | messages.NotReady):
             self._ward.on_message(message)
         elif served:
@@ -335,7 +341,13 @@ class Keeper:
         self._snapshots.clear()  # their gate is gone with it
         if zygote is not None:
             zygote.kill()
-        if not self._closed:
+        if self._guest is not None:
+            _empty(self._guest.lineage.session)
+        if self._closed:
+            return
+        if self._restoring is not None and self._guest is not None:
+            self._restoration_failed(self._restoring, self._guest)
+        else:
             self.replace(Stopped("crash", "its zygote ended"))
 
     # --- ends ---------------------------------------------------------------------------------
@@ -350,6 +362,7 @@ class Keeper:
     def _after(self, stopped: Stopped) -> None:
         if self._closed:
             return
+        self._snapshots.end()
         if self._failed_starts >= MAX_FAILED_STARTS:
             said = self._last_words.strip() or stopped.detail
             self._give_up(f"the guest ended {MAX_FAILED_STARTS} times while starting: {said}")
@@ -362,7 +375,7 @@ class Keeper:
     def _give_up(self, detail: str) -> None:
         self._closed = True
         self._end()
-        self._snapshots.clear()
+        self._snapshots.end()
         self._ward.on_failure(detail)
 
 
@@ -373,6 +386,17 @@ def _kill(pid: int, pidfd: int | None) -> None:
             return
         with os.fdopen(pidfd, "rb", buffering=0):
             signal.pidfd_send_signal(pidfd, signal.SIGKILL)
+
+
+def _empty(session: int) -> None:
+    """Kill whatever is in a guest's session: with the zygote went who knew its descendants.
+
+    No other session has its number while anything is in it (setsid(2)).
+    """
+    for entry in os.scandir("/proc") if session > 0 else ():
+        with contextlib.suppress(ValueError, OSError):
+            if os.getsid(int(entry.name)) == session:
+                os.kill(int(entry.name), signal.SIGKILL)
 
 
 def _exit_reason(status: int) -> str:

@@ -17,8 +17,11 @@ if TYPE_CHECKING:
     from cellblock.host.reactor import Reactor, Timer
     from cellblock.host.snapshots import Copy
 
-#: Seconds that a copy has to take over, and to catch up.
+#: Seconds that the first copy has to take over, and to catch up; each one after it has half as
+#: many, since whoever waits has waited for those before.
 PATIENCE: Final = 4.0
+#: Ends that a cell brings about which pretends to have ended: it would do so again.
+_ITS_OWN_DOING: Final = frozenset({"violation", "silent", "breach"})
 
 
 class Restoring:
@@ -44,11 +47,19 @@ class Restoring:
         self._again: list[Ran] = []
         self._resumed: messages.Resumed | None = None
         self._timer: Timer | None = None
+        self._patience = 2 * PATIENCE
 
     def since(self, copy: Copy) -> None:
         """Take note of the copy that is tried, and of what ran after it."""
-        self._missed = [*copy.after, *self._again, *self._missed]
+        missed = [*copy.after, *self._again, *self._missed]
+        # What runs may have ended, but was not answered: it ends as stopped.
+        self._missed = [ran for ran in missed if ran.message is not self._running]
         self._again, self._resumed = [], None
+
+    @property
+    def again(self) -> tuple[Ran, ...]:
+        """What was run again."""
+        return tuple(self._again)
 
     def began(
         self,
@@ -58,7 +69,8 @@ class Restoring:
     ) -> None:
         """Watch the time of the copy that is tried."""
         self.failed()
-        self._timer = reactor.call_later(PATIENCE, lambda: failed(self, guest))
+        self._patience /= 2
+        self._timer = reactor.call_later(self._patience, lambda: failed(self, guest))
 
     def failed(self) -> None:
         """Stop watching."""
@@ -82,9 +94,10 @@ class Restoring:
     def _can_catch_up(self) -> bool:
         """Say whether what is missing may be run again: all that comes out the same, and the last.
 
-        The last had just ended, or a snapshot would hold it.
+        The last had just ended, or a snapshot would hold it. After an attack it is the suspect.
         """
-        return all(ran.exact for ran in self._missed[:-1])
+        trusted = self._stopped.why not in _ITS_OWN_DOING
+        return all(ran.exact for ran in (self._missed[:-1] if trusted else self._missed))
 
     def heard(self, message: messages.FromGuest, guest: Guest) -> bool:
         """Act on what the copy says; say whether it serves now. Raises GuestError."""
@@ -109,11 +122,6 @@ class Restoring:
         if self._due:
             guest.send(self._due[0].message)
         return not self._due
-
-    @property
-    def again(self) -> tuple[Ran, ...]:
-        """What was run again, in its order."""
-        return tuple(self._again)
 
     def gone(self) -> Stopped:
         """Return the outcome when nothing could be restored."""

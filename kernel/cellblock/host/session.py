@@ -150,7 +150,7 @@ class Session:
     def answer(self, value: str) -> None:
         """Give the running cell what the user typed."""
         request, guest = self._request, self._keeper.guest
-        if guest is not None and request is not None:
+        if guest is not None and request is not None and not guest.closed:
             try:
                 guest.send(messages.Input(id=request.message.id, value=value))
             except CellblockError as exc:
@@ -195,13 +195,13 @@ class Session:
         self._keeper.ensure()
         if self._failure is not None:
             self._finish(request, self._failure)
-        elif self._keeper.guest is not None:
+        else:
             self._send(request)
 
     def _send(self, request: Request) -> None:
         guest = self._keeper.guest
-        if guest is None:
-            return
+        if guest is None or guest.closed:
+            return  # whoever comes next gets it
         if isinstance(request.message, messages.Execute | messages.CommIn):
             self._later(request, SILENCE, self._check_silence)
             if self._timeout is not None:
@@ -356,11 +356,12 @@ class Session:
         """Answer what may have changed the state, and have a snapshot taken of that.
 
         A short cell is answered first: in the millisecond until its snapshot stands it can be
-        run again. A long one is not, so it is answered when what it did is safe.
+        run again, if the one before is kept. A long one is not, so it is answered when what it did
+        is safe.
         """
         request.cancel_timers()
         seconds = self._clock() - request.began_at
-        if seconds <= SHORT:
+        if seconds <= SHORT and self._keeper.covers():
             self._answer(request, reply)
             self._keeper.ran(Ran(request.message, seconds, exact=_comes_out_the_same(request)))
             return

@@ -7,6 +7,7 @@ until one of them writes; what it costs is bounded by the policy.
 
 from __future__ import annotations
 
+import signal
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final, Literal
 
@@ -23,8 +24,13 @@ if TYPE_CHECKING:
 
 #: Seconds that a copy may take to stand before the guest's next cell goes on without it.
 PATIENCE: Final = 5.0
-#: Seconds above which ``auto`` takes no more of them, until the guest has become smaller.
+#: Seconds after which strays are looked for again: one may have been in the middle of its fork.
+_AFTERWARDS: Final = 1.0
+#: Seconds above which ``auto`` takes no more of them, until the guest has become smaller. One
+#: alone may be the machine's fault; after this many in a row there is a rest, as many times longer.
 TOO_LONG: Final = 0.25
+_SLOW: Final = 2
+_REST: Final = 20
 #: Requests, and seconds that they took together, that are run again instead of being kept.
 _MOST_AGAIN: Final = 20
 _LONGEST_AGAIN: Final = 0.05
@@ -117,8 +123,13 @@ class Snapshots:
         self._copies: list[Copy] = []
         self._numbers = 0
         self._said: set[str] = set()
-        #: Resident bytes of the guest whose copy took too long.
+        #: The guest that serves, or is about to, once it has made a copy; and its zygote.
+        self._guest: Guest | None = None
+        self._zygote: Zygote | None = None
+        #: Copies in a row that took too long; resident bytes of their guest, and when to try again.
+        self._slow = 0
         self._too_large: int | None = None
+        self._rests_until = 0.0
 
     # --- what ran -----------------------------------------------------------------------------
 
@@ -131,14 +142,31 @@ class Snapshots:
         """Say whether what ran since the newest copy can be run again as well as be kept."""
         return bool(self._copies) and self._copies[-1].exact
 
+    def covers(self) -> bool:
+        """Say whether all that ran is kept, or can be run again and comes out the same.
+
+        Then one more may be answered before it is kept: it is the only one to be run again.
+        """
+        for copy in reversed(self._copies):
+            if not all(ran.exact for ran in copy.after):
+                return False
+            if copy.standing:
+                return True
+        return not self._copies
+
     @property
     def copies(self) -> tuple[Copy, ...]:
         """All copies, the oldest first."""
         return tuple(self._copies)
 
     def pop(self) -> Copy | None:
-        """Give the newest copy away."""
-        return self._copies.pop() if self._copies else None
+        """Give the newest copy away: it is to serve."""
+        if not self._copies:
+            return None
+        copy = self._copies.pop()
+        copy.guest.signal(signal.SIGCONT)
+        self._guest = copy.guest
+        return copy
 
     def drop_after(self, kept: Copy) -> None:
         """Let go of all that are newer than ``kept``."""
@@ -162,6 +190,14 @@ class Snapshots:
         for copy in tuple(self._copies):
             self._drop(copy)
 
+    def end(self) -> None:
+        """Let go of all, and of whatever else was forked: nothing of their guest is to go on."""
+        guest, zygote = self._guest, self._zygote
+        self._guest = self._zygote = None
+        self.clear()
+        if guest is not None and zygote is not None and not self._settings.processes:
+            zygote.members(guest.lineage.number, guest.lineage.session, ())
+
     # --- taking one ---------------------------------------------------------------------------
 
     def take(self, guest: Guest, zygote: Zygote, then: Callable[[], None] | None = None) -> None:
@@ -171,6 +207,7 @@ class Snapshots:
             if then is not None:
                 then()
             return
+        self._guest, self._zygote = guest, zygote
         self._numbers += 1
         copy = Copy(
             self._waiting_guest(guest), self._numbers, self._clock(), room.faults(guest.pid)
@@ -178,7 +215,7 @@ class Snapshots:
         copy.size = room.resident(guest.pid) if self._settings.processes else 0
         copy.then = then
         guest_of_copy = copy.guest
-        guest_of_copy.on_message = lambda message: self._on_message(copy, guest, zygote, message)
+        guest_of_copy.on_message = lambda message: self._on_message(copy, guest, message)
         guest_of_copy.on_lost = lambda _: self._on_lost(copy)
         self._copies.append(copy)
         zygote.allow(guest.lineage.number)
@@ -205,25 +242,55 @@ class Snapshots:
                 self._say(f"a snapshot could not be made ({message.detail})")
                 return
 
-    def _on_message(
-        self, copy: Copy, guest: Guest, zygote: Zygote, message: messages.FromGuest
-    ) -> None:
+    def _on_message(self, copy: Copy, guest: Guest, message: messages.FromGuest) -> None:
         """Hear a copy: it says once that it stands, and nothing else while it waits."""
         said = isinstance(message, messages.Standing) and message.id == copy.number
-        if not said or copy.standing or not copy.guest.vouch():
+        known = {guest.pid, *(other.guest.pid for other in self._copies if other is not copy)}
+        if not said or copy.standing or copy.guest.pid in known or not copy.guest.vouch():
             self._drop(copy)
             return
         copy.standing = True
         self._judge(self._clock() - copy.asked_at, guest)
         self._prune()
-        if not self._settings.processes and all(copy.standing for copy in self._copies):
-            self.claim(guest, zygote)
+        self._stop()
+        self._claim_when_still()
         copy.settle()
 
-    def claim(self, guest: Guest, zygote: Zygote) -> None:
-        """Have the zygote end whatever was forked besides; nothing is to be under way."""
+    def _stop(self) -> None:
+        """Stop all that stand: waiting needs no processor, and whatever else one does, it may not.
+
+        All, because the end of the guest that they were made by set them going.
+        """
+        for copy in self._copies:
+            if copy.standing:
+                copy.guest.signal(signal.SIGSTOP)
+
+    def _claim_when_still(self) -> None:
+        """Have whatever was forked besides ended, when nothing is being forked."""
+        if all(copy.standing for copy in self._copies):
+            self._claim()
+
+    def _claim(self) -> None:
+        """Have strays ended where whatever was forked besides is one."""
+        if not self._settings.processes:
+            self._end_strays()
+
+    def clear_up(self) -> None:
+        """Have what the guest before had started ended: it would count as this one's."""
+        if self._settings.processes:
+            self._end_strays()
+
+    def _end_strays(self) -> None:
+        """Have the zygote end whatever is neither the guest nor a copy that stands.
+
+        A guest that is about to serve and has not told its pid yet is claimed for when it does.
+        """
+        guest, zygote = self._guest, self._zygote
+        if guest is None or zygote is None or guest.pid is None:
+            return
         pids = [guest.pid, *(copy.guest.pid for copy in self._copies)]
-        zygote.members(guest.lineage.number, tuple(pid for pid in pids if pid is not None))
+        known = tuple(pid for pid in pids if pid is not None)
+        zygote.members(guest.lineage.number, guest.lineage.session, known)
 
     def _on_lost(self, copy: Copy) -> None:
         if copy in self._copies:
@@ -238,6 +305,11 @@ class Snapshots:
         if place:
             self._copies[place - 1].after += copy.after
         copy.guest.close()
+        if not copy.standing:
+            # Its pid is not known, and its fork may have been taken by something else.
+            self._stop()
+            self._claim()
+            self._reactor.call_later(_AFTERWARDS, self._claim_when_still)
         copy.settle()
 
     # --- what they cost -----------------------------------------------------------------------
@@ -248,7 +320,7 @@ class Snapshots:
             return True
         resident = room.resident(guest.pid)
         if self._too_large is not None:
-            if resident > self._too_large * 3 // 4:
+            if resident > self._too_large * 3 // 4 and self._clock() < self._rests_until:
                 return False
             self._too_large = None
         if room.available() >= room.wanted(resident):
@@ -259,8 +331,13 @@ class Snapshots:
         return False
 
     def _judge(self, seconds: float, guest: Guest) -> None:
-        if self._settings.mode == "auto" and seconds > TOO_LONG:
+        if self._settings.mode != "auto" or seconds <= TOO_LONG:
+            self._slow = 0
+            return
+        self._slow += 1
+        if self._slow >= _SLOW:
             self._too_large = room.resident(guest.pid)
+            self._rests_until = self._clock() + _REST * seconds
             self._say(f"the last one took {seconds:.1f} s")
 
     def _say(self, why: str) -> None:

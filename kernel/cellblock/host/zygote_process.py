@@ -64,9 +64,9 @@ class Zygote:
         """Let the next fork of this guest, or of the copy that stands for it, through."""
         self._tell(messages.Allow(id=lineage))
 
-    def members(self, lineage: int, pids: tuple[int, ...]) -> None:
-        """Say which processes there are to be; others of their session are killed."""
-        self._tell(messages.Members(id=lineage, pids=pids))
+    def members(self, lineage: int, session: int, pids: tuple[int, ...]) -> None:
+        """Say which processes there are to be in a guest's session; others are killed."""
+        self._tell(messages.Members(id=lineage, session=session, pids=pids))
 
     def _tell(self, message: Any) -> None:
         """Send what needs no answer; one that is gone is seen by its hanging up."""

@@ -103,9 +103,10 @@ class Allow(Struct, tag="allow", frozen=True, kw_only=True):
 
 
 class Members(Struct, tag="members", frozen=True, kw_only=True):
-    """The processes that a guest and its snapshots are; any other of its session is killed."""
+    """The processes that a guest and its snapshots are; any other of ``session`` is killed."""
 
     id: Id
+    session: int
     pids: tuple[int, ...]
 
 

@@ -222,8 +222,9 @@ def _process(grants: Grants) -> Iterator[Gate]:
     yield Gate("sched_getparam", ((Own(0, (0,)),),), "as getpgid")
     yield Gate("sched_getscheduler", ((Own(0, (0,)),),), "as getpgid")
     yield Gate("prlimit64", ((Own(0, (0,)), Null(2)),), "read, on itself: limits are the policy's")
-    # PR_SET_PDEATHSIG: a snapshot that takes over ends with its zygote, as the guest did.
-    dies_with_parent: Alternative = (In(0, (1,)), In(1, (9,)))
+    # PR_SET_PDEATHSIG: a snapshot that takes over ends with its zygote, as the guest did
+    # (SIGKILL); one that waits goes on to see that nobody is left to wake it (SIGCONT).
+    dies_with_parent: Alternative = (In(0, (1,)), In(1, (9, 18)))
     yield Gate("prctl", ((In(0, PRCTL),), dies_with_parent), "names and queries")
     yield Gate("personality", ((In(0, (0xFFFFFFFF,)),),), "query only")
     if grants.subprocess:

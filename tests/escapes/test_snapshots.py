@@ -1,0 +1,261 @@
+"""What a guest that has taken over its own process can make of snapshots: nothing more.
+
+A snapshot is the one fork that a guest has where cells may start no processes. Each attack here
+has the guest's own objects in its hands (mode unsafe) and wants a process besides, one that runs
+while it should wait, one that outlives whoever should end it, or a host that pays for it.
+"""
+
+import json
+import os
+import signal
+import time
+from pathlib import Path
+
+import pytest
+
+from support import processes, reading
+
+PRELUDE = """
+import ctypes, gc, os, random, signal, threading, time
+from cellblock.wire import frames, messages
+libc = ctypes.CDLL(None)
+def find(name):
+    own = lambda o: type(o).__name__ == name and type(o).__module__.startswith("cellblock")
+    return next(o for o in gc.get_objects() if own(o))
+snapshots, channel = find("Snapshots"), find("Channel")
+def refuse(request):
+    for fd in channel.take_descriptors(): os.close(fd)
+    channel.send(messages.NotStanding(id=request.id, detail="no"))
+"""
+LONG = "; import time; time.sleep(0.11)"  # answered when its snapshot is decided
+SECONDS = 15.0
+
+
+@pytest.fixture
+def kernel(start):
+    """A kernel whose guest does as it likes with what is its own."""
+    kernel = start("unsafe", "--allow-unsafe")
+    run(kernel, PRELUDE)
+    return kernel
+
+
+def run(kernel, code, status="ok"):
+    reply, published = kernel.run(code)
+    assert reply["status"] == status, (reply, kernel.stderr())
+    return reading.result(published)
+
+
+def stopped(kernel, code):
+    """Run a cell that ends its guest; return how its card reads."""
+    reply, published = kernel.run(code)
+    assert reply["ename"] == "CellStopped", reply
+    return reading.card_text(published)
+
+
+def state(pid):
+    """Return a process's state and the ticks that it ran for, or None when it is gone."""
+    try:
+        fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+    except OSError:
+        return None
+    return fields[0], int(fields[11]) + int(fields[12])
+
+
+def running(kernel):
+    """Return the descendants of the zygote that run, or can: the guest left out."""
+    others = set(kernel.tree()) - {kernel.proc.pid, kernel.zygote(), kernel.guest()}
+    return [pid for pid in others if (state(pid) or "Z")[0] == "R"]
+
+
+def until(true, seconds=SECONDS):
+    deadline = time.monotonic() + seconds
+    while not (found := true()):
+        assert time.monotonic() < deadline
+        time.sleep(0.02)
+    return found
+
+
+# --- a process besides ------------------------------------------------------------------------
+
+
+def test_a_fork_that_takes_a_snapshots_place_is_ended(kernel):
+    run(
+        kernel,
+        "def steal(request):\n"
+        "    if libc.fork() == 0:\n"
+        "        while True: pass\n"
+        "    refuse(request)\n"
+        "snapshots.take = steal" + LONG,
+    )
+    run(kernel, "1" + LONG)
+    run(kernel, "2" + LONG)
+    until(lambda: not running(kernel))
+
+
+def test_forks_in_a_loop_get_no_further_than_one_that_is_due(kernel):
+    code = (
+        "made = []\n"
+        "for _ in range(300):\n"
+        "    pid = libc.fork()\n"
+        "    if pid == 0: time.sleep(60)\n"
+        "    if pid > 0: made.append(pid)\n"
+        "made"
+    )
+    made = json.loads(run(kernel, code))
+    assert len(made) <= 1
+    run(kernel, "1" + LONG)
+    until(lambda: not made or (state(made[0]) or "Z")[0] == "Z")
+
+
+def test_a_copy_that_never_says_that_it_stands_is_ended(kernel):
+    hang = "def hang():\n    while True: pass\nos.register_at_fork(after_in_child=hang)"
+    run(kernel, hang)
+    until(lambda: running(kernel))
+    until(lambda: not running(kernel))
+    assert run(kernel, "6 * 7") == "42"
+
+
+def test_a_copy_that_runs_on_while_it_should_wait_is_stopped(kernel):
+    run(
+        kernel,
+        "def stand(request, fds, threads):\n"
+        "    for target, fd in zip((3, 1, 2), fds): os.dup2(fd, target)\n"
+        "    channel.renew()\n"
+        "    channel.send(messages.Standing(id=request.id))\n"
+        "    while True: pass\n"
+        "snapshots._stand = stand" + LONG,
+    )
+    run(kernel, "1" + LONG)
+    until(lambda: not running(kernel))
+    stopped(kernel, "os._exit(1)")  # the end of their parent must not set them going for good
+    run(kernel, "1" + LONG)
+    until(lambda: not running(kernel))
+
+
+def test_a_guest_that_answers_for_its_copy_is_no_copy(kernel):
+    run(
+        kernel,
+        "def answer(request):\n"
+        "    fds = channel.take_descriptors()\n"
+        "    os.write(fds[0], bytes(frames.encode(messages.Standing(id=request.id))))\n"
+        "snapshots.take = answer",
+    )
+    until(lambda: reading.result(kernel.run("6 * 7")[1]) == "42")
+
+
+# --- ends -------------------------------------------------------------------------------------
+
+ENDS = {
+    "host": lambda kernel: [kernel.proc.pid],
+    "zygote and host": lambda kernel: [kernel.zygote(), kernel.proc.pid],
+    "host and zygote": lambda kernel: [kernel.proc.pid, kernel.zygote()],
+    "guest and host": lambda kernel: [kernel.guest(), kernel.proc.pid],
+}
+
+
+@pytest.mark.parametrize("which", ENDS)
+@pytest.mark.parametrize("restored", [False, True], ids=["first", "restored"])
+def test_copies_that_wait_are_gone_with_whoever_is_killed(start, which, restored):
+    kernel = start("unsafe", "--allow-unsafe")
+    for number in range(3):
+        run(kernel, f"{number}" + LONG)
+    if restored:
+        stopped(kernel, "import os; os._exit(1)")
+        run(kernel, "1" + LONG)
+    everybody = kernel.tree()
+    for pid in ENDS[which](kernel):
+        os.kill(pid, signal.SIGKILL)
+    kernel.proc.wait()
+    assert len(everybody) > 4
+    assert processes.gone(everybody) == []
+
+
+def test_what_ends_the_hosts_process_group_leaves_the_zygote_to_end_the_guests(kernel):
+    assert os.getpgid(kernel.zygote()) != os.getpgid(kernel.proc.pid)
+
+
+def test_what_was_forked_is_ended_with_its_zygote(kernel):
+    run(
+        kernel,
+        "def steal(request):\n"
+        "    if libc.fork() == 0:\n"
+        "        while True: pass\n"
+        "    time.sleep(60)\n"
+        "snapshots.take = steal",
+    )
+    until(lambda: running(kernel))
+    everybody = kernel.tree()
+    os.kill(kernel.zygote(), signal.SIGKILL)
+    assert processes.gone(everybody[1:]) == []
+
+
+# --- out of turn ------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("frame", ["messages.Standing(id=1)", "messages.Resumed()"])
+def test_a_guest_that_speaks_as_a_snapshot_is_ended(kernel, frame):
+    run(kernel, "kept = 7" + LONG)
+    card = stopped(kernel, f"channel.send({frame})\nwhile True: pass")
+    assert "it speaks as a snapshot" in card
+    assert run(kernel, "kept") == "7"
+
+
+def test_a_flood_of_undo_steps_back_once_and_only_to_what_there_is(kernel):
+    run(kernel, "kept = 7" + LONG)
+    run(kernel, "kept = 8" + LONG)
+    run(kernel, "for _ in range(5_000): channel.send(messages.Undo(steps=1))")
+    assert run(kernel, "kept") == "7"
+    run(kernel, "for _ in range(5_000): channel.send(messages.Undo(steps=2**31 - 1))", "error")
+    assert run(kernel, "kept") == "7"
+
+
+def test_a_copy_that_says_again_and_again_that_it_stands_costs_the_host_no_descriptor(kernel):
+    run(kernel, "kept = 7" + LONG)
+    run(
+        kernel,
+        "def insist(resume):\n"
+        "    one = bytes(frames.encode(messages.Standing(id=1)))\n"
+        "    for _ in range(300): os.write(3, one)\n"
+        "    time.sleep(60)\n"
+        "snapshots.go_on = insist" + LONG,
+    )
+    stopped(kernel, "os._exit(1)")
+    assert run(kernel, "kept") == "7"
+    assert len(list(Path(f"/proc/{kernel.proc.pid}/fd").iterdir())) < 100
+
+
+# --- taking over ------------------------------------------------------------------------------
+
+
+def test_copies_that_do_not_take_over_hold_up_the_next_cell_for_a_bounded_time(kernel):
+    run(kernel, "snapshots.go_on = lambda _: time.sleep(60)" + LONG)
+    for _ in range(5):
+        run(kernel, "1" + LONG)
+    began = time.monotonic()
+    stopped(kernel, "os._exit(1)")
+    assert time.monotonic() - began < 12
+    assert run(kernel, "6 * 7") == "42"
+
+
+def test_a_zygote_that_ends_during_a_restoration_takes_the_copy_with_it(kernel):
+    run(
+        kernel,
+        "real = snapshots.go_on\n"
+        "def slow(resume):\n"
+        "    time.sleep(2)\n"
+        "    return real(resume)\n"
+        "snapshots.go_on = slow" + LONG,
+    )
+    before, guest = kernel.tree(), kernel.guest()
+    mid = kernel.execute_send("os._exit(1)")
+    until(lambda: (state(guest) or "Z")[0] == "Z")
+    os.kill(kernel.zygote(), signal.SIGKILL)
+    assert kernel.reply(mid)["content"]["ename"] == "CellStopped"
+    assert processes.gone(before[1:]) == []
+    run(kernel, "import threading; threading.Thread(target=print).start()")
+
+
+def test_a_generator_that_a_cell_froze_does_not_keep_a_copy_from_taking_over(kernel):
+    run(kernel, "kept = 7\ndef frozen(*_): raise RuntimeError\nrandom.seed = frozen" + LONG)
+    assert "what" not in stopped(kernel, "os._exit(1)").partition("Not restored")[2]
+    assert run(kernel, "kept") == "7"
