@@ -254,8 +254,7 @@ class Keeper:
             return
         zygote = self._zygote if isinstance(message, messages.Resumed) else None
         if zygote is not None:
-            # What the guest before it had started would count as this one's.
-            self._snapshots.claim(guest, zygote)
+            self._snapshots.clear_up()
         if done:
             self._restored(restoring, copy)
         elif zygote is not None:

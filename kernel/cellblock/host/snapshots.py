@@ -271,17 +271,23 @@ class Snapshots:
             self._claim()
 
     def _claim(self) -> None:
+        """Have strays ended where whatever was forked besides is one."""
+        if not self._settings.processes:
+            self._end_strays()
+
+    def clear_up(self) -> None:
+        """Have what the guest before had started ended: it would count as this one's."""
+        if self._settings.processes:
+            self._end_strays()
+
+    def _end_strays(self) -> None:
         """Have the zygote end whatever is neither the guest nor a copy that stands.
 
         A guest that is about to serve and has not told its pid yet is claimed for when it does.
         """
         guest, zygote = self._guest, self._zygote
-        if self._settings.processes or guest is None or zygote is None or guest.pid is None:
+        if guest is None or zygote is None or guest.pid is None:
             return
-        self.claim(guest, zygote)
-
-    def claim(self, guest: Guest, zygote: Zygote) -> None:
-        """Have the zygote end whatever was forked besides; nothing is to be under way."""
         pids = [guest.pid, *(copy.guest.pid for copy in self._copies)]
         known = tuple(pid for pid in pids if pid is not None)
         zygote.members(guest.lineage.number, guest.lineage.session, known)
