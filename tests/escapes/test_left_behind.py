@@ -1,7 +1,8 @@
 """What a guest leaves for the next one, and a kernel for the next: files it may write, no more.
 
 Each file in `os/left/` has ``leave(w)``, run in one guest, and ``find(w)``, run in the next of
-the same kernel, after its zygote was killed too, and in the next kernel of the same user.
+the same kernel, after its zygote was killed too, and in the next kernel of the same user. A
+snapshot is to have what its guest had; without snapshots, the next guest is a fresh one.
 """
 
 import os
@@ -31,7 +32,7 @@ class Site:
             (world.root / name).mkdir()
             world.give(world.root / name)
         self.policy = world.policy(
-            "extends = 'unsafe'\n"
+            "extends = 'unsafe'\nsnapshots = 'off'\n"
             f"filesystem_write_roots = ['{{scratch}}', '{world.root}/writable']\n"
         )
         self.told = {name: str(world.root / name) for name in ("writable", "outside")}

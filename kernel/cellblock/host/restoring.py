@@ -22,6 +22,8 @@ if TYPE_CHECKING:
 PATIENCE: Final = 4.0
 #: Ends that a cell brings about which pretends to have ended: it would do so again.
 _ITS_OWN_DOING: Final = frozenset({"violation", "silent", "breach"})
+#: Ends that say the same of it when they come before the next request was taken up.
+_NOT_TAKEN_UP: Final = frozenset({"timeout", "interrupt"})
 
 
 class Restoring:
@@ -96,7 +98,8 @@ class Restoring:
 
         The last had just ended, or a snapshot would hold it. After an attack it is the suspect.
         """
-        trusted = self._stopped.why not in _ITS_OWN_DOING
+        suspect = _ITS_OWN_DOING if self._running is not None else _ITS_OWN_DOING | _NOT_TAKEN_UP
+        trusted = self._stopped.why not in suspect
         return all(ran.exact for ran in (self._missed[:-1] if trusted else self._missed))
 
     def heard(self, message: messages.FromGuest, guest: Guest) -> bool:

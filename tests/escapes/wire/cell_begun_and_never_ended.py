@@ -2,4 +2,5 @@
 # ends: ok
 # next: protocol
 send(done(own_id()))
-for request in requests(): send({"type": "began", "id": request.id})
+for request in requests():
+    if hasattr(request, "source"): send({"type": "began", "id": request.id})

@@ -9,9 +9,9 @@ def leave(w):
         os.symlink("/", f"many{n}")
     os.symlink("loop", "loop")
     os.mkdir("closed", 0)
-    for depth in range(300):
-        os.mkdir("d" * 50)
-        os.chdir("d" * 50)
+    for depth in range(60):  # a path longer than PATH_MAX; far deeper ones end their guest
+        os.mkdir("d" * 250)
+        os.chdir("d" * 250)
     os.chdir(w.writable)
 def find(w):
     return os.path.lexists(w.scratch + "/loop")
