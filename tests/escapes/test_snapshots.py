@@ -109,9 +109,11 @@ def test_forks_in_a_loop_get_no_further_than_one_that_is_due(kernel):
 
 def test_a_copy_that_never_says_that_it_stands_is_ended(kernel):
     hang = "def hang():\n    while True: pass\nos.register_at_fork(after_in_child=hang)"
-    run(kernel, hang)
+    mid = kernel.execute_send(hang)
     until(lambda: running(kernel))
     until(lambda: not running(kernel))
+    assert kernel.reply(mid)["content"]["status"] == "ok"
+    kernel.until_idle(mid)
     assert run(kernel, "6 * 7") == "42"
 
 
