@@ -229,14 +229,18 @@ def test_a_capture_ends_before_a_card_of_the_kernel(start, world):
     assert kinds.index("comm_msg") < len(kinds) - 1 - kinds[::-1].index("display_data")
 
 
-def test_a_new_guest_knows_no_comm(start, world):
-    kernel = start("unsafe", "--allow-unsafe", world=world)
+@pytest.mark.parametrize(("snapshots", "known"), [("off", set()), ("auto", {"mine"})])
+def test_a_fresh_guest_knows_no_comm_and_a_restored_one_those_it_had(
+    start, world, snapshots, known
+):
+    policy = world.policy(f"extends = 'unsafe'\nsnapshots = '{snapshots}'\n")
+    kernel = start(policy, "--allow-unsafe", world=world)
     kernel.run(prelude())
     kernel.run("begin('x'); made = control('HTML', comm_id='mine', value='x')")
     assert set(kernel.ask("comm_info_request", {})["content"]["comms"]) == {"mine"}
     kernel.run("import os; os._exit(1)")
     kernel.run("1")
-    assert kernel.ask("comm_info_request", {})["content"]["comms"] == {}
+    assert set(kernel.ask("comm_info_request", {})["content"]["comms"]) == known
 
 
 @pytest.mark.parametrize("text", ["extends = 'safe'", "extends = 'data'\ndisplay = 'text'"])

@@ -80,7 +80,7 @@ class Keeper:
         clock: Callable[[], float],
     ) -> None:
         self._reactor, self._ward, self._prepare = reactor, ward, prepare
-        self._spawn = spawn
+        self._spawn, self._clock = spawn, clock
         self._zygote: Zygote | None = None
         self._guest: Guest | None = None
         self._snapshots = Snapshots(reactor, settings, clock, self._on_stepped_back)
@@ -136,7 +136,7 @@ class Keeper:
         if self._losses > MAX_LOSSES:
             self._snapshots.clear()
         if not self._closed:
-            self._restore(Restoring(stopped, running))
+            self._restore(Restoring(stopped, running, now=self._clock()))
 
     def close(self) -> bool:
         """End guest and zygote; say whether the zygote is gone, or still removes their folder."""
@@ -204,7 +204,9 @@ class Keeper:
             self._snapshots.pop()
             counts = tuple(ran.message.execution_count for ran in step.undone)
             stopped = Stopped("undo", undone=counts)
-            self._promote(step.copy, Restoring(stopped, running, step.again, step.undone))
+            now = self._clock()
+            restoring = Restoring(stopped, running, step.again, step.undone, now=now)
+            self._promote(step.copy, restoring)
         return len(known)
 
     def _on_stepped_back(self, why: str) -> None:

@@ -22,6 +22,8 @@ if TYPE_CHECKING:
 PATIENCE: Final = 4.0
 #: Ends that a cell brings about which pretends to have ended: it would do so again.
 _ITS_OWN_DOING: Final = frozenset({"violation", "silent", "breach"})
+#: Seconds after which a snapshot of what ended stands, or something keeps it from standing.
+_LATELY: Final = 1.0
 #: Ends that say the same of it when they come before the next request was taken up.
 _NOT_TAKEN_UP: Final = frozenset({"timeout", "interrupt"})
 
@@ -41,8 +43,11 @@ class Restoring:
         running: Any,
         missed: Sequence[Ran] = (),
         undone: Sequence[Ran] = (),
+        *,
+        now: float,
     ) -> None:
         self._stopped, self._running, self._undone = stopped, running, undone
+        self._now = now
         #: What ran after the copy was made, and what of that is to be run again, and was.
         self._missed = list(missed)
         self._due: list[Ran] = []
@@ -100,7 +105,11 @@ class Restoring:
         """
         suspect = _ITS_OWN_DOING if self._running is not None else _ITS_OWN_DOING | _NOT_TAKEN_UP
         trusted = self._stopped.why not in suspect
-        return all(ran.exact for ran in (self._missed[:-1] if trusted else self._missed))
+        kept = [ran for ran in self._missed if not ran.exact]
+        if not kept:
+            return True
+        lately = self._now - kept[0].ended < _LATELY
+        return trusted and lately and kept == self._missed[-1:]
 
     def heard(self, message: messages.FromGuest, guest: Guest) -> bool:
         """Act on what the copy says; say whether it serves now. Raises GuestError."""

@@ -360,10 +360,12 @@ class Session:
         is safe.
         """
         request.cancel_timers()
-        seconds = self._clock() - request.began_at
+        now = self._clock()
+        seconds = now - request.began_at
         if seconds <= SHORT and self._keeper.covers():
             self._answer(request, reply)
-            self._keeper.ran(Ran(request.message, seconds, exact=_comes_out_the_same(request)))
+            exact = _comes_out_the_same(request)
+            self._keeper.ran(Ran(request.message, seconds, exact=exact, ended=now))
             return
         request.ended = True
 
@@ -371,7 +373,7 @@ class Session:
             if self._request is request:
                 self._answer(request, reply)
 
-        self._keeper.ran(Ran(request.message, seconds), safe)
+        self._keeper.ran(Ran(request.message, seconds, ended=now), safe)
 
     def _undo(self, request: Request, reply: messages.Done) -> None:
         """Step back, now that the cell which asked for it has ended."""

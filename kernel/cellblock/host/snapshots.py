@@ -56,6 +56,8 @@ class Ran:
     message: Any
     seconds: float
     exact: bool = False
+    #: When it did.
+    ended: float = 0.0
 
     @property
     def visible(self) -> bool:

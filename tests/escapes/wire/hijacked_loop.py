@@ -3,4 +3,5 @@
 # next: protocol
 me = own_id()
 send(done(me))
-for request in requests(): send({"type": "began", "id": request.id}); send(done(me))
+for request in requests():
+    if hasattr(request, "source"): send({"type": "began", "id": request.id}); send(done(me))

@@ -3,4 +3,5 @@
 # next: timeout
 signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
 send(done(own_id()))
-for request in requests(): send({"type": "began", "id": request.id})
+for request in requests():
+    if hasattr(request, "source"): send({"type": "began", "id": request.id})
