@@ -250,18 +250,22 @@ class Keeper:
         if restoring is None or guest is not self._guest:
             return
         try:
-            done = restoring.heard(message, guest)
+            if restoring.heard(message, guest):
+                self._clear_up(message)
+                self._restored(restoring, copy)
+            elif not isinstance(message, messages.Standing):
+                self._clear_up(message)
+                if isinstance(message, messages.Resumed) and self._zygote is not None:
+                    # Before the first of what is run again, or %undo could not go there.
+                    self._snapshots.take(guest, self._zygote)
+                if isinstance(message, messages.Resumed | messages.Done):
+                    restoring.go_on(guest)
         except CellblockError:
             self._restoration_failed(restoring, guest)
-            return
-        zygote = self._zygote if isinstance(message, messages.Resumed) else None
-        if zygote is not None:
+
+    def _clear_up(self, message: messages.FromGuest) -> None:
+        if isinstance(message, messages.Resumed) and self._zygote is not None:
             self._snapshots.clear_up()
-        if done:
-            self._restored(restoring, copy)
-        elif zygote is not None:
-            # A copy again before the first of what is run again, or %undo could not go there.
-            self._snapshots.take(guest, zygote)
 
     def _restored(self, restoring: Restoring, copy: Copy) -> None:
         self._restoring, guest = None, copy.guest

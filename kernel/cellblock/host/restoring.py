@@ -118,22 +118,21 @@ class Restoring:
                 return False
             case messages.Resumed() if self._resumed is None and guest.pidfd is not None:
                 self._resumed = message
-                return self._caught_up(guest)
+                return not self._due
             case messages.Done(id=number) if self._due and number == self._due[0].message.id:
                 self._again.append(self._due.pop(0))
                 self._missed.pop(0)
-                return self._caught_up(guest)
+                return not self._due
             case messages.Breach() | messages.InputRequest() | messages.Standing():
                 raise GuestError("it does not catch up")
             case _ if not self._due:
                 raise GuestError("it speaks out of turn")
         return False
 
-    def _caught_up(self, guest: Guest) -> bool:
-        """Have the next request that is missing run again; say whether there is none."""
-        if self._due:
+    def go_on(self, guest: Guest) -> None:
+        """Have the next request that is missing run again. Raises GuestError."""
+        if self._resumed is not None and self._due:
             guest.send(self._due[0].message)
-        return not self._due
 
     def gone(self) -> Stopped:
         """Return the outcome when nothing could be restored."""
