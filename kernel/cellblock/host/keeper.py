@@ -54,6 +54,9 @@ class Ward(Protocol):
     def on_text(self, kind: messages.StreamName, text: str) -> None:
         """Take text that was written below Python."""
 
+    def idle(self) -> bool:
+        """Say whether no request is under way."""
+
     def on_stopping(self) -> Any:
         """Stop watching what runs, for its guest is no more; return its message, or None."""
 
@@ -83,7 +86,9 @@ class Keeper:
         self._spawn, self._clock = spawn, clock
         self._zygote: Zygote | None = None
         self._guest: Guest | None = None
-        self._snapshots = Snapshots(reactor, settings, clock, self._on_stepped_back)
+        self._snapshots = Snapshots(
+            reactor, settings, clock, self._on_stepped_back, self._on_copy_lost
+        )
         self._restoring: Restoring | None = None
         self._forks = 0
         #: Counts what was served, so that a timer knows whether it still idles.
@@ -173,9 +178,19 @@ class Keeper:
             self._take()
 
     def _take_when_idle(self) -> None:
+        """Take a snapshot when nothing comes for a while.
+
+        Not while something runs: what is asked for then is made when it has ended, and would
+        count as made before it.
+        """
         self._served += 1
         now = self._served
-        self._reactor.call_later(IDLE, lambda: self._take() if now == self._served else None)
+
+        def idle() -> None:
+            if now == self._served and self._ward.idle():
+                self._take()
+
+        self._reactor.call_later(IDLE, idle)
 
     def _take(self, then: Callable[[], None] | None = None) -> None:
         guest, zygote = self.guest, self._zygote
@@ -208,6 +223,12 @@ class Keeper:
             restoring = Restoring(stopped, running, step.again, step.undone, now=now)
             self._promote(step.copy, restoring)
         return len(known)
+
+    def _on_copy_lost(self) -> None:
+        """Replace a copy that ended while it stood, unless that happens again and again."""
+        self._losses += 1
+        if self._losses <= MAX_LOSSES and self.guest is not None:
+            self._take_when_idle()
 
     def _on_stepped_back(self, why: str) -> None:
         self._ward.on_notice(why)

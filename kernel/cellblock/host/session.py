@@ -402,6 +402,10 @@ class Session:
         if self._request is not None:
             self._send(self._request)
 
+    def idle(self) -> bool:
+        """Say whether no request is under way."""
+        return self._request is None
+
     def on_stopping(self) -> Any:
         """Stop watching the request whose guest is no more; return its message, or None."""
         self._abandoned.clear()

@@ -120,8 +120,10 @@ class Snapshots:
         settings: Settings,
         clock: Callable[[], float],
         told: Callable[[str], None],
+        lost: Callable[[], None],
     ) -> None:
         self._reactor, self._settings, self._clock, self._told = reactor, settings, clock, told
+        self._lost = lost
         self._copies: list[Copy] = []
         self._numbers = 0
         self._said: set[str] = set()
@@ -297,6 +299,8 @@ class Snapshots:
     def _on_lost(self, copy: Copy) -> None:
         if copy in self._copies:
             self._drop(copy)
+            if copy.standing:
+                self._lost()
 
     def _drop(self, copy: Copy) -> None:
         """End a copy. What ran after it ran after the one before it, too."""
