@@ -76,8 +76,8 @@ BALLOONS = {
 
 @pytest.fixture(scope="module")
 def kernel(start_tight):
-    """One kernel in mode unsafe with 300 MB of memory."""
-    return start_tight(cpu_seconds=None, timeout=3.0)
+    """One kernel in mode unsafe with 300 MB of memory; each balloon begins in a fresh guest."""
+    return start_tight(cpu_seconds=None, timeout=3.0, snapshots='"off"')
 
 
 @pytest.mark.parametrize("route", BALLOONS)
