@@ -109,7 +109,6 @@ class Storm:
         self._zygote = kernel.zygote()
         self._since: list[str] = []
         #: Two processes with the same state were killed together.
-        self._doubled = False
         self._step((HEAP if pressed else "") + setup())
         for _ in range(4):  # older copies to fall back to: the first cell is in all of them
             self._step(DIGEST)
@@ -119,10 +118,9 @@ class Storm:
         """Kill once, at some moment, then look at what is left."""
         moment = self.dice.choice(MOMENTS)
         self._since.append(f"# {moment}")
-        self._doubled = moment == "restoring"
         getattr(self, f"_while_{moment}")()
         self.tally.by_moment[moment] = self.tally.by_moment.get(moment, 0) + 1
-        if self._doubled:
+        if moment == "restoring":
             self._step(next(self._cells))
         if sum(self.tally.by_moment.values()) % LOOK == 0:
             self.look()
@@ -223,8 +221,8 @@ class Storm:
     def _heed_cards(self) -> None:
         """Take note of what the kernel says that a restoration could not bring back.
 
-        Only where two processes that held the same state were killed together may that be cells,
-        and then exactly those that are named.
+        That may be cells where a guest and the copy that held the same state were killed, and then
+        exactly those that are named.
         """
         for _, message in self.kernel.log:
             card = message["content"].get("data", {}).get(OUTCOME, {})
@@ -235,7 +233,7 @@ class Storm:
                 if AGAIN.search(text):
                     self.tally.again += 1
                     continue
-                self._demand(self._doubled and text.startswith("what ["), str(card))
+                self._demand(text.startswith("what ["), str(card))
                 self.model = self.model.without({int(n) for n in COUNT.findall(text)})
                 self.tally.told += 1
         self.kernel.log.clear()
