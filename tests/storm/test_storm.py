@@ -17,7 +17,7 @@ from weather import Size, Storm, guests
 from support.kernels import UNSAFE
 
 KILLS = int(os.environ.get("STORM_KILLS", "0"))
-SECONDS = float(os.environ.get("STORM_SECONDS", "7"))
+SECONDS = float(os.environ.get("STORM_SECONDS", "4"))
 SEED = int(os.environ.get("STORM_SEED", "0")) or int(time.time())
 #: Of the host, over a whole storm.
 MOST_GROWTH = 24 << 20
