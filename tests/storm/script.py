@@ -7,6 +7,7 @@ import asyncio
 import contextlib
 import inspect
 import io
+from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -140,5 +141,7 @@ class Model:
     def _await(self, code: Any) -> Any:
         value = eval(code, self._names)
         if code.co_flags & inspect.CO_COROUTINE:
-            return asyncio.run(value)
+            # In a thread of its own: this one may have a running loop, from a browser's tests.
+            with ThreadPoolExecutor(1) as thread:
+                return thread.submit(asyncio.run, value).result()
         return value

@@ -20,7 +20,10 @@ def process():
         "import sys\nfor line in sys.stdin:\n    exec(line, globals())\n    print(flush=True)\n"
     )
     pipe = subprocess.PIPE
-    with subprocess.Popen([sys.executable, "-c", program], stdin=pipe, stdout=pipe) as made:
+    # In a session of its own, as a guest is: the tests' own one has a browser's processes in it.
+    with subprocess.Popen(
+        [sys.executable, "-c", program], stdin=pipe, stdout=pipe, start_new_session=True
+    ) as made:
         do(made, "import os, time; kept = []")
         yield made
         made.stdin.close()
