@@ -18,6 +18,7 @@ if TYPE_CHECKING:
 
     from cellblock.guest.display import Out
     from cellblock.guest.loop import Driver
+    from cellblock.guest.reserve import Reserve
     from cellblock.guest.shell import GuestShell
 
 _AWAIT = ast.PyCF_ALLOW_TOP_LEVEL_AWAIT
@@ -26,17 +27,19 @@ _AWAIT = ast.PyCF_ALLOW_TOP_LEVEL_AWAIT
 class Runner:
     """Executes admitted cells in the shell's namespace."""
 
-    def __init__(
+    def __init__(  # noqa: PLR0913, PLR0917 - what a cell meets
         self,
         shell: GuestShell,
         rules: Rules,
         driver: Driver,
         out: Out,
         plan: messages.Plan,
+        reserve: Reserve,
     ) -> None:
         # IPython says that a shell may lack each of its parts; this one has them.
         self._shell: Any = shell
         self._rules, self._driver, self._out, self._plan = rules, driver, out, plan
+        self._reserve = reserve
         self._builtins = shell.user_ns["__builtins__"]
         self.running = False
         #: An interrupt came before, or between, what runs as user code.
@@ -104,7 +107,7 @@ class Runner:
 
     def attempt(self, action: Any) -> None:
         """Call a comm's handler as user code, with its error shown."""
-        self._guarded(action)
+        self._guarded(self._in_reserve, action)
 
     def _failed(self, error: BaseException) -> messages.Error:
         notes.explain(error, self._plan)
@@ -156,10 +159,21 @@ class Runner:
         # What a function finds as its builtins is decided when it is made.
         namespace["__builtins__"] = self._builtins
         if code.co_flags & inspect.CO_COROUTINE:
-            self._driver.run(eval(code, namespace))  # noqa: S307 - checked above, and confined
+            self._in_reserve(self._driver.run, eval(code, namespace))  # noqa: S307 - checked above
             return
         with self._driver.entered():
-            exec(code, namespace)  # noqa: S102 - as above
+            self._in_reserve(exec, code, namespace)
+
+    def _in_reserve(self, run: Any, *args: Any) -> None:
+        """Call ``run``; whatever it leaves, there is memory again for what comes after it.
+
+        As short as it is: where no memory is left, CPython 3.11 does not get out of a handler that
+        begins further down in its function (it makes an int of the place, and looks for a handler).
+        """
+        try:
+            run(*args)
+        finally:
+            self._reserve.settle()
 
     def _values(self, expressions: dict[str, str]) -> dict[str, dict[str, Any]]:
         return {name: self._value(text) for name, text in expressions.items()}

@@ -10,6 +10,7 @@ from cellblock.guest import comms
 from cellblock.guest.channel import Channel, HostGone, take_input
 from cellblock.guest.completion import complete, inspect
 from cellblock.guest.loop import Driver
+from cellblock.guest.reserve import Reserve
 from cellblock.guest.runner import Runner
 from cellblock.guest.snapshots import Snapshots
 from cellblock.wire import messages
@@ -40,7 +41,8 @@ class Server:
         self._shell, self._rules, self._channel, self._out = shell, rules, channel, out
         self._driver = Driver(channel)
         self._snapshots = Snapshots(channel, outlet, self._driver, zygote)
-        self._runner = Runner(shell, rules, self._driver, out, plan)
+        self._reserve = Reserve(plan.limits.memory_max_bytes)
+        self._runner = Runner(shell, rules, self._driver, out, plan, self._reserve)
         self._request: messages.Execute | None = None
         self._kernel = comms.install(out)
         # Where ipywidgets looks for what it needs to know; IPython's own shell has no kernel.
@@ -85,6 +87,7 @@ class Server:
             case messages.Snapshot():
                 resume = self._snapshots.take(message)
                 if resume is not None:
+                    self._reserve.give()
                     self._shell_inputs(resume)
                     self._channel.send(self._snapshots.go_on(resume))
             case messages.Input():
@@ -102,9 +105,9 @@ class Server:
         self._channel.send(messages.Began(id=message.id))
         try:
             done = self._runner.run(message)
-        except KeyboardInterrupt:
+        except (KeyboardInterrupt, MemoryError) as exc:
             # It came between two pieces of user code: the cell ends where it stands.
-            error = messages.Error(ename="KeyboardInterrupt", evalue="", traceback=[])
+            error = messages.Error(ename=type(exc).__name__, evalue="", traceback=[])
             done = messages.Done(id=message.id, error=error)
         finally:
             self._request, self._runner.interrupted = None, False

@@ -65,9 +65,12 @@ def _call_lexer(cls: Any, *args: Any, **kwargs: Any) -> Any:
 def render(shell: Any, error: BaseException) -> list[str]:
     """Return the lines that IPython's current ``%xmode`` makes of ``error``.
 
-    Exception groups are beyond IPython's formatters and take Python's own.
+    Exception groups are beyond IPython's formatters and take Python's own; so does a MemoryError,
+    for which there may be no room.
     """
     try:
+        if isinstance(error, MemoryError):
+            return "".join(traceback.format_exception(error)).splitlines()
         _share_lexer_tables()
         if isinstance(error, SyntaxError) and error.__traceback__ is None:
             return list(shell.SyntaxTB.structured_traceback(type(error), error, []))

@@ -157,6 +157,10 @@ class Keeper:
         """Say whether nothing that ended would be missing if the guest were killed now."""
         return self._snapshots.covers()
 
+    def when_covered(self, then: Callable[[], None]) -> bool:
+        """Have ``then`` called when that is so because a snapshot under way stands; else False."""
+        return self._snapshots.when_kept(then)
+
     def ran(self, ran: Ran, then: Callable[[], None] | None = None) -> None:
         """Take note that a request ran to its end, and a snapshot of what it left behind.
 

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 from cellblock.analysis import analyse, analyse_expression, transform
 from cellblock.analysis.again import can_run_again
 from cellblock.errors import CellblockError, FrameTooLargeError
-from cellblock.host import conduct
+from cellblock.host import conduct, undo
 from cellblock.host.keeper import Keeper
 from cellblock.host.monitor import Monitor
 from cellblock.host.outcome import Cell, Front, Outcome, Stopped, outcome_of, refusal
@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from cellblock.analysis import Rules
+    from cellblock.host.guest_process import Guest
     from cellblock.host.monitor import Bounds, Excess
     from cellblock.host.outcome import Why
     from cellblock.host.reactor import Reactor
@@ -101,7 +102,11 @@ class Session:
         def finish(reply: messages.Done | Stopped | str) -> None:
             done(outcome_of(reply, refused, self._usage))
 
-        self._submit(message, finish)
+        steps, guest = undo.asked_for(cell.raw), self._keeper.guest
+        if steps and guest is not None and self._request is None:
+            self._step_back(Request(message, finish), steps, guest)
+        else:
+            self._submit(message, finish)
 
     def _admit(self, expressions: dict[str, str]) -> tuple[dict[str, str], dict[str, Any]]:
         """Split user_expressions into those that may run and the replies of those that may not."""
@@ -355,17 +360,18 @@ class Session:
     def _keep(self, request: Request, reply: Any) -> None:
         """Answer what may have changed the state, and have a snapshot taken of that.
 
-        A short cell is answered first: in the millisecond until its snapshot stands it can be
-        run again, if the one before is kept. A long one is not, so it is answered when what it did
-        is safe.
+        A short cell is answered as soon as the one before is kept: in the millisecond until its
+        own snapshot stands it can be run again. A long one can't, so it is answered when what it
+        did is safe.
         """
         request.cancel_timers()
         now = self._clock()
         seconds = now - request.began_at
-        if seconds <= SHORT and self._keeper.covers():
+        short = seconds <= SHORT
+        ran = Ran(request.message, seconds, short and _comes_out_the_same(request), ended=now)
+        if short and self._keeper.covers():
             self._answer(request, reply)
-            exact = _comes_out_the_same(request)
-            self._keeper.ran(Ran(request.message, seconds, exact=exact, ended=now))
+            self._keeper.ran(ran)
             return
         request.ended = True
 
@@ -373,7 +379,17 @@ class Session:
             if self._request is request:
                 self._answer(request, reply)
 
-        self._keeper.ran(Ran(request.message, seconds, ended=now), safe)
+        if short and self._keeper.when_covered(safe):
+            self._keeper.ran(ran)
+        else:
+            self._keeper.ran(ran, safe)
+
+    def _step_back(self, request: Request, steps: int, guest: Guest) -> None:
+        """Do a cell that asks for this alone without the guest, which may be past hearing."""
+        self._request, request.undo = request, steps
+        request.began, request.began_at = True, self._clock()
+        self._monitor.begin(guest.pid)
+        self._undo(request, messages.Done(id=request.message.id))
 
     def _undo(self, request: Request, reply: messages.Done) -> None:
         """Step back, now that the cell which asked for it has ended."""
@@ -384,7 +400,7 @@ class Session:
             detail = f"{known} can be" if known else "there is nothing to undo"
             said = f"%undo {steps}: {detail}"
             # By itself it changed nothing that would have to be undone, or kept.
-            alone = "\n" not in request.message.raw.strip()
+            alone = undo.asked_for(request.message.raw)
             (self._answer if alone else self._keep)(request, said)
 
     def on_text(self, kind: messages.StreamName, text: str) -> None:

@@ -158,6 +158,17 @@ class Snapshots:
                 return True
         return not self._copies
 
+    def when_kept(self, then: Callable[[], None]) -> bool:
+        """Have ``then`` called when all that ran until now is kept; False if nothing sees to that.
+
+        It is called, too, once it is certain that it will not be.
+        """
+        newest = self._copies[-1] if self._copies else None
+        if newest is None or newest.standing or newest.then or not newest.exact:
+            return False
+        newest.then = then
+        return True
+
     @property
     def copies(self) -> tuple[Copy, ...]:
         """All copies, the oldest first."""

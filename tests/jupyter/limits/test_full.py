@@ -1,0 +1,52 @@
+"""A guest whose memory is full: a cell can make room, and %undo goes back, whatever filled it."""
+
+import pytest
+
+from support import reading
+from support.limits import goes_on
+
+CAUGHT = "held = []\ntry:\n    while True: held.append({})\nexcept MemoryError: pass"
+UNCAUGHT = "held = []\nwhile True: held.append({})"
+GRAINS = {
+    "large blocks": "bytearray(b'x') * (8 << 20)",
+    "pages": "bytearray(b'x') * 4000",
+    "small objects": "[len(held)]",
+}
+
+
+@pytest.fixture
+def kernel(start_tight):
+    """A kernel in mode unsafe with 100 MB of memory, and no heap in pieces from the test before."""
+    kernel = start_tight(cpu_seconds=None, memory_max_bytes=100_000_000)
+    yield kernel
+    kernel.close()
+
+
+@pytest.mark.parametrize("grain", GRAINS)
+@pytest.mark.parametrize("cell", [CAUGHT, UNCAUGHT], ids=["caught", "uncaught"])
+def test_a_cell_makes_room_in_a_full_guest(kernel, cell, grain):
+    kernel.run(cell.format(GRAINS[grain]))
+    reply, _ = kernel.run("held.clear()")
+    assert reply["status"] == "ok", reply
+    goes_on(kernel)
+
+
+@pytest.mark.parametrize("grain", GRAINS)
+def test_a_cell_makes_room_in_a_full_guest_that_was_restored(kernel, grain):
+    kernel.run(CAUGHT.format(GRAINS[grain]))
+    for _ in range(3):
+        reply, _ = kernel.run("import os; os._exit(1)")
+        assert reply["ename"] == "CellStopped", reply
+    reply, _ = kernel.run("held.clear()")
+    assert reply["status"] == "ok", reply
+    goes_on(kernel)
+
+
+def test_a_full_guest_is_stepped_back_from(kernel):
+    kernel.run("kept = 7")
+    for _ in range(6):
+        kernel.run("more = []\nwhile True: more.append([more])")
+        reply, published = kernel.run("%undo")
+        assert reply["status"] == "ok", (reply, published)
+    reply, published = kernel.run("kept")
+    assert reading.result(published) == "7"
