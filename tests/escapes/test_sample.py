@@ -15,6 +15,7 @@ SHIPPED = json.loads(
 )
 SAFE = (
     "builtins",
+    "exhaust-lang",
     "import-forms",
     "import-indirect",
     "magics",
@@ -23,7 +24,7 @@ SAFE = (
     "stdlib-exec",
     "stdlib-io",
 )
-OS = ("exec", "files", "network", "processes", "procfs")
+OS = ("exec", "exhaust-os", "files", "network", "processes", "procfs")
 
 pytestmark = pytest.mark.timeout(280)
 
@@ -88,7 +89,7 @@ def attack(sample, kernel, mode, classes):
 def test_the_os_layer_alone_contains_every_attack(sample):
     count, failed = attack(sample, "cellblock-unsafe", "os", OS)
     assert failed == []
-    assert count >= 40
+    assert count >= 49
 
 
 @pytest.mark.parametrize("somebody", ["same user"], indirect=True)
@@ -96,7 +97,7 @@ def test_mode_safe_contains_every_attack(sample):
     """What a cell's source may say does not depend on who runs it: one user is enough."""
     count, failed = attack(sample, "cellblock", "safe", SAFE)
     assert failed == []
-    assert count >= 88
+    assert count >= 103
 
 
 @pytest.mark.parametrize("kernel", ["cellblock", "cellblock-unsafe"])

@@ -104,7 +104,8 @@ def _page(kept: Kept, asked: Asked) -> Bundle:
 def _nothing(kept: Kept, asked: Asked) -> str:
     what = f"{asked.kind} of cell {asked.cell}" if asked.kind else f"cell {asked.cell}"
     cells = sorted({text.cell for text in kept.texts()})
-    there = f"; there is output of cells {_joined(cells)}" if cells else ""
+    those = "cell" if len(cells) == 1 else "cells"
+    there = f"; there is output of {those} {_joined(cells)}" if cells else ""
     return f"Nothing is kept of {what}{there}."
 
 
