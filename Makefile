@@ -29,10 +29,10 @@ test: .venv/for-test lint ## Set up what the tests need, then run all of them
 	@tools/system-packages
 	@mkdir -p artifacts
 	@rm -f artifacts/junit*.xml .coverage .coverage.*
-	$(BIN)/coverage run -m pytest --junit-xml=artifacts/junit.xml
+	tools/beside artifacts/others.log tools/test-others \
+	    $(BIN)/coverage run -m pytest --junit-xml=artifacts/junit.xml
 	@$(BIN)/coverage combine --quiet
 	$(BIN)/coverage report --skip-covered --skip-empty
-	@tools/test-others
 
 bench: .venv/for-test ## Measure against stock ipykernel; figures are ratios
 	$(BIN)/python tests/bench/bench.py

@@ -2,10 +2,17 @@
 
 import os
 
+import hypothesis
 import pytest
 
 from support import processes
 from support.kernels import Kernel, World, argv_for, nobody_prefix, world_of_nobody
+
+# How quick an example is says something of the machine, which other tests share.
+hypothesis.settings.register_profile(
+    "shared", deadline=None, suppress_health_check=[hypothesis.HealthCheck.too_slow]
+)
+hypothesis.settings.load_profile("shared")
 
 
 @pytest.fixture(scope="session", autouse=True)

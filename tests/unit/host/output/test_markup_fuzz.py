@@ -31,13 +31,13 @@ def acting(text, *, relative=False):
 
 
 @given(texts)
-@settings(max_examples=400, deadline=None)
+@settings(max_examples=400)
 def test_nothing_acts_in_html_whatever_it_was(text):
     assert acting(sanitised("text/html", text)) == []
 
 
 @given(texts)
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=200)
 def test_sanitised_html_stays_harmless_when_it_is_parsed_and_written_again(text):
     once = sanitised("text/html", text)
     tree = html5lib.parseFragment(once, treebuilder="etree")
@@ -46,13 +46,13 @@ def test_sanitised_html_stays_harmless_when_it_is_parsed_and_written_again(text)
 
 
 @given(texts.map(SVG.format) | texts)
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=300)
 def test_nothing_acts_in_a_drawing_not_even_inside_html(text):
     assert acting(sanitised("image/svg+xml", text)) == []
 
 
 @given(hostile)
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=300)
 @example('\n\n```[">](&#106;avascript:1)<style>')
 @example("[x]: javascript:1<text><javascript:1>")
 @example("<div>\n<http://x/onmouseover=alert(1)//>\n</div>")
@@ -62,7 +62,7 @@ def test_nothing_acts_in_markdown_as_nbconvert_renders_it(text):
 
 
 @given(hostile)
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=300)
 def test_nothing_acts_in_markdown_as_commonmark_renders_it(text):
     parser = pytest.importorskip("markdown_it").MarkdownIt("commonmark", {"html": True})
     parser.validateLink = lambda _: True  # so that only the sanitiser stands between
