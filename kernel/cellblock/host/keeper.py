@@ -35,7 +35,7 @@ MAX_LOSSES = 8
 EXIT_GRACE = 1.0
 #: Seconds without a request that count as idle time.
 IDLE = 0.02
-#: Characters kept of what a guest writes before it is ready.
+#: Characters kept of what a guest writes before it is ready, and told of why none can be had.
 LAST_WORDS = 2_000
 
 
@@ -411,7 +411,7 @@ class Keeper:
         self._closed = True
         self._end()
         self._snapshots.end()
-        self._ward.on_failure(detail)
+        self._ward.on_failure(detail[:LAST_WORDS])
 
 
 def _kill(pid: int, pidfd: int | None) -> None:

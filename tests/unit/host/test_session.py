@@ -5,7 +5,8 @@ import signal
 import msgspec
 import pytest
 
-from cellblock.host.outcome import Cell, Stopped
+from cellblock.host.keeper import LAST_WORDS
+from cellblock.host.outcome import MOST_DETAIL, Cell, Stopped
 from cellblock.wire import messages
 from support.simulator import Simulation
 
@@ -286,6 +287,21 @@ def test_a_breach_of_the_language_layer_ends_the_guest_and_is_told_with_its_oper
     sim.reactor.turn()
     assert ended(sim).stopped == Stopped("breach", "socket.connect")
     assert len(sim.guests) == 2
+
+
+def test_a_detail_is_bounded_whoever_words_it():
+    assert len(Stopped("crash", "x" * 24_000_000).detail) == MOST_DETAIL
+
+
+def test_why_no_guest_can_be_had_is_bounded(simulate):
+    sim = simulate()
+    sim.start_well = False
+    sim.kill_zygote()
+    sim.guest.send(messages.NotReady(lock="seccomp", detail="x" * 10_000))
+    sim.reactor.turn()
+    ((_, detail),) = [note for note in sim.notes if note[0] == "failed"]
+    assert detail.startswith("seccomp: xxx")
+    assert len(detail) == LAST_WORDS
 
 
 def test_a_report_of_locks_counts_once(simulate):
