@@ -86,9 +86,7 @@ class Keeper:
         self._spawn, self._clock = spawn, clock
         self._zygote: Zygote | None = None
         self._guest: Guest | None = None
-        self._snapshots = Snapshots(
-            reactor, settings, clock, self._on_stepped_back, self._on_copy_lost
-        )
+        self._snapshots = Snapshots(reactor, settings, clock, ward.on_notice, self._on_copy_lost)
         self._restoring: Restoring | None = None
         self._forks = 0
         #: Counts what was served, so that a timer knows whether it still idles.
@@ -233,9 +231,6 @@ class Keeper:
         self._losses += 1
         if self._losses <= MAX_LOSSES and self.guest is not None:
             self._take_when_idle()
-
-    def _on_stepped_back(self, why: str) -> None:
-        self._ward.on_notice(why)
 
     # --- restoring ----------------------------------------------------------------------------
 

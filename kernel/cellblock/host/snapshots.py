@@ -7,6 +7,7 @@ until one of them writes; what it costs is bounded by the policy.
 
 from __future__ import annotations
 
+import os
 import signal
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final, Literal
@@ -36,6 +37,8 @@ _MOST_AGAIN: Final = 20
 _LONGEST_AGAIN: Final = 0.05
 #: Copies that are asked for and do not stand yet, at most.
 _MOST_UNDER_WAY = 3
+#: Why none is taken: the guest could not, memory, its time, or descriptors of the host's.
+Reason = Literal["failed", "memory", "slow", "files"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -126,7 +129,7 @@ class Snapshots:
         self._lost = lost
         self._copies: list[Copy] = []
         self._numbers = 0
-        self._said: set[str] = set()
+        self._said: set[Reason] = set()
         #: The guest that serves, or is about to, once it has made a copy; and its zygote.
         self._guest: Guest | None = None
         self._zygote: Zygote | None = None
@@ -222,12 +225,12 @@ class Snapshots:
             if then is not None:
                 then()
             return
+        copy = self._awaited(guest)
+        if copy is None:
+            if then is not None:
+                then()
+            return
         self._guest, self._zygote = guest, zygote
-        self._numbers += 1
-        copy = Copy(
-            self._waiting_guest(guest), self._numbers, self._clock(), room.faults(guest.pid)
-        )
-        copy.size = room.resident(guest.pid) if self._settings.processes else 0
         copy.then = then
         guest_of_copy = copy.guest
         guest_of_copy.on_message = lambda message: self._on_message(copy, guest, message)
@@ -244,17 +247,25 @@ class Snapshots:
         else:
             self._drop(copy)
 
-    def _waiting_guest(self, guest: Guest) -> Guest:
-        made = Guest(self._reactor, _ignore, _ignore_text, _ignore, vouched=True)
+    def _awaited(self, guest: Guest) -> Copy | None:
+        """Return the host's end of a copy to come; None where it has no descriptors for one."""
+        try:
+            made = Guest(self._reactor, _ignore, _ignore_text, _ignore, vouched=True)
+        except OSError as exc:
+            self._say("files", f"the kernel can't open what one takes ({exc.strerror})")
+            return None
         made.lineage, made.copied = guest.lineage, True
-        return made
+        self._numbers += 1
+        copy = Copy(made, self._numbers, self._clock(), room.faults(guest.pid))
+        copy.size = room.resident(guest.pid) if self._settings.processes else 0
+        return copy
 
     def not_standing(self, message: messages.NotStanding) -> None:
         """Take note that the guest could not make a copy."""
         for copy in self._copies:
             if copy.number == message.id and not copy.standing:
                 self._drop(copy)
-                self._say(f"a snapshot could not be made ({message.detail})")
+                self._say("failed", f"one could not be made ({os.strerror(message.errno)})")
                 return
 
     def _on_message(self, copy: Copy, guest: Guest, message: messages.FromGuest) -> None:
@@ -344,7 +355,7 @@ class Snapshots:
             return True
         while self._copies and room.available() < room.wanted(resident):
             self._drop(self._copies[0])
-        self._say("memory is short")
+        self._say("memory", "memory is short")
         return False
 
     def _judge(self, seconds: float, guest: Guest) -> None:
@@ -355,14 +366,13 @@ class Snapshots:
         if self._slow >= _SLOW:
             self._too_large = room.resident(guest.pid)
             self._rests_until = self._clock() + _REST * seconds
-            self._say(f"the last one took {seconds:.1f} s")
+            self._say("slow", f"the last one took {seconds:.1f} s")
 
-    def _say(self, why: str) -> None:
+    def _say(self, reason: Reason, detail: str) -> None:
         """Tell the user, once for each reason, that a killed cell may cost something."""
-        reason = why.rstrip("0123456789. s")
         if reason not in self._said:
             self._said.add(reason)
-            self._told(why)
+            self._told(detail)
 
     def _prune(self) -> None:
         """Keep the newest, and as many to step back to as the policy has room for."""
