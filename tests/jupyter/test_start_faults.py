@@ -6,7 +6,7 @@ import subprocess
 import pytest
 
 from support import reading
-from support.kernels import Kernel, World, argv_for, nobody_prefix, world_of_nobody
+from support.kernels import Kernel, World, argv_changed, argv_for, nobody_prefix, world_of_nobody
 
 STRANGER = 54_321
 needs_root = pytest.mark.skipif(os.geteuid() != 0, reason="only root mounts or is somebody else")
@@ -29,9 +29,9 @@ def last_words(world, prefix):
     return done.stderr
 
 
-def problem(policy, world, **keywords):
+def problem(policy, world, argv=None, **keywords):
     """Return the card that the first cell ends on."""
-    kernel = Kernel(argv_for(policy), world=world, **keywords)
+    kernel = Kernel(argv or argv_for(policy), world=world, **keywords)
     try:
         reply, published = kernel.wait_heard().run("1")
     finally:
@@ -144,4 +144,19 @@ def test_a_user_without_a_home():
         "  Key:   read_deny_paths\n"
         "  Value: '~/.ssh'\n"
         "  Instead: Set HOME where the kernel is started."
+    )
+
+
+def test_an_interpreter_whose_ipython_is_broken(world):
+    package = world.write("IPython.py", "raise ImportError('IPython is broken here')").parent
+    # The zygote has ended before it is told anything.
+    change = (
+        f"import os, sys; sys.path.insert(0, {str(package)!r}); from cellblock.host import launch; "
+        "real = launch.start; launch.start = lambda: (started := real(), "
+        "os.waitid(os.P_PID, started[1], os.WEXITED | os.WNOWAIT))[0]"
+    )
+    assert problem("safe", world, argv=argv_changed(change, "safe")) == (
+        "The guest can't be started\n"
+        "  ImportError: IPython is broken here\n"
+        "  Instead: Run `cellblock doctor`; then restart the kernel."
     )

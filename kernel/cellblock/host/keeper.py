@@ -28,6 +28,8 @@ if TYPE_CHECKING:
 
 #: Guests in a row that may fail to start before the keeper gives up.
 MAX_FAILED_STARTS = 3
+#: Seconds until the next one, where the host itself could not start one.
+NEXT_START = 0.5
 #: Guests in a row that may be lost with nothing run in between: a state that ends every guest
 #: which has it is not restored for ever.
 MAX_LOSSES = 8
@@ -108,6 +110,12 @@ class Keeper:
         self._served += 1
         if self._guest is not None or self._closed:
             return
+        try:
+            self._start()
+        except OSError as exc:
+            self._not_started(exc)
+
+    def _start(self) -> None:
         if self._zygote is None:
             sock, pid = self._spawn()
             self._zygote = Zygote(sock, pid, self._reactor, self._on_zygote, self._zygote_lost)
@@ -117,6 +125,14 @@ class Keeper:
         self._forks += 1
         guest.number = guest.lineage.number = self._forks
         self._zygote.fork(guest, guest.number, os.urandom(32))
+
+    def _not_started(self, exc: OSError) -> None:
+        """Try again in a while: the host may lack processes or descriptors only now."""
+        self._failed_starts += 1
+        if self._failed_starts < MAX_FAILED_STARTS:
+            self._reactor.call_later(NEXT_START, self.ensure)
+        else:
+            self._give_up(f"its process could not be started: {exc.strerror}")
 
     def hold(self, *, held: bool) -> None:
         """Have the guest wait with what it says, or hear it again."""
@@ -397,9 +413,10 @@ class Keeper:
             said = self._last_words.strip() or stopped.detail
             self._give_up(f"the guest ended {MAX_FAILED_STARTS} times while starting: {said}")
             return
+        served = not self._failed_starts
         self.ensure()
         # One that never served lost nothing, and the next one serves what waits.
-        if not self._failed_starts:
+        if served:
             self._ward.on_loss(stopped)
 
     def _give_up(self, detail: str) -> None:
