@@ -53,6 +53,29 @@ def test_few_open_files(world):
     assert said == "cellblock: only 20 files may be open. Raise it: ulimit -n 1024.\n"
 
 
+def test_fewer_open_files_than_snapshots_take(world):
+    assert problem("safe", world, prefix=behind("ulimit -n 70")) == (
+        "cellblock can't run cells with this policy\n"
+        "  only 70 files may be open, and each snapshot takes 4\n"
+        "  File:  safe\n"
+        "  Key:   undo_depth\n"
+        "  Value: 5\n"
+        "  Instead: Raise the limit: ulimit -n 1024. Or have undo_depth be 1."
+    )
+
+
+def test_as_many_open_files_as_snapshots_take_are_enough(world):
+    policy = world.policy("extends = 'safe'\nundo_depth = 1")
+    kernel = Kernel(argv_for(policy), world=world, prefix=behind("ulimit -n 70")).wait_ready()
+    try:
+        for number in range(5):
+            published = kernel.run(f"{number}; import time; time.sleep(0.11)")[1]
+            assert reading.stream(published, "stderr") == ""
+        assert kernel.run("%undo")[0]["status"] == "ok"
+    finally:
+        kernel.close()
+
+
 def test_a_folder_that_was_deleted(world):
     said = last_words(world, behind("mkdir gone; cd gone; rmdir ../gone"))
     what = "the folder it was started in: No such file or directory"
