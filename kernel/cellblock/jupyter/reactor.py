@@ -19,6 +19,8 @@ import zmq
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+#: As plain numbers: zmq's own flags take microseconds to be combined.
+_IN, _OUT = int(zmq.POLLIN), int(zmq.POLLOUT)
 #: Cancelled timers that are no burden however few there are besides.
 _MOST_CANCELLED = 64
 
@@ -56,7 +58,7 @@ class ZmqReactor:
     ) -> None:
         """Call ``on_ready`` when a descriptor or a zmq socket is ready."""
         self._callbacks[fd] = on_ready
-        self._poller.register(fd, (zmq.POLLIN if read else 0) | (zmq.POLLOUT if write else 0))
+        self._poller.register(fd, (_IN if read else 0) | (_OUT if write else 0))
 
     def unwatch(self, fd: Any) -> None:
         """Stop watching."""

@@ -2,6 +2,7 @@
 
 import errno
 import os
+import signal
 import socket
 import subprocess
 import sys
@@ -9,9 +10,9 @@ from pathlib import Path
 
 import pytest
 
-from cellblock.host import guest_process
+from cellblock.host import guest_process, room
 from cellblock.host.guest_process import Guest, Lineage
-from cellblock.host.snapshots import Settings, Snapshots
+from cellblock.host.snapshots import Ran, Settings, Snapshots
 from cellblock.wire import frames, messages
 from support.simulator import Reactor
 
@@ -31,12 +32,16 @@ def guest(reactor, **options):
 
 
 class Zygote:
-    """A zygote that is asked for nothing."""
+    """What a zygote is asked for."""
 
-    def allow(self, _lineage):
-        raise AssertionError
+    def __init__(self):
+        self.asked = []
 
-    members = allow
+    def allow(self, lineage):
+        self.asked.append(("allow", lineage))
+
+    def members(self, _lineage, _session, pids):
+        self.asked.append(("members", pids))
 
 
 # --- descriptors ------------------------------------------------------------------------------
@@ -79,6 +84,93 @@ def test_descriptors_that_the_host_lacks_cost_a_snapshot_and_are_told_once(react
     assert told == ["the kernel can't open what one takes (Too many open files)"]
     assert snapshots.copies == ()
     serving.close()
+
+
+# --- what one costs ---------------------------------------------------------------------------
+
+
+@pytest.fixture
+def taken(reactor, monkeypatch):
+    """Return what takes a snapshot that stands at once, and notes what the host does for it."""
+    serving, zygote, done = guest(reactor), Zygote(), []
+    serving.pid = 1
+    settings = Settings(depth=5, most_bytes=1 << 40)
+    snapshots = Snapshots(reactor, settings, lambda: reactor.now, print, lambda: None)
+    monkeypatch.setattr(room, "resident", lambda pid: done.append(("resident", pid)) or 1 << 20)
+    monkeypatch.setattr(room, "available", lambda: done.append("available") or 1 << 40)
+    monkeypatch.setattr(room, "faults", lambda _: 0)
+    monkeypatch.setattr(Guest, "vouch", lambda _: True)
+    monkeypatch.setattr(
+        Guest, "signal", lambda self, n: done.append((signal.Signals(n).name, self.pid))
+    )
+
+    def take():
+        snapshots.take(serving, zygote)
+        copy = snapshots.copies[-1]
+        copy.guest.pid = 10 + copy.number
+        copy.guest.on_message(messages.Standing(id=copy.number))
+        cell = messages.Execute(id=1, source="1", raw="1", execution_count=copy.number)
+        snapshots.ran(Ran(cell, 0.0))
+        return copy.guest.pid
+
+    take.snapshots, take.zygote, take.done = snapshots, zygote, done
+    yield take
+    snapshots.clear()
+    serving.close()
+
+
+def test_one_more_is_looked_at_once_and_stopped_once_however_many_there_are(taken):
+    for _ in range(4):
+        taken()
+    taken.done.clear()
+    number = taken()
+    assert taken.done == [("resident", 1), ("SIGSTOP", number)]
+
+
+def test_memory_is_read_anew_after_a_while_and_at_once_where_it_is_short(
+    reactor, taken, monkeypatch
+):
+    taken()
+    taken()
+    assert taken.done.count("available") == 1
+    reactor.advance(2 * room.FRESH)
+    taken()
+    assert taken.done.count("available") == 2
+    short = room.wanted(1 << 20)
+    monkeypatch.setattr(room, "available", lambda: taken.done.append("short") or short)
+    for _ in range(3):
+        reactor.advance(2 * room.FRESH)
+        taken()
+        taken()
+    assert taken.done.count("short") == 6
+
+
+def test_where_memory_is_short_it_is_read_once_for_each_copy_given_up(taken, reactor, monkeypatch):
+    for _ in range(3):
+        taken()
+    reactor.advance(2 * room.FRESH)
+    taken.done.clear()
+    monkeypatch.setattr(room, "available", lambda: taken.done.append("short") or 0)
+    taken.snapshots.take(taken.snapshots._guest, taken.zygote)
+    assert taken.done.count("short") == 4
+    assert taken.done.count(("resident", 1)) == 1
+    assert taken.snapshots.copies == ()
+
+
+def test_copies_that_the_end_of_their_guest_sets_going_are_stopped_again(taken):
+    first, _ = taken(), taken()
+    taken.done.clear()
+    taken.snapshots.pop()
+    taken()
+    taken()
+    assert taken.done.count(("SIGSTOP", first)) == 2
+
+
+def test_strays_are_looked_for_within_a_second_of_a_snapshot_and_once(taken, reactor):
+    pids = [taken() for _ in range(3)]
+    assert [what for what, _ in taken.zygote.asked] == ["allow"] * 3
+    reactor.advance(1.0)
+    assert taken.zygote.asked[3:] == [("members", (1, *pids))]
 
 
 # --- whose process it is ----------------------------------------------------------------------
