@@ -27,7 +27,7 @@ def find(name):
 snapshots, channel = find("Snapshots"), find("Channel")
 def refuse(request):
     for fd in channel.take_descriptors(): os.close(fd)
-    channel.send(messages.NotStanding(id=request.id, detail="no"))
+    channel.send(messages.NotStanding(id=request.id, errno=11))
 """
 LONG = "; import time; time.sleep(0.11)"  # answered when its snapshot is decided
 SECONDS = 15.0
@@ -225,6 +225,46 @@ def test_a_copy_that_says_again_and_again_that_it_stands_costs_the_host_no_descr
     stopped(kernel, "os._exit(1)")
     assert run(kernel, "kept") == "7"
     assert len(list(Path(f"/proc/{kernel.proc.pid}/fd").iterdir())) < 100
+
+
+def test_what_a_guest_says_of_a_copy_it_did_not_make_is_told_in_the_hosts_words_and_once(kernel):
+    run(
+        kernel,
+        "numbers = iter(range(1, 4_000))\n"
+        "def refuse_anew(request):\n"
+        "    for fd in channel.take_descriptors(): os.close(fd)\n"
+        "    channel.send(messages.NotStanding(id=request.id, errno=next(numbers)))\n"
+        "snapshots.take = refuse_anew" + LONG,
+    )
+    for number in range(4):
+        run(kernel, f"{number}" + LONG)
+    said = reading.stream([m for channel, m in kernel.log if channel == "iopub"], "stderr")
+    why = "one could not be made"
+    assert said in [  # the first may be known by its hanging up
+        f"[cellblock takes no snapshot: {why} ({os.strerror(number)}). "
+        "A killed cell may cost its variables]\n"
+        for number in range(1, 6)
+    ]
+
+
+@pytest.mark.parametrize(
+    "fields", ["'errno': 0", "'errno': 5_000", "'detail': '\\x1b]0;owned\\x07'"]
+)
+def test_a_guest_that_words_why_it_made_no_copy_is_ended_for_it(kernel, fields):
+    run(
+        kernel,
+        "from msgspec.msgpack import encode\n"
+        "def word(request):\n"
+        f"    body = encode({{'type': 'not_standing', 'id': request.id, {fields}}})\n"
+        "    os.write(3, len(body).to_bytes(4, 'big') + body)\n"
+        "snapshots.take = word",
+    )
+
+    def ended():
+        kernel.run("1")
+        return reading.cards([m for channel, m in kernel.log if channel == "iopub"], "outcome")
+
+    assert until(ended)[0]["reason"] == "protocol"
 
 
 # --- taking over ------------------------------------------------------------------------------

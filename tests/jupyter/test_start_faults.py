@@ -6,7 +6,7 @@ import subprocess
 import pytest
 
 from support import reading
-from support.kernels import Kernel, World, argv_for, nobody_prefix, world_of_nobody
+from support.kernels import Kernel, World, argv_changed, argv_for, nobody_prefix, world_of_nobody
 
 STRANGER = 54_321
 needs_root = pytest.mark.skipif(os.geteuid() != 0, reason="only root mounts or is somebody else")
@@ -29,9 +29,9 @@ def last_words(world, prefix):
     return done.stderr
 
 
-def problem(policy, world, **keywords):
+def problem(policy, world, argv=None, **keywords):
     """Return the card that the first cell ends on."""
-    kernel = Kernel(argv_for(policy), world=world, **keywords)
+    kernel = Kernel(argv or argv_for(policy), world=world, **keywords)
     try:
         reply, published = kernel.wait_heard().run("1")
     finally:
@@ -51,6 +51,29 @@ def unnameable(parent):
 def test_few_open_files(world):
     said = last_words(world, behind("ulimit -n 20"))
     assert said == "cellblock: only 20 files may be open. Raise it: ulimit -n 1024.\n"
+
+
+def test_fewer_open_files_than_snapshots_take(world):
+    assert problem("safe", world, prefix=behind("ulimit -n 70")) == (
+        "cellblock can't run cells with this policy\n"
+        "  only 70 files may be open, and each snapshot takes 4\n"
+        "  File:  safe\n"
+        "  Key:   undo_depth\n"
+        "  Value: 5\n"
+        "  Instead: Raise the limit: ulimit -n 1024. Or have undo_depth be 1."
+    )
+
+
+def test_as_many_open_files_as_snapshots_take_are_enough(world):
+    policy = world.policy("extends = 'safe'\nundo_depth = 1")
+    kernel = Kernel(argv_for(policy), world=world, prefix=behind("ulimit -n 70")).wait_ready()
+    try:
+        for number in range(5):
+            published = kernel.run(f"{number}; import time; time.sleep(0.11)")[1]
+            assert reading.stream(published, "stderr") == ""
+        assert kernel.run("%undo")[0]["status"] == "ok"
+    finally:
+        kernel.close()
 
 
 def test_a_folder_that_was_deleted(world):
@@ -144,4 +167,19 @@ def test_a_user_without_a_home():
         "  Key:   read_deny_paths\n"
         "  Value: '~/.ssh'\n"
         "  Instead: Set HOME where the kernel is started."
+    )
+
+
+def test_an_interpreter_whose_ipython_is_broken(world):
+    package = world.write("IPython.py", "raise ImportError('IPython is broken here')").parent
+    # The zygote has ended before it is told anything.
+    change = (
+        f"import os, sys; sys.path.insert(0, {str(package)!r}); from cellblock.host import launch; "
+        "real = launch.start; launch.start = lambda: (started := real(), "
+        "os.waitid(os.P_PID, started[1], os.WEXITED | os.WNOWAIT))[0]"
+    )
+    assert problem("safe", world, argv=argv_changed(change, "safe")) == (
+        "The guest can't be started\n"
+        "  ImportError: IPython is broken here\n"
+        "  Instead: Run `cellblock doctor`; then restart the kernel."
     )

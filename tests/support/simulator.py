@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import errno
 import heapq
 import itertools
+import os
 import select
 import socket
 import struct
@@ -108,6 +110,8 @@ class Simulation:
         self.reactor = Reactor()
         self.guests, self.notes, self.outcomes, self.kills = [], [], [], []
         self.start_well = True
+        #: Zygotes to come that can't be spawned, or are dead at once.
+        self.spawns_to_fail = self.deaths = 0
         self.refusal = ""
         self.answers_questions = True
         self._ends = []
@@ -177,7 +181,14 @@ class Simulation:
         self.kills.append((pid, number))
 
     def _spawn(self):
+        if self.spawns_to_fail:
+            self.spawns_to_fail -= 1
+            raise OSError(errno.EMFILE, os.strerror(errno.EMFILE))
         ours, theirs = socket.socketpair()
+        if self.deaths:
+            self.deaths -= 1
+            theirs.close()
+            return ours, NOBODYS_PID
         self._ends.append(theirs)
         self.reactor.watch(theirs.fileno(), lambda: self._serve(theirs))
         return ours, NOBODYS_PID

@@ -8,6 +8,7 @@ is the guest then, with everything the guest had but what a fork can't copy.
 from __future__ import annotations
 
 import contextlib
+import errno
 import os
 import random
 import signal
@@ -53,15 +54,16 @@ class Snapshots:
         self.settle()
         try:
             if len(fds) != _DESCRIPTORS:
-                raise OSError(0, "no descriptors are left")  # noqa: TRY301 - told like the others
+                raise OSError(errno.EMFILE, "")  # noqa: TRY301 - told like the others
             self._outlet.flush()
             self._files = files.look(self._files)
             threads = _threads()
             with self._outlet.still(), self._channel.still():
                 pid = forking.fork()
         except OSError as exc:
-            detail = encodable(exc.strerror or type(exc).__name__)
-            self._channel.send(messages.NotStanding(id=request.id, detail=detail[:_LONGEST_NAME]))
+            number = exc.errno or 0
+            told = number if number in errno.errorcode else errno.EIO
+            self._channel.send(messages.NotStanding(id=request.id, errno=told))
             pid = -1
         if pid:
             self._copies += [pid] if pid > 0 else []

@@ -28,6 +28,8 @@ if TYPE_CHECKING:
 
 #: Guests in a row that may fail to start before the keeper gives up.
 MAX_FAILED_STARTS = 3
+#: Seconds until the next one, where the host itself could not start one.
+NEXT_START = 0.5
 #: Guests in a row that may be lost with nothing run in between: a state that ends every guest
 #: which has it is not restored for ever.
 MAX_LOSSES = 8
@@ -35,7 +37,7 @@ MAX_LOSSES = 8
 EXIT_GRACE = 1.0
 #: Seconds without a request that count as idle time.
 IDLE = 0.02
-#: Characters kept of what a guest writes before it is ready.
+#: Characters kept of what a guest writes before it is ready, and told of why none can be had.
 LAST_WORDS = 2_000
 
 
@@ -86,9 +88,7 @@ class Keeper:
         self._spawn, self._clock = spawn, clock
         self._zygote: Zygote | None = None
         self._guest: Guest | None = None
-        self._snapshots = Snapshots(
-            reactor, settings, clock, self._on_stepped_back, self._on_copy_lost
-        )
+        self._snapshots = Snapshots(reactor, settings, clock, ward.on_notice, self._on_copy_lost)
         self._restoring: Restoring | None = None
         self._forks = 0
         #: Counts what was served, so that a timer knows whether it still idles.
@@ -110,6 +110,12 @@ class Keeper:
         self._served += 1
         if self._guest is not None or self._closed:
             return
+        try:
+            self._start()
+        except OSError as exc:
+            self._not_started(exc)
+
+    def _start(self) -> None:
         if self._zygote is None:
             sock, pid = self._spawn()
             self._zygote = Zygote(sock, pid, self._reactor, self._on_zygote, self._zygote_lost)
@@ -119,6 +125,14 @@ class Keeper:
         self._forks += 1
         guest.number = guest.lineage.number = self._forks
         self._zygote.fork(guest, guest.number, os.urandom(32))
+
+    def _not_started(self, exc: OSError) -> None:
+        """Try again in a while: the host may lack processes or descriptors only now."""
+        self._failed_starts += 1
+        if self._failed_starts < MAX_FAILED_STARTS:
+            self._reactor.call_later(NEXT_START, self.ensure)
+        else:
+            self._give_up(f"its process could not be started: {exc.strerror}")
 
     def hold(self, *, held: bool) -> None:
         """Have the guest wait with what it says, or hear it again."""
@@ -233,9 +247,6 @@ class Keeper:
         self._losses += 1
         if self._losses <= MAX_LOSSES and self.guest is not None:
             self._take_when_idle()
-
-    def _on_stepped_back(self, why: str) -> None:
-        self._ward.on_notice(why)
 
     # --- restoring ----------------------------------------------------------------------------
 
@@ -402,16 +413,17 @@ class Keeper:
             said = self._last_words.strip() or stopped.detail
             self._give_up(f"the guest ended {MAX_FAILED_STARTS} times while starting: {said}")
             return
+        served = not self._failed_starts
         self.ensure()
         # One that never served lost nothing, and the next one serves what waits.
-        if not self._failed_starts:
+        if served:
             self._ward.on_loss(stopped)
 
     def _give_up(self, detail: str) -> None:
         self._closed = True
         self._end()
         self._snapshots.end()
-        self._ward.on_failure(detail)
+        self._ward.on_failure(detail[:LAST_WORDS])
 
 
 def _kill(pid: int, pidfd: int | None) -> None:

@@ -13,6 +13,8 @@ if TYPE_CHECKING:
 
 #: Findings of a guest's that are shown.
 MOST_REFUSED = 100
+#: Characters that are kept of why a cell was stopped.
+MOST_DETAIL = 1_000
 
 Why = Literal[
     "timeout",
@@ -66,6 +68,10 @@ class Stopped:
     restored: Restored | None = None
     #: Cells that were stepped back over, when that was asked for.
     undone: tuple[int, ...] = ()
+
+    def __post_init__(self) -> None:
+        """Bound what may be a guest's own words: a card repeats them several times."""
+        object.__setattr__(self, "detail", self.detail[:MOST_DETAIL])
 
 
 @dataclass(frozen=True, slots=True)

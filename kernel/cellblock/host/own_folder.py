@@ -32,7 +32,7 @@ class OwnFolder:
 
     def __init__(self, parent: Path) -> None:
         self._parent = parent
-        self._name = f"{os.getpid()}-{os.urandom(4).hex()}"
+        self._name = ""
         self._fd: int | None = None
         self._lock: int | None = None
 
@@ -82,13 +82,23 @@ class OwnFolder:
             with self._beside() as beside:
                 guard = _locked(beside, fcntl.LOCK_SH)  # nobody sweeps before ours is locked
                 try:
-                    os.mkdir(self._name, 0o700, dir_fd=beside)
-                    folder = os.open(self._name, FOLDER, dir_fd=beside)
-                    self._lock = _locked(folder, fcntl.LOCK_EX)
-                    self._fd = folder
+                    self._fd = self._make(beside)
                 finally:
                     os.close(guard)
         return self._fd
+
+    def _make(self, beside: int) -> int:
+        """Make a folder, lock it and return it; one that fails half-way is left to be swept."""
+        name = f"{os.getpid()}-{os.urandom(4).hex()}"
+        os.mkdir(name, 0o700, dir_fd=beside)
+        folder = os.open(name, FOLDER, dir_fd=beside)
+        try:
+            self._lock = _locked(folder, fcntl.LOCK_EX)
+        except OSError:
+            os.close(folder)
+            raise
+        self._name = name
+        return folder
 
     @contextlib.contextmanager
     def _beside(self) -> Iterator[int]:

@@ -6,6 +6,8 @@ import codecs
 import os
 from typing import TYPE_CHECKING, Final
 
+from cellblock.host.output.terminal import split_tail
+
 if TYPE_CHECKING:
     from collections.abc import Callable
 
@@ -20,6 +22,7 @@ class Pipe:
     def __init__(self, fd: int, on_text: Callable[[str], None], reactor: Reactor) -> None:
         self._fd, self._on_text, self._reactor = fd, on_text, reactor
         self._decode = codecs.getincrementaldecoder("utf-8")("replace").decode
+        self._cut = ""
         os.set_blocking(fd, False)
         reactor.watch(fd, self.drain)
 
@@ -40,8 +43,11 @@ class Pipe:
             return
         if not data:
             self.close()
-        elif text := self._decode(data):
-            self._on_text(text)
+        else:
+            # A read ends anywhere: half a sequence waits for the rest of it.
+            text, self._cut = split_tail(self._cut + self._decode(data))
+            if text:
+                self._on_text(text)
 
     def close(self) -> None:
         """Stop listening."""

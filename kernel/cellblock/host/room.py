@@ -5,11 +5,17 @@ from __future__ import annotations
 import os
 from functools import lru_cache
 from pathlib import Path
-from typing import Final
+from typing import TYPE_CHECKING, Final
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
 
 PAGE: Final = os.sysconf("SC_PAGE_SIZE")
 #: Bytes that stay free whatever is asked for.
 RESERVE: Final = 192 * 2**20
+#: Seconds for which it is known how much there is, while this many bytes more than needed are.
+FRESH: Final = 0.05
+PLENTY: Final = 2**30
 _KIB = 1024
 
 
@@ -38,6 +44,21 @@ def wanted(resident: int) -> int:
     turns out to be too much is given back before memory runs out.
     """
     return RESERVE + resident // 2
+
+
+class Free:
+    """Whether there is room for something: read anew unless it lately was far from short."""
+
+    def __init__(self, clock: Callable[[], float]) -> None:
+        self._clock = clock
+        self._bytes, self._read_at = 0, 0.0
+
+    def has(self, wanted: int) -> bool:
+        """Say whether ``wanted`` bytes can be had."""
+        now = self._clock()
+        if self._bytes - wanted < PLENTY or now - self._read_at > FRESH:
+            self._bytes, self._read_at = available(), now
+        return self._bytes >= wanted
 
 
 def available() -> int:

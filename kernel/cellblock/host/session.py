@@ -196,8 +196,8 @@ class Session:
     def _submit(self, message: Any, done: Callable[[Any], None]) -> None:
         if self._request is not None:
             raise RuntimeError("one request at a time")
-        self._request = request = Request(message, done)
         self._keeper.ensure()
+        self._request = request = Request(message, done)
         if self._failure is not None:
             self._finish(request, self._failure)
         else:

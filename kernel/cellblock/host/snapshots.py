@@ -7,6 +7,7 @@ until one of them writes; what it costs is bounded by the policy.
 
 from __future__ import annotations
 
+import os
 import signal
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final, Literal
@@ -26,6 +27,8 @@ if TYPE_CHECKING:
 PATIENCE: Final = 5.0
 #: Seconds after which strays are looked for again: one may have been in the middle of its fork.
 _AFTERWARDS: Final = 1.0
+#: Seconds that a guest which was killed may take to be gone.
+_RESTLESS: Final = 30.0
 #: Seconds above which ``auto`` takes no more of them, until the guest has become smaller. One
 #: alone may be the machine's fault; after this many in a row there is a rest, as many times longer.
 TOO_LONG: Final = 0.25
@@ -36,6 +39,8 @@ _MOST_AGAIN: Final = 20
 _LONGEST_AGAIN: Final = 0.05
 #: Copies that are asked for and do not stand yet, at most.
 _MOST_UNDER_WAY = 3
+#: Why none is taken: the guest could not, memory, its time, or descriptors of the host's.
+Reason = Literal["failed", "memory", "slow", "files"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,9 +81,11 @@ class Copy:
     number: int
     asked_at: float
     faults: int
-    #: Bytes of its own that the guest had, and the copy has from it; read if cells may fork.
-    size: int = 0
+    #: Bytes of its own that the guest had, and the copy has from it.
+    size: int
     standing: bool = False
+    #: It was told to stop, and nothing is known to have set it going since.
+    still: bool = False
     after: list[Ran] = field(default_factory=list)
     #: Called once it stands, or never will.
     then: Callable[[], None] | None = None
@@ -126,7 +133,7 @@ class Snapshots:
         self._lost = lost
         self._copies: list[Copy] = []
         self._numbers = 0
-        self._said: set[str] = set()
+        self._said: set[Reason] = set()
         #: The guest that serves, or is about to, once it has made a copy; and its zygote.
         self._guest: Guest | None = None
         self._zygote: Zygote | None = None
@@ -134,6 +141,10 @@ class Snapshots:
         self._slow = 0
         self._too_large: int | None = None
         self._rests_until = 0.0
+        #: Until when copies may be set going; and whether strays are about to be looked for.
+        self._restless_until = 0.0
+        self._claims = False
+        self._free = room.Free(clock)
 
     # --- what ran -----------------------------------------------------------------------------
 
@@ -181,6 +192,9 @@ class Snapshots:
         copy = self._copies.pop()
         copy.guest.signal(signal.SIGCONT)
         self._guest = copy.guest
+        self._restless_until = self._clock() + _RESTLESS
+        for other in self._copies:
+            other.still = False
         return copy
 
     def drop_after(self, kept: Copy) -> None:
@@ -218,16 +232,15 @@ class Snapshots:
     def take(self, guest: Guest, zygote: Zygote, then: Callable[[], None] | None = None) -> None:
         """Have ``guest`` make a copy of itself; ``then`` is called once that is decided."""
         under_way = sum(not copy.standing for copy in self._copies)
-        if self._settings.mode == "off" or under_way >= _MOST_UNDER_WAY or not self._afford(guest):
+        copy = None
+        if self._settings.mode != "off" and under_way < _MOST_UNDER_WAY:
+            resident = room.resident(guest.pid)
+            copy = self._awaited(guest, resident) if self._afford(resident) else None
+        if copy is None:
             if then is not None:
                 then()
             return
         self._guest, self._zygote = guest, zygote
-        self._numbers += 1
-        copy = Copy(
-            self._waiting_guest(guest), self._numbers, self._clock(), room.faults(guest.pid)
-        )
-        copy.size = room.resident(guest.pid) if self._settings.processes else 0
         copy.then = then
         guest_of_copy = copy.guest
         guest_of_copy.on_message = lambda message: self._on_message(copy, guest, message)
@@ -244,17 +257,23 @@ class Snapshots:
         else:
             self._drop(copy)
 
-    def _waiting_guest(self, guest: Guest) -> Guest:
-        made = Guest(self._reactor, _ignore, _ignore_text, _ignore, vouched=True)
+    def _awaited(self, guest: Guest, resident: int) -> Copy | None:
+        """Return the host's end of a copy to come; None where it has no descriptors for one."""
+        try:
+            made = Guest(self._reactor, _ignore, _ignore_text, _ignore, vouched=True)
+        except OSError as exc:
+            self._say("files", f"the kernel can't open what one takes ({exc.strerror})")
+            return None
         made.lineage, made.copied = guest.lineage, True
-        return made
+        self._numbers += 1
+        return Copy(made, self._numbers, self._clock(), room.faults(guest.pid), resident)
 
     def not_standing(self, message: messages.NotStanding) -> None:
         """Take note that the guest could not make a copy."""
         for copy in self._copies:
             if copy.number == message.id and not copy.standing:
                 self._drop(copy)
-                self._say(f"a snapshot could not be made ({message.detail})")
+                self._say("failed", f"one could not be made ({os.strerror(message.errno)})")
                 return
 
     def _on_message(self, copy: Copy, guest: Guest, message: messages.FromGuest) -> None:
@@ -265,20 +284,33 @@ class Snapshots:
             self._drop(copy)
             return
         copy.standing = True
-        self._judge(self._clock() - copy.asked_at, guest)
+        self._judge(self._clock() - copy.asked_at, copy.size)
         self._prune()
         self._stop()
-        self._claim_when_still()
+        self._claim_soon()
         copy.settle()
 
     def _stop(self) -> None:
         """Stop all that stand: waiting needs no processor, and whatever else one does, it may not.
 
-        All, because the end of the guest that they were made by set them going.
+        The end of the guest that they were made by sets them going, and may take a while: until
+        it is past, all are told again.
         """
+        again = self._clock() < self._restless_until
         for copy in self._copies:
-            if copy.standing:
+            if copy.standing and (again or not copy.still):
                 copy.guest.signal(signal.SIGSTOP)
+                copy.still = True
+
+    def _claim_soon(self) -> None:
+        """Have strays ended before long: the fork that was due made the copy that stands."""
+        if not self._claims:
+            self._claims = True
+            self._reactor.call_later(_AFTERWARDS, self._claim_now)
+
+    def _claim_now(self) -> None:
+        self._claims = False
+        self._claim_when_still()
 
     def _claim_when_still(self) -> None:
         """Have whatever was forked besides ended, when nothing is being forked."""
@@ -331,38 +363,38 @@ class Snapshots:
 
     # --- what they cost -----------------------------------------------------------------------
 
-    def _afford(self, guest: Guest) -> bool:
-        """Say whether there is room for one more; ``always`` does not ask."""
+    def _afford(self, resident: int) -> bool:
+        """Say whether there is room for one more of this size; ``always`` does not ask."""
         if self._settings.mode == "always":
             return True
-        resident = room.resident(guest.pid)
         if self._too_large is not None:
             if resident > self._too_large * 3 // 4 and self._clock() < self._rests_until:
                 return False
             self._too_large = None
-        if room.available() >= room.wanted(resident):
+        if self._free.has(room.wanted(resident)):
             return True
-        while self._copies and room.available() < room.wanted(resident):
+        while self._copies:
             self._drop(self._copies[0])
-        self._say("memory is short")
+            if self._free.has(room.wanted(resident)):
+                break
+        self._say("memory", "memory is short")
         return False
 
-    def _judge(self, seconds: float, guest: Guest) -> None:
+    def _judge(self, seconds: float, resident: int) -> None:
         if self._settings.mode != "auto" or seconds <= TOO_LONG:
             self._slow = 0
             return
         self._slow += 1
         if self._slow >= _SLOW:
-            self._too_large = room.resident(guest.pid)
+            self._too_large = resident
             self._rests_until = self._clock() + _REST * seconds
-            self._say(f"the last one took {seconds:.1f} s")
+            self._say("slow", f"the last one took {seconds:.1f} s")
 
-    def _say(self, why: str) -> None:
+    def _say(self, reason: Reason, detail: str) -> None:
         """Tell the user, once for each reason, that a killed cell may cost something."""
-        reason = why.rstrip("0123456789. s")
         if reason not in self._said:
             self._said.add(reason)
-            self._told(why)
+            self._told(detail)
 
     def _prune(self) -> None:
         """Keep the newest, and as many to step back to as the policy has room for."""
@@ -381,10 +413,10 @@ class Snapshots:
         Between two copies the guest has copied one page for each of its faults, at the most.
         """
         bounds = zip(self._copies, self._copies[1:], strict=False)
-        faults = (max(0, newer.faults - older.faults) for older, newer in bounds)
-        largest = [room.resident(copy.guest.pid) for copy in self._copies[:-1]]
-        each = (min(f * room.PAGE, size) for f, size in zip(faults, largest, strict=True))
-        return sum(each)
+        return sum(
+            min(max(0, newer.faults - older.faults) * room.PAGE, older.size)
+            for older, newer in bounds
+        )
 
 
 def _ignore(_: Any) -> None: ...

@@ -51,13 +51,14 @@ class Zygote:
 
     def prepare(self, request: messages.Prepare) -> None:
         """Tell the zygote its policy; the first frame it gets."""
-        self._sock.sendall(frames.encode(request))
+        self._tell(request)
 
     def fork(self, guest: Guest, number: int, seed: bytes) -> None:
         """Have a guest forked; ``Forked`` with this number brings its pid and pidfd."""
         frame = bytes(frames.encode(messages.Fork(id=number, seed=seed)))
-        sent = socket.send_fds(self._sock, [frame], guest.theirs)
-        self._sock.sendall(frame[sent:])
+        with contextlib.suppress(OSError):  # as below
+            sent = socket.send_fds(self._sock, [frame], guest.theirs)
+            self._sock.sendall(frame[sent:])
         guest.release_theirs()
 
     def allow(self, lineage: int) -> None:
@@ -69,7 +70,7 @@ class Zygote:
         self._tell(messages.Members(id=lineage, session=session, pids=pids))
 
     def _tell(self, message: Any) -> None:
-        """Send what needs no answer; one that is gone is seen by its hanging up."""
+        """Send a message; one that is gone is seen by its hanging up, after what it said."""
         with contextlib.suppress(OSError):
             self._sock.sendall(frames.encode(message))
 

@@ -30,8 +30,9 @@ USAGE = "usage: python -E -P -m cellblock -f CONNECTION_FILE [--policy NAME|FILE
 #: Seconds between looks at whether whoever started the kernel is still there.
 PARENT_POLL = 1.0
 _STDERR = 2
-#: Open files that host and zygote take before a cell has run: about 25, and 5 a front end.
-_LEAST_FILES = 64
+#: Open files that host and zygote take before a cell has run: about 25, and 5 a front end. What
+#: snapshots take besides is known when the policy is (``assembly``).
+LEAST_FILES = 64
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,7 +111,7 @@ def _started_in() -> Path:
 
 def _check_file_limit() -> None:
     # ZeroMQ aborts the process where it can't open what it needs.
-    if 0 <= (limit := os.sysconf("SC_OPEN_MAX")) < _LEAST_FILES:
+    if 0 <= (limit := os.sysconf("SC_OPEN_MAX")) < LEAST_FILES:
         raise StartError(f"only {limit} files may be open. Raise it: ulimit -n 1024.")
 
 

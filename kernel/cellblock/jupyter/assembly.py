@@ -21,6 +21,7 @@ from cellblock.host.monitor import Bounds
 from cellblock.host.session import Session
 from cellblock.host.snapshots import Settings
 from cellblock.jupyter import sockets
+from cellblock.jupyter.app import LEAST_FILES
 from cellblock.jupyter.kernel import Kernel
 from cellblock.jupyter.messages import Composer
 from cellblock.jupyter.reactor import ZmqReactor
@@ -38,6 +39,8 @@ if TYPE_CHECKING:
 
 #: Seconds after which what killed kernels left is removed: past the first reply.
 _SWEEP = 1.0
+#: Descriptors of the host's for a copy of the guest: a socket, two pipes, a pidfd.
+_FILES_OF_A_COPY: Final = 4
 #: Files in a run-time folder that open a kernel or a server.
 _KEYS = ("kernel-*.json", "jpserver-*", "nbserver-*", "jupyter_cookie_secret")
 
@@ -106,6 +109,7 @@ def _prepare(
             scratch=scratch,
             allow_unsafe=options.allow_unsafe,
         )
+        _check_file_limit(policy)
         # At a glance: the guest's own witness tries the locks before the first user byte.
         chosen = backends.choose(policy, probe=False)
         plan = backends.plan(
@@ -125,6 +129,21 @@ def _prepare(
         views.fail(str(exc))
         return None
     return policy, told
+
+
+def _check_file_limit(policy: Policy) -> None:
+    """Raise PolicyError where fewer files may be open than the policy's snapshots take."""
+    limit = os.sysconf("SC_OPEN_MAX")
+    copies = 0 if policy.snapshots == "off" else policy.undo_depth
+    if 0 <= limit < LEAST_FILES + copies * _FILES_OF_A_COPY:
+        most = max(0, limit - LEAST_FILES) // _FILES_OF_A_COPY
+        raise PolicyError(
+            f"only {limit} files may be open, and each snapshot takes {_FILES_OF_A_COPY}",
+            file=policy.name,
+            key="undo_depth",
+            value=str(policy.undo_depth),
+            remedy=f"Raise the limit: ulimit -n 1024. Or have undo_depth be {most}.",
+        )
 
 
 def _check_text(told: messages.Prepare, policy_name: str, scratch: Path) -> None:

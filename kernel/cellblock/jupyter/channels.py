@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import zmq
 
 from cellblock.jupyter.messages import Composer, Message, MessageError
-from cellblock.jupyter.outflow import Outflow
+from cellblock.jupyter.outflow import Outflow, send
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -84,7 +84,7 @@ class Channels:
             metadata=metadata,
             msg_id=msg_id,
         )
-        self._sockets[channel].send_multipart(frames)
+        send(self._sockets[channel], frames)
         return msg_id
 
     def reply(self, channel: str, content: Any, parent: Message, *, metadata: Any = None) -> None:

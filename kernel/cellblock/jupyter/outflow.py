@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 import zmq
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Sequence
 
     from cellblock.jupyter.reactor import ZmqReactor
 
@@ -27,6 +27,15 @@ HIGH, LOW = 16 << 20, 8 << 20
 LOOK = 0.005
 #: Seconds for which front ends may take nothing before the guest goes on without them.
 PATIENCE = 10.0
+#: A plain number: zmq's own flags take longer to be combined than a frame to be sent.
+_MORE = int(zmq.SNDMORE)
+
+
+def send(sock: zmq.Socket[bytes], frames: Sequence[zmq.Frame | bytes]) -> None:
+    """Send one message, in half the time of ``send_multipart``."""
+    for frame in frames[:-1]:
+        sock.send(frame, _MORE)
+    sock.send(frames[-1])
 
 
 class Outflow:
@@ -41,12 +50,12 @@ class Outflow:
         """Publish one message."""
         self._sent += sum(map(len, frames)) + OVERHEAD
         if self._sent - self._marked < MARK_EVERY:
-            self._sock.send_multipart(frames)
+            send(self._sock, frames)
             return
         self._marked = self._sent
         mark = zmq.Frame(frames[0], track=True, copy=False, copy_threshold=0)
         self._marks.append((self._sent, mark.tracker))
-        self._sock.send_multipart([mark, *frames[1:]])
+        send(self._sock, [mark, *frames[1:]])
 
     def waiting(self) -> int:
         """Return the bytes that some front end has yet to take, a mark's worth more at most."""

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from cellblock.host.output import gateway
+from cellblock.host.output.terminal import split_tail
 from cellblock.host.quota import STREAMS
 from cellblock.jupyter.messages import json_size
 from cellblock.wire import messages as wire
@@ -58,6 +59,8 @@ class Outputs:
         self._comms: CommTraffic | None = None
         #: Messages that no front end took in time.
         self._untaken = 0
+        #: What the last piece of a stream began and the next one may complete.
+        self._cut: dict[Stream, str] = {}
         #: Text that was shown last, and whether any had colours.
         self._last, self._coloured = "", False
 
@@ -82,7 +85,7 @@ class Outputs:
         self._parent, self._cell = parent, cell
         self._number = self._number if cell is None else cell.count
         self._quota, self._untaken, self._cards = self._views.quota(), 0, []
-        self._last, self._coloured = "", False
+        self._last, self._coloured, self._cut = "", False, {}
         self._kept.begin(self._number)
         if self._comms is not None:
             self._comms.begin()
@@ -119,10 +122,11 @@ class Outputs:
     def _ready(self, held: Held) -> tuple[str, dict[str, Any]] | None:
         """Return a display that was held as it is published, or None if there is no room."""
         message = _decode(held.message)
-        content, size = self._content(message)
+        name = _name(message)
+        content, size = self._content(message, name)
         if not self._quota.shows_held(size):
             return None
-        return self._finished(message, content, update=held.update)
+        return self._finished(message, content, name, update=held.update)
 
     def _publish_held(self, name: str, content: dict[str, Any], text: str) -> None:
         if name == "stream" and not text:
@@ -222,6 +226,7 @@ class Outputs:
 
     def _text(self, kind: Stream, text: str) -> None:
         quota = self._quota
+        text, self._cut[kind] = split_tail(self._cut.get(kind, "") + text)
         if quota.holds(kind) and self._kept.full(kind):
             quota.text(kind, text)  # cleaned when it is shown: of most of it nothing is
             return
@@ -240,12 +245,13 @@ class Outputs:
         quota = self._quota
         quota.display_comes()
         if not quota.holds("display") and not quota.full():
-            content, size = self._content(message)
+            name = _name(message)
+            content, size = self._content(message, name)
             if quota.fits(size):
                 self._kept.add("display", f"{content['data'].get('text/plain', '')}\n")
                 update = isinstance(message, wire.Display) and message.update
-                name, content = self._finished(message, content, update=update)
-                self._channels.publish(name, content, self._parent)
+                kind, content = self._finished(message, content, name, update=update)
+                self._channels.publish(kind, content, self._parent)
                 return
         self._hold(message)
 
@@ -260,22 +266,21 @@ class Outputs:
             if self._quota.over("display"):
                 self._kept.overflowed("display")
 
-    def _content(self, message: Shown) -> tuple[dict[str, Any], int]:
-        """Return a bundle's content, cleaned, and its size in bytes."""
+    def _content(self, message: Shown, name: str | None) -> tuple[dict[str, Any], int]:
+        """Return the content, cleaned, of a bundle of that id, and its size in bytes."""
         data = self._clean(message.data)
         metadata = gateway.clean_metadata(message.metadata)
         size = sum(len(v) if isinstance(v, str) else json_size(v) for v in data.values())
         content = {"data": data, "metadata": metadata}
-        return content, size + json_size(metadata) + len(_name(message) or "")
+        return content, size + json_size(metadata) + len(name or "")
 
     def _finished(
-        self, message: Shown, content: dict[str, Any], *, update: bool
+        self, message: Shown, content: dict[str, Any], name: str | None, *, update: bool
     ) -> tuple[str, dict[str, Any]]:
         """Return what is published: a message's type and its whole content."""
         if isinstance(message, wire.Result):
             count = self._number if self._cell is None else self._cell.count
             return "execute_result", content | {"execution_count": count}
-        name = _name(message)
         content["transient"] = {} if name is None else {"display_id": name}
         return "update_display_data" if update else "display_data", content
 

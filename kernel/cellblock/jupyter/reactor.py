@@ -19,18 +19,26 @@ import zmq
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+#: As plain numbers: zmq's own flags take microseconds to be combined.
+_IN, _OUT = int(zmq.POLLIN), int(zmq.POLLOUT)
+#: Cancelled timers that are no burden however few there are besides.
+_MOST_CANCELLED = 64
+
 
 class ZmqTimer:
     """One entry in the reactor's heap."""
 
-    __slots__ = ("action",)
+    __slots__ = ("_on_cancel", "action")
 
-    def __init__(self, action: Callable[[], None] | None) -> None:
-        self.action = action
+    def __init__(self, action: Callable[[], None], on_cancel: Callable[[], None]) -> None:
+        self.action: Callable[[], None] | None = action
+        self._on_cancel = on_cancel
 
     def cancel(self) -> None:
         """Make it not happen."""
-        self.action = None
+        if self.action is not None:
+            self.action = None
+            self._on_cancel()
 
 
 class ZmqReactor:
@@ -40,6 +48,8 @@ class ZmqReactor:
         self._poller = zmq.Poller()
         self._callbacks: dict[Any, Callable[[], None]] = {}
         self._timers: list[tuple[float, int, ZmqTimer]] = []
+        #: How many of them are cancelled: they stay until they are due, or most of all are.
+        self._cancelled = 0
         self._serial = itertools.count()
         self._running = False
 
@@ -48,7 +58,7 @@ class ZmqReactor:
     ) -> None:
         """Call ``on_ready`` when a descriptor or a zmq socket is ready."""
         self._callbacks[fd] = on_ready
-        self._poller.register(fd, (zmq.POLLIN if read else 0) | (zmq.POLLOUT if write else 0))
+        self._poller.register(fd, (_IN if read else 0) | (_OUT if write else 0))
 
     def unwatch(self, fd: Any) -> None:
         """Stop watching."""
@@ -58,9 +68,16 @@ class ZmqReactor:
 
     def call_later(self, seconds: float, action: Callable[[], None]) -> ZmqTimer:
         """Call ``action`` in ``seconds``."""
-        timer = ZmqTimer(action)
+        timer = ZmqTimer(action, self._one_cancelled)
         heapq.heappush(self._timers, (time.monotonic() + seconds, next(self._serial), timer))
         return timer
+
+    def _one_cancelled(self) -> None:
+        self._cancelled += 1
+        if self._cancelled > _MOST_CANCELLED and 2 * self._cancelled > len(self._timers):
+            self._timers[:] = [entry for entry in self._timers if entry[2].action is not None]
+            heapq.heapify(self._timers)
+            self._cancelled = 0
 
     def on_signal(self, numbers: dict[int, Callable[[], None]]) -> None:
         """Call back in the loop, not in the handler, when a signal arrives."""
@@ -96,6 +113,7 @@ class ZmqReactor:
             when, _, timer = timers[0]
             if timer.action is None:
                 heapq.heappop(timers)
+                self._cancelled -= 1
                 continue
             wait = when - time.monotonic()
             if wait > 0:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 
 from cellblock.render import markup as m
 from cellblock.render.bundle import JSON_VERSION, OUTCOME_JSON, Bundle, Failure
-from cellblock.render.text import COLUMNS, encodable, wrap
+from cellblock.render.text import COLUMNS, encodable, visible, wrap
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -148,7 +148,7 @@ def undone(counts: Sequence[int], *, lost: Sequence[str] = ()) -> Bundle:
 def _sentence(reason: Reason, limit: str) -> str:
     sentence = _WORDS[reason].sentence
     if limit:
-        return sentence.format(limit=limit)
+        return sentence.format(limit=visible(limit))
     return sentence.replace(" ({limit})", "").replace("{limit}", "its limit")
 
 

@@ -6,6 +6,10 @@ Widths follow UAX #11 (wide and fullwidth take two columns) and count combining 
 from __future__ import annotations
 
 import unicodedata
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
 
 COLUMNS = 80
 #: Letters by category that draw nothing: the Hangul fillers.
@@ -101,12 +105,18 @@ def _wrap_one(text: str, indent: str, hanging: str, columns: int) -> list[str]:
 
 def _words(text: str, longest: int) -> list[str]:
     words: list[str] = []
-    for given in text.split():
-        word = given
-        while width(word) > longest:
-            head = _head(word, longest)
-            words.append(head)
-            word = word[len(head) :]
-        if word:
-            words.append(word)
+    for word in text.split():
+        words += [word] if width(word) <= longest else _pieces(word, longest)
     return words
+
+
+def _pieces(word: str, columns: int) -> Iterator[str]:
+    """Yield ``word`` in pieces that fit, at least one character each; one walk, however long."""
+    start = used = 0
+    for index, char in enumerate(word):
+        wide = _char_width(char)
+        if used + wide > columns and index > start:
+            yield word[start:index]
+            start, used = index, 0
+        used += wide
+    yield word[start:]

@@ -20,6 +20,8 @@ MAX_FRAME = 24 * 2**20
 HEADER = 4
 #: Payloads from here on are taken out of the buffer before they are passed on.
 _LARGE = 1 << 16
+#: Characters that are told of why a payload is no message: names in it are the sender's.
+MOST_TOLD = 200
 T = TypeVar("T")
 
 _encoder = msgspec.msgpack.Encoder()
@@ -107,4 +109,10 @@ class Decoder(Generic[T]):
         try:
             return self._decode(payload)  # type: ignore[no-any-return]
         except (msgspec.DecodeError, RecursionError, UnicodeDecodeError, ValueError) as exc:
-            raise WireError(f"undecodable frame: {exc}") from None
+            raise WireError(f"undecodable frame: {_told(exc)}") from None
+
+
+def _told(exc: Exception) -> str:
+    """Return what is wrong, briefly: unknown names stand in it whole, and as they came."""
+    start = str(exc)[:MOST_TOLD]
+    return "".join(char if char.isprintable() else "\ufffd" for char in start)

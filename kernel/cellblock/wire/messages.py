@@ -15,6 +15,7 @@ Name = Annotated[str, msgspec.Meta(max_length=1_000)]
 Id = Annotated[int, msgspec.Meta(ge=0, le=2**53)]
 Size = Annotated[int, msgspec.Meta(ge=0, le=2**53)]
 Position = Annotated[int, msgspec.Meta(ge=0, lt=2**31)]
+Errno = Annotated[int, msgspec.Meta(ge=1, le=4095)]
 StreamName = Literal["stdout", "stderr"]
 CommKind = Literal["comm_open", "comm_msg", "comm_close"]
 #: A mime bundle: mime type to text, bytes (sent base64 to the front end) or JSON data.
@@ -213,10 +214,10 @@ class Standing(Struct, tag="standing", frozen=True, kw_only=True):
 
 
 class NotStanding(Struct, tag="not_standing", frozen=True, kw_only=True):
-    """No copy could be made; the text says why."""
+    """No copy could be made: the number of the error, as errno(3) has them."""
 
     id: Id
-    detail: Name
+    errno: Errno
 
 
 class Resumed(Struct, tag="resumed", frozen=True, kw_only=True):

@@ -6,6 +6,7 @@ import signal
 import stat
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 
@@ -126,6 +127,36 @@ def test_nothing_is_kept_under_a_cap_of_0_and_all_without_one(parent):
     flood(everything, 1, "x" * 9 * MIB)
     assert everything.texts()[0].size == 9 * MIB
     everything.close()
+
+
+def descriptors():
+    return len(list(Path("/proc/self/fd").iterdir()))
+
+
+def few_descriptors(left):
+    """Have the process open no more than so many descriptors besides those it has."""
+    lowest = os.dup(0)
+    os.close(lowest)
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (lowest + left, hard))
+    return lambda: resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+
+
+@pytest.mark.parametrize("left", [2, 3])
+def test_a_folder_that_could_not_be_made_whole_is_made_anew_when_it_can(kept, parent, left):
+    parent.mkdir(parents=True, mode=0o700)
+    before = descriptors()
+    enough = few_descriptors(left)
+    try:
+        flood(kept, 1, "text")
+    finally:
+        enough()
+    assert kept.texts() == []
+    assert descriptors() == before
+    flood(kept, 2, "text")
+    assert [read(kept, text) for text in kept.texts()] == [["text"]]
+    kept.sweep()
+    assert len(list(parent.iterdir())) == 2  # the one in use, and the lock beside it
 
 
 def test_all_of_it_goes_with_the_kernel(kept, parent):

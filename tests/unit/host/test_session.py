@@ -5,7 +5,8 @@ import signal
 import msgspec
 import pytest
 
-from cellblock.host.outcome import Cell, Stopped
+from cellblock.host.keeper import LAST_WORDS, NEXT_START
+from cellblock.host.outcome import MOST_DETAIL, Cell, Stopped
 from cellblock.wire import messages
 from support.simulator import Simulation
 
@@ -226,6 +227,58 @@ def test_a_zygote_that_died_costs_the_cell_and_is_replaced(simulate):
     assert len(sim.guests) == 2
 
 
+def test_a_zygote_that_is_dead_before_it_is_spoken_to_is_replaced(simulate):
+    sim = simulate()
+    sim.deaths = 2
+    sim.kill_zygote()
+    took_up(sim)
+    assert [note for note in sim.notes if note[0] == "failed"] == []
+    assert len(sim.guests) == 2
+
+
+def test_zygotes_that_are_all_dead_before_they_are_spoken_to_end_every_cell_with_that(simulate):
+    sim = simulate()
+    sim.deaths = 1_000
+    sim.kill_zygote()
+    for _ in range(2):
+        sim.run(cell())
+        assert [o.error.evalue for o in sim.outcomes] == [
+            "the guest ended 3 times while starting: its zygote ended"
+        ]
+        sim.outcomes.clear()
+
+
+def test_a_host_that_can_not_start_a_guest_tries_again_and_the_cell_runs(simulate):
+    sim = simulate()
+    sim.spawns_to_fail = 2
+    sim.kill_zygote()
+    sim.run(cell())
+    sim.reactor.advance(2 * NEXT_START)
+    (request,) = sim.guest.read()
+    sim.guest.send(messages.Began(id=request.id), messages.Done(id=request.id))
+    sim.reactor.turn()
+    assert ended(sim).status == "ok"
+
+
+def test_a_cell_that_is_lost_while_the_host_can_not_start_another_guest_ends_at_once(simulate):
+    sim = simulate()
+    took_up(sim)
+    sim.spawns_to_fail = 1
+    sim.kill_zygote()
+    assert ended(sim).stopped == Stopped("crash", "its zygote ended")
+
+
+def test_a_host_that_never_can_ends_every_cell_with_the_reason(simulate):
+    sim = simulate()
+    sim.spawns_to_fail = 1_000
+    sim.kill_zygote()
+    sim.run(cell())
+    sim.reactor.advance(2 * NEXT_START)
+    sim.run(cell())
+    why = "its process could not be started: Too many open files"
+    assert [o.error.evalue for o in sim.outcomes] == [why, why]
+
+
 def test_a_guest_that_hangs_up_has_a_moment_to_say_how_it_ended(simulate):
     sim = simulate()
     took_up(sim)
@@ -286,6 +339,21 @@ def test_a_breach_of_the_language_layer_ends_the_guest_and_is_told_with_its_oper
     sim.reactor.turn()
     assert ended(sim).stopped == Stopped("breach", "socket.connect")
     assert len(sim.guests) == 2
+
+
+def test_a_detail_is_bounded_whoever_words_it():
+    assert len(Stopped("crash", "x" * 24_000_000).detail) == MOST_DETAIL
+
+
+def test_why_no_guest_can_be_had_is_bounded(simulate):
+    sim = simulate()
+    sim.start_well = False
+    sim.kill_zygote()
+    sim.guest.send(messages.NotReady(lock="seccomp", detail="x" * 10_000))
+    sim.reactor.turn()
+    ((_, detail),) = [note for note in sim.notes if note[0] == "failed"]
+    assert detail.startswith("seccomp: xxx")
+    assert len(detail) == LAST_WORDS
 
 
 def test_a_report_of_locks_counts_once(simulate):

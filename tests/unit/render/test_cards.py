@@ -3,11 +3,13 @@ from types import SimpleNamespace
 
 import pytest
 
+from cellblock.analysis import Finding
+from cellblock.render.denial import denial_failure
 from cellblock.render.gaps import gaps
 from cellblock.render.policy_table import policy_table
 from cellblock.render.problem import problem, problem_failure
 from cellblock.render.stopped import Reason, State, stopped, stopped_failure
-from cellblock.render.text import width
+from cellblock.render.text import visible, width
 from cellblock.render.values import asked
 
 ATTACK = "<script>\u202e\x1b]0;x\x07</script>\udc80"
@@ -190,6 +192,23 @@ def test_no_value_becomes_markup_an_escape_or_unsendable_text():
         for text in (bundle["text/plain"], bundle["text/html"]):
             assert "\u202e" not in text
             assert "\x1b" not in text
+
+
+def every_failure_made_of(text):
+    finding = Finding(1, 0, 2, *[text] * 5)
+    for reason in Reason:
+        yield stopped_failure(reason, text, state=State.restored, lost=[text])
+    yield problem_failure(*[text] * 6)
+    yield denial_failure([finding], policy_name=text, mode=text)
+
+
+def test_no_error_beside_a_card_carries_an_escape_but_our_colours_or_unsendable_text():
+    for failure in every_failure_made_of(ATTACK):
+        for error in (failure.published(), failure.replied()):
+            json.dumps(error, ensure_ascii=False, allow_nan=False).encode()
+            for text in (error["evalue"], *error["traceback"]):
+                bare = text.replace("\x1b[31m", "").replace("\x1b[0m", "")
+                assert visible(bare) == bare
 
 
 def test_every_card_fits_80_columns():

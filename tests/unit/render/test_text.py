@@ -1,3 +1,6 @@
+import time
+
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -15,6 +18,16 @@ def test_widths_follow_the_terminal():
 def test_clip_counts_columns():
     assert clip("漢字漢字", 5) == "漢字…"
     assert clip("abc", 3) == "abc"
+
+
+@pytest.mark.parametrize("char", ["x", "\u6f22", "\u0301"])
+def test_a_word_of_any_length_is_broken_in_one_walk(char):
+    word = char * 300_000
+    started = time.process_time()
+    lines = wrap(word, columns=80)
+    assert time.process_time() - started < 10  # line by line over what is left, it took minutes
+    assert "".join(lines) == word
+    assert max(map(width, lines)) <= 80
 
 
 @given(st.text(st.characters(), max_size=200), st.integers(20, 100))

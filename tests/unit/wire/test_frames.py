@@ -84,6 +84,20 @@ def test_what_the_protocol_does_not_know_is_refused(payload):
 
 
 @pytest.mark.parametrize(
+    "lie",
+    [{"type": "clear", "\x1b[2J\u202e" * 1_000_000: 1}, {"type": "\n\x07" * 1_000_000}],
+    ids=["field", "tag"],
+)
+def test_what_is_said_of_a_frame_is_short_and_can_be_shown_whatever_stands_in_it(lie):
+    with pytest.raises(errors.WireError) as told:
+        decode(plain(**lie))
+    said = str(told.value)
+    assert said.startswith(("undecodable frame: Object contains", "undecodable frame: Invalid"))
+    assert said.isprintable()
+    assert len(said) < frames.MOST_TOLD + 30
+
+
+@pytest.mark.parametrize(
     ("union", "one"),
     [
         (messages.ToGuest, messages.Execute(id=1, source="a", raw="a", execution_count=1)),
