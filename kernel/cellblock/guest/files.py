@@ -71,7 +71,7 @@ def _kept(
 
 
 def still_open(kept: tuple[Kept, ...]) -> tuple[Kept, ...]:
-    """Return those that a copy has: libraries close some in their children (matplotlib its fonts)."""
+    """Return those that a copy has: a library may close some in children (matplotlib its fonts)."""
     return tuple(one for one in kept if _is_open(one))
 
 
