@@ -518,6 +518,16 @@ def test_undo_to_a_copy_that_fails_goes_to_the_one_before_and_runs_what_is_missi
     assert (stopped.undone, stopped.restored) == ((2,), Restored(again=(1,)))
 
 
+def test_undo_when_every_copy_has_ended_says_that_nothing_is_restored(sim):
+    copies = [sim.guest.copies[0], sim.kept()]
+    for copy in copies:
+        copy.sock.close()  # the host has not looked yet
+    undo(sim)
+    sim.reactor.turn()
+    assert [s for kind, s in sim.notes if kind == "undone"] == [Stopped("undo", undone=(1,))]
+    assert len(sim.guests) == 2
+
+
 def test_a_cell_that_was_undone_can_be_followed_by_undoing_the_one_before(sim):
     first, second = sim.guest.copies[0], sim.kept()
     sim.kept()
