@@ -1,8 +1,14 @@
 """%undo: back to the state before the last cell that ran, and further."""
 
+import os
+import signal
+import time
+
 import pytest
 
-from support import reading
+from support import processes, reading
+from support.client import Client, is_idle
+from support.kernels import argv_changed
 
 
 @pytest.fixture
@@ -18,6 +24,11 @@ def run(kernel, code, **extra):
 
 def value(kernel, expression):
     return reading.result(run(kernel, expression))
+
+
+def settled():
+    """Leave the kernel idle for long enough to have a copy of what ran last."""
+    time.sleep(0.3)
 
 
 def undone(published):
@@ -126,3 +137,193 @@ def test_as_many_copies_as_the_policy_says(start, world):
         run(kernel, f"import random; x = {number}; r = random.random()")
     assert kernel.run("%undo 3")[0]["evalue"] == "%undo 3: 2 can be"
     assert len(kernel.copies()) <= 3
+
+
+def test_cells_without_history_are_stepped_back_over_with_the_one_before(kernel):
+    run(kernel, "x = [1]")
+    run(kernel, "x.append(2)")
+    run(kernel, "x.append(3)", store_history=False)
+    run(kernel, "x.append(4)", silent=True, store_history=False)
+    assert undone(run(kernel, "%undo")) == [2]
+    assert value(kernel, "x") == "[1]"
+
+
+def test_it_waits_for_a_question_that_another_front_end_was_asked(kernel):
+    run(kernel, "x = [1]")
+    run(kernel, "x.append(2)")
+    with Client(kernel.info) as other:
+        asked = other.execute_send("x.append(input('more? '))", allow_stdin=True)
+        assert other.recv("stdin")["content"]["prompt"] == "more? "
+        mid = kernel.execute_send("%undo 2")
+        other.send("input_reply", {"value": "3"}, "stdin")
+        assert other.reply(asked)["content"]["status"] == "ok"
+        assert kernel.reply(mid)["content"]["status"] == "ok"
+        assert undone(kernel.until_idle(mid)) == [2, 3]
+    assert value(kernel, "x") == "[1]"
+
+
+def test_both_of_two_front_ends_see_each_card(kernel):
+    with Client(kernel.info) as other:
+        other.until(lambda m: m["msg_type"] == "iopub_welcome")
+        run(kernel, "x = [1]")
+        run(kernel, "x.append(2)")
+        mid = kernel.execute_send("%undo")
+        assert undone(kernel.until_idle(mid)) == undone(other.until_idle(mid)) == [2]
+        os.kill(kernel.sole_guest(), signal.SIGKILL)
+        cards = [
+            client.until(lambda m: m["msg_type"] == "display_data")[-1]["content"]["data"]
+            for client in (kernel, other)
+        ]
+        assert cards[0] == cards[1]
+        assert "Your variables are as they were before it." in cards[0]["text/plain"]
+        other.send("execute_request", {"code": "x"})
+        assert reading.result(other.until(is_idle)) == "[1]"
+
+
+def test_when_all_copies_were_killed_the_state_stays_or_is_said_to_be_gone(kernel):
+    run(kernel, "x = [1]")
+    for number in (2, 3, 4):
+        run(kernel, f"x.append({number})")
+    settled()
+    kernel.proc.send_signal(
+        signal.SIGSTOP
+    )  # so that it learns of the deaths and of the cell at once
+    for pid in kernel.copies():
+        os.kill(pid, signal.SIGKILL)
+    mid = kernel.execute_send("%undo")
+    time.sleep(0.05)
+    kernel.proc.send_signal(signal.SIGCONT)
+    status = kernel.reply(mid)["content"]["status"]
+    text = reading.card_text(kernel.until_idle(mid))
+    if status == "ok":
+        assert "Your variables are gone" in text
+        assert kernel.run("x")[0]["ename"] == "NameError"
+    else:
+        assert value(kernel, "x") == "[1, 2, 3, 4]"
+    run(kernel, "import random; y = random.random(); x = [5]")
+    settled()
+    run(kernel, "x.append(6)")
+    assert undone(run(kernel, "%undo"))
+    assert value(kernel, "x") == "[5]"
+
+
+# --- while a restoration is under way ------------------------------------------------------------
+
+SLOW = """
+import gc, os, time
+own = lambda o: type(o).__name__ == "Snapshots" and type(o).__module__.startswith("cellblock")
+snapshots = next(o for o in gc.get_objects() if own(o))
+def slow(resume, real=snapshots.go_on):
+    time.sleep(1)
+    return real(resume)
+snapshots.go_on = slow
+time.sleep(0.11)
+"""
+
+
+@pytest.fixture
+def slow(start):
+    """A kernel whose guests take a second to take over."""
+    kernel = start("unsafe", "--allow-unsafe")
+    run(kernel, SLOW)
+    run(kernel, "x = [1]; time.sleep(0.11)")
+    run(kernel, "x.append(2); time.sleep(0.11)")
+    return kernel
+
+
+def dying(kernel):
+    """Run a cell that ends its guest; return its id once the guest has ended."""
+    guest = kernel.sole_guest()
+    mid = kernel.execute_send("x.append(9); os._exit(1)")
+    assert processes.gone([guest]) == []
+    return mid
+
+
+def test_undo_during_a_restoration_undoes_what_ran_before_it(slow):
+    mid = dying(slow)
+    other = slow.execute_send("%undo")
+    assert slow.reply(mid)["content"]["ename"] == "CellStopped"
+    assert slow.reply(other)["content"]["status"] == "ok"
+    assert undone(slow.until_idle(other)) == [3]
+    assert value(slow, "x") == "[1]"
+
+
+def test_undo_right_after_a_guest_that_idled_was_lost(slow):
+    os.kill(slow.sole_guest(), signal.SIGKILL)
+    assert undone(run(slow, "%undo")) == [3]
+    assert value(slow, "x") == "[1]"
+
+
+def test_an_interrupt_during_a_restoration_does_not_end_it(slow):
+    mid = dying(slow)
+    for _ in range(2):
+        slow.interrupt()
+        time.sleep(0.1)
+    assert slow.reply(mid)["content"]["ename"] == "CellStopped"
+    slow.until_idle(mid)
+    assert value(slow, "x") == "[1, 2]"
+
+
+@pytest.mark.parametrize("restart", [False, True])
+def test_a_shutdown_during_a_restoration_leaves_nothing(slow, restart):
+    everybody = slow.tree()
+    dying(slow)
+    slow.ask("shutdown_request", {"restart": restart}, "control")
+    assert slow.proc.wait(10) == 0
+    assert processes.gone(everybody) == []
+
+
+def test_completion_during_a_restoration_waits_for_it(slow):
+    os.kill(slow.sole_guest(), signal.SIGKILL)
+    content = slow.ask("complete_request", {"code": "x.app", "cursor_pos": 5})["content"]
+    assert content["matches"] == ["append"]
+
+
+# --- what they may hold --------------------------------------------------------------------------
+
+
+def test_the_oldest_goes_first_when_arrays_fill_what_they_may_hold(start, world):
+    kernel = start(
+        world.policy("extends = 'unsafe'\nundo_max_bytes = 80_000_000\n"),
+        "--allow-unsafe",
+        world=world,
+    )
+    run(kernel, "import time, numpy as np; a = np.zeros(4_000_000)")
+    for number in range(1, 5):  # each leaves the copy before it with 32 MB of its own
+        run(kernel, f"a[:] = {number}; time.sleep(0.11)")
+    assert kernel.run("%undo 3")[0]["evalue"] == "%undo 3: 2 can be"
+    assert undone(run(kernel, "%undo")) == [5]
+    assert value(kernel, "float(a[0]), float(a[-1])") == "(3.0, 3.0)"
+
+
+# --- when they take too long ---------------------------------------------------------------------
+
+SLUGGISH = (
+    "from cellblock.host import snapshots; snapshots.TOO_LONG = -1.0; snapshots._REST = {rest}"
+)
+
+
+def test_two_slow_copies_in_a_row_begin_a_rest_that_is_said_once(start, world):
+    kernel = start(argv=argv_changed(SLUGGISH.format(rest=1e9), "safe"), world=world)
+    for number in range(6):
+        run(kernel, f"import time; x = {number}; time.sleep(0.11)")
+    said = [m["content"]["text"] for _, m in kernel.log if m["msg_type"] == "stream"]
+    assert "".join(said).count("takes no snapshot") == 1
+    assert "A killed cell may cost its variables" in "".join(said)
+
+
+def test_after_the_rest_there_are_copies_again(start, world):
+    kernel = start(argv=argv_changed(SLUGGISH.format(rest=0), "safe"), world=world)
+    for number in range(6):
+        run(kernel, f"import time; x = {number}; time.sleep(0.11)")
+    assert undone(run(kernel, "%undo 2")) == [5, 6]
+    assert value(kernel, "x") == "3"
+
+
+def test_always_takes_them_however_long_they_take(start, world):
+    policy = world.policy('snapshots = "always"\n')
+    kernel = start(argv=argv_changed(SLUGGISH.format(rest=1e9), policy), world=world)
+    for number in range(6):
+        run(kernel, f"import time; x = {number}; time.sleep(0.11)")
+    assert undone(run(kernel, "%undo 2")) == [5, 6]
+    assert not [m for _, m in kernel.log if m["msg_type"] == "stream"]

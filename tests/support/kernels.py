@@ -154,6 +154,12 @@ class Kernel(Client):
         """Return the pid of the guest that serves, waiting for it."""
         return self._waited_for(lambda: self._called("cb-guest"))
 
+    def sole_guest(self) -> int:
+        """Return the pid of the guest that serves, once one before it has ended."""
+        return self._waited_for(
+            lambda: found if len(found := self._called("cb-guest")) == 1 else []
+        )
+
     def copies(self) -> list[int]:
         """Return the pids of the snapshots that stand."""
         return self._called("cb-snapshot")

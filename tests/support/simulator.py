@@ -13,12 +13,14 @@ import struct
 import msgspec
 
 from cellblock.analysis import Rules
+from cellblock.host.guest_process import Guest
 from cellblock.host.monitor import Bounds
 from cellblock.host.session import Session
 from cellblock.host.snapshots import Settings
 from cellblock.wire import frames, messages
 
 NOBODYS_PID = 2**22 + 7  # beyond any pid_max
+_PIDS = itertools.count(NOBODYS_PID + 10_000)
 
 
 class Reactor:
@@ -81,6 +83,9 @@ class FakeGuest:
         self.sock = socket.socket(fileno=fds[0])
         self.out, self.err = (open(fd, "wb", buffering=0) for fd in fds[1:])  # noqa: SIM115, PTH123
         self.pid, self.signals = pid, []
+        #: The copies that it was asked for, and whether the host hung up.
+        self.copies, self.hung_up = [], False
+        self._fds = []
         self._splitter = frames.Splitter()
         self._decode = frames.Decoder(messages.ToGuest)
 
@@ -89,24 +94,57 @@ class FakeGuest:
             self.sock.sendall(frames.encode(answer))
 
     def read(self):
-        """Take what the host sent."""
+        """Take what the host sent; what asks for a copy makes one that does not stand yet."""
+        found = []
         self.sock.setblocking(False)
         try:
-            return [self._decode(p) for p in self._splitter.feed(self.sock.recv(1 << 20))]
+            while not self.hung_up:
+                data, fds, *_ = socket.recv_fds(self.sock, 1 << 20, 3)
+                self.hung_up, self._fds = not data, self._fds + fds
+                found += [self._decode(payload) for payload in self._splitter.feed(data)]
         except BlockingIOError:
-            return []
+            pass
+        except ConnectionResetError:
+            self.hung_up = True
         finally:
             self.sock.setblocking(True)
+        for asked in (m for m in found if isinstance(m, messages.Snapshot)):
+            fds, self._fds = self._fds[:3], self._fds[3:]
+            self.copies.append(FakeCopy(fds, next(_PIDS), asked.id))
+        return [m for m in found if not isinstance(m, messages.Snapshot)]
+
+    def copy(self):
+        """Return the newest copy that it was asked for."""
+        self.read()
+        return self.copies[-1]
+
+    def gone(self):
+        """Say whether the host has hung up."""
+        self.read()
+        return self.hung_up
 
     def close(self):
         for file in (self.sock, self.out, self.err):
             file.close()
 
 
+class FakeCopy(FakeGuest):
+    """A copy of a guest's, which the test has stand and take over."""
+
+    def __init__(self, fds, pid, number):
+        super().__init__(fds, pid)
+        self.number = number
+
+
+_NO_SNAPSHOTS = Settings(mode="off")
+
+
 class Simulation:
     """A session, its front's notes, and the guests it was given, newest last."""
 
-    def __init__(self, monkeypatch, *, timeout=10.0, required=(), language=True):
+    def __init__(
+        self, monkeypatch, *, timeout=10.0, required=(), language=True, snapshots=_NO_SNAPSHOTS
+    ):
         self.reactor = Reactor()
         self.guests, self.notes, self.outcomes, self.kills = [], [], [], []
         self.start_well = True
@@ -115,12 +153,16 @@ class Simulation:
         self.refusal = ""
         self.answers_questions = True
         self._ends = []
+        #: What the zygote was told besides.
+        self.told = []
+        self._standing, self._pidfds = None, {}
+        self._fake_vouching(monkeypatch)
         monkeypatch.setattr("cellblock.host.guest_process.os.kill", self._kill)
         rules = Rules(
             language=language,
             modules={"math": None},
             raw_modules=frozenset(),
-            magics=frozenset({"time"}),
+            magics=frozenset({"time", "undo"}),
         )
         prepare = messages.Prepare(
             rules={}, preload=(), pre_imported=(), policy_name="p", ipython_dir="/x",
@@ -135,7 +177,7 @@ class Simulation:
             bounds=Bounds(),
             clock=lambda: self.reactor.now,
             zygote=self._spawn,
-            snapshots=Settings(mode="off"),
+            snapshots=snapshots,
         )
 
     # --- the host's side ----------------------------------------------------------------------
@@ -177,6 +219,43 @@ class Simulation:
     def guest(self):
         return self.guests[-1]
 
+    def _fake_vouching(self, monkeypatch):
+        """Have the OS kernel know copies that are no processes."""
+
+        real = Guest._take_credentials
+
+        def take_credentials(guest, _):
+            real(guest, [])
+            guest.pid = self._standing
+
+        def vouch(guest):
+            if guest.pidfd is None:
+                guest.pidfd = os.open(os.devnull, os.O_RDONLY)
+                self._pidfds[guest.pidfd] = guest.pid
+            return True
+
+        monkeypatch.setattr(Guest, "_take_credentials", take_credentials)
+        monkeypatch.setattr(Guest, "vouch", vouch)
+        monkeypatch.setattr(
+            "cellblock.host.guest_process.signal.pidfd_send_signal",
+            lambda fd, number: self._kill(self._pidfds[fd], number),
+        )
+
+    def stands(self, copy):
+        """Have a copy say that it waits."""
+        self._standing = copy.pid
+        copy.send(messages.Standing(id=copy.number))
+        self.reactor.turn()
+
+    def takes_over(self, copy, **lost):
+        """Have a copy take over; return the message that told it to."""
+        (resume,) = copy.read()
+        assert isinstance(resume, messages.Resume)
+        self.guests.append(copy)
+        copy.send(messages.Resumed(**lost))
+        self.reactor.turn()
+        return resume
+
     def _kill(self, pid, number):
         self.kills.append((pid, number))
 
@@ -203,7 +282,9 @@ class Simulation:
             (size,) = struct.unpack_from(">I", data)
             message = msgspec.msgpack.decode(data[4 : 4 + size], type=messages.ToZygote)
             data = data[4 + size :]
-            if isinstance(message, messages.Fork):
+            if not isinstance(message, messages.Fork):
+                self.told.append(message)
+            else:
                 guest = FakeGuest(fds, NOBODYS_PID + 1 + len(self.guests))
                 self.guests.append(guest)
                 sock.sendall(frames.encode(messages.Forked(id=message.id, pid=guest.pid)))
@@ -232,6 +313,8 @@ class Simulation:
     def close(self):
         self.session.close()
         for guest in self.guests:
+            for copy in guest.copies:
+                copy.close()
             guest.close()
         for end in self._ends:
             end.close()

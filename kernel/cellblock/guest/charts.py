@@ -8,25 +8,20 @@ can draw a picture by themselves do. Nothing is imported here before that.
 
 from __future__ import annotations
 
-import contextlib
 import json
 import re
-import sys
 from functools import cache
 from importlib import import_module
-from importlib.machinery import PathFinder
 from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, Literal
 
 from IPython.display import display
 
-if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
-    from importlib.machinery import ModuleSpec
-    from types import ModuleType
+from cellblock.guest import mender
 
-    Mend = Callable[[Any], None]
+if TYPE_CHECKING:
+    from cellblock.guest.mender import Mend
 
 #: Names under which notebooks ask plotly and altair for what they would show anyway.
 _PLOTLY: Final = (
@@ -38,38 +33,7 @@ _ALTAIR: Final = "browser colab default html jupyter jupyterlab mimetype nteract
 
 def install(how: Literal["pages", "stills"]) -> None:
     """Mend charting libraries when they are imported. For the zygote, before any fork."""
-    sys.meta_path.insert(0, _Mender(_PAGES if how == "pages" else _STILLS))
-
-
-class _Mender:
-    """Finds what ``sys.path`` has, and runs a mend after a module that has one."""
-
-    def __init__(self, mends: Mapping[str, Mend]) -> None:
-        self._mends = mends
-
-    def find_spec(
-        self, fullname: str, path: Sequence[str] | None, target: ModuleType | None = None
-    ) -> ModuleSpec | None:
-        """Return the spec of a module to mend, None for any other."""
-        mend = self._mends.get(fullname)
-        if mend is None:
-            return None
-        spec = PathFinder.find_spec(fullname, path, target)
-        if spec is not None and spec.loader is not None:
-            _run_after(spec.loader, mend)
-        return spec
-
-
-def _run_after(loader: Any, mend: Mend) -> None:
-    run = loader.exec_module
-
-    def exec_module(module: ModuleType) -> None:
-        run(module)
-        # A version that is made otherwise shows as it would have.
-        with contextlib.suppress(Exception):
-            mend(module)
-
-    loader.exec_module = exec_module
+    mender.install(_PAGES if how == "pages" else _STILLS)
 
 
 def _plotly(module: Any) -> None:

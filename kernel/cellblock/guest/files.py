@@ -70,6 +70,19 @@ def _kept(
     return Kept(fd, inode, offset, size, changed, mode != os.O_RDONLY, contents)
 
 
+def still_open(kept: tuple[Kept, ...]) -> tuple[Kept, ...]:
+    """Return those that a copy has: a library may close some in children (matplotlib its fonts)."""
+    return tuple(one for one in kept if _is_open(one))
+
+
+def _is_open(one: Kept) -> bool:
+    try:
+        status = os.fstat(one.fd)
+    except OSError:
+        return False
+    return (status.st_dev, status.st_ino) == one.inode
+
+
 def restore(kept: tuple[Kept, ...]) -> int:
     """Set open files back to how they were kept; return how many that was not possible for."""
     return sum(not _restored(one) for one in kept)

@@ -18,7 +18,7 @@ from IPython.core.displayhook import DisplayHook  # noqa: F401 - as above
 from IPython.core.error import UsageError
 
 from cellblock.analysis import Rules
-from cellblock.guest import charts, guards, loop, magics, serve, shell, streams
+from cellblock.guest import charts, guards, loop, magics, pools, serve, shell, streams
 from cellblock.guest.channel import Channel
 from cellblock.guest.confine import ConfineError, close_inherited, confine, libc, process
 from cellblock.guest.confine import prepare as prepare_locks
@@ -160,6 +160,7 @@ def prepare(request: messages.Prepare) -> Prepared:
     os.environ["IPYTHONDIR"] = request.ipython_dir
     if request.charts:
         charts.install(request.charts)
+    pools.install()
     for name in request.preload:
         importlib.import_module(name)
     return Prepared(request)

@@ -81,6 +81,7 @@ class Snapshots:
                 os.dup2(fd, target, inheritable=target != self._channel.fileno())
                 os.close(fd)
             self._copies, self._orphaned, self._lost = [], True, threads
+            self._files = files.still_open(self._files)
             process.call_itself("snapshot")
             # The host stops it. Whoever could end it is gone: it goes on, and sees that by itself.
             libc.prctl(_PR_SET_PDEATHSIG, signal.SIGCONT)

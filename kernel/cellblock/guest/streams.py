@@ -151,8 +151,13 @@ class Outlet:
         self._lock, self._dirty, self._thread = threading.RLock(), threading.Event(), None
 
     def _start(self) -> None:
-        self._thread = threading.Thread(target=self._drain, daemon=True, name="cellblock-output")
-        self._thread.start()
+        thread = threading.Thread(target=self._drain, daemon=True, name="cellblock-output")
+        try:
+            thread.start()
+        except (RuntimeError, MemoryError):
+            self.flush()  # no room for one more: text leaves as it comes
+            return
+        self._thread = thread
 
     def _drain(self) -> None:
         while True:

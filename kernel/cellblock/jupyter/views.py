@@ -179,8 +179,9 @@ class Views:
         """Return the card for cells that were stepped back over."""
         from cellblock.render.stopped import undone  # noqa: PLC0415
 
-        lost = not_restored(stopped.restored) if stopped.restored is not None else ()
-        return undone(stopped.undone, lost=lost)
+        if stopped.restored is None:  # every copy to go back to had ended
+            return self.stopped(stopped)[0]
+        return undone(stopped.undone, lost=not_restored(stopped.restored))
 
     def _reason(self, stopped: Stopped) -> tuple[str, str]:
         from cellblock.render.stopped import operation  # noqa: PLC0415

@@ -69,3 +69,19 @@ def test_contents_are_read_again_only_when_they_changed(path):
         (first,) = [one for one in files.look() if one.fd == file.fileno()]
         (second,) = [one for one in files.look((first,)) if one.fd == file.fileno()]
         assert second.contents is first.contents
+
+
+def test_what_a_copy_does_not_have_open_any_more_is_not_missed(path, tmp_path):
+    path.write_bytes(b"fonts")
+    other = tmp_path / "other"
+    other.write_bytes(b"text")
+    with path.open() as closed, other.open() as left:
+        kept = files.look()
+        fd = closed.fileno()
+        closed.close()  # as matplotlib does in every child
+        assert len(files.still_open(kept)) == len(kept) - 1
+        with open(other) as another:  # noqa: PTH123
+            assert another.fileno() == fd
+            assert len(files.still_open(kept)) == len(kept) - 1
+        assert files.restore(files.still_open(kept)) == 0
+        assert left.read() == "text"

@@ -101,3 +101,18 @@ def test_threads_lose_nothing(streams, sink):
     out.flush()
     text = "".join(text for _, text in sink.sent)
     assert {mark: text.count(mark) for mark in "abcd"} == dict.fromkeys("abcd", 500)
+
+
+def test_where_no_thread_can_be_started_text_leaves_at_once(streams, sink, monkeypatch):
+    def full(_):
+        raise RuntimeError("can't start new thread")
+
+    monkeypatch.setattr(threading.Thread, "start", full)
+    streams[0].write("a")
+    streams[0].write("b")
+    assert sink.sent == [("stdout", "a"), ("stdout", "b")]
+    monkeypatch.undo()
+    sink.arrived.clear()
+    streams[0].write("c")
+    assert sink.arrived.wait(2)
+    assert sink.sent[2:] == [("stdout", "c")]

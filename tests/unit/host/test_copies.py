@@ -1,0 +1,197 @@
+"""The host's ends of copies: what they cost it, and whom it signals."""
+
+import errno
+import os
+import signal
+import socket
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from cellblock.host import guest_process, room
+from cellblock.host.guest_process import Guest, Lineage
+from cellblock.host.snapshots import Ran, Settings, Snapshots
+from cellblock.wire import frames, messages
+from support.simulator import Reactor
+
+
+def descriptors():
+    return len(list(Path("/proc/self/fd").iterdir()))
+
+
+@pytest.fixture
+def reactor():
+    return Reactor()
+
+
+def guest(reactor, **options):
+    ignore = lambda *_: None  # noqa: E731
+    return Guest(reactor, ignore, ignore, ignore, **options)
+
+
+class Zygote:
+    """What a zygote is asked for."""
+
+    def __init__(self):
+        self.asked = []
+
+    def allow(self, lineage):
+        self.asked.append(("allow", lineage))
+
+    def members(self, _lineage, _session, pids):
+        self.asked.append(("members", pids))
+
+
+# --- descriptors ------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def few(monkeypatch):
+    """Have the host open one pipe, and then no more."""
+    real, left = os.pipe, [1]
+
+    def pipe():
+        if not left:
+            raise OSError(errno.EMFILE, os.strerror(errno.EMFILE))
+        left.pop()
+        return real()
+
+    monkeypatch.setattr(guest_process.os, "pipe", pipe)
+
+
+@pytest.mark.usefixtures("few")
+def test_a_guest_for_which_there_are_too_few_descriptors_leaves_none_open(reactor):
+    before = descriptors()
+    with pytest.raises(OSError, match="Too many open files"):
+        guest(reactor)
+    assert descriptors() == before
+    assert reactor._fds == {}
+
+
+def test_descriptors_that_the_host_lacks_cost_a_snapshot_and_are_told_once(reactor, monkeypatch):
+    serving, told, asked = guest(reactor), [], []
+    snapshots = Snapshots(reactor, Settings("always"), lambda: 0.0, told.append, lambda: None)
+
+    def none_left(*_):
+        raise OSError(errno.EMFILE, os.strerror(errno.EMFILE))
+
+    monkeypatch.setattr(guest_process.socket, "socketpair", none_left)
+    for number in range(3):
+        snapshots.take(serving, Zygote(), lambda number=number: asked.append(number))
+    assert asked == [0, 1, 2]
+    assert told == ["the kernel can't open what one takes (Too many open files)"]
+    assert snapshots.copies == ()
+    serving.close()
+
+
+# --- what one costs ---------------------------------------------------------------------------
+
+
+@pytest.fixture
+def taken(reactor, monkeypatch):
+    """Return what takes a snapshot that stands at once, and notes what the host does for it."""
+    serving, zygote, done = guest(reactor), Zygote(), []
+    serving.pid = 1
+    settings = Settings(depth=5, most_bytes=1 << 40)
+    snapshots = Snapshots(reactor, settings, lambda: reactor.now, print, lambda: None)
+    monkeypatch.setattr(room, "resident", lambda pid: done.append(("resident", pid)) or 1 << 20)
+    monkeypatch.setattr(room, "available", lambda: done.append("available") or 1 << 40)
+    monkeypatch.setattr(room, "faults", lambda _: 0)
+    monkeypatch.setattr(Guest, "vouch", lambda _: True)
+    monkeypatch.setattr(
+        Guest, "signal", lambda self, n: done.append((signal.Signals(n).name, self.pid))
+    )
+
+    def take():
+        snapshots.take(serving, zygote)
+        copy = snapshots.copies[-1]
+        copy.guest.pid = 10 + copy.number
+        copy.guest.on_message(messages.Standing(id=copy.number))
+        cell = messages.Execute(id=1, source="1", raw="1", execution_count=copy.number)
+        snapshots.ran(Ran(cell, 0.0))
+        return copy.guest.pid
+
+    take.snapshots, take.zygote, take.done = snapshots, zygote, done
+    yield take
+    snapshots.clear()
+    serving.close()
+
+
+def test_one_more_is_looked_at_once_and_stopped_once_however_many_there_are(taken):
+    for _ in range(4):
+        taken()
+    taken.done.clear()
+    number = taken()
+    assert taken.done == [("resident", 1), ("SIGSTOP", number)]
+
+
+def test_memory_is_read_anew_after_a_while_and_at_once_where_it_is_short(
+    reactor, taken, monkeypatch
+):
+    taken()
+    taken()
+    assert taken.done.count("available") == 1
+    reactor.advance(2 * room.FRESH)
+    taken()
+    assert taken.done.count("available") == 2
+    short = room.wanted(1 << 20)
+    monkeypatch.setattr(room, "available", lambda: taken.done.append("short") or short)
+    for _ in range(3):
+        reactor.advance(2 * room.FRESH)
+        taken()
+        taken()
+    assert taken.done.count("short") == 6
+
+
+def test_where_memory_is_short_it_is_read_once_for_each_copy_given_up(taken, reactor, monkeypatch):
+    for _ in range(3):
+        taken()
+    reactor.advance(2 * room.FRESH)
+    taken.done.clear()
+    monkeypatch.setattr(room, "available", lambda: taken.done.append("short") or 0)
+    taken.snapshots.take(taken.snapshots._guest, taken.zygote)
+    assert taken.done.count("short") == 4
+    assert taken.done.count(("resident", 1)) == 1
+    assert taken.snapshots.copies == ()
+
+
+def test_copies_that_the_end_of_their_guest_sets_going_are_stopped_again(taken):
+    first, _ = taken(), taken()
+    taken.done.clear()
+    taken.snapshots.pop()
+    taken()
+    taken()
+    assert taken.done.count(("SIGSTOP", first)) == 2
+
+
+def test_strays_are_looked_for_within_a_second_of_a_snapshot_and_once(taken, reactor):
+    pids = [taken() for _ in range(3)]
+    assert [what for what, _ in taken.zygote.asked] == ["allow"] * 3
+    reactor.advance(1.0)
+    assert taken.zygote.asked[3:] == [("members", (1, *pids))]
+
+
+# --- whose process it is ----------------------------------------------------------------------
+
+
+def test_a_process_of_another_session_is_neither_vouched_for_nor_signalled(reactor):
+    waiting = guest(reactor, vouched=True)
+    waiting.lineage = Lineage(1, os.getsid(0))
+    said = bytes(frames.encode(messages.Standing(id=1)))
+    program = f"import os; os.write(0, {said!r}); os.read(0, 1)"
+    theirs = socket.socket(fileno=os.dup(waiting.theirs[0]))
+    before = descriptors()
+    with subprocess.Popen(
+        [sys.executable, "-c", program], stdin=theirs, start_new_session=True
+    ) as other:
+        while waiting.pid is None:
+            reactor.turn()
+        assert waiting.pid == other.pid
+        vouched = waiting.vouch()
+        left = descriptors() - before
+        theirs.close()
+        waiting.close()
+        assert (vouched, left) == (False, 0)
+        assert other.wait() == 0  # by the end of its channel
