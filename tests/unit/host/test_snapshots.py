@@ -1,5 +1,6 @@
 """Snapshots over guests and copies that do as they are told, and time that stands still."""
 
+import errno
 import signal
 
 import pytest
@@ -142,11 +143,11 @@ def test_a_guest_that_says_it_can_make_none_is_believed_and_the_user_told_once(s
     for _ in range(3):
         assert sim.cell(seconds=0.2) is None
         asked = sim.guest.copy()
-        sim.guest.send(messages.NotStanding(id=asked.number, detail="no room"))
+        sim.guest.send(messages.NotStanding(id=asked.number, errno=errno.ENOMEM))
         sim.reactor.turn()
         assert asked.gone()
     assert [outcome.status for outcome in sim.outcomes] == ["ok"] * 3
-    assert sim.notices() == ["a snapshot could not be made (no room)"]
+    assert sim.notices() == ["one could not be made (Cannot allocate memory)"]
 
 
 def test_what_says_anything_but_that_it_stands_is_no_copy(sim):
