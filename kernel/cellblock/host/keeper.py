@@ -365,11 +365,17 @@ class Keeper:
                     _kill(pid, pidfd)  # it was replaced before its pid was known
             case messages.Reaped(pid=pid, status=status):
                 if guest is not None and guest.pid == pid and self._restoring is None:
-                    guest.reaped()
-                    guest.drain()
-                    self.replace(Stopped("crash", _exit_reason(status)))
+                    self._on_reaped(guest, status)
             case messages.ZygoteFailed():
                 self._give_up(message.detail)
+
+    def _on_reaped(self, guest: Guest, status: int) -> None:
+        """Replace a guest that ended, unless what it said last already is the reason to."""
+        guest.reaped()
+        guest.hear_out()
+        if guest is self._guest:
+            guest.drain()
+            self.replace(Stopped("crash", _exit_reason(status)))
 
     def _zygote_lost(self) -> None:
         zygote, self._zygote = self._zygote, None

@@ -210,6 +210,38 @@ def test_a_guest_that_died_costs_its_cell_and_its_end_is_told(simulate, status, 
     assert len(sim.guests) == 2
 
 
+def test_what_a_guest_said_before_it_died_is_heard_before_its_end(simulate):
+    sim = simulate()
+    took_up(sim)
+    said = messages.Stream(name="stdout", text="x" * 100_000)
+    sim.guest.send(said, messages.Breach(operation="socket.connect"))
+    sim.reaped(9)
+    assert ended(sim).stopped == Stopped("breach", "socket.connect")
+    assert ("shown", said) in sim.notes
+    assert len(sim.guests) == 2
+
+
+def test_a_guest_that_dies_after_its_cell_ended_does_not_cost_the_cell(simulate):
+    sim = simulate()
+    request = took_up(sim)
+    sim.guest.send(messages.Done(id=request.id))
+    sim.reaped(9)
+    assert ended(sim).status == "ok"
+    assert [stopped.why for kind, stopped in sim.notes if kind == "restarted"] == ["crash"]
+    assert len(sim.guests) == 2
+
+
+def test_a_guest_that_died_while_nobody_heard_it_is_heard_out(simulate):
+    sim = simulate()
+    took_up(sim)
+    sim.session.hold(held=True)
+    said = messages.Stream(name="stdout", text="x")
+    sim.guest.send(said)
+    sim.reaped(9)
+    assert ended(sim).stopped.why == "crash"
+    assert ("shown", said) in sim.notes
+
+
 def test_a_guest_that_died_while_idle_is_told_and_replaced(simulate):
     sim = simulate()
     sim.reaped(9)
