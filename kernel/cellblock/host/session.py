@@ -14,6 +14,7 @@ from cellblock.analysis import analyse, analyse_expression, transform
 from cellblock.analysis.again import can_run_again
 from cellblock.errors import CellblockError, FrameTooLargeError
 from cellblock.host import conduct, undo
+from cellblock.host.deadlines import Deadlines
 from cellblock.host.keeper import Keeper
 from cellblock.host.monitor import Monitor
 from cellblock.host.outcome import Cell, Front, Outcome, Stopped, outcome_of, refusal
@@ -29,23 +30,14 @@ if TYPE_CHECKING:
     from cellblock.analysis import Rules
     from cellblock.host.guest_process import Guest
     from cellblock.host.monitor import Bounds, Excess
-    from cellblock.host.outcome import Why
     from cellblock.host.reactor import Reactor
     from cellblock.host.snapshots import Settings
     from cellblock.host.usage import Usage
 
-#: Seconds that an interrupted cell has to end before it is killed for the limit it is over.
-GRACE = 2.0
-#: Seconds without a sign of life after which a request that was read is taken for stolen.
-SILENCE = 4.0
-#: Seconds that an interrupted request has that was never taken up, or can't be interrupted.
-DEAF_GRACE = 3.0
 #: A second interrupt this soon after the first is the same key press, repeated.
 REPEAT = 0.5
 #: Seconds up to which a cell counts as short: run again, nobody notices.
 SHORT = 0.1
-#: Seconds that completion and inspection may take.
-QUERY_TIMEOUT = 10.0
 
 
 class Session:
@@ -65,8 +57,11 @@ class Session:
         snapshots: Settings,
     ) -> None:
         self._reactor, self._front, self._rules = reactor, front, rules
-        self._timeout, self._clock = timeout, clock
+        self._clock = clock
         self._keeper = Keeper(reactor, self, prepare, zygote, snapshots, clock)
+        self._deadlines = Deadlines(
+            reactor, clock, self._keeper, front, timeout, self._abandon_query
+        )
         self._monitor = Monitor(reactor, bounds, clock, self._on_excess, copies=self._keeper.copies)
         self._usage: Usage | None = None
         self._request: Request | None = None
@@ -162,8 +157,7 @@ class Session:
                 self._violation(str(exc))
                 return
             request.questions = 0
-            if self._timeout is not None:
-                self._later(request, self._timeout, self._time_out)
+            self._deadlines.resume(request)
 
     def interrupt(self) -> None:
         """Interrupt what runs. A cell that was interrupted before and goes on is killed."""
@@ -173,7 +167,7 @@ class Session:
             self._keeper.signal(signal.SIGINT)  # a task between cells
         elif request.interrupted_at is None:
             request.interrupted_at = self._clock()
-            self._later(request, DEAF_GRACE, self._give_up_deaf)
+            self._deadlines.interrupted(request)
             self._keeper.signal(signal.SIGINT)
         elif self._clock() - request.interrupted_at > REPEAT:
             self._keeper.replace(Stopped("interrupt"))
@@ -207,12 +201,7 @@ class Session:
         guest = self._keeper.guest
         if guest is None or guest.closed:
             return  # whoever comes next gets it
-        if isinstance(request.message, messages.Execute | messages.CommIn):
-            self._later(request, SILENCE, self._check_silence)
-            if self._timeout is not None:
-                self._later(request, self._timeout, self._time_out)
-        else:
-            self._later(request, QUERY_TIMEOUT, self._abandon_query)
+        self._deadlines.sent(request)
         self._monitor.begin(guest.pid)
         try:
             guest.send(request.message)
@@ -223,46 +212,6 @@ class Session:
         except Exception as exc:  # noqa: BLE001 - too deep a comm message, say
             self._finish(request, f"it can't be sent: {type(exc).__name__}")
 
-    def _later(
-        self,
-        request: Request,
-        seconds: float,
-        action: Callable[[Request], None],
-    ) -> None:
-        def due() -> None:
-            if self._request is request:
-                action(request)
-
-        request.timers.append(self._reactor.call_later(seconds, due))
-
-    def _check_silence(self, request: Request) -> None:
-        """Tell a guest that never got its request from one that is merely slow to take it up."""
-        guest = self._keeper.guest
-        if request.began or guest is None:
-            return
-        if guest.held or guest.unread():
-            # Nobody listens to it, or its main thread is elsewhere: a task or a thread keeps it.
-            # The user can interrupt.
-            self._later(request, SILENCE, self._check_silence)
-        else:
-            self._keeper.replace(Stopped("silent", "a request vanished on its way"))
-
-    def _give_up_deaf(self, request: Request) -> None:
-        guest = self._keeper.guest
-        if not request.began or (guest is not None and guest.deaf()):
-            self._keeper.replace(Stopped("silent", "it did not react to an interrupt"))
-
-    def _time_out(self, request: Request) -> None:
-        self._over(request, "timeout")
-
-    def _over(self, request: Request, why: Why) -> None:
-        """Interrupt what is over a limit; kill it if it does not give way."""
-        if request.over is None:
-            request.over = why
-            self._front.hurry()
-            self._keeper.signal(signal.SIGINT)
-            self._later(request, GRACE, lambda _: self._keeper.replace(Stopped(why)))
-
     def _on_excess(self, why: Excess, urgent: bool) -> None:
         """Act on what the monitor found; queries have a time of their own."""
         request = self._request
@@ -271,7 +220,7 @@ class Session:
         elif request is not None and isinstance(
             request.message, messages.Execute | messages.CommIn
         ):
-            self._over(request, why)
+            self._deadlines.over(request, why)
 
     def _abandon_query(self, request: Request) -> None:
         """Answer a query with nothing. The guest keeps its state; its answer will be late."""
@@ -280,7 +229,7 @@ class Session:
         self._finish(request, None)
 
     def _finish(self, request: Request, reply: Any) -> None:
-        request.cancel_timers()
+        self._deadlines.stop()
         self._request = None
         self._usage = self._monitor.end(reply.read_bytes if isinstance(reply, messages.Done) else 0)
         request.done(reply)
@@ -290,13 +239,12 @@ class Session:
     def on_message(self, message: messages.FromGuest) -> None:
         """Act on what a guest says."""
         match message:
-            case messages.Began(id=number):
-                if number not in self._abandoned:
-                    self._on_began(message)
+            case messages.Began():
+                self._on_began(message)
             case messages.InputRequest():
                 self._on_question(message)
             case messages.Undo(steps=steps):
-                if self._request is not None:
+                if self._request is not None and conduct.may_undo(self._request):
                     self._request.undo = steps
             case messages.Breach(operation=operation):
                 self._keeper.replace(Stopped("breach", operation))
@@ -327,8 +275,7 @@ class Session:
         elif request.over is None:
             request.questions += 1
             if self._front.asked(message):
-                # The user's time to answer is not the cell's.
-                request.cancel_timers()
+                self._deadlines.pause()
 
     def _violation(self, what: str) -> None:
         self._keeper.replace(Stopped("violation", f"protocol violation: {what}"))
@@ -364,7 +311,7 @@ class Session:
         own snapshot stands it can be run again. A long one can't, so it is answered when what it
         did is safe.
         """
-        request.cancel_timers()
+        self._deadlines.stop()
         now = self._clock()
         seconds = now - request.began_at
         short = seconds <= SHORT
@@ -428,7 +375,7 @@ class Session:
         self._monitor.lost()
         if self._request is None:
             return None
-        self._request.cancel_timers()
+        self._deadlines.stop()
         return self._request.message if self._request.began else None
 
     def on_notice(self, text: str) -> None:

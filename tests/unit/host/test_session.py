@@ -349,6 +349,45 @@ def test_the_users_time_is_not_the_cells_but_the_clock_starts_again_with_the_ans
     assert ended(sim).stopped.why == "timeout"
 
 
+def test_answers_give_back_what_was_left_and_no_new_time(simulate):
+    sim = simulate(timeout=5.0)
+    request = took_up(sim, allow_stdin=True)
+    for _ in range(4):
+        sim.reactor.advance(1.1)
+        sim.guest.send(messages.InputRequest(id=request.id, prompt="?"))
+        sim.reactor.advance(100)
+        sim.session.answer("yes")
+    assert sim.signals() == []
+    sim.reactor.advance(0.7)
+    assert sim.signals() == [signal.SIGINT]
+
+
+def test_a_question_that_is_interrupted_does_not_stop_the_clock_for_good(simulate):
+    sim = simulate(timeout=5.0)
+    request = took_up(sim, allow_stdin=True)
+    sim.reactor.advance(1)
+    sim.guest.send(messages.InputRequest(id=request.id, prompt="?"))
+    sim.reactor.advance(100)
+    sim.session.interrupt()
+    sim.reactor.advance(3.9)
+    assert sim.signals() == [signal.SIGINT]
+    sim.reactor.advance(2.2)
+    assert (ended(sim).stopped.why, ended(sim).stopped.kept) == ("timeout", False)
+
+
+def test_a_wish_to_step_back_is_a_cells_alone(simulate):
+    sim, answers = simulate(), []
+    sim.session.comm("comm_msg", {"comm_id": "1"}, {}, [], answers.append)
+    sim.reactor.turn()
+    (request,) = sim.guest.read()
+    sim.guest.send(
+        messages.Began(id=request.id), messages.Undo(steps=1), messages.Done(id=request.id)
+    )
+    sim.reactor.turn()
+    assert answers == [None]
+    assert len(sim.guests) == 1
+
+
 def test_an_answer_after_the_cell_ended_goes_nowhere(simulate):
     sim = simulate()
     request = took_up(sim, allow_stdin=True)
