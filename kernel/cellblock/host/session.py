@@ -17,7 +17,7 @@ from cellblock.host import conduct, undo
 from cellblock.host.deadlines import Deadlines
 from cellblock.host.keeper import Keeper
 from cellblock.host.monitor import Monitor
-from cellblock.host.outcome import Cell, Front, Outcome, Stopped, outcome_of, refusal
+from cellblock.host.outcome import Cell, Front, Outcome, Refused, Stopped, outcome_of, refusal
 from cellblock.host.request import Request
 from cellblock.host.snapshots import Ran
 from cellblock.host.usage import size_of
@@ -94,7 +94,7 @@ class Session:
             allow_stdin=cell.allow_stdin,
         )
 
-        def finish(reply: messages.Done | Stopped | str) -> None:
+        def finish(reply: messages.Done | Stopped | Refused | str) -> None:
             done(outcome_of(reply, refused, self._usage))
 
         steps, guest = undo.asked_for(cell.raw), self._keeper.guest
@@ -231,7 +231,8 @@ class Session:
     def _finish(self, request: Request, reply: Any) -> None:
         self._deadlines.stop()
         self._request = None
-        self._usage = self._monitor.end(reply.read_bytes if isinstance(reply, messages.Done) else 0)
+        ran = isinstance(reply, messages.Done | Refused)
+        self._usage = self._monitor.end(reply.read_bytes if ran else 0)
         request.done(reply)
 
     # --- what the keeper tells ----------------------------------------------------------------
@@ -345,7 +346,7 @@ class Session:
         known = self._keeper.undo(steps)
         if known < steps:
             detail = f"{known} can be" if known else "there is nothing to undo"
-            said = f"%undo {steps}: {detail}"
+            said = Refused(f"%undo {steps}: {detail}", reply.read_bytes)
             # By itself it changed nothing that would have to be undone, or kept.
             alone = undo.asked_for(request.message.raw)
             (self._answer if alone else self._keep)(request, said)

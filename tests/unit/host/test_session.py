@@ -170,6 +170,19 @@ def test_what_a_cell_took_is_in_its_outcome(simulate):
     assert (usage.wall_seconds, usage.output_bytes, usage.read_bytes) == (1.5, 29, 512)
 
 
+def test_a_cell_that_is_refused_to_step_back_has_run_and_says_what_it_took(simulate):
+    sim = simulate()
+    request = took_up(sim, code="x = 1\n%time")
+    sim.reactor.advance(1.5)
+    sim.guest.send(messages.Undo(steps=9), messages.Done(id=request.id, read_bytes=512))
+    sim.reactor.turn()
+    assert (ended(sim).error.ename, ended(sim).error.evalue) == (
+        "UndoRefused",
+        "%undo 9: there is nothing to undo",
+    )
+    assert (ended(sim).usage.wall_seconds, ended(sim).usage.read_bytes) == (1.5, 512)
+
+
 def test_a_cell_that_did_not_run_took_nothing(simulate):
     sim = simulate()
     sim.run(cell("import os"))
