@@ -91,8 +91,8 @@ class Keeper:
         )
         self._restoring: Restoring | None = None
         self._forks = 0
-        #: Counts what was served, so that a timer knows whether it still idles.
-        self._served = 0
+        #: Counts requests and snapshots, so that a timer knows whether there was one meanwhile.
+        self._moves = 0
         self._failed_starts = 0
         #: Guests lost since one ran anything to its end.
         self._losses = 0
@@ -107,7 +107,7 @@ class Keeper:
 
     def ensure(self) -> None:
         """Have a guest started unless there is one."""
-        self._served += 1
+        self._moves += 1
         if self._guest is not None or self._closed:
             return
         if self._zygote is None:
@@ -187,18 +187,18 @@ class Keeper:
         Not while something runs: what is asked for then is made when it has ended, and would
         count as made before it.
         """
-        self._served += 1
-        now = self._served
+        self._moves += 1
+        now = self._moves
 
         def idle() -> None:
-            if now == self._served and self._ward.idle():
+            if now == self._moves and self._ward.idle():
                 self._take()
 
         self._reactor.call_later(IDLE, idle)
 
     def _take(self, then: Callable[[], None] | None = None) -> None:
         guest, zygote = self.guest, self._zygote
-        self._served += 1
+        self._moves += 1
         if guest is not None and zygote is not None:
             self._snapshots.take(guest, zygote, then)
         elif then is not None:
@@ -242,7 +242,7 @@ class Keeper:
     def _restore(self, restoring: Restoring) -> None:
         copy = self._snapshots.pop()
         if copy is None:
-            self._after(restoring.gone())
+            self._after(restoring.stopped)
         else:
             restoring.since(copy)
             self._promote(copy, restoring)
@@ -264,7 +264,7 @@ class Keeper:
         if self._restoring is not restoring or self._guest is not guest:
             return
         self._restoring, self._guest = None, None
-        restoring.failed()
+        restoring.unwatch()
         guest.close()
         if not self._closed:
             self._restore(restoring)
@@ -275,29 +275,29 @@ class Keeper:
         if restoring is None or guest is not self._guest:
             return
         try:
-            if restoring.heard(message, guest):
-                self._clear_up(message)
+            serves = restoring.heard(message, guest)
+            if isinstance(message, messages.Resumed):
+                self._snapshots.clear_up()
+            if serves:
                 self._restored(restoring, copy)
-            elif not isinstance(message, messages.Standing):
-                self._clear_up(message)
-                if isinstance(message, messages.Resumed) and self._zygote is not None:
-                    # Before the first of what is run again, or %undo could not go there.
-                    self._snapshots.take(guest, self._zygote)
-                if isinstance(message, messages.Resumed | messages.Done):
-                    restoring.go_on(guest)
+            else:
+                self._catch_up(restoring, guest, message)
         except CellblockError:
             self._restoration_failed(restoring, guest)
 
-    def _clear_up(self, message: messages.FromGuest) -> None:
+    def _catch_up(self, restoring: Restoring, guest: Guest, message: messages.FromGuest) -> None:
         if isinstance(message, messages.Resumed) and self._zygote is not None:
-            self._snapshots.clear_up()
+            # Before the first of what is run again, or %undo could not go there.
+            self._snapshots.take(guest, self._zygote)
+        if isinstance(message, messages.Resumed | messages.Done):
+            restoring.go_on(guest)
 
     def _restored(self, restoring: Restoring, copy: Copy) -> None:
         self._restoring, guest = None, copy.guest
         copy.settle()  # it has what waited to be safe; what comes next is not sent yet
         for ran in restoring.again:
             self._snapshots.ran(ran)  # an older copy lacks it, should this guest end at once
-        restoring.failed()  # its timer
+        restoring.unwatch()
         guest.on_message, guest.on_text = self._on_message, self._on_text
         guest.on_lost, guest.ready = self._on_lost, True
         guest.hold(held=self._held)

@@ -62,10 +62,12 @@ class Ran:
     @property
     def visible(self) -> bool:
         """Say whether it is a cell with a number of its own."""
-        message = self.message
-        return (
-            isinstance(message, messages.Execute) and message.store_history and not message.silent
-        )
+        return is_visible(self.message)
+
+
+def is_visible(message: Any) -> bool:
+    """Say whether a request is a cell with a number of its own."""
+    return isinstance(message, messages.Execute) and message.store_history and not message.silent
 
 
 @dataclass(eq=False, slots=True)
@@ -282,12 +284,7 @@ class Snapshots:
 
     def _claim_when_still(self) -> None:
         """Have whatever was forked besides ended, when nothing is being forked."""
-        if all(copy.standing for copy in self._copies):
-            self._claim()
-
-    def _claim(self) -> None:
-        """Have strays ended where whatever was forked besides is one."""
-        if not self._settings.processes:
+        if not self._settings.processes and all(copy.standing for copy in self._copies):
             self._end_strays()
 
     def clear_up(self) -> None:
@@ -323,9 +320,10 @@ class Snapshots:
             self._copies[place - 1].after += copy.after
         copy.guest.close()
         if not copy.standing:
-            # Its pid is not known, and its fork may have been taken by something else.
+            # Its pid is not known, and its fork may have been taken by something else. Others that
+            # are under way have theirs due still, or have forked and not said so.
             self._stop()
-            self._claim()
+            self._claim_when_still()
             self._reactor.call_later(_AFTERWARDS, self._claim_when_still)
         copy.settle()
 
