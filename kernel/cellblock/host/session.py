@@ -62,7 +62,9 @@ class Session:
         self._deadlines = Deadlines(
             reactor, clock, self._keeper, front, timeout, self._abandon_query
         )
-        self._monitor = Monitor(reactor, bounds, clock, self._on_excess, copies=self._keeper.copies)
+        self._monitor = Monitor(
+            reactor, bounds, clock, self._on_excess, copies=self._keeper.snapshots.sizes
+        )
         self._usage: Usage | None = None
         self._request: Request | None = None
         self._last_id = 0
@@ -317,7 +319,7 @@ class Session:
         seconds = now - request.began_at
         short = seconds <= SHORT
         ran = Ran(request.message, seconds, short and _comes_out_the_same(request), ended=now)
-        if short and self._keeper.covers():
+        if short and self._keeper.snapshots.covers():
             self._answer(request, reply)
             self._keeper.ran(ran)
             return
@@ -327,7 +329,7 @@ class Session:
             if self._request is request:
                 self._answer(request, reply)
 
-        if short and self._keeper.when_covered(safe):
+        if short and self._keeper.snapshots.when_kept(safe):
             self._keeper.ran(ran)
         else:
             self._keeper.ran(ran, safe)

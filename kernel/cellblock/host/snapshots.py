@@ -176,6 +176,10 @@ class Snapshots:
         """All copies, the oldest first."""
         return tuple(self._copies)
 
+    def sizes(self) -> dict[int, int]:
+        """Return the processes of the copies, and how many bytes each has from its guest."""
+        return {copy.guest.pid: copy.size for copy in self._copies if copy.guest.pid is not None}
+
     def pop(self) -> Copy | None:
         """Give the newest copy away: it is to serve."""
         if not self._copies:
