@@ -73,6 +73,15 @@ def test_a_guest_that_ends_itself_costs_one_cell(kernel, kind):
     next_cell_runs(kernel)
 
 
+def test_what_a_cell_printed_before_it_ended_its_guest_is_shown(kernel):
+    code = "import os, sys\nprint('.' * 100_000 + 'end', flush=True)\nos._exit(3)"
+    for _ in range(5):
+        mid = kernel.execute_send(code)
+        kernel.reply(mid)
+        shown = reading.of(kernel.until_idle(mid), "stream")
+        assert "".join(content["text"] for content in shown).endswith("end\n")
+
+
 def test_a_guest_killed_from_outside_costs_one_cell(kernel):
     mid = begin(kernel, "while True: pass")
     os.kill(kernel.guest(), signal.SIGKILL)

@@ -117,6 +117,16 @@ def test_more_than_there_is_changes_nothing_and_says_so(kernel):
     assert value(kernel, "x") == "2"
 
 
+def test_a_refusal_has_a_name_of_its_own_and_what_the_cell_took(kernel):
+    mid = kernel.execute_send("x = sum(range(1000)); print(x)\n%undo 9")
+    message = kernel.reply(mid)
+    kernel.until_idle(mid)
+    said = "%undo 9: there is nothing to undo"
+    assert (message["content"]["ename"], message["content"]["evalue"]) == ("UndoRefused", said)
+    assert message["metadata"]["cellblock"]["usage"]["output_bytes"] == len("499500\n")
+    assert value(kernel, "x") == "499500"
+
+
 @pytest.mark.parametrize("line", ["%undo x", "%undo 0", "%undo -1", "%undo " + "9" * 5_000])
 def test_anything_but_a_number_is_refused(kernel, line):
     reply, _ = kernel.run(line)

@@ -169,3 +169,12 @@ def test_a_runner_keeps_the_state_of_widgets(world):
     assert "<script>" not in models["HTMLModel"]["value"]
     assert "AnyModel" not in models
     assert "did not show a widget of anywidget" in str(saved.cells[2].outputs)
+
+
+def test_a_handler_can_not_step_back_and_costs_nothing(data):
+    name = button(data, "get_ipython().run_line_magic('undo', '9')")
+    published = click(data, name)
+    assert "%undo steps back from a cell, not from a handler" in str(published)
+    assert reading.cards(published, "outcome") == []
+    reply, _ = data.run("b.description")
+    assert reply["status"] == "ok"

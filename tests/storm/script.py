@@ -14,6 +14,22 @@ if TYPE_CHECKING:
     import random
     from collections.abc import Iterator
 
+#: Cells that look as if they only assigned and defined, and run code of earlier cells.
+SECRETIVE = (
+    "best = max(range({k}), key=by_lot)\nprint(best)",
+    "order = sorted(range({k}), key=lambda _: dice.random())\nprint(order)",
+    "@seen.append\ndef noted():\n    return {k}\nprint(len(seen))",
+    "class Told:\n    one = Named()\nprint(len(seen))",
+    "drawn = odd + {k}\nprint(drawn)",
+    "drawn = odd[{k}]",
+    "drawn = f'{{odd:>{k}}}'",
+    "odd.x = {k}",
+    "drawn = 1 if odd else 2",
+    "abs = by_lot\ndrawn = abs(-{k})",
+    "first, *drawn = odd",
+    "print(odd)",
+    "def later(x=odd + {k}, y: odd[1] = 0):\n    return x\nprint(later())",
+)
 #: Each stands for a family; ``{n}`` is a number of its own, ``{k}`` a small one.
 CELLS = (
     "a{n} = {k} * 7",
@@ -51,6 +67,7 @@ CELLS = (
     "ring = [items]\nring.append(ring)\nprint(ring[1][1][0] is items)",
     "print(dice.randrange(10**6))",
     "import time\ntime.sleep(0.0{k:02d})\nslept = {k}",
+    *SECRETIVE,
 )
 #: The same under memory pressure: cells that write to every page a copy shares, or ask too much.
 PRESSED = (
@@ -67,6 +84,19 @@ SETUP = (
     "said, text, root, waited, slept, stop, count = '', '', 0, 0, 0, 0, {}\n"
     "queue, ring, dice = deque(range(50)), [], random.Random(1)\n"
     "async def slow(x):\n    return x\n"
+    "seen, drawn, best, order, first = [], 0, 0, [], 0\n"
+    "def by_lot(_):\n    return dice.random()\n"
+    "class Named:\n    def __set_name__(self, owner, name):\n        seen.append(name)\n"
+    "class Odd:\n"
+    "    def __add__(self, other):\n        return by_lot(other)\n"
+    "    def __getitem__(self, index):\n        return by_lot(index)\n"
+    "    def __format__(self, spec):\n        return str(by_lot(spec))\n"
+    "    def __bool__(self):\n        return by_lot(0) < 0.5\n"
+    "    def __iter__(self):\n        return iter([by_lot(0), by_lot(1)])\n"
+    "    def __repr__(self):\n        return str(by_lot(0))\n"
+    "    @property\n    def x(self):\n        return by_lot(0)\n"
+    "    @x.setter\n    def x(self, value):\n        seen.append(by_lot(value))\n"
+    "odd = Odd()\n"
 )
 #: What each number has from the beginning, so that any cell can come first.
 SETUP_EACH = (
@@ -75,8 +105,10 @@ SETUP_EACH = (
     "    def add(self, y):\n        self.x += y\n        return self.x\nc{n} = C{n}(0)\n"
 )
 NUMBERS = 4
+#: Flags of ``compile``, and that this module's own imports from the future are not a cell's.
+_COMPILED = (ast.PyCF_ALLOW_TOP_LEVEL_AWAIT, True)
 _NAMES = (
-    "total steps items table said text root waited slept stop queue count".split()  # noqa: SIM905
+    "total steps items table said text root waited slept stop queue count drawn best order first".split()  # noqa: SIM905
     + [f"a{n}" for n in range(NUMBERS)]
 )
 #: Prints everything there is. What can't be looked at without moving on is moved on.
@@ -87,7 +119,7 @@ DIGEST = "\n".join(
             f"print(f{n}(3), c{n}.x, type(c{n}).kind, next(g{n}), next(it{n}, None))"
             for n in range(NUMBERS)
         ),
-        "print(dice.random(), len(block), sum(block))",
+        "print(dice.random(), len(block), sum(block), len(seen))",
     ],
 )
 
@@ -132,11 +164,11 @@ class Model:
         return shown.getvalue()
 
     def _run(self, tree: ast.Module) -> None:
-        self._await(compile(tree, "cell", "exec", ast.PyCF_ALLOW_TOP_LEVEL_AWAIT))
+        self._await(compile(tree, "cell", "exec", *_COMPILED))
 
     def _value(self, last: ast.Expr) -> Any:
         source = ast.Expression(last.value)
-        return self._await(compile(source, "cell", "eval", ast.PyCF_ALLOW_TOP_LEVEL_AWAIT))
+        return self._await(compile(source, "cell", "eval", *_COMPILED))
 
     def _await(self, code: Any) -> Any:
         value = eval(code, self._names)

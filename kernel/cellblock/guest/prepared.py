@@ -90,6 +90,8 @@ class Prepared:
         steps = line.partition("#")[0].strip() or "1"
         if not (steps.isascii() and steps.isdigit() and len(steps) < _DIGITS and int(steps)):
             raise UsageError(f"%undo takes a number of cells, not {steps!r}")
+        if not self.servers[0].runs_cell:
+            raise UsageError("%undo steps back from a cell, not from a handler or a task")
         self.out.send(messages.Undo(steps=int(steps)))
 
     def _show_output(self, line: str) -> None:

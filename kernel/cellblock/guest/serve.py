@@ -129,6 +129,11 @@ class Server:
             return
         raise KeyboardInterrupt
 
+    @property
+    def runs_cell(self) -> bool:
+        """Whether a cell is under way, and no handler."""
+        return self._request is not None
+
     def ask(self, prompt: object = "", *, password: bool = False) -> str:
         """``input()`` and ``getpass()`` for cells."""
         request = self._request

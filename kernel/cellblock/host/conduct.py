@@ -47,6 +47,11 @@ def question(message: messages.InputRequest, request: Request | None) -> str:
     return ""
 
 
+def may_undo(request: Request) -> bool:
+    """Say whether a wish to step back is heeded: a cell's. A handler or a thread may utter one."""
+    return isinstance(request.message, messages.Execute) and request.began
+
+
 def reply(message: Any, request: Request | None) -> str:
     """Judge what says that it answers a request."""
     if request is None or message.id != request.message.id or request.ended:

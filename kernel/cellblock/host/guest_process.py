@@ -30,6 +30,8 @@ if TYPE_CHECKING:
 READ_SIZE = 1 << 16  # more is mapped anew for every read, which costs 40 µs
 #: Bytes that may wait to be sent to a guest that does not read.
 MAX_PENDING = 2 * frames.MAX_FRAME
+#: Reads of what an ended guest has said: a socket holds less (socket(7), wmem_max).
+LAST_READS = 64
 #: Seconds between looks at a frame that is not whole, and looks that it may take. Long, because a
 #: thread that sends is held up by one that keeps the interpreter to itself.
 FRAME_LOOK, FRAME_LOOKS = 1.0, 8
@@ -200,6 +202,23 @@ class Guest:
             self._take(data)
         else:
             self._lose("")
+
+    def hear_out(self) -> None:
+        """Take what it said before it ended: what the OS kernel holds of it, and no more.
+
+        Processes of its own may have its channel still, and speak on.
+        """
+        self.hold(held=False)
+        self._pending.clear()
+        for _ in range(LAST_READS):
+            if self._sock.fileno() < 0 or not self._speaks():
+                return
+            self._readable()
+
+    def _speaks(self) -> bool:
+        poll = select.poll()
+        poll.register(self._sock, select.POLLIN)
+        return any(events & select.POLLIN for _, events in poll.poll(0))
 
     def _take_credentials(self, ancillary: list[tuple[int, int, bytes]]) -> None:
         """Learn which process sent the first message; from then on its like is a violation."""

@@ -6,14 +6,14 @@ that was under way; where there is none, a fresh guest.
 
 from __future__ import annotations
 
-import contextlib
 import os
-import signal
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING
 
-from cellblock.errors import CellblockError
+from cellblock.host import ends
 from cellblock.host.guest_process import Guest
 from cellblock.host.outcome import Stopped
+from cellblock.host.pace import Pace
+from cellblock.host.restorer import Restorer
 from cellblock.host.restoring import Restoring
 from cellblock.host.snapshots import Settings, Snapshots
 from cellblock.host.zygote_process import Zygote
@@ -24,7 +24,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from cellblock.host.reactor import Reactor
-    from cellblock.host.snapshots import Copy, Ran
+    from cellblock.host.snapshots import Ran
+    from cellblock.host.ward import Ward
 
 #: Guests in a row that may fail to start before the keeper gives up.
 MAX_FAILED_STARTS = 3
@@ -35,41 +36,8 @@ NEXT_START = 0.5
 MAX_LOSSES = 8
 #: Seconds a guest that hung up has to exit: one that ends by itself is all but gone by then.
 EXIT_GRACE = 1.0
-#: Seconds without a request that count as idle time.
-IDLE = 0.02
 #: Characters kept of what a guest writes before it is ready, and told of why none can be had.
 LAST_WORDS = 2_000
-
-
-class Ward(Protocol):
-    """Whom a keeper keeps a guest for."""
-
-    def on_ready(self, report: messages.LockReport) -> str:
-        """Take a confined guest's report; return why nothing may run in it, or nothing."""
-
-    def on_served(self) -> None:
-        """Begin: a guest is ready."""
-
-    def on_message(self, message: messages.FromGuest) -> None:
-        """Take any message but those about the guest's start."""
-
-    def on_text(self, kind: messages.StreamName, text: str) -> None:
-        """Take text that was written below Python."""
-
-    def idle(self) -> bool:
-        """Say whether no request is under way."""
-
-    def on_stopping(self) -> Any:
-        """Stop watching what runs, for its guest is no more; return its message, or None."""
-
-    def on_loss(self, stopped: Stopped) -> None:
-        """Take note that a guest that served was lost, and what became of its state."""
-
-    def on_notice(self, text: str) -> None:
-        """Take note of something that the user is to know."""
-
-    def on_failure(self, detail: str) -> None:
-        """Take note that no guest can be had any more."""
 
 
 class Keeper:
@@ -88,11 +56,10 @@ class Keeper:
         self._spawn, self._clock = spawn, clock
         self._zygote: Zygote | None = None
         self._guest: Guest | None = None
-        self._snapshots = Snapshots(reactor, settings, clock, ward.on_notice, self._on_copy_lost)
-        self._restoring: Restoring | None = None
+        self.snapshots = Snapshots(reactor, settings, clock, ward.on_notice, self._on_copy_lost)
+        self._restorer = Restorer(reactor, self.snapshots, self)
         self._forks = 0
-        #: Counts what was served, so that a timer knows whether it still idles.
-        self._served = 0
+        self._pace = Pace(reactor, self.snapshots, self._serving, ward.idle)
         self._failed_starts = 0
         #: Guests lost since one ran anything to its end.
         self._losses = 0
@@ -107,7 +74,7 @@ class Keeper:
 
     def ensure(self) -> None:
         """Have a guest started unless there is one."""
-        self._served += 1
+        self._pace.moved()
         if self._guest is not None or self._closed:
             return
         try:
@@ -120,7 +87,7 @@ class Keeper:
             sock, pid = self._spawn()
             self._zygote = Zygote(sock, pid, self._reactor, self._on_zygote, self._zygote_lost)
             self._zygote.prepare(self._prepare)
-        guest = Guest(self._reactor, self._on_message, self._on_text, self._on_lost)
+        guest = Guest(self._reactor, self._on_message, self.on_text, self._on_lost)
         self._guest = guest
         self._forks += 1
         guest.number = guest.lineage.number = self._forks
@@ -142,38 +109,30 @@ class Keeper:
 
     def signal(self, number: int) -> None:
         """Send the guest a signal; one that is being restored does nothing that it could end."""
-        if self._guest is not None and self._restoring is None:
+        if self._guest is not None and not self._restorer.busy:
             self._guest.signal(number)
 
     def replace(self, stopped: Stopped) -> None:
         """Kill the guest; the newest snapshot takes over, or a fresh guest."""
-        if self._restoring is not None:
+        if self._restorer.busy:
             return
         running = self._ward.on_stopping()
         self._end()
         self._losses += 1
         if self._losses > MAX_LOSSES:
-            self._snapshots.clear()
+            self.snapshots.clear()
         if not self._closed:
-            self._restore(Restoring(stopped, running, now=self._clock()))
+            self._restorer.restore(Restoring(stopped, running, now=self._clock()))
 
     def close(self) -> bool:
         """End guest and zygote; say whether the zygote is gone, or still removes their folder."""
         self._closed = True
         self._end()
-        self._snapshots.clear()
+        self.snapshots.clear()
         zygote, self._zygote = self._zygote, None
         return zygote is None or zygote.end()
 
     # --- snapshots ----------------------------------------------------------------------------
-
-    def covers(self) -> bool:
-        """Say whether nothing that ended would be missing if the guest were killed now."""
-        return self._snapshots.covers()
-
-    def when_covered(self, then: Callable[[], None]) -> bool:
-        """Have ``then`` called when that is so because a snapshot under way stands; else False."""
-        return self._snapshots.when_kept(then)
 
     def ran(self, ran: Ran, then: Callable[[], None] | None = None) -> None:
         """Take note that a request ran to its end, and a snapshot of what it left behind.
@@ -182,137 +141,58 @@ class Keeper:
         the same when it is run again waits for idle time.
         """
         self._losses = 0
-        self._snapshots.ran(ran)
+        self.snapshots.ran(ran)
         if then is None:
-            self._take_in_time()
+            self._pace.take_in_time()
         else:
-            self._take(then)
+            self._pace.take(then)
 
-    def _take_in_time(self) -> None:
-        """Take a snapshot: at once, or when nothing comes for a while if that loses nothing."""
-        if self._snapshots.can_wait():
-            self._take_when_idle()
-        else:
-            self._take()
-
-    def _take_when_idle(self) -> None:
-        """Take a snapshot when nothing comes for a while.
-
-        Not while something runs: what is asked for then is made when it has ended, and would
-        count as made before it.
-        """
-        self._served += 1
-        now = self._served
-
-        def idle() -> None:
-            if now == self._served and self._ward.idle():
-                self._take()
-
-        self._reactor.call_later(IDLE, idle)
-
-    def _take(self, then: Callable[[], None] | None = None) -> None:
+    def _serving(self) -> tuple[Guest, Zygote] | None:
         guest, zygote = self.guest, self._zygote
-        self._served += 1
-        if guest is not None and zygote is not None:
-            self._snapshots.take(guest, zygote, then)
-        elif then is not None:
-            then()
-
-    def copies(self) -> dict[int, int]:
-        """Return the processes of the snapshots, and how many bytes each has from its guest."""
-        copies = self._snapshots.copies
-        return {copy.guest.pid: copy.size for copy in copies if copy.guest.pid is not None}
+        return None if guest is None or zygote is None else (guest, zygote)
 
     def undo(self, steps: int) -> int:
         """Go back to the state before the last ``steps`` cells; return how many there are.
 
         Fewer than asked for means that nothing was done.
         """
-        known = self._snapshots.steps()
+        known = self.snapshots.steps()
         if 0 < steps <= len(known):
             step = known[steps - 1]
             running = self._ward.on_stopping()
             self._end()
-            self._snapshots.drop_after(step.copy)
-            self._snapshots.pop()
+            self.snapshots.drop_after(step.copy)
+            self.snapshots.pop()
             counts = tuple(ran.message.execution_count for ran in step.undone)
             stopped = Stopped("undo", undone=counts)
             now = self._clock()
             restoring = Restoring(stopped, running, step.again, step.undone, now=now)
-            self._promote(step.copy, restoring)
+            self._restorer.promote(step.copy, restoring)
         return len(known)
 
     def _on_copy_lost(self) -> None:
         """Replace a copy that ended while it stood, unless that happens again and again."""
         self._losses += 1
         if self._losses <= MAX_LOSSES and self.guest is not None:
-            self._take_when_idle()
+            self._pace.take_when_idle()
 
     # --- restoring ----------------------------------------------------------------------------
 
-    def _restore(self, restoring: Restoring) -> None:
-        copy = self._snapshots.pop()
-        if copy is None:
-            self._after(restoring.gone())
-        else:
-            restoring.since(copy)
-            self._promote(copy, restoring)
+    @property
+    def zygote(self) -> Zygote | None:
+        """The one behind the guests, or None."""
+        return self._zygote
 
-    def _promote(self, copy: Copy, restoring: Restoring) -> None:
-        """Have a copy take over; until it says that it did, nothing is sent to it."""
-        self._restoring, guest = restoring, copy.guest
-        restoring.began(guest, self._reactor, self._restoration_failed)
-        guest.on_message = lambda message: self._on_restoring(copy, message)
-        guest.on_text = self._on_text
-        guest.on_lost = lambda _: self._restoration_failed(restoring, guest)
+    def on_trying(self, guest: Guest | None) -> None:
+        """Take note which copy is to serve; None when that failed."""
         self._guest = guest
-        try:
-            guest.send(messages.Resume(seed=os.urandom(32), inputs=restoring.inputs()))
-        except CellblockError:
-            self._restoration_failed(restoring, guest)
 
-    def _restoration_failed(self, restoring: Restoring, guest: Guest) -> None:
-        if self._restoring is not restoring or self._guest is not guest:
-            return
-        self._restoring, self._guest = None, None
-        restoring.failed()
-        guest.close()
-        if not self._closed:
-            self._restore(restoring)
-
-    def _on_restoring(self, copy: Copy, message: messages.FromGuest) -> None:
-        """Hear a guest that is restored: that it stands, that it took over, that it caught up."""
-        restoring, guest = self._restoring, copy.guest
-        if restoring is None or guest is not self._guest:
-            return
-        try:
-            if restoring.heard(message, guest):
-                self._clear_up(message)
-                self._restored(restoring, copy)
-            elif not isinstance(message, messages.Standing):
-                self._clear_up(message)
-                if isinstance(message, messages.Resumed) and self._zygote is not None:
-                    # Before the first of what is run again, or %undo could not go there.
-                    self._snapshots.take(guest, self._zygote)
-                if isinstance(message, messages.Resumed | messages.Done):
-                    restoring.go_on(guest)
-        except CellblockError:
-            self._restoration_failed(restoring, guest)
-
-    def _clear_up(self, message: messages.FromGuest) -> None:
-        if isinstance(message, messages.Resumed) and self._zygote is not None:
-            self._snapshots.clear_up()
-
-    def _restored(self, restoring: Restoring, copy: Copy) -> None:
-        self._restoring, guest = None, copy.guest
-        copy.settle()  # it has what waited to be safe; what comes next is not sent yet
-        for ran in restoring.again:
-            self._snapshots.ran(ran)  # an older copy lacks it, should this guest end at once
-        restoring.failed()  # its timer
-        guest.on_message, guest.on_text = self._on_message, self._on_text
+    def on_restored(self, restoring: Restoring, guest: Guest) -> None:
+        """Serve by a guest that has taken over."""
+        guest.on_message, guest.on_text = self._on_message, self.on_text
         guest.on_lost, guest.ready = self._on_lost, True
         guest.hold(held=self._held)
-        self._take_in_time()
+        self._pace.take_in_time()
         self._ward.on_loss(restoring.outcome())
         self._ward.on_served()
 
@@ -321,7 +201,7 @@ class Keeper:
     def _on_message(self, message: messages.FromGuest) -> None:
         served = self._guest is not None and self._guest.ready
         if isinstance(message, messages.NotStanding):
-            self._snapshots.not_standing(message)
+            self.snapshots.not_standing(message)
         elif isinstance(message, messages.Standing | messages.Resumed):
             self.replace(Stopped("violation", "protocol violation: it speaks as a snapshot"))
         elif not isinstance(message, messages.Ready | messages.NotReady):
@@ -343,10 +223,11 @@ class Keeper:
         elif self._guest is not None:
             self._guest.ready = True
             self._guest.hold(held=self._held)
-            self._take_when_idle()
+            self._pace.take_when_idle()
             self._ward.on_served()
 
-    def _on_text(self, kind: messages.StreamName, text: str) -> None:
+    def on_text(self, kind: messages.StreamName, text: str) -> None:
+        """Take text that was written below Python; before a guest is ready, its last words."""
         if self.guest is None:
             self._last_words = (self._last_words + text)[-LAST_WORDS:]
         else:
@@ -373,26 +254,32 @@ class Keeper:
                 if guest is not None and guest.number == number:
                     guest.pid, guest.pidfd, guest.lineage.session = pid, pidfd, pid
                 else:
-                    _kill(pid, pidfd)  # it was replaced before its pid was known
+                    ends.kill(pid, pidfd)  # it was replaced before its pid was known
             case messages.Reaped(pid=pid, status=status):
-                if guest is not None and guest.pid == pid and self._restoring is None:
-                    guest.reaped()
-                    guest.drain()
-                    self.replace(Stopped("crash", _exit_reason(status)))
+                if guest is not None and guest.pid == pid and not self._restorer.busy:
+                    self._on_reaped(guest, status)
             case messages.ZygoteFailed():
                 self._give_up(message.detail)
 
+    def _on_reaped(self, guest: Guest, status: int) -> None:
+        """Replace a guest that ended, unless what it said last already is the reason to."""
+        guest.reaped()
+        guest.hear_out()
+        if guest is self._guest:
+            guest.drain()
+            self.replace(Stopped("crash", ends.exit_reason(status)))
+
     def _zygote_lost(self) -> None:
         zygote, self._zygote = self._zygote, None
-        self._snapshots.clear()  # their gate is gone with it
+        self.snapshots.clear()  # their gate is gone with it
         if zygote is not None:
             zygote.kill()
         if self._guest is not None:
-            _empty(self._guest.lineage.session)
+            ends.empty(self._guest.lineage.session)
         if self._closed:
             return
-        if self._restoring is not None and self._guest is not None:
-            self._restoration_failed(self._restoring, self._guest)
+        if self._restorer.busy:
+            self._restorer.fail()
         else:
             self.replace(Stopped("crash", "its zygote ended"))
 
@@ -405,10 +292,11 @@ class Keeper:
             guest.drain()
             guest.close()
 
-    def _after(self, stopped: Stopped) -> None:
+    def on_gone(self, stopped: Stopped) -> None:
+        """Start anew: there is no snapshot of what was lost."""
         if self._closed:
             return
-        self._snapshots.end()
+        self.snapshots.end()
         if self._failed_starts >= MAX_FAILED_STARTS:
             said = self._last_words.strip() or stopped.detail
             self._give_up(f"the guest ended {MAX_FAILED_STARTS} times while starting: {said}")
@@ -422,34 +310,5 @@ class Keeper:
     def _give_up(self, detail: str) -> None:
         self._closed = True
         self._end()
-        self._snapshots.end()
+        self.snapshots.end()
         self._ward.on_failure(detail[:LAST_WORDS])
-
-
-def _kill(pid: int, pidfd: int | None) -> None:
-    with contextlib.suppress(ProcessLookupError):
-        if pidfd is None:
-            os.kill(pid, signal.SIGKILL)
-            return
-        with os.fdopen(pidfd, "rb", buffering=0):
-            signal.pidfd_send_signal(pidfd, signal.SIGKILL)
-
-
-def _empty(session: int) -> None:
-    """Kill whatever is in a guest's session: with the zygote went who knew its descendants.
-
-    No other session has its number while anything is in it (setsid(2)).
-    """
-    for entry in os.scandir("/proc") if session > 0 else ():
-        with contextlib.suppress(ValueError, OSError):
-            if os.getsid(int(entry.name)) == session:
-                os.kill(int(entry.name), signal.SIGKILL)
-
-
-def _exit_reason(status: int) -> str:
-    if os.WIFSIGNALED(status):
-        number: Any = os.WTERMSIG(status)
-        if number in signal.valid_signals() and number < signal.SIGRTMIN:
-            number = signal.Signals(number).name
-        return f"it was ended by signal {number}"
-    return f"it exited with status {os.waitstatus_to_exitcode(status)}"

@@ -21,6 +21,9 @@ if TYPE_CHECKING:
 
 #: Seconds from the start of a request to the first look, and between looks.
 FIRST_LOOK: Final = 0.05
+#: Seconds after which it is read what a guest's processes had used until then. Below ``LONG``, and
+#: not at once: it takes longer than a short cell, which has no need of it.
+BASELINE: Final = 0.002
 PACE: Final = 0.1
 #: Seconds between looks while the scratch folder grows and is more than half full.
 QUICK: Final = 0.02
@@ -80,6 +83,8 @@ class Monitor:
         self._timer: Timer | None = None
         self._idle = self._began = 0.0
         self._cpu_began = self._cpu = self._family_cpu = 0.0
+        #: What the guest's processes used before this request is known.
+        self._based = False
         self._peak = self._known_peak = 0
         self.output_bytes = 0
 
@@ -93,12 +98,16 @@ class Monitor:
         self._peak = self.output_bytes = 0
         if self._scratch is not None:
             self._scratch.begin()
-        self._look_in(FIRST_LOOK, self._look)
+        self._based = False
+        if self._family is None:
+            self._look_in(FIRST_LOOK, self._look)
+        else:
+            self._look_in(BASELINE, self._leave_out_earlier)
 
     def end(self, read_bytes: int = 0) -> Usage:
         """Take note that it ended, whichever way; return what it took."""
         wall = self._clock() - self._began
-        if wall >= LONG:
+        if wall >= LONG and self._based:
             self._count_family()
         self._cpu_now()
         self._measure_peak(wall)
@@ -121,6 +130,16 @@ class Monitor:
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
+
+    def _leave_out_earlier(self) -> None:
+        """Charge the request nothing of what the guest's processes used between it and the last."""
+        before = self._family_cpu
+        self._count_family()
+        earlier = self._family_cpu - before
+        self._cpu_began += earlier
+        self._cpu += earlier
+        self._based = True
+        self._look_in(FIRST_LOOK - BASELINE, self._look)
 
     def _look(self) -> None:
         self._count_family()

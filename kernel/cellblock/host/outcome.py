@@ -75,6 +75,14 @@ class Stopped:
 
 
 @dataclass(frozen=True, slots=True)
+class Refused:
+    """A cell that ran, and what the host would not do for it at its end."""
+
+    detail: str
+    read_bytes: int = 0
+
+
+@dataclass(frozen=True, slots=True)
 class Outcome:
     """How a cell ended; exactly one of the three after payload is set unless status is ok."""
 
@@ -117,11 +125,20 @@ class Front(Protocol):
 
 
 def outcome_of(
-    reply: messages.Done | Stopped | str, refused: dict[str, Any], usage: Usage | None = None
+    reply: messages.Done | Stopped | Refused | str,
+    refused: dict[str, Any],
+    usage: Usage | None = None,
 ) -> Outcome:
-    """Turn what ended a cell into its outcome; ``refused`` are user_expressions never sent."""
+    """Turn what ended a cell into its outcome; ``refused`` are user_expressions never sent.
+
+    A text says why it never ran.
+    """
     if isinstance(reply, Stopped):
         return Outcome("stopped", stopped=reply, usage=usage)
+    if isinstance(reply, Refused):
+        text = reply.detail
+        error = messages.Error(ename="UndoRefused", evalue=text, traceback=[text])
+        return Outcome("error", error=error, usage=usage)
     if isinstance(reply, str):
         error = messages.Error(ename="GuestFailed", evalue=reply, traceback=[reply])
         return Outcome("error", error=error)

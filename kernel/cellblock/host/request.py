@@ -8,7 +8,6 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from cellblock.host.outcome import Why
-    from cellblock.host.reactor import Timer
 
 
 class Request:
@@ -32,15 +31,7 @@ class Request:
         self.interrupted_at: float | None = None
         #: Questions that it put since the last one that was answered.
         self.questions = 0
-        self.timers: list[Timer] = []
 
     def renew(self) -> None:
         """Make it ready for a second guest, which has all of its time."""
         self.retried, self.over = True, None
-        self.cancel_timers()
-
-    def cancel_timers(self) -> None:
-        """Stop watching its time."""
-        for timer in self.timers:
-            timer.cancel()
-        self.timers.clear()

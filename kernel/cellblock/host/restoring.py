@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from cellblock.errors import GuestError
 from cellblock.host.outcome import Restored, Stopped
-from cellblock.host.snapshots import Ran
+from cellblock.host.snapshots import is_visible
 from cellblock.wire import messages
 
 if TYPE_CHECKING:
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
     from cellblock.host.guest_process import Guest
     from cellblock.host.reactor import Reactor, Timer
-    from cellblock.host.snapshots import Copy
+    from cellblock.host.snapshots import Copy, Ran
 
 #: Seconds that the first copy has to take over, and to catch up; each one after it has half as
 #: many, since whoever waits has waited for those before.
@@ -46,7 +46,9 @@ class Restoring:
         *,
         now: float,
     ) -> None:
-        self._stopped, self._running, self._undone = stopped, running, undone
+        #: The outcome as it is when nothing can be restored.
+        self.stopped = stopped
+        self._running, self._undone = running, undone
         self._now = now
         #: What ran after the copy was made, and what of that is to be run again, and was.
         self._missed = list(missed)
@@ -75,12 +77,12 @@ class Restoring:
         failed: Callable[[Restoring, Guest], None],
     ) -> None:
         """Watch the time of the copy that is tried."""
-        self.failed()
+        self.unwatch()
         self._patience /= 2
         self._timer = reactor.call_later(self._patience, lambda: failed(self, guest))
 
-    def failed(self) -> None:
-        """Stop watching."""
+    def unwatch(self) -> None:
+        """Stop watching its time: it has failed, or serves."""
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
@@ -94,7 +96,7 @@ class Restoring:
         for ran in self._missed:
             if ran.visible and ran not in self._due:
                 found[ran.message.execution_count] = ran.message.raw
-        if self._running is not None and Ran(self._running, 0).visible:
+        if is_visible(self._running):
             found[self._running.execution_count] = self._running.raw
         return sorted(found.items())
 
@@ -104,7 +106,7 @@ class Restoring:
         The last had just ended, or a snapshot would hold it. After an attack it is the suspect.
         """
         suspect = _ITS_OWN_DOING if self._running is not None else _ITS_OWN_DOING | _NOT_TAKEN_UP
-        trusted = self._stopped.why not in suspect
+        trusted = self.stopped.why not in suspect
         kept = [ran for ran in self._missed if not ran.exact]
         if not kept:
             return True
@@ -134,15 +136,11 @@ class Restoring:
         if self._resumed is not None and self._due:
             guest.send(self._due[0].message)
 
-    def gone(self) -> Stopped:
-        """Return the outcome when nothing could be restored."""
-        return self._stopped
-
     def outcome(self) -> Stopped:
         """Return the outcome, with what became of the state."""
         resumed = self._resumed or messages.Resumed()
         return replace(
-            self._stopped,
+            self.stopped,
             restored=Restored(
                 threads=tuple(resumed.threads),
                 tasks=resumed.tasks,

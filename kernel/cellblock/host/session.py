@@ -1,80 +1,26 @@
 """A session: the one object that knows how a cell is run.
 
-The kernel, and whatever other fronts there are, hand it cells and listen; it analyses, keeps a
-guest alive, watches its time, and tells how each cell ended. One request is under way at a time.
+The kernel, and whatever other fronts there are, hand it cells and listen; it analyses them and
+tells how each ended. What happens in between is ``host.course``.
 """
 
 from __future__ import annotations
 
-import signal
-import traceback
 from typing import TYPE_CHECKING, Any
 
 from cellblock.analysis import analyse, analyse_expression, transform
-from cellblock.analysis.again import can_run_again
-from cellblock.errors import CellblockError, FrameTooLargeError
-from cellblock.host import conduct, undo
-from cellblock.host.keeper import Keeper
-from cellblock.host.monitor import Monitor
-from cellblock.host.outcome import Cell, Front, Outcome, Stopped, outcome_of, refusal
+from cellblock.host import undo
+from cellblock.host.course import Course
+from cellblock.host.outcome import Cell, Outcome, Refused, Stopped, outcome_of, refusal
 from cellblock.host.request import Request
-from cellblock.host.snapshots import Ran
-from cellblock.host.usage import size_of
 from cellblock.wire import messages
 
 if TYPE_CHECKING:
-    import socket
     from collections.abc import Callable
 
-    from cellblock.analysis import Rules
-    from cellblock.host.guest_process import Guest
-    from cellblock.host.monitor import Bounds, Excess
-    from cellblock.host.outcome import Why
-    from cellblock.host.reactor import Reactor
-    from cellblock.host.snapshots import Settings
-    from cellblock.host.usage import Usage
 
-#: Seconds that an interrupted cell has to end before it is killed for the limit it is over.
-GRACE = 2.0
-#: Seconds without a sign of life after which a request that was read is taken for stolen.
-SILENCE = 4.0
-#: Seconds that an interrupted request has that was never taken up, or can't be interrupted.
-DEAF_GRACE = 3.0
-#: A second interrupt this soon after the first is the same key press, repeated.
-REPEAT = 0.5
-#: Seconds up to which a cell counts as short: run again, nobody notices.
-SHORT = 0.1
-#: Seconds that completion and inspection may take.
-QUERY_TIMEOUT = 10.0
-
-
-class Session:
-    """Cells in, outcomes out, over guests that come and go."""
-
-    def __init__(  # noqa: PLR0913 - what a session is made of
-        self,
-        reactor: Reactor,
-        front: Front,
-        rules: Rules,
-        *,
-        prepare: messages.Prepare,
-        timeout: float | None,
-        bounds: Bounds,
-        clock: Callable[[], float],
-        zygote: Callable[[], tuple[socket.socket, int]],
-        snapshots: Settings,
-    ) -> None:
-        self._reactor, self._front, self._rules = reactor, front, rules
-        self._timeout, self._clock = timeout, clock
-        self._keeper = Keeper(reactor, self, prepare, zygote, snapshots, clock)
-        self._monitor = Monitor(reactor, bounds, clock, self._on_excess, copies=self._keeper.copies)
-        self._usage: Usage | None = None
-        self._request: Request | None = None
-        self._last_id = 0
-        self._failure: str | None = None
-        self._abandoned: set[int] = set()
-
-    # --- requests -----------------------------------------------------------------------------
+class Session(Course):
+    """Cells in, outcomes out."""
 
     def start(self) -> None:
         """Have a guest ready before the first request."""
@@ -99,7 +45,7 @@ class Session:
             allow_stdin=cell.allow_stdin,
         )
 
-        def finish(reply: messages.Done | Stopped | str) -> None:
+        def finish(reply: messages.Done | Stopped | Refused | str) -> None:
             done(outcome_of(reply, refused, self._usage))
 
         steps, guest = undo.asked_for(cell.raw), self._keeper.guest
@@ -151,317 +97,6 @@ class Session:
         self._submit(
             message, lambda reply: done(None if isinstance(reply, messages.Done) else reply)
         )
-
-    def answer(self, value: str) -> None:
-        """Give the running cell what the user typed."""
-        request, guest = self._request, self._keeper.guest
-        if guest is not None and request is not None and not guest.closed:
-            try:
-                guest.send(messages.Input(id=request.message.id, value=value))
-            except CellblockError as exc:
-                self._violation(str(exc))
-                return
-            request.questions = 0
-            if self._timeout is not None:
-                self._later(request, self._timeout, self._time_out)
-
-    def interrupt(self) -> None:
-        """Interrupt what runs. A cell that was interrupted before and goes on is killed."""
-        request = self._request
-        self._front.hurry()
-        if request is None:
-            self._keeper.signal(signal.SIGINT)  # a task between cells
-        elif request.interrupted_at is None:
-            request.interrupted_at = self._clock()
-            self._later(request, DEAF_GRACE, self._give_up_deaf)
-            self._keeper.signal(signal.SIGINT)
-        elif self._clock() - request.interrupted_at > REPEAT:
-            self._keeper.replace(Stopped("interrupt"))
-
-    def hold(self, *, held: bool) -> None:
-        """Have the guest wait with its output until front ends have taken theirs, or go on."""
-        self._keeper.hold(held=held)
-
-    def close(self) -> bool:
-        """End guest and zygote; say whether they are gone, or their folder still is removed."""
-        self._monitor.lost()
-        return self._keeper.close()
-
-    # --- requests under way -------------------------------------------------------------------
-
-    def _next_id(self) -> int:
-        self._last_id += 1
-        return self._last_id
-
-    def _submit(self, message: Any, done: Callable[[Any], None]) -> None:
-        if self._request is not None:
-            raise RuntimeError("one request at a time")
-        self._keeper.ensure()
-        self._request = request = Request(message, done)
-        if self._failure is not None:
-            self._finish(request, self._failure)
-        else:
-            self._send(request)
-
-    def _send(self, request: Request) -> None:
-        guest = self._keeper.guest
-        if guest is None or guest.closed:
-            return  # whoever comes next gets it
-        if isinstance(request.message, messages.Execute | messages.CommIn):
-            self._later(request, SILENCE, self._check_silence)
-            if self._timeout is not None:
-                self._later(request, self._timeout, self._time_out)
-        else:
-            self._later(request, QUERY_TIMEOUT, self._abandon_query)
-        self._monitor.begin(guest.pid)
-        try:
-            guest.send(request.message)
-        except FrameTooLargeError as exc:
-            self._finish(request, f"it is too large to be sent: {exc}")
-        except CellblockError as exc:
-            self._violation(str(exc))
-        except Exception as exc:  # noqa: BLE001 - too deep a comm message, say
-            self._finish(request, f"it can't be sent: {type(exc).__name__}")
-
-    def _later(
-        self,
-        request: Request,
-        seconds: float,
-        action: Callable[[Request], None],
-    ) -> None:
-        def due() -> None:
-            if self._request is request:
-                action(request)
-
-        request.timers.append(self._reactor.call_later(seconds, due))
-
-    def _check_silence(self, request: Request) -> None:
-        """Tell a guest that never got its request from one that is merely slow to take it up."""
-        guest = self._keeper.guest
-        if request.began or guest is None:
-            return
-        if guest.held or guest.unread():
-            # Nobody listens to it, or its main thread is elsewhere: a task or a thread keeps it.
-            # The user can interrupt.
-            self._later(request, SILENCE, self._check_silence)
-        else:
-            self._keeper.replace(Stopped("silent", "a request vanished on its way"))
-
-    def _give_up_deaf(self, request: Request) -> None:
-        guest = self._keeper.guest
-        if not request.began or (guest is not None and guest.deaf()):
-            self._keeper.replace(Stopped("silent", "it did not react to an interrupt"))
-
-    def _time_out(self, request: Request) -> None:
-        self._over(request, "timeout")
-
-    def _over(self, request: Request, why: Why) -> None:
-        """Interrupt what is over a limit; kill it if it does not give way."""
-        if request.over is None:
-            request.over = why
-            self._front.hurry()
-            self._keeper.signal(signal.SIGINT)
-            self._later(request, GRACE, lambda _: self._keeper.replace(Stopped(why)))
-
-    def _on_excess(self, why: Excess, urgent: bool) -> None:
-        """Act on what the monitor found; queries have a time of their own."""
-        request = self._request
-        if urgent:
-            self._keeper.replace(Stopped(why))
-        elif request is not None and isinstance(
-            request.message, messages.Execute | messages.CommIn
-        ):
-            self._over(request, why)
-
-    def _abandon_query(self, request: Request) -> None:
-        """Answer a query with nothing. The guest keeps its state; its answer will be late."""
-        self._keeper.signal(signal.SIGINT)
-        self._abandoned.add(request.message.id)
-        self._finish(request, None)
-
-    def _finish(self, request: Request, reply: Any) -> None:
-        request.cancel_timers()
-        self._request = None
-        self._usage = self._monitor.end(reply.read_bytes if isinstance(reply, messages.Done) else 0)
-        request.done(reply)
-
-    # --- what the keeper tells ----------------------------------------------------------------
-
-    def on_message(self, message: messages.FromGuest) -> None:
-        """Act on what a guest says."""
-        match message:
-            case messages.Began(id=number):
-                if number not in self._abandoned:
-                    self._on_began(message)
-            case messages.InputRequest():
-                self._on_question(message)
-            case messages.Undo(steps=steps):
-                if self._request is not None:
-                    self._request.undo = steps
-            case messages.Breach(operation=operation):
-                self._keeper.replace(Stopped("breach", operation))
-            case messages.Done() | messages.Completed() | messages.Inspected():
-                if message.id in self._abandoned:
-                    self._abandoned.discard(message.id)
-                else:
-                    self._on_reply(message)
-            case _:
-                self._monitor.output_bytes += size_of(message)
-                self._front.shown(message)
-
-    def _on_began(self, message: messages.Began) -> None:
-        request, guest = self._request, self._keeper.guest
-        breach = conduct.began(message, request, guest.unread() if guest is not None else 0)
-        if breach or request is None:
-            self._violation(breach)
-            return
-        request.began, request.began_at = True, self._clock()
-        if request.interrupted_at is not None:
-            self._keeper.signal(signal.SIGINT)  # the one before may have come too early
-
-    def _on_question(self, message: messages.InputRequest) -> None:
-        request = self._request
-        breach = conduct.question(message, request)
-        if breach or request is None:
-            self._violation(breach)
-        elif request.over is None:
-            request.questions += 1
-            if self._front.asked(message):
-                # The user's time to answer is not the cell's.
-                request.cancel_timers()
-
-    def _violation(self, what: str) -> None:
-        self._keeper.replace(Stopped("violation", f"protocol violation: {what}"))
-
-    def _on_reply(self, message: Any) -> None:
-        request, guest = self._request, self._keeper.guest
-        breach = conduct.reply(message, request)
-        if breach or request is None or guest is None:
-            self._violation(breach)
-            return
-        guest.drain()
-        if not isinstance(message, messages.Done):
-            self._answer(request, message)
-        elif request.undo and message.error is None:
-            self._undo(request, message)
-        elif request.over is not None:
-            self._keep(request, Stopped(request.over, kept=True))
-        else:
-            self._keep(request, message)
-
-    def _answer(self, request: Request, reply: Any) -> None:
-        try:
-            self._finish(request, reply)
-        except Exception as exc:  # noqa: BLE001 - a reply that can't be shown ends its guest
-            traceback.print_exc()
-            self._request, request.began = request, True
-            self._violation(f"{type(exc).__name__} over a reply")
-
-    def _keep(self, request: Request, reply: Any) -> None:
-        """Answer what may have changed the state, and have a snapshot taken of that.
-
-        A short cell is answered as soon as the one before is kept: in the millisecond until its
-        own snapshot stands it can be run again. A long one can't, so it is answered when what it
-        did is safe.
-        """
-        request.cancel_timers()
-        now = self._clock()
-        seconds = now - request.began_at
-        short = seconds <= SHORT
-        ran = Ran(request.message, seconds, short and _comes_out_the_same(request), ended=now)
-        if short and self._keeper.covers():
-            self._answer(request, reply)
-            self._keeper.ran(ran)
-            return
-        request.ended = True
-
-        def safe() -> None:
-            if self._request is request:
-                self._answer(request, reply)
-
-        if short and self._keeper.when_covered(safe):
-            self._keeper.ran(ran)
-        else:
-            self._keeper.ran(ran, safe)
-
-    def _step_back(self, request: Request, steps: int, guest: Guest) -> None:
-        """Do a cell that asks for this alone without the guest, which may be past hearing."""
-        self._request, request.undo = request, steps
-        request.began, request.began_at = True, self._clock()
-        self._monitor.begin(guest.pid)
-        self._undo(request, messages.Done(id=request.message.id))
-
-    def _undo(self, request: Request, reply: messages.Done) -> None:
-        """Step back, now that the cell which asked for it has ended."""
-        request.ended, steps = True, request.undo
-        request.reply = reply
-        known = self._keeper.undo(steps)
-        if known < steps:
-            detail = f"{known} can be" if known else "there is nothing to undo"
-            said = f"%undo {steps}: {detail}"
-            # By itself it changed nothing that would have to be undone, or kept.
-            alone = undo.asked_for(request.message.raw)
-            (self._answer if alone else self._keep)(request, said)
-
-    def on_text(self, kind: messages.StreamName, text: str) -> None:
-        """Show text that was written below Python."""
-        message = messages.Stream(name=kind, text=text)
-        self._monitor.output_bytes += size_of(message)
-        self._front.shown(message)
-
-    def on_ready(self, report: messages.LockReport) -> str:
-        """Let the front judge what a guest's locks achieved."""
-        return self._front.locked(report)
-
-    def on_served(self) -> None:
-        """Send what waits."""
-        if self._request is not None:
-            self._send(self._request)
-
-    def idle(self) -> bool:
-        """Say whether no request is under way."""
-        return self._request is None
-
-    def on_stopping(self) -> Any:
-        """Stop watching the request whose guest is no more; return its message, or None."""
-        self._abandoned.clear()
-        self._monitor.lost()
-        if self._request is None:
-            return None
-        self._request.cancel_timers()
-        return self._request.message if self._request.began else None
-
-    def on_notice(self, text: str) -> None:
-        """Let the front tell the user."""
-        self._front.noticed(text)
-
-    def on_loss(self, stopped: Stopped) -> None:
-        """End the request that was lost with its guest; one that never began runs in the next."""
-        request = self._request
-        if stopped.why == "undo" and request is not None:
-            self._front.undone(stopped)
-            self._finish(request, request.reply)
-        elif request is None:
-            self._front.restarted(stopped)
-        elif request.began or request.retried or request.interrupted_at is not None:
-            self._finish(request, stopped)
-        else:
-            request.renew()
-            self._front.restarted(stopped)
-
-    def on_failure(self, detail: str) -> None:
-        """End the request, and all that come, with the reason why no guest runs."""
-        self._failure = detail
-        self._front.failed(detail)
-        if self._request is not None:
-            self._finish(self._request, detail)
-
-
-def _comes_out_the_same(request: Request) -> bool:
-    message = request.message
-    if not isinstance(message, messages.Execute) or message.user_expressions:
-        return False
-    return can_run_again(message.source)
 
 
 def _only(kind: type, done: Callable[[Any], None]) -> Callable[[Any], None]:

@@ -67,10 +67,12 @@ class Ran:
     @property
     def visible(self) -> bool:
         """Say whether it is a cell with a number of its own."""
-        message = self.message
-        return (
-            isinstance(message, messages.Execute) and message.store_history and not message.silent
-        )
+        return is_visible(self.message)
+
+
+def is_visible(message: Any) -> bool:
+    """Say whether a request is a cell with a number of its own."""
+    return isinstance(message, messages.Execute) and message.store_history and not message.silent
 
 
 @dataclass(eq=False, slots=True)
@@ -184,6 +186,10 @@ class Snapshots:
     def copies(self) -> tuple[Copy, ...]:
         """All copies, the oldest first."""
         return tuple(self._copies)
+
+    def sizes(self) -> dict[int, int]:
+        """Return the processes of the copies, and how many bytes each has from its guest."""
+        return {copy.guest.pid: copy.size for copy in self._copies if copy.guest.pid is not None}
 
     def pop(self) -> Copy | None:
         """Give the newest copy away: it is to serve."""
@@ -314,12 +320,7 @@ class Snapshots:
 
     def _claim_when_still(self) -> None:
         """Have whatever was forked besides ended, when nothing is being forked."""
-        if all(copy.standing for copy in self._copies):
-            self._claim()
-
-    def _claim(self) -> None:
-        """Have strays ended where whatever was forked besides is one."""
-        if not self._settings.processes:
+        if not self._settings.processes and all(copy.standing for copy in self._copies):
             self._end_strays()
 
     def clear_up(self) -> None:
@@ -355,9 +356,10 @@ class Snapshots:
             self._copies[place - 1].after += copy.after
         copy.guest.close()
         if not copy.standing:
-            # Its pid is not known, and its fork may have been taken by something else.
+            # Its pid is not known, and its fork may have been taken by something else. Others that
+            # are under way have theirs due still, or have forked and not said so.
             self._stop()
-            self._claim()
+            self._claim_when_still()
             self._reactor.call_later(_AFTERWARDS, self._claim_when_still)
         copy.settle()
 

@@ -194,3 +194,24 @@ def test_processes_of_others_are_not_the_guests(process):
         assert other.pid not in family._members()
         assert os.getpid() not in family._members()
         other.kill()
+
+
+CHILD = "import subprocess, sys; child = subprocess.Popen([sys.executable, '-c', {!r}])"
+
+
+def test_what_a_process_of_the_guests_uses_between_cells_is_charged_to_none(process):
+    reactor, monitor, _ = watched(process, processes=True)
+    do(process, CHILD.format("while True: pass"))
+    reactor.advance(1)
+    monitor.end()
+    time.sleep(0.5)
+    monitor.begin(process.pid)
+    reactor.advance(1)
+    between = monitor.end().cpu_seconds
+    monitor.begin(process.pid)
+    reactor.advance(0.01)
+    time.sleep(0.5)
+    within = monitor.end().cpu_seconds
+    do(process, "child.kill(); child.wait()")
+    assert between < 0.2
+    assert within > between

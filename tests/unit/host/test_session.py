@@ -171,6 +171,19 @@ def test_what_a_cell_took_is_in_its_outcome(simulate):
     assert (usage.wall_seconds, usage.output_bytes, usage.read_bytes) == (1.5, 29, 512)
 
 
+def test_a_cell_that_is_refused_to_step_back_has_run_and_says_what_it_took(simulate):
+    sim = simulate()
+    request = took_up(sim, code="x = 1\n%time")
+    sim.reactor.advance(1.5)
+    sim.guest.send(messages.Undo(steps=9), messages.Done(id=request.id, read_bytes=512))
+    sim.reactor.turn()
+    assert (ended(sim).error.ename, ended(sim).error.evalue) == (
+        "UndoRefused",
+        "%undo 9: there is nothing to undo",
+    )
+    assert (ended(sim).usage.wall_seconds, ended(sim).usage.read_bytes) == (1.5, 512)
+
+
 def test_a_cell_that_did_not_run_took_nothing(simulate):
     sim = simulate()
     sim.run(cell("import os"))
@@ -209,6 +222,38 @@ def test_a_guest_that_died_costs_its_cell_and_its_end_is_told(simulate, status, 
     assert ended(sim).stopped.why == "crash"
     assert detail in ended(sim).stopped.detail
     assert len(sim.guests) == 2
+
+
+def test_what_a_guest_said_before_it_died_is_heard_before_its_end(simulate):
+    sim = simulate()
+    took_up(sim)
+    said = messages.Stream(name="stdout", text="x" * 100_000)
+    sim.guest.send(said, messages.Breach(operation="socket.connect"))
+    sim.reaped(9)
+    assert ended(sim).stopped == Stopped("breach", "socket.connect")
+    assert ("shown", said) in sim.notes
+    assert len(sim.guests) == 2
+
+
+def test_a_guest_that_dies_after_its_cell_ended_does_not_cost_the_cell(simulate):
+    sim = simulate()
+    request = took_up(sim)
+    sim.guest.send(messages.Done(id=request.id))
+    sim.reaped(9)
+    assert ended(sim).status == "ok"
+    assert [stopped.why for kind, stopped in sim.notes if kind == "restarted"] == ["crash"]
+    assert len(sim.guests) == 2
+
+
+def test_a_guest_that_died_while_nobody_heard_it_is_heard_out(simulate):
+    sim = simulate()
+    took_up(sim)
+    sim.session.hold(held=True)
+    said = messages.Stream(name="stdout", text="x")
+    sim.guest.send(said)
+    sim.reaped(9)
+    assert ended(sim).stopped.why == "crash"
+    assert ("shown", said) in sim.notes
 
 
 def test_a_guest_that_died_while_idle_is_told_and_replaced(simulate):
@@ -383,6 +428,45 @@ def test_the_users_time_is_not_the_cells_but_the_clock_starts_again_with_the_ans
     assert [m.value for m in sim.guest.read()] == ["yes"]
     sim.reactor.advance(7.1)
     assert ended(sim).stopped.why == "timeout"
+
+
+def test_answers_give_back_what_was_left_and_no_new_time(simulate):
+    sim = simulate(timeout=5.0)
+    request = took_up(sim, allow_stdin=True)
+    for _ in range(4):
+        sim.reactor.advance(1.1)
+        sim.guest.send(messages.InputRequest(id=request.id, prompt="?"))
+        sim.reactor.advance(100)
+        sim.session.answer("yes")
+    assert sim.signals() == []
+    sim.reactor.advance(0.7)
+    assert sim.signals() == [signal.SIGINT]
+
+
+def test_a_question_that_is_interrupted_does_not_stop_the_clock_for_good(simulate):
+    sim = simulate(timeout=5.0)
+    request = took_up(sim, allow_stdin=True)
+    sim.reactor.advance(1)
+    sim.guest.send(messages.InputRequest(id=request.id, prompt="?"))
+    sim.reactor.advance(100)
+    sim.session.interrupt()
+    sim.reactor.advance(3.9)
+    assert sim.signals() == [signal.SIGINT]
+    sim.reactor.advance(2.2)
+    assert (ended(sim).stopped.why, ended(sim).stopped.kept) == ("timeout", False)
+
+
+def test_a_wish_to_step_back_is_a_cells_alone(simulate):
+    sim, answers = simulate(), []
+    sim.session.comm("comm_msg", {"comm_id": "1"}, {}, [], answers.append)
+    sim.reactor.turn()
+    (request,) = sim.guest.read()
+    sim.guest.send(
+        messages.Began(id=request.id), messages.Undo(steps=1), messages.Done(id=request.id)
+    )
+    sim.reactor.turn()
+    assert answers == [None]
+    assert len(sim.guests) == 1
 
 
 def test_an_answer_after_the_cell_ended_goes_nowhere(simulate):

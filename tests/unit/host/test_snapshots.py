@@ -5,7 +5,7 @@ import signal
 
 import pytest
 
-from cellblock.host import keeper, snapshots
+from cellblock.host import keeper, pace, snapshots
 from cellblock.host.outcome import Cell, Restored, Stopped
 from cellblock.host.snapshots import Settings
 from cellblock.wire import messages
@@ -23,7 +23,7 @@ class Simulated(Simulation):
         self.count = 0
         self.session.start()
         self.reactor.turn()
-        self.reactor.advance(keeper.IDLE)
+        self.reactor.advance(pace.IDLE)
 
     def begin(self, code=INEXACT, **fields):
         """Run a cell and have the guest take it up; return the request."""
@@ -46,7 +46,7 @@ class Simulated(Simulation):
     def kept(self, code=INEXACT, **fields):
         """Run a cell and have the copy that holds what it did stand; return that copy."""
         self.cell(code, **fields)
-        self.reactor.advance(keeper.IDLE)
+        self.reactor.advance(pace.IDLE)
         copy = self.guest.copy()
         self.stands(copy)
         return copy
@@ -102,10 +102,10 @@ def test_a_copy_is_asked_for_in_idle_time_only(simulate):
     sim.stands(sim.guest.copy())
     assert [m for m in sim.told if isinstance(m, messages.Allow)] == [messages.Allow(id=1)]
     assert sim.cell(EXACT).status == "ok"
-    sim.reactor.advance(keeper.IDLE / 2)
+    sim.reactor.advance(pace.IDLE / 2)
     sim.guest.read()
     assert len(sim.guest.copies) == 1
-    sim.reactor.advance(keeper.IDLE)
+    sim.reactor.advance(pace.IDLE)
     sim.guest.read()
     assert len(sim.guest.copies) == 2
 
@@ -170,7 +170,7 @@ def test_a_copy_is_stopped_while_it_stands_and_set_going_to_take_over(sim):
 def test_a_copy_that_is_lost_while_it_stands_is_made_again(sim):
     sim.guest.copies[0].close()
     sim.reactor.turn()
-    sim.reactor.advance(keeper.IDLE)
+    sim.reactor.advance(pace.IDLE)
     sim.guest.read()
     assert len(sim.guest.copies) == 2
 
@@ -179,7 +179,7 @@ def test_copies_that_are_lost_again_and_again_are_given_up(sim):
     for _ in range(keeper.MAX_LOSSES + 3):
         sim.guest.copy().close()
         sim.reactor.turn()
-        sim.reactor.advance(keeper.IDLE)
+        sim.reactor.advance(pace.IDLE)
         sim.guest.read()
         if sim.guest.copies[-1].sock.fileno() >= 0:
             sim.stands(sim.guest.copies[-1])
@@ -567,7 +567,7 @@ def test_the_oldest_goes_first_when_they_hold_too_much(simulate, monkeypatch):
         sim.kept()
     gone = [copy.gone() for copy in sim.guest.copies]
     assert gone == [True] * 3 + [False] * 3
-    assert sim.session._keeper._snapshots.cost() == 2 * size
+    assert sim.session._keeper.snapshots.cost() == 2 * size
 
 
 # --- what they cost -------------------------------------------------------------------------------

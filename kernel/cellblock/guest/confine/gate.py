@@ -14,12 +14,13 @@ Source: seccomp_unotify(2), <linux/seccomp.h>.
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import fcntl
 import os
+import re
 import struct
 import time
-from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 import msgspec
@@ -49,6 +50,9 @@ STARTING: Final = ("clone", "fork", "vfork")
 SIGNALLING: Final = ("kill", "tgkill")
 #: Seconds for which a start that was let through may not show in the count yet.
 SETTLING: Final = 0.1
+#: Of a task's status: its process, and how many threads that has.
+_STATUS: Final = re.compile(rb"^Tgid:\s*(\d+)$.*^Threads:\s*(\d+)$", re.DOTALL | re.MULTILINE)
+_READ: Final = 1 << 14
 
 
 class Request(msgspec.Struct, frozen=True):
@@ -136,40 +140,47 @@ class Gate:
 
     def decide(self, request: Request) -> int:
         """Return 0 to let the call go on, or the errno it fails with."""
-        if request.call in SIGNALLING:
-            return 0 if self._may_signal(request) else errno.EPERM
-        if not self._may_start(request):
+        try:
+            return self._decide(request)
+        except OSError:  # its task is gone, or can't be looked at
             return errno.EPERM
-        if self._most_tasks is not None and self._count(request.task) >= self._most_tasks:
+
+    def _decide(self, request: Request) -> int:
+        group, threads = _group(request.task)
+        if request.call in SIGNALLING:
+            return 0 if self._may_signal(request.args[0], group) else errno.EPERM
+        if not self._may_start(request, group):
+            return errno.EPERM
+        if self._most_tasks is not None and self._count(request.task, threads) >= self._most_tasks:
             return errno.EAGAIN
         self._started[request.task] = time.monotonic()
         return 0
 
-    def _may_signal(self, request: Request) -> bool:
-        target, sender = request.args[0], _tgid(request.task)
-        if target == sender:
-            return True
-        return self._processes and target in set(descendants(sender))
+    def _may_signal(self, target: int, sender: int) -> bool:
+        return target == sender or (self._processes and target in descendants(sender))
 
-    def _may_start(self, request: Request) -> bool:
+    def _may_start(self, request: Request, group: int) -> bool:
         flags = request.args[0] if request.call == "clone" else 0
         if flags & CLONE_THREAD or self._processes:
             return not flags & CLONE_NEVER
         # Snapshots are the main thread's; whatever other thread asks is a cell's.
-        if self._forks_due and request.task == _tgid(request.task):
+        if self._forks_due and request.task == group:
             self._forks_due -= 1
             return True
         return False
 
-    def _count(self, task: int) -> int:
-        """Count the guest's tasks, those that were let through and may not have begun included."""
+    def _count(self, task: int, threads: int) -> int:
+        """Count the guest's tasks, those that were let through and may not have begun included.
+
+        ``threads`` are those of the process that asks. Raises OSError when that is gone.
+        """
         now = time.monotonic()
         self._started = {
             who: when
             for who, when in self._started.items()
             if who != task and now - when < SETTLING
         }
-        present = _tasks_of_session(task) if self._processes else _threads(_tgid(task))
+        present = _tasks_of_session(os.getsid(task)) if self._processes else threads
         return present + len(self._started)
 
     def _receive(self) -> Request | None:
@@ -212,28 +223,26 @@ def _filter(arch: Arch) -> Iterator[bpf.Item]:
     yield Op(bpf.RET, seccomp.RET_ALLOW)
 
 
-def _status(task: int) -> dict[bytes, bytes]:
+def _group(task: int) -> tuple[int, int]:
+    """Return a task's process and how many threads that has. Raises OSError when it is gone."""
+    found = _STATUS.search(_read(f"/proc/{task}/status"))
+    if found is None:
+        raise ProcessLookupError(task)
+    return int(found[1]), int(found[2])
+
+
+def _threads(pid: int) -> int:
     try:
-        lines = Path(f"/proc/{task}/status").read_bytes().splitlines()
+        return _group(pid)[1]
     except OSError:
-        return {}
-    return dict(line.partition(b":")[::2] for line in lines)
+        return 0
 
 
-def _tgid(task: int) -> int:
-    return int(_status(task).get(b"Tgid", b"-1"))
-
-
-def _threads(group: int) -> int:
-    return int(_status(group).get(b"Threads", b"0"))
-
-
-def _tasks_of_session(task: int) -> int:
-    """Count the threads of all our descendants in the session of ``task``.
+def _tasks_of_session(own: int) -> int:
+    """Count the threads of all our descendants in a session.
 
     These are a guest and what it started; orphans came back to us, a subreaper.
     """
-    own = os.getsid(task)
     return sum(_threads(pid) for pid in descendants(os.getpid()) if session(pid) == own)
 
 
@@ -247,11 +256,33 @@ def session(pid: int) -> int:
 
 def descendants(pid: int) -> Iterator[int]:
     """Yield the children of all of a process's threads, and theirs, as far as they can be read."""
-    for listing in Path(f"/proc/{pid}/task").glob("*/children"):
-        try:
-            children = [int(child) for child in listing.read_bytes().split()]
-        except OSError:
-            continue
-        for child in children:
-            yield child
-            yield from descendants(child)
+    waiting = _children(pid)
+    while waiting:
+        child = waiting.pop()
+        yield child
+        waiting += _children(child)
+
+
+def _children(pid: int) -> list[int]:
+    """Return what the threads of ``pid`` have started; any of them may end while we look."""
+    found: list[int] = []
+    try:
+        tasks = os.listdir(f"/proc/{pid}/task")  # noqa: PTH208 - a path each would cost the most
+    except OSError:
+        return found
+    for task in tasks:
+        with contextlib.suppress(OSError):
+            found += map(int, _read(f"/proc/{pid}/task/{task}/children").split())
+    return found
+
+
+def _read(path: str) -> bytes:
+    """Read a file of /proc, a tenth as dear as by ``open``. Raises OSError."""
+    fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+    try:
+        parts = list[bytes]()
+        while part := os.read(fd, _READ):
+            parts.append(part)
+        return b"".join(parts)
+    finally:
+        os.close(fd)

@@ -8,6 +8,7 @@ import select
 import signal
 import socket
 import subprocess
+import sys
 import threading
 import time
 
@@ -305,3 +306,25 @@ def test_a_task_that_is_gone_starts_nothing_and_signals_nobody():
     gone = 2**22 + 1
 
     assert decider.decide(Request(1, gone, "kill", (gone, 9))) == errno.EPERM
+
+
+@pytest.mark.parametrize("call", ["clone", "vfork", "kill", "tgkill"])
+@pytest.mark.parametrize("processes", [False, True])
+def test_a_task_that_ends_while_its_call_is_decided_costs_no_more_than_the_call(call, processes):
+    decider = Gate(-1, MACHINE, most_tasks=1, processes=processes)
+    decider.allow_fork()
+    ended = subprocess.Popen(["/bin/true"])
+    ended.wait()
+
+    assert decider.decide(Request(1, ended.pid, call, (FORK, 9))) == errno.EPERM
+
+
+def test_descendants_that_come_and_go_while_they_are_looked_for_are_no_failure():
+    churn = "import os\nfor _ in range(1000):\n    pid = os.fork() or os._exit(0)\n    os.wait()"
+    parent = subprocess.Popen([sys.executable, "-c", churn])
+    looks = 0
+    while parent.poll() is None:
+        looks += len([*gate.descendants(parent.pid), *gate.descendants(os.getpid())]) > 0
+
+    assert looks
+    assert parent.pid not in set(gate.descendants(os.getpid()))

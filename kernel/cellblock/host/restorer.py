@@ -1,0 +1,121 @@
+"""Having a snapshot take over from a guest that was lost, or the one before it if that fails."""
+
+from __future__ import annotations
+
+import os
+from typing import TYPE_CHECKING, Protocol
+
+from cellblock.errors import CellblockError
+from cellblock.wire import messages
+
+if TYPE_CHECKING:
+    from cellblock.host.guest_process import Guest
+    from cellblock.host.outcome import Stopped
+    from cellblock.host.reactor import Reactor
+    from cellblock.host.restoring import Restoring
+    from cellblock.host.snapshots import Copy, Snapshots
+    from cellblock.host.zygote_process import Zygote
+
+
+class Owner(Protocol):
+    """Whom a guest is restored for."""
+
+    @property
+    def zygote(self) -> Zygote | None:
+        """The one behind the guests, or None."""
+
+    def on_trying(self, guest: Guest | None) -> None:
+        """Take note which copy is to serve; None when that failed."""
+
+    def on_restored(self, restoring: Restoring, guest: Guest) -> None:
+        """Begin again: the guest has taken over, and caught up."""
+
+    def on_gone(self, stopped: Stopped) -> None:
+        """Take note that there was no copy that could take over."""
+
+    def on_text(self, kind: messages.StreamName, text: str) -> None:
+        """Take text that was written below Python."""
+
+
+class Restorer:
+    """One restoration at a time."""
+
+    def __init__(self, reactor: Reactor, snapshots: Snapshots, owner: Owner) -> None:
+        self._reactor, self._snapshots, self._owner = reactor, snapshots, owner
+        #: What is under way, and the copy that is tried.
+        self._restoring: Restoring | None = None
+        self._guest: Guest | None = None
+
+    @property
+    def busy(self) -> bool:
+        """Whether a restoration is under way."""
+        return self._restoring is not None
+
+    def restore(self, restoring: Restoring) -> None:
+        """Have the newest copy take over."""
+        copy = self._snapshots.pop()
+        if copy is None:
+            self._owner.on_gone(restoring.stopped)
+        else:
+            restoring.since(copy)
+            self.promote(copy, restoring)
+
+    def promote(self, copy: Copy, restoring: Restoring) -> None:
+        """Have a copy take over; until it says that it did, nothing is sent to it."""
+        guest = copy.guest
+        self._restoring, self._guest = restoring, guest
+        restoring.began(guest, self._reactor, self._failed)
+        guest.on_message = lambda message: self._on_message(copy, message)
+        guest.on_text = self._owner.on_text
+        guest.on_lost = lambda _: self._failed(restoring, guest)
+        self._owner.on_trying(guest)
+        try:
+            guest.send(messages.Resume(seed=os.urandom(32), inputs=restoring.inputs()))
+        except CellblockError:
+            self._failed(restoring, guest)
+
+    def fail(self) -> None:
+        """Give up the copy that is tried."""
+        if self._restoring is not None and self._guest is not None:
+            self._failed(self._restoring, self._guest)
+
+    def _failed(self, restoring: Restoring, guest: Guest) -> None:
+        if self._restoring is not restoring or self._guest is not guest:
+            return
+        self._restoring = self._guest = None
+        self._owner.on_trying(None)
+        restoring.unwatch()
+        guest.close()
+        self.restore(restoring)
+
+    def _on_message(self, copy: Copy, message: messages.FromGuest) -> None:
+        """Hear a guest that is restored: that it stands, that it took over, that it caught up."""
+        restoring, guest = self._restoring, copy.guest
+        if restoring is None or guest is not self._guest:
+            return
+        try:
+            serves = restoring.heard(message, guest)
+            if isinstance(message, messages.Resumed):
+                self._snapshots.clear_up()
+            if serves:
+                self._restored(restoring, copy)
+            else:
+                self._catch_up(restoring, guest, message)
+        except CellblockError:
+            self._failed(restoring, guest)
+
+    def _catch_up(self, restoring: Restoring, guest: Guest, message: messages.FromGuest) -> None:
+        zygote = self._owner.zygote
+        if isinstance(message, messages.Resumed) and zygote is not None:
+            # Before the first of what is run again, or %undo could not go there.
+            self._snapshots.take(guest, zygote)
+        if isinstance(message, messages.Resumed | messages.Done):
+            restoring.go_on(guest)
+
+    def _restored(self, restoring: Restoring, copy: Copy) -> None:
+        self._restoring = self._guest = None
+        copy.settle()  # it has what waited to be safe; what comes next is not sent yet
+        for ran in restoring.again:
+            self._snapshots.ran(ran)  # an older copy lacks it, should this guest end at once
+        restoring.unwatch()
+        self._owner.on_restored(restoring, copy.guest)
