@@ -4,12 +4,10 @@ import os
 import signal
 import time
 from ast import literal_eval
-from pathlib import Path
 
 import pytest
 
-from cellblock.host import room
-from support import processes, reading
+from support import reading
 from support.kernels import World
 from support.limits import tight_argv
 
@@ -335,45 +333,3 @@ def test_an_interrupt_reaches_the_guest_that_took_over(unsafe):
     unsafe.interrupt()
     assert unsafe.reply(mid)["content"]["ename"] == "KeyboardInterrupt"
     unsafe.until_idle(mid)
-
-
-# --- again and again -----------------------------------------------------------------------------
-
-TIMES = 100
-#: Bytes that the host may come to hold over all of them, and the guest: caches, and no leak.
-MOST_HOST, MOST_GUEST = 8 << 20, 16 << 20
-
-
-def test_a_hundred_restorations_leave_nothing_behind(start):
-    kernel = start("unsafe", "--allow-unsafe")
-    run(kernel, "import os; kept = list(range(1000))" + LONG)
-
-    def go_on(times):
-        for _ in range(times):
-            assert kernel.run("kept[0] += 1; os._exit(1)")[0]["ename"] == "CellStopped"
-            run(kernel, "kept[0] += 1")  # or it would be a state that ends every guest
-        run(kernel, "kept" + LONG)
-
-    go_on(25)  # what is imported for the first card, and all copies for %undo
-    before, at = size(kernel), time.monotonic()
-    go_on(TIMES)
-    seconds = time.monotonic() - at
-    after = size(kernel)
-    # There are up to six copies at any time, which cost the host some five descriptors each.
-    assert after["descriptors"] <= before["descriptors"] + 30
-    assert after["processes"] <= 3 + 6 + 2
-    assert after["host"] < before["host"] + MOST_HOST
-    assert after["guest"] < before["guest"] + MOST_GUEST
-    assert seconds < TIMES / 2
-    assert value(kernel, "kept[0]") == str(25 + TIMES)
-
-
-def size(kernel):
-    """Return what could grow without anybody looking; bytes are of memory of their own."""
-    host = Path(f"/proc/{kernel.proc.pid}")
-    return {
-        "descriptors": len(list((host / "fd").iterdir())),
-        "processes": len(processes.tree(kernel.proc.pid)),
-        "host": room.resident(kernel.proc.pid),
-        "guest": room.resident(kernel.sole_guest()),
-    }

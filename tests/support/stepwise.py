@@ -1,0 +1,70 @@
+"""A session with snapshots, over guests and copies that do as they are told."""
+
+from __future__ import annotations
+
+from cellblock.host import pace
+from cellblock.host.outcome import Cell, Restored, Stopped
+from cellblock.host.snapshots import Settings
+from cellblock.wire import messages
+from support.simulator import Simulation
+
+EXACT, INEXACT = "x = 1", "x = (1).bit_length()"
+
+
+class Stepwise(Simulation):
+    """A session with snapshots, whose cells are numbered."""
+
+    def __init__(self, monkeypatch, **settings):
+        settings = {"mode": "always", "depth": 5} | settings
+        super().__init__(monkeypatch, timeout=None, snapshots=Settings(**settings))
+        self.count = 0
+        self.session.start()
+        self.reactor.turn()
+        self.reactor.advance(pace.IDLE)
+
+    def begin(self, code=INEXACT, **fields):
+        """Run a cell and have the guest take it up; return the request."""
+        self.count += 1
+        self.run(Cell(raw=code, execution_count=self.count, **fields))
+        (request,) = self.guest.read()
+        self.guest.send(messages.Began(id=request.id))
+        self.reactor.turn()
+        return request
+
+    def cell(self, code=INEXACT, seconds=0.0, **fields):
+        """Run a cell to its end; return its outcome, or None while it is not answered."""
+        known = len(self.outcomes)
+        request = self.begin(code, **fields)
+        self.reactor.advance(seconds)
+        self.guest.send(messages.Done(id=request.id))
+        self.reactor.turn()
+        return self.outcomes[-1] if len(self.outcomes) > known else None
+
+    def kept(self, code=INEXACT, **fields):
+        """Run a cell and have the copy that holds what it did stand; return that copy."""
+        self.cell(code, **fields)
+        self.reactor.advance(pace.IDLE)
+        copy = self.guest.copy()
+        self.stands(copy)
+        return copy
+
+    def again(self, code):
+        """Have the guest that takes over run what it is given; it has to be ``code``."""
+        (request,) = self.guest.read()
+        assert (type(request), request.raw) == (messages.Execute, code)
+        self.guest.send(messages.Began(id=request.id), messages.Done(id=request.id))
+        self.reactor.turn()
+
+    def losses(self):
+        """Return what was told of guests that were lost while nothing ran."""
+        return [stopped for kind, stopped in self.notes if kind == "restarted"]
+
+    def notices(self):
+        return [text for kind, text in self.notes if kind == "noticed"]
+
+
+CRASH = "it was ended by signal SIGKILL"
+
+
+def lost(**restored):
+    return Stopped("crash", CRASH, restored=Restored(**restored))

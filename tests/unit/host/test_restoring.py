@@ -1,0 +1,249 @@
+"""Restorations: who takes over from a guest that was lost, and what is run again."""
+
+import pytest
+
+from cellblock.host import keeper
+from cellblock.host.outcome import Restored, Stopped
+from cellblock.wire import messages
+from support.stepwise import CRASH, EXACT, INEXACT, lost
+
+# --- a guest is lost ------------------------------------------------------------------------------
+
+
+def test_without_a_copy_a_fresh_guest_serves(stepwise):
+    sim = stepwise(mode="off")
+    sim.begin()
+    sim.reaped(9)
+    assert sim.outcomes[0].stopped == Stopped("crash", CRASH)
+    assert len(sim.guests) == 2
+
+
+def test_with_a_copy_that_stands_the_next_cell_is_sent_to_it(sim):
+    copy = sim.guest.copy()
+    sim.begin()
+    sim.reaped(9)
+    assert sim.outcomes == []
+    resume = sim.takes_over(copy, threads=["poller"], tasks=2, files=1)
+    assert resume.inputs == [(1, INEXACT)]
+    assert sim.outcomes[0].stopped == lost(threads=("poller",), tasks=2, files=1)
+    sim.stands(sim.guest.copy())
+    assert sim.cell().status == "ok"
+
+
+def test_each_guest_that_takes_over_has_a_seed_of_its_own(sim):
+    seeds = set()
+    for _ in range(3):
+        copy = sim.guest.copy()
+        sim.reaped(9)
+        seeds.add(sim.takes_over(copy).seed)
+        sim.stands(sim.guest.copy())
+    assert {len(seed) for seed in seeds} == {32}
+    assert len(seeds) == 3
+
+
+def test_with_a_copy_under_way_it_stands_and_takes_over(stepwise):
+    sim = stepwise()
+    copy = sim.guest.copy()
+    sim.begin()
+    sim.reaped(9)
+    sim.stands(copy)
+    sim.takes_over(copy)
+    assert sim.outcomes[0].stopped == lost()
+
+
+def test_with_a_copy_under_way_that_never_stood_the_one_before_runs_the_last_cell_again(sim):
+    older = sim.guest.copy()
+    assert sim.cell().status == "ok"
+    newer = sim.guest.copy()
+    sim.reaped(9)
+    newer.close()
+    sim.reactor.turn()
+    sim.takes_over(older)
+    assert sim.losses() == []
+    sim.again(INEXACT)
+    assert sim.losses() == [lost(again=(1,))]
+
+
+def test_with_two_under_way_that_both_fail_the_one_that_stands_takes_over(sim):
+    older = sim.guest.copy()
+    assert sim.cell().status == "ok"
+    assert sim.cell() is None  # the one before is not kept yet
+    sim.guest.read()
+    sim.reaped(9)
+    for copy in reversed(sim.guest.copies[1:]):
+        copy.close()
+        sim.reactor.turn()
+    sim.takes_over(older)
+    sim.again(INEXACT)
+    assert sim.outcomes[-1].stopped == lost(again=(1,))
+
+
+def test_a_copy_that_does_not_take_over_makes_way_for_the_one_before_sooner_each_time(sim):
+    copies = [sim.guest.copies[0], sim.kept(), sim.kept()]
+    sim.begin()
+    sim.reaped(9)
+    sim.reactor.advance(3.9)
+    assert not copies[2].gone()
+    sim.reactor.advance(0.2)
+    assert copies[2].gone()
+    sim.reactor.advance(1.8)
+    assert not copies[1].gone()
+    sim.reactor.advance(0.2)
+    assert copies[1].gone()
+    sim.takes_over(copies[0])
+    assert sim.outcomes[-1].stopped.restored.missed == (1, 2)
+
+
+def test_when_no_copy_takes_over_a_fresh_guest_serves_and_the_state_is_gone(sim):
+    sim.kept()
+    sim.begin()
+    sim.reaped(9)
+    sim.reactor.advance(6.1)
+    assert sim.outcomes[-1].stopped == Stopped("crash", CRASH)
+    sim.stands(sim.guest.copy())
+    assert sim.cell().status == "ok"
+
+
+@pytest.mark.parametrize(
+    "said",
+    [
+        messages.Stream(name="stdout", text="x"),
+        messages.Done(id=1),
+        messages.InputRequest(id=1, prompt=""),
+        messages.Breach(operation="os.fork"),
+        messages.Ready(report=messages.LockReport()),
+    ],
+    ids=lambda said: type(said).__name__,
+)
+def test_a_copy_that_says_anything_but_that_it_took_over_does_not(sim, said):
+    copy = sim.guest.copy()
+    sim.begin()
+    sim.reaped(9)
+    copy.read()
+    copy.send(said)
+    sim.reactor.turn()
+    assert copy.gone()
+    assert sim.outcomes[-1].stopped.restored is None
+
+
+def test_a_guest_that_ends_as_soon_as_it_took_over_makes_way_for_the_copy_before(sim):
+    older, copy = sim.guest.copies[0], sim.kept(EXACT)
+    sim.reaped(9)
+    sim.takes_over(copy)
+    sim.reaped(11)
+    sim.takes_over(older)
+    sim.again(EXACT)
+    assert sim.losses()[1:] == [
+        Stopped("crash", CRASH.replace("KILL", "SEGV"), restored=Restored())
+    ]
+
+
+def test_a_state_that_ends_every_guest_is_not_restored_for_ever(sim):
+    for _ in range(keeper.MAX_LOSSES):
+        copy = sim.guest.copy()
+        sim.reaped(9)
+        sim.takes_over(copy)
+        sim.stands(sim.guest.copy())
+    assert all(stopped.restored for stopped in sim.losses())
+    sim.reaped(9)
+    assert sim.losses()[-1].restored is None
+    assert not hasattr(sim.guest, "number")  # no copy
+
+
+def test_a_cell_that_ends_well_makes_up_for_all_losses(sim):
+    for _ in range(keeper.MAX_LOSSES + 3):
+        copy = sim.guest.copy()
+        sim.reaped(9)
+        sim.takes_over(copy)
+        sim.stands(sim.guest.copy())
+        sim.kept()
+    assert all(stopped.restored for stopped in sim.losses())
+
+
+# --- what is run again ----------------------------------------------------------------------------
+
+
+def test_exact_cells_are_run_again_in_order_and_nobody_is_told(sim):
+    copy = sim.guest.copy()
+    codes = ["a = 1", "b = [1 + 1]", "def f(): return a"]
+    for code in codes:
+        sim.cell(code)
+    sim.reaped(9)
+    resume = sim.takes_over(copy)
+    assert resume.inputs == []
+    for code in codes:
+        assert sim.losses() == []
+        sim.again(code)
+    assert sim.losses() == [lost()]
+
+
+def test_exact_cells_are_followed_by_the_last_one_which_is_told(sim):
+    copy = sim.guest.copy()
+    sim.cell("a = 1")
+    sim.cell(INEXACT)
+    newer = sim.guest.copy()
+    sim.reaped(9)
+    newer.close()
+    sim.reactor.turn()
+    sim.takes_over(copy)
+    sim.again("a = 1")
+    sim.again(INEXACT)
+    assert sim.losses() == [lost(again=(2,))]
+
+
+def test_an_inexact_one_is_not_run_again_when_it_was_not_lately(sim):
+    older = sim.guest.copy()
+    sim.cell()
+    newer = sim.guest.copy()
+    sim.reactor.advance(1.1)
+    sim.reaped(9)
+    newer.close()
+    sim.reactor.turn()
+    assert sim.takes_over(older).inputs == [(1, INEXACT)]
+    assert sim.losses() == [lost(missed=(1,))]
+
+
+@pytest.mark.parametrize("code", [INEXACT, EXACT])
+def test_after_a_breach_of_the_protocol_only_what_comes_out_the_same_is_run_again(sim, code):
+    older = sim.guest.copy()
+    sim.cell(code)
+    sim.guest.read()
+    newer = sim.guest.copies[1:]
+    sim.guest.send(messages.Resumed())
+    sim.reactor.turn()
+    for copy in newer:
+        copy.close()
+        sim.reactor.turn()
+    sim.takes_over(older)
+    if code == EXACT:
+        sim.again(EXACT)
+    (stopped,) = sim.losses()
+    assert stopped.why == "violation"
+    assert stopped.restored == Restored(missed=() if code == EXACT else (1,))
+
+
+def test_one_that_does_not_end_when_it_is_run_again_costs_its_copy(sim):
+    sim.kept()
+    copy = sim.guest.copy()
+    sim.cell(EXACT)
+    sim.reaped(9)
+    sim.takes_over(copy)
+    sim.reactor.advance(4.1)
+    assert copy.gone()
+
+
+def test_what_was_run_again_is_not_lost_with_the_guest_that_did(sim):
+    older = sim.guest.copy()
+    copy = sim.kept("start = 0")
+    sim.cell("a = 1")
+    sim.reaped(9)
+    sim.takes_over(copy)
+    sim.again("a = 1")
+    first = sim.guest.copies[0]  # asked for before any of it was run again
+    sim.reaped(9)
+    first.close()
+    sim.reactor.turn()
+    assert sim.takes_over(older).inputs == []
+    sim.again("start = 0")
+    sim.again("a = 1")
+    assert sim.losses()[-1] == lost()
