@@ -16,13 +16,22 @@ RESERVE: Final = 192 * 2**20
 #: Seconds for which it is known how much there is, while this many bytes more than needed are.
 FRESH: Final = 0.05
 PLENTY: Final = 2**30
-_KIB = 1024
+_KIB, _SHORT = 1024, 8192
+
+
+def _read(path: str) -> bytes:
+    """Return a short file of /proc, in a third of the time that a file object takes."""
+    fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+    try:
+        return os.read(fd, _SHORT)
+    finally:
+        os.close(fd)
 
 
 def resident(pid: int | None) -> int:
     """Return the bytes of a process's own memory that are resident; 0 when it is gone (proc(5))."""
     try:
-        fields = Path(f"/proc/{pid}/statm").read_bytes().split()
+        fields = _read(f"/proc/{pid}/statm").split()
     except OSError:
         return 0
     return (int(fields[1]) - int(fields[2])) * PAGE
@@ -31,7 +40,7 @@ def resident(pid: int | None) -> int:
 def faults(pid: int | None) -> int:
     """Return how many pages a process was given without reading; 0 when it is gone (proc(5))."""
     try:
-        stat = Path(f"/proc/{pid}/stat").read_bytes()
+        stat = _read(f"/proc/{pid}/stat")
     except OSError:
         return 0
     return int(stat.rpartition(b")")[2].split()[7])
@@ -68,7 +77,7 @@ def available() -> int:
 
 def _of_machine() -> int:
     try:
-        lines = Path("/proc/meminfo").read_bytes().splitlines()
+        lines = _read("/proc/meminfo").splitlines()
     except OSError:
         return 0
     for line in lines:
