@@ -106,3 +106,14 @@ def test_a_library_that_looks_at_its_own_memory_map_is_used_for_the_first_time(d
     lose(data)
     code = "from sklearn.cluster import KMeans\nKMeans(2, n_init=1).fit(X).labels_.shape"
     assert value(data, code) == (200,)
+
+
+def test_threads_of_openmp_are_started_again(data):
+    code = (
+        "from sklearn._loss import HalfSquaredError\n"
+        "wide = np.ones(20_000)\n"
+        "float(HalfSquaredError().loss(wide, wide, n_threads=2).sum())"
+    )
+    assert value(data, code) == 0.0
+    lose(data)
+    assert value(data, code) == 0.0

@@ -6,7 +6,7 @@ import signal
 import threading
 from typing import TYPE_CHECKING, Any
 
-from cellblock.guest import comms
+from cellblock.guest import comms, pools
 from cellblock.guest.channel import Channel, HostGone, take_input
 from cellblock.guest.completion import complete, inspect
 from cellblock.guest.loop import Driver
@@ -40,7 +40,8 @@ class Server:
     ) -> None:
         self._shell, self._rules, self._channel, self._out = shell, rules, channel, out
         self._driver = Driver(channel)
-        self._snapshots = Snapshots(channel, outlet, self._driver, zygote)
+        openmp = pools.OpenMP() if rules.raw_modules or not rules.language else None
+        self._snapshots = Snapshots(channel, outlet, self._driver, zygote, openmp)
         self._reserve = Reserve(plan.limits.memory_max_bytes)
         self._runner = Runner(shell, rules, self._driver, out, plan, self._reserve)
         self._request: messages.Execute | None = None

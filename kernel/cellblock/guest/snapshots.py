@@ -22,6 +22,7 @@ from cellblock.guest.text import encodable
 from cellblock.wire import messages
 
 if TYPE_CHECKING:
+    from cellblock.guest import pools
     from cellblock.guest.channel import Channel
     from cellblock.guest.loop import Driver
     from cellblock.guest.streams import Outlet
@@ -39,8 +40,17 @@ _MOST_NAMES, _LONGEST_NAME = 20, 100
 class Snapshots:
     """Makes copies of this guest, and what a copy does when it takes over."""
 
-    def __init__(self, channel: Channel, outlet: Outlet, driver: Driver, zygote: int) -> None:
+    def __init__(
+        self,
+        channel: Channel,
+        outlet: Outlet,
+        driver: Driver,
+        zygote: int,
+        openmp: pools.OpenMP | None,
+    ) -> None:
         self._channel, self._outlet, self._driver = channel, outlet, driver
+        #: None where no library can have one.
+        self._openmp = openmp
         #: The pid of the zygote, whose death is to be ours.
         self._zygote = zygote
         self._copies: list[int] = []
@@ -58,6 +68,8 @@ class Snapshots:
             self._outlet.flush()
             self._files = files.look(self._files)
             threads = _threads()
+            if self._openmp is not None:
+                self._openmp.let_go()
             with self._outlet.still(), self._channel.still():
                 pid = forking.fork()
         except OSError as exc:

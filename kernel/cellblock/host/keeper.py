@@ -31,8 +31,9 @@ if TYPE_CHECKING:
 MAX_FAILED_STARTS = 3
 #: Seconds until the next one, where the host itself could not start one.
 NEXT_START = 0.5
-#: Guests in a row that may be lost with nothing run in between: a state that ends every guest
-#: which has it is not restored for ever.
+#: Guests in a row that may be lost by themselves, with nothing run in between: a state that ends
+#: every guest which has it is not restored for ever. What a cell ends does not count: the user can
+#: run another, or step back.
 MAX_LOSSES = 8
 #: Seconds a guest that hung up has to exit: one that ends by itself is all but gone by then.
 EXIT_GRACE = 1.0
@@ -118,7 +119,8 @@ class Keeper:
             return
         running = self._ward.on_stopping()
         self._end()
-        self._losses += 1
+        if running is None:
+            self._losses += 1
         if self._losses > MAX_LOSSES:
             self.snapshots.clear()
         if not self._closed:
