@@ -51,7 +51,7 @@ class Course:
         zygote: Callable[[], tuple[socket.socket, int]],
         snapshots: Settings,
     ) -> None:
-        self._reactor, self._front, self._rules = reactor, front, rules
+        self._front, self._rules = front, rules
         self._clock = clock
         self._keeper = Keeper(reactor, self, prepare, zygote, snapshots, clock)
         self._deadlines = Deadlines(
