@@ -59,7 +59,7 @@ def test_fewer_open_files_than_snapshots_take(world):
         "  only 70 files may be open, and each snapshot takes 4\n"
         "  File:  safe\n"
         "  Key:   undo_depth\n"
-        "  Value: 5\n"
+        "  Value: 3\n"
         "  Instead: Raise the limit: ulimit -n 1024. Or have undo_depth be 1."
     )
 

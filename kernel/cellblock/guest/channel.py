@@ -93,6 +93,10 @@ class Channel:
         finally:
             os._exit(1)
 
+    def comes(self, seconds: float) -> bool:
+        """Say whether something has arrived, or does within that time."""
+        return bool(self._inbox or self._poll.poll(seconds * 1000))
+
     def recv(self) -> messages.ToGuest:
         """Return the next message, waiting for it; an interrupt loses nothing."""
         while not self._inbox:

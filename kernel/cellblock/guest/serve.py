@@ -23,6 +23,9 @@ if TYPE_CHECKING:
     from cellblock.guest.shell import GuestShell
     from cellblock.guest.streams import Outlet
 
+#: Seconds without a request after a fork, before the way of one is rehearsed.
+REST = 0.005
+
 
 class Server:
     """Answers the host until it hangs up."""
@@ -91,6 +94,8 @@ class Server:
                     self._reserve.give()
                     self._shell_inputs(resume)
                     self._channel.send(self._snapshots.go_on(resume))
+                elif not self._channel.comes(REST):
+                    self._runner.rehearse()
             case messages.Input():
                 pass  # an answer that came after its question was interrupted
 

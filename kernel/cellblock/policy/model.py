@@ -173,7 +173,7 @@ class Policy:
     over 0.25 s, and says so; ``always`` does not ask; with ``off`` a killed cell costs the
     variables."""
 
-    undo_depth: Depth = 5
+    undo_depth: Depth = 3
     """How many cells ``%undo`` can step back over. Each keeps a copy of the guest."""
 
     timeout: Seconds | None = 60.0
