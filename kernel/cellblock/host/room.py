@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import os
+import re
+from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
@@ -16,6 +18,9 @@ RESERVE: Final = 192 * 2**20
 #: Seconds for which it is known how much there is, while this many bytes more than needed are.
 FRESH: Final = 0.05
 PLENTY: Final = 2**30
+#: Bytes of a guest from which huge pages count: one of them is one fault.
+LARGE: Final = 64 * 2**20
+_HUGE: Final = re.compile(rb"^thp_fault_alloc (\d+)", re.MULTILINE)
 _KIB, _SHORT = 1024, 8192
 
 
@@ -35,6 +40,32 @@ def resident(pid: int | None) -> int:
     except OSError:
         return 0
     return (int(fields[1]) - int(fields[2])) * PAGE
+
+
+@dataclass(frozen=True, slots=True)
+class Reading:
+    """What a guest had at one moment: bytes of its own, and pages that it was given until then."""
+
+    size: int
+    faults: int
+    #: Of the whole machine's, read for large guests only.
+    huge: int = 0
+
+
+def read(pid: int | None, resident: int, given: int) -> Reading:
+    """Read what a guest has; ``given`` are the pages of those that it has its state from."""
+    return Reading(resident, given + faults(pid), _huge_pages() if resident >= LARGE else 0)
+
+
+def left_behind(older: Reading, newer: Reading) -> int:
+    """Return at most how many bytes only a copy made at ``older`` has by ``newer``.
+
+    What the guest wrote to was given to it anew, one fault a page. What it let go of made it
+    smaller, or else what it was given would have made it larger.
+    """
+    huge = max(0, newer.huge - older.huge)
+    given = max(0, newer.faults - older.faults) * PAGE + huge * _huge_size()
+    return min(older.size, max(0, older.size + given - newer.size))
 
 
 def faults(pid: int | None) -> int:
@@ -68,6 +99,23 @@ class Free:
         if self._bytes - wanted < PLENTY or now - self._read_at > FRESH:
             self._bytes, self._read_at = available(), now
         return self._bytes >= wanted
+
+
+def _huge_pages() -> int:
+    """Return how many huge pages the machine has given so far; 0 where it has none (proc(5))."""
+    try:
+        found = _HUGE.search(Path("/proc/vmstat").read_bytes())
+    except OSError:
+        return 0
+    return int(found[1]) if found else 0
+
+
+@lru_cache(maxsize=1)
+def _huge_size() -> int:
+    try:
+        return int(Path("/sys/kernel/mm/transparent_hugepage/hpage_pmd_size").read_bytes())
+    except (OSError, ValueError):
+        return 0
 
 
 def available() -> int:

@@ -82,9 +82,8 @@ class Copy:
     guest: Guest
     number: int
     asked_at: float
-    faults: int
-    #: Bytes of its own that the guest had, and the copy has from it.
-    size: int
+    #: What the guest had, and the copy has from it.
+    had: room.Reading
     standing: bool = False
     #: It was told to stop, and nothing is known to have set it going since.
     still: bool = False
@@ -134,6 +133,8 @@ class Snapshots:
         self._reactor, self._settings, self._clock, self._told = reactor, settings, clock, told
         self._lost = lost
         self._copies: list[Copy] = []
+        #: Pages that those were given whose state the guest has from them.
+        self._given = 0
         self._numbers = 0
         self._said: set[Reason] = set()
         #: The guest that serves, or is about to, once it has made a copy; and its zygote.
@@ -189,7 +190,9 @@ class Snapshots:
 
     def sizes(self) -> dict[int, int]:
         """Return the processes of the copies, and how many bytes each has from its guest."""
-        return {copy.guest.pid: copy.size for copy in self._copies if copy.guest.pid is not None}
+        return {
+            copy.guest.pid: copy.had.size for copy in self._copies if copy.guest.pid is not None
+        }
 
     def pop(self) -> Copy | None:
         """Give the newest copy away: it is to serve."""
@@ -197,7 +200,7 @@ class Snapshots:
             return None
         copy = self._copies.pop()
         copy.guest.signal(signal.SIGCONT)
-        self._guest = copy.guest
+        self._guest, self._given = copy.guest, copy.had.faults
         self._restless_until = self._clock() + _RESTLESS
         for other in self._copies:
             other.still = False
@@ -272,7 +275,7 @@ class Snapshots:
             return None
         made.lineage, made.copied = guest.lineage, True
         self._numbers += 1
-        return Copy(made, self._numbers, self._clock(), room.faults(guest.pid), resident)
+        return Copy(made, self._numbers, self._clock(), room.read(guest.pid, resident, self._given))
 
     def not_standing(self, message: messages.NotStanding) -> None:
         """Take note that the guest could not make a copy."""
@@ -290,7 +293,7 @@ class Snapshots:
             self._drop(copy)
             return
         copy.standing = True
-        self._judge(self._clock() - copy.asked_at, copy.size)
+        self._judge(self._clock() - copy.asked_at, copy.had.size)
         self._prune()
         self._stop()
         self._claim_soon()
@@ -410,15 +413,9 @@ class Snapshots:
             self._drop(self._copies[0])
 
     def cost(self) -> int:
-        """Return at most how many bytes the copies to step back to hold for themselves.
-
-        Between two copies the guest has copied one page for each of its faults, at the most.
-        """
+        """Return at most how many bytes the copies to step back to hold for themselves."""
         bounds = zip(self._copies, self._copies[1:], strict=False)
-        return sum(
-            min(max(0, newer.faults - older.faults) * room.PAGE, older.size)
-            for older, newer in bounds
-        )
+        return sum(room.left_behind(older.had, newer.had) for older, newer in bounds)
 
 
 def _ignore(_: Any) -> None: ...

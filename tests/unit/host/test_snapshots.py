@@ -150,7 +150,7 @@ def test_the_oldest_goes_first_when_they_hold_too_much(stepwise, monkeypatch):
     sim.stands(sim.guest.copy())
     faults = iter(range(0, 10_000, 100))  # a hundred pages between any two
     monkeypatch.setattr(snapshots.room, "faults", lambda _: next(faults))
-    monkeypatch.setattr(snapshots.room, "resident", lambda _: 1 << 40)
+    monkeypatch.setattr(snapshots.room, "resident", lambda _: snapshots.room.LARGE - 1)
     for _ in range(5):
         sim.kept()
     gone = [copy.gone() for copy in sim.guest.copies]

@@ -1,0 +1,83 @@
+"""What a copy holds by itself: computed from readings, and from those of real processes."""
+
+import subprocess
+import sys
+
+import pytest
+
+from cellblock.host import room
+from cellblock.host.room import PAGE, Reading, left_behind
+
+HUGE = room._huge_size()
+
+
+@pytest.mark.parametrize(
+    ("older", "newer", "expected"),
+    [
+        (Reading(100 * PAGE, 7), Reading(100 * PAGE, 7), 0),
+        (Reading(100 * PAGE, 7), Reading(100 * PAGE, 17), 10),  # written to
+        (Reading(100 * PAGE, 7), Reading(130 * PAGE, 37), 0),  # grown
+        (Reading(100 * PAGE, 7), Reading(60 * PAGE, 7), 40),  # let go of
+        (Reading(100 * PAGE, 7), Reading(100 * PAGE, 37), 30),  # let go of, and as much grown
+        (Reading(100 * PAGE, 7), Reading(100 * PAGE, 900), 100),  # no more than there was
+    ],
+)
+def test_what_was_written_to_or_let_go_of_is_left_behind(older, newer, expected):
+    assert left_behind(older, newer) == expected * PAGE
+
+
+def test_a_huge_page_that_was_given_counts_as_what_it_is():
+    size = 8 * max(HUGE, PAGE)
+    assert left_behind(Reading(size, 0, 10), Reading(size, 0, 14)) == 4 * HUGE
+
+
+PROGRAM = """
+import mmap, os, signal, sys
+def block():
+    made = mmap.mmap(-1, 128 << 20, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
+    if sys.argv[1] == "huge": made.madvise(mmap.MADV_HUGEPAGE)
+    for at in range(0, len(made), 4096): made[at] = 1
+    return made
+kept = block()
+copy = os.fork()
+if not copy:
+    signal.pause()
+print(flush=True)
+for line in sys.stdin:
+    exec(line)
+    print(flush=True)
+os.kill(copy, 9)
+"""
+
+
+@pytest.fixture(params=["small", "huge"])
+def process(request):
+    """Start a process of 128 MiB that has a copy."""
+    command = [sys.executable, "-c", PROGRAM, request.param]
+    pipe = subprocess.PIPE
+    with subprocess.Popen(command, stdin=pipe, stdout=pipe, text=True) as made:
+        assert made.stdout.readline() == "\n"
+        yield made
+        made.stdin.close()
+        made.wait()
+
+
+@pytest.mark.parametrize(
+    ("line", "megabytes"),
+    [
+        ("pass", 0),
+        ("for at in range(0, 64 << 20, 4096): kept[at] = 2", 64),
+        ("kept.close()", 128),
+        ("kept.close(); kept = block()", 128),
+        ("other = block()", 0),
+    ],
+)
+def test_a_process_leaves_to_its_copy_what_it_wrote_to_or_let_go_of(process, line, megabytes):
+    before = room.read(process.pid, room.resident(process.pid), 0)
+    process.stdin.write(line + "\n")
+    process.stdin.flush()
+    assert process.stdout.readline() == "\n"
+    after = room.read(process.pid, room.resident(process.pid), 0)
+    held = left_behind(before, after) >> 20
+    # What else the machine gave huge pages to in between counts, too.
+    assert megabytes - 2 <= held <= megabytes + 20
