@@ -225,6 +225,8 @@ class Keeper:
         elif self._guest is not None:
             self._guest.ready = True
             self._guest.hold(held=self._held)
+            if self._zygote is not None:
+                self.snapshots.begin(self._guest, self._zygote)
             self._pace.take_when_idle()
             self._ward.on_served()
 

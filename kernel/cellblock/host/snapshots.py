@@ -228,12 +228,16 @@ class Snapshots:
         for copy in tuple(self._copies):
             self._drop(copy)
 
+    def begin(self, guest: Guest, zygote: Zygote) -> None:
+        """Take note of the guest that serves, and its zygote: no copy of one before it is kept."""
+        self._guest, self._zygote, self._given = guest, zygote, 0
+
     def end(self) -> None:
         """Let go of all, and of whatever else was forked: nothing of their guest is to go on."""
         guest, zygote = self._guest, self._zygote
         self._guest = self._zygote = None
         self.clear()
-        if guest is not None and zygote is not None and not self._settings.processes:
+        if guest is not None and zygote is not None:
             zygote.members(guest.lineage.number, guest.lineage.session, ())
 
     # --- taking one ---------------------------------------------------------------------------
