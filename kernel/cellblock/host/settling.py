@@ -54,10 +54,9 @@ class Settling:
             if self._under_way() is request:
                 self._answer(request, reply)
 
-        if short and self._keeper.snapshots.when_kept(safe):
-            self._keeper.ran(ran)
-        else:
-            self._keeper.ran(ran, safe)
+        if short:
+            self._keeper.snapshots.when_kept(safe)
+        self._keeper.ran(ran, safe)
 
     def undo(self, request: Request, reply: messages.Done) -> None:
         """Step back, now that the cell which asked for it has ended."""

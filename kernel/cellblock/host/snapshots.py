@@ -90,6 +90,8 @@ class Copy:
     after: list[Ran] = field(default_factory=list)
     #: Called once it stands, or never will.
     then: Callable[[], None] | None = None
+    #: Called once it stands beside its guest, for what ran next.
+    next: Callable[[], None] | None = None
 
     def settle(self) -> None:
         """Tell whoever waits for it."""
@@ -172,16 +174,14 @@ class Snapshots:
                 return True
         return not self._copies
 
-    def when_kept(self, then: Callable[[], None]) -> bool:
-        """Have ``then`` called when all that ran until now is kept; False if nothing sees to that.
+    def when_kept(self, then: Callable[[], None]) -> None:
+        """Have ``then`` called when all that ran until now is kept, if a copy under way does that.
 
-        It is called, too, once it is certain that it will not be.
+        Not if that copy takes over: it has not what ran since.
         """
         newest = self._copies[-1] if self._copies else None
-        if newest is None or newest.standing or newest.then or not newest.exact:
-            return False
-        newest.then = then
-        return True
+        if newest is not None and not newest.standing and newest.exact:
+            newest.next = then
 
     @property
     def copies(self) -> tuple[Copy, ...]:
@@ -302,6 +302,8 @@ class Snapshots:
         self._stop()
         self._claim_soon()
         copy.settle()
+        if copy.next is not None:
+            copy.next()
 
     def _stop(self) -> None:
         """Stop all that stand: waiting needs no processor, and whatever else one does, it may not.
