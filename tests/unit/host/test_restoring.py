@@ -78,6 +78,34 @@ def test_with_two_under_way_that_both_fail_the_one_that_stands_takes_over(sim):
     assert sim.outcomes[-1].stopped == lost(again=(1,))
 
 
+def two_cells(sim):
+    """Run two cells, the second while nothing keeps the first; return the copies asked for."""
+    assert sim.cell().status == "ok"
+    assert sim.cell() is None
+    sim.guest.read()
+    first, second = sim.guest.copies[1:]
+    sim.reaped(9)
+    sim.stands(second)
+    return first, second
+
+
+def test_a_cell_that_waits_is_answered_when_its_own_copy_takes_over(sim):
+    _, second = two_cells(sim)
+    sim.takes_over(second)
+    assert [outcome.status for outcome in sim.outcomes] == ["ok", "ok"]
+    assert sim.losses() == [lost()]
+
+
+def test_a_cell_that_waits_is_stopped_when_the_copy_before_its_own_takes_over(sim):
+    first, second = two_cells(sim)
+    second.close()
+    sim.reactor.turn()
+    sim.stands(first)
+    sim.takes_over(first)
+    assert [outcome.status for outcome in sim.outcomes] == ["ok", "stopped"]
+    assert sim.guest.read() == []  # nothing is run again
+
+
 def test_a_copy_that_does_not_take_over_makes_way_for_the_one_before_sooner_each_time(sim):
     copies = [sim.guest.copies[0], sim.kept(), sim.kept()]
     sim.begin()
