@@ -92,7 +92,7 @@ def test_a_user_name_that_is_no_text_does_not_silence_the_kernel(start):
 
 
 def test_few_open_files_are_enough(start):
-    kernel = start("safe", prefix=("sh", "-c", 'ulimit -n 64; exec "$@"', "sh"))
+    kernel = start("safe", prefix=("sh", "-c", 'ulimit -n 80; exec "$@"', "sh"))
     assert kernel.run("1 + 1")[0]["status"] == "ok"
 
 
