@@ -137,9 +137,9 @@ class Course:
         request = self._request
         if urgent:
             self._keeper.replace(Stopped(why))
-        elif request is not None and isinstance(
-            request.message, messages.Execute | messages.CommIn
-        ):
+        elif request is None or request.ended:
+            return  # what is waited for is a snapshot
+        elif isinstance(request.message, messages.Execute | messages.CommIn):
             self._deadlines.over(request, why)
 
     def _abandon_query(self, request: Request) -> None:

@@ -33,6 +33,16 @@ def test_a_long_cell_is_answered_when_the_copy_that_holds_it_stands(sim):
     assert [outcome.status for outcome in sim.outcomes] == ["ok"]
 
 
+def test_a_cell_that_waits_for_its_snapshot_is_over_no_limit_any_more(sim):
+    assert sim.cell(seconds=0.2) is None
+    copy = sim.guest.copy()
+    sim.session._on_excess("cpu", urgent=False)
+    sim.reactor.advance(3)
+    assert not {signal.SIGINT, signal.SIGKILL} & {number for _, number in sim.kills}
+    sim.stands(copy)
+    assert sim.outcomes[-1].status == "ok"
+
+
 def test_a_long_cell_is_answered_when_it_is_certain_that_no_copy_will_stand(sim):
     assert sim.cell(seconds=0.2) is None
     sim.reactor.advance(snapshots.PATIENCE)
