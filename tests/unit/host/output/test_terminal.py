@@ -110,7 +110,7 @@ def test_a_colour_cut_in_two_waits_for_its_end(text, head, tail):
     "unit", ["\x1b]", "\x1b[", "\x1b[1;", "\x1b]0;x", "\x1b ", "\x1b", "\x1bP"]
 )
 def test_hostile_text_takes_linear_time(unit):
-    text = unit * (2_000_000 // len(unit))
+    text = unit * (500_000 // len(unit))
     started = time.process_time()
     clean_text(text)
     assert time.process_time() - started < 5
