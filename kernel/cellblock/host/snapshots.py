@@ -203,7 +203,8 @@ class Snapshots:
         self._guest, self._given = copy.guest, copy.had.faults
         self._restless_until = self._clock() + _RESTLESS
         for other in self._copies:
-            other.still = False
+            # One that stands only now would be what takes over next, without what waits for it.
+            other.still, other.next = False, None
         return copy
 
     def drop_after(self, kept: Copy) -> None:

@@ -96,11 +96,15 @@ def test_a_cell_that_waits_is_answered_when_its_own_copy_takes_over(sim):
     assert sim.losses() == [lost()]
 
 
-def test_a_cell_that_waits_is_stopped_when_the_copy_before_its_own_takes_over(sim):
+@pytest.mark.parametrize("early", [True, False])
+def test_a_cell_that_waits_is_stopped_when_the_copy_before_its_own_takes_over(sim, early):
     first, second = two_cells(sim)
+    if early:
+        sim.stands(first)
     second.close()
     sim.reactor.turn()
-    sim.stands(first)
+    if not early:
+        sim.stands(first)
     sim.takes_over(first)
     assert [outcome.status for outcome in sim.outcomes] == ["ok", "stopped"]
     assert sim.guest.read() == []  # nothing is run again
