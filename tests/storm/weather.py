@@ -26,8 +26,6 @@ HANG = 30.0
 #: Cells between two looks at everything.
 LOOK = 12
 MOMENTS = ("running", "running", "replied", "replied", "idle", "restoring", "queued", "copy")
-#: Those at which a guest and the copy of its state are killed at once.
-DOUBLE = ("restoring", "copy")
 
 
 class LossError(AssertionError):
@@ -110,8 +108,6 @@ class Storm:
         self._cells = cells(self.dice, PRESSED if pressed else CELLS)
         self._zygote = kernel.zygote()
         self._since: list[str] = []
-        #: Moments for which two processes with the same state may have been killed together.
-        self._doubled = 0
         self._step((HEAP if pressed else "") + setup())
         for _ in range(4):  # older copies to fall back to: the first cell is in all of them
             self._step(DIGEST)
@@ -121,7 +117,6 @@ class Storm:
         """Kill once, at some moment, then look at what is left."""
         moment = self.dice.choice(MOMENTS)
         self._since.append(f"# {moment}")
-        self._doubled = 2 if moment in DOUBLE else max(0, self._doubled - 1)
         getattr(self, f"_while_{moment}")()
         self.tally.by_moment[moment] = self.tally.by_moment.get(moment, 0) + 1
         if moment == "restoring":
@@ -225,8 +220,8 @@ class Storm:
     def _heed_cards(self) -> None:
         """Take note of what the kernel says that a restoration could not bring back.
 
-        That may be cells where a guest and the copy that held the same state were killed, and then
-        exactly those that are named.
+        That may be cells where a guest was killed and what took its place right after it, or a copy
+        that held the same state, and then exactly those that are named.
         """
         for _, message in self.kernel.log:
             card = message["content"].get("data", {}).get(OUTCOME, {})
@@ -237,7 +232,7 @@ class Storm:
                 if AGAIN.search(text):
                     self.tally.again += 1
                     continue
-                self._demand(text.startswith("what [") and self._doubled, str(card))
+                self._demand(text.startswith("what ["), str(card))
                 self.model = self.model.without({int(n) for n in COUNT.findall(text)})
                 self.tally.told += 1
         self.kernel.log.clear()
