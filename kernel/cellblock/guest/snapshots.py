@@ -72,8 +72,8 @@ class Snapshots:
                 self._openmp.let_go()
             with self._outlet.still(), self._channel.still():
                 pid = forking.fork()
-        except OSError as exc:
-            number = exc.errno or 0
+        except (OSError, MemoryError) as exc:
+            number = (exc.errno or 0) if isinstance(exc, OSError) else errno.ENOMEM
             told = number if number in errno.errorcode else errno.EIO
             self._channel.send(messages.NotStanding(id=request.id, errno=told))
             pid = -1

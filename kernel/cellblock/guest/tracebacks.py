@@ -70,12 +70,12 @@ def render(shell: Any, error: BaseException) -> list[str]:
     """
     try:
         if isinstance(error, MemoryError):
-            return "".join(traceback.format_exception(error)).splitlines()
+            return _by_python(error)
         _share_lexer_tables()
         if isinstance(error, SyntaxError) and error.__traceback__ is None:
             return list(shell.SyntaxTB.structured_traceback(type(error), error, []))
         if _has_group(error):
-            return "".join(traceback.format_exception(error)).splitlines()
+            return _by_python(error)
         custom = getattr(error, "_render_traceback_", None)
         if custom is not None:
             return [str(line) for line in custom()]
@@ -89,6 +89,10 @@ def render(shell: Any, error: BaseException) -> list[str]:
         )
     except Exception:  # noqa: BLE001 - a user's __repr__ or __str__ may raise anything
         return [type(error).__name__ + ": <the traceback could not be formatted>"]
+
+
+def _by_python(error: BaseException) -> list[str]:
+    return "".join(traceback.format_exception(error)).splitlines()
 
 
 def _has_group(error: BaseException | None) -> bool:

@@ -50,3 +50,25 @@ def test_a_full_guest_is_stepped_back_from(kernel):
         assert reply["status"] == "ok", (reply, published)
     reply, published = kernel.run("kept")
     assert reading.result(published) == "7"
+
+
+NO_ROOM = """
+import gc
+kept = 7
+def find(name):
+    own = lambda o: type(o).__name__ == name and type(o).__module__.startswith("cellblock")
+    return next(o for o in gc.get_objects() if own(o))
+def let_go(): raise MemoryError
+find("OpenMP").let_go = let_go
+"""
+
+
+def test_a_guest_that_has_no_room_to_make_a_copy_lives_on_and_that_is_said(kernel):
+    kernel.run(NO_ROOM)
+    guest = kernel.guest()
+    for _ in range(2):
+        kernel.run("import time; time.sleep(0.11)")
+    assert reading.result(kernel.run("kept")[1]) == "7"
+    assert kernel.guest() == guest
+    said = reading.stream([m for channel, m in kernel.log if channel == "iopub"], "stderr")
+    assert "one could not be made (Cannot allocate memory)" in said
