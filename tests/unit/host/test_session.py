@@ -44,15 +44,15 @@ def ended(sim):
     return outcome
 
 
-# --- P1: no source reaches the guest before it passed ---------------------------------------------
-
-
 def runs_well(sim):
     """Have the guest run what it was given to a good end."""
     (request,) = sim.guest.read()
     sim.guest.send(messages.Began(id=request.id), messages.Done(id=request.id))
     sim.reactor.turn()
     assert ended(sim).status == "ok"
+
+
+# --- P1: no source reaches the guest before it passed ---------------------------------------------
 
 
 def test_a_refused_cell_is_denied_at_once_and_never_sent(simulate):
