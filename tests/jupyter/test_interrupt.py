@@ -1,5 +1,7 @@
 """Interrupt by message."""
 
+import os
+import signal
 import time
 
 import pytest
@@ -110,6 +112,44 @@ def test_c_code_is_interrupted_with_its_process(unsafe):
     code = "import subprocess\nimport ctypes\nctypes.CDLL(None).usleep(300_000)"
     _, reply, _ = interrupted(unsafe, begin(unsafe, code))
     assert reply["ename"] == "KeyboardInterrupt"
+
+
+#: An interrupt comes when nothing looks for one any more, in C, and then a wait begins.
+SLEPT_THROUGH = """
+import ctypes, functools, time
+trip = ctypes.pythonapi.PyErr_SetInterruptEx
+trip.restype = (60).__add__
+class Minute:
+    __index__ = functools.partial(trip, 2)
+print('go', flush=True)
+time.sleep(Minute())
+"""
+
+
+def test_an_interrupt_that_was_slept_through_is_heard_of_when_it_is_woken(unsafe):
+    unsafe.run("import time; time.sleep(0.6)")  # until what woke it last is past
+    mid = begin(unsafe, SLEPT_THROUGH)
+    assert not unsafe.shell.poll(300)
+    os.kill(unsafe.sole_guest(), signal.SIGURG)
+    assert unsafe.reply(mid)["content"]["ename"] == "KeyboardInterrupt"
+    unsafe.until_idle(mid)
+
+
+def test_an_interrupt_is_followed_by_what_wakes(unsafe):
+    code = """
+import signal, time
+woken = []
+before = signal.signal(signal.SIGURG, lambda *_: woken.append(1))
+try:
+    time.sleep(60)
+except KeyboardInterrupt:
+    time.sleep(1)
+signal.signal(signal.SIGURG, before)
+print(len(woken) >= 3)
+"""
+    _, reply, published = interrupted(unsafe, begin(unsafe, code))
+    assert reply["status"] == "ok"
+    assert reading.stream(published) == "True\n"
 
 
 @pytest.mark.parametrize("pause", [0, 0.0003, 0.001, 0.003])

@@ -41,7 +41,8 @@ def value(kernel, expression):
 
 
 def undone(published):
-    (card,) = reading.cards(published, "outcome")
+    """Return which cells were undone; a guest's loss may be told in the same place."""
+    (card,) = [c for c in reading.cards(published, "outcome") if c["outcome"] == "undone"]
     return card["cells"]
 
 

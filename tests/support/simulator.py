@@ -7,6 +7,7 @@ import heapq
 import itertools
 import os
 import select
+import signal
 import socket
 import struct
 
@@ -306,9 +307,9 @@ class Simulation:
         self.reactor.turn()
 
     def signals(self):
-        """Return the signals sent so far, forgetting them."""
+        """Return the signals sent so far but SIGURG, which only wakes; they are forgotten."""
         sent, self.kills = [number for _, number in self.kills], []
-        return sent
+        return [number for number in sent if number != signal.SIGURG]
 
     def close(self):
         self.session.close()

@@ -27,6 +27,9 @@ if TYPE_CHECKING:
 REST = 0.005
 
 
+def _on_wake(_number: int, _frame: FrameType | None) -> None: ...
+
+
 class Server:
     """Answers the host until it hangs up."""
 
@@ -55,6 +58,8 @@ class Server:
     def forever(self) -> None:
         """Serve; returns never, raises ``HostGone`` when the host hangs up."""
         signal.signal(signal.SIGINT, self._on_interrupt)
+        # Ignored, as it is by default, it would cut no wait short; the host sends it for that.
+        signal.signal(signal.SIGURG, _on_wake)
         while True:
             self.handle(self._next())
 

@@ -31,7 +31,9 @@ def _users(tb: TracebackType | None) -> TracebackType | None:
         tb = tb.tb_next
     chain: TracebackType | None = None
     for link in reversed(kept):
-        chain = TracebackType(chain, link.tb_frame, link.tb_lasti, link.tb_lineno)
+        # An interrupt may hit an instruction that belongs to no line.
+        line = link.tb_lineno or link.tb_frame.f_code.co_firstlineno
+        chain = TracebackType(chain, link.tb_frame, link.tb_lasti, line)
     return chain
 
 

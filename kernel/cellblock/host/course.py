@@ -5,7 +5,6 @@ What is sent has been admitted (``host.session``). A guest is kept for it, and s
 
 from __future__ import annotations
 
-import signal
 import traceback
 from typing import TYPE_CHECKING, Any
 
@@ -84,11 +83,10 @@ class Course:
         request = self._request
         self._front.hurry()
         if request is None:
-            self._keeper.signal(signal.SIGINT)  # a task between cells
+            self._keeper.interrupt()  # a task between cells
         elif request.interrupted_at is None:
             request.interrupted_at = self._clock()
             self._deadlines.interrupted(request)
-            self._keeper.signal(signal.SIGINT)
         elif self._clock() - request.interrupted_at > REPEAT:
             self._keeper.replace(Stopped("interrupt"))
 
@@ -144,7 +142,7 @@ class Course:
 
     def _abandon_query(self, request: Request) -> None:
         """Answer a query with nothing. The guest keeps its state; its answer will be late."""
-        self._keeper.signal(signal.SIGINT)
+        self._keeper.interrupt()
         self._abandoned.add(request.message.id)
         self._finish(request, None)
 
@@ -186,7 +184,7 @@ class Course:
             return
         request.began, request.began_at = True, self._clock()
         if request.interrupted_at is not None:
-            self._keeper.signal(signal.SIGINT)  # the one before may have come too early
+            self._keeper.interrupt()
 
     def _on_question(self, message: messages.InputRequest) -> None:
         request = self._request

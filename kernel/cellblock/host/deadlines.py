@@ -5,7 +5,6 @@ A cell's limit is one deadline, which is put off by the time that a user takes o
 
 from __future__ import annotations
 
-import signal
 from typing import TYPE_CHECKING, Final
 
 from cellblock.host.outcome import Stopped
@@ -23,6 +22,8 @@ if TYPE_CHECKING:
 GRACE: float = 2.0
 #: Seconds without a sign of life after which a request that was read is taken for stolen.
 SILENCE: Final = 4.0
+#: Seconds that an idle guest takes to take a request up.
+TAKE_UP: Final = 0.05
 #: Seconds that an interrupted request has that was never taken up, or can't be interrupted.
 DEAF_GRACE: Final = 3.0
 #: Seconds that completion and inspection may take.
@@ -76,17 +77,25 @@ class Deadlines:
             self._limit = due
 
     def interrupted(self, request: Request) -> None:
-        """Give a request that the user interrupts some time; a question of its is withdrawn."""
+        """Interrupt for the user, and give the request some time; a question of its is withdrawn.
+
+        One that is on its way is interrupted when it has begun: twice, and the second would hit
+        what it does about the first. Before, only a task that keeps the guest from it is.
+        """
         self._later(DEAF_GRACE, lambda: self._give_up_deaf(request))
         if isinstance(request.message, messages.Execute | messages.CommIn):
             self.resume(request)
+        if request.began:
+            self._keeper.interrupt()
+        else:
+            self._later(TAKE_UP, lambda: None if request.began else self._keeper.interrupt())
 
     def over(self, request: Request, why: Why) -> None:
         """Interrupt what is over a limit; kill it if it does not give way."""
         if request.over is None:
             request.over = why
             self._front.hurry()
-            self._keeper.signal(signal.SIGINT)
+            self._keeper.interrupt()
             self._later(GRACE, lambda: self._keeper.replace(Stopped(why)))
 
     def stop(self) -> None:

@@ -35,7 +35,8 @@ LAST_READS = 64
 #: Seconds between looks at a frame that is not whole, and looks that it may take. Long, because a
 #: thread that sends is held up by one that keeps the interpreter to itself.
 FRAME_LOOK, FRAME_LOOKS = 1.0, 8
-
+#: Seconds after an interrupt at which waits are cut short once more.
+_WAKES = (0.02, 0.1, 0.5)
 
 _STDOUT: messages.StreamName = "stdout"
 #: In the order of their descriptors.
@@ -325,6 +326,16 @@ class Guest:
                 signal.pidfd_send_signal(self.pidfd, number)
             elif self.pid is not None:
                 os.kill(self.pid, number)
+
+    def interrupt(self) -> None:
+        """Send SIGINT, and see to it that it is not slept through.
+
+        CPython looks for signals between instructions, and when one has cut a wait short. One that
+        comes between the last look and the wait would be heard of at the wait's end.
+        """
+        self.signal(signal.SIGINT)
+        for seconds in _WAKES:
+            self._reactor.call_later(seconds, lambda: self.signal(signal.SIGURG))
 
     def reaped(self) -> None:
         """Take note that its process is no more, or soon will be: it gets no more signals."""

@@ -108,10 +108,10 @@ class Keeper:
         if self.guest is not None:
             self.guest.hold(held=held)
 
-    def signal(self, number: int) -> None:
-        """Send the guest a signal; one that is being restored does nothing that it could end."""
+    def interrupt(self) -> None:
+        """Interrupt the guest; one that is being restored does nothing that it could end."""
         if self._guest is not None and not self._restorer.busy:
-            self._guest.signal(number)
+            self._guest.interrupt()
 
     def replace(self, stopped: Stopped) -> None:
         """Kill the guest; the newest snapshot takes over, or a fresh guest."""

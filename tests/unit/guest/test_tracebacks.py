@@ -30,6 +30,20 @@ def test_frames_of_ours_go_and_the_users_stay():
     assert files(tracebacks.trim(error)) == {__file__}
 
 
+def test_an_instruction_of_no_line_costs_no_traceback():
+    """An interrupt may hit one."""
+
+    def users():
+        raise KeyboardInterrupt
+
+    code = users.__code__
+    users.__code__ = code.replace(co_linetable=b"")
+    error = raised(users)
+    assert error.__traceback__.tb_next.tb_lineno is None
+    tracebacks.trim(error)
+    assert error.__traceback__.tb_next.tb_lineno == code.co_firstlineno
+
+
 def test_causes_are_trimmed_too():
     def chained():
         try:

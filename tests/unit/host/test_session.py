@@ -206,6 +206,38 @@ def test_without_a_limit_a_cell_may_take_forever(simulate):
     assert sim.signals() == []
 
 
+def test_an_interrupt_that_was_slept_through_is_heard_of_at_once(simulate):
+    sim = simulate()
+    took_up(sim)
+    sim.session.interrupt()
+    sim.reactor.advance(0.6)
+    first, *rest = [number for _, number in sim.kills]
+    assert first == signal.SIGINT
+    assert rest == [signal.SIGURG] * 3
+
+
+def test_what_has_not_begun_is_interrupted_once_it_has(simulate):
+    sim = simulate()
+    sim.session.execute(cell("1"), sim.outcomes.append)
+    sim.session.interrupt()
+    assert sim.signals() == []
+    sim.reactor.turn()
+    (request,) = sim.guest.read()
+    sim.guest.send(messages.Began(id=request.id))
+    sim.reactor.turn()
+    assert sim.signals() == [signal.SIGINT]
+    sim.reactor.advance(1)
+    assert sim.signals() == []
+
+
+def test_a_task_that_keeps_the_guest_from_what_is_interrupted_is_interrupted(simulate):
+    sim = simulate()
+    sim.session.execute(cell("1"), sim.outcomes.append)
+    sim.session.interrupt()
+    sim.reactor.advance(0.1)
+    assert sim.signals() == [signal.SIGINT]
+
+
 def test_a_second_interrupt_kills_unless_it_is_the_same_key_press(simulate):
     sim = simulate()
     took_up(sim)
