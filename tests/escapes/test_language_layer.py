@@ -10,6 +10,9 @@ import pytest
 
 from support import guarded
 
+#: The first test of each kind waits for all programs.
+pytestmark = pytest.mark.timeout(900)
+
 PROGRAMS = [p for p in guarded.attacks(Path(__file__).parent / "language") if p.runs_here]
 NAMES = [program.name for program in PROGRAMS]
 SEEN = [program.name for program in PROGRAMS if not program.unseen]

@@ -127,7 +127,7 @@ def run(programs, *, preset="safe", python=sys.executable, **parts):
         capture_output=True,
         text=True,
         check=False,
-        timeout=300,
+        timeout=900,
     )
     if not done.stdout:
         raise AssertionError(done.stderr[-4000:])
