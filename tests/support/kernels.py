@@ -237,6 +237,9 @@ class Kernel(Client):
         if left:
             raise RuntimeError(f"processes left behind: {left}\n{said}")
 
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
 
 def nobody_prefix() -> tuple[str, ...] | None:
     """Return the command prefix for uid 65534."""
