@@ -32,6 +32,9 @@ _RESTLESS: Final = 30.0
 #: Seconds above which ``auto`` takes no more of them, until the guest has become smaller. One
 #: alone may be the machine's fault; after this many in a row there is a rest, as many times longer.
 TOO_LONG: Final = 0.25
+#: Bytes of a guest that is copied in milliseconds: where that takes long, everything does, and
+#: nothing is spared by leaving it out.
+SMALL: Final = 256 * 2**20
 _SLOW: Final = 2
 _REST: Final = 20
 #: Requests, and seconds that they took together, that are run again instead of being kept.
@@ -393,7 +396,7 @@ class Snapshots:
         return False
 
     def _judge(self, seconds: float, resident: int) -> None:
-        if self._settings.mode != "auto" or seconds <= TOO_LONG:
+        if self._settings.mode != "auto" or seconds <= TOO_LONG or resident < SMALL:
             self._slow = 0
             return
         self._slow += 1

@@ -215,6 +215,14 @@ def test_a_quick_one_between_them_makes_up_for_a_slow_one(stepwise, plenty):
     assert sim.notices() == []
 
 
+def test_a_small_guest_is_copied_however_long_it_takes(stepwise, plenty):
+    plenty["guest"] = snapshots.SMALL - 1
+    sim = stepwise(mode="auto")
+    sim.stands(sim.guest.copy())
+    assert all(slow(sim) for _ in range(5))
+    assert sim.notices() == []
+
+
 def test_a_guest_that_became_smaller_ends_the_rest(stepwise, plenty):
     sim = stepwise(mode="auto")
     sim.stands(sim.guest.copy())
