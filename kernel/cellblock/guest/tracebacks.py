@@ -74,8 +74,6 @@ def render(shell: Any, error: BaseException) -> list[str]:
     try:
         if isinstance(error, MemoryError):
             return _by_python(error)
-        colouring.make_once()
-        _tell_of_cells(shell, error)
         if isinstance(error, SyntaxError) and error.__traceback__ is None:
             return list(shell.SyntaxTB.structured_traceback(type(error), error, []))
         if _has_group(error):
@@ -83,6 +81,8 @@ def render(shell: Any, error: BaseException) -> list[str]:
         custom = getattr(error, "_render_traceback_", None)
         if custom is not None:
             return [str(line) for line in custom()]
+        colouring.make_once()
+        _tell_of_cells(shell, error)
         return list(
             shell.InteractiveTB.structured_traceback(
                 type(error),
