@@ -43,13 +43,13 @@ def _call_lexer(cls: Any, *args: Any, **kwargs: Any) -> Any:
 
 def _find_python_first() -> None:
     """Put Python's lexer before the hundreds that are looked through for it."""
-    from pygments.lexers import LEXERS  # noqa: PLC0415
+    from pygments import lexers  # noqa: PLC0415
     from pygments.lexers.python import PythonLexer  # noqa: PLC0415
 
     PythonLexer()
-    known = dict(LEXERS)
-    LEXERS.clear()
-    LEXERS.update({PythonLexer.__name__: known[PythonLexer.__name__], **known})
+    name, known = PythonLexer.__name__, lexers.LEXERS
+    # At once: an interrupt may come at any time.
+    lexers.LEXERS = {name: known[name], **known}
 
 
 def _share_styles() -> None:
