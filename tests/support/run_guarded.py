@@ -126,7 +126,7 @@ def child(guest, cells, report, stop):
         sys.stderr = sys.__stderr__ = Stream(2)
     asyncio.set_event_loop(asyncio.new_event_loop())
     if WORK["arm"]:
-        guards.arm(RULES, stop)
+        guards.arming(RULES)(stop)
     try:
         for cell in cells:
             source = transform(cell).source

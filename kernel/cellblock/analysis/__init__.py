@@ -12,7 +12,7 @@ from cellblock.analysis.attributes import attribute_allowed
 from cellblock.analysis.findings import Finding
 from cellblock.analysis.policy import Rules
 from cellblock.analysis.rules import RULES, Rule
-from cellblock.analysis.transform import Transformed, check_complete, transform
+from cellblock.analysis.transform import Transformed, check_complete, forget, transform
 
 __all__ = [
     "RULES",
@@ -27,5 +27,6 @@ __all__ = [
     "default_magics",
     "default_modules",
     "default_raw_modules",
+    "forget",
     "transform",
 ]

@@ -65,6 +65,11 @@ def parse(source: str) -> ast.Module:
         return ast.parse(source)
 
 
+def forget() -> None:
+    """Let go of the last tree, where nobody asks for it again."""
+    parse.cache_clear()
+
+
 def parse_expression(source: str) -> ast.Expression:
     """Parse one expression; raises as ``parse`` does."""
     with warnings.catch_warnings():

@@ -11,7 +11,7 @@ import random
 import signal
 import socket
 import sys
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import comm  # noqa: F401 - imported here so that no guest has to
 from IPython.core.displayhook import DisplayHook  # noqa: F401 - as above
@@ -26,6 +26,9 @@ from cellblock.guest.confine.adapt import mend_library
 from cellblock.guest.display import Out
 from cellblock.guest.text import encodable
 from cellblock.wire import messages
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
 
 #: Names that IPython puts into the namespace and mode safe takes out of it.
 _IPYTHON_NAMES = ("__builtin__", "get_ipython", "exit", "quit", "open", "_dh")
@@ -62,6 +65,7 @@ class Prepared:
         shell.register_magic(self.shell, "usage", self._show_usage)
         self._bind_modules(names)
         prepare_locks(request.plan)
+        self._arm = self._arming()
 
     def _guarded_builtins(self) -> dict[str, Any]:
         from IPython.display import display  # noqa: PLC0415
@@ -73,6 +77,13 @@ class Prepared:
             "getpass": getpass.getpass,
         }
         return guards.install(self.rules, extra)
+
+    def _arming(self) -> Callable[[Callable[[str], None]], None]:
+        if self.rules.raw_modules:
+            # Raw packages reach the OS layer anyhow, and its refusals name the policy's field.
+            return lambda _report: None
+        plan = self.request.plan
+        return guards.arming(self.rules, network=plan.network, processes=plan.subprocess)
 
     def _bind_modules(self, names: dict[str, Any]) -> None:
         """Bind the policy's ``pre_imported`` as a cell's own import would."""
@@ -114,13 +125,11 @@ class Prepared:
         os.chdir(self.request.cwd)
         sys.dont_write_bytecode = True
         self._lock(channel, gated=len(fds) > len(_TARGETS))
-        plan = self.request.plan
-        if not self.rules.raw_modules:
-            # Raw packages reach the OS layer anyhow, and its refusals name the policy's field.
-            def report(operation: str) -> None:
-                channel.last_words(messages.Breach(operation=operation))
 
-            guards.arm(self.rules, report, network=plan.network, processes=plan.subprocess)
+        def report(operation: str) -> None:
+            channel.last_words(messages.Breach(operation=operation))
+
+        self._arm(report)
         self._serve(channel)
 
     def _lock(self, channel: Channel, *, gated: bool) -> None:

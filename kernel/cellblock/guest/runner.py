@@ -9,7 +9,7 @@ import resource
 import sys
 from typing import TYPE_CHECKING, Any, cast
 
-from cellblock.analysis import Rules, analyse, analyse_expression
+from cellblock.analysis import Rules, analyse, analyse_expression, forget
 from cellblock.guest import notes, tracebacks
 from cellblock.guest.text import encodable
 from cellblock.wire import messages
@@ -17,6 +17,7 @@ from cellblock.wire import messages
 if TYPE_CHECKING:
     from types import CodeType
 
+    from cellblock.analysis import Finding
     from cellblock.guest.display import Out
     from cellblock.guest.loop import Driver
     from cellblock.guest.reserve import Reserve
@@ -48,7 +49,7 @@ class Runner:
 
     def run(self, request: messages.Execute) -> messages.Done:
         """Run the cell and return its end; nothing it raises escapes."""
-        refused = analyse(request.source, self._rules)
+        refused = self._findings(request)
         if refused:
             return messages.Done(id=request.id, refused=[_as_dict(f) for f in refused])
         shell, read = self._shell, _read_bytes()
@@ -68,6 +69,16 @@ class Runner:
             payload=shell.payload_manager.read_payload(),
             read_bytes=max(0, _read_bytes() - read),
         )
+
+    def _findings(self, request: messages.Execute) -> tuple[Finding, ...]:
+        """Return what the policy forbids of the cell, and keep no tree of it.
+
+        Let go of after the next fork, it would be memory of that copy's and written to besides.
+        """
+        try:
+            return analyse(request.source, self._rules)
+        finally:
+            forget()
 
     def _remember(self, request: messages.Execute) -> None:
         shell = self._shell
@@ -104,7 +115,7 @@ class Runner:
         """
         request = messages.Execute(id=0, source="None", raw="None", execution_count=0)
         with contextlib.suppress(BaseException):  # a shell that a cell has spoilt
-            analyse(request.source, self._rules)
+            self._findings(request)
             self._execute(request)
 
     def query(self, action: Any, otherwise: Any) -> Any:

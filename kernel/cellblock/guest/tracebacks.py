@@ -2,10 +2,17 @@
 
 from __future__ import annotations
 
+import contextlib
+import inspect
 import traceback
 from pathlib import Path
 from types import TracebackType
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any
+
+from cellblock.guest import colouring
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
 
 #: Frames of these files are the kernel's own.
 OWN = str(Path(__file__).resolve().parents[1]) + "/"
@@ -14,13 +21,19 @@ _CHAIN = 32
 
 def trim(error: BaseException) -> BaseException:
     """Drop the kernel's frames from ``error`` and from what it was raised from."""
+    for one in _chain(error):
+        one.__traceback__ = _users(one.__traceback__)
+    return error
+
+
+def _chain(error: BaseException) -> Iterator[BaseException]:
+    """Yield ``error`` and what it was raised from, each once and not without end."""
     seen: set[int] = set()
     current: BaseException | None = error
     while current is not None and id(current) not in seen and len(seen) < _CHAIN:
         seen.add(id(current))
-        current.__traceback__ = _users(current.__traceback__)
+        yield current
         current = current.__cause__ or current.__context__
-    return error
 
 
 def _users(tb: TracebackType | None) -> TracebackType | None:
@@ -37,31 +50,19 @@ def _users(tb: TracebackType | None) -> TracebackType | None:
     return chain
 
 
-def _share_lexer_tables() -> None:
-    """Let a lexer class without tokens of its own use those of the class it derives from.
+def _tell_of_cells(shell: Any, error: BaseException) -> None:
+    """Tell ``inspect`` that cells are of no module.
 
-    stack_data derives one from pygments' Python lexer for every traceback, and pygments then
-    compiles the whole grammar again: half the time that an error takes.
+    It would look through all that are imported, several times for each frame: half of the time
+    that an error takes, and half of the memory that it writes to.
     """
-    from pygments.lexer import RegexLexerMeta  # noqa: PLC0415 - not before the first error
-    from pygments.lexers.python import PythonLexer  # noqa: PLC0415
-
-    if RegexLexerMeta.__call__ is _call_lexer:
-        return
-    _ORIGINAL.append(RegexLexerMeta.__call__)
-    RegexLexerMeta.__call__ = _call_lexer
-    PythonLexer()
-
-
-_ORIGINAL: Final[list[Any]] = []
-
-
-def _call_lexer(cls: Any, *args: Any, **kwargs: Any) -> Any:
-    own = cls.__dict__
-    if own.keys().isdisjoint({"_tokens", "tokens"}) and "_tokens" in vars(cls.__base__):
-        for name in ("_tokens", "_all_tokens"):
-            setattr(cls, name, vars(cls.__base__)[name])
-    return _ORIGINAL[0](cls, *args, **kwargs)
+    frames = (frame for one in _chain(error) for frame, _ in traceback.walk_tb(one.__traceback__))
+    for name in {frame.f_code.co_filename for frame in frames}:
+        if shell.compile.format_code_name(name) is not None:
+            # Looked up as it is and as a path; no module is called "".
+            inspect.modulesbyfile.setdefault(name, "")
+            with contextlib.suppress(OSError):  # the folder may be gone
+                inspect.modulesbyfile.setdefault(str(Path.cwd() / name), "")
 
 
 def render(shell: Any, error: BaseException) -> list[str]:
@@ -73,7 +74,6 @@ def render(shell: Any, error: BaseException) -> list[str]:
     try:
         if isinstance(error, MemoryError):
             return _by_python(error)
-        _share_lexer_tables()
         if isinstance(error, SyntaxError) and error.__traceback__ is None:
             return list(shell.SyntaxTB.structured_traceback(type(error), error, []))
         if _has_group(error):
@@ -81,6 +81,8 @@ def render(shell: Any, error: BaseException) -> list[str]:
         custom = getattr(error, "_render_traceback_", None)
         if custom is not None:
             return [str(line) for line in custom()]
+        colouring.make_once()
+        _tell_of_cells(shell, error)
         return list(
             shell.InteractiveTB.structured_traceback(
                 type(error),
@@ -97,12 +99,8 @@ def _by_python(error: BaseException) -> list[str]:
     return "".join(traceback.format_exception(error)).splitlines()
 
 
-def _has_group(error: BaseException | None) -> bool:
-    for _ in range(_CHAIN):
-        if error is None or isinstance(error, BaseExceptionGroup):
-            break
-        error = error.__cause__ or error.__context__
-    return isinstance(error, BaseExceptionGroup)
+def _has_group(error: BaseException) -> bool:
+    return any(isinstance(one, BaseExceptionGroup) for one in _chain(error))
 
 
 def describe(error: BaseException) -> str:

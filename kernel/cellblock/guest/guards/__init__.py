@@ -43,7 +43,7 @@ __all__ = [
     "NameViolation",
     "OperationViolation",
     "PolicyViolation",
-    "arm",
+    "arming",
     "install",
 ]
 
@@ -77,23 +77,24 @@ def install(rules: Rules, extra: Mapping[str, object]) -> dict[str, object]:
     return guarded
 
 
-def arm(
+def arming(
     rules: Rules,
-    report: Callable[[str], None],
     *,
     files: bool = False,
     network: bool = False,
     processes: bool = False,
-) -> None:
-    """Refuse operations from now on, process-wide, that are False here. For the guest.
+) -> Callable[[Callable[[str], None]], None]:
+    """Return what has the process refuse operations that are False here, once called.
 
-    Call after the OS locks and before the first user byte; there is no way back. What is True is
-    left to the OS layer. Packages that the operator lets in raw need files and native code, so
-    with those only network and processes are refused. ``report`` gets the name of an operation
-    that only code which got around the guards can try: it is to end the process.
+    For the zygote, when all modules of this package are imported: what it touches, guests share.
+    What it returns is for the guest, after the OS locks and before the first user byte; there is
+    no way back. What is True is left to the OS layer. Packages that the operator lets in raw need
+    files and native code, so with those only network and processes are refused. It is called with
+    ``report``, which gets the name of an operation that only code which got around the guards can
+    try: it is to end the process.
     """
     if not rules.language:
-        return
+        return lambda _report: None
     immutable.freeze_package("cellblock.guest")
     raw = bool(rules.raw_modules)
-    audit.arm(files=files or raw, network=network, processes=processes, native=raw, report=report)
+    return audit.arming(files=files or raw, network=network, processes=processes, native=raw)

@@ -100,10 +100,13 @@ def zones() -> tuple[str, ...]:
     return tuple(path.rstrip("/") + "/" for path in (*zoneinfo.TZPATH, *packaged))
 
 
-def arm(*, files: bool, network: bool, processes: bool, native: bool, report: Report) -> None:
-    """Refuse from now on what is False here; what is True is left to the OS layer.
+def arming(
+    *, files: bool, network: bool, processes: bool, native: bool
+) -> Callable[[Report], None]:
+    """Return what has the process refuse, once called, what is False here.
 
-    ``report`` gets the event of a breach, and is not expected to return.
+    What is True is left to the OS layer. It is called with ``report``, which gets the event of a
+    breach and is not expected to return.
     """
     refused: tuple[str, ...] = _INTERPRETER
     refused += () if processes else _PROCESS + _PROCESS_MORE
@@ -113,7 +116,11 @@ def arm(*, files: bool, network: bool, processes: bool, native: bool, report: Re
         refused += tuple(name for name in _FILES)
     keep = () if not processes else _PROCESS + _PROCESS_MORE
     judge = _judge(refused, keep, files=files, native=native)
-    sys.addaudithook(_hook(judge, report))
+
+    def arm(report: Report) -> None:
+        sys.addaudithook(_hook(judge, report))
+
+    return arm
 
 
 _PASSES, _REFUSED, _BREACH = range(3)
