@@ -24,8 +24,8 @@ SEED = int(os.environ.get("STORM_SEED", "0")) or int(time.time())
 PATIENT = "from cellblock.host import snapshots; snapshots.TOO_LONG = 60.0"
 #: Of the host, over a whole storm.
 MOST_GROWTH = 24 << 20
-#: Host, zygote, guest; copies to step back to, the newest, and those that do not stand yet.
-MOST_PROCESSES = 3 + 5 + 1 + 3
+#: Host, zygote, guest; copies to step back to, the newest, those that do not stand yet; twins.
+MOST_PROCESSES = 3 + 5 + 1 + 3 + 3
 pytestmark = pytest.mark.timeout(max(120, SECONDS + 60, KILLS))
 
 

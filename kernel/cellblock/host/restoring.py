@@ -70,16 +70,11 @@ class Restoring:
         """What was run again."""
         return tuple(self._again)
 
-    def began(
-        self,
-        guest: Guest,
-        reactor: Reactor,
-        failed: Callable[[Restoring, Guest], None],
-    ) -> None:
+    def began(self, reactor: Reactor, failed: Callable[[], None]) -> None:
         """Watch the time of the copy that is tried."""
         self.unwatch()
         self._patience /= 2
-        self._timer = reactor.call_later(self._patience, lambda: failed(self, guest))
+        self._timer = reactor.call_later(self._patience, failed)
 
     def unwatch(self) -> None:
         """Stop watching its time: it has failed, or serves."""
