@@ -321,10 +321,13 @@ class Simulation:
 
     def reaped(self, status):
         """Have the zygote tell how the newest guest ended."""
-        guest = self.guest
-        guest.close()
-        self._ends[-1].sendall(frames.encode(messages.Reaped(pid=guest.pid, status=status)))
+        self.guest.close()
+        self.tell_reaped(self.guest, status)
         self.reactor.turn()
+
+    def tell_reaped(self, guest, status):
+        """Have the zygote say that a guest has ended, before the host hears anything else."""
+        self._ends[-1].sendall(frames.encode(messages.Reaped(pid=guest.pid, status=status)))
 
     def kill_zygote(self):
         """Have the zygote end."""

@@ -149,7 +149,7 @@ class Keeper:
         if then is None:
             self._pace.take_in_time()
         else:
-            self._pace.take(then)
+            self._pace.take(then, twice=not ran.short)
 
     def _serving(self) -> tuple[Guest, Zygote] | None:
         guest, zygote = self.guest, self._zygote

@@ -96,17 +96,16 @@ class Restoring:
         return sorted(found.items())
 
     def _can_catch_up(self) -> bool:
-        """Say whether what is missing may be run again: all that comes out the same, and the last.
+        """Say whether what is missing may be run again: what comes out the same, or was short.
 
-        The last had just ended, or a snapshot would hold it. After an attack it is the suspect.
+        What was short had just ended, or a snapshot that stands twice would hold it: the newest
+        has ended with its guest where there is more than one. After an attack they are suspects.
         """
         suspect = _ITS_OWN_DOING if self._running is not None else _ITS_OWN_DOING | _NOT_TAKEN_UP
         trusted = self.stopped.why not in suspect
         kept = [ran for ran in self._missed if not ran.exact]
-        if not kept:
-            return True
-        lately = self._now - kept[0].ended < _LATELY
-        return trusted and lately and kept == self._missed[-1:]
+        lately = all(ran.short and self._now - ran.ended < _LATELY for ran in kept)
+        return not kept or (trusted and lately)
 
     def heard(self, message: messages.FromGuest, guest: Guest) -> bool:
         """Act on what the copy says; say whether it serves now. Raises GuestError."""

@@ -37,13 +37,17 @@ _RESTLESS: Final = 30.0
 TOO_LONG: Final = 0.25
 _SLOW: Final = 2
 _REST: Final = 20
+#: Seconds up to which a request counts as short: run again, nobody notices.
+SHORT: Final = 0.1
 #: Requests, and seconds that they took together, that are run again instead of being kept.
 _MOST_AGAIN: Final = 20
 _LONGEST_AGAIN: Final = 0.05
 #: Copies that are asked for and do not stand yet, at most.
 _MOST_UNDER_WAY = 3
+#: Seconds until the newest makes a twin of itself: with none coming after it at once.
+TWIN_AFTER: Final = 0.02
 #: Twins that are made of one state, each when the one before is gone: it may be what ends them.
-_MOST_TWINS: Final = 8
+MOST_TWINS: Final = 8
 #: Why none is taken: the guest could not, memory, its time, or descriptors of the host's.
 Reason = Literal["failed", "memory", "slow", "files"]
 
@@ -68,6 +72,11 @@ class Ran:
     exact: bool = False
     #: When it did.
     ended: float = 0.0
+
+    @property
+    def short(self) -> bool:
+        """Say whether nobody notices when it is run again."""
+        return self.seconds <= SHORT
 
     @property
     def visible(self) -> bool:
@@ -100,11 +109,12 @@ class Copy:
     after: list[Ran] = field(default_factory=list)
     #: Cells that were ended while its twin's state served, for ``In``.
     unseen: dict[int, str] = field(default_factory=dict)
-    #: Called once it stands, with its twin, or never will.
+    #: Called once it stands, and its twin if that is waited for, or never will.
     then: Callable[[], None] | None = None
+    twice: bool = False
     #: Called when it serves, for what its state has and was to be answered when that was kept.
     waiting: Callable[[], None] | None = None
-    #: Called once it stands beside its guest, with its twin, for what ran next.
+    #: Called once it stands beside its guest, for what ran next.
     next: Callable[[], None] | None = None
 
     def settle(self) -> None:
@@ -193,7 +203,7 @@ class Snapshots:
         for copy in reversed(self._copies):
             if not all(ran.exact for ran in copy.after):
                 return False
-            if copy.settled:
+            if copy.standing:
                 return True
         return not self._copies
 
@@ -203,7 +213,7 @@ class Snapshots:
         Not if that copy takes over: it has not what ran since.
         """
         newest = self._copies[-1] if self._copies else None
-        if newest is not None and not newest.settled and newest.exact:
+        if newest is not None and not newest.standing and newest.exact:
             newest.next = then
 
     @property
@@ -303,9 +313,19 @@ class Snapshots:
 
     # --- taking one ---------------------------------------------------------------------------
 
-    def take(self, guest: Guest, zygote: Zygote, then: Callable[[], None] | None = None) -> None:
-        """Have ``guest`` make a copy of itself; ``then`` is called once that is decided."""
-        under_way = sum(not copy.settled for copy in self._copies)
+    def take(
+        self,
+        guest: Guest,
+        zygote: Zygote,
+        then: Callable[[], None] | None = None,
+        *,
+        twice: bool = False,
+    ) -> None:
+        """Have ``guest`` make a copy of itself; ``then`` is called once that is decided.
+
+        ``twice`` has it wait for the twin, too: what ran can't be run again on an older copy.
+        """
+        under_way = sum(not copy.standing for copy in self._copies)
         copy = None
         if self._settings.mode != "off" and under_way < _MOST_UNDER_WAY:
             resident = room.resident(guest.pid)
@@ -315,7 +335,7 @@ class Snapshots:
                 then()
             return
         self._guest, self._zygote = guest, zygote
-        copy.then = copy.waiting = then
+        copy.then, copy.waiting, copy.twice = then, then, twice
         self._copies.append(copy)
         self._ask(guest, copy)
 
@@ -338,7 +358,7 @@ class Snapshots:
 
     def _double(self, copy: Copy) -> None:
         """Have a copy make a twin of itself, or go on without."""
-        made = self._host_end(copy.guest) if copy.twins < _MOST_TWINS else None
+        made = self._host_end(copy.guest) if copy.twins < MOST_TWINS else None
         if made is None:
             return
         self._numbers += 1
@@ -357,7 +377,11 @@ class Snapshots:
             self._decided(copy)
 
     def _double_newest(self) -> None:
-        if self._copies and (copy := self._copies[-1]).standing and copy.twin is None:
+        if self._copies:
+            self._double_if_newest(self._copies[-1])
+
+    def _double_if_newest(self, copy: Copy) -> None:
+        if self._copies[-1:] == [copy] and copy.standing and copy.twin is None:
             self._double(copy)
 
     def _awaited(self, guest: Guest, resident: int) -> Copy | None:
@@ -410,7 +434,19 @@ class Snapshots:
             return
         if not copy.twins:
             self._judge(self._clock() - copy.asked_at, copy.had.size)
-        self._double_newest()
+        if copy.twice or copy.twins:
+            self._double_newest()
+        else:
+            # Until then what ran is run again on the copy before it, should both be lost.
+            self._reactor.call_later(TWIN_AFTER, lambda: self._double_if_newest(copy))
+        self._stop()
+        self._keep_few(copy)
+        self._claim_soon()
+        if not copy.twice:
+            copy.settle()
+        following, copy.next = copy.next, None
+        if following is not None:
+            following()
         self._decided(copy)
 
     def _maker(self, twin: Copy) -> Copy | None:
@@ -418,16 +454,12 @@ class Snapshots:
         return next((copy for copy in self._copies if copy.twin is twin), None)
 
     def _decided(self, copy: Copy) -> None:
-        """Go on once a copy stands with its twin, or without if it has none."""
-        if not copy.settled or copy not in self._copies:
-            return
-        self._prune()
-        self._stop()
-        self._claim_soon()
-        copy.settle()
-        following, copy.next = copy.next, None
-        if following is not None:
-            following()
+        """Go on once it is known whether a copy has a twin."""
+        if copy.settled and copy in self._copies:
+            self._stop()
+            self._keep_few(copy)
+            self._claim_soon()
+            copy.settle()
 
     def _stop(self) -> None:
         """Stop all that stand: waiting needs no processor, and whatever else one does, it may not.
@@ -566,20 +598,23 @@ class Snapshots:
             self._said.add(reason)
             self._told(detail)
 
-    def _prune(self) -> None:
-        """Keep the newest, and as many to step back to as the policy has room for.
+    def _keep_few(self, newest: Copy) -> None:
+        """Keep one that stands, and as many to step back to as the policy has room for.
 
-        What is newer than the newest that stands with its twin is not counted: it may yet fail.
+        While it has no twin, the one before it is kept for what it holds; what is newer than it
+        may yet fail.
         """
-        newest = next(copy for copy in reversed(self._copies) if copy.settled)
-        for copy in self._copies[: self._copies.index(newest)]:
+        if newest not in self._copies:
+            return
+        spare = 0 if newest.settled and newest.twin is not None else 1
+        for copy in self._copies[: max(0, self._copies.index(newest) - spare)]:
             self._part_with_twin(copy)
             if copy.standing and not copy.visible:
                 self._drop(copy)
-        while self._copies.index(newest) > self._settings.depth:
+        while self._copies.index(newest) > max(spare, self._settings.depth):
             self._drop(self._copies[0])
         most = self._settings.most_bytes
-        while most is not None and self._copies[0] is not newest and self.cost() > most:
+        while most is not None and self._copies.index(newest) > spare and self.cost() > most:
             self._drop(self._copies[0])
 
     def cost(self) -> int:
