@@ -23,8 +23,8 @@ if TYPE_CHECKING:
     import socket
     from collections.abc import Callable
 
+    from cellblock.host.copies import Ran
     from cellblock.host.reactor import Reactor
-    from cellblock.host.snapshots import Ran
     from cellblock.host.ward import Ward
 
 #: Guests in a row that may fail to start before the keeper gives up.

@@ -9,11 +9,12 @@ from cellblock.errors import CellblockError
 from cellblock.wire import messages
 
 if TYPE_CHECKING:
+    from cellblock.host.copies import Copy
     from cellblock.host.guest_process import Guest
     from cellblock.host.outcome import Stopped
     from cellblock.host.reactor import Reactor
     from cellblock.host.restoring import Restoring
-    from cellblock.host.snapshots import Copy, Snapshots
+    from cellblock.host.snapshots import Snapshots
     from cellblock.host.zygote_process import Zygote
 
 

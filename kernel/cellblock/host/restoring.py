@@ -6,16 +6,16 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Final
 
 from cellblock.errors import GuestError
+from cellblock.host.copies import is_visible
 from cellblock.host.outcome import Restored, Stopped
-from cellblock.host.snapshots import is_visible
 from cellblock.wire import messages
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
+    from cellblock.host.copies import Copy, Ran
     from cellblock.host.guest_process import Guest
     from cellblock.host.reactor import Reactor, Timer
-    from cellblock.host.snapshots import Copy, Ran
 
 #: Seconds that the first copy has to take over, and to catch up; each one after it has half as
 #: many, since whoever waits has waited for those before.

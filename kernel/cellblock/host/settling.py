@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING, Any
 
 from cellblock.analysis.again import can_run_again
 from cellblock.host import undo
+from cellblock.host.copies import SHORT, Ran
 from cellblock.host.outcome import Refused
-from cellblock.host.snapshots import SHORT, Ran
 from cellblock.wire import messages
 
 if TYPE_CHECKING:

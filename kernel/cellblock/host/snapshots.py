@@ -12,11 +12,12 @@ from __future__ import annotations
 
 import os
 import signal
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Final, Literal
 
 from cellblock.errors import CellblockError
 from cellblock.host import room
+from cellblock.host.copies import Copy, Ran, Step
 from cellblock.host.guest_process import Guest
 from cellblock.wire import messages
 
@@ -37,11 +38,6 @@ _RESTLESS: Final = 30.0
 TOO_LONG: Final = 0.25
 _SLOW: Final = 2
 _REST: Final = 20
-#: Seconds up to which a request counts as short: run again, nobody notices.
-SHORT: Final = 0.1
-#: Requests, and seconds that they took together, that are run again instead of being kept.
-_MOST_AGAIN: Final = 20
-_LONGEST_AGAIN: Final = 0.05
 #: Copies that are asked for and do not stand yet, at most.
 _MOST_UNDER_WAY = 3
 #: Seconds until the newest makes a twin of itself: with none coming after it at once.
@@ -61,93 +57,6 @@ class Settings:
     most_bytes: int | None = None
     #: Cells may start processes: those are not to be taken for strays.
     processes: bool = False
-
-
-@dataclass(frozen=True, slots=True)
-class Ran:
-    """A request that ran to its end, and whether that comes out the same a second time."""
-
-    message: Any
-    seconds: float
-    exact: bool = False
-    #: When it did.
-    ended: float = 0.0
-
-    @property
-    def short(self) -> bool:
-        """Say whether nobody notices when it is run again."""
-        return self.seconds <= SHORT
-
-    @property
-    def visible(self) -> bool:
-        """Say whether it is a cell with a number of its own."""
-        return is_visible(self.message)
-
-
-def is_visible(message: Any) -> bool:
-    """Say whether a request is a cell with a number of its own."""
-    return isinstance(message, messages.Execute) and message.store_history and not message.silent
-
-
-@dataclass(eq=False, slots=True)
-class Copy:
-    """One copy, and what ran to its end since it was made."""
-
-    guest: Guest
-    number: int
-    asked_at: float
-    #: What the guest had, and the copy has from it.
-    had: room.Reading
-    standing: bool = False
-    #: It was told to stop, and nothing is known to have set it going since.
-    still: bool = False
-    #: Made by it, to stand in its place; how many there were of this state; the number of the one
-    #: that it has not parted with yet, or 0.
-    twin: Copy | None = None
-    twins: int = 0
-    busy: int = 0
-    after: list[Ran] = field(default_factory=list)
-    #: Cells that were ended while its twin's state served, for ``In``.
-    unseen: dict[int, str] = field(default_factory=dict)
-    #: Called once it stands, and its twin if that is waited for, or never will.
-    then: Callable[[], None] | None = None
-    twice: bool = False
-    #: Called when it serves, for what its state has and was to be answered when that was kept.
-    waiting: Callable[[], None] | None = None
-    #: Called once it stands beside its guest, for what ran next.
-    next: Callable[[], None] | None = None
-
-    def settle(self) -> None:
-        """Tell whoever waits for it."""
-        then, self.then = self.then, None
-        if then is not None:
-            then()
-
-    @property
-    def settled(self) -> bool:
-        """Say whether it stands, and nothing is being forked from it."""
-        return self.standing and not self.busy and (self.twin is None or self.twin.standing)
-
-    @property
-    def visible(self) -> bool:
-        """Say whether a cell ran after it that a user would call one."""
-        return any(ran.visible for ran in self.after)
-
-    @property
-    def exact(self) -> bool:
-        """Say whether all that ran after it can be run again instead of being kept."""
-        seconds = sum(ran.seconds for ran in self.after)
-        few = len(self.after) <= _MOST_AGAIN and seconds <= _LONGEST_AGAIN
-        return few and all(ran.exact for ran in self.after)
-
-
-@dataclass(frozen=True, slots=True)
-class Step:
-    """A state that can be gone back to: a copy, what to run again on it, what that undoes."""
-
-    copy: Copy
-    again: tuple[Ran, ...]
-    undone: tuple[Ran, ...]
 
 
 class Snapshots:
@@ -413,25 +322,28 @@ class Snapshots:
 
     def _on_message(self, copy: Copy, message: messages.FromGuest) -> None:
         """Hear a copy: once that it stands, and what becomes of each twin that it is to make."""
-        if copy.standing:
-            if not self.parted(copy, message):
-                self._drop(copy)
-                return
+        if copy.standing and self.parted(copy, message):
             if copy.twin is None and isinstance(message, messages.Standing):
                 self._double(copy)  # its twin was gone before
             self._decided(copy)
-            return
+        elif copy.standing or not self._stands(copy, message):
+            self._drop(copy)
+        elif (maker := self._maker(copy)) is not None:
+            self._decided(maker)
+        else:
+            self._stood(copy)
+
+    def _stands(self, copy: Copy, message: messages.FromGuest) -> bool:
+        """Say whether a copy's first message is what it has to be, and its process the guest's."""
         said = isinstance(message, messages.Standing) and message.id == copy.number
         known = {one.guest.pid for one in self._all() if one is not copy}
         if self._guest is not None:
             known.add(self._guest.pid)
-        if not said or copy.guest.pid in known or not copy.guest.vouch():
-            self._drop(copy)
-            return
-        copy.standing = True
-        if (maker := self._maker(copy)) is not None:
-            self._decided(maker)
-            return
+        copy.standing = said and copy.guest.pid not in known and copy.guest.vouch()
+        return copy.standing
+
+    def _stood(self, copy: Copy) -> None:
+        """Go on now that a copy stands; its twin is made at once if that is waited for."""
         if not copy.twins:
             self._judge(self._clock() - copy.asked_at, copy.had.size)
         if copy.twice or copy.twins:
@@ -439,23 +351,18 @@ class Snapshots:
         else:
             # Until then what ran is run again on the copy before it, should both be lost.
             self._reactor.call_later(TWIN_AFTER, lambda: self._double_if_newest(copy))
-        self._stop()
-        self._keep_few(copy)
-        self._claim_soon()
-        if not copy.twice:
-            copy.settle()
+        self._decided(copy)
         following, copy.next = copy.next, None
         if following is not None:
             following()
-        self._decided(copy)
 
     def _maker(self, twin: Copy) -> Copy | None:
         """Return the copy that a twin stands beside; None for what is no twin (any more)."""
         return next((copy for copy in self._copies if copy.twin is twin), None)
 
     def _decided(self, copy: Copy) -> None:
-        """Go on once it is known whether a copy has a twin."""
-        if copy.settled and copy in self._copies:
+        """Go on with a copy that stands, and has its twin where that is waited for."""
+        if copy in self._copies and (copy.settled or not copy.twice):
             self._stop()
             self._keep_few(copy)
             self._claim_soon()

@@ -12,8 +12,9 @@ import pytest
 
 from cellblock.host import guest_process, room
 from cellblock.host import snapshots as snapshots_module
+from cellblock.host.copies import Ran
 from cellblock.host.guest_process import Guest, Lineage
-from cellblock.host.snapshots import Ran, Settings, Snapshots
+from cellblock.host.snapshots import Settings, Snapshots
 from cellblock.wire import frames, messages
 from support.simulator import Reactor
 
