@@ -12,9 +12,10 @@ from pathlib import Path
 import pytest
 
 sys.path.insert(0, str(Path(__file__).parent))
-from weather import Size, Storm, guests
+from weather import Size, Storm
 
 from cellblock.host.room import FRESH
+from support.heirs import guests
 from support.kernels import argv_changed
 
 KILLS = int(os.environ.get("STORM_KILLS", "0"))

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 from script import CELLS, DIGEST, HEAP, PRESSED, Model, cells, setup
 
-from support import processes
+from support.heirs import children, guests
 
 if TYPE_CHECKING:
     from support.kernels import Kernel
@@ -31,31 +31,6 @@ MOMENTS = ("running", "running", "replied", "replied", "idle", "restoring", "que
 
 class LossError(AssertionError):
     """The namespace is not what the model says."""
-
-
-def guests(zygote: int) -> tuple[list[int], list[int]]:
-    """Return the pids of those that would serve next, and of the copies, each oldest first.
-
-    The zygote adopts what a killed guest or copy leaves behind; the one that serves comes last.
-    """
-    heirs = sorted(children(zygote), key=lambda pid: (processes.name(pid) == "cb-guest", _age(pid)))
-    return heirs, sorted((copy for pid in heirs for copy in children(pid)), key=_age)
-
-
-def children(pid: int) -> list[int]:
-    """Return the living children of a process's main thread (proc(5))."""
-    with contextlib.suppress(OSError):
-        found = map(int, Path(f"/proc/{pid}/task/{pid}/children").read_text().split())
-        return [child for child in found if _age(child)[0]]
-    return []
-
-
-def _age(pid: int) -> tuple[int, int]:
-    """Return when a process began, and its number; 0 for one that is no more."""
-    with contextlib.suppress(OSError):
-        fields = Path(f"/proc/{pid}/stat").read_text(errors="replace").rpartition(")")[2].split()
-        return (0 if fields[0] in {"Z", "X"} else int(fields[19])), pid
-    return 0, pid
 
 
 def kill(pids: list[int]) -> bool:
@@ -231,7 +206,7 @@ class Storm:
 
     def _demand(self, holds: object, what: str) -> None:
         if not holds:
-            before = "\n".join(self._since[-140:])
+            before = "\n".join(self._since[-40:])
             raise LossError(f"{before}\nseed {self.seed}, kill {self.tally.kills}: {what}")
 
 
