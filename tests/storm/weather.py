@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 from script import CELLS, DIGEST, HEAP, PRESSED, Model, cells, setup
 
-from support.heirs import children, guests
+from support.heirs import children, guests, serving
 
 if TYPE_CHECKING:
     from support.kernels import Kernel
@@ -155,9 +155,9 @@ class Storm:
         time.sleep(self.dice.uniform(0, most))
 
     def _kill(self, *, sheltered: bool = True) -> None:
-        """Kill the guest; unless its state is to be lost, not before a copy holds it."""
+        """Kill the guest, once it serves and a copy holds its state; or whoever is to serve next."""
         deadline = time.monotonic() + HANG
-        while sheltered and not any(map(children, guests(self._zygote)[0][-1:])):
+        while sheltered and not any(map(children, serving(self._zygote))):
             if time.monotonic() > deadline:
                 raise LossError(f"seed {self.seed}: there is no snapshot")
             time.sleep(0.001)

@@ -17,6 +17,11 @@ def guests(zygote: int) -> tuple[list[int], list[int]]:
     return heirs, sorted((copy for pid in heirs for copy in children(pid)), key=_age)
 
 
+def serving(zygote: int) -> list[int]:
+    """Return the pid of the guest that serves; nothing while none does."""
+    return [pid for pid in guests(zygote)[0][-1:] if processes.name(pid) == "cb-guest"]
+
+
 def children(pid: int) -> list[int]:
     """Return the living children of a process's main thread (proc(5))."""
     with contextlib.suppress(OSError):

@@ -58,11 +58,11 @@ class Copy:
     standing: bool = False
     #: It was told to stop, and nothing is known to have set it going since.
     still: bool = False
-    #: Made by it, to stand in its place; how many there were of this state; the number of the one
-    #: that it has not parted with yet, or 0.
+    #: Made by it, to stand in its place; how many there were of this state; the numbers of those
+    #: that it has not parted with yet.
     twin: Copy | None = None
     twins: int = 0
-    busy: int = 0
+    busy: set[int] = field(default_factory=set)
     after: list[Ran] = field(default_factory=list)
     #: Cells that were ended while its twin's state served, for ``In``.
     unseen: dict[int, str] = field(default_factory=dict)

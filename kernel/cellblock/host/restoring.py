@@ -17,9 +17,11 @@ if TYPE_CHECKING:
     from cellblock.host.guest_process import Guest
     from cellblock.host.reactor import Reactor, Timer
 
-#: Seconds that the first copy has to take over, and to catch up; each one after it has half as
-#: many, since whoever waits has waited for those before.
+#: Seconds that the first copy has to take over, and to catch up; after each one that does not, the
+#: next has half as many, since whoever waits has waited for those before.
 PATIENCE: Final = 4.0
+#: Copies that may end without that before it counts as the same: their state may be what ends them.
+_MOST_KILLED: Final = 8
 #: Ends that a cell brings about which pretends to have ended: it would do so again.
 _ITS_OWN_DOING: Final = frozenset({"violation", "silent", "breach"})
 #: Seconds after which a snapshot of what ended stands, or something keeps it from standing.
@@ -56,7 +58,7 @@ class Restoring:
         self._again: list[Ran] = []
         self._resumed: messages.Resumed | None = None
         self._timer: Timer | None = None
-        self._patience = 2 * PATIENCE
+        self._patience, self._tries = PATIENCE, 0
 
     def since(self, copy: Copy) -> None:
         """Take note of the copy that is tried, and of what ran after it."""
@@ -73,8 +75,15 @@ class Restoring:
     def began(self, reactor: Reactor, failed: Callable[[], None]) -> None:
         """Watch the time of the copy that is tried."""
         self.unwatch()
-        self._patience /= 2
-        self._timer = reactor.call_later(self._patience, failed)
+        self._tries += 1
+        if self._tries > _MOST_KILLED:
+            self._patience /= 2
+
+        def late() -> None:
+            self._patience /= 2
+            failed()
+
+        self._timer = reactor.call_later(self._patience, late)
 
     def unwatch(self) -> None:
         """Stop watching its time: it has failed, or serves."""

@@ -171,11 +171,12 @@ class Snapshots:
     def parted(self, copy: Copy, message: messages.FromGuest) -> bool:
         """Hear a copy that takes over of the twin it had to make first; say whether that was it."""
         match message:
-            case messages.Standing(id=number) if copy.busy == number:
-                copy.busy = 0
-            case messages.NotStanding(id=number) if copy.busy == number:
-                copy.busy = 0
-                self.give_up(copy)
+            case messages.Standing(id=number) if number in copy.busy:
+                copy.busy.discard(number)
+            case messages.NotStanding(id=number) if number in copy.busy:
+                copy.busy.discard(number)
+                if copy.twin is not None and copy.twin.number == number:
+                    self.give_up(copy)
                 self._say_failed(message)
             case _:
                 return False
@@ -274,15 +275,16 @@ class Snapshots:
         copy.twins += 1
         twin = Copy(made, self._numbers, self._clock(), copy.had, twins=copy.twins)
         twin.waiting = copy.waiting
-        copy.twin, copy.busy, copy.still = twin, twin.number, False
+        copy.twin, copy.still = twin, False
+        copy.busy.add(twin.number)
         copy.guest.signal(signal.SIGCONT)
         self._ask(copy.guest, twin)
         # One that does not part with it goes on without being waited for, and is stopped.
         self._reactor.call_later(PATIENCE, lambda: self._part(copy, twin))
 
     def _part(self, copy: Copy, twin: Copy) -> None:
-        if copy.busy == twin.number:
-            copy.busy = 0
+        if twin.number in copy.busy:
+            copy.busy.discard(twin.number)
             self._decided(copy)
 
     def _double_newest(self) -> None:
@@ -362,7 +364,7 @@ class Snapshots:
 
     def _decided(self, copy: Copy) -> None:
         """Go on with a copy that stands, and has its twin where that is waited for."""
-        if copy in self._copies and (copy.settled or not copy.twice):
+        if copy in self._copies and copy.standing and (copy.settled or not copy.twice):
             self._stop()
             self._keep_few(copy)
             self._claim_soon()
