@@ -85,6 +85,43 @@ def test_a_state_that_ends_all_that_have_it_is_given_up_after_some(sim):
     assert sim.losses() == [lost(missed=(1,))]
 
 
+def test_copies_that_are_killed_cost_those_before_none_of_their_time(sim):
+    older, copy = sim.guest.copies[0], sim.kept()
+    sim.twin(copy)
+    sim.reaped(9)
+    for _ in range(3):
+        sim.doubles(copy)
+        twin = copy.twin()
+        end(sim, *([copy] if twin.stood else [twin, copy]))
+        copy = twin
+    end(sim, copy.twin(), copy)
+    sim.reactor.advance(3.9)
+    assert not older.gone()
+    sim.reactor.advance(0.2)
+    assert older.gone()
+
+
+def test_a_copy_hears_of_a_twin_that_was_given_up_after_it_was_told_to_take_over(sim):
+    copy = sim.kept()
+    sim.reactor.advance(snapshots.TWIN_AFTER)
+    first = copy.twin()
+    newer = sim.kept()
+    sim.twin(newer)
+    assert first.gone()
+    sim.reaped(9)
+    end(sim, newer.twin(), newer)
+    second = copy.twin()
+    copy.send(messages.Standing(id=first.number))
+    sim.reactor.turn()
+    assert not copy.gone()
+    sim.stands(second)
+    copy.send(messages.Standing(id=second.number))
+    sim.takes_over(copy, twin=False)
+    assert len(sim.losses()) == 0
+    sim.again(INEXACT)
+    assert sim.losses() == [lost(again=(2,))]
+
+
 def test_a_copy_without_a_twin_makes_one_before_it_goes_on(sim):
     copy = sim.kept()
     sim.reactor.advance(snapshots.TWIN_AFTER / 2)
