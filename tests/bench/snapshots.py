@@ -20,14 +20,12 @@ import time
 from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
-sys.path.insert(0, str(Path(__file__).parents[1] / "storm"))
 
 from typing import TYPE_CHECKING
 
-from weather import children, guests
-
 from bench import UsersWorld, timed
 from support import processes
+from support.heirs import children, guests
 from support.kernels import Kernel, World, argv_for, argv_of
 
 if TYPE_CHECKING:

@@ -251,8 +251,7 @@ def test_what_a_guest_says_of_a_copy_it_did_not_make_is_told_in_the_hosts_words_
     "fields", ["'errno': 0", "'errno': 5_000", "'detail': '\\x1b]0;owned\\x07'"]
 )
 def test_a_guest_that_words_why_it_made_no_copy_is_ended_for_it(kernel, fields):
-    run(
-        kernel,
+    kernel.run(  # answered well, or with its end where what ran before is not kept yet
         "from msgspec.msgpack import encode\n"
         "def word(request):\n"
         f"    body = encode({{'type': 'not_standing', 'id': request.id, {fields}}})\n"

@@ -1,10 +1,13 @@
-"""After a hundred restorations nothing is left of them."""
+"""After a hundred restorations nothing is left of them, and kills that hurry cost nothing."""
 
+import os
+import signal
 import time
 from pathlib import Path
 
 from cellblock.host import room
 from support import processes, reading
+from support.heirs import guests
 
 LONG = "; import time; time.sleep(0.11)"  # answered when its snapshot is decided
 
@@ -40,6 +43,25 @@ def test_a_hundred_restorations_leave_nothing_behind(start):
     assert after["guest"] < before["guest"] + MOST_GUEST
     assert seconds < TIMES / 2
     assert reading.result(kernel.run("kept[0]")[1]) == str(25 + TIMES)
+
+
+#: Milliseconds from a kill to the one of what takes over: it is told to, forks, begins, serves.
+STAGES = (0, 0.5, 1, 1.5, 2, 2.5, 3, 4, 5, 6, 8, 10, 12, 15, 20, 25)
+
+
+def test_whenever_what_takes_over_is_killed_too_nothing_is_lost(start):
+    kernel = start("unsafe", "--allow-unsafe")
+    run(kernel, "kept = []" + LONG)
+    for number, pause in enumerate(STAGES):
+        run(kernel, f"kept.append({number})" + LONG)  # too long to be run again
+        for wait in (pause / 1000, 0):
+            os.kill(guests(kernel.zygote())[0][-1], signal.SIGKILL)
+            time.sleep(wait)
+        assert reading.result(kernel.run("kept")[1]) == str([*range(number + 1)])
+    published = [message for channel, message in kernel.log if channel == "iopub"]
+    told = [(card["state"], card["lost"]) for card in reading.cards(published, "outcome")]
+    assert told == [("restored", [])] * len(told)
+    assert len(told) >= len(STAGES)
 
 
 def size(kernel):

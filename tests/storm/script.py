@@ -140,19 +140,9 @@ class Model:
 
     def __init__(self) -> None:
         self._names: dict[str, Any] = {"__name__": "__main__"}
-        self._ran: list[tuple[int, str]] = []
 
-    def without(self, counts: set[int]) -> Model:
-        """Return the model of a session in which the cells with these numbers did not run."""
-        other = Model()
-        for count, source in self._ran:
-            if count not in counts:
-                other.run(source, count)
-        return other
-
-    def run(self, source: str, count: int) -> str:
+    def run(self, source: str) -> str:
         """Run a cell that the kernel has answered; return what it should have shown."""
-        self._ran.append((count, source))
         tree = ast.parse(source)
         shown = io.StringIO()
         with contextlib.redirect_stdout(shown):

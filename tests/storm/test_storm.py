@@ -12,9 +12,10 @@ from pathlib import Path
 import pytest
 
 sys.path.insert(0, str(Path(__file__).parent))
-from weather import Size, Storm, guests
+from weather import Size, Storm
 
 from cellblock.host.room import FRESH
+from support.heirs import guests
 from support.kernels import argv_changed
 
 KILLS = int(os.environ.get("STORM_KILLS", "0"))
@@ -24,8 +25,8 @@ SEED = int(os.environ.get("STORM_SEED", "0")) or int(time.time())
 PATIENT = "from cellblock.host import snapshots; snapshots.TOO_LONG = 60.0"
 #: Of the host, over a whole storm.
 MOST_GROWTH = 24 << 20
-#: Host, zygote, guest; copies to step back to, the newest, and those that do not stand yet.
-MOST_PROCESSES = 3 + 5 + 1 + 3
+#: Host, zygote, guest; copies to step back to, the newest, those that do not stand yet; twins.
+MOST_PROCESSES = 3 + 5 + 1 + 3 + 3
 pytestmark = pytest.mark.timeout(max(120, SECONDS + 60, KILLS))
 
 

@@ -15,11 +15,12 @@ from typing import TYPE_CHECKING, Any
 
 from script import CELLS, DIGEST, HEAP, PRESSED, Model, cells, setup
 
+from support.heirs import children, guests, serving
+
 if TYPE_CHECKING:
     from support.kernels import Kernel
 
 AGAIN = re.compile(r"had just ended and was run again$")
-COUNT = re.compile(r"\[(\d+)\]")
 OUTCOME = "application/vnd.cellblock.outcome+json"
 #: Seconds that any reply may take on a machine that has other things to do; else it hangs.
 HANG = 30.0
@@ -30,31 +31,6 @@ MOMENTS = ("running", "running", "replied", "replied", "idle", "restoring", "que
 
 class LossError(AssertionError):
     """The namespace is not what the model says."""
-
-
-def guests(zygote: int) -> tuple[list[int], list[int]]:
-    """Return the pids of those that serve, or would next, and of the copies, each oldest first.
-
-    The zygote adopts what a killed guest leaves behind; the youngest of its children serves.
-    """
-    heirs = sorted(children(zygote), key=_age)
-    return heirs, sorted((copy for pid in heirs for copy in children(pid)), key=_age)
-
-
-def children(pid: int) -> list[int]:
-    """Return the living children of a process's main thread (proc(5))."""
-    with contextlib.suppress(OSError):
-        found = map(int, Path(f"/proc/{pid}/task/{pid}/children").read_text().split())
-        return [child for child in found if _age(child)[0]]
-    return []
-
-
-def _age(pid: int) -> tuple[int, int]:
-    """Return when a process began, and its number; 0 for one that is no more."""
-    with contextlib.suppress(OSError):
-        fields = Path(f"/proc/{pid}/stat").read_text(errors="replace").rpartition(")")[2].split()
-        return (0 if fields[0] in {"Z", "X"} else int(fields[19])), pid
-    return 0, pid
 
 
 def kill(pids: list[int]) -> bool:
@@ -76,8 +52,6 @@ class Tally:
     stopped: int = 0
     #: Cells that the kernel says it ran again, being too young for a snapshot.
     again: int = 0
-    #: Restorations that named cells whose effect they lack.
-    told: int = 0
     slowest: float = 0.0
     by_moment: dict[str, int] = field(default_factory=dict)
 
@@ -166,11 +140,12 @@ class Storm:
             self._end(mid, code)
 
     def _while_copy(self) -> None:
-        """Kill the newest copy, the guest's shield, and perhaps the guest itself right after."""
+        """Kill the newest copy, the guest's shield, or its twin; the guest itself soon after."""
         self._step(next(self._cells))
         self._wait(0.03)
-        if kill(guests(self._zygote)[1]):
-            self.tally.kills += 1
+        copies = guests(self._zygote)[1]
+        twins = [twin for copy in copies for twin in children(copy)]
+        self.tally.kills += kill(self.dice.choice((copies, twins)))
         mid, code = self._send()
         self._end(mid, code)
 
@@ -180,9 +155,9 @@ class Storm:
         time.sleep(self.dice.uniform(0, most))
 
     def _kill(self, *, sheltered: bool = True) -> None:
-        """Kill the guest; unless its state is to be lost, not before a copy holds it."""
+        """Kill the guest, once it serves and a copy holds its state; or whoever is to serve next."""
         deadline = time.monotonic() + HANG
-        while sheltered and not any(map(children, guests(self._zygote)[0][-1:])):
+        while sheltered and not any(map(children, serving(self._zygote))):
             if time.monotonic() > deadline:
                 raise LossError(f"seed {self.seed}: there is no snapshot")
             time.sleep(0.001)
@@ -208,8 +183,8 @@ class Storm:
         self._since.append(f"{shown}\n# -> {reply['status']} {reply.get('ename', '')}")
         self._heed_cards()
         if reply["status"] == "ok":
-            count, shown = reply["execution_count"], "".join(map(_text, mine))
-            expected = self.model.run(code, count)
+            shown = "".join(map(_text, mine))
+            expected = self.model.run(code)
             differ = zip_longest(shown.splitlines(), expected.splitlines())
             wrong = "; ".join(f"{a!r} is shown, not {b!r}" for a, b in differ if a != b)
             self._demand(not wrong, wrong)
@@ -218,23 +193,15 @@ class Storm:
             self.tally.stopped += 1
 
     def _heed_cards(self) -> None:
-        """Take note of what the kernel says that a restoration could not bring back.
-
-        That may be cells where a guest was killed and what took its place right after it, or a copy
-        that held the same state, and then exactly those that are named.
-        """
+        """Take note of cells that were run again; no other may be named as lost."""
         for _, message in self.kernel.log:
             card = message["content"].get("data", {}).get(OUTCOME, {})
             self._demand(card.get("state") != "gone", str(card))
             if card:
                 self._since.append(f"# card: {card}")
             for text in card.get("lost", ()):
-                if AGAIN.search(text):
-                    self.tally.again += 1
-                    continue
-                self._demand(text.startswith("what ["), str(card))
-                self.model = self.model.without({int(n) for n in COUNT.findall(text)})
-                self.tally.told += 1
+                self._demand(AGAIN.search(text), str(card))
+                self.tally.again += 1
         self.kernel.log.clear()
 
     def _demand(self, holds: object, what: str) -> None:

@@ -86,7 +86,7 @@ class FakeGuest:
         self.pid, self.signals = pid, []
         #: The copies that it was asked for, and whether the host hung up.
         self.copies, self.hung_up = [], False
-        self._fds = []
+        self._fds, self._heard = [], []
         self._splitter = frames.Splitter()
         self._decode = frames.Decoder(messages.ToGuest)
 
@@ -95,6 +95,12 @@ class FakeGuest:
             self.sock.sendall(frames.encode(answer))
 
     def read(self):
+        """Return what the host sent, but what asks for copies."""
+        self._hear()
+        heard, self._heard = self._heard, []
+        return heard
+
+    def _hear(self):
         """Take what the host sent; what asks for a copy makes one that does not stand yet."""
         found = []
         self.sock.setblocking(False)
@@ -111,17 +117,17 @@ class FakeGuest:
             self.sock.setblocking(True)
         for asked in (m for m in found if isinstance(m, messages.Snapshot)):
             fds, self._fds = self._fds[:3], self._fds[3:]
-            self.copies.append(FakeCopy(fds, next(_PIDS), asked.id))
-        return [m for m in found if not isinstance(m, messages.Snapshot)]
+            self.copies.append(FakeCopy(fds, next(_PIDS), asked.id, self))
+        self._heard += [m for m in found if not isinstance(m, messages.Snapshot)]
 
     def copy(self):
         """Return the newest copy that it was asked for."""
-        self.read()
+        self._hear()
         return self.copies[-1]
 
     def gone(self):
         """Say whether the host has hung up."""
-        self.read()
+        self._hear()
         return self.hung_up
 
     def close(self):
@@ -130,11 +136,18 @@ class FakeGuest:
 
 
 class FakeCopy(FakeGuest):
-    """A copy of a guest's, which the test has stand and take over."""
+    """A copy, made by ``maker``, which the test has stand and take over."""
 
-    def __init__(self, fds, pid, number):
+    def __init__(self, fds, pid, number, maker):
         super().__init__(fds, pid)
-        self.number = number
+        self.number, self.maker, self.stood = number, maker, False
+
+    def twin(self):
+        """Return the one that it was asked for and that can still stand, or None."""
+        if self.sock.fileno() >= 0:
+            self._hear()
+        left = [copy for copy in self.copies if copy.sock.fileno() >= 0]
+        return left[-1] if left else None
 
 
 _NO_SNAPSHOTS = Settings(mode="off")
@@ -242,14 +255,28 @@ class Simulation:
             lambda fd, number: self._kill(self._pidfds[fd], number),
         )
 
-    def stands(self, copy):
-        """Have a copy say that it waits."""
-        self._standing = copy.pid
+    def stands(self, copy, *, twin=True):
+        """Have a copy say that it waits, and then its twin."""
+        self._standing, copy.stood = copy.pid, True
         copy.send(messages.Standing(id=copy.number))
         self.reactor.turn()
+        if twin:
+            self.doubles(copy)
 
-    def takes_over(self, copy, **lost):
+    def doubles(self, copy):
+        """Have a copy make the twin that it is asked for, if it is, and that one another."""
+        twin = copy.twin()
+        if twin is not None and not twin.stood:
+            self.stands(twin)
+            copy.send(messages.Standing(id=twin.number))
+            self.reactor.turn()
+        elif twin is not None:
+            self.doubles(twin)
+
+    def takes_over(self, copy, *, twin=True, **lost):
         """Have a copy take over; return the message that told it to."""
+        if twin:
+            self.doubles(copy)
         (resume,) = copy.read()
         assert isinstance(resume, messages.Resume)
         self.guests.append(copy)
@@ -294,10 +321,13 @@ class Simulation:
 
     def reaped(self, status):
         """Have the zygote tell how the newest guest ended."""
-        guest = self.guest
-        guest.close()
-        self._ends[-1].sendall(frames.encode(messages.Reaped(pid=guest.pid, status=status)))
+        self.guest.close()
+        self.tell_reaped(self.guest, status)
         self.reactor.turn()
+
+    def tell_reaped(self, guest, status):
+        """Have the zygote say that a guest has ended, before the host hears anything else."""
+        self._ends[-1].sendall(frames.encode(messages.Reaped(pid=guest.pid, status=status)))
 
     def kill_zygote(self):
         """Have the zygote end."""

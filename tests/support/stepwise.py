@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from cellblock.host import pace
+from cellblock.host import pace, snapshots
 from cellblock.host.outcome import Cell, Restored, Stopped
 from cellblock.host.snapshots import Settings
 from cellblock.wire import messages
@@ -47,6 +47,12 @@ class Stepwise(Simulation):
         copy = self.guest.copy()
         self.stands(copy)
         return copy
+
+    def twin(self, copy):
+        """Have a copy that stands make its twin, when nothing else comes; return that."""
+        self.reactor.advance(snapshots.TWIN_AFTER)
+        self.doubles(copy)
+        return copy.twin()
 
     def again(self, code):
         """Have the guest that takes over run what it is given; it has to be ``code``."""

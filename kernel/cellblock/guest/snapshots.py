@@ -60,52 +60,84 @@ class Snapshots:
 
     def take(self, request: messages.Snapshot) -> messages.Resume | None:
         """Make a copy. Returns None in the original, and in the copy what it is to go on with."""
-        fds = self._channel.take_descriptors()
+        fds, threads = self._channel.take_descriptors(), list[str]()
         self.settle()
         try:
-            if len(fds) != _DESCRIPTORS:
-                raise OSError(errno.EMFILE, "")  # noqa: TRY301 - told like the others
             self._outlet.flush()
             self._files = files.look(self._files)
             threads = _threads()
             if self._openmp is not None:
                 self._openmp.let_go()
-            with self._outlet.still(), self._channel.still():
-                pid = forking.fork()
+            pid = self._fork(fds)
         except (OSError, MemoryError) as exc:
-            number = (exc.errno or 0) if isinstance(exc, OSError) else errno.ENOMEM
-            told = number if number in errno.errorcode else errno.EIO
-            self._channel.send(messages.NotStanding(id=request.id, errno=told))
+            self._channel.send(messages.NotStanding(id=request.id, errno=_number(exc)))
             pid = -1
         if pid:
-            self._copies += [pid] if pid > 0 else []
-            for fd in fds:
-                os.close(fd)
+            self._part(pid, fds)
             return None
         return self._stand(request, fds, threads)
+
+    def _fork(self, fds: list[int]) -> int:
+        """Fork with nothing half said. Raises OSError, MemoryError."""
+        if len(fds) != _DESCRIPTORS:
+            raise OSError(errno.EMFILE, "")
+        with self._outlet.still(), self._channel.still():
+            return forking.fork()
+
+    def _part(self, pid: int, fds: list[int]) -> None:
+        """Let go of what is the child's: while it is open here, its end can't be seen."""
+        self._copies += [pid] if pid > 0 else []
+        for fd in fds:
+            os.close(fd)
 
     def _stand(
         self, request: messages.Snapshot, fds: list[int], threads: list[str]
     ) -> messages.Resume:
-        """Wait, as the copy, until the guest is gone."""
+        """Wait, as the copy, until the guest is gone, and make a twin when the host asks."""
         try:
-            for target, fd in zip((self._channel.fileno(), 1, 2), fds, strict=True):
-                os.dup2(fd, target, inheritable=target != self._channel.fileno())
-                os.close(fd)
             self._copies, self._orphaned, self._lost = [], True, threads
             self._files = files.still_open(self._files)
             process.call_itself("snapshot")
-            # The host stops it. Whoever could end it is gone: it goes on, and sees that by itself.
-            libc.prctl(_PR_SET_PDEATHSIG, signal.SIGCONT)
-            self._channel.renew()
-            self._outlet.renew()
-            self._channel.send(messages.Standing(id=request.id))
-            message = self._channel.recv()
+            message = self._wait(request, fds)
+            while isinstance(message, messages.Snapshot):
+                message = self._double(message)
         except BaseException:  # noqa: BLE001 - whatever it is, no code of a cell's runs on in here
             os._exit(0)
         if not isinstance(message, messages.Resume):
             os._exit(1)
         return message
+
+    def _wait(self, request: messages.Snapshot, fds: list[int]) -> messages.ToGuest:
+        """Stand on a channel of its own; return what the host says."""
+        for target, fd in zip((self._channel.fileno(), 1, 2), fds, strict=True):
+            os.dup2(fd, target, inheritable=target != self._channel.fileno())
+            os.close(fd)
+        # The host stops it. Whoever could end it is gone: it goes on, and sees that by itself.
+        libc.prctl(_PR_SET_PDEATHSIG, signal.SIGCONT)
+        self._channel.renew()
+        self._outlet.renew()
+        self._channel.send(messages.Standing(id=request.id))
+        return self._channel.recv()
+
+    def _double(self, request: messages.Snapshot) -> messages.ToGuest:
+        """Make a twin of this copy; return what either of them is told next.
+
+        The host, which stops this one, is told when nothing of the twin's is open in here.
+        """
+        fds = self._channel.take_descriptors()
+        self.settle()
+        try:
+            pid = self._fork(fds)
+        except (OSError, MemoryError) as exc:
+            self._part(-1, fds)
+            self._channel.send(messages.NotStanding(id=request.id, errno=_number(exc)))
+            return self._channel.recv()
+        if pid == 0:
+            self._copies, self._orphaned = [], True
+            return self._wait(request, fds)
+        self._part(pid, fds)
+        self._channel.send(messages.Standing(id=request.id))
+        return self._channel.recv()
 
     def go_on(self, resume: messages.Resume) -> messages.Resumed:
         """Make what a fork can't copy anew; return what can't be had again."""
@@ -127,6 +159,12 @@ class Snapshots:
         if self._orphaned and os.getppid() == self._zygote:
             libc.prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
             self._orphaned = False
+
+
+def _number(exc: OSError | MemoryError) -> int:
+    """Return the error's number as errno(3) has them."""
+    number = (exc.errno or 0) if isinstance(exc, OSError) else errno.ENOMEM
+    return number if number in errno.errorcode else errno.EIO
 
 
 def _threads() -> list[str]:

@@ -23,8 +23,8 @@ if TYPE_CHECKING:
     import socket
     from collections.abc import Callable
 
+    from cellblock.host.copies import Ran
     from cellblock.host.reactor import Reactor
-    from cellblock.host.snapshots import Ran
     from cellblock.host.ward import Ward
 
 #: Guests in a row that may fail to start before the keeper gives up.
@@ -64,6 +64,8 @@ class Keeper:
         self._failed_starts = 0
         #: Guests lost since one ran anything to its end.
         self._losses = 0
+        #: How processes ended since a copy was told to take over, by pid.
+        self._ended: dict[int, int] = {}
         self._last_words = ""
         self._held = False
         self._closed = False
@@ -147,7 +149,7 @@ class Keeper:
         if then is None:
             self._pace.take_in_time()
         else:
-            self._pace.take(then)
+            self._pace.take(then, twice=not ran.short)
 
     def _serving(self) -> tuple[Guest, Zygote] | None:
         guest, zygote = self.guest, self._zygote
@@ -188,6 +190,7 @@ class Keeper:
     def on_trying(self, guest: Guest | None) -> None:
         """Take note which copy is to serve; None when that failed."""
         self._guest = guest
+        self._ended.clear()
 
     def on_restored(self, restoring: Restoring, guest: Guest) -> None:
         """Serve by a guest that has taken over."""
@@ -196,7 +199,11 @@ class Keeper:
         guest.hold(held=self._held)
         self._pace.take_in_time()
         self._ward.on_loss(restoring.outcome())
-        self._ward.on_served()
+        ended, self._ended = self._ended, {}
+        if guest.pid in ended:
+            self._on_reaped(guest, ended[guest.pid])  # it said so, and ended before it was heard
+        else:
+            self._ward.on_served()
 
     # --- the guest ----------------------------------------------------------------------------
 
@@ -260,7 +267,9 @@ class Keeper:
                 else:
                     ends.kill(pid, pidfd)  # it was replaced before its pid was known
             case messages.Reaped(pid=pid, status=status):
-                if guest is not None and guest.pid == pid and not self._restorer.busy:
+                if self._restorer.busy:
+                    self._ended[pid] = status
+                elif guest is not None and guest.pid == pid:
                     self._on_reaped(guest, status)
             case messages.ZygoteFailed():
                 self._give_up(message.detail)

@@ -57,10 +57,13 @@ class Pace:
 
         self._reactor.call_later(IDLE, due)
 
-    def take(self, then: Callable[[], None] | None = None) -> None:
-        """Take one now; ``then`` is called once it stands, or it is certain that it will not."""
+    def take(self, then: Callable[[], None] | None = None, *, twice: bool = False) -> None:
+        """Take one now; ``then`` is called once it stands, or it is certain that it will not.
+
+        ``twice`` has its twin waited for, too.
+        """
         self._moves += 1
         if (serving := self._serving()) is not None:
-            self._snapshots.take(*serving, then)
+            self._snapshots.take(*serving, then, twice=twice)
         elif then is not None:
             then()

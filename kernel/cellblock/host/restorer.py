@@ -9,11 +9,12 @@ from cellblock.errors import CellblockError
 from cellblock.wire import messages
 
 if TYPE_CHECKING:
+    from cellblock.host.copies import Copy
     from cellblock.host.guest_process import Guest
     from cellblock.host.outcome import Stopped
     from cellblock.host.reactor import Reactor
     from cellblock.host.restoring import Restoring
-    from cellblock.host.snapshots import Copy, Snapshots
+    from cellblock.host.snapshots import Snapshots
     from cellblock.host.zygote_process import Zygote
 
 
@@ -44,7 +45,7 @@ class Restorer:
         self._reactor, self._snapshots, self._owner = reactor, snapshots, owner
         #: What is under way, and the copy that is tried.
         self._restoring: Restoring | None = None
-        self._guest: Guest | None = None
+        self._copy: Copy | None = None
 
     @property
     def busy(self) -> bool:
@@ -63,35 +64,41 @@ class Restorer:
     def promote(self, copy: Copy, restoring: Restoring) -> None:
         """Have a copy take over; until it says that it did, nothing is sent to it."""
         guest = copy.guest
-        self._restoring, self._guest = restoring, guest
-        restoring.began(guest, self._reactor, self._failed)
+        self._restoring, self._copy = restoring, copy
+        restoring.began(self._reactor, lambda: self._failed(restoring, copy))
         guest.on_message = lambda message: self._on_message(copy, message)
         guest.on_text = self._owner.on_text
-        guest.on_lost = lambda _: self._failed(restoring, guest)
+        guest.on_lost = lambda reason: self._failed(restoring, copy, killed=not reason)
         self._owner.on_trying(guest)
+        inputs = copy.unseen | dict(restoring.inputs())
+        if copy.twin is not None:
+            copy.twin.unseen = inputs
         try:
-            guest.send(messages.Resume(seed=os.urandom(32), inputs=restoring.inputs()))
+            guest.send(messages.Resume(seed=os.urandom(32), inputs=sorted(inputs.items())))
         except CellblockError:
-            self._failed(restoring, guest)
+            self._failed(restoring, copy, killed=guest.closed)
 
     def fail(self) -> None:
         """Give up the copy that is tried."""
-        if self._restoring is not None and self._guest is not None:
-            self._failed(self._restoring, self._guest)
+        if self._restoring is not None and self._copy is not None:
+            self._failed(self._restoring, self._copy)
 
-    def _failed(self, restoring: Restoring, guest: Guest) -> None:
-        if self._restoring is not restoring or self._guest is not guest:
+    def _failed(self, restoring: Restoring, copy: Copy, *, killed: bool = False) -> None:
+        """Have another copy take over: its twin, where this one was ended, or the one before it."""
+        if self._restoring is not restoring or self._copy is not copy:
             return
-        self._restoring = self._guest = None
+        self._restoring = self._copy = None
         self._owner.on_trying(None)
         restoring.unwatch()
-        guest.close()
+        copy.guest.close()
+        if not killed:
+            self._snapshots.give_up(copy)
         self.restore(restoring)
 
     def _on_message(self, copy: Copy, message: messages.FromGuest) -> None:
         """Hear a guest that is restored: that it stands, that it took over, that it caught up."""
         restoring, guest = self._restoring, copy.guest
-        if restoring is None or guest is not self._guest:
+        if restoring is None or copy is not self._copy or self._snapshots.parted(copy, message):
             return
         try:
             serves = restoring.heard(message, guest)
@@ -100,22 +107,24 @@ class Restorer:
             if serves:
                 self._restored(restoring, copy)
             else:
-                self._catch_up(restoring, guest, message)
+                self._catch_up(restoring, copy, message)
         except CellblockError:
-            self._failed(restoring, guest)
+            self._failed(restoring, copy)
 
-    def _catch_up(self, restoring: Restoring, guest: Guest, message: messages.FromGuest) -> None:
+    def _catch_up(self, restoring: Restoring, copy: Copy, message: messages.FromGuest) -> None:
         zygote = self._owner.zygote
         if isinstance(message, messages.Resumed) and zygote is not None:
             # Before the first of what is run again, or %undo could not go there.
-            self._snapshots.take(guest, zygote)
+            self._snapshots.take_of_restored(copy, zygote)
         if isinstance(message, messages.Resumed | messages.Done):
-            restoring.go_on(guest)
+            restoring.go_on(copy.guest)
 
     def _restored(self, restoring: Restoring, copy: Copy) -> None:
-        self._restoring = self._guest = None
-        copy.settle()  # it has what waited to be safe; what comes next is not sent yet
+        self._restoring = self._copy = None
+        if copy.waiting is not None:
+            copy.waiting()  # it has what waited to be safe; what comes next is not sent yet
         for ran in restoring.again:
-            self._snapshots.ran(ran)  # an older copy lacks it, should this guest end at once
+            # An older copy lacks it, should this guest end at once.
+            self._snapshots.ran_again(ran)
         restoring.unwatch()
         self._owner.on_restored(restoring, copy.guest)

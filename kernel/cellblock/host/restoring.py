@@ -6,20 +6,22 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Final
 
 from cellblock.errors import GuestError
+from cellblock.host.copies import is_visible
 from cellblock.host.outcome import Restored, Stopped
-from cellblock.host.snapshots import is_visible
 from cellblock.wire import messages
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
+    from cellblock.host.copies import Copy, Ran
     from cellblock.host.guest_process import Guest
     from cellblock.host.reactor import Reactor, Timer
-    from cellblock.host.snapshots import Copy, Ran
 
-#: Seconds that the first copy has to take over, and to catch up; each one after it has half as
-#: many, since whoever waits has waited for those before.
+#: Seconds that the first copy has to take over, and to catch up; after each one that does not, the
+#: next has half as many, since whoever waits has waited for those before.
 PATIENCE: Final = 4.0
+#: Copies that may end without that before it counts as the same: their state may be what ends them.
+_MOST_KILLED: Final = 8
 #: Ends that a cell brings about which pretends to have ended: it would do so again.
 _ITS_OWN_DOING: Final = frozenset({"violation", "silent", "breach"})
 #: Seconds after which a snapshot of what ended stands, or something keeps it from standing.
@@ -56,7 +58,7 @@ class Restoring:
         self._again: list[Ran] = []
         self._resumed: messages.Resumed | None = None
         self._timer: Timer | None = None
-        self._patience = 2 * PATIENCE
+        self._patience, self._tries = PATIENCE, 0
 
     def since(self, copy: Copy) -> None:
         """Take note of the copy that is tried, and of what ran after it."""
@@ -70,16 +72,18 @@ class Restoring:
         """What was run again."""
         return tuple(self._again)
 
-    def began(
-        self,
-        guest: Guest,
-        reactor: Reactor,
-        failed: Callable[[Restoring, Guest], None],
-    ) -> None:
+    def began(self, reactor: Reactor, failed: Callable[[], None]) -> None:
         """Watch the time of the copy that is tried."""
         self.unwatch()
-        self._patience /= 2
-        self._timer = reactor.call_later(self._patience, lambda: failed(self, guest))
+        self._tries += 1
+        if self._tries > _MOST_KILLED:
+            self._patience /= 2
+
+        def late() -> None:
+            self._patience /= 2
+            failed()
+
+        self._timer = reactor.call_later(self._patience, late)
 
     def unwatch(self) -> None:
         """Stop watching its time: it has failed, or serves."""
@@ -101,17 +105,16 @@ class Restoring:
         return sorted(found.items())
 
     def _can_catch_up(self) -> bool:
-        """Say whether what is missing may be run again: all that comes out the same, and the last.
+        """Say whether what is missing may be run again: what comes out the same, or was short.
 
-        The last had just ended, or a snapshot would hold it. After an attack it is the suspect.
+        What was short had just ended, or a snapshot that stands twice would hold it: the newest
+        has ended with its guest where there is more than one. After an attack they are suspects.
         """
         suspect = _ITS_OWN_DOING if self._running is not None else _ITS_OWN_DOING | _NOT_TAKEN_UP
         trusted = self.stopped.why not in suspect
         kept = [ran for ran in self._missed if not ran.exact]
-        if not kept:
-            return True
-        lately = self._now - kept[0].ended < _LATELY
-        return trusted and lately and kept == self._missed[-1:]
+        lately = all(ran.short and self._now - ran.ended < _LATELY for ran in kept)
+        return not kept or (trusted and lately)
 
     def heard(self, message: messages.FromGuest, guest: Guest) -> bool:
         """Act on what the copy says; say whether it serves now. Raises GuestError."""

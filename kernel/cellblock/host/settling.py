@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any
 
 from cellblock.analysis.again import can_run_again
 from cellblock.host import undo
+from cellblock.host.copies import SHORT, Ran
 from cellblock.host.outcome import Refused
-from cellblock.host.snapshots import Ran
 from cellblock.wire import messages
 
 if TYPE_CHECKING:
@@ -15,9 +15,6 @@ if TYPE_CHECKING:
 
     from cellblock.host.keeper import Keeper
     from cellblock.host.request import Request
-
-#: Seconds up to which a cell counts as short: run again, nobody notices.
-SHORT: Final = 0.1
 
 
 class Settling:
@@ -38,7 +35,7 @@ class Settling:
 
         A short cell is answered as soon as the one before is kept: in the millisecond until its
         own snapshot stands it can be run again. A long one can't, so it is answered when what it
-        did is safe.
+        did is safe, whichever one process is killed next.
         """
         now = self._clock()
         seconds = now - request.began_at

@@ -3,17 +3,21 @@
 Each stands for the state before what ran after it. The newest covers the cell that runs; the
 others are what ``%undo`` steps back to. A copy is a process that shares its memory with the guest
 until one of them writes; what it costs is bounded by the policy.
+
+The newest has a twin, which it has forked by itself: when it takes over, its state would exist in
+it alone, and end with it.
 """
 
 from __future__ import annotations
 
 import os
 import signal
-from dataclasses import dataclass, field
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Final, Literal
 
 from cellblock.errors import CellblockError
 from cellblock.host import room
+from cellblock.host.copies import Copy, Ran, Step
 from cellblock.host.guest_process import Guest
 from cellblock.wire import messages
 
@@ -37,11 +41,12 @@ TOO_LONG: Final = 0.25
 SMALL: Final = 256 * 2**20
 _SLOW: Final = 2
 _REST: Final = 20
-#: Requests, and seconds that they took together, that are run again instead of being kept.
-_MOST_AGAIN: Final = 20
-_LONGEST_AGAIN: Final = 0.05
 #: Copies that are asked for and do not stand yet, at most.
 _MOST_UNDER_WAY = 3
+#: Seconds until the newest makes a twin of itself: with none coming after it at once.
+TWIN_AFTER: Final = 0.02
+#: Twins that are made of one state, each when the one before is gone: it may be what ends them.
+MOST_TWINS: Final = 8
 #: Why none is taken: the guest could not, memory, its time, or descriptors of the host's.
 Reason = Literal["failed", "memory", "slow", "files"]
 
@@ -55,73 +60,6 @@ class Settings:
     most_bytes: int | None = None
     #: Cells may start processes: those are not to be taken for strays.
     processes: bool = False
-
-
-@dataclass(frozen=True, slots=True)
-class Ran:
-    """A request that ran to its end, and whether that comes out the same a second time."""
-
-    message: Any
-    seconds: float
-    exact: bool = False
-    #: When it did.
-    ended: float = 0.0
-
-    @property
-    def visible(self) -> bool:
-        """Say whether it is a cell with a number of its own."""
-        return is_visible(self.message)
-
-
-def is_visible(message: Any) -> bool:
-    """Say whether a request is a cell with a number of its own."""
-    return isinstance(message, messages.Execute) and message.store_history and not message.silent
-
-
-@dataclass(eq=False, slots=True)
-class Copy:
-    """One copy, and what ran to its end since it was made."""
-
-    guest: Guest
-    number: int
-    asked_at: float
-    #: What the guest had, and the copy has from it.
-    had: room.Reading
-    standing: bool = False
-    #: It was told to stop, and nothing is known to have set it going since.
-    still: bool = False
-    after: list[Ran] = field(default_factory=list)
-    #: Called once it stands, or never will.
-    then: Callable[[], None] | None = None
-    #: Called once it stands beside its guest, for what ran next.
-    next: Callable[[], None] | None = None
-
-    def settle(self) -> None:
-        """Tell whoever waits for it."""
-        then, self.then = self.then, None
-        if then is not None:
-            then()
-
-    @property
-    def visible(self) -> bool:
-        """Say whether a cell ran after it that a user would call one."""
-        return any(ran.visible for ran in self.after)
-
-    @property
-    def exact(self) -> bool:
-        """Say whether all that ran after it can be run again instead of being kept."""
-        seconds = sum(ran.seconds for ran in self.after)
-        few = len(self.after) <= _MOST_AGAIN and seconds <= _LONGEST_AGAIN
-        return few and all(ran.exact for ran in self.after)
-
-
-@dataclass(frozen=True, slots=True)
-class Step:
-    """A state that can be gone back to: a copy, what to run again on it, what that undoes."""
-
-    copy: Copy
-    again: tuple[Ran, ...]
-    undone: tuple[Ran, ...]
 
 
 class Snapshots:
@@ -161,6 +99,10 @@ class Snapshots:
         if self._copies:
             self._copies[-1].after.append(ran)
 
+    def ran_again(self, ran: Ran) -> None:
+        """Take note that a request ran to its end once more: only now, that is."""
+        self.ran(replace(ran, ended=self._clock()))
+
     def can_wait(self) -> bool:
         """Say whether what ran since the newest copy can be run again as well as be kept."""
         return bool(self._copies) and self._copies[-1].exact
@@ -193,22 +135,60 @@ class Snapshots:
 
     def sizes(self) -> dict[int, int]:
         """Return the processes of the copies, and how many bytes each has from its guest."""
-        return {
-            copy.guest.pid: copy.had.size for copy in self._copies if copy.guest.pid is not None
-        }
+        return {one.guest.pid: one.had.size for one in self._all() if one.guest.pid is not None}
+
+    def _all(self) -> list[Copy]:
+        """Return all copies, and their twins."""
+        return [one for copy in self._copies for one in (copy, copy.twin) if one is not None]
 
     def pop(self) -> Copy | None:
-        """Give the newest copy away: it is to serve."""
+        """Give the newest copy away: it is to serve. Its twin is the newest now.
+
+        One that has none forks it before it does anything else.
+        """
         if not self._copies:
             return None
-        copy = self._copies.pop()
+        copy = self._copies[-1]
+        if copy.twin is None:
+            self._double(copy)
+        self._copies.pop()
         copy.guest.signal(signal.SIGCONT)
         self._guest, self._given = copy.guest, copy.had.faults
         self._restless_until = self._clock() + _RESTLESS
         for other in self._copies:
             # One that stands only now would be what takes over next, without what waits for it.
             other.still, other.next = False, None
+        if copy.twin is not None:
+            self._copies.append(copy.twin)
+            if not self._settings.processes:
+                self._double_newest()
         return copy
+
+    def take_of_restored(self, copy: Copy, zygote: Zygote) -> None:
+        """Have a copy that has taken over make one of itself, before anything runs in it."""
+        known = len(self._copies)
+        self.take(copy.guest, zygote)
+        for made in self._copies[known:]:
+            made.waiting = copy.waiting
+
+    def parted(self, copy: Copy, message: messages.FromGuest) -> bool:
+        """Hear a copy that takes over of the twin it had to make first; say whether that was it."""
+        match message:
+            case messages.Standing(id=number) if number in copy.busy:
+                copy.busy.discard(number)
+            case messages.NotStanding(id=number) if number in copy.busy:
+                copy.busy.discard(number)
+                if copy.twin is not None and copy.twin.number == number:
+                    self.give_up(copy)
+                self._say_failed(message)
+            case _:
+                return False
+        return True
+
+    def give_up(self, copy: Copy) -> None:
+        """Let go of the twin of a copy that could not take over: it could not either."""
+        if copy.twin is not None:
+            self._drop(copy.twin)
 
     def drop_after(self, kept: Copy) -> None:
         """Let go of all that are newer than ``kept``."""
@@ -246,8 +226,18 @@ class Snapshots:
 
     # --- taking one ---------------------------------------------------------------------------
 
-    def take(self, guest: Guest, zygote: Zygote, then: Callable[[], None] | None = None) -> None:
-        """Have ``guest`` make a copy of itself; ``then`` is called once that is decided."""
+    def take(
+        self,
+        guest: Guest,
+        zygote: Zygote,
+        then: Callable[[], None] | None = None,
+        *,
+        twice: bool = False,
+    ) -> None:
+        """Have ``guest`` make a copy of itself; ``then`` is called once that is decided.
+
+        ``twice`` has it wait for the twin, too: what ran can't be run again on an older copy.
+        """
         under_way = sum(not copy.standing for copy in self._copies)
         copy = None
         if self._settings.mode != "off" and under_way < _MOST_UNDER_WAY:
@@ -258,56 +248,130 @@ class Snapshots:
                 then()
             return
         self._guest, self._zygote = guest, zygote
-        copy.then = then
-        guest_of_copy = copy.guest
-        guest_of_copy.on_message = lambda message: self._on_message(copy, guest, message)
-        guest_of_copy.on_lost = lambda _: self._on_lost(copy)
+        copy.then, copy.waiting, copy.twice = then, then, twice
         self._copies.append(copy)
-        zygote.allow(guest.lineage.number)
+        self._ask(guest, copy)
+
+    def _ask(self, maker: Guest, copy: Copy) -> None:
+        """Have ``maker``, a guest or a copy, fork."""
+        guest, zygote = copy.guest, self._zygote
+        guest.on_message = lambda message: self._on_message(copy, message)
+        guest.on_lost = lambda _: self._on_lost(copy)
+        if zygote is not None:
+            zygote.allow(guest.lineage.number)
         try:
-            sent = guest.send_with(messages.Snapshot(id=copy.number), guest_of_copy.theirs)
+            sent = maker.send_with(messages.Snapshot(id=copy.number), guest.theirs)
         except CellblockError:
             sent = False
-        guest_of_copy.release_theirs()
+        guest.release_theirs()
         if sent:
             self._reactor.call_later(PATIENCE, lambda: None if copy.standing else self._drop(copy))
         else:
             self._drop(copy)
 
+    def _double(self, copy: Copy) -> None:
+        """Have a copy make a twin of itself, or go on without."""
+        made = self._host_end(copy.guest) if copy.twins < MOST_TWINS else None
+        if made is None:
+            return
+        self._numbers += 1
+        copy.twins += 1
+        twin = Copy(made, self._numbers, self._clock(), copy.had, twins=copy.twins)
+        twin.waiting = copy.waiting
+        copy.twin, copy.still = twin, False
+        copy.busy.add(twin.number)
+        copy.guest.signal(signal.SIGCONT)
+        self._ask(copy.guest, twin)
+        # One that does not part with it goes on without being waited for, and is stopped.
+        self._reactor.call_later(PATIENCE, lambda: self._part(copy, twin))
+
+    def _part(self, copy: Copy, twin: Copy) -> None:
+        if twin.number in copy.busy:
+            copy.busy.discard(twin.number)
+            self._decided(copy)
+
+    def _double_newest(self) -> None:
+        if self._copies:
+            self._double_if_newest(self._copies[-1])
+
+    def _double_if_newest(self, copy: Copy) -> None:
+        if self._copies[-1:] == [copy] and copy.standing and copy.twin is None:
+            self._double(copy)
+
     def _awaited(self, guest: Guest, resident: int) -> Copy | None:
         """Return the host's end of a copy to come; None where it has no descriptors for one."""
+        if (made := self._host_end(guest)) is None:
+            return None
+        self._numbers += 1
+        return Copy(made, self._numbers, self._clock(), room.read(guest.pid, resident, self._given))
+
+    def _host_end(self, maker: Guest) -> Guest | None:
         try:
             made = Guest(self._reactor, _ignore, _ignore_text, _ignore, vouched=True)
         except OSError as exc:
             self._say("files", f"the kernel can't open what one takes ({exc.strerror})")
             return None
-        made.lineage, made.copied = guest.lineage, True
-        self._numbers += 1
-        return Copy(made, self._numbers, self._clock(), room.read(guest.pid, resident, self._given))
+        made.lineage, made.copied = maker.lineage, True
+        return made
 
     def not_standing(self, message: messages.NotStanding) -> None:
         """Take note that the guest could not make a copy."""
         for copy in self._copies:
             if copy.number == message.id and not copy.standing:
                 self._drop(copy)
-                self._say("failed", f"one could not be made ({os.strerror(message.errno)})")
+                self._say_failed(message)
                 return
 
-    def _on_message(self, copy: Copy, guest: Guest, message: messages.FromGuest) -> None:
-        """Hear a copy: it says once that it stands, and nothing else while it waits."""
-        said = isinstance(message, messages.Standing) and message.id == copy.number
-        known = {guest.pid, *(other.guest.pid for other in self._copies if other is not copy)}
-        if not said or copy.standing or copy.guest.pid in known or not copy.guest.vouch():
+    def _say_failed(self, message: messages.NotStanding) -> None:
+        self._say("failed", f"one could not be made ({os.strerror(message.errno)})")
+
+    def _on_message(self, copy: Copy, message: messages.FromGuest) -> None:
+        """Hear a copy: once that it stands, and what becomes of each twin that it is to make."""
+        if copy.standing and self.parted(copy, message):
+            if copy.twin is None and isinstance(message, messages.Standing):
+                self._double(copy)  # its twin was gone before
+            self._decided(copy)
+        elif copy.standing or not self._stands(copy, message):
             self._drop(copy)
-            return
-        copy.standing = True
-        self._judge(self._clock() - copy.asked_at, copy.had.size)
-        self._prune()
-        self._stop()
-        self._claim_soon()
-        copy.settle()
-        if copy.next is not None:
-            copy.next()
+        elif (maker := self._maker(copy)) is not None:
+            self._decided(maker)
+        else:
+            self._stood(copy)
+
+    def _stands(self, copy: Copy, message: messages.FromGuest) -> bool:
+        """Say whether a copy's first message is what it has to be, and its process the guest's."""
+        said = isinstance(message, messages.Standing) and message.id == copy.number
+        known = {one.guest.pid for one in self._all() if one is not copy}
+        if self._guest is not None:
+            known.add(self._guest.pid)
+        copy.standing = said and copy.guest.pid not in known and copy.guest.vouch()
+        return copy.standing
+
+    def _stood(self, copy: Copy) -> None:
+        """Go on now that a copy stands; its twin is made at once if that is waited for."""
+        if not copy.twins:
+            self._judge(self._clock() - copy.asked_at, copy.had.size)
+        if copy.twice or copy.twins:
+            self._double_newest()
+        else:
+            # Until then what ran is run again on the copy before it, should both be lost.
+            self._reactor.call_later(TWIN_AFTER, lambda: self._double_if_newest(copy))
+        self._decided(copy)
+        following, copy.next = copy.next, None
+        if following is not None:
+            following()
+
+    def _maker(self, twin: Copy) -> Copy | None:
+        """Return the copy that a twin stands beside; None for what is no twin (any more)."""
+        return next((copy for copy in self._copies if copy.twin is twin), None)
+
+    def _decided(self, copy: Copy) -> None:
+        """Go on with a copy that stands, and has its twin where that is waited for."""
+        if copy in self._copies and copy.standing and (copy.settled or not copy.twice):
+            self._stop()
+            self._keep_few(copy)
+            self._claim_soon()
+            copy.settle()
 
     def _stop(self) -> None:
         """Stop all that stand: waiting needs no processor, and whatever else one does, it may not.
@@ -316,8 +380,8 @@ class Snapshots:
         it is past, all are told again.
         """
         again = self._clock() < self._restless_until
-        for copy in self._copies:
-            if copy.standing and (again or not copy.still):
+        for copy in self._all():
+            if copy.standing and not copy.busy and (again or not copy.still):
                 copy.guest.signal(signal.SIGSTOP)
                 copy.still = True
 
@@ -333,13 +397,14 @@ class Snapshots:
 
     def _claim_when_still(self) -> None:
         """Have whatever was forked besides ended, when nothing is being forked."""
-        if not self._settings.processes and all(copy.standing for copy in self._copies):
+        if not self._settings.processes and all(copy.settled for copy in self._copies):
             self._end_strays()
 
     def clear_up(self) -> None:
         """Have what the guest before had started ended: it would count as this one's."""
         if self._settings.processes:
             self._end_strays()
+            self._double_newest()  # not before: it would have been taken for a stray
 
     def _end_strays(self) -> None:
         """Have the zygote end whatever is neither the guest nor a copy that stands.
@@ -349,24 +414,44 @@ class Snapshots:
         guest, zygote = self._guest, self._zygote
         if guest is None or zygote is None or guest.pid is None:
             return
-        pids = [guest.pid, *(copy.guest.pid for copy in self._copies)]
+        pids = [guest.pid, *(one.guest.pid for one in self._all())]
         known = tuple(pid for pid in pids if pid is not None)
         zygote.members(guest.lineage.number, guest.lineage.session, known)
 
     def _on_lost(self, copy: Copy) -> None:
-        if copy in self._copies:
+        if (maker := self._maker(copy)) is not None:
+            maker.twin = None
+            copy.guest.close()
+            if not maker.busy:
+                self._double(maker)
+            self._decided(maker)
+        elif copy in self._copies and copy.twin is not None:
+            self._succeed(copy, copy.twin)
+        elif copy in self._copies:
             self._drop(copy)
-            if copy.standing:
+            if copy.standing or copy.twins:
                 self._lost()
+
+    def _succeed(self, copy: Copy, twin: Copy) -> None:
+        """Have a twin stand in the place of a copy that ended."""
+        self._copies[self._copies.index(copy)] = twin
+        twin.after, twin.unseen = copy.after, copy.unseen
+        twin.then, twin.next = copy.then, copy.next
+        copy.then = copy.twin = None
+        copy.guest.close()
+        twin.still = False  # its end has set it going
+        self._double_newest()
+        self._decided(twin)
 
     def _drop(self, copy: Copy) -> None:
         """End a copy. What ran after it ran after the one before it, too."""
-        if copy not in self._copies:
+        maker = self._maker(copy)
+        if maker is not None:
+            maker.twin = None
+        elif copy in self._copies:
+            self._forget(copy)
+        else:
             return
-        place = self._copies.index(copy)
-        self._copies.remove(copy)
-        if place:
-            self._copies[place - 1].after += copy.after
         copy.guest.close()
         if not copy.standing:
             # Its pid is not known, and its fork may have been taken by something else. Others that
@@ -375,6 +460,20 @@ class Snapshots:
             self._claim_when_still()
             self._reactor.call_later(_AFTERWARDS, self._claim_when_still)
         copy.settle()
+        if maker is not None:
+            self._decided(maker)
+
+    def _forget(self, copy: Copy) -> None:
+        place = self._copies.index(copy)
+        self._copies.remove(copy)
+        if place:
+            self._copies[place - 1].after += copy.after
+        self._part_with_twin(copy)
+
+    def _part_with_twin(self, copy: Copy) -> None:
+        twin, copy.twin = copy.twin, None
+        if twin is not None:
+            twin.guest.close()
 
     # --- what they cost -----------------------------------------------------------------------
 
@@ -411,15 +510,23 @@ class Snapshots:
             self._said.add(reason)
             self._told(detail)
 
-    def _prune(self) -> None:
-        """Keep the newest, and as many to step back to as the policy has room for."""
-        for copy in self._copies[:-1]:
+    def _keep_few(self, newest: Copy) -> None:
+        """Keep one that stands, and as many to step back to as the policy has room for.
+
+        While it has no twin, the one before it is kept for what it holds; what is newer than it
+        may yet fail.
+        """
+        if newest not in self._copies:
+            return
+        spare = 0 if newest.settled and newest.twin is not None else 1
+        for copy in self._copies[: max(0, self._copies.index(newest) - spare)]:
+            self._part_with_twin(copy)
             if copy.standing and not copy.visible:
                 self._drop(copy)
-        while len(self._copies) > 1 + self._settings.depth:
+        while self._copies.index(newest) > max(spare, self._settings.depth):
             self._drop(self._copies[0])
         most = self._settings.most_bytes
-        while most is not None and len(self._copies) > 1 and self.cost() > most:
+        while most is not None and self._copies.index(newest) > spare and self.cost() > most:
             self._drop(self._copies[0])
 
     def cost(self) -> int:
