@@ -27,7 +27,10 @@ if TYPE_CHECKING:
     from cellblock.guest.prepared import Prepared
 
 _DESCRIPTORS = 3
+_PR_SET_PDEATHSIG = 1
 _PR_SET_CHILD_SUBREAPER = 36
+#: What the first process in a pid namespace is called there; all others end with it.
+_FIRST = 1
 _MAX_CONTROL = 8 * 2**20
 
 
@@ -39,6 +42,9 @@ def main(control_fd: int) -> NoReturn:
     # It holds what the policy passes on, and guests are made of it (promise P2).
     process.not_dumpable()
     process.call_itself("zygote")
+    if os.getpid() == _FIRST:
+        # What started it waits outside; that is what the host can kill, and we are to go with it.
+        libc.prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
     gc.disable()  # nothing made while importing is garbage: looking for it costs a tenth of it
     try:
         _import_early()

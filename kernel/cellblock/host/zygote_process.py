@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from cellblock.host.guest_process import Guest
+    from cellblock.host.numbers import Translation
     from cellblock.host.reactor import Reactor
 
 READ_SIZE = 1 << 16
@@ -32,17 +33,21 @@ class Zygote:
     """The host's end of a zygote's control socket.
 
     ``on_message`` gets each message and, with ``Forked``, the guest's pidfd, which it must close.
+    ``translation`` is for one in a pid namespace of its own; ``pid`` is then the process that goes
+    when it does, and takes it along.
     """
 
-    def __init__(
+    def __init__(  # noqa: PLR0913, PLR0917 - as the keeper has it
         self,
         sock: socket.socket,
         pid: int,
         reactor: Reactor,
         on_message: Callable[[Any, int | None], None],
         on_lost: Callable[[], None],
+        translation: Translation | None = None,
     ) -> None:
         self._sock, self.pid, self._reactor = sock, pid, reactor
+        self._translation = translation
         self._on_message, self._on_lost = on_message, on_lost
         self._splitter = frames.Splitter()
         self._decode: frames.Decoder[messages.FromZygote] = frames.Decoder(messages.FromZygote)
@@ -67,7 +72,8 @@ class Zygote:
 
     def members(self, lineage: int, session: int, pids: tuple[int, ...]) -> None:
         """Say which processes there are to be in a guest's session; others are killed."""
-        self._tell(messages.Members(id=lineage, session=session, pids=pids))
+        claim = messages.Members(id=lineage, session=session, pids=pids)
+        self._tell(self._translation.members(claim) if self._translation else claim)
 
     def _tell(self, message: Any) -> None:
         """Send a message; one that is gone is seen by its hanging up, after what it said."""
@@ -81,7 +87,23 @@ class Zygote:
         for payload in self._splitter.feed(data):
             message = self._decode(payload)
             forked = isinstance(message, messages.Forked)
-            self._on_message(message, self._pidfds.pop(0) if forked and self._pidfds else None)
+            pidfd = self._pidfds.pop(0) if forked and self._pidfds else None
+            if self._translation is None:
+                self._on_message(message, pidfd)
+            else:
+                self._translate(self._translation, message, pidfd)
+
+    def _translate(self, translation: Translation, message: Any, pidfd: int | None) -> None:
+        match message:
+            case messages.Forked() if pidfd is None:
+                # No descriptors are left, and the number alone is not ours: it is ended.
+                self._tell(messages.Members(id=message.id, session=message.pid, pids=()))
+            case messages.Forked():
+                self._on_message(translation.forked(message, pidfd), pidfd)
+            case messages.Reaped():
+                self._on_message(translation.reaped(message), None)
+            case _:
+                self._on_message(message, None)
 
     def _receive(self) -> bytes:
         try:

@@ -5,10 +5,12 @@ from __future__ import annotations
 import os
 import tempfile
 import time
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, Literal
 
 import zmq
+from msgspec.structs import replace
 
 from cellblock import backends
 from cellblock.errors import BackendError, PolicyError, StartError
@@ -35,6 +37,8 @@ if TYPE_CHECKING:
 
     from cellblock.jupyter.app import Options
     from cellblock.policy.model import Policy
+
+    Wrap = Callable[[list[str]], list[str]]
 
 
 #: Seconds after which what killed kernels left is removed: past the first reply.
@@ -68,8 +72,10 @@ def assemble(
     if prepared is None:
         _end(prestarted)
     else:
-        policy, prepare = prepared
-        kernel.session = _session(policy, prepare, reactor, kernel, prestarted)
+        policy, prepare, wrap = prepared
+        if wrap is not None:
+            _end(prestarted)  # it has begun outside of what is to be around it
+        kernel.session = _session(policy, prepare, reactor, kernel, prestarted, wrap)
 
     def cleanup() -> None:
         kernel.history.close()  # first: the rest may take long, and we may be killed over it
@@ -100,8 +106,11 @@ def _prepare(
     project: Path,
     scratch: Path,
     views: Views,
-) -> tuple[Policy, messages.Prepare] | None:
-    """Return the policy and what the zygote is told of it; None when nothing may run."""
+) -> tuple[Policy, messages.Prepare, Wrap | None] | None:
+    """Return the policy, what the zygote is told of it, and what makes its command another.
+
+    None when nothing may run.
+    """
     try:
         policy = load.load(
             options.policy,
@@ -112,13 +121,14 @@ def _prepare(
         _check_file_limit(policy)
         # At a glance: the guest's own witness tries the locks before the first user byte.
         chosen = backends.choose(policy, probe=False)
-        plan = backends.plan(
-            policy,
-            chosen.backend,
-            scratch=scratch,
-            project=project,
-            private=_private(options.connection_file),
-        )
+        private = _private(options.connection_file)
+        folders: Any = {"scratch": scratch, "project": project, "private": private}
+        plan = backends.plan(policy, chosen.backend, **folders)
+        wrap = None
+        if chosen.backend.wraps:
+            view = backends.view(policy, plan, **folders)
+            plan = replace(plan, unseen=chosen.backend.unseen(view))
+            wrap = partial(chosen.backend.wrap, view=view)
         told = _told(policy, plan, project, scratch)
         _check_text(told, policy.name, scratch)
         views.configured(policy, chosen)
@@ -128,7 +138,7 @@ def _prepare(
     except BackendError as exc:
         views.fail(str(exc))
         return None
-    return policy, told
+    return policy, told, wrap
 
 
 def _check_file_limit(policy: Policy) -> None:
@@ -202,9 +212,10 @@ def _session(
     reactor: ZmqReactor,
     kernel: Kernel,
     prestarted: list[tuple[socket.socket, int]],
+    wrap: Wrap | None,
 ) -> Session:
     def zygote() -> tuple[socket.socket, int]:
-        return prestarted.pop() if prestarted else launch.start()
+        return prestarted.pop() if prestarted else launch.start(wrap)
 
     session = Session(
         reactor,

@@ -19,6 +19,7 @@ from cellblock.guest.confine import (
     capabilities,
     gate,
     landlock,
+    namespaces,
     process,
     rlimits,
     seccomp,
@@ -36,6 +37,7 @@ __all__ = ["LOCKS", "ConfineError", "close_inherited", "confine", "prepare"]
 
 #: Every lock there is, in the order in which they are taken.
 LOCKS: Final = (
+    "namespaces",
     "capabilities",
     "no_new_privs",
     "not_dumpable",
@@ -130,6 +132,8 @@ def _fatal(lock: str, error: OSError | ValueError | LockFailed) -> ConfineError:
 
 def _witnesses(plan: Plan) -> dict[str, Callable[[], str]]:
     return {
+        # What it looked for is what it is, so that its statement is what was witnessed.
+        "namespaces": lambda: "names" if plan.unseen else "",
         "landlock": lambda: witness.files(plan),
         "seccomp": lambda: witness.calls(plan),
     }
@@ -174,6 +178,7 @@ def _takers(
         return said + _GATED if under_gate else said
 
     return {
+        "namespaces": lambda: namespaces.look(plan),
         "capabilities": lambda: capabilities.drop(machine),
         "no_new_privs": process.no_new_privs,
         "not_dumpable": process.not_dumpable,
