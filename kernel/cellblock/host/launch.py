@@ -9,6 +9,7 @@ import os
 import signal
 import socket
 import sys
+from functools import partial
 
 TYPE_CHECKING = False  # typing is not imported yet
 if TYPE_CHECKING:
@@ -47,11 +48,11 @@ def spawn(argv: list[str], theirs: socket.socket, *, wrapped: bool = False) -> i
     shell, nohup or a notebook server had us ignore are set back to their defaults: an ignored
     SIGXCPU would be a limit that nobody keeps.
     """
-    fd = theirs.fileno()
-    os.set_inheritable(fd, True)
+    start_process = partial(os.posix_spawn, setpgroup=0) if wrapped else os.posix_spawn
+    os.set_inheritable(theirs.fileno(), True)
     null = os.open(os.devnull, os.O_RDWR)
     try:
-        return os.posix_spawn(
+        return start_process(
             argv[0],
             argv,
             {},
@@ -59,7 +60,6 @@ def spawn(argv: list[str], theirs: socket.socket, *, wrapped: bool = False) -> i
                 (os.POSIX_SPAWN_DUP2, null, 0),
                 (os.POSIX_SPAWN_DUP2, null, 1),
             ],
-            setpgroup=0 if wrapped else None,
             setsigmask=[],
             setsigdef=signal.valid_signals() - {signal.SIGKILL, signal.SIGSTOP},
         )
