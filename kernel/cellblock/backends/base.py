@@ -88,10 +88,7 @@ class Backend(ABC):
     wraps: ClassVar[bool] = False
 
     def wrap(self, argv: Sequence[str], view: View) -> list[str]:
-        """Return the command that starts the zygote; as it is, where nothing wraps it.
-
-        Raises BackendError where that can't be had any more.
-        """
+        """Return the command that starts the zygote; as it is, where nothing wraps it."""
         del view
         return list(argv)
 

@@ -23,7 +23,6 @@ from cellblock.backends import places, probes, roots
 from cellblock.backends.base import Backend, Declare, Support, View
 from cellblock.backends.landlock import Landlock
 from cellblock.backends.shared import by_policy, holds, partly
-from cellblock.errors import BackendError
 from cellblock.policy.enforcement import Enforcement, Status
 from cellblock.policy.paths import within
 
@@ -124,6 +123,8 @@ class Bubblewrap(Backend):
         """Look for the program, and at what Landlock looks at."""
         if shutil.which(PROGRAM) is None:
             return probes.unprobed(_MISSING, usable=False)
+        if (forbidden := _forbidden()) is not None:
+            return probes.unprobed(forbidden, usable=False)
         return Landlock().glance()
 
     def probe(self) -> Support:
@@ -137,7 +138,7 @@ class Bubblewrap(Backend):
         try:
             # Ended with us, should we be killed meanwhile: unlike a zygote it leaves nothing.
             program, *command = self.wrap([*inside, *_absolute(sys.path)], view)
-            ran = subprocess.run(
+            ran = subprocess.run(  # noqa: S603 - bwrap, as it is found
                 [program, "--die-with-parent", *command],
                 stdin=subprocess.DEVNULL,
                 capture_output=True,
@@ -145,7 +146,7 @@ class Bubblewrap(Backend):
                 check=False,
                 env={},
             )
-        except (OSError, subprocess.SubprocessError, BackendError) as error:
+        except (OSError, subprocess.SubprocessError) as error:
             return probes.unprobed(f"{PROGRAM} could not be tried: {error}", usable=False)
         if ran.returncode != 0:
             said = ran.stderr.decode(errors="replace").strip()
@@ -153,13 +154,10 @@ class Bubblewrap(Backend):
         return probes.judged(probes.answered(ran.stdout))
 
     def wrap(self, argv: Sequence[str], view: View) -> list[str]:
-        """Return the command that starts ``argv`` seeing ``view`` alone. Raises BackendError."""
-        program = shutil.which(PROGRAM)
-        if program is None:
-            raise BackendError(_MISSING)
+        """Return the command that starts ``argv`` seeing ``view`` alone."""
         network = () if view.network else ("--unshare-net",)
         return [
-            program,
+            shutil.which(PROGRAM) or PROGRAM,
             *NAMESPACES,
             *network,
             *("--hostname", "cellblock", "--as-pid-1", "--cap-drop", "ALL"),
@@ -288,11 +286,24 @@ def _refusal(said: str) -> str:
     words = f"(bwrap: {said.removeprefix('bwrap: ')[:_LONGEST]})"
     for name, value, remedy in _FORBIDDING:
         if _setting(name) == value:
-            return f"{name} is {value}; to allow it: {remedy} {words}"
+            return f"{_said(name, value, remedy)} {words}"
     for part, meaning in _MEANINGS:
         if part in said:
             return f"{meaning} {words}"
     return f"it fails here {words}"
+
+
+def _forbidden() -> str | None:
+    """Say which setting forbids it for certain: AppArmor's may have an exception for bwrap."""
+    certain = _FORBIDDING[:1] if os.getuid() == 0 else _FORBIDDING[:2]
+    for name, value, remedy in certain:
+        if _setting(name) == value:
+            return _said(name, value, remedy)
+    return None
+
+
+def _said(name: str, value: str, remedy: str) -> str:
+    return f"{name} is {value}; to allow it: {remedy}"
 
 
 def _setting(name: str) -> str:

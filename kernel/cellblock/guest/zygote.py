@@ -45,6 +45,7 @@ def main(control_fd: int) -> NoReturn:
     if os.getpid() == _FIRST:
         # What started it waits outside; that is what the host can kill, and we are to go with it.
         libc.prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
+        os.environ.pop("PWD", None)  # its doing, too
     gc.disable()  # nothing made while importing is garbage: looking for it costs a tenth of it
     try:
         _import_early()

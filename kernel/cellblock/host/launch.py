@@ -80,3 +80,10 @@ def start(wrap: Callable[[list[str]], list[str]] | None = None) -> tuple[socket.
         return ours, spawn(wrap(argv), theirs, wrapped=True)
     finally:
         theirs.close()
+
+
+def drop(sock: socket.socket, pid: int) -> None:
+    """End a zygote that was told nothing yet, so that it has no guests."""
+    sock.close()
+    os.kill(pid, signal.SIGKILL)
+    os.waitpid(pid, 0)
