@@ -22,6 +22,7 @@ if TYPE_CHECKING:
 READ_SIZE = 1 << 16
 #: Descriptors taken with one read: a pidfd comes with each ``Forked``.
 _DESCRIPTORS = 16
+_FOLDER = os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC
 #: Seconds that a zygote has to kill its guests.
 PATIENCE = 2.0
 #: Seconds that it is waited for while it removes their folder; then it goes on alone. Whoever
@@ -55,8 +56,22 @@ class Zygote:
         reactor.watch(sock.fileno(), self._readable)
 
     def prepare(self, request: messages.Prepare) -> None:
-        """Tell the zygote its policy; the first frame it gets."""
-        self._tell(request)
+        """Tell the zygote its policy; the first frame it gets.
+
+        One that sees the guests' folder as a mount of its own can empty it, and no more: what that
+        lies in comes along. Guests never have it (``close_inherited``).
+        """
+        if self._translation is None:
+            self._tell(request)
+            return
+        with contextlib.suppress(OSError):  # as below
+            above = os.open(os.path.dirname(request.scratch), _FOLDER)  # noqa: PTH120
+            try:
+                frame = bytes(frames.encode(request))
+                sent = socket.send_fds(self._sock, [frame], [above])
+                self._sock.sendall(frame[sent:])
+            finally:
+                os.close(above)
 
     def fork(self, guest: Guest, number: int, seed: bytes) -> None:
         """Have a guest forked; ``Forked`` with this number brings its pid and pidfd."""
