@@ -109,16 +109,15 @@ class Zygote:
                 self._translate(self._translation, message, pidfd)
 
     def _translate(self, translation: Translation, message: Any, pidfd: int | None) -> None:
-        match message:
-            case messages.Forked() if pidfd is None:
+        if isinstance(message, messages.Reaped):
+            message = translation.reaped(message)
+        elif isinstance(message, messages.Forked):
+            if pidfd is None:
                 # No descriptors are left, and the number alone is not ours: it is ended.
                 self._tell(messages.Members(id=message.id, session=message.pid, pids=()))
-            case messages.Forked():
-                self._on_message(translation.forked(message, pidfd), pidfd)
-            case messages.Reaped():
-                self._on_message(translation.reaped(message), None)
-            case _:
-                self._on_message(message, None)
+                return
+            message = translation.forked(message, pidfd)
+        self._on_message(message, pidfd)
 
     def _receive(self) -> bytes:
         try:
