@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     import socket
     from collections.abc import Callable
 
+    from cellblock.jupyter.groundwork import Wrapping
     from cellblock.jupyter.kernel import Kernel
     from cellblock.jupyter.reactor import ZmqReactor
 
@@ -99,30 +100,47 @@ def _assembled(
     from cellblock.host.hardening import protect_host  # noqa: PLC0415 - after the spawn
 
     protect_host()
-    from cellblock.jupyter.groundwork import Ground, lay  # noqa: PLC0415 - as above
+    from cellblock.jupyter.groundwork import Ground, lay, make_scratch  # noqa: PLC0415 - as above
 
-    laid = lay(options, project)
-    if isinstance(laid.ground, Ground) and laid.ground.wrap is not None:
-        while prestarted:  # it began outside of what is to be around it
+    scratch = make_scratch()
+    foreseen = None if prestarted else _begin_wrapped(options, project, scratch, prestarted)
+    ground = lay(options, project, scratch)
+    if isinstance(ground, Ground) and ground.wrap != foreseen:
+        while prestarted:  # it began in something else than is to be around it
             launch.drop(*prestarted.pop())
-        with contextlib.suppress(OSError):  # it is tried again, and told
-            prestarted.append(launch.start(laid.ground.wrap))
     from cellblock.jupyter.assembly import assemble  # noqa: PLC0415 - slow: after the spawn
 
-    return assemble(options, laid, prestarted)
+    return assemble(options, scratch, ground, prestarted)
+
+
+def _begin_wrapped(
+    options: Options,
+    project: Path,
+    scratch: Path,
+    prestarted: list[tuple[socket.socket, int]],
+) -> Wrapping | None:
+    """Start a zygote in what the policy most likely has around it; return that."""
+    from cellblock.jupyter.groundwork import foresee  # noqa: PLC0415 - as above
+
+    foreseen = foresee(options, project, scratch)
+    if foreseen is not None:
+        with contextlib.suppress(OSError):  # it is tried again, and told
+            prestarted.append(launch.start(foreseen))
+    return foreseen
 
 
 def _is_to_be_wrapped(policy: str) -> bool:
     """Guess whether a zygote that starts now would have to be ended for a wrapped one.
 
-    A policy's file is not read for this as it will be, which would take too long to wait for: the
-    name of a backend that wraps is looked for in it. A wrong guess costs time, and nothing else.
+    Nothing that reads a policy is imported yet: the name of a backend that wraps is looked for in
+    its file. A wrong guess costs time, and nothing else.
     """
     try:
         with open(os.path.expanduser(policy), "rb", opener=_at_once) as file:  # noqa: PTH111
-            return any(name in file.read(_LOOKED_AT) for name in _WRAPPING)
+            text = file.read(_LOOKED_AT)
     except (OSError, ValueError):
         return False
+    return any(name in text for name in _WRAPPING)
 
 
 def _at_once(path: str, flags: int) -> int:

@@ -25,9 +25,9 @@ from cellblock.jupyter.views import Views
 if TYPE_CHECKING:
     import socket
     from collections.abc import Callable
+    from pathlib import Path
 
     from cellblock.jupyter.app import Options
-    from cellblock.jupyter.groundwork import Groundwork
 
 
 #: Seconds after which what killed kernels left is removed: past the first reply.
@@ -36,14 +36,14 @@ _SWEEP = 1.0
 
 def assemble(
     options: Options,
-    laid: Groundwork,
+    scratch: Path,
+    ground: Ground | PolicyError | BackendError,
     prestarted: list[tuple[socket.socket, int]],
 ) -> tuple[ZmqReactor, Kernel, Callable[[], None]]:
     """Return the loop, the kernel and what to call at the end.
 
     ``prestarted`` holds a zygote that is already importing; it is taken, or ended.
     """
-    scratch, ground = laid.scratch, laid.ground
     views = _views(ground)
     context: zmq.Context[Any] = zmq.Context()
     connection = sockets.read_connection(options.connection_file)

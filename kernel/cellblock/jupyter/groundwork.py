@@ -8,7 +8,6 @@ from __future__ import annotations
 import os
 import tempfile
 from dataclasses import dataclass
-from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, Literal
 
@@ -23,19 +22,27 @@ from cellblock.policy import load
 from cellblock.wire import frames, messages
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
     from cellblock.backends import Chosen
+    from cellblock.backends.base import Backend, View
     from cellblock.jupyter.app import Options
     from cellblock.policy.model import Policy
-
-    #: Makes the command that starts a zygote another.
-    Wrap = Callable[[list[str]], list[str]]
 
 #: Descriptors of the host's for a copy of the guest: a socket, two pipes, a pidfd.
 _FILES_OF_A_COPY: Final = 4
 #: Files in a run-time folder that open a kernel or a server.
 _KEYS = ("kernel-*.json", "jpserver-*", "nbserver-*", "jupyter_cookie_secret")
+
+
+@dataclass(frozen=True, slots=True)
+class Wrapping:
+    """What makes the command that starts a zygote another; equal ones make the same."""
+
+    backend: Backend
+    view: View
+
+    def __call__(self, argv: list[str]) -> list[str]:
+        """Return the command that starts ``argv`` behind what the backend puts in front."""
+        return self.backend.wrap(argv, self.view)
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,28 +52,35 @@ class Ground:
     policy: Policy
     chosen: Chosen
     told: messages.Prepare
-    wrap: Wrap | None
+    wrap: Wrapping | None
 
 
-@dataclass(frozen=True, slots=True)
-class Groundwork:
-    """The guests' folder, and the ground; or why nothing may run."""
-
-    scratch: Path
-    ground: Ground | PolicyError | BackendError
-
-
-def lay(options: Options, project: Path) -> Groundwork:
-    """Read the policy and decide what keeps it. Raises StartError."""
-    scratch = _scratch()
+def lay(options: Options, project: Path, scratch: Path) -> Ground | PolicyError | BackendError:
+    """Read the policy and decide what keeps it; return why nothing may run, where that is so."""
     try:
-        return Groundwork(scratch, _ground(options, project, scratch))
+        policy = load.load(
+            options.policy,
+            project=project,
+            scratch=scratch,
+            allow_unsafe=options.allow_unsafe,
+        )
+        _check_file_limit(policy)
+        return _ground(options, policy, project, scratch)
     except (PolicyError, BackendError) as exc:
-        return Groundwork(scratch, exc)
+        return exc
 
 
-def _scratch() -> Path:
-    """Return the guest's private folder. Raises StartError."""
+def foresee(options: Options, project: Path, scratch: Path) -> Wrapping | None:
+    """Return what ``lay`` will most likely have a zygote wrapped in, long before it does."""
+    try:
+        policy = load.foresee(options.policy, project=project, scratch=scratch)
+        return _ground(options, policy, project, scratch).wrap
+    except Exception:  # noqa: BLE001 - whatever is wrong with a policy, ``lay`` finds it
+        return None
+
+
+def make_scratch() -> Path:
+    """Make and return the guest's private folder. Raises StartError."""
     try:
         folder = Path(tempfile.mkdtemp(prefix="cellblock-"))
     except OSError as exc:
@@ -78,14 +92,7 @@ def _scratch() -> Path:
     return folder
 
 
-def _ground(options: Options, project: Path, scratch: Path) -> Ground:
-    policy = load.load(
-        options.policy,
-        project=project,
-        scratch=scratch,
-        allow_unsafe=options.allow_unsafe,
-    )
-    _check_file_limit(policy)
+def _ground(options: Options, policy: Policy, project: Path, scratch: Path) -> Ground:
     # At a glance: the guest's own witness tries the locks before the first user byte.
     chosen = backends.choose(policy, probe=False)
     private = _private(options.connection_file)
@@ -95,7 +102,7 @@ def _ground(options: Options, project: Path, scratch: Path) -> Ground:
     if chosen.backend.wraps:
         view = backends.view(policy, plan, **folders)
         plan = replace(plan, unseen=chosen.backend.unseen(view))
-        wrap = partial(chosen.backend.wrap, view=view)
+        wrap = Wrapping(chosen.backend, view)
     told = told_of(policy, plan, project, scratch)
     _check_text(told, policy.name, scratch)
     return Ground(policy, chosen, told, wrap)
