@@ -35,9 +35,10 @@ if TYPE_CHECKING:
 
 __all__ = ["LOCKS", "ConfineError", "close_inherited", "confine", "prepare"]
 
-#: Every lock there is, in the order in which they are taken.
+#: What a backend has put around the zygote, and a guest can only look at. Looked at first.
+AROUND: Final = ("namespaces",)
+#: Every lock that a guest takes, in the order in which they are taken.
 LOCKS: Final = (
-    "namespaces",
     "capabilities",
     "no_new_privs",
     "not_dumpable",
@@ -141,7 +142,7 @@ def _witnesses(plan: Plan) -> dict[str, Callable[[], str]]:
 
 def _check(plan: Plan) -> None:
     for lock in (*plan.required, *plan.locks):
-        if lock not in LOCKS:
+        if lock not in (*AROUND, *LOCKS):
             raise ConfineError(lock, 0, "no such lock")
     for lock in plan.required:
         if lock not in plan.locks:
@@ -165,7 +166,7 @@ def _takers(
 ) -> dict[str, Callable[[], str]]:
     machine = arch.current()
     if machine is None:
-        return dict.fromkeys(LOCKS, _unknown_machine)
+        return dict.fromkeys((*AROUND, *LOCKS), _unknown_machine)
     version = min(landlock.abi(machine), highest_abi)
     gated = hand_over is not None
 
