@@ -160,6 +160,10 @@ def test_a_killed_guest_costs_nothing_and_undo_steps_back(kernel):
     kernel.run("kept.append(2)")
     for _ in range(3):
         os.kill(kernel.sole_guest(), signal.SIGKILL)
+        shown = kernel.until(lambda m: m["msg_type"] == "display_data")
+        (card,) = reading.cards(shown, "outcome")
+        # By its exit status, of which the zygote tells in its own numbers.
+        assert (card["reason"], card["state"]) == ("crashed", "restored")
         assert patiently(kernel, "kept") == "[1, 2]"
     kernel.run("kept.append(3)")
     reply, _ = kernel.run("%undo")

@@ -199,15 +199,21 @@ class Keeper:
     def on_trying(self, guest: Guest | None) -> None:
         """Take note which copy is to serve; None when that failed."""
         self._guest = guest
+        self._expect_end(guest)
 
     def on_restored(self, restoring: Restoring, guest: Guest) -> None:
         """Serve by a guest that has taken over."""
+        self._expect_end(guest)  # again: one that was tried before it stood had no number yet
         guest.on_message, guest.on_text = self._on_message, self.on_text
         guest.on_lost, guest.ready = self._on_lost, True
         guest.hold(held=self._held)
         self._pace.take_in_time()
         self._ward.on_loss(restoring.outcome())
         self._ward.on_served()
+
+    def _expect_end(self, guest: Guest | None) -> None:
+        if guest is not None and self._zygote is not None:
+            self._zygote.serves(guest)
 
     # --- the guest ----------------------------------------------------------------------------
 

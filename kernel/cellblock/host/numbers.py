@@ -31,7 +31,7 @@ class Translation:
     def __init__(self) -> None:
         #: What leads each lineage's session, by the zygote's number.
         self._leaders: dict[int, int] = {}
-        #: The host's number of each guest that the zygote is to wait for, by the zygote's.
+        #: The host's number of each guest that serves or is to, by the zygote's.
         self._here: dict[int, int] = {}
 
     def forked(self, message: messages.Forked, pidfd: int) -> messages.Forked:
@@ -41,8 +41,13 @@ class Translation:
         self._here[message.pid] = here
         return messages.Forked(id=message.id, pid=here)
 
+    def serves(self, pid: int) -> None:
+        """Take note that a snapshot is to serve, whose end will be told by the zygote's number."""
+        if there := _innermost(pid):
+            self._here[there] = pid
+
     def reaped(self, message: messages.Reaped) -> messages.Reaped:
-        """Return the same for an end; of an orphan, which the host never knew, that of nobody."""
+        """Return the same for an end; of what never served, and of an orphan, that of nobody."""
         here = self._here.pop(message.pid, NO_PROCESS + 1)
         return messages.Reaped(pid=here, status=message.status)
 

@@ -90,6 +90,11 @@ class Zygote:
         claim = messages.Members(id=lineage, session=session, pids=pids)
         self._tell(self._translation.members(claim) if self._translation else claim)
 
+    def serves(self, guest: Guest) -> None:
+        """Take note that a snapshot is to serve: its end is told by ``Reaped`` from now on."""
+        if self._translation is not None and guest.pid is not None:
+            self._translation.serves(guest.pid)
+
     def _tell(self, message: Any) -> None:
         """Send a message; one that is gone is seen by its hanging up, after what it said."""
         with contextlib.suppress(OSError):

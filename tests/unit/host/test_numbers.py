@@ -51,6 +51,14 @@ def test_a_fork_is_known_here_by_what_its_descriptor_says_and_not_by_what_is_sai
     assert translation.reaped(ended) == messages.Reaped(pid=inner, status=9)
 
 
+@needs_namespaces
+def test_a_snapshot_that_serves_is_known_by_both_of_its_numbers(inner):
+    translation = Translation()
+    translation.serves(inner)
+    translation.serves(NO_PROCESS - 1)  # it was gone by then
+    assert translation.reaped(messages.Reaped(pid=1, status=9)).pid == inner
+
+
 def test_an_orphan_that_the_zygote_buries_is_nobody_here():
     ended = Translation().reaped(messages.Reaped(pid=os.getpid(), status=0))
     assert ended.pid > NO_PROCESS
