@@ -151,6 +151,29 @@ def test_the_environment_is_what_a_guest_gets_without_a_wrapper(kernel):
         bare.close()
 
 
+@needs_bwrap
+def test_with_all_of_the_machine_readable_what_is_never_readable_is_masked(start_shared):
+    world = World()
+    policy = world.policy(
+        'extends = "unsafe"\nbackend = "bubblewrap"\nfilesystem_read_roots = ["/"]\n'
+    )
+    (world.home / ".ssh").mkdir()
+    (world.home / ".ssh/id").write_text("secret")
+    kernel = start_shared(argv=argv_for(policy, "--allow-unsafe"), world=world)
+    hidden = [str(world.home / ".ssh/id"), str(kernel.file), "/dev/tty", "/sys/kernel"]
+    shown = ["/etc/passwd", "/dev/null", str(world.root)]
+    assert value(kernel, f"{STAT}[stat(name) for name in {hidden + shown!r}]") == [
+        2,
+        2,
+        2,
+        2,
+        0,
+        0,
+        0,
+    ]
+    world.close()
+
+
 # --- how it ends, and what comes back ---------------------------------------------------------
 
 

@@ -200,7 +200,9 @@ def _mounts(argv: Sequence[str], view: View) -> list[str]:
         if not within(path, _PROC):
             made[path] = "--ro-bind-try", path, path
     bound = (*made, *view.writable)
-    made |= {path: _mask(path) for path in view.masked if _is_shown(path, bound)}
+    # Not beneath another: that would make its name anew.
+    masked = roots.canonical(path for path in view.masked if _is_shown(path, bound))
+    made |= {path: _mask(path) for path in masked}
     made |= {path: ("--bind-try", path, path) for path in view.writable}
     made |= {path: ("--dev-bind-try", path, path) for path in view.devices}
     made[_PROC] = "--proc", _PROC
@@ -208,7 +210,10 @@ def _mounts(argv: Sequence[str], view: View) -> list[str]:
         if not any(within(link, path) for path in made):
             made[link] = "--symlink", target, link
     made = {path: how for path, how in made.items() if not _writable_above(path, how, view)}
-    return [word for path in sorted(made, key=_parts) for word in made[path]]
+    words = [word for path in sorted(made, key=_parts) for word in made[path]]
+    # Last: there may be something to mount in what is masked, devices in /dev for one.
+    masks = [path for path, how in made.items() if how[0] == "--tmpfs"]
+    return words + [word for path in masks for word in ("--remount-ro", path)]
 
 
 def _parts(path: str) -> tuple[str, ...]:
@@ -224,7 +229,7 @@ def _is_shown(path: str, bound: Iterable[str]) -> bool:
 
 def _mask(path: str) -> tuple[str, ...]:
     if os.path.isdir(path):  # noqa: PTH112 - start-up
-        return "--tmpfs", path, "--remount-ro", path
+        return "--tmpfs", path
     return "--ro-bind", os.devnull, path
 
 
