@@ -160,6 +160,7 @@ def test_with_all_of_the_machine_readable_what_is_never_readable_is_masked(start
     (world.home / ".ssh").mkdir()
     (world.home / ".ssh/id").write_text("secret")
     kernel = start_shared(argv=argv_for(policy, "--allow-unsafe"), world=world)
+    kernel.own_world = True
     hidden = [str(world.home / ".ssh/id"), str(kernel.file), "/dev/tty", "/sys/kernel"]
     shown = ["/etc/passwd", "/dev/null", str(world.root)]
     assert value(kernel, f"{STAT}[stat(name) for name in {hidden + shown!r}]") == [
@@ -171,7 +172,6 @@ def test_with_all_of_the_machine_readable_what_is_never_readable_is_masked(start
         0,
         0,
     ]
-    world.close()
 
 
 # --- how it ends, and what comes back ---------------------------------------------------------
