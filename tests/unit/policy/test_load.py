@@ -467,6 +467,7 @@ def test_the_rules_of_mode_unsafe_have_no_language_layer(tmp_path):
 
 
 def test_what_is_foreseen_of_a_good_policy_is_what_is_loaded(tmp_path):
+    (tmp_path / "p").mkdir()
     file = tmp_path / "mine.toml"
     file.write_text('extends = "data"\nmode = "safe"\n[add]\nread_deny_paths = ["~/mine"]\n')
     for spec in ("safe", "data", str(file)):
