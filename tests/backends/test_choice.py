@@ -110,8 +110,8 @@ def test_the_doctor_reports_every_backend_and_every_capability():
 
     assert [(each.name, each.verdict) for each in report.order] == [
         ("landlock", "chosen"),
-        ("noop", "not tried"),
         ("bubblewrap", "not tried"),
+        ("noop", "not tried"),
         ("docker", "not tried"),
         ("seatbelt", "not tried"),
     ]

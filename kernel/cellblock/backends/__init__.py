@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from cellblock.backends.chooser import Chosen, choose
     from cellblock.backends.doctor import DoctorReport, doctor_report
     from cellblock.backends.matrix import COMPATIBILITY_MATRIX
-    from cellblock.backends.planner import plan
+    from cellblock.backends.planner import plan, view
 
 __all__ = [
     "COMPATIBILITY_MATRIX",
@@ -28,6 +28,7 @@ __all__ = [
     "gaps",
     "plan",
     "settle",
+    "view",
 ]
 
 _HOME = {
@@ -40,6 +41,7 @@ _HOME = {
     "gaps": "assessment",
     "plan": "planner",
     "settle": "assessment",
+    "view": "planner",
 }
 
 

@@ -41,6 +41,22 @@ class Support:
         return f"{self.why}; Linux {self.os_kernel}, Landlock ABI {self.abi}; {self.time}"
 
 
+@dataclass(frozen=True, slots=True)
+class View:
+    """What a wrapped zygote is to see of the file system; all but ``names`` is canonical.
+
+    ``readable`` holds whole roots: what is ``masked`` may lie beneath them. ``names`` are the
+    spellings that the policy, the interpreter and the host use: links on the way are to exist.
+    """
+
+    readable: tuple[str, ...]
+    writable: tuple[str, ...]
+    masked: tuple[str, ...]
+    devices: tuple[str, ...]
+    names: tuple[str, ...]
+    network: bool = False
+
+
 Declare = Callable[["Policy", Support], Enforcement]
 
 
@@ -68,10 +84,18 @@ class Backend(ABC):
     def glance(self) -> Support:
         """Say in microseconds whether it is worth trying; the guest's report has the last word."""
 
-    def wrap(self, argv: Sequence[str], policy: Policy) -> list[str]:
+    #: Whether ``wrap`` puts a command in front; then no zygote can start before its policy is read.
+    wraps: ClassVar[bool] = False
+
+    def wrap(self, argv: Sequence[str], view: View) -> list[str]:
         """Return the command that starts the zygote; as it is, where nothing wraps it."""
-        del policy
+        del view
         return list(argv)
+
+    def unseen(self, view: View) -> tuple[str, ...]:
+        """Return names that are here and that a guest behind ``wrap`` must not see."""
+        del view
+        return ()
 
     def declare(self, policy: Policy, support: Support) -> dict[str, Enforcement]:
         """Return what each capability is worth here, in the order of ``CAPABILITIES``."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
+from cellblock.backends.bubblewrap import Bubblewrap
 from cellblock.backends.landlock import Landlock
 from cellblock.backends.noop import Noop
 from cellblock.errors import BackendError
@@ -14,11 +15,13 @@ if TYPE_CHECKING:
     from cellblock.policy.enforcement import Enforcement
     from cellblock.policy.model import Policy
 
-#: Strongest first. ``auto`` takes the first that its probe shows to work.
-ORDER: Final[tuple[Backend, ...]] = (Landlock(), Noop())
+#: Strongest first. The first is taken that its probe shows to work, from the one that the policy
+#: names; by ``auto``, of those that are not only taken by name.
+ORDER: Final[tuple[Backend, ...]] = (Bubblewrap(), Landlock(), Noop())
+BY_NAME: Final = ("bubblewrap",)
 
 #: Named by the design, not built: choosing one is a gap like any other.
-NOT_BUILT: Final = ("bubblewrap", "docker", "seatbelt")
+NOT_BUILT: Final = ("docker", "seatbelt")
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,9 +49,7 @@ def choose(policy: Policy, *, probe: bool = True) -> Chosen:
     passed_over: list[tuple[str, str]] = []
     if policy.backend in NOT_BUILT:
         passed_over.append((policy.backend, "not part of this version"))
-    for backend in ORDER:
-        if policy.backend == "noop" and backend.name != "noop":
-            continue
+    for backend in _wanted(policy):
         support = backend.probe() if probe else backend.glance()
         if support.usable:
             chosen = Chosen(backend, support, tuple(passed_over))
@@ -56,6 +57,13 @@ def choose(policy: Policy, *, probe: bool = True) -> Chosen:
             return chosen
         passed_over.append((backend.name, support.why))
     raise BackendError("no backend works here")
+
+
+def _wanted(policy: Policy) -> tuple[Backend, ...]:
+    names = [backend.name for backend in ORDER]
+    if policy.backend in names:
+        return ORDER[names.index(policy.backend) :]
+    return tuple(backend for backend in ORDER if backend.name not in BY_NAME)
 
 
 def _refuse_downgrade(policy: Policy, chosen: Chosen) -> None:

@@ -58,10 +58,16 @@ def _order(chosen: chooser.Chosen) -> tuple[BackendVerdict, ...]:
     taken = BackendVerdict(chosen.backend.name, "chosen", chosen.support.why)
     tried = {each.name for each in (*passed, taken)}
     rest = [
-        BackendVerdict(name, "not tried", "not part of this version")
-        if name in chooser.NOT_BUILT
-        else BackendVerdict(name, "not tried", f"{taken.name} is stronger")
+        BackendVerdict(name, "not tried", _why_not(name, taken.name))
         for name in (*(backend.name for backend in chooser.ORDER), *chooser.NOT_BUILT)
         if name not in tried
     ]
     return (*passed, taken, *rest)
+
+
+def _why_not(name: str, taken: str) -> str:
+    if name in chooser.NOT_BUILT:
+        return "not part of this version"
+    if name in chooser.BY_NAME:
+        return f'taken by name only: backend = "{name}"'
+    return f"{taken} is stronger"

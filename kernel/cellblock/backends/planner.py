@@ -10,6 +10,7 @@ import os
 from typing import TYPE_CHECKING, Final
 
 from cellblock.backends import places, roots
+from cellblock.backends.base import View
 from cellblock.errors import PolicyError
 from cellblock.policy.paths import within
 from cellblock.wire.messages import Limits, Plan
@@ -63,15 +64,48 @@ def plan(
     )
 
 
-def _default_read_roots(policy: Policy, libraries: Iterable[str]) -> tuple[str, ...]:
-    """Return what is readable without being asked for, canonical."""
+def view(
+    policy: Policy,
+    plan: Plan,
+    *,
+    scratch: Path,
+    project: Path,
+    private: Sequence[Path] = (),
+) -> View:
+    """Return what a zygote with a mount namespace of its own is to see, under the same ``plan``.
+
+    Whole roots, where the plan grants what is beside denied paths: those are masked.
+    """
+    fill = {"{scratch}": str(scratch), "{project}": str(project)}
+    own = [*places.private(os.environ), *map(str, private)]
+    asked = [_filled(root, fill) for root in policy.filesystem_read_roots]
+    named = [*asked, *_default_names(policy, places.interpreter())]
+    packages = tuple(places.packages(policy.allowed_modules, roots.canonical(named)))
+    writable = [_filled(root, fill) for root in policy.filesystem_write_roots]
+    return View(
+        readable=roots.canonical((*named, *packages)),
+        writable=plan.write_roots,
+        masked=_denied((*policy.read_deny_paths, *own), fill),
+        devices=plan.device_files,
+        names=(*named, *packages, *writable, str(project), str(scratch)),
+        network=plan.network,
+    )
+
+
+def _default_names(policy: Policy, libraries: Iterable[str]) -> list[str]:
+    """Return what is readable without being asked for, as it is spelled."""
     tables = [places.SYSTEM]
     tables += [places.NETWORK] if policy.network_access is True else []
     tables += [places.PROGRAMS] if policy.subprocess_execution else []
     paths = [path for table in tables for path, _ in table]
     paths += libraries
     paths += places.interpreter_programs() if policy.subprocess_execution else ()
-    return roots.canonical(paths)
+    return paths
+
+
+def _default_read_roots(policy: Policy, libraries: Iterable[str]) -> tuple[str, ...]:
+    """Return what is readable without being asked for, canonical."""
+    return roots.canonical(_default_names(policy, libraries))
 
 
 def splits_roots(policy: Policy) -> bool:

@@ -9,6 +9,11 @@ import os
 import signal
 import socket
 import sys
+from functools import partial
+
+TYPE_CHECKING = False  # typing is not imported yet
+if TYPE_CHECKING:
+    from collections.abc import Callable
 
 #: Runs in the zygote before any import: no site, so no .pth file and no sitecustomize is read.
 _BOOT = (
@@ -33,18 +38,21 @@ def zygote_argv(control_fd: int) -> list[str]:
     return [sys.executable, *options, "-c", _BOOT, *arguments]
 
 
-def spawn(argv: list[str], theirs: socket.socket) -> int:
-    """Start the zygote with an empty environment and return its pid.
+def spawn(argv: list[str], theirs: socket.socket, *, wrapped: bool = False) -> int:
+    """Start the zygote with an empty environment and return its pid, or that of what wraps it.
+
+    What wraps it leads a process group of its own, or it would end of a Ctrl-C that is meant for
+    the host; the zygote by itself leaves the host's with ``setsid``, which a leader can't.
 
     Only its end of the control socket and stderr are inherited. Signals that a job-control
     shell, nohup or a notebook server had us ignore are set back to their defaults: an ignored
     SIGXCPU would be a limit that nobody keeps.
     """
-    fd = theirs.fileno()
-    os.set_inheritable(fd, True)
+    start_process = partial(os.posix_spawn, setpgroup=0) if wrapped else os.posix_spawn
+    os.set_inheritable(theirs.fileno(), True)
     null = os.open(os.devnull, os.O_RDWR)
     try:
-        return os.posix_spawn(
+        return start_process(
             argv[0],
             argv,
             {},
@@ -59,10 +67,23 @@ def spawn(argv: list[str], theirs: socket.socket) -> int:
         os.close(null)
 
 
-def start() -> tuple[socket.socket, int]:
-    """Spawn an unwrapped zygote; return our end of its control socket and its pid."""
+def start(wrap: Callable[[list[str]], list[str]] | None = None) -> tuple[socket.socket, int]:
+    """Spawn a zygote; return our end of its control socket, and its pid or that of what wraps it.
+
+    ``wrap`` makes a command of another. Raises OSError.
+    """
     ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_STREAM)
+    argv = zygote_argv(theirs.fileno())
     try:
-        return ours, spawn(zygote_argv(theirs.fileno()), theirs)
+        if wrap is None:
+            return ours, spawn(argv, theirs)
+        return ours, spawn(wrap(argv), theirs, wrapped=True)
     finally:
         theirs.close()
+
+
+def drop(sock: socket.socket, pid: int) -> None:
+    """End a zygote that was told nothing yet, so that it has no guests."""
+    sock.close()
+    os.kill(pid, signal.SIGKILL)
+    os.waitpid(pid, 0)

@@ -249,8 +249,17 @@ class Views:
     def fail(self, detail: str) -> None:
         """Have every cell end with the reason why no guest runs."""
         self.failed = True
+        detail = self._why_not_wrapped() or detail
         remedy = "Run `cellblock doctor`; then restart the kernel."
         self._problem = ("The guest can't be started", detail, "", "", "", remedy)
+
+    def _why_not_wrapped(self) -> str:
+        """Return what is wrong with what wraps a zygote; that one ended tells little."""
+        backend = self._chosen.backend if self._chosen else None
+        if backend is None or not backend.wraps:
+            return ""
+        support = backend.probe()
+        return "" if support.usable else f"backend {backend.name}: {support.why}"
 
     def problem(self) -> Shown:
         """Return what every cell shows when nothing can run."""

@@ -13,7 +13,7 @@ import pytest
 from cellblock.analysis import allowlist
 from cellblock.errors import PolicyError
 from cellblock.policy import schema
-from cellblock.policy.load import load, preset_values
+from cellblock.policy.load import foresee, load, preset_values
 from cellblock.policy.model import Policy
 from cellblock.policy.vocabulary import PRESETS
 
@@ -287,7 +287,7 @@ def test_scratch_stays_as_written_until_there_is_one(operator, tmp_path):
             'backend = "docker"',
             (
                 "backend: this backend does not exist yet (got 'docker'). "
-                "Choose one of auto, landlock, noop."
+                "Choose one of auto, bubblewrap, landlock, noop."
             ),
         ),
         (
@@ -464,3 +464,12 @@ def test_the_presets_and_the_language_layer_agree_on_what_is_offered():
 def test_the_rules_of_mode_unsafe_have_no_language_layer(tmp_path):
     assert load("unsafe", project=tmp_path, allow_unsafe=True).rules().language is False
     assert load("safe", project=tmp_path, allow_unsafe=True).rules().language is True
+
+
+def test_what_is_foreseen_of_a_good_policy_is_what_is_loaded(tmp_path):
+    (tmp_path / "p").mkdir()
+    file = tmp_path / "mine.toml"
+    file.write_text('extends = "data"\nmode = "safe"\n[add]\nread_deny_paths = ["~/mine"]\n')
+    for spec in ("safe", "data", str(file)):
+        foreseen = foresee(spec, project=tmp_path / "p")
+        assert foreseen == load(spec, project=tmp_path / "p", allow_unsafe=True)
