@@ -42,6 +42,19 @@ class Support:
 
 
 @dataclass(frozen=True, slots=True)
+class Room:
+    """What all guests of one zygote, their copies and the zygote may take; None is no bound.
+
+    ``scratch`` is the folder of their own, among what is writable, and ``scratch_bytes`` its size.
+    """
+
+    scratch: str
+    scratch_bytes: int | None
+    memory_bytes: int | None
+    tasks: int | None
+
+
+@dataclass(frozen=True, slots=True)
 class View:
     """What a wrapped zygote is to see of the file system; all but ``names`` is canonical.
 
@@ -55,6 +68,7 @@ class View:
     devices: tuple[str, ...]
     names: tuple[str, ...]
     network: bool = False
+    room: Room | None = None
 
 
 Declare = Callable[["Policy", Support], Enforcement]
@@ -83,6 +97,14 @@ class Backend(ABC):
     @abstractmethod
     def glance(self) -> Support:
         """Say in microseconds whether it is worth trying; the guest's report has the last word."""
+
+    #: Whether a policy that names it gets a weaker one, and is told so, where it can't be had.
+    falls_back: ClassVar[bool] = True
+
+    def under(self, policy: Policy) -> Backend:
+        """Return this backend as ``policy`` wants it, where it has settings of its own."""
+        del policy
+        return self
 
     #: Whether ``wrap`` puts a command in front; then no zygote can start before its policy is read.
     wraps: ClassVar[bool] = False

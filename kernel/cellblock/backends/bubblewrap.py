@@ -132,12 +132,12 @@ class Bubblewrap(Backend):
         glanced = self.glance()
         if not glanced.usable:
             return glanced
-        view = _least_view()
+        view = least_view()
         plan = probes.plan_for(self.locks, unseen=self.unseen(view))
         inside = [sys.executable, "-I", "-S", "-X", "utf8", "-c", _INSIDE, plan]
         try:
             # Ended with us, should we be killed meanwhile: unlike a zygote it leaves nothing.
-            program, *command = self.wrap([*inside, *_absolute(sys.path)], view)
+            program, *command = self.wrap([*inside, *absolute(sys.path)], view)
             ran = subprocess.run(  # noqa: S603 - bwrap, as it is found
                 [program, "--die-with-parent", *command],
                 stdin=subprocess.DEVNULL,
@@ -178,11 +178,12 @@ class Bubblewrap(Backend):
         return tuple(found[:_ENOUGH])
 
 
-def _absolute(paths: Iterable[str]) -> list[str]:
+def absolute(paths: Iterable[str]) -> list[str]:
+    """Return those of ``paths`` that are."""
     return [path for path in paths if path.startswith("/")]
 
 
-def _least_view() -> View:
+def least_view() -> View:
     """Return what the interpreter needs, and nothing else."""
     names = [*(path for path, _ in places.SYSTEM), *places.interpreter()]
     devices = roots.canonical(places.DEVICES)
@@ -201,12 +202,12 @@ def _mounts(argv: Sequence[str], view: View) -> list[str]:
             made[path] = "--ro-bind-try", path, path
     bound = (*made, *view.writable)
     # Not beneath another: that would make its name anew.
-    masked = roots.canonical(path for path in view.masked if _is_shown(path, bound))
+    masked = roots.canonical(path for path in view.masked if is_shown(path, bound))
     made |= {path: _mask(path) for path in masked}
     made |= {path: ("--bind-try", path, path) for path in view.writable}
     made |= {path: ("--dev-bind-try", path, path) for path in view.devices}
     made[_PROC] = "--proc", _PROC
-    for link, target in _links([*argv, *view.names]):
+    for link, target in links([*argv, *view.names]):
         if not any(within(link, path) for path in made):
             made[link] = "--symlink", target, link
     made = {path: how for path, how in made.items() if not _writable_above(path, how, view)}
@@ -220,7 +221,7 @@ def _parts(path: str) -> tuple[str, ...]:
     return tuple(filter(None, path.split("/")))
 
 
-def _is_shown(path: str, bound: Iterable[str]) -> bool:
+def is_shown(path: str, bound: Iterable[str]) -> bool:
     """Say whether there is something to mask, which beneath a mount there may be."""
     if os.path.islink(path) or not os.path.exists(path):  # noqa: PTH110, PTH114 - start-up
         return False
@@ -238,10 +239,10 @@ def _writable_above(path: str, how: tuple[str, ...], view: View) -> bool:
     return how[0] == "--ro-bind-try" and any(within(path, root) for root in view.writable)
 
 
-def _links(names: Iterable[str]) -> Iterator[tuple[str, str]]:
+def links(names: Iterable[str]) -> Iterator[tuple[str, str]]:
     """Yield every link that one of ``names`` leads through, and what it says; once each."""
     seen = set[str]()
-    for name in _absolute(names):
+    for name in absolute(names):
         left, at, most = list(reversed(_parts(name))), "/", _MOST_LINKS
         while left and most:
             part = left.pop()

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 from cellblock.backends.bubblewrap import Bubblewrap
+from cellblock.backends.docker import Docker
 from cellblock.backends.landlock import Landlock
 from cellblock.backends.noop import Noop
 from cellblock.errors import BackendError
@@ -17,11 +18,11 @@ if TYPE_CHECKING:
 
 #: Strongest first. The first is taken that its probe shows to work, from the one that the policy
 #: names; by ``auto``, of those that are not only taken by name.
-ORDER: Final[tuple[Backend, ...]] = (Bubblewrap(), Landlock(), Noop())
-BY_NAME: Final = ("bubblewrap",)
+ORDER: Final[tuple[Backend, ...]] = (Docker(), Bubblewrap(), Landlock(), Noop())
+BY_NAME: Final = ("docker", "bubblewrap")
 
 #: Named by the design, not built: choosing one is a gap like any other.
-NOT_BUILT: Final = ("docker", "seatbelt")
+NOT_BUILT: Final = ("seatbelt",)
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,18 +45,21 @@ def choose(policy: Policy, *, probe: bool = True) -> Chosen:
     then a guest that answers NotReady has to be followed by a call with ``probe`` on.
 
     Raises BackendError where none but noop is left, and the policy asked for more: by
-    ``on_unsupported = "error"`` or by requiring a capability.
+    ``on_unsupported = "error"`` or by requiring a capability; and where the one that it names
+    stands for more than the others do.
     """
     passed_over: list[tuple[str, str]] = []
     if policy.backend in NOT_BUILT:
         passed_over.append((policy.backend, "not part of this version"))
-    for backend in _wanted(policy):
+    for backend in (each.under(policy) for each in _wanted(policy)):
         support = backend.probe() if probe else backend.glance()
         if support.usable:
             chosen = Chosen(backend, support, tuple(passed_over))
             _refuse_downgrade(policy, chosen)
             return chosen
         passed_over.append((backend.name, support.why))
+        if not backend.falls_back:
+            raise BackendError(f"backend {backend.name!r} can't be had here ({support.why})")
     raise BackendError("no backend works here")
 
 

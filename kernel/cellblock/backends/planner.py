@@ -10,7 +10,7 @@ import os
 from typing import TYPE_CHECKING, Final
 
 from cellblock.backends import places, roots
-from cellblock.backends.base import View
+from cellblock.backends.base import Room, View
 from cellblock.errors import PolicyError
 from cellblock.policy.paths import within
 from cellblock.wire.messages import Limits, Plan
@@ -89,7 +89,28 @@ def view(
         devices=plan.device_files,
         names=(*named, *packages, *writable, str(project), str(scratch)),
         network=plan.network,
+        room=_room(policy, str(scratch)),
     )
+
+
+#: What a zygote takes besides its guests, in bytes and in threads, those of ``preload`` too.
+_ZYGOTE_BYTES: Final = 512 * 2**20
+_ZYGOTE_TASKS: Final = 32
+
+
+def _room(policy: Policy, scratch: str) -> Room:
+    """Return bounds beyond which nothing is that the policy allows.
+
+    A guest may hold an eighth more than it is allowed until the host looks, and the copy from which
+    it would be restored what it has overwritten since.
+    """
+    files = policy.scratch_max_bytes
+    parts = (policy.memory_max_bytes, policy.undo_max_bytes, files)
+    guest, *others = (part or 0 for part in parts)
+    memory = None if None in parts else guest * 9 // 4 + sum(others) + _ZYGOTE_BYTES
+    most = policy.max_processes
+    tasks = None if most is None else most + policy.undo_depth + _ZYGOTE_TASKS
+    return Room(os.path.realpath(scratch), files, memory, tasks)
 
 
 def _default_names(policy: Policy, libraries: Iterable[str]) -> list[str]:

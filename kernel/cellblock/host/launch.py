@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 #: Runs in the zygote before any import: no site, so no .pth file and no sitecustomize is read.
 _BOOT = (
     "import sys, os;"
-    "os.setsid();"
+    "os.getsid(0) == os.getpid() or os.setsid();"  # a container's first process leads one
     "sys.path[:] = sys.argv[3:];"
     "sys.prefix = sys.exec_prefix = sys.argv[2];"
     "from cellblock.guest.zygote import main;"

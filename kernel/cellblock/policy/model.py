@@ -65,8 +65,18 @@ class Policy:
 
     backend: Literal["auto", "landlock", "bubblewrap", "seatbelt", "docker", "noop"] = "auto"
     """What enforces the OS layer; ``auto`` picks the strongest that works on this machine.
-    ``landlock``, ``bubblewrap`` (namespaces around the same, taken by name only) and ``noop``
-    (audit only) exist today."""
+    ``landlock``, ``bubblewrap`` (namespaces around the same) and ``docker`` (a container around the
+    same), both taken by name only, and ``noop`` (audit only) exist today."""
+
+    container_engine: Literal["auto", "docker", "podman", "nerdctl"] = "auto"
+    """Whose containers backend ``docker`` uses; ``auto`` takes the first that is installed."""
+
+    container_runtime: str = ""
+    """The OCI runtime, by the name that the engine knows it by; empty for the engine's default."""
+
+    container_image: str = ""
+    """The image, which has to be there: nothing is pulled. Empty for what ``cellblock image build``
+    has made of this interpreter."""
 
     on_unsupported: Literal["warn", "error", "ignore"] = "warn"
     """What a gap between policy and enforcement does: it is shown on the first cell, nothing runs,

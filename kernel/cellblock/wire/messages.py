@@ -42,9 +42,9 @@ class Plan(Struct, frozen=True, kw_only=True):
     """What ``confine`` must achieve before the first user byte.
 
     ``required`` names the locks (``landlock``, ``seccomp``, ``rlimits``, ``capabilities``,
-    ``no_new_privs``, ``not_dumpable``, ``namespaces``) whose failure means that nothing runs; the
-    others are tried, and reported as they came out. ``unseen`` are names that the host sees and
-    the guest, where it has namespaces of its own, must not.
+    ``no_new_privs``, ``not_dumpable``, ``namespaces``, ``container``) whose failure means that
+    nothing runs; the others are tried, and reported as they came out. ``unseen`` are names that
+    the host sees and the guest, where it has namespaces of its own, must not.
     """
 
     read_roots: tuple[str, ...] = ()

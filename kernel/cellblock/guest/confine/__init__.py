@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Final
 from cellblock.guest.confine import (
     arch,
     capabilities,
+    container,
     gate,
     landlock,
     namespaces,
@@ -36,7 +37,7 @@ if TYPE_CHECKING:
 __all__ = ["LOCKS", "ConfineError", "close_inherited", "confine", "prepare"]
 
 #: What a backend has put around the zygote, and a guest can only look at. Looked at first.
-AROUND: Final = ("namespaces",)
+AROUND: Final = ("namespaces", "container")
 #: Every lock that a guest takes, in the order in which they are taken.
 LOCKS: Final = (
     "capabilities",
@@ -180,6 +181,7 @@ def _takers(
 
     return {
         "namespaces": lambda: namespaces.look(plan),
+        "container": container.look,
         "capabilities": lambda: capabilities.drop(machine),
         "no_new_privs": process.no_new_privs,
         "not_dumpable": process.not_dumpable,
