@@ -67,11 +67,12 @@ def main(text: str, control_fd: int, argv: list[str]) -> NoReturn:
 def _have_attended(asked: Wanted, name: str, folder: str, control: socket.socket) -> socket.socket:
     """Fork who sees to the container's end; return what is to be closed for that."""
     ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_STREAM)
+    group = os.getpgrp() if os.getpgrp() == os.getpid() else 0
     if os.fork() == 0:
         ours.close()
         control.close()
         os.setsid()
-        undertaker.attend(theirs, asked.engine, name, folder)
+        undertaker.attend(theirs, asked.engine, name, folder, group)
     theirs.close()
     return ours
 

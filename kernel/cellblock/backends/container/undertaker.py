@@ -25,10 +25,11 @@ if TYPE_CHECKING:
 _MOST = 200
 
 
-def attend(way: socket.socket, engine: Engine, name: str, folder: str) -> NoReturn:
+def attend(way: socket.socket, engine: Engine, name: str, folder: str, asking: int) -> NoReturn:
     """Wait until the other end of ``way`` is closed; then end the container and remove ``folder``.
 
     A pidfd that comes by ``way`` stands for its first process, which is killed without the engine.
+    So is what still asks the engine for it: that is of the process group ``asking``, unless 0.
     """
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     pidfds: list[int] = []
@@ -38,6 +39,9 @@ def attend(way: socket.socket, engine: Engine, name: str, folder: str) -> NoRetu
             pidfds += fds
             if not data:
                 break
+    with contextlib.suppress(OSError):
+        if asking:
+            os.killpg(asking, signal.SIGKILL)
     for pidfd in pidfds:
         with contextlib.suppress(OSError):
             signal.pidfd_send_signal(pidfd, signal.SIGKILL)
