@@ -284,10 +284,24 @@ def test_scratch_stays_as_written_until_there_is_one(operator, tmp_path):
             "require: no such capability (got 'network'). Did you mean network_access?",
         ),
         (
-            'backend = "docker"',
+            'backend = "seatbelt"',
             (
-                "backend: this backend does not exist yet (got 'docker'). "
-                "Choose one of auto, bubblewrap, landlock, noop."
+                "backend: this backend does not exist yet (got 'seatbelt'). "
+                "Choose one of auto, bubblewrap, docker, landlock, noop."
+            ),
+        ),
+        (
+            'container_runtime = "--privileged"',
+            (
+                "container_runtime: not the name of a runtime (got '--privileged'). "
+                "Give a name that the engine knows, as in `docker info`."
+            ),
+        ),
+        (
+            'container_image = "a b"',
+            (
+                "container_image: not the name of an image (got 'a b'). "
+                "Give a name as in `docker images`: name:tag."
             ),
         ),
         (

@@ -23,6 +23,8 @@ if TYPE_CHECKING:
 
 #: Containers of others that are looked through at one start.
 _MOST = 200
+#: Seconds that an engine may take to forget; it goes on by itself when nobody waits any more.
+_PATIENCE = 5.0
 
 
 def attend(way: socket.socket, engine: Engine, name: str, folder: str, asking: int) -> NoReturn:
@@ -53,7 +55,7 @@ def attend(way: socket.socket, engine: Engine, name: str, folder: str, asking: i
 def remove(engine: Engine, names: Iterable[str]) -> None:
     """Have the engine forget containers, bounded in time; those that it doesn't know are gone."""
     with contextlib.suppress(OSError, subprocess.SubprocessError):
-        engine.ask("rm", "--force", *names)
+        engine.ask("rm", "--force", *names, seconds=_PATIENCE)
 
 
 def sweep(engine: Engine) -> list[str]:
