@@ -68,6 +68,13 @@ class Policy:
     ``landlock``, ``bubblewrap`` (namespaces around the same) and ``docker`` (a container around the
     same), both taken by name only, and ``noop`` (audit only) exist today."""
 
+    on_unsupported: Literal["warn", "error", "ignore"] = "warn"
+    """What a gap between policy and enforcement does: it is shown on the first cell, nothing runs,
+    or it is not shown."""
+
+    require: Names = ()
+    """Capabilities (names of fields below) without whose enforcement nothing runs."""
+
     container_engine: Literal["auto", "docker", "podman", "nerdctl"] = "auto"
     """Whose containers backend ``docker`` uses; ``auto`` takes the first that is installed."""
 
@@ -77,13 +84,6 @@ class Policy:
     container_image: str = ""
     """The image, which has to be there: nothing is pulled. Empty for what ``cellblock image build``
     has made of this interpreter."""
-
-    on_unsupported: Literal["warn", "error", "ignore"] = "warn"
-    """What a gap between policy and enforcement does: it is shown on the first cell, nothing runs,
-    or it is not shown."""
-
-    require: Names = ()
-    """Capabilities (names of fields below) without whose enforcement nothing runs."""
 
     allowed_modules: Names = ()
     """Top-level packages that cells may import as they are, in addition to the allowlist of
