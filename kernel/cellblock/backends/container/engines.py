@@ -7,9 +7,11 @@ from __future__ import annotations
 
 import os
 import re
+import resource
 import shutil
 import subprocess
 from dataclasses import dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 if TYPE_CHECKING:
@@ -84,9 +86,11 @@ class Engine:
         or, where the engine runs in the user's own namespace, by the one that the user has there.
         """
         who = f"{os.geteuid()}:{os.getegid()}"
-        if rootless and self.name == "podman":
-            return [*_ALWAYS, *_OWN[self.name], "--userns=keep-id", f"--user={who}"]
-        return [*_ALWAYS, *_OWN[self.name], f"--user={'0:0' if rootless else who}"]
+        words = [*_ALWAYS, *_OWN[self.name]]
+        if self.name == "podman":
+            mapped = ["--userns=keep-id"] if rootless else []
+            return [*words, *_limits_as_here(), *mapped, f"--user={who}"]
+        return [*words, f"--user={'0:0' if rootless else who}"]
 
     def rootless(self) -> bool:
         """Ask whether the engine runs without privileges. Raises OSError, SubprocessError."""
@@ -95,6 +99,18 @@ class Engine:
         if self.name == "podman":
             return True
         return b"rootless" in self.ask("info", "--format", "{{.SecurityOptions}}").stdout
+
+
+def _limits_as_here() -> list[str]:
+    """Return what keeps podman from raising limits, which it may not be let.
+
+    It lowers its own number of processes to those that there are numbers for.
+    """
+    files = resource.getrlimit(resource.RLIMIT_NOFILE)
+    tasks = resource.getrlimit(resource.RLIMIT_NPROC)[1]
+    numbers = int(Path("/proc/sys/kernel/pid_max").read_text(encoding="ascii"))
+    most = numbers if tasks == resource.RLIM_INFINITY else min(tasks, numbers)
+    return [f"--ulimit=nofile={files[0]}:{files[1]}", f"--ulimit=nproc={most}:{most}"]
 
 
 def find(name: str, environ: Mapping[str, str]) -> Engine | str:
