@@ -57,7 +57,7 @@ _CALLS: Final = ("seccomp", "no_new_privs", "namespaces")
 
 def _network(policy: Policy, support: Support) -> Declare:
     if policy.network_access is True:
-        return holds("network_access", "the engine's network: TCP and UDP sockets")
+        return holds("network_access", "not restricted: TCP and UDP sockets")
     if policy.network_access:
         return _no_address_list
     del support
@@ -188,6 +188,7 @@ class Docker(Backend):
             images=images.names(self.image),
             mounts=tuple(mounts.mounts(argv, view)),
             network=view.network,
+            folder=os.path.dirname(room.scratch) if room else tempfile.gettempdir(),  # noqa: PTH120
             memory_bytes=room.memory_bytes if room else None,
             tasks=room.tasks if room else None,
         )

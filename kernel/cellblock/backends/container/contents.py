@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Final
 
 from cellblock.backends import bubblewrap as views
 from cellblock.backends import places, roots
+from cellblock.backends.container.wanted import LIBRARIES
 from cellblock.errors import BackendError
 from cellblock.policy.paths import within
 
@@ -27,8 +28,6 @@ if TYPE_CHECKING:
 _LEFT_OUT: Final = frozenset(
     {"test", "idlelib", "turtledemo", "ensurepip", "site-packages", "dist-packages"}
 )
-#: Whole folders of libraries, of which only what is linked to goes in.
-_LIBRARIES: Final = re.compile(r"/(usr/(local/)?)?lib(32|64)?")
 _ELSEWHERE: Final = ("/proc", "/sys")
 #: Half of it all, and messages of programs that are not there.
 _CATALOGUES: Final = "/usr/share/locale"
@@ -82,9 +81,9 @@ def _copied() -> list[str]:
     program = os.path.realpath(sys.executable)
     # A prefix's whole lib folder may be the system's: of it, the library and the packages.
     prefixes = [f"{prefix}/lib" for prefix in (sys.prefix, sys.base_prefix)]
-    others = [path for path in _names() if not _LIBRARIES.fullmatch(path) and path not in prefixes]
+    others = [path for path in _names() if not LIBRARIES.fullmatch(path) and path not in prefixes]
     canonical = [os.path.realpath(path) for path in others if os.path.exists(path)]  # noqa: PTH110
-    small = [path for path in canonical if not _LIBRARIES.fullmatch(path)]
+    small = [path for path in canonical if not LIBRARIES.fullmatch(path)]
     left_out = (*_ELSEWHERE, _CATALOGUES)
     kept = [path for path in small if not any(within(path, each) for each in left_out)]
     return [library, program, *kept]

@@ -48,7 +48,7 @@ def main(text: str, control_fd: int, argv: list[str]) -> NoReturn:
     signal.signal(signal.SIGCHLD, signal.SIG_DFL)
     asked = wanted(text)
     name = f"cellblock-{secrets.token_hex(8)}"
-    folder = tempfile.mkdtemp(prefix="cellblock-wire-")
+    folder = tempfile.mkdtemp(prefix="cellblock-wire-", dir=asked.folder)
     control = socket.socket(fileno=control_fd)
     way = _have_attended(asked, name, folder, control)
     try:

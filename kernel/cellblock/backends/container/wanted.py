@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import json
 import os
+import re
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
@@ -22,6 +23,10 @@ HOLDS: Final = "cellblock.holds"
 #: Of a container: the process that it belongs to (``owner``).
 OWNER: Final = "cellblock.owner"
 
+#: Whole folders of the system's libraries, of which an image has what is linked to.
+LIBRARIES: Final = re.compile(r"/(usr/(local/)?)?lib(32|64)?")
+_PROGRAMS: Final = frozenset({"/bin", "/usr/bin", "/usr/local/bin"})
+
 
 class Refused(Exception):  # noqa: N818 - what the engine did
     """The engine did not do what it was told to; the text says why and what to do."""
@@ -29,13 +34,17 @@ class Refused(Exception):  # noqa: N818 - what the engine did
 
 @dataclass(frozen=True, slots=True)
 class Wanted:
-    """A container by what it is made of; ``images`` are tried in their order."""
+    """A container by what it is made of.
+
+    ``images`` are tried in their order; ``folder`` is where what it is started by may lie.
+    """
 
     engine: Engine
     runtime: str
     images: tuple[str, ...]
     mounts: tuple[Mount, ...]
     network: bool
+    folder: str
     memory_bytes: int | None
     tasks: int | None
 
@@ -50,12 +59,6 @@ class Wanted:
         SubprocessError where the engine can't be asked.
         """
         image, holds = self._image()
-        mounts = [
-            word
-            for path, words in self.mounts
-            if not any(within(path, held) for held in holds)
-            for word in words
-        ]
         return [
             *(
                 self.engine.program,
@@ -64,10 +67,10 @@ class Wanted:
                 f"--label={OWNER}={owner(os.getppid())}",
             ),
             *self.engine.options(rootless=self.engine.rootless()),
-            *(["--network=none"] if not self.network else []),
+            f"--network={'host' if self.network else 'none'}",
             *([f"--runtime={self.runtime}"] if self.runtime else []),
             *self._bounds(),
-            *mounts,
+            *self._mounts(holds),
             *extra,
             f"--entrypoint={os.path.realpath(argv[0])}",
             image,
@@ -81,6 +84,21 @@ class Wanted:
         if self.tasks is not None:
             found += [f"--pids-limit={self.tasks}"]
         return found
+
+    def _mounts(self, holds: tuple[str, ...]) -> list[str]:
+        """Return the words for what the image does not hold.
+
+        Programs are this machine's, and they need its libraries, of which an image has a few.
+        """
+        places = {path for path, _ in self.mounts}
+        if places & _PROGRAMS:
+            holds = tuple(path for path in holds if not LIBRARIES.fullmatch(path))
+        return [
+            word
+            for path, words in self.mounts
+            if not any(within(path, held) for held in holds)
+            for word in words
+        ]
 
     def _image(self) -> tuple[str, tuple[str, ...]]:
         """Return the first image that is there, and what it holds."""
