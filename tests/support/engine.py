@@ -54,7 +54,9 @@ def _daemon() -> Iterator[str]:
     root = Path(tempfile.mkdtemp(prefix="cb-dockerd-"))
     root.chmod(0o755)
     socket, before = f"unix://{root}/docker.sock", os.environ.get("DOCKER_HOST")
-    command = ["dockerd", f"--data-root={root}/data", f"--exec-root={root}/exec"]
+    # With us, should we be killed.
+    command = ["setpriv", "--pdeathsig=TERM"] if shutil.which("setpriv") else []
+    command += ["dockerd", f"--data-root={root}/data", f"--exec-root={root}/exec"]
     command += [f"--pidfile={root}/pid", f"--host={socket}", *_OPTIONS]
     with (root / "log").open("wb") as log:
         daemon = subprocess.Popen(command, stdout=log, stderr=log, start_new_session=True)

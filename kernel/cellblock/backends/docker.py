@@ -149,7 +149,7 @@ class Docker(Backend):
         inside = [sys.executable, *_OPTIONS, _INSIDE, plan, *bubblewrap.absolute(sys.path)]
         asked = self._wanted(inside, view)
         name = f"cellblock-{secrets.token_hex(8)}"
-        command = asked.command(name, inside)
+        command = asked.command(name, os.getpid(), inside)
         try:
             ran = asked.engine.ask(*command[1:], seconds=_PATIENCE)
         except subprocess.TimeoutExpired:

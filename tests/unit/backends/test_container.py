@@ -40,7 +40,7 @@ def test_what_is_wanted_is_told_whole():
 
 def test_a_container_is_told_to_have_nothing(monkeypatch):
     monkeypatch.setattr(Wanted, "_image", lambda _: ("a:1", ()))
-    command = WANTED.command("name", ["/usr/bin/python", "-I"])
+    command = WANTED.command("name", 1, ["/usr/bin/python", "-I"])
     assert {
         "--read-only",
         "--cap-drop=ALL",
@@ -60,9 +60,9 @@ def test_what_an_image_holds_is_not_mounted_but_for_the_libraries_of_programs(mo
     monkeypatch.setattr(Wanted, "_image", lambda _: ("a:1", ("/etc", "/usr/lib")))
     places = (("/etc/fonts", ("fonts",)), ("/usr/lib", ("lib",)), ("/data", ("data",)))
     apart = dataclasses.replace(WANTED, mounts=places)
-    assert {"fonts", "lib", "data"} & {*apart.command("n", ["/p"])} == {"data"}
+    assert {"fonts", "lib", "data"} & {*apart.command("n", 1, ["/p"])} == {"data"}
     programs = dataclasses.replace(apart, mounts=(*places, ("/usr/bin", ("bin",))))
-    assert {"fonts", "lib", "data", "bin"} & {*programs.command("n", ["/p"])} == {
+    assert {"fonts", "lib", "data", "bin"} & {*programs.command("n", 1, ["/p"])} == {
         "lib",
         "data",
         "bin",

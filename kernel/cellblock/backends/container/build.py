@@ -165,9 +165,7 @@ def _on_base(engine: Engine, base: str, name: str, layer: IO[bytes], held: tuple
         raise BackendError(meaning(made.stderr.decode(errors="replace")))
     container = made.stdout.decode().split()[-1]
     try:
-        for link in contents.links():
-            with contextlib.suppress(BackendError):  # it has one, or a folder
-                _put(engine, container, _link_alone(*link))
+        _put_links(engine, container)
         _put(engine, container, layer)
         label = f"LABEL {HOLDS}={_quoted(json.dumps(held))}"
         done = engine.ask("commit", "--change", label, container, name, seconds=_PATIENCE)
@@ -184,11 +182,22 @@ def _put(engine: Engine, container: str, layer: IO[bytes]) -> None:
             pipe.write(part)
 
 
-def _link_alone(at: str, target: str) -> IO[bytes]:
-    layer = io.BytesIO()
+def _put_links(engine: Engine, container: str) -> None:
+    """Put the links in, but those that the base has a folder for."""
+    try:
+        _put(engine, container, _linked(contents.links()))
+    except BackendError:
+        for link in contents.links():
+            with contextlib.suppress(BackendError):
+                _put(engine, container, _linked((link,)))
+
+
+def _linked(links: Iterable[tuple[str, str]]) -> IO[bytes]:
+    layer, made = io.BytesIO(), set[str]()
     with tarfile.open(fileobj=layer, mode="w") as tar:
-        _add_parents(tar, at, set())
-        _add_link(tar, at, target)
+        for at, target in links:
+            _add_parents(tar, at, made)
+            _add_link(tar, at, target)
     return layer
 
 

@@ -13,6 +13,7 @@ import os
 import re
 import secrets
 import select
+import shutil
 import signal
 import socket
 import struct
@@ -59,6 +60,7 @@ def main(text: str, control_fd: int, argv: list[str]) -> NoReturn:
     with contextlib.suppress(OSError):
         socket.send_fds(way, [b"z"], [pidfd])
     control.close()
+    signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # nobody waits for what comes after us
     _sweep_beside(asked, way)
     select.select([pidfd], [], [])
     os._exit(0)
@@ -82,6 +84,7 @@ def _sweep_beside(asked: Wanted, way: socket.socket) -> None:
     if os.fork() == 0:
         way.close()
         os.setsid()
+        signal.signal(signal.SIGCHLD, signal.SIG_DFL)
         with contextlib.suppress(Exception):
             undertaker.sweep(asked.engine)
         os._exit(0)
@@ -101,13 +104,13 @@ def _started(
         os.chdir("/")
         mount = f"type=bind,src={folder}/{_NAME},dst={WAY}"
         inside = _inside(control.fileno(), argv)
-        command = asked.command(name, inside, "--mount", mount)
+        command = asked.command(name, os.getppid(), inside, "--mount", mount)
         with _running(asked, command) as engine:
             connection = _awaited(listener, engine, control)
     with connection:
         pidfd = first_process(connection)
         socket.send_fds(connection, [b"c"], [control.fileno(), _STDERR])
-    Path(folder, _NAME).unlink()
+    shutil.rmtree(folder, ignore_errors=True)
     return pidfd
 
 
@@ -147,7 +150,7 @@ def _awaited(
     poll = select.poll()
     poll.register(listener, select.POLLIN)
     poll.register(errors, select.POLLIN)
-    poll.register(control, 0)
+    poll.register(control, select.POLLRDHUP)
     while (left := deadline - time.monotonic()) > 0:
         ready = dict(poll.poll(left * 1000))
         if listener.fileno() in ready:

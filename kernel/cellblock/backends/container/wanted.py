@@ -52,8 +52,8 @@ class Wanted:
         """Return it as JSON."""
         return json.dumps(dataclasses.asdict(self))
 
-    def command(self, name: str, argv: Sequence[str], *extra: str) -> list[str]:
-        """Return the command that runs ``argv`` in a container; what it is then called is ``name``.
+    def command(self, name: str, whose: int, argv: Sequence[str], *extra: str) -> list[str]:
+        """Return the command that runs ``argv`` in container ``name``, which is process ``whose``'s.
 
         Asks the engine for the image. Raises Refused where there is none, OSError and
         SubprocessError where the engine can't be asked.
@@ -64,7 +64,7 @@ class Wanted:
                 self.engine.program,
                 "run",
                 f"--name={name}",
-                f"--label={OWNER}={owner(os.getppid())}",
+                f"--label={OWNER}={owner(whose)}",
             ),
             *self.engine.options(rootless=self.engine.rootless()),
             f"--network={'host' if self.network else 'none'}",
