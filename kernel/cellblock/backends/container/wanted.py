@@ -53,7 +53,7 @@ class Wanted:
         return json.dumps(dataclasses.asdict(self))
 
     def command(self, name: str, whose: int, argv: Sequence[str], *extra: str) -> list[str]:
-        """Return the command that runs ``argv`` in container ``name``, which is process ``whose``'s.
+        """Return the command that runs ``argv`` in container ``name``, owned by process ``whose``.
 
         Asks the engine for the image. Raises Refused where there is none, OSError and
         SubprocessError where the engine can't be asked.
