@@ -344,6 +344,8 @@ def owners(docker):
 
 
 def test_two_kernels_have_a_container_each_and_the_end_of_one_is_not_the_others(docker):
+    whose = ":".join([*owner(os.getpid()).split(":")[:4], "1"])
+    orphan = docker.ask("create", f"--label={OWNER}={whose}", images.FRAME, "/nothing")
     first, second = started(), started()
     try:
         for kernel, number in ((first, 1), (second, 2)):
@@ -353,9 +355,18 @@ def test_two_kernels_have_a_container_each_and_the_end_of_one_is_not_the_others(
         assert first.end() == []
         assert time.monotonic() - begun < 10
         assert value(second, "mine") == 2
+        # What a host that is gone has left, they have removed beside.
+        assert patiently_gone(docker, whose), orphan.stdout
     finally:
         first.close()
         second.close()
+
+
+def patiently_gone(docker, whose):
+    deadline = time.monotonic() + 10.0
+    while (there := whose in owners(docker)) and time.monotonic() < deadline:
+        time.sleep(0.1)
+    return not there
 
 
 def test_containers_of_hosts_that_are_gone_are_removed_and_others_are_not(docker):

@@ -65,6 +65,9 @@ def _daemon() -> Iterator[str]:
         yield "" if _waited_for(daemon) else f"dockerd does not start: {_said(root)}"
     finally:
         _end(daemon)
+        # What it mounts for a network, and leaves.
+        umount = ["umount", "--quiet", f"{root}/exec/netns/default"]
+        subprocess.run(umount, check=False, capture_output=True)
         os.environ.pop("DOCKER_HOST")
         os.environ.update({"DOCKER_HOST": before} if before else {})
         shutil.rmtree(root, ignore_errors=True)
