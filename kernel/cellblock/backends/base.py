@@ -15,6 +15,7 @@ from cellblock.policy.enforcement import CAPABILITIES, Enforcement
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
+    from pathlib import Path
 
     from cellblock.policy.model import Policy
     from cellblock.wire.messages import LockReport
@@ -68,9 +69,20 @@ class Backend(ABC):
     def glance(self) -> Support:
         """Say in microseconds whether it is worth trying; the guest's report has the last word."""
 
-    def wrap(self, argv: Sequence[str], policy: Policy) -> list[str]:
-        """Return the command that starts the zygote; as it is, where nothing wraps it."""
-        del policy
+    def wrap(
+        self,
+        argv: Sequence[str],
+        policy: Policy,
+        *,
+        scratch: Path,
+        project: Path,
+        private: Sequence[Path] = (),
+    ) -> list[str]:
+        """Return the command that starts the zygote; as it is, where nothing wraps it.
+
+        Arguments and Raises as for ``planner.plan``.
+        """
+        del policy, scratch, project, private
         return list(argv)
 
     def declare(self, policy: Policy, support: Support) -> dict[str, Enforcement]:

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Final
 
 from cellblock.backends.landlock import Landlock
 from cellblock.backends.noop import Noop
+from cellblock.backends.seatbelt import Seatbelt
 from cellblock.errors import BackendError
 
 if TYPE_CHECKING:
@@ -14,11 +15,12 @@ if TYPE_CHECKING:
     from cellblock.policy.enforcement import Enforcement
     from cellblock.policy.model import Policy
 
-#: Strongest first. ``auto`` takes the first that its probe shows to work.
-ORDER: Final[tuple[Backend, ...]] = (Landlock(), Noop())
+#: Strongest first. ``auto`` takes the first that its probe shows to work; one that is named is
+#: tried before the others.
+ORDER: Final[tuple[Backend, ...]] = (Landlock(), Seatbelt(), Noop())
 
 #: Named by the design, not built: choosing one is a gap like any other.
-NOT_BUILT: Final = ("bubblewrap", "docker", "seatbelt")
+NOT_BUILT: Final = ("bubblewrap", "docker")
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,9 +48,7 @@ def choose(policy: Policy, *, probe: bool = True) -> Chosen:
     passed_over: list[tuple[str, str]] = []
     if policy.backend in NOT_BUILT:
         passed_over.append((policy.backend, "not part of this version"))
-    for backend in ORDER:
-        if policy.backend == "noop" and backend.name != "noop":
-            continue
+    for backend in sorted(ORDER, key=lambda each: each.name != policy.backend):
         support = backend.probe() if probe else backend.glance()
         if support.usable:
             chosen = Chosen(backend, support, tuple(passed_over))
@@ -62,6 +62,8 @@ def _refuse_downgrade(policy: Policy, chosen: Chosen) -> None:
     if not chosen.passed_over or not (policy.on_unsupported == "error" or policy.require):
         return
     if policy.backend == chosen.backend.name:
+        return
+    if policy.backend == "auto" and chosen.backend.name != "noop":
         return
     why = "; ".join(f"{name}: {reason}" for name, reason in chosen.passed_over)
     raise BackendError(f"backend {policy.backend!r} can't be had here ({why})")

@@ -7,6 +7,7 @@ guest follows no link when it grants them.
 from __future__ import annotations
 
 import os
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 from cellblock.backends import places, roots
@@ -61,6 +62,33 @@ def plan(
         locks=backend.locks,
         required=backend.locks,
     )
+
+
+@dataclass(frozen=True, slots=True)
+class Whole:
+    """Roots uncut, for a backend that can deny within what it grants. Canonical paths.
+
+    ``read`` are the policy's and those of every guest; ``denied`` need not exist.
+    """
+
+    read: tuple[str, ...]
+    write: tuple[str, ...]
+    denied: tuple[str, ...]
+
+
+def whole(policy: Policy, *, scratch: Path, project: Path, private: Sequence[Path] = ()) -> Whole:
+    """Return what to grant and, after that, what to deny. Arguments and Raises as for ``plan``."""
+    fill = {"{scratch}": str(scratch), "{project}": str(project)}
+    own = [*places.private(os.environ), *map(str, private)]
+    libraries = tuple(places.interpreter())
+    write = _writable(policy, fill, own, libraries)
+    denied = _denied((*policy.read_deny_paths, *own), fill)
+    asked = roots.canonical(_filled(root, fill) for root in policy.filesystem_read_roots)
+    for root in (*asked, *write):
+        roots.refuse_denied(root, denied, policy_name=policy.name)
+    defaults = _default_read_roots(policy, libraries)
+    packages = roots.canonical(places.packages(policy.allowed_modules, defaults))
+    return Whole(roots.canonical((*asked, *defaults, *packages)), write, denied)
 
 
 def _default_read_roots(policy: Policy, libraries: Iterable[str]) -> tuple[str, ...]:

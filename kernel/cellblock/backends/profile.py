@@ -1,0 +1,142 @@
+"""A policy as a profile for macOS's sandbox: the shipped template, filled in.
+
+Contract: what the template does not allow, and the policy does not, no rule allows. Denied paths
+come after every grant. A path that can't be said in the language is refused, never left out.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from pathlib import Path
+from string import Template
+from typing import TYPE_CHECKING, Final
+
+from cellblock.backends import places, roots, sbpl
+from cellblock.backends.planner import whole
+from cellblock.errors import PolicyError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator, Sequence
+
+    from cellblock.backends.planner import Whole
+    from cellblock.policy.model import Policy
+
+TEMPLATE: Final = Path(__file__).with_name("seatbelt.sb")
+
+#: Where package managers keep the libraries that their interpreters are linked against.
+_LINKED: Final = (
+    "/opt/homebrew/Cellar",
+    "/opt/homebrew/lib",
+    "/opt/homebrew/opt",
+    "/opt/local/lib",
+    "/usr/local/Cellar",
+    "/usr/local/lib",
+    "/usr/local/opt",
+)
+
+#: With network_access: every address, no local socket but the resolver's, its files, certificates.
+_NETWORK: Final = """\
+(allow network-outbound (remote ip) (literal "/private/var/run/mDNSResponder"))
+(allow network-bind network-inbound (local ip))
+(allow sysctl-read (sysctl-name-prefix "net.routetable."))
+(allow file-read*
+  (literal "/private/etc/hosts")
+  (literal "/private/etc/protocols")
+  (literal "/private/etc/resolv.conf")
+  (literal "/private/etc/services")
+  (literal "/private/var/run/resolv.conf")
+  (subpath "/private/etc/ssl"))"""
+
+
+def profile(policy: Policy, *, scratch: Path, project: Path, private: Sequence[Path] = ()) -> str:
+    """Return the profile's text for ``policy``; arguments as for ``planner.plan``.
+
+    Raises PolicyError for a policy that can't be kept, or that names what can't be said.
+    """
+    own = (*private, *map(Path, _private()))
+    granted = whole(policy, scratch=scratch, project=project, private=own)
+    try:
+        rules = _rules(policy, granted)
+    except ValueError as error:
+        raise _unspeakable(policy, granted, str(error)) from error
+    return Template(TEMPLATE.read_text(encoding="utf-8")).substitute(rules)
+
+
+def images() -> tuple[str, ...]:
+    """Return this interpreter's executables, canonical.
+
+    A framework build's ``python3`` only starts the application inside the framework.
+    """
+    framework = f"{sys.base_prefix}/Resources/Python.app/Contents/MacOS/Python"
+    # "_base_executable" is what a virtual environment's interpreter goes on as.
+    base = getattr(sys, "_base_executable", None) or sys.executable
+    found = (sys.executable, base, framework)
+    return tuple(dict.fromkeys(roots.real(path) for path in found if os.path.exists(path)))  # noqa: PTH110
+
+
+def _private() -> Iterator[str]:
+    """Yield what is private on macOS beside ``places.private``."""
+    home = os.path.expanduser("~")  # noqa: PTH111 - pathlib raises for users without a home
+    yield from (f"{home}/Library/Jupyter", f"{home}/Library/Keychains")
+
+
+def _rules(policy: Policy, granted: Whole) -> dict[str, str]:
+    readable = (*granted.read, *_runtime())
+    reached = (*readable, *granted.write)
+    return {
+        "exec": _exec(policy),
+        "read": sbpl.rule("allow", "file-read* file-map-executable", sbpl.trees(readable)),
+        "write": sbpl.rule("allow", "file-read* file-write*", sbpl.trees(granted.write)),
+        "above": sbpl.rule("allow", "file-read-metadata", sbpl.literals(_above(reached))),
+        # A list of addresses opens nothing: a profile's filters know no host but this machine.
+        "network": _NETWORK if policy.network_access is True else "",
+        "denied": sbpl.rule("deny", "file*", sbpl.trees(_denied(granted))),
+    }
+
+
+def _denied(granted: Whole) -> tuple[str, ...]:
+    """Return what is denied but /dev, of which the template leaves a few devices."""
+    return tuple(path for path in granted.denied if path != "/dev")
+
+
+def _exec(policy: Policy) -> str:
+    allowed = sbpl.rule("allow", "process-exec", sbpl.literals(images()))
+    if not policy.subprocess_execution:
+        return allowed
+    tables = [path for path, _ in places.PROGRAMS]
+    programs = roots.canonical((*tables, *places.interpreter_programs()))
+    return f"{allowed}\n{sbpl.rule('allow', 'process-exec*', sbpl.trees(programs))}"
+
+
+def _runtime() -> tuple[str, ...]:
+    """Return what the interpreter is made of beyond ``places.interpreter``."""
+    inside = (f"{sys.base_prefix}/{name}" for name in ("Python", "Resources"))
+    return tuple(dict.fromkeys((*images(), *roots.canonical((*inside, *_LINKED)))))
+
+
+def _above(paths: Iterable[str]) -> tuple[str, ...]:
+    """Return the folders on the way to ``paths``: looking a path up stats each of them."""
+    found = {str(folder) for path in paths for folder in Path(path).parents}
+    return tuple(sorted(found))
+
+
+def _unspeakable(policy: Policy, granted: Whole, why: str) -> PolicyError:
+    for path in (*granted.read, *granted.write, *granted.denied):
+        try:
+            sbpl.quoted(path)
+        except ValueError as error:
+            return PolicyError(
+                f"a name that no macOS sandbox profile can carry: {error}",
+                file=policy.name,
+                key="",
+                value=ascii(path),
+                remedy="Rename it, or take it out of the policy.",
+            )
+    return PolicyError(
+        f"the interpreter lies where no macOS sandbox profile can name it: {why}",
+        file=policy.name,
+        key="",
+        value=ascii(sys.executable),
+        remedy="Install it in a folder with an ordinary name.",
+    )
