@@ -35,6 +35,9 @@ _LINKED: Final = (
     "/usr/local/opt",
 )
 
+#: Of macOS (MAXSYMLINKS).
+_MOST_LINKS: Final = 32
+
 #: With network_access: every address, no local socket but the resolver's, its files, certificates.
 _NETWORK: Final = """\
 (allow network-outbound (remote ip) (literal "/private/var/run/mDNSResponder"))
@@ -82,13 +85,14 @@ def _private() -> Iterator[str]:
 
 
 def _rules(policy: Policy, granted: Whole) -> dict[str, str]:
-    readable = (*granted.read, *_runtime())
-    reached = (*readable, *granted.write)
+    readable = roots.canonical((*granted.read, *_runtime()))
+    links = tuple(dict.fromkeys(_links()))
+    above = tuple(sorted({*_above((*readable, *granted.write, *links)), *links}))
     return {
         "exec": _exec(policy),
         "read": sbpl.rule("allow", "file-read* file-map-executable", sbpl.trees(readable)),
         "write": sbpl.rule("allow", "file-read* file-write*", sbpl.trees(granted.write)),
-        "above": sbpl.rule("allow", "file-read-metadata", sbpl.literals(_above(reached))),
+        "above": sbpl.rule("allow", "file-read-metadata", sbpl.literals(above)),
         # A list of addresses opens nothing: a profile's filters know no host but this machine.
         "network": _NETWORK if policy.network_access is True else "",
         "denied": sbpl.rule("deny", "file*", sbpl.trees(_denied(granted))),
@@ -112,13 +116,24 @@ def _exec(policy: Policy) -> str:
 def _runtime() -> tuple[str, ...]:
     """Return what the interpreter is made of beyond ``places.interpreter``."""
     inside = (f"{sys.base_prefix}/{name}" for name in ("Python", "Resources"))
-    return tuple(dict.fromkeys((*images(), *roots.canonical((*inside, *_LINKED)))))
+    return (*images(), *inside, *_LINKED)
+
+
+def _links() -> Iterator[str]:
+    """Yield names by which the interpreter is found, each link on the way to it among them."""
+    yield from (sys.prefix, sys.base_prefix)
+    for start in {sys.executable, getattr(sys, "_base_executable", None) or sys.executable}:
+        path = start
+        for _ in range(_MOST_LINKS):
+            yield path
+            if not os.path.islink(path):  # noqa: PTH114
+                break
+            path = os.path.normpath(os.path.join(os.path.dirname(path), os.readlink(path)))  # noqa: PTH115, PTH118, PTH120
 
 
 def _above(paths: Iterable[str]) -> tuple[str, ...]:
-    """Return the folders on the way to ``paths``: looking a path up stats each of them."""
-    found = {str(folder) for path in paths for folder in Path(path).parents}
-    return tuple(sorted(found))
+    """Return the folders on the way to ``paths``, which are stat'ed when one is looked up."""
+    return tuple(sorted({str(folder) for path in paths for folder in Path(path).parents}))
 
 
 def _unspeakable(policy: Policy, granted: Whole, why: str) -> PolicyError:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from typing import TYPE_CHECKING, Any
 
 from cellblock.host.output import showing
@@ -102,12 +103,21 @@ class Views:
         if self._policy is None or self._chosen is None:
             return "no policy is in force"
         first = not self._enforcement
+        if first and self._chosen.backend.name == "noop":
+            self._warn(self._policy.name)
         declared = self._chosen.declare(self._policy)
         self._enforcement = settle(declared, report)
         self._gaps = gaps(self._policy, declared, report)
         self._gaps_due = first and bool(self._gaps) and self._policy.on_unsupported == "warn"
         fatal = blocking(self._policy, self._gaps)
         return "; ".join(f"{gap.capability} is {gap.status}: {gap.actual}" for gap in fatal)
+
+    @staticmethod
+    def _warn(policy_name: str) -> None:
+        """Tell the server's log, which the user of a notebook does not see and its owner does."""
+        what = f"policy {policy_name!r} is audited, not enforced"
+        why = "cells can read, change and send whatever this user can"
+        print(f"cellblock: WARN: backend noop: {what}: {why}", file=sys.stderr, flush=True)  # noqa: T201
 
     def quota(self) -> Quota:
         """Return a fresh count of what one cell may show."""
