@@ -276,7 +276,11 @@ def test_a_hostile_name_stays_a_path(place, name):
     assert [rule.operations for rule in profile.rules] == [r.operations for r in plain.rules]
 
 
-@pytest.mark.parametrize("name", ["a\nb", 'a"))\n(allow default)\n((', "a\rb", "a\x1bb", b"a\xff"])
+#: Not UTF-8, which macOS's file systems refuse themselves.
+FOREIGN = () if sys.platform == "darwin" else (b"a\xff",)
+
+
+@pytest.mark.parametrize("name", ["a\nb", 'a"))\n(allow default)\n((', "a\rb", "a\x1bb", *FOREIGN])
 def test_a_name_that_the_language_can_not_carry_is_refused(place, name):
     folder = place.project / os.fsdecode(name)
     folder.mkdir()

@@ -91,7 +91,7 @@ class Seatbelt(Backend):
             holds("filesystem_read_roots", "Seatbelt: file-read*, names, sizes and times too")
         ),
         "filesystem_write_roots": _as_found(
-            holds("filesystem_write_roots", "Seatbelt: file-write*, no links are made")
+            holds("filesystem_write_roots", "Seatbelt: file-write*; no hard links are made")
         ),
         "read_deny_paths": _decided("read_deny_paths", _denied),
         "network_access": _decided("network_access", _network),
