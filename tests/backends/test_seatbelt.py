@@ -103,6 +103,30 @@ def test_a_rule_that_allows_without_naming_what_is_the_one_for_forks(place, pres
     ]
 
 
+#: Every operation that a rule allows for something, under any preset: none of them has a network.
+ALLOWED = {
+    "file-map-executable",
+    "file-read*",
+    "file-read-metadata",
+    "file-write*",
+    "file-write-data",
+    "process-exec",
+    "process-fork",
+    "process-info*",
+    "signal",
+    "sysctl-read",
+}
+
+
+@pytest.mark.parametrize("preset", PRESETS)
+def test_no_operation_is_allowed_that_no_policy_needs(place, preset):
+    rules = [rule for rule in place.profile(preset).rules if rule.action == "allow"]
+
+    assert {operation for rule in rules for operation in rule.operations} == ALLOWED
+    (signal,) = [rule for rule in rules if rule.operations == ["signal"]]
+    assert signal.filters == [["target", "self"], ["target", "children"]]
+
+
 @pytest.mark.parametrize("preset", PRESETS)
 def test_denials_of_files_come_after_every_grant(place, preset):
     rules = place.profile(preset).rules
