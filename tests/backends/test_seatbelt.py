@@ -16,7 +16,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cellblock.backends import choose, chooser, gaps, places, probes, sbpl, seatbelt
+from cellblock.backends import choose, chooser, gaps, places, planner, probes, sbpl, seatbelt
 from cellblock.backends.landlock import Landlock
 from cellblock.backends.profile import TEMPLATE, images
 from cellblock.backends.seatbelt import Seatbelt
@@ -47,9 +47,10 @@ class Place:
         return load(preset, **where, allow_unsafe=True).replace(**fields)
 
     def wrapped(self, policy, private=()):
-        argv = ["python", "-c", "pass"]
         where = {"scratch": self.scratch, "project": self.project, "private": private}
-        return Seatbelt().wrap(argv, policy, **where)
+        plan = planner.plan(policy, Seatbelt(), **where)
+        view = planner.view(policy, plan, **where)
+        return Seatbelt().wrap(["python", "-c", "pass"], view)
 
     def text(self, *preset, private=(), **fields):
         return self.wrapped(self.policy(*preset, **fields), private)[2]
@@ -64,6 +65,7 @@ def place(tmp_path, monkeypatch):
     for name in ("XDG_DATA_HOME", "XDG_RUNTIME_DIR", "JUPYTER_RUNTIME_DIR", "IPYTHONDIR"):
         monkeypatch.delenv(name, raising=False)
     monkeypatch.setenv("HOME", str(made.home))
+    monkeypatch.setattr(places, "_MACOS", True)
     return made
 
 
@@ -208,10 +210,13 @@ def test_a_link_to_a_denied_folder_denies_where_it_leads(place):
     [
         ({"filesystem_read_roots": ("{home}/.ssh/inner",)}, "filesystem_read_roots"),
         ({"filesystem_write_roots": ("{home}",)}, "filesystem_write_roots"),
+        # Or a cell could rename the folder between the root and the keychains.
+        ({"filesystem_write_roots": ("{home}/Library",)}, "filesystem_write_roots"),
     ],
 )
 def test_a_policy_that_contradicts_itself_is_refused(place, fields, named):
     (place.home / ".ssh/inner").mkdir()
+    (place.home / "Library/Keychains").mkdir(parents=True)
     fields = {key: tuple(v.format(home=place.home) for v in value) for key, value in fields.items()}
 
     with pytest.raises(PolicyError) as caught:
@@ -313,7 +318,9 @@ def test_a_name_that_the_language_can_not_carry_is_refused(place, name):
         place.text(filesystem_read_roots=(str(folder),))
 
     assert caught.value.value == ascii(str(folder))
-    assert str(caught.value).startswith("safe: a name that no macOS sandbox profile can carry: ")
+    assert str(caught.value).startswith(
+        "this policy: a name that no macOS sandbox profile can carry: "
+    )
 
 
 @pytest.mark.parametrize("field", ["read_deny_paths", "filesystem_write_roots"])
@@ -457,3 +464,10 @@ def test_auto_takes_it_where_it_is_the_strongest_and_a_strict_policy_is_no_obsta
 
 def test_every_place_that_is_always_readable_can_be_said():
     assert all(sbpl.quoted(path) for path, _ in (*places.SYSTEM, *places.PROGRAMS))
+
+
+def test_a_scratch_folder_in_a_private_place_is_refused(place, monkeypatch):
+    monkeypatch.setenv("JUPYTER_RUNTIME_DIR", str(place.root))
+
+    with pytest.raises(PolicyError, match="never readable"):
+        place.text()

@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from cellblock.backends import choose
+from cellblock.backends import choose, planner
 from cellblock.backends.seatbelt import Seatbelt
 from cellblock.policy.model import Policy
 
@@ -50,9 +50,16 @@ class Place:
         program = PRELUDE.format(attempt=attempt)
         argv = [sys.executable, "-I", "-S", "-c", program, str(self.scratch), str(self.home)]
         policy = Policy().replace(filesystem_write_roots=(str(self.scratch),)).replace(**fields)
-        wrapped = Seatbelt().wrap(argv, policy, scratch=self.scratch, project=self.home)
+        where = {"scratch": self.scratch, "project": self.home}
+        view = planner.view(policy, planner.plan(policy, Seatbelt(), **where), **where)
         done = subprocess.run(
-            wrapped, env={}, cwd="/", capture_output=True, text=True, timeout=60, check=False
+            Seatbelt().wrap(argv, view),
+            env={},
+            cwd="/",
+            capture_output=True,
+            text=True,
+            timeout=60,
+            check=False,
         )
         assert done.returncode == 0, done.stderr
         return done.stdout.strip()

@@ -15,7 +15,6 @@ from cellblock.policy.enforcement import CAPABILITIES, Enforcement
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
-    from pathlib import Path
 
     from cellblock.policy.model import Policy
     from cellblock.wire.messages import LockReport
@@ -40,6 +39,23 @@ class Support:
     def evidence(self) -> str:
         """One line: what was seen, where, when."""
         return f"{self.why}; Linux {self.os_kernel}, Landlock ABI {self.abi}; {self.time}"
+
+
+@dataclass(frozen=True, slots=True)
+class View:
+    """What a wrapped zygote is to see of the file system; all but ``names`` is canonical.
+
+    ``readable`` holds whole roots: what is ``masked`` may lie beneath them. ``names`` are the
+    spellings that the policy, the interpreter and the host use: links on the way are to exist.
+    """
+
+    readable: tuple[str, ...]
+    writable: tuple[str, ...]
+    masked: tuple[str, ...]
+    devices: tuple[str, ...]
+    names: tuple[str, ...]
+    network: bool = False
+    subprocess: bool = False
 
 
 Declare = Callable[["Policy", Support], Enforcement]
@@ -69,20 +85,12 @@ class Backend(ABC):
     def glance(self) -> Support:
         """Say in microseconds whether it is worth trying; the guest's report has the last word."""
 
-    def wrap(
-        self,
-        argv: Sequence[str],
-        policy: Policy,
-        *,
-        scratch: Path,
-        project: Path,
-        private: Sequence[Path] = (),
-    ) -> list[str]:
-        """Return the command that starts the zygote; as it is, where nothing wraps it.
+    #: Whether ``wrap`` puts a command in front; then no zygote can start before its policy is read.
+    wraps: ClassVar[bool] = False
 
-        Arguments and Raises as for ``planner.plan``.
-        """
-        del policy, scratch, project, private
+    def wrap(self, argv: Sequence[str], view: View) -> list[str]:
+        """Return the command that starts the zygote; as it is, where nothing wraps it."""
+        del view
         return list(argv)
 
     def declare(self, policy: Policy, support: Support) -> dict[str, Enforcement]:

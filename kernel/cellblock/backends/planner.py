@@ -7,10 +7,10 @@ guest follows no link when it grants them.
 from __future__ import annotations
 
 import os
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 from cellblock.backends import places, roots
+from cellblock.backends.base import View
 from cellblock.errors import PolicyError
 from cellblock.policy.paths import within
 from cellblock.wire.messages import Limits, Plan
@@ -42,10 +42,10 @@ def plan(
 
     ``scratch`` and ``project`` stand for ``{scratch}`` and ``{project}`` where the policy still
     has them; ``private`` are places of the host's own (connection file, audit log) that stay
-    unreadable whatever the policy says. A backend without locks gets an empty plan.
+    unreadable whatever the policy says. A backend that neither locks nor wraps gets an empty plan.
     Raises PolicyError for a policy that can't be kept.
     """
-    if not backend.locks:
+    if not (backend.locks or backend.wraps):
         return Plan()
     fill = {"{scratch}": str(scratch), "{project}": str(project)}
     own = [*places.private(os.environ), *map(str, private)]
@@ -64,42 +64,49 @@ def plan(
     )
 
 
-@dataclass(frozen=True, slots=True)
-class Whole:
-    """Roots uncut, for a backend that can deny within what it grants. Canonical paths.
+def view(
+    policy: Policy,
+    plan: Plan,
+    *,
+    scratch: Path,
+    project: Path,
+    private: Sequence[Path] = (),
+) -> View:
+    """Return what a zygote with a mount namespace of its own is to see, under the same ``plan``.
 
-    ``read`` are the policy's and those of every guest; ``denied`` need not exist.
+    Whole roots, where the plan grants what is beside denied paths: those are masked.
     """
-
-    read: tuple[str, ...]
-    write: tuple[str, ...]
-    denied: tuple[str, ...]
-
-
-def whole(policy: Policy, *, scratch: Path, project: Path, private: Sequence[Path] = ()) -> Whole:
-    """Return what to grant and, after that, what to deny. Arguments and Raises as for ``plan``."""
     fill = {"{scratch}": str(scratch), "{project}": str(project)}
     own = [*places.private(os.environ), *map(str, private)]
-    libraries = tuple(places.interpreter())
-    write = _writable(policy, fill, own, libraries)
-    denied = _denied((*policy.read_deny_paths, *own), fill)
-    asked = roots.canonical(_filled(root, fill) for root in policy.filesystem_read_roots)
-    for root in (*asked, *write):
-        roots.refuse_denied(root, denied, policy_name=policy.name)
-    defaults = _default_read_roots(policy, libraries)
-    packages = roots.canonical(places.packages(policy.allowed_modules, defaults))
-    return Whole(roots.canonical((*asked, *defaults, *packages)), write, denied)
+    asked = [_filled(root, fill) for root in policy.filesystem_read_roots]
+    named = [*asked, *_default_names(policy, places.interpreter())]
+    packages = tuple(places.packages(policy.allowed_modules, roots.canonical(named)))
+    writable = [_filled(root, fill) for root in policy.filesystem_write_roots]
+    return View(
+        readable=roots.canonical((*named, *packages)),
+        writable=plan.write_roots,
+        masked=_denied((*policy.read_deny_paths, *own), fill),
+        devices=plan.device_files,
+        names=(*named, *packages, *writable, str(project), str(scratch)),
+        network=plan.network,
+        subprocess=plan.subprocess,
+    )
 
 
-def _default_read_roots(policy: Policy, libraries: Iterable[str]) -> tuple[str, ...]:
-    """Return what is readable without being asked for, canonical."""
+def _default_names(policy: Policy, libraries: Iterable[str]) -> list[str]:
+    """Return what is readable without being asked for, as it is spelled."""
     tables = [places.SYSTEM]
     tables += [places.NETWORK] if policy.network_access is True else []
     tables += [places.PROGRAMS] if policy.subprocess_execution else []
     paths = [path for table in tables for path, _ in table]
     paths += libraries
     paths += places.interpreter_programs() if policy.subprocess_execution else ()
-    return roots.canonical(paths)
+    return paths
+
+
+def _default_read_roots(policy: Policy, libraries: Iterable[str]) -> tuple[str, ...]:
+    """Return what is readable without being asked for, canonical."""
+    return roots.canonical(_default_names(policy, libraries))
 
 
 def splits_roots(policy: Policy) -> bool:

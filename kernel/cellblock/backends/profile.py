@@ -13,14 +13,15 @@ from string import Template
 from typing import TYPE_CHECKING, Final
 
 from cellblock.backends import places, roots, sbpl
-from cellblock.backends.planner import whole
 from cellblock.errors import PolicyError
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Sequence
+    from collections.abc import Iterable, Iterator
 
-    from cellblock.backends.planner import Whole
-    from cellblock.policy.model import Policy
+    from cellblock.backends.base import View
+
+#: How an error names a policy of which only the view is known.
+_POLICY: Final = "this policy"
 
 TEMPLATE: Final = Path(__file__).with_name("seatbelt.sb")
 
@@ -52,17 +53,18 @@ _NETWORK: Final = """\
   (subpath "/private/etc/ssl"))"""
 
 
-def profile(policy: Policy, *, scratch: Path, project: Path, private: Sequence[Path] = ()) -> str:
-    """Return the profile's text for ``policy``; arguments as for ``planner.plan``.
+def profile(view: View) -> str:
+    """Return the profile's text for what a zygote is to see.
 
-    Raises PolicyError for a policy that can't be kept, or that names what can't be said.
+    Raises PolicyError for what can't be said, and for what would be denied after its grant.
     """
-    own = (*private, *map(Path, _private()))
-    granted = whole(policy, scratch=scratch, project=project, private=own)
+    for root in view.writable:
+        roots.refuse_denied(root, view.masked, policy_name=_POLICY)
     try:
-        rules = _rules(policy, granted)
+        rules = _rules(view)
     except ValueError as error:
-        raise _unspeakable(policy, granted, str(error)) from error
+        paths = (*view.readable, *view.writable, *view.masked)
+        raise _unspeakable(paths, str(error)) from error
     return Template(TEMPLATE.read_text(encoding="utf-8")).substitute(rules)
 
 
@@ -78,35 +80,27 @@ def images() -> tuple[str, ...]:
     return tuple(dict.fromkeys(roots.real(path) for path in found if os.path.exists(path)))  # noqa: PTH110
 
 
-def _private() -> Iterator[str]:
-    """Yield what is private on macOS beside ``places.private``."""
-    home = os.path.expanduser("~")  # noqa: PTH111 - pathlib raises for users without a home
-    yield from (f"{home}/Library/Jupyter", f"{home}/Library/Keychains")
-
-
-def _rules(policy: Policy, granted: Whole) -> dict[str, str]:
-    readable = roots.canonical((*granted.read, *_runtime()))
-    links = tuple(dict.fromkeys(_links()))
-    above = tuple(sorted({*_above((*readable, *granted.write, *links)), *links}))
+def _rules(view: View) -> dict[str, str]:
+    readable = roots.canonical((*view.readable, *_runtime()))
+    links = {os.path.normpath(name) for name in _links()}
+    names = map(os.path.normpath, view.names)
+    above = {*_above((*readable, *view.writable, *names, *links)), *links}
+    # Of /dev the template leaves a few devices.
+    denied = [path for path in view.masked if path != "/dev"]
     return {
-        "exec": _exec(policy),
+        "exec": _exec(view),
         "read": sbpl.rule("allow", "file-read* file-map-executable", sbpl.trees(readable)),
-        "write": sbpl.rule("allow", "file-read* file-write*", sbpl.trees(granted.write)),
-        "above": sbpl.rule("allow", "file-read-metadata", sbpl.literals(above)),
+        "write": sbpl.rule("allow", "file-read* file-write*", sbpl.trees(view.writable)),
+        "above": sbpl.rule("allow", "file-read-metadata", sbpl.literals(sorted(above))),
         # A list of addresses opens nothing: a profile's filters know no host but this machine.
-        "network": _NETWORK if policy.network_access is True else "",
-        "denied": sbpl.rule("deny", "file*", sbpl.trees(_denied(granted))),
+        "network": _NETWORK if view.network else "",
+        "denied": sbpl.rule("deny", "file*", sbpl.trees(denied)),
     }
 
 
-def _denied(granted: Whole) -> tuple[str, ...]:
-    """Return what is denied but /dev, of which the template leaves a few devices."""
-    return tuple(path for path in granted.denied if path != "/dev")
-
-
-def _exec(policy: Policy) -> str:
+def _exec(view: View) -> str:
     allowed = sbpl.rule("allow", "process-exec", sbpl.literals(images()))
-    if not policy.subprocess_execution:
+    if not view.subprocess:
         return allowed
     tables = [path for path, _ in places.PROGRAMS]
     programs = roots.canonical((*tables, *places.interpreter_programs()))
@@ -131,27 +125,28 @@ def _links() -> Iterator[str]:
             path = os.path.normpath(os.path.join(os.path.dirname(path), os.readlink(path)))  # noqa: PTH115, PTH118, PTH120
 
 
-def _above(paths: Iterable[str]) -> tuple[str, ...]:
-    """Return the folders on the way to ``paths``, which are stat'ed when one is looked up."""
-    return tuple(sorted({str(folder) for path in paths for folder in Path(path).parents}))
+def _above(paths: Iterable[str]) -> Iterator[str]:
+    """Yield the folders on the way to ``paths``, which are stat'ed when one is looked up."""
+    for path in paths:
+        yield from map(str, Path(path).parents)
 
 
-def _unspeakable(policy: Policy, granted: Whole, why: str) -> PolicyError:
-    for path in (*granted.read, *granted.write, *granted.denied):
+def _unspeakable(paths: Iterable[str], why: str) -> PolicyError:
+    for path in paths:
         try:
             sbpl.quoted(path)
         except ValueError as error:
             return PolicyError(
                 f"a name that no macOS sandbox profile can carry: {error}",
-                file=policy.name,
+                file=_POLICY,
                 key="",
                 value=ascii(path),
                 remedy="Rename it, or take it out of the policy.",
             )
     return PolicyError(
-        f"the interpreter lies where no macOS sandbox profile can name it: {why}",
-        file=policy.name,
+        f"a name on the way to the interpreter that no macOS sandbox profile can carry: {why}",
+        file=_POLICY,
         key="",
         value=ascii(sys.executable),
-        remedy="Install it in a folder with an ordinary name.",
+        remedy="Install it, and keep the project, in folders with ordinary names.",
     )

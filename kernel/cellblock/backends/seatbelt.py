@@ -22,8 +22,8 @@ from cellblock.policy.enforcement import Enforcement, Status
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
-    from pathlib import Path
 
+    from cellblock.backends.base import View
     from cellblock.policy.model import Policy
 
 #: Part of macOS. Not looked up on PATH, which may hold another.
@@ -85,6 +85,7 @@ class Seatbelt(Backend):
 
     name = "seatbelt"
     locks = ()
+    wraps = True
     declarations: ClassVar[Mapping[str, Declare]] = {
         **HOST,
         "filesystem_read_roots": _as_found(
@@ -124,17 +125,11 @@ class Seatbelt(Backend):
 
         return trial(self)
 
-    def wrap(
-        self,
-        argv: Sequence[str],
-        policy: Policy,
-        *,
-        scratch: Path,
-        project: Path,
-        private: Sequence[Path] = (),
-    ) -> list[str]:
-        """Return ``argv`` under a profile. Raises PolicyError for a policy that can't be kept."""
+    def wrap(self, argv: Sequence[str], view: View) -> list[str]:
+        """Return ``argv`` under a profile, which replaces sandbox-exec in the same process.
+
+        Raises PolicyError for a view that can't be kept.
+        """
         from cellblock.backends.profile import profile  # noqa: PLC0415 - where it is needed
 
-        text = profile(policy, scratch=scratch, project=project, private=private)
-        return [SANDBOX_EXEC, "-p", text, *argv]
+        return [SANDBOX_EXEC, "-p", profile(view), *argv]

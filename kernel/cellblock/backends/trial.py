@@ -11,8 +11,9 @@ import sys
 import tempfile
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
+from cellblock.backends import planner
 from cellblock.backends.probes import unprobed
 from cellblock.policy.model import Policy
 
@@ -109,8 +110,10 @@ def _run(
     backend: Backend, inside: str, outside: str, port: int
 ) -> subprocess.CompletedProcess[bytes]:
     policy = Policy().replace(filesystem_write_roots=(inside,))
+    folders: Any = {"scratch": Path(inside), "project": Path(inside)}
+    view = planner.view(policy, planner.plan(policy, backend, **folders), **folders)
     program = [sys.executable, "-I", "-S", "-c", _PROGRAM, inside, outside, str(port)]
-    argv = backend.wrap(program, policy, scratch=Path(inside), project=Path(inside))
+    argv = backend.wrap(program, view)
     return subprocess.run(  # noqa: S603 - our own program
         argv,
         env={},
