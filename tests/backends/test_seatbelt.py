@@ -16,7 +16,17 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cellblock.backends import choose, chooser, gaps, places, planner, probes, sbpl, seatbelt
+from cellblock.backends import (
+    choose,
+    chooser,
+    doctor_report,
+    gaps,
+    places,
+    planner,
+    probes,
+    sbpl,
+    seatbelt,
+)
 from cellblock.backends.landlock import Landlock
 from cellblock.backends.profile import TEMPLATE, images
 from cellblock.backends.seatbelt import Seatbelt
@@ -402,6 +412,19 @@ def test_asked_for_elsewhere_it_is_passed_over_and_a_strict_policy_is_refused():
     assert chosen.passed_over[0] == ("seatbelt", "needs macOS, and this is Linux")
     with pytest.raises(BackendError, match="backend 'seatbelt' can't be had here"):
         choose(Policy().replace(backend="seatbelt", on_unsupported="error"))
+
+
+@pytest.mark.skipif(sys.platform == "darwin", reason="this is macOS")
+def test_asked_for_elsewhere_it_is_a_gap_that_names_what_is_in_force():
+    policy = Policy().replace(backend="seatbelt")
+    (gap, *rest) = doctor_report(policy).gaps
+
+    assert (gap.capability, gap.status, gap.asked) == ("backend", "unavailable", "seatbelt")
+    assert gap.consequence == (
+        f"{gap.actual} is in force instead: seatbelt needs macOS, and this is Linux"
+    )
+    assert "backend" not in {each.capability for each in rest}
+    assert "backend" not in {each.capability for each in doctor_report(Policy()).gaps}
 
 
 @pytest.fixture

@@ -93,6 +93,14 @@ def test_a_noop_backend_is_warned_of_once_in_the_log_and_once_in_the_notebook(st
     assert warned == [f"cellblock: WARN: {said}: {why}"]
 
 
+def test_a_named_backend_that_is_not_to_be_had_here_is_a_gap_before_all_others(start, world):
+    kernel = start(world.policy('backend = "seatbelt"'), world=world)
+    (card,) = reading.cards(kernel.run("1")[1], "enforcement")
+    first = card["gaps"][0]
+    assert (first["capability"], first["asked"]) == ("backend", "seatbelt")
+    assert first["actual"] == card["backend"]
+
+
 def test_policy_says_what_enforces_each_field(start):
     kernel = start("safe")
     _, published = kernel.run("%policy")

@@ -98,7 +98,7 @@ class Views:
 
     def locked(self, report: LockReport) -> str:
         """Take note of what a guest's locks achieved; return why nothing may run, or nothing."""
-        from cellblock.backends import blocking, gaps, settle  # noqa: PLC0415
+        from cellblock.backends import blocking, gaps, replaced, settle  # noqa: PLC0415
 
         if self._policy is None or self._chosen is None:
             return "no policy is in force"
@@ -107,9 +107,10 @@ class Views:
             self._warn(self._policy.name)
         declared = self._chosen.declare(self._policy)
         self._enforcement = settle(declared, report)
-        self._gaps = gaps(self._policy, declared, report)
+        found = gaps(self._policy, declared, report)
+        self._gaps = (*replaced(self._policy, self._chosen), *found)
         self._gaps_due = first and bool(self._gaps) and self._policy.on_unsupported == "warn"
-        fatal = blocking(self._policy, self._gaps)
+        fatal = blocking(self._policy, found)
         return "; ".join(f"{gap.capability} is {gap.status}: {gap.actual}" for gap in fatal)
 
     @staticmethod
