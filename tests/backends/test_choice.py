@@ -62,7 +62,10 @@ def test_auto_falls_back_to_noop_and_says_why():
     chosen = choose(Policy())
 
     assert chosen.backend.name == "noop"
-    assert chosen.passed_over == (("landlock", "switched off for a test"),)
+    assert chosen.passed_over == (
+        ("landlock", "switched off for a test"),
+        ("seatbelt", "needs macOS, and this is Linux"),
+    )
 
 
 @pytest.mark.usefixtures("no_landlock")
@@ -72,7 +75,8 @@ def test_a_strict_policy_does_not_fall_back(strict):
         choose(Policy().replace(**strict))
 
     assert str(caught.value) == (
-        "backend 'auto' can't be had here (landlock: switched off for a test)"
+        "backend 'auto' can't be had here (landlock: switched off for a test; "
+        "seatbelt: needs macOS, and this is Linux)"
     )
 
 
@@ -111,9 +115,9 @@ def test_the_doctor_reports_every_backend_and_every_capability():
     assert [(each.name, each.verdict) for each in report.order] == [
         ("landlock", "chosen"),
         ("bubblewrap", "not tried"),
+        ("seatbelt", "not tried"),
         ("noop", "not tried"),
         ("docker", "not tried"),
-        ("seatbelt", "not tried"),
     ]
     assert [each.capability for each in report.capabilities] == list(CAPABILITIES)
     verified = {e.capability for e in report.capabilities if e.status is Status.verified}

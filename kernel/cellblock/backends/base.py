@@ -55,6 +55,7 @@ class View:
     devices: tuple[str, ...]
     names: tuple[str, ...]
     network: bool = False
+    subprocess: bool = False
 
 
 Declare = Callable[["Policy", Support], Enforcement]
@@ -86,6 +87,8 @@ class Backend(ABC):
 
     #: Whether ``wrap`` puts a command in front; then no zygote can start before its policy is read.
     wraps: ClassVar[bool] = False
+    #: Whether that command stays in front, as a process that the zygote is a child of.
+    stays: ClassVar[bool] = False
 
     def wrap(self, argv: Sequence[str], view: View) -> list[str]:
         """Return the command that starts the zygote; as it is, where nothing wraps it."""

@@ -101,7 +101,7 @@ class Bubblewrap(Backend):
 
     name = "bubblewrap"
     locks = ("namespaces", *Landlock.locks)
-    wraps = True
+    wraps = stays = True
     declarations: ClassVar[Mapping[str, Declare]] = {
         **Landlock.declarations,
         "filesystem_read_roots": holds(

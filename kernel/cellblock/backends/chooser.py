@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Final
 from cellblock.backends.bubblewrap import Bubblewrap
 from cellblock.backends.landlock import Landlock
 from cellblock.backends.noop import Noop
+from cellblock.backends.seatbelt import Seatbelt
 from cellblock.errors import BackendError
 
 if TYPE_CHECKING:
@@ -15,13 +16,13 @@ if TYPE_CHECKING:
     from cellblock.policy.enforcement import Enforcement
     from cellblock.policy.model import Policy
 
-#: Strongest first. The first is taken that its probe shows to work, from the one that the policy
-#: names; by ``auto``, of those that are not only taken by name.
-ORDER: Final[tuple[Backend, ...]] = (Bubblewrap(), Landlock(), Noop())
+#: Strongest first. The first is taken that its probe shows to work, after the one that the policy
+#: names; but those that are only taken by name.
+ORDER: Final[tuple[Backend, ...]] = (Bubblewrap(), Landlock(), Seatbelt(), Noop())
 BY_NAME: Final = ("bubblewrap",)
 
 #: Named by the design, not built: choosing one is a gap like any other.
-NOT_BUILT: Final = ("docker", "seatbelt")
+NOT_BUILT: Final = ("docker",)
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,17 +60,18 @@ def choose(policy: Policy, *, probe: bool = True) -> Chosen:
     raise BackendError("no backend works here")
 
 
-def _wanted(policy: Policy) -> tuple[Backend, ...]:
-    names = [backend.name for backend in ORDER]
-    if policy.backend in names:
-        return ORDER[names.index(policy.backend) :]
-    return tuple(backend for backend in ORDER if backend.name not in BY_NAME)
+def _wanted(policy: Policy) -> list[Backend]:
+    """Return the backend that the policy names, then the others, strongest first."""
+    named = [backend for backend in ORDER if backend.name == policy.backend]
+    return named + [each for each in ORDER if each not in named and each.name not in BY_NAME]
 
 
 def _refuse_downgrade(policy: Policy, chosen: Chosen) -> None:
     if not chosen.passed_over or not (policy.on_unsupported == "error" or policy.require):
         return
     if policy.backend == chosen.backend.name:
+        return
+    if policy.backend == "auto" and chosen.backend.name != "noop":
         return
     why = "; ".join(f"{name}: {reason}" for name, reason in chosen.passed_over)
     raise BackendError(f"backend {policy.backend!r} can't be had here ({why})")

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from cellblock.backends import chooser
-from cellblock.backends.assessment import gaps, settle
+from cellblock.backends.assessment import gaps, replaced, settle
 
 if TYPE_CHECKING:
     from cellblock.policy.enforcement import Enforcement, Gap
@@ -49,7 +49,7 @@ def doctor_report(policy: Policy) -> DoctorReport:
         witnessed=chosen.support.witnessed,
         time=chosen.support.time,
         capabilities=tuple(settle(declared, report).values()),
-        gaps=gaps(policy, declared, report),
+        gaps=(*replaced(policy, chosen), *gaps(policy, declared, report)),
     )
 
 

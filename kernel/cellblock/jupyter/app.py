@@ -35,7 +35,7 @@ _STDERR = 2
 #: snapshots take besides is known when the policy is (``groundwork``).
 LEAST_FILES = 64
 #: What a policy says that has its zygote wrapped, and how many bytes are looked through for it.
-_WRAPPING = (b"bubblewrap",)
+_WRAPPING = (b"bubblewrap", b"seatbelt")
 _LOOKED_AT = 1 << 16
 
 

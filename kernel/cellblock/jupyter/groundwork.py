@@ -44,6 +44,11 @@ class Wrapping:
         """Return the command that starts ``argv`` behind what the backend puts in front."""
         return self.backend.wrap(argv, self.view)
 
+    @property
+    def stays(self) -> bool:
+        """Whether what is put in front stays there; else it becomes the zygote."""
+        return self.backend.stays
+
 
 @dataclass(frozen=True, slots=True)
 class Ground:

@@ -13,7 +13,7 @@ SPELLINGS: Final = {"pure": "safe", "trusted": "unsafe"}
 
 #: Every backend the design names; ``AVAILABLE_BACKENDS`` are those that exist.
 BACKENDS: Final = ("auto", "bubblewrap", "docker", "landlock", "noop", "seatbelt")
-AVAILABLE_BACKENDS: Final = ("auto", "bubblewrap", "landlock", "noop")
+AVAILABLE_BACKENDS: Final = ("auto", "bubblewrap", "landlock", "noop", "seatbelt")
 
 #: Fields that nothing acts on yet. Setting one is an error: silence would read as done.
 NOT_YET: Final = ("artifact_export_paths", "packages")

@@ -287,7 +287,7 @@ def test_scratch_stays_as_written_until_there_is_one(operator, tmp_path):
             'backend = "docker"',
             (
                 "backend: this backend does not exist yet (got 'docker'). "
-                "Choose one of auto, bubblewrap, landlock, noop."
+                "Choose one of auto, bubblewrap, landlock, noop, seatbelt."
             ),
         ),
         (
