@@ -5,8 +5,11 @@ import os
 import hypothesis
 import pytest
 
-from support import processes
+from support import machines, processes
 from support.kernels import Kernel, World, argv_for, nobody_prefix, world_of_nobody
+
+# Backends are chosen in this process, too.
+os.environ["PATH"] = machines.path()
 
 # How quick an example is says something of the machine, which other tests share.
 hypothesis.settings.register_profile(
