@@ -24,10 +24,8 @@ from cellblock.policy.model import Policy
 from support import machines, processes, reading
 from support.kernels import NOBODY, Kernel, World, argv_for, nobody_prefix
 
-with pytest.MonkeyPatch.context() as _machine:
-    _machine.setenv("PATH", machines.path("bubblewrap"))
-    WORKS = Bubblewrap().probe()
-needs_bwrap = pytest.mark.skipif(not WORKS.usable, reason=f"no bubblewrap: {WORKS.why}")
+WHY_NOT = machines.no_bubblewrap()
+needs_bwrap = pytest.mark.skipif(bool(WHY_NOT), reason=f"no bubblewrap: {WHY_NOT}")
 POLICY = """extends = "unsafe"
 backend = "{backend}"
 filesystem_read_roots = ["{{scratch}}", "{open}"]

@@ -153,7 +153,7 @@ class Kernel(Client):
 
     def zygote(self) -> int:
         """Return the zygote's pid, waiting for it."""
-        return self._nth(1)
+        return self._waited_for(lambda: self._called("cb-zygote"))
 
     def guest(self) -> int:
         """Return the pid of the guest that serves, waiting for it."""
@@ -171,9 +171,6 @@ class Kernel(Client):
 
     def _called(self, name: str) -> list[int]:
         return [pid for pid in self.tree() if processes.name(pid) == name]
-
-    def _nth(self, index: int) -> int:
-        return self._waited_for(lambda: self.tree()[index:])
 
     def _waited_for(self, find: Callable[[], list[int]]) -> int:
         deadline = time.monotonic() + GO_SECONDS

@@ -13,6 +13,10 @@ import tempfile
 from functools import lru_cache
 from pathlib import Path
 
+import pytest
+
+from cellblock.backends.bubblewrap import Bubblewrap
+
 BWRAP = "bwrap"
 WITH_BUBBLEWRAP = os.environ["PATH"]
 BACKEND = os.environ.get("CELLBLOCK_TEST_BACKEND", "landlock")
@@ -21,6 +25,15 @@ BACKEND = os.environ.get("CELLBLOCK_TEST_BACKEND", "landlock")
 def path(backend: str = BACKEND) -> str:
     """Return a PATH by which ``auto`` takes ``backend``."""
     return WITH_BUBBLEWRAP if backend == "bubblewrap" else _without_bubblewrap()
+
+
+@lru_cache(maxsize=1)
+def no_bubblewrap() -> str:
+    """Return why guests can't be put behind the real bwrap here; nothing where they can."""
+    with pytest.MonkeyPatch.context() as machine:
+        machine.setenv("PATH", WITH_BUBBLEWRAP)
+        found = Bubblewrap().probe()
+    return "" if found.usable else found.why
 
 
 @lru_cache(maxsize=1)
