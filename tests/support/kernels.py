@@ -155,6 +155,10 @@ class Kernel(Client):
         """Return the zygote's pid, waiting for it."""
         return self._waited_for(lambda: self._called("cb-zygote"))
 
+    def child(self) -> int:
+        """Return the pid of the host's first child, whatever that becomes, waiting for it."""
+        return self._waited_for(lambda: self.tree()[1:])
+
     def guest(self) -> int:
         """Return the pid of the guest that serves, waiting for it."""
         return self._waited_for(lambda: self._called("cb-guest"))
