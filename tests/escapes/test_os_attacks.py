@@ -42,13 +42,9 @@ ABSENT = {
 
 #: What attacks come to besides in namespaces: what they look for is not there, or not written.
 NOT_THERE = {"ENOENT", "EROFS", "StopIteration: "}
-#: In namespaces are those whom it takes most: no privilege, and every attack's control.
-PARTIES = ["same user", "nobody", "nobody in namespaces"]
-if os.geteuid() != 0:
-    PARTIES = ["same user", "same user in namespaces"]
 
 
-@pytest.fixture(scope="module", params=PARTIES)
+@pytest.fixture(scope="module", params=machines.users(wrapped=True))
 def party(request):
     """A kernel in mode unsafe and a shell without confinement, both of one user."""
     user, _, wrapped = request.param.partition(" in ")

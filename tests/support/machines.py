@@ -22,6 +22,12 @@ WITH_BUBBLEWRAP = os.environ["PATH"]
 BACKEND = os.environ.get("CELLBLOCK_TEST_BACKEND", "landlock")
 
 
+def users(*, wrapped: bool = False) -> list[str]:
+    """Return as whom kernels are started; ``wrapped``, and who may do least also in namespaces."""
+    found = ["same user", "nobody"] if os.geteuid() == 0 else ["same user"]
+    return [*found, f"{found[-1]} in namespaces"] if wrapped else found
+
+
 def path(backend: str = BACKEND) -> str:
     """Return a PATH by which ``auto`` takes ``backend``."""
     return WITH_BUBBLEWRAP if backend == "bubblewrap" else _without_bubblewrap()
