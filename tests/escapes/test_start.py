@@ -46,6 +46,10 @@ def processes_of(kernel):
     return {"host": host, "zygote": kernel.zygote(), "guest": kernel.guest()}
 
 
+def in_namespaces(door):
+    return door.kernel.world.backend == "bubblewrap"
+
+
 def command_line(pid):
     return Path(f"/proc/{pid}/cmdline").read_bytes()
 
@@ -159,7 +163,10 @@ def test_another_process_of_the_same_user_reads_no_memory_and_traces_nobody(door
     finally:
         plain.communicate(b"\n")
     *ours, control = done.stdout.splitlines()
-    assert ours == ["closed -1"] * 3
+    assert ours[0] == "closed -1"
+    # Whoever owns a user namespace may trace all that is in it: disclosed (threat-model.md).
+    below = {"closed -1", "closed 0"} if in_namespaces(door) else {"closed -1"}
+    assert set(ours[1:]) <= below
     assert control == ("memory 0" if not restricted() else "closed -1")
 
 
@@ -413,7 +420,8 @@ def test_no_cell_writes_into_a_kernelspec(door):
     door.prey.world.give(mine)
     for folder in (*folders, mine):
         # One in another user's home is not even there for nobody.
-        elsewhere = set() if folder == mine else {"FileNotFoundError"}
+        missing = folder != mine or in_namespaces(door)
+        elsewhere = {"FileNotFoundError"} if missing else set()
         for name in ("kernel.js", "kernel.json", "kernel.css"):
             code = f"open({str(folder / name)!r}, 'a').write('')"
             reply, _ = door.run(code)

@@ -3,7 +3,8 @@
 Contract: what ``landlock`` holds; and names outside the roots do not exist, /proc shows the guests
 and their zygote alone, there is no network device unless network_access is True, denied paths have
 nothing in them, and whatever is in the namespaces ends with the zygote.
-Gap: the names of the folders that lead to a root are there, empty of anything else.
+Gaps: the names of the folders that lead to a root are there, empty of anything else; the user's
+other processes, outside, can trace the zygote and guests (user_namespaces(7): the owner).
 
 The zygote is the first process of its pid namespace (``--as-pid-1``), so that it is told of every
 orphan and the OS kernel ends all others with it. ``--die-with-parent`` is left out: a zygote
