@@ -218,6 +218,8 @@ def _print_report(report: DoctorReport) -> None:
     for gap in report.gaps:
         gaps.add_row(gap.capability, escape(f"{gap.consequence}\n→ {gap.remedy}"))
     console.print(backends, fields, gaps)
+    if report.backend == "noop":
+        console.print("[bold red]✗ Audit only: the operating system enforces nothing of this.[/]")
 
 
 def _status(capability: Enforcement, asked: set[str]) -> str:

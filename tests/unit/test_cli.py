@@ -178,6 +178,9 @@ def test_doctor_fails_where_nothing_real_enforces(run, tmp_path):
     status, out, _ = run("doctor", "--policy", "open.toml", "--json")
     assert status == 1
     assert json.loads(out)["backend"] == "noop"
+    status, shown, _ = run("doctor", "--policy", "open.toml")
+    assert status == 1
+    assert "✗ Audit only: the operating system enforces nothing of this." in shown
 
 
 def test_doctor_says_the_same_in_json_and_for_people(run):

@@ -12,7 +12,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from cellblock.backends.assessment import blocking, gaps, settle
+    from cellblock.backends.assessment import blocking, gaps, replaced, settle
     from cellblock.backends.chooser import Chosen, choose
     from cellblock.backends.doctor import DoctorReport, doctor_report
     from cellblock.backends.matrix import COMPATIBILITY_MATRIX
@@ -27,6 +27,7 @@ __all__ = [
     "doctor_report",
     "gaps",
     "plan",
+    "replaced",
     "settle",
     "view",
 ]
@@ -40,6 +41,7 @@ _HOME = {
     "doctor_report": "doctor",
     "gaps": "assessment",
     "plan": "planner",
+    "replaced": "assessment",
     "settle": "assessment",
     "view": "planner",
 }

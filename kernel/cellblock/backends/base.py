@@ -69,6 +69,7 @@ class View:
     names: tuple[str, ...]
     network: bool = False
     room: Room | None = None
+    subprocess: bool = False
 
 
 Declare = Callable[["Policy", Support], Enforcement]
@@ -96,7 +97,11 @@ class Backend(ABC):
 
     @abstractmethod
     def glance(self) -> Support:
-        """Say in microseconds whether it is worth trying; the guest's report has the last word."""
+        """Say in microseconds whether it is worth trying."""
+
+    def attempt(self) -> Support:
+        """Say in milliseconds whether a guest can start; what holds, its own report says."""
+        return self.glance()
 
     #: Whether a policy that names it gets a weaker one, and is told so, where it can't be had.
     falls_back: ClassVar[bool] = True
@@ -108,6 +113,8 @@ class Backend(ABC):
 
     #: Whether ``wrap`` puts a command in front; then no zygote can start before its policy is read.
     wraps: ClassVar[bool] = False
+    #: Whether that command stays in front, as a process that the zygote is a child of.
+    stays: ClassVar[bool] = False
 
     def wrap(self, argv: Sequence[str], view: View) -> list[str]:
         """Return the command that starts the zygote; as it is, where nothing wraps it."""

@@ -86,7 +86,7 @@ class Docker(Backend):
 
     name = "docker"
     locks = ("namespaces", "container", *Landlock.locks)
-    wraps = True
+    wraps = stays = True
     falls_back = False
     declarations: ClassVar[Mapping[str, Declare]] = {
         **bubblewrap.Bubblewrap.declarations,

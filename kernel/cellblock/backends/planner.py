@@ -42,10 +42,10 @@ def plan(
 
     ``scratch`` and ``project`` stand for ``{scratch}`` and ``{project}`` where the policy still
     has them; ``private`` are places of the host's own (connection file, audit log) that stay
-    unreadable whatever the policy says. A backend without locks gets an empty plan.
+    unreadable whatever the policy says. A backend that neither locks nor wraps gets an empty plan.
     Raises PolicyError for a policy that can't be kept.
     """
-    if not backend.locks:
+    if not (backend.locks or backend.wraps):
         return Plan()
     fill = {"{scratch}": str(scratch), "{project}": str(project)}
     own = [*places.private(os.environ), *map(str, private)]
@@ -89,6 +89,7 @@ def view(
         devices=plan.device_files,
         names=(*named, *packages, *writable, str(project), str(scratch)),
         network=plan.network,
+        subprocess=plan.subprocess,
         room=_room(policy, str(scratch)),
     )
 

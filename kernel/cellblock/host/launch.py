@@ -13,7 +13,18 @@ from functools import partial
 
 TYPE_CHECKING = False  # typing is not imported yet
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from typing import Protocol
+
+    class Wrap(Protocol):
+        """What a backend puts in front."""
+
+        def __call__(self, argv: list[str]) -> list[str]:
+            """Return the command that starts ``argv`` behind it."""
+
+        @property
+        def stays(self) -> bool:
+            """Whether it stays in front, as a process of its own; else it becomes ``argv``'s."""
+
 
 #: Runs in the zygote before any import: no site, so no .pth file and no sitecustomize is read.
 _BOOT = (
@@ -38,17 +49,18 @@ def zygote_argv(control_fd: int) -> list[str]:
     return [sys.executable, *options, "-c", _BOOT, *arguments]
 
 
-def spawn(argv: list[str], theirs: socket.socket, *, wrapped: bool = False) -> int:
-    """Start the zygote with an empty environment and return its pid, or that of what wraps it.
+def spawn(argv: list[str], theirs: socket.socket, *, behind: bool = False) -> int:
+    """Start the zygote with an empty environment and return its pid.
 
-    What wraps it leads a process group of its own, or it would end of a Ctrl-C that is meant for
-    the host; the zygote by itself leaves the host's with ``setsid``, which a leader can't.
+    ``behind`` says that it is another's that stays in front. That leads a process group of its
+    own, or it would end of a Ctrl-C that is meant for the host; the zygote leaves the host's with
+    ``setsid``, which a leader can't.
 
     Only its end of the control socket and stderr are inherited. Signals that a job-control
     shell, nohup or a notebook server had us ignore are set back to their defaults: an ignored
     SIGXCPU would be a limit that nobody keeps.
     """
-    start_process = partial(os.posix_spawn, setpgroup=0) if wrapped else os.posix_spawn
+    start_process = partial(os.posix_spawn, setpgroup=0) if behind else os.posix_spawn
     os.set_inheritable(theirs.fileno(), True)
     null = os.open(os.devnull, os.O_RDWR)
     try:
@@ -67,17 +79,17 @@ def spawn(argv: list[str], theirs: socket.socket, *, wrapped: bool = False) -> i
         os.close(null)
 
 
-def start(wrap: Callable[[list[str]], list[str]] | None = None) -> tuple[socket.socket, int]:
-    """Spawn a zygote; return our end of its control socket, and its pid or that of what wraps it.
+def start(wrap: Wrap | None = None) -> tuple[socket.socket, int]:
+    """Spawn a zygote; return our end of its control socket, and its pid or what stays in front's.
 
-    ``wrap`` makes a command of another. Raises OSError.
+    Raises OSError.
     """
     ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_STREAM)
     argv = zygote_argv(theirs.fileno())
     try:
         if wrap is None:
             return ours, spawn(argv, theirs)
-        return ours, spawn(wrap(argv), theirs, wrapped=True)
+        return ours, spawn(wrap(argv), theirs, behind=wrap.stays)
     finally:
         theirs.close()
 

@@ -44,6 +44,11 @@ class Wrapping:
         """Return the command that starts ``argv`` behind what the backend puts in front."""
         return self.backend.wrap(argv, self.view)
 
+    @property
+    def stays(self) -> bool:
+        """Whether what is put in front stays there; else it becomes the zygote."""
+        return self.backend.stays
+
 
 @dataclass(frozen=True, slots=True)
 class Ground:
@@ -65,7 +70,12 @@ def lay(options: Options, project: Path, scratch: Path) -> Ground | PolicyError 
             allow_unsafe=options.allow_unsafe,
         )
         _check_file_limit(policy)
-        return _ground(options, policy, project, scratch)
+        # Not probed: the guest's own witness tries the locks before the first user byte.
+        chosen = backends.choose(policy, probe=False)
+        plan, wrap = _planned(options, policy, chosen.backend, project, scratch)
+        told = told_of(policy, plan, project, scratch)
+        _check_text(told, policy.name, scratch)
+        return Ground(policy, chosen, told, wrap)
     except (PolicyError, BackendError) as exc:
         return exc
 
@@ -74,7 +84,8 @@ def foresee(options: Options, project: Path, scratch: Path) -> Wrapping | None:
     """Return what ``lay`` will most likely have a zygote wrapped in, long before it does."""
     try:
         policy = load.foresee(options.policy, project=project, scratch=scratch)
-        return _ground(options, policy, project, scratch).wrap
+        chosen = backends.choose(policy, probe=False, guess=True)
+        return _planned(options, policy, chosen.backend, project, scratch)[1]
     except Exception:  # noqa: BLE001 - whatever is wrong with a policy, ``lay`` finds it
         return None
 
@@ -92,20 +103,17 @@ def make_scratch() -> Path:
     return folder
 
 
-def _ground(options: Options, policy: Policy, project: Path, scratch: Path) -> Ground:
-    # At a glance: the guest's own witness tries the locks before the first user byte.
-    chosen = backends.choose(policy, probe=False)
+def _planned(
+    options: Options, policy: Policy, backend: Backend, project: Path, scratch: Path
+) -> tuple[messages.Plan, Wrapping | None]:
+    """Return what guests lock, and what is put around their zygote, if anything is."""
     private = _private(options.connection_file)
     folders: Any = {"scratch": scratch, "project": project, "private": private}
-    plan = backends.plan(policy, chosen.backend, **folders)
-    wrap = None
-    if chosen.backend.wraps:
-        view = backends.view(policy, plan, **folders)
-        plan = replace(plan, unseen=chosen.backend.unseen(view))
-        wrap = Wrapping(chosen.backend, view)
-    told = told_of(policy, plan, project, scratch)
-    _check_text(told, policy.name, scratch)
-    return Ground(policy, chosen, told, wrap)
+    plan = backends.plan(policy, backend, **folders)
+    if not backend.wraps:
+        return plan, None
+    view = backends.view(policy, plan, **folders)
+    return replace(plan, unseen=backend.unseen(view)), Wrapping(backend, view)
 
 
 def _check_file_limit(policy: Policy) -> None:

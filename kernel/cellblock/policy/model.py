@@ -65,8 +65,9 @@ class Policy:
 
     backend: Literal["auto", "landlock", "bubblewrap", "seatbelt", "docker", "noop"] = "auto"
     """What enforces the OS layer; ``auto`` picks the strongest that works on this machine.
-    ``landlock``, ``bubblewrap`` (namespaces around the same) and ``docker`` (a container around the
-    same), both taken by name only, and ``noop`` (audit only) exist today."""
+    ``bubblewrap`` (namespaces around the same as ``landlock``), ``landlock``, ``seatbelt`` and
+    ``noop`` (audit only) are tried in that order; ``docker`` (a container around the same) is taken
+    by name only."""
 
     on_unsupported: Literal["warn", "error", "ignore"] = "warn"
     """What a gap between policy and enforcement does: it is shown on the first cell, nothing runs,
