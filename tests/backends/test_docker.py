@@ -15,6 +15,7 @@ import socket
 import subprocess
 import sys
 import tarfile
+import tempfile
 import time
 from pathlib import Path
 
@@ -580,14 +581,21 @@ def test_an_engine_that_hangs_does_not_hold_up_the_end(world, tmp_path):
     assert processes.gone([], 15.0) == []
 
 
-def test_podman_starts_the_same(monkeypatch, tmp_path):
-    if isinstance(found := engines.find("podman", os.environ), str):
-        pytest.skip(found)
-    conf = (
-        f'[storage]\ndriver = "vfs"\ngraphroot = "{tmp_path}/graph"\nrunroot = "{tmp_path}/run"\n'
-    )
-    (tmp_path / "storage.conf").write_text(conf)
-    monkeypatch.setenv("CONTAINERS_STORAGE_CONF", str(tmp_path / "storage.conf"))
+@pytest.fixture
+def storage(monkeypatch):
+    """Podman's own folder: by a short name, or it waits for sockets that can't have theirs."""
+    root = Path(tempfile.mkdtemp(prefix="cb-pm-"))
+    conf = f'[storage]\ndriver = "vfs"\ngraphroot = "{root}/graph"\nrunroot = "{root}/run"\n'
+    (root / "storage.conf").write_text(conf)
+    monkeypatch.setenv("CONTAINERS_STORAGE_CONF", str(root / "storage.conf"))
+    yield
+    shutil.rmtree(root, ignore_errors=True)
+
+
+@pytest.mark.usefixtures("storage")
+def test_podman_starts_the_same():
+    if isinstance(missing := engines.find("podman", os.environ), str):
+        pytest.skip(missing)
     found = engines.find("podman", os.environ)
     build(found, mounted=True)
     # By name: the default one may not know this machine's cgroups.
