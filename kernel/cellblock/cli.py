@@ -7,6 +7,7 @@ raises on purpose becomes one line on stderr and exit status 2.
 from __future__ import annotations
 
 import dataclasses
+import os
 import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Final
@@ -31,6 +32,8 @@ app: Final = typer.Typer(
 )
 policy_app: Final = typer.Typer(help="Show and check policies.", no_args_is_help=True)
 app.add_typer(policy_app, name="policy")
+image_app: Final = typer.Typer(help="Make images for backend docker.", no_args_is_help=True)
+app.add_typer(image_app, name="image")
 
 Spec = Annotated[str, typer.Argument(metavar="NAME|FILE", help="A preset or a TOML file.")]
 SpecOption = Annotated[str, typer.Option("--policy", metavar="NAME|FILE")]
@@ -79,6 +82,37 @@ def validate(files: Annotated[list[str], typer.Argument(metavar="FILE...")]) -> 
         else:
             typer.echo(f"{file}: ok{_condition(policy)}")
     raise typer.Exit(code=bool(wrong))
+
+
+@image_app.command()
+def build(
+    *,
+    mounted: Annotated[
+        bool, typer.Option("--mounted", help="Hold nothing: mount the interpreter as it is.")
+    ] = False,
+    base: Annotated[
+        str, typer.Option("--from", metavar="IMAGE", help="Put it on this image; may pull it.")
+    ] = "",
+    tag: Annotated[
+        str, typer.Option("--tag", metavar="NAME:TAG", help="For container_image in a policy.")
+    ] = "",
+    engine: Annotated[str, typer.Option(help="docker, podman or nerdctl.")] = "auto",
+    again: Annotated[bool, typer.Option("--again", help="Even if it is there.")] = False,
+) -> None:
+    """Make the image that backend docker starts: this interpreter and its packages."""
+    from cellblock.backends.container import build as making  # noqa: PLC0415
+    from cellblock.backends.container import engines, images  # noqa: PLC0415
+
+    if mounted and base:
+        raise typer.BadParameter("Choose one of --mounted and --from.")
+    found = engines.find(engine, os.environ)
+    if isinstance(found, str):
+        raise BackendError(found)
+    name = tag or (images.FRAME if mounted else images.own_name())
+    if not again and not base and making.exists(found, name):
+        typer.echo(f"{name} is there already")
+        return
+    typer.echo(f"Made {making.build(found, mounted=mounted, base=base, name=name)}")
 
 
 @app.command()
@@ -184,6 +218,8 @@ def _print_report(report: DoctorReport) -> None:
     for gap in report.gaps:
         gaps.add_row(gap.capability, escape(f"{gap.consequence}\n→ {gap.remedy}"))
     console.print(backends, fields, gaps)
+    if report.backend == "noop":
+        console.print("[bold red]✗ Audit only: the operating system enforces nothing of this.[/]")
 
 
 def _status(capability: Enforcement, asked: set[str]) -> str:

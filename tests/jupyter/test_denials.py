@@ -78,6 +78,27 @@ def test_a_noop_backend_is_a_gap_for_every_lock(start, world):
     (card,) = reading.cards(kernel.run("1")[1], "enforcement")
     missing = {g["capability"] for g in card["gaps"]}
     assert {"filesystem_read_roots", "network_access", "subprocess_execution"} <= missing
+    assert reading.card_text(kernel.run("%policy")[1]).startswith("Policy mine: audit only, ")
+
+
+def test_a_noop_backend_is_warned_of_once_in_the_log_and_once_in_the_notebook(start, world):
+    kernel = start(world.policy('backend = "noop"'), world=world)
+    _, first = kernel.run("1")
+    _, second = kernel.run("import time; time.sleep(0)")
+    assert reading.card_text(first).startswith("✗ Audit only: nothing of this policy is enforced")
+    assert reading.cards(second, "enforcement") == []
+    warned = [line for line in kernel.stderr().splitlines() if "WARN" in line]
+    said = "backend noop: policy 'mine' is audited, not enforced"
+    why = "cells can read, change and send whatever this user can"
+    assert warned == [f"cellblock: WARN: {said}: {why}"]
+
+
+def test_a_named_backend_that_is_not_to_be_had_here_is_a_gap_before_all_others(start, world):
+    kernel = start(world.policy('backend = "seatbelt"'), world=world)
+    (card,) = reading.cards(kernel.run("1")[1], "enforcement")
+    first = card["gaps"][0]
+    assert (first["capability"], first["asked"]) == ("backend", "seatbelt")
+    assert first["actual"] == card["backend"]
 
 
 def test_policy_says_what_enforces_each_field(start):

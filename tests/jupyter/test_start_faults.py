@@ -175,7 +175,7 @@ def test_an_interpreter_whose_ipython_is_broken(world):
     # The zygote has ended before it is told anything.
     change = (
         f"import os, sys; sys.path.insert(0, {str(package)!r}); from cellblock.host import launch; "
-        "real = launch.start; launch.start = lambda: (started := real(), "
+        "real = launch.start; launch.start = lambda *wrap: (started := real(*wrap), "
         "os.waitid(os.P_PID, started[1], os.WEXITED | os.WNOWAIT))[0]"
     )
     assert problem("safe", world, argv=argv_changed(change, "safe")) == (

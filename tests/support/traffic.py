@@ -12,7 +12,7 @@ from cellblock.host.monitor import Bounds
 from cellblock.host.outcome import Cell
 from cellblock.host.session import Session
 from cellblock.host.snapshots import Settings
-from cellblock.jupyter.assembly import _told
+from cellblock.jupyter.groundwork import told_of
 from cellblock.jupyter.reactor import ZmqReactor
 from cellblock.policy import load
 from cellblock.wire import frames
@@ -37,7 +37,7 @@ def real_session(folder: Path, reactor: ZmqReactor, front: object) -> Session:
         reactor,
         front,
         policy.rules(),
-        prepare=_told(policy, plan, folder, folder),
+        prepare=told_of(policy, plan, folder, folder),
         timeout=None,
         bounds=Bounds(),
         clock=time.monotonic,

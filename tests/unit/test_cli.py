@@ -178,6 +178,9 @@ def test_doctor_fails_where_nothing_real_enforces(run, tmp_path):
     status, out, _ = run("doctor", "--policy", "open.toml", "--json")
     assert status == 1
     assert json.loads(out)["backend"] == "noop"
+    status, shown, _ = run("doctor", "--policy", "open.toml")
+    assert status == 1
+    assert "✗ Audit only: the operating system enforces nothing of this." in shown
 
 
 def test_doctor_says_the_same_in_json_and_for_people(run):
@@ -190,3 +193,18 @@ def test_doctor_says_the_same_in_json_and_for_people(run):
         assert capability["capability"] in shown
         assert capability["status"] in shown
     assert report["os_kernel"] in shown
+
+
+def test_image_build_says_why_there_is_no_engine(run, monkeypatch):
+    monkeypatch.setenv("PATH", "/nonexistent")
+    status, out, err = run("image", "build")
+    assert (status, out) == (2, "")
+    assert err == (
+        "cellblock: no container engine is installed: install docker, podman or nerdctl\n"
+    )
+
+
+def test_image_build_is_mounted_or_on_a_base(run):
+    status, _, err = run("image", "build", "--mounted", "--from", "debian:12")
+    assert status == 2
+    assert "Choose one of --mounted and --from." in err

@@ -12,11 +12,11 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from cellblock.backends.assessment import blocking, gaps, settle
+    from cellblock.backends.assessment import blocking, gaps, replaced, settle
     from cellblock.backends.chooser import Chosen, choose
     from cellblock.backends.doctor import DoctorReport, doctor_report
     from cellblock.backends.matrix import COMPATIBILITY_MATRIX
-    from cellblock.backends.planner import plan
+    from cellblock.backends.planner import plan, view
 
 __all__ = [
     "COMPATIBILITY_MATRIX",
@@ -27,7 +27,9 @@ __all__ = [
     "doctor_report",
     "gaps",
     "plan",
+    "replaced",
     "settle",
+    "view",
 ]
 
 _HOME = {
@@ -39,7 +41,9 @@ _HOME = {
     "doctor_report": "doctor",
     "gaps": "assessment",
     "plan": "planner",
+    "replaced": "assessment",
     "settle": "assessment",
+    "view": "planner",
 }
 
 

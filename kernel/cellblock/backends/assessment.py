@@ -10,6 +10,7 @@ from cellblock.policy.enforcement import CAPABILITIES, Enforcement, Gap, Status
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
+    from cellblock.backends.chooser import Chosen
     from cellblock.policy.model import Policy
     from cellblock.wire.messages import LockReport
 
@@ -58,7 +59,7 @@ CONSEQUENCES: Final = {
 
 #: Where a better remedy than another machine is known.
 REMEDIES: Final = {
-    "filesystem_read_roots": "keep secrets out of file names; a mount namespace would hide them",
+    "filesystem_read_roots": "install bubblewrap, which hides names; see `cellblock doctor`",
     "idle_timeout": "let the server cull idle kernels (MappingKernelManager.cull_idle_timeout)",
     "max_processes": "run the kernel as an unprivileged user, or in a cgroup with pids.max",
     "memory_max_bytes": "run the kernel in a cgroup with memory.max",
@@ -93,6 +94,23 @@ def gaps(
         _gap(policy, settled[name])
         for name in CAPABILITIES
         if configured(policy, name) and not settled[name].holds
+    )
+
+
+def replaced(policy: Policy, chosen: Chosen) -> tuple[Gap, ...]:
+    """Return the gap of a policy that names a backend and got another, if it did."""
+    if policy.backend in ("auto", chosen.backend.name):
+        return ()
+    why = dict(chosen.passed_over).get(policy.backend, "not tried")
+    return (
+        Gap(
+            capability="backend",
+            status=Status.unavailable,
+            asked=policy.backend,
+            actual=chosen.backend.name,
+            consequence=f"{chosen.backend.name} is in force instead: {policy.backend} {why}",
+            remedy='set backend to "auto", or on_unsupported to "error" to run nothing then',
+        ),
     )
 
 

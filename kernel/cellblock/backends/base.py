@@ -41,6 +41,37 @@ class Support:
         return f"{self.why}; Linux {self.os_kernel}, Landlock ABI {self.abi}; {self.time}"
 
 
+@dataclass(frozen=True, slots=True)
+class Room:
+    """What all guests of one zygote, their copies and the zygote may take; None is no bound.
+
+    ``scratch`` is the folder of their own, among what is writable, and ``scratch_bytes`` its size.
+    """
+
+    scratch: str
+    scratch_bytes: int | None
+    memory_bytes: int | None
+    tasks: int | None
+
+
+@dataclass(frozen=True, slots=True)
+class View:
+    """What a wrapped zygote is to see of the file system; all but ``names`` is canonical.
+
+    ``readable`` holds whole roots: what is ``masked`` may lie beneath them. ``names`` are the
+    spellings that the policy, the interpreter and the host use: links on the way are to exist.
+    """
+
+    readable: tuple[str, ...]
+    writable: tuple[str, ...]
+    masked: tuple[str, ...]
+    devices: tuple[str, ...]
+    names: tuple[str, ...]
+    network: bool = False
+    room: Room | None = None
+    subprocess: bool = False
+
+
 Declare = Callable[["Policy", Support], Enforcement]
 
 
@@ -66,12 +97,34 @@ class Backend(ABC):
 
     @abstractmethod
     def glance(self) -> Support:
-        """Say in microseconds whether it is worth trying; the guest's report has the last word."""
+        """Say in microseconds whether it is worth trying."""
 
-    def wrap(self, argv: Sequence[str], policy: Policy) -> list[str]:
-        """Return the command that starts the zygote; as it is, where nothing wraps it."""
+    def attempt(self) -> Support:
+        """Say in milliseconds whether a guest can start; what holds, its own report says."""
+        return self.glance()
+
+    #: Whether a policy that names it gets a weaker one, and is told so, where it can't be had.
+    falls_back: ClassVar[bool] = True
+
+    def under(self, policy: Policy) -> Backend:
+        """Return this backend as ``policy`` wants it, where it has settings of its own."""
         del policy
+        return self
+
+    #: Whether ``wrap`` puts a command in front; then no zygote can start before its policy is read.
+    wraps: ClassVar[bool] = False
+    #: Whether that command stays in front, as a process that the zygote is a child of.
+    stays: ClassVar[bool] = False
+
+    def wrap(self, argv: Sequence[str], view: View) -> list[str]:
+        """Return the command that starts the zygote; as it is, where nothing wraps it."""
+        del view
         return list(argv)
+
+    def unseen(self, view: View) -> tuple[str, ...]:
+        """Return names that are here and that a guest behind ``wrap`` must not see."""
+        del view
+        return ()
 
     def declare(self, policy: Policy, support: Support) -> dict[str, Enforcement]:
         """Return what each capability is worth here, in the order of ``CAPABILITIES``."""

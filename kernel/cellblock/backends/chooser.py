@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from operator import methodcaller
 from typing import TYPE_CHECKING, Final
 
+from cellblock.backends.bubblewrap import Bubblewrap
+from cellblock.backends.docker import Docker
 from cellblock.backends.landlock import Landlock
 from cellblock.backends.noop import Noop
+from cellblock.backends.seatbelt import Seatbelt
 from cellblock.errors import BackendError
 
 if TYPE_CHECKING:
@@ -14,11 +18,13 @@ if TYPE_CHECKING:
     from cellblock.policy.enforcement import Enforcement
     from cellblock.policy.model import Policy
 
-#: Strongest first. ``auto`` takes the first that its probe shows to work.
-ORDER: Final[tuple[Backend, ...]] = (Landlock(), Noop())
+#: Strongest first. The first is taken that its probe shows to work, after the one that the policy
+#: names; of those that are not only taken by name.
+ORDER: Final[tuple[Backend, ...]] = (Docker(), Bubblewrap(), Landlock(), Seatbelt(), Noop())
+BY_NAME: Final = ("docker",)
 
 #: Named by the design, not built: choosing one is a gap like any other.
-NOT_BUILT: Final = ("bubblewrap", "docker", "seatbelt")
+NOT_BUILT: Final[tuple[str, ...]] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,34 +40,48 @@ class Chosen:
         return self.backend.declare(policy, self.support)
 
 
-def choose(policy: Policy, *, probe: bool = True) -> Chosen:
+def choose(policy: Policy, *, probe: bool = True, guess: bool = False) -> Chosen:
     """Return the backend for ``policy``.
 
-    With ``probe`` off, which spares a kernel start some 20 ms, a backend is taken at a glance:
-    then a guest that answers NotReady has to be followed by a call with ``probe`` on.
+    With ``probe`` off, which spares a kernel's start a third of a second, one is taken behind which
+    a guest can start; its own locks have the last word. A ``guess`` takes one at a glance, for what
+    is thrown away unless a choice comes to the same.
 
-    Raises BackendError where none but noop is left, and the policy asked for more: by
-    ``on_unsupported = "error"`` or by requiring a capability.
+    Raises BackendError where the one that the policy names can't be had, or none but noop is left,
+    and the policy asked for more: by ``on_unsupported = "error"`` or by requiring a capability; and
+    where the one that it names stands for more than the others do.
     """
     passed_over: list[tuple[str, str]] = []
     if policy.backend in NOT_BUILT:
         passed_over.append((policy.backend, "not part of this version"))
-    for backend in ORDER:
-        if policy.backend == "noop" and backend.name != "noop":
-            continue
-        support = backend.probe() if probe else backend.glance()
+    look = methodcaller("glance" if guess else "probe" if probe else "attempt")
+    for backend in (each.under(policy) for each in _wanted(policy)):
+        support: Support = look(backend)
         if support.usable:
             chosen = Chosen(backend, support, tuple(passed_over))
             _refuse_downgrade(policy, chosen)
             return chosen
         passed_over.append((backend.name, support.why))
+        if not backend.falls_back:
+            raise BackendError(f"backend {backend.name!r} can't be had here ({support.why})")
     raise BackendError("no backend works here")
+
+
+def _wanted(policy: Policy) -> list[Backend]:
+    """Return the backend that the policy names, then the others, strongest first."""
+    named = [backend for backend in ORDER if backend.name == policy.backend]
+    others = (each for each in ORDER if each not in named and each.name not in BY_NAME)
+    return [*named, *others]
 
 
 def _refuse_downgrade(policy: Policy, chosen: Chosen) -> None:
     if not chosen.passed_over or not (policy.on_unsupported == "error" or policy.require):
         return
     if policy.backend == chosen.backend.name:
+        return
+    if policy.backend == "auto" and chosen.backend.name != Noop.name:
+        return  # what it lacks is a gap, of which each is looked at
+    if policy.backend == "auto" and chosen.backend.name != "noop":
         return
     why = "; ".join(f"{name}: {reason}" for name, reason in chosen.passed_over)
     raise BackendError(f"backend {policy.backend!r} can't be had here ({why})")

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from cellblock.backends import chooser
-from cellblock.backends.assessment import gaps, settle
+from cellblock.backends.assessment import gaps, replaced, settle
 
 if TYPE_CHECKING:
     from cellblock.policy.enforcement import Enforcement, Gap
@@ -43,25 +43,33 @@ def doctor_report(policy: Policy) -> DoctorReport:
     report = chosen.support.report
     return DoctorReport(
         backend=chosen.backend.name,
-        order=_order(chosen),
+        order=_order(policy, chosen),
         os_kernel=chosen.support.os_kernel,
         landlock_abi=chosen.support.abi,
         witnessed=chosen.support.witnessed,
         time=chosen.support.time,
         capabilities=tuple(settle(declared, report).values()),
-        gaps=gaps(policy, declared, report),
+        gaps=(*replaced(policy, chosen), *gaps(policy, declared, report)),
     )
 
 
-def _order(chosen: chooser.Chosen) -> tuple[BackendVerdict, ...]:
+def _order(policy: Policy, chosen: chooser.Chosen) -> tuple[BackendVerdict, ...]:
     passed = [BackendVerdict(name, "passed over", why) for name, why in chosen.passed_over]
     taken = BackendVerdict(chosen.backend.name, "chosen", chosen.support.why)
     tried = {each.name for each in (*passed, taken)}
     rest = [
-        BackendVerdict(name, "not tried", "not part of this version")
-        if name in chooser.NOT_BUILT
-        else BackendVerdict(name, "not tried", f"{taken.name} is stronger")
+        BackendVerdict(name, "not tried", _why_not(name, taken.name, policy.backend))
         for name in (*(backend.name for backend in chooser.ORDER), *chooser.NOT_BUILT)
         if name not in tried
     ]
     return (*passed, taken, *rest)
+
+
+def _why_not(name: str, taken: str, asked: str) -> str:
+    if name in chooser.NOT_BUILT:
+        return "not part of this version"
+    if name in chooser.BY_NAME:
+        return f'taken by name only: backend = "{name}"'
+    if taken == asked:
+        return f"the policy names {taken}"
+    return f"{taken} is stronger"

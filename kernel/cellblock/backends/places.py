@@ -139,6 +139,9 @@ def started_unconfined(libraries: Iterable[str]) -> Iterator[str]:
         yield f"{prefix}/etc/jupyter"
 
 
+#: Where Jupyter's data, configuration aside, and the user's keychains are in another place.
+_MACOS: Final = sys.platform == "darwin"
+
 #: Variables that move folders, or lists of them, that are private.
 _JUPYTER_FOLDERS: Final = (
     "IPYTHONDIR",
@@ -165,6 +168,8 @@ def private(environ: Mapping[str, str]) -> Iterator[str]:
     # Where jupyter_core.paths looks, its run-time folder in the data folder; kernelspecs, in the
     # latter as well, may carry credentials in their env.
     yield from (f"{data}/jupyter", f"{home}/.jupyter", f"{config}/jupyter", f"{home}/.ipython")
+    if _MACOS:
+        yield from (f"{home}/Library/Jupyter", f"{home}/Library/Keychains")
     for name in _JUPYTER_FOLDERS:
         yield from _listed(environ, name)
     for name in _JUPYTER_DATA:

@@ -10,6 +10,7 @@ import os
 from typing import TYPE_CHECKING, Final
 
 from cellblock.backends import places, roots
+from cellblock.backends.base import Room, View
 from cellblock.errors import PolicyError
 from cellblock.policy.paths import within
 from cellblock.wire.messages import Limits, Plan
@@ -41,10 +42,10 @@ def plan(
 
     ``scratch`` and ``project`` stand for ``{scratch}`` and ``{project}`` where the policy still
     has them; ``private`` are places of the host's own (connection file, audit log) that stay
-    unreadable whatever the policy says. A backend without locks gets an empty plan.
+    unreadable whatever the policy says. A backend that neither locks nor wraps gets an empty plan.
     Raises PolicyError for a policy that can't be kept.
     """
-    if not backend.locks:
+    if not (backend.locks or backend.wraps):
         return Plan()
     fill = {"{scratch}": str(scratch), "{project}": str(project)}
     own = [*places.private(os.environ), *map(str, private)]
@@ -63,15 +64,70 @@ def plan(
     )
 
 
-def _default_read_roots(policy: Policy, libraries: Iterable[str]) -> tuple[str, ...]:
-    """Return what is readable without being asked for, canonical."""
+def view(
+    policy: Policy,
+    plan: Plan,
+    *,
+    scratch: Path,
+    project: Path,
+    private: Sequence[Path] = (),
+) -> View:
+    """Return what a zygote with a mount namespace of its own is to see, under the same ``plan``.
+
+    Whole roots, where the plan grants what is beside denied paths: those are masked.
+    """
+    fill = {"{scratch}": str(scratch), "{project}": str(project)}
+    own = [*places.private(os.environ), *map(str, private)]
+    asked = [_filled(root, fill) for root in policy.filesystem_read_roots]
+    named = [*asked, *_default_names(policy, places.interpreter())]
+    packages = tuple(places.packages(policy.allowed_modules, roots.canonical(named)))
+    writable = [_filled(root, fill) for root in policy.filesystem_write_roots]
+    return View(
+        readable=roots.canonical((*named, *packages)),
+        writable=plan.write_roots,
+        masked=_denied((*policy.read_deny_paths, *own), fill),
+        devices=plan.device_files,
+        names=(*named, *packages, *writable, str(project), str(scratch)),
+        network=plan.network,
+        subprocess=plan.subprocess,
+        room=_room(policy, str(scratch)),
+    )
+
+
+#: What a zygote takes besides its guests, in bytes and in threads, those of ``preload`` too.
+_ZYGOTE_BYTES: Final = 512 * 2**20
+_ZYGOTE_TASKS: Final = 32
+
+
+def _room(policy: Policy, scratch: str) -> Room:
+    """Return bounds beyond which nothing is that the policy allows.
+
+    A guest may hold an eighth more than it is allowed until the host looks, and the copy from which
+    it would be restored what it has overwritten since.
+    """
+    files = policy.scratch_max_bytes
+    parts = (policy.memory_max_bytes, policy.undo_max_bytes, files)
+    guest, *others = (part or 0 for part in parts)
+    memory = None if None in parts else guest * 9 // 4 + sum(others) + _ZYGOTE_BYTES
+    most = policy.max_processes
+    tasks = None if most is None else most + policy.undo_depth + _ZYGOTE_TASKS
+    return Room(os.path.realpath(scratch), files, memory, tasks)
+
+
+def _default_names(policy: Policy, libraries: Iterable[str]) -> list[str]:
+    """Return what is readable without being asked for, as it is spelled."""
     tables = [places.SYSTEM]
     tables += [places.NETWORK] if policy.network_access is True else []
     tables += [places.PROGRAMS] if policy.subprocess_execution else []
     paths = [path for table in tables for path, _ in table]
     paths += libraries
     paths += places.interpreter_programs() if policy.subprocess_execution else ()
-    return roots.canonical(paths)
+    return paths
+
+
+def _default_read_roots(policy: Policy, libraries: Iterable[str]) -> tuple[str, ...]:
+    """Return what is readable without being asked for, canonical."""
+    return roots.canonical(_default_names(policy, libraries))
 
 
 def splits_roots(policy: Policy) -> bool:

@@ -34,7 +34,11 @@ def probe_locks(locks: tuple[str, ...]) -> Support:
     """Take ``locks`` in a child, all required, with an attempt and a positive control each."""
     if platform.system() != "Linux":
         return unprobed(f"{platform.system()} has no Landlock", usable=False)
-    answer = _ask_child(Plan(read_roots=_readable(), locks=locks, required=locks))
+    return judged(_ask_child(_plan(locks)))
+
+
+def judged(answer: LockReport | str) -> Support:
+    """Return what a probe's report is worth, or why there is none."""
     if isinstance(answer, str):
         return unprobed(answer, usable=False)
     witnessed = tuple(filter(None, answer.achieved.get("witness", "").split(", ")))
@@ -48,6 +52,35 @@ def probe_locks(locks: tuple[str, ...]) -> Support:
         time=_now(),
         report=answer,
     )
+
+
+def plan_for(locks: tuple[str, ...], unseen: tuple[str, ...]) -> str:
+    """Return what ``answer_inside`` takes."""
+    import msgspec  # noqa: PLC0415
+
+    return msgspec.json.encode(_plan(locks, unseen)).decode()
+
+
+def answer_inside(plan: str) -> None:
+    """Print what a child of ours reports that takes the locks of ``plan``: behind a wrapper."""
+    import msgspec  # noqa: PLC0415
+
+    report = _ask_child(msgspec.json.decode(plan, type=Plan))
+    os.write(1, msgspec.json.encode(report))
+
+
+def answered(printed: bytes) -> LockReport | str:
+    """Return what ``answer_inside`` has printed."""
+    import msgspec  # noqa: PLC0415
+
+    try:
+        return msgspec.json.decode(printed[:_LONGEST], type=LockReport | str)
+    except msgspec.MsgspecError as error:
+        return f"the probe gave no answer: {error}"
+
+
+def _plan(locks: tuple[str, ...], unseen: tuple[str, ...] = ()) -> Plan:
+    return Plan(read_roots=_readable(), unseen=unseen, locks=locks, required=locks)
 
 
 def _readable() -> tuple[str, ...]:

@@ -9,6 +9,7 @@ a hard link to a denied file elsewhere beneath a root is not recognised.
 from __future__ import annotations
 
 import os
+import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
@@ -20,11 +21,38 @@ if TYPE_CHECKING:
 
 #: Rules that one root may become. 2,000 take about 60 ms at guest start.
 MAX_EXPANSION: Final = 2_000
+#: MAXPATHLEN of macOS, in bytes.
+_LONGEST_PATH: Final = 1_024
+
+
+#: macOS's file systems find a name in any case and in any form of Unicode.
+_LOOSE_NAMES: Final = sys.platform == "darwin"
+
+
+def real(path: str) -> str:
+    """Return ``path`` without links, spelled as it is stored: profiles match that spelling."""
+    found = os.path.realpath(path)
+    return _stored(found) if _LOOSE_NAMES else found
+
+
+def _stored(path: str) -> str:
+    """Return an existing path as macOS spells it (fcntl(2), F_GETPATH); another as it stands."""
+    import fcntl  # noqa: PLC0415 - on macOS alone
+
+    try:
+        fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
+    except OSError:
+        return path
+    try:
+        answer: bytes = fcntl.fcntl(fd, getattr(fcntl, "F_GETPATH", 50), bytes(_LONGEST_PATH))
+    finally:
+        os.close(fd)
+    return os.fsdecode(answer.rstrip(b"\0"))
 
 
 def canonical(paths: Iterable[str]) -> tuple[str, ...]:
     """Return existing paths with links resolved, once each, those beneath another left out."""
-    found = sorted({os.path.realpath(path) for path in paths if os.path.exists(path)})  # noqa: PTH110
+    found = sorted({real(path) for path in paths if os.path.exists(path)})  # noqa: PTH110
     kept: list[str] = []
     for path in found:
         if not any(within(path, root) for root in kept):
@@ -34,8 +62,8 @@ def canonical(paths: Iterable[str]) -> tuple[str, ...]:
 
 def spellings(path: str) -> tuple[str, ...]:
     """Return a denied path as it is named and as it resolves: either may lie beneath a root."""
-    named = os.path.join(os.path.realpath(os.path.dirname(path)), os.path.basename(path))  # noqa: PTH118, PTH119, PTH120
-    return tuple(dict.fromkeys((os.path.realpath(path), named)))
+    named = os.path.join(real(os.path.dirname(path)), os.path.basename(path))  # noqa: PTH118, PTH119, PTH120
+    return tuple(dict.fromkeys((real(path), named)))
 
 
 def without(root: str, denied: Sequence[str], *, policy_name: str) -> tuple[str, ...]:
@@ -43,13 +71,18 @@ def without(root: str, denied: Sequence[str], *, policy_name: str) -> tuple[str,
 
     Raises PolicyError if the root itself is denied, or has too many entries to tell apart.
     """
+    refuse_denied(root, denied, policy_name=policy_name)
     inside = [path for path in denied if within(path, root)]
-    for path in denied:
-        if within(root, path):
-            raise _contradiction(root, path, policy_name)
     granted: list[str] = []
     _expand(root, inside, granted, policy_name)
     return tuple(granted)
+
+
+def refuse_denied(root: str, denied: Sequence[str], *, policy_name: str) -> None:
+    """Raise PolicyError if ``root`` lies in what is denied."""
+    for path in denied:
+        if within(root, path):
+            raise _contradiction(root, path, policy_name)
 
 
 def _expand(folder: str, denied: Sequence[str], granted: list[str], policy_name: str) -> None:

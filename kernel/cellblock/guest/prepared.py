@@ -49,6 +49,8 @@ class Prepared:
 
     def __init__(self, request: messages.Prepare) -> None:
         self.request = request
+        #: Guests are forked from whoever makes this.
+        self.zygote = os.getpid()
         self.rules = Rules.from_builtins(request.rules)
         self.servers: list[serve.Server] = []
         mend_library(processes=request.plan.subprocess)
@@ -115,11 +117,10 @@ class Prepared:
 
     def become_guest(self, fds: list[int], seed: bytes) -> None:
         """Turn this fork into a guest: own session, own descriptors, locks, then serve."""
-        _die_with_zygote()
+        _die_with(self.zygote)
         os.setsid()
         process.call_itself("guest")
         _take_descriptors(fds)
-        self._zygote = os.getppid()
         channel = Channel(socket.socket(fileno=CHANNEL_FD))
         random.seed(seed)
         os.chdir(self.request.cwd)
@@ -159,7 +160,7 @@ class Prepared:
             self.out,
             plan,
             outlet=outlet,
-            zygote=self._zygote,
+            zygote=self.zygote,
         )
         self.servers.append(server)
         server.forever()
@@ -177,10 +178,10 @@ def prepare(request: messages.Prepare) -> Prepared:
     return Prepared(request)
 
 
-def _die_with_zygote() -> None:
+def _die_with(zygote: int) -> None:
     """Have the OS kernel kill this process when the zygote ends, however it ends (prctl(2))."""
     libc.prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
-    if os.getppid() == 1:
+    if os.getppid() != zygote:  # it has ended already
         raise SystemExit(1)
 
 

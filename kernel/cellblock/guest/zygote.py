@@ -27,7 +27,10 @@ if TYPE_CHECKING:
     from cellblock.guest.prepared import Prepared
 
 _DESCRIPTORS = 3
+_PR_SET_PDEATHSIG = 1
 _PR_SET_CHILD_SUBREAPER = 36
+#: What the first process in a pid namespace is called there; all others end with it.
+_FIRST = 1
 _MAX_CONTROL = 8 * 2**20
 
 
@@ -39,10 +42,14 @@ def main(control_fd: int) -> NoReturn:
     # It holds what the policy passes on, and guests are made of it (promise P2).
     process.not_dumpable()
     process.call_itself("zygote")
+    if os.getpid() == _FIRST:
+        # What started it waits outside; that is what the host can kill, and we are to go with it.
+        libc.prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
+        os.environ.pop("PWD", None)  # its doing, too
     gc.disable()  # nothing made while importing is garbage: looking for it costs a tenth of it
     try:
         _import_early()
-        prepare, _ = _receive(control)
+        prepare, above = _receive(control)
         if not isinstance(prepare, messages.Prepare):
             raise TypeError("the first frame must be Prepare")  # noqa: TRY301
         from cellblock.guest import prepared  # noqa: PLC0415 - slow: overlaps the host's imports
@@ -55,7 +62,7 @@ def main(control_fd: int) -> NoReturn:
         os._exit(1)
     gc.freeze()
     gc.enable()
-    _serve(control, ready)
+    _serve(control, ready, above)
 
 
 def _import_early() -> None:
@@ -65,7 +72,7 @@ def _import_early() -> None:
     from cellblock.guest import prepared  # noqa: F401, PLC0415
 
 
-def _serve(control: socket.socket, ready: Prepared) -> NoReturn:
+def _serve(control: socket.socket, ready: Prepared, above: list[int]) -> NoReturn:
     # Orphans of a guest come to us, so that none outlives the session (prctl(2)).
     libc.prctl(_PR_SET_CHILD_SUBREAPER, 1)
     wake_read, wake_write = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
@@ -78,7 +85,7 @@ def _serve(control: socket.socket, ready: Prepared) -> NoReturn:
     def hear() -> None:
         """Do what the host has asked for until now."""
         while any(fd == control.fileno() for fd, _ in hearing.poll(0)):
-            _obey(control, ready, gates, (wake_read, wake_write, control.fileno()))
+            _obey(control, ready, gates, (wake_read, wake_write, control.fileno(), *above), above)
 
     hearing = select.poll()
     hearing.register(control, select.POLLIN)
@@ -94,12 +101,18 @@ def _serve(control: socket.socket, ready: Prepared) -> NoReturn:
                 hear()
 
 
-def _obey(control: socket.socket, ready: Prepared, gates: Gatekeeper, own: tuple[int, ...]) -> None:
+def _obey(
+    control: socket.socket,
+    ready: Prepared,
+    gates: Gatekeeper,
+    own: tuple[int, ...],
+    above: list[int],
+) -> None:
     """Do one thing that the host asks for; its end is ours."""
     try:
         message, fds = _receive(control)
     except (EOFError, OSError):
-        _end(control, ready.request.scratch)
+        _end(control, ready.request.scratch, above)
     match message:
         case messages.Fork() if len(fds) == _DESCRIPTORS:
             pid = _fork(message, fds, ready, gates, own)
@@ -153,10 +166,11 @@ def _reap(control: socket.socket) -> None:
         _tell(control, messages.Reaped(pid=pid, status=status))
 
 
-def _end(control: socket.socket, scratch: str) -> NoReturn:
+def _end(control: socket.socket, scratch: str, above: list[int]) -> NoReturn:
     """Kill everything that descends from here, hang up, remove the guests' folder, go.
 
     A host that lives waits for the hanging up; nobody has to wait for what a guest left to remove.
+    ``above`` has a descriptor of what the folder lies in, where that is out of our sight.
     """
     while children := _children():
         for pid in children:
@@ -170,6 +184,9 @@ def _end(control: socket.socket, scratch: str) -> NoReturn:
             break
     control.close()
     removal.remove(scratch)
+    for folder in above:
+        with contextlib.suppress(OSError):
+            os.rmdir(os.path.basename(scratch), dir_fd=folder)  # noqa: PTH119
     os._exit(0)
 
 

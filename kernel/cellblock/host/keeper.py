@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 
 from cellblock.host import ends
 from cellblock.host.guest_process import Guest
+from cellblock.host.numbers import Translation
 from cellblock.host.outcome import Stopped
 from cellblock.host.pace import Pace
 from cellblock.host.restorer import Restorer
@@ -39,6 +40,8 @@ MAX_LOSSES = 8
 EXIT_GRACE = 1.0
 #: Characters kept of what a guest writes before it is ready, and told of why none can be had.
 LAST_WORDS = 2_000
+#: The lock of a zygote that is in a pid namespace of its own.
+APART = "namespaces"
 
 
 class Keeper:
@@ -88,7 +91,15 @@ class Keeper:
     def _start(self) -> None:
         if self._zygote is None:
             sock, pid = self._spawn()
-            self._zygote = Zygote(sock, pid, self._reactor, self._on_zygote, self._zygote_lost)
+            apart = APART in self._prepare.plan.locks
+            self._zygote = Zygote(
+                sock,
+                pid,
+                self._reactor,
+                self._on_zygote,
+                self._zygote_lost,
+                Translation() if apart else None,
+            )
             self._zygote.prepare(self._prepare)
         guest = Guest(self._reactor, self._on_message, self.on_text, self._on_lost)
         self._guest = guest
@@ -191,9 +202,11 @@ class Keeper:
         """Take note which copy is to serve; None when that failed."""
         self._guest = guest
         self._ended.clear()
+        self._expect_end(guest)
 
     def on_restored(self, restoring: Restoring, guest: Guest) -> None:
         """Serve by a guest that has taken over."""
+        self._expect_end(guest)  # again: one that was tried before it stood had no number yet
         guest.on_message, guest.on_text = self._on_message, self.on_text
         guest.on_lost, guest.ready = self._on_lost, True
         guest.hold(held=self._held)
@@ -204,6 +217,10 @@ class Keeper:
             self._on_reaped(guest, ended[guest.pid])  # it said so, and ended before it was heard
         else:
             self._ward.on_served()
+
+    def _expect_end(self, guest: Guest | None) -> None:
+        if guest is not None and self._zygote is not None:
+            self._zygote.serves(guest)
 
     # --- the guest ----------------------------------------------------------------------------
 

@@ -9,11 +9,27 @@ import os
 import signal
 import socket
 import sys
+from functools import partial
+
+TYPE_CHECKING = False  # typing is not imported yet
+if TYPE_CHECKING:
+    from typing import Protocol
+
+    class Wrap(Protocol):
+        """What a backend puts in front."""
+
+        def __call__(self, argv: list[str]) -> list[str]:
+            """Return the command that starts ``argv`` behind it."""
+
+        @property
+        def stays(self) -> bool:
+            """Whether it stays in front, as a process of its own; else it becomes ``argv``'s."""
+
 
 #: Runs in the zygote before any import: no site, so no .pth file and no sitecustomize is read.
 _BOOT = (
     "import sys, os;"
-    "os.setsid();"
+    "os.getsid(0) == os.getpid() or os.setsid();"  # a container's first process leads one
     "sys.path[:] = sys.argv[3:];"
     "sys.prefix = sys.exec_prefix = sys.argv[2];"
     "from cellblock.guest.zygote import main;"
@@ -33,18 +49,22 @@ def zygote_argv(control_fd: int) -> list[str]:
     return [sys.executable, *options, "-c", _BOOT, *arguments]
 
 
-def spawn(argv: list[str], theirs: socket.socket) -> int:
+def spawn(argv: list[str], theirs: socket.socket, *, behind: bool = False) -> int:
     """Start the zygote with an empty environment and return its pid.
+
+    ``behind`` says that it is another's that stays in front. That leads a process group of its
+    own, or it would end of a Ctrl-C that is meant for the host; the zygote leaves the host's with
+    ``setsid``, which a leader can't.
 
     Only its end of the control socket and stderr are inherited. Signals that a job-control
     shell, nohup or a notebook server had us ignore are set back to their defaults: an ignored
     SIGXCPU would be a limit that nobody keeps.
     """
-    fd = theirs.fileno()
-    os.set_inheritable(fd, True)
+    start_process = partial(os.posix_spawn, setpgroup=0) if behind else os.posix_spawn
+    os.set_inheritable(theirs.fileno(), True)
     null = os.open(os.devnull, os.O_RDWR)
     try:
-        return os.posix_spawn(
+        return start_process(
             argv[0],
             argv,
             {},
@@ -59,10 +79,23 @@ def spawn(argv: list[str], theirs: socket.socket) -> int:
         os.close(null)
 
 
-def start() -> tuple[socket.socket, int]:
-    """Spawn an unwrapped zygote; return our end of its control socket and its pid."""
+def start(wrap: Wrap | None = None) -> tuple[socket.socket, int]:
+    """Spawn a zygote; return our end of its control socket, and its pid or what stays in front's.
+
+    Raises OSError.
+    """
     ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_STREAM)
+    argv = zygote_argv(theirs.fileno())
     try:
-        return ours, spawn(zygote_argv(theirs.fileno()), theirs)
+        if wrap is None:
+            return ours, spawn(argv, theirs)
+        return ours, spawn(wrap(argv), theirs, behind=wrap.stays)
     finally:
         theirs.close()
+
+
+def drop(sock: socket.socket, pid: int) -> None:
+    """End a zygote that was told nothing yet, so that it has no guests."""
+    sock.close()
+    os.kill(pid, signal.SIGKILL)
+    os.waitpid(pid, 0)

@@ -16,11 +16,13 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from cellblock.host.guest_process import Guest
+    from cellblock.host.numbers import Translation
     from cellblock.host.reactor import Reactor
 
 READ_SIZE = 1 << 16
 #: Descriptors taken with one read: a pidfd comes with each ``Forked``.
 _DESCRIPTORS = 16
+_FOLDER = os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC
 #: Seconds that a zygote has to kill its guests.
 PATIENCE = 2.0
 #: Seconds that it is waited for while it removes their folder; then it goes on alone. Whoever
@@ -32,17 +34,21 @@ class Zygote:
     """The host's end of a zygote's control socket.
 
     ``on_message`` gets each message and, with ``Forked``, the guest's pidfd, which it must close.
+    ``translation`` is for one in a pid namespace of its own; ``pid`` is then the process that goes
+    when it does, and takes it along.
     """
 
-    def __init__(
+    def __init__(  # noqa: PLR0913, PLR0917 - as the keeper has it
         self,
         sock: socket.socket,
         pid: int,
         reactor: Reactor,
         on_message: Callable[[Any, int | None], None],
         on_lost: Callable[[], None],
+        translation: Translation | None = None,
     ) -> None:
         self._sock, self.pid, self._reactor = sock, pid, reactor
+        self._translation = translation
         self._on_message, self._on_lost = on_message, on_lost
         self._splitter = frames.Splitter()
         self._decode: frames.Decoder[messages.FromZygote] = frames.Decoder(messages.FromZygote)
@@ -50,8 +56,22 @@ class Zygote:
         reactor.watch(sock.fileno(), self._readable)
 
     def prepare(self, request: messages.Prepare) -> None:
-        """Tell the zygote its policy; the first frame it gets."""
-        self._tell(request)
+        """Tell the zygote its policy; the first frame it gets.
+
+        One that sees the guests' folder as a mount of its own can empty it, and no more: what that
+        lies in comes along. Guests never have it (``close_inherited``).
+        """
+        if self._translation is None:
+            self._tell(request)
+            return
+        with contextlib.suppress(OSError):  # as below
+            above = os.open(os.path.dirname(request.scratch), _FOLDER)  # noqa: PTH120
+            try:
+                frame = bytes(frames.encode(request))
+                sent = socket.send_fds(self._sock, [frame], [above])
+                self._sock.sendall(frame[sent:])
+            finally:
+                os.close(above)
 
     def fork(self, guest: Guest, number: int, seed: bytes) -> None:
         """Have a guest forked; ``Forked`` with this number brings its pid and pidfd."""
@@ -67,7 +87,13 @@ class Zygote:
 
     def members(self, lineage: int, session: int, pids: tuple[int, ...]) -> None:
         """Say which processes there are to be in a guest's session; others are killed."""
-        self._tell(messages.Members(id=lineage, session=session, pids=pids))
+        claim = messages.Members(id=lineage, session=session, pids=pids)
+        self._tell(self._translation.members(claim) if self._translation else claim)
+
+    def serves(self, guest: Guest) -> None:
+        """Take note that a snapshot is to serve: its end is told by ``Reaped`` from now on."""
+        if self._translation is not None and guest.pid is not None:
+            self._translation.serves(guest.pid)
 
     def _tell(self, message: Any) -> None:
         """Send a message; one that is gone is seen by its hanging up, after what it said."""
@@ -81,7 +107,22 @@ class Zygote:
         for payload in self._splitter.feed(data):
             message = self._decode(payload)
             forked = isinstance(message, messages.Forked)
-            self._on_message(message, self._pidfds.pop(0) if forked and self._pidfds else None)
+            pidfd = self._pidfds.pop(0) if forked and self._pidfds else None
+            if self._translation is None:
+                self._on_message(message, pidfd)
+            else:
+                self._translate(self._translation, message, pidfd)
+
+    def _translate(self, translation: Translation, message: Any, pidfd: int | None) -> None:
+        if isinstance(message, messages.Reaped):
+            message = translation.reaped(message)
+        elif isinstance(message, messages.Forked):
+            if pidfd is None:
+                # No descriptors are left, and the number alone is not ours: it is ended.
+                self._tell(messages.Members(id=message.id, session=message.pid, pids=()))
+                return
+            message = translation.forked(message, pidfd)
+        self._on_message(message, pidfd)
 
     def _receive(self) -> bytes:
         try:

@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     import socket
     from collections.abc import Callable
 
+    from cellblock.jupyter.groundwork import Wrapping
     from cellblock.jupyter.kernel import Kernel
     from cellblock.jupyter.reactor import ZmqReactor
 
@@ -31,8 +32,14 @@ USAGE = "usage: python -E -P -m cellblock -f CONNECTION_FILE [--policy NAME|FILE
 PARENT_POLL = 1.0
 _STDERR = 2
 #: Open files that host and zygote take before a cell has run: about 25, and 5 a front end. What
-#: snapshots take besides is known when the policy is (``assembly``).
+#: snapshots take besides is known when the policy is (``groundwork``).
 LEAST_FILES = 64
+#: The backends that wrap a zygote, those that do not, and how much of a policy is looked through
+#: for them; what the strongest is known by to be here.
+_WRAPPING = (b"bubblewrap", b"docker", b"seatbelt")
+_BARE = (b"landlock", b"noop")
+_WRAPPER = "bwrap"
+_LOOKED_AT = 1 << 16
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,7 +82,7 @@ def main(argv: list[str]) -> None:
         _fill_standard_descriptors()
         # Job-control shells and notebook servers share our process group; Ctrl-C is theirs.
         signal.signal(signal.SIGINT, signal.SIG_IGN)
-        prestarted: list[tuple[socket.socket, int]] = [launch.start()]
+        prestarted = [] if _may_be_wrapped(options.policy) else [launch.start()]
         reactor, kernel, cleanup = _assembled(options, project, prestarted)
     except StartError as exc:
         raise SystemExit(f"cellblock: {exc}") from None
@@ -96,9 +103,57 @@ def _assembled(
     from cellblock.host.hardening import protect_host  # noqa: PLC0415 - after the spawn
 
     protect_host()
+    from cellblock.jupyter.groundwork import Ground, lay, make_scratch  # noqa: PLC0415 - as above
+
+    scratch = make_scratch()
+    foreseen = None if prestarted else _begin_wrapped(options, project, scratch, prestarted)
+    ground = lay(options, project, scratch)
+    if isinstance(ground, Ground) and ground.wrap != foreseen:
+        while prestarted:  # it began in something else than is to be around it
+            launch.drop(*prestarted.pop())
     from cellblock.jupyter.assembly import assemble  # noqa: PLC0415 - slow: after the spawn
 
-    return assemble(options, project, prestarted)
+    return assemble(options, scratch, ground, prestarted)
+
+
+def _begin_wrapped(
+    options: Options,
+    project: Path,
+    scratch: Path,
+    prestarted: list[tuple[socket.socket, int]],
+) -> Wrapping | None:
+    """Start a zygote in what the policy most likely has around it; return that."""
+    from cellblock.jupyter.groundwork import foresee  # noqa: PLC0415 - as above
+
+    foreseen = foresee(options, project, scratch)
+    with contextlib.suppress(OSError):  # it is tried again, and told
+        prestarted.append(launch.start(foreseen))
+    return foreseen
+
+
+def _may_be_wrapped(policy: str) -> bool:
+    """Guess whether a zygote that starts now would have to be ended for a wrapped one.
+
+    Nothing that reads a policy is imported yet: names of backends are looked for in its file, and
+    without one the strongest is looked for. A wrong guess costs time, and nothing else.
+    """
+    text = _looked_through(policy)
+    if any(name in text for name in (*_WRAPPING, *_BARE)):
+        return any(name in text for name in _WRAPPING)
+    return any(os.access(f"{folder}/{_WRAPPER}", os.X_OK) for folder in os.get_exec_path())
+
+
+def _looked_through(policy: str) -> bytes:
+    """Return the beginning of a policy's file; nothing for a preset."""
+    try:
+        with open(os.path.expanduser(policy), "rb", opener=_at_once) as file:  # noqa: PTH111
+            return file.read(_LOOKED_AT)
+    except (OSError, ValueError):
+        return b""
+
+
+def _at_once(path: str, flags: int) -> int:
+    return os.open(path, flags | os.O_NONBLOCK)  # a pipe would be waited for
 
 
 def _started_in() -> Path:

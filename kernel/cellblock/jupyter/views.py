@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from typing import TYPE_CHECKING, Any
 
 from cellblock.host.output import showing
@@ -97,17 +98,27 @@ class Views:
 
     def locked(self, report: LockReport) -> str:
         """Take note of what a guest's locks achieved; return why nothing may run, or nothing."""
-        from cellblock.backends import blocking, gaps, settle  # noqa: PLC0415
+        from cellblock.backends import blocking, gaps, replaced, settle  # noqa: PLC0415
 
         if self._policy is None or self._chosen is None:
             return "no policy is in force"
         first = not self._enforcement
+        if first and self._chosen.backend.name == "noop":
+            self._warn(self._policy.name)
         declared = self._chosen.declare(self._policy)
         self._enforcement = settle(declared, report)
-        self._gaps = gaps(self._policy, declared, report)
+        found = gaps(self._policy, declared, report)
+        self._gaps = (*replaced(self._policy, self._chosen), *found)
         self._gaps_due = first and bool(self._gaps) and self._policy.on_unsupported == "warn"
-        fatal = blocking(self._policy, self._gaps)
+        fatal = blocking(self._policy, found)
         return "; ".join(f"{gap.capability} is {gap.status}: {gap.actual}" for gap in fatal)
+
+    @staticmethod
+    def _warn(policy_name: str) -> None:
+        """Tell the server's log, which the user of a notebook does not see and its owner does."""
+        what = f"policy {policy_name!r} is audited, not enforced"
+        why = "cells can read, change and send whatever this user can"
+        print(f"cellblock: WARN: backend noop: {what}: {why}", file=sys.stderr, flush=True)  # noqa: T201
 
     def quota(self) -> Quota:
         """Return a fresh count of what one cell may show."""
@@ -250,7 +261,18 @@ class Views:
         """Have every cell end with the reason why no guest runs."""
         self.failed = True
         remedy = "Run `cellblock doctor`; then restart the kernel."
+        if why := self._why_not_wrapped():
+            # Not taken by itself: it is weaker, and something here is not as it says.
+            detail, remedy = why, f'{remedy[:-1]}, or name another backend: backend = "landlock".'
         self._problem = ("The guest can't be started", detail, "", "", "", remedy)
+
+    def _why_not_wrapped(self) -> str:
+        """Return what is wrong with what wraps a zygote; that one ended tells little."""
+        backend = self._chosen.backend if self._chosen else None
+        if backend is None or not backend.wraps:
+            return ""
+        support = backend.probe()
+        return "" if support.usable else f"backend {backend.name}: {support.why}"
 
     def problem(self) -> Shown:
         """Return what every cell shows when nothing can run."""

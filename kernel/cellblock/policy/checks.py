@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import importlib.util
 import pkgutil
+import re
 import sys
 from typing import TYPE_CHECKING, Final
 
@@ -27,6 +28,9 @@ if TYPE_CHECKING:
     from cellblock.policy.model import Policy
 
 _MAX_PORT: Final = 65_535
+#: What an engine's command line takes for a name, and for no option.
+_RUNTIME: Final = r"([\w/][\w./-]{0,200})?"
+_IMAGE: Final = r"([a-z0-9][\w./:@-]{0,300})?"
 
 
 def check(policy: Policy, *, file: str, missing_is_fine: Collection[str] = ()) -> None:
@@ -72,6 +76,18 @@ def _backend(policy: Policy) -> None:
     if policy.backend not in AVAILABLE_BACKENDS:
         known = ", ".join(AVAILABLE_BACKENDS)
         raise _Wrong("this backend does not exist yet", policy.backend, f"Choose one of {known}.")
+
+
+def _container_runtime(policy: Policy) -> None:
+    if not re.fullmatch(_RUNTIME, policy.container_runtime):
+        remedy = "Give a name that the engine knows, as in `docker info`."
+        raise _Wrong("not the name of a runtime", policy.container_runtime, remedy)
+
+
+def _container_image(policy: Policy) -> None:
+    if not re.fullmatch(_IMAGE, policy.container_image):
+        remedy = "Give a name as in `docker images`: name:tag."
+        raise _Wrong("not the name of an image", policy.container_image, remedy)
 
 
 def _require(policy: Policy) -> None:
@@ -155,6 +171,8 @@ def _network_access(policy: Policy) -> None:
 _CHECKS: Final[tuple[tuple[str, Callable[[Policy], None]], ...]] = (
     ("name", _name),
     ("backend", _backend),
+    ("container_runtime", _container_runtime),
+    ("container_image", _container_image),
     ("require", _require),
     ("magics", _magics),
     ("preload", _preload),

@@ -65,7 +65,9 @@ class Policy:
 
     backend: Literal["auto", "landlock", "bubblewrap", "seatbelt", "docker", "noop"] = "auto"
     """What enforces the OS layer; ``auto`` picks the strongest that works on this machine.
-    ``landlock`` and ``noop`` (audit only) exist today."""
+    ``bubblewrap`` (namespaces around the same as ``landlock``), ``landlock``, ``seatbelt`` and
+    ``noop`` (audit only) are tried in that order; ``docker`` (a container around the same) is taken
+    by name only."""
 
     on_unsupported: Literal["warn", "error", "ignore"] = "warn"
     """What a gap between policy and enforcement does: it is shown on the first cell, nothing runs,
@@ -73,6 +75,16 @@ class Policy:
 
     require: Names = ()
     """Capabilities (names of fields below) without whose enforcement nothing runs."""
+
+    container_engine: Literal["auto", "docker", "podman", "nerdctl"] = "auto"
+    """Whose containers backend ``docker`` uses; ``auto`` takes the first that is installed."""
+
+    container_runtime: str = ""
+    """The OCI runtime, by the name that the engine knows it by; empty for the engine's default."""
+
+    container_image: str = ""
+    """The image, which has to be there: nothing is pulled. Empty for what ``cellblock image build``
+    has made of this interpreter."""
 
     allowed_modules: Names = ()
     """Top-level packages that cells may import as they are, in addition to the allowlist of

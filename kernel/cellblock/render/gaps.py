@@ -15,15 +15,22 @@ if TYPE_CHECKING:
     from cellblock.policy.enforcement import Gap
 
 TITLE = "Not everything in this policy is enforced on this machine"
+#: Said in place of the title under a backend that enforces nothing, gaps or not.
+AUDIT_ONLY = "Audit only: nothing of this policy is enforced by the operating system"
 NO_GAPS = "Everything in this policy is enforced on this machine"
 _STATUS_COLUMNS = 11
 _NAME_COLUMNS = 28
 
 
+def audit_only(backend: object) -> bool:
+    """Return whether ``backend`` is the one that looks and holds nothing."""
+    return backend == "noop"
+
+
 def gaps(gaps: Sequence[Gap], *, policy_name: str, backend: str) -> Bundle:
     """Return the enforcement card: one row per gap, with its consequence and remedy."""
     return {
-        "text/plain": _plain(gaps),
+        "text/plain": _plain(gaps, backend),
         "text/html": _html(gaps, policy_name, backend),
         ENFORCEMENT_JSON: {
             "version": JSON_VERSION,
@@ -46,12 +53,19 @@ def gap_json(gap: Gap) -> dict[str, Any]:
     }
 
 
-def _plain(gaps: Sequence[Gap]) -> str:
+def _title(gaps: Sequence[Gap], backend: str) -> str:
+    if audit_only(backend):
+        return AUDIT_ONLY
+    return TITLE if gaps else NO_GAPS
+
+
+def _plain(gaps: Sequence[Gap], backend: str) -> str:
+    title = f"{'✗ ' if audit_only(backend) else ''}{_title(gaps, backend)}"
     if not gaps:
-        return NO_GAPS
+        return title
     names = [clip(visible(capability_words(g.capability)), _NAME_COLUMNS) for g in gaps]
     column = max(map(width, names))
-    lines = [TITLE]
+    lines = wrap(title, columns=COLUMNS)
     for gap, name in zip(gaps, names, strict=True):
         indent = f"  {name}{' ' * (column - width(name))}   {gap.status:<{_STATUS_COLUMNS}}  "
         hanging = " " * width(indent)
@@ -63,7 +77,10 @@ def _plain(gaps: Sequence[Gap]) -> str:
 
 
 def _html(gaps: Sequence[Gap], policy_name: str, backend: str) -> m.Html:
-    title, symbol, color = (TITLE, "◐", m.AMBER) if gaps else (NO_GAPS, "✓", m.GREEN)
+    title = _title(gaps, backend)
+    symbol, color = ("◐", m.AMBER) if gaps else ("✓", m.GREEN)
+    if audit_only(backend):
+        symbol, color = "✗", m.RED
     side = m.chips(("policy", clip(policy_name, 40)), ("backend", backend))
     rows = [_row(gap) for gap in gaps]
     return m.card(title, *rows, symbol=symbol, color=color, label=title, side=side)

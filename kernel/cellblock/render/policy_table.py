@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 from cellblock.render import markup as m
 from cellblock.render.bundle import JSON_VERSION, POLICY_JSON, Bundle, count
-from cellblock.render.gaps import gap_json
+from cellblock.render.gaps import audit_only, gap_json
 from cellblock.render.status import badge, capability_words, look
 from cellblock.render.text import COLUMNS, clip, encodable, visible, width, wrap
 from cellblock.render.values import asked
@@ -42,6 +42,8 @@ def policy_table(
 
 
 def _title(view: Mapping[str, object], gaps: Sequence[Gap]) -> str:
+    if audit_only(view.get("backend")):
+        return f"Policy {view.get('name', '')}: audit only, nothing here is enforced by the OS"
     state = f"{count(len(gaps), 'gap')} on this machine" if gaps else "enforced on this machine"
     return f"Policy {view.get('name', '')}: {state}"
 
@@ -111,6 +113,8 @@ def _html(
     )
     scroll = m.element("div", table, style="overflow-x:auto;margin-top:10px")
     symbol, color = ("◐", m.AMBER) if gaps else ("✓", m.GREEN)
+    if audit_only(view.get("backend")):
+        symbol, color = "✗", m.RED
     side = m.chips(*((key, str(view[key])) for key in _HEAD[1:] if key in view))
     return m.card(title, scroll, symbol=symbol, color=color, label=title, side=side)
 

@@ -42,13 +42,15 @@ class Plan(Struct, frozen=True, kw_only=True):
     """What ``confine`` must achieve before the first user byte.
 
     ``required`` names the locks (``landlock``, ``seccomp``, ``rlimits``, ``capabilities``,
-    ``no_new_privs``, ``not_dumpable``) whose failure means that nothing runs; the others are
-    tried, and reported as they came out.
+    ``no_new_privs``, ``not_dumpable``, ``namespaces``, ``container``) whose failure means that
+    nothing runs; the others are tried, and reported as they came out. ``unseen`` are names that
+    the host sees and the guest, where it has namespaces of its own, must not.
     """
 
     read_roots: tuple[str, ...] = ()
     write_roots: tuple[str, ...] = ()
     device_files: tuple[str, ...] = ()
+    unseen: tuple[str, ...] = ()
     network: bool = False
     subprocess: bool = False
     limits: Limits = Limits()
@@ -91,7 +93,7 @@ class Fork(Struct, tag="fork", frozen=True, kw_only=True):
 
 
 class Forked(Struct, tag="forked", frozen=True, kw_only=True):
-    """The guest's process id."""
+    """The guest's process id, as the zygote counts: its pid namespace may be its own."""
 
     id: Id
     pid: int
@@ -104,7 +106,10 @@ class Allow(Struct, tag="allow", frozen=True, kw_only=True):
 
 
 class Members(Struct, tag="members", frozen=True, kw_only=True):
-    """The processes that a guest and its snapshots are; any other of ``session`` is killed."""
+    """The processes that a guest and its snapshots are; any other of ``session`` is killed.
+
+    Numbers are the zygote's, as in ``Forked``.
+    """
 
     id: Id
     session: int

@@ -55,9 +55,10 @@ def test_toml_values_become_the_types_of_record():
     assert parsed.network_access == ("a:1",)
 
 
-def test_the_policy_page_is_made_from_this_model():
+@pytest.mark.parametrize("tool", ["policy_docs.py", "enforcement_docs.py"])
+def test_a_page_of_the_docs_is_made_from_what_the_code_declares(tool):
     root = Path(schema.__file__).parents[3]
     if not (root / "docs").exists():
         pytest.skip("an installed package has no docs")
-    command = [sys.executable, str(root / "tools" / "policy_docs.py"), "--check"]
+    command = [sys.executable, str(root / "tools" / tool), "--check"]
     assert subprocess.run(command, check=False, timeout=60).returncode == 0

@@ -6,6 +6,7 @@ import pytest
 from cellblock.analysis import Finding
 from cellblock.render.denial import denial_failure
 from cellblock.render.gaps import gaps
+from cellblock.render.markup import AMBER, RED, escape
 from cellblock.render.policy_table import policy_table
 from cellblock.render.problem import problem, problem_failure
 from cellblock.render.stopped import Reason, State, stopped, stopped_failure
@@ -64,6 +65,41 @@ def test_without_gaps_the_card_says_so_in_words():
     bundle = gaps([], policy_name="safe", backend="landlock")
     assert bundle["text/plain"] == "Everything in this policy is enforced on this machine"
     assert "Everything in this policy is enforced" in bundle["text/html"]
+
+
+UNENFORCED = SimpleNamespace(
+    capability="network_access",
+    status="unenforced",
+    asked="not allowed",
+    actual="none",
+    consequence="a cell can send data anywhere",
+    remedy="use Linux",
+)
+
+
+def test_under_noop_the_card_is_red_and_says_that_nothing_is_enforced():
+    bundle = gaps([UNENFORCED], policy_name="safe", backend="noop")
+    assert (
+        bundle["text/plain"]
+        == """\
+✗ Audit only: nothing of this policy is enforced by the operating system
+  network access   unenforced   a cell can send data anywhere
+                                → use Linux"""
+    )
+    assert f"border-left:4px solid {escape(RED)}" in bundle["text/html"]
+    assert AMBER not in bundle["text/html"]
+    assert "Audit only: nothing of this policy" in bundle["text/html"]
+
+
+@pytest.mark.parametrize("found", [[], [UNENFORCED]])
+def test_no_card_under_noop_calls_the_policy_enforced(found):
+    table = policy_table(VIEW | {"backend": "noop"}, [], found)
+    for bundle in (gaps(found, policy_name="safe", backend="noop"), table):
+        assert "enforced on this machine" not in bundle["text/plain"] + bundle["text/html"]
+        assert f"border-left:4px solid {escape(RED)}" in bundle["text/html"]
+    assert table["text/plain"].startswith(
+        "Policy safe: audit only, nothing here is enforced by the OS\n"
+    )
 
 
 def test_the_policy_table_reads_line_by_line():

@@ -17,8 +17,10 @@ from typing import TYPE_CHECKING, Final
 from cellblock.guest.confine import (
     arch,
     capabilities,
+    container,
     gate,
     landlock,
+    namespaces,
     process,
     rlimits,
     seccomp,
@@ -34,7 +36,9 @@ if TYPE_CHECKING:
 
 __all__ = ["LOCKS", "ConfineError", "close_inherited", "confine", "prepare"]
 
-#: Every lock there is, in the order in which they are taken.
+#: What a backend has put around the zygote, and a guest can only look at. Looked at first.
+AROUND: Final = ("namespaces", "container")
+#: Every lock that a guest takes, in the order in which they are taken.
 LOCKS: Final = (
     "capabilities",
     "no_new_privs",
@@ -130,6 +134,8 @@ def _fatal(lock: str, error: OSError | ValueError | LockFailed) -> ConfineError:
 
 def _witnesses(plan: Plan) -> dict[str, Callable[[], str]]:
     return {
+        # What it looked for is what it is, so that its statement is what was witnessed.
+        "namespaces": lambda: "names" if plan.unseen else "",
         "landlock": lambda: witness.files(plan),
         "seccomp": lambda: witness.calls(plan),
     }
@@ -137,7 +143,7 @@ def _witnesses(plan: Plan) -> dict[str, Callable[[], str]]:
 
 def _check(plan: Plan) -> None:
     for lock in (*plan.required, *plan.locks):
-        if lock not in LOCKS:
+        if lock not in (*AROUND, *LOCKS):
             raise ConfineError(lock, 0, "no such lock")
     for lock in plan.required:
         if lock not in plan.locks:
@@ -161,7 +167,7 @@ def _takers(
 ) -> dict[str, Callable[[], str]]:
     machine = arch.current()
     if machine is None:
-        return dict.fromkeys(LOCKS, _unknown_machine)
+        return dict.fromkeys((*AROUND, *LOCKS), _unknown_machine)
     version = min(landlock.abi(machine), highest_abi)
     gated = hand_over is not None
 
@@ -174,6 +180,8 @@ def _takers(
         return said + _GATED if under_gate else said
 
     return {
+        "namespaces": lambda: namespaces.look(plan),
+        "container": container.look,
         "capabilities": lambda: capabilities.drop(machine),
         "no_new_privs": process.no_new_privs,
         "not_dumpable": process.not_dumpable,

@@ -1,0 +1,277 @@
+"""bubblewrap: namespaces around the zygote, and Landlock's locks inside them.
+
+Contract: what ``landlock`` holds; and names outside the roots do not exist, /proc shows the guests
+and their zygote alone, there is no network device unless network_access is True, denied paths have
+nothing in them, and whatever is in the namespaces ends with the zygote.
+Gaps: the names of the folders that lead to a root are there, empty of anything else; the user's
+other processes, outside, can trace the zygote and guests (user_namespaces(7): the owner).
+
+The zygote is the first process of its pid namespace (``--as-pid-1``), so that it is told of every
+orphan and the OS kernel ends all others with it. ``--die-with-parent`` is left out: a zygote
+outlives a killed host for as long as it removes what guests left; it sees to its own end.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import sys
+from typing import TYPE_CHECKING, ClassVar, Final
+
+from cellblock.backends import forbidding, places, probes, roots
+from cellblock.backends.base import Backend, Declare, Support, View
+from cellblock.backends.landlock import Landlock
+from cellblock.backends.shared import by_policy, holds, partly
+from cellblock.errors import BackendError
+from cellblock.policy.enforcement import Enforcement, Status
+from cellblock.policy.paths import within
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator, Mapping, Sequence
+
+    from cellblock.policy.model import Policy
+
+PROGRAM: Final = "bwrap"
+NAMESPACES: Final = (
+    "--unshare-user",
+    "--unshare-pid",
+    "--unshare-ipc",
+    "--unshare-uts",
+    "--unshare-cgroup-try",
+)
+#: Links alone, by which shared libraries are found (update-alternatives(1)).
+ALTERNATIVES: Final = "/etc/alternatives"
+#: Mounted anew: what is granted beneath it is there.
+_PROC: Final = "/proc"
+#: Of these the first few that are here and lead to nothing readable are looked for by guests.
+_LOOKED_FOR: Final = ("/etc/passwd", "/etc/hostname", "/root", "/home", "/var/log", "/boot", "/srv")
+_ENOUGH: Final = 3
+#: Links that a path may lead through (path_resolution(7)).
+_MOST_LINKS: Final = 40
+#: Seconds that a probe may take; it takes about a tenth of one.
+_PATIENCE: Final = 10.0
+_INSIDE: Final = (
+    "import sys; sys.path[:] = sys.argv[2:];"
+    "from cellblock.backends.probes import answer_inside; answer_inside(sys.argv[1])"
+)
+
+_LOCKS: Final = ("namespaces", "landlock", "seccomp", "capabilities", "no_new_privs")
+_CALLS: Final = ("seccomp", "no_new_privs", "namespaces")
+
+
+def _network(policy: Policy, support: Support) -> Declare:
+    if policy.network_access is True:
+        return holds("network_access", "not restricted: TCP and UDP sockets")
+    if policy.network_access:
+        return _no_address_list
+    del support
+    mechanism = "a network namespace without a device; system call filter: no socket is opened"
+    return holds("network_access", mechanism, locks=_CALLS)
+
+
+def _no_address_list(_policy: Policy, support: Support) -> Enforcement:
+    return Enforcement(
+        "network_access",
+        Status.unavailable,
+        "a network namespace without a device, so no address on the list is reached either",
+        (),
+        support.evidence,
+        _CALLS,
+    )
+
+
+def _denied(policy: Policy, support: Support) -> Declare:
+    del support
+    from cellblock.backends.planner import splits_roots  # noqa: PLC0415 - plan is heavier
+
+    mechanism = "masked by empty mounts; Landlock: no rule covers them"
+    if not splits_roots(policy):
+        return holds("read_deny_paths", mechanism, locks=_LOCKS)
+    return partly(
+        "read_deny_paths",
+        mechanism,
+        "a hard link to a denied file, made elsewhere beneath a read root, is readable",
+        "what is created beside them after the kernel's start is not readable",
+        locks=_LOCKS,
+    )
+
+
+class Bubblewrap(Backend):
+    """Namespaces made by bwrap(1), and the locks of ``guest.confine``, all of them required."""
+
+    name = "bubblewrap"
+    locks = ("namespaces", *Landlock.locks)
+    wraps = stays = True
+    declarations: ClassVar[Mapping[str, Declare]] = {
+        **Landlock.declarations,
+        "filesystem_read_roots": holds(
+            "filesystem_read_roots",
+            "a mount namespace: no other names exist but of the folders that lead there; Landlock",
+            locks=_LOCKS,
+        ),
+        "filesystem_write_roots": holds(
+            "filesystem_write_roots",
+            "read-only mounts; Landlock; the system call filter refuses changes of mode, owner, "
+            "times, attributes",
+            locks=_LOCKS,
+        ),
+        "read_deny_paths": by_policy("read_deny_paths", _denied),
+        "network_access": by_policy("network_access", _network),
+    }
+
+    def glance(self) -> Support:
+        """Look for the program, for what forbids it for certain, and at what Landlock looks at."""
+        why = forbidding.MISSING if shutil.which(PROGRAM) is None else forbidding.forbidden()
+        return Landlock().glance() if why is None else probes.unprobed(why, usable=False)
+
+    def attempt(self) -> Support:
+        """Start next to nothing behind it: only making namespaces tells whether one may."""
+        found = self.glance()
+        if not found.usable:
+            return found
+        # An interpreter that is told nothing ends as soon.
+        least = shutil.which("true") or sys.executable
+        try:
+            _run(self.wrap([least], least_view()))
+        except BackendError as error:
+            return probes.unprobed(str(error), usable=False)
+        return found
+
+    def probe(self) -> Support:
+        """Take the locks behind a real wrapper and look whether they hold."""
+        found = self.glance()
+        if not found.usable:
+            return found
+        view = least_view()
+        plan = probes.plan_for(self.locks, unseen=self.unseen(view))
+        inside = [sys.executable, "-I", "-S", "-X", "utf8", "-c", _INSIDE, plan]
+        try:
+            printed = _run(self.wrap([*inside, *absolute(sys.path)], view))
+        except BackendError as error:
+            return probes.unprobed(str(error), usable=False)
+        return probes.judged(probes.answered(printed))
+
+    def wrap(self, argv: Sequence[str], view: View) -> list[str]:
+        """Return the command that starts ``argv`` seeing ``view`` alone."""
+        network = () if view.network else ("--unshare-net",)
+        return [
+            shutil.which(PROGRAM) or PROGRAM,
+            *NAMESPACES,
+            *network,
+            *("--hostname", "cellblock", "--as-pid-1", "--cap-drop", "ALL"),
+            *_mounts(argv, view),
+            *("--remount-ro", "/", "--chdir", "/", "--"),
+            *argv,
+        ]
+
+    def unseen(self, view: View) -> tuple[str, ...]:
+        """Return names that are here, and that neither are nor lead to anything in ``view``."""
+        shown = [*view.readable, *view.writable, *view.devices, *view.names, ALTERNATIVES]
+        found = [
+            path
+            for path in _LOOKED_FOR
+            if os.path.exists(path)  # noqa: PTH110 - start-up
+            and not any(within(path, other) or within(other, path) for other in shown)
+        ]
+        return tuple(found[:_ENOUGH])
+
+
+def _run(wrapped: Sequence[str]) -> bytes:
+    """Return what a wrapped program prints. Raises BackendError, which says why it failed."""
+    import subprocess  # noqa: PLC0415 - a zygote is started without it
+
+    # Ended with us, should we be killed meanwhile: unlike a zygote it leaves nothing.
+    program, *command = wrapped
+    try:
+        ran = subprocess.run(  # noqa: S603 - bwrap, as it is found
+            [program, "--die-with-parent", *command],
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            timeout=_PATIENCE,
+            check=False,
+            env={},
+        )
+    except (OSError, subprocess.SubprocessError) as error:
+        raise BackendError(f"{PROGRAM} could not be tried: {error}") from None
+    if ran.returncode != 0:
+        raise BackendError(forbidding.refusal(ran.stderr.decode(errors="replace").strip()))
+    return ran.stdout
+
+
+def absolute(paths: Iterable[str]) -> list[str]:
+    """Return those of ``paths`` that are."""
+    return [path for path in paths if path.startswith("/")]
+
+
+def least_view() -> View:
+    """Return what the interpreter needs, and nothing else."""
+    names = [*(path for path, _ in places.SYSTEM), *places.interpreter()]
+    devices = roots.canonical(places.DEVICES)
+    return View(roots.canonical(names), (), (), devices, tuple(names))
+
+
+# --- mounts -----------------------------------------------------------------------------------
+
+
+def _mounts(argv: Sequence[str], view: View) -> list[str]:
+    """Return the options that build the file system, what is above before what is beneath."""
+    made: dict[str, tuple[str, ...]] = {}
+    program = os.path.realpath(argv[0])
+    for path in roots.canonical([*view.readable, ALTERNATIVES, program]):
+        if not within(path, _PROC):
+            made[path] = "--ro-bind-try", path, path
+    bound = (*made, *view.writable)
+    # Not beneath another: that would make its name anew.
+    masked = roots.canonical(path for path in view.masked if is_shown(path, bound))
+    made |= {path: _mask(path) for path in masked}
+    made |= {path: ("--bind-try", path, path) for path in view.writable}
+    made |= {path: ("--dev-bind-try", path, path) for path in view.devices}
+    made[_PROC] = "--proc", _PROC
+    for link, target in links([*argv, *view.names]):
+        if not any(within(link, path) for path in made):
+            made[link] = "--symlink", target, link
+    made = {path: how for path, how in made.items() if not _writable_above(path, how, view)}
+    words = [word for path in sorted(made, key=_parts) for word in made[path]]
+    # Last: there may be something to mount in what is masked, devices in /dev for one.
+    masks = [path for path, how in made.items() if how[0] == "--tmpfs"]
+    return words + [word for path in masks for word in ("--remount-ro", path)]
+
+
+def _parts(path: str) -> tuple[str, ...]:
+    return tuple(filter(None, path.split("/")))
+
+
+def is_shown(path: str, bound: Iterable[str]) -> bool:
+    """Say whether there is something to mask, which beneath a mount there may be."""
+    if os.path.islink(path) or not os.path.exists(path):  # noqa: PTH110, PTH114 - start-up
+        return False
+    return any(within(path, root) for root in bound)
+
+
+def _mask(path: str) -> tuple[str, ...]:
+    if os.path.isdir(path):  # noqa: PTH112 - start-up
+        return "--tmpfs", path
+    return "--ro-bind", os.devnull, path
+
+
+def _writable_above(path: str, how: tuple[str, ...], view: View) -> bool:
+    """Say whether a root that is only read lies in one that is written: it is both."""
+    return how[0] == "--ro-bind-try" and any(within(path, root) for root in view.writable)
+
+
+def links(names: Iterable[str]) -> Iterator[tuple[str, str]]:
+    """Yield every link that one of ``names`` leads through, and what it says; once each."""
+    seen = set[str]()
+    for name in absolute(names):
+        left, at, most = list(reversed(_parts(name))), "/", _MOST_LINKS
+        while left and most:
+            part = left.pop()
+            at = os.path.normpath(os.path.join(at, part))  # noqa: PTH118 - start-up
+            if not os.path.islink(at):  # noqa: PTH114
+                continue
+            target, most = os.readlink(at), most - 1  # noqa: PTH115
+            if at not in seen:
+                seen.add(at)
+                yield at, target
+            left += reversed(_parts(target))
+            at = "/" if target.startswith("/") else os.path.dirname(at)  # noqa: PTH120

@@ -1,0 +1,182 @@
+"""What a kernel stands on: its folder, its policy, what enforces that, what a zygote is told.
+
+Imported first, and little with it: a zygote that a backend wraps can't start before this is laid.
+"""
+
+from __future__ import annotations
+
+import os
+import tempfile
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final, Literal
+
+from msgspec.structs import replace
+
+from cellblock import backends
+from cellblock.errors import BackendError, PolicyError, StartError
+from cellblock.host.environment import guest_environment
+from cellblock.host.history import default_path
+from cellblock.jupyter.app import LEAST_FILES
+from cellblock.policy import load
+from cellblock.wire import frames, messages
+
+if TYPE_CHECKING:
+    from cellblock.backends import Chosen
+    from cellblock.backends.base import Backend, View
+    from cellblock.jupyter.app import Options
+    from cellblock.policy.model import Policy
+
+#: Descriptors of the host's for a copy of the guest: a socket, two pipes, a pidfd.
+_FILES_OF_A_COPY: Final = 4
+#: Files in a run-time folder that open a kernel or a server.
+_KEYS = ("kernel-*.json", "jpserver-*", "nbserver-*", "jupyter_cookie_secret")
+
+
+@dataclass(frozen=True, slots=True)
+class Wrapping:
+    """What makes the command that starts a zygote another; equal ones make the same."""
+
+    backend: Backend
+    view: View
+
+    def __call__(self, argv: list[str]) -> list[str]:
+        """Return the command that starts ``argv`` behind what the backend puts in front."""
+        return self.backend.wrap(argv, self.view)
+
+    @property
+    def stays(self) -> bool:
+        """Whether what is put in front stays there; else it becomes the zygote."""
+        return self.backend.stays
+
+
+@dataclass(frozen=True, slots=True)
+class Ground:
+    """A policy that can be kept, what keeps it, and what the zygote is told of it."""
+
+    policy: Policy
+    chosen: Chosen
+    told: messages.Prepare
+    wrap: Wrapping | None
+
+
+def lay(options: Options, project: Path, scratch: Path) -> Ground | PolicyError | BackendError:
+    """Read the policy and decide what keeps it; return why nothing may run, where that is so."""
+    try:
+        policy = load.load(
+            options.policy,
+            project=project,
+            scratch=scratch,
+            allow_unsafe=options.allow_unsafe,
+        )
+        _check_file_limit(policy)
+        # Not probed: the guest's own witness tries the locks before the first user byte.
+        chosen = backends.choose(policy, probe=False)
+        plan, wrap = _planned(options, policy, chosen.backend, project, scratch)
+        told = told_of(policy, plan, project, scratch)
+        _check_text(told, policy.name, scratch)
+        return Ground(policy, chosen, told, wrap)
+    except (PolicyError, BackendError) as exc:
+        return exc
+
+
+def foresee(options: Options, project: Path, scratch: Path) -> Wrapping | None:
+    """Return what ``lay`` will most likely have a zygote wrapped in, long before it does."""
+    try:
+        policy = load.foresee(options.policy, project=project, scratch=scratch)
+        chosen = backends.choose(policy, probe=False, guess=True)
+        return _planned(options, policy, chosen.backend, project, scratch)[1]
+    except Exception:  # noqa: BLE001 - whatever is wrong with a policy, ``lay`` finds it
+        return None
+
+
+def make_scratch() -> Path:
+    """Make and return the guest's private folder. Raises StartError."""
+    try:
+        folder = Path(tempfile.mkdtemp(prefix="cellblock-"))
+    except OSError as exc:
+        raise StartError(f"no folder for temporary files: {exc}") from None
+    if not os.access(folder, os.R_OK | os.W_OK | os.X_OK):
+        folder.rmdir()
+        what = f"a folder made in {folder.parent} can't be used, though it is ours"
+        raise StartError(f"{what}. Give its owner all rights: umask 077.")
+    return folder
+
+
+def _planned(
+    options: Options, policy: Policy, backend: Backend, project: Path, scratch: Path
+) -> tuple[messages.Plan, Wrapping | None]:
+    """Return what guests lock, and what is put around their zygote, if anything is."""
+    private = _private(options.connection_file)
+    folders: Any = {"scratch": scratch, "project": project, "private": private}
+    plan = backends.plan(policy, backend, **folders)
+    if not backend.wraps:
+        return plan, None
+    view = backends.view(policy, plan, **folders)
+    return replace(plan, unseen=backend.unseen(view)), Wrapping(backend, view)
+
+
+def _check_file_limit(policy: Policy) -> None:
+    """Raise PolicyError where fewer files may be open than the policy's snapshots take."""
+    limit = os.sysconf("SC_OPEN_MAX")
+    copies = 0 if policy.snapshots == "off" else policy.undo_depth
+    if 0 <= limit < LEAST_FILES + copies * _FILES_OF_A_COPY:
+        most = max(0, limit - LEAST_FILES) // _FILES_OF_A_COPY
+        raise PolicyError(
+            f"only {limit} files may be open, and each snapshot takes {_FILES_OF_A_COPY}",
+            file=policy.name,
+            key="undo_depth",
+            value=str(policy.undo_depth),
+            remedy=f"Raise the limit: ulimit -n 1024. Or have undo_depth be {most}.",
+        )
+
+
+def _check_text(told: messages.Prepare, policy_name: str, scratch: Path) -> None:
+    """Raise PolicyError for a path, or a variable's value, that the wire can't carry."""
+    try:
+        frames.encode(told)
+    except UnicodeEncodeError as exc:
+        remedy = "Give the folder a name in UTF-8, or take it out of the policy."
+        if str(scratch) in exc.object:
+            remedy = "Set TMPDIR to a folder with a name in UTF-8."
+        what, value = "a name that cells need is not UTF-8", ascii(exc.object)
+        raise PolicyError(what, file=policy_name, key="", value=value, remedy=remedy) from None
+
+
+def _private(connection_file: Path) -> list[Path]:
+    """Return what no guest reads: history, kept output, and keys, those beside our own too.
+
+    Keys of kernels that start later are not readable either: see ``backends.roots``.
+    """
+    beside = [found for name in _KEYS for found in connection_file.parent.glob(name)]
+    return [default_path().parent, connection_file, *beside]
+
+
+_CHARTS: Final[dict[str, Literal["pages", "stills", ""]]] = {
+    "text": "stills",
+    "sanitized": "stills",
+    "isolated": "pages",
+    "trusted": "",
+}
+
+
+def told_of(
+    policy: Policy,
+    plan: messages.Plan,
+    project: Path,
+    scratch: Path,
+) -> messages.Prepare:
+    """Return what a zygote is told of a policy."""
+    reads_project = any(project.is_relative_to(root) for root in policy.filesystem_read_roots)
+    return messages.Prepare(
+        rules=policy.rules().to_builtins(),
+        preload=policy.preload,
+        pre_imported=policy.pre_imported,
+        policy_name=policy.name,
+        ipython_dir=str(scratch / ".ipython"),
+        scratch=str(scratch),
+        cwd=str(project if reads_project else scratch),
+        environment=guest_environment(policy, scratch, os.environ),
+        plan=plan,
+        charts=_CHARTS[policy.display],
+    )

@@ -1,0 +1,435 @@
+"""Backend bubblewrap, with the real bwrap: what a guest sees, how it ends, and why it can't be had.
+
+Whatever a cell tries is tried in mode unsafe, by ctypes and past all guards: it is the OS layer
+that holds here. Landlock beside it is the positive control.
+"""
+
+from __future__ import annotations
+
+import ast
+import os
+import shutil
+import signal
+import socket
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from cellblock.backends import choose, doctor_report, forbidding
+from cellblock.backends.bubblewrap import Bubblewrap
+from cellblock.policy.enforcement import Status
+from cellblock.policy.model import Policy
+from support import machines, processes, reading
+from support.kernels import NOBODY, Kernel, World, argv_for, nobody_prefix
+
+WHY_NOT = machines.no_bubblewrap()
+needs_bwrap = pytest.mark.skipif(bool(WHY_NOT), reason=f"no bubblewrap: {WHY_NOT}")
+POLICY = """extends = "unsafe"
+backend = "{backend}"
+filesystem_read_roots = ["{{scratch}}", "{open}"]
+filesystem_write_roots = ["{{scratch}}", "{open}/written"]
+read_deny_paths = ["{open}/secrets", "{open}/token"]
+"""
+#: stat(2) by the C library, which no guard of the interpreter's sees: paths to errno, 0 if there.
+STAT = """import ctypes, errno
+libc, room = ctypes.CDLL(None, use_errno=True), ctypes.create_string_buffer(512)
+def stat(path):
+    return 0 if libc.lstat(path.encode(), room) == 0 else ctypes.get_errno()
+"""
+
+
+@pytest.fixture(autouse=True)
+def _machine_with_bubblewrap(monkeypatch):
+    monkeypatch.setenv("PATH", machines.path("bubblewrap"))
+
+
+def started(backend: str, user: int | None) -> Kernel:
+    """Start a kernel whose policy opens one folder, with secrets in it."""
+    world = World(user, backend="bubblewrap")
+    opened = world.root / "open"
+    for folder in (opened, opened / "secrets", opened / "written", world.root / "closed"):
+        folder.mkdir()
+        world.give(folder)
+    for name in ("plain", "token", "secrets/key", "../closed/name"):
+        (opened / name).write_text(name)
+    policy = world.policy(POLICY.format(backend=backend, open=opened))
+    prefix = (nobody_prefix() or ()) if user else ()
+    kernel = Kernel(argv_for(policy, "--allow-unsafe"), world=world, prefix=prefix)
+    kernel.own_world = True
+    return kernel.wait_ready()
+
+
+USERS = {"same user": None}
+if os.geteuid() == 0 and nobody_prefix():
+    USERS["nobody"] = NOBODY
+
+
+@pytest.fixture(scope="module", params=USERS.values(), ids=USERS)
+def kernel(request):
+    """A kernel whose guests are in namespaces; no test leaves anything in it that matters."""
+    made = started("bubblewrap", request.param)
+    yield made
+    made.close()
+
+
+def value(kernel, code):
+    """Run a cell; return what its last line evaluates to."""
+    reply, published = kernel.run(code)
+    assert reply["status"] == "ok", reply
+    return ast.literal_eval(reading.result(published))
+
+
+# --- what a guest sees ------------------------------------------------------------------------
+
+
+@needs_bwrap
+def test_names_outside_the_roots_do_not_exist(kernel):
+    root = kernel.world.root
+    outside = [root / "closed", root / "closed/name", root / "run", root / "home", kernel.file]
+    names = [*map(str, outside), "/etc/passwd", "/etc/shadow", "/var/log", "/boot", "/usr/sbin"]
+    assert all(os.path.lexists(name) for name in names)
+    seen = value(kernel, f"{STAT}{{name: stat(name) for name in {names!r}}}")
+    assert seen == dict.fromkeys(names, 2)  # ENOENT
+    inside = [str(root / "open/plain"), str(root / "open/written"), "/usr/lib", sys.executable]
+    assert value(kernel, f"[stat(name) for name in {inside!r}]") == [0] * len(inside)
+
+
+@needs_bwrap
+def test_proc_shows_the_guests_processes_alone(kernel):
+    code = f"{STAT}[pid for pid in range(1, 70_000) if stat(f'/proc/{{pid}}') == 0]"
+    shown = value(kernel, code)
+    # The zygote, the guest and its snapshots, of which one may be coming or going.
+    assert shown[0] == 1
+    assert len(shown) <= len(processes.tree(kernel.tree()[2])) + 1
+    assert value(kernel, "import os\nos.getppid()") == 1
+
+
+@needs_bwrap
+def test_the_only_network_device_is_a_loopback(kernel):
+    assert devices_of(kernel.guest()) == {"lo"}
+    ours = {name for _, name in socket.if_nameindex()}
+    code = f"{STAT}[name for name in {sorted(ours)!r} if stat('/sys/class/net/' + name) == 0]"
+    assert value(kernel, code) == []
+    routes = Path(f"/proc/{kernel.guest()}/net/route").read_text().splitlines()
+    assert len(routes) == 1  # the heading
+
+
+def devices_of(pid):
+    lines = Path(f"/proc/{pid}/net/dev").read_text().splitlines()
+    return {line.partition(":")[0].strip() for line in lines if ":" in line}
+
+
+@needs_bwrap
+def test_denied_paths_are_empty_and_what_is_beside_them_is_not(kernel):
+    opened = kernel.world.root / "open"
+    assert (opened / "secrets/key").read_text() == "secrets/key"
+    code = f"{STAT}[stat({str(opened)!r} + name) for name in ('/secrets/key', '/plain')]"
+    assert value(kernel, code) == [2, 0]
+    assert value(kernel, f"open({str(opened / 'plain')!r}).read()") == "plain"
+    for name in ("token", "secrets/key"):
+        reply, _ = kernel.run(f"open({str(opened / name)!r}).read()")
+        assert reply["ename"] in {"PermissionError", "FileNotFoundError"}, name
+
+
+@needs_bwrap
+def test_what_may_be_written_is_written_where_everybody_sees_it(kernel):
+    written = kernel.world.root / "open/written/note"
+    reply, _ = kernel.run(f"open({str(written)!r}, 'w').write('from a cell')")
+    assert reply["status"] == "ok", reply
+    assert written.read_text() == "from a cell"
+    reply, _ = kernel.run(f"open({str(kernel.world.root / 'open/plain')!r}, 'w')")
+    assert reply["ename"] in {"PermissionError", "OSError"}
+
+
+@needs_bwrap
+def test_the_environment_is_what_a_guest_gets_without_a_wrapper(kernel):
+    ours = value(kernel, "import os\nsorted(os.environ)")
+    bare = started("landlock", None)
+    try:
+        assert ours == value(bare, "import os\nsorted(os.environ)")
+        # The control: without namespaces the same names are there to be seen.
+        closed = str(bare.world.root / "closed/name")
+        assert value(bare, f"{STAT}[stat('/etc/passwd'), stat({closed!r})]") != [2, 2]
+    finally:
+        bare.close()
+
+
+@needs_bwrap
+def test_with_all_of_the_machine_readable_what_is_never_readable_is_masked(start_shared):
+    world = World(backend="bubblewrap")
+    policy = world.policy(
+        'extends = "unsafe"\nbackend = "bubblewrap"\nfilesystem_read_roots = ["/"]\n'
+    )
+    (world.home / ".ssh").mkdir()
+    (world.home / ".ssh/id").write_text("secret")
+    kernel = start_shared(argv=argv_for(policy, "--allow-unsafe"), world=world)
+    kernel.own_world = True
+    hidden = [str(world.home / ".ssh/id"), str(kernel.file), "/dev/tty", "/sys/kernel"]
+    shown = ["/etc/passwd", "/dev/null", str(world.root)]
+    assert value(kernel, f"{STAT}[stat(name) for name in {hidden + shown!r}]") == [
+        2,
+        2,
+        2,
+        2,
+        0,
+        0,
+        0,
+    ]
+
+
+# --- how it ends, and what comes back ---------------------------------------------------------
+
+
+@needs_bwrap
+def test_a_killed_guest_costs_nothing_and_undo_steps_back(kernel):
+    kernel.run("kept = [1]")
+    kernel.run("kept.append(2)")
+    for _ in range(3):
+        os.kill(kernel.sole_guest(), signal.SIGKILL)
+        shown = kernel.until(lambda m: m["msg_type"] == "display_data")
+        (card,) = reading.cards(shown, "outcome")
+        # By its exit status, of which the zygote tells in its own numbers.
+        assert (card["reason"], card["state"]) == ("crashed", "restored")
+        assert patiently(kernel, "kept") == "[1, 2]"
+    kernel.run("kept.append(3)")
+    reply, _ = kernel.run("%undo")
+    assert reply["status"] == "ok", reply
+    assert value(kernel, "kept") == [1, 2]
+
+
+def patiently(kernel, code):
+    """Run a cell until no loss was told instead: it may have come in between."""
+    for _ in range(5):
+        reply, published = kernel.run(code)
+        if reply["status"] == "ok":
+            return reading.result(published)
+    raise AssertionError(reply)
+
+
+@needs_bwrap
+def test_limits_are_watched_from_outside(kernel):
+    kernel.run("block = bytearray(64 << 20)\nblock[::4096] = block[::4096]")
+    _, published = kernel.run("%usage")
+    (card,) = reading.cards(published, "usage")
+    assert max(cell["peak_memory_bytes"] for cell in card["cells"]) > 64 << 20
+
+
+@needs_bwrap
+def test_an_interrupt_reaches_the_cell_and_nothing_else(kernel):
+    mid = kernel.execute_send("print('go', flush=True)\nwhile True: pass")
+    kernel.until(lambda m: m["msg_type"] == "stream", mid)
+    kernel.interrupt()
+    assert kernel.reply(mid)["content"]["ename"] == "KeyboardInterrupt"
+    kernel.until_idle(mid)
+    # A server's, or a terminal's Ctrl-C, goes to whoever is in the host's process group.
+    (wrapper,) = [pid for pid in kernel.tree() if processes.name(pid) == "bwrap"]
+    assert os.getpgid(wrapper) != os.getpgid(kernel.proc.pid)
+
+
+@needs_bwrap
+@pytest.mark.parametrize("victim", ["bwrap", "cb-zygote"])
+def test_with_its_zygote_a_guest_ends_and_the_next_cell_has_another(kernel, victim):
+    kernel.run("lost = 1")
+    before = kernel.tree()[1:]
+    os.kill(next(pid for pid in before if processes.name(pid) == victim), signal.SIGKILL)
+    assert patiently(kernel, "6 * 7") == "42"
+    assert processes.gone(before) == []
+
+
+@needs_bwrap
+@pytest.mark.parametrize("user", USERS.values(), ids=USERS)
+def test_a_killed_host_leaves_no_process_and_no_folder(user):
+    kernel = started("bubblewrap", user)
+    try:
+        kernel.run("a = 1")
+        pids = kernel.tree()
+        kernel.proc.kill()
+        kernel.proc.wait()
+        assert processes.gone(pids) == []
+        assert emptied(kernel.world.root / "tmp") == []
+    finally:
+        kernel.close()
+
+
+def emptied(folder):
+    deadline = time.monotonic() + 5.0
+    while (left := os.listdir(folder)) and time.monotonic() < deadline:  # noqa: PTH208
+        time.sleep(0.01)
+    return left
+
+
+@needs_bwrap
+def test_whoever_is_killed_in_whatever_order_nothing_stays():
+    for delay in (0.0, 0.02, 0.1, 0.3):
+        kernel = started_only()
+        try:
+            time.sleep(delay)
+            pids = kernel.tree()
+            for pid in reversed(pids):
+                processes.end([pid])
+            kernel.proc.wait()
+            assert processes.gone(pids) == []
+        finally:
+            kernel.close()
+
+
+def started_only():
+    world = World(backend="bubblewrap")
+    policy = world.policy('extends = "unsafe"\nbackend = "bubblewrap"\n')
+    made = Kernel(argv_for(policy, "--allow-unsafe"), world=world)
+    made.own_world = True
+    return made
+
+
+# --- why it can't be had ----------------------------------------------------------------------
+
+#: What bwrap has said on such machines, and what the probe makes of it.
+REFUSALS = {
+    "No permissions to creating new namespace, likely because the kernel does not allow "
+    "non-privileged user namespaces. On e.g. debian this can be enabled with 'sysctl "
+    "kernel.unprivileged_userns_clone=1'.": "user namespaces are forbidden here",
+    "Creating new namespace failed, likely because the kernel does not support user namespaces.  "
+    "bwrap must be installed setuid on such systems.": "bwrap is not setuid root",
+    "Creating new namespace failed: nesting depth or /proc/sys/user/max_*_namespaces exceeded "
+    "(ENOSPC)": "see user.max_user_namespaces",
+    "Creating new namespace failed: No space left on device": "see user.max_user_namespaces",
+    "setting up uid map: Permission denied": "see AppArmor, SELinux or the container",
+    "loopback: Failed RTM_NEWADDR: Operation not permitted": "see AppArmor, SELinux",
+    "Can't mount proc on /newroot/proc: Operation not permitted": "this container hides parts",
+    "Out of memory": "it fails here (bwrap: Out of memory)",
+}
+SETTINGS = {
+    "user/max_user_namespaces": ("0", "user.max_user_namespaces is 0; to allow it: sysctl "),
+    "kernel/unprivileged_userns_clone": ("0", "kernel.unprivileged_userns_clone is 0; to allow "),
+    "kernel/apparmor_restrict_unprivileged_userns": (
+        "1",
+        "kernel.apparmor_restrict_unprivileged_userns is 1; to allow it: an AppArmor profile",
+    ),
+}
+
+
+@pytest.fixture
+def faulty(monkeypatch, tmp_path):
+    """Put another bwrap on the path, and other settings in place."""
+    monkeypatch.setenv("PATH", f"{tmp_path}:{os.environ['PATH']}")
+    monkeypatch.setattr(forbidding, "_SETTINGS", tmp_path / "sys")
+
+    def make(script, **settings):
+        (tmp_path / "bwrap").write_text(f"#!/bin/sh\n{script}\n")
+        (tmp_path / "bwrap").chmod(0o755)
+        for name, content in settings.items():
+            (tmp_path / "sys" / name).parent.mkdir(parents=True, exist_ok=True)
+            (tmp_path / "sys" / name).write_text(f"{content}\n")
+
+    return make
+
+
+def complaint(words):
+    return f'cat >&2 <<"END"\nbwrap: {words}\nEND\nexit 1'
+
+
+@pytest.mark.parametrize("words", REFUSALS)
+def test_what_bwrap_says_is_explained_and_passed_on(faulty, words):
+    faulty(complaint(words))
+    found = Bubblewrap().probe()
+    assert not found.usable
+    assert REFUSALS[words] in found.why
+    assert found.why.endswith(f"(bwrap: {words})")
+
+
+@pytest.mark.parametrize("name", SETTINGS)
+def test_the_setting_that_forbids_it_is_named(faulty, name):
+    content, why = SETTINGS[name]
+    faulty(complaint("setting up uid map: Permission denied"), **{name: content})
+    found = Bubblewrap().probe()
+    assert not found.usable
+    assert found.why.startswith(why)
+
+
+def test_a_program_that_is_not_there_is_named_with_its_package(monkeypatch):
+    monkeypatch.setenv("PATH", "/nonexistent")
+    assert not Bubblewrap().glance().usable
+    assert Bubblewrap().probe().why == "bwrap is not installed: install the package bubblewrap"
+
+
+#: A bwrap that sets nothing up, but starts what it is to start.
+TRANSPARENT = 'while [ "$1" != -- ]; do shift; done; shift; exec "$@"'
+#: Those that leave one thing out.
+LEAVES_OUT = {
+    "--unshare-pid": "the zygote is in the machine's pid namespace",
+    "--unshare-net": "there are network devices",
+}
+
+
+def test_a_wrapper_that_wraps_nothing_is_found_out(faulty):
+    faulty(TRANSPARENT)
+    found = Bubblewrap().probe()
+    assert not found.usable
+    assert "namespaces: the zygote is in the machine's pid namespace" in found.why
+
+
+@needs_bwrap
+@pytest.mark.parametrize("option", LEAVES_OUT)
+def test_a_wrapper_that_leaves_something_out_is_found_out(faulty, option):
+    real = shutil.which("bwrap", path=os.environ["PATH"].partition(":")[2])
+    keep = f'for a; do shift; [ "$a" = {option} ] || set -- "$@" "$a"; done; exec {real} "$@"'
+    faulty(keep)
+    found = Bubblewrap().probe()
+    assert not found.usable, found
+    assert LEAVES_OUT[option] in found.why or "bwrap" in found.why
+
+
+def test_nothing_runs_behind_a_wrapper_that_wraps_nothing(faulty, world):
+    faulty(TRANSPARENT)
+    policy = world.policy('extends = "unsafe"\nbackend = "bubblewrap"\n')
+    path = {"PATH": os.environ["PATH"]}
+    kernel = Kernel(argv_for(policy, "--allow-unsafe"), world=world, extra_env=path)
+    try:
+        reply, _ = kernel.wait_heard().run("1")
+        assert reply["status"] == "error"
+        assert "namespaces" in str(reply), reply
+    finally:
+        assert kernel.end() == []
+
+
+def test_by_auto_a_kernel_runs_without_a_wrapper_that_fails(faulty, world):
+    faulty(complaint("setting up uid map: Permission denied"))
+    path = {"PATH": os.environ["PATH"]}
+    kernel = Kernel(argv_for("safe"), world=world, extra_env=path)
+    try:
+        _, published = kernel.wait_heard().run("1")
+        (card,) = reading.cards(published, "enforcement")
+        assert card["backend"] == "landlock"
+    finally:
+        assert kernel.end() == []
+
+
+@needs_bwrap
+@pytest.mark.parametrize("policy", ["safe", "data"])
+def test_by_auto_a_kernel_s_guests_are_in_namespaces(start, policy):
+    kernel = start(policy, world=World(backend="bubblewrap"))
+    kernel.own_world = True
+    assert [processes.name(pid) for pid in kernel.tree()[1:3]] == ["bwrap", "cb-zygote"]
+    ours, theirs = (Path(f"/proc/{pid}/ns/mnt").readlink() for pid in ("self", kernel.guest()))
+    assert ours != theirs
+
+
+@needs_bwrap
+@pytest.mark.parametrize("backend", ["bubblewrap", "auto"])
+def test_the_doctor_says_what_was_seen_to_hold(backend):
+    report = doctor_report(Policy().replace(backend=backend))
+    assert report.backend == "bubblewrap"
+    assert {"names", "files", "sockets", "processes"} <= set(report.witnessed)
+    statuses = {each.capability: each.status for each in report.capabilities}
+    assert statuses["filesystem_read_roots"] is Status.verified
+    assert statuses["network_access"] is Status.verified
+
+
+def test_another_backend_is_taken_only_with_its_reason(monkeypatch):
+    monkeypatch.setenv("PATH", "/nonexistent")
+    chosen = choose(Policy().replace(backend="bubblewrap"))
+    assert chosen.backend.name != "bubblewrap"
+    assert chosen.passed_over[0][0] == "bubblewrap"
+    assert "install the package bubblewrap" in chosen.passed_over[0][1]

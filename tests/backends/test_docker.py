@@ -1,0 +1,610 @@
+"""Backend docker, with a real engine: what a guest sees, how it ends, and why it can't be had.
+
+Whatever a cell tries is tried in mode unsafe, past all guards: it is the OS layer that holds here.
+"""
+
+from __future__ import annotations
+
+import ast
+import io
+import json
+import os
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+import tarfile
+import tempfile
+import time
+from pathlib import Path
+
+import pytest
+
+from cellblock.backends import choose, doctor_report
+from cellblock.backends.container import contents, engines, images, undertaker
+from cellblock.backends.container.build import build
+from cellblock.backends.container.wanted import OWNER, _held, owner
+from cellblock.backends.docker import Docker
+from cellblock.errors import BackendError
+from cellblock.guest import installed
+from cellblock.policy.enforcement import Status
+from cellblock.policy.model import Policy
+from support import engine, processes, reading
+from support.kernels import NOBODY, Kernel, World, argv_for, nobody_prefix
+
+POLICY = """extends = "unsafe"
+backend = "docker"
+container_image = "{image}"
+filesystem_read_roots = ["{{scratch}}", "{open}"]
+filesystem_write_roots = ["{{scratch}}", "{open}/written"]
+read_deny_paths = ["{open}/secrets", "{open}/token"]
+scratch_max_bytes = 4194304
+memory_max_bytes = 268435456
+max_processes = 60
+"""
+STAT = """import ctypes, errno
+libc, room = ctypes.CDLL(None, use_errno=True), ctypes.create_string_buffer(512)
+def stat(path):
+    return 0 if libc.lstat(path.encode(), room) == 0 else ctypes.get_errno()
+"""
+
+
+@pytest.fixture(scope="module")
+def docker():
+    """The engine of this machine, or a daemon of our own, with an image that holds nothing."""
+    with engine.running() as why:
+        if why:
+            pytest.skip(f"no container engine: {why}")
+        found = engines.find("docker", os.environ)
+        build(found, mounted=True)
+        yield found
+
+
+def started(user=None, image=images.FRAME):
+    """Start a kernel whose policy opens one folder, with secrets in it."""
+    world = World(user)
+    opened = world.root / "open"
+    for folder in (opened, opened / "secrets", opened / "written", world.root / "closed"):
+        folder.mkdir()
+        world.give(folder)
+    for name in ("plain", "token", "secrets/key", "../closed/name"):
+        (opened / name).write_text(name)
+    policy = world.policy(POLICY.format(image=image, open=opened))
+    prefix = (nobody_prefix() or ()) if user else ()
+    kernel = Kernel(
+        argv_for(policy, "--allow-unsafe"), world=world, prefix=prefix, extra_env=environment()
+    )
+    kernel.own_world = True
+    return kernel
+
+
+def environment():
+    return {name: os.environ[name] for name in ("DOCKER_HOST",) if name in os.environ}
+
+
+@pytest.fixture(scope="module")
+def kernel(docker):
+    """A kernel whose guests are in a container; no test leaves anything in it that matters.
+
+    Its user is nobody where that can be had: the engine is root's, and what it makes is not.
+    """
+    assert docker
+    made = started(NOBODY if engine.lets_nobody_in() else None)
+    made.wait_ready()
+    yield made
+    made.close()
+
+
+def value(kernel, code):
+    """Run a cell; return what its last line evaluates to."""
+    reply, published = kernel.run(code)
+    assert reply["status"] == "ok", reply
+    return ast.literal_eval(reading.result(published))
+
+
+def refused(kernel, code):
+    reply, _ = kernel.run(code)
+    assert reply["status"] == "error", reply
+    return reply["ename"]
+
+
+def inspected(docker, kernel):
+    """Return what the engine says of a kernel's container; None where it knows of none."""
+    for word in docker.ask("ps", "--all", "--quiet", "--no-trunc").stdout.decode().split():
+        found = json.loads(docker.ask("inspect", word).stdout or b"[]")
+        if found and found[0]["Config"]["Labels"][OWNER] == owner_of(kernel):
+            return found[0]
+    return None
+
+
+def owner_of(kernel):
+    parts = owner(kernel.proc.pid).split(":")
+    parts[2] = str(kernel.world.user or os.geteuid())
+    return ":".join(parts)
+
+
+def zygote(docker, kernel):
+    return inspected(docker, kernel)["State"]["Pid"]
+
+
+def guest(docker, kernel):
+    """Return the pid of the guest that serves, once it is the only one."""
+    deadline = time.monotonic() + 10.0
+    while time.monotonic() < deadline:
+        inside = processes.tree(zygote(docker, kernel))
+        if len(found := [pid for pid in inside if processes.name(pid) == "cb-guest"]) == 1:
+            return found[0]
+        time.sleep(0.01)
+    raise TimeoutError(inside)
+
+
+# --- what a guest sees ------------------------------------------------------------------------
+
+
+def test_names_outside_the_roots_do_not_exist(kernel):
+    root = kernel.world.root
+    outside = [root / "closed", root / "closed/name", root / "run", root / "home", kernel.file]
+    names = [*map(str, outside), "/etc/passwd", "/etc/shadow", "/var/log", "/boot", "/usr/sbin"]
+    assert all(os.path.lexists(name) for name in names)
+    seen = value(kernel, f"{STAT}{{name: stat(name) for name in {names!r}}}")
+    assert seen == dict.fromkeys(names, 2)  # ENOENT
+    inside = [str(root / "open/plain"), str(root / "open/written"), "/usr/lib", sys.executable]
+    assert value(kernel, f"[stat(name) for name in {inside!r}]") == [0] * len(inside)
+
+
+def test_no_socket_of_an_engine_and_no_way_in_is_left(kernel):
+    sockets = [os.environ["DOCKER_HOST"].removeprefix("unix://")] if environment() else []
+    names = [*sockets, "/var/run/docker.sock", "/run/docker.sock"]
+    assert set(value(kernel, f"{STAT}[stat(name) for name in {names!r}]")) == {2}
+    # What the zygote came in by is a name without anybody behind it, and no cell gets to it.
+    code = "import socket\nsocket.socket(socket.AF_UNIX).connect('/.cellblock')"
+    assert refused(kernel, code) == "PermissionError"
+
+
+def test_proc_shows_the_guests_processes_alone(kernel, docker):
+    code = f"{STAT}[pid for pid in range(1, 70_000) if stat(f'/proc/{{pid}}') == 0]"
+    shown = value(kernel, code)
+    assert shown[0] == 1
+    assert len(shown) <= len(processes.tree(zygote(docker, kernel))) + 1
+    assert value(kernel, "import os\nos.getppid()") == 1
+
+
+def test_the_only_network_device_is_a_loopback(kernel, docker):
+    lines = Path(f"/proc/{guest(docker, kernel)}/net/dev").read_text().splitlines()
+    assert {line.partition(":")[0].strip() for line in lines if ":" in line} == {"lo"}
+    assert refused(kernel, "import socket\nsocket.socket()") == "PermissionError"
+
+
+def test_zygote_and_guest_have_no_capability_and_get_no_privilege(kernel, docker):
+    for pid in (zygote(docker, kernel), guest(docker, kernel)):
+        status = Path(f"/proc/{pid}/status").read_text()
+        fields = dict(line.split(":\t", 1) for line in status.splitlines() if ":\t" in line)
+        assert {fields[f"Cap{name}"] for name in ("Inh", "Prm", "Eff", "Bnd", "Amb")} == {"0" * 16}
+        assert fields["NoNewPrivs"] == "1"
+        assert fields["Seccomp"] == "2"
+
+
+def test_the_root_is_read_only_and_scratch_is_memory_of_a_bounded_size(kernel):
+    assert value(kernel, "import os\nos.statvfs('/').f_flag & os.ST_RDONLY") == os.ST_RDONLY
+    assert refused(kernel, "open('/new', 'w')") in {"PermissionError", "OSError"}
+    code = (
+        "import os, errno\nname = os.environ['TMPDIR'] + '/big'\n"
+        "try:\n    with open(name, 'wb') as f: f.write(bytes(8 << 20))\n"
+        "except OSError as exc: said = exc.errno\n"
+        "os.remove(name)\nopen(name, 'w').write('small')\nos.remove(name)\nsaid"
+    )
+    assert value(kernel, code) == 28  # ENOSPC
+    # Nothing of it is on the host's disk, and of what it was started by nothing is left but a name.
+    assert [path for path in (kernel.world.root / "tmp").rglob("*") if not path.is_dir()] == []
+
+
+def test_the_whole_is_bounded_in_memory_and_tasks(kernel, docker):
+    asked = inspected(docker, kernel)["HostConfig"]
+    assert asked["Memory"] == asked["MemorySwap"] > 268435456
+    assert 60 < asked["PidsLimit"] < 120
+    lines = Path(f"/proc/{guest(docker, kernel)}/cgroup").read_text().splitlines()
+    places = [
+        Path(f"/sys/fs/cgroup/{name}{path}/{file}")
+        for _, name, path in (line.split(":", 2) for line in lines)
+        for file in ("pids.max", "memory.max", "memory.limit_in_bytes")
+    ]
+    bounds = {int(place.read_text()) for place in places if place.is_file()}
+    assert {asked["Memory"], asked["PidsLimit"]} <= bounds
+    assert refused(kernel, "bytearray(400 << 20)") == "MemoryError"
+
+
+def test_denied_paths_are_empty_and_what_is_beside_them_is_not(kernel):
+    opened = kernel.world.root / "open"
+    code = f"{STAT}[stat({str(opened)!r} + name) for name in ('/secrets/key', '/plain')]"
+    assert value(kernel, code) == [2, 0]
+    assert value(kernel, f"open({str(opened / 'plain')!r}).read()") == "plain"
+    for name in ("token", "secrets/key"):
+        named = refused(kernel, f"open({str(opened / name)!r}).read()")
+        assert named in {"PermissionError", "FileNotFoundError"}, name
+
+
+def test_what_may_be_written_is_written_where_everybody_sees_it(kernel):
+    written = kernel.world.root / "open/written/note"
+    assert value(kernel, f"open({str(written)!r}, 'w').write('from a cell')") == 11
+    assert written.read_text() == "from a cell"
+    named = refused(kernel, f"open({str(kernel.world.root / 'open/plain')!r}, 'w')")
+    assert named in {"PermissionError", "OSError"}
+
+
+def test_the_environment_is_what_a_guest_gets_without_a_container(kernel, docker):
+    ours = value(kernel, "import os\nsorted(os.environ)")
+    assert {"PATH", "HOME", "TMPDIR"} <= set(ours)
+    assert not {"HOSTNAME", "container", "DOCKER_HOST"} & set(ours)
+    # The engine's own, a proxy's password in it, is not in the memory of the process either.
+    first = Path(f"/proc/{zygote(docker, kernel)}/environ").read_bytes()
+    assert b"HOSTNAME" not in first
+
+
+def test_packages_are_imported_from_where_they_are_installed(kernel):
+    assert value(kernel, "import numpy\nint(numpy.arange(10).sum())") == 45
+
+
+def test_with_network_access_there_is_the_machines_network(docker, world):
+    assert docker
+    policy = world.policy(
+        'extends = "unsafe"\nbackend = "docker"\nnetwork_access = true\nsubprocess_execution = true\n'
+        f'container_image = "{images.FRAME}"\n'
+    )
+    kernel = Kernel(argv_for(policy, "--allow-unsafe"), world=world, extra_env=environment())
+    try:
+        with socket.create_server(("127.0.0.1", 0)) as server:
+            address = server.getsockname()
+            code = f"import socket\nsocket.create_connection({address!r}).close()\n1"
+            assert value(kernel.wait_ready(), code) == 1
+        code = (
+            "import subprocess\nsubprocess.run(['ls', '/usr/lib'], capture_output=True).returncode"
+        )
+        assert value(kernel, code) == 0
+    finally:
+        assert kernel.end() == []
+
+
+# --- how it ends, and what comes back ---------------------------------------------------------
+
+
+def test_a_killed_guest_costs_nothing_and_undo_steps_back(kernel, docker):
+    kernel.run("kept = [1]")
+    kernel.run("kept.append(2)")
+    for _ in range(2):
+        os.kill(guest(docker, kernel), signal.SIGKILL)
+        shown = kernel.until(lambda m: m["msg_type"] == "display_data")
+        (card,) = reading.cards(shown, "outcome")
+        assert (card["reason"], card["state"]) == ("crashed", "restored")
+        assert patiently(kernel, "kept") == "[1, 2]"
+    kernel.run("kept.append(3)")
+    reply, _ = kernel.run("%undo")
+    assert reply["status"] == "ok", reply
+    assert value(kernel, "kept") == [1, 2]
+
+
+def patiently(kernel, code):
+    """Run a cell until no loss was told instead: it may have come in between."""
+    for _ in range(5):
+        reply, published = kernel.run(code)
+        if reply["status"] == "ok":
+            return reading.result(published)
+    raise AssertionError(reply)
+
+
+def test_an_interrupt_reaches_the_cell(kernel):
+    mid = kernel.execute_send("print('go', flush=True)\nwhile True: pass")
+    kernel.until(lambda m: m["msg_type"] == "stream", mid)
+    kernel.interrupt()
+    assert kernel.reply(mid)["content"]["ename"] == "KeyboardInterrupt"
+    kernel.until_idle(mid)
+
+
+def test_what_a_cell_takes_is_seen_from_outside(kernel):
+    kernel.run("block = bytearray(64 << 20)\nblock[::4096] = block[::4096]")
+    _, published = kernel.run("%usage")
+    (card,) = reading.cards(published, "usage")
+    assert max(cell["peak_memory_bytes"] for cell in card["cells"]) > 64 << 20
+
+
+@pytest.mark.parametrize("victim", ["launcher", "zygote"])
+def test_with_its_container_a_guest_ends_and_the_next_cell_has_another(kernel, docker, victim):
+    kernel.run("lost = 1")
+    before = zygote(docker, kernel)
+    os.kill(before if victim == "zygote" else kernel.tree()[1], signal.SIGKILL)
+    assert patiently(kernel, "6 * 7") == "42"
+    assert zygote(docker, kernel) != before
+    assert processes.gone([before]) == []
+
+
+def test_a_killed_host_leaves_no_container_no_process_and_no_folder(docker):
+    kernel = started()
+    try:
+        kernel.wait_ready().run("a = 1")
+        pids = [*kernel.tree(), *processes.tree(zygote(docker, kernel))]
+        whose = owner_of(kernel)
+        kernel.proc.kill()
+        kernel.proc.wait()
+        assert processes.gone(pids) == []
+        assert emptied(kernel.world.root / "tmp") == []
+        assert whose not in owners(docker)
+    finally:
+        kernel.close()
+
+
+def emptied(folder):
+    deadline = time.monotonic() + 5.0
+    while (left := os.listdir(folder)) and time.monotonic() < deadline:  # noqa: PTH208
+        time.sleep(0.01)
+    return left
+
+
+def owners(docker):
+    ids = docker.ask("ps", "--all", "--quiet").stdout.decode().split()
+    return {whose for _, whose in undertaker._labelled(docker, ids)}
+
+
+def test_two_kernels_have_a_container_each_and_the_end_of_one_is_not_the_others(docker):
+    whose = ":".join([*owner(os.getpid()).split(":")[:4], "1"])
+    orphan = docker.ask("create", f"--label={OWNER}={whose}", images.FRAME, "/nothing")
+    first, second = started(), started()
+    try:
+        for kernel, number in ((first, 1), (second, 2)):
+            kernel.wait_ready().run(f"mine = {number}")
+        assert zygote(docker, first) != zygote(docker, second)
+        begun = time.monotonic()
+        assert first.end() == []
+        assert time.monotonic() - begun < 10
+        assert value(second, "mine") == 2
+        # What a host that is gone has left, they have removed beside.
+        assert patiently_gone(docker, whose), orphan.stdout
+    finally:
+        first.close()
+        second.close()
+
+
+def patiently_gone(docker, whose):
+    deadline = time.monotonic() + 10.0
+    while (there := whose in owners(docker)) and time.monotonic() < deadline:
+        time.sleep(0.1)
+    return not there
+
+
+def test_containers_of_hosts_that_are_gone_are_removed_and_others_are_not(docker):
+    mine = owner(os.getpid()).split(":")
+    changes = {"gone": {4: "1"}, "lives": {}, "somebody else's": {2: "1234", 4: "1"}}
+    changes["apart"] = {1: "1", 4: "1"}
+    made = {}
+    for what, change in changes.items():
+        label = ":".join(change.get(nth, part) for nth, part in enumerate(mine))
+        ran = docker.ask("create", f"--label={OWNER}={label}", images.FRAME, "/nothing")
+        made[what] = ran.stdout.decode().strip()
+    try:
+        assert undertaker.sweep(docker) == [made["gone"]]
+        left = docker.ask("ps", "--all", "--quiet", "--no-trunc").stdout.decode().split()
+        assert {what for what, name in made.items() if name in left} == {*made} - {"gone"}
+    finally:
+        undertaker.remove(docker, made.values())
+
+
+# --- images -----------------------------------------------------------------------------------
+
+
+def test_image_build_says_what_it_has_made_and_makes_it_once(docker):
+    command = [Path(sys.executable).parent / "cellblock", "image", "build", "--mounted"]
+    docker.ask("rmi", "--force", images.FRAME)
+    said = [subprocess.run(command, check=True, capture_output=True).stdout for _ in range(2)]
+    assert said == [
+        f"Made {images.FRAME}\n".encode(),
+        f"{images.FRAME} is there already\n".encode(),
+    ]
+
+
+def test_an_image_of_this_interpreter_needs_nothing_of_the_host(docker, monkeypatch):
+    whole = contents._beneath
+
+    def few(root):
+        """Leave out what is large and not needed: it takes a minute."""
+        if not root.endswith(("/site-packages", "/fonts")):
+            yield from whole(root)
+        for name in (*installed._NEEDED, "cellblock") if root.endswith("/site-packages") else ():
+            if os.path.lexists(f"{root}/{name}"):
+                yield from whole(f"{root}/{name}")
+
+    monkeypatch.setattr(contents, "_beneath", few)
+    name = build(docker, name="cellblock:test")
+    kernel = started(image=name)
+    try:
+        kernel.wait_ready()
+        assert value(kernel, "import sqlite3, ssl, zoneinfo\n6 * 7") == 42
+        sources = {mount["Source"] for mount in inspected(docker, kernel)["Mounts"]}
+        assert not {"/usr/lib", sys.base_prefix} & sources
+        assert refused(kernel, "import numpy") == "ModuleNotFoundError"
+    finally:
+        kernel.close()
+        docker.ask("rmi", "--force", name, seconds=60.0)
+
+
+def test_an_image_on_a_base_has_what_is_in_both(docker, monkeypatch, tmp_path):
+    (tmp_path / "added").write_text("ours")
+    monkeypatch.setattr(contents, "files", lambda: [str(tmp_path / "added")])
+    name = build(docker, name="cellblock:test-base", base=images.FRAME)
+    try:
+        assert docker_holds(docker, name) == contents.held()
+        made = docker.ask("create", name, "/nothing").stdout.decode().strip()
+        archive = docker.ask("export", made).stdout
+        undertaker.remove(docker, [made])
+        with tarfile.open(fileobj=io.BytesIO(archive)) as tar:
+            assert tar.extractfile(str(tmp_path / "added").lstrip("/")).read() == b"ours"
+            links = {f"/{each.name}": each.linkname for each in tar if each.issym()}
+        assert {*contents.links()} <= {*links.items()}
+    finally:
+        docker.ask("rmi", "--force", name, seconds=60.0)
+
+
+def docker_holds(docker, name):
+    asked = docker.ask("image", "inspect", "--format", "{{json .Config.Labels}}", name)
+    return _held(asked.stdout)
+
+
+# --- why it can't be had ----------------------------------------------------------------------
+
+
+def test_a_probe_sees_the_locks_hold_in_a_real_container(docker):
+    assert docker
+    found = Docker("docker", "", images.FRAME).probe()
+    assert found.usable, found
+    assert {"names", "files", "sockets", "processes", "programs"} <= {*found.witnessed}
+    report = doctor_report(Policy().replace(backend="docker", container_image=images.FRAME))
+    settled = {each.capability: each.status for each in report.capabilities}
+    for name in ("filesystem_read_roots", "filesystem_write_roots", "network_access"):
+        assert settled[name] is Status.verified
+
+
+def why(**settings):
+    with pytest.raises(BackendError) as caught:
+        choose(Policy().replace(backend="docker", **settings))
+    return str(caught.value)
+
+
+def test_an_image_that_is_not_there_is_said_with_the_remedy(docker):
+    assert docker
+    assert why(container_image="no:such") == (
+        "backend 'docker' can't be had here (no image no:such: cellblock image build)"
+    )
+
+
+def test_a_runtime_that_is_not_known_is_said(docker):
+    assert docker
+    said = why(container_runtime="nosuch", container_image=images.FRAME)
+    assert "no OCI runtime of that name: see container_runtime" in said
+
+
+def test_an_engine_that_is_not_installed_or_elsewhere_or_silent_is_said(monkeypatch, tmp_path):
+    monkeypatch.setenv("DOCKER_HOST", f"unix://{tmp_path}/none.sock")
+    (tmp_path / "docker").write_text('#!/bin/sh\necho "Cannot connect to it" >&2; exit 1\n')
+    (tmp_path / "docker").chmod(0o755)
+    monkeypatch.setenv("PATH", str(tmp_path))
+    assert "the engine does not answer: start it" in why()
+    assert "podman is not installed" in why(container_engine="podman")
+    monkeypatch.setenv("DOCKER_HOST", "tcp://198.51.100.7:2376")
+    assert "DOCKER_HOST is tcp://…: its machine is another" in why()
+    monkeypatch.setenv("PATH", "/nonexistent")
+    assert "install docker, podman or nerdctl" in why()
+
+
+#: Engines that start what they are to start, and leave one thing out.
+LEAVES_OUT = {
+    "--read-only": "the root of the file system can be written",
+    "--cap-drop=ALL": "the engine left capabilities",
+    "--security-opt=no-new-privileges": "the engine did not set no_new_privs",
+    "--network=none": "there are network devices",
+}
+
+
+@pytest.fixture
+def lying(docker, monkeypatch, tmp_path):
+    """Put another docker on the path, which the real one stands behind."""
+    real = shutil.which("docker")
+
+    def make(script):
+        program = tmp_path / "docker"
+        program.write_text(f"#!/bin/sh\nreal={real}\n{script}\n")
+        program.chmod(0o755)
+        monkeypatch.setenv("PATH", f"{tmp_path}:{os.environ['PATH']}")
+        return tmp_path
+
+    assert docker
+    return make
+
+
+@pytest.mark.parametrize("option", LEAVES_OUT)
+def test_an_engine_that_leaves_something_out_is_found_out(lying, option):
+    # Without a network of its own it gets the machine's.
+    instead = 'set -- "$@" --network=host' if option == "--network=none" else ":"
+    lying(
+        f'for a; do shift; if [ "$a" = {option} ]; then {instead}; else set -- "$@" "$a"; fi; done\n'
+        'exec $real "$@"'
+    )
+    found = Docker("docker", "", images.FRAME).probe()
+    assert not found.usable, found
+    assert LEAVES_OUT[option] in found.why
+
+
+#: Starts what is to be started, and no container around it.
+TRANSPARENT = """[ "$1" = run ] || exec $real "$@"
+for a; do case "$a" in --entrypoint=*) program="${a#--entrypoint=}";; esac; done
+while [ "$1" != cellblock:mounted ]; do shift; done; shift
+exec "$program" "$@"
+"""
+
+
+def test_nothing_runs_where_the_engine_starts_no_container(lying, world):
+    folder = lying(TRANSPARENT)
+    found = Docker("docker", "", images.FRAME).probe()
+    assert "the zygote is in the machine's pid namespace" in found.why
+    # A kernel does not probe: it is found out when it fetches what it needs, or can't.
+    assert "error" in card(world, PATH=f"{folder}:{os.environ['PATH']}")
+
+
+def test_a_kernel_without_an_engine_says_why_and_runs_nothing(world, tmp_path):
+    said = card(world, DOCKER_HOST=f"unix://{tmp_path}/none.sock")
+    if shutil.which("docker"):
+        assert "the engine does not answer: start it" in said
+
+
+def card(world, **changed):
+    """Return what a cell gets from a kernel under another environment; its state leaves nothing."""
+    policy = world.policy(
+        f'extends = "unsafe"\nbackend = "docker"\ncontainer_image = "{images.FRAME}"\n'
+    )
+    kernel = Kernel(
+        argv_for(policy, "--allow-unsafe"), world=world, extra_env=environment() | changed
+    )
+    try:
+        reply, published = kernel.wait_heard().run("1")
+        assert reply["status"] == "error", reply
+        return f"{reply} {published}"
+    finally:
+        assert kernel.end() == []
+
+
+def test_an_engine_that_hangs_does_not_hold_up_the_end(world, tmp_path):
+    (tmp_path / "docker").write_text("#!/bin/sh\nexec sleep 600\n")
+    (tmp_path / "docker").chmod(0o755)
+    policy = world.policy('extends = "unsafe"\nbackend = "docker"\n')
+    path = f"{tmp_path}:{os.environ['PATH']}"
+    kernel = Kernel(argv_for(policy, "--allow-unsafe"), world=world, extra_env={"PATH": path})
+    kernel.wait_heard()
+    kernel.end()
+    # Who is to see to the container's end asks in vain, but not for ever.
+    assert processes.gone([], 15.0) == []
+
+
+@pytest.fixture
+def storage(monkeypatch):
+    """Podman's own folder: by a short name, or it waits for sockets that can't have theirs."""
+    root = Path(tempfile.mkdtemp(prefix="cb-pm-"))
+    conf = f'[storage]\ndriver = "vfs"\ngraphroot = "{root}/graph"\nrunroot = "{root}/run"\n'
+    (root / "storage.conf").write_text(conf)
+    monkeypatch.setenv("CONTAINERS_STORAGE_CONF", str(root / "storage.conf"))
+    yield
+    shutil.rmtree(root, ignore_errors=True)
+
+
+@pytest.mark.usefixtures("storage")
+def test_podman_starts_the_same():
+    if isinstance(missing := engines.find("podman", os.environ), str):
+        pytest.skip(missing)
+    found = engines.find("podman", os.environ)
+    build(found, mounted=True)
+    # By name: the default one may not know this machine's cgroups.
+    runtime = "runc" if shutil.which("runc") else ""
+    probed = Docker("podman", runtime, images.FRAME).probe()
+    assert probed.usable, probed
+
+
+def test_auto_does_not_take_it_and_the_doctor_says_how_to():
+    report = doctor_report(Policy())
+    (verdict,) = [each for each in report.order if each.name == "docker"]
+    assert (verdict.verdict, verdict.why) == ("not tried", 'taken by name only: backend = "docker"')

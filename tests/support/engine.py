@@ -1,0 +1,96 @@
+"""A container engine for tests: the one that runs here, or a daemon of our own for as long."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import shutil
+import signal
+import subprocess
+import tempfile
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from support.users import NOBODY, as_nobody
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+#: Seconds that a daemon has to answer; it takes two.
+_PATIENCE = 40.0
+#: No network is made: what is tried here needs none, and not every machine lets one be made.
+_OPTIONS = ("--bridge=none", "--iptables=false", "--ip6tables=false", f"--group={NOBODY}")
+
+
+@contextlib.contextmanager
+def running() -> Iterator[str]:
+    """Yield why there is no engine, or nothing where there is; DOCKER_HOST then leads to it."""
+    if not shutil.which("docker"):
+        yield "docker is not installed"
+    elif _answers():
+        yield ""
+    elif os.geteuid() != 0 or not shutil.which("dockerd"):
+        yield "no docker daemon answers, and none can be started"
+    else:
+        with _daemon() as why:
+            yield why
+
+
+def lets_nobody_in() -> bool:
+    """Say whether a kernel of nobody's can use it too."""
+    prefix = as_nobody() if os.geteuid() == 0 else None
+    return prefix is not None and _answers(prefix)
+
+
+def _answers(prefix: tuple[str, ...] = ()) -> bool:
+    command = [*prefix, "docker", "version"]
+    asked = subprocess.run(command, check=False, capture_output=True, timeout=30)
+    return asked.returncode == 0
+
+
+@contextlib.contextmanager
+def _daemon() -> Iterator[str]:
+    root = Path(tempfile.mkdtemp(prefix="cb-dockerd-"))
+    root.chmod(0o755)
+    socket, before = f"unix://{root}/docker.sock", os.environ.get("DOCKER_HOST")
+    # With us, should we be killed.
+    command = ["setpriv", "--pdeathsig=TERM"] if shutil.which("setpriv") else []
+    command += ["dockerd", f"--data-root={root}/data", f"--exec-root={root}/exec"]
+    command += [f"--pidfile={root}/pid", f"--host={socket}", *_OPTIONS]
+    with (root / "log").open("wb") as log:
+        daemon = subprocess.Popen(command, stdout=log, stderr=log, start_new_session=True)
+    os.environ["DOCKER_HOST"] = socket
+    try:
+        yield "" if _waited_for(daemon) else f"dockerd does not start: {_said(root)}"
+    finally:
+        _end(daemon)
+        # What it mounts for a network, and leaves.
+        umount = ["umount", "--quiet", f"{root}/exec/netns/default"]
+        subprocess.run(umount, check=False, capture_output=True)
+        os.environ.pop("DOCKER_HOST")
+        os.environ.update({"DOCKER_HOST": before} if before else {})
+        shutil.rmtree(root, ignore_errors=True)
+
+
+def _waited_for(daemon: subprocess.Popen) -> bool:
+    deadline = time.monotonic() + _PATIENCE
+    while time.monotonic() < deadline and daemon.poll() is None:
+        if _answers():
+            return True
+        time.sleep(0.2)
+    return False
+
+
+def _said(root: Path) -> str:
+    return " ".join((root / "log").read_text(errors="replace").split())[-300:]
+
+
+def _end(daemon: subprocess.Popen) -> None:
+    """End it, and containerd with it, which it waits for."""
+    daemon.send_signal(signal.SIGTERM)
+    try:
+        daemon.wait(20)
+    except subprocess.TimeoutExpired:
+        os.killpg(daemon.pid, signal.SIGKILL)
+        daemon.wait()

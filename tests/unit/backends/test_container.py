@@ -1,0 +1,168 @@
+"""What an engine is told, and what is made of what it says: without one."""
+
+from __future__ import annotations
+
+import dataclasses
+import os
+
+import pytest
+
+from cellblock.backends.base import Room, View
+from cellblock.backends.container import engines, mounts, undertaker
+from cellblock.backends.container.engines import Engine, meaning
+from cellblock.backends.container.wanted import Wanted, _held, owner, started, wanted
+
+ENGINE = Engine("docker", "/usr/bin/docker", (("PATH", "/usr/bin"),))
+WANTED = Wanted(
+    engine=ENGINE,
+    runtime="crun",
+    images=("a:1", "b:2"),
+    mounts=(("/etc/fonts", ("--mount", "x")),),
+    network=False,
+    folder="/tmp",
+    memory_bytes=1 << 30,
+    tasks=60,
+)
+
+
+def view(**changes):
+    nothing = View(readable=(), writable=(), masked=(), devices=(), names=())
+    return dataclasses.replace(nothing, **changes)
+
+
+def told(found):
+    return {path: words[1] for path, words in mounts.mounts(["/nonexistent"], found)}
+
+
+def test_what_is_wanted_is_told_whole():
+    assert wanted(WANTED.text()) == WANTED
+
+
+def test_a_container_is_told_to_have_nothing(monkeypatch):
+    monkeypatch.setattr(Wanted, "_image", lambda _: ("a:1", ()))
+    command = WANTED.command("name", 1, ["/usr/bin/python", "-I"])
+    assert {
+        "--read-only",
+        "--cap-drop=ALL",
+        "--security-opt=no-new-privileges",
+        "--network=none",
+        "--pull=never",
+        "--runtime=crun",
+        "--memory=1073741824",
+        "--memory-swap=1073741824",
+        "--pids-limit=60",
+    } <= {*command}
+    assert command[-2:] == ["a:1", "-I"]
+    assert not [word for word in command if "privileged" in word or "sock" in word]
+
+
+def test_what_an_image_holds_is_not_mounted_but_for_the_libraries_of_programs(monkeypatch):
+    monkeypatch.setattr(Wanted, "_image", lambda _: ("a:1", ("/etc", "/usr/lib")))
+    places = (("/etc/fonts", ("fonts",)), ("/usr/lib", ("lib",)), ("/data", ("data",)))
+    apart = dataclasses.replace(WANTED, mounts=places)
+    assert {"fonts", "lib", "data"} & {*apart.command("n", 1, ["/p"])} == {"data"}
+    programs = dataclasses.replace(apart, mounts=(*places, ("/usr/bin", ("bin",))))
+    assert {"fonts", "lib", "data", "bin"} & {*programs.command("n", 1, ["/p"])} == {
+        "lib",
+        "data",
+        "bin",
+    }
+
+
+@pytest.mark.parametrize(
+    "labels", [b"null", b"", b"{}", b'{"cellblock.holds": "{"}', b'{"cellblock.holds": "7"}', b"[]"]
+)
+def test_an_image_that_says_nothing_holds_nothing(labels):
+    assert _held(labels) == ()
+
+
+def test_mounts_are_read_only_but_what_may_be_written(tmp_path):
+    (read := tmp_path / "a, b").mkdir()
+    (write := tmp_path / "write").mkdir()
+    (scratch := tmp_path / "scratch").mkdir()
+    found = told(
+        view(
+            readable=(str(read), str(write)),
+            writable=(str(write), str(scratch)),
+            room=Room(str(scratch), 4096, None, None),
+        )
+    )
+    assert found[str(read)] == f'type=bind,"src={read}","dst={read}",readonly'
+    assert found[str(write)] == f"type=bind,src={write},dst={write}"
+    assert found[str(scratch)] == f"type=tmpfs,dst={scratch},tmpfs-mode=1777,tmpfs-size=4096"
+
+
+def test_what_is_denied_is_covered_and_what_is_not_shown_is_left_alone(tmp_path):
+    root = tmp_path / "root"
+    (root / "secrets").mkdir(parents=True)
+    (root / "token").touch()
+    (tmp_path / "elsewhere").mkdir()
+    denied = (str(root / "secrets"), str(root / "token"), str(tmp_path / "elsewhere"))
+    found = told(view(readable=(str(root),), masked=denied))
+    assert sorted(found) == [str(root), str(root / "secrets"), str(root / "token")]
+    assert found[str(root / "secrets")].endswith("tmpfs-size=4096,tmpfs-mode=0555,readonly")
+    assert f"src={os.devnull}," in found[str(root / "token")]
+
+
+def test_a_name_that_is_a_link_is_mounted_as_what_it_leads_to(tmp_path):
+    (real := tmp_path / "real").mkdir()
+    (link := tmp_path / "link").symlink_to(real)
+    found = told(view(readable=(str(real),), names=(str(link),)))
+    assert found[str(link)] == f"type=bind,src={real},dst={link},readonly"
+
+
+def test_the_whole_machine_is_mounted_by_what_is_in_its_root_and_not_its_processes():
+    found = told(view(readable=("/",)))
+    assert {"/etc", "/usr"} <= {*found}
+    assert not {"/", "/proc", "/sys", "/dev"} & {*found}
+
+
+@pytest.mark.parametrize(
+    ("said", "means"),
+    {
+        "Error: No such image: a:1": "the image is not there: cellblock image build",
+        'Error: cellblock:mounted: image not known"': "the image is not there: cellblock image build",
+        "docker: permission denied while trying to connect to the Docker daemon socket": (
+            "the engine does not let this user in"
+        ),
+        "Cannot connect to the Docker daemon at unix:///x. Is the docker daemon running?": (
+            "the engine does not answer"
+        ),
+        'Cannot connect to Podman: dial unix /x: connect: connection refused"': (
+            "the engine does not answer"
+        ),
+        "Error response from daemon: Unknown runtime specified x": "the engine has no OCI runtime",
+        "invalid mount config: bind source path does not exist: /x": "the engine does not see this",
+        "crun: cgroups in hybrid mode not supported": "the engine can't bound it here",
+        "": "it fails here (without a word)",
+        "x" * 10_000: "it fails here (xxx",
+    }.items(),
+)
+def test_what_engines_say_is_explained_and_passed_on_bounded(said, means):
+    assert meaning(said).startswith(means)
+    assert len(meaning(said)) < 500
+
+
+def test_an_owner_is_an_orphan_only_where_that_is_certain():
+    mine = owner(os.getpid())
+    boot, space, user, pid, _ = mine.split(":")
+    assert not undertaker.is_orphan(mine)
+    assert undertaker.is_orphan(f"{boot}:{space}:{user}:{pid}:1")
+    assert undertaker.is_orphan(f"another:{space}:{user}:1:1")
+    for unknown in (
+        f"{boot}:1:{user}:{pid}:1",
+        f"{boot}:{space}:{int(user) + 1}:{pid}:1",
+        f"{boot}:{space}:{user}:../self:1",
+        "",
+        "cellblock",
+    ):
+        assert not undertaker.is_orphan(unknown)
+    assert started(2**22 + 1) == 0
+
+
+def test_only_what_finds_the_engine_is_passed_to_it(tmp_path):
+    (tmp_path / "podman").touch(mode=0o755)
+    environ = {"PATH": str(tmp_path), "HOME": "/home/x", "AWS_SECRET": "s", "HTTP_PROXY": "p"}
+    found = engines.find("auto", environ)
+    assert (found.name, found.program) == ("podman", f"{tmp_path}/podman")
+    assert dict(found.environment) == {"PATH": str(tmp_path), "HOME": "/home/x"}

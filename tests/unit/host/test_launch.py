@@ -1,0 +1,50 @@
+"""A zygote's place among processes: what a Ctrl-C in the host's terminal reaches."""
+
+from __future__ import annotations
+
+import os
+import time
+from dataclasses import dataclass
+
+import pytest
+
+from cellblock.host import launch
+
+
+@dataclass(frozen=True)
+class Wrap:
+    """What is put in front: it becomes the zygote, or waits for one."""
+
+    words: tuple[str, ...]
+    stays: bool
+
+    def __call__(self, argv):
+        return [*self.words, *argv]
+
+
+@pytest.fixture(params=[None, Wrap(("/usr/bin/env",), stays=False)], ids=["alone", "behind env"])
+def zygote(request):
+    sock, pid = launch.start(request.param)
+    yield pid
+    launch.drop(sock, pid)
+
+
+def test_a_zygote_leads_a_session_whatever_became_it(zygote):
+    assert eventually(lambda: os.getsid(zygote) == zygote)
+
+
+def test_what_stays_in_front_is_in_no_group_of_the_hosts():
+    wait = ("/bin/sh", "-c", '"$@" & wait', "sh")
+    sock, pid = launch.start(Wrap(wait, stays=True))
+    try:
+        assert os.getpgid(pid) == pid
+        assert os.getsid(pid) == os.getsid(0)
+    finally:
+        launch.drop(sock, pid)
+
+
+def eventually(holds):
+    deadline = time.monotonic() + 10.0
+    while not holds() and time.monotonic() < deadline:
+        time.sleep(0.005)
+    return holds()

@@ -1,0 +1,89 @@
+"""Write the table of docs/enforcement.md from what the backends declare.
+
+python tools/enforcement_docs.py [--check]
+
+With ``--check`` nothing is written, and the exit status is 1 if the page is out of date.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+from cellblock.backends.chooser import ORDER
+from cellblock.backends.probes import unprobed
+from cellblock.backends.shared import HOST
+from cellblock.policy.enforcement import CAPABILITIES
+from cellblock.policy.model import Policy
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from cellblock.backends.base import Backend
+
+PAGE = Path(__file__).parents[1] / "docs" / "enforcement.md"
+BEGIN = "<!-- statuses: made by tools/enforcement_docs.py -->\n"
+END = "<!-- end of statuses -->\n"
+
+#: What a row says beside its field, and the policy under which its cells are declared.
+ASKED: Final[dict[str, tuple[tuple[str, dict[str, Any]], ...]]] = {
+    "network_access": (
+        (" = false", {"network_access": False}),
+        (" = true", {"network_access": True}),
+        (" = [host:port]", {"network_access": ("example.org:443",)}),
+    ),
+    "subprocess_execution": (
+        (" = false", {"subprocess_execution": False}),
+        (" = true", {"subprocess_execution": True}),
+    ),
+    "cpu_seconds": (("", {"cpu_seconds": 60}),),
+}
+_SUPPORT = unprobed("declared, not probed", usable=True)
+
+
+def table() -> str:
+    """Return one row a capability, as an unprivileged user's kernel declares it."""
+    os.getuid = lambda: 1000  # what uid 0 is not held to is said beneath the table
+    head = f"| capability | {' | '.join(backend.name for backend in ORDER)} |\n"
+    return head + f"|---|{'---|' * len(ORDER)}\n" + "".join(_rows())
+
+
+def _rows() -> Iterator[str]:
+    same = []
+    for capability in CAPABILITIES:
+        for label, fields in ASKED.get(capability, (("", {}),)):
+            policy = Policy().replace(read_deny_paths=("/nowhere",), **fields)
+            cells = [_cell(backend, capability, policy) for backend in ORDER]
+            if capability in HOST and len(set(cells)) == 1 and cells[0] == "asserted":
+                same.append(f"`{capability}`")
+            else:
+                yield f"| `{capability}`{label} | {' | '.join(cells)} |\n"
+    yield f"| {', '.join(same)} | {'asserted: the host does it | ' * len(ORDER)}\n".rstrip() + "\n"
+
+
+def _cell(backend: Backend, capability: str, policy: Policy) -> str:
+    if capability == "network_access" and policy.network_access is True:
+        return "nothing to hold"
+    found = backend.declarations[capability](policy, _SUPPORT)
+    return f"{found.status}: {'; '.join(found.holes)}" if found.holes else str(found.status)
+
+
+def page() -> str:
+    """Return the page with the table made anew."""
+    before, _, rest = PAGE.read_text(encoding="utf-8").partition(BEGIN)
+    return before + BEGIN + table() + END + rest.partition(END)[2]
+
+
+def main(arguments: list[str]) -> int:
+    """Write the page, or check it; return the exit status."""
+    made = page()
+    if "--check" in arguments:
+        return int(made != PAGE.read_text(encoding="utf-8"))
+    PAGE.write_text(made, encoding="utf-8")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))
