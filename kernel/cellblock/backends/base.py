@@ -95,6 +95,10 @@ class Backend(ABC):
         del view
         return list(argv)
 
+    def fingerprint(self) -> str:
+        """Return what tells the programs that ``wrap`` uses from others; "" where it uses none."""
+        return ""
+
     def unseen(self, view: View) -> tuple[str, ...]:
         """Return names that are here and that a guest behind ``wrap`` must not see."""
         del view

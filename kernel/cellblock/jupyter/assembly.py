@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import zmq
@@ -25,9 +26,10 @@ from cellblock.jupyter.views import Views
 if TYPE_CHECKING:
     import socket
     from collections.abc import Callable
-    from pathlib import Path
 
+    from cellblock.backends.contract import Proof
     from cellblock.jupyter.app import Options
+    from cellblock.wire.messages import LockReport
 
 
 #: Seconds after which what killed kernels left is removed: past the first reply.
@@ -76,8 +78,21 @@ def _views(ground: Ground | PolicyError | BackendError) -> Views:
     elif isinstance(ground, BackendError):
         views.fail(str(ground))
     else:
-        views.configured(ground.policy, ground.chosen)
+        views.configured(ground.policy, ground.chosen, _proofs(ground))
     return views
+
+
+def _proofs(ground: Ground) -> Callable[[LockReport], Proof | None]:
+    """Return what finds a proof for this kernel, once it is known what its guests have locked."""
+
+    def find(report: LockReport) -> Proof | None:
+        from cellblock.host import proofs  # noqa: PLC0415 - when a guest is ready
+
+        backend, scratch = ground.chosen.backend, Path(ground.told.scratch)
+        wanted = proofs.key(ground.policy, backend, report, project=ground.project, scratch=scratch)
+        return proofs.Proofs(default_path().parent).find(wanted)
+
+    return find
 
 
 def _session(

@@ -58,6 +58,7 @@ class Ground:
     chosen: Chosen
     told: messages.Prepare
     wrap: Wrapping | None
+    project: Path
 
 
 def lay(options: Options, project: Path, scratch: Path) -> Ground | PolicyError | BackendError:
@@ -110,7 +111,7 @@ def _ground(options: Options, policy: Policy, project: Path, scratch: Path) -> G
         wrap = Wrapping(chosen.backend, view)
     told = told_of(policy, plan, project, scratch)
     _check_text(told, policy.name, scratch)
-    return Ground(policy, chosen, told, wrap)
+    return Ground(policy, chosen, told, wrap, project)
 
 
 def _check_file_limit(policy: Policy) -> None:

@@ -10,10 +10,11 @@ from cellblock.host.quota import Quota
 from cellblock.host.usage import Account
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Callable, Mapping, Sequence
 
     from cellblock.analysis import Finding
     from cellblock.backends import Chosen
+    from cellblock.backends.contract import Proof
     from cellblock.errors import PolicyError
     from cellblock.host.outcome import Restored, Stopped
     from cellblock.policy.enforcement import Enforcement, Gap
@@ -66,6 +67,7 @@ class Views:
     def __init__(self) -> None:
         self._policy: Policy | None = None
         self._chosen: Chosen | None = None
+        self._proofs: Callable[[LockReport], Proof | None] = lambda _report: None
         self._enforcement: Mapping[str, Enforcement] = {}
         self._gaps: tuple[Gap, ...] = ()
         self._gaps_due = False
@@ -92,9 +94,14 @@ class Views:
     def _display(self) -> str:
         return self._policy.display if self._policy else "sanitized"
 
-    def configured(self, policy: Policy, chosen: Chosen) -> None:
-        """Take note of the policy in force and of the backend that carries it."""
-        self._policy, self._chosen = policy, chosen
+    def configured(
+        self, policy: Policy, chosen: Chosen, proofs: Callable[[LockReport], Proof | None]
+    ) -> None:
+        """Take note of the policy in force and of the backend that carries it.
+
+        ``proofs`` finds what a suite of probes saw here, for the locks that a guest reports.
+        """
+        self._policy, self._chosen, self._proofs = policy, chosen, proofs
 
     def locked(self, report: LockReport) -> str:
         """Take note of what a guest's locks achieved; return why nothing may run, or nothing."""
@@ -105,13 +112,23 @@ class Views:
         first = not self._enforcement
         if first and self._chosen.backend.name == "noop":
             self._warn(self._policy.name)
-        declared = self._chosen.declare(self._policy)
-        self._enforcement = settle(declared, report)
-        found = gaps(self._policy, declared, report)
+        declared, proof = self._chosen.declare(self._policy), self._proofs(report)
+        self._enforcement = settle(declared, report, proof)
+        found = gaps(self._policy, declared, report, proof)
         self._gaps = (*replaced(self._policy, self._chosen), *found)
+        if first:
+            self._log_gaps()
         self._gaps_due = first and bool(self._gaps) and self._policy.on_unsupported == "warn"
         fatal = blocking(self._policy, found)
         return "; ".join(f"{gap.capability} is {gap.status}: {gap.actual}" for gap in fatal)
+
+    def _log_gaps(self) -> None:
+        """Tell the server's log each gap in a line, shown on a card or not."""
+        from cellblock.render.gaps import line  # noqa: PLC0415
+
+        said = "".join(f"cellblock: {line(gap)}\n" for gap in self._gaps)
+        if said:
+            print(said, end="", file=sys.stderr, flush=True)  # noqa: T201
 
     @staticmethod
     def _warn(policy_name: str) -> None:

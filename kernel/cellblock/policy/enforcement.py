@@ -35,7 +35,8 @@ class Status(StrEnum):
 class Enforcement:
     """What one backend does about one capability on this machine.
 
-    ``locks`` names the guest's locks without which the statement is void.
+    ``locks`` names the guest's locks without which the statement is void. ``contradicted`` says
+    that a probe saw it not to hold.
     """
 
     capability: str
@@ -44,6 +45,7 @@ class Enforcement:
     holes: tuple[str, ...]
     evidence: str
     locks: tuple[str, ...] = ()
+    contradicted: bool = False
 
     @property
     def holds(self) -> bool:
@@ -53,7 +55,10 @@ class Enforcement:
 
 @dataclass(frozen=True, slots=True)
 class Gap:
-    """The difference between what is configured and what is enforced, for the user's eyes."""
+    """The difference between what is configured and what is enforced, for the user's eyes.
+
+    ``contradicted`` says that the backend claims more than a probe saw to hold.
+    """
 
     capability: str
     status: Status
@@ -61,6 +66,7 @@ class Gap:
     actual: str
     consequence: str
     remedy: str
+    contradicted: bool = False
 
 
 #: The policy fields that can be enforced, in the order in which they are shown.

@@ -53,6 +53,13 @@ def gap_json(gap: Gap) -> dict[str, Any]:
     }
 
 
+def line(gap: Gap) -> str:
+    """Return a gap as one line of a log."""
+    asked, actual = visible(gap.asked), visible(gap.actual)
+    what = f"gap: {capability_words(gap.capability)} is {gap.status}"
+    return f"{what}: asked {asked}; here {actual}; {gap.consequence}; remedy: {gap.remedy}"
+
+
 def _title(gaps: Sequence[Gap], backend: str) -> str:
     if audit_only(backend):
         return AUDIT_ONLY
