@@ -5,8 +5,6 @@ what is allowed does not work either. Each is harmless should it succeed: what i
 calls and signals is the host's own (``wire.messages.Trial``), made for the trial.
 """
 
-# ruff: noqa: PTH - an attempt is a system call, by its name
-
 from __future__ import annotations
 
 import errno
@@ -30,6 +28,8 @@ IPPROTO_MPTCP: Final = 262
 #: Seconds that a call to the host's own listeners may take.
 _PATIENCE: Final = 2.0
 _MIB: Final = 2**20
+#: Anybody may lower what is his own as far as that (setpriority(2)).
+_LOWEST: Final = 19
 
 _DENIED: Final = (errno.EACCES, errno.EPERM)
 #: Of what is there, as the host knows, and is not to be seen or reached.
@@ -285,7 +285,7 @@ PROBES: Final[dict[str, Probe]] = {
     "signal": Probe(lambda w: os.kill(w.process, signal.SIGCONT), _itself, _NOBODY),
     "limit_of_another": Probe(_limit, _itself, _NOBODY),
     "priority_of_another": Probe(
-        lambda w: os.setpriority(os.PRIO_PROCESS, w.process, 5), _itself, _NOBODY
+        lambda w: os.setpriority(os.PRIO_PROCESS, w.process, _LOWEST), _itself, _NOBODY
     ),
     "environment": Probe(
         lambda w: _variable(w.variable), lambda _w: _variable("HOME"), (errno.ENOENT,)

@@ -40,21 +40,25 @@ class Loop(Reactor, Protocol):
 
 
 class Prover:
-    """One suite. ``report``, ``results`` and ``failure`` say what came of it."""
+    """One suite. ``report``, ``results``, ``touched`` and ``failure`` say what came of it."""
 
     def __init__(
         self,
         loop: Loop,
         prepare: messages.Prepare,
         spawn: Callable[[], tuple[socket.socket, int]],
+        look: Callable[[], set[str]],
     ) -> None:
         self._loop, self._prepare, self._spawn = loop, prepare, spawn
+        self._look = look
         self._guest: Guest | None = None
         self._forks = 0
         self._last_words = ""
         self.report: LockReport | None = None
         self.results: dict[str, messages.Attempt] = {}
         self.failure = ""
+        #: The probes of which something is to be seen outside.
+        self.touched: set[str] = set()
 
     def run(self, trial: messages.Trial) -> None:
         """Have both guests try. Never raises for what they do."""
@@ -69,6 +73,7 @@ class Prover:
         try:
             zygote.prepare(self._prepare)
             self._fork(zygote, trial)
+            self.touched = self._look()  # now: the zygote removes what lies in its folder
             if not self.failure:
                 self._fork(zygote, _with_thread(trial))
         finally:

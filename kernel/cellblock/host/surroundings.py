@@ -50,6 +50,7 @@ class Surroundings:
             self.process, self._leash = _sentinel()
             self._fill()
             self._listeners.update(self._listen())
+            self._nice = _nice(self.process)
             self._limit = resource.prlimit(self.process, resource.RLIMIT_NOFILE)
         except BaseException:
             self.close()
@@ -98,7 +99,7 @@ class Surroundings:
             # Writing moves the time on; setting it as the probe does takes it back.
             "utime": lambda: (self.inside / "file").stat().st_mtime < _WHEN,
             "limit_of_another": self._is_limited,
-            "priority_of_another": lambda: os.getpriority(os.PRIO_PROCESS, self.process) != _nice(),
+            "priority_of_another": lambda: _nice(self.process) != self._nice,
         }
         looks |= {name: partial(_called, sock) for name, sock in self._listeners.items()}
         return {name for name, look in looks.items() if look()}
@@ -159,8 +160,8 @@ def _changed(path: Path) -> bool:
     return path.read_text(encoding="ascii", errors="replace") != _TEXT
 
 
-def _nice() -> int:
-    return os.getpriority(os.PRIO_PROCESS, 0)
+def _nice(process: int) -> int:
+    return os.getpriority(os.PRIO_PROCESS, process)
 
 
 def _sentinel() -> tuple[int, int]:

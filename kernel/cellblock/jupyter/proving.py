@@ -22,12 +22,13 @@ from cellblock.jupyter.reactor import ZmqReactor
 from cellblock.wire import messages
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Mapping
     from pathlib import Path
     from socket import socket
 
     from cellblock.backends import Chosen
     from cellblock.backends.contract import Proof
+    from cellblock.policy.enforcement import Enforcement
     from cellblock.policy.model import Policy
 
     Spawn = Callable[[launch.Wrap | None], tuple[socket, int]]
@@ -76,10 +77,10 @@ def _prove(  # noqa: PLR0913, PLR0917 - what a trial is made of
         read_deny_paths=(*policy.read_deny_paths, str(around.denied)),
     )
     told, wrap = _launched(tried, chosen, project, scratch, around)
-    prover = Prover(ZmqReactor(), told, lambda: spawn(wrap))
+    prover = Prover(ZmqReactor(), told, lambda: spawn(wrap), around.touched)
     prover.run(_trial(policy, around))
     declared = backends.settle(chosen.declare(tried), prover.report)
-    results = _compared(policy, prover, around, declared)
+    results = _compared(policy, prover, declared)
     return contract.Proof(results, proofs.where(), _now(), prover.failure), prover.report
 
 
@@ -117,16 +118,15 @@ def _trial(policy: Policy, around: Surroundings) -> messages.Trial:
 
 
 def _compared(
-    policy: Policy, prover: Prover, around: Surroundings, declared: Any
+    policy: Policy, prover: Prover, declared: Mapping[str, Enforcement]
 ) -> dict[str, contract.Seen]:
     """Return what came of each probe: by what is seen from here first, then by the guest's word."""
-    touched = around.touched()
     found = {}
     for probe in contract.asked(policy):
         attempt = prover.results.get(probe.name)
         outcome = attempt.outcome if attempt else "unwitnessed"
         detail = attempt.detail if attempt else prover.failure or "nothing was said of it"
-        if probe.name in touched and outcome != "passed":
+        if probe.name in prover.touched and outcome != "passed":
             outcome, detail = "passed", f"the host saw it, and the guest said: {outcome}"
         told = contract.disclosed(probe, declared)
         found[probe.name] = contract.Seen(outcome, detail, outcome == "passed" and told)

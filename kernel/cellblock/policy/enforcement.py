@@ -9,7 +9,12 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import Final
+from typing import TYPE_CHECKING, Final, Protocol
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from cellblock.policy.model import Policy
 
 
 class Status(StrEnum):
@@ -67,6 +72,13 @@ class Gap:
     consequence: str
     remedy: str
     contradicted: bool = False
+
+
+class Enforcer(Protocol):
+    """What a policy asks of a backend to say what that enforces on this machine."""
+
+    def enforcement(self, policy: Policy) -> Mapping[str, Enforcement]:
+        """Return what each capability is worth here; nothing holds where it can't be had."""
 
 
 #: The policy fields that can be enforced, in the order in which they are shown.
