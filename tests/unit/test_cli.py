@@ -15,6 +15,7 @@ SHIPPED_UNSAFE = 'extends = "unsafe"\n'
 def run(monkeypatch, capfd, tmp_path):
     """Run the command in-process; return exit status, stdout and stderr."""
     monkeypatch.chdir(tmp_path)
+    monkeypatch.delenv("XDG_CACHE_HOME", raising=False)
     for variable in ("JUPYTER_DATA_DIR", "JUPYTER_CONFIG_DIR", "JUPYTER_RUNTIME_DIR", "HOME"):
         (tmp_path / variable.lower()).mkdir()
         monkeypatch.setenv(variable, str(tmp_path / variable.lower()))
@@ -192,4 +193,17 @@ def test_doctor_says_the_same_in_json_and_for_people(run):
     for capability in report["capabilities"]:
         assert capability["capability"] in shown
         assert capability["status"] in shown
+    assert report["unproved"] == ""
+    for probe in report["probes"]:
+        assert f"{probe['name']} {probe['outcome']}" in shown
+    for gap in report["gaps"]:
+        assert list(gap) == [
+            "capability",
+            "status",
+            "asked",
+            "actual",
+            "consequence",
+            "remedy",
+            "contradicted",
+        ]
     assert report["os_kernel"] in shown

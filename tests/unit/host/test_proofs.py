@@ -18,6 +18,7 @@ from cellblock.wire.messages import LockReport
 
 REPORT = LockReport(achieved={"landlock": "ABI 7, files"})
 PROOF = Proof({"tcp": Seen("refused", "EPERM")}, "Linux", "now")
+UID = os.geteuid()
 PROJECT = Path("/somewhere/project")
 
 
@@ -41,7 +42,8 @@ def test_a_proof_is_found_for_what_it_was_made_for(kept):
     assert kept.find(key()) == PROOF
 
 
-def test_what_is_kept_is_for_its_owner_alone(kept, folder):
+@pytest.mark.usefixtures("kept")
+def test_what_is_kept_is_for_its_owner_alone(folder):
     assert folder.stat().st_mode & 0o777 == 0o700
     assert (folder / NAME).stat().st_mode & 0o777 == 0o600
     assert [path.name for path in folder.iterdir()] == [NAME]
@@ -53,7 +55,7 @@ CHANGES = {
     "cellblock": lambda m: m.setattr(cellblock, "__version__", "9.9"),
     "suite": lambda m: m.setattr(proofs, "PROBES", proofs.PROBES[1:]),
     "interpreter": lambda m: m.setattr(proofs.sys, "prefix", "/another"),
-    "user": lambda m: m.setattr(os, "geteuid", lambda uid=os.geteuid(): uid + 1),
+    "user": lambda m: m.setattr(os, "geteuid", lambda: UID + 1),
     "wrapper": lambda m: m.setattr(type(named("landlock")), "fingerprint", lambda _: "newer"),
 }
 
@@ -80,7 +82,7 @@ def test_a_proof_of_something_else_is_none(kept, other):
     assert kept.find(key(**other)) is None
 
 
-def test_the_folders_of_one_start_are_no_part_of_a_policy(kept):
+def test_the_folders_of_one_start_are_no_part_of_a_policy():
     scratch = Path("/tmp/cellblock-x")
     started = Policy().replace(filesystem_write_roots=(str(scratch),))
     assert key(started, scratch=scratch) == key()
@@ -146,7 +148,8 @@ def test_a_link_is_not_followed(kept, folder, tmp_path):
     assert (tmp_path / "elsewhere").read_bytes() == before
 
 
-def test_a_linked_folder_is_not_entered(tmp_path, kept, folder):
+@pytest.mark.usefixtures("kept")
+def test_a_linked_folder_is_not_entered(tmp_path, folder):
     (tmp_path / "link").symlink_to(folder)
     assert Proofs(tmp_path / "link").find(key()) is None
     assert not Proofs(tmp_path / "link").keep(key(), PROOF)
