@@ -19,9 +19,11 @@ if TYPE_CHECKING:
     from rich.console import Console
     from rich.table import Table
 
-    from cellblock.backends import DoctorReport
+    from cellblock.backends import Chosen, DoctorReport
+    from cellblock.backends.contract import Proof
     from cellblock.policy.enforcement import Enforcement
     from cellblock.policy.model import Policy
+    from cellblock.wire.messages import LockReport
 
 app: Final = typer.Typer(
     help="A Jupyter kernel that enforces policy on every cell.",
@@ -120,12 +122,9 @@ def uninstall(name: str) -> None:
 def doctor(*, policy: SpecOption = "safe", as_json: AsJson = False) -> None:
     """Say what this machine can enforce of a policy. Exit status 1 if nothing real can."""
     from cellblock.backends import doctor_report  # noqa: PLC0415
-    from cellblock.jupyter.proving import proved  # noqa: PLC0415
 
     try:
-        report = doctor_report(
-            _load(policy), lambda loaded, chosen: proved(loaded, chosen, Path.cwd())
-        )
+        report = doctor_report(_load(policy), _proved)
     except BackendError as failure:
         _complain(str(failure))
         raise typer.Exit(code=1) from None
@@ -146,7 +145,6 @@ def _load(spec: str) -> Policy:
 def _what_holds(spec: str) -> str:
     """Try a policy that was installed, and say in a line or more what this machine does of it."""
     from cellblock.backends import choose, gaps, settle  # noqa: PLC0415
-    from cellblock.jupyter.proving import proved  # noqa: PLC0415
     from cellblock.render.gaps import line  # noqa: PLC0415
 
     policy = _load(spec)
@@ -155,13 +153,22 @@ def _what_holds(spec: str) -> str:
     except BackendError as failure:
         return f"It runs nothing here: {failure}"
     declared = chosen.declare(policy)
-    proof, report = proved(policy, chosen, Path.cwd())
+    proof, report = _proved(policy, chosen)
     settled = settle(declared, report, proof).values()
     verified = [each.capability for each in settled if each.status == "verified"]
     said = f"Verified under backend {chosen.backend.name}: {', '.join(verified) or 'nothing'}"
-    said += f" ({proof.failure})" if proof.failure else ""
+    said += f" ({proof.failure})" if proof and proof.failure else ""
     found = gaps(policy, declared, report, proof)
     return "\n".join([said, *map(line, found)])
+
+
+def _proved(policy: Policy, chosen: Chosen) -> tuple[Proof | None, LockReport | None]:
+    """Run the suite of probes, where guests start: on Linux."""
+    if sys.platform != "linux":
+        return None, None
+    from cellblock.jupyter.proving import proved  # noqa: PLC0415
+
+    return proved(policy, chosen, Path.cwd())
 
 
 def _condition(policy: Policy) -> str:
@@ -209,7 +216,7 @@ def _print_report(report: DoctorReport) -> None:
     for gap in report.gaps:
         asked = f"asked: {gap.asked}\nhere: {gap.actual}"
         gaps.add_row(gap.capability, escape(f"{asked}\n{gap.consequence}\n→ {gap.remedy}"))
-    console.print(backends, fields, _probes_table(report), gaps)
+    console.print(backends, fields, *([_probes_table(report)] if report.probes else []), gaps)
     if report.unproved:
         console.print(f"[red]The suite of probes did not run to its end: {escape(report.unproved)}")
     if report.backend == "noop":

@@ -100,7 +100,10 @@ def test_install_writes_a_kernelspec_that_names_interpreter_and_file_absolutely(
     status, out, _ = run("install", "--policy", "team.toml", "--prefix", str(tmp_path / "p"))
     folder = tmp_path / "p/share/jupyter/kernels/cellblock-team"
     assert status == 0
-    assert out == f"Installed kernel cellblock-team in {folder}\n"
+    installed, proved, *gaps = out.splitlines()
+    assert installed == f"Installed kernel cellblock-team in {folder}"
+    assert proved.startswith("Verified under backend ")
+    assert all(line.startswith("gap: ") for line in gaps)
     assert json.loads((folder / "kernel.json").read_text()) == {
         "argv": [
             sys.executable,

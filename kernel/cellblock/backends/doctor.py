@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from cellblock.policy.model import Policy
     from cellblock.wire.messages import LockReport
 
-    Prove = Callable[[Policy, chooser.Chosen], tuple[Proof, LockReport | None]]
+    Prove = Callable[[Policy, chooser.Chosen], tuple[Proof | None, LockReport | None]]
 
 
 @dataclass(frozen=True, slots=True)

@@ -67,7 +67,7 @@ def key(
     suite = hashlib.sha256(repr([(p.name, p.capability, p.hole) for p in PROBES]).encode())
     return (
         where(),
-        report.achieved.get("landlock", "no Landlock"),
+        report.achieved.get("landlock", "no Landlock").partition(",")[0],
         f"{backend.name} {backend.fingerprint()}",
         f"cellblock {cellblock.__version__}, suite {suite.hexdigest()}",
         f"{sys.version}, {sys.prefix}, uid {os.geteuid()}",
