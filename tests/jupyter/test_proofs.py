@@ -110,7 +110,7 @@ def test_a_contradiction_is_the_users_to_see_where_it_is_not_required(start, wor
     (gap,) = [each for each in card["gaps"] if each["capability"] == "network_access"]
 
     assert (gap["status"], gap["consequence"]) == ("unenforced", "a cell can connect by TCP")
-    assert "asked not allowed; here system call filter: no socket is opened;" in kernel.stderr()
+    assert "asked: not allowed; here: system call filter: no socket is opened;" in kernel.stderr()
 
 
 @pytest.mark.parametrize("damage", [b"", b"[{", b"\0" * 100], ids=["empty", "cut", "zeros"])
@@ -137,8 +137,8 @@ def test_every_gap_is_in_the_log_shown_or_not(start, world):
     assert reading.cards(published, "enforcement") == []
     (line,) = [each for each in kernel.stderr().splitlines() if "read roots" in each]
     assert line == (
-        "cellblock: gap: filesystem read roots is partial: asked none; "
-        "here Landlock: files and folders outside the roots can't be opened; "
+        "cellblock: gap: filesystem read roots is partial: asked: none; "
+        "here: Landlock: files and folders outside the roots can't be opened; "
         "names, sizes and times of files outside the roots can be looked up; "
         "remedy: install bubblewrap, and set backend to it: it hides names"
     )
