@@ -9,7 +9,8 @@ import shutil
 
 import pytest
 
-from cellblock.backends.contract import EARLIER_LINKS, NAMES, PROBES, asked
+from cellblock.backends.contract import PROBES, asked
+from cellblock.backends.shared import EARLIER_LINKS, NAMES
 from cellblock.guest.attempts import PROBES as ATTEMPTS
 from cellblock.guest.confine import arch, landlock
 from cellblock.guest.trying import EARLIER_THREAD, INHERITED

@@ -142,3 +142,8 @@ def test_every_gap_is_in_the_log_shown_or_not(start, world):
         "names, sizes and times of files outside the roots can be looked up; "
         "remedy: install bubblewrap, and set backend to it: it hides names"
     )
+
+
+def test_a_log_that_nobody_takes_costs_nothing(start, world):
+    full = ("sh", "-c", 'exec "$@" 2>/dev/full', "sh")
+    assert start(world.policy(POLICY), world=world, prefix=full).run("1")[0]["status"] == "ok"

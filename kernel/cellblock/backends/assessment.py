@@ -5,7 +5,6 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
-from cellblock.backends.contract import judge
 from cellblock.policy.enforcement import CAPABILITIES, Enforcement, Gap, Status
 
 if TYPE_CHECKING:
@@ -84,6 +83,8 @@ def settle(
     if report is not None:
         settled = {name: _settled(each, report) for name, each in settled.items()}
     if proof is not None:
+        from cellblock.backends.contract import judge  # noqa: PLC0415 - most starts have none
+
         settled = {name: judge(each, proof) for name, each in settled.items()}
     return settled
 

@@ -21,9 +21,8 @@ from typing import TYPE_CHECKING, ClassVar, Final
 
 from cellblock.backends import places, probes, roots
 from cellblock.backends.base import Backend, Declare, Support, View
-from cellblock.backends.contract import EARLIER_LINKS
 from cellblock.backends.landlock import Landlock
-from cellblock.backends.shared import by_policy, holds, partly
+from cellblock.backends.shared import EARLIER_LINKS, by_policy, holds, partly
 from cellblock.policy.enforcement import Enforcement, Status
 from cellblock.policy.paths import within
 

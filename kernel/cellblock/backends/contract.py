@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Final
 
 import msgspec
 
+from cellblock.backends.shared import EARLIER_LINKS, NAMES
 from cellblock.policy.enforcement import Enforcement, Status
 
 if TYPE_CHECKING:
@@ -20,11 +21,6 @@ if TYPE_CHECKING:
 
     from cellblock.policy.model import Policy
 
-#: Holes that declarations disclose, and probes show.
-NAMES: Final = "names, sizes and times of files outside the roots can be looked up"
-EARLIER_LINKS: Final = (
-    "a denied file that has another name (a hard link) beneath a read root is readable"
-)
 #: Tried in a guest of its own.
 EARLIER_THREAD: Final = "earlier_thread"
 

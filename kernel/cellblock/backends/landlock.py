@@ -12,9 +12,16 @@ import re
 from typing import TYPE_CHECKING, ClassVar, Final
 
 from cellblock.backends.base import Backend, Declare, Support
-from cellblock.backends.contract import EARLIER_LINKS, NAMES
 from cellblock.backends.probes import probe_locks, unprobed
-from cellblock.backends.shared import HOST, RLIMITS, by_policy, holds, partly
+from cellblock.backends.shared import (
+    EARLIER_LINKS,
+    HOST,
+    NAMES,
+    RLIMITS,
+    by_policy,
+    holds,
+    partly,
+)
 from cellblock.policy.enforcement import Enforcement, Status
 
 if TYPE_CHECKING:

@@ -181,8 +181,7 @@ def _child(act: Callable[[], object]) -> None:
             status = error.errno or 1
         finally:
             os._exit(status)
-    status = os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
-    if status:
+    if status := os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]):
         raise OSError(status, os.strerror(status))
 
 
@@ -213,14 +212,10 @@ def _nothing() -> None: ...
 def _itself(_w: Place) -> None:
     os.kill(os.getpid(), 0)
     resource.prlimit(0, resource.RLIMIT_NOFILE)
-    os.getpriority(os.PRIO_PROCESS, 0)
 
 
 def _limit(w: Place) -> None:
     resource.prlimit(w.process, resource.RLIMIT_NOFILE, (64, 64))
-
-
-# --- limits -----------------------------------------------------------------------------------
 
 
 def _open_too_many(w: Place) -> None:

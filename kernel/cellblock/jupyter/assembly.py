@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+import os
 import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -86,11 +88,14 @@ def _proofs(ground: Ground) -> Callable[[LockReport], Proof | None]:
     """Return what finds a proof for this kernel, once it is known what its guests have locked."""
 
     def find(report: LockReport) -> Proof | None:
-        from cellblock.host import proofs  # noqa: PLC0415 - when a guest is ready
+        folder = default_path().parent
+        if not os.path.exists(folder / "proofs.json"):  # noqa: PTH110 - never raises
+            return None
+        from cellblock.host import proofs  # noqa: PLC0415 - where there are any
 
         backend, scratch = ground.chosen.backend, Path(ground.told.scratch)
         wanted = proofs.key(ground.policy, backend, report, project=ground.project, scratch=scratch)
-        return proofs.Proofs(default_path().parent).find(wanted)
+        return proofs.Proofs(folder).find(wanted)
 
     return find
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import sys
 from typing import TYPE_CHECKING, Any
 
@@ -56,6 +57,12 @@ def _count(number: int, what: str) -> str:
 
 def _cells(counts: tuple[int, ...]) -> str:
     return ", ".join(f"[{count}]" for count in counts)
+
+
+def _log(text: str) -> None:
+    """Tell whoever keeps the kernel's stderr; that nobody does costs no guest."""
+    with contextlib.suppress(OSError, ValueError):
+        print(f"cellblock: {text}", file=sys.stderr, flush=True)  # noqa: T201
 
 
 Shown = tuple["Bundle", "Failure"]
@@ -117,25 +124,20 @@ class Views:
         found = gaps(self._policy, declared, report, proof)
         self._gaps = (*replaced(self._policy, self._chosen), *found)
         if first:
-            self._log_gaps()
+            from cellblock.render.gaps import line  # noqa: PLC0415
+
+            for gap in self._gaps:
+                _log(line(gap))
         self._gaps_due = first and bool(self._gaps) and self._policy.on_unsupported == "warn"
         fatal = blocking(self._policy, found)
         return "; ".join(f"{gap.capability} is {gap.status}: {gap.actual}" for gap in fatal)
-
-    def _log_gaps(self) -> None:
-        """Tell the server's log each gap in a line, shown on a card or not."""
-        from cellblock.render.gaps import line  # noqa: PLC0415
-
-        said = "".join(f"cellblock: {line(gap)}\n" for gap in self._gaps)
-        if said:
-            print(said, end="", file=sys.stderr, flush=True)  # noqa: T201
 
     @staticmethod
     def _warn(policy_name: str) -> None:
         """Tell the server's log, which the user of a notebook does not see and its owner does."""
         what = f"policy {policy_name!r} is audited, not enforced"
         why = "cells can read, change and send whatever this user can"
-        print(f"cellblock: WARN: backend noop: {what}: {why}", file=sys.stderr, flush=True)  # noqa: T201
+        _log(f"WARN: backend noop: {what}: {why}")
 
     def quota(self) -> Quota:
         """Return a fresh count of what one cell may show."""
