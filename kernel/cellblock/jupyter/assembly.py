@@ -94,8 +94,11 @@ def _proofs(ground: Ground) -> Callable[[LockReport], Proof | None]:
         from cellblock.host import proofs  # noqa: PLC0415 - where there are any
 
         backend, scratch = ground.chosen.backend, Path(ground.told.scratch)
-        wanted = proofs.key(ground.policy, backend, report, project=ground.project, scratch=scratch)
-        return proofs.Proofs(folder).find(wanted)
+        folders: Any = {"project": ground.project, "scratch": scratch}
+        with contextlib.suppress(OSError):  # what wraps the zygote is gone, say
+            wanted = proofs.key(ground.policy, backend, report, **folders)
+            return proofs.Proofs(folder).find(wanted)
+        return None
 
     return find
 
