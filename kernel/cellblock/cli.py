@@ -120,7 +120,10 @@ def uninstall(name: str) -> None:
 
 @app.command()
 def doctor(*, policy: SpecOption = "safe", as_json: AsJson = False) -> None:
-    """Say what this machine can enforce of a policy. Exit status 1 if nothing real can."""
+    """Say what this machine enforces of a policy, and try it.
+
+    Exit status 1 if nothing real does, or a probe passes that should not.
+    """
     from cellblock.backends import doctor_report  # noqa: PLC0415
 
     try:
@@ -132,7 +135,8 @@ def doctor(*, policy: SpecOption = "safe", as_json: AsJson = False) -> None:
         _print_json(dataclasses.asdict(report))
     else:
         _print_report(report)
-    raise typer.Exit(code=int(report.backend == "noop"))
+    contradicted = any(gap.contradicted for gap in report.gaps)
+    raise typer.Exit(code=int(report.backend == "noop" or contradicted))
 
 
 def _load(spec: str) -> Policy:
@@ -201,6 +205,8 @@ def _print_report(report: DoctorReport) -> None:
     from rich.markup import escape  # noqa: PLC0415
     from rich.table import Table  # noqa: PLC0415
 
+    from cellblock.backends.contract import BY_NAME  # noqa: PLC0415
+
     console = _console()
     console.print(f"OS kernel {escape(report.os_kernel)}, Landlock ABI {report.landlock_abi}")
     backends = Table("backend", "", "why", title="Backends, strongest first", title_justify="left")
@@ -219,6 +225,9 @@ def _print_report(report: DoctorReport) -> None:
     console.print(backends, fields, *([_probes_table(report)] if report.probes else []), gaps)
     if report.unproved:
         console.print(f"[red]The suite of probes did not run to its end: {escape(report.unproved)}")
+    for probe in report.probes:
+        if probe.outcome == "passed":
+            console.print(f"[bold red]✗ {probe.name}: {escape(BY_NAME[probe.name].hole)}[/]")
     if report.backend == "noop":
         console.print("[bold red]✗ Audit only: the operating system enforces nothing of this.[/]")
 

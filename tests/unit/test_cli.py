@@ -7,6 +7,7 @@ import sys
 import pytest
 
 from cellblock import cli
+from cellblock.backends.contract import Proof, Seen
 
 SHIPPED_UNSAFE = 'extends = "unsafe"\n'
 
@@ -210,3 +211,15 @@ def test_doctor_says_the_same_in_json_and_for_people(run):
             "contradicted",
         ]
     assert report["os_kernel"] in shown
+
+
+def test_doctor_fails_where_a_probe_passes_that_should_not(run, monkeypatch):
+    proof = Proof({"environment": Seen("passed")}, "Linux 6.1", "now")
+    monkeypatch.setattr("cellblock.jupyter.proving.proved", lambda *_: (proof, None))
+    status, shown, _ = run("doctor")
+    assert status == 1
+    assert "✗ environment: a cell can read the host's environment" in shown
+    status, out, _ = run("doctor", "--json")
+    assert status == 1
+    (gap,) = [each for each in json.loads(out)["gaps"] if each["contradicted"]]
+    assert (gap["capability"], gap["status"]) == ("env_var_access", "unenforced")
