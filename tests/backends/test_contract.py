@@ -6,6 +6,9 @@ and a lock that fails, lies or is not there ends as a gap or as nothing that run
 
 import os
 import shutil
+import sys
+import tempfile
+from pathlib import Path
 
 import pytest
 
@@ -117,6 +120,25 @@ def test_an_abi_that_is_newer_than_this_code_counts_as_the_newest_that_it_knows(
     assert (found.failure, found.contradicted) == ("", [])
     newest = landlock.handled(landlock.HIGHEST_KNOWN_ABI, network=False)
     assert landlock.handled(99, network=False) == newest
+
+
+@needs_landlock
+def test_a_trial_keeps_out_of_what_cells_may_write_and_leaves_nothing(monkeypatch, tmp_path):
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    found = suite.run("landlock", filesystem_write_roots=("{scratch}", str(tmp_path)))
+
+    assert (found.failure, found.contradicted) == ("", [])
+    assert found.statuses["filesystem_write_roots"] == "verified"
+    assert list(tmp_path.iterdir()) == []
+
+
+@needs_landlock
+def test_a_policy_that_can_not_be_kept_is_not_proved_and_leaves_nothing(monkeypatch, tmp_path):
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    found = suite.run("landlock", filesystem_write_roots=(str(Path(sys.prefix).parent),))
+
+    assert "cells could change what runs unconfined" in found.failure
+    assert list(tmp_path.iterdir()) == []
 
 
 # --- every probe can fail -------------------------------------------------------------------------

@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from cellblock.guest import removal
+from cellblock.host.history import default_path
 from cellblock.policy.paths import within
 
 if TYPE_CHECKING:
@@ -28,6 +29,8 @@ PORTS: Final = ("tcp", "tcp_fast_open", "mptcp", "udp")
 SOCKETS: Final = {"path": "unix_socket", "abstract": "abstract_socket"}
 _TEXT: Final = "cellblock's own, for a trial\n"
 _FILES: Final = ("secret", "movable", "removable", "long")
+#: Where there may be a folder, beside that for temporary files: one may be cells' to write to.
+_PLACES: Final = ("/tmp", "/var/tmp")  # noqa: S108 - what is made there is made by mkdtemp
 _MODE, _WHEN = 0o600, 1_000_000_000
 
 
@@ -38,7 +41,7 @@ class Surroundings:
     """
 
     def __init__(self, write_roots: Iterable[str]) -> None:
-        self.base = _made(_away_from(tuple(write_roots)))
+        self.base = _made_away_from(tuple(write_roots))
         self.outside, self.inside = self.base / "outside", self.base / "inside"
         self.denied = self.inside / "denied"
         #: In the host's environment, and in no guest's.
@@ -120,20 +123,15 @@ class Surroundings:
         removal.remove(str(self.base))
 
 
-def _away_from(roots: tuple[str, ...]) -> Path:
-    """Return where no cell may write. Raises OSError where there is no such place."""
-    from cellblock.host.history import default_path  # noqa: PLC0415
-
-    for folder in (Path(tempfile.gettempdir()), default_path().parent):
-        real = os.path.realpath(folder)
-        if not any(within(real, root) for root in roots):
-            folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-            return Path(real)
-    raise OSError("every folder for a trial is one that cells may write to")
-
-
-def _made(above: Path) -> Path:
-    return Path(tempfile.mkdtemp(prefix="cellblock-trial-", dir=above))
+def _made_away_from(roots: tuple[str, ...]) -> Path:
+    """Make a folder where no cell may write. Raises OSError where there is no such place."""
+    for above in dict.fromkeys((tempfile.gettempdir(), *_PLACES, str(default_path().parents[1]))):
+        real = os.path.realpath(above)
+        if any(within(real, root) for root in roots):
+            continue
+        with contextlib.suppress(OSError):
+            return Path(tempfile.mkdtemp(prefix="cellblock-trial-", dir=real))
+    raise OSError("there is no folder for a trial that cells may not write to")
 
 
 def _bound(family: int, kind: int, address: object) -> socket.socket:

@@ -5,6 +5,7 @@ For ``cellblock doctor`` and ``cellblock install``; a kernel's own start reads w
 
 from __future__ import annotations
 
+import contextlib
 import time
 from typing import TYPE_CHECKING, Any
 
@@ -13,6 +14,7 @@ from msgspec.structs import replace
 from cellblock import backends
 from cellblock.backends import contract
 from cellblock.errors import CellblockError
+from cellblock.guest import removal
 from cellblock.host import launch, proofs
 from cellblock.host.history import default_path
 from cellblock.host.prover import Prover
@@ -49,17 +51,15 @@ def prove(
     policy: Policy, chosen: Chosen, project: Path, *, spawn: Spawn = launch.start
 ) -> tuple[Proof, messages.LockReport | None]:
     """Run the suite under ``policy``; return what it saw, and what the guest's locks said."""
-    try:
-        scratch = make_scratch()
-        around = Surroundings(_write_roots(policy, scratch))
-    except (OSError, CellblockError) as error:
-        return _unproved(policy, f"there is no place for a trial: {error}"), None
-    try:
-        return _prove(policy, chosen, project, scratch, around, spawn)
-    except (OSError, CellblockError) as error:
-        return _unproved(policy, str(error)), None
-    finally:
-        around.close()
+    with contextlib.ExitStack() as made:
+        try:
+            scratch = make_scratch()
+            # The zygote removes it, where there comes to be one.
+            made.callback(removal.remove, str(scratch))
+            around = made.enter_context(contextlib.closing(Surroundings(_roots(policy, scratch))))
+            return _prove(policy, chosen, project, scratch, around, spawn)
+        except (OSError, CellblockError) as error:
+            return _unproved(policy, str(error)), None
 
 
 def _prove(  # noqa: PLR0913, PLR0917 - what a trial is made of
@@ -73,7 +73,7 @@ def _prove(  # noqa: PLR0913, PLR0917 - what a trial is made of
     # The same policy, with a root and a denied path of our own to try it on.
     tried = policy.replace(
         filesystem_read_roots=(*policy.filesystem_read_roots, str(around.inside)),
-        filesystem_write_roots=_write_roots(policy, scratch),
+        filesystem_write_roots=_roots(policy, scratch),
         read_deny_paths=(*policy.read_deny_paths, str(around.denied)),
     )
     told, wrap = _launched(tried, chosen, project, scratch, around)
@@ -138,7 +138,7 @@ def _unproved(policy: Policy, why: str) -> Proof:
     return contract.Proof(results, proofs.where(), _now(), why)
 
 
-def _write_roots(policy: Policy, scratch: Path) -> tuple[str, ...]:
+def _roots(policy: Policy, scratch: Path) -> tuple[str, ...]:
     return tuple(root.replace("{scratch}", str(scratch)) for root in policy.filesystem_write_roots)
 
 
