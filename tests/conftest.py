@@ -5,8 +5,11 @@ import os
 import hypothesis
 import pytest
 
-from support import processes
-from support.kernels import Kernel, World, argv_for, nobody_prefix, world_of_nobody
+from support import machines, processes
+from support.kernels import NOBODY, Kernel, World, argv_for, nobody_prefix
+
+# Backends are chosen in this process, too.
+os.environ["PATH"] = machines.path()
 
 # How quick an example is says something of the machine, which other tests share.
 hypothesis.settings.register_profile(
@@ -68,18 +71,22 @@ def unsafe(start_shared):
 
 
 #: Only root can start a kernel as another user; anybody else tests as themselves.
-USERS = ["same user", "nobody"] if os.geteuid() == 0 else ["same user"]
+USERS = machines.users()
 
 
 @pytest.fixture(params=USERS)
 def somebody(request):
-    """Return the keywords that start a kernel as the user of this suite, then as nobody."""
-    made, prefix = World(), ()
-    if request.param == "nobody":
-        made.close()
-        made, prefix = world_of_nobody(), nobody_prefix()
+    """Return the keywords that start a kernel as the user of this suite, then as nobody.
+
+    A test may ask for one ``in namespaces`` besides, by ``machines.users(wrapped=True)``.
+    """
+    user, _, wrapped = request.param.partition(" in ")
+    if wrapped and (why := machines.no_bubblewrap()):
+        pytest.skip(f"no bubblewrap: {why}")
+    prefix = nobody_prefix() if user == "nobody" else ()
     if prefix is None:
-        made.close()
         pytest.skip("this interpreter is out of reach for uid 65534, also in a mount namespace")
+    backend = "bubblewrap" if wrapped else machines.BACKEND
+    made = World(NOBODY if user == "nobody" else None, backend)
     yield {"world": made, "prefix": prefix}
     made.close()

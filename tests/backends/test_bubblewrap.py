@@ -17,15 +17,15 @@ from pathlib import Path
 
 import pytest
 
-from cellblock.backends import bubblewrap, choose, doctor_report
+from cellblock.backends import choose, doctor_report, forbidding
 from cellblock.backends.bubblewrap import Bubblewrap
 from cellblock.policy.enforcement import Status
 from cellblock.policy.model import Policy
-from support import processes, reading
+from support import machines, processes, reading
 from support.kernels import NOBODY, Kernel, World, argv_for, nobody_prefix
 
-WORKS = Bubblewrap().probe()
-needs_bwrap = pytest.mark.skipif(not WORKS.usable, reason=f"no bubblewrap: {WORKS.why}")
+WHY_NOT = machines.no_bubblewrap()
+needs_bwrap = pytest.mark.skipif(bool(WHY_NOT), reason=f"no bubblewrap: {WHY_NOT}")
 POLICY = """extends = "unsafe"
 backend = "{backend}"
 filesystem_read_roots = ["{{scratch}}", "{open}"]
@@ -40,9 +40,14 @@ def stat(path):
 """
 
 
+@pytest.fixture(autouse=True)
+def _machine_with_bubblewrap(monkeypatch):
+    monkeypatch.setenv("PATH", machines.path("bubblewrap"))
+
+
 def started(backend: str, user: int | None) -> Kernel:
     """Start a kernel whose policy opens one folder, with secrets in it."""
-    world = World(user)
+    world = World(user, backend="bubblewrap")
     opened = world.root / "open"
     for folder in (opened, opened / "secrets", opened / "written", world.root / "closed"):
         folder.mkdir()
@@ -153,7 +158,7 @@ def test_the_environment_is_what_a_guest_gets_without_a_wrapper(kernel):
 
 @needs_bwrap
 def test_with_all_of_the_machine_readable_what_is_never_readable_is_masked(start_shared):
-    world = World()
+    world = World(backend="bubblewrap")
     policy = world.policy(
         'extends = "unsafe"\nbackend = "bubblewrap"\nfilesystem_read_roots = ["/"]\n'
     )
@@ -271,7 +276,7 @@ def test_whoever_is_killed_in_whatever_order_nothing_stays():
 
 
 def started_only():
-    world = World()
+    world = World(backend="bubblewrap")
     policy = world.policy('extends = "unsafe"\nbackend = "bubblewrap"\n')
     made = Kernel(argv_for(policy, "--allow-unsafe"), world=world)
     made.own_world = True
@@ -309,7 +314,7 @@ SETTINGS = {
 def faulty(monkeypatch, tmp_path):
     """Put another bwrap on the path, and other settings in place."""
     monkeypatch.setenv("PATH", f"{tmp_path}:{os.environ['PATH']}")
-    monkeypatch.setattr(bubblewrap, "_SETTINGS", tmp_path / "sys")
+    monkeypatch.setattr(forbidding, "_SETTINGS", tmp_path / "sys")
 
     def make(script, **settings):
         (tmp_path / "bwrap").write_text(f"#!/bin/sh\n{script}\n")
@@ -345,7 +350,7 @@ def test_the_setting_that_forbids_it_is_named(faulty, name):
 
 def test_a_program_that_is_not_there_is_named_with_its_package(monkeypatch):
     monkeypatch.setenv("PATH", "/nonexistent")
-    assert Bubblewrap().glance() == Bubblewrap().probe()
+    assert not Bubblewrap().glance().usable
     assert Bubblewrap().probe().why == "bwrap is not installed: install the package bubblewrap"
 
 
@@ -379,7 +384,8 @@ def test_a_wrapper_that_leaves_something_out_is_found_out(faulty, option):
 def test_nothing_runs_behind_a_wrapper_that_wraps_nothing(faulty, world):
     faulty(TRANSPARENT)
     policy = world.policy('extends = "unsafe"\nbackend = "bubblewrap"\n')
-    kernel = Kernel(argv_for(policy, "--allow-unsafe"), world=world)
+    path = {"PATH": os.environ["PATH"]}
+    kernel = Kernel(argv_for(policy, "--allow-unsafe"), world=world, extra_env=path)
     try:
         reply, _ = kernel.wait_heard().run("1")
         assert reply["status"] == "error"
@@ -388,9 +394,32 @@ def test_nothing_runs_behind_a_wrapper_that_wraps_nothing(faulty, world):
         assert kernel.end() == []
 
 
+def test_by_auto_a_kernel_runs_without_a_wrapper_that_fails(faulty, world):
+    faulty(complaint("setting up uid map: Permission denied"))
+    path = {"PATH": os.environ["PATH"]}
+    kernel = Kernel(argv_for("safe"), world=world, extra_env=path)
+    try:
+        _, published = kernel.wait_heard().run("1")
+        (card,) = reading.cards(published, "enforcement")
+        assert card["backend"] == "landlock"
+    finally:
+        assert kernel.end() == []
+
+
 @needs_bwrap
-def test_the_doctor_says_what_was_seen_to_hold():
-    report = doctor_report(Policy().replace(backend="bubblewrap"))
+@pytest.mark.parametrize("policy", ["safe", "data"])
+def test_by_auto_a_kernel_s_guests_are_in_namespaces(start, policy):
+    kernel = start(policy, world=World(backend="bubblewrap"))
+    kernel.own_world = True
+    assert [processes.name(pid) for pid in kernel.tree()[1:3]] == ["bwrap", "cb-zygote"]
+    ours, theirs = (Path(f"/proc/{pid}/ns/mnt").readlink() for pid in ("self", kernel.guest()))
+    assert ours != theirs
+
+
+@needs_bwrap
+@pytest.mark.parametrize("backend", ["bubblewrap", "auto"])
+def test_the_doctor_says_what_was_seen_to_hold(backend):
+    report = doctor_report(Policy().replace(backend=backend))
     assert report.backend == "bubblewrap"
     assert {"names", "files", "sockets", "processes"} <= set(report.witnessed)
     statuses = {each.capability: each.status for each in report.capabilities}

@@ -14,10 +14,19 @@ from cellblock.errors import BackendError
 from cellblock.guest.confine import arch, landlock
 from cellblock.policy.enforcement import CAPABILITIES, Status
 from cellblock.policy.model import Policy
+from support import machines
 
 MACHINE = arch.current()
 HERE = MACHINE is not None and landlock.abi(MACHINE) > 0
 needs_landlock = pytest.mark.skipif(not HERE, reason="this OS kernel has no Landlock")
+
+
+NO_BUBBLEWRAP = ("bubblewrap", "bwrap is not installed: install the package bubblewrap")
+
+
+@pytest.fixture(autouse=True)
+def _machine_without_bubblewrap(monkeypatch):
+    monkeypatch.setenv("PATH", machines.path("landlock"))
 
 
 @pytest.fixture
@@ -28,14 +37,24 @@ def no_landlock(monkeypatch):
 
 
 @needs_landlock
-@pytest.mark.parametrize("backend", ["auto", "landlock"])
-def test_landlock_is_taken_after_it_was_seen_to_hold(backend):
+@pytest.mark.parametrize(("backend", "passed_over"), [("auto", (NO_BUBBLEWRAP,)), ("landlock", ())])
+def test_landlock_is_taken_after_it_was_seen_to_hold(backend, passed_over):
     chosen = choose(Policy().replace(backend=backend))
 
     assert chosen.backend.name == "landlock"
     assert set(chosen.support.witnessed) >= {"files", "sockets", "processes", "programs"}
     assert chosen.support.abi == min(landlock.abi(MACHINE), landlock.HIGHEST_KNOWN_ABI)
-    assert chosen.passed_over == ()
+    assert chosen.passed_over == passed_over
+
+
+@needs_landlock
+@pytest.mark.parametrize(
+    "strict", [{"on_unsupported": "error"}, {"require": ("filesystem_read_roots",)}]
+)
+def test_auto_may_pass_a_stronger_one_over_under_a_strict_policy(strict):
+    assert choose(Policy().replace(**strict)).backend.name == "landlock"
+    with pytest.raises(BackendError, match="'bubblewrap' can't be had here"):
+        choose(Policy().replace(backend="bubblewrap", **strict))
 
 
 def descriptors():
@@ -63,6 +82,7 @@ def test_auto_falls_back_to_noop_and_says_why():
 
     assert chosen.backend.name == "noop"
     assert chosen.passed_over == (
+        NO_BUBBLEWRAP,
         ("landlock", "switched off for a test"),
         ("seatbelt", "needs macOS, and this is Linux"),
     )
@@ -75,8 +95,8 @@ def test_a_strict_policy_does_not_fall_back(strict):
         choose(Policy().replace(**strict))
 
     assert str(caught.value) == (
-        "backend 'auto' can't be had here (landlock: switched off for a test; "
-        "seatbelt: needs macOS, and this is Linux)"
+        "backend 'auto' can't be had here (bubblewrap: bwrap is not installed: install the package "
+        "bubblewrap; landlock: switched off for a test; seatbelt: needs macOS, and this is Linux)"
     )
 
 
@@ -85,7 +105,7 @@ def test_a_backend_that_is_not_built_is_passed_over_for_the_strongest():
     chosen = choose(Policy().replace(backend="docker"))
 
     assert chosen.backend.name == "landlock"
-    assert chosen.passed_over == (("docker", "not part of this version"),)
+    assert chosen.passed_over == (("docker", "not part of this version"), NO_BUBBLEWRAP)
 
 
 def test_noop_is_taken_where_it_is_asked_for():
@@ -112,12 +132,12 @@ def test_a_probe_that_dies_is_no_answer(monkeypatch):
 def test_the_doctor_reports_every_backend_and_every_capability():
     report = doctor_report(Policy())
 
-    assert [(each.name, each.verdict) for each in report.order] == [
-        ("landlock", "chosen"),
-        ("bubblewrap", "not tried"),
-        ("seatbelt", "not tried"),
-        ("noop", "not tried"),
-        ("docker", "not tried"),
+    assert [(each.name, each.verdict, each.why) for each in report.order] == [
+        ("bubblewrap", "passed over", NO_BUBBLEWRAP[1]),
+        ("landlock", "chosen", "seen to hold in a probe"),
+        ("seatbelt", "not tried", "landlock is stronger"),
+        ("noop", "not tried", "landlock is stronger"),
+        ("docker", "not tried", "not part of this version"),
     ]
     assert [each.capability for each in report.capabilities] == list(CAPABILITIES)
     assert Status.verified not in {each.status for each in report.capabilities}

@@ -62,7 +62,9 @@ def test_a_work_folder_swapped_for_a_link_after_the_start_leads_nowhere(world, g
     code = "import pandas as pd; pd.Series([1]).to_csv({!r})"
     reply, _ = kernel.run(code.format("work/planted.csv"))
 
-    assert (reply["status"], reply["ename"]) == ("error", "PermissionError")
+    # OSError: in a namespace where it leads there is nothing.
+    assert reply["status"] == "error"
+    assert reply["ename"] in {"PermissionError", "OSError"}
     assert list(outside.iterdir()) == []
     assert kernel.run(code.format("before/kept.csv"))[0]["status"] == "ok"
     assert (project / "before" / "kept.csv").exists()

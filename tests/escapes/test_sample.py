@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from support import machines
 from support.kernels import argv_for
 
 SAMPLE = Path(__file__).parent / "sample"
@@ -86,6 +87,7 @@ def attack(sample, kernel, mode, classes):
     return len(found["results"]), failed
 
 
+@pytest.mark.parametrize("somebody", machines.users(wrapped=True), indirect=True)
 def test_the_os_layer_alone_contains_every_attack(sample):
     count, failed = attack(sample, "cellblock-unsafe", "os", OS)
     assert failed == []

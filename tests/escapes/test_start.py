@@ -43,7 +43,11 @@ def door(request):
 def processes_of(kernel):
     tree = kernel.tree()
     host = next(p for p in tree if b"-m\0cellblock" in command_line(p))
-    return {"host": host, "zygote": tree[tree.index(host) + 1], "guest": kernel.guest()}
+    return {"host": host, "zygote": kernel.zygote(), "guest": kernel.guest()}
+
+
+def in_namespaces(door):
+    return door.kernel.world.backend == "bubblewrap"
 
 
 def command_line(pid):
@@ -159,7 +163,10 @@ def test_another_process_of_the_same_user_reads_no_memory_and_traces_nobody(door
     finally:
         plain.communicate(b"\n")
     *ours, control = done.stdout.splitlines()
-    assert ours == ["closed -1"] * 3
+    assert ours[0] == "closed -1"
+    # Whoever owns a user namespace may trace all that is in it: disclosed (threat-model.md).
+    below = {"closed -1", "closed 0"} if in_namespaces(door) else {"closed -1"}
+    assert set(ours[1:]) <= below
     assert control == ("memory 0" if not restricted() else "closed -1")
 
 
@@ -186,7 +193,8 @@ def test_command_lines_and_environments_below_the_host_tell_nothing(door):
         told = command_line(pids[whose])
         if ROOT_STARTS:
             told += Path(f"/proc/{pids[whose]}/environ").read_bytes()
-            assert Path(f"/proc/{pids[whose]}/environ").read_bytes().strip(b"\0") == b""
+            # By bwrap, before the zygote began.
+            assert Path(f"/proc/{pids[whose]}/environ").read_bytes() in {b"", b"PWD=/\0"}
         for secret in (door.token, door.kernel.file.name, door.kernel.info["key"], "HOME="):
             assert secret.encode() not in told
     if ROOT_STARTS:
@@ -412,7 +420,10 @@ def test_no_cell_writes_into_a_kernelspec(door):
     door.prey.world.give(mine)
     for folder in (*folders, mine):
         # One in another user's home is not even there for nobody.
-        elsewhere = set() if folder == mine else {"FileNotFoundError"}
+        missing = folder != mine or in_namespaces(door)
+        elsewhere = {"FileNotFoundError"} if missing else set()
         for name in ("kernel.js", "kernel.json", "kernel.css"):
             code = f"open({str(folder / name)!r}, 'a').write('')"
-            assert door.run(code)[0]["ename"] in {"PermissionError", *elsewhere}
+            reply, _ = door.run(code)
+            # OSError: what is mounted to be read is not written, whoever owns it.
+            assert reply["ename"] in {"PermissionError", "OSError", *elsewhere}, reply

@@ -86,7 +86,9 @@ def test_arrays_are_written_raw_by_c_code_in_the_cells_own_frame(start, world):
     run(kernel, "assert np.fromfile('work/a.bin').tolist() == [0, 1, 2]")
     run(kernel, "np.arange(3).tofile('work/a.txt', sep=',')\nnp.fromfile('work/a.txt', sep=',')")
     for code in ("np.fromfile('/etc/passwd')", "np.arange(3).tofile('/tmp/a.bin')"):
-        assert kernel.run(code)[0]["ename"] == "PermissionError"
+        # The others where there are namespaces: it is not there, or not to be written.
+        refused = {"PermissionError", "FileNotFoundError", "OSError"}
+        assert kernel.run(code)[0]["ename"] in refused
 
 
 def test_os_and_open_stay_refused(data):

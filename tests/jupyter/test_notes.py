@@ -2,7 +2,8 @@
 
 import pytest
 
-from support import reading
+from support import machines, reading
+from support.kernels import World
 
 ALLOW = "The operator can allow it: "
 CASES = {
@@ -28,6 +29,16 @@ CASES = {
     "escape": ("!id", "subprocess_execution"),
     "kill": ("import os; os.kill(os.getppid(), 9)", "subprocess_execution"),
 }
+
+
+@pytest.fixture(scope="module", params=["landlock", "bubblewrap"])
+def unsafe(request, start_shared):
+    """One kernel, and one in namespaces, where what is not granted is not even there."""
+    if request.param == "bubblewrap" and (why := machines.no_bubblewrap()):
+        pytest.skip(f"no bubblewrap: {why}")
+    made = start_shared("unsafe", "--allow-unsafe", world=World(backend=request.param))
+    made.own_world = True
+    return made
 
 
 @pytest.mark.parametrize("kind", CASES)

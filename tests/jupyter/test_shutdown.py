@@ -82,7 +82,7 @@ def test_children_that_a_policy_allows_end_with_the_kernel(start, world, how):
 
 def test_a_kernel_killed_while_starting_leaves_nothing(world):
     kernel = Kernel(argv_for("safe"), world=world)
-    pids = [kernel.proc.pid, kernel.zygote()]
+    pids = [kernel.proc.pid, kernel.child()]
     kernel.proc.kill()
     kernel.proc.wait(5)
     assert processes.gone(pids) == []

@@ -15,6 +15,7 @@ sys.path.insert(0, str(Path(__file__).parent))
 from weather import Size, Storm, guests
 
 from cellblock.host.room import FRESH
+from support import machines
 from support.kernels import argv_changed
 
 KILLS = int(os.environ.get("STORM_KILLS", "0"))
@@ -24,8 +25,9 @@ SEED = int(os.environ.get("STORM_SEED", "0")) or int(time.time())
 PATIENT = "from cellblock.host import snapshots; snapshots.TOO_LONG = 60.0"
 #: Of the host, over a whole storm.
 MOST_GROWTH = 24 << 20
-#: Host, zygote, guest; copies to step back to, the newest, and those that do not stand yet.
-MOST_PROCESSES = 3 + 5 + 1 + 3
+#: Host, zygote and what is in front, guest; copies to step back to, the newest, and those that do
+#: not stand yet.
+MOST_PROCESSES = 4 + 5 + 1 + 3
 pytestmark = pytest.mark.timeout(max(120, SECONDS + 60, KILLS))
 
 
@@ -48,6 +50,7 @@ def rage(kernel, seed, *, pressed=False):
     return storm
 
 
+@pytest.mark.parametrize("somebody", machines.users(wrapped=True), indirect=True)
 def test_no_kill_costs_what_was_answered_under_preset_safe(somebody, start):
     rage(start(argv=argv_changed(PATIENT, "safe"), **somebody), SEED)
 

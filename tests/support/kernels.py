@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 import zmq
 from jupyter_client.kernelspec import KernelSpecManager
 
-from support import processes
+from support import machines, processes
 from support.client import DEADLINE, Client, connection
 from support.users import NOBODY, as_nobody
 
@@ -54,9 +54,13 @@ def argv_changed(change: str, policy: str | Path, *options: str) -> list[str]:
 
 
 class World:
-    """Folders that stand in for a user's: home, tmp, the notebook's."""
+    """Folders that stand in for a user's: home, tmp, the notebook's.
 
-    def __init__(self, user: int | None = None) -> None:
+    ``backend`` is what ``auto`` takes there.
+    """
+
+    def __init__(self, user: int | None = None, backend: str = machines.BACKEND) -> None:
+        self.backend = backend
         self.root = Path(tempfile.mkdtemp(prefix="cb-world-"))
         self.root.chmod(0o755)
         self.user = user
@@ -86,10 +90,11 @@ class World:
 
     def environment(self, **extra: str) -> dict[str, str]:
         """Return an environment in which nothing points at the real user's folders."""
-        kept = ("PATH", "LANG", "LC_ALL", "LD_LIBRARY_PATH", "COVERAGE_PROCESS_START")
+        kept = ("LANG", "LC_ALL", "LD_LIBRARY_PATH", "COVERAGE_PROCESS_START")
         env = {k: os.environ[k] for k in kept if k in os.environ}
         home = str(self.home)
         return env | {
+            "PATH": machines.path(self.backend),
             "HOME": home,
             "TMPDIR": str(self.root / "tmp"),
             "IPYTHONDIR": f"{home}/.ipython",
@@ -148,7 +153,11 @@ class Kernel(Client):
 
     def zygote(self) -> int:
         """Return the zygote's pid, waiting for it."""
-        return self._nth(1)
+        return self._waited_for(lambda: self._called("cb-zygote"))
+
+    def child(self) -> int:
+        """Return the pid of the host's first child, whatever that becomes, waiting for it."""
+        return self._waited_for(lambda: self.tree()[1:])
 
     def guest(self) -> int:
         """Return the pid of the guest that serves, waiting for it."""
@@ -166,9 +175,6 @@ class Kernel(Client):
 
     def _called(self, name: str) -> list[int]:
         return [pid for pid in self.tree() if processes.name(pid) == name]
-
-    def _nth(self, index: int) -> int:
-        return self._waited_for(lambda: self.tree()[index:])
 
     def _waited_for(self, find: Callable[[], list[int]]) -> int:
         deadline = time.monotonic() + GO_SECONDS

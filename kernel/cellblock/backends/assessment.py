@@ -52,7 +52,7 @@ CONSEQUENCES: Final = {
 
 #: Where a better remedy than another machine is known.
 REMEDIES: Final = {
-    "filesystem_read_roots": "install bubblewrap, and set backend to it: it hides names",
+    "filesystem_read_roots": "install bubblewrap, which hides names; see `cellblock doctor`",
     "idle_timeout": "let the server cull idle kernels (MappingKernelManager.cull_idle_timeout)",
     "max_processes": "run the kernel as an unprivileged user, or in a cgroup with pids.max",
     "memory_max_bytes": "run the kernel in a cgroup with memory.max",

@@ -83,7 +83,11 @@ class Backend(ABC):
 
     @abstractmethod
     def glance(self) -> Support:
-        """Say in microseconds whether it is worth trying; the guest's report has the last word."""
+        """Say in microseconds whether it is worth trying."""
+
+    def attempt(self) -> Support:
+        """Say in milliseconds whether a guest can start; what holds, its own report says."""
+        return self.glance()
 
     #: Whether ``wrap`` puts a command in front; then no zygote can start before its policy is read.
     wraps: ClassVar[bool] = False

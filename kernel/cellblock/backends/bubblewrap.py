@@ -3,7 +3,8 @@
 Contract: what ``landlock`` holds; and names outside the roots do not exist, /proc shows the guests
 and their zygote alone, there is no network device unless network_access is True, denied paths have
 nothing in them, and whatever is in the namespaces ends with the zygote.
-Gap: the names of the folders that lead to a root are there, empty of anything else.
+Gaps: the names of the folders that lead to a root are there, empty of anything else; the user's
+other processes, outside, can trace the zygote and guests (user_namespaces(7): the owner).
 
 The zygote is the first process of its pid namespace (``--as-pid-1``), so that it is told of every
 orphan and the OS kernel ends all others with it. ``--die-with-parent`` is left out: a zygote
@@ -14,15 +15,14 @@ from __future__ import annotations
 
 import os
 import shutil
-import subprocess
 import sys
-from pathlib import Path
 from typing import TYPE_CHECKING, ClassVar, Final
 
-from cellblock.backends import places, probes, roots
+from cellblock.backends import forbidding, places, probes, roots
 from cellblock.backends.base import Backend, Declare, Support, View
 from cellblock.backends.landlock import Landlock
 from cellblock.backends.shared import EARLIER_LINKS, by_policy, holds, partly
+from cellblock.errors import BackendError
 from cellblock.policy.enforcement import Enforcement, Status
 from cellblock.policy.paths import within
 
@@ -120,38 +120,36 @@ class Bubblewrap(Backend):
     }
 
     def glance(self) -> Support:
-        """Look for the program, and at what Landlock looks at."""
-        if shutil.which(PROGRAM) is None:
-            return probes.unprobed(_MISSING, usable=False)
-        if (forbidden := _forbidden()) is not None:
-            return probes.unprobed(forbidden, usable=False)
-        return Landlock().glance()
+        """Look for the program, for what forbids it for certain, and at what Landlock looks at."""
+        why = forbidding.MISSING if shutil.which(PROGRAM) is None else forbidding.forbidden()
+        return Landlock().glance() if why is None else probes.unprobed(why, usable=False)
+
+    def attempt(self) -> Support:
+        """Start next to nothing behind it: only making namespaces tells whether one may."""
+        found = self.glance()
+        if not found.usable:
+            return found
+        # An interpreter that is told nothing ends as soon.
+        least = shutil.which("true") or sys.executable
+        try:
+            _run(self.wrap([least], _least_view()))
+        except BackendError as error:
+            return probes.unprobed(str(error), usable=False)
+        return found
 
     def probe(self) -> Support:
         """Take the locks behind a real wrapper and look whether they hold."""
-        glanced = self.glance()
-        if not glanced.usable:
-            return glanced
+        found = self.glance()
+        if not found.usable:
+            return found
         view = _least_view()
         plan = probes.plan_for(self.locks, unseen=self.unseen(view))
         inside = [sys.executable, "-I", "-S", "-X", "utf8", "-c", _INSIDE, plan]
         try:
-            # Ended with us, should we be killed meanwhile: unlike a zygote it leaves nothing.
-            program, *command = self.wrap([*inside, *_absolute(sys.path)], view)
-            ran = subprocess.run(  # noqa: S603 - bwrap, as it is found
-                [program, "--die-with-parent", *command],
-                stdin=subprocess.DEVNULL,
-                capture_output=True,
-                timeout=_PATIENCE,
-                check=False,
-                env={},
-            )
-        except (OSError, subprocess.SubprocessError) as error:
-            return probes.unprobed(f"{PROGRAM} could not be tried: {error}", usable=False)
-        if ran.returncode != 0:
-            said = ran.stderr.decode(errors="replace").strip()
-            return probes.unprobed(_refusal(said), usable=False)
-        return probes.judged(probes.answered(ran.stdout))
+            printed = _run(self.wrap([*inside, *_absolute(sys.path)], view))
+        except BackendError as error:
+            return probes.unprobed(str(error), usable=False)
+        return probes.judged(probes.answered(printed))
 
     def wrap(self, argv: Sequence[str], view: View) -> list[str]:
         """Return the command that starts ``argv`` seeing ``view`` alone."""
@@ -184,6 +182,28 @@ class Bubblewrap(Backend):
             and not any(within(path, other) or within(other, path) for other in shown)
         ]
         return tuple(found[:_ENOUGH])
+
+
+def _run(wrapped: Sequence[str]) -> bytes:
+    """Return what a wrapped program prints. Raises BackendError, which says why it failed."""
+    import subprocess  # noqa: PLC0415 - a zygote is started without it
+
+    # Ended with us, should we be killed meanwhile: unlike a zygote it leaves nothing.
+    program, *command = wrapped
+    try:
+        ran = subprocess.run(  # noqa: S603 - bwrap, as it is found
+            [program, "--die-with-parent", *command],
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            timeout=_PATIENCE,
+            check=False,
+            env={},
+        )
+    except (OSError, subprocess.SubprocessError) as error:
+        raise BackendError(f"{PROGRAM} could not be tried: {error}") from None
+    if ran.returncode != 0:
+        raise BackendError(forbidding.refusal(ran.stderr.decode(errors="replace").strip()))
+    return ran.stdout
 
 
 def _absolute(paths: Iterable[str]) -> list[str]:
@@ -262,65 +282,3 @@ def _links(names: Iterable[str]) -> Iterator[tuple[str, str]]:
                 yield at, target
             left += reversed(_parts(target))
             at = "/" if target.startswith("/") else os.path.dirname(at)  # noqa: PTH120
-
-
-# --- why not ----------------------------------------------------------------------------------
-
-_MISSING: Final = "bwrap is not installed: install the package bubblewrap"
-_SETTINGS: Final = Path("/proc/sys")
-#: Setting, the value that forbids user namespaces to those who are not root, and what to do.
-_FORBIDDING: Final = (
-    ("user.max_user_namespaces", "0", "sysctl user.max_user_namespaces=10000"),
-    ("kernel.unprivileged_userns_clone", "0", "sysctl kernel.unprivileged_userns_clone=1"),
-    (
-        "kernel.apparmor_restrict_unprivileged_userns",
-        "1",
-        "an AppArmor profile for bwrap that has userns, or the setting 0",
-    ),
-)
-#: What bwrap says, and what that means where no setting is known to forbid it.
-_MEANINGS: Final = (
-    ("Can't mount proc", "this container hides parts of /proc, so no new one can be mounted"),
-    ("setuid", "this OS kernel has no user namespaces, and bwrap is not setuid root"),
-    (
-        "No permissions to creat",
-        "user namespaces are forbidden here: by a container, or by seccomp",
-    ),
-    ("max_", "no more user namespaces may be made: see user.max_user_namespaces"),
-    ("No space left", "no more user namespaces may be made: see user.max_user_namespaces"),
-    ("uid map", "user namespaces have no rights here: see AppArmor, SELinux or the container"),
-    ("RTM_NEWADDR", "user namespaces have no rights here: see AppArmor, SELinux or the container"),
-)
-_LONGEST: Final = 300
-
-
-def _refusal(said: str) -> str:
-    """Say which setting has ``bwrap`` fail, or what it says means, and its own words."""
-    words = f"(bwrap: {said.removeprefix('bwrap: ')[:_LONGEST]})"
-    for name, value, remedy in _FORBIDDING:
-        if _setting(name) == value:
-            return f"{_said(name, value, remedy)} {words}"
-    for part, meaning in _MEANINGS:
-        if part in said:
-            return f"{meaning} {words}"
-    return f"it fails here {words}"
-
-
-def _forbidden() -> str | None:
-    """Say which setting forbids it for certain: AppArmor's may have an exception for bwrap."""
-    certain = _FORBIDDING[:1] if os.getuid() == 0 else _FORBIDDING[:2]
-    for name, value, remedy in certain:
-        if _setting(name) == value:
-            return _said(name, value, remedy)
-    return None
-
-
-def _said(name: str, value: str, remedy: str) -> str:
-    return f"{name} is {value}; to allow it: {remedy}"
-
-
-def _setting(name: str) -> str:
-    try:
-        return (_SETTINGS / name.replace(".", "/")).read_text(encoding="ascii").strip()
-    except (OSError, ValueError):
-        return ""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from operator import methodcaller
 from typing import TYPE_CHECKING, Final
 
 from cellblock.backends.bubblewrap import Bubblewrap
@@ -17,9 +18,8 @@ if TYPE_CHECKING:
     from cellblock.policy.model import Policy
 
 #: Strongest first. The first is taken that its probe shows to work, after the one that the policy
-#: names; but those that are only taken by name.
+#: names.
 ORDER: Final[tuple[Backend, ...]] = (Bubblewrap(), Landlock(), Seatbelt(), Noop())
-BY_NAME: Final = ("bubblewrap",)
 
 #: Named by the design, not built: choosing one is a gap like any other.
 NOT_BUILT: Final = ("docker",)
@@ -46,20 +46,22 @@ def named(name: str) -> Backend:
     raise BackendError(f"no backend is called {name!r}")
 
 
-def choose(policy: Policy, *, probe: bool = True) -> Chosen:
+def choose(policy: Policy, *, probe: bool = True, guess: bool = False) -> Chosen:
     """Return the backend for ``policy``.
 
-    With ``probe`` off, which spares a kernel start some 20 ms, a backend is taken at a glance:
-    then a guest that answers NotReady has to be followed by a call with ``probe`` on.
+    With ``probe`` off, which spares a kernel's start a third of a second, one is taken behind which
+    a guest can start; its own locks have the last word. A ``guess`` takes one at a glance, for what
+    is thrown away unless a choice comes to the same.
 
-    Raises BackendError where none but noop is left, and the policy asked for more: by
-    ``on_unsupported = "error"`` or by requiring a capability.
+    Raises BackendError where the one that the policy names can't be had, or none but noop is left,
+    and the policy asked for more: by ``on_unsupported = "error"`` or by requiring a capability.
     """
     passed_over: list[tuple[str, str]] = []
     if policy.backend in NOT_BUILT:
         passed_over.append((policy.backend, "not part of this version"))
+    look = methodcaller("glance" if guess else "probe" if probe else "attempt")
     for backend in _wanted(policy):
-        support = backend.probe() if probe else backend.glance()
+        support: Support = look(backend)
         if support.usable:
             chosen = Chosen(backend, support, tuple(passed_over))
             _refuse_downgrade(policy, chosen)
@@ -71,7 +73,7 @@ def choose(policy: Policy, *, probe: bool = True) -> Chosen:
 def _wanted(policy: Policy) -> list[Backend]:
     """Return the backend that the policy names, then the others, strongest first."""
     named = [backend for backend in ORDER if backend.name == policy.backend]
-    return named + [each for each in ORDER if each not in named and each.name not in BY_NAME]
+    return named + [each for each in ORDER if each not in named]
 
 
 def _refuse_downgrade(policy: Policy, chosen: Chosen) -> None:
@@ -79,6 +81,8 @@ def _refuse_downgrade(policy: Policy, chosen: Chosen) -> None:
         return
     if policy.backend == chosen.backend.name:
         return
+    if policy.backend == "auto" and chosen.backend.name != Noop.name:
+        return  # what it lacks is a gap, of which each is looked at
     if policy.backend == "auto" and chosen.backend.name != "noop":
         return
     why = "; ".join(f"{name}: {reason}" for name, reason in chosen.passed_over)

@@ -69,7 +69,7 @@ def doctor_report(policy: Policy, prove: Prove | None = None) -> DoctorReport:
     report = seen or chosen.support.report
     return DoctorReport(
         backend=chosen.backend.name,
-        order=_order(chosen),
+        order=_order(policy, chosen),
         os_kernel=chosen.support.os_kernel,
         landlock_abi=chosen.support.abi,
         witnessed=chosen.support.witnessed,
@@ -94,21 +94,21 @@ def _verdicts(proof: Proof | None) -> tuple[ProbeVerdict, ...]:
     )
 
 
-def _order(chosen: chooser.Chosen) -> tuple[BackendVerdict, ...]:
+def _order(policy: Policy, chosen: chooser.Chosen) -> tuple[BackendVerdict, ...]:
     passed = [BackendVerdict(name, "passed over", why) for name, why in chosen.passed_over]
     taken = BackendVerdict(chosen.backend.name, "chosen", chosen.support.why)
     tried = {each.name for each in (*passed, taken)}
     rest = [
-        BackendVerdict(name, "not tried", _why_not(name, taken.name))
+        BackendVerdict(name, "not tried", _why_not(name, taken.name, policy.backend))
         for name in (*(backend.name for backend in chooser.ORDER), *chooser.NOT_BUILT)
         if name not in tried
     ]
     return (*passed, taken, *rest)
 
 
-def _why_not(name: str, taken: str) -> str:
+def _why_not(name: str, taken: str, asked: str) -> str:
     if name in chooser.NOT_BUILT:
         return "not part of this version"
-    if name in chooser.BY_NAME:
-        return f'taken by name only: backend = "{name}"'
+    if taken == asked:
+        return f"the policy names {taken}"
     return f"{taken} is stronger"

@@ -19,6 +19,8 @@ if TYPE_CHECKING:
     from cellblock.wire.messages import Plan
 
 _DENIED: Final = {errno.EACCES, errno.EPERM}
+#: The lock under which other names are not there at all, and what is read is mounted so.
+_NAMESPACES: Final = "namespaces"
 _CHAIN: Final = 8
 
 #: Modules and calls whose refusal is about processes, or about the network.
@@ -67,9 +69,19 @@ def _note(error: BaseException, plan: Plan) -> str | None:
         return _NOTE.format(what=what, field="filesystem_write_roots")
     if not isinstance(error, OSError):
         return None
+    path = error.filename or _path_in(error)
+    named = os.fsdecode(path) if isinstance(path, str | bytes) else None
+    apart = _NAMESPACES in plan.locks
+    if apart and error.errno == errno.ENOENT:
+        return _about_name(named, plan) if named else None
     unresolved = type(error).__name__ == "gaierror"
-    if not unresolved and not isinstance(error, PermissionError) and error.errno not in _DENIED:
+    denied = isinstance(error, PermissionError) or error.errno in _DENIED
+    if not (denied or unresolved or (apart and error.errno == errno.EROFS)):
         return None
+    return _about_calls(error, plan, unresolved=unresolved) or (named and _about_path(named, plan))
+
+
+def _about_calls(error: OSError, plan: Plan, *, unresolved: bool) -> str | None:
     words = _where(error)
     if not plan.subprocess and _PROCESS.search(words):
         return _NOTE.format(
@@ -77,8 +89,7 @@ def _note(error: BaseException, plan: Plan) -> str | None:
         )
     if not plan.network and (unresolved or _NETWORK.search(words)):
         return _NOTE.format(what="cells have no network", field="network_access")
-    path = error.filename or _path_in(error)
-    return _about_path(os.fsdecode(path), plan) if isinstance(path, str | bytes) else None
+    return None
 
 
 def _cannot_open(error: BaseException) -> bool:
@@ -100,6 +111,12 @@ def _where(error: BaseException) -> str:
         return ""
     modules = " ".join(m[1] for name, _ in frames if (m := _PACKAGE.search(name)))
     return f"{modules} {linecache.getline(*frames[-1])}"
+
+
+def _about_name(path: str, plan: Plan) -> str | None:
+    """Speak of what is not there where it could not be, whether it is there for others or not."""
+    shown = (*plan.read_roots, *plan.write_roots, *plan.device_files)
+    return None if _within(os.path.realpath(path), shown) else _about_path(path, plan)
 
 
 def _about_path(path: str, plan: Plan) -> str | None:

@@ -34,8 +34,11 @@ _STDERR = 2
 #: Open files that host and zygote take before a cell has run: about 25, and 5 a front end. What
 #: snapshots take besides is known when the policy is (``groundwork``).
 LEAST_FILES = 64
-#: What a policy says that has its zygote wrapped, and how many bytes are looked through for it.
+#: The backends that wrap a zygote, those that do not, and how much of a policy is looked through
+#: for them; what the strongest is known by to be here.
 _WRAPPING = (b"bubblewrap", b"seatbelt")
+_BARE = (b"landlock", b"noop")
+_WRAPPER = "bwrap"
 _LOOKED_AT = 1 << 16
 
 
@@ -79,7 +82,7 @@ def main(argv: list[str]) -> None:
         _fill_standard_descriptors()
         # Job-control shells and notebook servers share our process group; Ctrl-C is theirs.
         signal.signal(signal.SIGINT, signal.SIG_IGN)
-        prestarted = [] if _is_to_be_wrapped(options.policy) else [launch.start()]
+        prestarted = [] if _may_be_wrapped(options.policy) else [launch.start()]
         reactor, kernel, cleanup = _assembled(options, project, prestarted)
     except StartError as exc:
         raise SystemExit(f"cellblock: {exc}") from None
@@ -123,24 +126,30 @@ def _begin_wrapped(
     from cellblock.jupyter.groundwork import foresee  # noqa: PLC0415 - as above
 
     foreseen = foresee(options, project, scratch)
-    if foreseen is not None:
-        with contextlib.suppress(OSError):  # it is tried again, and told
-            prestarted.append(launch.start(foreseen))
+    with contextlib.suppress(OSError):  # it is tried again, and told
+        prestarted.append(launch.start(foreseen))
     return foreseen
 
 
-def _is_to_be_wrapped(policy: str) -> bool:
+def _may_be_wrapped(policy: str) -> bool:
     """Guess whether a zygote that starts now would have to be ended for a wrapped one.
 
-    Nothing that reads a policy is imported yet: the name of a backend that wraps is looked for in
-    its file. A wrong guess costs time, and nothing else.
+    Nothing that reads a policy is imported yet: names of backends are looked for in its file, and
+    without one the strongest is looked for. A wrong guess costs time, and nothing else.
     """
+    text = _looked_through(policy)
+    if any(name in text for name in (*_WRAPPING, *_BARE)):
+        return any(name in text for name in _WRAPPING)
+    return any(os.access(f"{folder}/{_WRAPPER}", os.X_OK) for folder in os.get_exec_path())
+
+
+def _looked_through(policy: str) -> bytes:
+    """Return the beginning of a policy's file; nothing for a preset."""
     try:
         with open(os.path.expanduser(policy), "rb", opener=_at_once) as file:  # noqa: PTH111
-            text = file.read(_LOOKED_AT)
+            return file.read(_LOOKED_AT)
     except (OSError, ValueError):
-        return False
-    return any(name in text for name in _WRAPPING)
+        return b""
 
 
 def _at_once(path: str, flags: int) -> int:

@@ -22,6 +22,8 @@ from cellblock.policy import load
 from cellblock.wire import frames, messages
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from cellblock.backends import Chosen
     from cellblock.backends.base import Backend, View
     from cellblock.jupyter.app import Options
@@ -71,7 +73,14 @@ def lay(options: Options, project: Path, scratch: Path) -> Ground | PolicyError 
             allow_unsafe=options.allow_unsafe,
         )
         _check_file_limit(policy)
-        return _ground(options, policy, project, scratch)
+        # Not probed: the guest's own witness tries the locks before the first user byte.
+        chosen = backends.choose(policy, probe=False)
+        folders: Any = {"project": project, "scratch": scratch}
+        private = _private(options.connection_file)
+        plan, wrap = planned(policy, chosen.backend, private=private, **folders)
+        told = told_of(policy, plan, project, scratch)
+        _check_text(told, policy.name, scratch)
+        return Ground(policy, chosen, told, wrap, project)
     except (PolicyError, BackendError) as exc:
         return exc
 
@@ -80,7 +89,10 @@ def foresee(options: Options, project: Path, scratch: Path) -> Wrapping | None:
     """Return what ``lay`` will most likely have a zygote wrapped in, long before it does."""
     try:
         policy = load.foresee(options.policy, project=project, scratch=scratch)
-        return _ground(options, policy, project, scratch).wrap
+        chosen = backends.choose(policy, probe=False, guess=True)
+        folders: Any = {"project": project, "scratch": scratch}
+        private = _private(options.connection_file)
+        return planned(policy, chosen.backend, private=private, **folders)[1]
     except Exception:  # noqa: BLE001 - whatever is wrong with a policy, ``lay`` finds it
         return None
 
@@ -98,20 +110,19 @@ def make_scratch() -> Path:
     return folder
 
 
-def _ground(options: Options, policy: Policy, project: Path, scratch: Path) -> Ground:
-    # At a glance: the guest's own witness tries the locks before the first user byte.
-    chosen = backends.choose(policy, probe=False)
-    private = _private(options.connection_file)
+def planned(
+    policy: Policy, backend: Backend, *, private: Sequence[Path], project: Path, scratch: Path
+) -> tuple[messages.Plan, Wrapping | None]:
+    """Return what guests lock, and what is put around their zygote, if anything is.
+
+    ``private`` are places that no guest reads, whatever the policy says.
+    """
     folders: Any = {"scratch": scratch, "project": project, "private": private}
-    plan = backends.plan(policy, chosen.backend, **folders)
-    wrap = None
-    if chosen.backend.wraps:
-        view = backends.view(policy, plan, **folders)
-        plan = replace(plan, unseen=chosen.backend.unseen(view))
-        wrap = Wrapping(chosen.backend, view)
-    told = told_of(policy, plan, project, scratch)
-    _check_text(told, policy.name, scratch)
-    return Ground(policy, chosen, told, wrap, project)
+    plan = backends.plan(policy, backend, **folders)
+    if not backend.wraps:
+        return plan, None
+    view = backends.view(policy, plan, **folders)
+    return replace(plan, unseen=backend.unseen(view)), Wrapping(backend, view)
 
 
 def _check_file_limit(policy: Policy) -> None:

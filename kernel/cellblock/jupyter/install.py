@@ -17,8 +17,8 @@ from typing import TYPE_CHECKING, Any, Final
 from jupyter_client.kernelspec import KernelSpecManager, NoSuchKernel
 
 from cellblock.errors import CellblockError
-from cellblock.policy.load import load
-from cellblock.policy.vocabulary import PRESETS, SPELLINGS
+from cellblock.policy.load import KNOWN, load
+from cellblock.policy.vocabulary import SPELLINGS
 
 if TYPE_CHECKING:
     from cellblock.policy.model import Policy
@@ -43,7 +43,7 @@ def kernel_json(policy: Policy, spec: str, *, display_name: str | None = None) -
     The interpreter and a policy file are named by absolute paths, so the kernelspec works from any
     environment's Jupyter.
     """
-    shipped = spec in PRESETS or spec in SPELLINGS
+    shipped = spec in KNOWN or spec in SPELLINGS
     argv = [sys.executable, "-E", "-P", "-m", "cellblock", "-f", "{connection_file}"]
     argv += ["--policy", spec if shipped else str(Path(spec).expanduser().resolve())]
     if policy.to_be_asked_for():

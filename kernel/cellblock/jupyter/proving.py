@@ -9,8 +9,6 @@ import contextlib
 import time
 from typing import TYPE_CHECKING, Any
 
-from msgspec.structs import replace
-
 from cellblock import backends
 from cellblock.backends import contract
 from cellblock.errors import CellblockError
@@ -19,7 +17,7 @@ from cellblock.host import launch, proofs
 from cellblock.host.history import default_path
 from cellblock.host.prover import Prover
 from cellblock.host.surroundings import Surroundings
-from cellblock.jupyter.groundwork import Wrapping, make_scratch, told_of
+from cellblock.jupyter.groundwork import make_scratch, planned, told_of
 from cellblock.jupyter.reactor import ZmqReactor
 from cellblock.wire import messages
 
@@ -30,6 +28,7 @@ if TYPE_CHECKING:
 
     from cellblock.backends import Chosen
     from cellblock.backends.contract import Proof
+    from cellblock.jupyter.groundwork import Wrapping
     from cellblock.policy.enforcement import Enforcement
     from cellblock.policy.model import Policy
 
@@ -88,13 +87,8 @@ def _launched(
     policy: Policy, chosen: Chosen, project: Path, scratch: Path, around: Surroundings
 ) -> tuple[messages.Prepare, Wrapping | None]:
     private = [default_path().parent, around.outside]
-    folders: Any = {"scratch": scratch, "project": project, "private": private}
-    plan = backends.plan(policy, chosen.backend, **folders)
-    wrap = None
-    if chosen.backend.wraps:
-        view = backends.view(policy, plan, **folders)
-        plan = replace(plan, unseen=chosen.backend.unseen(view))
-        wrap = Wrapping(chosen.backend, view)
+    folders: Any = {"project": project, "scratch": scratch, "private": private}
+    plan, wrap = planned(policy, chosen.backend, **folders)
     return told_of(policy, plan, project, scratch), wrap
 
 

@@ -279,8 +279,10 @@ class Views:
     def fail(self, detail: str) -> None:
         """Have every cell end with the reason why no guest runs."""
         self.failed = True
-        detail = self._why_not_wrapped() or detail
         remedy = "Run `cellblock doctor`; then restart the kernel."
+        if why := self._why_not_wrapped():
+            # Not taken by itself: it is weaker, and something here is not as it says.
+            detail, remedy = why, f'{remedy[:-1]}, or name another backend: backend = "landlock".'
         self._problem = ("The guest can't be started", detail, "", "", "", remedy)
 
     def _why_not_wrapped(self) -> str:

@@ -20,22 +20,26 @@ from cellblock.errors import PolicyError
 from cellblock.policy.model import LIMITS, LISTS, PATHS, Policy
 from cellblock.policy.paths import Places, expand
 from cellblock.policy.suggest import closest
-from cellblock.policy.vocabulary import PRESETS, SPELLINGS
+from cellblock.policy.vocabulary import PRESETS, SPELLINGS, TIERS
 
 MAX_FILE_BYTES: Final = 2**20
 
 _FOLDER: Final = Path(__file__).parent / "presets"
+#: What a policy is called that is in no file of the operator's.
+KNOWN: Final = (*PRESETS, *TIERS)
 
 
 def load(spec: str, *, project: Path, scratch: Path | None = None, allow_unsafe: bool) -> Policy:
-    """Return the policy that ``spec`` names: a preset, a former name of one, or a TOML file.
+    """Return the policy that ``spec`` names: a preset, a former name, a tier, or a TOML file.
 
     ``project`` and ``scratch`` are what ``{project}`` and ``{scratch}`` stand for; without a
     scratch folder ``{scratch}`` stays as written.
     Raises PolicyError, also for mode ``unsafe`` or display ``trusted`` without ``allow_unsafe``.
     """
     name = SPELLINGS.get(spec, spec)
-    policy = _preset(name, project, scratch) if name in PRESETS else _file(spec, project, scratch)
+    policy = _preset(name, project, scratch) if name in KNOWN else _file(spec, project, scratch)
+    if name in TIERS:
+        _check_backend(policy, spec)
     if not allow_unsafe and (field := policy.to_be_asked_for()):
         value = getattr(policy, field)
         raise PolicyError(
@@ -61,7 +65,7 @@ def foresee(spec: str, *, project: Path, scratch: Path | None = None) -> Policy:
     ValueError where ``load`` will raise.
     """
     name = SPELLINGS.get(spec, spec)
-    if name in PRESETS:
+    if name in KNOWN:
         return _preset(name, project, scratch)
     path = Path(os.path.expanduser(spec))  # noqa: PTH111
     own = {"name": path.stem, **_read(path, spec)}
@@ -71,14 +75,22 @@ def foresee(spec: str, *, project: Path, scratch: Path | None = None) -> Policy:
 
 
 def preset_values(name: str) -> dict[str, Any]:
-    """Return a shipped preset as its file has it, ``name`` included."""
-    return _normal(tomllib.loads((_FOLDER / f"{name}.toml").read_text("utf-8")) | {"name": name})
+    """Return a shipped preset as its file has it, or a tier's with its backend; and ``name``."""
+    preset, backend = TIERS.get(name, (name, None))
+    values = tomllib.loads((_FOLDER / f"{preset}.toml").read_text("utf-8"))
+    return _normal(values | {"name": name} | ({"backend": backend} if backend else {}))
 
 
 def _preset(name: str, project: Path, scratch: Path | None) -> Policy:
     # Not checked here: the tests check that what is shipped equals what ``schema`` makes of it.
     frozen = _frozen(preset_values(name))
     return _expanded(Policy().replace(**frozen), Places(name, project, project, scratch))
+
+
+def _check_backend(policy: Policy, spec: str) -> None:
+    from cellblock.policy import checks  # noqa: PLC0415 - as in _file
+
+    checks.check(policy, file=spec, missing_is_fine=policy.allowed_modules)
 
 
 def _frozen(values: dict[str, Any]) -> dict[str, Any]:
@@ -114,7 +126,7 @@ def _read(path: Path, spec: str) -> dict[str, Any]:
     except FileNotFoundError:
         if "/" in spec or spec.endswith(".toml"):
             raise _unreadable(spec, "no such file", "Check the path.") from None
-        remedy = closest(spec, (*PRESETS, *SPELLINGS), what="presets")
+        remedy = closest(spec, (*KNOWN, *SPELLINGS), what="presets")
         raise _unreadable(spec, "no such policy", f"{remedy} Or give a file.") from None
     except (OSError, ValueError) as failure:
         detail = getattr(failure, "strerror", None) or str(failure)
@@ -127,14 +139,14 @@ def _unreadable(spec: str, message: str, remedy: str) -> PolicyError:
 
 def _extended(name: object, spec: str) -> dict[str, Any]:
     preset = SPELLINGS.get(name, name) if isinstance(name, str) else None
-    if preset in PRESETS:
+    if preset in KNOWN:
         return preset_values(str(preset))
     raise PolicyError(
         "no such preset",
         file=spec,
         key="extends",
         value=repr(name),
-        remedy=closest(str(name), PRESETS, what="presets"),
+        remedy=closest(str(name), KNOWN, what="presets"),
     )
 
 

@@ -66,8 +66,8 @@ class Policy:
 
     backend: Literal["auto", "landlock", "bubblewrap", "seatbelt", "docker", "noop"] = "auto"
     """What enforces the OS layer; ``auto`` picks the strongest that works on this machine.
-    ``landlock``, ``bubblewrap`` (namespaces around the same, taken by name only), ``seatbelt``
-    and ``noop`` (audit only) exist today."""
+    ``bubblewrap`` (namespaces around the same as ``landlock``), ``landlock``, ``seatbelt`` and
+    ``noop`` (audit only) exist today; that is their order."""
 
     on_unsupported: Literal["warn", "error", "ignore"] = "warn"
     """What a gap between policy and enforcement does: it is shown on the first cell, nothing runs,

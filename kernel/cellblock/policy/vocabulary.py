@@ -11,6 +11,15 @@ PRESETS: Final = ("safe", "data", "unsafe")
 
 SPELLINGS: Final = {"pure": "safe", "trusted": "unsafe"}
 
+#: Where cells are to run, and whether what they say is looked at: a backend and a preset in one
+#: word (mellea's execution tiers). ``auto`` takes none but what runs on this machine itself.
+TIERS: Final = {
+    "local": ("safe", "auto"),
+    "local_unsafe": ("unsafe", "auto"),
+    "docker": ("safe", "docker"),
+    "docker_unsafe": ("unsafe", "docker"),
+}
+
 #: Every backend the design names; ``AVAILABLE_BACKENDS`` are those that exist.
 BACKENDS: Final = ("auto", "bubblewrap", "docker", "landlock", "noop", "seatbelt")
 AVAILABLE_BACKENDS: Final = ("auto", "bubblewrap", "landlock", "noop", "seatbelt")

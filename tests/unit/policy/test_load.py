@@ -15,7 +15,7 @@ from cellblock.errors import PolicyError
 from cellblock.policy import schema
 from cellblock.policy.load import foresee, load, preset_values
 from cellblock.policy.model import Policy
-from cellblock.policy.vocabulary import PRESETS
+from cellblock.policy.vocabulary import AVAILABLE_BACKENDS, PRESETS, TIERS
 
 
 @pytest.fixture
@@ -68,6 +68,36 @@ def test_a_preset_starts_without_pydantic():
 def test_former_names_are_spellings(spelling, preset, tmp_path):
     both = [load(name, project=tmp_path, allow_unsafe=True) for name in (spelling, preset)]
     assert both[0] == both[1]
+
+
+@pytest.mark.parametrize(
+    ("tier", "preset", "backend"), [("local", "safe", "auto"), ("local_unsafe", "unsafe", "auto")]
+)
+def test_a_tier_is_a_preset_and_a_backend_in_one_word(tier, preset, backend, tmp_path, operator):
+    policy, plain = (load(x, project=tmp_path, allow_unsafe=True) for x in (tier, preset))
+    assert policy == plain.replace(name=tier, backend=backend)
+    extended = operator(f'extends = "{tier}"\ntimeout = 9.0', allow_unsafe=True)
+    assert extended == policy.replace(name="team", timeout=9.0)
+    assert foresee(tier, project=tmp_path) == policy
+
+
+def test_an_unsafe_tier_has_to_be_asked_for(tmp_path):
+    with pytest.raises(PolicyError, match="mode unsafe has to be asked for"):
+        load("local_unsafe", project=tmp_path, allow_unsafe=False)
+
+
+@pytest.mark.parametrize("tier", [name for name in TIERS if name.startswith("docker")])
+def test_a_tier_runs_nothing_elsewhere_than_it_says(tier, tmp_path, operator):
+    assert preset_values(tier)["backend"] == "docker"
+    for attempt in (
+        lambda: load(tier, project=tmp_path, allow_unsafe=True),
+        lambda: operator(f'extends = "{tier}"', allow_unsafe=True),
+    ):
+        if "docker" in AVAILABLE_BACKENDS:
+            assert attempt().backend == "docker"
+        else:
+            with pytest.raises(PolicyError, match="this backend does not exist yet"):
+                attempt()
 
 
 def test_unsafe_has_to_be_asked_for(tmp_path):
@@ -378,7 +408,13 @@ def test_scratch_stays_as_written_until_there_is_one(operator, tmp_path):
         ),
         ('name = ""', "name: not a name (got ''). Give 1 to 64 printable characters."),
         ('extends = "daat"', "extends: no such preset (got 'daat'). Did you mean data?"),
-        ("extends = []", "extends: no such preset (got []). Known presets: data, safe, unsafe."),
+        (
+            "extends = []",
+            (
+                "extends: no such preset (got []). Known presets: data, docker, docker_unsafe, "
+                "local, local_unsafe, safe, unsafe."
+            ),
+        ),
         ("add = 3", "add: can't be added (got 3). Write a table: [add]."),
         ("[add]\nmagics = 3", "add.magics: can't be added (got 3). Give a list."),
         ("[add]\nmagcs = []", "add.magcs: can't be added (got []). Did you mean magics?"),

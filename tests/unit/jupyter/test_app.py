@@ -1,0 +1,50 @@
+"""What a kernel guesses before it has read its policy: a wrong guess costs time, so it is right."""
+
+from __future__ import annotations
+
+import os
+
+import pytest
+
+from cellblock.backends.bubblewrap import PROGRAM
+from cellblock.backends.chooser import ORDER
+from cellblock.jupyter import app
+from support import machines
+
+POLICIES = {
+    'backend = "bubblewrap"': (True, True),
+    'backend = "seatbelt"': (True, True),
+    'backend = "landlock"': (False, False),
+    'backend = "noop"': (False, False),
+    'backend = "auto"': (True, False),
+    'extends = "data"': (True, False),
+}
+
+
+@pytest.fixture(params=["bubblewrap", "landlock"])
+def machine(request, monkeypatch, tmp_path):
+    """A machine with bwrap, be it a program that does nothing, and one without."""
+    monkeypatch.setenv("PATH", machines.path("landlock"))
+    if request.param == "bubblewrap":
+        (tmp_path / "bwrap").touch(mode=0o755)
+        monkeypatch.setenv("PATH", f"{os.environ['PATH']}:{tmp_path}")
+    return request.param
+
+
+@pytest.mark.parametrize("text", POLICIES)
+def test_a_zygote_waits_for_a_policy_that_has_it_wrapped(text, machine, tmp_path):
+    policy = tmp_path / "lab.toml"
+    policy.write_text(text)
+    with_it, without = POLICIES[text]
+    assert app._may_be_wrapped(str(policy)) == (with_it if machine == "bubblewrap" else without)
+
+
+@pytest.mark.parametrize("preset", ["safe", "data", "unsafe", "local"])
+def test_a_preset_takes_the_strongest(preset, machine):
+    assert app._may_be_wrapped(preset) == (machine == "bubblewrap")
+
+
+def test_it_knows_every_backend_and_its_program():
+    by_wrapping = {wraps: {b.name.encode() for b in ORDER if b.wraps == wraps} for wraps in (1, 0)}
+    assert (set(app._WRAPPING), set(app._BARE)) == (by_wrapping[1], by_wrapping[0])
+    assert app._WRAPPER == PROGRAM
