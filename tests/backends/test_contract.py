@@ -5,7 +5,6 @@ and a lock that fails, lies or is not there ends as a gap or as nothing that run
 """
 
 import os
-import shutil
 import sys
 import tempfile
 from pathlib import Path
@@ -19,19 +18,20 @@ from cellblock.guest.confine import arch, landlock
 from cellblock.guest.trying import EARLIER_THREAD, INHERITED
 from cellblock.policy.enforcement import CAPABILITIES
 from cellblock.policy.model import Policy
-from support import suite
+from support import machines, suite
 from support.kernels import nobody_prefix
 
 MACHINE = arch.current()
 HERE = MACHINE is not None and landlock.abi(MACHINE) > 0
 needs_landlock = pytest.mark.skipif(not HERE, reason="this OS kernel has no Landlock")
+NO_BWRAP = machines.no_bubblewrap()
 LOCKING = [
     pytest.param("landlock", marks=needs_landlock),
     pytest.param(
         "bubblewrap",
         marks=[
             needs_landlock,
-            pytest.mark.skipif(not shutil.which("bwrap"), reason="bwrap is not installed"),
+            pytest.mark.skipif(bool(NO_BWRAP), reason=f"no bubblewrap: {NO_BWRAP}"),
         ],
     ),
 ]
@@ -51,6 +51,11 @@ PROVED = {
 }
 WIDE = {"network_access": True, "subprocess_execution": True}
 BECAUSE = "import cellblock.guest.prepared as p, cellblock.guest.confine as c\n"
+
+
+@pytest.fixture(autouse=True)
+def _with_bubblewrap(monkeypatch):
+    monkeypatch.setenv("PATH", machines.path("bubblewrap"))
 
 
 def as_somebody(user, backend, **fields):

@@ -105,7 +105,7 @@ class Surroundings:
             "priority_of_another": lambda: _nice(self.process) != self._nice,
         }
         looks |= {name: partial(_called, sock) for name, sock in self._listeners.items()}
-        return {name for name, look in looks.items() if look()}
+        return {name for name, look in looks.items() if _shows(look)}
 
     def _is_limited(self) -> bool:
         return resource.prlimit(self.process, resource.RLIMIT_NOFILE) != self._limit
@@ -141,6 +141,14 @@ def _bound(family: int, kind: int, address: object) -> socket.socket:
         made.listen()
     made.setblocking(False)
     return made
+
+
+def _shows(look: Callable[[], bool]) -> bool:
+    """Say whether there is a trace; what can't be looked at any more has one."""
+    try:
+        return look()
+    except OSError:
+        return True
 
 
 def _called(listener: socket.socket) -> bool:

@@ -22,17 +22,14 @@ from cellblock.jupyter.reactor import ZmqReactor
 from cellblock.wire import messages
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Mapping
     from pathlib import Path
-    from socket import socket
 
     from cellblock.backends import Chosen
     from cellblock.backends.contract import Proof
     from cellblock.jupyter.groundwork import Wrapping
     from cellblock.policy.enforcement import Enforcement
     from cellblock.policy.model import Policy
-
-    Spawn = Callable[[launch.Wrap | None], tuple[socket, int]]
 
 
 def proved(
@@ -41,33 +38,32 @@ def proved(
     """Do as ``prove``, and keep what was seen for kernels' starts. Never raises."""
     proof, report = prove(policy, chosen, project)
     if report is not None and not proof.failure:
-        key = proofs.key(policy, chosen.backend, report, project=project, scratch=None)
-        proofs.Proofs(default_path().parent).keep(key, proof)
+        with contextlib.suppress(OSError):  # what wraps the zygote is gone, say
+            key = proofs.key(policy, chosen.backend, report, project=project, scratch=None)
+            proofs.Proofs(default_path().parent).keep(key, proof)
     return proof, report
 
 
 def prove(
-    policy: Policy, chosen: Chosen, project: Path, *, spawn: Spawn = launch.start
+    policy: Policy, chosen: Chosen, project: Path
 ) -> tuple[Proof, messages.LockReport | None]:
-    """Run the suite under ``policy``; return what it saw, and what the guest's locks said."""
+    """Run the suite under ``policy``; return what it saw, and what the guest's locks said.
+
+    Never raises: where it can't be run, nothing is witnessed.
+    """
     with contextlib.ExitStack() as made:
         try:
             scratch = make_scratch()
             # The zygote removes it, where there comes to be one.
             made.callback(removal.remove, str(scratch))
             around = made.enter_context(contextlib.closing(Surroundings(_roots(policy, scratch))))
-            return _prove(policy, chosen, project, scratch, around, spawn)
+            return _prove(policy, chosen, project, scratch, around)
         except (OSError, CellblockError) as error:
             return _unproved(policy, str(error)), None
 
 
-def _prove(  # noqa: PLR0913, PLR0917 - what a trial is made of
-    policy: Policy,
-    chosen: Chosen,
-    project: Path,
-    scratch: Path,
-    around: Surroundings,
-    spawn: Spawn,
+def _prove(
+    policy: Policy, chosen: Chosen, project: Path, scratch: Path, around: Surroundings
 ) -> tuple[Proof, messages.LockReport | None]:
     # The same policy, with a root and a denied path of our own to try it on.
     tried = policy.replace(
@@ -76,7 +72,7 @@ def _prove(  # noqa: PLR0913, PLR0917 - what a trial is made of
         read_deny_paths=(*policy.read_deny_paths, str(around.denied)),
     )
     told, wrap = _launched(tried, chosen, project, scratch, around)
-    prover = Prover(ZmqReactor(), told, lambda: spawn(wrap), around.touched)
+    prover = Prover(ZmqReactor(), told, lambda: launch.start(wrap), around.touched)
     prover.run(_trial(policy, around))
     declared = backends.settle(chosen.declare(tried), prover.report)
     results = _compared(policy, prover, declared)
