@@ -141,7 +141,7 @@ def test_every_gap_is_in_the_log_shown_or_not(start, world):
         "cellblock: gap: filesystem read roots is partial: asked: none; "
         "here: Landlock: files and folders outside the roots can't be opened; "
         "names, sizes and times of files outside the roots can be looked up; "
-        "remedy: install bubblewrap, and set backend to it: it hides names"
+        "remedy: install bubblewrap, which hides names; see `cellblock doctor`"
     )
 
 
