@@ -1,4 +1,4 @@
-"""Write the table of docs/enforcement.md from what the backends declare.
+"""Write the tables of docs/enforcement.md from what the backends declare, and from the probes.
 
 python tools/enforcement_docs.py [--check]
 
@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from cellblock.backends.chooser import ORDER
+from cellblock.backends.contract import PROBES
 from cellblock.backends.probes import unprobed
 from cellblock.backends.shared import HOST
 from cellblock.policy.enforcement import CAPABILITIES
@@ -26,6 +27,8 @@ if TYPE_CHECKING:
 PAGE = Path(__file__).parents[1] / "docs" / "enforcement.md"
 BEGIN = "<!-- statuses: made by tools/enforcement_docs.py -->\n"
 END = "<!-- end of statuses -->\n"
+PROBES_BEGIN = "<!-- probes: made by tools/enforcement_docs.py -->\n"
+PROBES_END = "<!-- end of probes -->\n"
 
 #: What a row says beside its field, and the policy under which its cells are declared.
 ASKED: Final[dict[str, tuple[tuple[str, dict[str, Any]], ...]]] = {
@@ -70,10 +73,26 @@ def _cell(backend: Backend, capability: str, policy: Policy) -> str:
     return f"{found.status}: {'; '.join(found.holes)}" if found.holes else str(found.status)
 
 
+def probes_table() -> str:
+    """Return one row a probe: what is at stake, and what a cell could do where it passes."""
+    rows = (
+        f"| `{probe.capability}` | `{probe.name}` | {'around' if probe.around else 'straight'} "
+        f"| {probe.hole} |\n"
+        for probe in PROBES
+    )
+    head = "| capability | probe | way | where it passes |\n|---|---|---|---|\n"
+    return head + "".join(rows)
+
+
 def page() -> str:
-    """Return the page with the table made anew."""
-    before, _, rest = PAGE.read_text(encoding="utf-8").partition(BEGIN)
-    return before + BEGIN + table() + END + rest.partition(END)[2]
+    """Return the page with its tables made anew."""
+    text = _between(PAGE.read_text(encoding="utf-8"), BEGIN, table(), END)
+    return _between(text, PROBES_BEGIN, probes_table(), PROBES_END)
+
+
+def _between(text: str, begin: str, made: str, end: str) -> str:
+    before, _, rest = text.partition(begin)
+    return before + begin + made + end + rest.partition(end)[2]
 
 
 def main(arguments: list[str]) -> int:

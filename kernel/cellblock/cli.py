@@ -20,9 +20,11 @@ if TYPE_CHECKING:
     from rich.console import Console
     from rich.table import Table
 
-    from cellblock.backends import DoctorReport
+    from cellblock.backends import Chosen, DoctorReport
+    from cellblock.backends.contract import Proof
     from cellblock.policy.enforcement import Enforcement
     from cellblock.policy.model import Policy
+    from cellblock.wire.messages import LockReport
 
 app: Final = typer.Typer(
     help="A Jupyter kernel that enforces policy on every cell.",
@@ -139,6 +141,7 @@ def install(  # noqa: PLR0913  # one parameter an option
         policy, name=name, display_name=display_name, where=where, allow_unsafe=allow_unsafe
     )
     typer.echo(f"Installed kernel {installed} in {folder}")
+    typer.echo(_what_holds(policy))
 
 
 @app.command()
@@ -151,11 +154,14 @@ def uninstall(name: str) -> None:
 
 @app.command()
 def doctor(*, policy: SpecOption = "safe", as_json: AsJson = False) -> None:
-    """Say what this machine can enforce of a policy. Exit status 1 if nothing real can."""
+    """Say what this machine enforces of a policy, and try it.
+
+    Exit status 1 if nothing real does, or a probe passes that should not.
+    """
     from cellblock.backends import doctor_report  # noqa: PLC0415
 
     try:
-        report = doctor_report(_load(policy))
+        report = doctor_report(_load(policy), _proved)
     except BackendError as failure:
         _complain(str(failure))
         raise typer.Exit(code=1) from None
@@ -163,7 +169,8 @@ def doctor(*, policy: SpecOption = "safe", as_json: AsJson = False) -> None:
         _print_json(dataclasses.asdict(report))
     else:
         _print_report(report)
-    raise typer.Exit(code=int(report.backend == "noop"))
+    contradicted = any(gap.contradicted for gap in report.gaps)
+    raise typer.Exit(code=int(report.backend == "noop" or contradicted))
 
 
 def _load(spec: str) -> Policy:
@@ -171,6 +178,35 @@ def _load(spec: str) -> Policy:
     from cellblock.policy.load import load  # noqa: PLC0415
 
     return load(spec, project=Path.cwd(), allow_unsafe=True)
+
+
+def _what_holds(spec: str) -> str:
+    """Try a policy that was installed, and say in a line or more what this machine does of it."""
+    from cellblock.backends import choose, gaps, settle  # noqa: PLC0415
+    from cellblock.render.gaps import line  # noqa: PLC0415
+
+    policy = _load(spec)
+    try:
+        chosen = choose(policy)
+    except BackendError as failure:
+        return f"It runs nothing here: {failure}"
+    declared = chosen.declare(policy)
+    proof, report = _proved(policy, chosen)
+    settled = settle(declared, report, proof).values()
+    verified = [each.capability for each in settled if each.status == "verified"]
+    said = f"Verified under backend {chosen.backend.name}: {', '.join(verified) or 'nothing'}"
+    said += f" ({proof.failure})" if proof and proof.failure else ""
+    found = gaps(policy, declared, report, proof)
+    return "\n".join([said, *map(line, found)])
+
+
+def _proved(policy: Policy, chosen: Chosen) -> tuple[Proof | None, LockReport | None]:
+    """Run the suite of probes, where guests start: on Linux."""
+    if sys.platform != "linux":
+        return None, None
+    from cellblock.jupyter.proving import proved  # noqa: PLC0415
+
+    return proved(policy, chosen, Path.cwd())
 
 
 def _condition(policy: Policy) -> str:
@@ -203,6 +239,8 @@ def _print_report(report: DoctorReport) -> None:
     from rich.markup import escape  # noqa: PLC0415
     from rich.table import Table  # noqa: PLC0415
 
+    from cellblock.backends.contract import BY_NAME  # noqa: PLC0415
+
     console = _console()
     console.print(f"OS kernel {escape(report.os_kernel)}, Landlock ABI {report.landlock_abi}")
     backends = Table("backend", "", "why", title="Backends, strongest first", title_justify="left")
@@ -216,10 +254,33 @@ def _print_report(report: DoctorReport) -> None:
     gaps = Table("field", "what that means, and what closes it", title_justify="left")
     gaps.title = "Asked for and not enforced here" if report.gaps else "No gaps: all is enforced"
     for gap in report.gaps:
-        gaps.add_row(gap.capability, escape(f"{gap.consequence}\n→ {gap.remedy}"))
-    console.print(backends, fields, gaps)
+        asked = f"asked: {gap.asked}\nhere: {gap.actual}"
+        gaps.add_row(gap.capability, escape(f"{asked}\n{gap.consequence}\n→ {gap.remedy}"))
+    console.print(backends, fields, *([_probes_table(report)] if report.probes else []), gaps)
+    if report.unproved:
+        console.print(f"[red]The suite of probes did not run to its end: {escape(report.unproved)}")
+    for probe in report.probes:
+        if probe.outcome == "passed":
+            console.print(f"[bold red]✗ {probe.name}: {escape(BY_NAME[probe.name].hole)}[/]")
     if report.backend == "noop":
         console.print("[bold red]✗ Audit only: the operating system enforces nothing of this.[/]")
+
+
+def _probes_table(report: DoctorReport) -> Table:
+    from rich.markup import escape  # noqa: PLC0415
+    from rich.table import Table  # noqa: PLC0415
+
+    table = Table("field", "tried in a guest", title="Probes", title_justify="left")
+    styles = {"refused": "green", "passed": "bold red", "disclosed": "yellow", "unwitnessed": "dim"}
+    shown: dict[str, list[str]] = {}
+    for probe in report.probes:
+        style = styles[probe.outcome]
+        why = f" ({escape(probe.detail)})" if probe.outcome == "unwitnessed" else ""
+        said = f"{probe.name} [{style}]{probe.outcome}[/]{why}"
+        shown.setdefault(probe.capability, []).append(said)
+    for capability, tried in shown.items():
+        table.add_row(capability, "\n".join(tried))
+    return table
 
 
 def _status(capability: Enforcement, asked: set[str]) -> str:

@@ -423,8 +423,8 @@ def test_the_doctor_says_what_was_seen_to_hold(backend):
     assert report.backend == "bubblewrap"
     assert {"names", "files", "sockets", "processes"} <= set(report.witnessed)
     statuses = {each.capability: each.status for each in report.capabilities}
-    assert statuses["filesystem_read_roots"] is Status.verified
-    assert statuses["network_access"] is Status.verified
+    # Verified is what the suite of probes saw (``test_contract``).
+    assert statuses["filesystem_read_roots"] is statuses["network_access"] is Status.asserted
 
 
 def test_another_backend_is_taken_only_with_its_reason(monkeypatch):

@@ -142,6 +142,6 @@ def test_the_doctor_reports_every_backend_and_every_capability():
         ("noop", "not tried", "landlock is stronger"),
     ]
     assert [each.capability for each in report.capabilities] == list(CAPABILITIES)
-    verified = {e.capability for e in report.capabilities if e.status is Status.verified}
-    assert verified == {"filesystem_write_roots", "network_access", "subprocess_execution"}
+    assert Status.verified not in {each.status for each in report.capabilities}
+    assert report.unproved == "the suite of probes was not run"
     assert report.os_kernel in report.capabilities[0].evidence

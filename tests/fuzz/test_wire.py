@@ -35,6 +35,7 @@ LIMITS = messages.Limits(memory_max_bytes=1)
 SEEDS = [
     messages.Ready(report=messages.LockReport(achieved={"landlock": "ABI 7"})),
     messages.NotReady(lock="seccomp", detail="none"),
+    messages.Tried(results={"tcp": messages.Attempt(outcome="refused", detail="EPERM")}),
     messages.Began(id=3),
     messages.Stream(name="stdout", text="text \u00e9 \U0001f600"),
     messages.Display(data={"text/plain": "x", "image/png": b"\x89", "application/json": {"a": [1]}}),

@@ -7,6 +7,7 @@ import sys
 import pytest
 
 from cellblock import cli
+from cellblock.backends.contract import Proof, Seen
 
 SHIPPED_UNSAFE = 'extends = "unsafe"\n'
 
@@ -15,6 +16,7 @@ SHIPPED_UNSAFE = 'extends = "unsafe"\n'
 def run(monkeypatch, capfd, tmp_path):
     """Run the command in-process; return exit status, stdout and stderr."""
     monkeypatch.chdir(tmp_path)
+    monkeypatch.delenv("XDG_CACHE_HOME", raising=False)
     for variable in ("JUPYTER_DATA_DIR", "JUPYTER_CONFIG_DIR", "JUPYTER_RUNTIME_DIR", "HOME"):
         (tmp_path / variable.lower()).mkdir()
         monkeypatch.setenv(variable, str(tmp_path / variable.lower()))
@@ -99,7 +101,10 @@ def test_install_writes_a_kernelspec_that_names_interpreter_and_file_absolutely(
     status, out, _ = run("install", "--policy", "team.toml", "--prefix", str(tmp_path / "p"))
     folder = tmp_path / "p/share/jupyter/kernels/cellblock-team"
     assert status == 0
-    assert out == f"Installed kernel cellblock-team in {folder}\n"
+    installed, proved, *gaps = out.splitlines()
+    assert installed == f"Installed kernel cellblock-team in {folder}"
+    assert proved.startswith("Verified under backend ")
+    assert all(line.startswith("gap: ") for line in gaps)
     assert json.loads((folder / "kernel.json").read_text()) == {
         "argv": [
             sys.executable,
@@ -192,6 +197,19 @@ def test_doctor_says_the_same_in_json_and_for_people(run):
     for capability in report["capabilities"]:
         assert capability["capability"] in shown
         assert capability["status"] in shown
+    assert report["unproved"] == ""
+    for probe in report["probes"]:
+        assert f"{probe['name']} {probe['outcome']}" in shown
+    for gap in report["gaps"]:
+        assert list(gap) == [
+            "capability",
+            "status",
+            "asked",
+            "actual",
+            "consequence",
+            "remedy",
+            "contradicted",
+        ]
     assert report["os_kernel"] in shown
 
 
@@ -208,3 +226,15 @@ def test_image_build_is_mounted_or_on_a_base(run):
     status, _, err = run("image", "build", "--mounted", "--from", "debian:12")
     assert status == 2
     assert "Choose one of --mounted and --from." in err
+
+
+def test_doctor_fails_where_a_probe_passes_that_should_not(run, monkeypatch):
+    proof = Proof({"environment": Seen("passed")}, "Linux 6.1", "now")
+    monkeypatch.setattr("cellblock.jupyter.proving.proved", lambda *_: (proof, None))
+    status, shown, _ = run("doctor")
+    assert status == 1
+    assert "✗ environment: a cell can read the host's environment" in shown
+    status, out, _ = run("doctor", "--json")
+    assert status == 1
+    (gap,) = [each for each in json.loads(out)["gaps"] if each["contradicted"]]
+    assert (gap["capability"], gap["status"]) == ("env_var_access", "unenforced")

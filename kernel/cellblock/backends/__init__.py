@@ -13,21 +13,25 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from cellblock.backends.assessment import blocking, gaps, replaced, settle
-    from cellblock.backends.chooser import Chosen, choose
+    from cellblock.backends.chooser import Chosen, choose, named
     from cellblock.backends.doctor import DoctorReport, doctor_report
     from cellblock.backends.matrix import COMPATIBILITY_MATRIX
     from cellblock.backends.planner import plan, view
+    from cellblock.backends.resolved import Resolved, resolve
 
 __all__ = [
     "COMPATIBILITY_MATRIX",
     "Chosen",
     "DoctorReport",
+    "Resolved",
     "blocking",
     "choose",
     "doctor_report",
     "gaps",
+    "named",
     "plan",
     "replaced",
+    "resolve",
     "settle",
     "view",
 ]
@@ -36,12 +40,15 @@ _HOME = {
     "COMPATIBILITY_MATRIX": "matrix",
     "Chosen": "chooser",
     "DoctorReport": "doctor",
+    "Resolved": "resolved",
     "blocking": "assessment",
     "choose": "chooser",
     "doctor_report": "doctor",
     "gaps": "assessment",
+    "named": "chooser",
     "plan": "planner",
     "replaced": "assessment",
+    "resolve": "resolved",
     "settle": "assessment",
     "view": "planner",
 }

@@ -11,16 +11,9 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
     from cellblock.backends.chooser import Chosen
+    from cellblock.backends.contract import Proof
     from cellblock.policy.model import Policy
     from cellblock.wire.messages import LockReport
-
-#: What a guest that was seen to refuse an attempt makes of "asserted": witness to capability.
-WITNESSES: Final = {
-    "filesystem_read_roots": "files",
-    "filesystem_write_roots": "files",
-    "network_access": "sockets",
-    "subprocess_execution": "processes",
-}
 
 #: The name under which a guest reports that the zygote decides on starts (``confine.gate``).
 GATE: Final = "gate"
@@ -69,27 +62,41 @@ REMEDIES: Final = {
     "network_access": "set network_access to true, or register a host operation for that address",
     "package_installation": "install the packages into the kernel's environment",
 }
+_CONTRADICTED: Final = (
+    "name another backend, and report this: `cellblock doctor --json` says it all"
+)
 _ELSEWHERE: Final = "use Linux 5.13 or later with Landlock switched on, or choose another backend"
 
 
 def settle(
-    declared: Mapping[str, Enforcement], report: LockReport | None
+    declared: Mapping[str, Enforcement],
+    report: LockReport | None,
+    proof: Proof | None = None,
 ) -> dict[str, Enforcement]:
-    """Return the declarations as the guest's report bears them out.
+    """Return the declarations as the guest's report, and the suite of probes, bear them out.
 
-    A lock that is not reported as achieved voids whatever rests on it; an attempt that was seen
-    to fail turns "asserted" into "verified". Without a report nothing is raised or lowered.
+    A lock that is not reported as achieved voids whatever rests on it; without a report nothing is
+    lowered. What the suite saw to be refused makes "asserted" into "verified", and nothing else
+    does; what it saw to pass makes it unenforced, or partial.
     """
-    if report is None:
-        return dict(declared)
-    return {name: _settled(each, report) for name, each in declared.items()}
+    settled = dict(declared)
+    if report is not None:
+        settled = {name: _settled(each, report) for name, each in settled.items()}
+    if proof is not None:
+        from cellblock.backends.contract import judge  # noqa: PLC0415 - most starts have none
+
+        settled = {name: judge(each, proof) for name, each in settled.items()}
+    return settled
 
 
 def gaps(
-    policy: Policy, declared: Mapping[str, Enforcement], report: LockReport | None = None
+    policy: Policy,
+    declared: Mapping[str, Enforcement],
+    report: LockReport | None = None,
+    proof: Proof | None = None,
 ) -> tuple[Gap, ...]:
     """Return what is configured and does not wholly hold here, in the order of CAPABILITIES."""
-    settled = settle(declared, report)
+    settled = settle(declared, report, proof)
     return tuple(
         _gap(policy, settled[name])
         for name in CAPABILITIES
@@ -117,12 +124,13 @@ def replaced(policy: Policy, chosen: Chosen) -> tuple[Gap, ...]:
 def blocking(policy: Policy, found: tuple[Gap, ...]) -> tuple[Gap, ...]:
     """Return the gaps with which nothing may run: required ones, and all under ``error``.
 
-    A partial capability counts as enforced here; its holes are shown.
+    A partial capability counts as enforced here, its holes are shown; but not one whose holes a
+    probe found, and no declaration knows of.
     """
     return tuple(
         gap
         for gap in found
-        if gap.status is not Status.partial
+        if (gap.contradicted or gap.status is not Status.partial)
         and (policy.on_unsupported == "error" or gap.capability in policy.require)
     )
 
@@ -161,12 +169,8 @@ def _settled(each: Enforcement, report: LockReport) -> Enforcement:
         return replace(each, status=Status.unavailable, holes=(), evidence=why)
     if not each.locks:
         return each
-    seen = report.achieved.get("witness", "").split(", ")
     said = "; ".join(f"{lock}: {report.achieved[lock]}" for lock in each.locks[:1])
-    settled = replace(each, evidence=f"{each.evidence}; guest: {said}")
-    if each.status is Status.asserted and WITNESSES.get(each.capability) in seen:
-        return replace(settled, status=Status.verified)
-    return settled
+    return replace(each, evidence=f"{each.evidence}; guest: {said}")
 
 
 def _counted_by_gate(each: Enforcement, report: LockReport) -> Enforcement:
@@ -186,7 +190,8 @@ def _gap(policy: Policy, each: Enforcement) -> Gap:
         asked=_asked(policy, each.capability),
         actual=each.mechanism,
         consequence=_consequence(policy, each),
-        remedy=REMEDIES.get(each.capability, _ELSEWHERE),
+        remedy=_CONTRADICTED if each.contradicted else REMEDIES.get(each.capability, _ELSEWHERE),
+        contradicted=each.contradicted,
     )
 
 

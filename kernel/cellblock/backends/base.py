@@ -8,10 +8,10 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, ClassVar
 
-from cellblock.policy.enforcement import CAPABILITIES, Enforcement
+from cellblock.policy.enforcement import CAPABILITIES, Enforcement, Status
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -121,11 +121,30 @@ class Backend(ABC):
         del view
         return list(argv)
 
+    def fingerprint(self) -> str:
+        """Return what tells the programs that ``wrap`` uses from others; "" where it uses none."""
+        return ""
+
     def unseen(self, view: View) -> tuple[str, ...]:
         """Return names that are here and that a guest behind ``wrap`` must not see."""
         del view
         return ()
 
+    def enforcement(self, policy: Policy) -> dict[str, Enforcement]:
+        """Return what each capability is worth on this machine, as far as a glance tells.
+
+        Where the backend can't be had, nothing is that it would do.
+        """
+        support = self.glance()
+        declared = self.declare(policy, support)
+        if support.usable:
+            return declared
+        return {name: _absent(each, support) for name, each in declared.items()}
+
     def declare(self, policy: Policy, support: Support) -> dict[str, Enforcement]:
         """Return what each capability is worth here, in the order of ``CAPABILITIES``."""
         return {name: self.declarations[name](policy, support) for name in CAPABILITIES}
+
+
+def _absent(each: Enforcement, support: Support) -> Enforcement:
+    return replace(each, status=Status.unavailable, holes=(), evidence=support.why)

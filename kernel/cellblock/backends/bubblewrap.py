@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, ClassVar, Final
 from cellblock.backends import forbidding, places, probes, roots
 from cellblock.backends.base import Backend, Declare, Support, View
 from cellblock.backends.landlock import Landlock
-from cellblock.backends.shared import by_policy, holds, partly
+from cellblock.backends.shared import EARLIER_LINKS, by_policy, holds, partly
 from cellblock.errors import BackendError
 from cellblock.policy.enforcement import Enforcement, Status
 from cellblock.policy.paths import within
@@ -90,7 +90,7 @@ def _denied(policy: Policy, support: Support) -> Declare:
     return partly(
         "read_deny_paths",
         mechanism,
-        "a hard link to a denied file, made elsewhere beneath a read root, is readable",
+        EARLIER_LINKS,
         "what is created beside them after the kernel's start is not readable",
         locks=_LOCKS,
     )
@@ -163,6 +163,14 @@ class Bubblewrap(Backend):
             *("--remount-ro", "/", "--chdir", "/", "--"),
             *argv,
         ]
+
+    def fingerprint(self) -> str:
+        """Return where bwrap is, and which file that is."""
+        program = shutil.which(PROGRAM)
+        if program is None:
+            return ""
+        found = os.stat(program)  # noqa: PTH116 - start-up
+        return f"{program} {found.st_dev}:{found.st_ino} {found.st_size} {found.st_mtime_ns}"
 
     def unseen(self, view: View) -> tuple[str, ...]:
         """Return names that are here, and that neither are nor lead to anything in ``view``."""

@@ -40,6 +40,14 @@ class Chosen:
         return self.backend.declare(policy, self.support)
 
 
+def named(name: str) -> Backend:
+    """Return a backend by its name. Raises BackendError for one that does not exist."""
+    for backend in ORDER:
+        if backend.name == name:
+            return backend
+    raise BackendError(f"no backend is called {name!r}")
+
+
 def choose(policy: Policy, *, probe: bool = True, guess: bool = False) -> Chosen:
     """Return the backend for ``policy``.
 

@@ -7,10 +7,17 @@ from typing import TYPE_CHECKING
 
 from cellblock.backends import chooser
 from cellblock.backends.assessment import gaps, replaced, settle
+from cellblock.backends.contract import BY_NAME
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from cellblock.backends.contract import Proof
     from cellblock.policy.enforcement import Enforcement, Gap
     from cellblock.policy.model import Policy
+    from cellblock.wire.messages import LockReport
+
+    Prove = Callable[[Policy, chooser.Chosen], tuple[Proof | None, LockReport | None]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,8 +30,21 @@ class BackendVerdict:
 
 
 @dataclass(frozen=True, slots=True)
+class ProbeVerdict:
+    """What came of one probe: refused, passed, disclosed or unwitnessed."""
+
+    name: str
+    capability: str
+    outcome: str
+    detail: str
+
+
+@dataclass(frozen=True, slots=True)
 class DoctorReport:
-    """Backends in order, then each capability's status under the chosen one."""
+    """Backends in order, then each capability's status under the chosen one.
+
+    ``unproved`` says why the suite of probes did not run to its end; then some are unwitnessed.
+    """
 
     backend: str
     order: tuple[BackendVerdict, ...]
@@ -34,13 +54,19 @@ class DoctorReport:
     time: str
     capabilities: tuple[Enforcement, ...]
     gaps: tuple[Gap, ...]
+    probes: tuple[ProbeVerdict, ...]
+    unproved: str
 
 
-def doctor_report(policy: Policy) -> DoctorReport:
-    """Probe this machine for ``policy``. Raises BackendError as ``choose`` does."""
+def doctor_report(policy: Policy, prove: Prove | None = None) -> DoctorReport:
+    """Probe this machine for ``policy``; ``prove`` runs the suite of probes in a guest.
+
+    Without it nothing is verified. Raises BackendError as ``choose`` does.
+    """
     chosen = chooser.choose(policy)
     declared = chosen.declare(policy)
-    report = chosen.support.report
+    proof, seen = prove(policy, chosen) if prove else (None, None)
+    report = seen or chosen.support.report
     return DoctorReport(
         backend=chosen.backend.name,
         order=_order(policy, chosen),
@@ -48,8 +74,23 @@ def doctor_report(policy: Policy) -> DoctorReport:
         landlock_abi=chosen.support.abi,
         witnessed=chosen.support.witnessed,
         time=chosen.support.time,
-        capabilities=tuple(settle(declared, report).values()),
-        gaps=(*replaced(policy, chosen), *gaps(policy, declared, report)),
+        capabilities=tuple(settle(declared, report, proof).values()),
+        gaps=(*replaced(policy, chosen), *gaps(policy, declared, report, proof)),
+        probes=_verdicts(proof),
+        unproved=proof.failure if proof else "the suite of probes was not run",
+    )
+
+
+def _verdicts(proof: Proof | None) -> tuple[ProbeVerdict, ...]:
+    """Return what came of each probe; one that passed as it is told that it does is "disclosed"."""
+    return tuple(
+        ProbeVerdict(
+            name=name,
+            capability=BY_NAME[name].capability,
+            outcome="disclosed" if seen.disclosed else seen.outcome,
+            detail=seen.detail,
+        )
+        for name, seen in (proof.results if proof else {}).items()
     )
 
 

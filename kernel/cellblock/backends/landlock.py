@@ -13,7 +13,15 @@ from typing import TYPE_CHECKING, ClassVar, Final
 
 from cellblock.backends.base import Backend, Declare, Support
 from cellblock.backends.probes import probe_locks, unprobed
-from cellblock.backends.shared import HOST, RLIMITS, by_policy, holds, partly
+from cellblock.backends.shared import (
+    EARLIER_LINKS,
+    HOST,
+    NAMES,
+    RLIMITS,
+    by_policy,
+    holds,
+    partly,
+)
 from cellblock.policy.enforcement import Enforcement, Status
 
 if TYPE_CHECKING:
@@ -68,7 +76,7 @@ def _denied(policy: Policy, support: Support) -> Declare:
     return partly(
         "read_deny_paths",
         mechanism,
-        "a hard link to a denied file, made elsewhere beneath a read root, is readable",
+        EARLIER_LINKS,
         "what is created beside them after the kernel's start is not readable",
         locks=_FILES,
     )
@@ -106,7 +114,7 @@ class Landlock(Backend):
         "filesystem_read_roots": partly(
             "filesystem_read_roots",
             "Landlock: files and folders outside the roots can't be opened",
-            "names, sizes and times of files outside the roots can be looked up",
+            NAMES,
             locks=_FILES,
         ),
         "filesystem_write_roots": holds(

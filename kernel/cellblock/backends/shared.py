@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from cellblock.policy.enforcement import Enforcement, Status
 
@@ -13,6 +13,12 @@ if TYPE_CHECKING:
     from cellblock.backends.base import Declare, Support
     from cellblock.policy.model import Policy
 
+
+#: Holes that declarations disclose, and probes show (``contract``).
+NAMES: Final = "names, sizes and times of files outside the roots can be looked up"
+EARLIER_LINKS: Final = (
+    "a denied file that has another name (a hard link) beneath a read root is readable"
+)
 
 #: Whether one process can look at another's clock and memory as ``host.gauge`` does.
 _WATCHED = os.uname().sysname == "Linux"

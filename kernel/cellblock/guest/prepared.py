@@ -29,6 +29,7 @@ from cellblock.wire import messages
 
 if TYPE_CHECKING:
     from collections.abc import Callable
+    from cellblock.guest.trying import Trier
 
 #: Names that IPython puts into the namespace and mode safe takes out of it.
 _IPYTHON_NAMES = ("__builtin__", "get_ipython", "exit", "quit", "open", "_dh")
@@ -115,17 +116,28 @@ class Prepared:
         """Show what each cell of the session took: all, ``top`` or one by its number."""
         self.out.send(messages.ShowUsage(line=line.strip()[:20]))
 
-    def become_guest(self, fds: list[int], seed: bytes) -> None:
-        """Turn this fork into a guest: own session, own descriptors, locks, then serve."""
+    def become_guest(
+        self, fds: list[int], seed: bytes, trial: messages.Trial | None = None
+    ) -> None:
+        """Turn this fork into a guest: own session, own descriptors, locks, then serve.
+
+        With a ``trial`` it is one up to there: then it tries its locks, says so and ends.
+        """
         _die_with(self.zygote)
         os.setsid()
         process.call_itself("guest")
+        trier = None if trial is None else _trier(trial, self.request, fds)
         _take_descriptors(fds)
         channel = Channel(socket.socket(fileno=CHANNEL_FD))
         random.seed(seed)
         os.chdir(self.request.cwd)
         sys.dont_write_bytecode = True
+        if trier is not None:
+            trier.before_the_locks()
         self._lock(channel, gated=len(fds) > len(_TARGETS))
+        if trier is not None:
+            channel.send(trier.tried())
+            return
 
         def report(operation: str) -> None:
             channel.last_words(messages.Breach(operation=operation))
@@ -183,6 +195,12 @@ def _die_with(zygote: int) -> None:
     libc.prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
     if os.getppid() != zygote:  # it has ended already
         raise SystemExit(1)
+
+
+def _trier(trial: messages.Trial, request: messages.Prepare, fds: list[int]) -> Trier:
+    from cellblock.guest.trying import Trier  # noqa: PLC0415 - no other guest needs it
+
+    return Trier(trial, request, fds)
 
 
 def _take_descriptors(fds: list[int]) -> None:

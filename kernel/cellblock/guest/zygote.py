@@ -145,7 +145,7 @@ def _fork(
         for fd in own:
             os.close(fd)
         gates.leave()
-        ready.become_guest(fds, request.seed)
+        ready.become_guest(fds, request.seed, request.trial)
         status = 0
     except SystemExit:
         status = 0

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 from cellblock.host import ends
 from cellblock.host.guest_process import Guest
-from cellblock.host.numbers import Translation
+from cellblock.host.numbers import translation_for
 from cellblock.host.outcome import Stopped
 from cellblock.host.pace import Pace
 from cellblock.host.restorer import Restorer
@@ -40,8 +40,6 @@ MAX_LOSSES = 8
 EXIT_GRACE = 1.0
 #: Characters kept of what a guest writes before it is ready, and told of why none can be had.
 LAST_WORDS = 2_000
-#: The lock of a zygote that is in a pid namespace of its own.
-APART = "namespaces"
 
 
 class Keeper:
@@ -91,14 +89,13 @@ class Keeper:
     def _start(self) -> None:
         if self._zygote is None:
             sock, pid = self._spawn()
-            apart = APART in self._prepare.plan.locks
             self._zygote = Zygote(
                 sock,
                 pid,
                 self._reactor,
                 self._on_zygote,
                 self._zygote_lost,
-                Translation() if apart else None,
+                translation_for(self._prepare.plan),
             )
             self._zygote.prepare(self._prepare)
         guest = Guest(self._reactor, self._on_message, self.on_text, self._on_lost)
@@ -228,6 +225,8 @@ class Keeper:
         served = self._guest is not None and self._guest.ready
         if isinstance(message, messages.NotStanding):
             self.snapshots.not_standing(message)
+        elif isinstance(message, messages.Tried):
+            self.replace(Stopped("violation", "protocol violation: nobody asked what it tried"))
         elif isinstance(message, messages.Standing | messages.Resumed):
             self.replace(Stopped("violation", "protocol violation: it speaks as a snapshot"))
         elif not isinstance(message, messages.Ready | messages.NotReady):

@@ -23,6 +23,13 @@ _PIDFD: Final = re.compile(rb"^Pid:\t([1-9]\d*)$", re.MULTILINE)
 #: Of a process: its numbers from this namespace inwards.
 _STATUS: Final = re.compile(rb"^NSpid:\t.*?(\d+)$", re.MULTILINE)
 _MOST: Final = 4096
+#: The lock of a zygote that is in a pid namespace of its own.
+APART: Final = "namespaces"
+
+
+def translation_for(plan: messages.Plan) -> Translation | None:
+    """Return what translates for a zygote under ``plan``; None where numbers are the same."""
+    return Translation() if APART in plan.locks else None
 
 
 class Translation:

@@ -73,9 +73,11 @@ class Zygote:
             finally:
                 os.close(above)
 
-    def fork(self, guest: Guest, number: int, seed: bytes) -> None:
+    def fork(
+        self, guest: Guest, number: int, seed: bytes, trial: messages.Trial | None = None
+    ) -> None:
         """Have a guest forked; ``Forked`` with this number brings its pid and pidfd."""
-        frame = bytes(frames.encode(messages.Fork(id=number, seed=seed)))
+        frame = bytes(frames.encode(messages.Fork(id=number, seed=seed, trial=trial)))
         with contextlib.suppress(OSError):  # as below
             sent = socket.send_fds(self._sock, [frame], guest.theirs)
             self._sock.sendall(frame[sent:])

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
+import os
 import time
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import zmq
@@ -25,9 +28,10 @@ from cellblock.jupyter.views import Views
 if TYPE_CHECKING:
     import socket
     from collections.abc import Callable
-    from pathlib import Path
 
+    from cellblock.backends.contract import Proof
     from cellblock.jupyter.app import Options
+    from cellblock.wire.messages import LockReport
 
 
 #: Seconds after which what killed kernels left is removed: past the first reply.
@@ -76,8 +80,27 @@ def _views(ground: Ground | PolicyError | BackendError) -> Views:
     elif isinstance(ground, BackendError):
         views.fail(str(ground))
     else:
-        views.configured(ground.policy, ground.chosen)
+        views.configured(ground.policy, ground.chosen, _proofs(ground))
     return views
+
+
+def _proofs(ground: Ground) -> Callable[[LockReport], Proof | None]:
+    """Return what finds a proof for this kernel, once it is known what its guests have locked."""
+
+    def find(report: LockReport) -> Proof | None:
+        folder = default_path().parent
+        if not os.path.exists(folder / "proofs.json"):  # noqa: PTH110 - never raises
+            return None
+        from cellblock.host import proofs  # noqa: PLC0415 - where there are any
+
+        backend, scratch = ground.chosen.backend, Path(ground.told.scratch)
+        folders: Any = {"project": ground.project, "scratch": scratch}
+        with contextlib.suppress(OSError):  # what wraps the zygote is gone, say
+            wanted = proofs.key(ground.policy, backend, report, **folders)
+            return proofs.Proofs(folder).find(wanted)
+        return None
+
+    return find
 
 
 def _session(

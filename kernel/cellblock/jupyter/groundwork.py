@@ -22,6 +22,8 @@ from cellblock.policy import load
 from cellblock.wire import frames, messages
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from cellblock.backends import Chosen
     from cellblock.backends.base import Backend, View
     from cellblock.jupyter.app import Options
@@ -58,6 +60,7 @@ class Ground:
     chosen: Chosen
     told: messages.Prepare
     wrap: Wrapping | None
+    project: Path
 
 
 def lay(options: Options, project: Path, scratch: Path) -> Ground | PolicyError | BackendError:
@@ -72,10 +75,12 @@ def lay(options: Options, project: Path, scratch: Path) -> Ground | PolicyError 
         _check_file_limit(policy)
         # Not probed: the guest's own witness tries the locks before the first user byte.
         chosen = backends.choose(policy, probe=False)
-        plan, wrap = _planned(options, policy, chosen.backend, project, scratch)
+        folders: Any = {"project": project, "scratch": scratch}
+        private = _private(options.connection_file)
+        plan, wrap = planned(policy, chosen.backend, private=private, **folders)
         told = told_of(policy, plan, project, scratch)
         _check_text(told, policy.name, scratch)
-        return Ground(policy, chosen, told, wrap)
+        return Ground(policy, chosen, told, wrap, project)
     except (PolicyError, BackendError) as exc:
         return exc
 
@@ -85,7 +90,9 @@ def foresee(options: Options, project: Path, scratch: Path) -> Wrapping | None:
     try:
         policy = load.foresee(options.policy, project=project, scratch=scratch)
         chosen = backends.choose(policy, probe=False, guess=True)
-        return _planned(options, policy, chosen.backend, project, scratch)[1]
+        folders: Any = {"project": project, "scratch": scratch}
+        private = _private(options.connection_file)
+        return planned(policy, chosen.backend, private=private, **folders)[1]
     except Exception:  # noqa: BLE001 - whatever is wrong with a policy, ``lay`` finds it
         return None
 
@@ -103,11 +110,13 @@ def make_scratch() -> Path:
     return folder
 
 
-def _planned(
-    options: Options, policy: Policy, backend: Backend, project: Path, scratch: Path
+def planned(
+    policy: Policy, backend: Backend, *, private: Sequence[Path], project: Path, scratch: Path
 ) -> tuple[messages.Plan, Wrapping | None]:
-    """Return what guests lock, and what is put around their zygote, if anything is."""
-    private = _private(options.connection_file)
+    """Return what guests lock, and what is put around their zygote, if anything is.
+
+    ``private`` are places that no guest reads, whatever the policy says.
+    """
     folders: Any = {"scratch": scratch, "project": project, "private": private}
     plan = backends.plan(policy, backend, **folders)
     if not backend.wraps:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import sys
 from typing import TYPE_CHECKING, Any
 
@@ -10,10 +11,11 @@ from cellblock.host.quota import Quota
 from cellblock.host.usage import Account
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Callable, Mapping, Sequence
 
     from cellblock.analysis import Finding
     from cellblock.backends import Chosen
+    from cellblock.backends.contract import Proof
     from cellblock.errors import PolicyError
     from cellblock.host.outcome import Restored, Stopped
     from cellblock.policy.enforcement import Enforcement, Gap
@@ -57,6 +59,12 @@ def _cells(counts: tuple[int, ...]) -> str:
     return ", ".join(f"[{count}]" for count in counts)
 
 
+def _log(text: str) -> None:
+    """Tell whoever keeps the kernel's stderr; that nobody does costs no guest."""
+    with contextlib.suppress(OSError, ValueError):
+        print(f"cellblock: {text}", file=sys.stderr, flush=True)  # noqa: T201
+
+
 Shown = tuple["Bundle", "Failure"]
 
 
@@ -66,6 +74,7 @@ class Views:
     def __init__(self) -> None:
         self._policy: Policy | None = None
         self._chosen: Chosen | None = None
+        self._proofs: Callable[[LockReport], Proof | None] = lambda _report: None
         self._enforcement: Mapping[str, Enforcement] = {}
         self._gaps: tuple[Gap, ...] = ()
         self._gaps_due = False
@@ -92,9 +101,14 @@ class Views:
     def _display(self) -> str:
         return self._policy.display if self._policy else "sanitized"
 
-    def configured(self, policy: Policy, chosen: Chosen) -> None:
-        """Take note of the policy in force and of the backend that carries it."""
-        self._policy, self._chosen = policy, chosen
+    def configured(
+        self, policy: Policy, chosen: Chosen, proofs: Callable[[LockReport], Proof | None]
+    ) -> None:
+        """Take note of the policy in force and of the backend that carries it.
+
+        ``proofs`` finds what a suite of probes saw here, for the locks that a guest reports.
+        """
+        self._policy, self._chosen, self._proofs = policy, chosen, proofs
 
     def locked(self, report: LockReport) -> str:
         """Take note of what a guest's locks achieved; return why nothing may run, or nothing."""
@@ -105,10 +119,15 @@ class Views:
         first = not self._enforcement
         if first and self._chosen.backend.name == "noop":
             self._warn(self._policy.name)
-        declared = self._chosen.declare(self._policy)
-        self._enforcement = settle(declared, report)
-        found = gaps(self._policy, declared, report)
+        declared, proof = self._chosen.declare(self._policy), self._proofs(report)
+        self._enforcement = settle(declared, report, proof)
+        found = gaps(self._policy, declared, report, proof)
         self._gaps = (*replaced(self._policy, self._chosen), *found)
+        if first:
+            from cellblock.render.gaps import line  # noqa: PLC0415
+
+            for gap in self._gaps:
+                _log(line(gap))
         self._gaps_due = first and bool(self._gaps) and self._policy.on_unsupported == "warn"
         fatal = blocking(self._policy, found)
         return "; ".join(f"{gap.capability} is {gap.status}: {gap.actual}" for gap in fatal)
@@ -118,7 +137,7 @@ class Views:
         """Tell the server's log, which the user of a notebook does not see and its owner does."""
         what = f"policy {policy_name!r} is audited, not enforced"
         why = "cells can read, change and send whatever this user can"
-        print(f"cellblock: WARN: backend noop: {what}: {why}", file=sys.stderr, flush=True)  # noqa: T201
+        _log(f"WARN: backend noop: {what}: {why}")
 
     def quota(self) -> Quota:
         """Return a fresh count of what one cell may show."""

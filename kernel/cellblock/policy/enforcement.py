@@ -9,7 +9,12 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import Final
+from typing import TYPE_CHECKING, Final, Protocol
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from cellblock.policy.model import Policy
 
 
 class Status(StrEnum):
@@ -35,7 +40,8 @@ class Status(StrEnum):
 class Enforcement:
     """What one backend does about one capability on this machine.
 
-    ``locks`` names the guest's locks without which the statement is void.
+    ``locks`` names the guest's locks without which the statement is void. ``contradicted`` says
+    that a probe saw it not to hold.
     """
 
     capability: str
@@ -44,6 +50,7 @@ class Enforcement:
     holes: tuple[str, ...]
     evidence: str
     locks: tuple[str, ...] = ()
+    contradicted: bool = False
 
     @property
     def holds(self) -> bool:
@@ -53,7 +60,10 @@ class Enforcement:
 
 @dataclass(frozen=True, slots=True)
 class Gap:
-    """The difference between what is configured and what is enforced, for the user's eyes."""
+    """The difference between what is configured and what is enforced, for the user's eyes.
+
+    ``contradicted`` says that the backend claims more than a probe saw to hold.
+    """
 
     capability: str
     status: Status
@@ -61,6 +71,14 @@ class Gap:
     actual: str
     consequence: str
     remedy: str
+    contradicted: bool = False
+
+
+class Enforcer(Protocol):
+    """What a policy asks of a backend to say what that enforces on this machine."""
+
+    def enforcement(self, policy: Policy) -> Mapping[str, Enforcement]:
+        """Return what each capability is worth here; nothing holds where it can't be had."""
 
 
 #: The policy fields that can be enforced, in the order in which they are shown.

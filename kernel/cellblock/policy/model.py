@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
     from cellblock.analysis import Rules
+    from cellblock.policy.enforcement import Enforcer
 
 MIB: Final = 2**20
 GIB: Final = 2**30
@@ -253,6 +254,19 @@ class Policy:
         if self.mode == "unsafe":
             return "mode"
         return "display" if self.display == "trusted" else None
+
+    def enforced_capabilities(self, backend: Enforcer) -> tuple[str, ...]:
+        """Return the capabilities that ``backend`` enforces here, holes apart: verified, asserted.
+
+        ``backends.named("landlock")`` is one.
+        """
+        found = backend.enforcement(self)
+        return tuple(name for name, each in found.items() if each.holds)
+
+    def unenforced_capabilities(self, backend: Enforcer) -> tuple[str, ...]:
+        """Return all others, those that are enforced in part among them."""
+        found = backend.enforcement(self)
+        return tuple(name for name, each in found.items() if not each.holds)
 
     def rules(self) -> Rules:
         """Return what the language layer needs of this policy."""

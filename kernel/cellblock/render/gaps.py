@@ -53,6 +53,17 @@ def gap_json(gap: Gap) -> dict[str, Any]:
     }
 
 
+def line(gap: Gap) -> str:
+    """Return a gap as one line of a log."""
+    what = f"gap: {capability_words(gap.capability)} is {gap.status}"
+    said = f"{what}: {_asked(gap)}; {gap.consequence}; remedy: {gap.remedy}"
+    return visible(said).replace("\n", " ")
+
+
+def _asked(gap: Gap) -> str:
+    return f"asked: {gap.asked}; here: {gap.actual}"
+
+
 def _title(gaps: Sequence[Gap], backend: str) -> str:
     if audit_only(backend):
         return AUDIT_ONLY
@@ -87,10 +98,11 @@ def _html(gaps: Sequence[Gap], policy_name: str, backend: str) -> m.Html:
 
 
 def _row(gap: Gap) -> m.Html:
-    """Return a gap in two lines: what was asked and what is there is %policy's to say."""
+    """Return a gap: what it means first, what was asked and what is there, what closes it."""
     name = m.element("span", capability_words(gap.capability), style="font-weight:600")
     head = m.heading(name, " · ", badge(gap.status), level=4)
     shown = [m.paragraph(gap.consequence, tight=True)]
+    shown.append(m.paragraph(_asked(gap), color=m.MUTED, tight=True))
     if gap.remedy:
         shown.append(m.paragraph("→ ", gap.remedy, color=m.MUTED, tight=True))
     return m.element("div", head, *shown, style="margin-top:8px")

@@ -101,7 +101,12 @@ def _html(
     gaps: Sequence[Gap],
 ) -> m.Html:
     body = [
-        _html_row(field, asked(field, value), _status(field, value, by_name))
+        _html_row(
+            field,
+            asked(field, value),
+            _status(field, value, by_name),
+            [gap for gap in gaps if gap.capability == field],
+        )
         for field, value in rows
     ]
     head = m.element("tr", *(_cell("th", name) for name in ("Field", "Asked", "Enforced")))
@@ -128,13 +133,16 @@ def _cell(tag: str, *children: str) -> m.Html:
     return m.element(tag, *children, style=style, **scope)
 
 
-def _html_row(field: str, value: str, enforcement: Enforcement | None) -> m.Html:
+def _html_row(
+    field: str, value: str, enforcement: Enforcement | None, gaps: Sequence[Gap]
+) -> m.Html:
     cells = [_cell("td", m.element("b", capability_words(field))), _cell("td", value)]
     if enforcement is None:
         cells.append(_cell("td", ""))
     else:
         how = m.element("div", _mechanism(enforcement), style=f"color:{m.MUTED}")
-        cells.append(_cell("td", badge(enforcement.status), how))
+        what = [m.paragraph(f"{gap.consequence} → {gap.remedy}", tight=True) for gap in gaps]
+        cells.append(_cell("td", badge(enforcement.status), how, *what))
     return m.element("tr", *cells)
 
 

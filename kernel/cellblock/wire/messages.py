@@ -56,6 +56,8 @@ class Plan(Struct, frozen=True, kw_only=True):
     limits: Limits = Limits()
     locks: tuple[str, ...] = ()
     required: tuple[str, ...] = ()
+    #: Landlock behaves as on an OS kernel whose ABI is this one, where its own is newer: for tests.
+    highest_abi: int | None = None
 
 
 class LockReport(Struct, frozen=True, kw_only=True):
@@ -85,11 +87,36 @@ class Prepare(Struct, tag="prepare", frozen=True, kw_only=True):
     charts: Literal["pages", "stills", ""] = ""
 
 
+class Trial(Struct, frozen=True, kw_only=True):
+    """What a guest tries its locks on, before it ends: all of it the host's own.
+
+    ``outside`` is a folder that no root has; ``inside`` is a read root, in which ``denied`` is
+    denied. ``ports`` and ``sockets`` (paths, and names of abstract ones) have somebody listening,
+    ``process`` is one outside, ``variable`` is in its environment. With ``thread`` a thread exists
+    before the locks do, and nothing else is tried.
+    """
+
+    probes: tuple[str, ...]
+    outside: str
+    inside: str
+    denied: str
+    ports: dict[str, int]
+    sockets: dict[str, str]
+    process: int
+    variable: str
+    limits: Limits = Limits()
+    thread: bool = False
+
+
 class Fork(Struct, tag="fork", frozen=True, kw_only=True):
-    """Fork a guest; its channel, stdout and stderr travel with this frame (SCM_RIGHTS)."""
+    """Fork a guest; its channel, stdout and stderr travel with this frame (SCM_RIGHTS).
+
+    One with a ``trial`` answers ``Tried`` after ``Ready``, and ends: it never runs a user's byte.
+    """
 
     id: Id
     seed: bytes
+    trial: Trial | None = None
 
 
 class Forked(Struct, tag="forked", frozen=True, kw_only=True):
@@ -210,6 +237,19 @@ class NotReady(Struct, tag="not_ready", frozen=True, kw_only=True):
 
     lock: Name
     detail: Text
+
+
+class Attempt(Struct, frozen=True, kw_only=True):
+    """What came of a probe: it was refused, with its control; it passed; or neither was seen."""
+
+    outcome: Literal["refused", "passed", "unwitnessed"]
+    detail: Name = ""
+
+
+class Tried(Struct, tag="tried", frozen=True, kw_only=True):
+    """Last frame of a guest with a trial: each probe by name."""
+
+    results: Annotated[dict[Name, Attempt], msgspec.Meta(max_length=1_000)]
 
 
 class Standing(Struct, tag="standing", frozen=True, kw_only=True):
@@ -356,6 +396,7 @@ ToGuest = Execute | Complete | Inspect | Input | CommIn | Snapshot | Resume
 FromGuest = (
     Ready
     | NotReady
+    | Tried
     | Standing
     | NotStanding
     | Resumed

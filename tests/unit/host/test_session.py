@@ -446,6 +446,15 @@ def test_a_report_of_locks_counts_once(simulate):
     assert ended(sim).stopped.why == "violation"
 
 
+def test_a_guest_that_serves_was_not_asked_to_try_its_locks(simulate):
+    sim = simulate()
+    took_up(sim)
+    results = {"tcp": messages.Attempt(outcome="refused")}
+    sim.guest.send(messages.Tried(results=results))
+    sim.reactor.turn()
+    assert ended(sim).stopped.why == "violation"
+
+
 def test_a_question_nobody_can_answer_does_not_stop_the_clock(simulate):
     sim = simulate(timeout=5.0)
     sim.answers_questions = False

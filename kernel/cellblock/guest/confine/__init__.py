@@ -168,7 +168,7 @@ def _takers(
     machine = arch.current()
     if machine is None:
         return dict.fromkeys((*AROUND, *LOCKS), _unknown_machine)
-    version = min(landlock.abi(machine), highest_abi)
+    version = min(landlock.abi(machine), highest_abi, plan.highest_abi or highest_abi)
     gated = hand_over is not None
 
     def filter_calls() -> str:

@@ -1,0 +1,209 @@
+"""The contract that every backend's declarations are held to: one suite of probes.
+
+A probe is an attempt that a guest makes in the real launch path, with a positive control
+(``guest.attempts`` has the programs). Here stands what each one means: which capability is at
+stake, under which policies, and what a cell can do where it passes. A declaration that a probe
+contradicts counts for nothing.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Final
+
+import msgspec
+
+from cellblock.backends.shared import EARLIER_LINKS, NAMES
+from cellblock.policy.enforcement import Enforcement, Status
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
+    from cellblock.policy.model import Policy
+
+#: Tried in a guest of its own.
+EARLIER_THREAD: Final = "earlier_thread"
+
+
+@dataclass(frozen=True, slots=True)
+class Probe:
+    """One attempt. ``hole`` says what a cell can do where it passes.
+
+    ``around`` marks a way around: where only such pass, the capability holds in part. ``lock`` is
+    one of the guest's that the attempt is about, where a capability may rest on others.
+    """
+
+    name: str
+    capability: str
+    hole: str
+    around: bool = False
+    asked: Callable[[Policy], bool] = lambda _policy: True
+    lock: str = ""
+
+
+def _no_network(policy: Policy) -> bool:
+    return policy.network_access is not True
+
+
+def _no_processes(policy: Policy) -> bool:
+    return not policy.subprocess_execution
+
+
+def _limited(field: str) -> Callable[[Policy], bool]:
+    return lambda policy: getattr(policy, field) is not None
+
+
+_READ, _WRITE = "filesystem_read_roots", "filesystem_write_roots"
+_NET, _RUN = "network_access", "subprocess_execution"
+
+#: In the order of CAPABILITIES, and in that of the attempts.
+PROBES: Final[tuple[Probe, ...]] = (
+    Probe("read_file", _READ, "a cell can read files outside the roots"),
+    Probe("list_folder", _READ, "a cell can list folders outside the roots"),
+    Probe("look_up_name", _READ, NAMES, around=True),
+    Probe("follow_link", _READ, "a cell can read through a link that it makes", around=True),
+    Probe("hard_link", _READ, "a cell can read through a hard link that it makes", around=True),
+    Probe("move_file", _READ, "a cell can move a file to where it can read it", around=True),
+    Probe("inherited_descriptor", _READ, "a cell has what the host had open", around=True),
+    Probe(EARLIER_THREAD, _READ, "a thread from before the locks is not held", around=True),
+    Probe("write_file", _WRITE, "a cell can write to files outside the roots"),
+    Probe("write_readable_file", _WRITE, "a cell can write to what it may only read"),
+    Probe("make_file", _WRITE, "a cell can make files outside the roots"),
+    Probe("truncate", _WRITE, "a cell can empty files outside the roots", around=True),
+    Probe("remove", _WRITE, "a cell can remove files outside the roots", around=True),
+    Probe("chmod", _WRITE, "a cell can change who may read a file", around=True),
+    Probe("utime", _WRITE, "a cell can change a file's times", around=True),
+    Probe("read_denied_file", "read_deny_paths", "a cell can read denied files"),
+    Probe("earlier_hard_link", "read_deny_paths", EARLIER_LINKS, around=True),
+    Probe("tcp", _NET, "a cell can connect by TCP", asked=_no_network),
+    Probe("tcp_fast_open", _NET, "a cell can connect by TCP Fast Open", True, _no_network),
+    Probe("udp", _NET, "a cell can send datagrams (UDP)", True, _no_network),
+    Probe("mptcp", _NET, "a cell can connect by MPTCP", around=True),
+    Probe("unix_socket", _NET, "a cell can connect to local sockets", around=True),
+    Probe("abstract_socket", _NET, "a cell can connect to abstract local sockets", around=True),
+    Probe("netlink", _NET, "a cell can ask the OS kernel by netlink", around=True),
+    Probe("fork", _RUN, "a cell can fork", asked=_no_processes),
+    Probe("spawn", _RUN, "a cell can start processes", asked=_no_processes),
+    Probe("execute", _RUN, "a cell can execute programs", asked=_no_processes),
+    Probe(
+        "child_reads",
+        _RUN,
+        "processes that a cell starts can read outside the roots",
+        asked=lambda policy: policy.subprocess_execution,
+    ),
+    Probe("signal", _RUN, "a cell can signal other processes", around=True),
+    Probe("limit_of_another", _RUN, "a cell can lower other processes' limits", around=True),
+    Probe("priority_of_another", _RUN, "a cell can change other processes' priority", around=True),
+    Probe("write_on_import_path", "package_installation", "a cell can change packages"),
+    Probe("environment", "env_var_access", "a cell can read the host's environment"),
+    Probe(
+        "take_too_much",
+        "memory_max_bytes",
+        "a cell can take more memory",
+        asked=_limited("memory_max_bytes"),
+        lock="rlimits",
+    ),
+    Probe(
+        "open_too_many",
+        "max_open_files",
+        "a cell can open more files",
+        asked=_limited("max_open_files"),
+    ),
+    Probe(
+        "write_too_long",
+        "max_file_size",
+        "a cell can write larger files",
+        asked=_limited("max_file_size"),
+    ),
+)
+BY_NAME: Final = {probe.name: probe for probe in PROBES}
+
+
+class Seen(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """What came of one probe. ``disclosed`` says that what was tried declares this hole."""
+
+    outcome: str
+    detail: str = ""
+    disclosed: bool = False
+
+
+class Proof(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """What a suite saw, where and when: every probe that was asked for, come of it what may.
+
+    ``failure`` says why it could not be run to its end.
+    """
+
+    results: dict[str, Seen]
+    where: str
+    time: str
+    failure: str = ""
+
+
+def asked(policy: Policy) -> tuple[Probe, ...]:
+    """Return the probes that ``policy`` has something at stake in."""
+    return tuple(probe for probe in PROBES if probe.asked(policy))
+
+
+def disclosed(probe: Probe, declared: Mapping[str, Enforcement]) -> bool:
+    """Say whether a declaration has the hole that this probe goes through, or claims no other."""
+    each = declared[probe.capability]
+    if each.status in (Status.unenforced, Status.unavailable):
+        return True
+    if probe.lock and probe.lock not in each.locks:
+        return True
+    return probe.hole in each.holes
+
+
+def contradicted(proof: Proof) -> tuple[Probe, ...]:
+    """Return the probes that passed where a declaration says that they can't."""
+    return tuple(probe for probe in PROBES if _passed(proof, probe))
+
+
+def judge(each: Enforcement, proof: Proof) -> Enforcement:
+    """Return a declaration as a suite bears it out: verified, as it was, or contradicted.
+
+    One probe of the capability's that was not witnessed, and nothing is verified. What is declared
+    unenforced or unavailable stays so.
+    """
+    probes = [
+        probe
+        for probe in PROBES
+        if probe.capability == each.capability and probe.name in proof.results
+    ]
+    if not probes or each.status in (Status.unenforced, Status.unavailable):
+        return each
+    passed = [probe for probe in probes if _passed(proof, probe)]
+    if passed:
+        return _contradicted(each, passed, proof)
+    unseen = [probe.name for probe in probes if not _witnessed(proof, probe)]
+    if unseen:
+        return replace(each, evidence=f"{each.evidence}; unwitnessed: {', '.join(unseen)}")
+    refused = ", ".join(probe.name for probe in probes if _outcome(proof, probe) == "refused")
+    seen = replace(each, evidence=f"seen to be refused: {refused}; {proof.where}; {proof.time}")
+    return replace(seen, status=Status.verified) if each.status is Status.asserted else seen
+
+
+def _contradicted(each: Enforcement, passed: list[Probe], proof: Proof) -> Enforcement:
+    status = Status.partial if all(probe.around for probe in passed) else Status.unenforced
+    names = ", ".join(probe.name for probe in passed)
+    return replace(
+        each,
+        status=status,
+        holes=tuple(dict.fromkeys((*(probe.hole for probe in passed), *each.holes))),
+        evidence=f"seen to pass: {names}; {proof.where}; {proof.time}",
+        contradicted=True,
+    )
+
+
+def _outcome(proof: Proof, probe: Probe) -> str:
+    return proof.results[probe.name].outcome
+
+
+def _passed(proof: Proof, probe: Probe) -> bool:
+    seen = proof.results.get(probe.name)
+    return seen is not None and seen.outcome == "passed" and not seen.disclosed
+
+
+def _witnessed(proof: Proof, probe: Probe) -> bool:
+    """Say whether it was seen to be refused, or to go through a hole that is told."""
+    return _outcome(proof, probe) in {"refused", "passed"}

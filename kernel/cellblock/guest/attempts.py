@@ -1,0 +1,299 @@
+"""The attempts of a trial, each with its positive control. What they mean, the host says.
+
+An attempt raises OSError where it is refused and returns where it is not; a control raises where
+what is allowed does not work either. Each is harmless should it succeed: what it reads, changes,
+calls and signals is the host's own (``wire.messages.Trial``), made for the trial.
+"""
+
+from __future__ import annotations
+
+import errno
+import mmap
+import os
+import resource
+import signal
+import socket
+import sys
+import threading
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from cellblock.wire.messages import Limits, Trial
+
+MSG_FASTOPEN: Final = 0x20000000
+IPPROTO_MPTCP: Final = 262
+#: Seconds that a call to the host's own listeners may take.
+_PATIENCE: Final = 2.0
+_MIB: Final = 2**20
+#: Anybody may lower what is his own as far as that (setpriority(2)).
+_LOWEST: Final = 19
+
+_DENIED: Final = (errno.EACCES, errno.EPERM)
+#: Of what is there, as the host knows, and is not to be seen or reached.
+_HIDDEN: Final = (*_DENIED, errno.ENOENT, errno.EROFS, errno.EXDEV)
+_UNREACHED: Final = (*_DENIED, errno.ENETUNREACH, errno.ECONNREFUSED, errno.ENOENT)
+_NOBODY: Final = (*_DENIED, errno.ESRCH)
+
+
+class Place:
+    """What there is to try the locks on, and where this guest may write."""
+
+    def __init__(self, trial: Trial, scratch: str) -> None:
+        self.outside, self.inside, self.denied = trial.outside, trial.inside, trial.denied
+        self.ports, self.sockets = trial.ports, trial.sockets
+        self.process, self.variable = trial.process, trial.variable
+        self.limits: Limits = trial.limits
+        self.scratch = scratch
+
+
+@dataclass(frozen=True)
+class Probe:
+    """``refusals`` are the errors that show a lock; any other shows nothing."""
+
+    attempt: Callable[[Place], object]
+    control: Callable[[Place], object]
+    refusals: tuple[int, ...] = _DENIED
+
+
+def _read(path: str) -> None:
+    with open(path, "rb") as file:
+        file.read()
+
+
+def _append(path: str) -> None:
+    fd = os.open(path, os.O_WRONLY | os.O_APPEND)
+    try:
+        os.write(fd, b"x")
+    finally:
+        os.close(fd)
+
+
+def _make(path: str) -> None:
+    os.close(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600))
+
+
+def _make_and_remove(w: Place) -> None:
+    _make(f"{w.scratch}/made")
+    os.unlink(f"{w.scratch}/made")
+
+
+def _read_inside(w: Place) -> None:
+    _read(f"{w.inside}/file")
+
+
+def _write_in_scratch(w: Place) -> None:
+    _make(f"{w.scratch}/written")
+    _append(f"{w.scratch}/written")
+    os.unlink(f"{w.scratch}/written")
+
+
+def _hard_link(w: Place) -> None:
+    os.link(f"{w.outside}/secret", f"{w.scratch}/linked")
+    _read(f"{w.scratch}/linked")
+
+
+def _link(w: Place) -> None:
+    os.symlink(f"{w.outside}/secret", f"{w.scratch}/link")
+    try:
+        _read(f"{w.scratch}/link")
+    finally:
+        os.unlink(f"{w.scratch}/link")
+
+
+def _move(w: Place) -> None:
+    os.rename(f"{w.outside}/movable", f"{w.scratch}/moved")
+
+
+def _write_on_import_path(_w: Place) -> None:
+    """Make a file without a name wherever modules come from. Raises what the last refusal was."""
+    refused: OSError | None = None
+    for folder in filter(os.path.isdir, sys.path):
+        try:
+            os.close(os.open(folder, os.O_WRONLY | os.O_TMPFILE, 0o600))
+        except OSError as error:
+            refused = error
+        else:
+            return
+    raise refused or OSError(errno.EOPNOTSUPP, "there is no such folder")
+
+
+def _variable(name: str) -> None:
+    if name not in os.environ:
+        raise OSError(errno.ENOENT, "not in the environment")
+
+
+# --- network ----------------------------------------------------------------------------------
+
+
+def _socket(family: int, kind: int, protocol: int = 0) -> socket.socket:
+    made = socket.socket(family, kind, protocol)
+    made.settimeout(_PATIENCE)
+    return made
+
+
+def _tcp(w: Place, protocol: int = 0, port: str = "tcp") -> None:
+    with _socket(socket.AF_INET, socket.SOCK_STREAM, protocol) as sock:
+        sock.connect(("127.0.0.1", w.ports[port]))
+
+
+def _fast_open(w: Place) -> None:
+    with _socket(socket.AF_INET, socket.SOCK_STREAM) as sock:
+        sock.settimeout(None)  # it would not wait for the answer
+        sock.sendto(b"x", MSG_FASTOPEN, ("127.0.0.1", w.ports["tcp_fast_open"]))
+
+
+def _udp(w: Place) -> None:
+    with _socket(socket.AF_INET, socket.SOCK_DGRAM) as sock:
+        sock.sendto(b"x", ("127.0.0.1", w.ports["udp"]))
+
+
+def _unix(w: Place, name: str) -> None:
+    with _socket(socket.AF_UNIX, socket.SOCK_STREAM) as sock:
+        sock.connect(w.sockets[name])
+
+
+def _netlink(_w: Place) -> None:
+    _socket(socket.AF_NETLINK, socket.SOCK_RAW).close()
+
+
+def _pair(_w: Place) -> None:
+    one, other = socket.socketpair()
+    with one, other:
+        one.sendall(b"x")
+        other.recv(1)
+
+
+# --- processes --------------------------------------------------------------------------------
+
+
+def _child(act: Callable[[], object]) -> None:
+    """Do something in a fork. Raises what it raises there."""
+    pid = os.fork()
+    if pid == 0:
+        status = 1
+        try:
+            act()
+            status = 0
+        except OSError as error:
+            status = error.errno or 1
+        finally:
+            os._exit(status)
+    if status := os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]):
+        raise OSError(status, os.strerror(status))
+
+
+def _spawn(_w: Place) -> None:
+    try:
+        pid = os.posix_spawn("/nonexistent", ["-"], {})
+    except FileNotFoundError:
+        return  # a process was made, and found nothing to execute
+    os.waitpid(pid, 0)
+
+
+def _exec(_w: Place) -> None:
+    try:
+        os.execve("/nonexistent", ["-"], {})  # noqa: S606
+    except FileNotFoundError:
+        return
+
+
+def _thread(_w: Place) -> None:
+    thread = threading.Thread(target=_nothing)
+    thread.start()
+    thread.join()
+
+
+def _nothing() -> None: ...
+
+
+def _itself(_w: Place) -> None:
+    os.kill(os.getpid(), 0)
+    resource.prlimit(0, resource.RLIMIT_NOFILE)
+
+
+def _limit(w: Place) -> None:
+    resource.prlimit(w.process, resource.RLIMIT_NOFILE, (64, 64))
+
+
+def _open_too_many(w: Place) -> None:
+    opened: list[int] = []
+    try:
+        while len(opened) <= (w.limits.max_open_files or 0):
+            opened.append(os.dup(1))
+    finally:
+        for fd in opened:
+            os.close(fd)
+
+
+def _take_too_much(w: Place) -> None:
+    mmap.mmap(-1, (w.limits.memory_max_bytes or 0) + _MIB, flags=mmap.MAP_PRIVATE).close()
+
+
+def _write_at(w: Place, offset: int) -> None:
+    fd = os.open(f"{w.scratch}/long", os.O_WRONLY | os.O_CREAT, 0o600)
+    try:
+        os.pwrite(fd, b"x", offset)
+    finally:
+        os.close(fd)
+        os.unlink(f"{w.scratch}/long")
+
+
+PROBES: Final[dict[str, Probe]] = {
+    "read_file": Probe(lambda w: _read(f"{w.outside}/secret"), _read_inside, _HIDDEN),
+    "list_folder": Probe(
+        lambda w: os.listdir(w.outside), lambda w: os.listdir(f"{w.inside}/folder"), _HIDDEN
+    ),
+    "look_up_name": Probe(
+        lambda w: os.stat(f"{w.outside}/secret"), lambda w: os.stat(f"{w.inside}/file"), _HIDDEN
+    ),
+    "follow_link": Probe(_link, _write_in_scratch, _HIDDEN),
+    "hard_link": Probe(_hard_link, _write_in_scratch, _HIDDEN),
+    "move_file": Probe(_move, _write_in_scratch, _HIDDEN),
+    "read_denied_file": Probe(lambda w: _read(f"{w.denied}/file"), _read_inside, _HIDDEN),
+    "earlier_hard_link": Probe(lambda w: _read(f"{w.inside}/earlier"), _read_inside, _HIDDEN),
+    "write_file": Probe(lambda w: _append(f"{w.outside}/secret"), _write_in_scratch, _HIDDEN),
+    "write_readable_file": Probe(lambda w: _append(f"{w.inside}/file"), _write_in_scratch, _HIDDEN),
+    "make_file": Probe(lambda w: _make(f"{w.outside}/new"), _make_and_remove, _HIDDEN),
+    "truncate": Probe(lambda w: os.truncate(f"{w.outside}/long", 0), _write_in_scratch, _HIDDEN),
+    "remove": Probe(lambda w: os.unlink(f"{w.outside}/removable"), _make_and_remove, _HIDDEN),
+    "chmod": Probe(lambda w: os.chmod(f"{w.inside}/file", 0o640), _read_inside, _HIDDEN),
+    "utime": Probe(lambda w: os.utime(f"{w.inside}/file", (1, 1)), _read_inside, _HIDDEN),
+    "write_on_import_path": Probe(_write_on_import_path, _write_in_scratch, _HIDDEN),
+    "tcp": Probe(_tcp, _pair, _UNREACHED),
+    "tcp_fast_open": Probe(_fast_open, _pair, _UNREACHED),
+    "mptcp": Probe(lambda w: _tcp(w, IPPROTO_MPTCP, "mptcp"), _pair, _UNREACHED),
+    "udp": Probe(_udp, _pair, _UNREACHED),
+    "unix_socket": Probe(lambda w: _unix(w, "path"), _pair, _UNREACHED),
+    "abstract_socket": Probe(lambda w: _unix(w, "abstract"), _pair, _UNREACHED),
+    "netlink": Probe(_netlink, _pair),
+    "fork": Probe(lambda _w: _child(_nothing), _thread),
+    "spawn": Probe(_spawn, _thread),
+    "execute": Probe(_exec, _thread),
+    "child_reads": Probe(
+        lambda w: _child(lambda: _read(f"{w.outside}/secret")),
+        lambda w: _child(lambda: _read_inside(w)),
+        _HIDDEN,
+    ),
+    "signal": Probe(lambda w: os.kill(w.process, signal.SIGCONT), _itself, _NOBODY),
+    "limit_of_another": Probe(_limit, _itself, _NOBODY),
+    "priority_of_another": Probe(
+        lambda w: os.setpriority(os.PRIO_PROCESS, w.process, _LOWEST), _itself, _NOBODY
+    ),
+    "environment": Probe(
+        lambda w: _variable(w.variable), lambda _w: _variable("HOME"), (errno.ENOENT,)
+    ),
+    "open_too_many": Probe(_open_too_many, lambda _w: os.close(os.dup(1)), (errno.EMFILE,)),
+    "take_too_much": Probe(
+        _take_too_much,
+        lambda _w: mmap.mmap(-1, _MIB, flags=mmap.MAP_PRIVATE).close(),
+        (errno.ENOMEM,),
+    ),
+    "write_too_long": Probe(
+        lambda w: _write_at(w, w.limits.max_file_size or 0),
+        lambda w: _write_at(w, 0),
+        (errno.EFBIG,),
+    ),
+}

@@ -1,0 +1,136 @@
+"""Proving a policy on this machine: the suite of probes, run as a kernel would start.
+
+For ``cellblock doctor`` and ``cellblock install``; a kernel's own start reads what they kept.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import time
+from typing import TYPE_CHECKING, Any
+
+from cellblock import backends
+from cellblock.backends import contract
+from cellblock.errors import CellblockError
+from cellblock.guest import removal
+from cellblock.host import launch, proofs
+from cellblock.host.history import default_path
+from cellblock.host.prover import Prover
+from cellblock.host.surroundings import Surroundings
+from cellblock.jupyter.groundwork import make_scratch, planned, told_of
+from cellblock.jupyter.reactor import ZmqReactor
+from cellblock.wire import messages
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+    from pathlib import Path
+
+    from cellblock.backends import Chosen
+    from cellblock.backends.contract import Proof
+    from cellblock.jupyter.groundwork import Wrapping
+    from cellblock.policy.enforcement import Enforcement
+    from cellblock.policy.model import Policy
+
+
+def proved(
+    policy: Policy, chosen: Chosen, project: Path
+) -> tuple[Proof, messages.LockReport | None]:
+    """Do as ``prove``, and keep what was seen for kernels' starts. Never raises."""
+    proof, report = prove(policy, chosen, project)
+    if report is not None and not proof.failure:
+        with contextlib.suppress(OSError):  # what wraps the zygote is gone, say
+            key = proofs.key(policy, chosen.backend, report, project=project, scratch=None)
+            proofs.Proofs(default_path().parent).keep(key, proof)
+    return proof, report
+
+
+def prove(
+    policy: Policy, chosen: Chosen, project: Path
+) -> tuple[Proof, messages.LockReport | None]:
+    """Run the suite under ``policy``; return what it saw, and what the guest's locks said.
+
+    Never raises: where it can't be run, nothing is witnessed.
+    """
+    with contextlib.ExitStack() as made:
+        try:
+            scratch = make_scratch()
+            # The zygote removes it, where there comes to be one.
+            made.callback(removal.remove, str(scratch))
+            around = made.enter_context(contextlib.closing(Surroundings(_roots(policy, scratch))))
+            return _prove(policy, chosen, project, scratch, around)
+        except (OSError, CellblockError) as error:
+            return _unproved(policy, str(error)), None
+
+
+def _prove(
+    policy: Policy, chosen: Chosen, project: Path, scratch: Path, around: Surroundings
+) -> tuple[Proof, messages.LockReport | None]:
+    # The same policy, with a root and a denied path of our own to try it on.
+    tried = policy.replace(
+        filesystem_read_roots=(*policy.filesystem_read_roots, str(around.inside)),
+        filesystem_write_roots=_roots(policy, scratch),
+        read_deny_paths=(*policy.read_deny_paths, str(around.denied)),
+    )
+    told, wrap = _launched(tried, chosen, project, scratch, around)
+    prover = Prover(ZmqReactor(), told, lambda: launch.start(wrap), around.touched)
+    prover.run(_trial(policy, around))
+    declared = backends.settle(chosen.declare(tried), prover.report)
+    results = _compared(policy, prover, declared)
+    return contract.Proof(results, proofs.where(), _now(), prover.failure), prover.report
+
+
+def _launched(
+    policy: Policy, chosen: Chosen, project: Path, scratch: Path, around: Surroundings
+) -> tuple[messages.Prepare, Wrapping | None]:
+    private = [default_path().parent, around.outside]
+    folders: Any = {"project": project, "scratch": scratch, "private": private}
+    plan, wrap = planned(policy, chosen.backend, **folders)
+    return told_of(policy, plan, project, scratch), wrap
+
+
+def _trial(policy: Policy, around: Surroundings) -> messages.Trial:
+    names = (probe.name for probe in contract.asked(policy))
+    return messages.Trial(
+        probes=tuple(name for name in names if name != contract.EARLIER_THREAD),
+        outside=str(around.outside),
+        inside=str(around.inside),
+        denied=str(around.denied),
+        ports=around.ports,
+        sockets=around.sockets,
+        process=around.process,
+        variable=around.variable,
+        limits=messages.Limits(
+            memory_max_bytes=policy.memory_max_bytes,
+            max_open_files=policy.max_open_files,
+            max_file_size=policy.max_file_size,
+        ),
+    )
+
+
+def _compared(
+    policy: Policy, prover: Prover, declared: Mapping[str, Enforcement]
+) -> dict[str, contract.Seen]:
+    """Return what came of each probe: by what is seen from here first, then by the guest's word."""
+    found = {}
+    for probe in contract.asked(policy):
+        attempt = prover.results.get(probe.name)
+        outcome = attempt.outcome if attempt else "unwitnessed"
+        detail = attempt.detail if attempt else prover.failure or "nothing was said of it"
+        if probe.name in prover.touched and outcome != "passed":
+            outcome, detail = "passed", f"the host saw it, and the guest said: {outcome}"
+        told = contract.disclosed(probe, declared)
+        found[probe.name] = contract.Seen(outcome, detail, outcome == "passed" and told)
+    return found
+
+
+def _unproved(policy: Policy, why: str) -> Proof:
+    results = {probe.name: contract.Seen("unwitnessed", why) for probe in contract.asked(policy)}
+    return contract.Proof(results, proofs.where(), _now(), why)
+
+
+def _roots(policy: Policy, scratch: Path) -> tuple[str, ...]:
+    return tuple(root.replace("{scratch}", str(scratch)) for root in policy.filesystem_write_roots)
+
+
+def _now() -> str:
+    return time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())

@@ -1,0 +1,308 @@
+"""One suite of probes for every backend, run in guests of the real launch path.
+
+What a backend declares holds, as root and as nobody; every probe passes where its lock is not;
+and a lock that fails, lies or is not there ends as a gap or as nothing that runs.
+"""
+
+import os
+import sys
+import tempfile
+from pathlib import Path
+
+import pytest
+
+from cellblock.backends.contract import PROBES, asked
+from cellblock.backends.shared import EARLIER_LINKS, NAMES
+from cellblock.guest.attempts import PROBES as ATTEMPTS
+from cellblock.guest.confine import arch, landlock
+from cellblock.guest.trying import EARLIER_THREAD, INHERITED
+from cellblock.policy.enforcement import CAPABILITIES
+from cellblock.policy.model import Policy
+from support import machines, suite
+from support.kernels import nobody_prefix
+
+MACHINE = arch.current()
+HERE = MACHINE is not None and landlock.abi(MACHINE) > 0
+needs_landlock = pytest.mark.skipif(not HERE, reason="this OS kernel has no Landlock")
+NO_BWRAP = machines.no_bubblewrap()
+LOCKING = [
+    pytest.param("landlock", marks=needs_landlock),
+    pytest.param(
+        "bubblewrap",
+        marks=[
+            needs_landlock,
+            pytest.mark.skipif(bool(NO_BWRAP), reason=f"no bubblewrap: {NO_BWRAP}"),
+        ],
+    ),
+]
+#: What the host sees to under every backend.
+BY_THE_HOST = {INHERITED, "environment"}
+EVERY = {probe.name for probe in PROBES}
+#: Capabilities that have a probe, and no hole that is declared.
+PROVED = {
+    "filesystem_write_roots",
+    "read_deny_paths",
+    "network_access",
+    "subprocess_execution",
+    "package_installation",
+    "env_var_access",
+    "max_open_files",
+    "max_file_size",
+}
+WIDE = {"network_access": True, "subprocess_execution": True}
+BECAUSE = "import cellblock.guest.prepared as p, cellblock.guest.confine as c\n"
+
+
+@pytest.fixture(autouse=True)
+def _with_bubblewrap(monkeypatch):
+    monkeypatch.setenv("PATH", machines.path("bubblewrap"))
+
+
+def as_somebody(user, backend, **fields):
+    if user == "same user":
+        return suite.run(backend, **fields)
+    prefix = nobody_prefix()
+    if prefix is None:
+        pytest.skip("this interpreter is out of reach for uid 65534, also in a mount namespace")
+    return suite.run_as(prefix, backend, **fields)
+
+
+def test_every_probe_has_an_attempt_and_every_attempt_a_meaning():
+    assert {*ATTEMPTS, INHERITED, EARLIER_THREAD} == EVERY
+    assert len(EVERY) == len(PROBES)
+    assert {probe.capability for probe in PROBES} <= set(CAPABILITIES)
+
+
+def test_each_capability_with_probes_has_one_that_is_no_way_around():
+    for wide in ({}, WIDE):
+        probes = asked(Policy().replace(**wide))
+        straight = {probe.capability for probe in probes if not probe.around}
+        assert {probe.capability for probe in probes} - straight <= {"network_access"}
+
+
+# --- what is declared holds -----------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("user", ["same user", "nobody"] if os.geteuid() == 0 else ["same user"])
+@pytest.mark.parametrize("backend", LOCKING)
+def test_what_the_backend_declares_holds(backend, user):
+    found = as_somebody(user, backend)
+
+    assert (found.backend, found.failure, found.contradicted) == (backend, "", [])
+    assert "unwitnessed" not in found.outcomes.values(), found.outcomes
+    disclosed = {name for name, outcome in found.outcomes.items() if outcome == "disclosed"}
+    # A hole that is declared and not there would be a claim that is wrong, too.
+    expected = {"earlier_hard_link"} | ({"look_up_name"} if backend == "landlock" else set())
+    assert disclosed == expected
+    verified = {name for name, status in found.statuses.items() if status == "verified"}
+    assert verified == PROVED | ({"filesystem_read_roots"} if backend == "bubblewrap" else set())
+
+
+@pytest.mark.parametrize("backend", LOCKING)
+def test_what_the_backend_declares_of_a_wide_policy_holds(backend):
+    found = suite.run(backend, **WIDE)
+
+    assert (found.failure, found.contradicted) == ("", [])
+    assert not {"tcp", "udp", "fork", "execute"} & set(found.outcomes)
+    around = ("mptcp", "unix_socket", "abstract_socket", "netlink", "child_reads", "signal")
+    assert {name: found.outcomes[name] for name in around} == dict.fromkeys(around, "refused")
+    assert found.statuses["network_access"] == found.statuses["subprocess_execution"] == "verified"
+
+
+@needs_landlock
+@pytest.mark.parametrize("abi", range(1, landlock.HIGHEST_KNOWN_ABI + 1))
+def test_what_is_declared_holds_under_each_abi(abi):
+    found = suite.run("landlock", plan={"highest_abi": abi})
+
+    assert (found.failure, found.contradicted) == ("", [])
+    assert "unwitnessed" not in found.outcomes.values(), found.outcomes
+
+
+@needs_landlock
+def test_an_abi_that_is_newer_than_this_code_counts_as_the_newest_that_it_knows():
+    newer = BECAUSE + "c.landlock.abi = lambda machine: 99"
+    found = suite.run("landlock", spoil=newer)
+    assert (found.failure, found.contradicted) == ("", [])
+    newest = landlock.handled(landlock.HIGHEST_KNOWN_ABI, network=False)
+    assert landlock.handled(99, network=False) == newest
+
+
+@needs_landlock
+def test_a_trial_keeps_out_of_what_cells_may_write_and_leaves_nothing(monkeypatch, tmp_path):
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    found = suite.run("landlock", filesystem_write_roots=("{scratch}", str(tmp_path)))
+
+    assert (found.failure, found.contradicted) == ("", [])
+    assert found.statuses["filesystem_write_roots"] == "verified"
+    assert list(tmp_path.iterdir()) == []
+
+
+@needs_landlock
+def test_a_policy_that_can_not_be_kept_is_not_proved_and_leaves_nothing(monkeypatch, tmp_path):
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    found = suite.run("landlock", filesystem_write_roots=(str(Path(sys.prefix).parent),))
+
+    assert "cells could change what runs unconfined" in found.failure
+    assert list(tmp_path.iterdir()) == []
+
+
+# --- every probe can fail -------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def nothing_locked():
+    return suite.run("noop")
+
+
+@pytest.mark.parametrize("probe", sorted(EVERY - BY_THE_HOST - {"child_reads"}))
+def test_the_probe_passes_where_there_is_no_lock(nothing_locked, probe):
+    assert nothing_locked.failure == ""
+    assert nothing_locked.outcomes[probe] == "disclosed"
+
+
+def test_processes_that_a_cell_starts_are_not_held_where_there_is_no_lock():
+    assert suite.run("noop", **WIDE).outcomes["child_reads"] == "disclosed"
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can be somebody else as well")
+def test_without_locks_nobody_is_held_by_what_holds_anybody():
+    found = as_somebody("nobody", "noop")
+    passed = {name for name, outcome in found.outcomes.items() if outcome == "disclosed"}
+    # What is on the import path belongs to root.
+    assert EVERY - BY_THE_HOST - {"child_reads", "write_on_import_path"} <= passed
+
+
+def test_a_descriptor_that_is_left_open_is_seen():
+    found = suite.run("noop", spoil=BECAUSE + "p.close_inherited = lambda keep: None")
+    assert found.outcomes[INHERITED] in {"passed", "disclosed"}
+
+
+@needs_landlock
+def test_a_descriptor_that_is_left_open_contradicts_what_is_declared():
+    found = suite.run("landlock", spoil=BECAUSE + "p.close_inherited = lambda keep: None")
+    assert found.contradicted == [INHERITED]
+    assert found.statuses["filesystem_read_roots"] == "partial"
+    assert found.holes["filesystem_read_roots"] == ["a cell has what the host had open", NAMES]
+
+
+def test_a_variable_of_the_hosts_is_seen(monkeypatch):
+    passed_on = suite.proving.told_of
+
+    def told(*arguments):
+        made = passed_on(*arguments)
+        leak = {name: "" for name in os.environ if name.startswith("CELLBLOCK_TRIAL_")}
+        return suite.msgspec.structs.replace(made, environment={**made.environment, **leak})
+
+    monkeypatch.setattr(suite.proving, "told_of", told)
+    found = suite.run("noop")
+    assert found.contradicted == ["environment"]
+    assert found.statuses["env_var_access"] == "unenforced"
+    assert "env_var_access" in found.gaps
+
+
+# --- locks that fail, lie or are not there --------------------------------------------------------
+
+TAKERS = {
+    "capabilities": "c.capabilities.drop",
+    "no_new_privs": "c.process.no_new_privs",
+    "not_dumpable": "c.process.not_dumpable",
+    "rlimits": "c.rlimits.apply",
+    "landlock": "c.landlock.apply",
+    "seccomp": "c.seccomp.load",
+}
+
+
+@needs_landlock
+@pytest.mark.parametrize("lock", TAKERS)
+def test_no_guest_starts_where_the_call_behind_a_lock_fails(lock):
+    fails = "def fails(*_, **__): raise OSError(38, 'Function not implemented')\n"
+    found = suite.run("landlock", spoil=f"{BECAUSE}{fails}{TAKERS[lock]} = fails")
+
+    # The zygote itself is not to be dumped, and ends where it would be.
+    assert found.failure.startswith((f"{lock}: {lock}: refused by the OS", "its zygote ended"))
+    assert set(found.outcomes.values()) == {"unwitnessed"}
+    assert "verified" not in found.statuses.values()
+
+
+#: What says that it is locked and is not, its witness with it; and what the suite sees of that.
+LIES = {
+    "landlock": (
+        "c.landlock.apply = lambda *_: 'ABI 7, files'; c.witness.files = lambda plan: 'files'",
+        {"filesystem_read_roots": "unenforced", "filesystem_write_roots": "unenforced"},
+    ),
+    "seccomp": (
+        "c.seccomp.load = lambda *_: 'loaded'; c.witness.calls = lambda plan: 'sockets'",
+        # From ABI 4 on Landlock itself refuses TCP, and nothing else.
+        {"network_access": "partial", "subprocess_execution": "unenforced"},
+    ),
+    "rlimits": (
+        "c.rlimits.apply = lambda *_, **__: 'set'",
+        {"max_open_files": "unenforced", "max_file_size": "unenforced"},
+    ),
+}
+
+
+@needs_landlock
+@pytest.mark.parametrize("lock", LIES)
+def test_a_lock_that_only_says_that_it_holds_is_a_gap(lock):
+    spoil, statuses = LIES[lock]
+    found = suite.run("landlock", spoil=BECAUSE + spoil)
+
+    if landlock.abi(MACHINE) < landlock.NET_ABI and lock == "seccomp":
+        statuses = statuses | {"network_access": "unenforced"}
+    assert {name: found.statuses[name] for name in statuses} == statuses
+    assert set(statuses) <= set(found.gaps)
+
+
+def test_no_guest_starts_without_the_library_behind_the_locks():
+    found = suite.run("landlock", spoil="sys.modules['ctypes'] = None")
+    assert found.failure
+    assert set(found.outcomes.values()) == {"unwitnessed"}
+    assert "verified" not in found.statuses.values()
+
+
+def test_a_guest_that_lies_about_its_probes_is_found_out_by_what_it_touched():
+    lies = (
+        "import cellblock.guest.trying as t\n"
+        "tried = t.tried\n"
+        "def lied(name, place):\n"
+        "    tried(name, place)\n"
+        "    return t.Attempt(outcome='refused', detail='EPERM')\n"
+        "t.tried = lied"
+    )
+    found = suite.run("noop", spoil=lies)
+    touching = {
+        "write_file",
+        "write_readable_file",
+        "make_file",
+        "truncate",
+        "remove",
+        "move_file",
+        "hard_link",
+        "chmod",
+        "utime",
+        "tcp",
+        "tcp_fast_open",
+        "mptcp",
+        "udp",
+        "unix_socket",
+        "abstract_socket",
+        "limit_of_another",
+        "priority_of_another",
+    }
+    assert {found.outcomes[name] for name in touching} == {"disclosed"}
+    assert found.outcomes["netlink"] == "refused"
+
+
+def test_a_guest_that_says_nothing_of_a_probe_has_not_been_seen_to_be_refused():
+    silent = "import cellblock.guest.trying as t\nt.PROBES.clear()"
+    found = suite.run("landlock" if HERE else "noop", spoil=silent)
+    assert found.outcomes["tcp"] == "unwitnessed"
+    assert found.statuses["network_access"] in {"asserted", "unenforced"}
+
+
+def test_the_holes_that_probes_show_are_those_that_declarations_tell():
+    declared = suite.choose(Policy().replace(backend="landlock"), probe=False)
+    told = declared.declare(Policy())["filesystem_read_roots"].holes
+    assert NAMES in told or not HERE
+    assert EARLIER_LINKS in {probe.hole for probe in PROBES}

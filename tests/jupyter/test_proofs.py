@@ -1,0 +1,150 @@
+"""What `cellblock doctor` and `cellblock install` saw, at a kernel's start."""
+
+import json
+import os
+import subprocess
+import sys
+
+import pytest
+
+from cellblock.guest.confine import arch, landlock
+from support import machines, reading
+from support.kernels import Kernel, argv_for
+
+MACHINE = arch.current()
+pytestmark = pytest.mark.skipif(
+    MACHINE is None or landlock.abi(MACHINE) == 0, reason="this OS kernel has no Landlock"
+)
+POLICY = 'backend = "landlock"\n'
+
+
+def cellblock(world, *words, prefix=()):
+    """Run the command in a world, by its user."""
+    done = subprocess.run(
+        [*prefix, sys.executable, "-P", "-c", "from cellblock.cli import main; main()", *words],
+        check=False,
+        capture_output=True,
+        text=True,
+        timeout=120,
+        cwd=world.work,
+        env=world.environment(),
+    )
+    assert done.returncode == 0, done.stderr
+    return done.stdout
+
+
+def statuses(kernel):
+    (table,) = reading.cards(kernel.run("%policy")[1], "policy")
+    return {each["capability"]: each["status"] for each in table["enforcement"]}
+
+
+def proofs_of(world):
+    return world.home / ".cache" / "cellblock" / "proofs.json"
+
+
+def altered(world, probe, **changes):
+    """Have the suite have seen something else of a probe."""
+    file = proofs_of(world)
+    kept = json.loads(file.read_bytes())
+    for entry in kept:
+        entry["proof"]["results"][probe].update(changes)
+    file.write_text(json.dumps(kept))
+
+
+@pytest.mark.parametrize("somebody", machines.users(wrapped=True), indirect=True)
+def test_a_kernel_claims_verified_only_what_the_doctor_saw(somebody):
+    world, prefix = somebody["world"], somebody["prefix"]
+    policy = world.policy('extends = "safe"\n')
+    with_kernel = Kernel(argv_for(policy), **somebody)
+    try:
+        assert set(statuses(with_kernel.wait_ready()).values()) <= {
+            "asserted",
+            "partial",
+            "unenforced",
+        }
+    finally:
+        assert with_kernel.end() == []
+
+    report = json.loads(
+        cellblock(world, "doctor", "--policy", str(policy), "--json", prefix=prefix)
+    )
+    assert (report["unproved"], report["backend"]) == ("", world.backend)
+    seen = {each["capability"]: each["status"] for each in report["capabilities"]}
+    assert seen["network_access"] == seen["subprocess_execution"] == "verified"
+    with_kernel = Kernel(argv_for(policy), **somebody)
+    try:
+        assert statuses(with_kernel.wait_ready()) == seen
+    finally:
+        assert with_kernel.end() == []
+
+
+def test_installing_a_kernel_says_what_was_verified_and_keeps_it(start, world):
+    policy = world.policy(POLICY)
+    said = cellblock(world, "install", "--policy", str(policy), "--user").splitlines()
+
+    assert said[1].startswith("Verified under backend landlock: filesystem_write_roots, ")
+    assert any(line.startswith("gap: filesystem read roots is partial: ") for line in said)
+    assert statuses(start(policy, world=world))["network_access"] == "verified"
+
+
+@pytest.mark.parametrize("strict", ['require = ["network_access"]', 'on_unsupported = "error"'])
+def test_nothing_runs_where_a_probe_contradicts_what_is_required(world, strict):
+    policy = world.policy(f"{POLICY}{strict}\nidle_timeout = 'none'\n")
+    cellblock(world, "doctor", "--policy", str(policy))
+    altered(world, "udp", outcome="passed", detail="")
+    kernel = Kernel(argv_for(policy), world=world)
+    try:
+        reply, published = kernel.wait_heard().run("print('ran')")
+        assert reply["status"] == "error"
+        assert "network_access is partial: system call filter: no socket is opened" in str(reply)
+        assert reading.stream(published) == ""
+    finally:
+        assert kernel.end() == []
+
+
+def test_a_contradiction_is_the_users_to_see_where_it_is_not_required(start, world):
+    policy = world.policy(POLICY)
+    cellblock(world, "doctor", "--policy", str(policy))
+    altered(world, "tcp", outcome="passed", detail="")
+    kernel = start(policy, world=world)
+    (card,) = reading.cards(kernel.run("1")[1], "enforcement")
+    (gap,) = [each for each in card["gaps"] if each["capability"] == "network_access"]
+
+    assert (gap["status"], gap["consequence"]) == ("unenforced", "a cell can connect by TCP")
+    assert "asked: not allowed; here: system call filter: no socket is opened;" in kernel.stderr()
+
+
+@pytest.mark.parametrize("damage", [b"", b"[{", b"\0" * 100], ids=["empty", "cut", "zeros"])
+def test_a_damaged_proof_costs_verified_and_nothing_else(start, world, damage):
+    policy = world.policy(POLICY)
+    folder = proofs_of(world).parent
+    folder.mkdir(mode=0o700, parents=True)
+    proofs_of(world).write_bytes(damage)
+    proofs_of(world).chmod(0o600)
+    assert statuses(start(policy, world=world))["network_access"] == "asserted"
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can give a file to somebody else")
+def test_somebody_elses_proof_is_none(start, world):
+    policy = world.policy(POLICY)
+    cellblock(world, "doctor", "--policy", str(policy))
+    os.chown(proofs_of(world), 65534, 65534)
+    assert statuses(start(policy, world=world))["network_access"] == "asserted"
+
+
+def test_every_gap_is_in_the_log_shown_or_not(start, world):
+    kernel = start(world.policy(f'{POLICY}on_unsupported = "ignore"\n'), world=world)
+    published = kernel.run("1")[1]
+    assert reading.cards(published, "enforcement") == []
+    (line,) = [each for each in kernel.stderr().splitlines() if "read roots" in each]
+    assert line == (
+        "cellblock: gap: filesystem read roots is partial: asked: none; "
+        "here: Landlock: files and folders outside the roots can't be opened; "
+        "names, sizes and times of files outside the roots can be looked up; "
+        "remedy: install bubblewrap, which hides names; see `cellblock doctor`"
+    )
+
+
+def test_a_log_that_nobody_takes_costs_nothing(start, world):
+    full = ("sh", "-c", 'exec "$@" 2>/dev/full', "sh")
+    assert start(world.policy(POLICY), world=world, prefix=full).run("1")[0]["status"] == "ok"
