@@ -29,6 +29,7 @@ from cellblock.wire import messages
 
 if TYPE_CHECKING:
     from collections.abc import Callable
+
     from cellblock.guest.trying import Trier
 
 #: Names that IPython puts into the namespace and mode safe takes out of it.
