@@ -148,8 +148,10 @@ def _condition(policy: Policy) -> str:
 def _policy_table(policy: Policy) -> Table:
     from rich.table import Table  # noqa: PLC0415
 
+    from cellblock.policy.model import rows  # noqa: PLC0415
+
     table = Table("field", "value", title=f"policy {policy.name}", title_justify="left")
-    for field, value in policy.as_dict().items():
+    for field, value in rows(policy.as_dict()).items():
         table.add_row(field, _shown(value))
     return table
 

@@ -11,14 +11,15 @@ Whatever is wrong raises exactly one ``PolicyError`` that names file, key, value
 
 from __future__ import annotations
 
+import dataclasses
 import os
 import tomllib
 from pathlib import Path
 from typing import Any, Final
 
 from cellblock.errors import PolicyError
-from cellblock.policy.model import LIMITS, LISTS, PATHS, Policy
-from cellblock.policy.paths import Places, expand
+from cellblock.policy.model import LIMITS, LISTS, PATHS, SECTIONS, Policy
+from cellblock.policy.paths import Places, expand, expand_own
 from cellblock.policy.suggest import closest
 from cellblock.policy.vocabulary import PRESETS, SPELLINGS
 
@@ -61,11 +62,17 @@ def preset_values(name: str) -> dict[str, Any]:
 
 def _preset(name: str, project: Path, scratch: Path | None) -> Policy:
     # Not checked here: the tests check that what is shipped equals what ``schema`` makes of it.
+    policy = unchecked(preset_values(name))
+    return _expanded(policy, Places(name, project, project, scratch))
+
+
+def unchecked(values: dict[str, Any]) -> Policy:
+    """Build a policy of a file's values as they are."""
     frozen = {
-        key: tuple(value) if isinstance(value, list) else value
-        for key, value in preset_values(name).items()
+        key: tuple(value) if isinstance(value, list) else value for key, value in values.items()
     }
-    return _expanded(Policy().replace(**frozen), Places(name, project, project, scratch))
+    frozen |= {key: SECTIONS[key](**frozen[key]) for key in SECTIONS if key in frozen}
+    return Policy().replace(**frozen)
 
 
 def _file(spec: str, project: Path, scratch: Path | None) -> Policy:
@@ -124,6 +131,9 @@ def _extended(name: object, spec: str) -> dict[str, Any]:
 def _merged(base: dict[str, Any], own: dict[str, Any], spec: str) -> dict[str, Any]:
     """Return the preset's values with the file's own in their place or, from [add], behind."""
     values = base | _normal({key: value for key, value in own.items() if key != "add"})
+    for key in SECTIONS:
+        if isinstance(values[key], dict):
+            values[key] = base[key] | values[key]
     added = own.get("add", {})
     if not isinstance(added, dict):
         raise _not_addable(spec, "add", added, "Write a table: [add].")
@@ -157,7 +167,8 @@ def _expanded(policy: Policy, places: Places) -> Policy:
             for entry in getattr(policy, key)
         )
         paths[key] = tuple(dict.fromkeys(entry for entry in entries if entry is not None))
-    return policy.replace(**paths)
+    folder = expand_own(policy.audit.folder, key="audit.folder", places=places)
+    return policy.replace(**paths, audit=dataclasses.replace(policy.audit, folder=folder))
 
 
 def _refuse_writable(path: Path, policy: Policy, spec: str) -> None:

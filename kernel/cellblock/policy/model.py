@@ -19,6 +19,7 @@ if TYPE_CHECKING:
 
     from cellblock.analysis import Rules
 
+KIB: Final = 2**10
 MIB: Final = 2**20
 GIB: Final = 2**30
 
@@ -46,15 +47,48 @@ Memory = Annotated[int, Range(32 * MIB)]
 Names = tuple[str, ...]
 
 
+#: How pydantic reads the classes below.
+_CHECKED: Final[Mapping[str, object]] = {
+    "extra": "forbid",
+    "strict": True,
+    "use_attribute_docstrings": True,
+}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Audit:
+    """What is written down of a session, and what happens where it can't be."""
+
+    __pydantic_config__: ClassVar[Mapping[str, object]] = _CHECKED
+
+    log: bool = True
+    """Whether the host writes an audit log of the session."""
+
+    required: bool = False
+    """Whether no cell runs while the log can't be written. If not, cells run and the first one
+    says that nothing is written."""
+
+    folder: str = "{state}/audit"
+    """Where logs lie, one or more files a session. ``{state}`` is ``$XDG_STATE_HOME/cellblock`` or
+    ``~/.local/state/cellblock``. No guest can read or write it."""
+
+    max_bytes: Annotated[int, Range(64 * KIB)] = 16 * MIB
+    """Bytes after which a session's log goes on in its next file."""
+
+    fsync: bool = False
+    """Whether each record is on disk before its cell starts: it then outlives a power cut, not
+    only the host. Costs what the disk takes for it, a millisecond or more a cell."""
+
+    sources: bool = False
+    """Whether sources of cells, lines that were refused and messages of exceptions stand in the
+    log. If not, sources are there as SHA-256 only."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Policy:
     """What cells may say and what their process may do."""
 
-    __pydantic_config__: ClassVar[Mapping[str, object]] = {
-        "extra": "forbid",
-        "strict": True,
-        "use_attribute_docstrings": True,
-    }
+    __pydantic_config__: ClassVar[Mapping[str, object]] = _CHECKED
 
     name: str = "safe"
     """What messages call this policy; a file's default is its name without ``.toml``."""
@@ -73,6 +107,9 @@ class Policy:
 
     require: Names = ()
     """Capabilities (names of fields below) without whose enforcement nothing runs."""
+
+    audit: Audit = Audit()
+    """The audit log. In a file, a table: ``[audit]``."""
 
     allowed_modules: Names = ()
     """Top-level packages that cells may import as they are, in addition to the allowlist of
@@ -221,8 +258,8 @@ class Policy:
     cells go first. 0 keeps nothing."""
 
     def as_dict(self) -> dict[str, Any]:
-        """All fields in their order; tuples stay tuples."""
-        return {field: getattr(self, field) for field in FIELDS}
+        """All fields in their order; tuples stay tuples, a section is a dict."""
+        return {field: _plain(getattr(self, field)) for field in FIELDS}
 
     def replace(self, **changes: Any) -> Policy:
         """Return a copy with other values. Checks nothing, as the class itself."""
@@ -248,6 +285,24 @@ class Policy:
 
         return rules_of(self)
 
+
+def _plain(value: Any) -> Any:
+    return dataclasses.asdict(value) if isinstance(value, Audit) else value
+
+
+def rows(values: Mapping[str, Any]) -> dict[str, Any]:
+    """Return a policy's fields as ``Policy.as_dict`` has them, those of sections one by one."""
+    flat: dict[str, Any] = {}
+    for field, value in values.items():
+        if field in SECTIONS and isinstance(value, dict):
+            flat |= {f"{field}.{key}": own for key, own in value.items()}
+        else:
+            flat[field] = value
+    return flat
+
+
+#: Fields that are tables of fields.
+SECTIONS: Final = {"audit": Audit}
 
 FIELDS: Final = tuple(field.name for field in dataclasses.fields(Policy))
 
