@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import sys
 import tempfile
 import time
 from pathlib import Path
@@ -10,10 +11,13 @@ from typing import TYPE_CHECKING, Any, Final, Literal
 
 import zmq
 
-from cellblock import backends
+from cellblock import __version__, backends
 from cellblock.errors import BackendError, PolicyError, StartError
 from cellblock.guest import removal
 from cellblock.host import launch
+from cellblock.host.audit import records
+from cellblock.host.audit.log import Log
+from cellblock.host.audit.trail import Audit
 from cellblock.host.environment import guest_environment
 from cellblock.host.history import History, default_path
 from cellblock.host.kept import Kept
@@ -27,6 +31,7 @@ from cellblock.jupyter.messages import Composer
 from cellblock.jupyter.reactor import ZmqReactor
 from cellblock.jupyter.views import Views
 from cellblock.policy import load
+from cellblock.policy.paths import state_folder
 from cellblock.wire import frames, messages
 
 if TYPE_CHECKING:
@@ -63,16 +68,19 @@ def assemble(
     reactor = ZmqReactor()
     composer = Composer(connection.key, connection.scheme)
     kept = Kept(default_path().parent / "output", views.kept_bytes())
-    kernel = Kernel(reactor, bound, composer, History(default_path()), views, kept)
+    audit = _audit(views)
+    kernel = Kernel(reactor, bound, composer, History(default_path()), views, kept, audit)
     reactor.call_later(_SWEEP, kept.sweep)
     if prepared is None:
         _end(prestarted)
     else:
         policy, prepare = prepared
+        _enter_start(audit, policy, views.backend, project)
         kernel.session = _session(policy, prepare, reactor, kernel, prestarted)
 
     def cleanup() -> None:
         kernel.history.close()  # first: the rest may take long, and we may be killed over it
+        audit.close()
         kept.close()
         gone = kernel.session is None or kernel.session.close()
         if gone:  # else its zygote is still at it
@@ -117,7 +125,7 @@ def _prepare(
             chosen.backend,
             scratch=scratch,
             project=project,
-            private=_private(options.connection_file),
+            private=[*_private(options.connection_file), Path(policy.audit.folder)],
         )
         told = _told(policy, plan, project, scratch)
         _check_text(told, policy.name, scratch)
@@ -164,7 +172,34 @@ def _private(connection_file: Path) -> list[Path]:
     Keys of kernels that start later are not readable either: see ``backends.roots``.
     """
     beside = [found for name in _KEYS for found in connection_file.parent.glob(name)]
-    return [default_path().parent, connection_file, *beside]
+    return [default_path().parent, Path(state_folder()), connection_file, *beside]
+
+
+def _audit(views: Views) -> Audit:
+    """Return the audit log that the policy in force asks for."""
+    asked = views.in_force.audit if views.in_force is not None else None
+    if asked is None or not asked.log:
+        return Audit()
+    log = Log(Path(asked.folder), max_bytes=asked.max_bytes, fsync=asked.fsync)
+    return Audit(log, required=asked.required, sources=asked.sources)
+
+
+def _enter_start(audit: Audit, policy: Policy, backend: str, project: Path) -> None:
+    system = os.uname()
+    audit.enter(
+        records.SessionStart(
+            cellblock=__version__,
+            python=".".join(map(str, sys.version_info[:3])),
+            os_kernel=f"{system.sysname} {system.release}",
+            uid=os.getuid(),
+            pid=os.getpid(),
+            project=records.whole(str(project)),
+            policy=policy.name,
+            digest=policy.digest(),
+            mode=policy.mode,
+            backend=backend,
+        )
+    )
 
 
 _CHARTS: Final[dict[str, Literal["pages", "stills", ""]]] = {
@@ -221,6 +256,7 @@ def _session(
         ),
         clock=time.monotonic,
         zygote=zygote,
+        audit=kernel.audit,
         snapshots=Settings(
             mode=policy.snapshots,
             depth=policy.undo_depth,

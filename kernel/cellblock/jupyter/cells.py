@@ -44,6 +44,7 @@ class CellRun:
         """Say what runs, then run it."""
         kernel = self._kernel
         if excess := size.excess(self.raw):
+            kernel.audit.too_long(self.raw, self.count)
             self.fail(*kernel.views.too_long(*excess))
             return
         if not self.silent:
@@ -56,6 +57,14 @@ class CellRun:
             self.fail(*kernel.views.problem())
             return
         kernel.session.execute(self._cell(), self._done)
+        self._tell_unwritten()
+
+    def _tell_unwritten(self) -> None:
+        """Say on a visible cell, above its output, that it is not on the audit log: once."""
+        kernel, problem = self._kernel, self._kernel.audit.problem
+        if problem is not None and kernel.audit.untold and kernel.runs(self) and not self.silent:
+            kernel.audit.untold = False
+            kernel.outputs.card(kernel.views.unwritten(problem, runs=True)[0])
 
     def _cell(self) -> Cell:
         return Cell(
@@ -97,6 +106,8 @@ class CellRun:
             self.fail(*views.denial(outcome.findings))
         elif outcome.stopped is not None:
             self.fail(*views.stopped(outcome.stopped))
+        elif outcome.unwritten is not None:
+            self.fail(*views.unwritten(outcome.unwritten, runs=False))
         elif outcome.status == "error":
             self._failed(outcome)
         else:

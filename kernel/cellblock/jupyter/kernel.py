@@ -23,6 +23,7 @@ if TYPE_CHECKING:
 
     import zmq
 
+    from cellblock.host.audit.trail import Audit
     from cellblock.host.history import History
     from cellblock.host.kept import Kept
     from cellblock.host.outcome import Stopped
@@ -47,12 +48,13 @@ class Kernel:
         history: History,
         views: Views,
         kept: Kept,
+        audit: Audit,
     ) -> None:
         self._reactor = reactor
         self.channels = Channels(sockets, composer)
         self._brake = Brake(reactor, self.channels.outflow, self._hold)
-        self.outputs = Outputs(self.channels, views, self._brake, kept)
-        self.history, self.views = history, views
+        self.outputs = Outputs(self.channels, views, self._brake, kept, audit)
+        self.history, self.views, self.audit = history, views, audit
         self.session: Session | None = None
         self.execution_count = 0
         self._queue: deque[Message] = deque()
@@ -160,6 +162,10 @@ class Kernel:
         self._cell = CellRun(self, message)
         self.outputs.begin(message, self._cell)
         self._cell.start()
+
+    def runs(self, cell: CellRun) -> bool:
+        """Say whether this is the cell under way."""
+        return self._cell is cell
 
     def end_cell(self, content: dict[str, Any], metadata: dict[str, Any], *, abort: bool) -> None:
         """Answer the running cell; with ``abort``, refuse the cells queued behind it."""
@@ -285,6 +291,7 @@ class Kernel:
     def locked(self, report: wire.LockReport) -> str:
         """Take note of what a guest's locks achieved."""
         refusal = self.views.locked(report)
+        self.audit.locked(self.views.enforcement, self.views.gaps, report.achieved)
         self.outputs.forget_comms()
         if self._cell is not None:
             self._cell.show_gaps()

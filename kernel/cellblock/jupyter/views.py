@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
     from cellblock.analysis import Finding
     from cellblock.backends import Chosen
-    from cellblock.errors import PolicyError
+    from cellblock.errors import AuditError, PolicyError
     from cellblock.host.outcome import Restored, Stopped
     from cellblock.policy.enforcement import Enforcement, Gap
     from cellblock.policy.model import Policy
@@ -65,8 +65,9 @@ class Views:
     def __init__(self) -> None:
         self._policy: Policy | None = None
         self._chosen: Chosen | None = None
-        self._enforcement: Mapping[str, Enforcement] = {}
-        self._gaps: tuple[Gap, ...] = ()
+        #: What a guest that was locked is worth, and what is missing.
+        self.enforcement: Mapping[str, Enforcement] = {}
+        self.gaps: tuple[Gap, ...] = ()
         self._gaps_due = False
         self._problem: tuple[str, ...] = ("No guest could be started", "")
         #: What the session's cells took.
@@ -78,6 +79,11 @@ class Views:
     def in_force(self) -> Policy | None:
         """The policy in force, None when none could be read."""
         return self._policy
+
+    @property
+    def backend(self) -> str:
+        """What carries the policy in force."""
+        return self._chosen.backend.name if self._chosen is not None else ""
 
     def show(self, data: Any) -> dict[str, Any]:
         """Return what the policy's ``display`` lets a cell's output show of a bundle."""
@@ -101,12 +107,12 @@ class Views:
 
         if self._policy is None or self._chosen is None:
             return "no policy is in force"
-        first = not self._enforcement
+        first = not self.enforcement
         declared = self._chosen.declare(self._policy)
-        self._enforcement = settle(declared, report)
-        self._gaps = gaps(self._policy, declared, report)
-        self._gaps_due = first and bool(self._gaps) and self._policy.on_unsupported == "warn"
-        fatal = blocking(self._policy, self._gaps)
+        self.enforcement = settle(declared, report)
+        self.gaps = gaps(self._policy, declared, report)
+        self._gaps_due = first and bool(self.gaps) and self._policy.on_unsupported == "warn"
+        fatal = blocking(self._policy, self.gaps)
         return "; ".join(f"{gap.capability} is {gap.status}: {gap.actual}" for gap in fatal)
 
     def quota(self) -> Quota:
@@ -134,7 +140,7 @@ class Views:
         self._gaps_due = False
         from cellblock.render.gaps import gaps  # noqa: PLC0415
 
-        return gaps(self._gaps, policy_name=self._policy.name, backend=self._chosen.backend.name)
+        return gaps(self.gaps, policy_name=self._policy.name, backend=self._chosen.backend.name)
 
     def policy(self) -> Bundle:
         """Return the table behind ``%policy``."""
@@ -143,7 +149,7 @@ class Views:
         if self._policy is None or self._chosen is None:
             return {"text/plain": "No policy is in force."}
         shown = self._policy.as_dict() | {"backend": self._chosen.backend.name}
-        return policy_table(shown, tuple(self._enforcement.values()), self._gaps)
+        return policy_table(shown, tuple(self.enforcement.values()), self.gaps)
 
     def denial(self, findings: Sequence[Finding]) -> Shown:
         """Return what is shown of a cell that was refused."""
@@ -160,6 +166,17 @@ class Views:
         said = ("This cell is too long", f"It has {has:,} {what}; {cap:,} are looked at.")
         remedy = "Keep data in a file, or divide the cell."
         shown = (*said, "", "", "", remedy)
+        return problem(*shown), problem_failure(*shown)
+
+    def unwritten(self, error: AuditError, *, runs: bool) -> Shown:
+        """Return what is shown of a cell that is not on the audit log, and runs or does not."""
+        from cellblock.render.problem import problem, problem_failure  # noqa: PLC0415
+
+        title = "This cell runs, and is not on the audit log" if runs else "This cell did not run"
+        detail = error.message
+        if not runs:
+            detail = f"the policy requires an audit log, and {detail}. Your variables are kept"
+        shown = (title, detail, error.file, error.key, "", error.remedy)
         return problem(*shown), problem_failure(*shown)
 
     def stopped(self, stopped: Stopped) -> Shown:

@@ -71,8 +71,8 @@ def unchecked(values: dict[str, Any]) -> Policy:
     frozen = {
         key: tuple(value) if isinstance(value, list) else value for key, value in values.items()
     }
-    frozen |= {key: SECTIONS[key](**frozen[key]) for key in SECTIONS if key in frozen}
-    return Policy().replace(**frozen)
+    sections = {key: SECTIONS[key](**values[key]) for key in SECTIONS if key in values}
+    return Policy().replace(**frozen | sections)
 
 
 def _file(spec: str, project: Path, scratch: Path | None) -> Policy:
