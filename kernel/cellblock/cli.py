@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Final
 
 import typer
 
+from cellblock.cli_audit import app as audit_app
 from cellblock.errors import BackendError, CellblockError
 
 if TYPE_CHECKING:
@@ -31,6 +32,7 @@ app: Final = typer.Typer(
 )
 policy_app: Final = typer.Typer(help="Show and check policies.", no_args_is_help=True)
 app.add_typer(policy_app, name="policy")
+app.add_typer(audit_app, name="audit")
 
 Spec = Annotated[str, typer.Argument(metavar="NAME|FILE", help="A preset or a TOML file.")]
 SpecOption = Annotated[str, typer.Option("--policy", metavar="NAME|FILE")]
