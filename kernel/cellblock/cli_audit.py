@@ -212,12 +212,22 @@ def _records(session: Session) -> Table:
     title = f"session {_clean(session.id)}"
     table = Table("", "time", "record", "what", title=title, title_justify="left")
     for entry in _entries(session):
-        fields = ((key, value) for key, value in entry.record.items() if key not in _HEAD)
+        fields = _fields(entry).items()
         what = "  ".join(f"{_clean(key)} {_clean(_short(value))}" for key, value in fields)
         time = _clean(entry.record.get("time", ""))[11:23]
         cells = (str(entry.seq), time, _clean(entry.kind), what)
         table.add_row(*map(escape, cells), style=_style(entry))
     return table
+
+
+def _fields(entry: Entry) -> dict[str, object]:
+    """Return what a record says, of what is enforced only what is not."""
+    fields = {key: value for key, value in entry.record.items() if key not in _HEAD}
+    known, holds = fields.pop("capabilities", None), ("asserted", "verified")
+    if isinstance(known, dict):
+        short = {key: status for key, status in known.items() if status not in holds}
+        return {"enforced": f"{len(known) - len(short)} of {len(known)}", "not": short}
+    return fields
 
 
 def _style(entry: Entry) -> str:

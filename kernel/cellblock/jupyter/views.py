@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from cellblock.host.output import showing
@@ -177,7 +178,7 @@ class Views:
         if not runs:
             detail = f"the policy requires an audit log, and {detail}. Your variables are kept"
         shown = (title, detail, error.file, error.key, "", error.remedy)
-        return problem(*shown), problem_failure(*shown)
+        return problem(*shown), replace(problem_failure(*shown), ename="AuditProblem")
 
     def stopped(self, stopped: Stopped) -> Shown:
         """Return what is shown of a cell that was ended from outside."""

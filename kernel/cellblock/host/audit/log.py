@@ -149,7 +149,10 @@ class Log:
             raise
 
     def _failed(self, exc: OSError) -> AuditError:
-        what, remedy = f"it can't be written: {exc.strerror or exc}", ""
+        why = "something else stands in its place"
+        if not isinstance(exc, FileExistsError):
+            why = exc.strerror or str(exc)
+        what, remedy = f"it can't be written: {why}", ""
         if isinstance(exc, UntrustedError):
             what = "it would not be this user's alone"
             remedy = f"{exc}"

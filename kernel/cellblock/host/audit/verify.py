@@ -95,7 +95,9 @@ class _Walk:
         self._blind = 0
         self._missing: list[tuple[int, int]] = []
         self._head, self._seq = chain.FIRST, -1
+        #: The last record in its place, and its file.
         self._last: dict[str, Any] = {}
+        self._ended_in: Path | None = None
         self._anchored = False
 
     def _wrong(self, what: str) -> None:
@@ -145,7 +147,7 @@ class _Walk:
         if entry.kind == "part" and entry.record.get("why") != "full":
             self._wrong(f"the file before was {_shown(entry.record.get('why'))} by somebody else")
         self._due, self._prev, self._blind = entry.seq + 1, entry.hash, 0
-        self._last = entry.record
+        self._last, self._ended_in = entry.record, self.file
         if not self._problems:
             self._head, self._seq = entry.hash, entry.seq
             self._anchored = self._anchored or entry.hash == self._wanted
@@ -153,7 +155,7 @@ class _Walk:
     def verdict(self, session: shelf.Session, *, running: bool) -> Verdict:
         """Say what came of it."""
         kind = self._last.get("kind")
-        if kind == "part-end" and not running and not session.next.exists():
+        if kind == "part-end" and not running and self._ended_in == session.files[-1]:
             self._wrong(f"{session.next.name}, which follows, is missing")
         if self._wanted and not self._anchored:
             self._wrong("the hash that was kept is not here: records were exchanged or cut off")
