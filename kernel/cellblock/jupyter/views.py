@@ -173,10 +173,10 @@ class Views:
         """Return what is shown of a cell that is not on the audit log, and runs or does not."""
         from cellblock.render.problem import problem, problem_failure  # noqa: PLC0415
 
-        title = "This cell runs, and is not on the audit log" if runs else "This cell did not run"
-        detail = error.message
+        title, detail = "This cell runs, and is not on the audit log", error.message
         if not runs:
-            detail = f"the policy requires an audit log, and {detail}. Your variables are kept"
+            title = "This cell did not run: the policy requires an audit log"
+            detail = f"{detail}. Your variables are kept."
         shown = (title, detail, error.file, error.key, "", error.remedy)
         return problem(*shown), replace(problem_failure(*shown), ename="AuditProblem")
 
