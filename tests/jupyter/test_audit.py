@@ -12,6 +12,7 @@ import pytest
 from cellblock import cli
 from cellblock.host.audit import shelf
 from cellblock.host.audit.verify import verify
+from cellblock.policy.load import load
 from support import reading
 from support.kernels import Kernel, argv_for
 
@@ -52,7 +53,7 @@ def decisions(folder):
 # --- what is on it --------------------------------------------------------------------------------
 
 
-def test_a_session_from_its_start_to_its_end(start, world):
+def test_a_session_from_its_start_to_its_end(start, world, monkeypatch):
     kernel = start("safe", world=world)
     kernel.run("x = 1")
     kernel.run("import os", user_expressions={"a": "x", "b": "open('f')"})
@@ -62,6 +63,9 @@ def test_a_session_from_its_start_to_its_end(start, world):
     found = records(home_of(world))
     assert (found[0]["kind"], found[-1]["kind"]) == ("session-start", "session-end")
     assert (found[0]["policy"], found[0]["pid"]) == ("safe", kernel.proc.pid)
+    monkeypatch.setenv("HOME", str(world.home))
+    shown = load("safe", project=world.work, allow_unsafe=False)
+    assert found[0]["digest"] == shown.digest(), "as `cellblock policy show` prints it"
     (enforced,) = records(home_of(world), "enforcement")
     assert enforced["capabilities"]["network_access"] in {"verified", "asserted"}
     assert decisions(home_of(world)) == [
@@ -220,6 +224,25 @@ def test_a_guest_can_neither_read_nor_write_it_though_its_root_is_the_home(start
     _, said = kernel.run(LOOK.format(folder=str(folder), file=str(file), beside=beside))
     assert reading.stream(said) == f"{'PermissionError ' * 4}seen\n"
     assert file.exists()
+
+
+@pytest.mark.parametrize("where", ["writable", "libraries"])
+def test_a_log_is_not_kept_where_cells_may_write_or_always_read(world, where):
+    place = world.work if where == "writable" else Path(os.__file__).parent
+    policy = world.policy(
+        f'filesystem_write_roots = ["{{scratch}}", "{world.work}"]\n'
+        f'audit.folder = "{place / "logs"}"'
+    )
+    kernel = Kernel(argv_for(policy), world=world)
+    try:
+        reply, said = kernel.wait_heard().run("1")
+    finally:
+        kernel.close()
+    assert reply["ename"] == "PolicyProblem"
+    (card,) = reading.cards(said, "problem")
+    keys = {"writable": "filesystem_write_roots", "libraries": "audit.folder"}
+    assert card["key"] == keys[where]
+    assert not (place / "logs").exists()
 
 
 # --- what happens where it can't be written -------------------------------------------------------

@@ -31,7 +31,7 @@ from cellblock.jupyter.messages import Composer
 from cellblock.jupyter.reactor import ZmqReactor
 from cellblock.jupyter.views import Views
 from cellblock.policy import load
-from cellblock.policy.paths import state_folder
+from cellblock.policy.paths import state_folder, within
 from cellblock.wire import frames, messages
 
 if TYPE_CHECKING:
@@ -75,7 +75,7 @@ def assemble(
         _end(prestarted)
     else:
         policy, prepare = prepared
-        _enter_start(audit, policy, views.backend, project)
+        _enter_start(audit, load.unplaced(policy, scratch), views.backend, project)
         kernel.session = _session(policy, prepare, reactor, kernel, prestarted)
 
     def cleanup() -> None:
@@ -127,6 +127,7 @@ def _prepare(
             project=project,
             private=[*_private(options.connection_file), Path(policy.audit.folder)],
         )
+        _check_apart(policy, plan)
         told = _told(policy, plan, project, scratch)
         _check_text(told, policy.name, scratch)
         views.configured(policy, chosen)
@@ -152,6 +153,20 @@ def _check_file_limit(policy: Policy) -> None:
             value=str(policy.undo_depth),
             remedy=f"Raise the limit: ulimit -n 1024. Or have undo_depth be {most}.",
         )
+
+
+def _check_apart(policy: Policy, plan: messages.Plan) -> None:
+    """Raise PolicyError for an audit log that lies in what is always readable."""
+    folder = policy.audit.folder
+    for root in (*plan.read_roots, *plan.write_roots):
+        if policy.audit.log and within(folder, root):
+            raise PolicyError(
+                f"cells could read the audit log: {root} is readable",
+                file=policy.name,
+                key="audit.folder",
+                value=repr(folder),
+                remedy="Choose a folder elsewhere.",
+            )
 
 
 def _check_text(told: messages.Prepare, policy_name: str, scratch: Path) -> None:

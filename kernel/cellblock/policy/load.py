@@ -171,6 +171,16 @@ def _expanded(policy: Policy, places: Places) -> Policy:
     return policy.replace(**paths, audit=dataclasses.replace(policy.audit, folder=folder))
 
 
+def unplaced(policy: Policy, scratch: Path) -> Policy:
+    """Return a policy with ``{scratch}`` for one kernel's folder: its digest is every kernel's."""
+    folder = os.path.realpath(scratch)
+    paths = {
+        key: tuple(entry.replace(folder, "{scratch}", 1) for entry in getattr(policy, key))
+        for key in PATHS
+    }
+    return policy.replace(**paths)
+
+
 def _refuse_writable(path: Path, policy: Policy, spec: str) -> None:
     """Refuse a policy whose own file its cells could rewrite for the next start."""
     own = path.resolve()
