@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from typing import TYPE_CHECKING, Final
 
 from msgspec.structs import replace
@@ -18,7 +19,7 @@ if TYPE_CHECKING:
     from cellblock.host.outcome import Cell, Outcome, Restored, Stopped
     from cellblock.policy.enforcement import Enforcement, Gap
 
-#: Bytes of records that wait for a log that can't be written.
+#: Bytes of records that wait for a log that can't be written, but for one record of any size.
 MOST_WAITING: Final = 1 << 20
 _BY_ITSELF: Final = "crash"
 
@@ -55,12 +56,16 @@ class Audit:
         """Write that the session ended in good order."""
         if self._log is not None:
             self.enter(records.SessionEnd(cells=self._cells))
+            if self.problem is not None:
+                lost = len(self._waiting) + self._lost
+                print(f"cellblock: {lost} audit records lost: {self.problem}", file=sys.stderr)  # noqa: T201
             self._log.close()
             self._log = None
 
     def _hold(self, record: records.Record) -> None:
         entry = body(record)
-        if self._lost or sum(map(len, self._waiting)) + len(entry) > MOST_WAITING:
+        waiting = sum(map(len, self._waiting))
+        if self._lost or (waiting and waiting + len(entry) > MOST_WAITING):
             self._lost += 1
         else:
             self._waiting.append(entry)

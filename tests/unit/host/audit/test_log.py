@@ -290,3 +290,24 @@ def test_a_source_that_is_no_text_is_on_the_log(log, folder):
     (record,) = read(folder)
     assert record["source"] == "'?'"
     assert only(folder).sound
+
+
+def test_a_source_that_is_longer_than_all_that_may_wait_is_on_the_log(log, folder):
+    audit = Audit(log, sources=True)
+    assert audit.decided(cell("x" * 2 * MOST_WAITING), (), {}) is None
+    (record,) = read(folder)
+    assert len(record["source"]) == 2 * MOST_WAITING
+    assert only(folder).sound
+
+
+def test_what_is_lost_when_a_session_ends_is_said_on_stderr(log, small_files, capsys):
+    audit = Audit(log)
+    audit.enter(records.Notice(text="a"))
+    small_files(log.path.stat().st_size)
+    audit.enter(records.Notice(text="b"))
+    path = log.path
+    audit.close()
+    assert capsys.readouterr().err == (
+        f"cellblock: 2 audit records lost: {path}: audit.folder: it can't be written: "
+        "File too large. Make room there, or give another audit.folder in the policy.\n"
+    )
