@@ -7,8 +7,8 @@ import time
 from pathlib import Path
 
 from cellblock import backends
-from cellblock.host.audit.trail import Audit
 from cellblock.host import guest_process, launch
+from cellblock.host.audit.trail import Audit
 from cellblock.host.monitor import Bounds
 from cellblock.host.outcome import Cell
 from cellblock.host.session import Session
