@@ -45,6 +45,8 @@ class Log:
         self._stem = f"{started}-{self.session}"
         self._fd: int | None = None
         self._part, self._size = 0, 0
+        #: A line may have been cut, and not taken back.
+        self._torn = False
         self._seq, self._prev = 0, chain.FIRST
         #: What the current file begins with, until it is written.
         self._preface: tuple[bytes, ...] = ()
@@ -54,10 +56,14 @@ class Log:
         """The file that is written, or will be."""
         return self._folder / self._name(max(1, self._part))
 
-    def write(self, bodies: Sequence[bytes]) -> None:
-        """Append records, all or none. Raises AuditError."""
+    def write(self, bodies: Sequence[bytes], *, hurry: bool = False) -> None:
+        """Append records, all or none. Raises AuditError.
+
+        In a ``hurry`` the file is not looked at first: the next record that is in none does that.
+        """
         try:
-            self._see_to_file(sum(map(len, bodies)))
+            if not hurry or self._fd is None or self._torn:
+                self._see_to_file(sum(map(len, bodies)))
             self._append((*self._preface, *bodies))
             self._preface = ()
         except OSError as exc:
@@ -79,7 +85,7 @@ class Log:
         if self._fd is None:
             self._fd, self._part = self._create(1), 1
             return
-        status = os.fstat(self._fd)
+        status, self._torn = os.fstat(self._fd), False
         if not status.st_nlink:
             self._go_on("removed")
         elif status.st_size != self._size:
@@ -144,7 +150,8 @@ class Log:
             if self._fsync:
                 os.fdatasync(self._fd)
         except OSError:
-            with contextlib.suppress(OSError):  # then its size will say so
+            self._torn = True  # its size will say whether that could be mended
+            with contextlib.suppress(OSError):
                 os.ftruncate(self._fd, self._size)
             raise
 

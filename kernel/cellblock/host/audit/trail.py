@@ -37,13 +37,17 @@ class Audit:
         self.problem: AuditError | None = None
         self.untold = False
 
-    def enter(self, record: records.Record) -> AuditError | None:
-        """Write a record. One that can't be written waits for the next; returned is why."""
+    def enter(self, record: records.Record, *, hurry: bool = False) -> AuditError | None:
+        """Write a record. One that can't be written waits for the next; returned is why.
+
+        In a ``hurry``, because a cell waits for it, what others did to the file is left to the next
+        record to find.
+        """
         if self._log is None:
             return None
         self._hold(record)
         try:
-            self._log.write(self._due())
+            self._log.write(self._due(), hurry=hurry)
         except AuditError as exc:
             self.untold = self.untold or self.problem is None
             self.problem = exc
@@ -71,8 +75,9 @@ class Audit:
             self._waiting.append(entry)
 
     def _due(self) -> list[bytes]:
-        lost = [body(records.Lost(records=self._lost))] if self._lost else []
-        return self._waiting + lost
+        if not self._lost:
+            return self._waiting
+        return [*self._waiting, body(records.Lost(records=self._lost))]
 
     # --- cells --------------------------------------------------------------------------------
 
@@ -88,7 +93,7 @@ class Audit:
         self._cells += 1
         decision: records.Decision = "denied" if findings else "allowed"
         record = self._decision(cell, decision, findings, admitted)
-        problem = self.enter(record)
+        problem = self.enter(record, hurry=not findings)
         if problem is None or findings or not self._required:
             return None
         if not self._lost:
@@ -115,20 +120,13 @@ class Audit:
         findings: Sequence[Finding],
         admitted: Iterable[str],
     ) -> records.Cell:
-        names = set(admitted)
         return records.Cell(
             cell=self._cells,
             count=cell.execution_count,
             sha256=records.sha256(cell.raw),
             decision=decision,
-            findings=records.findings_of(findings, sources=self._sources),
-            expressions=tuple(
-                records.Expression(
-                    sha256=records.sha256(text),
-                    decision="allowed" if name in names else "denied",
-                )
-                for name, text in cell.user_expressions.items()
-            ),
+            findings=records.findings_of(findings, sources=self._sources) if findings else (),
+            expressions=_expressions(cell, admitted) if cell.user_expressions else (),
             silent=cell.silent,
             source=records.whole(cell.raw) if self._sources else "",
         )
@@ -206,6 +204,16 @@ class Audit:
             self.enter(records.Kill(cell=cell, why=stopped.why, detail=detail))
         if stopped.restored is not None:
             self.enter(_restore(stopped.restored))
+
+
+def _expressions(cell: Cell, admitted: Iterable[str]) -> tuple[records.Expression, ...]:
+    names = set(admitted)
+    return tuple(
+        records.Expression(
+            sha256=records.sha256(text), decision="allowed" if name in names else "denied"
+        )
+        for name, text in cell.user_expressions.items()
+    )
 
 
 def _restore(restored: Restored) -> records.Restore:

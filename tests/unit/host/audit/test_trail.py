@@ -91,3 +91,26 @@ def test_an_exception_whose_name_is_a_text_stays_off_the_log(simulate, log):
     sim.reactor.turn()
     assert "secret" not in log.path.read_text()
     assert kinds(log) == [("cell", 1), ("outcome", 1)]
+
+
+def test_a_log_that_is_removed_between_two_cells_is_missed_by_the_end_of_the_next(simulate, log):
+    sim = simulate()
+    for count in (1, 2):
+        sim.run(Cell(raw="x = 1", execution_count=count))
+        (request,) = sim.guest.read()
+        sim.guest.send(messages.Began(id=request.id), messages.Done(id=request.id))
+        sim.reactor.turn()
+        if count == 1:
+            log.path.unlink()
+    part, outcome = map(json.loads, log.path.read_text().splitlines())
+    assert (part["kind"], part["why"]) == ("part", "removed")
+    assert (outcome["kind"], outcome["cell"]) == ("outcome", 2)
+
+
+def test_denials_alone_fill_a_log_and_go_on_in_the_next(monkeypatch, tmp_path):
+    log = Log(tmp_path / "audit", max_bytes=1_500, fsync=False)
+    sim = Simulation(monkeypatch, audit=Audit(log))
+    for count in range(10):
+        sim.run(Cell(raw="import os", execution_count=count))
+    sim.close()
+    assert len(list((tmp_path / "audit").iterdir())) > 2
