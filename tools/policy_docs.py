@@ -12,8 +12,8 @@ from pathlib import Path
 from typing import Any
 
 from cellblock.policy.load import preset_values
-from cellblock.policy.model import SECTIONS
 from cellblock.policy.schema import json_schema
+from cellblock.policy.sections import SECTIONS
 from cellblock.policy.vocabulary import PRESETS
 
 PAGE = Path(__file__).parents[1] / "docs" / "policy.md"

@@ -150,7 +150,7 @@ def _condition(policy: Policy) -> str:
 def _policy_table(policy: Policy) -> Table:
     from rich.table import Table  # noqa: PLC0415
 
-    from cellblock.policy.model import rows  # noqa: PLC0415
+    from cellblock.policy.sections import rows  # noqa: PLC0415
 
     table = Table("field", "value", title=f"policy {policy.name}", title_justify="left")
     for field, value in rows(policy.as_dict()).items():

@@ -39,6 +39,7 @@ class CellRun:
         self.count = kernel.execution_count
         self._error: dict[str, Any] | None = None
         self._metadata: dict[str, Any] = {}
+        self._ended = False
 
     def start(self) -> None:
         """Say what runs, then run it."""
@@ -62,7 +63,7 @@ class CellRun:
     def _tell_unwritten(self) -> None:
         """Say on a visible cell, above its output, that it is not on the audit log: once."""
         kernel, problem = self._kernel, self._kernel.audit.problem
-        if problem is not None and kernel.audit.untold and kernel.runs(self) and not self.silent:
+        if problem is not None and kernel.audit.untold and not self._ended and not self.silent:
             kernel.audit.untold = False
             kernel.outputs.card(kernel.views.unwritten(problem, runs=True)[0])
 
@@ -99,7 +100,7 @@ class CellRun:
             self._kernel.channels.publish("error", self._error, self._message)
 
     def _done(self, outcome: Outcome) -> None:
-        views = self._kernel.views
+        views, self._ended = self._kernel.views, True
         self._account(outcome)
         show = views.show_in_passing
         if outcome.status == "denied":

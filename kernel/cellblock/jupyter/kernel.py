@@ -163,10 +163,6 @@ class Kernel:
         self.outputs.begin(message, self._cell)
         self._cell.start()
 
-    def runs(self, cell: CellRun) -> bool:
-        """Say whether this is the cell under way."""
-        return self._cell is cell
-
     def end_cell(self, content: dict[str, Any], metadata: dict[str, Any], *, abort: bool) -> None:
         """Answer the running cell; with ``abort``, refuse the cells queued behind it."""
         message, self._cell = self._current, None

@@ -18,8 +18,9 @@ from pathlib import Path
 from typing import Any, Final
 
 from cellblock.errors import PolicyError
-from cellblock.policy.model import LIMITS, LISTS, PATHS, SECTIONS, Policy
+from cellblock.policy.model import LIMITS, LISTS, PATHS, Policy
 from cellblock.policy.paths import Places, expand, expand_own
+from cellblock.policy.sections import SECTIONS
 from cellblock.policy.suggest import closest
 from cellblock.policy.vocabulary import PRESETS, SPELLINGS
 

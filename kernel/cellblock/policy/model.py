@@ -14,29 +14,13 @@ import dataclasses
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Final, Literal
 
+from cellblock.policy.ranges import CHECKED, GIB, MIB, Range
+from cellblock.policy.sections import Audit
+
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Mapping
 
     from cellblock.analysis import Rules
-
-KIB: Final = 2**10
-MIB: Final = 2**20
-GIB: Final = 2**30
-
-
-@dataclass(frozen=True, slots=True)
-class Range:
-    """Bounds, both included, that pydantic understands and that cost no import."""
-
-    least: float
-    most: float = 2**53
-
-    def __get_pydantic_core_schema__(
-        self, source: object, handler: Callable[[object], dict[str, Any]]
-    ) -> dict[str, Any]:
-        schema = handler(source) | {"ge": self.least, "le": self.most}
-        return schema | {"allow_inf_nan": False} if schema["type"] == "float" else schema
-
 
 Seconds = Annotated[float, Range(0.1)]
 Count = Annotated[int, Range(1)]
@@ -47,48 +31,11 @@ Memory = Annotated[int, Range(32 * MIB)]
 Names = tuple[str, ...]
 
 
-#: How pydantic reads the classes below.
-_CHECKED: Final[Mapping[str, object]] = {
-    "extra": "forbid",
-    "strict": True,
-    "use_attribute_docstrings": True,
-}
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Audit:
-    """What is written down of a session, and what happens where it can't be."""
-
-    __pydantic_config__: ClassVar[Mapping[str, object]] = _CHECKED
-
-    log: bool = True
-    """Whether the host writes an audit log of the session."""
-
-    required: bool = False
-    """Whether no cell runs while the log can't be written. If not, cells run and the first one
-    says that nothing is written."""
-
-    folder: str = "{state}/audit"
-    """Where logs lie, one or more files a session. ``{state}`` is ``$XDG_STATE_HOME/cellblock`` or
-    ``~/.local/state/cellblock``. No guest can read or write it."""
-
-    max_bytes: Annotated[int, Range(64 * KIB)] = 16 * MIB
-    """Bytes after which a session's log goes on in its next file."""
-
-    fsync: bool = False
-    """Whether each record is on disk before its cell starts: it then outlives a power cut, not
-    only the host. Costs what the disk takes for it, a millisecond or more a cell."""
-
-    sources: bool = False
-    """Whether sources of cells, lines that were refused and messages of exceptions stand in the
-    log. If not, sources are there as SHA-256 only."""
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Policy:
     """What cells may say and what their process may do."""
 
-    __pydantic_config__: ClassVar[Mapping[str, object]] = _CHECKED
+    __pydantic_config__: ClassVar[Mapping[str, object]] = CHECKED
 
     name: str = "safe"
     """What messages call this policy; a file's default is its name without ``.toml``."""
@@ -108,7 +55,7 @@ class Policy:
     require: Names = ()
     """Capabilities (names of fields below) without whose enforcement nothing runs."""
 
-    audit: Audit = Audit()
+    audit: Audit = Audit()  # noqa: RUF009  # it is frozen
     """The audit log. In a file, a table: ``[audit]``."""
 
     allowed_modules: Names = ()
@@ -289,20 +236,6 @@ class Policy:
 def _plain(value: Any) -> Any:
     return dataclasses.asdict(value) if isinstance(value, Audit) else value
 
-
-def rows(values: Mapping[str, Any]) -> dict[str, Any]:
-    """Return a policy's fields as ``Policy.as_dict`` has them, those of sections one by one."""
-    flat: dict[str, Any] = {}
-    for field, value in values.items():
-        if field in SECTIONS and isinstance(value, dict):
-            flat |= {f"{field}.{key}": own for key, own in value.items()}
-        else:
-            flat[field] = value
-    return flat
-
-
-#: Fields that are tables of fields.
-SECTIONS: Final = {"audit": Audit}
 
 FIELDS: Final = tuple(field.name for field in dataclasses.fields(Policy))
 

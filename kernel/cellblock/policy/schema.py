@@ -12,7 +12,8 @@ from typing import TYPE_CHECKING, Any
 from pydantic import TypeAdapter, ValidationError
 
 from cellblock.errors import PolicyError
-from cellblock.policy.model import FIELDS, LIMITS, SECTIONS, Policy
+from cellblock.policy.model import FIELDS, LIMITS, Policy
+from cellblock.policy.sections import SECTIONS
 from cellblock.policy.suggest import closest
 
 if TYPE_CHECKING:

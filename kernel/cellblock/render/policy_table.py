@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from cellblock.policy.model import rows as rows_of
+from cellblock.policy.sections import rows as rows_of
 from cellblock.render import markup as m
 from cellblock.render.bundle import JSON_VERSION, POLICY_JSON, Bundle, count
 from cellblock.render.gaps import gap_json

@@ -14,7 +14,8 @@ from cellblock.analysis import allowlist
 from cellblock.errors import PolicyError
 from cellblock.policy import schema
 from cellblock.policy.load import load, preset_values, unchecked
-from cellblock.policy.model import Policy, rows
+from cellblock.policy.model import Policy
+from cellblock.policy.sections import rows
 from cellblock.policy.vocabulary import PRESETS
 
 
