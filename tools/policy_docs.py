@@ -13,6 +13,7 @@ from typing import Any
 
 from cellblock.policy.load import preset_values
 from cellblock.policy.schema import json_schema
+from cellblock.policy.sections import SECTIONS
 from cellblock.policy.vocabulary import PRESETS
 
 PAGE = Path(__file__).parents[1] / "docs" / "policy.md"
@@ -25,13 +26,22 @@ def table() -> str:
     presets = [preset_values(name) for name in PRESETS]
     head = f"| field | type | meaning | {' | '.join(PRESETS)} |\n"
     head += f"|---|---|---|{'---|' * len(PRESETS)}\n"
+    whole = json_schema()
     rows = []
-    for name, field in json_schema()["properties"].items():
-        default = field["default"]
-        values = " | ".join(_value(preset.get(name, default)) for preset in presets)
-        meaning = " ".join(field["description"].split()).replace("|", "\\|").replace("``", "`")
-        rows.append(f"| `{name}` | {_type(field)} | {meaning} | {values} |\n")
+    for name, field in whole["properties"].items():
+        if name not in SECTIONS:
+            rows.append(_row(name, field, presets))
+            continue
+        own = [preset.get(name, {}) for preset in presets]
+        for key, inner in whole["$defs"][SECTIONS[name].__name__]["properties"].items():
+            rows.append(_row(key, inner, own, section=f"{name}."))
     return head + "".join(rows)
+
+
+def _row(name: str, field: dict[str, Any], given: list[dict[str, Any]], section: str = "") -> str:
+    values = " | ".join(_value(one.get(name, field["default"])) for one in given)
+    meaning = " ".join(field["description"].split()).replace("|", "\\|").replace("``", "`")
+    return f"| `{section}{name}` | {_type(field)} | {meaning} | {values} |\n"
 
 
 def _type(field: dict[str, Any]) -> str:

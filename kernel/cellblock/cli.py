@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Final
 
 import typer
 
+from cellblock.cli_audit import app as audit_app
 from cellblock.errors import BackendError, CellblockError
 
 if TYPE_CHECKING:
@@ -36,6 +37,7 @@ policy_app: Final = typer.Typer(help="Show and check policies.", no_args_is_help
 app.add_typer(policy_app, name="policy")
 image_app: Final = typer.Typer(help="Make images for backend docker.", no_args_is_help=True)
 app.add_typer(image_app, name="image")
+app.add_typer(audit_app, name="audit")
 
 Spec = Annotated[str, typer.Argument(metavar="NAME|FILE", help="A preset or a TOML file.")]
 SpecOption = Annotated[str, typer.Option("--policy", metavar="NAME|FILE")]
@@ -218,8 +220,10 @@ def _condition(policy: Policy) -> str:
 def _policy_table(policy: Policy) -> Table:
     from rich.table import Table  # noqa: PLC0415
 
+    from cellblock.policy.sections import rows  # noqa: PLC0415
+
     table = Table("field", "value", title=f"policy {policy.name}", title_justify="left")
-    for field, value in policy.as_dict().items():
+    for field, value in rows(policy.as_dict()).items():
         table.add_row(field, _shown(value))
     return table
 

@@ -5,6 +5,7 @@ CellblockError
 ├── WireError         a peer broke the protocol
 │   └── FrameTooLargeError  a frame announces more than its cap
 ├── GuestError        the guest could not be started or was lost
+├── AuditError        the audit log can't be written: names file, key and remedy
 ├── BackendError      no backend can carry this policy here
 └── StartError        the kernel can't start: connection file, sockets, temporary folder
 
@@ -42,6 +43,18 @@ class FrameTooLargeError(WireError):
 
 class GuestError(CellblockError):
     """The guest could not be started, or was lost."""
+
+
+class AuditError(CellblockError):
+    """An audit log that can't be written, or read, with all that is needed to mend it."""
+
+    def __init__(self, message: str, *, file: str, key: str = "", remedy: str) -> None:
+        self.message, self.file, self.key, self.remedy = message, file, key, remedy
+        super().__init__(message)
+
+    def __str__(self) -> str:
+        where = f"{self.file}: {self.key}" if self.key else self.file
+        return f"{where}: {self.message}. {self.remedy}"
 
 
 class BackendError(CellblockError):

@@ -42,6 +42,13 @@ def proofs_of(world):
     return world.home / ".cache" / "cellblock" / "proofs.json"
 
 
+def session_records(world, kind):
+    """Return the records of one kind on the audit logs of a world."""
+    folder = world.home / ".local" / "state" / "cellblock" / "audit"
+    lines = [json.loads(line) for file in folder.iterdir() for line in file.open()]
+    return [each for each in lines if each["kind"] == kind]
+
+
 def altered(world, probe, **changes):
     """Have the suite have seen something else of a probe."""
     file = proofs_of(world)
@@ -108,10 +115,15 @@ def test_a_contradiction_is_the_users_to_see_where_it_is_not_required(start, wor
     altered(world, "tcp", outcome="passed", detail="")
     kernel = start(policy, world=world)
     (card,) = reading.cards(kernel.run("1")[1], "enforcement")
+    audited = session_records(world, "enforcement")[0]
     (gap,) = [each for each in card["gaps"] if each["capability"] == "network_access"]
 
     assert (gap["status"], gap["consequence"]) == ("unenforced", "a cell can connect by TCP")
     assert "asked: not allowed; here: system call filter: no socket is opened;" in kernel.stderr()
+    assert audited["proved"]
+    assert [each["capability"] for each in audited["gaps"] if each.get("contradicted")] == [
+        "network_access"
+    ]
 
 
 @pytest.mark.parametrize("damage", [b"", b"[{", b"\0" * 100], ids=["empty", "cut", "zeros"])

@@ -14,6 +14,7 @@ import struct
 import msgspec
 
 from cellblock.analysis import Rules
+from cellblock.host.audit.trail import Audit
 from cellblock.host.guest_process import Guest
 from cellblock.host.monitor import Bounds
 from cellblock.host.session import Session
@@ -156,8 +157,15 @@ _NO_SNAPSHOTS = Settings(mode="off")
 class Simulation:
     """A session, its front's notes, and the guests it was given, newest last."""
 
-    def __init__(
-        self, monkeypatch, *, timeout=10.0, required=(), language=True, snapshots=_NO_SNAPSHOTS
+    def __init__(  # noqa: PLR0913 - what a session is made of
+        self,
+        monkeypatch,
+        *,
+        timeout=10.0,
+        required=(),
+        language=True,
+        snapshots=_NO_SNAPSHOTS,
+        audit=None,
     ):
         self.reactor = Reactor()
         self.guests, self.notes, self.outcomes, self.kills = [], [], [], []
@@ -192,6 +200,7 @@ class Simulation:
             clock=lambda: self.reactor.now,
             zygote=self._spawn,
             snapshots=snapshots,
+            audit=Audit() if audit is None else audit,
         )
 
     # --- the host's side ----------------------------------------------------------------------

@@ -8,6 +8,7 @@ from pathlib import Path
 
 from cellblock import backends
 from cellblock.host import guest_process, launch
+from cellblock.host.audit.trail import Audit
 from cellblock.host.monitor import Bounds
 from cellblock.host.outcome import Cell
 from cellblock.host.session import Session
@@ -43,6 +44,7 @@ def real_session(folder: Path, reactor: ZmqReactor, front: object) -> Session:
         clock=time.monotonic,
         zygote=launch.start,
         snapshots=Settings(mode="off"),
+        audit=Audit(),
     )
 
 

@@ -1,9 +1,12 @@
-"""The threat model names tests that exist."""
+"""The threat model names tests that exist; the page on the audit log names all that is in one."""
 
 import re
 from pathlib import Path
 
+import msgspec
 import pytest
+
+from cellblock.host.audit import records
 
 ROOT = Path(__file__).parents[2]
 ROWS = [
@@ -36,3 +39,13 @@ def test_the_tests_it_names_exist(cell):
             assert any(programs.glob(f"**/{family}/*.py")) or any(
                 programs.glob(f"**/{family}.py")
             ), family
+
+
+@pytest.mark.parametrize("kind", records.Record.__subclasses__())
+def test_every_kind_of_audit_record_is_documented_with_its_fields(kind):
+    page = (ROOT / "docs" / "audit.md").read_text()
+    tag = msgspec.inspect.type_info(kind).tag
+    rows = (line for line in page.splitlines() if line.count("|") == 4)
+    (row,) = (row for row in rows if f"`{tag}`" in row.split("|")[1])
+    for field in kind.__struct_fields__:
+        assert f"`{field}`" in row or kind is records.SessionStart, field

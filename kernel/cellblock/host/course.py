@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from cellblock.errors import CellblockError, FrameTooLargeError
 from cellblock.host import conduct
+from cellblock.host.audit import records
 from cellblock.host.deadlines import Deadlines
 from cellblock.host.keeper import Keeper
 from cellblock.host.monitor import Monitor
@@ -24,6 +25,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from cellblock.analysis import Rules
+    from cellblock.host.audit.trail import Audit
     from cellblock.host.guest_process import Guest
     from cellblock.host.monitor import Bounds, Excess
     from cellblock.host.reactor import Reactor
@@ -49,8 +51,9 @@ class Course:
         clock: Callable[[], float],
         zygote: Callable[[], tuple[socket.socket, int]],
         snapshots: Settings,
+        audit: Audit,
     ) -> None:
-        self._front, self._rules = front, rules
+        self._front, self._rules, self._audit = front, rules, audit
         self._clock = clock
         self._keeper = Keeper(reactor, self, prepare, zygote, snapshots, clock)
         self._deadlines = Deadlines(
@@ -261,11 +264,13 @@ class Course:
 
     def on_notice(self, text: str) -> None:
         """Let the front tell the user."""
+        self._audit.enter(records.Notice(text=text))
         self._front.noticed(text)
 
     def on_loss(self, stopped: Stopped) -> None:
         """End the request that was lost with its guest; one that never began runs in the next."""
         request = self._request
+        self._audit.lost(stopped)
         if stopped.why == "undo" and request is not None:
             self._front.undone(stopped)
             self._finish(request, request.reply)
@@ -280,6 +285,7 @@ class Course:
     def on_failure(self, detail: str) -> None:
         """End the request, and all that come, with the reason why no guest runs."""
         self._failure = detail
+        self._audit.enter(records.Failure(detail=records.said(detail)))
         self._front.failed(detail)
         if self._request is not None:
             self._finish(self._request, detail)

@@ -9,6 +9,7 @@ from cellblock.analysis import Finding
 from cellblock.wire import messages
 
 if TYPE_CHECKING:
+    from cellblock.errors import AuditError
     from cellblock.host.usage import Usage
 
 #: Findings of a guest's that are shown.
@@ -84,14 +85,16 @@ class Refused:
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """How a cell ended; exactly one of the three after payload is set unless status is ok."""
+    """How a cell ended; exactly one of the four after payload is set unless status is ok."""
 
-    status: Literal["ok", "error", "denied", "stopped"]
+    status: Literal["ok", "error", "denied", "refused", "stopped"]
     user_expressions: dict[str, Any] = field(default_factory=dict)
     payload: list[dict[str, Any]] = field(default_factory=list)
     error: messages.Error | None = None
     findings: tuple[Finding, ...] = ()
     stopped: Stopped | None = None
+    #: Why it may not run, though it was allowed: the audit log is required.
+    unwritten: AuditError | None = None
     #: What it took; None when it did not run.
     usage: Usage | None = None
 

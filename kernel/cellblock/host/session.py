@@ -27,13 +27,19 @@ class Session(Course):
         self._keeper.ensure()
 
     def execute(self, cell: Cell, done: Callable[[Outcome], None]) -> None:
-        """Run ``cell``; ``done`` gets its outcome, at once when it is denied."""
+        """Run ``cell``; ``done`` gets its outcome, at once when it is denied.
+
+        What is decided about it is on the audit log before it starts (promise P9).
+        """
         source = transform(cell.raw).source
         findings = analyse(source, self._rules)
-        if findings:
-            done(Outcome("denied", findings=findings))
+        expressions, refused = ({}, {}) if findings else self._admit(cell.user_expressions)
+        unwritten = self._audit.decided(cell, findings, expressions)
+        if findings or unwritten is not None:
+            done(
+                Outcome("denied" if findings else "refused", findings=findings, unwritten=unwritten)
+            )
             return
-        expressions, refused = self._admit(cell.user_expressions)
         message = messages.Execute(
             id=self._next_id(),
             source=source,
@@ -45,8 +51,12 @@ class Session(Course):
             allow_stdin=cell.allow_stdin,
         )
 
+        number = self._audit.number
+
         def finish(reply: messages.Done | Stopped | Refused | str) -> None:
-            done(outcome_of(reply, refused, self._usage))
+            outcome = outcome_of(reply, refused, self._usage)
+            done(outcome)
+            self._audit.ended(number, outcome)  # nobody waits for it
 
         steps, guest = undo.asked_for(cell.raw), self._keeper.guest
         if steps and guest is not None and self._request is None:

@@ -4,15 +4,20 @@ from __future__ import annotations
 
 import contextlib
 import os
+import sys
 import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import zmq
 
+from cellblock import __version__
 from cellblock.errors import BackendError, PolicyError
 from cellblock.guest import removal
 from cellblock.host import launch
+from cellblock.host.audit import records
+from cellblock.host.audit.log import Log
+from cellblock.host.audit.trail import Audit
 from cellblock.host.history import History, default_path
 from cellblock.host.kept import Kept
 from cellblock.host.monitor import Bounds
@@ -24,6 +29,7 @@ from cellblock.jupyter.kernel import Kernel
 from cellblock.jupyter.messages import Composer
 from cellblock.jupyter.reactor import ZmqReactor
 from cellblock.jupyter.views import Views
+from cellblock.policy import load
 
 if TYPE_CHECKING:
     import socket
@@ -31,6 +37,7 @@ if TYPE_CHECKING:
 
     from cellblock.backends.contract import Proof
     from cellblock.jupyter.app import Options
+    from cellblock.policy.model import Policy
     from cellblock.wire.messages import LockReport
 
 
@@ -55,15 +62,19 @@ def assemble(
     reactor = ZmqReactor()
     composer = Composer(connection.key, connection.scheme)
     kept = Kept(default_path().parent / "output", views.kept_bytes())
-    kernel = Kernel(reactor, bound, composer, History(default_path()), views, kept)
+    audit = _audit(views)
+    kernel = Kernel(reactor, bound, composer, History(default_path()), views, kept, audit)
     reactor.call_later(_SWEEP, kept.sweep)
     if isinstance(ground, Ground):
+        policy = load.unplaced(ground.policy, scratch)
+        _enter_start(audit, policy, views.backend, ground.project)
         kernel.session = _session(ground, reactor, kernel, prestarted)
     else:
         _end(prestarted)
 
     def cleanup() -> None:
         kernel.history.close()  # first: the rest may take long, and we may be killed over it
+        audit.close()
         kept.close()
         gone = kernel.session is None or kernel.session.close()
         if gone:  # else its zygote is still at it
@@ -103,6 +114,34 @@ def _proofs(ground: Ground) -> Callable[[LockReport], Proof | None]:
     return find
 
 
+def _audit(views: Views) -> Audit:
+    """Return the audit log that the policy in force asks for."""
+    asked = views.in_force.audit if views.in_force is not None else None
+    if asked is None or not asked.log:
+        return Audit()
+    log = Log(Path(asked.folder), max_bytes=asked.max_bytes, fsync=asked.fsync)
+    return Audit(log, required=asked.required, sources=asked.sources)
+
+
+def _enter_start(audit: Audit, policy: Policy, backend: str, project: Path) -> None:
+    system = os.uname()
+    audit.enter(
+        records.SessionStart(
+            cellblock=__version__,
+            python=".".join(map(str, sys.version_info[:3])),
+            os_kernel=f"{system.sysname} {system.release}",
+            uid=os.getuid(),
+            pid=os.getpid(),
+            project=records.whole(str(project)),
+            policy=policy.name,
+            digest=policy.digest(),
+            mode=policy.mode,
+            backend=backend,
+            asked=policy.backend,
+        )
+    )
+
+
 def _session(
     ground: Ground,
     reactor: ZmqReactor,
@@ -129,6 +168,7 @@ def _session(
         ),
         clock=time.monotonic,
         zygote=zygote,
+        audit=kernel.audit,
         snapshots=Settings(
             mode=policy.snapshots,
             depth=policy.undo_depth,

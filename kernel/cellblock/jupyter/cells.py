@@ -39,11 +39,13 @@ class CellRun:
         self.count = kernel.execution_count
         self._error: dict[str, Any] | None = None
         self._metadata: dict[str, Any] = {}
+        self._ended = False
 
     def start(self) -> None:
         """Say what runs, then run it."""
         kernel = self._kernel
         if excess := size.excess(self.raw):
+            kernel.audit.too_long(self.raw, self.count)
             self.fail(*kernel.views.too_long(*excess))
             return
         if not self.silent:
@@ -56,6 +58,14 @@ class CellRun:
             self.fail(*kernel.views.problem())
             return
         kernel.session.execute(self._cell(), self._done)
+        self._tell_unwritten()
+
+    def _tell_unwritten(self) -> None:
+        """Say on a visible cell, above its output, that it is not on the audit log: once."""
+        kernel, problem = self._kernel, self._kernel.audit.problem
+        if problem is not None and kernel.audit.untold and not self._ended and not self.silent:
+            kernel.audit.untold = False
+            kernel.outputs.card(kernel.views.unwritten(problem, runs=True)[0])
 
     def _cell(self) -> Cell:
         return Cell(
@@ -90,13 +100,15 @@ class CellRun:
             self._kernel.channels.publish("error", self._error, self._message)
 
     def _done(self, outcome: Outcome) -> None:
-        views = self._kernel.views
+        views, self._ended = self._kernel.views, True
         self._account(outcome)
         show = views.show_in_passing
         if outcome.status == "denied":
             self.fail(*views.denial(outcome.findings))
         elif outcome.stopped is not None:
             self.fail(*views.stopped(outcome.stopped))
+        elif outcome.unwritten is not None:
+            self.fail(*views.unwritten(outcome.unwritten, runs=False))
         elif outcome.status == "error":
             self._failed(outcome)
         else:

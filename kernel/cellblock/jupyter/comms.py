@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from cellblock.host.quota import Quota
     from cellblock.jupyter.channels import Channels
     from cellblock.jupyter.messages import Message
+    from cellblock.jupyter.withheld import Withheld
     from cellblock.policy.model import Policy
     from cellblock.render.bundle import Bundle
     from cellblock.wire import messages as wire
@@ -33,9 +34,10 @@ class CommTraffic:
         policy: Policy | None,
         show: Callable[[Any], dict[str, Any]],
         card: Callable[[Bundle], None],
+        withheld: Withheld,
     ) -> None:
         display = policy.display if policy else "text"
-        self._channels, self._card = channels, card
+        self._channels, self._card, self._withheld = channels, card, withheld
         self._policy_name = policy.name if policy else ""
         self._modules = policy.widget_modules if policy and display != "text" else ()
         self._comms = Comms(
@@ -75,6 +77,7 @@ class CommTraffic:
             return
         passed = self._comms.clean(message, _id(parent))
         if isinstance(passed, Refused):
+            self._withheld.comm(f"{passed.target} {passed.module}".strip())
             self._refuse(passed)
         elif passed is not None and quota.admits(max(_size(passed), _weight(message.content))):
             self._publish(passed, parent)

@@ -19,6 +19,7 @@ from cellblock.host.environment import guest_environment
 from cellblock.host.history import default_path
 from cellblock.jupyter.app import LEAST_FILES
 from cellblock.policy import load
+from cellblock.policy.paths import state_folder, within
 from cellblock.wire import frames, messages
 
 if TYPE_CHECKING:
@@ -76,8 +77,9 @@ def lay(options: Options, project: Path, scratch: Path) -> Ground | PolicyError 
         # Not probed: the guest's own witness tries the locks before the first user byte.
         chosen = backends.choose(policy, probe=False)
         folders: Any = {"project": project, "scratch": scratch}
-        private = _private(options.connection_file)
+        private = _private(options.connection_file, policy)
         plan, wrap = planned(policy, chosen.backend, private=private, **folders)
+        _check_apart(policy, plan)
         told = told_of(policy, plan, project, scratch)
         _check_text(told, policy.name, scratch)
         return Ground(policy, chosen, told, wrap, project)
@@ -91,7 +93,7 @@ def foresee(options: Options, project: Path, scratch: Path) -> Wrapping | None:
         policy = load.foresee(options.policy, project=project, scratch=scratch)
         chosen = backends.choose(policy, probe=False, guess=True)
         folders: Any = {"project": project, "scratch": scratch}
-        private = _private(options.connection_file)
+        private = _private(options.connection_file, policy)
         return planned(policy, chosen.backend, private=private, **folders)[1]
     except Exception:  # noqa: BLE001 - whatever is wrong with a policy, ``lay`` finds it
         return None
@@ -140,6 +142,20 @@ def _check_file_limit(policy: Policy) -> None:
         )
 
 
+def _check_apart(policy: Policy, plan: messages.Plan) -> None:
+    """Raise PolicyError for an audit log that lies in what is always readable."""
+    folder = policy.audit.folder
+    for root in (*plan.read_roots, *plan.write_roots):
+        if policy.audit.log and within(folder, root):
+            raise PolicyError(
+                f"cells could read the audit log: {root} is readable",
+                file=policy.name,
+                key="audit.folder",
+                value=repr(folder),
+                remedy="Choose a folder elsewhere.",
+            )
+
+
 def _check_text(told: messages.Prepare, policy_name: str, scratch: Path) -> None:
     """Raise PolicyError for a path, or a variable's value, that the wire can't carry."""
     try:
@@ -152,13 +168,14 @@ def _check_text(told: messages.Prepare, policy_name: str, scratch: Path) -> None
         raise PolicyError(what, file=policy_name, key="", value=value, remedy=remedy) from None
 
 
-def _private(connection_file: Path) -> list[Path]:
-    """Return what no guest reads: history, kept output, and keys, those beside our own too.
+def _private(connection_file: Path, policy: Policy) -> list[Path]:
+    """Return what no guest reads: history, kept output, audit logs, and keys, others' beside ours.
 
     Keys of kernels that start later are not readable either: see ``backends.roots``.
     """
     beside = [found for name in _KEYS for found in connection_file.parent.glob(name)]
-    return [default_path().parent, connection_file, *beside]
+    logs = [Path(state_folder()), Path(policy.audit.folder)]
+    return [default_path().parent, *logs, connection_file, *beside]
 
 
 _CHARTS: Final[dict[str, Literal["pages", "stills", ""]]] = {

@@ -23,6 +23,7 @@ if TYPE_CHECKING:
 
     import zmq
 
+    from cellblock.host.audit.trail import Audit
     from cellblock.host.history import History
     from cellblock.host.kept import Kept
     from cellblock.host.outcome import Stopped
@@ -47,12 +48,13 @@ class Kernel:
         history: History,
         views: Views,
         kept: Kept,
+        audit: Audit,
     ) -> None:
         self._reactor = reactor
         self.channels = Channels(sockets, composer)
         self._brake = Brake(reactor, self.channels.outflow, self._hold)
-        self.outputs = Outputs(self.channels, views, self._brake, kept)
-        self.history, self.views = history, views
+        self.outputs = Outputs(self.channels, views, self._brake, kept, audit)
+        self.history, self.views, self.audit = history, views, audit
         self.session: Session | None = None
         self.execution_count = 0
         self._queue: deque[Message] = deque()
@@ -285,6 +287,8 @@ class Kernel:
     def locked(self, report: wire.LockReport) -> str:
         """Take note of what a guest's locks achieved."""
         refusal = self.views.locked(report)
+        views = self.views
+        self.audit.locked(views.enforcement, views.gaps, report.achieved, views.proved)
         self.outputs.forget_comms()
         if self._cell is not None:
             self._cell.show_gaps()

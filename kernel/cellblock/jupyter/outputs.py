@@ -10,9 +10,11 @@ from cellblock.host.output import gateway
 from cellblock.host.output.terminal import split_tail
 from cellblock.host.quota import STREAMS
 from cellblock.jupyter.messages import json_size
+from cellblock.jupyter.withheld import Withheld
 from cellblock.wire import messages as wire
 
 if TYPE_CHECKING:
+    from cellblock.host.audit.trail import Audit
     from cellblock.host.kept import Kept
     from cellblock.host.quota import Kind, Stream
     from cellblock.host.tails import Held
@@ -48,8 +50,11 @@ class Outputs:
     quota is held, and its end shown with the cell's.
     """
 
-    def __init__(self, channels: Channels, views: Views, brake: Brake, kept: Kept) -> None:
+    def __init__(
+        self, channels: Channels, views: Views, brake: Brake, kept: Kept, audit: Audit
+    ) -> None:
         self._channels, self._views, self._brake = channels, views, brake
+        self._withheld = Withheld(audit)
         self._kept, self._number = kept, 0
         self._parent: Message | None = None
         self._cell: CellRun | None = None
@@ -71,7 +76,9 @@ class Outputs:
             from cellblock.jupyter.comms import CommTraffic  # noqa: PLC0415 - as said
 
             policy = self._views.in_force
-            self._comms = CommTraffic(self._channels, policy, self._views.show, self._show_card)
+            self._comms = CommTraffic(
+                self._channels, policy, self._views.show, self._show_card, self._withheld
+            )
         return self._comms
 
     def forget_comms(self) -> None:
@@ -82,6 +89,7 @@ class Outputs:
     def begin(self, parent: Message, cell: CellRun | None = None) -> None:
         """Show what comes under ``parent``, with a fresh quota."""
         self._settle()
+        self._withheld.enter()
         self._parent, self._cell = parent, cell
         self._number = self._number if cell is None else cell.count
         self._quota, self._untaken, self._cards = self._views.quota(), 0, []
@@ -98,6 +106,8 @@ class Outputs:
         self._cell = None
         if self._untaken:
             self._note(f"{self._untaken:,} messages: a front end did not take them in time")
+        self._withheld.messages += self._untaken
+        self._withheld.enter()
 
     # --- what is held -------------------------------------------------------------------------
 
@@ -140,6 +150,7 @@ class Outputs:
     def _left_out(self, kind: Kind, size: int) -> None:
         """Say how much is left out here, and how to read it."""
         if size:
+            self._withheld.size(kind, size)
             from cellblock.jupyter import paging  # noqa: PLC0415 - most cells do without
 
             cap = f"{kind}_max_bytes is {self._quota.cap(kind):,}"
@@ -269,6 +280,7 @@ class Outputs:
     def _content(self, message: Shown, name: str | None) -> tuple[dict[str, Any], int]:
         """Return the content, cleaned, of a bundle of that id, and its size in bytes."""
         data = self._clean(message.data)
+        self._withheld.of_bundle(message.data, data)
         metadata = gateway.clean_metadata(message.metadata)
         size = sum(len(v) if isinstance(v, str) else json_size(v) for v in data.values())
         content = {"data": data, "metadata": metadata}

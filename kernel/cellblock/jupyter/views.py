@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import contextlib
 import sys
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from cellblock.host.output import showing
 from cellblock.host.quota import Quota
 from cellblock.host.usage import Account
+from cellblock.jupyter import restored
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -16,8 +18,8 @@ if TYPE_CHECKING:
     from cellblock.analysis import Finding
     from cellblock.backends import Chosen
     from cellblock.backends.contract import Proof
-    from cellblock.errors import PolicyError
-    from cellblock.host.outcome import Restored, Stopped
+    from cellblock.errors import AuditError, PolicyError
+    from cellblock.host.outcome import Stopped
     from cellblock.policy.enforcement import Enforcement, Gap
     from cellblock.policy.model import Policy
     from cellblock.render.bundle import Bundle, Failure
@@ -30,33 +32,6 @@ _LIMITS = {
     "memory": "memory_max_bytes",
     "scratch": "scratch_max_bytes",
 }
-
-
-def not_restored(restored: Restored) -> tuple[str, ...]:
-    """Name what a snapshot that took over does not have."""
-    from cellblock.host.output.gateway import clean_name  # noqa: PLC0415
-
-    said = []
-    if restored.threads:
-        names = ", ".join(filter(None, map(clean_name, restored.threads)))
-        said.append(f"{_count(len(restored.threads), 'running thread')} ({names})")
-    if restored.tasks:
-        said.append(_count(restored.tasks, "running task"))
-    if restored.files:
-        said.append(f"the contents of {_count(restored.files, 'open file')}")
-    if restored.missed:
-        said.append(f"what {_cells(restored.missed)} did: run them again")
-    if restored.again:
-        said.append(f"{_cells(restored.again)}, which had just ended and was run again")
-    return tuple(said)
-
-
-def _count(number: int, what: str) -> str:
-    return f"{number:,} {what}{'' if number == 1 else 's'}"
-
-
-def _cells(counts: tuple[int, ...]) -> str:
-    return ", ".join(f"[{count}]" for count in counts)
 
 
 def _log(text: str) -> None:
@@ -75,8 +50,11 @@ class Views:
         self._policy: Policy | None = None
         self._chosen: Chosen | None = None
         self._proofs: Callable[[LockReport], Proof | None] = lambda _report: None
-        self._enforcement: Mapping[str, Enforcement] = {}
-        self._gaps: tuple[Gap, ...] = ()
+        #: What a guest that was locked is worth, and what is missing.
+        self.enforcement: Mapping[str, Enforcement] = {}
+        self.gaps: tuple[Gap, ...] = ()
+        #: When the suite of probes saw what is verified; empty where it did not.
+        self.proved = ""
         self._gaps_due = False
         self._problem: tuple[str, ...] = ("No guest could be started", "")
         #: What the session's cells took.
@@ -88,6 +66,11 @@ class Views:
     def in_force(self) -> Policy | None:
         """The policy in force, None when none could be read."""
         return self._policy
+
+    @property
+    def backend(self) -> str:
+        """What carries the policy in force."""
+        return self._chosen.backend.name if self._chosen is not None else ""
 
     def show(self, data: Any) -> dict[str, Any]:
         """Return what the policy's ``display`` lets a cell's output show of a bundle."""
@@ -116,19 +99,20 @@ class Views:
 
         if self._policy is None or self._chosen is None:
             return "no policy is in force"
-        first = not self._enforcement
+        first = not self.enforcement
         if first and self._chosen.backend.name == "noop":
             self._warn(self._policy.name)
         declared, proof = self._chosen.declare(self._policy), self._proofs(report)
-        self._enforcement = settle(declared, report, proof)
+        self.proved = proof.time if proof is not None else ""
+        self.enforcement = settle(declared, report, proof)
         found = gaps(self._policy, declared, report, proof)
-        self._gaps = (*replaced(self._policy, self._chosen), *found)
+        self.gaps = (*replaced(self._policy, self._chosen), *found)
         if first:
             from cellblock.render.gaps import line  # noqa: PLC0415
 
-            for gap in self._gaps:
+            for gap in self.gaps:
                 _log(line(gap))
-        self._gaps_due = first and bool(self._gaps) and self._policy.on_unsupported == "warn"
+        self._gaps_due = first and bool(self.gaps) and self._policy.on_unsupported == "warn"
         fatal = blocking(self._policy, found)
         return "; ".join(f"{gap.capability} is {gap.status}: {gap.actual}" for gap in fatal)
 
@@ -164,7 +148,7 @@ class Views:
         self._gaps_due = False
         from cellblock.render.gaps import gaps  # noqa: PLC0415
 
-        return gaps(self._gaps, policy_name=self._policy.name, backend=self._chosen.backend.name)
+        return gaps(self.gaps, policy_name=self._policy.name, backend=self._chosen.backend.name)
 
     def policy(self) -> Bundle:
         """Return the table behind ``%policy``."""
@@ -173,7 +157,7 @@ class Views:
         if self._policy is None or self._chosen is None:
             return {"text/plain": "No policy is in force."}
         shown = self._policy.as_dict() | {"backend": self._chosen.backend.name}
-        return policy_table(shown, tuple(self._enforcement.values()), self._gaps)
+        return policy_table(shown, tuple(self.enforcement.values()), self.gaps)
 
     def denial(self, findings: Sequence[Finding]) -> Shown:
         """Return what is shown of a cell that was refused."""
@@ -192,6 +176,17 @@ class Views:
         shown = (*said, "", "", "", remedy)
         return problem(*shown), problem_failure(*shown)
 
+    def unwritten(self, error: AuditError, *, runs: bool) -> Shown:
+        """Return what is shown of a cell that is not on the audit log, and runs or does not."""
+        from cellblock.render.problem import problem, problem_failure  # noqa: PLC0415
+
+        title, detail = "This cell runs, and is not on the audit log", error.message
+        if not runs:
+            title = "This cell did not run: the policy requires an audit log"
+            detail = f"{detail}. Your variables are kept."
+        shown = (title, detail, error.file, error.key, "", error.remedy)
+        return problem(*shown), replace(problem_failure(*shown), ename="AuditProblem")
+
     def stopped(self, stopped: Stopped) -> Shown:
         """Return what is shown of a cell that was ended from outside."""
         from cellblock.render.stopped import State, stopped_failure  # noqa: PLC0415
@@ -201,7 +196,7 @@ class Views:
         state = State.kept if stopped.kept else State.gone
         lost: tuple[str, ...] = ()
         if stopped.restored is not None:
-            state, lost = State.restored, not_restored(stopped.restored)
+            state, lost = State.restored, restored.lacking(stopped.restored)
         failure = stopped_failure(reason, limit, state=state, lost=lost)
         return card(reason, limit, state=state, lost=lost), failure
 
@@ -211,7 +206,7 @@ class Views:
 
         if stopped.restored is None:  # every copy to go back to had ended
             return self.stopped(stopped)[0]
-        return undone(stopped.undone, lost=not_restored(stopped.restored))
+        return undone(stopped.undone, lost=restored.lacking(stopped.restored))
 
     def _reason(self, stopped: Stopped) -> tuple[str, str]:
         from cellblock.render.stopped import operation  # noqa: PLC0415

@@ -11,6 +11,7 @@ Whatever is wrong raises exactly one ``PolicyError`` that names file, key, value
 
 from __future__ import annotations
 
+import dataclasses
 import os
 import tomllib
 from pathlib import Path
@@ -18,7 +19,8 @@ from typing import Any, Final
 
 from cellblock.errors import PolicyError
 from cellblock.policy.model import LIMITS, LISTS, PATHS, Policy
-from cellblock.policy.paths import Places, expand
+from cellblock.policy.paths import Places, expand, expand_own
+from cellblock.policy.sections import SECTIONS
 from cellblock.policy.suggest import closest
 from cellblock.policy.vocabulary import PRESETS, SPELLINGS, TIERS
 
@@ -71,7 +73,7 @@ def foresee(spec: str, *, project: Path, scratch: Path | None = None) -> Policy:
     own = {"name": path.stem, **_read(path, spec)}
     values = _merged(_extended(own.pop("extends", "safe"), spec), own, spec)
     places = Places(spec, path.resolve().parent, project, scratch)
-    return _expanded(Policy().replace(**_frozen(values)), places)
+    return _expanded(unchecked(values), places)
 
 
 def preset_values(name: str) -> dict[str, Any]:
@@ -83,18 +85,23 @@ def preset_values(name: str) -> dict[str, Any]:
 
 def _preset(name: str, project: Path, scratch: Path | None) -> Policy:
     # Not checked here: the tests check that what is shipped equals what ``schema`` makes of it.
-    frozen = _frozen(preset_values(name))
-    return _expanded(Policy().replace(**frozen), Places(name, project, project, scratch))
+    policy = unchecked(preset_values(name))
+    return _expanded(policy, Places(name, project, project, scratch))
+
+
+def unchecked(values: dict[str, Any]) -> Policy:
+    """Build a policy of a file's values as they are."""
+    frozen = {
+        key: tuple(value) if isinstance(value, list) else value for key, value in values.items()
+    }
+    sections = {key: SECTIONS[key](**values[key]) for key in SECTIONS if key in values}
+    return Policy().replace(**frozen | sections)
 
 
 def _check_backend(policy: Policy, spec: str) -> None:
     from cellblock.policy import checks  # noqa: PLC0415 - as in _file
 
     checks.check(policy, file=spec, missing_is_fine=policy.allowed_modules)
-
-
-def _frozen(values: dict[str, Any]) -> dict[str, Any]:
-    return {key: tuple(v) if isinstance(v, list) else v for key, v in values.items()}
 
 
 def _file(spec: str, project: Path, scratch: Path | None) -> Policy:
@@ -153,6 +160,9 @@ def _extended(name: object, spec: str) -> dict[str, Any]:
 def _merged(base: dict[str, Any], own: dict[str, Any], spec: str) -> dict[str, Any]:
     """Return the preset's values with the file's own in their place or, from [add], behind."""
     values = base | _normal({key: value for key, value in own.items() if key != "add"})
+    for key in SECTIONS:
+        if isinstance(values[key], dict):
+            values[key] = base[key] | values[key]
     added = own.get("add", {})
     if not isinstance(added, dict):
         raise _not_addable(spec, "add", added, "Write a table: [add].")
@@ -186,6 +196,17 @@ def _expanded(policy: Policy, places: Places) -> Policy:
             for entry in getattr(policy, key)
         )
         paths[key] = tuple(dict.fromkeys(entry for entry in entries if entry is not None))
+    folder = expand_own(policy.audit.folder, key="audit.folder", places=places)
+    return policy.replace(**paths, audit=dataclasses.replace(policy.audit, folder=folder))
+
+
+def unplaced(policy: Policy, scratch: Path) -> Policy:
+    """Return a policy with ``{scratch}`` for one kernel's folder: its digest is every kernel's."""
+    folder = os.path.realpath(scratch)
+    paths = {
+        key: tuple(entry.replace(folder, "{scratch}", 1) for entry in getattr(policy, key))
+        for key in PATHS
+    }
     return policy.replace(**paths)
 
 

@@ -14,29 +14,14 @@ import dataclasses
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Final, Literal
 
+from cellblock.policy.ranges import CHECKED, GIB, MIB, Range
+from cellblock.policy.sections import Audit
+
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Mapping
 
     from cellblock.analysis import Rules
     from cellblock.policy.enforcement import Enforcer
-
-MIB: Final = 2**20
-GIB: Final = 2**30
-
-
-@dataclass(frozen=True, slots=True)
-class Range:
-    """Bounds, both included, that pydantic understands and that cost no import."""
-
-    least: float
-    most: float = 2**53
-
-    def __get_pydantic_core_schema__(
-        self, source: object, handler: Callable[[object], dict[str, Any]]
-    ) -> dict[str, Any]:
-        schema = handler(source) | {"ge": self.least, "le": self.most}
-        return schema | {"allow_inf_nan": False} if schema["type"] == "float" else schema
-
 
 Seconds = Annotated[float, Range(0.1)]
 Count = Annotated[int, Range(1)]
@@ -51,11 +36,7 @@ Names = tuple[str, ...]
 class Policy:
     """What cells may say and what their process may do."""
 
-    __pydantic_config__: ClassVar[Mapping[str, object]] = {
-        "extra": "forbid",
-        "strict": True,
-        "use_attribute_docstrings": True,
-    }
+    __pydantic_config__: ClassVar[Mapping[str, object]] = CHECKED
 
     name: str = "safe"
     """What messages call this policy; a file's default is its name without ``.toml``."""
@@ -86,6 +67,9 @@ class Policy:
     container_image: str = ""
     """The image, which has to be there: nothing is pulled. Empty for what ``cellblock image build``
     has made of this interpreter."""
+
+    audit: Audit = Audit()  # noqa: RUF009  # it is frozen
+    """The audit log. In a file, a table: ``[audit]``."""
 
     allowed_modules: Names = ()
     """Top-level packages that cells may import as they are, in addition to the allowlist of
@@ -234,8 +218,8 @@ class Policy:
     cells go first. 0 keeps nothing."""
 
     def as_dict(self) -> dict[str, Any]:
-        """All fields in their order; tuples stay tuples."""
-        return {field: getattr(self, field) for field in FIELDS}
+        """All fields in their order; tuples stay tuples, a section is a dict."""
+        return {field: _plain(getattr(self, field)) for field in FIELDS}
 
     def replace(self, **changes: Any) -> Policy:
         """Return a copy with other values. Checks nothing, as the class itself."""
@@ -273,6 +257,10 @@ class Policy:
         from cellblock.policy.rules import rules_of  # noqa: PLC0415  # analysis is heavier
 
         return rules_of(self)
+
+
+def _plain(value: Any) -> Any:
+    return dataclasses.asdict(value) if isinstance(value, Audit) else value
 
 
 FIELDS: Final = tuple(field.name for field in dataclasses.fields(Policy))

@@ -13,13 +13,17 @@ from __future__ import annotations
 
 import os
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from cellblock.errors import PolicyError
 from cellblock.policy.vocabulary import PLACEHOLDERS
 
 if TYPE_CHECKING:
     from pathlib import Path
+
+
+#: Where the host keeps what is to last; only the host's own folders may be there.
+_STATE: Final = "{state}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,6 +64,33 @@ def expand(entry: str, *, key: str, places: Places, must_exist: bool) -> str | N
             remedy=f"Create {path}, or end the entry with ? if it may be missing.",
         )
     return path
+
+
+def expand_own(entry: str, *, key: str, places: Places) -> str:
+    """Return a folder of the host's own, which need not exist, as an absolute path.
+
+    ``{state}`` is understood here and nowhere else. A link at the path's end is left to be refused
+    by whoever opens it. Raises PolicyError as ``expand``.
+    """
+    if entry == _STATE or entry.startswith(f"{_STATE}/"):
+        text = f"{state_folder()}{entry.removeprefix(_STATE)}"
+    else:
+        text = _home(_placed(entry, key, places), key, places)
+    path = os.path.normpath(places.folder / text)
+    return os.path.join(os.path.realpath(os.path.dirname(path)), os.path.basename(path))  # noqa: PTH118, PTH119, PTH120  # as above
+
+
+def state_folder() -> str:
+    """Return where cellblock keeps what is to last: ``$XDG_STATE_HOME/cellblock``.
+
+    A relative one counts for nothing, as the XDG Base Directory Specification has it. Without a
+    home there is no folder by the name that is returned.
+    """
+    base = os.environ.get("XDG_STATE_HOME", "")
+    if not os.path.isabs(base):  # noqa: PTH117  # as above
+        home = os.path.expanduser("~")  # noqa: PTH111  # as above
+        base = f"{home if os.path.isabs(home) else os.devnull}/.local/state"  # noqa: PTH117
+    return f"{base}/cellblock"
 
 
 def _check_grantable(entry: str, path: str, *, key: str, places: Places) -> None:

@@ -5,6 +5,7 @@ Imported only for operators' files; shipped presets are checked by the tests ins
 
 from __future__ import annotations
 
+import dataclasses
 import json
 from typing import TYPE_CHECKING, Any
 
@@ -12,6 +13,7 @@ from pydantic import TypeAdapter, ValidationError
 
 from cellblock.errors import PolicyError
 from cellblock.policy.model import FIELDS, LIMITS, Policy
+from cellblock.policy.sections import SECTIONS
 from cellblock.policy.suggest import closest
 
 if TYPE_CHECKING:
@@ -25,6 +27,7 @@ _WORDS = (
     ("a valid integer", "a whole number"),
     ("a valid string", "a text"),
     ("a valid boolean", "true or false"),
+    ("an object", "a table"),
     ("a valid ", "a "),
 )
 _EXPECTED = {"network_access": "true, false or a list of host:port texts"}
@@ -42,6 +45,17 @@ def parse(values: Mapping[str, object], *, file: str) -> Policy:
         raise _explained(failure.errors(include_url=False)[0], values, file) from None
 
 
+def _named(loc: tuple[int | str, ...]) -> tuple[str, tuple[str, ...] | None]:
+    """Return the key at a place, and for one that is not known those that are."""
+    top = str(loc[0])
+    if top not in FIELDS:
+        return top, FIELDS
+    if top not in SECTIONS or len(loc) == 1:
+        return top, None
+    fields = tuple(field.name for field in dataclasses.fields(SECTIONS[top]))
+    return f"{top}.{loc[1]}", None if loc[1] in fields else fields
+
+
 def json_schema() -> dict[str, Any]:
     """Return the JSON schema of a policy, field docs and defaults included."""
     return TypeAdapter(Policy).json_schema()
@@ -51,11 +65,10 @@ def _explained(detail: ErrorDetails, values: Mapping[str, object], file: str) ->
     if not detail["loc"]:  # it never came to a field: a surrogate, from a name in bytes
         what, remedy = "not text", "Give the file and the folders it names names in UTF-8."
         return PolicyError(what, file=ascii(file), key="name", value="", remedy=remedy)
-    key = str(detail["loc"][0])
-    if key not in FIELDS:
-        return PolicyError(
-            "no such key", file=file, key=key, value="", remedy=closest(key, FIELDS, what="keys")
-        )
+    key, known = _named(detail["loc"])
+    if known is not None:
+        remedy = closest(key.rpartition(".")[2], known, what="keys")
+        return PolicyError("no such key", file=file, key=key, value="", remedy=remedy)
     expected = _EXPECTED.get(key) or detail["msg"].removeprefix("Input should be ")
     for theirs, ours in _WORDS:
         expected = expected.replace(theirs, ours)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from cellblock.policy.sections import rows as rows_of
 from cellblock.render import markup as m
 from cellblock.render.bundle import JSON_VERSION, POLICY_JSON, Bundle, count
 from cellblock.render.gaps import audit_only, gap_json
@@ -33,7 +34,8 @@ def policy_table(
     """
     title = _title(policy_view, gaps)
     by_name = {e.capability: e for e in enforcement}
-    rows = [(field, value) for field, value in policy_view.items() if field not in _HEAD]
+    flat = rows_of(policy_view)
+    rows = [(field, value) for field, value in flat.items() if field not in _HEAD]
     return {
         "text/plain": _plain(title, policy_view, rows, by_name, gaps),
         "text/html": _html(title, policy_view, rows, by_name, gaps),

@@ -40,4 +40,4 @@ def badge(status: str) -> m.Html:
 
 def capability_words(capability: str) -> str:
     """Return a policy field's name as words: ``network access``."""
-    return capability.replace("_", " ")
+    return capability.replace("_", " ").replace(".", " ")

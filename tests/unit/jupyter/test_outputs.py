@@ -2,6 +2,7 @@
 
 import pytest
 
+from cellblock.host.audit.trail import Audit
 from cellblock.host.kept import Kept
 from cellblock.jupyter import outputs
 from cellblock.jupyter.outputs import Outputs
@@ -27,7 +28,7 @@ class Brake:
 
 @pytest.fixture
 def out(tmp_path):
-    return Outputs(Channels(), Views(), Brake(), Kept(tmp_path / "kept", 0))
+    return Outputs(Channels(), Views(), Brake(), Kept(tmp_path / "kept", 0), Audit())
 
 
 def texts(out, kind):

@@ -1,0 +1,247 @@
+"""What can be entered in an audit log. A record's kind is its tag; defaults are left out.
+
+A field that is added needs a default; one that changes its meaning takes a new ``VERSION``.
+What comes from a guest or a cell is bounded here.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from typing import TYPE_CHECKING, Final, Literal
+
+from msgspec import Struct
+
+from cellblock.render.text import encodable
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from cellblock import analysis
+
+VERSION: Final = 1
+#: Characters of a text that a guest may have written.
+_LONGEST: Final = 200
+
+Decision = Literal["allowed", "denied", "refused"]
+Continued = Literal["full", "removed", "changed"]
+
+
+class Record(Struct, frozen=True, kw_only=True, omit_defaults=True, tag_field="kind"):
+    """One thing that happened."""
+
+
+class Finding(Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """A place in a cell that the policy refuses. ``excerpt`` takes ``audit.sources``."""
+
+    rule: str
+    line: int
+    column: int
+    subject: str = ""
+    excerpt: str = ""
+
+
+class Expression(Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """A user_expression that came with a cell."""
+
+    sha256: str
+    decision: Decision
+
+
+class Gap(Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """What is asked for and not enforced; ``contradicted`` if a probe saw that it is not."""
+
+    capability: str
+    status: str
+    asked: str
+    consequence: str
+    actual: str = ""
+    contradicted: bool = False
+
+
+# --- a session --------------------------------------------------------------------------------
+
+
+class SessionStart(Record, frozen=True, kw_only=True, tag="session-start"):
+    """Always the first record. ``backend`` is what was chosen, ``asked`` what the policy names."""
+
+    cellblock: str
+    python: str
+    os_kernel: str
+    uid: int
+    pid: int
+    project: str
+    policy: str
+    digest: str
+    mode: str
+    backend: str
+    asked: str = ""
+
+
+class Enforcement(Record, frozen=True, kw_only=True, tag="enforcement"):
+    """A guest was locked: what each capability is worth, and what is missing.
+
+    ``proved`` is when the suite of probes saw what counts here; empty where it did not.
+    """
+
+    capabilities: dict[str, str]
+    locks: dict[str, str]
+    gaps: tuple[Gap, ...] = ()
+    proved: str = ""
+
+
+class Notice(Record, frozen=True, kw_only=True, tag="gap"):
+    """Something that the policy asks for is not done for now."""
+
+    text: str
+
+
+class Failure(Record, frozen=True, kw_only=True, tag="failure"):
+    """No guest can be had any more."""
+
+    detail: str
+
+
+class SessionEnd(Record, frozen=True, kw_only=True, tag="session-end"):
+    """Always the last record of a session that was ended in good order."""
+
+    cells: int
+
+
+# --- a cell -----------------------------------------------------------------------------------
+
+
+class Cell(Record, frozen=True, kw_only=True, tag="cell"):
+    """A decision about a cell, written before it starts. ``cell`` counts a session's decisions.
+
+    ``sha256`` is of the source as it came. ``why`` says why one was refused that has no findings.
+    """
+
+    cell: int
+    count: int
+    sha256: str
+    decision: Decision
+    why: str = ""
+    findings: tuple[Finding, ...] = ()
+    expressions: tuple[Expression, ...] = ()
+    silent: bool = False
+    source: str = ""
+
+
+class Outcome(Record, frozen=True, kw_only=True, tag="outcome"):
+    """How a cell ended that was allowed, and what it took. ``error`` is an exception's type."""
+
+    cell: int
+    status: str
+    error: str = ""
+    message: str = ""
+    why: str = ""
+    findings: tuple[Finding, ...] = ()
+    usage: dict[str, float] = {}
+
+
+class Withheld(Record, frozen=True, kw_only=True, tag="withheld"):
+    """What a cell said and nobody was shown: bytes by kind, types, messages, widgets."""
+
+    cell: int
+    bytes: dict[str, int] = {}
+    types: tuple[str, ...] = ()
+    messages: int = 0
+    comms: tuple[str, ...] = ()
+
+
+# --- a guest ----------------------------------------------------------------------------------
+
+
+class Kill(Record, frozen=True, kw_only=True, tag="kill"):
+    """The host ended a guest; ``cell`` is the last that was decided."""
+
+    cell: int
+    why: str
+    detail: str = ""
+
+
+class Crash(Record, frozen=True, kw_only=True, tag="crash"):
+    """A guest ended by itself."""
+
+    cell: int
+    detail: str = ""
+
+
+class Undo(Record, frozen=True, kw_only=True, tag="undo"):
+    """Cells were stepped back over; the numbers are those that front ends show."""
+
+    cell: int
+    counts: tuple[int, ...] = ()
+
+
+class Restore(Record, frozen=True, kw_only=True, tag="restore"):
+    """A snapshot took over; numbers of what it does not have."""
+
+    threads: int = 0
+    tasks: int = 0
+    files: int = 0
+    again: tuple[int, ...] = ()
+    missed: tuple[int, ...] = ()
+
+
+# --- the log itself ---------------------------------------------------------------------------
+
+
+class Part(Record, frozen=True, kw_only=True, tag="part"):
+    """First record of a file that is not the session's first, and what became of the one before.
+
+    ``full``: it ends with ``part-end``. ``removed``, ``changed``: somebody else did that.
+    """
+
+    part: int
+    why: Continued
+
+
+class PartEnd(Record, frozen=True, kw_only=True, tag="part-end"):
+    """Last record of a file that another one follows."""
+
+    next: int
+
+
+class Lost(Record, frozen=True, kw_only=True, tag="lost"):
+    """Records before this one could not be written, and were more than memory is kept for."""
+
+    records: int
+
+
+def sha256(source: str) -> str:
+    """Return the hash of a source, as ``sha256sum`` has it of its UTF-8."""
+    return hashlib.sha256(source.encode("utf-8", "surrogatepass")).hexdigest()
+
+
+def findings_of(findings: Sequence[analysis.Finding], *, sources: bool) -> tuple[Finding, ...]:
+    """Return findings as they are entered: names that were refused, but no text beside them."""
+    return tuple(
+        Finding(
+            rule=f.rule,
+            line=f.line,
+            column=f.column,
+            subject=said(f.subject) if sources or _is_name(f.subject) else "",
+            excerpt=said(f.excerpt) if sources else "",
+        )
+        for f in findings
+    )
+
+
+def _is_name(text: str) -> bool:
+    return all(part.isidentifier() for part in text.lstrip("%").split("."))
+
+
+def name(text: str) -> str:
+    """Return what should be a name, or nothing: a guest may say anything."""
+    return text[:_LONGEST] if _is_name(text) else ""
+
+
+def said(text: str) -> str:
+    """Return a text of others, bounded."""
+    return whole(text[:_LONGEST])
+
+
+def whole(text: str) -> str:
+    """Return a text as it can be written."""
+    return encodable(text)

@@ -1,0 +1,313 @@
+"""The files of an audit log: private, whole lines, continued, and what happens without room."""
+
+import fcntl
+import json
+import os
+import resource
+import stat
+from pathlib import Path
+
+import pytest
+
+from cellblock.errors import AuditError
+from cellblock.host.audit import records, shelf
+from cellblock.host.audit.log import Log, body
+from cellblock.host.audit.trail import MOST_WAITING, Audit
+from cellblock.host.audit.verify import verify
+from cellblock.host.outcome import Cell
+
+
+@pytest.fixture
+def folder(tmp_path):
+    return tmp_path / "state" / "audit"
+
+
+@pytest.fixture
+def log(folder):
+    made = Log(folder, max_bytes=1 << 20, fsync=False)
+    yield made
+    made.close()
+
+
+def notice(text="x"):
+    return body(records.Notice(text=text))
+
+
+def write(log, *texts):
+    for text in texts:
+        log.write([notice(text)])
+
+
+def read(folder):
+    """Return the records of all files, in their order."""
+    return [
+        json.loads(line)
+        for path in sorted(folder.iterdir())
+        for line in path.open(encoding="utf-8")
+    ]
+
+
+def only(folder):
+    (session,) = shelf.sessions(folder)
+    return verify(session)
+
+
+@pytest.fixture
+def small_files():
+    """Let no file of this process's grow beyond a size, as a full disk would not."""
+    before = resource.getrlimit(resource.RLIMIT_FSIZE)
+
+    def limit(size):
+        resource.setrlimit(resource.RLIMIT_FSIZE, (size, before[1]))
+
+    yield limit
+    resource.setrlimit(resource.RLIMIT_FSIZE, before)
+
+
+# --- what is on disk ------------------------------------------------------------------------------
+
+
+def test_a_log_is_the_users_alone_and_so_is_its_folder(log, folder):
+    write(log, "a")
+    (path,) = folder.iterdir()
+    assert stat.S_IMODE(path.stat().st_mode) == 0o600
+    assert stat.S_IMODE(folder.stat().st_mode) == 0o700
+    flags = fcntl.fcntl(log._fd, fcntl.F_GETFL)
+    assert flags & os.O_APPEND
+    assert fcntl.fcntl(log._fd, fcntl.F_GETFD) & fcntl.FD_CLOEXEC
+
+
+def test_a_record_is_on_disk_when_it_was_written(log, folder):
+    write(log, "a", "b")
+    assert [(r["seq"], r["kind"], r["text"]) for r in read(folder)] == [
+        (0, "gap", "a"),
+        (1, "gap", "b"),
+    ]
+    assert only(folder).sound
+
+
+def test_with_fsync_it_is_handed_to_the_disk(folder, monkeypatch):
+    synced = []
+    monkeypatch.setattr(os, "fdatasync", synced.append)
+    log = Log(folder, max_bytes=1 << 20, fsync=True)
+    write(log, "a")
+    assert synced == [log._fd]
+
+
+def test_a_log_that_is_full_goes_on_in_the_next_file_in_one_chain(folder):
+    log = Log(folder, max_bytes=2_000, fsync=False)
+    write(log, *map(str, range(30)))
+    log.close()
+    files = sorted(folder.iterdir())
+    assert len(files) > 3
+    assert all(path.stat().st_size < 3_000 for path in files)
+    assert [r["text"] for r in read(folder) if r["kind"] == "gap"] == list(map(str, range(30)))
+    ends = [json.loads(path.read_text().splitlines()[-1]) for path in files[:-1]]
+    assert [end["kind"] for end in ends] == ["part-end"] * len(ends)
+    assert only(folder).sound
+
+
+def test_two_sessions_share_a_folder_and_no_file(folder):
+    logs = [Log(folder, max_bytes=1 << 20, fsync=False) for _ in range(2)]
+    for text in "abc":
+        for log in logs:
+            write(log, text)
+    found = shelf.sessions(folder)
+    assert len(found) == 2
+    assert all(verify(one).sound and one.running() for one in found)
+
+
+# --- what others did to it ------------------------------------------------------------------------
+
+
+def test_a_log_that_was_removed_goes_on_in_the_next_file_and_says_so(log, folder):
+    write(log, "a", "b")
+    log.path.unlink()
+    write(log, "c")
+    assert [r.get("why") for r in read(folder)] == ["removed", None]
+    (first, second) = only(folder).problems
+    assert first.what == "records 0 to 1 are missing before record 2"
+    assert second.what == "the file before was removed by somebody else"
+
+
+@pytest.mark.parametrize("change", ["more", "less"])
+def test_a_log_that_another_wrote_to_is_left_and_the_next_says_so(log, folder, change):
+    write(log, "a", "b")
+    first = log.path
+    with first.open("ab") as file:
+        file.truncate(10) if change == "less" else file.write(b"{}\n")
+    left = first.read_bytes()
+    write(log, "c")
+    assert first.read_bytes() == left
+    assert log.path != first
+    assert "the file before was changed by somebody else" in [p.what for p in only(folder).problems]
+
+
+def test_a_link_in_the_folders_place_is_not_followed(folder, tmp_path):
+    folder.parent.mkdir()
+    (tmp_path / "theirs").mkdir()
+    folder.symlink_to(tmp_path / "theirs")
+    with pytest.raises(AuditError) as refused:
+        write(Log(folder, max_bytes=1 << 20, fsync=False), "a")
+    assert refused.value.message == "a link stands in its folder's place"
+    assert not list((tmp_path / "theirs").iterdir())
+
+
+def test_a_folder_that_others_may_write_holds_no_log(folder):
+    folder.mkdir(parents=True)
+    folder.chmod(0o777)
+    with pytest.raises(AuditError) as refused:
+        write(Log(folder, max_bytes=1 << 20, fsync=False), "a")
+    assert refused.value.message == "it would not be this user's alone"
+    assert not list(folder.iterdir())
+
+
+def test_a_file_in_the_folders_place_is_an_error_that_names_file_key_and_remedy(folder):
+    folder.parent.mkdir()
+    folder.write_text("")
+    log = Log(folder, max_bytes=1 << 20, fsync=False)
+    with pytest.raises(AuditError) as refused:
+        write(log, "a")
+    assert str(refused.value) == (
+        f"{log.path}: audit.folder: it can't be written: Not a directory. "
+        f"Have {folder} writable, or give another audit.folder in the policy."
+    )
+
+
+# --- no room --------------------------------------------------------------------------------------
+
+
+def test_a_line_that_a_full_disk_cut_is_taken_back(log, folder, small_files):
+    write(log, "a")
+    before = log.path.read_bytes()
+    small_files(len(before) + 100)
+    with pytest.raises(AuditError) as refused:
+        write(log, "b")
+    assert refused.value.message == "it can't be written: File too large"
+    assert refused.value.remedy == "Make room there, or give another audit.folder in the policy."
+    assert log.path.read_bytes() == before
+    small_files(1 << 20)
+    write(log, "c")
+    assert [r["text"] for r in read(folder)] == ["a", "c"]
+    assert only(folder).sound
+
+
+def test_a_cut_line_that_cannot_be_taken_back_is_left_in_its_file(
+    log, folder, small_files, monkeypatch
+):
+    write(log, "a")
+    small_files(log.path.stat().st_size + 100)
+    with monkeypatch.context() as broken:
+        broken.setattr(os, "ftruncate", _fails)
+        with pytest.raises(AuditError):
+            write(log, "b")
+    small_files(1 << 20)
+    write(log, "c")
+    assert [p.what for p in only(folder).problems] == [
+        "not whole: it was cut, or its writing was",
+        "the file before was changed by somebody else",
+    ]
+
+
+def _fails(*_):
+    raise OSError(5, "Input/output error")
+
+
+def test_what_could_not_be_written_waits_and_is_written_in_its_order(log, folder, small_files):
+    audit = Audit(log)
+    assert audit.enter(records.Notice(text="a")) is None
+    small_files(log.path.stat().st_size + 10)
+    assert isinstance(audit.enter(records.Notice(text="b")), AuditError)
+    assert isinstance(audit.enter(records.Notice(text="c")), AuditError)
+    small_files(1 << 20)
+    assert audit.enter(records.Notice(text="d")) is None
+    assert [r["text"] for r in read(folder)] == list("abcd")
+
+
+def test_what_waits_has_a_bound_and_the_log_says_how_much_is_lost(log, folder, small_files):
+    audit = Audit(log)
+    audit.enter(records.Notice(text="a"))
+    small_files(log.path.stat().st_size)
+    for _ in range(12):
+        audit.enter(records.Notice(text="b" * (MOST_WAITING // 10)))
+    small_files(4 << 20)
+    audit.enter(records.Notice(text="c"))
+    *waited, lost = read(folder)[1:]
+    assert lost["kind"] == "lost"
+    assert lost["records"] + len(waited) == 13
+    assert only(folder).sound
+
+
+def cell(raw="x = 1"):
+    return Cell(raw=raw, execution_count=1)
+
+
+def test_a_cell_that_may_not_start_for_want_of_a_log_is_on_it_as_refused(log, folder, small_files):
+    audit = Audit(log, required=True)
+    assert audit.decided(cell(), (), {}) is None
+    small_files(log.path.stat().st_size)
+    assert isinstance(audit.decided(cell(), (), {}), AuditError)
+    small_files(1 << 20)
+    assert audit.decided(cell(), (), {}) is None
+    found = [(r["cell"], r["decision"], r.get("why")) for r in read(folder)]
+    assert found == [
+        (1, "allowed", None),
+        (2, "refused", "the audit log could not be written"),
+        (3, "allowed", None),
+    ]
+
+
+def test_a_log_that_is_not_required_keeps_no_cell_from_running_and_is_told_of_once(
+    log, small_files
+):
+    audit = Audit(log)
+    audit.decided(cell(), (), {})
+    small_files(log.path.stat().st_size)
+    assert audit.decided(cell(), (), {}) is None
+    assert audit.untold
+    audit.untold = False
+    assert audit.decided(cell(), (), {}) is None
+    assert not audit.untold
+    small_files(1 << 20)
+    audit.decided(cell(), (), {})
+    small_files(log.path.stat().st_size)
+    audit.decided(cell(), (), {})
+    assert audit.untold
+
+
+def test_without_a_log_nothing_is_entered_and_nothing_is_required(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    audit = Audit(required=True)
+    assert audit.decided(cell(), (), {}) is None
+    assert audit.enter(records.Notice(text="a")) is None
+    audit.close()
+    assert not list(Path().iterdir())
+
+
+def test_a_source_that_is_no_text_is_on_the_log(log, folder):
+    audit = Audit(log, sources=True)
+    assert audit.decided(cell("'\ud800'"), (), {}) is None
+    (record,) = read(folder)
+    assert record["source"] == "'?'"
+    assert only(folder).sound
+
+
+def test_a_source_that_is_longer_than_all_that_may_wait_is_on_the_log(log, folder):
+    audit = Audit(log, sources=True)
+    assert audit.decided(cell("x" * 2 * MOST_WAITING), (), {}) is None
+    (record,) = read(folder)
+    assert len(record["source"]) == 2 * MOST_WAITING
+    assert only(folder).sound
+
+
+def test_what_is_lost_when_a_session_ends_is_said_on_stderr(log, small_files, capsys):
+    audit = Audit(log)
+    audit.enter(records.Notice(text="a"))
+    small_files(log.path.stat().st_size)
+    audit.enter(records.Notice(text="b"))
+    path = log.path
+    audit.close()
+    assert capsys.readouterr().err == (
+        f"cellblock: 2 audit records lost: {path}: audit.folder: it can't be written: "
+        "File too large. Make room there, or give another audit.folder in the policy.\n"
+    )

@@ -1,0 +1,116 @@
+"""P9, from inside: a decision is written before the guest is sent a byte of its cell."""
+
+import json
+
+import pytest
+
+from cellblock.host.audit.log import Log
+from cellblock.host.audit.trail import Audit
+from cellblock.host.outcome import Cell
+from cellblock.wire import messages
+from support.simulator import Simulation
+
+
+@pytest.fixture
+def log(tmp_path):
+    made = Log(tmp_path / "audit", max_bytes=1 << 20, fsync=False)
+    yield made
+    made.close()
+
+
+@pytest.fixture
+def simulate(monkeypatch, log):
+    made = []
+
+    def simulation(**options):
+        made.append(Simulation(monkeypatch, audit=Audit(log, **options)))
+        made[-1].session.start()
+        made[-1].reactor.turn()
+        return made[-1]
+
+    yield simulation
+    for simulation in made:
+        simulation.close()
+
+
+def kinds(log):
+    lines = log.path.read_text().splitlines() if log.path.exists() else []
+    return [(record["kind"], record["cell"]) for record in map(json.loads, lines)]
+
+
+def test_a_decision_is_written_before_anything_is_sent(simulate, log, monkeypatch):
+    sim, seen = simulate(), []
+    real = sim.session._submit
+
+    def submit(message, done):
+        seen.append(kinds(log))
+        real(message, done)
+
+    monkeypatch.setattr(sim.session, "_submit", submit)
+    sim.run(Cell(raw="x = 1", execution_count=1))
+    assert seen == [[("cell", 1)]]
+
+
+def test_a_cell_that_is_refused_for_want_of_a_log_reaches_no_guest(simulate, log):
+    log._folder.write_text("")
+    sim = simulate(required=True)
+    sim.run(Cell(raw="x = 1", execution_count=1))
+    (outcome,) = sim.outcomes
+    assert outcome.status == "refused"
+    assert outcome.unwritten.key == "audit.folder"
+    assert sim.guest.read() == []
+    log._folder.unlink()
+    sim.run(Cell(raw="x = 1", execution_count=2))
+    (request,) = sim.guest.read()
+    assert request.execution_count == 2
+
+
+def test_a_denied_cell_is_denied_whether_or_not_it_can_be_written(simulate, log):
+    log._folder.write_text("")
+    sim = simulate(required=True)
+    sim.run(Cell(raw="import os", execution_count=1))
+    assert sim.outcomes[0].status == "denied"
+
+
+def test_an_outcome_is_written_after_its_reply(simulate, log):
+    sim, seen = simulate(), []
+    sim.run(Cell(raw="x = 1", execution_count=1), lambda _outcome: seen.append(kinds(log)))
+    (request,) = sim.guest.read()
+    sim.guest.send(messages.Began(id=request.id), messages.Done(id=request.id))
+    sim.reactor.turn()
+    assert seen == [[("cell", 1)]]
+    assert kinds(log) == [("cell", 1), ("outcome", 1)]
+
+
+def test_an_exception_whose_name_is_a_text_stays_off_the_log(simulate, log):
+    sim = simulate()
+    sim.run(Cell(raw="x = 1", execution_count=1))
+    (request,) = sim.guest.read()
+    error = messages.Error(ename="my secret", evalue="secret", traceback=["secret"])
+    sim.guest.send(messages.Began(id=request.id), messages.Done(id=request.id, error=error))
+    sim.reactor.turn()
+    assert "secret" not in log.path.read_text()
+    assert kinds(log) == [("cell", 1), ("outcome", 1)]
+
+
+def test_a_log_that_is_removed_between_two_cells_is_missed_by_the_end_of_the_next(simulate, log):
+    sim = simulate()
+    for count in (1, 2):
+        sim.run(Cell(raw="x = 1", execution_count=count))
+        (request,) = sim.guest.read()
+        sim.guest.send(messages.Began(id=request.id), messages.Done(id=request.id))
+        sim.reactor.turn()
+        if count == 1:
+            log.path.unlink()
+    part, outcome = map(json.loads, log.path.read_text().splitlines())
+    assert (part["kind"], part["why"]) == ("part", "removed")
+    assert (outcome["kind"], outcome["cell"]) == ("outcome", 2)
+
+
+def test_denials_alone_fill_a_log_and_go_on_in_the_next(monkeypatch, tmp_path):
+    log = Log(tmp_path / "audit", max_bytes=1_500, fsync=False)
+    sim = Simulation(monkeypatch, audit=Audit(log))
+    for count in range(10):
+        sim.run(Cell(raw="import os", execution_count=count))
+    sim.close()
+    assert len(list((tmp_path / "audit").iterdir())) > 2

@@ -1,0 +1,127 @@
+"""`cellblock audit` over logs that are whole, broken, foreign or not there."""
+
+import json
+import os
+import sys
+
+import pytest
+
+from cellblock import cli
+from cellblock.host.audit import records
+from cellblock.host.audit.log import Log, body
+
+
+@pytest.fixture
+def run(monkeypatch, capfd, tmp_path):
+    """Run `cellblock audit` in-process; return exit status, stdout and stderr."""
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path))
+    monkeypatch.setenv("COLUMNS", "120")
+
+    def run(*args):
+        monkeypatch.setattr(sys, "argv", ["cellblock", "audit", *args])
+        with pytest.raises(SystemExit) as ended:
+            cli.main()
+        out, err = capfd.readouterr()
+        return ended.value.code, out, err
+
+    return run
+
+
+@pytest.fixture
+def log(tmp_path):
+    """A log of three records, of which the last ends it."""
+    return written(tmp_path / "cellblock" / "audit")
+
+
+def written(folder, text="x"):
+    log = Log(folder, max_bytes=1 << 20, fsync=False)
+    log.write([body(records.Notice(text=text)), body(records.Failure(detail="\x1b[2J[red]"))])
+    log.write([body(records.SessionEnd(cells=0))])
+    log.close()
+    return log
+
+
+def test_nothing_is_there(run, tmp_path):
+    assert run("verify") == (0, f"no session in {tmp_path}/cellblock/audit\n", "")
+    assert run("show")[0] == 0
+    status, _, err = run("show", "last")
+    assert status == 2
+    assert err == (
+        f"cellblock: {tmp_path}/cellblock/audit: no session last. "
+        "`cellblock audit show` lists those there are.\n"
+    )
+
+
+def test_an_edited_record_is_named_by_file_and_line(run, log):
+    log.path.write_text(log.path.read_text().replace('"x"', '"y"'))
+    status, out, _ = run("verify")
+    assert status == 1
+    assert out == (
+        f"{log.session}: 3 records, not whole\n"
+        f"  {log.path}:1: record 0 was changed: its hash is not that of its bytes\n"
+    )
+    status, out, err = run("export", "last")
+    assert (status, out) == (1, log.path.read_text())
+    assert err.startswith(f"cellblock: {log.path}:1: record 0 was changed")
+
+
+def test_an_open_end_fails_unless_it_is_taken(run, log):
+    lines = log.path.read_text().splitlines(keepends=True)
+    log.path.write_text("".join(lines[:-1]))
+    status, out, _ = run("verify")
+    assert status == 1
+    assert "its end is open: the host was killed, or records are cut off" in out
+    assert run("verify", "--open-end")[0] == 0
+
+
+def test_a_kept_head_shows_that_the_end_is_cut(run, log):
+    session, seq, head = run("export", "last", "--head")[1].split()
+    assert (session, seq) == (log.session, "2")
+    assert run("verify", "last", "--head", head)[0] == 0
+    lines = log.path.read_text().splitlines(keepends=True)
+    log.path.write_text("".join(lines[:-1]))
+    status, out, _ = run("verify", "last", "--open-end", "--head", head)
+    assert status == 1
+    assert "the hash that was kept is not here" in out
+
+
+def test_a_head_is_of_one_session(run, log):
+    assert log
+    written(log.path.parent)
+    status, _, err = run("verify", "--head", "00")
+    assert status == 2
+    assert "Name the session" in err
+
+
+def test_what_a_record_says_is_no_command_to_the_terminal(run, log):
+    assert log
+    status, out, _ = run("show", "last")
+    assert status == 0
+    assert "\x1b" not in out
+    assert "�[2J[red]" in out
+
+
+def test_a_file_by_its_name_brings_the_other_files_of_its_session(run, tmp_path):
+    log = Log(tmp_path / "logs", max_bytes=500, fsync=False)
+    for number in range(5):
+        log.write([body(records.Notice(text=str(number)))])
+    log.write([body(records.SessionEnd(cells=0))])
+    first = min((tmp_path / "logs").iterdir())
+    status, out, _ = run("export", str(first))
+    assert status == 0
+    texts = [json.loads(line).get("text") for line in out.splitlines()]
+    assert [text for text in texts if text] == list("01234")
+    assert run("verify", "--folder", str(tmp_path / "logs"), "last")[0] == 0
+    copy = tmp_path / "copy.jsonl"
+    copy.write_bytes(out.encode())
+    assert run("verify", str(copy))[0] == 0
+
+
+@pytest.mark.parametrize("what", ["folder", "pipe", "missing"])
+def test_what_is_no_log_is_said_in_one_line(run, tmp_path, what):
+    path = tmp_path / "thing.jsonl"
+    path.mkdir() if what == "folder" else os.mkfifo(path) if what == "pipe" else None
+    status, _, err = run("verify", str(path))
+    assert status == 2
+    assert err.count("\n") == 1
+    assert str(path) in err
