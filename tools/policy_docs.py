@@ -27,7 +27,7 @@ def table() -> str:
     head += f"|---|---|---|{'---|' * len(PRESETS)}\n"
     rows = []
     for name, field in json_schema()["properties"].items():
-        default = field["default"]
+        default = field.get("default", {})
         values = " | ".join(_value(preset.get(name, default)) for preset in presets)
         meaning = " ".join(field["description"].split()).replace("|", "\\|").replace("``", "`")
         rows.append(f"| `{name}` | {_type(field)} | {meaning} | {values} |\n")
@@ -37,6 +37,7 @@ def table() -> str:
 def _type(field: dict[str, Any]) -> str:
     choices = field.get("anyOf", [field])
     words = {"array": "list", "number": "seconds", "boolean": "true or false", "null": '"none"'}
+    words["object"] = "table"
     if "enum" in field:
         return ", ".join(f"`{value}`" for value in field["enum"])
     return " or ".join(words.get(choice["type"], choice["type"]) for choice in choices)
@@ -47,8 +48,8 @@ def _value(value: object) -> str:
         return "none"
     if isinstance(value, bool):
         return str(value).lower()
-    if isinstance(value, list):
-        return _listed(value)
+    if isinstance(value, list | dict):
+        return _listed([str(one) for one in value])
     if isinstance(value, int):
         return _number(value)
     return f"{value:g}" if isinstance(value, float) else f"`{value}`"

@@ -18,13 +18,24 @@ from cellblock.wire import messages
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from cellblock.errors import PolicyError
+
 
 class Session(Course):
     """Cells in, outcomes out."""
 
     def start(self) -> None:
         """Have a guest ready before the first request."""
-        self._keeper.ensure()
+        self._desk.open(self._equipped, self._refused)
+        self._ready()
+
+    def _equipped(self, tools: tuple[messages.Tool, ...]) -> None:
+        self._front.equipped(tools)
+        self._ready()
+
+    def _refused(self, error: PolicyError) -> None:
+        self._front.refused(error)
+        self._fail(str(error))
 
     def execute(self, cell: Cell, done: Callable[[Outcome], None]) -> None:
         """Run ``cell``; ``done`` gets its outcome, at once when it is denied."""
@@ -46,7 +57,7 @@ class Session(Course):
         )
 
         def finish(reply: messages.Done | Stopped | Refused | str) -> None:
-            done(outcome_of(reply, refused, self._usage))
+            done(outcome_of(reply, refused, self._usage, self._made))
 
         steps, guest = undo.asked_for(cell.raw), self._keeper.guest
         if steps and guest is not None and self._request is None:

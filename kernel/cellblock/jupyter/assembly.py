@@ -20,6 +20,7 @@ from cellblock.host.kept import Kept
 from cellblock.host.monitor import Bounds
 from cellblock.host.session import Session
 from cellblock.host.snapshots import Settings
+from cellblock.host.tools import Tooling
 from cellblock.jupyter import sockets
 from cellblock.jupyter.app import LEAST_FILES
 from cellblock.jupyter.kernel import Kernel
@@ -193,6 +194,8 @@ def _told(
         environment=guest_environment(policy, scratch, os.environ),
         plan=plan,
         charts=_CHARTS[policy.display],
+        tool_max_in_flight=policy.tool_max_in_flight,
+        tool_max_bytes=policy.tool_max_bytes,
     )
 
 
@@ -227,9 +230,32 @@ def _session(
             most_bytes=policy.undo_max_bytes,
             processes=policy.subprocess_execution,
         ),
+        tools=_tooling(policy),
     )
     session.start()
     return session
+
+
+def _tooling(policy: Policy) -> Tooling | None:
+    """Return what a session is told of the operator's tools; None where there are none."""
+    if not policy.tools:
+        return None
+    from cellblock.host.tools.broker import Limits  # noqa: PLC0415 - most kernels have none
+    from cellblock.host.tools.workshop import Settings as ToolSettings  # noqa: PLC0415
+
+    settings = ToolSettings(
+        entries=policy.tools,
+        timeout=policy.tool_timeout,
+        timeouts=policy.tool_timeouts,
+        max_bytes=policy.tool_max_bytes,
+        policy=policy.name,
+    )
+    limits = Limits(
+        in_flight=policy.tool_max_in_flight,
+        calls=policy.tool_max_calls,
+        max_bytes=policy.tool_max_bytes,
+    )
+    return Tooling(settings, limits)
 
 
 def _end(prestarted: list[tuple[socket.socket, int]]) -> None:

@@ -1,0 +1,110 @@
+"""A session's tools: known before its first guest, called by its guests, ended with it."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from cellblock.errors import CellblockError
+from cellblock.host.tools.record import Made
+from cellblock.wire import messages
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from cellblock.errors import PolicyError
+    from cellblock.host.keeper import Keeper
+    from cellblock.host.reactor import Reactor
+    from cellblock.host.request import Request
+    from cellblock.host.tools import Tooling
+    from cellblock.host.tools.broker import Broker
+    from cellblock.host.tools.workshop import Workshop
+
+
+class Desk:
+    """What of tools concerns a session; where it has none, every call is a breach."""
+
+    def __init__(self, keeper: Keeper, violation: Callable[[str], None]) -> None:
+        self._keeper, self._violation = keeper, violation
+        self._broker: Broker | None = None
+        self._workshop: Workshop | None = None
+        #: Which tools there are is not known yet: no guest is started before it is.
+        self.awaited = False
+
+    def set_up(self, tooling: Tooling, reactor: Reactor, clock: Callable[[], float]) -> None:
+        """Have tools."""
+        from cellblock.host.tools.broker import Broker  # noqa: PLC0415 - most sessions have none
+        from cellblock.host.tools.workshop import Workshop  # noqa: PLC0415 - as above
+
+        self.awaited = True
+        self._workshop = workshop = Workshop(reactor, tooling.settings)
+        self._broker = Broker(
+            reactor,
+            workshop,
+            tooling.limits,
+            clock=clock,
+            send=self._send,
+            waiting=self._waiting,
+            observe=tooling.observe,
+        )
+
+    def open(
+        self,
+        on_tools: Callable[[tuple[messages.Tool, ...]], None],
+        on_failed: Callable[[PolicyError], None],
+    ) -> None:
+        """Find out which tools there are, and tell one of the two, later."""
+
+        def known(tools: tuple[messages.Tool, ...]) -> None:
+            self.awaited = False
+            if self._broker is not None:
+                self._broker.offer(tools)
+            self._keeper.equip(tools)
+            on_tools(tools)
+
+        if self._workshop is not None:
+            self._workshop.open(known, on_failed)
+
+    def _send(self, message: messages.ToolResult) -> None:
+        guest = self._keeper.guest
+        if guest is not None and not guest.closed:
+            try:
+                guest.send(message)
+            except CellblockError as exc:
+                self._violation(str(exc))
+
+    def _waiting(self) -> int:
+        guest = self._keeper.guest
+        return 0 if guest is None else guest.backlog
+
+    def begin(self) -> None:
+        """Begin the account of a request."""
+        if self._broker is not None:
+            self._broker.begin()
+
+    def end(self) -> Made:
+        """Return the account."""
+        return Made() if self._broker is None else self._broker.end()
+
+    def heard(
+        self, message: messages.ToolCall | messages.ToolWithdrawn, request: Request | None
+    ) -> None:
+        """Act on what a guest says of a call, while ``request`` is under way."""
+        query = messages.Complete | messages.Inspect
+        if self._broker is None:
+            self._violation("a call of what is no tool")
+        elif isinstance(message, messages.ToolWithdrawn):
+            self._broker.withdraw(message)
+        else:
+            querying = request is not None and isinstance(request.message, query)
+            if breach := self._broker.call(message, querying=querying):
+                self._violation(breach)
+
+    def drop(self) -> None:
+        """Stop what a guest had called that is no more."""
+        if self._broker is not None:
+            self._broker.drop()
+
+    def close(self) -> None:
+        """End the worker."""
+        if self._workshop is not None:
+            self._workshop.close()
