@@ -27,7 +27,7 @@ def table() -> str:
     head += f"|---|---|---|{'---|' * len(PRESETS)}\n"
     rows = []
     for name, field in json_schema()["properties"].items():
-        default = field.get("default", {})
+        default = field["default"]
         values = " | ".join(_value(preset.get(name, default)) for preset in presets)
         meaning = " ".join(field["description"].split()).replace("|", "\\|").replace("``", "`")
         rows.append(f"| `{name}` | {_type(field)} | {meaning} | {values} |\n")
