@@ -71,9 +71,9 @@ class Course:
         self._last_id = 0
         self._failure: str | None = None
         self._abandoned: set[int] = set()
-        self._desk = Desk(self._keeper, self._violation)
+        self._desk = Desk(reactor, self._keeper, lambda: self._request, self._violation)
         if tools is not None:
-            self._desk.set_up(tools, reactor, clock)
+            self._desk.set_up(tools, clock)
 
     def answer(self, value: str) -> None:
         """Give the running cell what the user typed."""
@@ -135,6 +135,7 @@ class Course:
         if guest is None or guest.closed:
             return  # whoever comes next gets it
         self._deadlines.sent(request)
+        request.taken = False
         self._desk.begin()
         self._monitor.begin(guest.pid)
         try:
@@ -200,7 +201,8 @@ class Course:
 
     def _on_began(self, message: messages.Began) -> None:
         request, guest = self._request, self._keeper.guest
-        breach = conduct.began(message, request, guest.unread() if guest is not None else 0)
+        known = guest is None or (request is not None and request.taken)
+        breach = conduct.began(message, request, 0 if known or guest is None else guest.unread())
         if breach or request is None:
             self._violation(breach)
             return

@@ -15,6 +15,8 @@ class Request:
 
     def __init__(self, message: Any, done: Callable[[Any], None]) -> None:
         self.message, self.done = message, done
+        #: The guest has read it: seen before anything else was sent after it.
+        self.taken = False
         #: The guest has taken it up.
         self.began = False
         self.began_at = 0.0

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from cellblock.errors import CellblockError
 from cellblock.host.tools.record import Made
@@ -19,26 +19,38 @@ if TYPE_CHECKING:
     from cellblock.host.tools.broker import Broker
     from cellblock.host.tools.workshop import Workshop
 
+#: Seconds between looks at whether a guest has read a request.
+LOOK: Final = 0.002
+
 
 class Desk:
     """What of tools concerns a session; where it has none, every call is a breach."""
 
-    def __init__(self, keeper: Keeper, violation: Callable[[str], None]) -> None:
-        self._keeper, self._violation = keeper, violation
+    def __init__(
+        self,
+        reactor: Reactor,
+        keeper: Keeper,
+        request: Callable[[], Request | None],
+        violation: Callable[[str], None],
+    ) -> None:
+        self._reactor, self._keeper = reactor, keeper
+        self._request, self._violation = request, violation
+        #: Answers behind a request that the guest has not read yet.
+        self._later: list[messages.ToolResult] = []
         self._broker: Broker | None = None
         self._workshop: Workshop | None = None
         #: Which tools there are is not known yet: no guest is started before it is.
         self.awaited = False
 
-    def set_up(self, tooling: Tooling, reactor: Reactor, clock: Callable[[], float]) -> None:
+    def set_up(self, tooling: Tooling, clock: Callable[[], float]) -> None:
         """Have tools."""
         from cellblock.host.tools.broker import Broker  # noqa: PLC0415 - most sessions have none
         from cellblock.host.tools.workshop import Workshop  # noqa: PLC0415 - as above
 
         self.awaited = True
-        self._workshop = workshop = Workshop(reactor, tooling.settings)
+        self._workshop = workshop = Workshop(self._reactor, tooling.settings)
         self._broker = Broker(
-            reactor,
+            self._reactor,
             workshop,
             tooling.limits,
             clock=clock,
@@ -65,12 +77,34 @@ class Desk:
             self._workshop.open(known, on_failed)
 
     def _send(self, message: messages.ToolResult) -> None:
+        """Answer, but nothing that would hide whether a request was read before it began."""
+        if self._later or not self._read():
+            if not self._later:
+                self._reactor.call_later(LOOK, self._send_later)
+            self._later.append(message)
+            return
         guest = self._keeper.guest
         if guest is not None and not guest.closed:
             try:
                 guest.send(message)
             except CellblockError as exc:
                 self._violation(str(exc))
+
+    def _read(self) -> bool:
+        """Say whether the request under way, if there is one, has been read."""
+        request, guest = self._request(), self._keeper.guest
+        if request is None or request.began or request.taken or guest is None:
+            return True
+        request.taken = guest.unread() == 0
+        return request.taken
+
+    def _send_later(self) -> None:
+        if self._later and not self._read():
+            self._reactor.call_later(LOOK, self._send_later)
+            return
+        due, self._later = self._later, []
+        for message in due:
+            self._send(message)
 
     def _waiting(self) -> int:
         guest = self._keeper.guest
@@ -101,6 +135,7 @@ class Desk:
 
     def drop(self) -> None:
         """Stop what a guest had called that is no more."""
+        self._later.clear()
         if self._broker is not None:
             self._broker.drop()
 
