@@ -155,7 +155,9 @@ def test_tools_are_listed(kernel):
     assert set(listed) == set(toolbox.NAMES)
     assert listed["fetch"]["signature"] == "async fetch(key: str, delay: float = 0.0) -> str"
     assert listed["fetch"]["doc"] == "Fetch something, later."
-    assert "  add(a: int, b: int = 1) -> int\n      Add two numbers." in reading.card_text(published)
+    assert "  add(a: int, b: int = 1) -> int\n      Add two numbers." in reading.card_text(
+        published
+    )
 
 
 def test_they_are_not_the_users_variables(kernel):
