@@ -60,9 +60,11 @@ def still_works(kernel):
             "an array or a map is the key of a map",
         ),
         (
-            "body = msgspec.msgpack.encode({'type': 'tool_call', 'id': 1, 'name': 'echo',"
-            " 'arguments': msgspec.Raw(b'\\x91' * 19_000)})\n"
-            "os.write(3, len(body).to_bytes(4, 'big') + body)",
+            (
+                "body = msgspec.msgpack.encode({'type': 'tool_call', 'id': 1, 'name': 'echo',"
+                " 'arguments': msgspec.Raw(b'\\x91' * 19_000)})\n"
+                "os.write(3, len(body).to_bytes(4, 'big') + body)"
+            ),
             "undecodable frame",
         ),
     ],

@@ -53,17 +53,21 @@ def failure(kernel, code):
         ("await asyncio.gather(asyncio.to_thread(fetch, 'c'), fetch('d'))", "['<c>', '<d>']"),
         ("async def both(): return await fetch('e'), add(1)\nawait both()", "('<e>', 2)"),
         (
-            "from concurrent.futures import ThreadPoolExecutor\n"
-            "with ThreadPoolExecutor(6) as pool: found = list(pool.map(add, range(60)))\n"
-            "found == list(range(1, 61))",
+            (
+                "from concurrent.futures import ThreadPoolExecutor\n"
+                "with ThreadPoolExecutor(6) as pool: found = list(pool.map(add, range(60)))\n"
+                "found == list(range(1, 61))"
+            ),
             "True",
         ),
         (
-            "async def waited():\n    async with asyncio.timeout(20):\n"
-            "        async with asyncio.TaskGroup() as group:\n"
-            "            tasks = [group.create_task(fetch(str(n), 0.01)) for n in range(9)]\n"
-            "    return [task.result() for task in tasks]\n"
-            "len(await waited())",
+            (
+                "async def waited():\n    async with asyncio.timeout(20):\n"
+                "        async with asyncio.TaskGroup() as group:\n"
+                "            tasks = [group.create_task(fetch(str(n), 0.01)) for n in range(9)]\n"
+                "    return [task.result() for task in tasks]\n"
+                "len(await waited())"
+            ),
             "9",
         ),
     ],
@@ -96,13 +100,17 @@ def test_values_cross_as_data(kernel, given, back):
         ("echo(object())", "TypeError: echo(): argument 'value': object is no data that crosses"),
         (
             "echo(value={1: 2})",
-            "TypeError: echo(): argument 'value': a dict with keys of type int does not cross:"
-            " use str",
+            (
+                "TypeError: echo(): argument 'value': a dict with keys of type int does not cross:"
+                " use str"
+            ),
         ),
         (
             "add('x')",
-            "ToolError: add: ValidationError: a: Input should be a valid integer, unable to parse"
-            " string as an integer",
+            (
+                "ToolError: add: ValidationError: a: Input should be a valid integer, unable to parse"
+                " string as an integer"
+            ),
         ),
         ("fail()", "ToolError: fail: LookupError: no such city"),
         (
@@ -112,8 +120,10 @@ def test_values_cross_as_data(kernel, given, back):
         ("missing()", "ToolError: missing: FileNotFoundError: No such file or directory"),
         (
             "opaque()",
-            "ToolError: opaque: TypeError: what it returned does not cross: TextIOWrapper is no"
-            " data that crosses",
+            (
+                "ToolError: opaque: TypeError: what it returned does not cross: TextIOWrapper is no"
+                " data that crosses"
+            ),
         ),
     ],
 )

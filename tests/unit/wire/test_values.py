@@ -11,7 +11,7 @@ import pytest
 from cellblock.wire import values
 
 
-class Colour(str, enum.Enum):
+class Colour(enum.StrEnum):
     RED = "red"
 
 

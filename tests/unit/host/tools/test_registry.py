@@ -68,7 +68,9 @@ def test_two_of_one_name_are_refused():
 
 
 def test_a_default_that_is_no_literal_is_not_told():
-    def f(a=object(), b=(1, "x"), c=functools.partial(print)):
+    odd = object()
+
+    def f(a=odd, b=(1, "x"), c=functools.partial):
         """Have odd defaults."""
 
     parameters = registry._described("f", f).parameters
