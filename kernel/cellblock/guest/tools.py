@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import inspect
+import sys
 from asyncio import events
 from typing import TYPE_CHECKING, Any, Final
 
@@ -82,15 +83,23 @@ def _packed(
         positional, named = [], {}
         for index, value in enumerate(args):
             what = f"argument {index + 1}"
-            positional.append(values.plain(value))
+            positional.append(values.plain(value, _data))
         for key, value in kwargs.items():
             what = f"argument {key!r}"
-            named[key] = values.plain(value)
+            named[key] = values.plain(value, _data)
         what = "the arguments"
         return values.encode((positional, named), most)
     except (TypeError, ValueError) as exc:
         parameter = _parameter(signature, what)
         raise type(exc)(f"{name}(): {parameter}: {exc}") from None
+
+
+def _data(value: Any) -> Any:
+    """Return data for a value of numpy's, where cells have that. Raises TypeError."""
+    numpy = sys.modules.get("numpy")
+    if numpy is not None and isinstance(value, numpy.generic | numpy.ndarray):
+        return value.tolist()
+    raise TypeError(f"{type(value).__name__} is no data that crosses")
 
 
 def _parameter(signature: inspect.Signature, what: str) -> str:
@@ -119,6 +128,7 @@ def _signature(tool: messages.Tool) -> inspect.Signature:
 
 def _default(text: str) -> Any:
     try:
-        return ast.literal_eval(text)
+        value = ast.literal_eval(text)
     except (ValueError, SyntaxError):
         return _Text(text)
+    return _Text(text) if value is ... else value

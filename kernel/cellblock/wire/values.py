@@ -25,12 +25,17 @@ MAX_DEPTH: Final = 64
 _SCALARS: Final = frozenset({type(None), bool, int, float, str, bytes})
 _LISTS: Final = (list, tuple, set, frozenset)
 _KEYS: Final = frozenset({str})
-#: Subclasses of these are taken for what they are below: numpy's scalars, enums of texts. Called
-#: by the type itself, so that no method of a subclass is.
+#: Subclasses of these are taken for what they are below: numpy's scalars, pandas' times, named
+#: tuples, counters. Called by the type itself, so that no method of a subclass is.
 _BASES: Final[tuple[tuple[type, Callable[[Any], Any]], ...]] = (
     (str, str.__str__),
     (int, int.__int__),
     (float, float.__float__),
+    (dt.datetime, dt.datetime.isoformat),
+    (dt.date, dt.date.isoformat),
+    (dict, lambda value: dict(dict.items(value))),
+    (list, lambda value: list(list.__iter__(value))),
+    (tuple, lambda value: list(tuple.__iter__(value))),
 )
 _SIMPLER: Final[dict[type, Callable[[Any], Any]]] = {
     bytearray: bytes,
@@ -59,10 +64,9 @@ def plain(value: Any, other: Callable[[Any], Any] | None = None, depth: int = 0)
         return _list(value, other, depth)
     if kind is dict:
         return _dict(value, other, depth)
-    if (simpler := _SIMPLER.get(kind) or _base_of(kind)) is not None:
-        return simpler(value)
-    if other is not None:
-        return plain(other(value), other, depth + 1)
+    simpler = _SIMPLER.get(kind) or _base_of(kind) or other
+    if simpler is not None:
+        return plain(simpler(value), other, depth + 1)
     raise TypeError(f"{kind.__name__} is no data that crosses")
 
 

@@ -1,10 +1,12 @@
 """Values that cross between cells and tools, and those that do not."""
 
 import array
+import collections
 import datetime as dt
 import decimal
 import enum
 import uuid
+from typing import NamedTuple
 
 import pytest
 
@@ -13,6 +15,11 @@ from cellblock.wire import values
 
 class Colour(enum.StrEnum):
     RED = "red"
+
+
+class Pair(NamedTuple):
+    a: int
+    b: set
 
 
 class Number(int):
@@ -43,6 +50,9 @@ class Text(str):
         (Colour.RED, "red"),
         (Number(5), 5),
         (Text("t"), "t"),
+        (collections.Counter("aa"), {"a": 2}),
+        (Pair(1, {2}), [1, [2]]),
+        (type("Day", (dt.date,), {})(2026, 1, 2), "2026-01-02"),
     ],
 )
 def test_data_crosses_in_plain_types(given, plain):

@@ -11,7 +11,7 @@ class Load(Struct, tag="load", frozen=True, kw_only=True):
     """First: what to import. The environment comes here, not where other processes read it."""
 
     entries: tuple[str, ...]
-    environment: dict[str, str]
+    environment: dict[bytes, bytes]
     threads: int
     max_bytes: int
 

@@ -39,7 +39,7 @@ def main(fd: int, host: int) -> None:
     load = next(messages, None)
     if not isinstance(load, speech.Load):
         return
-    os.environ.update(load.environment)
+    os.environb.update(load.environment)
     lock = threading.Lock()
 
     def send(message: msgspec.Struct) -> None:

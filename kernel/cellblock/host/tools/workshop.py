@@ -191,7 +191,7 @@ class Workshop:
         worker.send(
             speech.Load(
                 entries=settings.entries,
-                environment=dict(os.environ),
+                environment=dict(os.environb),
                 threads=THREADS,
                 max_bytes=settings.max_bytes,
             )
