@@ -41,8 +41,7 @@ class Limits:
     max_bytes: int
 
 
-@dataclass(slots=True)
-class _UnderWay:
+class _UnderWay(msgspec.Struct, frozen=True, eq=False):
     number: int
     message: messages.ToolCall
     tool: messages.Tool

@@ -2,21 +2,19 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol
+
+import msgspec
 
 from cellblock.wire.messages import NOTHING
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    import msgspec
-
     from cellblock.wire.messages import Tool
 
 
-@dataclass(frozen=True, slots=True)
-class Answer:
+class Answer(msgspec.Struct, frozen=True):
     """What came of a call: a value, encoded, or where ``kind`` is not empty, an error."""
 
     value: bytes = NOTHING
@@ -24,8 +22,7 @@ class Answer:
     message: str = ""
 
 
-@dataclass(frozen=True, slots=True)
-class Call:
+class Call(msgspec.Struct, frozen=True):
     """One call that was admitted. ``answer`` is to be called once, and is told nothing later."""
 
     number: int

@@ -20,8 +20,7 @@ _POSITIONAL, _REST, _NAMED_REST = (0, 1), 2, 4
 Status = Literal["ok", "error", "withdrawn", "refused", "unfinished"]
 
 
-@dataclass(frozen=True, slots=True)
-class Record:
+class Record(msgspec.Struct, frozen=True):
     """A call and what came of it, secrets included: ``as_dict`` is for everybody's eyes."""
 
     number: int
