@@ -124,7 +124,7 @@ class Channel:
         with self._waited_by_main():
             while not answered():
                 self._poll.poll()
-                self.read()
+                self.read(tell=True)
 
     @contextlib.contextmanager
     def _waited_by_main(self) -> Iterator[None]:
@@ -145,10 +145,14 @@ class Channel:
         """Say whether the main thread asks."""
         return threading.get_ident() == self._main
 
-    def read(self) -> None:
-        """Take what has arrived, if anything; called when the socket is readable."""
+    def read(self, *, tell: bool = False) -> None:
+        """Take what has arrived, if anything; called when the socket is readable.
+
+        ``tell``: the main thread does not take a request up at once. Of other threads that is so.
+        """
         main = self.is_main()
         results: list[messages.ToolResult] = []
+        known = len(self._inbox)
         if main:
             self._critical = True
         try:
@@ -160,9 +164,17 @@ class Channel:
                 self.on_result(result)
             if self._inbox:
                 self.on_message()
+                if tell or not main:
+                    self._tell(list(self._inbox)[known:])
         finally:
             if main:
                 self._leave()
+
+    def _tell(self, kept: list[messages.ToGuest]) -> None:
+        """Have the host know that these were read, though nobody acts on them yet."""
+        for message in kept:
+            if isinstance(message, messages.Execute | messages.CommIn):
+                self.send(messages.Heard(id=message.id))
 
     def _take(self, results: list[messages.ToolResult]) -> None:
         try:

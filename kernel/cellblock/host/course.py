@@ -135,7 +135,7 @@ class Course:
         if guest is None or guest.closed:
             return  # whoever comes next gets it
         self._deadlines.sent(request)
-        request.taken = False
+        request.taken = request.heard = False
         self._desk.begin()
         self._monitor.begin(guest.pid)
         try:
@@ -178,6 +178,9 @@ class Course:
         match message:
             case messages.Began():
                 self._on_began(message)
+            case messages.Heard(id=number):
+                if self._request is not None and self._request.message.id == number:
+                    self._request.heard = True
             case messages.InputRequest():
                 self._on_question(message)
             case messages.Undo(steps=steps):

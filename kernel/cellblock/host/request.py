@@ -17,6 +17,8 @@ class Request:
         self.message, self.done = message, done
         #: The guest has read it: seen before anything else was sent after it.
         self.taken = False
+        #: The guest says that it has read it and is busy with something else.
+        self.heard = False
         #: The guest has taken it up.
         self.began = False
         self.began_at = 0.0

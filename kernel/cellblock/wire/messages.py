@@ -276,6 +276,15 @@ class Began(Struct, tag="began", frozen=True, kw_only=True):
     id: Id
 
 
+class Heard(Struct, tag="heard", frozen=True, kw_only=True):
+    """A request was read beside an answer, while the main thread is elsewhere: it takes it later.
+
+    Without this it would look as if it had vanished.
+    """
+
+    id: Id
+
+
 class Stream(Struct, tag="stream", frozen=True, kw_only=True):
     """Text for stdout or stderr."""
 
@@ -418,6 +427,7 @@ FromGuest = (
     | NotStanding
     | Resumed
     | Began
+    | Heard
     | Stream
     | Display
     | Result

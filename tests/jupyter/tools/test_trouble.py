@@ -107,6 +107,14 @@ def test_a_cell_that_calls_is_not_run_again_for_undo(kernel):
     assert run(kernel, "z") == "2"
 
 
+def test_a_cell_waits_for_a_task_that_waits_for_a_tool(kernel):
+    # Longer than a request may be silent: it is read beside the answer, and not lost.
+    run(kernel, "async def wait(): return slow(5.5)")
+    run(kernel, "import asyncio\nwaiting = asyncio.create_task(wait())")
+    time.sleep(0.3)
+    assert run(kernel, "waiting.result()") == "'slept'"
+
+
 def test_no_worker_outlives_a_host_that_is_killed(start, world):
     kernel = start(argv=toolbox.argv(world), world=world)
     pid = int(run(kernel, "worker_pid()"))

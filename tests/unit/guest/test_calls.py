@@ -109,6 +109,24 @@ def test_a_request_that_a_thread_reads_is_kept_for_the_main_thread(ends):
     assert guest.channel.recv().id == 5
 
 
+def test_a_request_that_is_read_beside_an_answer_is_said_to_be_heard(ends):
+    guest, host = ends
+    cell = messages.Execute(id=9, source="1", raw="1", execution_count=1)
+
+    def speak():
+        number = host.hear(1).id
+        host.say(cell)
+        heard = host.hear(2)
+        host.answer(number, 1)
+        return heard
+
+    thread, box = in_thread(speak)
+    assert guest.block() == 1
+    thread.join(30)
+    assert box == [messages.Heard(id=9)]
+    assert guest.channel.recv() == cell
+
+
 def test_a_request_is_heard_by_a_loop_that_turns_whoever_reads_it(ends):
     guest, host = ends
 
