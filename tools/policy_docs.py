@@ -47,6 +47,7 @@ def _row(name: str, field: dict[str, Any], given: list[dict[str, Any]], section:
 def _type(field: dict[str, Any]) -> str:
     choices = field.get("anyOf", [field])
     words = {"array": "list", "number": "seconds", "boolean": "true or false", "null": '"none"'}
+    words["object"] = "table"
     if "enum" in field:
         return ", ".join(f"`{value}`" for value in field["enum"])
     return " or ".join(words.get(choice["type"], choice["type"]) for choice in choices)
@@ -57,8 +58,8 @@ def _value(value: object) -> str:
         return "none"
     if isinstance(value, bool):
         return str(value).lower()
-    if isinstance(value, list):
-        return _listed(value)
+    if isinstance(value, list | dict):
+        return _listed([str(one) for one in value])
     if isinstance(value, int):
         return _number(value)
     return f"{value:g}" if isinstance(value, float) else f"`{value}`"

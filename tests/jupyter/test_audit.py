@@ -13,7 +13,7 @@ from cellblock import cli
 from cellblock.host.audit import shelf
 from cellblock.host.audit.verify import verify
 from cellblock.policy.load import load
-from support import reading
+from support import reading, toolbox
 from support.kernels import Kernel, argv_for
 
 needs_root = pytest.mark.skipif(os.geteuid() != 0, reason="only root mounts")
@@ -89,6 +89,42 @@ def test_a_session_from_its_start_to_its_end(start, world, monkeypatch):
         (5, "ok", None),
     ]
     assert outcomes[1]["usage"]["wall_seconds"] > 0
+
+
+def test_a_call_of_a_tool_is_on_record_without_its_secrets_and_what_it_returned(start, world):
+    kernel = start(argv=toolbox.argv(world), world=world)
+    kernel.run("add(1, b=2)")
+    kernel.run(f"log_in('ann', password='{SECRET}')")
+    kernel.run("fail()")
+    assert ended(kernel).sound
+    calls = records(home_of(world), "tool")
+    assert all(call["seconds"] >= 0 for call in calls)
+    told = ("cell", "name", "outcome", "args", "kwargs", "error", "message")
+    assert [{key: call[key] for key in told if key in call} for call in calls] == [
+        {"cell": 2, "name": "add", "outcome": "ok", "args": [1], "kwargs": {"b": 2}},
+        {
+            "cell": 3,
+            "name": "log_in",
+            "outcome": "ok",
+            "args": ["ann"],
+            "kwargs": {"password": "•••"},
+        },
+        {"cell": 4, "name": "fail", "outcome": "error", "error": "LookupError"},
+    ]
+    text = next(home_of(world).iterdir()).read_text()
+    assert SECRET not in text
+    assert "no such city" not in text
+
+
+def test_what_a_tool_did_is_not_done_again_for_a_guest_that_ends_at_once(start, world):
+    kernel = start(argv=toolbox.argv(world, mode="unsafe"), world=world)
+    for number in range(5):
+        mid = kernel.execute_send(f"x = add({number})")
+        end = kernel.execute_send("import os\nos._exit(1)")
+        assert kernel.reply(mid)["content"]["status"] == "ok"
+        assert kernel.reply(end)["content"]["status"] == "error"
+        assert reading.result(kernel.run("x")[1]) == str(number + 1)
+    assert [call["args"] for call in records(home_of(world), "tool")] == [[n] for n in range(5)]
 
 
 def test_a_decision_is_on_the_log_before_its_cell_starts_and_outlives_the_host(start, world):

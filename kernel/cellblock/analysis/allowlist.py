@@ -239,6 +239,7 @@ MAGICS: tuple[tuple[str, str], ...] = (
     ("template", "runs a shipped template"),
     ("time", "times code that is checked"),
     ("timeit", "times code that is checked"),
+    ("tools", "lists the operator's functions"),
     ("undo", "steps back to the state before a cell"),
     ("usage", "what each cell took"),
     ("who", "lists variables"),

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Final, NoReturn
 from cellblock.wire import frames, messages
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
 
     import msgspec
 
@@ -26,8 +26,13 @@ _INT: Final = array.array("i")
 _ROOM: Final = socket.CMSG_SPACE(3 * _INT.itemsize)
 #: MSG_CMSG_CLOEXEC (recvmsg(2)), which Python's socket module does not name.
 _CLOSE_ON_EXEC: Final = 0x40000000
+_FLAGS: Final = _CLOSE_ON_EXEC | socket.MSG_DONTWAIT
 # Built in the zygote, once for all its guests.
 _decode: frames.Decoder[messages.ToGuest] = frames.Decoder(messages.ToGuest)
+
+
+def _drop(_result: messages.ToolResult) -> None: ...
+def _nothing() -> None: ...
 
 
 class HostGone(SystemExit):
@@ -37,9 +42,10 @@ class HostGone(SystemExit):
 class Channel:
     """Typed messages over the socket to the host.
 
-    ``send`` may be called from any thread, ``recv`` from the main thread. A signal handler that
-    wants to raise must ask ``defer`` first: an exception in the middle of a frame would leave
-    half of it on the wire.
+    ``send`` may be called from any thread, ``recv`` from the main thread. ``read`` is for whoever
+    waits: answers to calls of tools go to ``on_result``, everything else is kept for the main
+    thread. A signal handler that wants to raise must ask ``defer`` first: an exception in the
+    middle of a frame would leave half of it on the wire.
     """
 
     def __init__(self, sock: socket.socket) -> None:
@@ -48,6 +54,14 @@ class Channel:
         self._main = threading.get_ident()
         self._splitter = frames.Splitter()
         self._inbox: deque[messages.ToGuest] = deque()
+        self._reading = threading.Lock()
+        #: The main thread waits here: what arrives is for it to read, or it would wait on.
+        self.main_waits = False
+        #: Called by whoever reads: with an answer, and when something for the main thread is here.
+        self.on_result: Callable[[messages.ToolResult], None] = _drop
+        self.on_message: Callable[[], None] = _nothing
+        #: Called when the main thread goes on to something else.
+        self.on_leave: Callable[[], None] = _nothing
         self._critical = False
         self._deferred = False
         self._descriptors: list[int] = []
@@ -99,23 +113,83 @@ class Channel:
 
     def recv(self) -> messages.ToGuest:
         """Return the next message, waiting for it; an interrupt loses nothing."""
-        while not self._inbox:
-            self._poll.poll()
-            self.read()
-        return self._inbox.popleft()
+        with self._waited_by_main():
+            while not self._inbox:
+                self._poll.poll()
+                self.read()
+            return self._inbox.popleft()
 
-    def read(self) -> None:
-        """Take what has arrived; called when the socket is readable."""
-        self._critical = True
+    def wait(self, answered: Callable[[], bool]) -> None:
+        """Read, in the main thread, until ``answered``; what is for others is handed to them."""
+        with self._waited_by_main():
+            while not answered():
+                self._poll.poll()
+                self.read(tell=True)
+
+    @contextlib.contextmanager
+    def _waited_by_main(self) -> Iterator[None]:
+        before = self.main_waits
         try:
-            data, ancillary, *_ = self._sock.recvmsg(READ_SIZE, _ROOM, _CLOSE_ON_EXEC)
-            if not data:
-                raise HostGone
-            if ancillary:
-                self._keep(ancillary)
-            self._inbox.extend(map(_decode, self._splitter.feed(data)))
-        finally:
+            # Not while another thread reads: what that one takes would go unnoticed.
+            self._critical = True
+            with self._reading:
+                self.main_waits = True
             self._leave()
+            yield
+        finally:
+            self.main_waits = before
+            if not before:
+                self.on_leave()
+
+    def is_main(self) -> bool:
+        """Say whether the main thread asks."""
+        return threading.get_ident() == self._main
+
+    def read(self, *, tell: bool = False) -> None:
+        """Take what has arrived, if anything; called when the socket is readable.
+
+        ``tell``: the main thread does not take a request up at once. Of other threads that is so.
+        """
+        main = self.is_main()
+        results: list[messages.ToolResult] = []
+        known = len(self._inbox)
+        if main:
+            self._critical = True
+        try:
+            with self._reading:
+                if main or not self.main_waits:
+                    self._take(results)
+            # No lock is held: whom they wake may call a tool at once.
+            for result in results:
+                self.on_result(result)
+            if self._inbox:
+                self.on_message()
+                if tell or not main:
+                    self._tell(list(self._inbox)[known:])
+        finally:
+            if main:
+                self._leave()
+
+    def _tell(self, kept: list[messages.ToGuest]) -> None:
+        """Have the host know that these were read, though nobody acts on them yet."""
+        for message in kept:
+            if isinstance(message, messages.Execute | messages.CommIn):
+                self.send(messages.Heard(id=message.id))
+
+    def _take(self, results: list[messages.ToolResult]) -> None:
+        try:
+            data, ancillary, *_ = self._sock.recvmsg(READ_SIZE, _ROOM, _FLAGS)
+        except BlockingIOError:
+            return  # another thread was quicker
+        if not data:
+            raise HostGone
+        if ancillary:
+            self._keep(ancillary)
+        for message in map(_decode, self._splitter.feed(data)):
+            if isinstance(message, messages.ToolResult):
+                results.append(message)
+            else:
+                self._inbox.append(message)
 
     def _keep(self, ancillary: list[tuple[int, int, bytes]]) -> None:
         for level, kind, payload in ancillary:
@@ -137,6 +211,7 @@ class Channel:
     def renew(self) -> None:
         """Begin anew on the descriptor, which is another socket now: a copy's own."""
         self._lock, self._critical, self._deferred = threading.Lock(), False, False
+        self._reading, self.main_waits = threading.Lock(), False
         self._main = threading.get_ident()
         self._splitter = frames.Splitter()
         self._inbox.clear()

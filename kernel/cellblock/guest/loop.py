@@ -104,11 +104,42 @@ def is_sound(loop: asyncio.AbstractEventLoop) -> bool:
     )
 
 
+class Watch:
+    """Has event loops read the channel, each for as long as something in it waits for the host."""
+
+    def __init__(self, channel: Channel) -> None:
+        self._channel = channel
+        self._uses: dict[asyncio.AbstractEventLoop, int] = {}
+
+    def begin(self, loop: asyncio.AbstractEventLoop) -> None:
+        """Have ``loop`` read, too."""
+        uses = self._uses.get(loop, 0)
+        if not uses:
+            loop.add_reader(self._channel.fileno(), self._channel.read)
+        self._uses[loop] = uses + 1
+
+    def end(self, loop: asyncio.AbstractEventLoop) -> None:
+        """Have ``loop`` read for one less."""
+        uses = self._uses.get(loop, 0)
+        if uses > 1:
+            self._uses[loop] = uses - 1
+        elif uses:
+            del self._uses[loop]
+            loop.remove_reader(self._channel.fileno())
+
+    def forget(self) -> None:
+        """Begin anew: the loops are gone, or read nothing any more."""
+        self._uses.clear()
+
+
 class Driver:
     """Runs cells on a ``GuestLoop`` and waits for messages while its tasks go on."""
 
     def __init__(self, channel: Channel) -> None:
         self._channel = channel
+        channel.on_message = self._heard
+        self.watch = Watch(channel)
+        self._turning = False
         self.loop = GuestLoop()
         asyncio.set_event_loop(self.loop)
         self._cell: asyncio.Task[Any] | None = None
@@ -167,18 +198,22 @@ class Driver:
 
     def _turn(self) -> None:
         """Turn the loop until a message is here, or until a task stops it."""
-        loop, fd = self.loop, self._channel.fileno()
-
-        def read() -> None:
-            self._channel.read()
-            if self._channel.waiting():
-                loop.stop()
-
-        loop.add_reader(fd, read)
+        loop = self.loop
+        self.watch.begin(loop)
         try:
-            loop.run_forever()
+            self._turning = True
+            # A thread that waits for a tool may have read it just now.
+            if not self._channel.waiting():
+                loop.run_forever()
         finally:
-            loop.remove_reader(fd)
+            self._turning = False
+            self.watch.end(loop)
+
+    def _heard(self) -> None:
+        """Take note, in whichever thread has read it, of a message for the main thread."""
+        if self._turning:
+            here = self._channel.is_main()
+            self.loop.stop() if here else self.loop.call_soon_threadsafe(self.loop.stop)
 
     def resume(self) -> int:
         """Have a loop that a copy can turn; cancel what waited in it and return how many tasks.
@@ -186,6 +221,7 @@ class Driver:
         The original's selector and pipe to itself are shared with the copy: registered there, or
         written to, they would wake the wrong one.
         """
+        self._turning = False
         if not is_sound(self.loop):
             self._renew()
             return 0
@@ -193,6 +229,7 @@ class Driver:
         lost = len(tasks)
         try:
             lost += self.loop.take_over()
+            self.watch.forget()
             for task in tasks:
                 task.cancel()
         except Exception:  # noqa: BLE001 - a loop that a cell has spoilt in another way
@@ -206,6 +243,7 @@ class Driver:
     def _renew(self) -> None:
         """Put a new loop in the place of a spoilt one, whose tasks go with it."""
         spoilt, self.loop = self.loop, GuestLoop()
+        self.watch.forget()
         asyncio.set_event_loop(self.loop)
         with suppress(Exception):
             GuestLoop.close(spoilt)

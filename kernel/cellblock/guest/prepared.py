@@ -18,7 +18,8 @@ from IPython.core.displayhook import DisplayHook  # noqa: F401 - as above
 from IPython.core.error import UsageError
 
 from cellblock.analysis import Rules
-from cellblock.guest import charts, guards, loop, magics, pools, serve, shell, streams
+from cellblock.guest import charts, guards, loop, magics, pools, serve, shell, streams, tools
+from cellblock.guest.calls import ToolError
 from cellblock.guest.channel import Channel
 from cellblock.guest.confine import ConfineError, close_inherited, confine, libc, process
 from cellblock.guest.confine import prepare as prepare_locks
@@ -59,6 +60,7 @@ class Prepared:
         loop.allow_nested_run()
         builtins.input = serve.reader(self.servers, password=False)
         getpass.getpass = serve.reader(self.servers, password=True)
+        self._tools = self._build_tools()
         names = self._guarded_builtins()
         self.shell: Any = shell.build(self.rules, names)
         if self.rules.language:
@@ -67,7 +69,9 @@ class Prepared:
         shell.register_magic(self.shell, "undo", self._undo)
         shell.register_magic(self.shell, "output", self._show_output)
         shell.register_magic(self.shell, "usage", self._show_usage)
+        shell.register_magic(self.shell, "tools", self._show_tools)
         self._bind_modules(names)
+        self._bind_tools()
         prepare_locks(request.plan)
         self._arm = self._arming()
 
@@ -79,6 +83,7 @@ class Prepared:
             "get_ipython": magics.answer_for(self.rules),
             "input": builtins.input,
             "getpass": getpass.getpass,
+            **self._tools,
         }
         return guards.install(self.rules, extra)
 
@@ -96,6 +101,18 @@ class Prepared:
             self.shell.user_ns[name] = module
             shell.hide(self.shell, name)
 
+    def _build_tools(self) -> dict[str, Any]:
+        request = self.request
+        if not request.tools:
+            return {}
+        found = tools.build(request.tools, request.tool_max_bytes, lambda: self.servers[0].calls)
+        return {"ToolError": ToolError, **found}
+
+    def _bind_tools(self) -> None:
+        """Have completion and inspection find the tools, where they look for names."""
+        self.shell.user_ns.update(self._tools)
+        shell.hide(self.shell, *self._tools)
+
     def _show_policy(self, _line: str) -> None:
         """Show the policy in force and what this machine enforces of it."""
         self.out.send(messages.ShowPolicy())
@@ -112,6 +129,10 @@ class Prepared:
     def _show_output(self, line: str) -> None:
         """Page through what the host kept of a cell's output: %output 7, %output 7 stderr last."""
         self.out.send(messages.ShowOutput(argument=encodable(line[:_MOST_ARGUMENT])))
+
+    def _show_tools(self, _line: str) -> None:
+        """List the host tools that cells may call, with their signatures."""
+        self.out.send(messages.ShowTools())
 
     def _show_usage(self, line: str) -> None:
         """Show what each cell of the session took: all, ``top`` or one by its number."""
@@ -174,6 +195,7 @@ class Prepared:
             plan,
             outlet=outlet,
             zygote=self.zygote,
+            tools=self.request.tool_max_in_flight,
         )
         self.servers.append(server)
         server.forever()

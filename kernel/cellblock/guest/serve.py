@@ -7,6 +7,7 @@ import threading
 from typing import TYPE_CHECKING, Any
 
 from cellblock.guest import comms, pools
+from cellblock.guest.calls import Calls
 from cellblock.guest.channel import Channel, HostGone, take_input
 from cellblock.guest.completion import complete, inspect
 from cellblock.guest.loop import Driver
@@ -43,9 +44,11 @@ class Server:
         *,
         outlet: Outlet,
         zygote: int,
+        tools: int = 0,
     ) -> None:
         self._shell, self._rules, self._channel, self._out = shell, rules, channel, out
         self._driver = Driver(channel)
+        self.calls = Calls(channel, self._driver.watch, tools)
         openmp = pools.OpenMP() if rules.raw_modules or not rules.language else None
         self._snapshots = Snapshots(channel, outlet, self._driver, zygote, openmp)
         self._reserve = Reserve(plan.limits.memory_max_bytes)
@@ -97,6 +100,7 @@ class Server:
                 resume = self._snapshots.take(message)
                 if resume is not None:
                     self._reserve.give()
+                    self.calls.renew()
                     self._shell_inputs(resume)
                     self._channel.send(self._snapshots.go_on(resume))
                 elif not self._channel.comes(REST):

@@ -29,11 +29,13 @@ class Ran:
     exact: bool = False
     #: When it did.
     ended: float = 0.0
+    #: It did what must not be done twice.
+    once: bool = False
 
     @property
     def short(self) -> bool:
         """Say whether nobody notices when it is run again."""
-        return self.seconds <= SHORT
+        return self.seconds <= SHORT and not self.once
 
     @property
     def visible(self) -> bool:

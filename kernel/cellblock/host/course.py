@@ -17,6 +17,8 @@ from cellblock.host.monitor import Monitor
 from cellblock.host.outcome import Front, Refused, Stopped
 from cellblock.host.request import Request
 from cellblock.host.settling import Settling
+from cellblock.host.tools.desk import Desk
+from cellblock.host.tools.record import Made
 from cellblock.host.usage import size_of
 from cellblock.wire import messages
 
@@ -30,6 +32,7 @@ if TYPE_CHECKING:
     from cellblock.host.monitor import Bounds, Excess
     from cellblock.host.reactor import Reactor
     from cellblock.host.snapshots import Settings
+    from cellblock.host.tools import Tooling
     from cellblock.host.usage import Usage
 
 #: A second interrupt this soon after the first is the same key press, repeated.
@@ -52,6 +55,7 @@ class Course:
         zygote: Callable[[], tuple[socket.socket, int]],
         snapshots: Settings,
         audit: Audit,
+        tools: Tooling | None = None,
     ) -> None:
         self._front, self._rules, self._audit = front, rules, audit
         self._clock = clock
@@ -64,10 +68,15 @@ class Course:
             reactor, bounds, clock, self._on_excess, copies=self._keeper.snapshots.sizes
         )
         self._usage: Usage | None = None
+        #: Calls of tools that the last request made.
+        self._made = Made()
         self._request: Request | None = None
         self._last_id = 0
         self._failure: str | None = None
         self._abandoned: set[int] = set()
+        self._desk = Desk(reactor, self._keeper, lambda: self._request, self._violation)
+        if tools is not None:
+            self._desk.set_up(tools, clock)
 
     def answer(self, value: str) -> None:
         """Give the running cell what the user typed."""
@@ -100,7 +109,13 @@ class Course:
     def close(self) -> bool:
         """End guest and zygote; say whether they are gone, or their folder still is removed."""
         self._monitor.lost()
+        self._desk.close()
         return self._keeper.close()
+
+    def _ready(self) -> None:
+        """Have a guest ready, once it can be told which tools there are."""
+        if not self._desk.awaited:
+            self._keeper.ensure()
 
     # --- requests under way -------------------------------------------------------------------
 
@@ -111,7 +126,7 @@ class Course:
     def _submit(self, message: Any, done: Callable[[Any], None]) -> None:
         if self._request is not None:
             raise RuntimeError("one request at a time")
-        self._keeper.ensure()
+        self._ready()
         self._request = request = Request(message, done)
         if self._failure is not None:
             self._finish(request, self._failure)
@@ -123,6 +138,8 @@ class Course:
         if guest is None or guest.closed:
             return  # whoever comes next gets it
         self._deadlines.sent(request)
+        request.taken = request.heard = False
+        self._desk.begin()
         self._monitor.begin(guest.pid)
         try:
             guest.send(request.message)
@@ -154,6 +171,7 @@ class Course:
         self._request = None
         ran = isinstance(reply, messages.Done | Refused)
         self._usage = self._monitor.end(reply.read_bytes if ran else 0)
+        self._made = self._desk.end()
         request.done(reply)
 
     # --- what the keeper tells ----------------------------------------------------------------
@@ -163,11 +181,15 @@ class Course:
         match message:
             case messages.Began():
                 self._on_began(message)
+            case messages.Heard(id=number):
+                if self._request is not None and self._request.message.id == number:
+                    self._request.heard = True
             case messages.InputRequest():
                 self._on_question(message)
             case messages.Undo(steps=steps):
-                if self._request is not None and conduct.may_undo(self._request):
-                    self._request.undo = steps
+                self._note_undo(steps)
+            case messages.ToolCall() | messages.ToolWithdrawn():
+                self._desk.heard(message, self._request)
             case messages.Breach(operation=operation):
                 self._keeper.replace(Stopped("breach", operation))
             case messages.Done() | messages.Completed() | messages.Inspected():
@@ -179,9 +201,14 @@ class Course:
                 self._monitor.output_bytes += size_of(message)
                 self._front.shown(message)
 
+    def _note_undo(self, steps: int) -> None:
+        if self._request is not None and conduct.may_undo(self._request):
+            self._request.undo = steps
+
     def _on_began(self, message: messages.Began) -> None:
         request, guest = self._request, self._keeper.guest
-        breach = conduct.began(message, request, guest.unread() if guest is not None else 0)
+        known = guest is None or (request is not None and request.taken)
+        breach = conduct.began(message, request, 0 if known or guest is None else guest.unread())
         if breach or request is None:
             self._violation(breach)
             return
@@ -257,6 +284,7 @@ class Course:
         """Stop watching the request whose guest is no more; return its message, or None."""
         self._abandoned.clear()
         self._monitor.lost()
+        self._desk.drop()
         if self._request is None:
             return None
         self._deadlines.stop()
@@ -284,8 +312,11 @@ class Course:
 
     def on_failure(self, detail: str) -> None:
         """End the request, and all that come, with the reason why no guest runs."""
-        self._failure = detail
         self._audit.enter(records.Failure(detail=records.said(detail)))
         self._front.failed(detail)
+        self._fail(detail)
+
+    def _fail(self, detail: str) -> None:
+        self._failure = detail
         if self._request is not None:
             self._finish(self._request, detail)

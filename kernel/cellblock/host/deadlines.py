@@ -113,7 +113,7 @@ class Deadlines:
         guest = self._keeper.guest
         if request.began or guest is None:
             return
-        if guest.held or guest.unread():
+        if guest.held or guest.unread() or request.heard:
             # Nobody listens to it, or its main thread is elsewhere: a task or a thread keeps it.
             # The user can interrupt.
             self._later(SILENCE, lambda: self._check_silence(request))

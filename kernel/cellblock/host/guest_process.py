@@ -150,6 +150,11 @@ class Guest:
         """Say whether nothing can be sent to it any more: it is ending, or has ended."""
         return self._sock.fileno() < 0
 
+    @property
+    def backlog(self) -> int:
+        """How many bytes wait here for it."""
+        return len(self._pending)
+
     def unread(self) -> int:
         """Return how many bytes sent to the guest it has not read yet (SIOCOUTQ, unix(7))."""
         try:

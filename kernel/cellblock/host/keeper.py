@@ -9,6 +9,8 @@ from __future__ import annotations
 import os
 from typing import TYPE_CHECKING
 
+import msgspec
+
 from cellblock.host import ends
 from cellblock.host.guest_process import Guest
 from cellblock.host.numbers import translation_for
@@ -111,6 +113,10 @@ class Keeper:
             self._reactor.call_later(NEXT_START, self.ensure)
         else:
             self._give_up(f"its process could not be started: {exc.strerror}")
+
+    def equip(self, tools: tuple[messages.Tool, ...]) -> None:
+        """Have guests know these tools; before the first of them is started."""
+        self._prepare = msgspec.structs.replace(self._prepare, tools=tools)
 
     def hold(self, *, held: bool) -> None:
         """Have the guest wait with what it says, or hear it again."""

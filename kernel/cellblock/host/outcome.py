@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Literal, Protocol
 
 from cellblock.analysis import Finding
+from cellblock.host.tools.record import Made
 from cellblock.wire import messages
 
 if TYPE_CHECKING:
-    from cellblock.errors import AuditError
+    from cellblock.errors import AuditError, PolicyError
     from cellblock.host.usage import Usage
 
 #: Findings of a guest's that are shown.
@@ -97,6 +98,8 @@ class Outcome:
     unwritten: AuditError | None = None
     #: What it took; None when it did not run.
     usage: Usage | None = None
+    #: The calls of tools that it made.
+    tool_calls: Made = field(default_factory=Made)
 
 
 class Front(Protocol):
@@ -117,6 +120,12 @@ class Front(Protocol):
     def undone(self, stopped: Stopped) -> None:
         """Tell that cells were undone, as the running one asked for."""
 
+    def equipped(self, tools: tuple[messages.Tool, ...]) -> None:
+        """Take note of the tools that cells may call."""
+
+    def refused(self, error: PolicyError) -> None:
+        """Nothing can run under this policy; requests end as errors from now on."""
+
     def noticed(self, text: str) -> None:
         """Tell the user that no snapshots are taken for now, and why."""
 
@@ -131,11 +140,19 @@ def outcome_of(
     reply: messages.Done | Stopped | Refused | str,
     refused: dict[str, Any],
     usage: Usage | None = None,
+    made: Made | None = None,
 ) -> Outcome:
     """Turn what ended a cell into its outcome; ``refused`` are user_expressions never sent.
 
     A text says why it never ran.
     """
+    outcome = _outcome_of(reply, refused, usage)
+    return outcome if made is None else replace(outcome, tool_calls=made)
+
+
+def _outcome_of(
+    reply: messages.Done | Stopped | Refused | str, refused: dict[str, Any], usage: Usage | None
+) -> Outcome:
     if isinstance(reply, Stopped):
         return Outcome("stopped", stopped=reply, usage=usage)
     if isinstance(reply, Refused):

@@ -15,9 +15,15 @@ class Request:
 
     def __init__(self, message: Any, done: Callable[[Any], None]) -> None:
         self.message, self.done = message, done
+        #: The guest has read it: seen before anything else was sent after it.
+        self.taken = False
+        #: The guest says that it has read it and is busy with something else.
+        self.heard = False
         #: The guest has taken it up.
         self.began = False
         self.began_at = 0.0
+        #: It called a tool: what that did is not done again.
+        self.called = False
         #: Its end was told; it is answered when a snapshot keeps what it did.
         self.ended = False
         #: How many cells it asked to step back over.

@@ -128,7 +128,12 @@ class Restoring:
                 self._again.append(self._due.pop(0))
                 self._missed.pop(0)
                 return not self._due
-            case messages.Breach() | messages.InputRequest() | messages.Standing():
+            case (
+                messages.Breach()
+                | messages.InputRequest()
+                | messages.Standing()
+                | messages.ToolCall()
+            ):
                 raise GuestError("it does not catch up")
             case _ if not self._due:
                 raise GuestError("it speaks out of turn")

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from cellblock.analysis import analyse, analyse_expression, transform
 from cellblock.host import undo
+from cellblock.host.audit import records
 from cellblock.host.course import Course
 from cellblock.host.outcome import Cell, Outcome, Refused, Stopped, outcome_of, refusal
 from cellblock.host.request import Request
@@ -18,13 +19,25 @@ from cellblock.wire import messages
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from cellblock.errors import PolicyError
+
 
 class Session(Course):
     """Cells in, outcomes out."""
 
     def start(self) -> None:
         """Have a guest ready before the first request."""
-        self._keeper.ensure()
+        self._desk.open(self._equipped, self._refused)
+        self._ready()
+
+    def _equipped(self, tools: tuple[messages.Tool, ...]) -> None:
+        self._front.equipped(tools)
+        self._ready()
+
+    def _refused(self, error: PolicyError) -> None:
+        self._audit.enter(records.Failure(detail=records.said(str(error))))
+        self._front.refused(error)
+        self._fail(str(error))
 
     def execute(self, cell: Cell, done: Callable[[Outcome], None]) -> None:
         """Run ``cell``; ``done`` gets its outcome, at once when it is denied.
@@ -54,7 +67,7 @@ class Session(Course):
         number = self._audit.number
 
         def finish(reply: messages.Done | Stopped | Refused | str) -> None:
-            outcome = outcome_of(reply, refused, self._usage)
+            outcome = outcome_of(reply, refused, self._usage, self._made)
             done(outcome)
             self._audit.ended(number, outcome)  # nobody waits for it
 

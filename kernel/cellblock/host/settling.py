@@ -35,12 +35,13 @@ class Settling:
 
         A short cell is answered as soon as the one before is kept: in the millisecond until its
         own snapshot stands it can be run again. A long one can't, so it is answered when what it
-        did is safe, whichever one process is killed next.
+        did is safe, whichever one process is killed next; so is one that called a tool.
         """
         now = self._clock()
         seconds = now - request.began_at
-        short = seconds <= SHORT
-        ran = Ran(request.message, seconds, short and _comes_out_the_same(request), ended=now)
+        short = seconds <= SHORT and not request.called
+        exact = short and _comes_out_the_same(request)
+        ran = Ran(request.message, seconds, exact, ended=now, once=request.called)
         if short and self._keeper.snapshots.covers():
             self._answer(request, reply)
             self._keeper.ran(ran)

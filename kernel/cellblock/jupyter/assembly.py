@@ -23,6 +23,7 @@ from cellblock.host.kept import Kept
 from cellblock.host.monitor import Bounds
 from cellblock.host.session import Session
 from cellblock.host.snapshots import Settings
+from cellblock.host.tools import Tooling
 from cellblock.jupyter import sockets
 from cellblock.jupyter.groundwork import Ground
 from cellblock.jupyter.kernel import Kernel
@@ -175,9 +176,32 @@ def _session(
             most_bytes=policy.undo_max_bytes,
             processes=policy.subprocess_execution,
         ),
+        tools=_tooling(policy, kernel.audit),
     )
     session.start()
     return session
+
+
+def _tooling(policy: Policy, audit: Audit) -> Tooling | None:
+    """Return what a session is told of the operator's tools; None where there are none."""
+    if not policy.tools:
+        return None
+    from cellblock.host.tools.broker import Limits  # noqa: PLC0415 - most kernels have none
+    from cellblock.host.tools.workshop import Settings as ToolSettings  # noqa: PLC0415
+
+    settings = ToolSettings(
+        entries=policy.tools,
+        timeout=policy.tool_timeout,
+        timeouts=policy.tool_timeouts,
+        max_bytes=policy.tool_max_bytes,
+        policy=policy.name,
+    )
+    limits = Limits(
+        in_flight=policy.tool_max_in_flight,
+        calls=policy.tool_max_calls,
+        max_bytes=policy.tool_max_bytes,
+    )
+    return Tooling(settings, limits, audit.called)
 
 
 def _end(prestarted: list[tuple[socket.socket, int]]) -> None:

@@ -127,6 +127,12 @@ class CellRun:
         """Put what the cell took into its reply, and a cell that is numbered on the account."""
         if outcome.usage is not None:
             self._metadata = {"cellblock": {"usage": outcome.usage.as_dict()}}
+            if made := outcome.tool_calls.as_list():
+                left_out = outcome.tool_calls.left_out
+                self._metadata["cellblock"] |= {
+                    "tool_calls": made,
+                    "tool_calls_left_out": left_out,
+                }
             if self.store and self.raw:
                 self._kernel.views.account.add(self.count, self.raw, outcome.usage)
 

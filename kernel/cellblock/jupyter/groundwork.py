@@ -205,4 +205,6 @@ def told_of(
         environment=guest_environment(policy, scratch, os.environ),
         plan=plan,
         charts=_CHARTS[policy.display],
+        tool_max_in_flight=policy.tool_max_in_flight,
+        tool_max_bytes=policy.tool_max_bytes,
     )

@@ -23,6 +23,7 @@ if TYPE_CHECKING:
 
     import zmq
 
+    from cellblock.errors import PolicyError
     from cellblock.host.audit.trail import Audit
     from cellblock.host.history import History
     from cellblock.host.kept import Kept
@@ -279,6 +280,14 @@ class Kernel:
     def noticed(self, text: str) -> None:
         """Say that no snapshots are taken for now."""
         self.outputs.notice(f"takes no snapshot: {text}. A killed cell may cost its variables")
+
+    def equipped(self, tools: tuple[wire.Tool, ...]) -> None:
+        """Remember the tools: ``%tools`` lists them."""
+        self.views.tools_in_force = tools
+
+    def refused(self, error: PolicyError) -> None:
+        """Remember why the policy can't be kept: every cell says so."""
+        self.views.refuse(error)
 
     def failed(self, detail: str) -> None:
         """Remember why no guest runs: every cell says so."""

@@ -29,6 +29,7 @@ if TYPE_CHECKING:
 #: Bytes that the tables of ``%policy`` and ``%usage`` are counted as, before it is made.
 POLICY_BYTES = 32 << 10
 Shown = wire.Display | wire.Result
+View = wire.ShowPolicy | wire.ShowUsage | wire.ShowTools | wire.ShowOutput
 _encode = msgspec.msgpack.Encoder().encode
 _decode = msgspec.msgpack.Decoder(Shown).decode
 
@@ -192,20 +193,27 @@ class Outputs:
                 self.comms.said(message, self._parent, self._quota)
             case wire.Error():
                 self._error(message)
-            case wire.ShowPolicy() | wire.ShowUsage() | wire.ShowOutput():
+            case wire.ShowPolicy() | wire.ShowUsage() | wire.ShowTools() | wire.ShowOutput():
                 self._view(message)
             case wire.Clear(wait=wait):
                 if self._quota.clear(sum(map(json_size, self._cards)), wait=wait):
                     self._clear(wait=wait)
 
-    def _view(self, asked: wire.ShowPolicy | wire.ShowUsage | wire.ShowOutput) -> None:
+    def _view(self, asked: View) -> None:
         """Show a table or a page of ours, where there is room for one."""
         if isinstance(asked, wire.ShowOutput):
             if not self._quota.spent(0):
                 self._page(asked.argument)
         elif self._quota.admits(POLICY_BYTES):
-            line = asked.line if isinstance(asked, wire.ShowUsage) else None
-            self._show_card(self._views.policy() if line is None else self._views.usage(line))
+            self._show_card(self._table(asked))
+
+    def _table(self, asked: View) -> dict[str, Any]:
+        match asked:
+            case wire.ShowUsage(line=line):
+                return self._views.usage(line)
+            case wire.ShowTools():
+                return self._views.tools()
+        return self._views.policy()
 
     def _page(self, argument: str) -> None:
         from cellblock.jupyter import paging  # noqa: PLC0415 - as below

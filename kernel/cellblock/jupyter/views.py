@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from cellblock.policy.enforcement import Enforcement, Gap
     from cellblock.policy.model import Policy
     from cellblock.render.bundle import Bundle, Failure
-    from cellblock.wire.messages import LockReport
+    from cellblock.wire.messages import LockReport, Tool
 
 #: What ends a cell at a limit, and the field that sets it.
 _LIMITS = {
@@ -57,6 +57,7 @@ class Views:
         self.proved = ""
         self._gaps_due = False
         self._problem: tuple[str, ...] = ("No guest could be started", "")
+        self.tools_in_force: tuple[Tool, ...] = ()
         #: What the session's cells took.
         self.account = Account()
         #: Whether nothing can run, and ``problem`` says why.
@@ -246,6 +247,12 @@ class Views:
             account.read_bytes,
         )
         return usage(rows, totals, line)
+
+    def tools(self) -> Bundle:
+        """Return what ``%tools`` shows."""
+        from cellblock.render.tools import tools  # noqa: PLC0415
+
+        return tools(self.tools_in_force)
 
     def lost(self, stopped: Stopped) -> Bundle:
         """Return the card for a guest that was lost while nothing ran."""

@@ -31,6 +31,7 @@ _MAX_PORT: Final = 65_535
 #: What an engine's command line takes for a name, and for no option.
 _RUNTIME: Final = r"([\w/][\w./-]{0,200})?"
 _IMAGE: Final = r"([a-z0-9][\w./:@-]{0,300})?"
+_TOOL: Final = re.compile(r"[^\W\d][\w.-]*(?::[^\W\d][\w.]*)?")
 
 
 def check(policy: Policy, *, file: str, missing_is_fine: Collection[str] = ()) -> None:
@@ -159,6 +160,20 @@ def _comm_targets(policy: Policy) -> None:
             raise _Wrong("widgets' own target", name, "Name modules in widget_modules instead.")
 
 
+def _tools(policy: Policy) -> None:
+    for entry in policy.tools:
+        if not _TOOL.fullmatch(entry):
+            remedy = "Write module:function, or the name of an entry point."
+            raise _Wrong("not the name of a function", entry, remedy)
+
+
+def _tool_timeouts(policy: Policy) -> None:
+    named = {entry.rpartition(":")[2].rpartition(".")[2] for entry in policy.tools}
+    for name in policy.tool_timeouts:
+        if name not in named:
+            raise _Wrong("no such tool", name, closest(name, named, what="tools"))
+
+
 def _network_access(policy: Policy) -> None:
     if isinstance(policy.network_access, bool):
         return
@@ -180,4 +195,6 @@ _CHECKS: Final[tuple[tuple[str, Callable[[Policy], None]], ...]] = (
     ("network_access", _network_access),
     ("env_var_access", _env_var_access),
     ("comm_targets", _comm_targets),
+    ("tools", _tools),
+    ("tool_timeouts", _tool_timeouts),
 )

@@ -11,7 +11,7 @@ The docstring below a field is its documentation of record: ``cellblock policy s
 from __future__ import annotations
 
 import dataclasses
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Final, Literal
 
 from cellblock.policy.ranges import CHECKED, GIB, MIB, Range
@@ -30,6 +30,9 @@ Depth = Annotated[int, Range(0, 50)]
 #: An interpreter with IPython in it takes 20 to 24 MiB.
 Memory = Annotated[int, Range(32 * MIB)]
 Names = tuple[str, ...]
+#: Of one call's arguments, or its value: a frame has to hold it.
+ToolBytes = Annotated[int, Range(1, 16 * MIB)]
+InFlight = Annotated[int, Range(1, 10_000)]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -96,6 +99,7 @@ class Policy:
         "svg",
         "time",
         "timeit",
+        "tools",
         "undo",
         "usage",
         "who",
@@ -111,6 +115,26 @@ class Policy:
 
     pre_imported: Names = ("json", "math", "re", "asyncio")
     """Modules bound to their names before the first cell."""
+
+    tools: Names = ()
+    """Functions of the operator's that cells may call: ``module:function``, or the name of an entry
+    point of the group ``cellblock.tools``. Imported in a process of their own, from what is
+    installed."""
+
+    tool_timeout: Seconds | None = 30.0
+    """Seconds that one call of a tool may take."""
+
+    tool_timeouts: dict[str, Seconds] = field(default_factory=dict)
+    """A table of tools that have another limit, by name."""
+
+    tool_max_calls: Count | None = 100_000
+    """Calls of tools that one cell may make."""
+
+    tool_max_in_flight: InFlight = 1_024
+    """Calls of tools under way at once."""
+
+    tool_max_bytes: ToolBytes = MIB
+    """Bytes that the arguments of one call may take, or what it returns."""
 
     filesystem_read_roots: Names = ()
     """Folders and files readable besides the interpreter, its libraries and site-packages, time
@@ -219,7 +243,7 @@ class Policy:
 
     def as_dict(self) -> dict[str, Any]:
         """All fields in their order; tuples stay tuples, a section is a dict."""
-        return {field: _plain(getattr(self, field)) for field in FIELDS}
+        return {name: _plain(getattr(self, name)) for name in FIELDS}
 
     def replace(self, **changes: Any) -> Policy:
         """Return a copy with other values. Checks nothing, as the class itself."""
@@ -263,13 +287,13 @@ def _plain(value: Any) -> Any:
     return dataclasses.asdict(value) if isinstance(value, Audit) else value
 
 
-FIELDS: Final = tuple(field.name for field in dataclasses.fields(Policy))
+FIELDS: Final = tuple(one.name for one in dataclasses.fields(Policy))
 
 #: Fields for which "none" in a file means no limit: TOML has no null.
-LIMITS: Final = FIELDS[FIELDS.index("timeout") :]
+LIMITS: Final = ("tool_timeout", "tool_max_calls", *FIELDS[FIELDS.index("timeout") :])
 
 #: Fields that hold lists.
-LISTS: Final = tuple(field.name for field in dataclasses.fields(Policy) if field.type == "Names")
+LISTS: Final = tuple(one.name for one in dataclasses.fields(Policy) if one.type == "Names")
 
 #: Lists of paths, and which of them have to exist.
 PATHS: Final = {

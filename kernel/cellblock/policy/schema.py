@@ -58,7 +58,10 @@ def _named(loc: tuple[int | str, ...]) -> tuple[str, tuple[str, ...] | None]:
 
 def json_schema() -> dict[str, Any]:
     """Return the JSON schema of a policy, field docs and defaults included."""
-    return TypeAdapter(Policy).json_schema()
+    schema = TypeAdapter(Policy).json_schema()
+    # A default that is made anew for each policy is not in what pydantic says.
+    schema["properties"]["tool_timeouts"]["default"] = {}
+    return schema
 
 
 def _explained(detail: ErrorDetails, values: Mapping[str, object], file: str) -> PolicyError:

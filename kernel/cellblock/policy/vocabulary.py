@@ -46,7 +46,7 @@ MAGICS: Final = frozenset(
     notebook output page pastebin pdb pdef pdoc perl pfile pinfo pinfo2 pip policy popd pprint
     precision prun psearch psource pushd pwd pycat pylab pypy python python2 python3 quickref recall
     rehashx reload_ext rep rerun reset reset_selective rm rmdir ruby run save sc script set_env
-    sh svg sx system tb time timeit unalias undo unload_ext usage uv who who_ls whos
+    sh svg sx system tb time timeit tools unalias undo unload_ext usage uv who who_ls whos
     writefile xdel xmode
     """.split()  # noqa: SIM905  # IPython's list, not ours to annotate line by line
 )

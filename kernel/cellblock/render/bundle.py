@@ -14,6 +14,7 @@ ENFORCEMENT_JSON = "application/vnd.cellblock.enforcement+json"
 OUTCOME_JSON = "application/vnd.cellblock.outcome+json"
 POLICY_JSON = "application/vnd.cellblock.policy+json"
 PROBLEM_JSON = "application/vnd.cellblock.problem+json"
+TOOLS_JSON = "application/vnd.cellblock.tools+json"
 USAGE_JSON = "application/vnd.cellblock.usage+json"
 
 _RED, _PLAIN = "\x1b[31m", "\x1b[0m"

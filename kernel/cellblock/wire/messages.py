@@ -18,6 +18,8 @@ Position = Annotated[int, msgspec.Meta(ge=0, lt=2**31)]
 Errno = Annotated[int, msgspec.Meta(ge=1, le=4095)]
 StreamName = Literal["stdout", "stderr"]
 CommKind = Literal["comm_open", "comm_msg", "comm_close"]
+#: None, encoded.
+NOTHING = b"\xc0"
 #: A mime bundle: mime type to text, bytes (sent base64 to the front end) or JSON data.
 Bundle = dict[Name, Any]
 
@@ -67,6 +69,33 @@ class LockReport(Struct, frozen=True, kw_only=True):
     failed: dict[Name, Name] = {}
 
 
+# --- host tools -------------------------------------------------------------------------------
+
+
+class Parameter(Struct, frozen=True, kw_only=True):
+    """One parameter of a tool, as a cell sees it.
+
+    ``kind`` is ``inspect``'s number of it; ``default`` is its text, None where there is none.
+    """
+
+    name: Name
+    kind: Annotated[int, msgspec.Meta(ge=0, le=4)]
+    annotation: str = ""
+    default: str | None = None
+    secret: bool = False
+
+
+class Tool(Struct, frozen=True, kw_only=True):
+    """A function of the operator's that cells may call; secret values are kept out of logs."""
+
+    name: Name
+    parameters: tuple[Parameter, ...] = ()
+    returns: str = ""
+    doc: str = ""
+    is_async: bool = False
+    secret_result: bool = False
+
+
 # --- host to zygote ---------------------------------------------------------------------------
 
 
@@ -85,6 +114,10 @@ class Prepare(Struct, tag="prepare", frozen=True, kw_only=True):
     #: How charting libraries show by default: ``pages`` that bring the library along, ``stills``
     #: where no script is shown, or as they like.
     charts: Literal["pages", "stills", ""] = ""
+    tools: tuple[Tool, ...] = ()
+    #: Calls of tools that may be under way at once, and bytes of the arguments of one.
+    tool_max_in_flight: int = 0
+    tool_max_bytes: int = 0
 
 
 class Trial(Struct, frozen=True, kw_only=True):
@@ -206,6 +239,15 @@ class CommIn(Struct, tag="comm_in", frozen=True, kw_only=True):
     buffers: list[bytes] = []
 
 
+class ToolResult(Struct, tag="tool_result", frozen=True, kw_only=True):
+    """What came of a ``ToolCall``: a value, or where ``kind`` is not empty, an error."""
+
+    id: Id
+    value: msgspec.Raw = msgspec.Raw(NOTHING)
+    kind: str = ""
+    message: str = ""
+
+
 class Snapshot(Struct, tag="snapshot", frozen=True, kw_only=True):
     """Fork a copy that waits; its channel, stdout and stderr travel with this frame."""
 
@@ -275,6 +317,15 @@ class Resumed(Struct, tag="resumed", frozen=True, kw_only=True):
 
 class Began(Struct, tag="began", frozen=True, kw_only=True):
     """The guest has taken up a request: it is alive and its channel is whole."""
+
+    id: Id
+
+
+class Heard(Struct, tag="heard", frozen=True, kw_only=True):
+    """A request was read beside an answer, while the main thread is elsewhere: it takes it later.
+
+    Without this it would look as if it had vanished.
+    """
 
     id: Id
 
@@ -384,6 +435,27 @@ class ShowOutput(Struct, tag="show_output", frozen=True, kw_only=True):
     argument: Name
 
 
+class ShowTools(Struct, tag="show_tools", frozen=True, kw_only=True):
+    """``%tools`` ran: the host shows its table here."""
+
+
+class ToolCall(Struct, tag="tool_call", frozen=True, kw_only=True):
+    """Call a tool. The id is the guest's own; ``arguments`` are an array and a map, encoded.
+
+    They are not decoded on their way to whoever runs the tool.
+    """
+
+    id: Id
+    name: Name
+    arguments: msgspec.Raw
+
+
+class ToolWithdrawn(Struct, tag="tool_withdrawn", frozen=True, kw_only=True):
+    """Nobody waits any more for the answer to this ``ToolCall``."""
+
+    id: Id
+
+
 class Undo(Struct, tag="undo", frozen=True, kw_only=True):
     """``%undo`` ran: when its cell has ended, the host steps back over this many before it."""
 
@@ -392,7 +464,7 @@ class Undo(Struct, tag="undo", frozen=True, kw_only=True):
 
 ToZygote = Prepare | Fork | Allow | Members
 FromZygote = Forked | Reaped | ZygoteFailed
-ToGuest = Execute | Complete | Inspect | Input | CommIn | Snapshot | Resume
+ToGuest = Execute | Complete | Inspect | Input | CommIn | ToolResult | Snapshot | Resume
 FromGuest = (
     Ready
     | NotReady
@@ -401,6 +473,7 @@ FromGuest = (
     | NotStanding
     | Resumed
     | Began
+    | Heard
     | Stream
     | Display
     | Result
@@ -414,6 +487,9 @@ FromGuest = (
     | ShowPolicy
     | Undo
     | ShowOutput
+    | ShowTools
     | ShowUsage
+    | ToolCall
+    | ToolWithdrawn
     | Breach
 )

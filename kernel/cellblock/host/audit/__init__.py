@@ -1,7 +1,8 @@
 """The audit log: what a session did, one line a record, each bound to the one before it.
 
 Invariant: nothing of a cell starts before its decision is written (promise P9), and no record says
-what a cell's text, output or exceptions say unless the policy has ``audit.sources``.
+what a cell's text, output or exceptions say unless the policy has ``audit.sources``. Arguments of
+tools are on it, but for secret ones: they left the sandbox.
 
 ``records`` are what can be entered, ``chain`` is a line's form, ``log`` the files, ``trail`` what a
 session and its front call. ``shelf`` and ``verify`` read, ``otel`` exports. A new kind of record is

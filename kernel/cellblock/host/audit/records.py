@@ -7,7 +7,7 @@ What comes from a guest or a cell is bounded here.
 from __future__ import annotations
 
 import hashlib
-from typing import TYPE_CHECKING, Final, Literal
+from typing import TYPE_CHECKING, Any, Final, Literal
 
 from msgspec import Struct
 
@@ -147,6 +147,23 @@ class Withheld(Record, frozen=True, kw_only=True, tag="withheld"):
     types: tuple[str, ...] = ()
     messages: int = 0
     comms: tuple[str, ...] = ()
+
+
+class Tool(Record, frozen=True, kw_only=True, tag="tool"):
+    """A call of a tool that ended; ``cell`` is the last that was decided.
+
+    Arguments that the operator calls secret are masked, and what is large is only measured.
+    ``error`` is an exception's type; ``message`` takes ``audit.sources``.
+    """
+
+    cell: int
+    name: str
+    outcome: str
+    seconds: float
+    args: tuple[Any, ...] = ()
+    kwargs: dict[str, Any] = {}
+    error: str = ""
+    message: str = ""
 
 
 # --- a guest ----------------------------------------------------------------------------------

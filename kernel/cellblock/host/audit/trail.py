@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from cellblock.analysis import Finding
     from cellblock.host.audit.log import Log
     from cellblock.host.outcome import Cell, Outcome, Restored, Stopped
+    from cellblock.host.tools.record import Record as Call
     from cellblock.policy.enforcement import Enforcement, Gap
 
 #: Bytes of records that wait for a log that can't be written, but for one record of any size.
@@ -168,6 +169,25 @@ class Audit:
                 types=tuple(map(records.said, types)),
                 messages=messages,
                 comms=tuple(map(records.said, comms)),
+            )
+        )
+
+    def called(self, call: Call) -> None:
+        """Enter a call of a tool, without what it returned."""
+        if self._log is None:
+            return
+        told = call.as_dict()
+        error = told.get("error", {})
+        self.enter(
+            records.Tool(
+                cell=self._cells,
+                name=told["name"],
+                outcome=told["status"],
+                seconds=told["seconds"],
+                args=tuple(told["args"]),
+                kwargs=told["kwargs"],
+                error=records.name(error.get("type", "")),
+                message=records.said(error.get("message", "")) if self._sources else "",
             )
         )
 

@@ -1,0 +1,179 @@
+"""Calls of tools under way: who waits for which answer.
+
+No thread reads for others for good. The main thread reads while it waits; while it runs code, one
+of the threads that wait reads for all of them; an event loop reads while something in it waits.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import itertools
+import select
+import threading
+from typing import TYPE_CHECKING, Any, Final
+
+from cellblock.wire import messages, values
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    import msgspec
+
+    from cellblock.guest.channel import Channel
+    from cellblock.guest.loop import Watch
+
+#: Seconds after which a thread that waits, or that reads for others, looks whether it still must.
+LOOK: Final = 0.5
+LOOK_READING: Final = 0.02
+
+
+class ToolError(Exception):
+    """A tool failed or could not be called: ``tool`` names it, ``kind`` and ``message`` say how."""
+
+    def __init__(self, tool: str, kind: str = "", message: str = "") -> None:
+        super().__init__(tool, kind, message)
+        self.tool, self.kind, self.message = tool, kind, message
+
+    def __str__(self) -> str:
+        return ": ".join(filter(None, (self.tool, self.kind, self.message)))
+
+
+class _Call:
+    """One call; ``wake`` is called, in any thread, when it is answered."""
+
+    __slots__ = ("result", "tool", "wake")
+
+    def __init__(self, tool: str, wake: Callable[[], None]) -> None:
+        self.tool, self.wake = tool, wake
+        self.result: messages.ToolResult | None = None
+
+    def answered(self) -> bool:
+        return self.result is not None
+
+    def value(self) -> Any:
+        result = self.result
+        if result is None:
+            raise ToolError(self.tool, "RuntimeError", "its answer was not waited for")
+        if result.kind:
+            raise ToolError(self.tool, result.kind, result.message)
+        return values.decode(result.value)
+
+
+def _nothing() -> None: ...
+
+
+class Calls:
+    """All calls of one guest. Any thread may call."""
+
+    def __init__(self, channel: Channel, watch: Watch, most: int) -> None:
+        self._channel, self._watch, self._most = channel, watch, most
+        self._ids = itertools.count(1)
+        self._under_way: dict[int, _Call] = {}
+        self._leader = threading.Lock()
+        #: Threads that wait while another one reads.
+        self._followers: dict[int, threading.Event] = {}
+        channel.on_result, channel.on_leave = self._arrived, self._promote
+
+    def renew(self) -> None:
+        """Forget, in a copy, what only the original is told."""
+        self._under_way.clear()
+        self._followers.clear()
+        self._leader = threading.Lock()
+
+    # --- calling ------------------------------------------------------------------------------
+
+    def block(self, tool: str, arguments: msgspec.Raw) -> Any:
+        """Call and wait. Raises ToolError; an interrupt withdraws the call."""
+        main = self._channel.is_main()
+        event = None if main else threading.Event()
+        call = _Call(tool, _nothing if event is None else event.set)
+        number = next(self._ids)
+        try:
+            self._send(number, call, arguments)
+            if event is None:
+                self._channel.wait(call.answered)
+            else:
+                self._wait(number, call, event)
+        finally:
+            self._end(number)
+        return call.value()
+
+    async def wait(self, tool: str, arguments: msgspec.Raw) -> Any:
+        """Call, and let the loop go on meanwhile. Raises ToolError; to cancel it withdraws it."""
+        loop = asyncio.get_running_loop()
+        future = loop.create_future()
+
+        def wake() -> None:
+            if asyncio._get_running_loop() is loop:  # noqa: SLF001 - None in a foreign thread
+                _set(future)
+            else:
+                with contextlib.suppress(RuntimeError):  # it has closed
+                    loop.call_soon_threadsafe(_set, future)
+
+        call, number = _Call(tool, wake), next(self._ids)
+        try:
+            self._watch.begin(loop)
+            try:
+                self._send(number, call, arguments)
+                await future
+            finally:
+                self._watch.end(loop)
+        finally:
+            self._end(number)
+        return call.value()
+
+    def _send(self, number: int, call: _Call, arguments: msgspec.Raw) -> None:
+        if len(self._under_way) >= self._most:
+            said = f"{self._most:,} calls are under way already (tool_max_in_flight)"
+            raise ToolError(call.tool, "TooManyCalls", said)
+        self._under_way[number] = call
+        self._channel.send(messages.ToolCall(id=number, name=call.tool, arguments=arguments))
+
+    def _end(self, number: int) -> None:
+        """Have no answer expected any more; the host is told if there was none."""
+        if self._under_way.pop(number, None) is not None:
+            self._channel.send(messages.ToolWithdrawn(id=number))
+
+    # --- answers ------------------------------------------------------------------------------
+
+    def _arrived(self, result: messages.ToolResult) -> None:
+        """Hand an answer on; nobody may wait for it any more."""
+        call = self._under_way.pop(result.id, None)
+        if call is not None:
+            call.result = result
+            with contextlib.suppress(Exception):  # a loop that a cell has spoilt
+                call.wake()
+
+    def _wait(self, number: int, call: _Call, event: threading.Event) -> None:
+        """Wait in a thread that is not the main one, reading for all that do if nobody does."""
+        while not call.answered():
+            if self._channel.main_waits or not self._leader.acquire(blocking=False):
+                self._followers[number] = event
+                event.wait(LOOK)
+                event.clear()
+                self._followers.pop(number, None)
+                continue
+            try:
+                self._lead(call)
+            finally:
+                self._leader.release()
+                self._promote()
+
+    def _lead(self, call: _Call) -> None:
+        poll = select.poll()
+        poll.register(self._channel.fileno(), select.POLLIN)
+        while not call.answered() and not self._channel.main_waits:
+            if poll.poll(LOOK_READING * 1000):
+                self._channel.read()
+
+    def _promote(self) -> None:
+        """Have one of the threads that wait read, unless one does."""
+        if self._followers:
+            with contextlib.suppress(RuntimeError):  # another thread changed it: it looks itself
+                next(iter(self._followers.values())).set()
+
+
+def _set(future: asyncio.Future[None]) -> None:
+    if not future.done():
+        future.set_result(None)

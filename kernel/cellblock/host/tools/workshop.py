@@ -1,0 +1,270 @@
+"""Runs the operator's tools in a worker: started, limited in time, and replaced when it must be."""
+
+from __future__ import annotations
+
+import os
+from collections import deque
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Final
+
+from cellblock.errors import PolicyError
+from cellblock.host.tools import speech
+from cellblock.host.tools.provider import Answer
+from cellblock.host.tools.worker_process import Worker
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
+    from cellblock.host.reactor import Reactor, Timer
+    from cellblock.host.tools.provider import Call
+    from cellblock.wire.messages import Tool
+
+#: Sync tools that run at once.
+THREADS: Final = 32
+#: Seconds that a worker has to import the tools.
+LOADING: Final = 60.0
+#: Seconds that a call which was cancelled has to end.
+GRACE: Final = 1.0
+#: The same for one that was withdrawn, where the policy sets no limit.
+LEFT_ALONE: Final = 30.0
+#: Workers in a row that may end before they have imported the tools.
+MAX_FAILED_STARTS: Final = 3
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Settings:
+    """The policy's part: what to import, seconds of a call, by name and for all others."""
+
+    entries: tuple[str, ...]
+    timeout: float | None = None
+    timeouts: Mapping[str, float] = field(default_factory=dict)
+    max_bytes: int = 2**20
+    #: The file that says so, for errors.
+    policy: str = ""
+
+
+class _Run:
+    """A call in the worker. ``waited_for``: somebody still wants its answer."""
+
+    __slots__ = ("call", "timer", "waited_for")
+
+    def __init__(self, call: Call) -> None:
+        self.call, self.waited_for = call, True
+        self.timer: Timer | None = None
+
+    def stop(self) -> None:
+        if self.timer is not None:
+            self.timer.cancel()
+
+    def answer(self, answer: Answer) -> None:
+        self.stop()
+        if self.waited_for:
+            self.waited_for = False
+            self.call.answer(answer)
+
+
+class Workshop:
+    """A provider. ``open`` tells, later, which tools there are, or why there are none."""
+
+    def __init__(self, reactor: Reactor, settings: Settings) -> None:
+        self._reactor, self._settings = reactor, settings
+        self._worker: Worker | None = None
+        self._loaded = False
+        self._queue: deque[Call] = deque()
+        self._runs: dict[int, _Run] = {}
+        self._blocking = 0
+        #: Calls that took too long and are to stop: nothing is begun beside them, for the worker
+        #: may have to be ended over them.
+        self._stopping: set[int] = set()
+        self._failed_starts = 0
+        self._failure = ""
+        self._loading: Timer | None = None
+        self._on_tools: Callable[[tuple[Tool, ...]], None] | None = None
+        self._on_failed: Callable[[PolicyError], None] | None = None
+
+    def open(
+        self,
+        on_tools: Callable[[tuple[Tool, ...]], None],
+        on_failed: Callable[[PolicyError], None],
+    ) -> None:
+        """Start; exactly one of the two is called."""
+        self._on_tools, self._on_failed = on_tools, on_failed
+        self._start()
+
+    # --- calls --------------------------------------------------------------------------------
+
+    def begin(self, call: Call) -> None:
+        """Run a call as soon as a worker has room."""
+        self._queue.append(call)
+        if self._worker is None:
+            self._start()
+        self._pump()
+
+    def cancel(self, number: int) -> None:
+        """Stop a call."""
+        if (run := self._runs.get(number)) is not None:
+            # Its time goes on: a tool that waits for something ends by itself, and in time.
+            run.waited_for = False
+            self._tell_to_stop(run)
+            if run.timer is None:
+                run.timer = self._reactor.call_later(LEFT_ALONE, lambda: self._replace(run))
+            return
+        waiting = [call for call in self._queue if call.number != number]
+        self._queue = deque(waiting)
+
+    def hold(self, *, held: bool) -> None:
+        """Take no answers for now, or again."""
+        if self._worker is not None:
+            self._worker.hold(held=held)
+
+    def close(self) -> None:
+        """End the worker."""
+        self._failure = "the session has ended"
+        self._forget_loading()
+        for run in self._runs.values():
+            run.stop()
+        self._runs.clear()
+        self._queue.clear()
+        worker, self._worker = self._worker, None
+        if worker is not None:
+            worker.close()
+
+    def _pump(self) -> None:
+        """Begin what there is room for: async tools always, sync ones while threads are free."""
+        if self._failure:
+            queue, self._queue = self._queue, deque()
+            for call in queue:
+                call.answer(Answer(kind="WorkerLost", message=self._failure))
+        if not self._loaded or not self._queue or self._stopping:
+            return
+        waiting, self._queue = self._queue, deque()
+        for call in waiting:
+            if call.tool.is_async or self._blocking < THREADS:
+                self._run(call)
+            else:
+                self._queue.append(call)
+
+    def _run(self, call: Call) -> None:
+        self._runs[call.number] = run = _Run(call)
+        self._blocking += not call.tool.is_async
+        name = call.tool.name
+        seconds = self._settings.timeouts.get(name, self._settings.timeout)
+        if seconds is not None:
+            run.timer = self._reactor.call_later(seconds, lambda: self._overdue(run, seconds))
+        if self._worker is not None:
+            self._worker.send(speech.Begin(number=call.number, tool=name, arguments=call.arguments))
+
+    def _overdue(self, run: _Run, seconds: float) -> None:
+        """Stop a call; a worker that does not let go of it is replaced."""
+        if not run.waited_for:
+            self._replace(run)
+            return
+        said = f"it took longer than {seconds:g} s (tool_timeout)"
+        run.answer(Answer(kind="TimeoutError", message=said))
+        self._stopping.add(run.call.number)
+        self._tell_to_stop(run)
+        run.timer = self._reactor.call_later(GRACE, lambda: self._replace(run))
+
+    def _tell_to_stop(self, run: _Run) -> None:
+        if self._worker is not None:
+            self._worker.send(speech.Cancel(number=run.call.number))
+
+    def _replace(self, run: _Run) -> None:
+        worker = self._worker
+        if worker is not None:
+            worker.kill()
+            name = run.call.tool.name
+            self._lost(f"the tools' worker was ended: {name} did not stop when it was told to")
+
+    # --- the worker ---------------------------------------------------------------------------
+
+    def _start(self) -> None:
+        if self._failure:
+            return
+        settings = self._settings
+        try:
+            self._worker = worker = Worker(self._reactor, self._on_message, self._on_lost)
+        except OSError as exc:
+            self._fail("", f"no process could be started for them: {exc.strerror}", "")
+            return
+        self._loading = self._reactor.call_later(LOADING, self._too_slow)
+        worker.send(
+            speech.Load(
+                entries=settings.entries,
+                environment=dict(os.environb),
+                threads=THREADS,
+                max_bytes=settings.max_bytes,
+            )
+        )
+
+    def _too_slow(self) -> None:
+        if self._worker is not None:
+            self._worker.kill()
+        self._fail("", f"importing them took longer than {LOADING:g} s", "Import less in them.")
+
+    def _on_message(self, message: speech.FromWorker) -> None:
+        match message:
+            case speech.Returned(number=number, value=value):
+                self._answer(number, Answer(bytes(value)))
+            case speech.Raised(number=number, kind=kind, message=text):
+                self._answer(number, Answer(kind=kind or "Exception", message=text))
+            case speech.Loaded(tools=tools):
+                self._on_loaded(tools)
+            case speech.NotLoaded():
+                if self._worker is not None:
+                    self._worker.kill()
+                self._fail(message.entry, message.message, message.remedy)
+
+    def _answer(self, number: int, answer: Answer) -> None:
+        run = self._runs.pop(number, None)
+        self._stopping.discard(number)
+        if run is not None:
+            self._blocking -= not run.call.tool.is_async
+            run.answer(answer)
+            self._pump()
+
+    def _on_loaded(self, tools: tuple[Tool, ...]) -> None:
+        self._forget_loading()
+        self._loaded, self._failed_starts = True, 0
+        if self._on_tools is not None:
+            on_tools, self._on_tools = self._on_tools, None
+            on_tools(tools)
+        self._pump()
+
+    def _on_lost(self, how: str) -> None:
+        if not self._loaded:
+            self._failed_starts += 1
+        if self._failed_starts >= MAX_FAILED_STARTS or (not self._loaded and self._on_tools):
+            said = f"their worker ended while it imported them: {how}"
+            self._fail("", said, "Look at the host's stderr for what it said.")
+        else:
+            self._lost(f"the tools' worker ended: {how}")
+
+    def _lost(self, why: str) -> None:
+        """Answer what was under way with why there is no answer; go on with what was not."""
+        self._forget_loading()
+        self._worker, self._loaded, self._blocking = None, False, 0
+        self._stopping.clear()
+        runs, self._runs = self._runs, {}
+        for run in runs.values():
+            run.answer(Answer(kind="WorkerLost", message=why))
+        # Whoever was answered just now may have called again.
+        if self._queue and self._worker is None:
+            self._start()
+
+    def _forget_loading(self) -> None:
+        if self._loading is not None:
+            self._loading.cancel()
+            self._loading = None
+
+    def _fail(self, entry: str, message: str, remedy: str) -> None:
+        """Have no tools, for good."""
+        self._failure = f"no tool can be called: {message}"
+        self._lost(self._failure)
+        self._pump()
+        if self._on_failed is not None and self._on_tools is not None:
+            value = repr(entry or list(self._settings.entries))
+            file = self._settings.policy
+            error = PolicyError(message, file=file, key="tools", value=value, remedy=remedy)
+            self._on_tools = None
+            self._on_failed(error)

@@ -1,0 +1,111 @@
+"""Values that cross between cells and tools: data, by exact types, and nothing that is called.
+
+None, bool, int of 64 bits, float, str and bytes cross as they are; lists, tuples and sets as
+lists; dicts with str keys as dicts. Dates and times cross as ISO texts, durations as seconds,
+Decimal and UUID as texts: a tool's type hints make them again.
+"""
+
+from __future__ import annotations
+
+import datetime as dt
+import decimal
+import uuid
+from typing import TYPE_CHECKING, Any, Final
+
+import msgspec
+
+from cellblock.errors import WireError
+from cellblock.wire.shape import check
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+#: Levels of containers within each other.
+MAX_DEPTH: Final = 64
+_SCALARS: Final = frozenset({type(None), bool, int, float, str, bytes})
+_LISTS: Final = (list, tuple, set, frozenset)
+_KEYS: Final = frozenset({str})
+#: Subclasses of these are taken for what they are below: numpy's scalars, pandas' times, named
+#: tuples, counters. Called by the type itself, so that no method of a subclass is.
+_BASES: Final[tuple[tuple[type, Callable[[Any], Any]], ...]] = (
+    (str, str.__str__),
+    (int, int.__int__),
+    (float, float.__float__),
+    (dt.datetime, dt.datetime.isoformat),
+    (dt.date, dt.date.isoformat),
+    (dict, lambda value: dict(dict.items(value))),
+    (list, lambda value: list(list.__iter__(value))),
+    (tuple, lambda value: list(tuple.__iter__(value))),
+)
+_SIMPLER: Final[dict[type, Callable[[Any], Any]]] = {
+    bytearray: bytes,
+    dt.date: dt.date.isoformat,
+    dt.datetime: dt.datetime.isoformat,
+    dt.time: dt.time.isoformat,
+    dt.timedelta: dt.timedelta.total_seconds,
+    decimal.Decimal: decimal.Decimal.__str__,
+    uuid.UUID: uuid.UUID.__str__,
+}
+_encode: Final = msgspec.msgpack.Encoder().encode
+_decode: Final = msgspec.msgpack.Decoder().decode
+
+
+def plain(value: Any, other: Callable[[Any], Any] | None = None, depth: int = 0) -> Any:
+    """Return ``value`` in the types that cross; ``other`` may make such a value of another type.
+
+    Raises TypeError for what is no data, ValueError for what is too deep.
+    """
+    kind = type(value)
+    if kind in _SCALARS:
+        return value
+    if depth >= MAX_DEPTH:
+        raise ValueError(f"it is more than {MAX_DEPTH} levels deep")
+    if kind in _LISTS:
+        return _list(value, other, depth)
+    if kind is dict:
+        return _dict(value, other, depth)
+    simpler = _SIMPLER.get(kind) or _base_of(kind) or other
+    if simpler is not None:
+        return plain(simpler(value), other, depth + 1)
+    raise TypeError(f"{kind.__name__} is no data that crosses")
+
+
+def _base_of(kind: type) -> Callable[[Any], Any] | None:
+    return next((of for base, of in _BASES if issubclass(kind, base)), None)
+
+
+def _list(value: Any, other: Callable[[Any], Any] | None, depth: int) -> Any:
+    if _SCALARS.issuperset(map(type, value)):
+        return value if type(value) is list else list(value)
+    return [plain(item, other, depth + 1) for item in value]
+
+
+def _dict(value: dict[Any, Any], other: Callable[[Any], Any] | None, depth: int) -> Any:
+    if not _KEYS.issuperset(map(type, value)):
+        kind = next(type(key) for key in value if type(key) is not str)
+        raise TypeError(f"a dict with keys of type {kind.__name__} does not cross: use str")
+    if _SCALARS.issuperset(map(type, value.values())):
+        return value
+    return {key: plain(item, other, depth + 1) for key, item in value.items()}
+
+
+def encode(value: Any, most: int) -> msgspec.Raw:
+    """Encode what ``plain`` returned. Raises ValueError for what is beyond 64 bits, or ``most``."""
+    try:
+        encoded = _encode(value)
+    except OverflowError:
+        raise ValueError("an int has more than 64 bits; pass str(n)") from None
+    except UnicodeEncodeError:
+        raise ValueError("a text holds surrogates, which stand for no characters") from None
+    if len(encoded) > most:
+        raise ValueError(f"it takes {len(encoded):,} bytes; {most:,} may cross (tool_max_bytes)")
+    try:
+        check(encoded)
+    except WireError as exc:
+        raise ValueError(str(exc)) from None
+    return msgspec.Raw(encoded)
+
+
+def decode(raw: msgspec.Raw) -> Any:
+    """Return the value. Raises msgspec.DecodeError, or RecursionError for what is too deep."""
+    return _decode(raw)

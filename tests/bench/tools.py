@@ -1,0 +1,81 @@
+"""What calls of tools cost: printed, never asserted.
+
+python tests/bench/tools.py [--calls 10000]
+
+Microseconds of a call in a cell that makes that many, one after another; then of a call where a
+thousand are under way at once; then what starting a kernel with tools costs beside one without.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).parents[1]))
+
+from support import reading, toolbox
+from support.kernels import Kernel, World, argv_for
+
+SETTINGS = "timeout = 600.0\ntool_max_calls = 1_000_000"
+ONE_BY_ONE = """
+from time import perf_counter
+took = []
+for n in range({calls}):
+    began = perf_counter()
+    {call}
+    took.append(perf_counter() - began)
+took.sort()
+[round(took[int(len(took) * part)] * 1e6) for part in (0.1, 0.5, 0.9, 0.99)]
+"""
+AT_ONCE = """
+import asyncio
+began = perf_counter()
+found = await asyncio.gather(*(fetch(str(n)) for n in range(1_000)))
+assert len(set(found)) == 1_000
+round((perf_counter() - began) * 1e3)
+"""
+PATIENCE = 600.0
+
+
+def value(kernel: Kernel, code: str) -> str:
+    """Run a cell that has to end well; return its result."""
+    mid = kernel.execute_send(code)
+    reply = kernel.reply(mid, timeout=PATIENCE)["content"]
+    published = kernel.until_idle(mid)
+    if reply["status"] != "ok":
+        raise RuntimeError(f"{reply}\n{kernel.stderr()}")
+    return reading.result(published)
+
+
+def started(argv: list[str], world: World) -> tuple[Kernel, float]:
+    """Start a kernel; return it, and the milliseconds until its first reply."""
+    import time  # noqa: PLC0415 - beside its one use
+
+    kernel = Kernel(argv, world=world).wait_ready()
+    return kernel, (time.perf_counter() - kernel.started) * 1e3
+
+
+def main() -> None:
+    """Print what was measured."""
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--calls", type=int, default=10_000)
+    calls = parser.parse_args().calls
+    world = World()
+    plain, without = started(argv_for("safe"), world)
+    plain.close()
+    kernel, milliseconds = started(toolbox.argv(world, settings=SETTINGS), world)
+    try:
+        for what, call in (("sync", "add(n)"), ("async", "await fetch('a')")):
+            value(kernel, call.replace("n", "1") if what == "sync" else call)
+            shown = value(kernel, ONE_BY_ONE.format(calls=calls, call=call))
+            print(f"{what:>6}, {calls} calls: p10, p50, p90, p99 in µs: {shown}")
+        print(f"1,000 at once: {value(kernel, AT_ONCE)} ms in all")
+        print(f"start: {milliseconds:.0f} ms with tools, {without:.0f} ms without")
+    finally:
+        kernel.close()
+        world.close()
+
+
+if __name__ == "__main__":
+    main()

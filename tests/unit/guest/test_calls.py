@@ -1,0 +1,237 @@
+"""Calls of tools in a guest: whoever waits reads, and everybody gets their own answer."""
+
+import asyncio
+import inspect
+import socket
+import threading
+
+import msgspec
+import numpy as np
+import pytest
+
+from cellblock.guest import tools
+from cellblock.guest.calls import Calls, ToolError
+from cellblock.guest.channel import Channel
+from cellblock.guest.loop import Driver
+from cellblock.wire import frames, messages, values
+
+decode = frames.Decoder(messages.FromGuest)
+NOTHING = values.encode(([], {}), 100)
+
+
+class Host:
+    """The other end: answers calls in any order, with the id that they came under."""
+
+    def __init__(self, sock):
+        self.sock, self.splitter, self.heard = sock, frames.Splitter(), []
+
+    def hear(self, count):
+        """Wait until that many messages were heard in all; return the last."""
+        self.sock.settimeout(30)
+        while len(self.heard) < count:
+            self.heard += map(decode, self.splitter.feed(self.sock.recv(1 << 16)))
+        return self.heard[count - 1]
+
+    def say(self, message):
+        self.sock.sendall(frames.encode(message))
+
+    def answer(self, number, value=None, kind="", text=""):
+        raw = msgspec.Raw(msgspec.msgpack.encode(value))
+        self.say(messages.ToolResult(id=number, value=raw, kind=kind, message=text))
+
+
+class Guest:
+    """Channel, loop and calls of a guest, in this process."""
+
+    def __init__(self, sock, most=100):
+        self.channel = Channel(sock)
+        self.driver = Driver(self.channel)
+        self.calls = Calls(self.channel, self.driver.watch, most)
+
+    def block(self, tool="tool"):
+        return self.calls.block(tool, NOTHING)
+
+
+@pytest.fixture
+def ends():
+    ours, theirs = socket.socketpair()
+    guest, host = Guest(theirs), Host(ours)
+    yield guest, host
+    guest.driver.loop.close()
+    asyncio.set_event_loop(None)
+    ours.close()
+    theirs.close()
+
+
+def in_thread(action):
+    """Run ``action`` in a thread; return the thread and the list that gets its value."""
+    box = []
+    thread = threading.Thread(target=lambda: box.append(action()), daemon=True)
+    thread.start()
+    return thread, box
+
+
+def test_the_main_thread_hands_answers_on_while_it_waits_for_its_own(ends):
+    guest, host = ends
+    thread, box = in_thread(guest.block)
+    first = host.hear(1).id
+
+    def answers():
+        mine = host.hear(2).id
+        host.answer(first, "the thread's")
+        host.answer(mine, "the main's")
+
+    in_thread(answers)
+    assert guest.block() == "the main's"
+    thread.join(30)
+    assert box == ["the thread's"]
+
+
+def test_threads_are_answered_while_the_main_thread_is_in_code_of_its_own(ends):
+    guest, host = ends
+    waiting = [in_thread(guest.block) for _ in range(8)]
+    host.hear(8)
+    for call in reversed(host.heard):
+        host.answer(call.id, call.id)
+    for thread, _ in waiting:
+        thread.join(30)
+    assert sorted(box[0] for _, box in waiting) == sorted(call.id for call in host.heard)
+
+
+def test_a_request_that_a_thread_reads_is_kept_for_the_main_thread(ends):
+    guest, host = ends
+    thread, box = in_thread(guest.block)
+    number = host.hear(1).id
+    host.say(messages.Complete(id=5, code="a", cursor=1))
+    host.answer(number, 1)
+    thread.join(30)
+    assert box == [1]
+    assert guest.channel.recv().id == 5
+
+
+def test_a_request_that_is_read_beside_an_answer_is_said_to_be_heard(ends):
+    guest, host = ends
+    cell = messages.Execute(id=9, source="1", raw="1", execution_count=1)
+
+    def speak():
+        number = host.hear(1).id
+        host.say(cell)
+        heard = host.hear(2)
+        host.answer(number, 1)
+        return heard
+
+    thread, box = in_thread(speak)
+    assert guest.block() == 1
+    thread.join(30)
+    assert box == [messages.Heard(id=9)]
+    assert guest.channel.recv() == cell
+
+
+def test_a_request_is_heard_by_a_loop_that_turns_whoever_reads_it(ends):
+    guest, host = ends
+
+    async def call():
+        return await guest.calls.wait("tool", NOTHING)
+
+    task = asyncio.Task(call(), loop=guest.driver.loop)
+    thread, box = in_thread(guest.block)
+    host_side, _ = in_thread(lambda: (host.hear(2), host.say(messages.Input(id=3, value=""))))
+    assert guest.driver.next_message().id == 3
+    host_side.join(30)
+    for heard in host.heard:
+        host.answer(heard.id, "late")
+    thread.join(30)
+    assert box == ["late"]
+    assert guest.driver.loop.run_until_complete(task) == "late"
+
+
+def test_a_loop_of_another_thread_is_answered(ends):
+    guest, host = ends
+
+    async def several():
+        waits = (guest.calls.wait("tool", NOTHING) for _ in range(20))
+        return await asyncio.gather(*waits)
+
+    thread, box = in_thread(lambda: asyncio.run(several()))
+    host.hear(20)
+    for heard in reversed(host.heard):
+        host.answer(heard.id, heard.id)
+    thread.join(30)
+    assert box == [[heard.id for heard in host.heard]]
+
+
+def test_what_is_cancelled_is_withdrawn_and_its_answer_dropped(ends):
+    guest, host = ends
+
+    async def give_up():
+        await asyncio.wait_for(guest.calls.wait("tool", NOTHING), 0.01)
+
+    with pytest.raises(TimeoutError):
+        guest.driver.run(give_up())
+    call, withdrawn = host.hear(1), host.hear(2)
+    assert withdrawn == messages.ToolWithdrawn(id=call.id)
+    host.answer(call.id, "late")
+    in_thread(lambda: host.answer(host.hear(3).id, "next"))
+    assert guest.block() == "next"
+
+
+def test_a_failure_says_what_failed_and_how(ends):
+    guest, host = ends
+    in_thread(lambda: host.answer(host.hear(1).id, None, "ValueError", "no"))
+    with pytest.raises(ToolError, match=r"^tool: ValueError: no$") as failed:
+        guest.block()
+    error = failed.value
+    assert (error.tool, error.kind, error.message) == ("tool", "ValueError", "no")
+
+
+def test_more_calls_than_there_may_be_are_not_sent(ends):
+    guest, _ = ends
+    with pytest.raises(ToolError, match="TooManyCalls"):
+        Calls(guest.channel, guest.driver.watch, 0).block("tool", NOTHING)
+
+
+def stub(**fields):
+    parameters = (
+        messages.Parameter(name="a", kind=1, annotation="int"),
+        messages.Parameter(name="b", kind=3, annotation="Odd", default="..."),
+        messages.Parameter(name="c", kind=3, default="'x'"),
+    )
+    tool = messages.Tool(name="tool", parameters=parameters, returns="Odd", doc="Does.", **fields)
+
+    class Sink:
+        def block(self, _tool, arguments):
+            return values.decode(arguments)
+
+    return tools.build((tool,), 1_000, Sink)["tool"]
+
+
+def test_a_function_has_its_tools_signature():
+    function = stub()
+    assert str(inspect.signature(function)) == "(a: int, *, b: Odd = ..., c='x') -> Odd"
+    assert (function.__name__, function.__doc__) == ("tool", "Does.")
+
+
+def test_numbers_and_arrays_of_numpy_cross_as_pythons():
+    given = stub()(np.int64(1), b=np.array([1.5]), c=[np.float64(2), np.bool_(True)])
+    assert given == [[1], {"b": [1.5], "c": [2.0, True]}]
+
+
+def test_the_argument_that_does_not_cross_is_named():
+    with pytest.raises(TypeError, match=r"^tool\(\): argument 'a': object is no data"):
+        stub()(object())
+    with pytest.raises(TypeError, match=r"^tool\(\): argument 'b': "):
+        stub()(1, b={1: 2})
+    with pytest.raises(ValueError, match=r"^tool\(\): the arguments: it takes 1,004 bytes"):
+        stub()("x" * 998)
+
+
+def test_an_async_tool_is_awaited_in_a_loop_and_blocks_in_a_thread_without():
+    function = stub(is_async=True)
+    assert function(1) == [[1], {}]
+
+    async def call():
+        made = function(2)
+        assert inspect.iscoroutine(made)
+        made.close()
+
+    asyncio.run(call())

@@ -1,0 +1,181 @@
+"""The broker: every call judged, answered once, and accounted for."""
+
+import msgspec
+import pytest
+
+from cellblock.host.tools.broker import MOST_UNDER_WAY, MUCH_WAITING, Broker, Limits
+from cellblock.host.tools.provider import Answer
+from cellblock.wire import messages
+from support.simulator import Reactor
+
+
+class Provider:
+    """Runs nothing: the test answers."""
+
+    def __init__(self):
+        self.calls, self.cancelled, self.held = [], [], []
+
+    def begin(self, call):
+        self.calls.append(call)
+
+    def cancel(self, number):
+        self.cancelled.append(number)
+
+    def hold(self, *, held):
+        self.held.append(held)
+
+
+class Desk:
+    """A broker between a provider and a guest that says what the test says."""
+
+    def __init__(self, **limits):
+        self.reactor, self.provider = Reactor(), Provider()
+        self.sent, self.seen, self.backlog = [], [], 0
+        self.broker = Broker(
+            self.reactor,
+            self.provider,
+            Limits(**{"in_flight": 3, "calls": 5, "max_bytes": 2**20} | limits),
+            clock=lambda: self.reactor.now,
+            send=self.sent.append,
+            waiting=lambda: self.backlog,
+            observe=self.seen.append,
+        )
+        secret = messages.Parameter(name="key", kind=3, secret=True)
+        parameters = (messages.Parameter(name="value", kind=1), secret)
+        self.broker.offer((messages.Tool(name="tool", parameters=parameters),))
+        self.broker.begin()
+
+    def call(self, number=1, name="tool", arguments=([1], {}), *, querying=False):
+        raw = msgspec.Raw(msgspec.msgpack.encode(arguments))
+        message = messages.ToolCall(id=number, name=name, arguments=raw)
+        return self.broker.call(message, querying=querying)
+
+
+@pytest.fixture
+def desk():
+    return Desk()
+
+
+def test_a_call_is_answered_once_whatever_its_provider_says(desk):
+    assert not desk.call(7)
+    (call,) = desk.provider.calls
+    call.answer(Answer(b"\x05"))
+    call.answer(Answer(b"\x06"))
+    (result,) = desk.sent
+    assert (result.id, bytes(result.value), result.kind) == (7, b"\x05", "")
+    assert [record.status for record in desk.seen] == ["ok"]
+
+
+@pytest.mark.parametrize(
+    ("before", "call", "breach"),
+    [
+        ([], {"name": "other"}, "a call of what is no tool"),
+        ([1], {"number": 1}, "a call under an id that is in use"),
+        ([1, 2, 3], {"number": 4}, "more calls at once than there may be"),
+        (
+            [],
+            {"arguments": (["x" * 2**20], {})},
+            "a call with larger arguments than there may be",
+        ),
+    ],
+)
+def test_what_no_honest_guest_asks_is_a_breach(desk, before, call, breach):
+    for number in before:
+        assert not desk.call(number)
+    assert desk.call(**call) == breach
+    assert len(desk.provider.calls) == len(before)
+
+
+def test_too_many_calls_of_one_cell_are_refused_and_the_next_cell_may(desk):
+    for number in range(6):
+        assert not desk.call(number)
+        if number < 5:
+            desk.provider.calls[-1].answer(Answer())
+    assert desk.sent[-1].kind == "CallRefused"
+    assert len(desk.provider.calls) == 5
+    desk.broker.begin()
+    assert not desk.call(9)
+    assert len(desk.provider.calls) == 6
+
+
+def test_nothing_is_called_to_complete_a_name(desk):
+    assert not desk.call(querying=True)
+    assert desk.sent[0].kind == "CallRefused"
+    assert not desk.provider.calls
+
+
+def test_what_calls_hold_together_is_bounded():
+    desk = Desk(in_flight=100, calls=None, max_bytes=16 * 2**20)
+    for number in range(10):
+        assert not desk.call(number, arguments=(["x" * (10 * 2**20)], {}))
+    assert len(desk.provider.calls) == MOST_UNDER_WAY // (10 * 2**20)
+    desk.provider.calls[0].answer(Answer())
+    assert not desk.call(50, arguments=(["x" * (10 * 2**20)], {}))
+    assert desk.sent[-1].kind == ""
+
+
+def test_an_answer_to_a_call_that_was_withdrawn_reaches_nobody(desk):
+    desk.call(1)
+    desk.broker.withdraw(messages.ToolWithdrawn(id=1))
+    desk.call(1)  # the next guest counts from one, too
+    first, second = desk.provider.calls
+    assert desk.provider.cancelled == [first.number]
+    first.answer(Answer(b"\x01"))
+    assert not desk.sent
+    second.answer(Answer(b"\x02"))
+    assert [bytes(result.value) for result in desk.sent] == [b"\x02"]
+
+
+def test_a_guest_that_is_gone_is_answered_nothing(desk):
+    desk.call(1)
+    desk.call(2)
+    desk.broker.drop()
+    for call in desk.provider.calls:
+        call.answer(Answer())
+    assert not desk.sent
+    assert desk.provider.cancelled == [call.number for call in desk.provider.calls]
+
+
+def test_answers_are_kept_back_while_a_guest_does_not_take_them(desk):
+    desk.call(1)
+    desk.backlog = MUCH_WAITING + 1
+    desk.provider.calls[0].answer(Answer())
+    assert desk.provider.held == [True]
+    desk.reactor.advance(1)
+    assert desk.provider.held == [True]
+    desk.backlog = 0
+    desk.reactor.advance(1)
+    assert desk.provider.held == [True, False]
+
+
+def test_the_account_tells_of_what_is_unfinished_and_masks_secrets(desk):
+    desk.call(1, arguments=(["a"], {"key": "hunter2"}))
+    desk.call(2)
+    desk.reactor.advance(2)
+    desk.provider.calls[1].answer(Answer(kind="ValueError", message="no"))
+    failed, open_ = desk.broker.end().as_list()
+    assert failed == {
+        "name": "tool",
+        "args": [1],
+        "kwargs": {},
+        "status": "error",
+        "error": {"type": "ValueError", "message": "no"},
+        "seconds": 2.0,
+    }
+    assert open_["status"] == "unfinished"
+    assert open_["kwargs"] == {"key": "•••"}
+
+
+def test_an_earlier_cells_call_is_not_on_a_later_ones_account(desk):
+    desk.call(1)
+    desk.broker.begin()
+    desk.provider.calls[0].answer(Answer())
+    made = desk.broker.end()
+    assert (made.records, made.left_out) == ((), 0)
+    assert len(desk.seen) == 1
+
+
+def test_large_arguments_are_measured_not_kept(desk):
+    desk.call(1, arguments=(["x" * 9_000], {}))
+    (told,) = desk.broker.end().as_list()
+    assert told["args"] == ["… 9,006 bytes"]
