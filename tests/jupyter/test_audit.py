@@ -116,17 +116,6 @@ def test_a_call_of_a_tool_is_on_record_without_its_secrets_and_what_it_returned(
     assert "no such city" not in text
 
 
-def test_what_a_tool_did_is_not_done_again_for_a_guest_that_ends_at_once(start, world):
-    kernel = start(argv=toolbox.argv(world, mode="unsafe"), world=world)
-    for number in range(5):
-        mid = kernel.execute_send(f"x = add({number})")
-        end = kernel.execute_send("import os\nos._exit(1)")
-        assert kernel.reply(mid)["content"]["status"] == "ok"
-        assert kernel.reply(end)["content"]["status"] == "error"
-        assert reading.result(kernel.run("x")[1]) == str(number + 1)
-    assert [call["args"] for call in records(home_of(world), "tool")] == [[n] for n in range(5)]
-
-
 def test_a_decision_is_on_the_log_before_its_cell_starts_and_outlives_the_host(start, world):
     kernel = start("unsafe", "--allow-unsafe", world=world)
     mid = kernel.execute_send("print('go', flush=True)\nwhile True: pass")
