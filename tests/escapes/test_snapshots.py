@@ -8,12 +8,12 @@ while it should wait, one that outlives whoever should end it, or a host that pa
 import json
 import os
 import signal
-import time
 from pathlib import Path
 
 import pytest
 
 from support import processes, reading
+from support.processes import until
 
 PRELUDE = """
 import ctypes, gc, os, random, signal, sys, threading, time
@@ -30,7 +30,6 @@ def refuse(request):
     channel.send(messages.NotStanding(id=request.id, errno=11))
 """
 LONG = "; import time; time.sleep(0.11)"  # answered when its snapshot is decided
-SECONDS = 15.0
 
 
 @pytest.fixture
@@ -67,14 +66,6 @@ def running(kernel):
     """Return the descendants of the zygote that run, or can: the guest left out."""
     others = set(kernel.tree()) - {kernel.proc.pid, kernel.zygote(), kernel.guest()}
     return [pid for pid in others if (state(pid) or "Z")[0] == "R"]
-
-
-def until(true, seconds=SECONDS):
-    deadline = time.monotonic() + seconds
-    while not (found := true()):
-        assert time.monotonic() < deadline
-        time.sleep(0.02)
-    return found
 
 
 # --- a process besides ------------------------------------------------------------------------

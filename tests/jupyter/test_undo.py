@@ -1,14 +1,12 @@
 """%undo: back to the state before the last cell that ran, and further."""
 
 import os
-import re
 import signal
 import time
-from pathlib import Path
 
 import pytest
 
-from support import reading
+from support import processes, reading
 from support.client import Client, is_idle
 from support.kernels import argv_changed
 
@@ -148,10 +146,8 @@ def test_as_many_copies_as_the_policy_says(start, world):
     for number in range(6):
         run(kernel, f"import random; x = {number}; r = random.random()")
     assert kernel.run("%undo 3")[0]["evalue"] == "%undo 3: 2 can be"
-    deadline = time.monotonic() + 10  # one that was let go of takes a moment to be gone
-    while len(kernel.copies()) > 3:
-        assert time.monotonic() < deadline
-        time.sleep(0.02)
+    # One that was let go of takes a moment to be gone.
+    processes.until(lambda: len(kernel.copies()) <= 3, seconds=10)
 
 
 def test_cells_without_history_are_stepped_back_over_with_the_one_before(kernel):
@@ -227,14 +223,10 @@ def test_when_all_copies_were_killed_the_state_stays_or_is_said_to_be_gone(kerne
 
 def held_by_copies(kernel):
     """Return the bytes that are kept because the guest's copies have them, and it has not."""
-
-    def kib(pid, field):
-        text = Path(f"/proc/{pid}/smaps_rollup").read_text()
-        return int(re.search(rf"^{field}:\s+(\d+) kB", text, re.MULTILINE)[1])
-
     guest = kernel.sole_guest()
     everybody = [kernel.zygote(), guest, *kernel.copies()]
-    return 1024 * (sum(kib(pid, "Pss_Anon") for pid in everybody) - kib(guest, "Anonymous"))
+    kept = sum(processes.memory(pid, "Pss_Anon") for pid in everybody)
+    return 1024 * (kept - processes.memory(guest, "Anonymous"))
 
 
 # Let go of, an array's memory stays the guest's or does not, as malloc likes.

@@ -8,6 +8,10 @@ import re
 import signal
 import time
 from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
 
 _PR_SET_CHILD_SUBREAPER = 36
 #: In the command line of every zygote and, as they are its forks, of every guest.
@@ -83,11 +87,22 @@ def end(pids: list[int]) -> None:
 
 def proportional_memory(pids: list[int]) -> int:
     """Return the proportional set size of ``pids`` together, in KiB."""
-    total = 0
-    for pid in pids:
-        text = Path(f"/proc/{pid}/smaps_rollup").read_text()
-        total += int(re.search(r"^Pss:\s+(\d+)", text, re.MULTILINE).group(1))
-    return total
+    return sum(memory(pid, "Pss") for pid in pids)
+
+
+def until(true: Callable[[], Any], seconds: float = 15.0) -> Any:
+    """Return what ``true`` returns once that is true; raises AssertionError when it takes longer."""
+    deadline = time.monotonic() + seconds
+    while not (found := true()):
+        assert time.monotonic() < deadline
+        time.sleep(0.02)
+    return found
+
+
+def memory(pid: int, field: str) -> int:
+    """Return a field of a process's ``smaps_rollup`` (proc(5)), in KiB."""
+    text = Path(f"/proc/{pid}/smaps_rollup").read_text()
+    return int(re.search(rf"^{field}:\s+(\d+)", text, re.MULTILINE).group(1))
 
 
 def peak_memory(pid: int) -> int:

@@ -190,9 +190,9 @@ class Policy:
 
     snapshots: Literal["auto", "always", "off"] = "auto"
     """Whether a copy of the guest is kept before each cell, from which a killed cell's state is
-    restored. ``auto`` takes none while memory is short, nor for a while after two in a row took
-    over 0.25 s, and says so; ``always`` does not ask; with ``off`` a killed cell costs the
-    variables."""
+    restored. ``auto`` takes none while memory is short, nor for a while after two in a row of a
+    guest of 256 MiB or more took over 0.25 s, and says so; ``always`` does not ask; with ``off`` a
+    killed cell costs the variables."""
 
     undo_depth: Depth = 3
     """How many cells ``%undo`` can step back over. Each keeps a copy of the guest."""
