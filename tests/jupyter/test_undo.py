@@ -250,8 +250,8 @@ def test_the_oldest_goes_first_when_arrays_fill_what_they_may_hold(start, world,
 # --- when they take too long ---------------------------------------------------------------------
 
 SLUGGISH = (
-    "from cellblock.host import snapshots;"
-    "snapshots.TOO_LONG = -1.0; snapshots.SMALL = 0; snapshots._REST = {rest}"
+    "from cellblock.host import budget;"
+    "budget.TOO_LONG = -1.0; budget.SMALL = 0; budget._REST = {rest}"
 )
 
 

@@ -13,49 +13,41 @@ from __future__ import annotations
 import os
 import signal
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any, Final, Literal
+from typing import TYPE_CHECKING, Any, Final
 
 from cellblock.errors import CellblockError
 from cellblock.host import room
+from cellblock.host.budget import Budget
 from cellblock.host.copies import Copy, Ran, Step
 from cellblock.host.guest_process import Guest
+from cellblock.host.ring import Ring
+from cellblock.host.strays import Strays
 from cellblock.wire import messages
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from cellblock.host.budget import Mode
     from cellblock.host.reactor import Reactor
     from cellblock.host.zygote_process import Zygote
 
 #: Seconds that a copy may take to stand before the guest's next cell goes on without it.
 PATIENCE: Final = 5.0
-#: Seconds after which strays are looked for again: one may have been in the middle of its fork.
-_AFTERWARDS: Final = 1.0
 #: Seconds that a guest which was killed may take to be gone.
 _RESTLESS: Final = 30.0
-#: Seconds above which ``auto`` takes no more of them, until the guest has become smaller. One
-#: alone may be the machine's fault; after this many in a row there is a rest, as many times longer.
-TOO_LONG: Final = 0.25
-#: Bytes of a guest that is copied in milliseconds: where that takes long, everything does, and
-#: nothing is spared by leaving it out.
-SMALL: Final = 256 * 2**20
-_SLOW: Final = 2
-_REST: Final = 20
 #: Copies that are asked for and do not stand yet, at most.
 _MOST_UNDER_WAY = 3
 #: Seconds until the newest makes a twin of itself: with none coming after it at once.
 TWIN_AFTER: Final = 0.02
 #: Twins that are made of one state, each when the one before is gone: it may be what ends them.
 MOST_TWINS: Final = 8
-#: Why none is taken: the guest could not, memory, its time, or descriptors of the host's.
-Reason = Literal["failed", "memory", "slow", "files"]
 
 
 @dataclass(frozen=True, slots=True)
 class Settings:
     """What the policy says of snapshots."""
 
-    mode: Literal["auto", "always", "off"] = "auto"
+    mode: Mode = "auto"
     depth: int = 0
     most_bytes: int | None = None
     #: Cells may start processes: those are not to be taken for strays.
@@ -73,24 +65,23 @@ class Snapshots:
         told: Callable[[str], None],
         lost: Callable[[], None],
     ) -> None:
-        self._reactor, self._settings, self._clock, self._told = reactor, settings, clock, told
-        self._lost = lost
-        self._copies: list[Copy] = []
+        self._reactor, self._settings, self._clock, self._lost = reactor, settings, clock, lost
+        self._copies = Ring()
+        self._budget = Budget(settings.mode, clock, told)
+        self._strays = Strays(
+            reactor,
+            self._copies,
+            lambda: (self._guest, self._zygote),
+            processes=settings.processes,
+        )
         #: Pages that those were given whose state the guest has from them.
         self._given = 0
         self._numbers = 0
-        self._said: set[Reason] = set()
         #: The guest that serves, or is about to, once it has made a copy; and its zygote.
         self._guest: Guest | None = None
         self._zygote: Zygote | None = None
-        #: Copies in a row that took too long; resident bytes of their guest, and when to try again.
-        self._slow = 0
-        self._too_large: int | None = None
-        self._rests_until = 0.0
-        #: Until when copies may be set going; and whether strays are about to be looked for.
+        #: Until when copies may be set going.
         self._restless_until = 0.0
-        self._claims = False
-        self._free = room.Free(clock)
 
     # --- what ran -----------------------------------------------------------------------------
 
@@ -112,12 +103,7 @@ class Snapshots:
 
         Then one more may be answered before it is kept: it is the only one to be run again.
         """
-        for copy in reversed(self._copies):
-            if not all(ran.exact for ran in copy.after):
-                return False
-            if copy.standing:
-                return True
-        return not self._copies
+        return self._copies.covers()
 
     def when_kept(self, then: Callable[[], None]) -> None:
         """Have ``then`` called when all that ran until now is kept, if a copy under way does that.
@@ -135,11 +121,7 @@ class Snapshots:
 
     def sizes(self) -> dict[int, int]:
         """Return the processes of the copies, and how many bytes each has from its guest."""
-        return {one.guest.pid: one.had.size for one in self._all() if one.guest.pid is not None}
-
-    def _all(self) -> list[Copy]:
-        """Return all copies, and their twins."""
-        return [one for copy in self._copies for one in (copy, copy.twin) if one is not None]
+        return self._copies.sizes()
 
     def pop(self) -> Copy | None:
         """Give the newest copy away: it is to serve. Its twin is the newest now.
@@ -197,15 +179,7 @@ class Snapshots:
 
     def steps(self) -> list[Step]:
         """Return what ``%undo`` can go back to, the nearest first."""
-        found, newer = list[Step](), list[Ran]()
-        for copy in reversed(self._copies):
-            for place in range(len(copy.after) - 1, -1, -1):
-                newer.insert(0, copy.after[place])
-                before = tuple(copy.after[:place])
-                if copy.after[place].visible and all(ran.exact for ran in before):
-                    cells = tuple(ran for ran in newer if ran.visible)
-                    found.append(Step(copy, before, cells))
-        return found[: self._settings.depth]
+        return self._copies.steps(self._settings.depth)
 
     def clear(self) -> None:
         """Let go of all of them."""
@@ -242,7 +216,8 @@ class Snapshots:
         copy = None
         if self._settings.mode != "off" and under_way < _MOST_UNDER_WAY:
             resident = room.resident(guest.pid)
-            copy = self._awaited(guest, resident) if self._afford(resident) else None
+            if self._budget.allows(resident, self._drop_oldest):
+                copy = self._awaited(guest, resident)
         if copy is None:
             if then is not None:
                 then()
@@ -309,7 +284,7 @@ class Snapshots:
         try:
             made = Guest(self._reactor, _ignore, _ignore_text, _ignore, vouched=True)
         except OSError as exc:
-            self._say("files", f"the kernel can't open what one takes ({exc.strerror})")
+            self._budget.say("files", f"the kernel can't open what one takes ({exc.strerror})")
             return None
         made.lineage, made.copied = maker.lineage, True
         return made
@@ -323,7 +298,7 @@ class Snapshots:
                 return
 
     def _say_failed(self, message: messages.NotStanding) -> None:
-        self._say("failed", f"one could not be made ({os.strerror(message.errno)})")
+        self._budget.say("failed", f"one could not be made ({os.strerror(message.errno)})")
 
     def _on_message(self, copy: Copy, message: messages.FromGuest) -> None:
         """Hear a copy: once that it stands, and what becomes of each twin that it is to make."""
@@ -333,7 +308,7 @@ class Snapshots:
             self._decided(copy)
         elif copy.standing or not self._stands(copy, message):
             self._drop(copy)
-        elif (maker := self._maker(copy)) is not None:
+        elif (maker := self._copies.maker(copy)) is not None:
             self._decided(maker)
         else:
             self._stood(copy)
@@ -341,7 +316,7 @@ class Snapshots:
     def _stands(self, copy: Copy, message: messages.FromGuest) -> bool:
         """Say whether a copy's first message is what it has to be, and its process the guest's."""
         said = isinstance(message, messages.Standing) and message.id == copy.number
-        known = {one.guest.pid for one in self._all() if one is not copy}
+        known = {one.guest.pid for one in self._copies.all() if one is not copy}
         if self._guest is not None:
             known.add(self._guest.pid)
         copy.standing = said and copy.guest.pid not in known and copy.guest.vouch()
@@ -350,7 +325,7 @@ class Snapshots:
     def _stood(self, copy: Copy) -> None:
         """Go on now that a copy stands; its twin is made at once if that is waited for."""
         if not copy.twins:
-            self._judge(self._clock() - copy.asked_at, copy.had.size)
+            self._budget.took(self._clock() - copy.asked_at, copy.had.size)
         if copy.twice or copy.twins:
             self._double_newest()
         else:
@@ -361,16 +336,12 @@ class Snapshots:
         if following is not None:
             following()
 
-    def _maker(self, twin: Copy) -> Copy | None:
-        """Return the copy that a twin stands beside; None for what is no twin (any more)."""
-        return next((copy for copy in self._copies if copy.twin is twin), None)
-
     def _decided(self, copy: Copy) -> None:
         """Go on with a copy that stands, and has its twin where that is waited for."""
         if copy in self._copies and copy.standing and (copy.settled or not copy.twice):
             self._stop()
             self._keep_few(copy)
-            self._claim_soon()
+            self._strays.end_soon()
             copy.settle()
 
     def _stop(self) -> None:
@@ -380,46 +351,13 @@ class Snapshots:
         it is past, all are told again.
         """
         again = self._clock() < self._restless_until
-        for copy in self._all():
+        for copy in self._copies.all():
             if copy.standing and not copy.busy and (again or not copy.still):
                 copy.guest.signal(signal.SIGSTOP)
                 copy.still = True
 
-    def _claim_soon(self) -> None:
-        """Have strays ended before long: the fork that was due made the copy that stands."""
-        if not self._claims:
-            self._claims = True
-            self._reactor.call_later(_AFTERWARDS, self._claim_now)
-
-    def _claim_now(self) -> None:
-        self._claims = False
-        self._claim_when_still()
-
-    def _claim_when_still(self) -> None:
-        """Have whatever was forked besides ended, when nothing is being forked."""
-        if not self._settings.processes and all(copy.settled for copy in self._copies):
-            self._end_strays()
-
-    def clear_up(self) -> None:
-        """Have what the guest before had started ended: it would count as this one's."""
-        if self._settings.processes:
-            self._end_strays()
-            self._double_newest()  # not before: it would have been taken for a stray
-
-    def _end_strays(self) -> None:
-        """Have the zygote end whatever is neither the guest nor a copy that stands.
-
-        A guest that is about to serve and has not told its pid yet is claimed for when it does.
-        """
-        guest, zygote = self._guest, self._zygote
-        if guest is None or zygote is None or guest.pid is None:
-            return
-        pids = [guest.pid, *(one.guest.pid for one in self._all())]
-        known = tuple(pid for pid in pids if pid is not None)
-        zygote.members(guest.lineage.number, guest.lineage.session, known)
-
     def _on_lost(self, copy: Copy) -> None:
-        if (maker := self._maker(copy)) is not None:
+        if (maker := self._copies.maker(copy)) is not None:
             maker.twin = None
             copy.guest.close()
             if not maker.busy:
@@ -445,11 +383,12 @@ class Snapshots:
 
     def _drop(self, copy: Copy) -> None:
         """End a copy. What ran after it ran after the one before it, too."""
-        maker = self._maker(copy)
+        maker = self._copies.maker(copy)
         if maker is not None:
             maker.twin = None
         elif copy in self._copies:
-            self._forget(copy)
+            self._copies.forget(copy)
+            self._part_with_twin(copy)
         else:
             return
         copy.guest.close()
@@ -457,58 +396,29 @@ class Snapshots:
             # Its pid is not known, and its fork may have been taken by something else. Others that
             # are under way have theirs due still, or have forked and not said so.
             self._stop()
-            self._claim_when_still()
-            self._reactor.call_later(_AFTERWARDS, self._claim_when_still)
+            self._strays.end_twice()
         copy.settle()
         if maker is not None:
             self._decided(maker)
-
-    def _forget(self, copy: Copy) -> None:
-        place = self._copies.index(copy)
-        self._copies.remove(copy)
-        if place:
-            self._copies[place - 1].after += copy.after
-        self._part_with_twin(copy)
 
     def _part_with_twin(self, copy: Copy) -> None:
         twin, copy.twin = copy.twin, None
         if twin is not None:
             twin.guest.close()
 
-    # --- what they cost -----------------------------------------------------------------------
-
-    def _afford(self, resident: int) -> bool:
-        """Say whether there is room for one more of this size; ``always`` does not ask."""
-        if self._settings.mode == "always":
-            return True
-        if self._too_large is not None:
-            if resident > self._too_large * 3 // 4 and self._clock() < self._rests_until:
-                return False
-            self._too_large = None
-        if self._free.has(room.wanted(resident)):
-            return True
-        while self._copies:
+    def _drop_oldest(self) -> bool:
+        if self._copies:
             self._drop(self._copies[0])
-            if self._free.has(room.wanted(resident)):
-                break
-        self._say("memory", "memory is short")
+            return True
         return False
 
-    def _judge(self, seconds: float, resident: int) -> None:
-        if self._settings.mode != "auto" or seconds <= TOO_LONG or resident < SMALL:
-            self._slow = 0
-            return
-        self._slow += 1
-        if self._slow >= _SLOW:
-            self._too_large = resident
-            self._rests_until = self._clock() + _REST * seconds
-            self._say("slow", f"the last one took {seconds:.1f} s")
+    # --- what is kept -------------------------------------------------------------------------
 
-    def _say(self, reason: Reason, detail: str) -> None:
-        """Tell the user, once for each reason, that a killed cell may cost something."""
-        if reason not in self._said:
-            self._said.add(reason)
-            self._told(detail)
+    def clear_up(self) -> None:
+        """Have what the guest before had started ended: it would count as this one's."""
+        if self._settings.processes:
+            self._strays.end()
+            self._double_newest()  # not before: it would have been taken for a stray
 
     def _keep_few(self, newest: Copy) -> None:
         """Keep one that stands, and as many to step back to as the policy has room for.
@@ -526,13 +436,10 @@ class Snapshots:
         while self._copies.index(newest) > max(spare, self._settings.depth):
             self._drop(self._copies[0])
         most = self._settings.most_bytes
-        while most is not None and self._copies.index(newest) > spare and self.cost() > most:
+        while (
+            most is not None and self._copies.index(newest) > spare and self._copies.cost() > most
+        ):
             self._drop(self._copies[0])
-
-    def cost(self) -> int:
-        """Return at most how many bytes the copies to step back to hold for themselves."""
-        bounds = zip(self._copies, self._copies[1:], strict=False)
-        return sum(room.left_behind(older.had, newer.had) for older, newer in bounds)
 
 
 def _ignore(_: Any) -> None: ...

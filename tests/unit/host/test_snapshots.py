@@ -5,7 +5,7 @@ import signal
 
 import pytest
 
-from cellblock.host import keeper, pace, snapshots
+from cellblock.host import budget, keeper, pace, snapshots
 from cellblock.wire import messages
 from support.stepwise import EXACT
 
@@ -167,7 +167,7 @@ def test_the_oldest_goes_first_when_they_hold_too_much(stepwise, monkeypatch):
         sim.kept()
     gone = [copy.gone() for copy in sim.guest.copies]
     assert gone == [True] * 3 + [False] * 3
-    assert sim.session._keeper.snapshots.cost() == 2 * size
+    assert sim.session._keeper.snapshots._copies.cost() == 2 * size
 
 
 # --- what they cost -------------------------------------------------------------------------------
@@ -190,7 +190,7 @@ def slow(sim):
     sim.guest.read()
     if len(sim.guest.copies) == known:
         return False
-    sim.reactor.advance(snapshots.TOO_LONG + 0.05)
+    sim.reactor.advance(budget.TOO_LONG + 0.05)
     sim.stands(sim.guest.copies[-1])
     return True
 
@@ -218,7 +218,7 @@ def test_a_quick_one_between_them_makes_up_for_a_slow_one(stepwise, plenty):
 
 
 def test_a_small_guest_is_copied_however_long_it_takes(stepwise, plenty):
-    plenty["guest"] = snapshots.SMALL - 1
+    plenty["guest"] = budget.SMALL - 1
     sim = stepwise(mode="auto")
     sim.stands(sim.guest.copy())
     assert all(slow(sim) for _ in range(5))
