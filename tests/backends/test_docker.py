@@ -164,9 +164,13 @@ def test_no_socket_of_an_engine_and_no_way_in_is_left(kernel):
 
 def test_proc_shows_the_guests_processes_alone(kernel, docker):
     code = f"{STAT}[pid for pid in range(1, 70_000) if stat(f'/proc/{{pid}}') == 0]"
-    shown = value(kernel, code)
-    assert shown[0] == 1
-    assert len(shown) <= len(processes.tree(zygote(docker, kernel))) + 1
+
+    def theirs_alone():
+        """A snapshot that is being made, or was let go of, may be on one side only."""
+        shown = value(kernel, code)
+        return shown[0] == 1 and len(shown) <= len(processes.tree(zygote(docker, kernel))) + 1
+
+    assert processes.until(theirs_alone)
     assert value(kernel, "import os\nos.getppid()") == 1
 
 
@@ -458,7 +462,8 @@ def test_a_probe_sees_the_locks_hold_in_a_real_container(docker):
     report = doctor_report(Policy().replace(backend="docker", container_image=images.FRAME))
     settled = {each.capability: each.status for each in report.capabilities}
     for name in ("filesystem_read_roots", "filesystem_write_roots", "network_access"):
-        assert settled[name] is Status.verified
+        # Verified is what the suite of probes saw (``test_contract``).
+        assert settled[name] is Status.asserted
 
 
 def why(**settings):
