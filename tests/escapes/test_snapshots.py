@@ -100,6 +100,25 @@ def test_forks_in_a_loop_get_no_further_than_one_that_is_due(kernel):
     until(lambda: not made or (state(made[0]) or "Z")[0] == "Z")
 
 
+IN_A_LOOP = """
+def forks(seconds):
+    made, end = [], time.monotonic() + seconds
+    while time.monotonic() < end:
+        pid = fork()
+        if pid == 0: time.sleep(60)
+        if pid > 0: made.append(pid)
+    return made
+"""
+
+
+def test_a_cell_can_not_take_the_fork_that_its_snapshot_is_due(kernel):
+    """The newest makes its twin 20 ms after the cell before: this one runs by then."""
+    run(kernel, IN_A_LOOP)
+    for _ in range(5):
+        kernel.execute_send("random.random(); time.sleep(0.01)")
+        assert run(kernel, "forks(0.2)") == "[]"
+
+
 def test_a_copy_that_never_says_that_it_stands_is_ended(kernel):
     hang = "def hang():\n    while True: pass\nos.register_at_fork(after_in_child=hang)"
     mid = kernel.execute_send(hang)

@@ -59,10 +59,10 @@ class Gatekeeper:
         elif fd in self._gates:
             self._forget(fd)  # nobody is under it any more
 
-    def allow(self, number: int) -> None:
-        """Let one more fork of guest ``number`` through."""
+    def allow(self, number: int, pid: int | None) -> None:
+        """Let one more fork through, of ``pid``: guest ``number``, or a snapshot of it."""
         for found in self._of(number):
-            found.allow_fork()
+            found.allow_fork(pid)
 
     def claim(self, number: int, session: int, members: tuple[int, ...]) -> None:
         """No fork of guest ``number`` is due any more, and ``members`` is all that may be there."""

@@ -117,8 +117,8 @@ def _obey(
         case messages.Fork() if len(fds) == _DESCRIPTORS:
             pid = _fork(message, fds, ready, gates, own)
             _tell_forked(control, messages.Forked(id=message.id, pid=pid))
-        case messages.Allow(id=number):
-            gates.allow(number)
+        case messages.Allow(id=number, pid=pid):
+            gates.allow(number, pid)
         case messages.Members(id=number, session=session, pids=pids):
             gates.claim(number, session, pids)
 

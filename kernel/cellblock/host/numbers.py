@@ -58,6 +58,11 @@ class Translation:
         here = self._here.pop(message.pid, NO_PROCESS + 1)
         return messages.Reaped(pid=here, status=message.status)
 
+    def allow(self, message: messages.Allow) -> messages.Allow:
+        """Return in the zygote's numbers who is to fork; of who is gone, nobody."""
+        there = None if message.pid is None else _innermost(message.pid) or NO_PROCESS
+        return messages.Allow(id=message.id, pid=there)
+
     def members(self, message: messages.Members) -> messages.Members:
         """Return in the zygote's numbers who is to be in a session; who is gone is left out."""
         there = tuple(number for pid in message.pids if (number := _innermost(pid)))

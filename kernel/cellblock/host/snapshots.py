@@ -229,11 +229,13 @@ class Snapshots:
 
     def _ask(self, maker: Guest, copy: Copy) -> None:
         """Have ``maker``, a guest or a copy, fork."""
-        guest, zygote = copy.guest, self._zygote
+        guest = copy.guest
         guest.on_message = lambda message: self._on_message(copy, message)
         guest.on_lost = lambda _: self._on_lost(copy)
-        if zygote is not None:
-            zygote.allow(guest.lineage.number)
+        if self._zygote is not None:
+            # Nobody else, for a cell may be running meanwhile: it could take the twin's fork. Only
+            # a copy that has not told who it is takes over from a guest that is gone.
+            self._zygote.allow(maker.lineage.number, maker.pid)
         try:
             sent = maker.send_with(messages.Snapshot(id=copy.number), guest.theirs)
         except CellblockError:

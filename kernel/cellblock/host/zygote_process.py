@@ -83,9 +83,10 @@ class Zygote:
             self._sock.sendall(frame[sent:])
         guest.release_theirs()
 
-    def allow(self, lineage: int) -> None:
-        """Let the next fork of this guest, or of the copy that stands for it, through."""
-        self._tell(messages.Allow(id=lineage))
+    def allow(self, lineage: int, pid: int | None) -> None:
+        """Let the next fork of ``pid`` through, a guest or one of its copies; None is whoever."""
+        due = messages.Allow(id=lineage, pid=pid)
+        self._tell(self._translation.allow(due) if self._translation else due)
 
     def members(self, lineage: int, session: int, pids: tuple[int, ...]) -> None:
         """Say which processes there are to be in a guest's session; others are killed."""

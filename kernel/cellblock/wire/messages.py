@@ -160,9 +160,13 @@ class Forked(Struct, tag="forked", frozen=True, kw_only=True):
 
 
 class Allow(Struct, tag="allow", frozen=True, kw_only=True):
-    """Let the main thread of a guest, or of the copy that stands for it, fork once: a snapshot."""
+    """Let the main thread of ``pid``, a guest or one of its snapshots, fork once: a snapshot.
+
+    The number is the zygote's, as in ``Forked``; None is whichever of them asks first.
+    """
 
     id: Id
+    pid: int | None
 
 
 class Members(Struct, tag="members", frozen=True, kw_only=True):

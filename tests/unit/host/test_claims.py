@@ -16,7 +16,7 @@ class Zygote:
     def __init__(self):
         self.told = []
 
-    def allow(self, _lineage):
+    def allow(self, _lineage, _pid):
         self.told.append("allow")
 
     def members(self, _lineage, _session, pids):

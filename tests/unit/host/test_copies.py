@@ -39,7 +39,7 @@ class Zygote:
     def __init__(self):
         self.asked = []
 
-    def allow(self, lineage):
+    def allow(self, lineage, _pid):
         self.asked.append(("allow", lineage))
 
     def members(self, _lineage, _session, pids):

@@ -15,7 +15,8 @@ from support.stepwise import EXACT
 def test_a_copy_is_asked_for_in_idle_time_only(stepwise):
     sim = stepwise()
     sim.stands(sim.guest.copy())
-    assert [m for m in sim.told if isinstance(m, messages.Allow)] == [messages.Allow(id=1)]
+    due = messages.Allow(id=1, pid=sim.guest.pid)
+    assert [m for m in sim.told if isinstance(m, messages.Allow)] == [due]
     assert sim.cell(EXACT).status == "ok"
     sim.reactor.advance(pace.IDLE / 2)
     sim.guest.read()

@@ -106,7 +106,7 @@ class Gate:
         self._most_tasks, self._processes = most_tasks, processes
         self._names = {arch.numbers.get(name, -1): name for name in (*STARTING, *SIGNALLING)}
         self._audit = arch.audit
-        self._forks_due = 0
+        self._forks_due: list[int | None] = []
         self._started: dict[int, float] = {}
 
     def fileno(self) -> int:
@@ -117,13 +117,13 @@ class Gate:
         """Let go: calls that are stopped, and all that come, fail with ENOSYS."""
         os.close(self._listener)
 
-    def allow_fork(self) -> None:
-        """Let the next fork through: a snapshot is due."""
-        self._forks_due += 1
+    def allow_fork(self, pid: int | None) -> None:
+        """Let the next fork of ``pid`` through, or of whoever asks: a snapshot is due."""
+        self._forks_due.append(pid)
 
     def withdraw_fork(self) -> None:
-        """Take ``allow_fork`` back: the snapshot is not wanted any more."""
-        self._forks_due = 0
+        """Take ``allow_fork`` back: no snapshot is wanted any more."""
+        self._forks_due.clear()
 
     def answer(self) -> bool:
         """Decide one stopped call. Returns False when the guest is gone."""
@@ -163,11 +163,13 @@ class Gate:
         flags = request.args[0] if request.call == "clone" else 0
         if flags & CLONE_THREAD or self._processes:
             return not flags & CLONE_NEVER
-        # Snapshots are the main thread's; whatever other thread asks is a cell's.
-        if self._forks_due and request.task == group:
-            self._forks_due -= 1
-            return True
-        return False
+        # Snapshots are the main thread's; whatever other thread asks is a cell's. So is what the
+        # guest asks when it is a snapshot that is to fork.
+        due = [pid for pid in self._forks_due if pid in {group, None}]
+        if request.task != group or not due:
+            return False
+        self._forks_due.remove(due[0])
+        return True
 
     def _count(self, task: int, threads: int) -> int:
         """Count the guest's tasks, those that were let through and may not have begun included.

@@ -55,7 +55,7 @@ class Guest:
         line = self.ours.recv(4096).decode()
         for word in line.splitlines():
             if word == "snapshot":
-                self.gate.allow_fork()
+                self.gate.allow_fork(self.pid)
                 self.ours.send(b"go")
             else:
                 self.said.append(word)
@@ -295,9 +295,20 @@ def test_decisions(call, args, processes, expected):
 
 def test_a_fork_that_was_not_taken_can_be_withdrawn():
     decider = Gate(-1, MACHINE, most_tasks=None, processes=False)
-    decider.allow_fork()
+    decider.allow_fork(os.getpid())
     decider.withdraw_fork()
 
+    assert decider.decide(Request(1, os.getpid(), "clone", (FORK,))) == errno.EPERM
+
+
+@pytest.mark.parametrize(
+    ("due", "expected"), [(None, 0), (os.getpid(), 0), (os.getppid(), errno.EPERM)]
+)
+def test_a_fork_is_for_whom_it_is_due_to(due, expected):
+    decider = Gate(-1, MACHINE, most_tasks=None, processes=False)
+    decider.allow_fork(due)
+
+    assert decider.decide(Request(1, os.getpid(), "clone", (FORK,))) == expected
     assert decider.decide(Request(1, os.getpid(), "clone", (FORK,))) == errno.EPERM
 
 
@@ -312,9 +323,9 @@ def test_a_task_that_is_gone_starts_nothing_and_signals_nobody():
 @pytest.mark.parametrize("processes", [False, True])
 def test_a_task_that_ends_while_its_call_is_decided_costs_no_more_than_the_call(call, processes):
     decider = Gate(-1, MACHINE, most_tasks=1, processes=processes)
-    decider.allow_fork()
     ended = subprocess.Popen(["/bin/true"])
     ended.wait()
+    decider.allow_fork(ended.pid)
 
     assert decider.decide(Request(1, ended.pid, call, (FORK, 9))) == errno.EPERM
 
