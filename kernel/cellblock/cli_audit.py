@@ -115,9 +115,9 @@ def export(
 
 
 def _folder(given: Path | None) -> Path:
-    from cellblock.policy.paths import state_folder  # noqa: PLC0415
+    from cellblock.policy.paths import cache_folder  # noqa: PLC0415
 
-    return given or Path(state_folder(), "audit")
+    return given or Path(cache_folder(), "audit")
 
 
 def _found(folder: Path | None, name: str) -> Session:

@@ -14,7 +14,7 @@ from cellblock.host.audit.log import Log, body
 @pytest.fixture
 def run(monkeypatch, capfd, tmp_path):
     """Run `cellblock audit` in-process; return exit status, stdout and stderr."""
-    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path))
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
     monkeypatch.setenv("COLUMNS", "120")
 
     def run(*args):

@@ -16,6 +16,8 @@ import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from cellblock.policy.paths import cache_folder
+
 if TYPE_CHECKING:
     import sqlite3
     from collections.abc import Iterator
@@ -42,17 +44,8 @@ class UntrustedError(OSError):
 
 
 def default_path() -> Path:
-    """Return where history is kept: ``$XDG_CACHE_HOME/cellblock/history.sqlite``.
-
-    A relative ``XDG_CACHE_HOME`` counts for nothing, as the XDG Base Directory Specification has
-    it: it would be the notebook's folder. Without a home there is no file by that name.
-    """
-    base = os.environ.get("XDG_CACHE_HOME", "")
-    if os.path.isabs(base):  # noqa: PTH117 - as below
-        return Path(base, "cellblock", "history.sqlite")
-    home = os.path.expanduser("~")  # noqa: PTH111 - pathlib raises for users without a home
-    known = home if os.path.isabs(home) else os.devnull  # noqa: PTH117
-    return Path(known, ".cache", "cellblock", "history.sqlite")
+    """Return where history is kept: ``$XDG_CACHE_HOME/cellblock/history.sqlite``."""
+    return Path(cache_folder(), "history.sqlite")
 
 
 class History:

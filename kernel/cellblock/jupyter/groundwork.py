@@ -19,7 +19,7 @@ from cellblock.host.environment import guest_environment
 from cellblock.host.history import default_path
 from cellblock.jupyter.app import LEAST_FILES
 from cellblock.policy import load
-from cellblock.policy.paths import state_folder, within
+from cellblock.policy.paths import within
 from cellblock.wire import frames, messages
 
 if TYPE_CHECKING:
@@ -174,8 +174,8 @@ def _private(connection_file: Path, policy: Policy) -> list[Path]:
     Keys of kernels that start later are not readable either: see ``backends.roots``.
     """
     beside = [found for name in _KEYS for found in connection_file.parent.glob(name)]
-    logs = [Path(state_folder()), Path(policy.audit.folder)]
-    return [default_path().parent, *logs, connection_file, *beside]
+    own = [default_path().parent, Path(policy.audit.folder)]
+    return [*own, connection_file, *beside]
 
 
 _CHARTS: Final[dict[str, Literal["pages", "stills", ""]]] = {

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 
 #: Where the host keeps what is to last; only the host's own folders may be there.
-_STATE: Final = "{state}"
+_CACHE: Final = "{cache}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,24 +72,24 @@ def expand_own(entry: str, *, key: str, places: Places) -> str:
     ``{state}`` is understood here and nowhere else. A link at the path's end is left to be refused
     by whoever opens it. Raises PolicyError as ``expand``.
     """
-    if entry == _STATE or entry.startswith(f"{_STATE}/"):
-        text = f"{state_folder()}{entry.removeprefix(_STATE)}"
+    if entry == _CACHE or entry.startswith(f"{_CACHE}/"):
+        text = f"{cache_folder()}{entry.removeprefix(_CACHE)}"
     else:
         text = _home(_placed(entry, key, places), key, places)
     path = os.path.normpath(places.folder / text)
     return os.path.join(os.path.realpath(os.path.dirname(path)), os.path.basename(path))  # noqa: PTH118, PTH119, PTH120  # as above
 
 
-def state_folder() -> str:
-    """Return where cellblock keeps what is to last: ``$XDG_STATE_HOME/cellblock``.
+def cache_folder() -> str:
+    """Return where cellblock keeps history and logs: ``$XDG_CACHE_HOME/cellblock``.
 
     A relative one counts for nothing, as the XDG Base Directory Specification has it. Without a
     home there is no folder by the name that is returned.
     """
-    base = os.environ.get("XDG_STATE_HOME", "")
+    base = os.environ.get("XDG_CACHE_HOME", "")
     if not os.path.isabs(base):  # noqa: PTH117  # as above
         home = os.path.expanduser("~")  # noqa: PTH111  # as above
-        base = f"{home if os.path.isabs(home) else os.devnull}/.local/state"  # noqa: PTH117
+        base = f"{home if os.path.isabs(home) else os.devnull}/.cache"  # noqa: PTH117
     return f"{base}/cellblock"
 
 

@@ -27,9 +27,10 @@ class Audit:
     """Whether no cell runs while the log can't be written. If not, cells run and the first one
     says that nothing is written."""
 
-    folder: str = "{state}/audit"
-    """Where logs lie, one or more files a session. ``{state}`` is ``$XDG_STATE_HOME/cellblock`` or
-    ``~/.local/state/cellblock``. No guest can read or write it."""
+    folder: str = "{cache}/audit"
+    """Where logs lie, one or more files a session. ``{cache}`` is ``$XDG_CACHE_HOME/cellblock`` or
+    ``~/.cache/cellblock``: a log that somebody relies on needs a folder that nobody clears. No
+    guest can read or write it."""
 
     max_bytes: Annotated[int, Range(64 * KIB)] = 16 * MIB
     """Bytes after which a session's log goes on in its next file."""
