@@ -1,5 +1,6 @@
 """The files of an audit log: private, whole lines, continued, and what happens without room."""
 
+import contextlib
 import fcntl
 import json
 import os
@@ -52,16 +53,18 @@ def only(folder):
     return verify(session)
 
 
-@pytest.fixture
-def small_files():
-    """Let no file of this process's grow beyond a size, as a full disk would not."""
+@contextlib.contextmanager
+def full_at(size):
+    """Let no file of this process's grow beyond ``size``, as a full disk would not.
+
+    Not beyond the block: pytest writes files of its own.
+    """
     before = resource.getrlimit(resource.RLIMIT_FSIZE)
-
-    def limit(size):
-        resource.setrlimit(resource.RLIMIT_FSIZE, (size, before[1]))
-
-    yield limit
-    resource.setrlimit(resource.RLIMIT_FSIZE, before)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (size, before[1]))
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, before)
 
 
 # --- what is on disk ------------------------------------------------------------------------------
@@ -177,31 +180,25 @@ def test_a_file_in_the_folders_place_is_an_error_that_names_file_key_and_remedy(
 # --- no room --------------------------------------------------------------------------------------
 
 
-def test_a_line_that_a_full_disk_cut_is_taken_back(log, folder, small_files):
+def test_a_line_that_a_full_disk_cut_is_taken_back(log, folder):
     write(log, "a")
     before = log.path.read_bytes()
-    small_files(len(before) + 100)
-    with pytest.raises(AuditError) as refused:
+    with full_at(len(before) + 100), pytest.raises(AuditError) as refused:
         write(log, "b")
     assert refused.value.message == "it can't be written: File too large"
     assert refused.value.remedy == "Make room there, or give another audit.folder in the policy."
     assert log.path.read_bytes() == before
-    small_files(1 << 20)
     write(log, "c")
     assert [r["text"] for r in read(folder)] == ["a", "c"]
     assert only(folder).sound
 
 
-def test_a_cut_line_that_cannot_be_taken_back_is_left_in_its_file(
-    log, folder, small_files, monkeypatch
-):
+def test_a_cut_line_that_cannot_be_taken_back_is_left_in_its_file(log, folder, monkeypatch):
     write(log, "a")
-    small_files(log.path.stat().st_size + 100)
     with monkeypatch.context() as broken:
         broken.setattr(os, "ftruncate", _fails)
-        with pytest.raises(AuditError):
+        with full_at(log.path.stat().st_size + 100), pytest.raises(AuditError):
             write(log, "b")
-    small_files(1 << 20)
     write(log, "c")
     assert [p.what for p in only(folder).problems] == [
         "not whole: it was cut, or its writing was",
@@ -213,24 +210,22 @@ def _fails(*_):
     raise OSError(5, "Input/output error")
 
 
-def test_what_could_not_be_written_waits_and_is_written_in_its_order(log, folder, small_files):
+def test_what_could_not_be_written_waits_and_is_written_in_its_order(log, folder):
     audit = Audit(log)
     assert audit.enter(records.Notice(text="a")) is None
-    small_files(log.path.stat().st_size + 10)
-    assert isinstance(audit.enter(records.Notice(text="b")), AuditError)
-    assert isinstance(audit.enter(records.Notice(text="c")), AuditError)
-    small_files(1 << 20)
+    with full_at(log.path.stat().st_size + 10):
+        assert isinstance(audit.enter(records.Notice(text="b")), AuditError)
+        assert isinstance(audit.enter(records.Notice(text="c")), AuditError)
     assert audit.enter(records.Notice(text="d")) is None
     assert [r["text"] for r in read(folder)] == list("abcd")
 
 
-def test_what_waits_has_a_bound_and_the_log_says_how_much_is_lost(log, folder, small_files):
+def test_what_waits_has_a_bound_and_the_log_says_how_much_is_lost(log, folder):
     audit = Audit(log)
     audit.enter(records.Notice(text="a"))
-    small_files(log.path.stat().st_size)
-    for _ in range(12):
-        audit.enter(records.Notice(text="b" * (MOST_WAITING // 10)))
-    small_files(4 << 20)
+    with full_at(log.path.stat().st_size):
+        for _ in range(12):
+            audit.enter(records.Notice(text="b" * (MOST_WAITING // 10)))
     audit.enter(records.Notice(text="c"))
     *waited, lost = read(folder)[1:]
     assert lost["kind"] == "lost"
@@ -242,12 +237,11 @@ def cell(raw="x = 1"):
     return Cell(raw=raw, execution_count=1)
 
 
-def test_a_cell_that_may_not_start_for_want_of_a_log_is_on_it_as_refused(log, folder, small_files):
+def test_a_cell_that_may_not_start_for_want_of_a_log_is_on_it_as_refused(log, folder):
     audit = Audit(log, required=True)
     assert audit.decided(cell(), (), {}) is None
-    small_files(log.path.stat().st_size)
-    assert isinstance(audit.decided(cell(), (), {}), AuditError)
-    small_files(1 << 20)
+    with full_at(log.path.stat().st_size):
+        assert isinstance(audit.decided(cell(), (), {}), AuditError)
     assert audit.decided(cell(), (), {}) is None
     found = [(r["cell"], r["decision"], r.get("why")) for r in read(folder)]
     assert found == [
@@ -257,21 +251,18 @@ def test_a_cell_that_may_not_start_for_want_of_a_log_is_on_it_as_refused(log, fo
     ]
 
 
-def test_a_log_that_is_not_required_keeps_no_cell_from_running_and_is_told_of_once(
-    log, small_files
-):
+def test_a_log_that_is_not_required_keeps_no_cell_from_running_and_is_told_of_once(log):
     audit = Audit(log)
     audit.decided(cell(), (), {})
-    small_files(log.path.stat().st_size)
-    assert audit.decided(cell(), (), {}) is None
-    assert audit.untold
-    audit.untold = False
-    assert audit.decided(cell(), (), {}) is None
-    assert not audit.untold
-    small_files(1 << 20)
+    with full_at(log.path.stat().st_size):
+        assert audit.decided(cell(), (), {}) is None
+        assert audit.untold
+        audit.untold = False
+        assert audit.decided(cell(), (), {}) is None
+        assert not audit.untold
     audit.decided(cell(), (), {})
-    small_files(log.path.stat().st_size)
-    audit.decided(cell(), (), {})
+    with full_at(log.path.stat().st_size):
+        audit.decided(cell(), (), {})
     assert audit.untold
 
 
@@ -300,13 +291,13 @@ def test_a_source_that_is_longer_than_all_that_may_wait_is_on_the_log(log, folde
     assert only(folder).sound
 
 
-def test_what_is_lost_when_a_session_ends_is_said_on_stderr(log, small_files, capsys):
+def test_what_is_lost_when_a_session_ends_is_said_on_stderr(log, capsys):
     audit = Audit(log)
     audit.enter(records.Notice(text="a"))
-    small_files(log.path.stat().st_size)
-    audit.enter(records.Notice(text="b"))
     path = log.path
-    audit.close()
+    with full_at(path.stat().st_size):
+        audit.enter(records.Notice(text="b"))
+        audit.close()
     assert capsys.readouterr().err == (
         f"cellblock: 2 audit records lost: {path}: audit.folder: it can't be written: "
         "File too large. Make room there, or give another audit.folder in the policy.\n"
