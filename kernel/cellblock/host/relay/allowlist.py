@@ -58,7 +58,10 @@ class Allowlist:
         """
         good, bad = list[str](), ""
         known = self._found.setdefault(name, {})
-        for address in filter(None, map(read, addresses)):
+        for text in addresses:
+            address = read(text)
+            if address is None:
+                continue
             if any(self._may(address, port) for port in self._ports[name]):
                 known.pop(address, None)
                 known[address] = None
