@@ -1,0 +1,615 @@
+"""A list of addresses: what cells reach as they do anywhere, and what nothing gets them to."""
+
+import json
+import os
+import signal
+import socket
+import time
+from ast import literal_eval
+
+import pytest
+
+from support import machines, reading
+from support.kernels import Kernel, World, argv_for
+from support.servers import AUTHORITY, Site, echo
+
+SECONDS = 20.0
+ALLOW = "The operator can allow it: network_access in the policy."
+
+
+class Place:
+    """Who listens: what is listed, and what is not. ``names`` are theirs in cells."""
+
+    def __init__(self):
+        self.site, self.secure, self.other = Site(), Site(tls=True), Site()
+        self.echo = echo()
+        self.held = _listener()
+        self.elsewhere = _listener("127.0.0.2", self.site.port)
+        self.strange = _listener()
+        self.datagrams = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
+        self.datagrams.bind(("127.0.0.1", 0))
+        self.datagrams.setblocking(False)
+        self.listed = [
+            f"localhost:{self.site.port}",
+            f"127.0.0.1:{self.secure.port}",
+            f"127.0.0.1:{_port(self.echo)}",
+            f"127.0.0.1:{_port(self.held)}",
+            f"{MACHINE}:{self.site.port}",
+        ]
+        self.names = {
+            "SITE": self.site.origin,
+            "SECURE": self.secure.origin,
+            "OTHER": self.other.origin,
+            "ECHO": ("127.0.0.1", _port(self.echo)),
+            "HELD": ("127.0.0.1", _port(self.held)),
+            "ELSEWHERE": ("127.0.0.2", self.site.port),
+            "STRANGE": ("127.0.0.1", _port(self.strange)),
+            "DATAGRAMS": ("127.0.0.1", _port(self.datagrams)),
+            "MACHINE": (MACHINE, self.site.port),
+            "AUTHORITY": AUTHORITY,
+        }
+
+    def untouched(self):
+        """Raise if somebody called where nobody is to."""
+        for listener in (self.elsewhere, self.strange):
+            with pytest.raises(BlockingIOError):
+                listener.accept()
+        with pytest.raises(BlockingIOError):
+            self.datagrams.recv(1)
+        assert self.other.asked == []
+
+    def take(self):
+        """Return the other end of a connection to HELD."""
+        self.held.settimeout(SECONDS)
+        peer, _ = self.held.accept()
+        peer.settimeout(SECONDS)
+        return peer
+
+    def close(self):
+        for site in (self.site, self.secure, self.other):
+            site.close()
+        for sock in (self.echo, self.held, self.elsewhere, self.strange, self.datagrams):
+            sock.close()
+
+
+def _listener(host="127.0.0.1", port=0):
+    made = socket.create_server((host, port))
+    made.setblocking(False)
+    return made
+
+
+def _port(sock):
+    return sock.getsockname()[1]
+
+
+MACHINE = socket.gethostname()
+IMPORTS = """
+import _socket, asyncio, ctypes, errno, hashlib, http.client, select, socket, ssl, struct
+import urllib.parse, urllib.request
+trusting = ssl.create_default_context(cadata=AUTHORITY)
+"""
+
+
+@pytest.fixture(scope="module")
+def place():
+    made = Place()
+    yield made
+    made.close()
+
+
+def policy_of(world, listed, text=""):
+    return world.policy(f'extends = "unsafe"\nnetwork_access = {json.dumps(listed)}\n{text}')
+
+
+@pytest.fixture(scope="module", params=["landlock", "bubblewrap"])
+def kernel(request, place, start_shared):
+    """A kernel in mode unsafe with a list, and one in namespaces, both with the same names."""
+    if request.param == "bubblewrap" and (why := machines.no_bubblewrap()):
+        pytest.skip(f"no bubblewrap: {why}")
+    world = World(backend=request.param)
+    policy = policy_of(world, place.listed, "max_open_files = 64\n")
+    made = start_shared(policy, "--allow-unsafe", world=world)
+    made.own_world = True
+    run(made, f"globals().update({place.names})\n{IMPORTS}")
+    return made
+
+
+def run(kernel, code):
+    reply, published = kernel.run(code)
+    assert reply["status"] == "ok", (code, reply, reading.card_text(published))
+    return published
+
+
+def value(kernel, code):
+    return literal_eval(reading.result(run(kernel, code)))
+
+
+# --- what is listed -------------------------------------------------------------------------------
+
+REACHES = {
+    "a socket": (
+        """
+with socket.create_connection(ECHO, 10) as s:
+    s.sendall(b'over'); said = s.recv(9), s.getpeername() == ECHO
+said
+""",
+        (b"over", True),
+    ),
+    "a socket by name": (
+        """
+s = socket.socket()
+s.connect(('localhost', urllib.parse.urlsplit(SITE).port))
+s.sendall(b'GET /x HTTP/1.0\\r\\n\\r\\n'); said = s.recv(99)[:12]; s.close(); said
+""",
+        b"HTTP/1.1 200",
+    ),
+    "a file of a socket": (
+        """
+s = socket.create_connection(ECHO)
+with s, s.makefile('rw') as f:
+    f.write('line\\n'); f.flush(); said = f.readline()
+said
+""",
+        "line\n",
+    ),
+    "http.client": (
+        """
+c = http.client.HTTPConnection('localhost', urllib.parse.urlsplit(SITE).port)
+c.request('GET', '/a'); one = c.getresponse().read()
+c.request('GET', '/b'); two = c.getresponse().read(); c.close(); one, two
+""",
+        (b"you asked for a", b"you asked for b"),
+    ),
+    "urllib": ("urllib.request.urlopen(SITE + '/page').read()", b"you asked for page"),
+    "urllib, where it is sent on to what is listed": (
+        "urllib.request.urlopen(SITE + '/to?' + SITE + '/on').read()",
+        b"you asked for on",
+    ),
+    "urllib, with TLS": (
+        "urllib.request.urlopen(SECURE + '/page', context=trusting).read()",
+        b"you asked for page",
+    ),
+    "an event loop": (
+        """
+async def post(body):
+    reader, writer = await asyncio.open_connection(
+        'localhost', urllib.parse.urlsplit(SITE).port)
+    head = f'POST / HTTP/1.1\\r\\nContent-Length: {len(body)}\\r\\n\\r\\n'
+    writer.writelines([head.encode(), body]); await writer.drain()
+    said = await reader.readuntil(hashlib.sha256(body).hexdigest().encode())
+    writer.close(); await writer.wait_closed()
+    return said[:12]
+await post(bytes(8_000_000))
+""",
+        b"HTTP/1.1 200",
+    ),
+    "an event loop, with TLS": (
+        """
+async def get():
+    reader, writer = await asyncio.open_connection(
+        '127.0.0.1', urllib.parse.urlsplit(SECURE).port, ssl=trusting)
+    writer.write(b'GET /x HTTP/1.0\\r\\n\\r\\n')
+    said = await reader.read(); writer.close(); return said[:12]
+await get()
+""",
+        b"HTTP/1.1 200",
+    ),
+    "sixteen threads": (
+        """
+from concurrent.futures import ThreadPoolExecutor
+def call(number):
+    with socket.create_connection(ECHO) as s:
+        s.sendall(bytes([number])); return s.recv(1)[0]
+with ThreadPoolExecutor(16) as pool: said = list(pool.map(call, range(64)))
+said == list(range(64))
+""",
+        True,
+    ),
+    "a socket that does not wait": (
+        """
+s = socket.socket(); s.setblocking(False)
+begun = s.connect_ex(ECHO)
+select.select([], [s], [], 10)
+ended = s.getsockopt(socket.SOL_SOCKET, socket.SO_ERROR)
+again = s.connect_ex(ECHO); s.close()
+[errno.errorcode.get(number, 0) for number in (begun, ended, again)]
+""",
+        ["EINPROGRESS", 0, "EISCONN"],
+    ),
+    "what was set before": (
+        """
+s = socket.socket(); s.settimeout(7)
+s.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+s.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+s.connect(ECHO)
+kept = (s.getsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY) != 0,
+        s.getsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE) != 0,
+        s.gettimeout(), s.get_inheritable())
+s.close(); kept
+""",
+        (True, True, 7.0, False),
+    ),
+    "names and addresses": (
+        """
+[socket.gethostbyname('localhost'), socket.gethostbyname('127.0.0.1'),
+ socket.getaddrinfo('LOCALHOST.', 80, socket.AF_INET, socket.SOCK_STREAM)[0][4],
+ socket.getaddrinfo('10.1.2.3', 'https', type=socket.SOCK_STREAM)[0][4]]
+""",
+        ["127.0.0.1", "127.0.0.1", ("127.0.0.1", 80), ("10.1.2.3", 443)],
+    ),
+}
+
+
+@pytest.mark.parametrize("how", REACHES)
+def test_what_is_listed_is_reached_by(kernel, how):
+    code, said = REACHES[how]
+    assert value(kernel, code) == said
+
+
+@pytest.mark.parametrize("library", ["requests", "httpx"])
+def test_what_is_listed_is_reached_by_a_library(kernel, library):
+    pytest.importorskip(library)
+    run(kernel, f"import {library} as library\nopen('ca.pem', 'w').write(AUTHORITY)")
+    code = "library.get(SITE + '/page').text"
+    assert value(kernel, code) == "you asked for page"
+    trusting = "'ca.pem'" if library == "requests" else "trusting"
+    code = f"library.get(SECURE + '/page', verify={trusting}).text"
+    assert value(kernel, code) == "you asked for page"
+    reply, published = kernel.run("library.get(OTHER + '/page')")
+    assert reply["ename"] == ("ConnectionError" if library == "requests" else "ConnectError")
+    assert "is not on the list" in reading.traceback(published)
+
+
+def test_many_connections_are_as_many_as_files_may_be_open(kernel):
+    code = (
+        "held = []\n"
+        "try:\n"
+        "    while True: held.append(socket.create_connection(ECHO))\n"
+        "except OSError as exc: why = exc.errno\n"
+        "held[0].sendall(b'x'); said = held[0].recv(1)\n"
+        "for s in held: s.close()\n"
+        "errno.errorcode[why], 40 < len(held) < 64, said"
+    )
+    assert value(kernel, code) == ("EMFILE", True, b"x")
+    assert value(kernel, "s = socket.create_connection(ECHO); s.close(); 1") == 1
+
+
+# --- what is not ----------------------------------------------------------------------------------
+
+REFUSED = {
+    "another port": ("socket.create_connection(STRANGE)", "PermissionError"),
+    "another host": ("socket.create_connection(ELSEWHERE)", "PermissionError"),
+    "this machine, by another name": (
+        "socket.create_connection(('0.0.0.0', ECHO[1]))",
+        "PermissionError",
+    ),
+    "IPv6": ("socket.create_connection(('::1', ECHO[1]))", "PermissionError"),
+    "a name": ("socket.getaddrinfo('example.org', 443)", "gaierror"),
+    "a name with a secret in it": ("socket.gethostbyname('secret.example.org')", "gaierror"),
+    "where a listed site sends on": (
+        "urllib.request.urlopen(SITE + '/to?' + OTHER + '/leak')",
+        "URLError",
+    ),
+    "with the OS kernel's own call": ("_socket.socket().connect(ECHO)", "PermissionError"),
+    "from C": (
+        """
+c = ctypes.CDLL(None, use_errno=True); s = _socket.socket()
+a = struct.pack('=HH4B8x', 2, socket.htons(ECHO[1]), 127, 0, 0, 1)
+if c.connect(s.fileno(), a, len(a)): raise OSError(ctypes.get_errno(), 'from C')
+""",
+        "PermissionError",
+    ),
+    "TCP Fast Open": ("_socket.socket().sendto(b'x', 0x20000000, ECHO)", "PermissionError"),
+    "TCP Fast Open, by option": (
+        "_socket.socket().setsockopt(socket.IPPROTO_TCP, 30, 1)",
+        "PermissionError",
+    ),
+    "MPTCP": ("_socket.socket(socket.AF_INET, socket.SOCK_STREAM, 262)", "PermissionError"),
+    "SCTP": ("_socket.socket(socket.AF_INET, socket.SOCK_STREAM, 132)", "PermissionError"),
+    "UDP": (
+        "socket.socket(socket.AF_INET, socket.SOCK_DGRAM).sendto(b'x', DATAGRAMS)",
+        "PermissionError",
+    ),
+    "DNS, by UDP": (
+        "socket.socket(socket.AF_INET, socket.SOCK_DGRAM).connect(('127.0.0.53', 53))",
+        "PermissionError",
+    ),
+    "raw packets": ("socket.socket(socket.AF_INET, socket.SOCK_RAW, 1)", "PermissionError"),
+    "netlink": ("socket.socket(socket.AF_NETLINK, socket.SOCK_RAW)", "PermissionError"),
+    "local sockets": ("socket.socket(socket.AF_UNIX)", "PermissionError"),
+    "binding": ("socket.socket().bind(('127.0.0.1', 0))", "PermissionError"),
+    "listening": ("socket.socket().listen()", "PermissionError"),
+    "a server": ("socket.create_server(('127.0.0.1', 0))", "PermissionError"),
+    "a descriptor that is sent": (
+        "a, b = socket.socketpair(); socket.send_fds(a, [b'x'], [0])",
+        "PermissionError",
+    ),
+}
+
+
+@pytest.mark.parametrize("what", REFUSED)
+def test_nothing_else_is_reached(kernel, place, what):
+    code, error = REFUSED[what]
+    reply, published = kernel.run(code)
+    assert (reply["status"], reply["ename"]) == ("error", error), reading.traceback(published)
+    assert ALLOW in reading.traceback(published)
+    place.untouched()
+
+
+def test_a_refusal_says_what_is_not_on_the_list(kernel):
+    for code, said in (
+        ("socket.create_connection(('10.0.0.5', 5432))", "10.0.0.5:5432 is not on the list"),
+        ("socket.getaddrinfo('db.example', 5432)", "db.example is not on the list"),
+    ):
+        reply, _ = kernel.run(code)
+        assert reply["evalue"].endswith(said)
+
+
+HANDED_IN = """
+c = ctypes.CDLL(None, use_errno=True)
+there = struct.pack('=HH4B8x', 2, socket.htons(STRANGE[1]), 127, 0, 0, 1)
+s = socket.create_connection(ECHO)
+"""
+
+
+@pytest.mark.parametrize(
+    "code",
+    [
+        # A connection that is undone (connect(2), AF_UNSPEC) could be made to somebody else.
+        "failed = c.connect(s.fileno(), bytes(16), 16)",
+        "failed = c.connect(s.fileno(), there, 16)",
+        "failed = c.sendto(s.fileno(), b'x', 1, 0x20000000, there, 16)",
+        "failed = c.listen(s.fileno(), 1)",
+        "failed = c.setsockopt(s.fileno(), 6, 31, b'tls', 3)",
+        "failed = c.setsockopt(s.fileno(), 1, 25, b'lo', 2)",
+        "failed = c.setsockopt(s.fileno(), 6, 19, struct.pack('i', 1), 4)",  # TCP_REPAIR
+        "failed = c.ioctl(s.fileno(), 0x8912, bytes(40))",  # SIOCGIFCONF
+    ],
+    ids=["undone", "elsewhere", "fast", "listening", "layer", "device", "repair", "interfaces"],
+)
+def test_a_connection_that_was_handed_in_is_good_for_nothing_else(kernel, place, code):
+    run(kernel, HANDED_IN)
+    run(kernel, f"{code}\nwhy = errno.errorcode[ctypes.get_errno()]")
+    assert value(kernel, "failed, why") == (-1, "EPERM")
+    assert value(kernel, "s.sendall(b'as before'); said = s.recv(99); s.close(); said") == (
+        b"as before"
+    )
+    place.untouched()
+
+
+def test_a_name_that_leads_inside_is_not_followed(kernel, place):
+    try:
+        inside = socket.gethostbyname(MACHINE)
+    except OSError:
+        pytest.skip("this machine does not know its own name")
+    if not inside.startswith(("10.", "127.", "172.", "192.168.")):
+        pytest.skip("this machine has a public name")
+    reply, _ = kernel.run("socket.create_connection(MACHINE)")
+    assert reply["ename"] == "gaierror"
+    assert "which is not a public address: list that with its port, too" in reply["evalue"]
+    place.untouched()
+
+
+# --- what becomes of connections ------------------------------------------------------------------
+
+
+def test_a_connection_that_is_closed_has_ended_though_a_snapshot_stands(kernel, place):
+    run(kernel, "s = socket.create_connection(HELD); s.sendall(b'x')")
+    with place.take() as peer:
+        assert peer.recv(1) == b"x"
+        run(kernel, "1; import time; time.sleep(0.15)")  # its snapshot is waited for
+        run(kernel, "s.close()")
+        assert peer.recv(1) == b""
+
+
+def test_a_guest_that_is_lost_takes_its_connections_along_and_the_card_says_so(kernel, place):
+    run(kernel, "s = socket.create_connection(HELD); t = socket.create_connection(ECHO)")
+    run(kernel, "import time; time.sleep(0.15)")
+    with place.take() as peer:
+        reply, published = kernel.run("import os; s.sendall(b'last'); os._exit(0)")
+        assert reply["ename"] == "CellStopped"
+        assert peer.recv(9) == b"last"
+        assert peer.recv(9) == b""
+        (card,) = reading.cards(published, "outcome")
+        assert (card["state"], card["lost"]) == ("restored", ["2 network connections"])
+        reply, _ = kernel.run("s.recv(1)")
+        assert (reply["ename"], reply["evalue"]) == (
+            "OSError",
+            "[Errno 107] Transport endpoint is not connected",
+        )
+        assert kernel.run("s.sendall(b'x')")[0]["ename"] == "BrokenPipeError"
+    assert value(kernel, "t = socket.create_connection(ECHO); t.sendall(b'x'); t.recv(1)") == b"x"
+    run(kernel, "s.close(); t.close()")
+
+
+def test_a_pool_of_connections_goes_on_after_a_restoration(kernel):
+    pytest.importorskip("requests")
+    run(kernel, "import requests; pool = requests.Session(); pool.get(SITE + '/before')")
+    run(kernel, "import time; time.sleep(0.15)")
+    kernel.run("import os; os._exit(0)")
+    assert value(kernel, "pool.get(SITE + '/after').text") == "you asked for after"
+    run(kernel, "pool.close()")
+
+
+def test_a_connection_that_takes_long_can_be_interrupted_and_given_up(kernel, place):
+    """SYNs to a queue that is full are dropped: tcp(7)."""
+    with socket.socket() as full:
+        full.bind(("127.0.0.1", 0))
+        full.listen(0)
+        world = World(backend=kernel.world.backend)
+        listed = [f"127.0.0.1:{_port(full)}", place.listed[2]]
+        with (
+            Kernel(argv_for(policy_of(world, listed), "--allow-unsafe"), world=world) as other,
+            socket.create_connection(full.getsockname()),
+        ):
+            other.wait_ready()
+            run(other, f"import socket; FULL, ECHO = {full.getsockname()}, {place.names['ECHO']}")
+            reply, _ = other.run("socket.create_connection(FULL, 0.2)")
+            assert (reply["ename"], reply["evalue"]) == ("TimeoutError", "timed out")
+            mid = other.execute_send("print('on'); socket.create_connection(FULL)")
+            other.until(lambda m: m["msg_type"] == "stream", mid)
+            other.interrupt()
+            assert other.reply(mid)["content"]["ename"] == "KeyboardInterrupt"
+            other.until_idle(mid)
+            assert value(other, "s = socket.create_connection(ECHO); s.sendall(b'x'); s.recv(1)")
+        world.close()
+
+
+# --- the relay itself -----------------------------------------------------------------------------
+
+ASK = """
+import os, socket, _socket
+from cellblock.wire import relay
+way = _socket.socket(fileno=os.dup(5))
+def request(nonce):
+    return relay.encode(relay.Connect(nonce=nonce, address="127.0.0.1", port=ECHO[1]))
+"""
+
+
+NONSENSE = {
+    "garbage": "way.send(b'CONNECT example.org:443 HTTP/1.1')",
+    "too large": "way.send(bytes(100_000))",
+    "no request": "way.send(request(b'short'))",
+    "answers that nobody reads": "while True: way.send(request(bytes(8)))",
+}
+
+
+@pytest.mark.parametrize("kind", NONSENSE)
+def test_who_speaks_nonsense_to_the_relay_is_ended_and_the_next_cell_connects(kernel, place, kind):
+    code = NONSENSE[kind]
+    run(kernel, f"{ASK}kept = 1")
+    run(kernel, "import time; time.sleep(0.15)")
+    reply, published = kernel.run(f"{code}\nimport time; time.sleep(30)")
+    assert reply["ename"] == "CellStopped"
+    (card,) = reading.cards(published, "outcome")
+    assert (card["reason"], card["state"]) == ("protocol", "restored")
+    said = value(kernel, "s = socket.create_connection(ECHO); s.sendall(b'x'); kept, s.recv(1)")
+    assert said == (1, b"x")
+    run(kernel, "s.close()")
+    place.untouched()
+
+
+def test_nobody_gets_more_from_the_relay_by_asking_it_directly(kernel, place):
+    code = (
+        f"{ASK}import select\n"
+        "def ask(request):\n"
+        "    way.send(relay.encode(request))\n"
+        "    packet, fds, *_ = socket.recv_fds(way, 1_024, 1)\n"
+        "    return relay.answer(packet).errno, len(fds)\n"
+        "def connect(host, port):\n"
+        "    return ask(relay.Connect(nonce=bytes(8), address=host, port=port))\n"
+        "def resolve(name): return ask(relay.Resolve(nonce=bytes(8), name=name))\n"
+    )
+    run(kernel, code)
+    hosts = ["127.0.0.1", "127.0.0.2", "127.1", "0", "::ffff:127.0.0.1", "localhost", "[::1]", "\0"]
+    asked = f"[connect(host, STRANGE[1]) for host in {hosts}]"
+    assert value(kernel, asked) == [(13, 0)] * len(hosts)
+    names = ["example.org", "127.0.0.1", "localhost.example.org", "*", "\0", "a" * 253]
+    assert value(kernel, f"[resolve(name) for name in {names}]") == [(13, 0)] * len(names)
+    assert value(kernel, "connect('::ffff:127.0.0.1', ECHO[1])") == (0, 1)
+    place.untouched()
+
+
+def test_a_relay_that_ends_is_replaced(kernel):
+    (before,) = kernel._called("cb-relay")
+    os.kill(before, signal.SIGKILL)
+    deadline = time.monotonic() + SECONDS
+    while kernel._called("cb-relay") in ([], [before]) and time.monotonic() < deadline:
+        time.sleep(0.01)
+    assert value(kernel, "s = socket.create_connection(ECHO); s.sendall(b'x'); s.recv(1)") == b"x"
+    assert value(kernel, "urllib.request.urlopen(SITE + '/y').status") == 200
+
+
+def test_a_relay_does_not_outlive_its_host(place):
+    world = World()
+    kernel = Kernel(argv_for(policy_of(world, place.listed), "--allow-unsafe"), world=world)
+    try:
+        kernel.wait_ready()
+        assert len(kernel._called("cb-relay")) == 1
+        kernel.proc.kill()
+        kernel.proc.wait()
+    finally:
+        assert kernel.end() == []
+        world.close()
+
+
+# --- policies -------------------------------------------------------------------------------------
+
+
+def test_without_a_list_there_is_no_relay(safe):
+    assert safe._called("cb-relay") == []
+
+
+def test_under_preset_data_a_library_that_is_allowed_reaches_what_is_listed(start, world, place):
+    pytest.importorskip("requests")
+    pytest.importorskip("pandas", reason="extra 'data' is not installed")
+    policy = world.policy(
+        f'extends = "data"\nbackend = "landlock"\nnetwork_access = {json.dumps(place.listed)}\n'
+        '[add]\nallowed_modules = ["requests", "urllib"]\n'
+    )
+    kernel = start(policy, world=world)
+    run(kernel, f"SITE, OTHER = {place.site.origin!r}, {place.other.origin!r}")
+    run(kernel, "import requests, urllib.request")
+    assert value(kernel, "requests.get(SITE + '/data').text") == "you asked for data"
+    assert value(kernel, "urllib.request.urlopen(SITE + '/x').read()") == b"you asked for x"
+    run(kernel, "import pandas as pd")
+    assert value(kernel, "list(pd.read_csv(SITE + '/a.csv').columns)") == ["you asked for a.csv"]
+    reply, published = kernel.run("requests.get(OTHER)")
+    assert reply["ename"] == "ConnectionError"
+    assert ALLOW in reading.traceback(published)
+    assert kernel.run("import socket")[0]["ename"] == "PolicyDenied"
+    place.untouched()
+
+
+def test_a_list_has_no_gap_and_is_shown(start, world, place):
+    policy = policy_of(
+        world,
+        [place.listed[2]],
+        'backend = "landlock"\non_unsupported = "error"\n'
+        'require = ["network_access"]\nread_deny_paths = []\nidle_timeout = "none"\n',
+    )
+    kernel = start(policy, "--allow-unsafe", world=world)
+    (table,) = reading.cards(kernel.run("%policy")[1], "policy")
+    (each,) = [one for one in table["enforcement"] if one["capability"] == "network_access"]
+    assert (each["status"], table["policy"]["network_access"]) == ("asserted", [place.listed[2]])
+
+
+def test_what_was_asked_for_is_on_the_record(start, world, place):
+    kernel = start(policy_of(world, place.listed), "--allow-unsafe", world=world)
+    port = place.names["ECHO"][1]
+    run(kernel, f"import socket; ECHO = ('127.0.0.1', {port})")
+    run(kernel, "for _ in range(3): socket.create_connection(ECHO).close()")
+    kernel.run("socket.create_connection(('10.0.0.5', 5432))")
+    kernel.run("socket.getaddrinfo('secret.example.org', 443)")
+    assert kernel.end() == []
+    folder = world.home / ".local" / "state" / "cellblock" / "audit"
+    lines = [json.loads(line) for file in folder.iterdir() for line in file.open()]
+    kept = [each for each in lines if each["kind"] == "connections"]
+    fields = ("cell", "reached", "refused")
+    assert [{name: each.get(name, {}) for name in fields} for each in kept] == [
+        {"cell": 3, "reached": {f"127.0.0.1:{port}": 3}, "refused": {}},
+        {"cell": 4, "reached": {}, "refused": {"10.0.0.5:5432": 1}},
+        {"cell": 5, "reached": {}, "refused": {"secret.example.org": 1}},
+    ]
+
+
+def test_children_of_a_cell_have_the_same_way_out_and_no_other(start, world, place):
+    policy = policy_of(world, place.listed, "subprocess_execution = true\n")
+    kernel = start(policy, "--allow-unsafe", world=world)
+    run(kernel, f"globals().update({place.names})\nimport os, socket")
+    code = (
+        "def child(act):\n"
+        "    ours, theirs = os.pipe(); pid = os.fork()\n"
+        "    if pid == 0:\n"
+        "        try: said = act()\n"
+        "        except OSError as exc: said = type(exc).__name__.encode()\n"
+        "        os.write(theirs, said); os._exit(0)\n"
+        "    os.close(theirs); os.waitpid(pid, 0); said = os.read(ours, 99); os.close(ours)\n"
+        "    return said\n"
+        "def reach():\n"
+        "    s = socket.create_connection(ECHO); s.sendall(b'child'); return s.recv(9)\n"
+        "def stray(): socket.create_connection(STRANGE)\n"
+        "child(reach), child(stray)"
+    )
+    assert value(kernel, code) == (b"child", b"PermissionError")
+    place.untouched()
