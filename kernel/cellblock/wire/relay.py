@@ -16,7 +16,7 @@ from cellblock.errors import WireError
 from cellblock.wire.messages import Struct
 
 #: Bytes of the largest packet, and of what comes through a pipe.
-MOST: int = 1_024
+MOST: int = 2_048
 MOST_FOUND: int = 4_096
 NONCE: int = 8
 
