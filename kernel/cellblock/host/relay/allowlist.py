@@ -20,7 +20,8 @@ if TYPE_CHECKING:
 
     from cellblock.policy.addresses import IPAddress
 
-_THIS_MACHINE: Final = tuple(map(ipaddress.ip_address, ("127.0.0.1", "::1")))
+#: Where ``localhost`` is, whatever anybody says.
+THIS_MACHINE: Final = ("127.0.0.1", "::1")
 #: What some Python's tables leave out; the single one answers for the machine's metadata (Azure).
 _NOT_PUBLIC: Final = tuple(
     map(ipaddress.ip_network, ("168.63.129.16", "192.0.0.0/24", "192.88.99.0/24"))
@@ -45,7 +46,8 @@ class Allowlist:
                 continue
             self._ports.setdefault(address.host, set()).add(address.port)
             if address.host == LOCALHOST:
-                self._listed.update((here, address.port) for here in _THIS_MACHINE)
+                here = map(ipaddress.ip_address, THIS_MACHINE)
+                self._listed.update((one, address.port) for one in here)
 
     def knows(self, name: str) -> bool:
         """Say whether a name is listed, with any port: no other is to be looked up."""

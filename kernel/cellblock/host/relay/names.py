@@ -13,6 +13,8 @@ from concurrent.futures import ThreadPoolExecutor
 from threading import Lock
 from typing import TYPE_CHECKING, Final
 
+from cellblock.host.relay.allowlist import THIS_MACHINE
+from cellblock.policy.addresses import LOCALHOST
 from cellblock.wire import relay
 
 if TYPE_CHECKING:
@@ -31,6 +33,8 @@ FRESH: Final = 5.0
 
 def look_up(name: str) -> list[str]:
     """Return where a name is, as this machine sees it. Raises socket.gaierror."""
+    if name == LOCALHOST:
+        return list(THIS_MACHINE)
     found = socket.getaddrinfo(name, None, type=socket.SOCK_STREAM, flags=socket.AI_ADDRCONFIG)
     return list(dict.fromkeys(str(address[0]) for *_, address in found))
 

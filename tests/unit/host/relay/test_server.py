@@ -130,6 +130,11 @@ def test_other_names_are_not_asked_for(start):
     assert relayed.asked == []
 
 
+def test_localhost_is_not_looked_up(monkeypatch):
+    monkeypatch.delattr(socket, "getaddrinfo")
+    assert names.look_up("localhost") == ["127.0.0.1", "::1"]
+
+
 def test_a_name_that_comes_to_lead_inside_leads_nowhere(start, port, monkeypatch):
     """DNS rebinding: what is looked up later is judged later, and never at connecting."""
     monkeypatch.setattr(names, "FRESH", 0.0)
