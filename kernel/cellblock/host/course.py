@@ -61,7 +61,7 @@ class Course:
     ) -> None:
         self._front, self._rules, self._audit = front, rules, audit
         self._clock = clock
-        self._reach = _reach(reactor, addresses, self._violation) if addresses else None
+        self._reach = _reach(reactor, addresses, self._on_breach) if addresses else None
         self._keeper = Keeper(reactor, self, prepare, zygote, snapshots, clock, self._reach)
         self._deadlines = Deadlines(
             reactor, clock, self._keeper, front, timeout, self._abandon_query
@@ -234,6 +234,14 @@ class Course:
             request.questions += 1
             if self._front.asked(message):
                 self._deadlines.pause()
+
+    def _on_breach(self, what: str) -> None:
+        """End a guest for what it told the relay, once it is known what it had begun before."""
+        guest = self._keeper.guest
+        if guest is not None:
+            guest.hear_out()
+            if guest is self._keeper.guest:
+                self._violation(what)
 
     def _violation(self, what: str) -> None:
         self._keeper.replace(Stopped("violation", f"protocol violation: {what}"))
