@@ -250,6 +250,19 @@ def test_nothing_else_is_reached(kernel, place, what):
     place.untouched()
 
 
+def test_no_socket_is_made_but_tcps(kernel):
+    code = """
+made = []
+for family in range(64):
+    for kind in range(1, 11):
+        for protocol in (0, 6, 17, 132, 262):
+            try: _socket.socket(family, kind, protocol).close(); made.append((family, kind, protocol))
+            except OSError: pass
+made
+"""
+    assert value(kernel, code) == [(2, 1, 0), (2, 1, 6), (10, 1, 0), (10, 1, 6)]
+
+
 def test_a_refusal_says_what_is_not_on_the_list(kernel):
     for code, said in (
         ("socket.create_connection(('10.0.0.5', 5432))", "10.0.0.5:5432 is not on the list"),
