@@ -428,10 +428,10 @@ def test_nobody_gets_more_from_the_relay_by_asking_it_directly(kernel, place):
 
 
 def test_a_relay_that_ends_is_replaced(kernel):
-    (before,) = kernel._called("cb-relay")
+    before = kernel.relay()
     os.kill(before, signal.SIGKILL)
     deadline = time.monotonic() + SECONDS
-    while kernel._called("cb-relay") in ([], [before]) and time.monotonic() < deadline:
+    while kernel.relays() in ([], [before]) and time.monotonic() < deadline:
         time.sleep(0.01)
     assert value(kernel, "s = socket.create_connection(ECHO); s.sendall(b'x'); s.recv(1)") == b"x"
     assert value(kernel, "urllib.request.urlopen(SITE + '/y').status") == 200

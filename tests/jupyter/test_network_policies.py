@@ -1,6 +1,8 @@
 """Policies with a list of addresses, and the relay of a kernel that has one."""
 
 import json
+import os
+import signal
 
 import pytest
 
@@ -21,7 +23,7 @@ def test_a_relay_does_not_outlive_its_host(place):
     kernel = Kernel(argv_for(policy_of(world, place.listed), "--allow-unsafe"), world=world)
     try:
         kernel.wait_ready()
-        assert len(kernel._called("cb-relay")) == 1
+        assert kernel.relay() in kernel.tree()
         kernel.proc.kill()
         kernel.proc.wait()
     finally:
@@ -30,7 +32,7 @@ def test_a_relay_does_not_outlive_its_host(place):
 
 
 def test_without_a_list_there_is_no_relay(safe):
-    assert safe._called("cb-relay") == []
+    assert safe.relays() == []
 
 
 def test_under_preset_data_a_library_that_is_allowed_reaches_what_is_listed(start, world, place):
@@ -106,3 +108,37 @@ def test_children_of_a_cell_have_the_same_way_out_and_no_other(start, world, pla
     )
     assert value(kernel, code) == (b"child", b"PermissionError")
     place.untouched()
+
+
+def test_with_the_whole_network_a_copy_has_no_connections_either(start, world, place):
+    policy = world.policy('extends = "unsafe"\nnetwork_access = true\n')
+    kernel = start(policy, "--allow-unsafe", world=world)
+    run(kernel, f"HELD, ECHO = {place.names['HELD']}, {place.names['ECHO']}")
+    run(kernel, "import socket; s, server = socket.create_connection(HELD), socket.socket()")
+    run(kernel, "datagrams = socket.socket(type=socket.SOCK_DGRAM); server.listen()")
+    run(kernel, "import time; time.sleep(0.15)")
+    with place.take() as peer:
+        reply, published = kernel.run("import os; os._exit(0)")
+        assert reply["ename"] == "CellStopped"
+        assert peer.recv(1) == b""
+    (card,) = reading.cards(published, "outcome")
+    assert card["lost"] == ["1 network connection"]
+    assert kernel.run("s.recv(1)")[0]["evalue"].endswith("endpoint is not connected")
+    # What is no connection is as it was.
+    assert value(kernel, "datagrams.sendto(b'x', ECHO)") == 1
+    assert value(
+        kernel, "socket.create_connection(server.getsockname()).close(), server.accept()[1][0]"
+    ) == (
+        None,
+        "127.0.0.1",
+    )
+
+
+def test_under_preset_safe_a_list_changes_nothing_for_cells(start, world, place):
+    listed = json.dumps(place.listed)
+    policy = world.policy(f'extends = "safe"\nnetwork_access = {listed}\nallowed_modules = []\n')
+    kernel = start(policy, world=world)
+    assert kernel.run("import socket")[0]["ename"] == "PolicyDenied"
+    run(kernel, "kept = [1]; [n for n in range(1_000_000) if not n]")
+    os.kill(kernel.sole_guest(), signal.SIGKILL)
+    assert value(kernel, "kept") == [1]

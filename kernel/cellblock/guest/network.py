@@ -53,13 +53,17 @@ class Network:
     def begin(self, fd: int) -> None:
         """Ask at this descriptor from now on."""
         self._sock = _socket.socket(fileno=fd)
-        self.renew()
+        self._turns = Turns()
 
-    def renew(self) -> None:
-        """Wait for nobody who asked before a fork: for a copy that takes over."""
-        if self._turns is not None:
-            self._turns.close()
-        self._turns = Turns() if self._sock is not None else None
+    def renew(self, fds: list[int]) -> None:
+        """Ask at this one instead, and wait for nobody who asked before: as a copy that serves."""
+        if self._sock is None or self._turns is None:
+            return
+        for fd in fds:
+            os.dup2(fd, self._sock.fileno(), inheritable=False)
+            os.close(fd)
+        self._turns.close()
+        self._turns = Turns()
 
     def mend(self) -> None:
         """Have Python's sockets connect by way of the relay. For the zygote, before any fork."""

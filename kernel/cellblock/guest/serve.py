@@ -51,9 +51,16 @@ class Server:
         self._shell, self._rules, self._channel, self._out = shell, rules, channel, out
         self._driver = Driver(channel)
         self.calls = Calls(channel, self._driver.watch, tools)
-        openmp = pools.OpenMP() if rules.raw_modules or not rules.language else None
+        raw = bool(rules.raw_modules) or not rules.language
         self._snapshots = Snapshots(
-            channel, outlet, self._driver, zygote, openmp, network, connects=plan.network
+            channel,
+            outlet,
+            self._driver,
+            zygote,
+            pools.OpenMP() if raw else None,
+            network,
+            # Where no library is let in, nobody has a socket.
+            connects=raw and (plan.network or plan.relayed),
         )
         self._reserve = Reserve(plan.limits.memory_max_bytes)
         self._runner = Runner(shell, rules, self._driver, out, plan, self._reserve)

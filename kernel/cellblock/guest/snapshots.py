@@ -53,7 +53,7 @@ class Snapshots:
         connects: bool = False,
     ) -> None:
         self._channel, self._outlet, self._driver = channel, outlet, driver
-        self._network, self._connects = network, connects or network is not None
+        self._network, self._connects = network, connects
         #: How many connections a copy has let go of.
         self._connections = 0
         #: None where no library can have one.
@@ -155,7 +155,7 @@ class Snapshots:
         tasks = self._driver.resume()
         changed = files.restore(self._files)
         if self._network is not None:
-            self._network.renew()
+            self._network.renew(self._channel.take_descriptors())
         return messages.Resumed(
             threads=self._lost, tasks=tasks, files=changed, connections=self._connections
         )

@@ -105,7 +105,7 @@ class Keeper:
             )
             self._zygote.prepare(self._prepare)
         self._forks += 1
-        way = [] if self._reach is None else [self._reach.admit(self._forks)]
+        way = self.way()
         try:
             guest = Guest(self._reactor, self._on_message, self.on_text, self._on_lost)
         except OSError:
@@ -212,6 +212,10 @@ class Keeper:
         """The one behind the guests, or None."""
         return self._zygote
 
+    def way(self) -> list[int]:
+        """Return the descriptor at which a guest asks the relay, if any. Raises OSError."""
+        return [] if self._reach is None else [self._reach.admit()]
+
     def on_trying(self, guest: Guest | None) -> None:
         """Take note which copy is to serve; None when that failed."""
         self._guest = guest
@@ -224,8 +228,6 @@ class Keeper:
         guest.on_message, guest.on_text = self._on_message, self.on_text
         guest.on_lost, guest.ready = self._on_lost, True
         guest.hold(held=self._held)
-        if self._reach is not None:
-            self._reach.resume()
         self._pace.take_in_time()
         self._ward.on_loss(restoring.outcome())
         ended, self._ended = self._ended, {}

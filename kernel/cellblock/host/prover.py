@@ -92,7 +92,7 @@ class Prover:
         )
         try:
             if self._reach is not None:
-                self._guest.theirs.append(self._reach.admit(self._forks))
+                self._guest.theirs.append(self._reach.admit())
             zygote.fork(self._guest, self._forks, os.urandom(32), trial)
             self._loop.run()
         finally:

@@ -261,6 +261,8 @@ class Snapshot(Struct, tag="snapshot", frozen=True, kw_only=True):
 class Resume(Struct, tag="resume", frozen=True, kw_only=True):
     """To a copy: the guest is gone, go on in its place.
 
+    Where the plan is ``relayed``, a way to the relay of its own travels with this frame.
+
     ``seed`` makes its random numbers its own. ``inputs`` are the cells that the copy has not
     seen, by count, for ``In``.
     """

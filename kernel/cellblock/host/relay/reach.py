@@ -45,11 +45,9 @@ class Reach:
     ) -> None:
         self._reactor, self._entries, self._breach = reactor, entries, breach
         self._worker: Worker[speech.FromRelay] | None = None
-        self._starts = 0
+        self._starts = self._admitted = 0
         #: The guest that is served, by number, and the relay's end of its socket.
         self._serving: tuple[int, int] | None = None
-        #: It is to be served again only when another process has taken its place.
-        self._suspended = False
         #: It may have a connection.
         self._used = False
         self._reached, self._refused = Counter[str](), Counter[str]()
@@ -60,31 +58,20 @@ class Reach:
         with contextlib.suppress(OSError):
             self._running()
 
-    def admit(self, number: int) -> int:
-        """Return the descriptor by which a new guest asks; one before it is not served any more.
+    def admit(self) -> int:
+        """Return the descriptor at which a new guest asks, or a snapshot that is to take over.
 
-        Raises OSError where none can be made, or no relay.
+        Whoever was before it is not served any more. Raises OSError where none can be made, or no
+        relay.
         """
         worker = self._running()
         ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         with theirs:
             self._drop()
-            self._serving = number, ours.detach()
-            self._suspended = self._used = False
-            worker.send_with(speech.Admit(number=number), [self._serving[1]])
+            self._admitted += 1
+            self._serving, self._used = (self._admitted, ours.detach()), False
+            worker.send_with(speech.Admit(number=self._admitted), [self._serving[1]])
             return theirs.detach()
-
-    def resume(self) -> None:
-        """Serve a snapshot that took over: it has no connection, and nothing that it asked for.
-
-        Of a guest that is not served any more it takes the place.
-        """
-        self._used = False
-        if self._suspended and self._serving is not None and self._worker is not None:
-            self._suspended = False
-            number, fd = self._serving
-            with contextlib.suppress(OSError):  # it has ended, and another one is told
-                self._worker.send_with(speech.Admit(number=number, anew=True), [fd])
 
     def is_used(self) -> bool:
         """Say whether the guest that serves was connected to anybody."""
@@ -128,7 +115,6 @@ class Reach:
         if isinstance(message, speech.Judged):
             self._judged(message)
         elif self._serving is not None and self._serving[0] == message.number:
-            self._suspended = True
             self._breach(message.detail)
 
     def _judged(self, message: speech.Judged) -> None:

@@ -98,8 +98,6 @@ class Server:
             if isinstance(message, speech.Admit) and self._admitted:
                 sock = socket.socket(fileno=self._admitted.pop(0))
                 sock.setblocking(False)
-                if message.anew:
-                    _forget_what_was_asked(sock)
                 self._admit(message.number, sock)
         return bool(data)
 
@@ -182,12 +180,6 @@ class Server:
             self._poll.unregister(fd)
         self._asked.pop(fd, None)
         sock.close()
-
-
-def _forget_what_was_asked(sock: socket.socket) -> None:
-    with contextlib.suppress(OSError):
-        while sock.recv(relay.MOST):
-            continue
 
 
 def _hand_over(sock: socket.socket, answer: relay.Answer, given: int) -> None:

@@ -14,13 +14,9 @@ class Begin(Struct, tag="begin", frozen=True, kw_only=True):
 
 
 class Admit(Struct, tag="admit", frozen=True, kw_only=True):
-    """Serve a guest: the relay's end of its socket travels with this frame (SCM_RIGHTS).
-
-    ``anew``: another process has it now, and what was asked before is nobody's.
-    """
+    """Serve a guest: the relay's end of its socket travels with this frame (SCM_RIGHTS)."""
 
     number: int
-    anew: bool = False
 
 
 class Judged(Struct, tag="judged", frozen=True, kw_only=True):
