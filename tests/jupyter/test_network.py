@@ -350,6 +350,18 @@ def test_a_guest_that_is_lost_takes_its_connections_along_and_the_card_says_so(k
     run(kernel, "s.close(); t.close()")
 
 
+def test_what_a_cell_said_is_kept_and_said_once_however_soon_its_guest_is_lost(kernel, place):
+    for number in range(4):
+        run(kernel, f"said = {number}; s = socket.create_connection(HELD); s.sendall(b'{number}')")
+        os.kill(kernel.sole_guest(), signal.SIGKILL)
+        with place.take() as peer:
+            assert (peer.recv(9), peer.recv(9)) == (str(number).encode(), b"")
+        assert value(kernel, "said") == number
+    place.held.setblocking(False)
+    with pytest.raises(BlockingIOError):
+        place.held.accept()
+
+
 def test_a_pool_of_connections_goes_on_after_a_restoration(kernel):
     pytest.importorskip("requests")
     run(kernel, "import requests; pool = requests.Session(); pool.get(SITE + '/before')")

@@ -124,7 +124,7 @@ class Snapshots:
         libc.prctl(_PR_SET_PDEATHSIG, signal.SIGCONT)
         self._channel.renew()
         self._outlet.renew()
-        self._channel.send(messages.Standing(id=request.id))
+        self._channel.send(messages.Standing(id=request.id, connections=self._connections))
         return self._channel.recv()
 
     def _double(self, request: messages.Snapshot) -> messages.ToGuest:

@@ -257,8 +257,9 @@ class Course:
             self._answer(request, message)
             return
         self._deadlines.stop()
-        if self._reach is not None and self._reach.is_used():
-            request.called = True
+        if self._reach is not None:
+            connected = self._keeper.snapshots.connected()
+            request.called = self._reach.reached() or connected or request.called
         if request.undo and message.error is None:
             self._settling.undo(request, message)
         else:

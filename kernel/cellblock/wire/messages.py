@@ -301,9 +301,13 @@ class Tried(Struct, tag="tried", frozen=True, kw_only=True):
 
 
 class Standing(Struct, tag="standing", frozen=True, kw_only=True):
-    """First frame of a copy: it waits, and takes over when it is told."""
+    """First frame of a copy: it waits, and takes over when it is told.
+
+    ``connections`` are those that the guest had, and it let go of.
+    """
 
     id: Id
+    connections: Annotated[int, msgspec.Meta(ge=0, lt=2**31)] = 0
 
 
 class NotStanding(Struct, tag="not_standing", frozen=True, kw_only=True):

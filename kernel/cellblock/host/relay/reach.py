@@ -48,7 +48,7 @@ class Reach:
         self._starts = self._admitted = 0
         #: The guest that is served, by number, and the relay's end of its socket.
         self._serving: tuple[int, int] | None = None
-        #: It may have a connection.
+        #: It got a connection.
         self._used = False
         self._reached, self._refused = Counter[str](), Counter[str]()
         self._others = 0
@@ -73,11 +73,12 @@ class Reach:
             worker.send_with(speech.Admit(number=self._admitted), [self._serving[1]])
             return theirs.detach()
 
-    def is_used(self) -> bool:
-        """Say whether the guest that serves was connected to anybody."""
+    def reached(self) -> bool:
+        """Say whether the guest was connected to anybody since this was asked last."""
         if self._worker is not None:
             self._worker.hear()
-        return self._used
+        used, self._used = self._used, False
+        return used
 
     def account(self) -> Account:
         """Return what was asked for since the last account: all that a cell did which has ended."""
