@@ -16,6 +16,7 @@ from cellblock.backends.shared import EARLIER_LINKS, NAMES
 from cellblock.guest.attempts import PROBES as ATTEMPTS
 from cellblock.guest.confine import arch, landlock
 from cellblock.guest.trying import EARLIER_THREAD, INHERITED
+from cellblock.host.relay import reach
 from cellblock.policy.enforcement import CAPABILITIES
 from cellblock.policy.model import Policy
 from support import machines, suite
@@ -50,6 +51,9 @@ PROVED = {
     "max_file_size",
 }
 WIDE = {"network_access": True, "subprocess_execution": True}
+LISTED = {"network_access": ("example.org:443",)}
+#: Probes of what a list leaves out.
+OF_A_LIST = {"unlisted_port", "unlisted_host", "unlisted_name", "turn_connection"}
 BECAUSE = "import cellblock.guest.prepared as p, cellblock.guest.confine as c\n"
 
 
@@ -109,6 +113,24 @@ def test_what_the_backend_declares_of_a_wide_policy_holds(backend):
     assert found.statuses["network_access"] == found.statuses["subprocess_execution"] == "verified"
 
 
+@pytest.mark.parametrize("user", ["same user", "nobody"] if os.geteuid() == 0 else ["same user"])
+@pytest.mark.parametrize("backend", LOCKING)
+def test_what_the_backend_declares_of_a_list_of_addresses_holds(backend, user):
+    found = as_somebody(user, backend, **LISTED)
+
+    assert (found.failure, found.contradicted) == ("", [])
+    tried = OF_A_LIST | {"tcp", "tcp_fast_open", "udp", "mptcp", "listen", "netlink"}
+    assert {name: found.outcomes[name] for name in tried} == dict.fromkeys(tried, "refused")
+    assert found.statuses["network_access"] == "verified"
+
+
+@needs_landlock
+def test_a_list_with_this_machine_by_name_leaves_out_the_probe_that_asks_for_it():
+    found = suite.run("landlock", network_access=("localhost:1",))
+    assert "unlisted_name" not in found.outcomes
+    assert found.statuses["network_access"] == "verified"
+
+
 @needs_landlock
 @pytest.mark.parametrize("abi", range(1, landlock.HIGHEST_KNOWN_ABI + 1))
 def test_what_is_declared_holds_under_each_abi(abi):
@@ -154,10 +176,16 @@ def nothing_locked():
     return suite.run("noop")
 
 
-@pytest.mark.parametrize("probe", sorted(EVERY - BY_THE_HOST - {"child_reads"}))
+@pytest.mark.parametrize("probe", sorted(EVERY - BY_THE_HOST - OF_A_LIST - {"child_reads"}))
 def test_the_probe_passes_where_there_is_no_lock(nothing_locked, probe):
     assert nothing_locked.failure == ""
     assert nothing_locked.outcomes[probe] == "disclosed"
+
+
+def test_what_a_list_leaves_out_is_reached_where_there_is_no_lock():
+    found = suite.run("noop", **LISTED)
+    assert {found.outcomes[name] for name in OF_A_LIST} == {"disclosed"}
+    assert found.statuses["network_access"] == "unenforced"
 
 
 def test_processes_that_a_cell_starts_are_not_held_where_there_is_no_lock():
@@ -169,7 +197,7 @@ def test_without_locks_nobody_is_held_by_what_holds_anybody():
     found = as_somebody("nobody", "noop")
     passed = {name for name, outcome in found.outcomes.items() if outcome == "disclosed"}
     # What is on the import path belongs to root.
-    assert EVERY - BY_THE_HOST - {"child_reads", "write_on_import_path"} <= passed
+    assert EVERY - BY_THE_HOST - OF_A_LIST - {"child_reads", "write_on_import_path"} <= passed
 
 
 def test_a_descriptor_that_is_left_open_is_seen():
@@ -252,6 +280,22 @@ def test_a_lock_that_only_says_that_it_holds_is_a_gap(lock):
         statuses = statuses | {"network_access": "unenforced"}
     assert {name: found.statuses[name] for name in statuses} == statuses
     assert set(statuses) <= set(found.gaps)
+
+
+@needs_landlock
+def test_a_filter_that_only_says_that_it_holds_is_a_gap_of_a_list_too():
+    found = suite.run("landlock", spoil=BECAUSE + LIES["seccomp"][0], **LISTED)
+    assert "network_access" in found.gaps
+    assert {"udp", "listen"} <= set(found.contradicted)
+
+
+@needs_landlock
+def test_a_relay_that_connects_to_more_than_is_listed_is_a_gap(monkeypatch):
+    """The host's own witnesses say so: what listens beside the listed address was called."""
+    monkeypatch.setattr(reach, "_MODULE", "support.spoilt_relay")
+    found = suite.run("landlock", **LISTED)
+    assert found.contradicted == ["unlisted_port", "unlisted_host"]
+    assert found.statuses["network_access"] == "unenforced"
 
 
 def test_no_guest_starts_without_the_library_behind_the_locks():

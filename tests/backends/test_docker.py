@@ -269,6 +269,27 @@ def test_with_network_access_there_is_the_machines_network(docker, world):
         assert kernel.end() == []
 
 
+def test_with_a_list_of_addresses_the_host_connects_and_there_is_no_network(docker, world):
+    assert docker
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        listed = server.getsockname()
+        policy = world.policy(
+            'extends = "unsafe"\nbackend = "docker"\n'
+            f'network_access = ["127.0.0.1:{listed[1]}"]\ncontainer_image = "{images.FRAME}"\n'
+        )
+        kernel = Kernel(argv_for(policy, "--allow-unsafe"), world=world, extra_env=environment())
+        try:
+            code = f"import socket\nsocket.create_connection({listed!r}).getpeername()"
+            assert value(kernel.wait_ready(), code) == listed
+            elsewhere = (listed[0], listed[1] % 65_535 + 1)
+            reply, _ = kernel.run(f"socket.create_connection({elsewhere!r})")
+            assert reply["ename"] == "PermissionError"
+            devices = Path(f"/proc/{guest(docker, kernel)}/net/dev").read_text().splitlines()
+            assert [line.split()[0] for line in devices if ":" in line] == ["lo:"]
+        finally:
+            assert kernel.end() == []
+
+
 # --- how it ends, and what comes back ---------------------------------------------------------
 
 

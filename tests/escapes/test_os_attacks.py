@@ -47,7 +47,17 @@ NOT_THERE = {"ENOENT", "EROFS", "StopIteration: "}
 @pytest.fixture(scope="module", params=machines.users(wrapped=True))
 def party(request):
     """A kernel in mode unsafe and a shell without confinement, both of one user."""
-    user, _, wrapped = request.param.partition(" in ")
+    yield from parties(request.param)
+
+
+@pytest.fixture(scope="module")
+def party_with_list():
+    """The same of whoever may do least, with an address listed that nobody listens at."""
+    yield from parties(machines.users()[-1], "network_access = ['127.7.7.7:1']\n")
+
+
+def parties(whose, more=""):
+    user, _, wrapped = whose.partition(" in ")
     as_nobody = user == "nobody"
     prefix = nobody_prefix() if as_nobody else ()
     if prefix is None:
@@ -62,7 +72,7 @@ def party(request):
     policy = place.policy(
         "extends = 'unsafe'\nmemory_max_bytes = 2_147_483_648\n"
         f"filesystem_read_roots = ['{place.root}/readable']\n"
-        f"filesystem_write_roots = ['{{scratch}}', '{place.root}/writable']\n"
+        f"filesystem_write_roots = ['{{scratch}}', '{place.root}/writable']\n{more}"
     )
     kernel = Kernel(argv_for(policy, "--allow-unsafe"), world=place, prefix=prefix)
     control = subprocess.Popen(
@@ -138,6 +148,25 @@ def test_the_attack_is_refused_and_unconfined_it_is_not(path, party, record_prop
         return
     assert control == says.get("unconfined", "reached")
     assert control != came_to or "gap" in says
+
+
+#: What takes a TCP socket that leads nowhere for a way out; `jupyter/test_network.py` has the like.
+NOT_UNDER_A_LIST = {"every_other_family"}
+OF_THE_NETWORK = [path for path in PROGRAMS if path.parent.name == "network"]
+
+
+@pytest.mark.parametrize(
+    "path",
+    [path for path in OF_THE_NETWORK if path.stem not in NOT_UNDER_A_LIST],
+    ids=lambda path: path.stem,
+)
+def test_the_attack_is_refused_under_a_list_of_addresses_too(path, party_with_list):
+    says = declared(path)
+    with party_with_list.around.watched() as watched:
+        came_to, _ = party_with_list.confined(PRELUDE + path.read_text(), watched.world)
+        watched.nothing_happened()
+    # Sockets of TCP are made, and refused what would be done with them.
+    assert came_to in {says["confined"], "EPERM", "EACCES", "held"}
 
 
 def confined(says, party):

@@ -169,6 +169,14 @@ class Kernel(Client):
             lambda: found if len(found := self._called("cb-guest")) == 1 else []
         )
 
+    def relay(self) -> int:
+        """Return the relay's pid, waiting for it."""
+        return self._waited_for(self.relays)
+
+    def relays(self) -> list[int]:
+        """Return the relays' pids."""
+        return self._called("cb-relay")
+
     def copies(self) -> list[int]:
         """Return the pids of the snapshots that stand."""
         return self._called("cb-snapshot")

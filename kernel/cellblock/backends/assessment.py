@@ -197,7 +197,7 @@ def _gap(policy: Policy, each: Enforcement) -> Gap:
 
 def _consequence(policy: Policy, each: Enforcement) -> str:
     if each.capability == "network_access" and isinstance(policy.network_access, tuple):
-        if policy.network_access and each.status is Status.unavailable and each.locks:
+        if policy.network_access and each.status is Status.unavailable and not each.locks:
             return "connections to the listed addresses fail"
     elif each.capability == "package_installation" and policy.package_installation:
         return "installing packages fails"

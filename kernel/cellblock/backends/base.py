@@ -116,6 +116,9 @@ class Backend(ABC):
     #: Whether that command stays in front, as a process that the zygote is a child of.
     stays: ClassVar[bool] = False
 
+    #: Whether guests under it can connect nothing, so that a relay decides what they reach.
+    relays: ClassVar[bool] = False
+
     def wrap(self, argv: Sequence[str], view: View) -> list[str]:
         """Return the command that starts the zygote; as it is, where nothing wraps it."""
         del view

@@ -21,9 +21,8 @@ from typing import TYPE_CHECKING, ClassVar, Final
 from cellblock.backends import forbidding, places, probes, roots
 from cellblock.backends.base import Backend, Declare, Support, View
 from cellblock.backends.landlock import Landlock
-from cellblock.backends.shared import EARLIER_LINKS, by_policy, holds, partly
+from cellblock.backends.shared import EARLIER_LINKS, RELAYED, by_policy, holds, partly
 from cellblock.errors import BackendError
-from cellblock.policy.enforcement import Enforcement, Status
 from cellblock.policy.paths import within
 
 if TYPE_CHECKING:
@@ -63,21 +62,11 @@ def _network(policy: Policy, support: Support) -> Declare:
     if policy.network_access is True:
         return holds("network_access", "not restricted: TCP and UDP sockets")
     if policy.network_access:
-        return _no_address_list
+        mechanism = f"{RELAYED}; a network namespace without a device; system call filter"
+        return holds("network_access", mechanism, locks=_CALLS)
     del support
     mechanism = "a network namespace without a device; system call filter: no socket is opened"
     return holds("network_access", mechanism, locks=_CALLS)
-
-
-def _no_address_list(_policy: Policy, support: Support) -> Enforcement:
-    return Enforcement(
-        "network_access",
-        Status.unavailable,
-        "a network namespace without a device, so no address on the list is reached either",
-        (),
-        support.evidence,
-        _CALLS,
-    )
 
 
 def _denied(policy: Policy, support: Support) -> Declare:
@@ -101,7 +90,7 @@ class Bubblewrap(Backend):
 
     name = "bubblewrap"
     locks = ("namespaces", *Landlock.locks)
-    wraps = stays = True
+    wraps = stays = relays = True
     declarations: ClassVar[Mapping[str, Declare]] = {
         **Landlock.declarations,
         "filesystem_read_roots": holds(

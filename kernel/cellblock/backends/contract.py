@@ -45,6 +45,17 @@ def _no_network(policy: Policy) -> bool:
     return policy.network_access is not True
 
 
+def _listed(policy: Policy) -> bool:
+    return isinstance(policy.network_access, tuple) and bool(policy.network_access)
+
+
+def _listed_without_localhost(policy: Policy) -> bool:
+    listed = policy.network_access
+    if not isinstance(listed, tuple) or not listed:
+        return False
+    return all(entry.rpartition(":")[0].lower() != "localhost" for entry in listed)
+
+
 def _no_processes(policy: Policy) -> bool:
     return not policy.subprocess_execution
 
@@ -78,6 +89,11 @@ PROBES: Final[tuple[Probe, ...]] = (
     Probe("tcp", _NET, "a cell can connect by TCP", asked=_no_network),
     Probe("tcp_fast_open", _NET, "a cell can connect by TCP Fast Open", True, _no_network),
     Probe("udp", _NET, "a cell can send datagrams (UDP)", True, _no_network),
+    Probe("listen", _NET, "a cell can listen for connections", True, _no_network),
+    Probe("unlisted_port", _NET, "a cell can connect to other ports", asked=_listed),
+    Probe("unlisted_host", _NET, "a cell can connect to other hosts", asked=_listed),
+    Probe("unlisted_name", _NET, "a cell can ask for other names", True, _listed_without_localhost),
+    Probe("turn_connection", _NET, "a cell can turn a connection elsewhere", True, _listed),
     Probe("mptcp", _NET, "a cell can connect by MPTCP", around=True),
     Probe("unix_socket", _NET, "a cell can connect to local sockets", around=True),
     Probe("abstract_socket", _NET, "a cell can connect to abstract local sockets", around=True),

@@ -26,8 +26,7 @@ from cellblock.backends.base import Backend, Declare, Room, Support, View
 from cellblock.backends.container import engines, images, mounts, undertaker
 from cellblock.backends.container.wanted import Refused, Wanted
 from cellblock.backends.landlock import Landlock
-from cellblock.backends.shared import by_policy, holds
-from cellblock.policy.enforcement import Enforcement, Status
+from cellblock.backends.shared import RELAYED, by_policy, holds
 from cellblock.policy.paths import within
 
 if TYPE_CHECKING:
@@ -59,21 +58,11 @@ def _network(policy: Policy, support: Support) -> Declare:
     if policy.network_access is True:
         return holds("network_access", "not restricted: TCP and UDP sockets")
     if policy.network_access:
-        return _no_address_list
+        mechanism = f"{RELAYED}; a container without a network; system call filter"
+        return holds("network_access", mechanism, locks=_CALLS)
     del support
     mechanism = "a container without a network; system call filter: no socket is opened"
     return holds("network_access", mechanism, locks=_CALLS)
-
-
-def _no_address_list(_policy: Policy, support: Support) -> Enforcement:
-    return Enforcement(
-        "network_access",
-        Status.unavailable,
-        "a container without a network, so no address on the list is reached either",
-        (),
-        support.evidence,
-        _CALLS,
-    )
 
 
 @dataclass(frozen=True)
@@ -86,7 +75,7 @@ class Docker(Backend):
 
     name = "docker"
     locks = ("namespaces", "container", *Landlock.locks)
-    wraps = stays = True
+    wraps = stays = relays = True
     falls_back = False
     declarations: ClassVar[Mapping[str, Declare]] = {
         **bubblewrap.Bubblewrap.declarations,

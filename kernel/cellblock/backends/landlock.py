@@ -1,7 +1,8 @@
 """Landlock and a system call filter: the guest locks itself, nothing wraps the zygote.
 
-Contract: files outside the roots can't be opened, no socket is opened unless network_access is
-True, no process is started unless subprocess_execution is, and no other process is signalled.
+Contract: files outside the roots can't be opened, nothing is connected unless network_access is
+True, no process is started unless subprocess_execution is, and no other process is signalled. Under
+a list of addresses the host's relay connects.
 Gap: names, sizes and times of files outside the roots can be looked up.
 """
 
@@ -17,6 +18,7 @@ from cellblock.backends.shared import (
     EARLIER_LINKS,
     HOST,
     NAMES,
+    RELAYED,
     RLIMITS,
     by_policy,
     holds,
@@ -42,19 +44,9 @@ def _network(policy: Policy, support: Support) -> Declare:
     if policy.network_access is True:
         return holds("network_access", "not restricted: TCP and UDP sockets")
     if policy.network_access:
-        return _no_address_list
+        mechanism = f"{RELAYED}; system call filter: a cell connects nothing"
+        return holds("network_access", mechanism, locks=_CALLS)
     return holds("network_access", "system call filter: no socket is opened", locks=_CALLS)
-
-
-def _no_address_list(_policy: Policy, support: Support) -> Enforcement:
-    return Enforcement(
-        "network_access",
-        Status.unavailable,
-        "system call filter: no socket is opened, so no address on the list is reached either",
-        (),
-        support.evidence,
-        _CALLS,
-    )
 
 
 def _processes(policy: Policy, support: Support) -> Declare:
@@ -107,6 +99,7 @@ class Landlock(Backend):
     """The locks of ``guest.confine``, all of them required."""
 
     name = "landlock"
+    relays = True
     locks = ("capabilities", "no_new_privs", "not_dumpable", "rlimits", "landlock", "seccomp")
     declarations: ClassVar[Mapping[str, Declare]] = {
         **HOST,

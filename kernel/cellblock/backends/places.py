@@ -46,18 +46,24 @@ SYSTEM: Final[tuple[Place, ...]] = (
     ("/var/cache/fontconfig", "fonts"),
 )
 
-#: With network_access: names, ports and certificates.
+#: With network_access, all of it or a list: names of ports, and certificates.
+CERTIFICATES: Final[tuple[Place, ...]] = (
+    ("/etc/ca-certificates", "certificates"),
+    ("/etc/pki/ca-trust", "certificates"),
+    ("/etc/pki/tls", "certificates"),
+    ("/etc/protocols", "protocol names"),
+    ("/etc/services", "port names"),
+    ("/etc/ssl", "certificates"),
+    ("/usr/share/ca-certificates", "certificates"),
+)
+
+#: With all of it: where names are looked up, which the relay does for a list.
 NETWORK: Final[tuple[Place, ...]] = (
     ("/etc/gai.conf", "address selection"),
     ("/etc/host.conf", "name resolution"),
     ("/etc/hosts", "name resolution"),
     ("/etc/nsswitch.conf", "name resolution"),
-    ("/etc/protocols", "protocol names"),
     ("/etc/resolv.conf", "name resolution"),
-    ("/etc/services", "port names"),
-    ("/etc/pki/tls", "certificates"),
-    ("/etc/ssl", "certificates"),
-    ("/usr/share/ca-certificates", "certificates"),
 )
 
 #: With subprocess_execution: what may be started, besides the interpreter.

@@ -55,13 +55,19 @@ def plan(
         read_roots=_readable(policy, fill, own, libraries),
         write_roots=write,
         device_files=roots.canonical(places.DEVICES),
-        # A list of addresses opens no socket: no lock here can tell hosts apart.
         network=policy.network_access is True,
+        # No lock tells hosts apart: the host's relay does, where guests can connect nothing.
+        relayed=backend.relays and has_list(policy),
         subprocess=policy.subprocess_execution,
         limits=Limits(**{field: getattr(policy, field) for field in LIMITS}),
         locks=backend.locks,
         required=backend.locks,
     )
+
+
+def has_list(policy: Policy) -> bool:
+    """Say whether there are addresses that cells may reach, and others that they may not."""
+    return isinstance(policy.network_access, tuple) and bool(policy.network_access)
 
 
 def view(
@@ -118,6 +124,7 @@ def _default_names(policy: Policy, libraries: Iterable[str]) -> list[str]:
     """Return what is readable without being asked for, as it is spelled."""
     tables = [places.SYSTEM]
     tables += [places.NETWORK] if policy.network_access is True else []
+    tables += [places.CERTIFICATES] if policy.network_access else []
     tables += [places.PROGRAMS] if policy.subprocess_execution else []
     paths = [path for table in tables for path, _ in table]
     paths += libraries

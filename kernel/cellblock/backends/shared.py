@@ -20,6 +20,9 @@ EARLIER_LINKS: Final = (
     "a denied file that has another name (a hard link) beneath a read root is readable"
 )
 
+#: How a list of addresses is kept.
+RELAYED: Final = "the host's relay looks up what is listed, connects to it, hands the socket in"
+
 #: Whether one process can look at another's clock and memory as ``host.gauge`` does.
 _WATCHED = os.uname().sysname == "Linux"
 

@@ -7,19 +7,23 @@ calls and signals is the host's own (``wire.messages.Trial``), made for the tria
 
 from __future__ import annotations
 
+import _socket
+import contextlib
+import ctypes
 import errno
 import mmap
 import os
 import resource
 import signal
 import socket
+import struct
 import sys
 import threading
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterator
 
     from cellblock.wire.messages import Limits, Trial
 
@@ -128,35 +132,66 @@ def _variable(name: str) -> None:
 # --- network ----------------------------------------------------------------------------------
 
 
-def _socket(family: int, kind: int, protocol: int = 0) -> socket.socket:
-    made = socket.socket(family, kind, protocol)
-    made.settimeout(_PATIENCE)
-    return made
+@contextlib.contextmanager
+def _made(family: int, kind: int, protocol: int = 0) -> Iterator[_socket.socket]:
+    """Make a socket as the OS kernel has it, and not as Python's is mended (``guest.network``)."""
+    with contextlib.closing(_socket.socket(family, kind, protocol)) as made:
+        made.settimeout(_PATIENCE)
+        yield made
 
 
 def _tcp(w: Place, protocol: int = 0, port: str = "tcp") -> None:
-    with _socket(socket.AF_INET, socket.SOCK_STREAM, protocol) as sock:
+    with _made(socket.AF_INET, socket.SOCK_STREAM, protocol) as sock:
         sock.connect(("127.0.0.1", w.ports[port]))
 
 
 def _fast_open(w: Place) -> None:
-    with _socket(socket.AF_INET, socket.SOCK_STREAM) as sock:
+    with _made(socket.AF_INET, socket.SOCK_STREAM) as sock:
         sock.settimeout(None)  # it would not wait for the answer
         sock.sendto(b"x", MSG_FASTOPEN, ("127.0.0.1", w.ports["tcp_fast_open"]))
 
 
 def _udp(w: Place) -> None:
-    with _socket(socket.AF_INET, socket.SOCK_DGRAM) as sock:
+    with _made(socket.AF_INET, socket.SOCK_DGRAM) as sock:
         sock.sendto(b"x", ("127.0.0.1", w.ports["udp"]))
 
 
 def _unix(w: Place, name: str) -> None:
-    with _socket(socket.AF_UNIX, socket.SOCK_STREAM) as sock:
+    with _made(socket.AF_UNIX, socket.SOCK_STREAM) as sock:
         sock.connect(w.sockets[name])
 
 
 def _netlink(_w: Place) -> None:
-    _socket(socket.AF_NETLINK, socket.SOCK_RAW).close()
+    with _made(socket.AF_NETLINK, socket.SOCK_RAW):
+        pass
+
+
+def _listen(_w: Place) -> None:
+    with _made(socket.AF_INET, socket.SOCK_STREAM) as sock:
+        sock.listen()
+
+
+def _called(w: Place, name: str, host: str = "127.0.0.1") -> socket.socket:
+    """Connect as cells do, by way of the relay where there is one."""
+    return socket.create_connection((host, w.ports[name]), _PATIENCE)
+
+
+def _call_listed(w: Place) -> None:
+    with _called(w, "listed") as sock:
+        sock.sendall(b"x")
+
+
+def _turn(w: Place) -> None:
+    """Take a connection that was given, undo it, and connect again to somebody else."""
+    connect = ctypes.CDLL(None, use_errno=True).connect
+    nowhere = struct.pack("=H14x", socket.AF_UNSPEC)
+    port = w.ports["turn_connection"]
+    there = struct.pack("=H", socket.AF_INET) + struct.pack("!H4B8x", port, 127, 0, 0, 1)
+    with _called(w, "listed") as sock:
+        for address in (nowhere, there):
+            failed = connect(sock.fileno(), address, len(address))
+            if failed and (number := ctypes.get_errno()) != errno.EINPROGRESS:
+                raise OSError(number, os.strerror(number))
 
 
 def _pair(_w: Place) -> None:
@@ -266,6 +301,15 @@ PROBES: Final[dict[str, Probe]] = {
     "tcp_fast_open": Probe(_fast_open, _pair, _UNREACHED),
     "mptcp": Probe(lambda w: _tcp(w, IPPROTO_MPTCP, "mptcp"), _pair, _UNREACHED),
     "udp": Probe(_udp, _pair, _UNREACHED),
+    "listen": Probe(_listen, _pair),
+    "unlisted_port": Probe(lambda w: _called(w, "unlisted_port").close(), _call_listed),
+    "unlisted_host": Probe(
+        lambda w: _called(w, "unlisted_host", "127.0.0.2").close(), _call_listed
+    ),
+    "unlisted_name": Probe(
+        lambda _w: socket.getaddrinfo("localhost", 1), _call_listed, (socket.EAI_FAIL,)
+    ),
+    "turn_connection": Probe(_turn, _call_listed),
     "unix_socket": Probe(lambda w: _unix(w, "path"), _pair, _UNREACHED),
     "abstract_socket": Probe(lambda w: _unix(w, "abstract"), _pair, _UNREACHED),
     "netlink": Probe(_netlink, _pair),

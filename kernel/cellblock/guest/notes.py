@@ -10,6 +10,7 @@ import errno
 import linecache
 import os
 import re
+import socket
 import traceback
 from typing import TYPE_CHECKING, Final
 
@@ -28,9 +29,12 @@ _PROCESS: Final = re.compile(
     r"\b(subprocess|multiprocessing|pty|fork|forkpty|posix_spawnp?|exec[lv]p?e?|kill|killpg|pidfd)\b"
 )
 _NETWORK: Final = re.compile(
-    r"\b(socket|socketpair|ssl|connect|bind|sendto|urllib|http|asyncio\.open_connection)\b"
+    r"\b(socket|socketpair|ssl|connect|bind|sendto|urllib|http|asyncio\.open_connection"
+    r"|guest/network)\b"
 )
-_PACKAGE: Final = re.compile(r"/(subprocess|multiprocessing|pty|socket|ssl|http|urllib)\b")
+_PACKAGE: Final = re.compile(
+    r"/(subprocess|multiprocessing|pty|socket|ssl|http|urllib|guest/network)\b"
+)
 
 #: Where libraries that open files by themselves leave the path: Arrow quotes it, Polars appends it.
 _PATH: Final = re.compile(r"(?:^|\s)'([^'\0]{1,4096})'|: (/[^\0\n]{1,4096})")
@@ -74,7 +78,10 @@ def _note(error: BaseException, plan: Plan) -> str | None:
     apart = _NAMESPACES in plan.locks
     if apart and error.errno == errno.ENOENT:
         return _about_name(named, plan) if named else None
-    unresolved = type(error).__name__ == "gaierror"
+    # Of listed names a name server knows best; the relay's own word is this one.
+    unresolved = type(error).__name__ == "gaierror" and (
+        not plan.relayed or error.errno == socket.EAI_FAIL
+    )
     denied = isinstance(error, PermissionError) or error.errno in _DENIED
     if not (denied or unresolved or (apart and error.errno == errno.EROFS)):
         return None
@@ -88,7 +95,10 @@ def _about_calls(error: OSError, plan: Plan, *, unresolved: bool) -> str | None:
             what="cells may not start or reach processes", field="subprocess_execution"
         )
     if not plan.network and (unresolved or _NETWORK.search(words)):
-        return _NOTE.format(what="cells have no network", field="network_access")
+        what = "cells have no network"
+        if plan.relayed:
+            what = "cells reach listed addresses alone, by TCP, through Python's own sockets"
+        return _NOTE.format(what=what, field="network_access")
     return None
 
 

@@ -31,6 +31,7 @@ from cellblock.wire import messages
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from cellblock.guest.network import Network
     from cellblock.guest.trying import Trier
 
 #: Names that IPython puts into the namespace and mode safe takes out of it.
@@ -38,6 +39,8 @@ _IPYTHON_NAMES = ("__builtin__", "get_ipython", "exit", "quit", "open", "_dh")
 CHANNEL_FD = 3
 #: Where the listener of the gate is given away, until that is done.
 GATE_FD = 4
+#: Where the relay is asked, under a list of addresses.
+RELAY_FD = 5
 #: Where what the host sends along belongs: channel, stdout, stderr.
 _TARGETS = (CHANNEL_FD, 1, 2)
 _PR_SET_PDEATHSIG = 1
@@ -57,6 +60,7 @@ class Prepared:
         self.rules = Rules.from_builtins(request.rules)
         self.servers: list[serve.Server] = []
         mend_library(processes=request.plan.subprocess)
+        self._network = _mended_network() if request.plan.relayed else None
         loop.allow_nested_run()
         builtins.input = serve.reader(self.servers, password=False)
         getpass.getpass = serve.reader(self.servers, password=True)
@@ -74,6 +78,11 @@ class Prepared:
         self._bind_tools()
         prepare_locks(request.plan)
         self._arm = self._arming()
+
+    @property
+    def targets(self) -> tuple[int, ...]:
+        """Where the descriptors that the host sends for a guest belong."""
+        return _TARGETS if self._network is None else (*_TARGETS, RELAY_FD)
 
     def _guarded_builtins(self) -> dict[str, Any]:
         from IPython.display import display  # noqa: PLC0415
@@ -149,14 +158,17 @@ class Prepared:
         os.setsid()
         process.call_itself("guest")
         trier = None if trial is None else _trier(trial, self.request, fds)
-        _take_descriptors(fds)
+        gated = len(fds) > len(self.targets)
+        _take_descriptors(fds, (*self.targets, GATE_FD))
+        if self._network is not None:
+            self._network.begin(RELAY_FD)
         channel = Channel(socket.socket(fileno=CHANNEL_FD))
         random.seed(seed)
         os.chdir(self.request.cwd)
         sys.dont_write_bytecode = True
         if trier is not None:
             trier.before_the_locks()
-        self._lock(channel, gated=len(fds) > len(_TARGETS))
+        self._lock(channel, gated=gated)
         if trier is not None:
             channel.send(trier.tried())
             return
@@ -195,6 +207,7 @@ class Prepared:
             plan,
             outlet=outlet,
             zygote=self.zygote,
+            network=self._network,
             tools=self.request.tool_max_in_flight,
         )
         self.servers.append(server)
@@ -226,16 +239,25 @@ def _trier(trial: messages.Trial, request: messages.Prepare, fds: list[int]) -> 
     return Trier(trial, request, fds)
 
 
-def _take_descriptors(fds: list[int]) -> None:
-    """Put channel, stdout, stderr and the gate's way out where they belong; close the rest."""
+def _mended_network() -> Network:
+    from cellblock.guest.network import Network  # noqa: PLC0415 - most policies have no list
+
+    network = Network()
+    network.mend()
+    return network
+
+
+def _take_descriptors(fds: list[int], where: tuple[int, ...]) -> None:
+    """Put what the host and the gate sent where it belongs; close the rest."""
     null = os.open(os.devnull, os.O_RDONLY)
-    targets = (0, *_TARGETS, GATE_FD)[: 1 + len(fds)]
+    targets = (0, *where)[: 1 + len(fds)]
     # Out of each other's way first, as low as a limit on open files may want it.
-    high = [fcntl.fcntl(fd, fcntl.F_DUPFD_CLOEXEC, GATE_FD + 1) for fd in (null, *fds)]
+    high = [fcntl.fcntl(fd, fcntl.F_DUPFD_CLOEXEC, RELAY_FD + 1) for fd in (null, *fds)]
     for target, fd in zip(targets, high, strict=True):
         os.dup2(fd, target)
     close_inherited(set(targets))
-    os.set_inheritable(CHANNEL_FD, False)
+    for fd in {CHANNEL_FD, RELAY_FD}.intersection(targets):
+        os.set_inheritable(fd, False)
 
 
 def _hand_over(listener: int) -> None:

@@ -21,6 +21,7 @@ if TYPE_CHECKING:
 
     from cellblock.analysis import Rules
     from cellblock.guest.display import Out
+    from cellblock.guest.network import Network
     from cellblock.guest.shell import GuestShell
     from cellblock.guest.streams import Outlet
 
@@ -44,13 +45,23 @@ class Server:
         *,
         outlet: Outlet,
         zygote: int,
+        network: Network | None = None,
         tools: int = 0,
     ) -> None:
         self._shell, self._rules, self._channel, self._out = shell, rules, channel, out
         self._driver = Driver(channel)
         self.calls = Calls(channel, self._driver.watch, tools)
-        openmp = pools.OpenMP() if rules.raw_modules or not rules.language else None
-        self._snapshots = Snapshots(channel, outlet, self._driver, zygote, openmp)
+        raw = bool(rules.raw_modules) or not rules.language
+        self._snapshots = Snapshots(
+            channel,
+            outlet,
+            self._driver,
+            zygote,
+            pools.OpenMP() if raw else None,
+            network,
+            # Where no library is let in, nobody has a socket.
+            connects=raw and (plan.network or plan.relayed),
+        )
         self._reserve = Reserve(plan.limits.memory_max_bytes)
         self._runner = Runner(shell, rules, self._driver, out, plan, self._reserve)
         self._request: messages.Execute | None = None

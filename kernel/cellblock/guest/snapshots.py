@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from cellblock.guest import pools
     from cellblock.guest.channel import Channel
     from cellblock.guest.loop import Driver
+    from cellblock.guest.network import Network
     from cellblock.guest.streams import Outlet
 
 _PR_SET_PDEATHSIG = 1
@@ -40,15 +41,21 @@ _MOST_NAMES, _LONGEST_NAME = 20, 100
 class Snapshots:
     """Makes copies of this guest, and what a copy does when it takes over."""
 
-    def __init__(
+    def __init__(  # noqa: PLR0913, PLR0917 - what of a guest is not copied by a fork
         self,
         channel: Channel,
         outlet: Outlet,
         driver: Driver,
         zygote: int,
         openmp: pools.OpenMP | None,
+        network: Network | None = None,
+        *,
+        connects: bool = False,
     ) -> None:
         self._channel, self._outlet, self._driver = channel, outlet, driver
+        self._network, self._connects = network, connects
+        #: How many connections a copy has let go of.
+        self._connections = 0
         #: None where no library can have one.
         self._openmp = openmp
         #: The pid of the zygote, whose death is to be ours.
@@ -97,6 +104,7 @@ class Snapshots:
         try:
             self._copies, self._orphaned, self._lost = [], True, threads
             self._files = files.still_open(self._files)
+            self._connections = _let_go() if self._connects else 0
             process.call_itself("snapshot")
             message = self._wait(request, fds)
             while isinstance(message, messages.Snapshot):
@@ -116,7 +124,7 @@ class Snapshots:
         libc.prctl(_PR_SET_PDEATHSIG, signal.SIGCONT)
         self._channel.renew()
         self._outlet.renew()
-        self._channel.send(messages.Standing(id=request.id))
+        self._channel.send(messages.Standing(id=request.id, connections=self._connections))
         return self._channel.recv()
 
     def _double(self, request: messages.Snapshot) -> messages.ToGuest:
@@ -146,7 +154,11 @@ class Snapshots:
         _reseed(resume.seed)
         tasks = self._driver.resume()
         changed = files.restore(self._files)
-        return messages.Resumed(threads=self._lost, tasks=tasks, files=changed)
+        if self._network is not None:
+            self._network.renew(self._channel.take_descriptors())
+        return messages.Resumed(
+            threads=self._lost, tasks=tasks, files=changed, connections=self._connections
+        )
 
     def settle(self) -> None:
         """Do what could not be done before: bury dropped copies, die with the zygote."""
@@ -159,6 +171,12 @@ class Snapshots:
         if self._orphaned and os.getppid() == self._zygote:
             libc.prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
             self._orphaned = False
+
+
+def _let_go() -> int:
+    from cellblock.guest import connections  # noqa: PLC0415 - most guests have no network
+
+    return connections.let_go()
 
 
 def _number(exc: OSError | MemoryError) -> int:

@@ -26,7 +26,8 @@ from cellblock.wire import frames, messages
 if TYPE_CHECKING:
     from cellblock.guest.prepared import Prepared
 
-_DESCRIPTORS = 3
+#: Channel, stdout, stderr, and the way to the relay where there is one.
+_MOST_DESCRIPTORS = 4
 _PR_SET_PDEATHSIG = 1
 _PR_SET_CHILD_SUBREAPER = 36
 #: What the first process in a pid namespace is called there; all others end with it.
@@ -114,7 +115,7 @@ def _obey(
     except (EOFError, OSError):
         _end(control, ready.request.scratch, above)
     match message:
-        case messages.Fork() if len(fds) == _DESCRIPTORS:
+        case messages.Fork() if len(fds) == len(ready.targets):
             pid = _fork(message, fds, ready, gates, own)
             _tell_forked(control, messages.Forked(id=message.id, pid=pid))
         case messages.Allow(id=number, pid=pid):
@@ -211,7 +212,7 @@ def _receive(control: socket.socket) -> tuple[Any, list[int]]:
 def _recv_exactly(control: socket.socket, size: int) -> tuple[bytes, list[int]]:
     data, fds = b"", array.array("i")
     while len(data) < size:
-        space = socket.CMSG_SPACE(_DESCRIPTORS * fds.itemsize)
+        space = socket.CMSG_SPACE(_MOST_DESCRIPTORS * fds.itemsize)
         part, ancillary, _, _ = control.recvmsg(size - len(data), space)
         for level, kind, payload in ancillary:
             if level == socket.SOL_SOCKET and kind == socket.SCM_RIGHTS:

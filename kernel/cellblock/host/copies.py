@@ -58,6 +58,8 @@ class Copy:
     #: What the guest had, and the copy has from it.
     had: room.Reading
     standing: bool = False
+    #: How many connections its guest had when it was made, as it says itself.
+    connections: int = 0
     #: It was told to stop, and nothing is known to have set it going since.
     still: bool = False
     #: Made by it, to stand in its place; how many there were of this state; the numbers of those

@@ -31,6 +31,7 @@ if TYPE_CHECKING:
     from cellblock.host.guest_process import Guest
     from cellblock.host.monitor import Bounds, Excess
     from cellblock.host.reactor import Reactor
+    from cellblock.host.relay.reach import Reach
     from cellblock.host.snapshots import Settings
     from cellblock.host.tools import Tooling
     from cellblock.host.usage import Usage
@@ -56,10 +57,12 @@ class Course:
         snapshots: Settings,
         audit: Audit,
         tools: Tooling | None = None,
+        addresses: tuple[str, ...] = (),
     ) -> None:
         self._front, self._rules, self._audit = front, rules, audit
         self._clock = clock
-        self._keeper = Keeper(reactor, self, prepare, zygote, snapshots, clock)
+        self._reach = _reach(reactor, addresses, self._on_breach) if addresses else None
+        self._keeper = Keeper(reactor, self, prepare, zygote, snapshots, clock, self._reach)
         self._deadlines = Deadlines(
             reactor, clock, self._keeper, front, timeout, self._abandon_query
         )
@@ -110,7 +113,11 @@ class Course:
         """End guest and zygote; say whether they are gone, or their folder still is removed."""
         self._monitor.lost()
         self._desk.close()
-        return self._keeper.close()
+        gone = self._keeper.close()
+        if self._reach is not None:
+            self._audit.asked(self._reach.account())
+            self._reach.close()
+        return gone
 
     def _ready(self) -> None:
         """Have a guest ready, once it can be told which tools there are."""
@@ -173,6 +180,8 @@ class Course:
         self._usage = self._monitor.end(reply.read_bytes if ran else 0)
         self._made = self._desk.end()
         request.done(reply)
+        if self._reach is not None:
+            self._audit.asked(self._reach.account())
 
     # --- what the keeper tells ----------------------------------------------------------------
 
@@ -226,6 +235,14 @@ class Course:
             if self._front.asked(message):
                 self._deadlines.pause()
 
+    def _on_breach(self, what: str) -> None:
+        """End a guest for what it told the relay, once it is known what it had begun before."""
+        guest = self._keeper.guest
+        if guest is not None:
+            guest.hear_out()
+            if guest is self._keeper.guest:
+                self._violation(what)
+
     def _violation(self, what: str) -> None:
         self._keeper.replace(Stopped("violation", f"protocol violation: {what}"))
 
@@ -240,6 +257,9 @@ class Course:
             self._answer(request, message)
             return
         self._deadlines.stop()
+        if self._reach is not None:
+            connected = self._keeper.snapshots.connected()
+            request.called = self._reach.reached() or connected or request.called
         if request.undo and message.error is None:
             self._settling.undo(request, message)
         else:
@@ -320,3 +340,12 @@ class Course:
         self._failure = detail
         if self._request is not None:
             self._finish(self._request, detail)
+
+
+def _reach(reactor: Reactor, addresses: tuple[str, ...], breach: Callable[[str], None]) -> Reach:
+    """Have a relay for these addresses."""
+    from cellblock.host.relay.reach import Reach  # noqa: PLC0415 - most sessions have none
+
+    reach = Reach(reactor, addresses, breach)
+    reach.start()
+    return reach

@@ -1,13 +1,29 @@
-"""What the host does to itself so that nothing of the same user reads its memory."""
+"""What the host and processes of its own do to themselves: not to be read, not to be left over."""
 
 from __future__ import annotations
 
 import ctypes
+import os
 import resource
+import signal
 
 from cellblock.errors import StartError
 
+_PR_SET_PDEATHSIG = 1
 _PR_SET_DUMPABLE = 4
+_PR_SET_NAME = 15
+
+
+def end_with(host: int) -> None:
+    """Have the OS kernel end this process when its parent, ``host``, does (prctl(2))."""
+    ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
+    if os.getppid() != host:
+        os._exit(1)
+
+
+def call_itself(name: bytes) -> None:
+    """Say in ps(1) what this process is, in 15 bytes at most."""
+    ctypes.CDLL(None).prctl(_PR_SET_NAME, name)
 
 
 def protect_host() -> None:

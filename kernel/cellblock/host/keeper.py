@@ -28,6 +28,7 @@ if TYPE_CHECKING:
 
     from cellblock.host.copies import Ran
     from cellblock.host.reactor import Reactor
+    from cellblock.host.relay.reach import Reach
     from cellblock.host.ward import Ward
 
 #: Guests in a row that may fail to start before the keeper gives up.
@@ -55,9 +56,12 @@ class Keeper:
         spawn: Callable[[], tuple[socket.socket, int]],
         settings: Settings,
         clock: Callable[[], float],
+        reach: Reach | None = None,
     ) -> None:
         self._reactor, self._ward, self._prepare = reactor, ward, prepare
         self._spawn, self._clock = spawn, clock
+        #: Where guests ask for connections, if the policy lists addresses.
+        self._reach = reach
         self._zygote: Zygote | None = None
         self._guest: Guest | None = None
         self.snapshots = Snapshots(reactor, settings, clock, ward.on_notice, self._on_copy_lost)
@@ -100,9 +104,16 @@ class Keeper:
                 translation_for(self._prepare.plan),
             )
             self._zygote.prepare(self._prepare)
-        guest = Guest(self._reactor, self._on_message, self.on_text, self._on_lost)
-        self._guest = guest
         self._forks += 1
+        way = self.way()
+        try:
+            guest = Guest(self._reactor, self._on_message, self.on_text, self._on_lost)
+        except OSError:
+            for fd in way:
+                os.close(fd)
+            raise
+        guest.theirs += way
+        self._guest = guest
         guest.number = guest.lineage.number = self._forks
         self._zygote.fork(guest, guest.number, os.urandom(32))
 
@@ -200,6 +211,10 @@ class Keeper:
     def zygote(self) -> Zygote | None:
         """The one behind the guests, or None."""
         return self._zygote
+
+    def way(self) -> list[int]:
+        """Return the descriptor at which a guest asks the relay, if any. Raises OSError."""
+        return [] if self._reach is None else [self._reach.admit()]
 
     def on_trying(self, guest: Guest | None) -> None:
         """Take note which copy is to serve; None when that failed."""

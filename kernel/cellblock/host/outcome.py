@@ -53,6 +53,7 @@ class Restored:
     tasks: int = 0
     #: Open files that could not be set back to what they were.
     files: int = 0
+    connections: int = 0
     #: Cells whose effect was too young to be in the snapshot: run again, and not.
     again: tuple[int, ...] = ()
     missed: tuple[int, ...] = ()

@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     import socket
     from collections.abc import Callable
 
+    from cellblock.host.relay.reach import Reach
     from cellblock.wire.messages import LockReport
 
 #: Seconds that a suite may take; it takes half of one, and what a policy preloads.
@@ -48,9 +49,10 @@ class Prover:
         prepare: messages.Prepare,
         spawn: Callable[[], tuple[socket.socket, int]],
         look: Callable[[], set[str]],
+        reach: Reach | None = None,
     ) -> None:
         self._loop, self._prepare, self._spawn = loop, prepare, spawn
-        self._look = look
+        self._look, self._reach = look, reach
         self._guest: Guest | None = None
         self._forks = 0
         self._last_words = ""
@@ -89,6 +91,8 @@ class Prover:
             lambda reason: self._on_end(reason, threaded=trial.thread),
         )
         try:
+            if self._reach is not None:
+                self._guest.theirs.append(self._reach.admit())
             zygote.fork(self._guest, self._forks, os.urandom(32), trial)
             self._loop.run()
         finally:

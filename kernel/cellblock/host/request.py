@@ -22,7 +22,7 @@ class Request:
         #: The guest has taken it up.
         self.began = False
         self.began_at = 0.0
-        #: It called a tool: what that did is not done again.
+        #: It called a tool, or may have used a connection: what that did is not done again.
         self.called = False
         #: Its end was told; it is answered when a snapshot keeps what it did.
         self.ended = False

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 from typing import TYPE_CHECKING, Protocol
 
@@ -24,6 +25,9 @@ class Owner(Protocol):
     @property
     def zygote(self) -> Zygote | None:
         """The one behind the guests, or None."""
+
+    def way(self) -> list[int]:
+        """Return the descriptor at which a guest asks the relay, if any. Raises OSError."""
 
     def on_trying(self, guest: Guest | None) -> None:
         """Take note which copy is to serve; None when that failed."""
@@ -74,9 +78,21 @@ class Restorer:
         if copy.twin is not None:
             copy.twin.unseen = inputs
         try:
-            guest.send(messages.Resume(seed=os.urandom(32), inputs=sorted(inputs.items())))
+            self._tell(guest, messages.Resume(seed=os.urandom(32), inputs=sorted(inputs.items())))
         except CellblockError:
             self._failed(restoring, copy, killed=guest.closed)
+
+    def _tell(self, guest: Guest, resume: messages.Resume) -> None:
+        """Have a copy go on, with a way to the relay of its own. Raises GuestError."""
+        way = list[int]()
+        with contextlib.suppress(OSError):  # it is told that there is none when it asks
+            way = self._owner.way()
+        try:
+            if not (way and guest.send_with(resume, way)):
+                guest.send(resume)
+        finally:
+            for fd in way:
+                os.close(fd)
 
     def fail(self) -> None:
         """Give up the copy that is tried."""

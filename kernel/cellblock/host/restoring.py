@@ -153,6 +153,7 @@ class Restoring:
                 threads=tuple(resumed.threads),
                 tasks=resumed.tasks,
                 files=resumed.files,
+                connections=resumed.connections,
                 again=_counts([ran for ran in self._again if not ran.exact]),
                 missed=_counts(self._missed),
             ),

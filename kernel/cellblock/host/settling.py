@@ -35,7 +35,8 @@ class Settling:
 
         A short cell is answered as soon as the one before is kept: in the millisecond until its
         own snapshot stands it can be run again. A long one can't, so it is answered when what it
-        did is safe, whichever one process is killed next; so is one that called a tool.
+        did is safe, whichever one process is killed next; so is one that called a tool, or that may
+        have said something over a connection.
         """
         now = self._clock()
         seconds = now - request.began_at

@@ -105,6 +105,15 @@ class Snapshots:
         """
         return self._copies.covers()
 
+    def connected(self) -> bool:
+        """Say whether the guest may have had connections when what ran last began."""
+        for copy in reversed(self._copies):
+            if any(ran.once for ran in copy.after):
+                return True
+            if copy.standing:
+                return copy.connections > 0
+        return False
+
     def when_kept(self, then: Callable[[], None]) -> None:
         """Have ``then`` called when all that ran until now is kept, if a copy under way does that.
 
@@ -322,6 +331,8 @@ class Snapshots:
         if self._guest is not None:
             known.add(self._guest.pid)
         copy.standing = said and copy.guest.pid not in known and copy.guest.vouch()
+        if isinstance(message, messages.Standing):
+            copy.connections = message.connections
         return copy.standing
 
     def _stood(self, copy: Copy) -> None:

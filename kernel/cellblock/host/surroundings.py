@@ -25,7 +25,17 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
 
 #: Names of listeners on loopback, and of those on local sockets.
-PORTS: Final = ("tcp", "tcp_fast_open", "mptcp", "udp")
+PORTS: Final = (
+    "tcp",
+    "tcp_fast_open",
+    "mptcp",
+    "udp",
+    "listed",
+    "unlisted_port",
+    "turn_connection",
+)
+#: What listens at the port of another, at an address of its own.
+_ELSEWHERE: Final = ("unlisted_host", "listed", "127.0.0.2")
 SOCKETS: Final = {"path": "unix_socket", "abstract": "abstract_socket"}
 _TEXT: Final = "cellblock's own, for a trial\n"
 _FILES: Final = ("secret", "movable", "removable", "long")
@@ -52,7 +62,8 @@ class Surroundings:
         try:
             self.process, self._leash = _sentinel()
             self._fill()
-            self._listeners.update(self._listen())
+            for name, listener in self._listen():
+                self._listeners[name] = listener
             self._nice = _nice(self.process)
             self._limit = resource.prlimit(self.process, resource.RLIMIT_NOFILE)
         except BaseException:
@@ -62,7 +73,13 @@ class Surroundings:
     @property
     def ports(self) -> dict[str, int]:
         """Return where somebody listens on loopback, by probe."""
-        return {name: self._listeners[name].getsockname()[1] for name in PORTS}
+        names = (*PORTS, _ELSEWHERE[0])
+        return {name: self._listeners[name].getsockname()[1] for name in names}
+
+    @property
+    def listed(self) -> str:
+        """Return the address that is to be on the list, where the policy has one."""
+        return f"127.0.0.1:{self.ports['listed']}"
 
     @property
     def sockets(self) -> dict[str, str]:
@@ -85,6 +102,9 @@ class Surroundings:
         for name in PORTS:
             kind = socket.SOCK_DGRAM if name == "udp" else socket.SOCK_STREAM
             yield name, _bound(socket.AF_INET, kind, ("127.0.0.1", 0))
+        name, other, host = _ELSEWHERE
+        port = self._listeners[other].getsockname()[1]
+        yield name, _bound(socket.AF_INET, socket.SOCK_STREAM, (host, port))
         for where, name in SOCKETS.items():
             yield name, _bound(socket.AF_UNIX, socket.SOCK_STREAM, self.sockets[where])
 

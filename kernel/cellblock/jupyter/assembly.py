@@ -177,9 +177,16 @@ def _session(
             processes=policy.subprocess_execution,
         ),
         tools=_tooling(policy, kernel.audit),
+        addresses=_addresses(ground),
     )
     session.start()
     return session
+
+
+def _addresses(ground: Ground) -> tuple[str, ...]:
+    """Return what a relay connects to; nothing where none is in force."""
+    listed = ground.policy.network_access
+    return listed if ground.told.plan.relayed and isinstance(listed, tuple) else ()
 
 
 def _tooling(policy: Policy, audit: Audit) -> Tooling | None:

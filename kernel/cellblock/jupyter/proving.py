@@ -22,11 +22,12 @@ from cellblock.jupyter.reactor import ZmqReactor
 from cellblock.wire import messages
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Iterator, Mapping
     from pathlib import Path
 
     from cellblock.backends import Chosen
     from cellblock.backends.contract import Proof
+    from cellblock.host.relay.reach import Reach
     from cellblock.jupyter.groundwork import Wrapping
     from cellblock.policy.enforcement import Enforcement
     from cellblock.policy.model import Policy
@@ -70,13 +71,32 @@ def _prove(
         filesystem_read_roots=(*policy.filesystem_read_roots, str(around.inside)),
         filesystem_write_roots=_roots(policy, scratch),
         read_deny_paths=(*policy.read_deny_paths, str(around.denied)),
+        network_access=_with(policy.network_access, around.listed),
     )
     told, wrap = _launched(tried, chosen, project, scratch, around)
-    prover = Prover(ZmqReactor(), told, lambda: launch.start(wrap), around.touched)
-    prover.run(_trial(policy, around))
+    loop = ZmqReactor()
+    with _relayed(tried, told, loop) as reach:
+        prover = Prover(loop, told, lambda: launch.start(wrap), around.touched, reach)
+        prover.run(_trial(policy, around))
     declared = backends.settle(chosen.declare(tried), prover.report)
     results = _compared(policy, prover, declared)
     return contract.Proof(results, proofs.where(), _now(), prover.failure), prover.report
+
+
+def _with(listed: bool | tuple[str, ...], address: str) -> bool | tuple[str, ...]:
+    return (*listed, address) if isinstance(listed, tuple) and listed else listed
+
+
+@contextlib.contextmanager
+def _relayed(policy: Policy, told: messages.Prepare, loop: ZmqReactor) -> Iterator[Reach | None]:
+    """Have a relay where the plan has one."""
+    if not (told.plan.relayed and isinstance(policy.network_access, tuple)):
+        yield None
+        return
+    from cellblock.host.relay.reach import Reach  # noqa: PLC0415 - most policies have no list
+
+    with contextlib.closing(Reach(loop, policy.network_access, lambda _detail: None)) as reach:
+        yield reach
 
 
 def _launched(

@@ -20,6 +20,8 @@ def lacking(restored: Restored) -> tuple[str, ...]:
         said.append(_count(restored.tasks, "running task"))
     if restored.files:
         said.append(f"the contents of {_count(restored.files, 'open file')}")
+    if restored.connections:
+        said.append(_count(restored.connections, "network connection"))
     if restored.missed:
         said.append(f"what {_cells(restored.missed)} did: run them again")
     if restored.again:

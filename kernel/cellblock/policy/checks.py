@@ -27,7 +27,6 @@ if TYPE_CHECKING:
 
     from cellblock.policy.model import Policy
 
-_MAX_PORT: Final = 65_535
 #: What an engine's command line takes for a name, and for no option.
 _RUNTIME: Final = r"([\w/][\w./-]{0,200})?"
 _IMAGE: Final = r"([a-z0-9][\w./:@-]{0,300})?"
@@ -177,10 +176,13 @@ def _tool_timeouts(policy: Policy) -> None:
 def _network_access(policy: Policy) -> None:
     if isinstance(policy.network_access, bool):
         return
+    from cellblock.policy import addresses  # noqa: PLC0415 - most policies have no list
+
     for entry in policy.network_access:
-        host, _, port = entry.rpartition(":")
-        if not host or not port.isdecimal() or not 0 < int(port) <= _MAX_PORT:
-            raise _Wrong("not a host and port", entry, "Write host:port, as in example.org:443.")
+        try:
+            addresses.parse(entry)
+        except addresses.Malformed as wrong:
+            raise _Wrong(wrong.message, entry, wrong.remedy) from None
 
 
 _CHECKS: Final[tuple[tuple[str, Callable[[Policy], None]], ...]] = (

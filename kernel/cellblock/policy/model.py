@@ -155,7 +155,8 @@ class Policy:
     """Paths never readable, even below a read root. They need not exist."""
 
     network_access: bool | Names = False
-    """No sockets, all of the network, or a list of ``host:port``."""
+    """No sockets, all of the network, or a list of ``host:port``: to those alone the host connects
+    Python's sockets."""
 
     subprocess_execution: bool = False
     """Whether cells may start processes."""

@@ -54,6 +54,8 @@ class Plan(Struct, frozen=True, kw_only=True):
     device_files: tuple[str, ...] = ()
     unseen: tuple[str, ...] = ()
     network: bool = False
+    #: The host connects to some addresses for the guest, which asks at a socket of its own (relay).
+    relayed: bool = False
     subprocess: bool = False
     limits: Limits = Limits()
     locks: tuple[str, ...] = ()
@@ -125,8 +127,9 @@ class Trial(Struct, frozen=True, kw_only=True):
 
     ``outside`` is a folder that no root has; ``inside`` is a read root, in which ``denied`` is
     denied. ``ports`` and ``sockets`` (paths, and names of abstract ones) have somebody listening,
-    ``process`` is one outside, ``variable`` is in its environment. With ``thread`` a thread exists
-    before the locks do, and nothing else is tried.
+    "unlisted_host" at the port of "listed", which is an address that the policy has; ``process`` is
+    one outside, ``variable`` is in its environment. With ``thread`` a thread exists before the
+    locks do, and nothing else is tried.
     """
 
     probes: tuple[str, ...]
@@ -144,7 +147,8 @@ class Trial(Struct, frozen=True, kw_only=True):
 class Fork(Struct, tag="fork", frozen=True, kw_only=True):
     """Fork a guest; its channel, stdout and stderr travel with this frame (SCM_RIGHTS).
 
-    One with a ``trial`` answers ``Tried`` after ``Ready``, and ends: it never runs a user's byte.
+    Where the plan is ``relayed``, so does its way to the relay. One with a ``trial`` answers
+    ``Tried`` after ``Ready``, and ends: it never runs a user's byte.
     """
 
     id: Id
@@ -261,6 +265,8 @@ class Snapshot(Struct, tag="snapshot", frozen=True, kw_only=True):
 class Resume(Struct, tag="resume", frozen=True, kw_only=True):
     """To a copy: the guest is gone, go on in its place.
 
+    Where the plan is ``relayed``, a way to the relay of its own travels with this frame.
+
     ``seed`` makes its random numbers its own. ``inputs`` are the cells that the copy has not
     seen, by count, for ``In``.
     """
@@ -299,9 +305,13 @@ class Tried(Struct, tag="tried", frozen=True, kw_only=True):
 
 
 class Standing(Struct, tag="standing", frozen=True, kw_only=True):
-    """First frame of a copy: it waits, and takes over when it is told."""
+    """First frame of a copy: it waits, and takes over when it is told.
+
+    ``connections`` are those that the guest had, and it let go of.
+    """
 
     id: Id
+    connections: Annotated[int, msgspec.Meta(ge=0, lt=2**31)] = 0
 
 
 class NotStanding(Struct, tag="not_standing", frozen=True, kw_only=True):
@@ -317,6 +327,7 @@ class Resumed(Struct, tag="resumed", frozen=True, kw_only=True):
     threads: Annotated[list[Name], msgspec.Meta(max_length=100)] = []
     tasks: Annotated[int, msgspec.Meta(ge=0, lt=2**31)] = 0
     files: Annotated[int, msgspec.Meta(ge=0, lt=2**31)] = 0
+    connections: Annotated[int, msgspec.Meta(ge=0, lt=2**31)] = 0
 
 
 class Began(Struct, tag="began", frozen=True, kw_only=True):

@@ -10,6 +10,7 @@ from cellblock.backends.chooser import ORDER
 from cellblock.backends.landlock import Landlock
 from cellblock.backends.noop import Noop
 from cellblock.backends.probes import unprobed
+from cellblock.backends.seatbelt import Seatbelt
 from cellblock.policy.enforcement import CAPABILITIES, Status
 from cellblock.policy.model import FIELDS, Policy
 from cellblock.wire.messages import LockReport
@@ -135,13 +136,29 @@ def test_a_limit_that_is_not_configured_is_no_gap(field):
     assert field in names(Policy().replace(**{field: 10}))
 
 
-def test_an_address_list_is_a_gap_that_fails_closed():
-    policy = Policy().replace(network_access=("example.org:443",))
+LISTED = Policy().replace(network_access=("example.org:443",))
 
-    gap = next(g for g in gaps(policy, declared(policy), ALL) if g.capability == "network_access")
+
+def test_an_address_list_holds_where_a_relay_connects():
+    assert declared(LISTED)["network_access"].status is Status.asserted
+    assert "network_access" not in [gap.capability for gap in gaps(LISTED, declared(LISTED), ALL)]
+
+
+def test_an_address_list_is_a_gap_that_fails_closed_where_none_does():
+    found = gaps(LISTED, Seatbelt().declare(LISTED, SUPPORT))
+
+    gap = next(gap for gap in found if gap.capability == "network_access")
 
     assert (gap.status, gap.asked) == (Status.unavailable, "example.org:443")
     assert gap.consequence == "connections to the listed addresses fail"
+
+
+def test_an_address_list_is_a_gap_that_lets_all_through_where_nothing_holds():
+    found = gaps(LISTED, Noop().declare(LISTED, SUPPORT))
+
+    gap = next(gap for gap in found if gap.capability == "network_access")
+
+    assert (gap.status, gap.consequence) == (Status.unenforced, "a cell can send data anywhere")
 
 
 def test_a_network_that_is_allowed_is_no_gap():

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from cellblock.backends import blocking, gaps, named, resolve, settle
-from cellblock.backends.contract import PROBES, Proof, Seen, asked
+from cellblock.backends.contract import Proof, Seen, asked
 from cellblock.backends.landlock import Landlock
 from cellblock.backends.probes import unprobed
 from cellblock.errors import BackendError
@@ -16,7 +16,7 @@ from cellblock.wire.messages import LockReport
 SUPPORT = unprobed("for a test", usable=True)
 REPORT = LockReport(achieved=dict.fromkeys(Landlock.locks, "taken") | {"gate": "asked"})
 DISCLOSED = {name: Seen("passed", "", disclosed=True) for name in ("look_up_name",)}
-NETWORK = [probe.name for probe in PROBES if probe.capability == "network_access"]
+NETWORK = [probe.name for probe in asked(Policy()) if probe.capability == "network_access"]
 
 
 def proof(**changes):

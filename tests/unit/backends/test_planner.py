@@ -100,8 +100,18 @@ def test_programs_and_name_resolution_come_with_their_capabilities(planned):
     assert "/usr/bin" in planned(subprocess_execution=True).read_roots
 
 
-def test_a_list_of_addresses_opens_no_socket(planned):
-    assert planned(network_access=("example.org:443",)).network is False
+def test_a_list_of_addresses_has_a_relay_connect_and_certificates_readable(planned):
+    listed = planned(network_access=("example.org:443",))
+    assert (listed.network, listed.relayed) == (False, True)
+    assert "/etc/ssl" in listed.read_roots
+    assert not {"/etc/hosts", "/etc/resolv.conf"} & set(listed.read_roots)
+
+
+@pytest.mark.parametrize("network", [False, True, ()])
+def test_without_a_list_there_is_no_relay(planned, network):
+    result = planned(network_access=network)
+    assert result.relayed is False
+    assert ("/etc/ssl" in result.read_roots) is (network is True)
 
 
 def test_a_denied_path_beneath_a_root_is_left_out_and_its_siblings_are_granted(planned, home):

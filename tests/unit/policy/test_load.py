@@ -390,6 +390,20 @@ def test_scratch_stays_as_written_until_there_is_one(operator, tmp_path):
             ),
         ),
         (
+            'network_access = ["example.org:443", "*.example.com:443"]',
+            (
+                "network_access: a wildcard (got '*.example.com:443'). "
+                "List each host: others may run hosts that it would let in."
+            ),
+        ),
+        (
+            'network_access = ["https://example.org/"]',
+            (
+                "network_access: not a host and port (got 'https://example.org/'). "
+                "Write host:port, without a scheme, a path or a range: example.org:443."
+            ),
+        ),
+        (
             "network_access = 3",
             (
                 "network_access: wrong value (got 3). "

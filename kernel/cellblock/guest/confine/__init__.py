@@ -217,6 +217,7 @@ def _grants(plan: Plan, version: int, *, gated: bool) -> Grants:
     decides = version if "landlock" in plan.locks else 0
     return Grants(
         network=plan.network,
+        relayed=plan.relayed,
         subprocess=plan.subprocess,
         scoped=decides >= landlock.SCOPE_ABI,
         truncate=decides >= landlock.TRUNCATE_ABI,

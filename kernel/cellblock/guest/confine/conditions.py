@@ -70,11 +70,13 @@ class Gate(msgspec.Struct, frozen=True):
 class Grants(msgspec.Struct, frozen=True):
     """What opens or shuts gates.
 
-    ``scoped`` says that Landlock confines signals (ABI 6), ``truncate`` that it decides on
-    truncation (ABI 3), ``gated`` that the zygote decides on starts and signals (``gate``).
+    ``relayed`` says that sockets may be made, and are connected by the host alone; ``scoped`` that
+    Landlock confines signals (ABI 6), ``truncate`` that it decides on truncation (ABI 3), ``gated``
+    that the zygote decides on starts and signals (``gate``).
     """
 
     network: bool = False
+    relayed: bool = False
     subprocess: bool = False
     scoped: bool = False
     truncate: bool = False

@@ -253,17 +253,20 @@ def _sockets(grants: Grants) -> Iterator[Gate]:
     yield Gate("recvfrom", (harmless,), "no out-of-band data")
     yield Gate("recvmsg", ((Masked(2, MSG_NEVER, 0),),), "no out-of-band data")
     yield from _socket_options(grants)
+    stream = (In(0, (AF_INET, AF_INET6)), Masked(1, SOCK_TYPE_BITS, SOCK_STREAM))
+    datagram = (In(0, (AF_INET, AF_INET6)), Masked(1, SOCK_TYPE_BITS, SOCK_DGRAM))
+    tcp, udp = In(2, (0, IPPROTO_TCP)), In(2, (0, IPPROTO_UDP))
     if grants.network:
-        stream = (In(0, (AF_INET, AF_INET6)), Masked(1, SOCK_TYPE_BITS, SOCK_STREAM))
-        datagram = (In(0, (AF_INET, AF_INET6)), Masked(1, SOCK_TYPE_BITS, SOCK_DGRAM))
-        tcp, udp = In(2, (0, IPPROTO_TCP)), In(2, (0, IPPROTO_UDP))
         yield Gate("socket", ((*stream, tcp), (*datagram, udp)), "TCP and UDP", errno.EACCES)
+    elif grants.relayed:
+        why = "TCP: what stands there until the host hands in one that is connected"
+        yield Gate("socket", ((*stream, tcp),), why, errno.EACCES)
 
 
 def _socket_options(grants: Grants) -> Iterator[Gate]:
     read: tuple[Alternative, ...] = ((In(1, (SOL_SOCKET,)), In(2, GETSOCKOPT)),)
     write: tuple[Alternative, ...] = ((In(1, (SOL_SOCKET,)), In(2, SETSOCKOPT)),)
-    if grants.network:
+    if grants.network or grants.relayed:
         internet: tuple[Alternative, ...] = (
             (In(1, (IPPROTO_TCP,)), In(2, TCP_OPTIONS)),
             (In(1, IP_LEVELS), In(2, IP_OPTIONS)),

@@ -7,6 +7,8 @@ roots is there to open) proves nothing and is left out: unwitnessed, not passed.
 
 from __future__ import annotations
 
+import _socket
+import contextlib
 import errno
 import os
 import socket
@@ -21,6 +23,8 @@ if TYPE_CHECKING:
 
 #: Folders of which at least one is there, and that nobody makes readable.
 _OUTSIDE: Final = ("/", "/proc", "/etc", "/root", "/home")
+#: A port of this machine's that says nothing, if it is there (RFC 863).
+_DISCARD: Final = 9
 _REFUSED: Final = (errno.EACCES, errno.EPERM)
 
 
@@ -37,7 +41,9 @@ def calls(plan: Plan) -> str:
     """Make one refused call of each kind, and an allowed one. Raises LockFailed if one passes."""
     os.close(os.open("/", os.O_PATH))
     attempts: dict[str, Callable[[], object]] = {"signals": _signal_parent}
-    if not plan.network:
+    if plan.relayed:
+        attempts["connections"] = _connect
+    elif not plan.network:
         attempts["sockets"] = lambda: socket.socket(socket.AF_INET, socket.SOCK_STREAM).close()
     if not plan.subprocess:
         attempts["processes"] = _fork
@@ -66,6 +72,11 @@ def _opens(path: str) -> bool:
     except OSError:
         return False
     return True
+
+
+def _connect() -> None:
+    with contextlib.closing(_socket.socket(socket.AF_INET, socket.SOCK_STREAM)) as sock:
+        sock.connect(("127.0.0.1", _DISCARD))
 
 
 def _signal_parent() -> None:

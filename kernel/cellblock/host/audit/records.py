@@ -166,6 +166,19 @@ class Tool(Record, frozen=True, kw_only=True, tag="tool"):
     message: str = ""
 
 
+class Connections(Record, frozen=True, kw_only=True, tag="connections"):
+    """Addresses that guests asked the relay for, and how often; ``cell`` is the last decided.
+
+    ``reached`` were handed in, with the listed names that led there; of ``refused`` a name without
+    a port was not looked up. ``others`` counts requests for more addresses than are told.
+    """
+
+    cell: int
+    reached: dict[str, int] = {}
+    refused: dict[str, int] = {}
+    others: int = 0
+
+
 # --- a guest ----------------------------------------------------------------------------------
 
 
@@ -197,6 +210,7 @@ class Restore(Record, frozen=True, kw_only=True, tag="restore"):
     threads: int = 0
     tasks: int = 0
     files: int = 0
+    connections: int = 0
     again: tuple[int, ...] = ()
     missed: tuple[int, ...] = ()
 

@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from cellblock.analysis import Finding
     from cellblock.host.audit.log import Log
     from cellblock.host.outcome import Cell, Outcome, Restored, Stopped
+    from cellblock.host.relay.reach import Account
     from cellblock.host.tools.record import Record as Call
     from cellblock.policy.enforcement import Enforcement, Gap
 
@@ -191,6 +192,18 @@ class Audit:
             )
         )
 
+    def asked(self, account: Account) -> None:
+        """Enter what guests asked the relay for, if they did."""
+        if account:
+            self.enter(
+                records.Connections(
+                    cell=self._cells,
+                    reached=_bounded(account.reached),
+                    refused=_bounded(account.refused),
+                    others=account.others,
+                )
+            )
+
     # --- guests -------------------------------------------------------------------------------
 
     def locked(
@@ -233,6 +246,10 @@ def _expressions(cell: Cell, admitted: Iterable[str]) -> tuple[records.Expressio
     )
 
 
+def _bounded(times: Mapping[str, int]) -> dict[str, int]:
+    return {records.said(address): number for address, number in times.items()}
+
+
 def _gap(gap: Gap) -> records.Gap:
     return records.Gap(
         capability=gap.capability,
@@ -249,6 +266,7 @@ def _restore(restored: Restored) -> records.Restore:
         threads=len(restored.threads),
         tasks=restored.tasks,
         files=restored.files,
+        connections=restored.connections,
         again=restored.again,
         missed=restored.missed,
     )

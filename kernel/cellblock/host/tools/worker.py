@@ -5,15 +5,13 @@ It ends when the host does, however that ends. What tools print goes to the host
 
 from __future__ import annotations
 
-import ctypes
 import os
-import signal
 import socket
 import sys
 import threading
 from typing import TYPE_CHECKING, Any
 
-from cellblock.host.hardening import protect_host
+from cellblock.host.hardening import end_with, protect_host
 from cellblock.host.tools import speech
 from cellblock.wire import frames
 
@@ -23,14 +21,11 @@ if TYPE_CHECKING:
     from cellblock.host.tools.registry import Registered
 
 READ_SIZE = 1 << 16
-_PR_SET_PDEATHSIG = 1
 
 
 def main(fd: int, host: int) -> None:
     """Serve until the host hangs up. ``host`` is its pid."""
-    ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
-    if os.getppid() != host:
-        os._exit(1)
+    end_with(host)
     protect_host()
     sock = socket.socket(fileno=fd)
     sock.set_inheritable(False)

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Final
 from cellblock.errors import PolicyError
 from cellblock.host.tools import speech
 from cellblock.host.tools.provider import Answer
-from cellblock.host.tools.worker_process import Worker
+from cellblock.host.worker_process import Worker
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -27,6 +27,8 @@ LOADING: Final = 60.0
 GRACE: Final = 1.0
 #: The same for one that was withdrawn, where the policy sets no limit.
 LEFT_ALONE: Final = 30.0
+#: What runs in the worker.
+_MODULE: Final = "cellblock.host.tools.worker"
 #: Workers in a row that may end before they have imported the tools.
 MAX_FAILED_STARTS: Final = 3
 
@@ -68,7 +70,7 @@ class Workshop:
 
     def __init__(self, reactor: Reactor, settings: Settings) -> None:
         self._reactor, self._settings = reactor, settings
-        self._worker: Worker | None = None
+        self._worker: Worker[speech.FromWorker] | None = None
         self._loaded = False
         self._queue: deque[Call] = deque()
         self._runs: dict[int, _Run] = {}
@@ -183,7 +185,9 @@ class Workshop:
             return
         settings = self._settings
         try:
-            self._worker = worker = Worker(self._reactor, self._on_message, self._on_lost)
+            self._worker = worker = Worker(
+                self._reactor, _MODULE, speech.FromWorker, self._on_message, self._on_lost
+            )
         except OSError as exc:
             self._fail("", f"no process could be started for them: {exc.strerror}", "")
             return

@@ -17,6 +17,7 @@ THREAD = 0x3D0F00  # what glibc's pthread_create asks for
 HIGH = 1 << 40  # bits that the OS kernel ignores in an int argument
 CLOSED = Grants(truncate=True, scoped=True)
 NETWORK = Grants(network=True, truncate=True, scoped=True)
+RELAYED = Grants(relayed=True, truncate=True, scoped=True)
 SUBPROCESS = Grants(subprocess=True, truncate=True, scoped=True)
 
 ROWS = [
@@ -162,12 +163,40 @@ ROWS = [
     (NETWORK, "setsockopt", (3, 6, 1), ALLOW),
     (NETWORK, "setsockopt", (3, 1, 26), EPERM),
     (NETWORK, "connect", (3, 1, 16), ALLOW),
+    # sockets that the host connects
+    (RELAYED, "socket", (2, 1 | 0o2000000, 0), ALLOW),
+    (RELAYED, "socket", (10, 1 | 0o4000, 6), ALLOW),
+    (RELAYED, "socket", (2, 2, 0), errno.EACCES),
+    (RELAYED, "socket", (10, 2, 17), errno.EACCES),
+    (RELAYED, "socket", (2, 3, 6), errno.EACCES),
+    (RELAYED, "socket", (2, 5, 0), errno.EACCES),
+    (RELAYED, "socket", (2, 1, 262), errno.EACCES),
+    (RELAYED, "socket", (2, 1, 132), errno.EACCES),
+    (RELAYED, "socket", (1, 1, 0), errno.EACCES),
+    (RELAYED, "socket", (1 | HIGH, 1, 0), errno.EACCES),
+    (RELAYED, "socket", (16, 3, 0), errno.EACCES),
+    *(
+        (RELAYED, name, (3, 1, 16), EPERM)
+        for name in ("accept", "accept4", "bind", "connect", "listen", "recvmmsg", "sendmmsg")
+    ),
+    (RELAYED, "sendmsg", (3, 1, 0), EPERM),
+    (RELAYED, "sendto", (3, 1, 1, 0, 0, 0), ALLOW),
+    (RELAYED, "sendto", (3, 1, 1, 0, 0x1000, 16), EPERM),
+    (RELAYED, "sendto", (3, 1, 1, 0x20000000, 0, 0), EPERM),
+    (RELAYED, "setsockopt", (3, 6, 1), ALLOW),
+    (RELAYED, "setsockopt", (3, 6, 30), EPERM),  # TCP_FASTOPEN_CONNECT
+    (RELAYED, "setsockopt", (3, 6, 31), EPERM),  # TCP_ULP
+    (RELAYED, "setsockopt", (3, 1, 25), EPERM),  # SO_BINDTODEVICE
+    (RELAYED, "setsockopt", (3, 1, 26), EPERM),
+    (RELAYED, "setsockopt", (3, 0, 19), EPERM),  # IP_TRANSPARENT
+    (RELAYED, "io_uring_setup", (1, 1), errno.ENOSYS),
 ]
 
 
 def names(row):
     grants, name, args, _ = row
-    kind = "network" if grants.network else "subprocess" if grants.subprocess else "closed"
+    kind = "network" if grants.network else "relayed" if grants.relayed else ""
+    kind = kind or ("subprocess" if grants.subprocess else "closed")
     return f"{kind}-{name}-{'-'.join(f'{arg:#x}' for arg in args)}"
 
 

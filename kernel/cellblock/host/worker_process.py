@@ -1,4 +1,4 @@
-"""The host's end of the tools' worker: its socket, its process, and how it ends."""
+"""The host's end of a process of its own (tools' worker, relay): socket, process, how it ends."""
 
 from __future__ import annotations
 
@@ -8,54 +8,59 @@ import select
 import signal
 import socket
 import sys
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Generic, TypeVar
 
 from cellblock.errors import WireError
 from cellblock.host.launch import import_path
-from cellblock.host.tools import speech
 from cellblock.wire import frames
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Sequence
 
     import msgspec
 
     from cellblock.host.reactor import Reactor
 
 READ_SIZE = 1 << 16
+#: Reads of what a process has said, one after the other.
+MOST_READS = 16
 #: Seconds that a worker whose host hangs up has for its own clean-up.
 PATIENCE = 1.0
 #: Set before the interpreter reads the first byte; everything else is told over the socket.
-_EARLY = ("LANG", "LC_", "LD_", "PATH", "TZ")
+_EARLY = ("LANG", "LC_", "LD_", "LOCALDOMAIN", "PATH", "RES_OPTIONS", "TZ")
 _BOOT = (
     "import sys;"
     "sys.path[:] = sys.argv[3:];"
-    "from cellblock.host.tools.worker import main;"
+    "from {module} import main;"
     "main(int(sys.argv[1]), int(sys.argv[2]))"
 )
+T = TypeVar("T")
 
 
-class Worker:
-    """One worker. ``on_lost`` is called once, with why, when it is gone or speaks nonsense.
+class Worker(Generic[T]):
+    """One process, which runs ``main`` of ``module`` and says what decodes as ``union``.
 
-    Raises OSError where it can't be started.
+    ``on_lost`` is called once, with why, when it is gone or speaks nonsense. Raises OSError where
+    it can't be started.
     """
 
     def __init__(
         self,
         reactor: Reactor,
-        on_message: Callable[[speech.FromWorker], None],
+        module: str,
+        union: object,
+        on_message: Callable[[T], None],
         on_lost: Callable[[str], None],
     ) -> None:
         self._reactor, self._on_message, self._on_lost = reactor, on_message, on_lost
         self._splitter = frames.Splitter(2 * frames.MAX_FRAME)
-        self._decode: frames.Decoder[speech.FromWorker] = frames.Decoder(speech.FromWorker)
+        self._decode: frames.Decoder[T] = frames.Decoder(union)
         #: Bytes that it has not taken yet.
         self.pending = bytearray()
         self._held = False
         self._sock, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_STREAM)
         with theirs:
-            self.pid = _spawn(theirs.fileno())
+            self.pid = _spawn(module, theirs.fileno())
         self._pidfd = os.pidfd_open(self.pid)
         self._sock.setblocking(False)
         reactor.watch(self._sock.fileno(), self._ready)
@@ -65,6 +70,27 @@ class Worker:
         if self._sock.fileno() >= 0:
             self.pending += frames.encode(message)
             self._flush()
+
+    def send_with(self, message: msgspec.Struct, fds: Sequence[int]) -> None:
+        """Send a short message and descriptors, behind all that waits. Raises OSError."""
+        self._sock.setblocking(True)
+        try:
+            self._sock.sendall(self.pending)
+            self.pending.clear()
+            frame = bytes(frames.encode(message))
+            sent = socket.send_fds(self._sock, [frame], fds)
+            self._sock.sendall(frame[sent:])
+        finally:
+            self._sock.setblocking(False)
+
+    def hear(self) -> None:
+        """Take what it has said until now, or much of it, at once."""
+        poll = select.poll()
+        poll.register(self._sock, select.POLLIN)
+        for _ in range(MOST_READS):
+            if self._sock.fileno() < 0 or not poll.poll(0):
+                return
+            self._ready()
 
     def _flush(self) -> None:
         with contextlib.suppress(OSError):
@@ -136,10 +162,10 @@ class Worker:
         return f"signal {-code}" if code < 0 else f"exit status {code}"
 
 
-def _spawn(fd: int) -> int:
-    """Start a worker with the host's own interpreter and path; nothing else of it is inherited."""
+def _spawn(module: str, fd: int) -> int:
+    """Start a process with the host's own interpreter and path; nothing else of it is inherited."""
     os.set_inheritable(fd, True)
-    options = ["-E", "-P", "-X", "utf8", "-c", _BOOT]
+    options = ["-E", "-P", "-X", "utf8", "-c", _BOOT.format(module=module)]
     argv = [sys.executable, *options, str(fd), str(os.getpid()), *import_path()]
     null = os.open(os.devnull, os.O_RDONLY)
     try:

@@ -1,0 +1,114 @@
+"""Which addresses may be connected to: a policy's entries, and what their names were found at.
+
+Pure: whoever asks looks names up. A name is as good as who answers for it, so what it leads to is
+judged, too: an address that is not a public one has to stand in the list itself (DNS rebinding),
+and of the others those alone are reached that a listed name was found at here.
+
+Source: the IANA special-purpose address registries, as ``ipaddress`` has them; RFC 6052 and 8215
+(NAT64), RFC 3056 (6to4), RFC 4380 (Teredo).
+"""
+
+from __future__ import annotations
+
+import ipaddress
+from typing import TYPE_CHECKING, Final
+
+from cellblock.policy.addresses import LOCALHOST, parse
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from cellblock.policy.addresses import IPAddress
+
+#: Where ``localhost`` is, whatever anybody says.
+THIS_MACHINE: Final = ("127.0.0.1", "::1")
+#: What some Python's tables leave out; the single one answers for the machine's metadata (Azure).
+_NOT_PUBLIC: Final = tuple(
+    map(ipaddress.ip_network, ("168.63.129.16", "192.0.0.0/24", "192.88.99.0/24"))
+)
+_NAT64: Final = ipaddress.ip_network("64:ff9b::/96")
+#: All that is given out to hosts so far (RFC 4291).
+_UNICAST: Final = ipaddress.ip_network("2000::/3")
+#: Addresses of one name that count, the latest ones: of a large service each answer has others.
+MOST_FOUND: Final = 64
+
+
+class Allowlist:
+    """The entries of one policy, and where their names are. Raises ``addresses.Malformed``."""
+
+    def __init__(self, entries: Iterable[str]) -> None:
+        self._ports: dict[str, set[int]] = {}
+        self._listed: set[tuple[IPAddress, int]] = set()
+        self._found: dict[str, dict[IPAddress, None]] = {}
+        for address in map(parse, entries):
+            if address.literal is not None:
+                self._listed.add((address.literal, address.port))
+                continue
+            self._ports.setdefault(address.host, set()).add(address.port)
+            if address.host == LOCALHOST:
+                here = map(ipaddress.ip_address, THIS_MACHINE)
+                self._listed.update((one, address.port) for one in here)
+
+    def knows(self, name: str) -> bool:
+        """Say whether a name is listed, with any port: no other is to be looked up."""
+        return name in self._ports
+
+    def found(self, name: str, addresses: Iterable[str]) -> tuple[list[str], str]:
+        """Take note where a listed name is; return the addresses that may be reached by it.
+
+        Beside them an address that may not, or "".
+        """
+        good, bad = list[str](), ""
+        known = self._found.setdefault(name, {})
+        for text in addresses:
+            address = read(text)
+            if address is None:
+                continue
+            if any(self._may(address, port) for port in self._ports[name]):
+                known.pop(address, None)
+                known[address] = None
+                good.append(str(address))
+            else:
+                bad = str(address)
+        while len(known) > MOST_FOUND:
+            del known[next(iter(known))]
+        return good, bad
+
+    def reaches(self, address: IPAddress, port: int) -> bool:
+        """Say whether this very address may be connected to."""
+        if (address, port) in self._listed:
+            return True
+        named = any(address in self._found.get(name, ()) for name in self._named(port))
+        return named and is_public(address)
+
+    def names(self, address: IPAddress, port: int) -> list[str]:
+        """Return the listed names that were found at an address, for the record."""
+        return [name for name in self._named(port) if address in self._found.get(name, ())]
+
+    def _named(self, port: int) -> list[str]:
+        return [name for name, ports in self._ports.items() if port in ports]
+
+    def _may(self, address: IPAddress, port: int) -> bool:
+        return (address, port) in self._listed or is_public(address)
+
+
+def read(text: str) -> IPAddress | None:
+    """Return the address that a text is, None for any other; IPv4 in IPv6's clothes is IPv4."""
+    try:
+        address = ipaddress.ip_address(text)
+    except ValueError:
+        return None
+    mapped = getattr(address, "ipv4_mapped", None)
+    return address if mapped is None else mapped
+
+
+def is_public(address: IPAddress) -> bool:
+    """Say whether an address is one of the Internet's, and of one host."""
+    if isinstance(address, ipaddress.IPv6Address) and address in _NAT64:
+        return is_public(ipaddress.IPv4Address(int(address) & 0xFFFFFFFF))
+    if not address.is_global or address.is_multicast:
+        return False
+    if isinstance(address, ipaddress.IPv4Address):
+        return not any(address in network for network in _NOT_PUBLIC)
+    carried = (address.sixtofour, *(address.teredo or ()))
+    return address in _UNICAST and all(is_public(one) for one in carried if one is not None)

@@ -1,0 +1,90 @@
+"""What a guest and the relay say to each other, over a socket of their own: a packet each.
+
+A request is answered at once, in order, with the same ``nonce``: a guest that was interrupted finds
+the answer to what it asked before, and lets go of it. What is asked for comes as a descriptor
+(SCM_RIGHTS): for ``Connect`` a socket whose connection is under way, for ``Resolve`` the end of a
+pipe, from which ``Found`` is read when it is known.
+"""
+
+from __future__ import annotations
+
+from typing import Annotated, Any
+
+import msgspec
+
+from cellblock.errors import WireError
+from cellblock.wire.messages import Struct
+
+#: Bytes of the largest packet, and of what comes through a pipe.
+MOST: int = 2_048
+MOST_FOUND: int = 4_096
+NONCE: int = 8
+
+Nonce = Annotated[bytes, msgspec.Meta(min_length=NONCE, max_length=NONCE)]
+Host = Annotated[str, msgspec.Meta(min_length=1, max_length=253)]
+Port = Annotated[int, msgspec.Meta(ge=1, le=65_535)]
+Why = Annotated[str, msgspec.Meta(max_length=500)]
+
+
+class Resolve(Struct, tag="resolve", frozen=True, kw_only=True):
+    """Look up a listed name."""
+
+    nonce: Nonce
+    name: Host
+
+
+class Connect(Struct, tag="connect", frozen=True, kw_only=True):
+    """Connect to a listed address, or to one that a listed name was found at."""
+
+    nonce: Nonce
+    address: Host
+    port: Port
+
+
+class Answer(Struct, frozen=True, kw_only=True):
+    """A descriptor comes along, or ``errno`` and ``why`` say that none does."""
+
+    nonce: Nonce
+    errno: Annotated[int, msgspec.Meta(ge=0, le=4_095)] = 0
+    why: Why = ""
+
+
+class Found(Struct, frozen=True, kw_only=True):
+    """Where a name is, or ``error`` (EAI_*, getaddrinfo(3)) and ``why`` say that it is nowhere."""
+
+    addresses: Annotated[tuple[Host, ...], msgspec.Meta(max_length=64)] = ()
+    error: int = 0
+    why: Why = ""
+
+
+_encode = msgspec.msgpack.Encoder().encode
+_requests: msgspec.msgpack.Decoder[Any] = msgspec.msgpack.Decoder(Resolve | Connect)
+_answers = msgspec.msgpack.Decoder(Answer)
+_found = msgspec.msgpack.Decoder(Found)
+
+
+def encode(message: msgspec.Struct) -> bytes:
+    """Return a packet."""
+    return _encode(message)
+
+
+def request(packet: bytes) -> Resolve | Connect:
+    """Return what a guest asks for. Raises WireError for anything that is no request."""
+    return _decoded(_requests, packet)  # type: ignore[no-any-return]
+
+
+def answer(packet: bytes) -> Answer:
+    """Return what the relay answers. Raises WireError."""
+    return _decoded(_answers, packet)  # type: ignore[no-any-return]
+
+
+def found(packet: bytes) -> Found:
+    """Return where a name is. Raises WireError."""
+    return _decoded(_found, packet)  # type: ignore[no-any-return]
+
+
+def _decoded(decoder: msgspec.msgpack.Decoder[Any], packet: bytes) -> Any:
+    try:
+        return decoder.decode(packet)
+    except (msgspec.DecodeError, RecursionError, ValueError) as exc:
+        raise WireError(f"undecodable packet: {type(exc).__name__}") from None

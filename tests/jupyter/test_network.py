@@ -1,0 +1,449 @@
+"""A list of addresses: what cells reach as they do anywhere, and what nothing gets them to."""
+
+import os
+import signal
+import socket
+import time
+
+import pytest
+
+from support import machines, reading
+from support.kernels import World
+from support.neighbours import ALLOW, MACHINE, SECONDS, Place, policy_of, run, value
+
+IMPORTS = """
+import _socket, asyncio, ctypes, errno, hashlib, http.client, select, socket, ssl, struct
+import urllib.parse, urllib.request
+trusting = ssl.create_default_context(cadata=AUTHORITY)
+"""
+
+
+@pytest.fixture(scope="module")
+def place():
+    made = Place()
+    yield made
+    made.close()
+
+
+@pytest.fixture(scope="module", params=["landlock", "bubblewrap"])
+def kernel(request, place, start_shared):
+    """A kernel in mode unsafe with a list, and one in namespaces, both with the same names."""
+    if request.param == "bubblewrap" and (why := machines.no_bubblewrap()):
+        pytest.skip(f"no bubblewrap: {why}")
+    world = World(backend=request.param)
+    policy = policy_of(world, place.listed, "max_open_files = 64\n")
+    made = start_shared(policy, "--allow-unsafe", world=world)
+    made.own_world = True
+    run(made, f"globals().update({place.names})\n{IMPORTS}")
+    return made
+
+
+# --- what is listed -------------------------------------------------------------------------------
+
+REACHES = {
+    "a socket": (
+        """
+with socket.create_connection(ECHO, 10) as s:
+    s.sendall(b'over'); said = s.recv(9), s.getpeername() == ECHO
+said
+""",
+        (b"over", True),
+    ),
+    "a socket by name": (
+        """
+s = socket.socket()
+s.connect(('localhost', urllib.parse.urlsplit(SITE).port))
+s.sendall(b'GET /x HTTP/1.0\\r\\n\\r\\n'); said = s.recv(99)[:12]; s.close(); said
+""",
+        b"HTTP/1.1 200",
+    ),
+    "a file of a socket": (
+        """
+s = socket.create_connection(ECHO)
+with s, s.makefile('rw') as f:
+    f.write('line\\n'); f.flush(); said = f.readline()
+said
+""",
+        "line\n",
+    ),
+    "http.client": (
+        """
+c = http.client.HTTPConnection('localhost', urllib.parse.urlsplit(SITE).port)
+c.request('GET', '/a'); one = c.getresponse().read()
+c.request('GET', '/b'); two = c.getresponse().read(); c.close(); one, two
+""",
+        (b"you asked for a", b"you asked for b"),
+    ),
+    "urllib": ("urllib.request.urlopen(SITE + '/page').read()", b"you asked for page"),
+    "urllib, where it is sent on to what is listed": (
+        "urllib.request.urlopen(SITE + '/to?' + SITE + '/on').read()",
+        b"you asked for on",
+    ),
+    "urllib, with TLS": (
+        "urllib.request.urlopen(SECURE + '/page', context=trusting).read()",
+        b"you asked for page",
+    ),
+    "an event loop": (
+        """
+async def post(body):
+    reader, writer = await asyncio.open_connection(
+        'localhost', urllib.parse.urlsplit(SITE).port)
+    head = f'POST / HTTP/1.1\\r\\nContent-Length: {len(body)}\\r\\n\\r\\n'
+    writer.writelines([head.encode(), body]); await writer.drain()
+    said = await reader.readuntil(hashlib.sha256(body).hexdigest().encode())
+    writer.close(); await writer.wait_closed()
+    return said[:12]
+await post(bytes(8_000_000))
+""",
+        b"HTTP/1.1 200",
+    ),
+    "an event loop, with TLS": (
+        """
+async def get():
+    reader, writer = await asyncio.open_connection(
+        '127.0.0.1', urllib.parse.urlsplit(SECURE).port, ssl=trusting)
+    writer.write(b'GET /x HTTP/1.0\\r\\n\\r\\n')
+    said = await reader.read(); writer.close(); return said[:12]
+await get()
+""",
+        b"HTTP/1.1 200",
+    ),
+    "sixteen threads": (
+        """
+from concurrent.futures import ThreadPoolExecutor
+def call(number):
+    with socket.create_connection(ECHO) as s:
+        s.sendall(bytes([number])); return s.recv(1)[0]
+with ThreadPoolExecutor(16) as pool: said = list(pool.map(call, range(64)))
+said == list(range(64))
+""",
+        True,
+    ),
+    "a socket that does not wait": (
+        """
+s = socket.socket(); s.setblocking(False)
+begun = s.connect_ex(ECHO)
+select.select([], [s], [], 10)
+ended = s.getsockopt(socket.SOL_SOCKET, socket.SO_ERROR)
+again = s.connect_ex(ECHO); s.close()
+[errno.errorcode.get(number, 0) for number in (begun, ended, again)]
+""",
+        ["EINPROGRESS", 0, "EISCONN"],
+    ),
+    "what was set before": (
+        """
+s = socket.socket(); s.settimeout(7)
+s.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+s.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+s.connect(ECHO)
+kept = (s.getsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY) != 0,
+        s.getsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE) != 0,
+        s.gettimeout(), s.get_inheritable())
+s.close(); kept
+""",
+        (True, True, 7.0, False),
+    ),
+    "names and addresses": (
+        """
+[socket.gethostbyname('localhost'), socket.gethostbyname('127.0.0.1'),
+ socket.getaddrinfo('LOCALHOST.', 80, socket.AF_INET, socket.SOCK_STREAM)[0][4],
+ socket.getaddrinfo('10.1.2.3', 'https', type=socket.SOCK_STREAM)[0][4]]
+""",
+        ["127.0.0.1", "127.0.0.1", ("127.0.0.1", 80), ("10.1.2.3", 443)],
+    ),
+}
+
+
+@pytest.mark.parametrize("how", REACHES)
+def test_what_is_listed_is_reached_by(kernel, how):
+    code, said = REACHES[how]
+    assert value(kernel, code) == said
+
+
+@pytest.mark.parametrize("library", ["requests", "httpx"])
+def test_what_is_listed_is_reached_by_a_library(kernel, library):
+    pytest.importorskip(library)
+    run(kernel, f"import {library} as library\nopen('ca.pem', 'w').write(AUTHORITY)")
+    code = "library.get(SITE + '/page').text"
+    assert value(kernel, code) == "you asked for page"
+    trusting = "'ca.pem'" if library == "requests" else "trusting"
+    code = f"library.get(SECURE + '/page', verify={trusting}).text"
+    assert value(kernel, code) == "you asked for page"
+    reply, published = kernel.run("library.get(OTHER + '/page')")
+    assert reply["ename"] == ("ConnectionError" if library == "requests" else "ConnectError")
+    assert "is not on the list" in reading.traceback(published)
+
+
+def test_many_connections_are_as_many_as_files_may_be_open(kernel):
+    code = (
+        "held = []\n"
+        "try:\n"
+        "    while True: held.append(socket.create_connection(ECHO))\n"
+        "except OSError as exc: why = exc.errno\n"
+        "held[0].sendall(b'x'); said = held[0].recv(1)\n"
+        "for s in held: s.close()\n"
+        "errno.errorcode[why], 40 < len(held) < 64, said"
+    )
+    assert value(kernel, code) == ("EMFILE", True, b"x")
+    assert value(kernel, "s = socket.create_connection(ECHO); s.close(); 1") == 1
+
+
+# --- what is not ----------------------------------------------------------------------------------
+
+REFUSED = {
+    "another port": ("socket.create_connection(STRANGE)", "PermissionError"),
+    "another host": ("socket.create_connection(ELSEWHERE)", "PermissionError"),
+    "this machine, by another name": (
+        "socket.create_connection(('0.0.0.0', ECHO[1]))",
+        "PermissionError",
+    ),
+    "IPv6": ("socket.create_connection(('::1', ECHO[1]))", "PermissionError"),
+    "a name": ("socket.getaddrinfo('example.org', 443)", "gaierror"),
+    "a name with a secret in it": ("socket.gethostbyname('secret.example.org')", "gaierror"),
+    "where a listed site sends on": (
+        "urllib.request.urlopen(SITE + '/to?' + OTHER + '/leak')",
+        "URLError",
+    ),
+    "with the OS kernel's own call": ("_socket.socket().connect(ECHO)", "PermissionError"),
+    "from C": (
+        """
+c = ctypes.CDLL(None, use_errno=True); s = _socket.socket()
+a = struct.pack('=HH4B8x', 2, socket.htons(ECHO[1]), 127, 0, 0, 1)
+if c.connect(s.fileno(), a, len(a)): raise OSError(ctypes.get_errno(), 'from C')
+""",
+        "PermissionError",
+    ),
+    "TCP Fast Open": ("_socket.socket().sendto(b'x', 0x20000000, ECHO)", "PermissionError"),
+    "TCP Fast Open, by option": (
+        "_socket.socket().setsockopt(socket.IPPROTO_TCP, 30, 1)",
+        "PermissionError",
+    ),
+    "MPTCP": ("_socket.socket(socket.AF_INET, socket.SOCK_STREAM, 262)", "PermissionError"),
+    "SCTP": ("_socket.socket(socket.AF_INET, socket.SOCK_STREAM, 132)", "PermissionError"),
+    "UDP": (
+        "socket.socket(socket.AF_INET, socket.SOCK_DGRAM).sendto(b'x', DATAGRAMS)",
+        "PermissionError",
+    ),
+    "DNS, by UDP": (
+        "socket.socket(socket.AF_INET, socket.SOCK_DGRAM).connect(('127.0.0.53', 53))",
+        "PermissionError",
+    ),
+    "raw packets": ("socket.socket(socket.AF_INET, socket.SOCK_RAW, 1)", "PermissionError"),
+    "netlink": ("socket.socket(socket.AF_NETLINK, socket.SOCK_RAW)", "PermissionError"),
+    "local sockets": ("socket.socket(socket.AF_UNIX)", "PermissionError"),
+    "binding": ("socket.socket().bind(('127.0.0.1', 0))", "PermissionError"),
+    "listening": ("socket.socket().listen()", "PermissionError"),
+    "a server": ("socket.create_server(('127.0.0.1', 0))", "PermissionError"),
+    "a descriptor that is sent": (
+        "a, b = socket.socketpair(); socket.send_fds(a, [b'x'], [0])",
+        "PermissionError",
+    ),
+}
+
+
+@pytest.mark.parametrize("what", REFUSED)
+def test_nothing_else_is_reached(kernel, place, what):
+    code, error = REFUSED[what]
+    reply, published = kernel.run(code)
+    assert (reply["status"], reply["ename"]) == ("error", error), reading.traceback(published)
+    assert ALLOW in reading.traceback(published)
+    place.untouched()
+
+
+def test_no_socket_is_made_but_tcps(kernel):
+    code = """
+made = []
+for family in range(64):
+    for kind in range(1, 11):
+        for protocol in (0, 6, 17, 132, 262):
+            try: _socket.socket(family, kind, protocol).close(); made.append((family, kind, protocol))
+            except OSError: pass
+made
+"""
+    assert value(kernel, code) == [(2, 1, 0), (2, 1, 6), (10, 1, 0), (10, 1, 6)]
+
+
+def test_a_refusal_says_what_is_not_on_the_list(kernel):
+    for code, said in (
+        ("socket.create_connection(('10.0.0.5', 5432))", "10.0.0.5:5432 is not on the list"),
+        ("socket.getaddrinfo('db.example', 5432)", "db.example is not on the list"),
+    ):
+        reply, _ = kernel.run(code)
+        assert reply["evalue"].endswith(said)
+
+
+HANDED_IN = """
+c = ctypes.CDLL(None, use_errno=True)
+there = struct.pack('=HH4B8x', 2, socket.htons(STRANGE[1]), 127, 0, 0, 1)
+s = socket.create_connection(ECHO)
+"""
+
+
+@pytest.mark.parametrize(
+    "code",
+    [
+        # A connection that is undone (connect(2), AF_UNSPEC) could be made to somebody else.
+        "failed = c.connect(s.fileno(), bytes(16), 16)",
+        "failed = c.connect(s.fileno(), there, 16)",
+        "failed = c.sendto(s.fileno(), b'x', 1, 0x20000000, there, 16)",
+        "failed = c.listen(s.fileno(), 1)",
+        "failed = c.setsockopt(s.fileno(), 6, 31, b'tls', 3)",
+        "failed = c.setsockopt(s.fileno(), 1, 25, b'lo', 2)",
+        "failed = c.setsockopt(s.fileno(), 6, 19, struct.pack('i', 1), 4)",  # TCP_REPAIR
+        "failed = c.ioctl(s.fileno(), 0x8912, bytes(40))",  # SIOCGIFCONF
+    ],
+    ids=["undone", "elsewhere", "fast", "listening", "layer", "device", "repair", "interfaces"],
+)
+def test_a_connection_that_was_handed_in_is_good_for_nothing_else(kernel, place, code):
+    run(kernel, HANDED_IN)
+    run(kernel, f"{code}\nwhy = errno.errorcode[ctypes.get_errno()]")
+    assert value(kernel, "failed, why") == (-1, "EPERM")
+    assert value(kernel, "s.sendall(b'as before'); said = s.recv(99); s.close(); said") == (
+        b"as before"
+    )
+    place.untouched()
+
+
+def test_a_name_that_leads_inside_is_not_followed(kernel, place):
+    try:
+        inside = socket.gethostbyname(MACHINE)
+    except OSError:
+        pytest.skip("this machine does not know its own name")
+    if not inside.startswith(("10.", "127.", "172.", "192.168.")):
+        pytest.skip("this machine has a public name")
+    reply, _ = kernel.run("socket.create_connection(MACHINE)")
+    assert reply["ename"] == "gaierror"
+    assert "which is not a public address: list that with its port, too" in reply["evalue"]
+    place.untouched()
+
+
+# --- what becomes of connections ------------------------------------------------------------------
+
+
+def test_a_connection_that_is_closed_has_ended_though_a_snapshot_stands(kernel, place):
+    run(kernel, "s = socket.create_connection(HELD); s.sendall(b'x')")
+    with place.take() as peer:
+        assert peer.recv(1) == b"x"
+        run(kernel, "1; import time; time.sleep(0.15)")  # its snapshot is waited for
+        run(kernel, "s.close()")
+        assert peer.recv(1) == b""
+
+
+def test_a_guest_that_is_lost_takes_its_connections_along_and_the_card_says_so(kernel, place):
+    run(kernel, "s = socket.create_connection(HELD); t = socket.create_connection(ECHO)")
+    run(kernel, "import time; time.sleep(0.15)")
+    with place.take() as peer:
+        reply, published = kernel.run("import os; s.sendall(b'last'); os._exit(0)")
+        assert reply["ename"] == "CellStopped"
+        assert peer.recv(9) == b"last"
+        assert peer.recv(9) == b""
+        (card,) = reading.cards(published, "outcome")
+        assert card["state"] == "restored"
+        assert "2 network connections" in card["lost"]
+        reply, _ = kernel.run("s.recv(1)")
+        assert (reply["ename"], reply["evalue"]) == (
+            "OSError",
+            "[Errno 107] Transport endpoint is not connected",
+        )
+        assert kernel.run("s.sendall(b'x')")[0]["ename"] == "BrokenPipeError"
+    assert value(kernel, "t = socket.create_connection(ECHO); t.sendall(b'x'); t.recv(1)") == b"x"
+    run(kernel, "s.close(); t.close()")
+
+
+def test_what_a_cell_said_is_kept_and_said_once_however_soon_its_guest_is_lost(kernel, place):
+    for number in range(4):
+        run(kernel, f"said = {number}; s = socket.create_connection(HELD); s.sendall(b'{number}')")
+        os.kill(kernel.sole_guest(), signal.SIGKILL)
+        with place.take() as peer:
+            assert (peer.recv(9), peer.recv(9)) == (str(number).encode(), b"")
+        assert value(kernel, "said") == number
+    place.held.setblocking(False)
+    with pytest.raises(BlockingIOError):
+        place.held.accept()
+
+
+def test_a_pool_of_connections_goes_on_after_a_restoration(kernel):
+    pytest.importorskip("requests")
+    run(kernel, "import requests; pool = requests.Session(); pool.get(SITE + '/before')")
+    run(kernel, "import time; time.sleep(0.15)")
+    kernel.run("import os; os._exit(0)")
+    assert value(kernel, "pool.get(SITE + '/after').text") == "you asked for after"
+    run(kernel, "pool.close()")
+
+
+def test_a_connection_that_takes_long_can_be_given_up_and_interrupted(kernel):
+    reply, _ = kernel.run("socket.create_connection(FULL, 0.2)")
+    assert (reply["ename"], reply["evalue"]) == ("TimeoutError", "timed out")
+    mid = kernel.execute_send("print('on'); socket.create_connection(FULL)")
+    kernel.until(lambda m: m["msg_type"] == "stream", mid)
+    kernel.interrupt()
+    assert kernel.reply(mid)["content"]["ename"] == "KeyboardInterrupt"
+    kernel.until_idle(mid)
+    assert value(kernel, "s = socket.create_connection(ECHO); s.sendall(b'x'); s.recv(1)") == b"x"
+
+
+# --- the relay itself -----------------------------------------------------------------------------
+
+ASK = """
+import os, socket, _socket
+from cellblock.wire import relay
+way = _socket.socket(fileno=os.dup(5))
+def request(nonce):
+    return relay.encode(relay.Connect(nonce=nonce, address="127.0.0.1", port=ECHO[1]))
+"""
+
+
+NONSENSE = {
+    "garbage": "way.send(b'CONNECT example.org:443 HTTP/1.1')",
+    "too large": "way.send(bytes(100_000))",
+    "no request": "way.send(request(b'short'))",
+    "answers that nobody reads": "while True: way.send(request(bytes(8)))",
+}
+
+
+@pytest.mark.parametrize("kind", NONSENSE)
+def test_who_speaks_nonsense_to_the_relay_is_ended_and_the_next_cell_connects(kernel, place, kind):
+    code = NONSENSE[kind]
+    run(kernel, f"{ASK}kept = 1")
+    run(kernel, "import time; time.sleep(0.15)")
+    reply, published = kernel.run(f"{code}\nimport time; time.sleep(30)")
+    assert reply["ename"] == "CellStopped"
+    found = reading.cards(published, "outcome")
+    assert len(found) == 1, (found, reading.card_text(published))
+    (card,) = found
+    assert (card["reason"], card["state"]) == ("protocol", "restored")
+    said = value(kernel, "s = socket.create_connection(ECHO); s.sendall(b'x'); kept, s.recv(1)")
+    assert said == (1, b"x")
+    run(kernel, "s.close()")
+    place.untouched()
+
+
+def test_nobody_gets_more_from_the_relay_by_asking_it_directly(kernel, place):
+    code = (
+        f"{ASK}import select\n"
+        "def ask(request):\n"
+        "    way.send(relay.encode(request))\n"
+        "    packet, fds, *_ = socket.recv_fds(way, 1_024, 1)\n"
+        "    return relay.answer(packet).errno, len(fds)\n"
+        "def connect(host, port):\n"
+        "    return ask(relay.Connect(nonce=bytes(8), address=host, port=port))\n"
+        "def resolve(name): return ask(relay.Resolve(nonce=bytes(8), name=name))\n"
+    )
+    run(kernel, code)
+    hosts = ["127.0.0.1", "127.0.0.2", "127.1", "0", "::ffff:127.0.0.1", "localhost", "[::1]", "\0"]
+    asked = f"[connect(host, STRANGE[1]) for host in {hosts}]"
+    assert value(kernel, asked) == [(13, 0)] * len(hosts)
+    names = ["example.org", "127.0.0.1", "localhost.example.org", "*", "\0", "a" * 253]
+    assert value(kernel, f"[resolve(name) for name in {names}]") == [(13, 0)] * len(names)
+    assert value(kernel, "connect('::ffff:127.0.0.1', ECHO[1])") == (0, 1)
+    place.untouched()
+
+
+def test_a_relay_that_ends_is_replaced(kernel):
+    before = kernel.relay()
+    os.kill(before, signal.SIGKILL)
+    deadline = time.monotonic() + SECONDS
+    while kernel.relays() in ([], [before]) and time.monotonic() < deadline:
+        time.sleep(0.01)
+    assert value(kernel, "s = socket.create_connection(ECHO); s.sendall(b'x'); s.recv(1)") == b"x"
+    assert value(kernel, "urllib.request.urlopen(SITE + '/y').status") == 200

@@ -1,0 +1,106 @@
+"""Who listens around a kernel with a list of addresses: some are listed, and some are not."""
+
+import json
+import socket
+from ast import literal_eval
+
+import pytest
+
+from support import reading
+from support.servers import AUTHORITY, Site, echo
+
+SECONDS = 20.0
+MACHINE = socket.gethostname()
+ALLOW = "The operator can allow it: network_access in the policy."
+
+
+class Place:
+    """Who listens: what is listed, and what is not. ``names`` are theirs in cells."""
+
+    def __init__(self):
+        self.site, self.secure, self.other = Site(), Site(tls=True), Site()
+        self.echo = echo()
+        self.held = _listener()
+        self.elsewhere = _listener("127.0.0.2", self.site.port)
+        self.strange = _listener()
+        self.full, self._filling = _full()
+        self.datagrams = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
+        self.datagrams.bind(("127.0.0.1", 0))
+        self.datagrams.setblocking(False)
+        self.listed = [
+            f"localhost:{self.site.port}",
+            f"127.0.0.1:{self.secure.port}",
+            f"127.0.0.1:{_port(self.echo)}",
+            f"127.0.0.1:{_port(self.held)}",
+            f"{MACHINE}:{_port(self.strange)}",
+            f"127.0.0.1:{_port(self.full)}",
+        ]
+        self.names = {
+            "SITE": self.site.origin,
+            "SECURE": self.secure.origin,
+            "OTHER": self.other.origin,
+            "ECHO": ("127.0.0.1", _port(self.echo)),
+            "HELD": ("127.0.0.1", _port(self.held)),
+            "ELSEWHERE": ("127.0.0.2", self.site.port),
+            "STRANGE": ("127.0.0.1", _port(self.strange)),
+            "DATAGRAMS": ("127.0.0.1", _port(self.datagrams)),
+            "FULL": ("127.0.0.1", _port(self.full)),
+            "MACHINE": (MACHINE, _port(self.strange)),
+            "AUTHORITY": AUTHORITY,
+        }
+
+    def untouched(self):
+        """Raise if somebody called where nobody is to."""
+        for listener in (self.elsewhere, self.strange):
+            with pytest.raises(BlockingIOError):
+                listener.accept()
+        with pytest.raises(BlockingIOError):
+            self.datagrams.recv(1)
+        assert self.other.asked == []
+
+    def take(self):
+        """Return the other end of a connection to HELD."""
+        self.held.settimeout(SECONDS)
+        peer, _ = self.held.accept()
+        peer.settimeout(SECONDS)
+        return peer
+
+    def close(self):
+        for site in (self.site, self.secure, self.other):
+            site.close()
+        listeners = (self.echo, self.held, self.elsewhere, self.strange, self.full)
+        for sock in (*listeners, self.datagrams, self._filling):
+            sock.close()
+
+
+def _listener(host="127.0.0.1", port=0):
+    made = socket.create_server((host, port))
+    made.setblocking(False)
+    return made
+
+
+def _port(sock):
+    return sock.getsockname()[1]
+
+
+def _full():
+    """Return a listener that takes nobody any more, and who fills it: SYNs are dropped (tcp(7))."""
+    made = socket.socket()
+    made.bind(("127.0.0.1", 0))
+    made.listen(0)
+    return made, socket.create_connection(made.getsockname())
+
+
+def policy_of(world, listed, text=""):
+    return world.policy(f'extends = "unsafe"\nnetwork_access = {json.dumps(listed)}\n{text}')
+
+
+def run(kernel, code):
+    reply, published = kernel.run(code)
+    assert reply["status"] == "ok", (code, reply, reading.card_text(published))
+    return published
+
+
+def value(kernel, code):
+    """Return what a cell's result is."""
+    return literal_eval(reading.result(run(kernel, code)))

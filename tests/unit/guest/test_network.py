@@ -1,0 +1,170 @@
+"""A guest's way to the relay: who asks gets what he asked for, whoever asked before."""
+
+import errno
+import os
+import socket
+import threading
+import time
+from pathlib import Path
+
+import pytest
+
+from cellblock.guest import network as guest_network
+from cellblock.guest import turns
+from cellblock.guest.network import Network
+from cellblock.wire import relay
+from support.relays import SECONDS, Relay
+
+
+@pytest.fixture
+def listener():
+    with socket.create_server(("127.0.0.1", 0), backlog=256) as made:
+        yield made
+
+
+@pytest.fixture
+def port(listener):
+    return listener.getsockname()[1]
+
+
+@pytest.fixture
+def relayed(port):
+    made = Relay(f"127.0.0.1:{port}", "db.example:1")
+    yield made
+    made.close()
+
+
+@pytest.fixture
+def network(relayed):
+    made = Network()
+    made.begin(relayed.guest().sock.detach())
+    return made
+
+
+def open_files():
+    return len(list(Path("/proc/self/fd").iterdir()))
+
+
+def test_before_it_has_begun_there_is_nobody_to_ask():
+    with pytest.raises(OSError, match="cellblock's relay is not there") as caught:
+        Network().connecting("127.0.0.1", 1)
+    assert caught.value.errno == errno.ENETDOWN
+
+
+def test_what_it_asks_for_it_gets(network, port):
+    with socket.socket(fileno=network.connecting("127.0.0.1", port)) as sock:
+        assert sock.getpeername() == ("127.0.0.1", port)
+
+
+def test_answers_to_whoever_was_interrupted_are_let_go_of(network, port):
+    request = relay.Connect(nonce=bytes(8), address="127.0.0.1", port=port)
+    os.close(network.connecting("127.0.0.1", port))  # now it is admitted
+    before = open_files()
+    for _ in range(5):
+        network._sock.send(relay.encode(request))
+    with socket.socket(fileno=network.connecting("127.0.0.1", port)) as sock:
+        assert sock.getpeername() == ("127.0.0.1", port)
+    while network._is_answered(100):
+        guest_network._close(network._answer()[1])
+    deadline = time.monotonic() + SECONDS
+    while open_files() > before and time.monotonic() < deadline:
+        time.sleep(0.001)  # the relay closes its own after it has answered
+    assert open_files() <= before
+
+
+def test_everybody_gets_his_own(network, relayed, port):
+    relayed.drain()
+    wrong = []
+
+    def ask(right):
+        for _ in range(50):
+            try:
+                os.close(network.connecting("127.0.0.1", port if right else port % 65_535 + 1))
+                wrong.extend([] if right else ["handed in"])
+            except PermissionError:
+                wrong.extend(["refused"] if right else [])
+
+    threads = [threading.Thread(target=ask, args=(number % 2 == 0,)) for number in range(8)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert wrong == []
+
+
+def test_a_refusal_says_what_is_not_on_the_list(network):
+    with pytest.raises(PermissionError, match=r"10\.0\.0\.5:22 is not on the list"):
+        network.connecting("10.0.0.5", 22)
+    with pytest.raises(socket.gaierror, match=r"other\.example is not on the list") as caught:
+        network.resolve("other.example")
+    assert caught.value.errno == socket.EAI_FAIL
+
+
+def test_a_name_is_where_the_relay_finds_it(network, relayed):
+    relayed.book["db.example"] = ["93.184.216.34", "2606:2800:220:1::1"]
+    assert network.resolve("db.example") == ("93.184.216.34", "2606:2800:220:1::1")
+
+
+def test_a_relay_that_has_ended_is_told():
+    ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+    made = Network()
+    made.begin(ours.detach())
+    theirs.close()
+    with pytest.raises(OSError):
+        made.connecting("127.0.0.1", 1)
+
+
+def test_a_relay_that_does_not_answer_is_not_waited_for_for_ever(monkeypatch):
+    monkeypatch.setattr(guest_network, "_PATIENCE", 50)
+    ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+    made = Network()
+    made.begin(ours.detach())
+    with theirs, pytest.raises(TimeoutError, match="cellblock's relay does not answer"):
+        made.connecting("127.0.0.1", 1)
+
+
+# --- turns ----------------------------------------------------------------------------------------
+
+
+def in_child(act):
+    pid = os.fork()
+    if pid == 0:
+        try:
+            act()
+        finally:
+            os._exit(0)
+    return pid
+
+
+def test_one_has_the_turn_at_a_time_in_threads_and_processes(tmp_path):
+    shared, file = turns.Turns(), tmp_path / "log"
+
+    def take():
+        for _ in range(50):
+            with shared, file.open("a") as log:
+                log.write("(")
+                log.flush()
+                log.write(")")
+
+    children = [in_child(take) for _ in range(3)]
+    threads = [threading.Thread(target=take) for _ in range(3)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    for child in children:
+        os.waitpid(child, 0)
+    assert file.read_text() == "()" * 300
+    shared.close()
+
+
+def test_whoever_ended_in_his_turn_is_not_waited_for(monkeypatch):
+    monkeypatch.setattr(turns, "_PATIENCE", 50)
+    shared = turns.Turns()
+    os.waitpid(in_child(shared.__enter__), 0)
+    with shared:
+        pass
+    monkeypatch.setattr(turns, "_PATIENCE", 20_000)
+    with shared:
+        pass
+    shared.close()
