@@ -77,7 +77,7 @@ def test_what_was_asked_for_is_on_the_record(start, world, place):
     kernel.run("socket.create_connection(('10.0.0.5', 5432))")
     kernel.run("socket.getaddrinfo('secret.example.org', 443)")
     assert kernel.end() == []
-    folder = world.home / ".local" / "state" / "cellblock" / "audit"
+    folder = world.home / ".cache" / "cellblock" / "audit"
     lines = [json.loads(line) for file in folder.iterdir() for line in file.open()]
     kept = [each for each in lines if each["kind"] == "connections"]
     fields = ("cell", "reached", "refused")
