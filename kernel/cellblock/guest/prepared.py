@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import builtins
+import contextlib
 import fcntl
 import getpass
 import importlib
 import os
 import random
-import signal
 import socket
 import sys
 from typing import TYPE_CHECKING, Any
@@ -21,15 +21,16 @@ from cellblock.analysis import Rules
 from cellblock.guest import charts, guards, loop, magics, pools, serve, shell, streams, tools
 from cellblock.guest.calls import ToolError
 from cellblock.guest.channel import Channel
-from cellblock.guest.confine import ConfineError, close_inherited, confine, libc, process
+from cellblock.guest.confine import ConfineError, confine, process
 from cellblock.guest.confine import prepare as prepare_locks
 from cellblock.guest.confine.adapt import mend_library
+from cellblock.guest.confine.apart import stand_apart
 from cellblock.guest.display import Out
 from cellblock.guest.text import encodable
 from cellblock.wire import messages
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterator
 
     from cellblock.guest.trying import Trier
 
@@ -40,7 +41,6 @@ CHANNEL_FD = 3
 GATE_FD = 4
 #: Where what the host sends along belongs: channel, stdout, stderr.
 _TARGETS = (CHANNEL_FD, 1, 2)
-_PR_SET_PDEATHSIG = 1
 #: Of a number of cells to step back over, one too many.
 _DIGITS = 10
 #: Characters of a magic's argument that are passed on.
@@ -145,12 +145,12 @@ class Prepared:
 
         With a ``trial`` it is one up to there: then it tries its locks, says so and ends.
         """
-        _die_with(self.zygote)
-        os.setsid()
         process.call_itself("guest")
         trier = None if trial is None else _trier(trial, self.request, fds)
-        _take_descriptors(fds)
+        kept = _take_descriptors(fds)
         channel = Channel(socket.socket(fileno=CHANNEL_FD))
+        with _refusals_told(channel):
+            stand_apart(self.zygote, kept)
         random.seed(seed)
         os.chdir(self.request.cwd)
         sys.dont_write_bytecode = True
@@ -168,14 +168,12 @@ class Prepared:
         self._serve(channel)
 
     def _lock(self, channel: Channel, *, gated: bool) -> None:
-        try:
-            report = confine(self.request.plan, hand_over=_hand_over if gated else None)
-        except ConfineError as exc:
-            channel.send(messages.NotReady(lock=exc.lock, detail=str(exc)))
-            raise SystemExit(1) from None
-        finally:
-            if gated:
-                os.close(GATE_FD)
+        with _refusals_told(channel):
+            try:
+                report = confine(self.request.plan, hand_over=_hand_over if gated else None)
+            finally:
+                if gated:
+                    os.close(GATE_FD)
         channel.send(messages.Ready(report=report))
 
     def _serve(self, channel: Channel) -> None:
@@ -213,11 +211,14 @@ def prepare(request: messages.Prepare) -> Prepared:
     return Prepared(request)
 
 
-def _die_with(zygote: int) -> None:
-    """Have the OS kernel kill this process when the zygote ends, however it ends (prctl(2))."""
-    libc.prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
-    if os.getppid() != zygote:  # it has ended already
-        raise SystemExit(1)
+@contextlib.contextmanager
+def _refusals_told(channel: Channel) -> Iterator[None]:
+    """Tell the host what could not be locked, and end."""
+    try:
+        yield
+    except ConfineError as exc:
+        channel.send(messages.NotReady(lock=exc.lock, detail=exc.why))
+        raise SystemExit(1) from None
 
 
 def _trier(trial: messages.Trial, request: messages.Prepare, fds: list[int]) -> Trier:
@@ -226,16 +227,19 @@ def _trier(trial: messages.Trial, request: messages.Prepare, fds: list[int]) -> 
     return Trier(trial, request, fds)
 
 
-def _take_descriptors(fds: list[int]) -> None:
-    """Put channel, stdout, stderr and the gate's way out where they belong; close the rest."""
+def _take_descriptors(fds: list[int]) -> set[int]:
+    """Put channel, stdout, stderr and the gate's way out where they belong; return where.
+
+    All others are for ``stand_apart`` to close.
+    """
     null = os.open(os.devnull, os.O_RDONLY)
     targets = (0, *_TARGETS, GATE_FD)[: 1 + len(fds)]
     # Out of each other's way first, as low as a limit on open files may want it.
     high = [fcntl.fcntl(fd, fcntl.F_DUPFD_CLOEXEC, GATE_FD + 1) for fd in (null, *fds)]
     for target, fd in zip(targets, high, strict=True):
         os.dup2(fd, target)
-    close_inherited(set(targets))
     os.set_inheritable(CHANNEL_FD, False)
+    return set(targets)
 
 
 def _hand_over(listener: int) -> None:

@@ -7,7 +7,9 @@ import resource
 
 from cellblock.errors import StartError
 
+_PR_GET_DUMPABLE = 3
 _PR_SET_DUMPABLE = 4
+_REMEDY = "Start it outside of the container, or the system call filter, that refuses it."
 
 
 def protect_host() -> None:
@@ -15,6 +17,10 @@ def protect_host() -> None:
 
     Raises StartError where it can't be done: others of the same user could read the key.
     """
-    if ctypes.CDLL(None).prctl(_PR_SET_DUMPABLE, 0, 0, 0, 0) != 0:
-        raise StartError("the OS kernel does not let it refuse to be traced (PR_SET_DUMPABLE)")
-    resource.setrlimit(resource.RLIMIT_CORE, (0, resource.getrlimit(resource.RLIMIT_CORE)[1]))
+    prctl = ctypes.CDLL(None).prctl
+    if prctl(_PR_SET_DUMPABLE, 0, 0, 0, 0) != 0 or prctl(_PR_GET_DUMPABLE, 0, 0, 0, 0) != 0:
+        raise StartError(f"it can't refuse to be traced (PR_SET_DUMPABLE). {_REMEDY}")
+    try:
+        resource.setrlimit(resource.RLIMIT_CORE, (0, resource.getrlimit(resource.RLIMIT_CORE)[1]))
+    except (OSError, ValueError):
+        raise StartError(f"it can't do without core dumps (RLIMIT_CORE). {_REMEDY}") from None
