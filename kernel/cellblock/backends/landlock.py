@@ -32,6 +32,9 @@ if TYPE_CHECKING:
 #: Linux with Landlock, and the architectures that ``guest.confine`` has a table for.
 OLDEST: Final = (5, 13)
 ARCHITECTURES: Final = ("aarch64", "x86_64")
+_NONE: Final = "this OS kernel has no Landlock, or it is not switched on: boot with lsm=landlock,…"
+#: landlock_create_ruleset(2), which has one number everywhere, and what has it tell the ABI.
+_CREATE_RULESET, _VERSION = 444, 1
 
 _FILES = ("landlock", "seccomp", "capabilities", "no_new_privs")
 _CALLS = ("seccomp", "no_new_privs")
@@ -130,17 +133,26 @@ class Landlock(Backend):
     }
 
     def glance(self) -> Support:
-        """Look at the OS kernel's version and the architecture; take no lock."""
+        """Look at the architecture and whether the OS kernel has Landlock; take no lock."""
         machine = os.uname()
         if machine.sysname != "Linux" or _version(machine.release) < OLDEST:
             return unprobed("needs Linux 5.13 or later", usable=False)
         if machine.machine not in ARCHITECTURES:
             return unprobed(f"no system call table for {machine.machine}", usable=False)
+        if not _is_there():
+            return unprobed(_NONE, usable=False)
         return unprobed("left to the guest's report", usable=True)
 
     def probe(self) -> Support:
         """Take the locks in a child and look whether they hold."""
         return probe_locks(self.locks)
+
+
+def _is_there() -> bool:
+    """Ask the OS kernel for Landlock's ABI, as guests do; a filter above us may answer."""
+    import ctypes  # noqa: PLC0415 - on Linux alone
+
+    return bool(ctypes.CDLL(None).syscall(_CREATE_RULESET, None, 0, _VERSION) > 0)
 
 
 def _version(release: str) -> tuple[int, ...]:

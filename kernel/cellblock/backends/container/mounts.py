@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Final
 
 from cellblock.backends import bubblewrap as views
 from cellblock.backends import roots
+from cellblock.backends.links import links
 from cellblock.policy.paths import within
 
 if TYPE_CHECKING:
@@ -61,7 +62,7 @@ def _is_its_own(path: str) -> bool:
 def _aliases(names: Iterable[str], made: Iterable[str]) -> Iterator[tuple[str, str]]:
     """Yield each name that leads to something else, and that, where the name will not be there."""
     known = tuple(made)
-    for at, _ in views.links(names):
+    for at, _ in links(names):
         target = os.path.realpath(at)
         if not any(within(at, path) for path in known) and any(
             within(target, path) for path in known

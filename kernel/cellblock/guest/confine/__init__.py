@@ -175,7 +175,7 @@ def _takers(
 
     return {
         "namespaces": lambda: namespaces.look(plan),
-        "container": container.look,
+        "container": lambda: container.look(plan),
         "capabilities": lambda: capabilities.drop(machine),
         "no_new_privs": process.no_new_privs,
         "not_dumpable": process.not_dumpable,
