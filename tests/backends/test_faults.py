@@ -19,7 +19,7 @@ import pytest
 from cellblock.backends.bubblewrap import Bubblewrap
 from cellblock.guest.confine import arch, landlock
 from support import faults, machines, reading, suite
-from support.kernels import Kernel, World, argv_for
+from support.kernels import Kernel, World, argv_changed, argv_for
 
 MACHINE = arch.current()
 pytestmark = pytest.mark.skipif(
@@ -108,6 +108,17 @@ def test_a_host_that_others_could_read_reads_no_key(fault, landlocked):
     )  # fmt: skip
     where = "Start it outside of the container, or the system call filter, that refuses it."
     assert (done.returncode, done.stderr) == (1, f"cellblock: {HOST[fault]}. {where}\n")
+
+
+def test_a_python_that_can_take_no_lock_starts_no_kernel(landlocked):
+    change = "import sys; sys.modules['ctypes'] = None"
+    argv = [part.format(connection_file="/none.json") for part in argv_changed(change, "safe")]
+    done = subprocess.run(
+        argv, check=False, capture_output=True, text=True, timeout=30,
+        cwd=landlocked.work, env=landlocked.environment(),
+    )  # fmt: skip
+    what = "this Python can't take a lock: it has no ctypes. Use one that was built with libffi."
+    assert (done.returncode, done.stderr) == (1, f"cellblock: {what}\n")
 
 
 def cellblock(world, *words, prefix=(), **extra):

@@ -139,8 +139,8 @@ class Landlock(Backend):
             return unprobed("needs Linux 5.13 or later", usable=False)
         if machine.machine not in ARCHITECTURES:
             return unprobed(f"no system call table for {machine.machine}", usable=False)
-        if not _is_there():
-            return unprobed(_NONE, usable=False)
+        if why := _missing():
+            return unprobed(why, usable=False)
         return unprobed("left to the guest's report", usable=True)
 
     def probe(self) -> Support:
@@ -148,11 +148,14 @@ class Landlock(Backend):
         return probe_locks(self.locks)
 
 
-def _is_there() -> bool:
-    """Ask the OS kernel for Landlock's ABI, as guests do; a filter above us may answer."""
-    import ctypes  # noqa: PLC0415 - on Linux alone
-
-    return bool(ctypes.CDLL(None).syscall(_CREATE_RULESET, None, 0, _VERSION) > 0)
+def _missing() -> str:
+    """Ask the OS kernel for Landlock's ABI, as guests do; return what is missing, or nothing."""
+    try:
+        import ctypes  # noqa: PLC0415 - not every Python was built with it
+    except ImportError:
+        return "this Python has no ctypes: use one that was built with libffi"
+    abi = ctypes.CDLL(None).syscall(_CREATE_RULESET, None, 0, _VERSION)
+    return "" if abi > 0 else _NONE
 
 
 def _version(release: str) -> tuple[int, ...]:

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import ctypes
 import resource
 
 from cellblock.errors import StartError
 
 _PR_GET_DUMPABLE = 3
 _PR_SET_DUMPABLE = 4
+_ANOTHER = "Use one that was built with libffi."
 _REMEDY = "Start it outside of the container, or the system call filter, that refuses it."
 
 
@@ -17,6 +17,10 @@ def protect_host() -> None:
 
     Raises StartError where it can't be done: others of the same user could read the key.
     """
+    try:
+        import ctypes  # noqa: PLC0415 - not every Python was built with it
+    except ImportError:
+        raise StartError(f"this Python can't take a lock: it has no ctypes. {_ANOTHER}") from None
     prctl = ctypes.CDLL(None).prctl
     if prctl(_PR_SET_DUMPABLE, 0, 0, 0, 0) != 0 or prctl(_PR_GET_DUMPABLE, 0, 0, 0, 0) != 0:
         raise StartError(f"it can't refuse to be traced (PR_SET_DUMPABLE). {_REMEDY}")
