@@ -10,6 +10,7 @@ import ast
 import os
 import signal
 import socket
+import subprocess
 import sys
 import time
 from pathlib import Path
@@ -195,6 +196,26 @@ def test_with_all_of_the_machine_readable_what_is_never_readable_is_masked(start
         0,
         0,
     ]
+
+
+@needs_bwrap
+def test_the_users_other_processes_can_trace_guests_in_namespaces_and_not_the_host(kernel):
+    """A hole that is told: who owns a user namespace has every capability in it."""
+    if kernel.world.user is None:
+        pytest.skip("root's other processes can trace anybody's")
+    bare = started("landlock", kernel.world.user)
+    try:
+        assert traceable(kernel.guest())
+        assert not traceable(kernel.proc.pid)
+        assert not traceable(bare.guest())
+    finally:
+        bare.close()
+
+
+def traceable(pid):
+    """Say whether a process of nobody's may open the memory of ``pid``."""
+    look = [*nobody_prefix(), "sh", "-c", f"exec 3</proc/{pid}/mem"]
+    return subprocess.run(look, check=False, capture_output=True, timeout=30).returncode == 0
 
 
 # --- how it ends, and what comes back ---------------------------------------------------------

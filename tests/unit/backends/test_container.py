@@ -174,6 +174,15 @@ def test_only_what_finds_the_engine_is_passed_to_it(tmp_path):
     assert dict(found.environment) == {"PATH": str(tmp_path), "HOME": "/home/x"}
 
 
+def test_the_scratch_folder_has_its_size_also_in_a_folder_that_cells_may_write(tmp_path):
+    scratch = tmp_path / "cellblock-1"
+    scratch.mkdir()
+    room = Room(str(scratch), 1 << 20, None, None)
+    found = told(view(writable=(str(tmp_path),), room=room))
+    assert found[str(tmp_path)] == f"type=bind,src={tmp_path},dst={tmp_path}"
+    assert found[str(scratch)] == f"type=tmpfs,dst={scratch},tmpfs-mode=1777,tmpfs-size=1048576"
+
+
 # --- who it is --------------------------------------------------------------------------------
 
 
