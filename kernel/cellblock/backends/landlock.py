@@ -145,7 +145,8 @@ class Landlock(Backend):
 
     def probe(self) -> Support:
         """Take the locks in a child and look whether they hold."""
-        return probe_locks(self.locks)
+        found = self.glance()
+        return probe_locks(self.locks) if found.usable else found
 
 
 def _missing() -> str:

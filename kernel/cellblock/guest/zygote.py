@@ -54,10 +54,10 @@ def main(control_fd: int) -> NoReturn:
     except EOFError:
         os._exit(0)
     except ConfineError as exc:
-        _send(control, messages.ZygoteFailed(detail=str(exc)))
+        _tell(control, messages.ZygoteFailed(detail=str(exc)))
         os._exit(1)
     except BaseException as exc:  # noqa: BLE001 - whatever it is, the user is told
-        _send(control, messages.ZygoteFailed(detail=f"{type(exc).__name__}: {exc}"))
+        _tell(control, messages.ZygoteFailed(detail=f"{type(exc).__name__}: {exc}"))
         os._exit(1)
     gc.freeze()
     gc.enable()
