@@ -1,9 +1,11 @@
 """cellblock beside stock ipykernel, in one run, as ratios (lower is better).
 
 python tests/bench/bench.py [--kernel cellblock] [--against python3] [--rounds 5] [--json FILE]
+                            [--only MEASURE ...] [--starts]
 
 The two kernels take turns, so that a machine that slows down slows both. Figures are medians.
-Then starts behind each backend, as ratios to landlock's, and what looking up a proof adds to one.
+Then starts behind each backend, as ratios to landlock's, and what looking up a proof adds to one;
+with ``--starts`` nothing else.
 Never a timed test: the numbers are for people who change a hot path.
 """
 
@@ -215,7 +217,7 @@ def starts(rounds: int) -> dict[str, list[float]]:
 def show_starts(got: dict[str, list[float]]) -> list[dict[str, object]]:
     """Print starts beside landlock's; return them as rows."""
     least = statistics.median(got["landlock"])
-    rows = []
+    rows: list[dict[str, object]] = []
     print(f"\n{'start behind':22}{'':>14}{'ratio':>8}{'target':>8}")
     for label, times in got.items():
         took = statistics.median(times)
@@ -226,6 +228,22 @@ def show_starts(got: dict[str, list[float]]) -> list[dict[str, object]]:
     return rows
 
 
+def show(ours: str, theirs: str, got: dict[str, dict[str, list[float]]]) -> list[dict[str, object]]:
+    """Print one kernel beside the other; return the figures as rows."""
+    rows: list[dict[str, object]] = []
+    print(f"{'':14}{ours:>14}{theirs:>14}{'ratio':>8}{'target':>8}")
+    for label, target in TARGETS.items():
+        if label not in got[ours]:
+            continue
+        one, other = (statistics.median(got[name][label]) for name in (ours, theirs))
+        unit = "KiB" if label == "memory" else "ms"
+        print(f"{label:14}{one:>11.2f} {unit}{other:>11.2f} {unit}{one / other:>8.2f}{target:>8}")
+        rows.append(
+            {"measure": label, "ours": one, "theirs": other, "ratio": one / other, "unit": unit}
+        )
+    return rows
+
+
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--kernel", default="cellblock")
@@ -233,21 +251,12 @@ def main() -> int:
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--json", type=Path)
     parser.add_argument("--only", action="append", default=[])
+    parser.add_argument("--starts", action="store_true")
     args = parser.parse_args()
-    got = measure([args.kernel, args.against], args.rounds, args.only)
-    rows = []
-    print(f"{'':14}{args.kernel:>14}{args.against:>14}{'ratio':>8}{'target':>8}")
-    for label, target in TARGETS.items():
-        if label not in got[args.kernel]:
-            continue
-        ours = statistics.median(got[args.kernel][label])
-        theirs = statistics.median(got[args.against][label])
-        ratio = ours / theirs
-        unit = "KiB" if label == "memory" else "ms"
-        print(f"{label:14}{ours:>11.2f} {unit}{theirs:>11.2f} {unit}{ratio:>8.2f}{target:>8}")
-        rows.append(
-            {"measure": label, "ours": ours, "theirs": theirs, "ratio": ratio, "unit": unit}
-        )
+    rows: list[dict[str, object]] = []
+    if not args.starts:
+        names = [args.kernel, args.against]
+        rows += show(*names, measure(names, args.rounds, args.only))
     if not args.only:
         rows += show_starts(starts(args.rounds))
     if args.json:
