@@ -160,6 +160,22 @@ def test_what_the_backend_declares_of_a_wide_policy_holds(docker):
     suite.check_wide_held(suite.run("docker", container_image=images.FRAME, **suite.WIDE))
 
 
+def test_a_kernel_says_verified_of_what_doctor_saw_of_its_image(docker, world):
+    assert docker
+    policy = world.policy(f'backend = "docker"\ncontainer_image = "{images.FRAME}"\n')
+    where = environment()
+    command = [Path(sys.executable).parent / "cellblock", "doctor", "--policy", policy]
+    options = {"cwd": world.work, "env": world.environment(**where), "timeout": 120}
+    subprocess.run(command, check=True, capture_output=True, **options)
+    kernel = Kernel(argv_for(policy), world=world, extra_env=where)
+    try:
+        (table,) = reading.cards(kernel.wait_ready().run("%policy")[1], "policy")
+    finally:
+        assert kernel.end() == []
+    statuses = {each["capability"]: each["status"] for each in table["enforcement"]}
+    assert statuses["filesystem_read_roots"] == statuses["network_access"] == "verified"
+
+
 # --- what a guest sees ------------------------------------------------------------------------
 
 
