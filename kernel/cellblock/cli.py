@@ -158,7 +158,7 @@ def uninstall(name: str) -> None:
 def doctor(*, policy: SpecOption = "safe", as_json: AsJson = False) -> None:
     """Say what this machine enforces of a policy, and try it.
 
-    Exit status 1 if nothing real does, or a probe passes that should not.
+    Exit status 1 if nothing real does, a probe passes that should not, or no guest could try them.
     """
     from cellblock.backends import doctor_report  # noqa: PLC0415
 
@@ -172,7 +172,8 @@ def doctor(*, policy: SpecOption = "safe", as_json: AsJson = False) -> None:
     else:
         _print_report(report)
     contradicted = any(gap.contradicted for gap in report.gaps)
-    raise typer.Exit(code=int(report.backend == "noop" or contradicted))
+    untried = bool(report.probes and report.unproved)
+    raise typer.Exit(code=int(report.backend == "noop" or contradicted or untried))
 
 
 def _load(spec: str) -> Policy:
@@ -184,7 +185,7 @@ def _load(spec: str) -> Policy:
 
 def _what_holds(spec: str) -> str:
     """Try a policy that was installed, and say in a line or more what this machine does of it."""
-    from cellblock.backends import choose, gaps, settle  # noqa: PLC0415
+    from cellblock.backends import choose, gaps, heard, settle  # noqa: PLC0415
     from cellblock.render.gaps import line  # noqa: PLC0415
 
     policy = _load(spec)
@@ -193,7 +194,8 @@ def _what_holds(spec: str) -> str:
     except BackendError as failure:
         return f"It runs nothing here: {failure}"
     declared = chosen.declare(policy)
-    proof, report = _proved(policy, chosen)
+    proof, seen = _proved(policy, chosen)
+    report = heard(chosen, proof, seen)
     settled = settle(declared, report, proof).values()
     verified = [each.capability for each in settled if each.status == "verified"]
     said = f"Verified under backend {chosen.backend.name}: {', '.join(verified) or 'nothing'}"

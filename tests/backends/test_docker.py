@@ -9,6 +9,7 @@ import ast
 import io
 import json
 import os
+import re
 import shutil
 import signal
 import socket
@@ -30,7 +31,7 @@ from cellblock.errors import BackendError
 from cellblock.guest import installed
 from cellblock.policy.enforcement import Status
 from cellblock.policy.model import Policy
-from support import engine, processes, reading
+from support import engine, processes, reading, suite
 from support.kernels import NOBODY, Kernel, World, argv_for, nobody_prefix
 
 POLICY = """extends = "unsafe"
@@ -139,6 +140,42 @@ def guest(docker, kernel):
     raise TimeoutError(inside)
 
 
+# --- what it declares holds -------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("user", ["same user", "nobody"] if os.geteuid() == 0 else ["same user"])
+def test_what_the_backend_declares_holds(docker, user):
+    assert docker
+    if user == "same user":
+        found = suite.run("docker", container_image=images.FRAME)
+    elif engine.lets_nobody_in():
+        found = suite.run_as(nobody_prefix(), "docker", container_image=images.FRAME)
+    else:
+        pytest.skip("the engine does not let nobody in, or the interpreter is out of reach")
+    suite.check_held(found, "docker")
+
+
+def test_what_the_backend_declares_of_a_wide_policy_holds(docker):
+    assert docker
+    suite.check_wide_held(suite.run("docker", container_image=images.FRAME, **suite.WIDE))
+
+
+def test_a_kernel_says_verified_of_what_doctor_saw_of_its_image(docker, world):
+    assert docker
+    policy = world.policy(f'backend = "docker"\ncontainer_image = "{images.FRAME}"\n')
+    where = environment()
+    command = [Path(sys.executable).parent / "cellblock", "doctor", "--policy", policy]
+    options = {"cwd": world.work, "env": world.environment(**where), "timeout": 120}
+    subprocess.run(command, check=True, capture_output=True, **options)
+    kernel = Kernel(argv_for(policy), world=world, extra_env=where)
+    try:
+        (table,) = reading.cards(kernel.wait_ready().run("%policy")[1], "policy")
+    finally:
+        assert kernel.end() == []
+    statuses = {each["capability"]: each["status"] for each in table["enforcement"]}
+    assert statuses["filesystem_read_roots"] == statuses["network_access"] == "verified"
+
+
 # --- what a guest sees ------------------------------------------------------------------------
 
 
@@ -151,6 +188,12 @@ def test_names_outside_the_roots_do_not_exist(kernel):
     assert seen == dict.fromkeys(names, 2)  # ENOENT
     inside = [str(root / "open/plain"), str(root / "open/written"), "/usr/lib", sys.executable]
     assert value(kernel, f"[stat(name) for name in {inside!r}]") == [0] * len(inside)
+
+
+def test_who_lists_processes_sees_no_path_of_the_policys(kernel, docker):
+    pids = [*kernel.tree(), *processes.tree(zygote(docker, kernel))]
+    opened = str(kernel.world.root / "open").encode()
+    assert [pid for pid in pids if opened in Path(f"/proc/{pid}/cmdline").read_bytes()] == []
 
 
 def test_no_socket_of_an_engine_and_no_way_in_is_left(kernel):
@@ -352,7 +395,7 @@ def test_a_killed_host_leaves_no_container_no_process_and_no_folder(docker):
         kernel.proc.wait()
         assert processes.gone(pids) == []
         assert emptied(kernel.world.root / "tmp") == []
-        assert whose not in owners(docker)
+        assert patiently_gone(docker, whose)
     finally:
         kernel.close()
 
@@ -482,8 +525,8 @@ def test_a_probe_sees_the_locks_hold_in_a_real_container(docker):
     assert {"names", "files", "sockets", "processes", "programs"} <= {*found.witnessed}
     report = doctor_report(Policy().replace(backend="docker", container_image=images.FRAME))
     settled = {each.capability: each.status for each in report.capabilities}
+    # Verified is what the suite of probes saw, above.
     for name in ("filesystem_read_roots", "filesystem_write_roots", "network_access"):
-        # Verified is what the suite of probes saw (``test_contract``).
         assert settled[name] is Status.asserted
 
 
@@ -555,6 +598,26 @@ def test_an_engine_that_leaves_something_out_is_found_out(lying, option):
     found = Docker("docker", "", images.FRAME).probe()
     assert not found.usable, found
     assert LEAVES_OUT[option] in found.why
+
+
+def test_an_engine_that_gives_scratch_no_bound_is_found_out(lying):
+    lying(
+        'for a; do shift; a=$(printf %s "$a" | sed "s/,tmpfs-size=1048576//"); set -- "$@" "$a"; done\n'
+        'exec $real "$@"'
+    )
+    found = Docker("docker", "", images.FRAME).probe()
+    assert not found.usable, found
+    assert re.search(r"container: /.*/scratch holds more than 1048576 bytes", found.why), found
+
+
+def test_nothing_runs_in_a_container_of_another_users(lying, world):
+    folder = lying(
+        'for a; do shift; case "$a" in --user=*) a=--user=1:1;; esac; set -- "$@" "$a"; done\n'
+        'exec $real "$@"'
+    )
+    said = card(world, PATH=f"{folder}:{os.environ['PATH']}")
+    # Its socket is closed to others, too: that one can't even connect.
+    assert "as another user" in said or "Permission denied" in said, said
 
 
 #: Starts what is to be started, and no container around it.

@@ -1,25 +1,33 @@
 """cellblock beside stock ipykernel, in one run, as ratios (lower is better).
 
 python tests/bench/bench.py [--kernel cellblock] [--against python3] [--rounds 5] [--json FILE]
+                            [--only MEASURE ...] [--starts]
 
 The two kernels take turns, so that a machine that slows down slows both. Figures are medians.
+Then starts behind each backend, as ratios to landlock's, and what looking up a proof adds to one;
+with ``--starts`` nothing else.
 Never a timed test: the numbers are for people who change a hot path.
 """
 
 from __future__ import annotations
 
 import argparse
+import contextlib
 import json
 import os
 import signal
 import statistics
+import subprocess
 import sys
 import time
 from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
 
-from support.kernels import Kernel, World, argv_of
+from cellblock.backends.container import engines, images
+from cellblock.backends.container.build import build
+from support import engine, machines
+from support.kernels import Kernel, World, argv_for, argv_of
 
 TARGETS = {
     "round trip": 0.7,
@@ -144,6 +152,98 @@ def measure(names: list[str], rounds: int, only: list[str]) -> dict[str, dict[st
     return got
 
 
+#: Starts: the backend that the policy names, and whether doctor has seen that hold before.
+STARTS = {
+    "landlock": ("landlock", False),
+    "landlock, proved": ("landlock", True),
+    "noop": ("noop", False),
+    "bubblewrap": ("bubblewrap", False),
+    "docker": ("docker", False),
+}
+#: Of landlock's; a proof may cost so many milliseconds.
+START_TARGETS = {"bubblewrap": 1.15}
+PROOF_TARGET = 20.0
+DOCTOR = "from cellblock.cli import main; main()"
+
+
+class Place(World):
+    """Where a kernel behind one backend starts again and again."""
+
+    def __init__(self, backend: str, *, proved: bool) -> None:
+        super().__init__(backend=backend)
+        image = f'container_image = "{images.FRAME}"\n' if backend == "docker" else ""
+        self.named = self.policy(f'extends = "safe"\nbackend = "{backend}"\n{image}')
+        if proved:
+            words = ["doctor", "--policy", str(self.named)]
+            command = [sys.executable, "-P", "-c", DOCTOR, *words]
+            options = {"cwd": self.work, "env": self.environment(), "stdout": subprocess.DEVNULL}
+            subprocess.run(command, check=True, **options)
+
+    def environment(self, **extra: str) -> dict[str, str]:
+        where = {k: v for k, v in os.environ.items() if k == "DOCKER_HOST"}
+        return super().environment(**where, **extra)
+
+    def start(self) -> float:
+        """Milliseconds from spawn to the first execute reply; shut down again."""
+        kernel = Kernel(argv_for(self.named), world=self)
+        kernel.reply(kernel.execute_send("x = 1"))
+        took = (time.perf_counter() - kernel.started) * 1000
+        kernel.close()
+        return took
+
+
+def starts(rounds: int) -> dict[str, list[float]]:
+    """Milliseconds of starts behind every backend that is here; they take turns."""
+    with contextlib.ExitStack() as made:
+        missing = {"bubblewrap": machines.no_bubblewrap()}
+        missing["docker"] = made.enter_context(engine.running())
+        if not missing["docker"]:
+            build(engines.find("docker", os.environ), mounted=True)
+        places = {}
+        for label, (backend, proved) in STARTS.items():
+            if why := missing.get(backend):
+                print(f"{label}: not measured: {why}")
+            else:
+                places[label] = Place(backend, proved=proved)
+                made.callback(places[label].close)
+                places[label].start()  # what a first one makes in a home is there
+        got: dict[str, list[float]] = {label: [] for label in places}
+        for _ in range(rounds):
+            for label, place in places.items():
+                got[label].append(place.start())
+        return got
+
+
+def show_starts(got: dict[str, list[float]]) -> list[dict[str, object]]:
+    """Print starts beside landlock's; return them as rows."""
+    least = statistics.median(got["landlock"])
+    rows: list[dict[str, object]] = []
+    print(f"\n{'start behind':22}{'':>14}{'ratio':>8}{'target':>8}")
+    for label, times in got.items():
+        took = statistics.median(times)
+        print(f"{label:22}{took:>11.2f} ms{took / least:>8.2f}{START_TARGETS.get(label, ''):>8}")
+        rows.append({"measure": f"start: {label}", "ours": took, "ratio": took / least})
+    more = statistics.median(got["landlock, proved"]) - least
+    print(f"{'a proof is looked up':22}{more:>11.2f} ms{'':>8}{PROOF_TARGET:>5.0f} ms")
+    return rows
+
+
+def show(ours: str, theirs: str, got: dict[str, dict[str, list[float]]]) -> list[dict[str, object]]:
+    """Print one kernel beside the other; return the figures as rows."""
+    rows: list[dict[str, object]] = []
+    print(f"{'':14}{ours:>14}{theirs:>14}{'ratio':>8}{'target':>8}")
+    for label, target in TARGETS.items():
+        if label not in got[ours]:
+            continue
+        one, other = (statistics.median(got[name][label]) for name in (ours, theirs))
+        unit = "KiB" if label == "memory" else "ms"
+        print(f"{label:14}{one:>11.2f} {unit}{other:>11.2f} {unit}{one / other:>8.2f}{target:>8}")
+        rows.append(
+            {"measure": label, "ours": one, "theirs": other, "ratio": one / other, "unit": unit}
+        )
+    return rows
+
+
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--kernel", default="cellblock")
@@ -151,21 +251,14 @@ def main() -> int:
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--json", type=Path)
     parser.add_argument("--only", action="append", default=[])
+    parser.add_argument("--starts", action="store_true")
     args = parser.parse_args()
-    got = measure([args.kernel, args.against], args.rounds, args.only)
-    rows = []
-    print(f"{'':14}{args.kernel:>14}{args.against:>14}{'ratio':>8}{'target':>8}")
-    for label, target in TARGETS.items():
-        if label not in got[args.kernel]:
-            continue
-        ours = statistics.median(got[args.kernel][label])
-        theirs = statistics.median(got[args.against][label])
-        ratio = ours / theirs
-        unit = "KiB" if label == "memory" else "ms"
-        print(f"{label:14}{ours:>11.2f} {unit}{theirs:>11.2f} {unit}{ratio:>8.2f}{target:>8}")
-        rows.append(
-            {"measure": label, "ours": ours, "theirs": theirs, "ratio": ratio, "unit": unit}
-        )
+    rows: list[dict[str, object]] = []
+    if not args.starts:
+        names = [args.kernel, args.against]
+        rows += show(*names, measure(names, args.rounds, args.only))
+    if not args.only:
+        rows += show_starts(starts(args.rounds))
     if args.json:
         args.json.write_text(json.dumps(rows, indent=1))
     return 0

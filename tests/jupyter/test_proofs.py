@@ -126,6 +126,16 @@ def test_a_contradiction_is_the_users_to_see_where_it_is_not_required(start, wor
     ]
 
 
+def test_a_proof_of_which_one_probe_is_left_verifies_nothing(start, world):
+    policy = world.policy(POLICY)
+    cellblock(world, "doctor", "--policy", str(policy))
+    file = proofs_of(world)
+    (kept,) = json.loads(file.read_bytes())
+    kept["proof"]["results"] = {"tcp": kept["proof"]["results"]["tcp"]}
+    file.write_text(json.dumps([kept]))
+    assert statuses(start(policy, world=world))["network_access"] == "asserted"
+
+
 @pytest.mark.parametrize("damage", [b"", b"[{", b"\0" * 100], ids=["empty", "cut", "zeros"])
 def test_a_damaged_proof_costs_verified_and_nothing_else(start, world, damage):
     policy = world.policy(POLICY)

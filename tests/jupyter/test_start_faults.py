@@ -172,13 +172,15 @@ def test_a_user_without_a_home():
 
 def test_an_interpreter_whose_ipython_is_broken(world):
     package = world.write("IPython.py", "raise ImportError('IPython is broken here')").parent
+    # Behind bubblewrap there is nothing but roots.
+    policy = world.policy(f'extends = "safe"\nfilesystem_read_roots = ["{package}"]\n')
     # The zygote has ended before it is told anything.
     change = (
         f"import os, sys; sys.path.insert(0, {str(package)!r}); from cellblock.host import launch; "
         "real = launch.start; launch.start = lambda *wrap: (started := real(*wrap), "
         "os.waitid(os.P_PID, started[1], os.WEXITED | os.WNOWAIT))[0]"
     )
-    assert problem("safe", world, argv=argv_changed(change, "safe")) == (
+    assert problem("safe", world, argv=argv_changed(change, policy)) == (
         "The guest can't be started\n"
         "  ImportError: IPython is broken here\n"
         "  Instead: Run `cellblock doctor`; then restart the kernel."

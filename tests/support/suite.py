@@ -6,6 +6,7 @@ python tests/support/suite.py BACKEND [FIELD=JSON ...] prints what came of it as
 from __future__ import annotations
 
 import json
+import os
 import subprocess
 import sys
 from dataclasses import asdict, dataclass, replace
@@ -14,7 +15,7 @@ from typing import Any
 
 import msgspec
 
-from cellblock.backends import choose, gaps, settle
+from cellblock.backends import choose, gaps, heard, settle
 from cellblock.backends.contract import contradicted
 from cellblock.host import launch
 from cellblock.jupyter import proving
@@ -22,6 +23,20 @@ from cellblock.policy.model import Policy
 
 #: Where a zygote's first line of code ends and what spoils it is put in.
 _MAIN = "main(int(sys.argv[1]))"
+
+
+#: Capabilities that have a probe, and no hole that is declared.
+PROVED = {
+    "filesystem_write_roots",
+    "read_deny_paths",
+    "network_access",
+    "subprocess_execution",
+    "package_installation",
+    "env_var_access",
+    "max_open_files",
+    "max_file_size",
+}
+WIDE = {"network_access": True, "subprocess_execution": True}
 
 
 @dataclass(frozen=True)
@@ -50,10 +65,10 @@ def run(backend: str, *, spoil: str = "", plan: dict[str, Any] | None = None, **
         policy, msgspec.structs.replace(made, **plan or {}), *rest
     )
     try:
-        proof, report = proving.prove(policy, chosen, Path.cwd())
+        proof, seen = proving.prove(policy, chosen, Path.cwd())
     finally:
         launch._BOOT, proving.told_of = boot, told
-    declared = chosen.declare(policy)
+    declared, report = chosen.declare(policy), heard(chosen, proof, seen)
     settled = settle(declared, report, proof)
     return Suite(
         chosen.backend.name,
@@ -66,6 +81,27 @@ def run(backend: str, *, spoil: str = "", plan: dict[str, Any] | None = None, **
     )
 
 
+def check_held(found: Suite, backend: str) -> None:
+    """Assert that all that a backend declares of preset safe was seen to hold."""
+    assert (found.backend, found.failure, found.contradicted) == (backend, "", [])
+    assert "unwitnessed" not in found.outcomes.values(), found.outcomes
+    disclosed = {name for name, outcome in found.outcomes.items() if outcome == "disclosed"}
+    names = backend == "landlock"  # which are there to be looked up
+    # A hole that is declared and not there would be a claim that is wrong, too.
+    assert disclosed == {"earlier_hard_link"} | ({"look_up_name"} if names else set())
+    verified = {name for name, status in found.statuses.items() if status == "verified"}
+    assert verified == PROVED | (set() if names else {"filesystem_read_roots"})
+
+
+def check_wide_held(found: Suite) -> None:
+    """Assert that what is left of a policy with network and processes was seen to hold."""
+    assert (found.failure, found.contradicted) == ("", [])
+    assert not {"tcp", "udp", "fork", "execute"} & set(found.outcomes)
+    around = ("mptcp", "unix_socket", "abstract_socket", "netlink", "child_reads", "signal")
+    assert {name: found.outcomes[name] for name in around} == dict.fromkeys(around, "refused")
+    assert found.statuses["network_access"] == found.statuses["subprocess_execution"] == "verified"
+
+
 def run_as(prefix: tuple[str, ...], backend: str, **fields) -> Suite:
     """Run the suite in a process that ``prefix`` makes somebody else's."""
     words = [f"{name}={json.dumps(value)}" for name, value in fields.items()]
@@ -75,11 +111,16 @@ def run_as(prefix: tuple[str, ...], backend: str, **fields) -> Suite:
         capture_output=True,
         timeout=120,
         cwd="/",
-        env={"PATH": "/usr/bin:/bin", "HOME": "/nonexistent"},
+        env={"PATH": "/usr/bin:/bin", "HOME": "/nonexistent", **_engine()},
     )
     if done.returncode:
         raise RuntimeError(done.stderr.decode())
     return Suite(**json.loads(done.stdout))
+
+
+def _engine() -> dict[str, str]:
+    """Return what leads to the container engine, where one is spoken to."""
+    return {name: os.environ[name] for name in ("DOCKER_HOST",) if name in os.environ}
 
 
 def _main(backend: str, *words: str) -> None:

@@ -12,7 +12,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from cellblock.backends.assessment import blocking, gaps, replaced, settle
+    from cellblock.backends.assessment import blocking, gaps, heard, replaced, settle
     from cellblock.backends.chooser import Chosen, choose, named
     from cellblock.backends.doctor import DoctorReport, doctor_report
     from cellblock.backends.matrix import COMPATIBILITY_MATRIX
@@ -28,6 +28,7 @@ __all__ = [
     "choose",
     "doctor_report",
     "gaps",
+    "heard",
     "named",
     "plan",
     "replaced",
@@ -45,6 +46,7 @@ _HOME = {
     "choose": "chooser",
     "doctor_report": "doctor",
     "gaps": "assessment",
+    "heard": "assessment",
     "named": "chooser",
     "plan": "planner",
     "replaced": "assessment",

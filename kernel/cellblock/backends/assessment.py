@@ -6,6 +6,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
 from cellblock.policy.enforcement import CAPABILITIES, Enforcement, Gap, Status
+from cellblock.wire.messages import LockReport
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -13,10 +14,12 @@ if TYPE_CHECKING:
     from cellblock.backends.chooser import Chosen
     from cellblock.backends.contract import Proof
     from cellblock.policy.model import Policy
-    from cellblock.wire.messages import LockReport
 
 #: The name under which a guest reports that the zygote decides on starts (``confine.gate``).
 GATE: Final = "gate"
+
+#: Characters of why no guest reported.
+_LONGEST: Final = 300
 
 #: What takes a fork of the guest.
 _FORKED: Final = ("snapshots", "undo_depth")
@@ -87,6 +90,17 @@ def settle(
 
         settled = {name: judge(each, proof) for name, each in settled.items()}
     return settled
+
+
+def heard(chosen: Chosen, proof: Proof | None, report: LockReport | None) -> LockReport | None:
+    """Return what is known of the locks: from a suite's guest, else from the backend's own probe.
+
+    Where a suite ran and no guest of its reported anything, no lock is achieved: what a backend's
+    probe was told does not count, when guests do not start.
+    """
+    if report is not None or proof is None:
+        return report or chosen.support.report
+    return LockReport(failed=dict.fromkeys(chosen.backend.locks, proof.failure[:_LONGEST]))
 
 
 def gaps(

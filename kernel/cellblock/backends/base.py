@@ -6,8 +6,9 @@ exist, fails when its module is imported.
 
 from __future__ import annotations
 
+import contextlib
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, ClassVar
 
@@ -111,7 +112,7 @@ class Backend(ABC):
         del policy
         return self
 
-    #: Whether ``wrap`` puts a command in front; then no zygote can start before its policy is read.
+    #: Whether ``command`` puts one in front; then no zygote can start before its policy is read.
     wraps: ClassVar[bool] = False
     #: Whether that command stays in front, as a process that the zygote is a child of.
     stays: ClassVar[bool] = False
@@ -119,17 +120,29 @@ class Backend(ABC):
     #: Whether guests under it can connect nothing, so that a relay decides what they reach.
     relays: ClassVar[bool] = False
 
-    def wrap(self, argv: Sequence[str], view: View) -> list[str]:
-        """Return the command that starts the zygote; as it is, where nothing wraps it."""
+    @contextlib.contextmanager
+    def command(self, argv: Sequence[str], view: View) -> Iterator[list[str]]:
+        """Yield the command that starts the zygote; as it is, where nothing wraps it.
+
+        What it reads is open so long. Raises OSError; PolicyError for a view that can't be kept.
+        """
         del view
-        return list(argv)
+        yield list(argv)
 
     def fingerprint(self) -> str:
-        """Return what tells the programs that ``wrap`` uses from others; "" where it uses none."""
+        """Return what tells what ``command`` uses from anything else; "" where it uses nothing.
+
+        Raises OSError where that can't be known.
+        """
         return ""
 
     def unseen(self, view: View) -> tuple[str, ...]:
-        """Return names that are here and that a guest behind ``wrap`` must not see."""
+        """Return names that are here and that a guest behind ``command`` must not see."""
+        del view
+        return ()
+
+    def bounded(self, view: View) -> tuple[tuple[str, int], ...]:
+        """Return folders that are file systems of their own behind it, and their bytes."""
         del view
         return ()
 

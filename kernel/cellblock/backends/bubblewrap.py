@@ -13,14 +13,16 @@ outlives a killed host for as long as it removes what guests left; it sees to it
 
 from __future__ import annotations
 
+import contextlib
 import os
 import shutil
 import sys
 from typing import TYPE_CHECKING, ClassVar, Final
 
-from cellblock.backends import forbidding, places, probes, roots
+from cellblock.backends import aside, forbidding, places, probes, roots
 from cellblock.backends.base import Backend, Declare, Support, View
 from cellblock.backends.landlock import Landlock
+from cellblock.backends.links import links, parts
 from cellblock.backends.shared import EARLIER_LINKS, RELAYED, by_policy, holds, partly
 from cellblock.errors import BackendError
 from cellblock.policy.paths import within
@@ -45,8 +47,8 @@ _PROC: Final = "/proc"
 #: Of these the first few that are here and lead to nothing readable are looked for by guests.
 _LOOKED_FOR: Final = ("/etc/passwd", "/etc/hostname", "/root", "/home", "/var/log", "/boot", "/srv")
 _ENOUGH: Final = 3
-#: Links that a path may lead through (path_resolution(7)).
-_MOST_LINKS: Final = 40
+#: Between its options and what it starts.
+_END: Final = "--"
 #: Seconds that a probe may take; it takes about a tenth of one.
 _PATIENCE: Final = 10.0
 _INSIDE: Final = (
@@ -121,7 +123,7 @@ class Bubblewrap(Backend):
         # An interpreter that is told nothing ends as soon.
         least = shutil.which("true") or sys.executable
         try:
-            _run(self.wrap([least], least_view()))
+            self._run([least], least_view())
         except BackendError as error:
             return probes.unprobed(str(error), usable=False)
         return found
@@ -135,7 +137,7 @@ class Bubblewrap(Backend):
         plan = probes.plan_for(self.locks, unseen=self.unseen(view))
         inside = [sys.executable, "-I", "-S", "-X", "utf8", "-c", _INSIDE, plan]
         try:
-            printed = _run(self.wrap([*inside, *absolute(sys.path)], view))
+            printed = self._run([*inside, *absolute(sys.path)], view)
         except BackendError as error:
             return probes.unprobed(str(error), usable=False)
         return probes.judged(probes.answered(printed))
@@ -149,9 +151,25 @@ class Bubblewrap(Backend):
             *network,
             *("--hostname", "cellblock", "--as-pid-1", "--cap-drop", "ALL"),
             *_mounts(argv, view),
-            *("--remount-ro", "/", "--chdir", "/", "--"),
+            *("--remount-ro", "/", "--chdir", "/", _END),
             *argv,
         ]
+
+    @contextlib.contextmanager
+    def command(self, argv: Sequence[str], view: View) -> Iterator[list[str]]:
+        """Yield the same with its options in a file: they name what the policy does."""
+        program, *words = self.wrap(argv, view)
+        options = words[: words.index(_END)]
+        with aside.told(options) as fd:
+            yield [program, "--args", str(fd), *words[len(options) :]]
+
+    def _run(self, argv: Sequence[str], view: View) -> bytes:
+        """Return what a wrapped program prints. Raises BackendError, which says why it failed."""
+        try:
+            with self.command(argv, view) as wrapped:
+                return _ended(wrapped)
+        except OSError as error:
+            raise BackendError(f"{PROGRAM} could not be tried: {error}") from None
 
     def fingerprint(self) -> str:
         """Return where bwrap is, and which file that is."""
@@ -173,8 +191,8 @@ class Bubblewrap(Backend):
         return tuple(found[:_ENOUGH])
 
 
-def _run(wrapped: Sequence[str]) -> bytes:
-    """Return what a wrapped program prints. Raises BackendError, which says why it failed."""
+def _ended(wrapped: Sequence[str]) -> bytes:
+    """Return what a wrapped program prints. Raises BackendError, OSError."""
     import subprocess  # noqa: PLC0415 - a zygote is started without it
 
     # Ended with us, should we be killed meanwhile: unlike a zygote it leaves nothing.
@@ -187,8 +205,9 @@ def _run(wrapped: Sequence[str]) -> bytes:
             timeout=_PATIENCE,
             check=False,
             env={},
+            close_fds=False,  # what is inheritable is for it
         )
-    except (OSError, subprocess.SubprocessError) as error:
+    except subprocess.SubprocessError as error:
         raise BackendError(f"{PROGRAM} could not be tried: {error}") from None
     if ran.returncode != 0:
         raise BackendError(forbidding.refusal(ran.stderr.decode(errors="replace").strip()))
@@ -228,14 +247,10 @@ def _mounts(argv: Sequence[str], view: View) -> list[str]:
         if not any(within(link, path) for path in made):
             made[link] = "--symlink", target, link
     made = {path: how for path, how in made.items() if not _writable_above(path, how, view)}
-    words = [word for path in sorted(made, key=_parts) for word in made[path]]
+    words = [word for path in sorted(made, key=parts) for word in made[path]]
     # Last: there may be something to mount in what is masked, devices in /dev for one.
     masks = [path for path, how in made.items() if how[0] == "--tmpfs"]
     return words + [word for path in masks for word in ("--remount-ro", path)]
-
-
-def _parts(path: str) -> tuple[str, ...]:
-    return tuple(filter(None, path.split("/")))
 
 
 def is_shown(path: str, bound: Iterable[str]) -> bool:
@@ -254,21 +269,3 @@ def _mask(path: str) -> tuple[str, ...]:
 def _writable_above(path: str, how: tuple[str, ...], view: View) -> bool:
     """Say whether a root that is only read lies in one that is written: it is both."""
     return how[0] == "--ro-bind-try" and any(within(path, root) for root in view.writable)
-
-
-def links(names: Iterable[str]) -> Iterator[tuple[str, str]]:
-    """Yield every link that one of ``names`` leads through, and what it says; once each."""
-    seen = set[str]()
-    for name in absolute(names):
-        left, at, most = list(reversed(_parts(name))), "/", _MOST_LINKS
-        while left and most:
-            part = left.pop()
-            at = os.path.normpath(os.path.join(at, part))  # noqa: PTH118 - start-up
-            if not os.path.islink(at):  # noqa: PTH114
-                continue
-            target, most = os.readlink(at), most - 1  # noqa: PTH115
-            if at not in seen:
-                seen.add(at)
-                yield at, target
-            left += reversed(_parts(target))
-            at = "/" if target.startswith("/") else os.path.dirname(at)  # noqa: PTH120

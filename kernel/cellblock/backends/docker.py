@@ -12,6 +12,8 @@ through which no descriptor comes (gVisor), starts nothing, and says so.
 
 from __future__ import annotations
 
+import contextlib
+import errno
 import os
 import secrets
 import subprocess
@@ -21,7 +23,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, ClassVar, Final
 
-from cellblock.backends import bubblewrap, probes
+from cellblock.backends import aside, bubblewrap, probes
 from cellblock.backends.base import Backend, Declare, Room, Support, View
 from cellblock.backends.container import engines, images, mounts, undertaker
 from cellblock.backends.container.wanted import Refused, Wanted
@@ -30,14 +32,14 @@ from cellblock.backends.shared import RELAYED, by_policy, holds
 from cellblock.policy.paths import within
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Iterator, Mapping, Sequence
 
     from cellblock.policy.model import Policy
 
 _BOOT: Final = (
     "import sys; sys.path[:] = sys.argv[sys.argv.index('-c', 1) + 4:];"
     "from cellblock.backends.container.launcher import main;"
-    "main(sys.argv[1], int(sys.argv[2]), sys.argv[3:])"
+    "main(int(sys.argv[1]), int(sys.argv[2]), sys.argv[3:])"
 )
 _INSIDE: Final = (
     "import sys; sys.path[:] = sys.argv[2:];"
@@ -134,7 +136,7 @@ class Docker(Backend):
             names=least.names,
             room=Room(str(scratch), 1 << 20, 1 << 29, 64),
         )
-        plan = probes.plan_for(self.locks, unseen=(str(hidden),))
+        plan = probes.plan_for(self.locks, (str(hidden),), self.bounded(view))
         inside = [sys.executable, *_OPTIONS, _INSIDE, plan, *bubblewrap.absolute(sys.path)]
         asked = self._wanted(inside, view)
         name = f"cellblock-{secrets.token_hex(8)}"
@@ -149,11 +151,37 @@ class Docker(Backend):
             return probes.unprobed(engines.meaning(said), usable=False)
         return probes.judged(probes.answered(ran.stdout))
 
-    def wrap(self, argv: Sequence[str], view: View) -> list[str]:
-        """Return the command that starts ``argv`` in a container that sees ``view`` alone."""
+    @contextlib.contextmanager
+    def command(self, argv: Sequence[str], view: View) -> Iterator[list[str]]:
+        """Yield the command that starts ``argv`` in a container that sees ``view`` alone.
+
+        It reads from a file what the container is to be.
+        """
         control = argv[list(argv).index("-c") + 2]
-        told = self._wanted(argv, view).text()
-        return [sys.executable, *_OPTIONS, _BOOT, told, control, *argv]
+        try:
+            asked = self._wanted(argv, view)
+        except Refused as gone:  # since it was looked for
+            raise FileNotFoundError(errno.ENOENT, str(gone)) from None
+        with aside.told([asked.text()]) as fd:
+            yield [sys.executable, *_OPTIONS, _BOOT, str(fd), control, *argv]
+
+    def fingerprint(self) -> str:
+        """Return which image is run, by what, and where that is; asks the engine."""
+        found = engines.find(self.engine, os.environ)
+        if isinstance(found, str):
+            raise OSError(found)
+        try:
+            image = images.identity(found, images.names(self.image))
+            return f"{found.identity()}, runtime {self.runtime or 'default'}, image {image}"
+        except (Refused, subprocess.SubprocessError) as error:
+            raise OSError(str(error)) from None
+
+    def bounded(self, view: View) -> tuple[tuple[str, int], ...]:
+        """Return the scratch folder, which is memory, and its size."""
+        room = view.room
+        if room is None or room.scratch_bytes is None:
+            return ()
+        return ((room.scratch, room.scratch_bytes),)
 
     def unseen(self, view: View) -> tuple[str, ...]:
         """Return names that are here, and that are nowhere in a container that sees ``view``."""

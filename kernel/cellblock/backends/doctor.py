@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from cellblock.backends import chooser
-from cellblock.backends.assessment import gaps, replaced, settle
+from cellblock.backends.assessment import gaps, heard, replaced, settle
 from cellblock.backends.contract import BY_NAME
 
 if TYPE_CHECKING:
@@ -43,7 +43,8 @@ class ProbeVerdict:
 class DoctorReport:
     """Backends in order, then each capability's status under the chosen one.
 
-    ``unproved`` says why the suite of probes did not run to its end; then some are unwitnessed.
+    ``unproved`` says why the suite of probes did not run to its end; then some are unwitnessed,
+    and where it was tried at all (``probes``) a kernel's guests may not start either.
     """
 
     backend: str
@@ -66,7 +67,7 @@ def doctor_report(policy: Policy, prove: Prove | None = None) -> DoctorReport:
     chosen = chooser.choose(policy)
     declared = chosen.declare(policy)
     proof, seen = prove(policy, chosen) if prove else (None, None)
-    report = seen or chosen.support.report
+    report = heard(chosen, proof, seen)
     return DoctorReport(
         backend=chosen.backend.name,
         order=_order(policy, chosen),

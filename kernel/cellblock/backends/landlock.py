@@ -34,6 +34,9 @@ if TYPE_CHECKING:
 #: Linux with Landlock, and the architectures that ``guest.confine`` has a table for.
 OLDEST: Final = (5, 13)
 ARCHITECTURES: Final = ("aarch64", "x86_64")
+_NONE: Final = "this OS kernel has no Landlock, or it is not switched on: boot with lsm=landlock,…"
+#: landlock_create_ruleset(2), which has one number everywhere, and what has it tell the ABI.
+_CREATE_RULESET, _VERSION = 444, 1
 
 _FILES = ("landlock", "seccomp", "capabilities", "no_new_privs")
 _CALLS = ("seccomp", "no_new_privs")
@@ -123,17 +126,30 @@ class Landlock(Backend):
     }
 
     def glance(self) -> Support:
-        """Look at the OS kernel's version and the architecture; take no lock."""
+        """Look at the architecture and whether the OS kernel has Landlock; take no lock."""
         machine = os.uname()
         if machine.sysname != "Linux" or _version(machine.release) < OLDEST:
             return unprobed("needs Linux 5.13 or later", usable=False)
         if machine.machine not in ARCHITECTURES:
             return unprobed(f"no system call table for {machine.machine}", usable=False)
+        if why := _missing():
+            return unprobed(why, usable=False)
         return unprobed("left to the guest's report", usable=True)
 
     def probe(self) -> Support:
         """Take the locks in a child and look whether they hold."""
-        return probe_locks(self.locks)
+        found = self.glance()
+        return probe_locks(self.locks) if found.usable else found
+
+
+def _missing() -> str:
+    """Ask the OS kernel for Landlock's ABI, as guests do; return what is missing, or nothing."""
+    try:
+        import ctypes  # noqa: PLC0415 - not every Python was built with it
+    except ImportError:
+        return "this Python has no ctypes: use one that was built with libffi"
+    abi = ctypes.CDLL(None).syscall(_CREATE_RULESET, None, 0, _VERSION)
+    return "" if abi > 0 else _NONE
 
 
 def _version(release: str) -> tuple[int, ...]:

@@ -90,7 +90,8 @@ def view(
     writable = [_filled(root, fill) for root in policy.filesystem_write_roots]
     return View(
         readable=roots.canonical((*named, *packages)),
-        writable=plan.write_roots,
+        # The zygote's own folder, whether its guests may write there or not.
+        writable=roots.canonical((*plan.write_roots, str(scratch))),
         masked=_denied((*policy.read_deny_paths, *own), fill),
         devices=plan.device_files,
         names=(*named, *packages, *writable, str(project), str(scratch)),

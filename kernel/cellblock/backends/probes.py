@@ -54,11 +54,13 @@ def judged(answer: LockReport | str) -> Support:
     )
 
 
-def plan_for(locks: tuple[str, ...], unseen: tuple[str, ...]) -> str:
+def plan_for(
+    locks: tuple[str, ...], unseen: tuple[str, ...], bounded: tuple[tuple[str, int], ...] = ()
+) -> str:
     """Return what ``answer_inside`` takes."""
     import msgspec  # noqa: PLC0415
 
-    return msgspec.json.encode(_plan(locks, unseen)).decode()
+    return msgspec.json.encode(_plan(locks, unseen, bounded)).decode()
 
 
 def answer_inside(plan: str) -> None:
@@ -79,8 +81,13 @@ def answered(printed: bytes) -> LockReport | str:
         return f"the probe gave no answer: {error}"
 
 
-def _plan(locks: tuple[str, ...], unseen: tuple[str, ...] = ()) -> Plan:
-    return Plan(read_roots=_readable(), unseen=unseen, locks=locks, required=locks)
+def _plan(
+    locks: tuple[str, ...],
+    unseen: tuple[str, ...] = (),
+    bounded: tuple[tuple[str, int], ...] = (),
+) -> Plan:
+    roots = _readable()
+    return Plan(read_roots=roots, unseen=unseen, bounded=bounded, locks=locks, required=locks)
 
 
 def _readable() -> tuple[str, ...]:

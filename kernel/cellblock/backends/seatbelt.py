@@ -10,6 +10,7 @@ is claimed rests on the profile, and no guest has been tried under it.
 
 from __future__ import annotations
 
+import contextlib
 import os
 import platform
 from dataclasses import replace
@@ -21,7 +22,7 @@ from cellblock.backends.shared import HOST, by_policy, holds, nothing, partly
 from cellblock.policy.enforcement import Enforcement, Status
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
+    from collections.abc import Callable, Iterator, Mapping, Sequence
 
     from cellblock.backends.base import View
     from cellblock.policy.model import Policy
@@ -124,6 +125,11 @@ class Seatbelt(Backend):
         from cellblock.backends.trial import trial  # noqa: PLC0415 - on macOS alone
 
         return trial(self)
+
+    @contextlib.contextmanager
+    def command(self, argv: Sequence[str], view: View) -> Iterator[list[str]]:
+        """Yield what ``wrap`` returns."""
+        yield self.wrap(argv, view)
 
     def wrap(self, argv: Sequence[str], view: View) -> list[str]:
         """Return ``argv`` under a profile, which replaces sandbox-exec in the same process.

@@ -113,16 +113,16 @@ def _run(
     folders: Any = {"scratch": Path(inside), "project": Path(inside)}
     view = planner.view(policy, planner.plan(policy, backend, **folders), **folders)
     program = [sys.executable, "-I", "-S", "-c", _PROGRAM, inside, outside, str(port)]
-    argv = backend.wrap(program, view)
-    return subprocess.run(  # noqa: S603 - our own program
-        argv,
-        env={},
-        cwd="/",
-        stdin=subprocess.DEVNULL,
-        capture_output=True,
-        timeout=PATIENCE,
-        check=False,
-    )
+    with backend.command(program, view) as argv:
+        return subprocess.run(  # noqa: S603 - our own program
+            argv,
+            env={},
+            cwd="/",
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            timeout=PATIENCE,
+            check=False,
+        )
 
 
 def _last_line(text: bytes) -> str:

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import builtins
+import contextlib
 import fcntl
 import getpass
 import importlib
 import os
 import random
-import signal
 import socket
 import sys
 from typing import TYPE_CHECKING, Any
@@ -21,15 +21,16 @@ from cellblock.analysis import Rules
 from cellblock.guest import charts, guards, loop, magics, pools, serve, shell, streams, tools
 from cellblock.guest.calls import ToolError
 from cellblock.guest.channel import Channel
-from cellblock.guest.confine import ConfineError, close_inherited, confine, libc, process
+from cellblock.guest.confine import ConfineError, confine, process
 from cellblock.guest.confine import prepare as prepare_locks
 from cellblock.guest.confine.adapt import mend_library
+from cellblock.guest.confine.apart import stand_apart
 from cellblock.guest.display import Out
 from cellblock.guest.text import encodable
 from cellblock.wire import messages
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterator
 
     from cellblock.guest.network import Network
     from cellblock.guest.trying import Trier
@@ -43,7 +44,6 @@ GATE_FD = 4
 RELAY_FD = 5
 #: Where what the host sends along belongs: channel, stdout, stderr.
 _TARGETS = (CHANNEL_FD, 1, 2)
-_PR_SET_PDEATHSIG = 1
 #: Of a number of cells to step back over, one too many.
 _DIGITS = 10
 #: Characters of a magic's argument that are passed on.
@@ -154,15 +154,15 @@ class Prepared:
 
         With a ``trial`` it is one up to there: then it tries its locks, says so and ends.
         """
-        _die_with(self.zygote)
-        os.setsid()
         process.call_itself("guest")
         trier = None if trial is None else _trier(trial, self.request, fds)
         gated = len(fds) > len(self.targets)
-        _take_descriptors(fds, (*self.targets, GATE_FD))
+        kept = _take_descriptors(fds, (*self.targets, GATE_FD))
+        channel = Channel(socket.socket(fileno=CHANNEL_FD))
+        with _refusals_told(channel):
+            stand_apart(self.zygote, kept)
         if self._network is not None:
             self._network.begin(RELAY_FD)
-        channel = Channel(socket.socket(fileno=CHANNEL_FD))
         random.seed(seed)
         os.chdir(self.request.cwd)
         sys.dont_write_bytecode = True
@@ -180,14 +180,12 @@ class Prepared:
         self._serve(channel)
 
     def _lock(self, channel: Channel, *, gated: bool) -> None:
-        try:
-            report = confine(self.request.plan, hand_over=_hand_over if gated else None)
-        except ConfineError as exc:
-            channel.send(messages.NotReady(lock=exc.lock, detail=str(exc)))
-            raise SystemExit(1) from None
-        finally:
-            if gated:
-                os.close(GATE_FD)
+        with _refusals_told(channel):
+            try:
+                report = confine(self.request.plan, hand_over=_hand_over if gated else None)
+            finally:
+                if gated:
+                    os.close(GATE_FD)
         channel.send(messages.Ready(report=report))
 
     def _serve(self, channel: Channel) -> None:
@@ -226,11 +224,14 @@ def prepare(request: messages.Prepare) -> Prepared:
     return Prepared(request)
 
 
-def _die_with(zygote: int) -> None:
-    """Have the OS kernel kill this process when the zygote ends, however it ends (prctl(2))."""
-    libc.prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
-    if os.getppid() != zygote:  # it has ended already
-        raise SystemExit(1)
+@contextlib.contextmanager
+def _refusals_told(channel: Channel) -> Iterator[None]:
+    """Tell the host what could not be locked, and end."""
+    try:
+        yield
+    except ConfineError as exc:
+        channel.send(messages.NotReady(lock=exc.lock, detail=exc.why))
+        raise SystemExit(1) from None
 
 
 def _trier(trial: messages.Trial, request: messages.Prepare, fds: list[int]) -> Trier:
@@ -247,17 +248,20 @@ def _mended_network() -> Network:
     return network
 
 
-def _take_descriptors(fds: list[int], where: tuple[int, ...]) -> None:
-    """Put what the host and the gate sent where it belongs; close the rest."""
+def _take_descriptors(fds: list[int], where: tuple[int, ...]) -> set[int]:
+    """Put what the host and the gate sent where it belongs; return that.
+
+    All others are for ``stand_apart`` to close.
+    """
     null = os.open(os.devnull, os.O_RDONLY)
     targets = (0, *where)[: 1 + len(fds)]
     # Out of each other's way first, as low as a limit on open files may want it.
     high = [fcntl.fcntl(fd, fcntl.F_DUPFD_CLOEXEC, RELAY_FD + 1) for fd in (null, *fds)]
     for target, fd in zip(targets, high, strict=True):
         os.dup2(fd, target)
-    close_inherited(set(targets))
     for fd in {CHANNEL_FD, RELAY_FD}.intersection(targets):
         os.set_inheritable(fd, False)
+    return set(targets)
 
 
 def _hand_over(listener: int) -> None:

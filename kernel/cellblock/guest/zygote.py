@@ -19,7 +19,8 @@ from typing import TYPE_CHECKING, Any, NoReturn
 import msgspec
 
 from cellblock.guest import removal
-from cellblock.guest.confine import libc, process
+from cellblock.guest.confine import ConfineError, process
+from cellblock.guest.confine.apart import stand_first
 from cellblock.guest.gatekeeper import Gatekeeper
 from cellblock.wire import frames, messages
 
@@ -28,8 +29,6 @@ if TYPE_CHECKING:
 
 #: Channel, stdout, stderr, and the way to the relay where there is one.
 _MOST_DESCRIPTORS = 4
-_PR_SET_PDEATHSIG = 1
-_PR_SET_CHILD_SUBREAPER = 36
 #: What the first process in a pid namespace is called there; all others end with it.
 _FIRST = 1
 _MAX_CONTROL = 8 * 2**20
@@ -40,15 +39,12 @@ def main(control_fd: int) -> NoReturn:
     # Until a guest can act on it, an interrupt must not end it.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     control = socket.socket(fileno=control_fd)
-    # It holds what the policy passes on, and guests are made of it (promise P2).
-    process.not_dumpable()
     process.call_itself("zygote")
-    if os.getpid() == _FIRST:
-        # What started it waits outside; that is what the host can kill, and we are to go with it.
-        libc.prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
-        os.environ.pop("PWD", None)  # its doing, too
+    os.environ.clear()  # what wraps us may have put something there; the host tells what is to be
     gc.disable()  # nothing made while importing is garbage: looking for it costs a tenth of it
     try:
+        # It holds what the policy passes on, and guests are made of it (promise P2).
+        stand_first(namespace=os.getpid() == _FIRST)
         _import_early()
         prepare, above = _receive(control)
         if not isinstance(prepare, messages.Prepare):
@@ -58,8 +54,11 @@ def main(control_fd: int) -> NoReturn:
         ready = prepared.prepare(prepare)
     except EOFError:
         os._exit(0)
+    except ConfineError as exc:
+        _tell(control, messages.ZygoteFailed(detail=str(exc)))
+        os._exit(1)
     except BaseException as exc:  # noqa: BLE001 - whatever it is, the user is told
-        _send(control, messages.ZygoteFailed(detail=f"{type(exc).__name__}: {exc}"))
+        _tell(control, messages.ZygoteFailed(detail=f"{type(exc).__name__}: {exc}"))
         os._exit(1)
     gc.freeze()
     gc.enable()
@@ -74,8 +73,6 @@ def _import_early() -> None:
 
 
 def _serve(control: socket.socket, ready: Prepared, above: list[int]) -> NoReturn:
-    # Orphans of a guest come to us, so that none outlives the session (prctl(2)).
-    libc.prctl(_PR_SET_CHILD_SUBREAPER, 1)
     wake_read, wake_write = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
     signal.set_wakeup_fd(wake_write, warn_on_full_buffer=False)
     signal.signal(signal.SIGCHLD, lambda *_: None)

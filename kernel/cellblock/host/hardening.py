@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import ctypes
 import os
 import resource
 import signal
@@ -10,19 +9,25 @@ import signal
 from cellblock.errors import StartError
 
 _PR_SET_PDEATHSIG = 1
+_PR_GET_DUMPABLE = 3
 _PR_SET_DUMPABLE = 4
 _PR_SET_NAME = 15
+_ANOTHER = "Use one that was built with libffi."
+_REMEDY = "Start it outside of the container, or the system call filter, that refuses it."
 
 
 def end_with(host: int) -> None:
     """Have the OS kernel end this process when its parent, ``host``, does (prctl(2))."""
-    ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
-    if os.getppid() != host:
+    import ctypes  # noqa: PLC0415 - not every Python was built with it
+
+    if ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL) != 0 or os.getppid() != host:
         os._exit(1)
 
 
 def call_itself(name: bytes) -> None:
     """Say in ps(1) what this process is, in 15 bytes at most."""
+    import ctypes  # noqa: PLC0415 - as above
+
     ctypes.CDLL(None).prctl(_PR_SET_NAME, name)
 
 
@@ -31,6 +36,14 @@ def protect_host() -> None:
 
     Raises StartError where it can't be done: others of the same user could read the key.
     """
-    if ctypes.CDLL(None).prctl(_PR_SET_DUMPABLE, 0, 0, 0, 0) != 0:
-        raise StartError("the OS kernel does not let it refuse to be traced (PR_SET_DUMPABLE)")
-    resource.setrlimit(resource.RLIMIT_CORE, (0, resource.getrlimit(resource.RLIMIT_CORE)[1]))
+    try:
+        import ctypes  # noqa: PLC0415 - not every Python was built with it
+    except ImportError:
+        raise StartError(f"this Python can't take a lock: it has no ctypes. {_ANOTHER}") from None
+    prctl = ctypes.CDLL(None).prctl
+    if prctl(_PR_SET_DUMPABLE, 0, 0, 0, 0) != 0 or prctl(_PR_GET_DUMPABLE, 0, 0, 0, 0) != 0:
+        raise StartError(f"it can't refuse to be traced (PR_SET_DUMPABLE). {_REMEDY}")
+    try:
+        resource.setrlimit(resource.RLIMIT_CORE, (0, resource.getrlimit(resource.RLIMIT_CORE)[1]))
+    except (OSError, ValueError):
+        raise StartError(f"it can't do without core dumps (RLIMIT_CORE). {_REMEDY}") from None

@@ -41,6 +41,8 @@ NEXT_START = 0.5
 MAX_LOSSES = 8
 #: Seconds a guest that hung up has to exit: one that ends by itself is all but gone by then.
 EXIT_GRACE = 1.0
+#: All that is known where what stands between host and guests went without a word.
+ZYGOTE_ENDED = "its zygote ended"
 #: Characters kept of what a guest writes before it is ready, and told of why none can be had.
 LAST_WORDS = 2_000
 
@@ -331,7 +333,7 @@ class Keeper:
         if self._restorer.busy:
             self._restorer.fail()
         else:
-            self.replace(Stopped("crash", "its zygote ended"))
+            self.replace(Stopped("crash", ZYGOTE_ENDED))
 
     # --- ends ---------------------------------------------------------------------------------
 

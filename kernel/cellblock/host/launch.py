@@ -13,13 +13,14 @@ from functools import partial
 
 TYPE_CHECKING = False  # typing is not imported yet
 if TYPE_CHECKING:
+    from contextlib import AbstractContextManager
     from typing import Protocol
 
     class Wrap(Protocol):
         """What a backend puts in front."""
 
-        def __call__(self, argv: list[str]) -> list[str]:
-            """Return the command that starts ``argv`` behind it."""
+        def __call__(self, argv: list[str]) -> AbstractContextManager[list[str]]:
+            """Return the command that starts ``argv`` behind it, and can so long."""
 
         @property
         def stays(self) -> bool:
@@ -89,7 +90,8 @@ def start(wrap: Wrap | None = None) -> tuple[socket.socket, int]:
     try:
         if wrap is None:
             return ours, spawn(argv, theirs)
-        return ours, spawn(wrap(argv), theirs, behind=wrap.stays)
+        with wrap(argv) as command:
+            return ours, spawn(command, theirs, behind=wrap.stays)
     finally:
         theirs.close()
 

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Final
 import msgspec
 
 import cellblock
-from cellblock.backends.contract import PROBES, Proof
+from cellblock.backends.contract import PROBES, Proof, asked
 from cellblock.host.history import FOLDER, UntrustedError, check_own
 
 if TYPE_CHECKING:
@@ -92,6 +92,14 @@ def _placeless(policy: Policy, project: Path, scratch: Path | None) -> Policy:
         return path
 
     return policy.replace(**{field: tuple(map(said, getattr(policy, field))) for field in _FOLDERS})
+
+
+def is_whole(proof: Proof, policy: Policy) -> bool:
+    """Say whether a proof has something of all probes that ``policy`` is asked, and of no others.
+
+    One that lacks some would verify on what is left.
+    """
+    return not proof.failure and proof.results.keys() == {probe.name for probe in asked(policy)}
 
 
 class Proofs:

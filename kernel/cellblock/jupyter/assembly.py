@@ -109,7 +109,8 @@ def _proofs(ground: Ground) -> Callable[[LockReport], Proof | None]:
         folders: Any = {"project": ground.project, "scratch": scratch}
         with contextlib.suppress(OSError):  # what wraps the zygote is gone, say
             wanted = proofs.key(ground.policy, backend, report, **folders)
-            return proofs.Proofs(folder).find(wanted)
+            found = proofs.Proofs(folder).find(wanted)
+            return found if found is not None and proofs.is_whole(found, ground.policy) else None
         return None
 
     return find

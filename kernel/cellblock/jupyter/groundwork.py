@@ -24,6 +24,7 @@ from cellblock.wire import frames, messages
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
+    from contextlib import AbstractContextManager
 
     from cellblock.backends import Chosen
     from cellblock.backends.base import Backend, View
@@ -43,9 +44,9 @@ class Wrapping:
     backend: Backend
     view: View
 
-    def __call__(self, argv: list[str]) -> list[str]:
+    def __call__(self, argv: list[str]) -> AbstractContextManager[list[str]]:
         """Return the command that starts ``argv`` behind what the backend puts in front."""
-        return self.backend.wrap(argv, self.view)
+        return self.backend.command(argv, self.view)
 
     @property
     def stays(self) -> bool:
@@ -124,7 +125,8 @@ def planned(
     if not backend.wraps:
         return plan, None
     view = backends.view(policy, plan, **folders)
-    return replace(plan, unseen=backend.unseen(view)), Wrapping(backend, view)
+    around = replace(plan, unseen=backend.unseen(view), bounded=backend.bounded(view))
+    return around, Wrapping(backend, view)
 
 
 def _check_file_limit(policy: Policy) -> None:

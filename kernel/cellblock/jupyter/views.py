@@ -282,18 +282,23 @@ class Views:
         """Have every cell end with the reason why no guest runs."""
         self.failed = True
         remedy = "Run `cellblock doctor`; then restart the kernel."
-        if why := self._why_not_wrapped():
+        if why := self._why_not_wrapped(detail):
             # Not taken by itself: it is weaker, and something here is not as it says.
             detail, remedy = why, f'{remedy[:-1]}, or name another backend: backend = "landlock".'
         self._problem = ("The guest can't be started", detail, "", "", "", remedy)
 
-    def _why_not_wrapped(self) -> str:
+    def _why_not_wrapped(self, detail: str) -> str:
         """Return what is wrong with what wraps a zygote; that one ended tells little."""
         backend = self._chosen.backend if self._chosen else None
         if backend is None or not backend.wraps:
             return ""
         support = backend.probe()
-        return "" if support.usable else f"backend {backend.name}: {support.why}"
+        if not support.usable:
+            return f"backend {backend.name}: {support.why}"
+        from cellblock.host.keeper import ZYGOTE_ENDED  # noqa: PLC0415 - where it failed alone
+
+        # Its probe was told that all is well, by whom no zygote comes up behind.
+        return f"backend {backend.name}: {detail}" if detail.endswith(ZYGOTE_ENDED) else ""
 
     def problem(self) -> Shown:
         """Return what every cell shows when nothing can run."""

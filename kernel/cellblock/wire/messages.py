@@ -46,13 +46,15 @@ class Plan(Struct, frozen=True, kw_only=True):
     ``required`` names the locks (``landlock``, ``seccomp``, ``rlimits``, ``capabilities``,
     ``no_new_privs``, ``not_dumpable``, ``namespaces``, ``container``) whose failure means that
     nothing runs; the others are tried, and reported as they came out. ``unseen`` are names that
-    the host sees and the guest, where it has namespaces of its own, must not.
+    the host sees and the guest, where it has namespaces of its own, must not; ``bounded`` are
+    folders that are to be file systems of their own, in a container, with the bytes of each.
     """
 
     read_roots: tuple[str, ...] = ()
     write_roots: tuple[str, ...] = ()
     device_files: tuple[str, ...] = ()
     unseen: tuple[str, ...] = ()
+    bounded: tuple[tuple[str, int], ...] = ()
     network: bool = False
     #: The host connects to some addresses for the guest, which asks at a socket of its own (relay).
     relayed: bool = False

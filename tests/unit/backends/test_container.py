@@ -2,15 +2,21 @@
 
 from __future__ import annotations
 
+import ctypes
 import dataclasses
 import os
+import shutil
+import socket
+import tempfile
+from pathlib import Path
 
 import pytest
 
 from cellblock.backends.base import Room, View
-from cellblock.backends.container import engines, mounts, undertaker
+from cellblock.backends.container import engines, launcher, mounts, undertaker
 from cellblock.backends.container.engines import Engine, meaning
-from cellblock.backends.container.wanted import Wanted, _held, owner, started, wanted
+from cellblock.backends.container.wanted import Refused, Wanted, _held, owner, started, wanted
+from cellblock.backends.docker import Docker
 
 ENGINE = Engine("docker", "/usr/bin/docker", (("PATH", "/usr/bin"),))
 WANTED = Wanted(
@@ -166,3 +172,119 @@ def test_only_what_finds_the_engine_is_passed_to_it(tmp_path):
     found = engines.find("auto", environ)
     assert (found.name, found.program) == ("podman", f"{tmp_path}/podman")
     assert dict(found.environment) == {"PATH": str(tmp_path), "HOME": "/home/x"}
+
+
+def test_the_scratch_folder_has_its_size_also_in_a_folder_that_cells_may_write(tmp_path):
+    scratch = tmp_path / "cellblock-1"
+    scratch.mkdir()
+    room = Room(str(scratch), 1 << 20, None, None)
+    found = told(view(writable=(str(tmp_path),), room=room))
+    assert found[str(tmp_path)] == f"type=bind,src={tmp_path},dst={tmp_path}"
+    assert found[str(scratch)] == f"type=tmpfs,dst={scratch},tmpfs-mode=1777,tmpfs-size=1048576"
+
+
+# --- who it is --------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def installed(tmp_path, monkeypatch):
+    """Put an engine on PATH that says what its image is; return a function that changes it."""
+
+    def make(image, *, comment=""):
+        program = tmp_path / "docker"
+        program.write_text(f"#!/bin/sh\n{comment}\necho {image}\n")
+        program.chmod(0o755)
+
+    make("sha256:1")
+    for name in ("DOCKER_HOST", "DOCKER_CONTEXT"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setenv("PATH", f"{tmp_path}:/usr/bin:/bin")
+    return make
+
+
+def test_what_runs_and_in_what_is_what_a_proof_counts_for(monkeypatch, installed):
+    mine = Docker("docker", "", "a:1")
+    seen = [mine.fingerprint(), Docker("docker", "crun", "a:1").fingerprint()]
+    monkeypatch.setenv("DOCKER_HOST", "unix:///elsewhere")
+    seen.append(mine.fingerprint())
+    monkeypatch.delenv("DOCKER_HOST")
+    installed("sha256:2")
+    seen.append(mine.fingerprint())
+    installed("sha256:2", comment="# updated")
+    seen.append(mine.fingerprint())
+
+    assert len({*seen}) == len(seen)
+    assert seen[0].endswith(", runtime default, image sha256:1")
+    assert mine.fingerprint() == seen[-1]
+
+
+@pytest.mark.parametrize("said", ["exit 1", "exit 0", "echo 'No such image' >&2; exit 1"])
+def test_an_engine_that_does_not_tell_its_image_has_no_proof(said, tmp_path, monkeypatch):
+    (tmp_path / "docker").write_text(f"#!/bin/sh\n{said}\n")
+    (tmp_path / "docker").chmod(0o755)
+    monkeypatch.setenv("PATH", f"{tmp_path}:/usr/bin:/bin")
+    with pytest.raises(OSError, match="no image a:1: cellblock image build"):
+        Docker("docker", "", "a:1").fingerprint()
+
+
+def test_an_engine_that_has_gone_is_an_ordinary_failure_to_start(monkeypatch):
+    monkeypatch.setenv("PATH", "/nonexistent")
+    mine = Docker("docker", "", "a:1")
+    with pytest.raises(OSError, match="docker is not installed"):
+        mine.fingerprint()
+    with pytest.raises(FileNotFoundError, match="docker is not installed"):  # noqa: SIM117
+        with mine.command(["python", "-c", "", "5"], view()):
+            pass
+
+
+CLONE_NEWPID = 0x20000000
+
+
+def connected(path, uid, *, first=True):
+    """Connect to ``path`` from the first process of a new pid namespace; return a pid to wait for."""
+    pid = os.fork()
+    if pid:
+        return pid
+    try:
+        if first:
+            assert ctypes.CDLL(None).unshare(CLONE_NEWPID) == 0
+        if (child := os.fork()) == 0:
+            os.setresuid(uid, uid, uid)
+            with socket.socket(socket.AF_UNIX) as sock:
+                sock.connect(path)
+                sock.recv(1)
+            os._exit(0)
+        os.waitpid(child, 0)
+    finally:
+        os._exit(0)
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root makes a pid namespace just so")
+@pytest.mark.parametrize(
+    ("uid", "first", "refusal"),
+    [
+        (0, True, None),
+        (65534, True, "the engine has started the container as another user: 65534"),
+        (0, False, "the engine has started a process, and no container around it"),
+    ],
+)
+def test_nothing_is_handed_to_who_is_not_ours_or_not_first(uid, first, refusal):
+    folder = Path(tempfile.mkdtemp())
+    folder.chmod(0o755)
+    path = folder / "wire"
+    with socket.socket(socket.AF_UNIX) as listener:
+        listener.bind(str(path))
+        path.chmod(0o777)
+        listener.listen()
+        pid = connected(str(path), uid, first=first)
+        connection = listener.accept()[0]
+    try:
+        with connection:
+            if refusal is None:
+                os.close(launcher.first_process(connection))
+            else:
+                with pytest.raises(Refused, match=refusal):
+                    launcher.first_process(connection)
+    finally:
+        os.waitpid(pid, 0)
+        shutil.rmtree(folder)

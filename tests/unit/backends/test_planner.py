@@ -9,7 +9,7 @@ import pytest
 from cellblock.backends import places
 from cellblock.backends.landlock import Landlock
 from cellblock.backends.noop import Noop
-from cellblock.backends.planner import plan, splits_roots
+from cellblock.backends.planner import plan, splits_roots, view
 from cellblock.errors import PolicyError
 from cellblock.policy.model import Policy
 from cellblock.wire.messages import Plan
@@ -279,3 +279,12 @@ def test_limits_are_the_policys(planned):
     limits = planned(memory_max_bytes=None, max_file_size=7, max_open_files=9).limits
 
     assert (limits.memory_max_bytes, limits.max_file_size, limits.max_open_files) == (None, 7, 9)
+
+
+def test_a_zygote_has_its_folder_where_no_guest_may_write(planned, home, tmp_path):
+    folders = {"scratch": tmp_path / "scratch", "project": home / "project"}
+    result = planned(filesystem_write_roots=())
+    seen = view(Policy().replace(filesystem_write_roots=()), result, **folders)
+
+    assert result.write_roots == ()
+    assert seen.writable == (str(tmp_path / "scratch"),)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import time
 from dataclasses import dataclass
@@ -19,7 +20,7 @@ class Wrap:
     stays: bool
 
     def __call__(self, argv):
-        return [*self.words, *argv]
+        return contextlib.nullcontext([*self.words, *argv])
 
 
 @pytest.fixture(params=[None, Wrap(("/usr/bin/env",), stays=False)], ids=["alone", "behind env"])

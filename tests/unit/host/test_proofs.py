@@ -10,9 +10,9 @@ import pytest
 
 import cellblock
 from cellblock.backends import named
-from cellblock.backends.contract import Proof, Seen
+from cellblock.backends.contract import Proof, Seen, asked
 from cellblock.host import proofs
-from cellblock.host.proofs import MOST, MOST_BYTES, NAME, Proofs
+from cellblock.host.proofs import MOST, MOST_BYTES, NAME, Proofs, is_whole
 from cellblock.policy.model import Policy
 from cellblock.wire.messages import LockReport
 
@@ -103,6 +103,19 @@ def test_the_program_that_wraps_is_part_of_the_key(tmp_path, monkeypatch):
     before = key(backend="bubblewrap")
     program.write_text("#!/bin/sh\nexit 1\n")
     assert key(backend="bubblewrap") != before
+
+
+def test_a_proof_that_lacks_a_probe_or_failed_is_not_whole():
+    results = {probe.name: Seen("refused", "EPERM") for probe in asked(Policy())}
+    whole = Proof(results, "Linux", "now")
+    assert is_whole(whole, Policy())
+    assert not is_whole(whole, Policy().replace(network_access=True))
+    for name in results:
+        fewer = {other: seen for other, seen in results.items() if other != name}
+        assert not is_whole(Proof(fewer, "Linux", "now"), Policy())
+    more = results | {"child_reads": Seen("refused", "EPERM")}
+    assert not is_whole(Proof(more, "Linux", "now"), Policy())
+    assert not is_whole(Proof(results, "Linux", "now", "its zygote ended"), Policy())
 
 
 def test_a_newer_proof_takes_the_place_of_an_older(kept):

@@ -15,9 +15,9 @@ import sysconfig
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-from cellblock.backends import bubblewrap as views
 from cellblock.backends import places, roots
 from cellblock.backends.container.wanted import LIBRARIES
+from cellblock.backends.links import links as found_links
 from cellblock.errors import BackendError
 from cellblock.policy.paths import within
 
@@ -48,7 +48,7 @@ def held() -> tuple[str, ...]:
 
 def links() -> tuple[tuple[str, str], ...]:
     """Return the links by which what is held is found, and what each says."""
-    return tuple(views.links([sys.executable, *_names()]))
+    return tuple(found_links([sys.executable, *_names()]))
 
 
 def files() -> Iterator[str]:

@@ -26,6 +26,13 @@ _VARIABLES: Final = (
     "DOCKER_CONTEXT", "DOCKER_HOST", "DOCKER_TLS_VERIFY", "HOME", "PATH", "TMPDIR",
     "XDG_CONFIG_HOME", "XDG_DATA_HOME", "XDG_RUNTIME_DIR",
 )  # fmt: skip
+#: Of these, what leads to another engine or another store of images.
+_LEADING: Final = (
+    "CONTAINERD_ADDRESS", "CONTAINERD_NAMESPACE", "CONTAINERS_CONF", "CONTAINERS_STORAGE_CONF",
+    "CONTAINER_HOST", "DOCKER_CONTEXT", "DOCKER_HOST",
+)  # fmt: skip
+#: What stands behind the program of that name.
+_BESIDE: Final = ("dockerd", "containerd", "runc", "crun", "conmon")
 _ADDRESSES: Final = ("DOCKER_HOST", "CONTAINER_HOST")
 #: Seconds that a question may take, of which each takes a fiftieth of one.
 PATIENCE: Final = 10.0
@@ -79,6 +86,17 @@ class Engine:
             env=dict(self.environment),
         )
 
+    def identity(self) -> str:
+        """Return what changes when another one is installed: its programs, and where it listens.
+
+        The daemon and the usual runtimes count too, where they are found. Raises OSError.
+        """
+        path = dict(self.environment).get("PATH")
+        places = [self.program, *(shutil.which(name, path=path) for name in _BESIDE)]
+        files = [_file(os.path.realpath(place)) for place in places if place]
+        asked = [value for name, value in self.environment if name in _LEADING]
+        return " ".join([self.name, *files, *asked])
+
     def options(self, *, rootless: bool) -> list[str]:
         """Return what each container of this engine's is started with.
 
@@ -111,6 +129,11 @@ def _limits_as_here() -> list[str]:
     numbers = int(Path("/proc/sys/kernel/pid_max").read_text(encoding="ascii"))
     most = numbers if tasks == resource.RLIM_INFINITY else min(tasks, numbers)
     return [f"--ulimit=nofile={files[0]}:{files[1]}", f"--ulimit=nproc={most}:{most}"]
+
+
+def _file(path: str) -> str:
+    found = os.stat(path)  # noqa: PTH116 - start-up
+    return f"{path} {found.st_dev}:{found.st_ino} {found.st_size} {found.st_mtime_ns}"
 
 
 def find(name: str, environ: Mapping[str, str]) -> Engine | str:

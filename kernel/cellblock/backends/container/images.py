@@ -10,7 +10,12 @@ import hashlib
 import json
 import os
 import sys
-from typing import Final
+from typing import TYPE_CHECKING, Final
+
+from cellblock.backends.container.wanted import Refused
+
+if TYPE_CHECKING:
+    from cellblock.backends.container.engines import Engine
 
 #: Repository of both.
 REPOSITORY: Final = "cellblock"
@@ -18,11 +23,22 @@ FRAME: Final = f"{REPOSITORY}:mounted"
 #: Raised when the same interpreter would come out as another image.
 _LAYOUT: Final = 1
 _DIGITS: Final = 12
+#: Seconds that the engine has to tell an image's id: a kernel's start waits for it.
+_PATIENCE: Final = 2.0
 
 
 def names(image: str) -> tuple[str, ...]:
     """Return what to look for, in order, for a policy's ``container_image``."""
     return (image,) if image else (own_name(), FRAME)
+
+
+def identity(engine: Engine, wanted: tuple[str, ...]) -> str:
+    """Return the id of the first image that is there. Raises Refused, OSError, SubprocessError."""
+    for name in wanted:
+        asked = engine.ask("image", "inspect", "--format", "{{.Id}}", name, seconds=_PATIENCE)
+        if asked.returncode == 0 and (found := asked.stdout.decode("ascii", "replace").strip()):
+            return found
+    raise Refused(f"no image {' or '.join(wanted)}: cellblock image build")
 
 
 def own_name() -> str:

@@ -23,6 +23,7 @@ import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Final, NoReturn
 
+from cellblock.backends import aside
 from cellblock.backends.container import undertaker
 from cellblock.backends.container.engines import meaning
 from cellblock.backends.container.wanted import Refused, Wanted, wanted
@@ -43,11 +44,11 @@ _UCRED: Final = struct.Struct("=iII")
 _STATUS: Final = re.compile(r"^NSpid:\t(.*)$", re.MULTILINE)
 
 
-def main(text: str, control_fd: int, argv: list[str]) -> NoReturn:
-    """Start ``argv`` in a container that is as ``text`` wants it, and stay until it has ended."""
+def main(told_fd: int, control_fd: int, argv: list[str]) -> NoReturn:
+    """Start ``argv`` in a container that is as is told, and stay until it has ended."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     signal.signal(signal.SIGCHLD, signal.SIG_DFL)
-    asked = wanted(text)
+    asked = wanted(aside.heard(told_fd)[0])
     name = f"cellblock-{secrets.token_hex(8)}"
     folder = tempfile.mkdtemp(prefix="cellblock-wire-", dir=asked.folder)
     control = socket.socket(fileno=control_fd)
@@ -166,14 +167,16 @@ def _awaited(
 
 
 def first_process(connection: socket.socket) -> int:
-    """Return a pidfd of what connected: the first process of a pid namespace below ours.
+    """Return a pidfd of what connected: the first process of a pid namespace below ours, and ours.
 
     Raises Refused for anything else, OSError for what is gone.
     """
     room = connection.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _UCRED.size)
-    pid = _UCRED.unpack(room)[0]
+    pid, uid, _ = _UCRED.unpack(room)
     if pid <= 0:
         raise Refused("the container's processes can't be seen from here: its machine is another")
+    if uid != os.geteuid():
+        raise Refused(f"the engine has started the container as another user: {uid}")
     pidfd = os.pidfd_open(pid)
     status = Path(f"/proc/{pid}/status").read_text(encoding="ascii", errors="replace")
     numbers = found[1].split() if (found := _STATUS.search(status)) else []

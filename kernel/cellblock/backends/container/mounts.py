@@ -13,12 +13,13 @@ from typing import TYPE_CHECKING, Final
 
 from cellblock.backends import bubblewrap as views
 from cellblock.backends import roots
+from cellblock.backends.links import links
 from cellblock.policy.paths import within
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
 
-    from cellblock.backends.base import View
+    from cellblock.backends.base import Room, View
 
 #: Every container has its own; what is granted beneath them is there.
 _ITS_OWN: Final = ("/proc", "/sys", "/dev")
@@ -29,7 +30,6 @@ Mount = tuple[str, tuple[str, ...]]
 
 def mounts(argv: Sequence[str], view: View) -> list[Mount]:
     """Return the places to mount and the engine's words for each."""
-    scratch = view.room.scratch if view.room else ""
     made: dict[str, tuple[str, ...]] = {}
     program = os.path.realpath(argv[0])
     for path in _whole([*view.readable, program]):
@@ -41,7 +41,9 @@ def mounts(argv: Sequence[str], view: View) -> list[Mount]:
         if not _is_its_own(path):
             made[path] = _masked(path)
     for path in view.writable:
-        made[path] = _scratch(view) if path == scratch else _bound(path, path, read_only=False)
+        made[path] = _bound(path, path, read_only=False)
+    if view.room:  # also where it lies in what is writable: it has a size
+        made[view.room.scratch] = _scratch(view.room)
     return sorted(made.items(), key=lambda one: one[0].split("/"))
 
 
@@ -61,7 +63,7 @@ def _is_its_own(path: str) -> bool:
 def _aliases(names: Iterable[str], made: Iterable[str]) -> Iterator[tuple[str, str]]:
     """Yield each name that leads to something else, and that, where the name will not be there."""
     known = tuple(made)
-    for at, _ in views.links(names):
+    for at, _ in links(names):
         target = os.path.realpath(at)
         if not any(within(at, path) for path in known) and any(
             within(target, path) for path in known
@@ -80,15 +82,15 @@ def _masked(path: str) -> tuple[str, ...]:
     return _bound(os.devnull, path)
 
 
-def _scratch(view: View) -> tuple[str, ...]:
+def _scratch(room: Room) -> tuple[str, ...]:
     """Return the words for a file system in memory that goes with the container.
 
     Everybody in the container may write there, who is one user.
     """
-    assert view.room is not None  # noqa: S101 - who calls has looked
-    size = view.room.scratch_bytes
-    words = ["type=tmpfs", f"dst={view.room.scratch}", "tmpfs-mode=1777"]
-    return _mount([*words, f"tmpfs-size={size}"] if size is not None else words)
+    words = ["type=tmpfs", f"dst={room.scratch}", "tmpfs-mode=1777"]
+    if room.scratch_bytes is not None:
+        words += [f"tmpfs-size={room.scratch_bytes}"]
+    return _mount(words)
 
 
 def _mount(words: Iterable[str]) -> tuple[str, ...]:

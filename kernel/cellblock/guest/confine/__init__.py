@@ -28,7 +28,7 @@ from cellblock.guest.confine import (
 )
 from cellblock.guest.confine.conditions import Grants
 from cellblock.guest.confine.descriptors import close_inherited
-from cellblock.guest.confine.errors import ConfineError, LockFailed
+from cellblock.guest.confine.errors import ConfineError, LockFailed, fatal
 from cellblock.wire.messages import LockReport, Plan
 
 if TYPE_CHECKING:
@@ -122,14 +122,8 @@ class _Run:
         except (OSError, ValueError, LockFailed) as error:
             self.failed[lock] = str(error)[:_LONGEST_STATEMENT]
             if lock in self._required:
-                raise _fatal(lock, error) from error
+                raise fatal(lock, error) from error
         return None
-
-
-def _fatal(lock: str, error: OSError | ValueError | LockFailed) -> ConfineError:
-    if isinstance(error, OSError):
-        return ConfineError(lock, error.errno or 0, "refused by the OS kernel")
-    return ConfineError(lock, getattr(error, "errno", 0), str(error))
 
 
 def _witnesses(plan: Plan) -> dict[str, Callable[[], str]]:
@@ -181,7 +175,7 @@ def _takers(
 
     return {
         "namespaces": lambda: namespaces.look(plan),
-        "container": container.look,
+        "container": lambda: container.look(plan),
         "capabilities": lambda: capabilities.drop(machine),
         "no_new_privs": process.no_new_privs,
         "not_dumpable": process.not_dumpable,

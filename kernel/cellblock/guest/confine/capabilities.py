@@ -17,6 +17,7 @@ if TYPE_CHECKING:
 VERSION_3: Final = 0x20080522
 PR_CAPBSET_READ: Final = 23
 PR_CAPBSET_DROP: Final = 24
+PR_GET_SECUREBITS: Final = 27
 PR_SET_SECUREBITS: Final = 28
 PR_CAP_AMBIENT: Final = 47
 PR_CAP_AMBIENT_CLEAR_ALL: Final = 4
@@ -26,11 +27,16 @@ _HIGHEST: Final = 63
 
 
 def drop(arch: Arch) -> str:
-    """Empty the bounding, ambient, effective, permitted and inheritable sets."""
+    """Empty the bounding, ambient, effective, permitted and inheritable sets.
+
+    Raises OSError, and LockFailed where something is left that could be taken away.
+    """
     bounding = _drop_bounding()
     _try_prctl(PR_CAP_AMBIENT, PR_CAP_AMBIENT_CLEAR_ALL)
     # Without CAP_SETPCAP this fails, and then there was nothing to keep from coming back.
-    _try_prctl(PR_SET_SECUREBITS, SECUREBITS)
+    locked = _try_prctl(PR_SET_SECUREBITS, SECUREBITS)
+    if locked and libc.prctl(PR_GET_SECUREBITS) & SECUREBITS != SECUREBITS:
+        raise LockFailed("the securebits did not stick")
     header = ctypes.create_string_buffer(struct.pack("=Ii", VERSION_3, 0), 8)
     libc.syscall(arch.numbers["capset"], header, ctypes.create_string_buffer(24))
     if any(held(arch)):
@@ -38,13 +44,14 @@ def drop(arch: Arch) -> str:
     return f"none held{', bounding set empty' if bounding else ''}"
 
 
-def held(arch: Arch) -> tuple[int, int]:
-    """Return the effective and permitted sets of this thread, as bit masks."""
+def held(arch: Arch) -> tuple[int, int, int]:
+    """Return the effective, permitted and inheritable sets of this thread, as bit masks."""
     header = ctypes.create_string_buffer(struct.pack("=Ii", VERSION_3, 0), 8)
     data = ctypes.create_string_buffer(24)
     libc.syscall(arch.numbers["capget"], header, data)
-    eff_low, perm_low, _, eff_high, perm_high, _ = struct.unpack("=6I", data.raw)
-    return eff_high << 32 | eff_low, perm_high << 32 | perm_low
+    words = struct.unpack("=6I", data.raw)
+    effective, permitted, inheritable = (words[n + 3] << 32 | words[n] for n in range(3))
+    return effective, permitted, inheritable
 
 
 def _drop_bounding() -> bool:
@@ -53,14 +60,31 @@ def _drop_bounding() -> bool:
         try:
             libc.prctl(PR_CAPBSET_DROP, capability)
         except OSError as error:
-            # EINVAL: the OS kernel knows no capability this high, so all of them are gone.
-            return error.errno == errno.EINVAL
+            if error.errno == errno.EPERM:
+                return False
+            if error.errno != errno.EINVAL:
+                raise
+            break  # the OS kernel knows no capability this high
+    if any(_in_bounding(capability) for capability in range(_HIGHEST + 1)):
+        raise LockFailed("capabilities are left in the bounding set")
     return True
 
 
-def _try_prctl(option: int, value: int) -> None:
+def _in_bounding(capability: int) -> bool:
+    try:
+        return libc.prctl(PR_CAPBSET_READ, capability) != 0
+    except OSError as error:
+        if error.errno != errno.EINVAL:  # as above
+            raise
+        return False
+
+
+def _try_prctl(option: int, value: int) -> bool:
+    """Say whether it was done; that it may not be, or is not known, is no failure."""
     try:
         libc.prctl(option, value)
     except OSError as error:
         if error.errno not in (errno.EPERM, errno.EINVAL):
             raise
+        return False
+    return True

@@ -13,8 +13,12 @@ class ConfineError(Exception):
 
     def __init__(self, lock: str, errno: int, detail: str) -> None:
         self.lock, self.errno, self.detail = lock, errno, detail
-        why = f": {os.strerror(errno)}" if errno else ""
-        super().__init__(f"{lock}: {detail}{why}")
+        super().__init__(f"{lock}: {self.why}")
+
+    @property
+    def why(self) -> str:
+        """What went wrong, without the lock's name."""
+        return f"{self.detail}: {os.strerror(self.errno)}" if self.errno else self.detail
 
 
 class LockFailed(Exception):  # noqa: N818 - not shown; confine() turns it into a report line
@@ -23,3 +27,10 @@ class LockFailed(Exception):  # noqa: N818 - not shown; confine() turns it into 
     def __init__(self, detail: str, errno: int = 0) -> None:
         self.detail, self.errno = detail, errno
         super().__init__(detail)
+
+
+def fatal(lock: str, error: OSError | ValueError | LockFailed) -> ConfineError:
+    """Return what ends a guest whose ``lock`` came to ``error``."""
+    if isinstance(error, OSError):
+        return ConfineError(lock, error.errno or 0, "refused by the OS kernel")
+    return ConfineError(lock, getattr(error, "errno", 0), str(error))

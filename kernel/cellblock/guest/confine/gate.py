@@ -27,6 +27,7 @@ import msgspec
 
 from cellblock.guest.confine import bpf, seccomp
 from cellblock.guest.confine.bpf import Label, Op
+from cellblock.guest.confine.errors import LockFailed
 from cellblock.guest.confine.gates import CLONE_NEVER, CLONE_THREAD
 
 if TYPE_CHECKING:
@@ -42,6 +43,8 @@ RET_USER_NOTIF: Final = 0x7FC00000
 NOTIF_RECV: Final = 0xC0502100
 NOTIF_SEND: Final = 0xC0182101
 CONTINUE: Final = 1
+#: What a listener is called among a process's descriptors (proc(5)).
+_LISTENER: Final = "anon_inode:seccomp notify"
 _NOTIF: Final = struct.Struct("=QIIiIQ6Q")
 _RESPONSE: Final = struct.Struct("=QqiI")
 
@@ -70,12 +73,14 @@ def build(arch: Arch) -> bpf.Program:
 
 
 def install(arch: Arch, pid: int, hand_over: Callable[[int], None]) -> None:
-    """Put this thread under the gate and give the listener away. Raises OSError.
+    """Put this thread under the gate and give the listener away. Raises OSError, LockFailed.
 
     From here on the gate's calls wait for an answer; the descriptor is closed here, since
     whoever holds it decides.
     """
     listener = _load(arch, pid)
+    if os.readlink(f"/proc/self/fd/{listener}") != _LISTENER:  # noqa: PTH115
+        raise LockFailed("no listener came of the gate's filter")
     try:
         hand_over(listener)
     finally:

@@ -73,6 +73,8 @@ WRITE: Final = (
 DEVICE: Final = READ_FILE | WRITE_FILE | TRUNCATE
 #: Not to be written: a shared writable mapping of it is memory that no limit counts (zero(4)).
 READ_ONLY_DEVICES: Final = ("/dev/zero",)
+#: What opening a place comes to that is not there, or not for us.
+_ABSENT: Final = (errno.ENOENT, errno.ENOTDIR, errno.EACCES, errno.ELOOP)
 #: Rights that the OS kernel accepts on a rule for something that is not a directory.
 FILE_RIGHTS: Final = EXECUTE | WRITE_FILE | READ_FILE | TRUNCATE | IOCTL_DEV
 
@@ -152,10 +154,9 @@ def _allow(arch: Arch, ruleset: int, handle: Handled, path: str, rights: int) ->
     """Add one rule. Return False if nothing is there: then nothing is granted, which is safe."""
     try:
         fd = _open_beneath(arch, path)
-    except (FileNotFoundError, NotADirectoryError, PermissionError):
-        return False
     except OSError as error:
-        if error.errno == errno.ELOOP:
+        # Not EPERM: no file is behind that, but a filter that knows no openat2.
+        if error.errno in _ABSENT:
             return False
         raise
     try:

@@ -7,6 +7,8 @@ import resource
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
+from cellblock.guest.confine.errors import LockFailed
+
 if TYPE_CHECKING:
     from cellblock.wire.messages import Limits
 
@@ -22,7 +24,9 @@ CARRIERS: Final = {
 
 
 def apply(limits: Limits, *, gated: bool = False) -> str:
-    """Set every limit that is configured, and no core dumps. Raises OSError, ValueError.
+    """Set every limit that is configured, and no core dumps.
+
+    Raises OSError, ValueError, LockFailed.
 
     ``gated`` says that somebody else counts tasks, for this guest alone.
     """
@@ -43,6 +47,8 @@ def _lower(which: int, wanted: int, label: str) -> str:
     hard = resource.getrlimit(which)[1]
     value = wanted if hard == resource.RLIM_INFINITY else min(wanted, hard)
     resource.setrlimit(which, (value, value))
+    if resource.getrlimit(which) != (value, value):
+        raise LockFailed(f"the limit for {label} did not stick")
     return f"{label}={value}"
 
 

@@ -29,11 +29,12 @@ _REFUSED: Final = (errno.EACCES, errno.EPERM)
 
 
 def files(plan: Plan) -> str:
-    """Open a folder outside the roots, and one inside. Raises LockFailed if both can be."""
+    """Open a folder outside the roots, and one inside. Raises LockFailed unless that one alone."""
     outside = next((path for path in _OUTSIDE if not _granted(path, plan)), None)
-    inside = next((root for root in plan.read_roots if _opens(root)), None)
-    if outside is None or inside is None:
+    if outside is None or not plan.read_roots:
         return ""
+    if not any(map(_opens, plan.read_roots)):
+        raise LockFailed("files: no root can be opened")
     return _saw("files", lambda: os.close(os.open(outside, os.O_RDONLY)))
 
 
@@ -43,7 +44,9 @@ def calls(plan: Plan) -> str:
     attempts: dict[str, Callable[[], object]] = {"signals": _signal_parent}
     if plan.relayed:
         attempts["connections"] = _connect
-    elif not plan.network:
+    elif plan.network:
+        attempts["netlink"] = lambda: socket.socket(socket.AF_NETLINK, socket.SOCK_RAW).close()
+    else:
         attempts["sockets"] = lambda: socket.socket(socket.AF_INET, socket.SOCK_STREAM).close()
     if not plan.subprocess:
         attempts["processes"] = _fork

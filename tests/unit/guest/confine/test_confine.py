@@ -187,7 +187,7 @@ def test_a_witness_that_sees_an_attempt_succeed_ends_it(world, monkeypatch):
 
 
 def test_no_capability_is_left(world, uid):
-    assert run(lambda: capabilities.held(MACHINE), plan=world.plan(), uid=uid) == "ok: (0, 0)"
+    assert run(lambda: capabilities.held(MACHINE), plan=world.plan(), uid=uid) == "ok: (0, 0, 0)"
 
 
 def test_limits_are_hard_and_cores_are_off(world, uid):

@@ -1,0 +1,35 @@
+"""Links that names lead through: where nothing but roots is shown, they have to be made again."""
+
+from __future__ import annotations
+
+import os
+from typing import TYPE_CHECKING, Final
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator
+
+#: Links that a path may lead through (path_resolution(7)).
+_MOST_LINKS: Final = 40
+
+
+def parts(path: str) -> tuple[str, ...]:
+    """Return the names that make up ``path``."""
+    return tuple(filter(None, path.split("/")))
+
+
+def links(names: Iterable[str]) -> Iterator[tuple[str, str]]:
+    """Yield every link that one of ``names`` leads through, and what it says; once each."""
+    seen = set[str]()
+    for name in (name for name in names if name.startswith("/")):
+        left, at, most = list(reversed(parts(name))), "/", _MOST_LINKS
+        while left and most:
+            part = left.pop()
+            at = os.path.normpath(os.path.join(at, part))  # noqa: PTH118 - start-up
+            if not os.path.islink(at):  # noqa: PTH114
+                continue
+            target, most = os.readlink(at), most - 1  # noqa: PTH115
+            if at not in seen:
+                seen.add(at)
+                yield at, target
+            left += reversed(parts(target))
+            at = "/" if target.startswith("/") else os.path.dirname(at)  # noqa: PTH120

@@ -1,0 +1,93 @@
+"""System calls that fail, or do nothing and say that they did: by a filter around what is tried.
+
+A fault is written CALL[:ARGUMENT=VALUE...]=ERRNO|nothing, with arguments by their place, from 0 on;
+a VALUE is a number, or ``*`` for any but 0. The filter is the OS kernel's (seccomp(2)), and whatever
+is started under it has it too. What answers "nothing" is a lock that silently is none.
+"""
+
+from __future__ import annotations
+
+import errno
+import sys
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from cellblock.guest.confine import arch, bpf
+from cellblock.guest.confine.bpf import Label, Op
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+#: A call that is answered so has not been made.
+NOTHING = "nothing"
+_RET_ALLOW, _RET_ERRNO = 0x7FFF0000, 0x00050000
+_PR_SET_NO_NEW_PRIVS, _SET_MODE_FILTER = 38, 1
+_ARGS = 16
+
+
+@dataclass(frozen=True)
+class Fault:
+    """One call, the arguments by which it is told from others, and what it comes to."""
+
+    call: str
+    where: tuple[tuple[int, str], ...]
+    answer: int
+
+
+def fault(text: str) -> Fault:
+    """Read a fault as it is written."""
+    what, _, answer = text.rpartition("=")
+    call, *words = what.split(":")
+    where = tuple((int(nth), value) for nth, _, value in (word.partition("=") for word in words))
+    return Fault(call, where, 0 if answer == NOTHING else getattr(errno, answer))
+
+
+def install(*texts: str) -> None:
+    """Put this thread, and all that comes of it, under these faults."""
+    exec(source(*texts), {})
+
+
+def source(*texts: str) -> str:
+    """Return code that does what ``install`` does, where nothing of ours can be imported."""
+    code = _program([fault(text) for text in texts])
+    number = arch.current().numbers["seccomp"]
+    return (
+        "import ctypes, os, struct\n"
+        "libc = ctypes.CDLL(None, use_errno=True)\n"
+        f"code = ctypes.create_string_buffer({code!r}, {len(code)})\n"
+        f"head = struct.pack('@HP', {len(code) // 8}, ctypes.addressof(code))\n"
+        "head = ctypes.create_string_buffer(head, len(head))\n"
+        f"os.geteuid() and libc.prctl({_PR_SET_NO_NEW_PRIVS}, 1, 0, 0, 0)\n"
+        f"if libc.syscall({number}, {_SET_MODE_FILTER}, 0, head):\n"
+        "    raise OSError(ctypes.get_errno(), 'no fault can be made here')\n"
+    )
+
+
+def prefix(*texts: str) -> tuple[str, ...]:
+    """Return what to put before a command so that it meets these faults."""
+    become = "import sys; os.execvp(sys.argv[1], sys.argv[1:])"
+    return (sys.executable, "-S", "-c", source(*texts) + become)
+
+
+def _program(faults: list[Fault]) -> bytes:
+    return bpf.assemble(list(_items(faults))).code
+
+
+def _items(faults: list[Fault]) -> Iterator[bpf.Item]:
+    machine = arch.current()
+    yield Op(bpf.LD_W_ABS, 4)
+    yield Op(bpf.JEQ, machine.audit, no="allow")
+    for nth, one in enumerate(faults):
+        onward = f"after {nth}"
+        yield Op(bpf.LD_W_ABS, 0)
+        yield Op(bpf.JEQ, machine.numbers[one.call], no=onward)
+        for arg, value in one.where:
+            yield Op(bpf.LD_W_ABS, _ARGS + 8 * arg)
+            if value == "*":
+                yield Op(bpf.JEQ, 0, yes=onward)
+            else:
+                yield Op(bpf.JEQ, int(value, 0), no=onward)
+        yield Op(bpf.RET, _RET_ERRNO | one.answer)
+        yield Label(onward)
+    yield Label("allow")
+    yield Op(bpf.RET, _RET_ALLOW)
