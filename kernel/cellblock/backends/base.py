@@ -6,9 +6,9 @@ exist, fails when its module is imported.
 
 from __future__ import annotations
 
-import contextlib
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, ClassVar
 
@@ -117,14 +117,13 @@ class Backend(ABC):
     #: Whether that command stays in front, as a process that the zygote is a child of.
     stays: ClassVar[bool] = False
 
-    @contextlib.contextmanager
-    def command(self, argv: Sequence[str], view: View) -> Iterator[list[str]]:
+    def command(self, argv: Sequence[str], view: View) -> AbstractContextManager[list[str]]:
         """Yield the command that starts the zygote; as it is, where nothing wraps it.
 
         What it reads is open so long. Raises OSError; PolicyError for a view that can't be kept.
         """
         del view
-        yield list(argv)
+        return nullcontext(list(argv))
 
     def fingerprint(self) -> str:
         """Return what tells what ``command`` uses from anything else; "" where it uses nothing.
