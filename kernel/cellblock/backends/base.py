@@ -6,9 +6,9 @@ exist, fails when its module is imported.
 
 from __future__ import annotations
 
-import contextlib
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, ClassVar
 
@@ -120,14 +120,13 @@ class Backend(ABC):
     #: Whether guests under it can connect nothing, so that a relay decides what they reach.
     relays: ClassVar[bool] = False
 
-    @contextlib.contextmanager
-    def command(self, argv: Sequence[str], view: View) -> Iterator[list[str]]:
+    def command(self, argv: Sequence[str], view: View) -> AbstractContextManager[list[str]]:
         """Yield the command that starts the zygote; as it is, where nothing wraps it.
 
         What it reads is open so long. Raises OSError; PolicyError for a view that can't be kept.
         """
         del view
-        yield list(argv)
+        return nullcontext(list(argv))
 
     def fingerprint(self) -> str:
         """Return what tells what ``command`` uses from anything else; "" where it uses nothing.

@@ -7,47 +7,29 @@ Gap: the names of the folders that lead to a root are there, empty of anything e
 
 Any engine that shares this OS kernel, rootless or not, and any OCI runtime that does. The inner
 locks are required as everywhere: a runtime with an OS kernel of its own that has no Landlock, or
-through which no descriptor comes (gVisor), starts nothing, and says so.
+through which no descriptor comes (gVisor), starts nothing, and says so. What it does is in
+``container.running``, imported when it is asked for.
 """
 
 from __future__ import annotations
 
-import contextlib
-import errno
 import os
-import secrets
-import subprocess
-import sys
-import tempfile
 from dataclasses import dataclass
-from pathlib import Path
 from typing import TYPE_CHECKING, ClassVar, Final
 
-from cellblock.backends import aside, bubblewrap, probes
-from cellblock.backends.base import Backend, Declare, Room, Support, View
-from cellblock.backends.container import engines, images, mounts, undertaker
-from cellblock.backends.container.wanted import Refused, Wanted
+from cellblock.backends import bubblewrap, probes
+from cellblock.backends.base import Backend, Declare, Support
 from cellblock.backends.landlock import Landlock
 from cellblock.backends.shared import RELAYED, by_policy, holds
 from cellblock.policy.paths import within
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
+    from collections.abc import Mapping, Sequence
+    from contextlib import AbstractContextManager
 
+    from cellblock.backends.base import View
     from cellblock.policy.model import Policy
 
-_BOOT: Final = (
-    "import sys; sys.path[:] = sys.argv[sys.argv.index('-c', 1) + 4:];"
-    "from cellblock.backends.container.launcher import main;"
-    "main(int(sys.argv[1]), int(sys.argv[2]), sys.argv[3:])"
-)
-_INSIDE: Final = (
-    "import sys; sys.path[:] = sys.argv[2:];"
-    "from cellblock.backends.probes import answer_inside; answer_inside(sys.argv[1])"
-)
-_OPTIONS: Final = ("-I", "-S", "-X", "utf8", "-c")
-#: Seconds that a probe may take; it takes about one.
-_PATIENCE: Final = 60.0
 #: Not there in a container of ours, and nothing that a base image has.
 _ENOUGH: Final = 3
 _ELSEWHERE: Final = ("/proc", "/sys", "/dev", "/run")
@@ -104,6 +86,8 @@ class Docker(Backend):
 
     def glance(self) -> Support:
         """Look for the engine's program, and at what Landlock looks at; ask nobody."""
+        from cellblock.backends.container import engines  # noqa: PLC0415 - as ``running``
+
         found = engines.find(self.engine, os.environ)
         if isinstance(found, str):
             return probes.unprobed(found, usable=False)
@@ -111,70 +95,22 @@ class Docker(Backend):
 
     def probe(self) -> Support:
         """Take the locks in a real container and look whether they hold."""
+        from cellblock.backends.container import running  # noqa: PLC0415
+
         glanced = self.glance()
-        if not glanced.usable:
-            return glanced
-        try:
-            with tempfile.TemporaryDirectory(prefix="cellblock-") as folder:
-                return self._probed(os.path.realpath(folder))
-        except Refused as refusal:
-            return probes.unprobed(str(refusal), usable=False)
-        except (OSError, subprocess.SubprocessError) as error:
-            return probes.unprobed(f"{self.engine} could not be tried: {error}", usable=False)
+        return running.probe(self) if glanced.usable else glanced
 
-    def _probed(self, folder: str) -> Support:
-        """Return what a container says. Raises Refused, OSError, SubprocessError."""
-        scratch, hidden = Path(folder, "scratch"), Path(folder, "hidden")
-        scratch.mkdir()
-        hidden.touch()
-        least = bubblewrap.least_view()
-        view = View(
-            readable=least.readable,
-            writable=(str(scratch),),
-            masked=(),
-            devices=least.devices,
-            names=least.names,
-            room=Room(str(scratch), 1 << 20, 1 << 29, 64),
-        )
-        plan = probes.plan_for(self.locks, (str(hidden),), self.bounded(view))
-        inside = [sys.executable, *_OPTIONS, _INSIDE, plan, *bubblewrap.absolute(sys.path)]
-        asked = self._wanted(inside, view)
-        name = f"cellblock-{secrets.token_hex(8)}"
-        command = asked.command(name, os.getpid(), inside)
-        try:
-            ran = asked.engine.ask(*command[1:], seconds=_PATIENCE)
-        except subprocess.TimeoutExpired:
-            undertaker.remove(asked.engine, [name])
-            raise
-        if ran.returncode != 0:
-            said = ran.stderr.decode(errors="replace")
-            return probes.unprobed(engines.meaning(said), usable=False)
-        return probes.judged(probes.answered(ran.stdout))
+    def command(self, argv: Sequence[str], view: View) -> AbstractContextManager[list[str]]:
+        """Yield the command that starts ``argv`` in a container that sees ``view`` alone."""
+        from cellblock.backends.container import running  # noqa: PLC0415
 
-    @contextlib.contextmanager
-    def command(self, argv: Sequence[str], view: View) -> Iterator[list[str]]:
-        """Yield the command that starts ``argv`` in a container that sees ``view`` alone.
-
-        It reads from a file what the container is to be.
-        """
-        control = argv[list(argv).index("-c") + 2]
-        try:
-            asked = self._wanted(argv, view)
-        except Refused as gone:  # since it was looked for
-            raise FileNotFoundError(errno.ENOENT, str(gone)) from None
-        with aside.told([asked.text()]) as fd:
-            yield [sys.executable, *_OPTIONS, _BOOT, str(fd), control, *argv]
+        return running.command(self, argv, view)
 
     def fingerprint(self) -> str:
         """Return which image is run, by what, and where that is; asks the engine."""
-        found = engines.find(self.engine, os.environ)
-        if isinstance(found, str):
-            raise OSError(found)
-        try:
-            image = images.identity(found, images.names(self.image))
-            return f"{found.identity()}, runtime {self.runtime or 'default'}, image {image}"
-        except (Refused, subprocess.SubprocessError) as error:
-            raise OSError(str(error)) from None
+        from cellblock.backends.container import running  # noqa: PLC0415
+
+        return running.fingerprint(self)
 
     def bounded(self, view: View) -> tuple[tuple[str, int], ...]:
         """Return the scratch folder, which is memory, and its size."""
@@ -193,19 +129,3 @@ class Docker(Backend):
             and not any(within(path, other) or within(other, path) for other in shown)
         ]
         return tuple(found[:_ENOUGH])
-
-    def _wanted(self, argv: Sequence[str], view: View) -> Wanted:
-        found = engines.find(self.engine, os.environ)
-        if isinstance(found, str):
-            raise Refused(found)
-        room = view.room
-        return Wanted(
-            engine=found,
-            runtime=self.runtime,
-            images=images.names(self.image),
-            mounts=tuple(mounts.mounts(argv, view)),
-            network=view.network,
-            folder=os.path.dirname(room.scratch) if room else tempfile.gettempdir(),  # noqa: PTH120
-            memory_bytes=room.memory_bytes if room else None,
-            tasks=room.tasks if room else None,
-        )
