@@ -1,6 +1,7 @@
 """The host's ends of copies: what they cost it, and whom it signals."""
 
 import errno
+import gc
 import os
 import signal
 import socket
@@ -185,6 +186,7 @@ def test_a_process_of_another_session_is_neither_vouched_for_nor_signalled(react
     said = bytes(frames.encode(messages.Standing(id=1)))
     program = f"import os; os.write(0, {said!r}); os.read(0, 1)"
     theirs = socket.socket(fileno=os.dup(waiting.theirs[0]))
+    gc.collect()  # what tests before this one have left is not to go meanwhile
     before = descriptors()
     with subprocess.Popen(
         [sys.executable, "-c", program], stdin=theirs, start_new_session=True
