@@ -50,3 +50,8 @@ MAGICS: Final = frozenset(
     writefile xdel xmode
     """.split()  # noqa: SIM905  # IPython's list, not ours to annotate line by line
 )
+
+
+def tool_name(entry: str) -> str:
+    """Return what cells call a tool, of its entry in ``tools``."""
+    return entry.rpartition(":")[2].rpartition(".")[2]
