@@ -17,6 +17,7 @@ from cellblock.host.monitor import Monitor
 from cellblock.host.outcome import Front, Refused, Stopped
 from cellblock.host.request import Request
 from cellblock.host.settling import Settling
+from cellblock.host.terms import Claim, Held, Step
 from cellblock.host.tools.desk import Desk
 from cellblock.host.tools.record import Made
 from cellblock.host.usage import size_of
@@ -32,6 +33,7 @@ if TYPE_CHECKING:
     from cellblock.host.monitor import Bounds, Excess
     from cellblock.host.reactor import Reactor
     from cellblock.host.snapshots import Settings
+    from cellblock.host.terms import Scope, Terms
     from cellblock.host.tools import Tooling
     from cellblock.host.usage import Usage
 
@@ -56,6 +58,7 @@ class Course:
         snapshots: Settings,
         audit: Audit,
         tools: Tooling | None = None,
+        scope: Scope | None = None,
     ) -> None:
         self._front, self._rules, self._audit = front, rules, audit
         self._clock = clock
@@ -77,6 +80,9 @@ class Course:
         self._desk = Desk(reactor, self._keeper, lambda: self._request, self._violation)
         if tools is not None:
             self._desk.set_up(tools, clock)
+        #: The guest that there is, or one that it is a copy of, has run something.
+        self.used = False
+        self._scope = scope
 
     def answer(self, value: str) -> None:
         """Give the running cell what the user typed."""
@@ -137,6 +143,9 @@ class Course:
         guest = self._keeper.guest
         if guest is None or guest.closed:
             return  # whoever comes next gets it
+        if isinstance(request.message, Claim):
+            request.message.serve(request, guest)
+            return
         self._deadlines.sent(request)
         request.taken = request.heard = False
         self._desk.begin()
@@ -149,6 +158,20 @@ class Course:
             self._violation(str(exc))
         except Exception as exc:  # noqa: BLE001 - too deep a comm message, say
             self._finish(request, f"it can't be sent: {type(exc).__name__}")
+
+    # --- a narrower policy --------------------------------------------------------------------
+
+    def adopt(self, terms: Terms) -> None:
+        """Hold cells to these terms from now on; where it takes another guest, have it begin."""
+        self._audit.narrowed(terms)
+        self._rules = terms.rules
+        self._deadlines.hold_to(terms.timeout)
+        self._monitor.hold_to(terms.bounds)
+        self._desk.hold_to(terms.tools, terms.tool_names)
+        if self._scope is not None:
+            self._scope.adopt(terms)
+        self.used = self.used and terms.step is not Step.fresh
+        self._keeper.hold_to(terms)
 
     def _on_excess(self, why: Excess, urgent: bool) -> None:
         """Act on what the monitor found; queries have a time of their own."""
@@ -213,6 +236,7 @@ class Course:
             self._violation(breach)
             return
         request.began, request.began_at = True, self._clock()
+        self.used = True
         if request.interrupted_at is not None:
             self._keeper.interrupt()
 
@@ -302,6 +326,8 @@ class Course:
         if stopped.why == "undo" and request is not None:
             self._front.undone(stopped)
             self._finish(request, request.reply)
+        elif stopped.why == "narrowed" and request is not None:
+            self._finish(request, Held(request.message.terms, stopped))
         elif request is None:
             self._front.restarted(stopped)
         elif request.began or request.retried or request.interrupted_at is not None:

@@ -19,6 +19,7 @@ from cellblock.errors import PolicyError, WideningError
 from cellblock.policy.narrowing import narrow
 from cellblock.policy.paths import Places
 from cellblock.policy.suggest import closest
+from cellblock.policy.vocabulary import SESSION_NAME
 
 if TYPE_CHECKING:
     from cellblock.policy.model import Policy
@@ -29,8 +30,6 @@ KEYS: Final = ("policy",)
 #: Bytes of a notebook that is looked through, and of what it may say of its policy.
 MAX_NOTEBOOK_BYTES: Final = 64 * 2**20
 MAX_TABLE_BYTES: Final = 64 * 2**10
-#: Set by Jupyter servers for a session's kernel: the notebook's folder and name.
-SESSION_NAME: Final = "JPY_SESSION_NAME"
 _SUFFIX: Final = ".ipynb"
 _WHERE: Final = f"metadata.{TABLE}"
 _REMEDY: Final = "Take it out of the notebook's metadata: only the operator can allow more."

@@ -10,6 +10,7 @@ from msgspec.structs import replace
 from cellblock.errors import AuditError
 from cellblock.host.audit import records
 from cellblock.host.audit.log import body
+from cellblock.host.terms import Step
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
@@ -17,6 +18,7 @@ if TYPE_CHECKING:
     from cellblock.analysis import Finding
     from cellblock.host.audit.log import Log
     from cellblock.host.outcome import Cell, Outcome, Restored, Stopped
+    from cellblock.host.terms import Terms
     from cellblock.host.tools.record import Record as Call
     from cellblock.policy.enforcement import Enforcement, Gap
 
@@ -188,6 +190,17 @@ class Audit:
                 kwargs=told["kwargs"],
                 error=records.name(error.get("type", "")),
                 message=records.said(error.get("message", "")) if self._sources else "",
+            )
+        )
+
+    def narrowed(self, terms: Terms) -> None:
+        """Enter that the policy becomes narrower, as the last cell that was decided asks for."""
+        self.enter(
+            records.Narrowing(
+                fields={name: records.said(value) for name, value in terms.changed.items()},
+                digest=terms.digest,
+                cell=self._cells,
+                guest="" if terms.step is Step.none else terms.step.value,
             )
         )
 
