@@ -13,7 +13,7 @@ import time
 import nbformat
 import pytest
 
-from support import machines, processes, reading
+from support import machines, processes, reading, toolbox
 from support.kernels import Kernel, World, argv_for
 
 #: Allows a little of everything, so that there is something to take away.
@@ -171,6 +171,22 @@ def test_the_language_layer_is_narrowed_in_a_new_guest(start, world):
     assert denied(kernel, "import socket") == [("import-not-allowed", "socket")]
     assert tried(kernel, "__import__('so' + 'cket')") != "ok"
     assert tried(kernel, "import os") == "ok"
+
+
+def test_tools_are_taken_away_with_a_new_guest_and_their_time_at_once(start, world):
+    kernel = start(argv=toolbox.argv(world), world=world)
+    assert value(kernel, "add(1, 2), echo(3)") == "(3, 3)"
+    narrow(kernel, "tool_timeout=0.5 tool_timeouts={slow=0.4}")
+    assert tried(kernel, "slow(30)") == "ToolError"
+    assert denied(kernel, "%policy narrow tool_timeouts.slow=0.45") == [
+        ("policy-only-narrows", "tool_timeouts")
+    ]
+    narrow(kernel, '--fresh tools=["operators_tools:add"]')
+    assert value(kernel, "add(1, 2)") == "3"
+    assert tried(kernel, "echo(3)") == "NameError"
+    assert "echo" not in reading.card_text(ran(kernel, "%tools"))
+    narrow(kernel, "--fresh tools=[]")
+    assert tried(kernel, "add(1, 2)") == "NameError"
 
 
 def test_what_the_host_keeps_takes_no_other_guest(start):

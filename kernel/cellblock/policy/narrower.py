@@ -8,9 +8,8 @@ are the operator's alone, are not narrowed at all, and say why.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import Enum
-from functools import partial
 from typing import TYPE_CHECKING, Final
 
 from cellblock.policy.paths import within
@@ -39,8 +38,12 @@ class Home(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Way:
-    """How one field is narrowed. ``adds``: the more entries its list has, the less is allowed."""
+    """How one field is narrowed: in words, for the documentation, and by what rule.
 
+    No words: it is not. ``adds``: the more entries its list has, the less is allowed.
+    """
+
+    words: str
     rule: Rule
     home: Home = Home.host
     adds: bool = False
@@ -150,7 +153,7 @@ def _seconds(policy: Policy, tool: str) -> float | None:
 
 def _never(why: str) -> Way:
     """Refuse any change, for this reason."""
-    return Way(lambda _field, _old, _new: why)
+    return Way("", lambda _field, _old, _new: why)
 
 
 # --- the table --------------------------------------------------------------------------------
@@ -158,56 +161,76 @@ def _never(why: str) -> Way:
 _OPERATORS: Final = "what enforces a policy is the operator's to choose"
 _LOADED: Final = "it says what is made ready for cells, and allows nothing"
 _NOT_DONE: Final = "cellblock does not do this yet"
-_by_guest: Final = partial(Way, home=Home.guest)
-_by_locks: Final = partial(Way, home=Home.locks)
+_FEWER: Final = Way("fewer entries", _fewer)
+_LOWER: Final = Way("a lower number", _lower)
+_OFF: Final = Way("false", _off)
+
+
+def _by_guest(way: Way) -> Way:
+    return replace(way, home=Home.guest)
+
+
+def _by_locks(way: Way) -> Way:
+    return replace(way, home=Home.locks)
+
 
 #: Every field, in the model's order.
 TABLE: Final[dict[str, Way]] = {
     "name": _never("it is what messages call the operator's policy"),
-    "mode": _by_guest(_towards("unsafe", "safe")),
+    "mode": _by_guest(Way("`safe`", _towards("unsafe", "safe"))),
     "backend": _never(_OPERATORS),
-    "on_unsupported": Way(_towards("ignore", "warn", "error")),
-    "require": Way(_more, adds=True),
+    "on_unsupported": Way("`error`, or `warn`", _towards("ignore", "warn", "error")),
+    "require": Way("more entries", _more, adds=True),
     "container_engine": _never(_OPERATORS),
     "container_runtime": _never(_OPERATORS),
     "container_image": _never(_OPERATORS),
     "audit": _never("the audit log is the operator's: it is about cells, and not theirs"),
-    "allowed_modules": _by_guest(_fewer),
-    "magics": _by_guest(_fewer),
+    "allowed_modules": _by_guest(_FEWER),
+    "magics": _by_guest(_FEWER),
     "preload": _never(_LOADED),
     "pre_imported": _never(_LOADED),
-    "tools": _by_guest(_fewer),
-    "tool_timeout": Way(_lower),
-    "tool_timeouts": Way(_tool_timeouts),
-    "tool_max_calls": Way(_lower),
-    "tool_max_in_flight": _by_guest(_lower),
-    "tool_max_bytes": _by_guest(_lower),
+    "tools": _by_guest(_FEWER),
+    "tool_timeout": _LOWER,
+    "tool_timeouts": Way("lower numbers", _tool_timeouts),
+    "tool_max_calls": _LOWER,
+    "tool_max_in_flight": _by_guest(_LOWER),
+    "tool_max_bytes": _by_guest(_LOWER),
     # What is writable is readable.
-    "filesystem_read_roots": _by_locks(_beneath("filesystem_read_roots", "filesystem_write_roots")),
-    "filesystem_write_roots": _by_locks(_beneath("filesystem_write_roots")),
-    "read_deny_paths": _by_locks(_denied, adds=True),
-    "network_access": _by_locks(_network),
-    "subprocess_execution": _by_locks(_off),
-    "package_installation": Way(_off),
+    "filesystem_read_roots": _by_locks(
+        Way(
+            "paths beneath those that can be read or written",
+            _beneath("filesystem_read_roots", "filesystem_write_roots"),
+        )
+    ),
+    "filesystem_write_roots": _by_locks(
+        Way("paths beneath those that can be written", _beneath("filesystem_write_roots"))
+    ),
+    "read_deny_paths": _by_locks(Way("more paths, or folders around them", _denied, adds=True)),
+    "network_access": _by_locks(Way("false, or fewer addresses", _network)),
+    "subprocess_execution": _by_locks(_OFF),
+    "package_installation": _OFF,
     "packages": _never(_NOT_DONE),
     "artifact_export_paths": _never(_NOT_DONE),
-    "env_var_access": _by_guest(_fewer),
-    "display": Way(_towards("trusted", "isolated", "sanitized", "text")),
-    "widget_modules": Way(_fewer),
-    "comm_targets": Way(_fewer),
+    "env_var_access": _by_guest(_FEWER),
+    "display": Way(
+        "`isolated`, `sanitized` or `text`, in this order",
+        _towards("trusted", "isolated", "sanitized", "text"),
+    ),
+    "widget_modules": _FEWER,
+    "comm_targets": _FEWER,
     "snapshots": _never("snapshots keep your variables, and no cell is to take that away"),
-    "undo_depth": Way(_lower),
-    "timeout": Way(_lower),
-    "idle_timeout": Way(_lower),
-    "cpu_seconds": Way(_lower),
-    "memory_max_bytes": _by_locks(_lower),
-    "max_processes": _by_locks(_lower),
-    "max_open_files": _by_locks(_lower),
-    "max_file_size": _by_locks(_lower),
-    "scratch_max_bytes": Way(_lower),
-    "stdout_max_bytes": Way(_lower),
-    "stderr_max_bytes": Way(_lower),
-    "display_max_bytes": Way(_lower),
-    "undo_max_bytes": Way(_lower),
-    "output_kept_max_bytes": Way(_lower),
+    "undo_depth": _LOWER,
+    "timeout": _LOWER,
+    "idle_timeout": _LOWER,
+    "cpu_seconds": _LOWER,
+    "memory_max_bytes": _by_locks(_LOWER),
+    "max_processes": _by_locks(_LOWER),
+    "max_open_files": _by_locks(_LOWER),
+    "max_file_size": _by_locks(_LOWER),
+    "scratch_max_bytes": _LOWER,
+    "stdout_max_bytes": _LOWER,
+    "stderr_max_bytes": _LOWER,
+    "display_max_bytes": _LOWER,
+    "undo_max_bytes": _LOWER,
+    "output_kept_max_bytes": _LOWER,
 }

@@ -80,10 +80,13 @@ class Broker:
         """Take note of which tools there are."""
         self._tools = {tool.name: tool for tool in tools}
 
-    def hold_to(self, limits: Limits, names: Collection[str]) -> None:
-        """Have these limits, and no tools but those with these names."""
+    def keep(self, names: Collection[str]) -> None:
+        """Have no tools but those with these names."""
+        self._tools = {name: tool for name, tool in self._tools.items() if name in names}
+
+    def hold_to(self, limits: Limits) -> None:
+        """Have these limits."""
         self._limits = limits
-        self.offer(tuple(tool for name, tool in self._tools.items() if name in names))
 
     def begin(self) -> None:
         """Begin a new account: a cell, or a comm message."""

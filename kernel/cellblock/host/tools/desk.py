@@ -61,10 +61,12 @@ class Desk:
 
     def hold_to(self, tooling: Tooling | None, names: Collection[str]) -> None:
         """Have these limits, and of the tools that there are only those with these names."""
-        if tooling is None or self._broker is None or self._workshop is None:
+        if self._broker is None or self._workshop is None:
             return
-        self._workshop.hold_to(tooling.settings)
-        self._broker.hold_to(tooling.limits, names)
+        self._broker.keep(names)
+        if tooling is not None:  # else there are none left
+            self._workshop.hold_to(tooling.settings)
+            self._broker.hold_to(tooling.limits)
 
     def open(
         self,

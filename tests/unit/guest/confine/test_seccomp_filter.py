@@ -18,6 +18,7 @@ HIGH = 1 << 40  # bits that the OS kernel ignores in an int argument
 CLOSED = Grants(truncate=True, scoped=True)
 NETWORK = Grants(network=True, truncate=True, scoped=True)
 SUBPROCESS = Grants(subprocess=True, truncate=True, scoped=True)
+GATED = Grants(truncate=True, scoped=True, gated=True)
 
 ROWS = [
     # files
@@ -162,12 +163,22 @@ ROWS = [
     (NETWORK, "setsockopt", (3, 6, 1), ALLOW),
     (NETWORK, "setsockopt", (3, 1, 26), EPERM),
     (NETWORK, "connect", (3, 1, 16), ALLOW),
+    (NETWORK, "sendmsg", (3, 1, 0), ALLOW),
+    (NETWORK, "sendmsg", (3, 1, 4), EPERM),
+    (NETWORK, "sendmsg", (3, 1, 0x4004 | HIGH), EPERM),
+    # locks: the gate decides which, and without one none
+    (CLOSED, "landlock_restrict_self", (3, 0), EPERM),
+    (GATED, "landlock_restrict_self", (3, 0), ALLOW),
+    (GATED, "landlock_create_ruleset", (1, 8, 0), EPERM),
+    (GATED, "landlock_add_rule", (3, 1, 1, 0), EPERM),
+    (GATED, "seccomp", (1, 0, 1), EPERM),
 ]
 
 
 def names(row):
     grants, name, args, _ = row
     kind = "network" if grants.network else "subprocess" if grants.subprocess else "closed"
+    kind = "gated" if grants.gated else kind
     return f"{kind}-{name}-{'-'.join(f'{arg:#x}' for arg in args)}"
 
 
