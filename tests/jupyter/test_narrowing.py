@@ -140,6 +140,17 @@ It stays so until the kernel is restarted.
     assert "! network access: connections that were open before stay open" in shown
 
 
+def test_in_the_first_cell_a_new_guest_is_taken_and_nothing_is_left_to_say(world):
+    (world.work / "work").mkdir()
+    argv = argv_for(world.policy(OPEN), "--allow-unsafe")
+    with Kernel(argv, world=world, extra_env={"SHELL": "/bin/secret"}) as kernel:
+        kernel.wait_heard()
+        card = narrow(kernel, "network_access=false env_var_access=[] mode='unsafe'")
+        assert (card["guest"], card["gaps"]) == ("new", [])
+        assert value(kernel, "import os; str(os.environ.get('SHELL'))") == "'None'"
+        assert tried(kernel, "import socket; socket.socket()") == DENIED
+
+
 def test_what_is_open_stays_open_as_the_card_says_and_is_gone_with_a_new_guest(start, world):
     kernel = opened(start, world, extra_env={"SHELL": "/bin/secret"})
     ran(kernel, "import os; file = open('outside.txt')")
@@ -192,7 +203,7 @@ def test_tools_are_taken_away_with_a_new_guest_and_their_time_at_once(start, wor
 def test_what_the_host_keeps_takes_no_other_guest(start):
     kernel = start("safe")
     guest = kernel.guest()
-    card = narrow(kernel, "timeout=1.5 stdout_max_bytes=1000 undo_depth=1 display='text'")
+    card = narrow(kernel, "timeout=0.5 stdout_max_bytes=1000 undo_depth=1 display='text'")
     assert (card["guest"], card["gaps"]) == ("same", [])
     assert len(reading.stream(ran(kernel, "print('x' * 5_000)"))) < 1_200
     shown = ran(kernel, "from IPython.display import HTML; HTML('<b>x</b>')")
@@ -271,17 +282,6 @@ def test_when_the_zygote_is_killed_the_next_one_is_as_narrow(narrowed):
     assert is_narrowed(narrowed)
 
 
-def test_a_kernel_that_is_killed_right_after_has_the_operators_policy_when_it_starts_again(
-    start, world
-):
-    kernel = opened(start, world)
-    mid = kernel.execute_send("%policy narrow network_access=false")
-    kernel.reply(mid)
-    kernel.end()
-    again = opened(start, world)
-    assert tried(again, "import socket; socket.socket()") == "ok"
-
-
 # --- attacks: a guest that will not be narrowed ---------------------------------------------------
 
 TAKEN_OVER = """
@@ -296,8 +296,6 @@ most = lambda: resource.getrlimit(resource.RLIMIT_NOFILE)[0]
 #: What takes the guest's own part in it away, or does it otherwise than it is told.
 RESISTANCE = {
     "nothing is asked": "again.ask = lambda: None",
-    "asked with flags that fail": "again.ask = lambda: restrict(1, 1 << 20)",
-    "asked with a number that fails": "again.ask = lambda: restrict(10**6, 0)",
     "asked in a thread": (
         "def ask():\n"
         "    thread = threading.Thread(target=lambda: restrict(1, 0))\n"
@@ -328,14 +326,13 @@ def test_a_guest_that_resists_is_ended_and_a_narrow_one_takes_its_place(start, w
     assert value(kernel, "most()") == str(200 - len(RESISTANCE))
 
 
-def test_cells_can_lay_no_ruleset_of_their_own(start, world):
+def test_cells_can_lay_no_ruleset_of_their_own(unsafe):
     """One that could would have a wider one ready, or lock out the cells after it."""
-    kernel = opened(start, world)
-    ran(kernel, TAKEN_OVER)
+    ran(unsafe, TAKEN_OVER)
     for call, arguments in ((444, "0, 0, 1"), (445, "3, 1, 0, 0"), (446, "1, 0"), (317, "1, 0, 0")):
-        ran(kernel, f"result = libc.syscall({call}, {arguments}), ctypes.get_errno()")
-        assert value(kernel, "result") == "(-1, 1)", call
-    assert tried(kernel, "open('outside.txt')") == "ok"
+        ran(unsafe, f"result = libc.syscall({call}, {arguments}), ctypes.get_errno()")
+        assert value(unsafe, "result") == "(-1, 1)", call
+    assert tried(unsafe, "import json; open(json.__file__)") == "ok"
 
 
 LEFT_BEHIND = {
@@ -606,11 +603,6 @@ policy-only-narrows · line 1
 # --- under other conditions -----------------------------------------------------------------------
 
 
-def test_a_policy_without_the_magic_is_not_narrowed_by_it(start, world):
-    kernel = start(world.policy('magics = ["time"]'), world=world)
-    assert denied(kernel, "%policy narrow timeout=1") == [("magic-not-allowed", "%policy")]
-
-
 def test_where_nothing_is_enforced_a_narrowing_is_a_gap_like_the_rest(start, world):
     kernel = opened(start, world, f'{OPEN}backend = "noop"\n')
     for line in ('require=["network_access"] network_access=false', 'on_unsupported="error"'):
@@ -667,6 +659,9 @@ def test_a_notebooks_metadata_narrows_from_the_start_and_all_of_it_is_on_record(
     assert len({one["digest"] for one in (session, by_notebook, by_cell)}) == 3
     decided = records(world, "cell")
     assert (by_cell["guest"], by_cell["cell"]) == ("relock", decided[-1]["cell"])
+    enforced = records(world, "enforcement")[-1]
+    assert enforced["seq"] > by_cell["seq"]
+    assert "files that were open before stay open" in {g["consequence"] for g in enforced["gaps"]}
     refused = [one for one in decided if one["decision"] == "denied"]
     assert [finding["rule"] for finding in refused[-1]["findings"]] == ["policy-only-narrows"]
 

@@ -97,6 +97,10 @@ class PolicyScope:
             tool for tool in views.tools_in_force if tool.name in terms.tool_names
         )
         self._kernel.outputs.narrowed(terms.changed)
+        if terms.step is not Step.fresh and views.report is not None:
+            self._kernel.audit.locked(
+                views.enforcement, views.gaps, views.report.achieved, views.proved
+            )
 
     def told(self, held: Held, *, used: bool) -> None:
         """Show what is in force now; ``used`` says that there were variables before."""

@@ -57,7 +57,8 @@ class Views:
         self._proofs: Callable[[LockReport], Proof | None] = lambda _report: None
         #: What the kernel was started with, before notebook and cells made it narrower.
         self._operators: Policy | None = None
-        self._report: LockReport | None = None
+        #: What the guest that there is said of its locks.
+        self.report: LockReport | None = None
         #: What the guest that there is has of a wider policy, by field: until there is another.
         self.lasting: dict[str, str] = {}
         #: What a guest that was locked is worth, and what is missing.
@@ -110,24 +111,24 @@ class Views:
     def narrowed(self, policy: Policy, proofs: Callable[[LockReport], Proof | None]) -> None:
         """Take note that the policy in force has become narrower."""
         self._policy, self._proofs = policy, proofs
-        if self._report is not None:
-            self._judge(self._report)
+        if self.report is not None:
+            self._judge(self.report)
 
     @property
     def gated(self) -> bool:
         """Whether the zygote decides on what the guest that there is starts, and locks."""
-        return self._report is not None and self._report.achieved.keys() >= _GATE
+        return self.report is not None and self.report.achieved.keys() >= _GATE
 
     def refusal_under(self, policy: Policy) -> str:
         """Return why nothing might run under this policy in the guest that there is, or nothing."""
-        if self._chosen is None or self._report is None:
+        if self._chosen is None or self.report is None:
             return ""
-        return judge(policy, self._chosen, self._report, None).refusal
+        return judge(policy, self._chosen, self.report, None).refusal
 
     def _judge(self, report: LockReport) -> str:
         if self._policy is None or self._chosen is None:
             return "no policy is in force"
-        self._report = report
+        self.report = report
         judged = judge(self._policy, self._chosen, report, self._proofs(report))
         if self.lasting:
             judged = with_lasting(judged, self._policy, self.lasting)
@@ -138,7 +139,7 @@ class Views:
         """Take note of what a guest's locks achieved; return why nothing may run, or nothing."""
         if self._policy is None or self._chosen is None:
             return "no policy is in force"
-        first = self._report is None
+        first = self.report is None
         self.lasting = {}
         if first and self._chosen.backend.name == "noop":
             self._warn(self._policy.name)

@@ -3,6 +3,7 @@
 import json
 import os
 from pathlib import Path
+from types import SimpleNamespace
 
 import nbformat
 import pytest
@@ -92,6 +93,14 @@ def test_a_malformed_table_names_file_and_key(base, file, own, key, message):
 def test_the_notebook_is_the_one_that_the_server_names(name, found):
     assert file_of({"JPY_SESSION_NAME": name}) == found
     assert file_of({}) is None
+
+
+def test_a_jupyter_server_names_it_as_we_look_for_it():
+    sessions = pytest.importorskip("jupyter_server.services.sessions.sessionmanager")
+    kernels = SimpleNamespace(cwd_for_path=lambda _path: "/srv/notebooks")
+    server = SimpleNamespace(kernel_manager=kernels)
+    named = sessions.SessionManager.get_kernel_env(server, "notebooks/a.ipynb", "a.ipynb")
+    assert file_of(named) == Path("/srv/notebooks/a.ipynb")
 
 
 def read(file, base):
