@@ -1,4 +1,4 @@
-"""Write the table of fields in docs/policy.md from the model's own documentation.
+"""Write the tables in docs/policy.md: fields from the model, and how each is narrowed.
 
 python tools/policy_docs.py [--check]
 
@@ -12,12 +12,20 @@ from pathlib import Path
 from typing import Any
 
 from cellblock.policy.load import preset_values
+from cellblock.policy.model import Policy
+from cellblock.policy.narrower import TABLE, Home
 from cellblock.policy.schema import json_schema
 from cellblock.policy.sections import SECTIONS
 from cellblock.policy.vocabulary import PRESETS
 
 PAGE = Path(__file__).parents[1] / "docs" / "policy.md"
-BEGIN, END = "<!-- fields: made by tools/policy_docs.py -->\n", "<!-- end of fields -->\n"
+BEGIN, END = "<!-- {0}: made by tools/policy_docs.py -->\n", "<!-- end of {0} -->\n"
+#: What it takes to have less of a field.
+HOMES = {
+    Home.host: "the next cell has it",
+    Home.locks: "more locks on the guest that runs",
+    Home.guest: "a new guest",
+}
 LONG = 4
 
 
@@ -36,6 +44,19 @@ def table() -> str:
         for key, inner in whole["$defs"][SECTIONS[name].__name__]["properties"].items():
             rows.append(_row(key, inner, own, section=f"{name}."))
     return head + "".join(rows)
+
+
+def narrowings() -> str:
+    """Return one row for fields that are narrowed alike, and one for each reason why not."""
+    alike: dict[tuple[str, str], list[str]] = {}
+    for name, way in TABLE.items():
+        why = way.rule(name, Policy(), Policy())
+        key = (way.words, HOMES[way.home]) if way.words else ("no", why)
+        alike.setdefault(key, []).append(f"`{name}`")
+    order = list(HOMES.values())
+    rows = sorted(alike.items(), key=lambda row: (*order, row[0][1]).index(row[0][1]))
+    lines = (f"| {', '.join(names)} | {words} | {takes} |\n" for (words, takes), names in rows)
+    return "| fields | narrower is | takes |\n|---|---|---|\n" + "".join(lines)
 
 
 def _row(name: str, field: dict[str, Any], given: list[dict[str, Any]], section: str = "") -> str:
@@ -77,12 +98,17 @@ def _number(value: int) -> str:
     return str(value)
 
 
+def _with(page: str, what: str, content: str) -> str:
+    begin, end = BEGIN.format(what), END.format(what)
+    before, _, rest = page.partition(begin)
+    _, _, after = rest.partition(end)
+    return before + begin + content + end + after
+
+
 def main(arguments: list[str]) -> int:
     """Write or check the page; return the exit status."""
     old = PAGE.read_text("utf-8")
-    before, _, rest = old.partition(BEGIN)
-    _, _, after = rest.partition(END)
-    new = before + BEGIN + table() + END + after
+    new = _with(_with(old, "fields", table()), "narrowings", narrowings())
     if "--check" in arguments:
         return int(new != old)
     PAGE.write_text(new, "utf-8")

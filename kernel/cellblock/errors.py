@@ -2,6 +2,7 @@
 
 CellblockError
 ├── PolicyError       a policy can't be read or kept: names file, key, value and remedy
+│   └── WideningError  a change that would allow more than the policy does
 ├── WireError         a peer broke the protocol
 │   └── FrameTooLargeError  a frame announces more than its cap
 ├── GuestError        the guest could not be started or was lost
@@ -31,6 +32,10 @@ class PolicyError(CellblockError):
         where = f"{self.file}: {self.key}" if self.key else self.file
         got = f" (got {self.value})" if self.value else ""
         return f"{where}: {self.message}{got}. {self.remedy}"
+
+
+class WideningError(PolicyError):
+    """A change to a policy that can only be made narrower, and would not be."""
 
 
 class WireError(CellblockError):

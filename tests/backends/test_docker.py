@@ -385,6 +385,23 @@ def test_with_its_container_a_guest_ends_and_the_next_cell_has_another(kernel, d
     assert processes.gone([before]) == []
 
 
+def test_a_narrower_policy_takes_more_locks_in_the_container_and_a_new_one_if_asked(docker):
+    with started() as kernel:
+        kernel.wait_ready()
+        written = f"open('{kernel.world.root}/open/written/x', 'w').close()"
+        value(kernel, f"{written}\nx = 1\nx")
+        before = zygote(docker, kernel)
+        for option, guest_is in (("", "kept"), ("--fresh", "instead")):
+            line = f"%policy narrow {option} filesystem_write_roots=['{{scratch}}']"
+            reply, published = kernel.run(line)
+            assert reply["status"] == "ok", reply
+            (card,) = reading.cards(published, "narrowing")
+            assert card["guest"] == guest_is
+            assert refused(kernel, written) in {"PermissionError", "OSError"}
+            assert (zygote(docker, kernel) == before) is (guest_is == "kept")
+            assert kernel.run("x")[0]["status"] == ("ok" if guest_is == "kept" else "error")
+
+
 def test_a_killed_host_leaves_no_container_no_process_and_no_folder(docker):
     kernel = started()
     try:

@@ -447,3 +447,65 @@ def test_a_relay_that_ends_is_replaced(kernel):
         time.sleep(0.01)
     assert value(kernel, "s = socket.create_connection(ECHO); s.sendall(b'x'); s.recv(1)") == b"x"
     assert value(kernel, "urllib.request.urlopen(SITE + '/y').status") == 200
+
+
+# --- a narrower list ------------------------------------------------------------------------------
+
+
+def narrowed(kernel, line):
+    (card,) = reading.cards(run(kernel, f"%policy narrow {line}"), "narrowing")
+    return card["guest"]
+
+
+def refused(kernel, code):
+    """Return what a cell is refused with; it says which field it is about."""
+    reply, published = kernel.run(code)
+    assert reply["status"] == "error", reading.result(published)
+    assert ALLOW in reading.traceback(published), reply
+    return reply["ename"], reply["evalue"]
+
+
+REACH_ECHO = (
+    "s = socket.create_connection(ECHO); s.sendall(b'x'); said = s.recv(1); s.close(); said"
+)
+
+
+@pytest.mark.parametrize("backend", ["landlock", "bubblewrap"])
+def test_a_list_that_becomes_shorter_holds_at_once_and_nothing_goes_back(start, place, backend):
+    if backend == "bubblewrap" and (why := machines.no_bubblewrap()):
+        pytest.skip(f"no bubblewrap: {why}")
+    world = World(backend=backend)
+    kernel = start(policy_of(world, place.listed), "--allow-unsafe", world=world)
+    kernel.own_world = True
+    run(kernel, f"globals().update({place.names})\n{IMPORTS}\n{ASK}\nkept = 1")
+    assert value(kernel, "urllib.request.urlopen(SITE + '/one').read()") == b"you asked for one"
+
+    assert narrowed(kernel, f'network_access=["127.0.0.1:{place.names["ECHO"][1]}"]') == "kept"
+    for before in ("%undo 2", "import os; os._exit(0)", "1"):
+        kernel.run(before)
+        name, why = refused(kernel, "socket.create_connection(HELD)")
+        assert (name, why.endswith("is not on the list")) == ("PermissionError", True)
+        assert value(kernel, f"{REACH_ECHO}, kept") == (b"x", 1)
+    # The way to the relay that knew the longer list leads nowhere.
+    assert kernel.run("way.send(request(bytes(8)))")[0]["ename"] == "BrokenPipeError"
+
+    assert narrowed(kernel, "network_access=false") == "kept"
+    assert refused(kernel, REACH_ECHO)[0] == "PermissionError"
+    assert value(kernel, "kept") == 1
+    with pytest.raises(BlockingIOError):
+        place.held.accept()
+
+
+def test_a_list_in_place_of_a_network_takes_a_new_guest(start, place):
+    world = World()
+    kernel = start(world.policy('extends = "unsafe"\nnetwork_access = true'), "--allow-unsafe")
+    kernel.own_world = True
+    begin = f"globals().update({place.names})\n{IMPORTS}"
+    run(kernel, begin)
+    line = f'network_access=["127.0.0.1:{place.names["ECHO"][1]}"]'
+    assert kernel.run(f"%policy narrow {line}")[0]["ename"] == "PolicyDenied"
+    assert value(kernel, "urllib.request.urlopen(SITE + '/yet').read()") == b"you asked for yet"
+    assert narrowed(kernel, f"--fresh {line}") == "instead"
+    run(kernel, begin)
+    assert value(kernel, REACH_ECHO) == b"x"
+    refused(kernel, "socket.create_connection(HELD)")

@@ -166,6 +166,7 @@ class Simulation:
         language=True,
         snapshots=_NO_SNAPSHOTS,
         audit=None,
+        scope=None,
     ):
         self.reactor = Reactor()
         self.guests, self.notes, self.outcomes, self.kills = [], [], [], []
@@ -184,7 +185,7 @@ class Simulation:
             language=language,
             modules={"math": None},
             raw_modules=frozenset(),
-            magics=frozenset({"time", "undo"}),
+            magics=frozenset({"policy", "time", "undo"}),
         )
         prepare = messages.Prepare(
             rules={}, preload=(), pre_imported=(), policy_name="p", ipython_dir="/x",
@@ -201,6 +202,7 @@ class Simulation:
             zygote=self._spawn,
             snapshots=snapshots,
             audit=Audit() if audit is None else audit,
+            scope=scope,
         )
 
     # --- the host's side ----------------------------------------------------------------------

@@ -14,9 +14,9 @@ EXACT, INEXACT = "x = 1", "x = (1).bit_length()"
 class Stepwise(Simulation):
     """A session with snapshots, whose cells are numbered."""
 
-    def __init__(self, monkeypatch, **settings):
+    def __init__(self, monkeypatch, *, scope=None, **settings):
         settings = {"mode": "always", "depth": 5} | settings
-        super().__init__(monkeypatch, timeout=None, snapshots=Settings(**settings))
+        super().__init__(monkeypatch, timeout=None, snapshots=Settings(**settings), scope=scope)
         self.count = 0
         self.session.start()
         self.reactor.turn()

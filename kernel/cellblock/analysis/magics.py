@@ -32,6 +32,9 @@ _SHELL = frozenset({"system", "getoutput", "getoutput_pipe", "system_raw", "syst
 #: Magics whose argument is code, and whether IPython leaves braces in it alone (@no_var_expand).
 _CODE_LINE = {"time": True, "timeit": True, "prun": True}
 _CODE_BODY = frozenset({"capture", "prun", "time", "timeit"})
+#: The magic that shows the policy, and its word that narrows it.
+SHOWS_POLICY = "policy"
+NARROWS = "narrow"
 #: Magics that look objects up by a dotted name.
 _LOOKUP = frozenset({"pdef", "pdoc", "pinfo", "pinfo2", "psearch", "psource"})
 _FILE_OPTIONS = re.compile(r"(?:^|\s)-\w*[DT]")
@@ -81,15 +84,12 @@ def _check_magic(node: ast.Call, method: str, arguments: list[str], report: Repo
     if name not in report.rules.magics:
         _refuse_magic(node, name, mark, report)
         return
-    if _EXPANDED.search(line) and name not in _CODE_LINE:
+    if name == SHOWS_POLICY and (said := without_comment(line)):
+        _refuse_argument_of_policy(node, said, report)
+    elif _EXPANDED.search(line) and name not in _CODE_LINE:
         report.add("argument-not-allowed", node, f"{mark}{name} {line}")
-    elif name in _LOOKUP:
-        _check_lookup(node, line, report)
-    elif name in _CODE_LINE:
-        _check_code(node, name, line, report)
-    elif name == "capture":  # binds the name that it is given
-        for word in _IDENTIFIER.findall(line):
-            refuse_reserved(word, node, report)
+    else:
+        _check_arguments(node, name, line, report)
     if name == "prun" and body:  # runs both as one piece
         shift = report.shift + node.lineno - 1
         for candidate in _candidates(line):
@@ -99,12 +99,37 @@ def _check_magic(node: ast.Call, method: str, arguments: list[str], report: Repo
         report.findings += report.nested(body, report.rules, report.shift + node.lineno)
 
 
+def _check_arguments(node: ast.Call, name: str, line: str, report: Report) -> None:
+    if name in _LOOKUP:
+        _check_lookup(node, line, report)
+    elif name in _CODE_LINE:
+        _check_code(node, name, line, report)
+    elif name == "capture":  # binds the name that it is given
+        for word in _IDENTIFIER.findall(line):
+            refuse_reserved(word, node, report)
+
+
 def _refuse_magic(node: ast.Call, name: str, mark: str, report: Report) -> None:
     if name in ("sx", "sc", "system", "bash", "sh", "script", "!", "cmd"):
         report.add("shell-escape", node, mark + name)
         return
     remedy = f'Write it in Python, or let the operator add "{name}" to magics.'
     report.add("magic-not-allowed", node, mark + name, remedy=remedy)
+
+
+def _refuse_argument_of_policy(node: ast.Call, said: str, report: Report) -> None:
+    """Refuse it: a narrowing is settled by the host, of a cell that says nothing else."""
+    why = "%policy takes nothing: it shows the policy"
+    remedy = "Write %policy; or %policy narrow timeout=10, in a cell of its own."
+    if said.split(maxsplit=1)[0] == NARROWS:
+        why = "the policy is narrowed before a cell runs, so %policy narrow stands alone"
+        remedy = "Put %policy narrow into a cell of its own, with nothing else in it."
+    report.add("argument-not-allowed", node, f"%policy {said}", why=why, remedy=remedy)
+
+
+def without_comment(line: str) -> str:
+    """Return what a line magic that takes no code was told."""
+    return line.partition("#")[0].strip()
 
 
 def _check_lookup(node: ast.Call, line: str, report: Report) -> None:

@@ -64,6 +64,12 @@ _TABLE = (
         "Choose another name.",
     ),
     Rule(
+        "narrowing-not-kept",
+        "A narrowing that can't be put in force",
+        "can't be put in force here",
+        "Narrow something else, or let the operator change the policy.",
+    ),
+    Rule(
         "node-not-allowed",
         "Syntax that cellblock does not know",
         "is syntax that this version of cellblock does not know, so nobody has judged it",
@@ -74,6 +80,12 @@ _TABLE = (
         "An operation on the machine, met at run time",
         "is refused by this policy",
         "Work on the cell's own values, or ask the host for an operation.",
+    ),
+    Rule(
+        "policy-only-narrows",
+        "A change that would allow more",
+        "would allow more than the policy does",
+        "Only the operator can allow more, in the policy of the kernel.",
     ),
     Rule(
         "relative-import",

@@ -7,14 +7,16 @@ import os
 import select
 import signal
 import socket
+from functools import partial
 from typing import TYPE_CHECKING
 
-from cellblock.guest.confine import arch, gate
+from cellblock.guest.confine import again, arch, gate
+from cellblock.wire.messages import Limits
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from cellblock.wire.messages import Plan
+    from cellblock.wire.messages import Confine, Plan
 
 
 class Gatekeeper:
@@ -29,6 +31,8 @@ class Gatekeeper:
         self._machine = arch.current()
         self._awaited: dict[int, tuple[socket.socket, int]] = {}
         self._gates: dict[int, tuple[gate.Gate, int]] = {}
+        #: Rulesets that each guest has, by its number.
+        self._layers: dict[int, int] = {}
 
     @property
     def wanted(self) -> bool:
@@ -70,6 +74,25 @@ class Gatekeeper:
             found.withdraw_fork()
         _kill_strays(session, members)
 
+    def confine(self, request: Confine, done: Callable[[], None]) -> None:
+        """Decide about guest ``request.id`` by a narrower plan, whose locks are ready for a copy.
+
+        ``done`` is called when that copy is restricted. Raises OSError, ValueError, LockFailed
+        where it can't be; then nothing is decided otherwise than before.
+        """
+        (gate_,), plan = self._of(request.id), request.plan
+        again.lower(request.pid, Limits())  # whether that is possible
+        made = again.ruleset(plan, self._layers[request.id])
+        gate_.hold_to(
+            most_tasks=plan.limits.max_processes, processes=plan.subprocess, network=plan.network
+        )
+        self._layers[request.id] += 1
+
+        # Whoever was sent SIGKILL makes no further call, and what it had begun starts nothing.
+        clear = partial(_kill_strays, request.session, (request.pid,))
+        lower = partial(again.lower, request.pid, plan.limits)
+        gate_.lock(gate.Lock(request.pid, made, clear, lower, done))
+
     def _of(self, number: int) -> list[gate.Gate]:
         return [found for found, whose in self._gates.values() if whose == number]
 
@@ -89,13 +112,17 @@ class Gatekeeper:
             self._machine,
             most_tasks=self._plan.limits.max_processes,
             processes=self._plan.subprocess,
+            network=self._plan.network,
         )
         self._gates[listener] = made, number
+        self._layers[number] = 1
         self._poll.register(listener, select.POLLIN)
 
     def _forget(self, fd: int) -> None:
         self._poll.unregister(fd)
-        self._gates.pop(fd)[0].close()
+        found, number = self._gates.pop(fd)
+        self._layers.pop(number, None)
+        found.close()
 
     def leave(self) -> None:
         """Close everything: for a fork, which must hold no listener."""

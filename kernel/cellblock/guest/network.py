@@ -49,6 +49,7 @@ class Network:
     def __init__(self) -> None:
         self._sock: Any = None
         self._turns: Turns | None = None
+        self._none_listed = False
 
     def begin(self, fd: int) -> None:
         """Ask at this descriptor from now on."""
@@ -64,6 +65,10 @@ class Network:
             os.close(fd)
         self._turns.close()
         self._turns = Turns()
+
+    def end(self) -> None:
+        """Ask nobody any more: the list has become empty."""
+        self._none_listed = True
 
     def mend(self) -> None:
         """Have Python's sockets connect by way of the relay. For the zygote, before any fork."""
@@ -96,6 +101,8 @@ class Network:
         return found.addresses
 
     def _ask(self, request: relay.Resolve | relay.Connect) -> int:
+        if self._none_listed:
+            raise PermissionError(errno.EACCES, os.strerror(errno.EACCES))
         if self._sock is None or self._turns is None:
             raise OSError(errno.ENETDOWN, "cellblock's relay is not there")
         with self._turns:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import array
 import builtins
 import contextlib
 import fcntl
@@ -18,6 +19,7 @@ from IPython.core.displayhook import DisplayHook  # noqa: F401 - as above
 from IPython.core.error import UsageError
 
 from cellblock.analysis import Rules
+from cellblock.analysis.magics import without_comment
 from cellblock.guest import charts, guards, loop, magics, pools, serve, shell, streams, tools
 from cellblock.guest.calls import ToolError
 from cellblock.guest.channel import Channel
@@ -25,6 +27,7 @@ from cellblock.guest.confine import ConfineError, confine, process
 from cellblock.guest.confine import prepare as prepare_locks
 from cellblock.guest.confine.adapt import mend_library
 from cellblock.guest.confine.apart import stand_apart
+from cellblock.guest.confine.gates import HANDING_OVER
 from cellblock.guest.display import Out
 from cellblock.guest.text import encodable
 from cellblock.wire import messages
@@ -122,8 +125,11 @@ class Prepared:
         self.shell.user_ns.update(self._tools)
         shell.hide(self.shell, *self._tools)
 
-    def _show_policy(self, _line: str) -> None:
-        """Show the policy in force and what this machine enforces of it."""
+    def _show_policy(self, line: str) -> None:
+        """Show the policy in force; %policy narrow timeout=10, in a cell of its own, narrows it."""
+        if without_comment(line):
+            # The host settles a narrowing before a cell comes here.
+            raise UsageError("%policy takes nothing; %policy narrow stands in a cell of its own")
         self.out.send(messages.ShowPolicy())
 
     def _undo(self, line: str) -> None:
@@ -267,4 +273,6 @@ def _take_descriptors(fds: list[int], where: tuple[int, ...]) -> set[int]:
 def _hand_over(listener: int) -> None:
     """Give the gate's listener to the zygote, which answers from then on."""
     with socket.socket(fileno=os.dup(GATE_FD)) as way:
-        socket.send_fds(way, [b"g"], [listener])
+        # Not ``send_fds``, which drops its flags (CPython 3.11).
+        rights = (socket.SOL_SOCKET, socket.SCM_RIGHTS, array.array("i", [listener]))
+        way.sendmsg([b"g"], [rights], HANDING_OVER)

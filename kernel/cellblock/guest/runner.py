@@ -40,7 +40,9 @@ class Runner:
     ) -> None:
         # IPython says that a shell may lack each of its parts; this one has them.
         self._shell: Any = shell
-        self._rules, self._driver, self._out, self._plan = rules, driver, out, plan
+        self._rules, self._driver, self._out = rules, driver, out
+        #: Of which locks errors speak.
+        self.plan = plan
         self._reserve = reserve
         self._builtins = shell.user_ns["__builtins__"]
         self.running = False
@@ -133,7 +135,7 @@ class Runner:
         self._guarded(self._in_reserve, action)
 
     def _failed(self, error: BaseException) -> messages.Error:
-        notes.explain(error, self._plan)
+        notes.explain(error, self.plan)
         tracebacks.trim(error)
         sys.last_type, sys.last_value, sys.last_traceback = (
             type(error),

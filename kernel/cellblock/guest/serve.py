@@ -10,6 +10,7 @@ from cellblock.guest import comms, pools
 from cellblock.guest.calls import Calls
 from cellblock.guest.channel import Channel, HostGone, take_input
 from cellblock.guest.completion import complete, inspect
+from cellblock.guest.confine import again
 from cellblock.guest.loop import Driver
 from cellblock.guest.reserve import Reserve
 from cellblock.guest.runner import Runner
@@ -110,14 +111,22 @@ class Server:
             case messages.Snapshot():
                 resume = self._snapshots.take(message)
                 if resume is not None:
-                    self._reserve.give()
-                    self.calls.renew()
-                    self._shell_inputs(resume)
-                    self._channel.send(self._snapshots.go_on(resume))
+                    self._take_over(resume)
                 elif not self._channel.comes(REST):
                     self._runner.rehearse()
             case messages.Input():
                 pass  # an answer that came after its question was interrupted
+
+    def _take_over(self, resume: messages.Resume) -> None:
+        """Go on as the guest; a narrower policy's locks come last, and before any request."""
+        self._reserve.give()
+        self.calls.renew()
+        self._shell_inputs(resume)
+        resumed = self._snapshots.go_on(resume)
+        if resume.plan is not None:
+            self._runner.plan = resume.plan
+            again.ask()
+        self._channel.send(resumed)
 
     def _shell_inputs(self, resume: messages.Resume) -> None:
         """Have ``In`` number the cells that this copy has not seen, too."""

@@ -156,6 +156,8 @@ class Snapshots:
         changed = files.restore(self._files)
         if self._network is not None:
             self._network.renew(self._channel.take_descriptors())
+            if resume.plan is not None and not resume.plan.relayed:
+                self._network.end()
         return messages.Resumed(
             threads=self._lost, tasks=tasks, files=changed, connections=self._connections
         )

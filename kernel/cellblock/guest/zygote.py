@@ -21,6 +21,7 @@ import msgspec
 from cellblock.guest import removal
 from cellblock.guest.confine import ConfineError, process
 from cellblock.guest.confine.apart import stand_first
+from cellblock.guest.confine.errors import LockFailed
 from cellblock.guest.gatekeeper import Gatekeeper
 from cellblock.wire import frames, messages
 
@@ -32,6 +33,8 @@ _MOST_DESCRIPTORS = 4
 #: What the first process in a pid namespace is called there; all others end with it.
 _FIRST = 1
 _MAX_CONTROL = 8 * 2**20
+#: Characters of why locks could not be laid.
+_LONGEST = 500
 
 
 def main(control_fd: int) -> NoReturn:
@@ -119,6 +122,21 @@ def _obey(
             gates.allow(number, pid)
         case messages.Members(id=number, session=session, pids=pids):
             gates.claim(number, session, pids)
+        case messages.Confine():
+            _confine(control, message, gates)
+        case messages.Leave():
+            _end_guests()
+            os._exit(0)
+
+
+def _confine(control: socket.socket, request: messages.Confine, gates: Gatekeeper) -> None:
+    ticket = request.ticket
+    said = messages.Confined(ticket=ticket, ready=True)
+    try:
+        gates.confine(request, lambda: _tell(control, messages.Confined(ticket=ticket)))
+    except (OSError, ValueError, LockFailed) as error:
+        said = messages.Confined(ticket=ticket, failure=str(error)[:_LONGEST])
+    _tell(control, said)
 
 
 def _fork(
@@ -170,6 +188,17 @@ def _end(control: socket.socket, scratch: str, above: list[int]) -> NoReturn:
     A host that lives waits for the hanging up; nobody has to wait for what a guest left to remove.
     ``above`` has a descriptor of what the folder lies in, where that is out of our sight.
     """
+    _end_guests()
+    control.close()
+    removal.remove(scratch)
+    for folder in above:
+        with contextlib.suppress(OSError):
+            os.rmdir(os.path.basename(scratch), dir_fd=folder)  # noqa: PTH119
+    os._exit(0)
+
+
+def _end_guests() -> None:
+    """Kill everything that descends from here, and wait until it is gone."""
     while children := _children():
         for pid in children:
             try:
@@ -180,12 +209,6 @@ def _end(control: socket.socket, scratch: str, above: list[int]) -> NoReturn:
             os.waitpid(-1, 0)
         except ChildProcessError:
             break
-    control.close()
-    removal.remove(scratch)
-    for folder in above:
-        with contextlib.suppress(OSError):
-            os.rmdir(os.path.basename(scratch), dir_fd=folder)  # noqa: PTH119
-    os._exit(0)
 
 
 def _children() -> list[int]:

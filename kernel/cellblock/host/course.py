@@ -17,6 +17,7 @@ from cellblock.host.monitor import Monitor
 from cellblock.host.outcome import Front, Refused, Stopped
 from cellblock.host.request import Request
 from cellblock.host.settling import Settling
+from cellblock.host.terms import Claim, Held, Step
 from cellblock.host.tools.desk import Desk
 from cellblock.host.tools.record import Made
 from cellblock.host.usage import size_of
@@ -33,6 +34,7 @@ if TYPE_CHECKING:
     from cellblock.host.reactor import Reactor
     from cellblock.host.relay.reach import Reach
     from cellblock.host.snapshots import Settings
+    from cellblock.host.terms import Scope, Terms
     from cellblock.host.tools import Tooling
     from cellblock.host.usage import Usage
 
@@ -58,10 +60,12 @@ class Course:
         audit: Audit,
         tools: Tooling | None = None,
         addresses: tuple[str, ...] = (),
+        scope: Scope | None = None,
     ) -> None:
-        self._front, self._rules, self._audit = front, rules, audit
+        self._reactor, self._front, self._rules, self._audit = reactor, front, rules, audit
         self._clock = clock
-        self._reach = _reach(reactor, addresses, self._on_breach) if addresses else None
+        self._addresses = addresses
+        self._reach = self._relay()
         self._keeper = Keeper(reactor, self, prepare, zygote, snapshots, clock, self._reach)
         self._deadlines = Deadlines(
             reactor, clock, self._keeper, front, timeout, self._abandon_query
@@ -80,6 +84,9 @@ class Course:
         self._desk = Desk(reactor, self._keeper, lambda: self._request, self._violation)
         if tools is not None:
             self._desk.set_up(tools, clock)
+        #: The guest that there is, or one that it is a copy of, has run something.
+        self.used = False
+        self._scope = scope
 
     def answer(self, value: str) -> None:
         """Give the running cell what the user typed."""
@@ -114,9 +121,7 @@ class Course:
         self._monitor.lost()
         self._desk.close()
         gone = self._keeper.close()
-        if self._reach is not None:
-            self._audit.asked(self._reach.account())
-            self._reach.close()
+        self._reach_alone(())
         return gone
 
     def _ready(self) -> None:
@@ -144,6 +149,9 @@ class Course:
         guest = self._keeper.guest
         if guest is None or guest.closed:
             return  # whoever comes next gets it
+        if isinstance(request.message, Claim):
+            request.message.serve(request, guest)
+            return
         self._deadlines.sent(request)
         request.taken = request.heard = False
         self._desk.begin()
@@ -156,6 +164,41 @@ class Course:
             self._violation(str(exc))
         except Exception as exc:  # noqa: BLE001 - too deep a comm message, say
             self._finish(request, f"it can't be sent: {type(exc).__name__}")
+
+    # --- a narrower policy --------------------------------------------------------------------
+
+    def adopt(self, terms: Terms) -> None:
+        """Hold cells to these terms from now on; where it takes another guest, have it begin."""
+        self._audit.narrowed(terms)
+        self._rules = terms.rules
+        self._deadlines.hold_to(terms.timeout)
+        self._monitor.hold_to(terms.bounds)
+        self._desk.hold_to(terms.tools, terms.tool_names)
+        self._reach_alone(terms.addresses)
+        if self._scope is not None:
+            self._scope.adopt(terms)
+        self.used = self.used and terms.step is not Step.fresh
+        self._keeper.hold_to(terms)
+
+    def _reach_alone(self, addresses: tuple[str, ...]) -> None:
+        """Have a relay for these, and for nobody who serves now: a way is for one list."""
+        if addresses == self._addresses:
+            return
+        if self._reach is not None:
+            self._audit.asked(self._reach.account())
+            self._reach.close()
+        self._addresses = addresses
+        self._reach = self._keeper.reach = self._relay()
+
+    def _relay(self) -> Reach | None:
+        """Return what has a relay for the addresses that are listed, if any are."""
+        if not self._addresses:
+            return None
+        from cellblock.host.relay.reach import Reach  # noqa: PLC0415 - most sessions have none
+
+        reach = Reach(self._reactor, self._addresses, self._on_breach)
+        reach.start()
+        return reach
 
     def _on_excess(self, why: Excess, urgent: bool) -> None:
         """Act on what the monitor found; queries have a time of their own."""
@@ -222,6 +265,7 @@ class Course:
             self._violation(breach)
             return
         request.began, request.began_at = True, self._clock()
+        self.used = True
         if request.interrupted_at is not None:
             self._keeper.interrupt()
 
@@ -322,6 +366,8 @@ class Course:
         if stopped.why == "undo" and request is not None:
             self._front.undone(stopped)
             self._finish(request, request.reply)
+        elif stopped.why == "narrowed" and request is not None:
+            self._finish(request, Held(request.message.terms, stopped))
         elif request is None:
             self._front.restarted(stopped)
         elif request.began or request.retried or request.interrupted_at is not None:
@@ -340,12 +386,3 @@ class Course:
         self._failure = detail
         if self._request is not None:
             self._finish(self._request, detail)
-
-
-def _reach(reactor: Reactor, addresses: tuple[str, ...], breach: Callable[[str], None]) -> Reach:
-    """Have a relay for these addresses."""
-    from cellblock.host.relay.reach import Reach  # noqa: PLC0415 - most sessions have none
-
-    reach = Reach(reactor, addresses, breach)
-    reach.start()
-    return reach

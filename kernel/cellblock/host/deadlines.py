@@ -52,6 +52,10 @@ class Deadlines:
         self._left, self._counted = 0.0, 0.0
         self._limit: Timer | None = None
 
+    def hold_to(self, timeout: float | None) -> None:
+        """Have cells end after so many seconds, from the next one on."""
+        self._timeout = timeout
+
     def sent(self, request: Request) -> None:
         """Begin: a request goes to the guest, which may be its second."""
         self.stop()

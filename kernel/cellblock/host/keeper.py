@@ -16,9 +16,11 @@ from cellblock.host.guest_process import Guest
 from cellblock.host.numbers import translation_for
 from cellblock.host.outcome import Stopped
 from cellblock.host.pace import Pace
+from cellblock.host.relocking import Relocking
 from cellblock.host.restorer import Restorer
 from cellblock.host.restoring import Restoring
 from cellblock.host.snapshots import Settings, Snapshots
+from cellblock.host.terms import Step
 from cellblock.host.zygote_process import Zygote
 from cellblock.wire import messages
 
@@ -29,6 +31,7 @@ if TYPE_CHECKING:
     from cellblock.host.copies import Ran
     from cellblock.host.reactor import Reactor
     from cellblock.host.relay.reach import Reach
+    from cellblock.host.terms import Terms
     from cellblock.host.ward import Ward
 
 #: Guests in a row that may fail to start before the keeper gives up.
@@ -63,13 +66,17 @@ class Keeper:
         self._reactor, self._ward, self._prepare = reactor, ward, prepare
         self._spawn, self._clock = spawn, clock
         #: Where guests ask for connections, if the policy lists addresses.
-        self._reach = reach
+        self.reach = reach
         self._zygote: Zygote | None = None
+        #: What that was told, and the session of its last guest.
+        self._told = prepare
+        self._session = -1
         self._guest: Guest | None = None
         self.snapshots = Snapshots(reactor, settings, clock, ward.on_notice, self._on_copy_lost)
         self._restorer = Restorer(reactor, self.snapshots, self)
         self._forks = 0
         self._pace = Pace(reactor, self.snapshots, self._serving, ward.idle)
+        self.locks = Relocking(self.snapshots, self._restorer, self._pace, lambda: self._zygote)
         self._failed_starts = 0
         #: Guests lost since one ran anything to its end.
         self._losses = 0
@@ -95,8 +102,11 @@ class Keeper:
             self._not_started(exc)
 
     def _start(self) -> None:
+        if self._zygote is not None and self._told != self._prepare:
+            self._leave(self._zygote)
         if self._zygote is None:
             sock, pid = self._spawn()
+            self._told = self._prepare
             self._zygote = Zygote(
                 sock,
                 pid,
@@ -119,6 +129,13 @@ class Keeper:
         guest.number = guest.lineage.number = self._forks
         self._zygote.fork(guest, guest.number, os.urandom(32))
 
+    def _leave(self, zygote: Zygote) -> None:
+        """Have a zygote go whose guests would have more than they may, with all it started."""
+        self._zygote = None
+        self.snapshots.end()
+        if not zygote.leave():
+            ends.empty(self._session)
+
     def _not_started(self, exc: OSError) -> None:
         """Try again in a while: the host may lack processes or descriptors only now."""
         self._failed_starts += 1
@@ -126,6 +143,35 @@ class Keeper:
             self._reactor.call_later(NEXT_START, self.ensure)
         else:
             self._give_up(f"its process could not be started: {exc.strerror}")
+
+    def hold_to(self, terms: Terms) -> None:
+        """Start guests under these terms from now on; with a fresh one, at once."""
+        tools = tuple(tool for tool in self._prepare.tools if tool.name in terms.tool_names)
+        self._prepare = msgspec.structs.replace(terms.prepare, tools=tools)
+        self._spawn = terms.zygote
+        self.snapshots.hold_to(terms.snapshots)
+        if terms.step is Step.relock:
+            self._relock()
+        elif terms.step is Step.fresh:
+            self._begin_anew()
+
+    def _relock(self) -> None:
+        """Have the newest copy, which has all that ran, go on in the guest's place."""
+        stopped, copy = Stopped("narrowed"), self.snapshots.whole()
+        self._ward.on_stopping()
+        self._end()
+        if copy is None:
+            self.on_gone(stopped)
+        else:
+            self.locks.promote(copy, stopped, self._prepare.plan, self._clock())
+
+    def _begin_anew(self) -> None:
+        """End the guest and all copies; the next one has nothing of theirs."""
+        self._ward.on_stopping()
+        self._end()
+        self.snapshots.end()
+        self._losses = self._failed_starts = 0
+        self.ensure()
 
     def equip(self, tools: tuple[messages.Tool, ...]) -> None:
         """Have guests know these tools; before the first of them is started."""
@@ -216,7 +262,7 @@ class Keeper:
 
     def way(self) -> list[int]:
         """Return the descriptor at which a guest asks the relay, if any. Raises OSError."""
-        return [] if self._reach is None else [self._reach.admit()]
+        return [] if self.reach is None else [self.reach.admit()]
 
     def on_trying(self, guest: Guest | None) -> None:
         """Take note which copy is to serve; None when that failed."""
@@ -303,6 +349,7 @@ class Keeper:
             case messages.Forked(id=number, pid=pid):
                 if guest is not None and guest.number == number:
                     guest.pid, guest.pidfd, guest.lineage.session = pid, pidfd, pid
+                    self._session = pid
                 else:
                     ends.kill(pid, pidfd)  # it was replaced before its pid was known
             case messages.Reaped(pid=pid, status=status):
@@ -310,6 +357,8 @@ class Keeper:
                     self._ended[pid] = status
                 elif guest is not None and guest.pid == pid:
                     self._on_reaped(guest, status)
+            case messages.Confined():
+                self.locks.heard(message)
             case messages.ZygoteFailed():
                 self._give_up(message.detail)
 

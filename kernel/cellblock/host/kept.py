@@ -78,6 +78,11 @@ class Kept:
         self._now: dict[Kind, Text] = {}
         self._cell = self._serial = 0
 
+    def limit(self, cap: int | None) -> None:
+        """Keep no more than this from now on, of what there is, too."""
+        self._cap = _NO_LIMIT if cap is None else cap
+        self._make_room(0)
+
     # --- the running cell ---------------------------------------------------------------------
 
     def begin(self, cell: int) -> None:

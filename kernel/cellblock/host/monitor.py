@@ -71,13 +71,10 @@ class Monitor:
         *,
         copies: Callable[[], Mapping[int, int]] = dict,
     ) -> None:
-        self._reactor, self._bounds, self._clock = reactor, bounds, clock
+        self._reactor, self._clock = reactor, clock
         self._copies = copies
         self._on_excess = on_excess
-        limit = bounds.scratch_max_bytes
-        self._scratch = Scratch(bounds.scratch, limit) if limit is not None else None
-        memory = bounds.memory_max_bytes
-        self._most = None if memory is None else memory + max(memory // SLACK_PART, SLACK_BYTES)
+        self.hold_to(bounds)
         self._gauge: Gauge | None = None
         self._family: Family | None = None
         self._timer: Timer | None = None
@@ -87,6 +84,14 @@ class Monitor:
         self._based = False
         self._peak = self._known_peak = 0
         self.output_bytes = 0
+
+    def hold_to(self, bounds: Bounds) -> None:
+        """Have these bounds, from the next request on."""
+        self._bounds = bounds
+        limit = bounds.scratch_max_bytes
+        self._scratch = Scratch(bounds.scratch, limit) if limit is not None else None
+        memory = bounds.memory_max_bytes
+        self._most = None if memory is None else memory + max(memory // SLACK_PART, SLACK_BYTES)
 
     # --- requests -----------------------------------------------------------------------------
 

@@ -13,6 +13,8 @@ import os
 import re
 from typing import Final
 
+from msgspec.structs import replace
+
 from cellblock.wire import messages
 
 #: No process has this number or one above it (proc(5), pid_max): what is sent to it comes to
@@ -62,6 +64,12 @@ class Translation:
         """Return in the zygote's numbers who is to fork; of who is gone, nobody."""
         there = None if message.pid is None else _innermost(message.pid) or NO_PROCESS
         return messages.Allow(id=message.id, pid=there)
+
+    def confine(self, message: messages.Confine) -> messages.Confine:
+        """Return in the zygote's numbers which process is to be locked, of which session."""
+        leader = self._leaders.get(message.id, NO_PROCESS)
+        there = _innermost(message.pid) or NO_PROCESS
+        return replace(message, session=leader, pid=there)
 
     def members(self, message: messages.Members) -> messages.Members:
         """Return in the zygote's numbers who is to be in a session; who is gone is left out."""

@@ -29,6 +29,7 @@ Why = Literal[
     "breach",
     "silent",
     "undo",
+    "narrowed",
 ]
 
 

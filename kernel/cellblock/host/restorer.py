@@ -77,10 +77,18 @@ class Restorer:
         inputs = copy.unseen | dict(restoring.inputs())
         if copy.twin is not None:
             copy.twin.unseen = inputs
+        told = messages.Resume(
+            seed=os.urandom(32), inputs=sorted(inputs.items()), plan=restoring.plan
+        )
         try:
-            self._tell(guest, messages.Resume(seed=os.urandom(32), inputs=sorted(inputs.items())))
+            self._tell(guest, told)
         except CellblockError:
             self._failed(restoring, copy, killed=guest.closed)
+
+    def confined(self) -> None:
+        """Take note that the copy that is tried has its locks."""
+        if self._restoring is not None:
+            self._restoring.confined = True
 
     def _tell(self, guest: Guest, resume: messages.Resume) -> None:
         """Have a copy go on, with a way to the relay of its own. Raises GuestError."""
@@ -116,6 +124,8 @@ class Restorer:
         restoring, guest = self._restoring, copy.guest
         if restoring is None or copy is not self._copy or self._snapshots.parted(copy, message):
             return
+        if not restoring.confined and self._owner.zygote is not None:
+            self._owner.zygote.hear_out()  # it says so before the copy can
         try:
             serves = restoring.heard(message, guest)
             if isinstance(message, messages.Resumed):

@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from cellblock.host.copies import Copy, Ran
     from cellblock.host.guest_process import Guest
     from cellblock.host.reactor import Reactor, Timer
+    from cellblock.wire.messages import Plan
 
 #: Seconds that the first copy has to take over, and to catch up; after each one that does not, the
 #: next has half as many, since whoever waits has waited for those before.
@@ -39,7 +40,7 @@ class Restoring:
     before their snapshot stands). So are those before it that come out the same.
     """
 
-    def __init__(
+    def __init__(  # noqa: PLR0913 - what a restoration is made of
         self,
         stopped: Stopped,
         running: Any,
@@ -47,11 +48,14 @@ class Restoring:
         undone: Sequence[Ran] = (),
         *,
         now: float,
+        plan: Plan | None = None,
     ) -> None:
         #: The outcome as it is when nothing can be restored.
         self.stopped = stopped
         self._running, self._undone = running, undone
         self._now = now
+        #: Locks that a copy has to have before it serves, and whether the zygote says that it has.
+        self.plan, self.confined = plan, plan is None
         #: What ran after the copy was made, and what of that is to be run again, and was.
         self._missed = list(missed)
         self._due: list[Ran] = []
@@ -121,6 +125,8 @@ class Restoring:
         match message:
             case messages.Standing() if guest.vouch():
                 return False
+            case messages.Resumed() if not self.confined:
+                raise GuestError("it goes on without its locks")
             case messages.Resumed() if self._resumed is None and guest.pidfd is not None:
                 self._resumed = message
                 return not self._due

@@ -9,6 +9,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from cellblock.analysis import analyse, analyse_expression, transform
+from cellblock.analysis.magics import SHOWS_POLICY
 from cellblock.host import undo
 from cellblock.host.audit import records
 from cellblock.host.course import Course
@@ -20,6 +21,9 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from cellblock.errors import PolicyError
+    from cellblock.host.narrower import Narrower
+
+_SHOWS_POLICY = f"%{SHOWS_POLICY}"
 
 
 class Session(Course):
@@ -44,6 +48,9 @@ class Session(Course):
 
         What is decided about it is on the audit log before it starts (promise P9).
         """
+        if _SHOWS_POLICY in cell.raw and (narrower := self._narrower_for(cell.raw)) is not None:
+            narrower.settle(cell, self._rules, done)
+            return
         source = transform(cell.raw).source
         findings = analyse(source, self._rules)
         expressions, refused = ({}, {}) if findings else self._admit(cell.user_expressions)
@@ -76,6 +83,20 @@ class Session(Course):
             self._step_back(Request(message, finish), steps, guest)
         else:
             self._submit(message, finish)
+
+    def _narrower_for(self, source: str) -> Narrower | None:
+        """Return what settles a cell that narrows the policy and says nothing else."""
+        may = not self._rules.language or SHOWS_POLICY in self._rules.magics
+        if self._scope is None or not may:
+            return None
+        from cellblock.host import narrowing  # noqa: PLC0415 - few sessions get here
+
+        if not narrowing.is_alone(source):
+            return None
+        from cellblock.host.narrower import Answering, Narrower  # noqa: PLC0415 - as above
+
+        answering = Answering(self._submit, self._finish, lambda: self._request)
+        return Narrower(self._scope, self._audit, self._keeper, self, answering)
 
     def _admit(self, expressions: dict[str, str]) -> tuple[dict[str, str], dict[str, Any]]:
         """Split user_expressions into those that may run and the replies of those that may not."""

@@ -83,6 +83,11 @@ class Snapshots:
         #: Until when copies may be set going.
         self._restless_until = 0.0
 
+    def hold_to(self, settings: Settings) -> None:
+        """Keep what these say, of the copies that there are, too, when the next one stands."""
+        self._settings = settings
+        self._strays.hold_to(processes=settings.processes)
+
     # --- what ran -----------------------------------------------------------------------------
 
     def ran(self, ran: Ran) -> None:
@@ -154,6 +159,22 @@ class Snapshots:
             if not self._settings.processes:
                 self._double_newest()
         return copy
+
+    def whole(self) -> Copy | None:
+        """Return the newest copy if it stands and has all that ran, or None."""
+        newest = self._copies[-1] if self._copies else None
+        return newest if newest is not None and newest.standing and not newest.after else None
+
+    def give_alone(self, copy: Copy) -> None:
+        """Give a copy away that is to serve, and let go of all others, its twin as well."""
+        for other in self.copies:
+            if other is not copy:
+                self._drop(other)
+        self._part_with_twin(copy)
+        self._copies.clear()
+        copy.guest.signal(signal.SIGCONT)
+        self._guest, self._given = copy.guest, copy.had.faults
+        self._restless_until = self._clock() + _RESTLESS
 
     def take_of_restored(self, copy: Copy, zygote: Zygote) -> None:
         """Have a copy that has taken over make one of itself, before anything runs in it."""

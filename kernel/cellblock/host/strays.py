@@ -35,6 +35,10 @@ class Strays:
         #: They are about to be looked for.
         self._due = False
 
+    def hold_to(self, *, processes: bool) -> None:
+        """Take what cells start for strays from now on, or leave it alone."""
+        self._processes = processes
+
     def end_soon(self) -> None:
         """Have them ended before long: the fork that was due made the copy that stands."""
         if not self._due:

@@ -22,6 +22,8 @@ if TYPE_CHECKING:
 READ_SIZE = 1 << 16
 #: Descriptors taken with one read: a pidfd comes with each ``Forked``.
 _DESCRIPTORS = 16
+#: Reads of what it has said that is waited for.
+_MOST_HEARD = 64
 _FOLDER = os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC
 #: Seconds that a zygote has to kill its guests.
 PATIENCE = 2.0
@@ -93,6 +95,26 @@ class Zygote:
         claim = messages.Members(id=lineage, session=session, pids=pids)
         self._tell(self._translation.members(claim) if self._translation else claim)
 
+    def confine(self, guest: Guest, plan: messages.Plan, ticket: int) -> None:
+        """Have the locks of a narrower plan made for a copy; ``Confined`` says what came of it."""
+        claim = messages.Confine(
+            id=guest.lineage.number,
+            ticket=ticket,
+            session=guest.lineage.session,
+            pid=guest.pid or 0,
+            plan=plan,
+        )
+        self._tell(self._translation.confine(claim) if self._translation else claim)
+
+    def hear_out(self) -> None:
+        """Take what it has said until now."""
+        poll = select.poll()
+        poll.register(self._sock, select.POLLIN)
+        for _ in range(_MOST_HEARD):
+            if self._sock.fileno() < 0 or not poll.poll(0):
+                return
+            self._readable()
+
     def serves(self, guest: Guest) -> None:
         """Take note that a snapshot is to serve: its end is told by ``Reaped`` from now on."""
         if self._translation is not None and guest.pid is not None:
@@ -149,6 +171,18 @@ class Zygote:
         gone = self._exited(REMOVAL) if hung_up else self.kill()
         self._release()
         return gone
+
+    def leave(self) -> bool:
+        """Have it kill its guests and go, and leave their folder as it is, for another zygote's.
+
+        Say whether it could: one that can't in time is killed.
+        """
+        self._tell(messages.Leave())
+        if self._exited(PATIENCE):
+            self._release()
+            return True
+        self.kill()
+        return False
 
     def kill(self) -> bool:
         """Kill it, and its guests with it; say whether it has gone."""

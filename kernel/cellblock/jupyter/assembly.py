@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import os
 import sys
 import time
@@ -20,15 +19,14 @@ from cellblock.host.audit.log import Log
 from cellblock.host.audit.trail import Audit
 from cellblock.host.history import History, default_path
 from cellblock.host.kept import Kept
-from cellblock.host.monitor import Bounds
 from cellblock.host.session import Session
-from cellblock.host.snapshots import Settings
-from cellblock.host.tools import Tooling
 from cellblock.jupyter import sockets
 from cellblock.jupyter.groundwork import Ground
 from cellblock.jupyter.kernel import Kernel
 from cellblock.jupyter.messages import Composer
 from cellblock.jupyter.reactor import ZmqReactor
+from cellblock.jupyter.scope import PolicyScope, enter_notebook
+from cellblock.jupyter.terms import addresses_of, bounds_of, proofs_of, settings_of, tooling_of
 from cellblock.jupyter.views import Views
 from cellblock.policy import load
 
@@ -36,11 +34,8 @@ if TYPE_CHECKING:
     import socket
     from collections.abc import Callable
 
-    from cellblock.backends.contract import Proof
     from cellblock.jupyter.app import Options
     from cellblock.policy.model import Policy
-    from cellblock.wire.messages import LockReport
-
 
 #: Seconds after which what killed kernels left is removed: past the first reply.
 _SWEEP = 1.0
@@ -67,9 +62,10 @@ def assemble(
     kernel = Kernel(reactor, bound, composer, History(default_path()), views, kept, audit)
     reactor.call_later(_SWEEP, kept.sweep)
     if isinstance(ground, Ground):
-        policy = load.unplaced(ground.policy, scratch)
+        policy = load.unplaced(ground.operators or ground.policy, scratch)
         _enter_start(audit, policy, views.backend, ground.project)
-        kernel.session = _session(ground, reactor, kernel, prestarted)
+        enter_notebook(ground, kernel)
+        kernel.session = _session(ground, options, reactor, kernel, prestarted)
     else:
         _end(prestarted)
 
@@ -92,28 +88,10 @@ def _views(ground: Ground | PolicyError | BackendError) -> Views:
     elif isinstance(ground, BackendError):
         views.fail(str(ground))
     else:
-        views.configured(ground.policy, ground.chosen, _proofs(ground))
+        views.configured(ground.operators or ground.policy, ground.chosen, proofs_of(ground))
+        views.narrowed(ground.policy, proofs_of(ground))
+        views.notice = ground.notice
     return views
-
-
-def _proofs(ground: Ground) -> Callable[[LockReport], Proof | None]:
-    """Return what finds a proof for this kernel, once it is known what its guests have locked."""
-
-    def find(report: LockReport) -> Proof | None:
-        folder = default_path().parent
-        if not os.path.exists(folder / "proofs.json"):  # noqa: PTH110 - never raises
-            return None
-        from cellblock.host import proofs  # noqa: PLC0415 - where there are any
-
-        backend, scratch = ground.chosen.backend, Path(ground.told.scratch)
-        folders: Any = {"project": ground.project, "scratch": scratch}
-        with contextlib.suppress(OSError):  # what wraps the zygote is gone, say
-            wanted = proofs.key(ground.policy, backend, report, **folders)
-            found = proofs.Proofs(folder).find(wanted)
-            return found if found is not None and proofs.is_whole(found, ground.policy) else None
-        return None
-
-    return find
 
 
 def _audit(views: Views) -> Audit:
@@ -146,6 +124,7 @@ def _enter_start(audit: Audit, policy: Policy, backend: str, project: Path) -> N
 
 def _session(
     ground: Ground,
+    options: Options,
     reactor: ZmqReactor,
     kernel: Kernel,
     prestarted: list[tuple[socket.socket, int]],
@@ -161,55 +140,17 @@ def _session(
         policy.rules(),
         prepare=ground.told,
         timeout=policy.timeout,
-        bounds=Bounds(
-            cpu_seconds=policy.cpu_seconds,
-            memory_max_bytes=policy.memory_max_bytes,
-            scratch_max_bytes=policy.scratch_max_bytes,
-            scratch=ground.told.scratch,
-            processes=policy.subprocess_execution,
-        ),
+        bounds=bounds_of(ground),
         clock=time.monotonic,
         zygote=zygote,
         audit=kernel.audit,
-        snapshots=Settings(
-            mode=policy.snapshots,
-            depth=policy.undo_depth,
-            most_bytes=policy.undo_max_bytes,
-            processes=policy.subprocess_execution,
-        ),
-        tools=_tooling(policy, kernel.audit),
-        addresses=_addresses(ground),
+        snapshots=settings_of(policy),
+        tools=tooling_of(policy, kernel.audit),
+        addresses=addresses_of(ground),
+        scope=PolicyScope(ground, options, kernel),
     )
     session.start()
     return session
-
-
-def _addresses(ground: Ground) -> tuple[str, ...]:
-    """Return what a relay connects to; nothing where none is in force."""
-    listed = ground.policy.network_access
-    return listed if ground.told.plan.relayed and isinstance(listed, tuple) else ()
-
-
-def _tooling(policy: Policy, audit: Audit) -> Tooling | None:
-    """Return what a session is told of the operator's tools; None where there are none."""
-    if not policy.tools:
-        return None
-    from cellblock.host.tools.broker import Limits  # noqa: PLC0415 - most kernels have none
-    from cellblock.host.tools.workshop import Settings as ToolSettings  # noqa: PLC0415
-
-    settings = ToolSettings(
-        entries=policy.tools,
-        timeout=policy.tool_timeout,
-        timeouts=policy.tool_timeouts,
-        max_bytes=policy.tool_max_bytes,
-        policy=policy.name,
-    )
-    limits = Limits(
-        in_flight=policy.tool_max_in_flight,
-        calls=policy.tool_max_calls,
-        max_bytes=policy.tool_max_bytes,
-    )
-    return Tooling(settings, limits, audit.called)
 
 
 def _end(prestarted: list[tuple[socket.socket, int]]) -> None:

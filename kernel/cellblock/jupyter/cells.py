@@ -154,8 +154,13 @@ class CellRun:
 
     def show_gaps(self) -> None:
         """Show, above a session's first visible cell's output, what is not enforced here."""
-        if not self.silent and (card := self._kernel.views.gaps_once()):
+        if self.silent:
+            return
+        if card := self._kernel.views.gaps_once():
             self._kernel.outputs.card(card)
+        if self._kernel.views.notice:
+            self._kernel.outputs.notice(self._kernel.views.notice)
+            self._kernel.views.notice = ""
 
     def _end_with_error(self, error: dict[str, Any], payload: list[dict[str, Any]]) -> None:
         content = {

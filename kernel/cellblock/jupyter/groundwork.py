@@ -5,6 +5,7 @@ Imported first, and little with it: a zygote that a backend wraps can't start be
 
 from __future__ import annotations
 
+import dataclasses
 import os
 import tempfile
 from dataclasses import dataclass
@@ -20,6 +21,7 @@ from cellblock.host.history import default_path
 from cellblock.jupyter.app import LEAST_FILES
 from cellblock.policy import load
 from cellblock.policy.paths import within
+from cellblock.policy.vocabulary import SESSION_NAME
 from cellblock.wire import frames, messages
 
 if TYPE_CHECKING:
@@ -63,6 +65,10 @@ class Ground:
     told: messages.Prepare
     wrap: Wrapping | None
     project: Path
+    #: The policy that the kernel was started with, where its notebook has made it narrower.
+    operators: Policy | None = None
+    #: Why it is not known whether the notebook does, where that is so.
+    notice: str = ""
 
 
 def lay(options: Options, project: Path, scratch: Path) -> Ground | PolicyError | BackendError:
@@ -75,17 +81,61 @@ def lay(options: Options, project: Path, scratch: Path) -> Ground | PolicyError 
             allow_unsafe=options.allow_unsafe,
         )
         _check_file_limit(policy)
+        narrowed, notice = _narrowed(policy, project, scratch)
         # Not probed: the guest's own witness tries the locks before the first user byte.
-        chosen = backends.choose(policy, probe=False)
-        folders: Any = {"project": project, "scratch": scratch}
-        private = _private(options.connection_file, policy)
-        plan, wrap = planned(policy, chosen.backend, private=private, **folders)
-        _check_apart(policy, plan)
-        told = told_of(policy, plan, project, scratch)
-        _check_text(told, policy.name, scratch)
-        return Ground(policy, chosen, told, wrap, project)
+        chosen = backends.choose(narrowed, probe=False)
+        laid = _laid(narrowed, policy, chosen, options, scratch, project)
     except (PolicyError, BackendError) as exc:
         return exc
+    return dataclasses.replace(laid, operators=policy, notice=notice)
+
+
+def relaid(ground: Ground, policy: Policy, options: Options) -> Ground:
+    """Return the same ground under a narrower policy. Raises PolicyError, BackendError."""
+    scratch, operators = Path(ground.told.scratch), ground.operators or ground.policy
+    laid = _laid(policy, operators, ground.chosen, options, scratch, ground.project)
+    return dataclasses.replace(laid, operators=ground.operators)
+
+
+def _laid(  # noqa: PLR0913, PLR0917 - what ground is made of
+    policy: Policy,
+    operators: Policy,
+    chosen: Chosen,
+    options: Options,
+    scratch: Path,
+    project: Path,
+) -> Ground:
+    folders: Any = {"project": project, "scratch": scratch}
+    private = _private(options.connection_file, policy)
+    plan, wrap = planned(policy, chosen.backend, private=private, **folders)
+    _check_apart(policy, plan)
+    told = told_of(policy, plan, project, scratch)
+    told = replace(told, cwd=_started_in(told.cwd, plan, operators, project))
+    _check_text(told, policy.name, scratch)
+    return Ground(policy, chosen, told, wrap, project)
+
+
+def _started_in(cwd: str, plan: messages.Plan, operators: Policy, project: Path) -> str:
+    """Return where guests begin: in the project also when only a part of it is left to be read."""
+    roots = (*plan.read_roots, *plan.write_roots)
+    part = any(within(root, str(project)) for root in roots)
+    return str(project) if part and _reads(operators, project) else cwd
+
+
+def _reads(policy: Policy, project: Path) -> bool:
+    return any(project.is_relative_to(root) for root in policy.filesystem_read_roots)
+
+
+def _narrowed(policy: Policy, project: Path, scratch: Path) -> tuple[Policy, str]:
+    """Return what the notebook that the kernel is for leaves of a policy; see ``Ground.notice``."""
+    if SESSION_NAME not in os.environ:
+        return policy, ""
+    from cellblock.policy import notebook  # noqa: PLC0415 - not for every kernel
+
+    file = notebook.file_of(os.environ)
+    if file is None:
+        return policy, ""
+    return notebook.of_file(file, policy, project=project, scratch=scratch)
 
 
 def foresee(options: Options, project: Path, scratch: Path) -> Wrapping | None:
@@ -195,7 +245,6 @@ def told_of(
     scratch: Path,
 ) -> messages.Prepare:
     """Return what a zygote is told of a policy."""
-    reads_project = any(project.is_relative_to(root) for root in policy.filesystem_read_roots)
     return messages.Prepare(
         rules=policy.rules().to_builtins(),
         preload=policy.preload,
@@ -203,7 +252,7 @@ def told_of(
         policy_name=policy.name,
         ipython_dir=str(scratch / ".ipython"),
         scratch=str(scratch),
-        cwd=str(project if reads_project else scratch),
+        cwd=str(project if _reads(policy, project) else scratch),
         environment=guest_environment(policy, scratch, os.environ),
         plan=plan,
         charts=_CHARTS[policy.display],

@@ -14,6 +14,8 @@ from cellblock.jupyter.withheld import Withheld
 from cellblock.wire import messages as wire
 
 if TYPE_CHECKING:
+    from collections.abc import Collection
+
     from cellblock.host.audit.trail import Audit
     from cellblock.host.kept import Kept
     from cellblock.host.quota import Kind, Stream
@@ -28,6 +30,8 @@ if TYPE_CHECKING:
 
 #: Bytes that the tables of ``%policy`` and ``%usage`` are counted as, before it is made.
 POLICY_BYTES = 32 << 10
+#: Fields of the policy that decide about comms.
+_OF_COMMS = frozenset({"comm_targets", "display", "widget_modules"})
 Shown = wire.Display | wire.Result
 View = wire.ShowPolicy | wire.ShowUsage | wire.ShowTools | wire.ShowOutput
 _encode = msgspec.msgpack.Encoder().encode
@@ -81,6 +85,12 @@ class Outputs:
                 self._channels, policy, self._views.show, self._show_card, self._withheld
             )
         return self._comms
+
+    def narrowed(self, fields: Collection[str]) -> None:
+        """Show and keep what a narrower policy lets through; where it says so, no comm is open."""
+        self._kept.limit(self._views.kept_bytes())
+        if not _OF_COMMS.isdisjoint(fields):
+            self._comms = None
 
     def forget_comms(self) -> None:
         """Take note that a new guest serves, in which no comm is open."""

@@ -11,6 +11,7 @@ from cellblock.host.output import showing
 from cellblock.host.quota import Quota
 from cellblock.host.usage import Account
 from cellblock.jupyter import restored
+from cellblock.jupyter.judged import judge, with_lasting
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -34,6 +35,10 @@ _LIMITS = {
 }
 
 
+#: Locks of a guest's on which more can be laid, and what is asked for that.
+_GATE = {"gate", "landlock", "seccomp"}
+
+
 def _log(text: str) -> None:
     """Tell whoever keeps the kernel's stderr; that nobody does costs no guest."""
     with contextlib.suppress(OSError, ValueError):
@@ -50,6 +55,12 @@ class Views:
         self._policy: Policy | None = None
         self._chosen: Chosen | None = None
         self._proofs: Callable[[LockReport], Proof | None] = lambda _report: None
+        #: What the kernel was started with, before notebook and cells made it narrower.
+        self._operators: Policy | None = None
+        #: What the guest that there is said of its locks.
+        self.report: LockReport | None = None
+        #: What the guest that there is has of a wider policy, by field: until there is another.
+        self.lasting: dict[str, str] = {}
         #: What a guest that was locked is worth, and what is missing.
         self.enforcement: Mapping[str, Enforcement] = {}
         self.gaps: tuple[Gap, ...] = ()
@@ -62,6 +73,8 @@ class Views:
         self.account = Account()
         #: Whether nothing can run, and ``problem`` says why.
         self.failed = False
+        #: Something that the first cell is to say, once.
+        self.notice = ""
 
     @property
     def in_force(self) -> Policy | None:
@@ -93,29 +106,51 @@ class Views:
         ``proofs`` finds what a suite of probes saw here, for the locks that a guest reports.
         """
         self._policy, self._chosen, self._proofs = policy, chosen, proofs
+        self._operators = policy
+
+    def narrowed(self, policy: Policy, proofs: Callable[[LockReport], Proof | None]) -> None:
+        """Take note that the policy in force has become narrower."""
+        self._policy, self._proofs = policy, proofs
+        if self.report is not None:
+            self._judge(self.report)
+
+    @property
+    def gated(self) -> bool:
+        """Whether the zygote decides on what the guest that there is starts, and locks."""
+        return self.report is not None and self.report.achieved.keys() >= _GATE
+
+    def refusal_under(self, policy: Policy) -> str:
+        """Return why nothing might run under this policy in the guest that there is, or nothing."""
+        if self._chosen is None or self.report is None:
+            return ""
+        return judge(policy, self._chosen, self.report, None).refusal
+
+    def _judge(self, report: LockReport) -> str:
+        if self._policy is None or self._chosen is None:
+            return "no policy is in force"
+        self.report = report
+        judged = judge(self._policy, self._chosen, report, self._proofs(report))
+        if self.lasting:
+            judged = with_lasting(judged, self._policy, self.lasting)
+        self.enforcement, self.gaps, self.proved = judged.enforcement, judged.gaps, judged.proved
+        return judged.refusal
 
     def locked(self, report: LockReport) -> str:
         """Take note of what a guest's locks achieved; return why nothing may run, or nothing."""
-        from cellblock.backends import blocking, gaps, replaced, settle  # noqa: PLC0415
-
         if self._policy is None or self._chosen is None:
             return "no policy is in force"
-        first = not self.enforcement
+        first = self.report is None
+        self.lasting = {}
         if first and self._chosen.backend.name == "noop":
             self._warn(self._policy.name)
-        declared, proof = self._chosen.declare(self._policy), self._proofs(report)
-        self.proved = proof.time if proof is not None else ""
-        self.enforcement = settle(declared, report, proof)
-        found = gaps(self._policy, declared, report, proof)
-        self.gaps = (*replaced(self._policy, self._chosen), *found)
+        refusal = self._judge(report)
         if first:
             from cellblock.render.gaps import line  # noqa: PLC0415
 
             for gap in self.gaps:
                 _log(line(gap))
         self._gaps_due = first and bool(self.gaps) and self._policy.on_unsupported == "warn"
-        fatal = blocking(self._policy, found)
-        return "; ".join(f"{gap.capability} is {gap.status}: {gap.actual}" for gap in fatal)
+        return refusal
 
     @staticmethod
     def _warn(policy_name: str) -> None:
@@ -158,13 +193,31 @@ class Views:
         if self._policy is None or self._chosen is None:
             return {"text/plain": "No policy is in force."}
         shown = self._policy.as_dict() | {"backend": self._chosen.backend.name}
-        return policy_table(shown, tuple(self.enforcement.values()), self.gaps)
+        before = self._before()
+        return policy_table(shown, tuple(self.enforcement.values()), self.gaps, before)
+
+    def _before(self) -> dict[str, object]:
+        """Return what the operator's policy has in fields that are narrower now."""
+        from cellblock.policy.narrowing import changed  # noqa: PLC0415 - only to be shown
+
+        if self._policy is None or self._operators is None:
+            return {}
+        names = changed(self._operators, self._policy)
+        return {name: getattr(self._operators, name) for name in names}
+
+    @property
+    def name(self) -> str:
+        """Return what messages call the policy in force."""
+        if self._policy is None:
+            return ""
+        own = self._policy == self._operators
+        return self._policy.name if own else f"{self._policy.name}, narrowed"
 
     def denial(self, findings: Sequence[Finding]) -> Shown:
         """Return what is shown of a cell that was refused."""
         from cellblock.render.denial import denial, denial_failure  # noqa: PLC0415
 
-        name, mode = (self._policy.name, self._policy.mode) if self._policy else ("", "")
+        name, mode = self.name, self._policy.mode if self._policy else ""
         card = denial(findings, policy_name=name, mode=mode)
         return card, denial_failure(findings, policy_name=name, mode=mode)
 

@@ -20,6 +20,7 @@ from cellblock.policy.vocabulary import (
     MAGICS,
     NOT_YET,
     WIDGET_TARGETS,
+    tool_name,
 )
 
 if TYPE_CHECKING:
@@ -167,7 +168,7 @@ def _tools(policy: Policy) -> None:
 
 
 def _tool_timeouts(policy: Policy) -> None:
-    named = {entry.rpartition(":")[2].rpartition(".")[2] for entry in policy.tools}
+    named = {tool_name(entry) for entry in policy.tools}
     for name in policy.tool_timeouts:
         if name not in named:
             raise _Wrong("no such tool", name, closest(name, named, what="tools"))

@@ -80,7 +80,7 @@ def preset_values(name: str) -> dict[str, Any]:
     """Return a shipped preset as its file has it, or a tier's with its backend; and ``name``."""
     preset, backend = TIERS.get(name, (name, None))
     values = tomllib.loads((_FOLDER / f"{preset}.toml").read_text("utf-8"))
-    return _normal(values | {"name": name} | ({"backend": backend} if backend else {}))
+    return normal(values | {"name": name} | ({"backend": backend} if backend else {}))
 
 
 def _preset(name: str, project: Path, scratch: Path | None) -> Policy:
@@ -159,7 +159,7 @@ def _extended(name: object, spec: str) -> dict[str, Any]:
 
 def _merged(base: dict[str, Any], own: dict[str, Any], spec: str) -> dict[str, Any]:
     """Return the preset's values with the file's own in their place or, from [add], behind."""
-    values = base | _normal({key: value for key, value in own.items() if key != "add"})
+    values = base | normal({key: value for key, value in own.items() if key != "add"})
     for key in SECTIONS:
         if isinstance(values[key], dict):
             values[key] = base[key] | values[key]
@@ -180,7 +180,7 @@ def _not_addable(spec: str, key: str, value: object, remedy: str) -> PolicyError
     return PolicyError("can't be added", file=spec, key=key, value=repr(value), remedy=remedy)
 
 
-def _normal(values: dict[str, Any]) -> dict[str, Any]:
+def normal(values: dict[str, Any]) -> dict[str, Any]:
     """Return the values with former spellings and "none" replaced."""
     normal = {key: None if key in LIMITS and v == "none" else v for key, v in values.items()}
     if isinstance(mode := normal.get("mode"), str):

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import dataclasses
 import json
+from functools import cache
 from typing import TYPE_CHECKING, Any
 
 from pydantic import TypeAdapter, ValidationError
@@ -40,9 +41,14 @@ def parse(values: Mapping[str, object], *, file: str) -> Policy:
     """
     try:
         # JSON, because strict JSON input is where pydantic takes a list for a tuple.
-        return TypeAdapter(Policy).validate_json(json.dumps(values, default=str))
+        return _adapter().validate_json(json.dumps(values, default=str))
     except ValidationError as failure:
         raise _explained(failure.errors(include_url=False)[0], values, file) from None
+
+
+@cache
+def _adapter() -> TypeAdapter[Policy]:
+    return TypeAdapter(Policy)
 
 
 def _named(loc: tuple[int | str, ...]) -> tuple[str, tuple[str, ...] | None]:
@@ -58,7 +64,7 @@ def _named(loc: tuple[int | str, ...]) -> tuple[str, tuple[str, ...] | None]:
 
 def json_schema() -> dict[str, Any]:
     """Return the JSON schema of a policy, field docs and defaults included."""
-    schema = TypeAdapter(Policy).json_schema()
+    schema = _adapter().json_schema()
     # A default that is made anew for each policy is not in what pydantic says.
     schema["properties"]["tool_timeouts"]["default"] = {}
     return schema

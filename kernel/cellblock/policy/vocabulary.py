@@ -30,6 +30,9 @@ NOT_YET: Final = ("artifact_export_paths", "packages")
 #: Folders that are known only when a kernel starts.
 PLACEHOLDERS: Final = ("{project}", "{scratch}")
 
+#: Set by Jupyter servers for a session's kernel: the notebook's folder and name.
+SESSION_NAME: Final = "JPY_SESSION_NAME"
+
 #: Set to sandbox values in every guest, so a policy can't pass the host's.
 FIXED_ENVIRONMENT: Final = ("HOME", "LANG", "PATH", "PYTHONDONTWRITEBYTECODE", "TMPDIR")
 
@@ -50,3 +53,8 @@ MAGICS: Final = frozenset(
     writefile xdel xmode
     """.split()  # noqa: SIM905  # IPython's list, not ours to annotate line by line
 )
+
+
+def tool_name(entry: str) -> str:
+    """Return what cells call a tool, of its entry in ``tools``."""
+    return entry.rpartition(":")[2].rpartition(".")[2]

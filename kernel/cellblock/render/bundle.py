@@ -11,6 +11,7 @@ Bundle = dict[str, Any]
 JSON_VERSION = 1
 DENIAL_JSON = "application/vnd.cellblock.denial+json"
 ENFORCEMENT_JSON = "application/vnd.cellblock.enforcement+json"
+NARROWING_JSON = "application/vnd.cellblock.narrowing+json"
 OUTCOME_JSON = "application/vnd.cellblock.outcome+json"
 POLICY_JSON = "application/vnd.cellblock.policy+json"
 PROBLEM_JSON = "application/vnd.cellblock.problem+json"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
 from cellblock.policy.sections import rows as rows_of
@@ -20,34 +21,49 @@ if TYPE_CHECKING:
 #: Fields that say which policy this is; they head the table.
 _HEAD = ("name", "mode", "backend")
 _NAME_COLUMNS = 24
+#: A field, its value, and that in words.
+Row = tuple[str, object, str]
 
 
 def policy_table(
     policy_view: Mapping[str, object],
     enforcement: Sequence[Enforcement],
     gaps: Sequence[Gap],
+    before: Mapping[str, object] = MappingProxyType({}),
 ) -> Bundle:
     """Return the table of a policy.
 
     ``policy_view`` maps policy fields to values; ``name``, ``mode`` and ``backend`` head the
     table, every other field is a row. Fields with no enforcement of their own show none.
+    ``before`` has what the kernel was started with in fields that are narrower now.
     """
-    title = _title(policy_view, gaps)
+    title = _title(policy_view, gaps, narrowed=bool(before))
     by_name = {e.capability: e for e in enforcement}
     flat = rows_of(policy_view)
-    rows = [(field, value) for field, value in flat.items() if field not in _HEAD]
+    rows = [
+        (field, value, _value(field, value, before))
+        for field, value in flat.items()
+        if field not in _HEAD
+    ]
     return {
         "text/plain": _plain(title, policy_view, rows, by_name, gaps),
         "text/html": _html(title, policy_view, rows, by_name, gaps),
-        POLICY_JSON: _json(policy_view, enforcement, gaps),
+        POLICY_JSON: _json(policy_view, enforcement, gaps) | _json_before(before),
     }
 
 
-def _title(view: Mapping[str, object], gaps: Sequence[Gap]) -> str:
+def _title(view: Mapping[str, object], gaps: Sequence[Gap], *, narrowed: bool) -> str:
+    name = f"{view.get('name', '')}{', narrowed' if narrowed else ''}"
     if audit_only(view.get("backend")):
-        return f"Policy {view.get('name', '')}: audit only, nothing here is enforced by the OS"
+        return f"Policy {name}: audit only, nothing here is enforced by the OS"
     state = f"{count(len(gaps), 'gap')} on this machine" if gaps else "enforced on this machine"
-    return f"Policy {view.get('name', '')}: {state}"
+    return f"Policy {name}: {state}"
+
+
+def _value(field: str, value: object, before: Mapping[str, object]) -> str:
+    """Return a field's value in words, with what it was where it is narrower now."""
+    words = asked(field, value)
+    return f"{words} (narrowed from {asked(field, before[field])})" if field in before else words
 
 
 def _status(field: str, value: object, by_name: Mapping[str, Enforcement]) -> Enforcement | None:
@@ -67,14 +83,14 @@ def _mechanism(enforcement: Enforcement) -> str:
 def _plain(
     title: str,
     view: Mapping[str, object],
-    rows: Sequence[tuple[str, object]],
+    rows: Sequence[Row],
     by_name: Mapping[str, Enforcement],
     gaps: Sequence[Gap],
 ) -> str:
     head = ", ".join(f"{key}: {view[key]}" for key in _HEAD[1:] if key in view)
     lines = wrap(title, columns=COLUMNS) + wrap(head, columns=COLUMNS)
-    for field, value in rows:
-        lines += _plain_row(field, asked(field, value), _status(field, value, by_name))
+    for field, value, words in rows:
+        lines += _plain_row(field, words, _status(field, value, by_name))
     for gap in gaps:
         text = f"{capability_words(gap.capability)}: {gap.consequence} → {gap.remedy}"
         lines += wrap(text, indent="! ", hanging="  ", columns=COLUMNS)
@@ -98,18 +114,18 @@ def _plain_row(field: str, value: str, enforcement: Enforcement | None) -> list[
 def _html(
     title: str,
     view: Mapping[str, object],
-    rows: Sequence[tuple[str, object]],
+    rows: Sequence[Row],
     by_name: Mapping[str, Enforcement],
     gaps: Sequence[Gap],
 ) -> m.Html:
     body = [
         _html_row(
             field,
-            asked(field, value),
+            words,
             _status(field, value, by_name),
             [gap for gap in gaps if gap.capability == field],
         )
-        for field, value in rows
+        for field, value, words in rows
     ]
     head = m.element("tr", *(_cell("th", name) for name in ("Field", "Asked", "Enforced")))
     table = m.element(
@@ -160,6 +176,11 @@ def _json(
         "enforcement": [_enforcement_json(e) for e in enforcement],
         "gaps": [gap_json(gap) for gap in gaps],
     }
+
+
+def _json_before(before: Mapping[str, object]) -> dict[str, Any]:
+    """Return what the kernel was started with, where that is not in force any more."""
+    return {"narrowed_from": _jsonable(dict(before))} if before else {}
 
 
 def _enforcement_json(enforcement: Enforcement) -> dict[str, Any]:

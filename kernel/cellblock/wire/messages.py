@@ -186,11 +186,37 @@ class Members(Struct, tag="members", frozen=True, kw_only=True):
     pids: tuple[int, ...]
 
 
+class Confine(Struct, tag="confine", frozen=True, kw_only=True):
+    """Make the locks of a narrower plan ready for a copy, which asks for them when it takes over.
+
+    ``id``, ``session`` and ``pid`` are as in ``Members``. It gets them alone: before it does,
+    whatever else is in its session is killed. ``Confined`` repeats the ``ticket``.
+    """
+
+    id: Id
+    ticket: Id
+    session: int
+    pid: int
+    plan: Plan
+
+
+class Leave(Struct, tag="leave", frozen=True, kw_only=True):
+    """Kill all guests and go; their folder stays, for those of the zygote that comes next."""
+
+
 class Reaped(Struct, tag="reaped", frozen=True, kw_only=True):
     """A guest ended; ``status`` is as ``os.waitpid`` gives it."""
 
     pid: int
     status: int
+
+
+class Confined(Struct, tag="confined", frozen=True, kw_only=True):
+    """The locks that ``Confine`` asks for are ready, or on the copy, or why they can't be."""
+
+    ticket: Id
+    ready: bool = False
+    failure: Name = ""
 
 
 class ZygoteFailed(Struct, tag="zygote_failed", frozen=True, kw_only=True):
@@ -270,11 +296,12 @@ class Resume(Struct, tag="resume", frozen=True, kw_only=True):
     Where the plan is ``relayed``, a way to the relay of its own travels with this frame.
 
     ``seed`` makes its random numbers its own. ``inputs`` are the cells that the copy has not
-    seen, by count, for ``In``.
+    seen, by count, for ``In``. With a ``plan`` it is first to ask for the locks of that.
     """
 
     seed: bytes
     inputs: list[tuple[int, str]] = []
+    plan: Plan | None = None
 
 
 # --- guest to host ----------------------------------------------------------------------------
@@ -479,8 +506,8 @@ class Undo(Struct, tag="undo", frozen=True, kw_only=True):
     steps: Annotated[int, msgspec.Meta(ge=1, lt=2**31)]
 
 
-ToZygote = Prepare | Fork | Allow | Members
-FromZygote = Forked | Reaped | ZygoteFailed
+ToZygote = Prepare | Fork | Allow | Members | Confine | Leave
+FromZygote = Forked | Reaped | Confined | ZygoteFailed
 ToGuest = Execute | Complete | Inspect | Input | CommIn | ToolResult | Snapshot | Resume
 FromGuest = (
     Ready

@@ -20,6 +20,10 @@ DENIED = {
         "get_ipython().run_line_magic('pinfo', 'x[open(1)]')",
         "%prun -D out.prof f()",
         "%timeit -n 3 this is no code",
+        "%policy data",
+        "%policy narrow timeout=1",
+        "x = 1\n%policy narrow timeout=1",
+        "%policy # {x}",
     ],
     "attribute-not-allowed": [
         "f.__globals__",
@@ -231,7 +235,13 @@ def test_cell_is_allowed(cell):
 
 
 def test_every_rule_has_a_cell_here_but_those_that_no_source_breaks():
-    elsewhere = {"node-not-allowed", "operation-not-allowed"}  # test_nodes.py, guards
+    # test_nodes.py; guards; host/test_narrowing.py
+    elsewhere = {
+        "narrowing-not-kept",
+        "node-not-allowed",
+        "operation-not-allowed",
+        "policy-only-narrows",
+    }
     assert set(DENIED) | elsewhere == set(RULES)
 
 

@@ -53,6 +53,16 @@ def test_a_cell_that_does_not_overflow_writes_nothing(kept, parent):
     assert not parent.parent.exists()
 
 
+@pytest.mark.parametrize("cap", [0, 2 * MIB])
+def test_a_cap_that_is_lowered_costs_the_oldest_cells_at_once(kept, parent, cap):
+    for cell in (1, 2):
+        flood(kept, cell, "x" * (3 * MIB // 2))
+    kept.begin(3)
+    kept.limit(cap)
+    assert [text.cell for text in kept.texts()] == ([2] if cap else [])
+    assert len(files(parent)) == (1 if cap else 0)
+
+
 def test_files_and_folders_are_the_users_alone(kept, parent):
     flood(kept, 1, "text")
     for path in parent.rglob("*"):

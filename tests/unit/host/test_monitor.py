@@ -55,6 +55,18 @@ def burn(process, seconds):
     do(process, f"exec({BURN.format(seconds)!r})")
 
 
+def test_bounds_that_become_narrower_count_from_the_next_request_on(process):
+    reactor, monitor, seen = watched(process)
+    do(process, "kept.append(bytearray(150_000_000))")
+    reactor.advance(FIRST_LOOK + PACE)
+    assert seen == []
+    monitor.end()
+    monitor.hold_to(Bounds(memory_max_bytes=50_000_000))
+    monitor.begin(process.pid)
+    reactor.advance(FIRST_LOOK + PACE)
+    assert seen[0] == ("memory", True)
+
+
 def test_processor_time_is_read_of_another_process(process):
     gauge = Gauge(process.pid)
     before = gauge.cpu()

@@ -6,6 +6,7 @@ import shutil
 import signal
 import subprocess
 
+import msgspec
 import pytest
 
 from cellblock.host import numbers
@@ -47,6 +48,10 @@ def test_a_fork_is_known_here_by_what_its_descriptor_says_and_not_by_what_is_sai
     # The zygote is told its own numbers back.
     claim = messages.Members(id=7, session=inner, pids=(inner, NO_PROCESS - 1))
     assert translation.members(claim) == messages.Members(id=7, session=1, pids=(1,))
+    lock = messages.Confine(id=7, ticket=3, session=inner, pid=inner, plan=messages.Plan())
+    assert translation.confine(lock) == msgspec.structs.replace(lock, session=1, pid=1)
+    gone = msgspec.structs.replace(lock, pid=NO_PROCESS - 1)
+    assert translation.confine(gone).pid == NO_PROCESS, "what is gone is nobody else by then"
     ended = messages.Reaped(pid=1, status=9)
     assert translation.reaped(ended) == messages.Reaped(pid=inner, status=9)
 

@@ -7,6 +7,7 @@ from cellblock.analysis import Finding
 from cellblock.render.denial import denial_failure
 from cellblock.render.gaps import gaps
 from cellblock.render.markup import AMBER, RED, escape
+from cellblock.render.narrowed import Guest, Row, narrowed
 from cellblock.render.policy_table import policy_table
 from cellblock.render.problem import problem, problem_failure
 from cellblock.render.stopped import Reason, State, stopped, stopped_failure
@@ -127,6 +128,96 @@ def test_a_hole_is_named_beside_its_mechanism():
     assert "not covered: vsock" in bundle["text/html"]
 
 
+def test_the_policy_table_says_what_is_narrower_than_at_the_start():
+    bundle = policy_table(VIEW, [ENFORCED], [], {"network_access": True})
+    assert bundle["text/plain"].startswith("Policy safe, narrowed: enforced on this machine\n")
+    assert "no (narrowed from yes)" in bundle["text/plain"]
+    assert "no (narrowed from yes)" in bundle["text/html"]
+    data = bundle["application/vnd.cellblock.policy+json"]
+    assert data["narrowed_from"] == {"network_access": True}
+    assert (
+        "narrowed_from" not in policy_table(VIEW, [], [])["application/vnd.cellblock.policy+json"]
+    )
+
+
+ROWS = [
+    Row("network_access", True, False),
+    Row("timeout", 60.0, 10.0),
+    Row("allowed_modules", ("numpy", "pandas", "scipy"), ("pandas",)),
+    Row("read_deny_paths", ("/a",), ("/a", "/b")),
+    Row("filesystem_read_roots", ("/a", "/b"), ("/a/c",)),
+    Row("env_var_access", ("SHELL",), ()),
+    Row("memory_max_bytes", None, 1 << 30),
+]
+
+
+def test_a_narrowing_reads_as_what_is_left():
+    bundle = narrowed(
+        ROWS,
+        policy_name="data, narrowed",
+        guest=Guest.kept,
+        lost=["1 running thread (t)"],
+        gaps=[GAP],
+    )
+    assert (
+        bundle["text/plain"]
+        == """\
+The policy is narrower from the next cell on
+  network access           yes → no
+  timeout                  60 s → 10 s
+  allowed modules          without numpy, scipy
+  read deny paths          also /b
+  filesystem read roots    /a, /b → /a/c
+  env var access           SHELL → none
+  memory max bytes         no limit → 1 GiB
+Your variables are there: a copy of the guest goes on, under more locks. Not
+with it: 1 running thread (t).
+It stays so until the kernel is restarted.
+! filesystem names: Landlock hides contents, not names: a cell can learn that a
+  path exists → install bubblewrap for a private mount namespace"""
+    )
+    assert bundle["application/vnd.cellblock.narrowing+json"] == {
+        "version": 1,
+        "policy": "data, narrowed",
+        "guest": "kept",
+        "lost": ["1 running thread (t)"],
+        "changes": [
+            {
+                "field": row.field,
+                "before": asked(row.field, row.before),
+                "after": asked(row.field, row.after),
+            }
+            for row in ROWS
+        ],
+        "gaps": [vars(GAP)],
+    }
+
+
+def test_a_narrowing_says_what_became_of_the_variables():
+    said = {
+        guest: narrowed(ROWS[:1], policy_name="safe", guest=guest)["text/plain"].split("\n")[2:]
+        for guest in Guest
+    }
+    good = "It stays so until the kernel is restarted."
+    assert said == {
+        Guest.same: [good],
+        Guest.new: [good],
+        Guest.kept: [
+            "Your variables are there: a copy of the guest goes on, under more locks.",
+            good,
+        ],
+        Guest.instead: [
+            "Your variables are gone: a new guest runs, which never had more than this.",
+            good,
+        ],
+    }
+
+
+def test_a_narrowing_that_changes_nothing_says_so():
+    bundle = narrowed([], policy_name="safe", guest=Guest.same)
+    assert bundle["text/plain"] == "Nothing changes: the policy is as narrow as that already"
+
+
 def test_an_unknown_status_is_shown_as_bad():
     odd = SimpleNamespace(**{**vars(ENFORCED), "status": "splendid"})
     assert "? splendid" in policy_table(VIEW, [odd], [])["text/plain"]
@@ -217,6 +308,9 @@ def every_card_made_of(text):
     )
     yield gaps([gap], policy_name=text, backend=text)
     yield policy_table({text: text, "name": text, "mode": text}, [enforced], [gap])
+    yield policy_table({text: text, "name": text}, [enforced], [gap], {text: text})
+    rows = [Row(text, text, text), Row(text, (text,), (text, text + "2"))]
+    yield narrowed(rows, policy_name=text, guest=Guest.kept, lost=[text], gaps=[gap])
     yield stopped("killed", text, state=State.restored, lost=[text])
     yield problem(*[text] * 6)
 

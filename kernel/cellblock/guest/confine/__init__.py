@@ -166,7 +166,7 @@ def _takers(
     gated = hand_over is not None
 
     def filter_calls() -> str:
-        under_gate = _under_gate(machine, hand_over)
+        under_gate = _under_gate(machine, _grants(plan, version, gated=True), hand_over)
         if gated and not under_gate and plan.limits.max_processes is not None:
             rlimits.limit_tasks(plan.limits.max_processes)
         program = seccomp.build(machine.name, _grants(plan, version, gated=under_gate))
@@ -185,7 +185,9 @@ def _takers(
     }
 
 
-def _under_gate(machine: arch.Arch, hand_over: Callable[[int], None] | None) -> bool:
+def _under_gate(
+    machine: arch.Arch, grants: Grants, hand_over: Callable[[int], None] | None
+) -> bool:
     """Put this process under the gate; say whether that was possible.
 
     Where a listener is above us already (a container's, say) there can be no second one (EBUSY),
@@ -195,7 +197,7 @@ def _under_gate(machine: arch.Arch, hand_over: Callable[[int], None] | None) -> 
     if hand_over is None:
         return False
     try:
-        gate.install(machine, os.getpid(), hand_over)
+        gate.install(machine, os.getpid(), grants, hand_over)
     except OSError as error:
         if error.errno not in (errno.EBUSY, errno.EINVAL, errno.ENOSYS):
             raise

@@ -14,7 +14,7 @@ readlink: the target of a link outside the roots is contents, not a name.
 flock: an exclusive lock needs no write access and would stop the file's other users.
 memfd_create, mlockall, SysV and POSIX queues: memory that the limits do not see (as mmap, gated).
 timer_create, sigqueue: they deliver SIGSTOP, and a stopped guest is a hung kernel.
-seccomp, landlock_*: one cell could lock out the cells after it.
+seccomp, landlock_* (but see ``NEEDS_GATE``): one cell could lock out the cells after it.
 """
 
 from __future__ import annotations
@@ -222,7 +222,6 @@ NETWORK: Final = (
         listen
         recvmmsg
         sendmmsg
-        sendmsg
         """,
     ),
 )
@@ -240,6 +239,10 @@ SUBPROCESS: Final = (
 
 #: Allowed only where Landlock has its TRUNCATE right (ABI 3): nothing else decides on the path.
 NEEDS_TRUNCATE_RIGHT: Final = ("truncate",)
+
+#: Allowed only under the gate: the zygote has one ruleset laid, its own, when the policy becomes
+#: narrower, and refuses every other.
+NEEDS_GATE: Final = ("landlock_restrict_self",)
 
 #: What a refused call fails with, where EPERM would mislead honest callers.
 REFUSED_WITH: Final = {

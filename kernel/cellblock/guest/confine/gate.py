@@ -3,7 +3,9 @@
 Some questions a filter can't answer, because the answer is not in the registers: how many
 threads there are, whether a fork is the one that a snapshot is due, whether a signal's target
 is the guest itself (a snapshot that took over has another process id than its filter knows).
-For these the guest's first filter stops the call and tells the holder of its listener.
+Others have another answer once the policy has become narrower, and a filter is for good: where
+there is a network, and where programs may be started, these calls are asked about as well.
+For all of them the guest's first filter stops the call and tells the holder of its listener.
 
 The holder is the zygote: trusted, idle, and gone only when the guest is. It sees registers,
 never memory, so that nothing can change between its look and the call. Where no gate is set up
@@ -21,6 +23,7 @@ import os
 import re
 import struct
 import time
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 import msgspec
@@ -28,12 +31,18 @@ import msgspec
 from cellblock.guest.confine import bpf, seccomp
 from cellblock.guest.confine.bpf import Label, Op
 from cellblock.guest.confine.errors import LockFailed
-from cellblock.guest.confine.gates import CLONE_NEVER, CLONE_THREAD
+from cellblock.guest.confine.gates import (
+    CLONE_NEVER,
+    CLONE_SHARED,
+    CLONE_THREAD,
+    HANDING_OVER,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
     from cellblock.guest.confine.arch import Arch
+    from cellblock.guest.confine.conditions import Grants
 
 NEW_LISTENER: Final = 1 << 3
 #: A call that was taken up is not interrupted and told again: a fork would be counted twice.
@@ -45,12 +54,30 @@ NOTIF_SEND: Final = 0xC0182101
 CONTINUE: Final = 1
 #: What a listener is called among a process's descriptors (proc(5)).
 _LISTENER: Final = "anon_inode:seccomp notify"
+# _IOW('!', 3, struct seccomp_notif_addfd): id, flags, srcfd, newfd, newfd_flags (Linux 5.9)
+NOTIF_ADDFD: Final = 0x40182103
+ADDFD_SETFD: Final = 1
+CLOEXEC: Final = os.O_CLOEXEC
+_ADDFD: Final = struct.Struct("=QIIII")
 _NOTIF: Final = struct.Struct("=QIIiIQ6Q")
 _RESPONSE: Final = struct.Struct("=QqiI")
 
 #: Calls that make a task, and calls that signal one: told to the zygote.
 STARTING: Final = ("clone", "fork", "vfork")
 SIGNALLING: Final = ("kill", "tgkill")
+#: What lays one more ruleset on its caller: the zygote's, when that is due, and no other.
+LOCKING: Final = "landlock_restrict_self"
+#: Told where the policy allows a network: what reaches somebody new. Data on what is connected
+#: already are not: they go the way of the guest's own channel.
+REACHING: Final = ("accept", "accept4", "bind", "connect", "listen", "sendmmsg", "socket")
+#: Of these, an address, and the flags with which the listener is given away (``HANDING_OVER``).
+SENDING_TO: Final = "sendto"
+SENDING: Final = "sendmsg"
+_ADDRESS, _FLAGS = 4, 2
+#: Told where the policy allows programs.
+EXECUTING: Final = "execve"
+_NETWORKING: Final = frozenset({*REACHING, SENDING_TO, SENDING})
+_TOLD: Final = (*STARTING, *SIGNALLING, LOCKING, EXECUTING, *REACHING, SENDING_TO, SENDING)
 #: Seconds for which a start that was let through may not show in the count yet.
 SETTLING: Final = 0.1
 #: Of a task's status: its process, and how many threads that has.
@@ -67,18 +94,34 @@ class Request(msgspec.Struct, frozen=True):
     args: tuple[int, ...]
 
 
-def build(arch: Arch) -> bpf.Program:
+@dataclass(frozen=True, slots=True)
+class Lock:
+    """A ruleset that is due on one process: its descriptor, which is closed when it is laid.
+
+    ``clear`` ends whatever else was started under the locks before, ``lower`` lowers the limits
+    that no gate keeps, and may raise OSError; ``done`` is called just before the one thread goes
+    on, which then is restricted.
+    """
+
+    pid: int
+    ruleset: int
+    clear: Callable[[], None]
+    lower: Callable[[], None]
+    done: Callable[[], None]
+
+
+def build(arch: Arch, grants: Grants) -> bpf.Program:
     """Compile the filter that stops the gate's calls; its slot takes the guest's process id."""
-    return bpf.assemble(list(_filter(arch)))
+    return bpf.assemble(list(_filter(arch, grants)))
 
 
-def install(arch: Arch, pid: int, hand_over: Callable[[int], None]) -> None:
+def install(arch: Arch, pid: int, grants: Grants, hand_over: Callable[[int], None]) -> None:
     """Put this thread under the gate and give the listener away. Raises OSError, LockFailed.
 
     From here on the gate's calls wait for an answer; the descriptor is closed here, since
     whoever holds it decides.
     """
-    listener = _load(arch, pid)
+    listener = _load(arch, pid, grants)
     if os.readlink(f"/proc/self/fd/{listener}") != _LISTENER:  # noqa: PTH115
         raise LockFailed("no listener came of the gate's filter")
     try:
@@ -87,8 +130,8 @@ def install(arch: Arch, pid: int, hand_over: Callable[[int], None]) -> None:
         os.close(listener)
 
 
-def _load(arch: Arch, pid: int) -> int:
-    program = build(arch)
+def _load(arch: Arch, pid: int, grants: Grants) -> int:
+    program = build(arch, grants)
     try:
         return seccomp.load_filter(arch, program, pid, NEW_LISTENER | WAIT_KILLABLE)
     except OSError as error:
@@ -101,16 +144,23 @@ class Gate:
     """The zygote's end: poll ``fileno()`` and call ``answer()`` when it is readable.
 
     ``most_tasks`` bounds the guest's threads and processes together; None leaves them alone.
-    ``processes`` is the policy's subprocess_execution.
+    ``processes`` is the policy's subprocess_execution, ``network`` whether there is one.
     """
 
     def __init__(
-        self, listener: int, arch: Arch, *, most_tasks: int | None, processes: bool
+        self,
+        listener: int,
+        arch: Arch,
+        *,
+        most_tasks: int | None,
+        processes: bool,
+        network: bool = False,
     ) -> None:
         self._listener = listener
-        self._most_tasks, self._processes = most_tasks, processes
-        self._names = {arch.numbers.get(name, -1): name for name in (*STARTING, *SIGNALLING)}
+        self.hold_to(most_tasks=most_tasks, processes=processes, network=network)
+        self._names = {arch.numbers.get(name, -1): name for name in _TOLD}
         self._audit = arch.audit
+        self._lock: Lock | None = None
         self._forks_due: list[int | None] = []
         self._started: dict[int, float] = {}
 
@@ -122,8 +172,27 @@ class Gate:
         """Let go: calls that are stopped, and all that come, fail with ENOSYS."""
         os.close(self._listener)
 
+    def hold_to(self, *, most_tasks: int | None, processes: bool, network: bool) -> None:
+        """Decide by these from now on."""
+        self._most_tasks, self._processes, self._network = most_tasks, processes, network
+
+    def lock(self, lock: Lock) -> None:
+        """Have one more ruleset laid on a process, when it asks for that; nothing starts before."""
+        self._withdraw_lock()
+        self._lock = lock
+        self._forks_due.clear()
+
+    def _withdraw_lock(self) -> None:
+        lock, self._lock = self._lock, None
+        if lock is not None:
+            os.close(lock.ruleset)
+
     def allow_fork(self, pid: int | None) -> None:
-        """Let the next fork of ``pid`` through, or of whoever asks: a snapshot is due."""
+        """Let the next fork of ``pid`` through, or of whoever asks: a snapshot is due.
+
+        No lock is due any more.
+        """
+        self._withdraw_lock()
         self._forks_due.append(pid)
 
     def withdraw_fork(self) -> None:
@@ -151,9 +220,20 @@ class Gate:
             return errno.EPERM
 
     def _decide(self, request: Request) -> int:
+        if request.call in _NETWORKING:
+            return 0 if self._network else errno.EACCES
+        if request.call == EXECUTING:
+            return 0 if self._processes else errno.EPERM
         group, threads = _group(request.task)
-        if request.call in SIGNALLING:
-            return 0 if self._may_signal(request.args[0], group) else errno.EPERM
+        if request.call in STARTING:
+            return self._start(request, group, threads)
+        if request.call == LOCKING:
+            may = self._lay(request, group, threads)
+        else:
+            may = self._may_signal(request.args[0], group)
+        return 0 if may else errno.EPERM
+
+    def _start(self, request: Request, group: int, threads: int) -> int:
         if not self._may_start(request, group):
             return errno.EPERM
         if self._most_tasks is not None and self._count(request.task, threads) >= self._most_tasks:
@@ -166,15 +246,47 @@ class Gate:
 
     def _may_start(self, request: Request, group: int) -> bool:
         flags = request.args[0] if request.call == "clone" else 0
+        if self._lock is not None:
+            return False
         if flags & CLONE_THREAD or self._processes:
             return not flags & CLONE_NEVER
         # Snapshots are the main thread's; whatever other thread asks is a cell's. So is what the
         # guest asks when it is a snapshot that is to fork.
         due = [pid for pid in self._forks_due if pid in {group, None}]
-        if request.task != group or not due:
+        if request.task != group or flags & CLONE_SHARED or not due:
             return False
         self._forks_due.remove(due[0])
         return True
+
+    def _lay(self, request: Request, group: int, threads: int) -> bool:
+        """Lay the ruleset that is due on the process it is due on; say whether that is this call.
+
+        The one thread that there is stands still, nobody else has its descriptors, and the number
+        that it names is the ruleset's from here on: what it does next is to be restricted.
+        """
+        lock = self._lock
+        if lock is None or request.task != lock.pid or group != lock.pid or threads != 1:
+            return False
+        if request.args[1]:  # flags, of which some make it fail
+            return False
+        self._lock = None
+        lock.clear()
+        try:
+            self._add(request, lock.ruleset)
+        finally:
+            os.close(lock.ruleset)
+        lock.lower()  # not before: a limit on open files would keep the number from being used
+        lock.done()
+        return True
+
+    def _add(self, request: Request, fd: int) -> None:
+        """Put a descriptor of ours behind the number that a stopped call names. Raises OSError."""
+        added = _ADDFD.pack(request.id, ADDFD_SETFD, fd, request.args[0], CLOEXEC)
+        while True:
+            # The ends of those that were just killed interrupt it.
+            with contextlib.suppress(InterruptedError):
+                fcntl.ioctl(self._listener, NOTIF_ADDFD, bytearray(added))
+                return
 
     def _count(self, task: int, threads: int) -> int:
         """Count the guest's tasks, those that were let through and may not have begun included.
@@ -210,17 +322,25 @@ class Gate:
             return
 
 
-def _filter(arch: Arch) -> Iterator[bpf.Item]:
+def _filter(arch: Arch, grants: Grants) -> Iterator[bpf.Item]:
     numbers = arch.numbers
     yield Op(bpf.LD_W_ABS, seccomp.OFFSET_ARCH)
     yield Op(bpf.JEQ, arch.audit, no="pass")  # the main filter refuses what is foreign
     yield Op(bpf.LD_W_ABS, seccomp.OFFSET_NR)
-    for name in STARTING:
+    told: tuple[str, ...] = (*STARTING, LOCKING)
+    told += REACHING if grants.network else ()
+    told += (EXECUTING,) if grants.subprocess else ()
+    for name in told:
         if name in numbers:
             yield Op(bpf.JEQ, numbers[name], yes="stop")
     for name in SIGNALLING:
         yield Op(bpf.JEQ, numbers[name], yes="whom")
+    if grants.network:
+        yield Op(bpf.JEQ, numbers[SENDING_TO], yes="where")
+        yield Op(bpf.JEQ, numbers[SENDING], yes="how")
     yield Op(bpf.JA, yes="pass")
+    if grants.network:
+        yield from _sending()
     yield Label("whom")
     yield Op(bpf.LD_W_ABS, seccomp.low(0))
     yield Op(bpf.JEQ, slot=True, yes="pass")
@@ -228,6 +348,18 @@ def _filter(arch: Arch) -> Iterator[bpf.Item]:
     yield Op(bpf.RET, RET_USER_NOTIF)
     yield Label("pass")
     yield Op(bpf.RET, seccomp.RET_ALLOW)
+
+
+def _sending() -> Iterator[bpf.Item]:
+    """Stop what is sent to an address; the main filter refuses the flags that pass here."""
+    yield Label("where")
+    for half in (seccomp.low(_ADDRESS), seccomp.high(_ADDRESS)):
+        yield Op(bpf.LD_W_ABS, half)
+        yield Op(bpf.JEQ, 0, no="stop")
+    yield Op(bpf.JA, yes="pass")
+    yield Label("how")
+    yield Op(bpf.LD_W_ABS, seccomp.low(_FLAGS))
+    yield Op(bpf.JEQ, HANDING_OVER, yes="pass", no="stop")
 
 
 def _group(task: int) -> tuple[int, int]:

@@ -31,6 +31,8 @@ CLONE_THREAD: Final = 0x10000
 #: PIDFD, PTRACE, VFORK, PARENT, UNTRACED, IO and every NEW*: none of them for a thread.
 CLONE_NEVER: Final = 0x1000 | 0x2000 | 0x8000 | 0x800000 | 0x80000000 | 0x7E020080
 CLONE_VFORK: Final = 0x4000
+#: VM, FS, FILES, SIGHAND: none of them for a snapshot, which is a process by itself.
+CLONE_SHARED: Final = 0x100 | 0x200 | 0x400 | 0x800
 # <fcntl.h>
 O_TRUNC: Final = 0o1000
 #: S_ISUID and S_ISGID: what a guest leaves in a writable root must not run as its owner.
@@ -53,6 +55,9 @@ IPPROTO_UDP: Final = 17
 SOL_SOCKET: Final = 1
 #: MSG_OOB, on stream sockets a source of kernel bugs (CVE-2025-38236); MSG_FASTOPEN connects.
 MSG_NEVER: Final = 0x1 | 0x20000000
+#: MSG_DONTROUTE, of no effect on a Unix socket: with it the gate's listener is given away, which is
+#: the last message that nobody is asked about. The main filter comes after it, and refuses it.
+HANDING_OVER: Final = 0x4
 #: SIGSTOP, SIGTSTP, SIGTTIN, SIGTTOU: a stopped guest is a hung kernel.
 STOP_SIGNALS: Final = (19, 20, 21, 22)
 _SIGN: Final = 0x80000000
@@ -258,6 +263,7 @@ def _sockets(grants: Grants) -> Iterator[Gate]:
     tcp, udp = In(2, (0, IPPROTO_TCP)), In(2, (0, IPPROTO_UDP))
     if grants.network:
         yield Gate("socket", ((*stream, tcp), (*datagram, udp)), "TCP and UDP", errno.EACCES)
+        yield Gate("sendmsg", ((Masked(2, HANDING_OVER, 0),),), "nothing around the gate")
     elif grants.relayed:
         why = "TCP: what stands there until the host hands in one that is connected"
         yield Gate("socket", ((*stream, tcp),), why, errno.EACCES)

@@ -126,17 +126,34 @@ def apply(plan: Plan, arch: Arch, version: int) -> str:
     if version < 1:
         raise LockFailed("this OS kernel has no Landlock, or it is not switched on")
     handle = handled(version, network=plan.network)
-    attr = ctypes.create_string_buffer(handle.packed, len(handle.packed))
-    ruleset = libc.syscall(arch.numbers["landlock_create_ruleset"], attr, len(handle.packed), 0)
+    ruleset, absent = ruleset_of(plan, arch, handle)
     try:
-        absent = [
-            path for path, rights in grants(plan) if not _allow(arch, ruleset, handle, path, rights)
-        ]
         _allow_own_map(arch, ruleset, handle)
-        libc.syscall(arch.numbers["landlock_restrict_self"], ruleset, handle.flags)
+        restrict_self(arch, ruleset, handle.flags)
     finally:
         os.close(ruleset)
     return _statement(version, handle, absent)
+
+
+def ruleset_of(plan: Plan, arch: Arch, handle: Handled) -> tuple[int, list[str]]:
+    """Return the descriptor of a ruleset that restricts nobody yet, and roots that are absent.
+
+    Raises OSError.
+    """
+    attr = ctypes.create_string_buffer(handle.packed, len(handle.packed))
+    ruleset = libc.syscall(arch.numbers["landlock_create_ruleset"], attr, len(handle.packed), 0)
+    try:
+        return ruleset, [
+            path for path, rights in grants(plan) if not _allow(arch, ruleset, handle, path, rights)
+        ]
+    except BaseException:
+        os.close(ruleset)
+        raise
+
+
+def restrict_self(arch: Arch, ruleset: int, flags: int = 0) -> None:
+    """Lay a ruleset on this thread, on top of what lies there. Raises OSError."""
+    libc.syscall(arch.numbers["landlock_restrict_self"], ruleset, flags)
 
 
 def grants(plan: Plan) -> Iterable[tuple[str, int]]:

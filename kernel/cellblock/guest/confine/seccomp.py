@@ -52,7 +52,8 @@ def low(arg: int) -> int:
     return _ARGS + 8 * arg + (4 if sys.byteorder == "big" else 0)
 
 
-def _high(arg: int) -> int:
+def high(arg: int) -> int:
+    """Return where the high 32 bits of argument ``arg`` are."""
     return _ARGS + 8 * arg + (0 if sys.byteorder == "big" else 4)
 
 
@@ -93,6 +94,7 @@ def _leaves(arch: Arch, grants: Grants, shut: Mapping[str, Gate]) -> dict[int, s
     groups += allowlist.SUBPROCESS if grants.subprocess else ()
     allowed = {name for group in groups for name in group.names}
     allowed |= set(allowlist.NEEDS_TRUNCATE_RIGHT) if grants.truncate else set()
+    allowed |= set(allowlist.NEEDS_GATE) if grants.gated else set()
 
     def leaf(name: str) -> str:
         if name in shut:
@@ -175,7 +177,7 @@ def _condition(condition: Condition, otherwise: str) -> Iterator[bpf.Item]:
             yield Op(bpf.AND, mask)
             yield from _one_of([Op(bpf.JEQ, value) for value in values], arg, otherwise)
         case Null(arg):
-            for half in (low(arg), _high(arg)):
+            for half in (low(arg), high(arg)):
                 yield Op(bpf.LD_W_ABS, half)
                 yield Op(bpf.JEQ, 0, no=otherwise)
 

@@ -77,6 +77,20 @@ class SessionStart(Record, frozen=True, kw_only=True, tag="session-start"):
     asked: str = ""
 
 
+class Narrowing(Record, frozen=True, kw_only=True, tag="narrowing"):
+    """The policy became narrower: by the decision ``cell``, or by a notebook's ``file``.
+
+    ``fields`` are what changed, as TOML has it, ``digest`` is of the policy since then. ``guest``
+    says whether it got more locks (``relock``), or a new one began with it (``fresh``).
+    """
+
+    fields: dict[str, str]
+    digest: str
+    cell: int = 0
+    file: str = ""
+    guest: str = ""
+
+
 class Enforcement(Record, frozen=True, kw_only=True, tag="enforcement"):
     """A guest was locked: what each capability is worth, and what is missing.
 

@@ -10,6 +10,7 @@ from msgspec.structs import replace
 from cellblock.errors import AuditError
 from cellblock.host.audit import records
 from cellblock.host.audit.log import body
+from cellblock.host.terms import Step
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
@@ -18,6 +19,7 @@ if TYPE_CHECKING:
     from cellblock.host.audit.log import Log
     from cellblock.host.outcome import Cell, Outcome, Restored, Stopped
     from cellblock.host.relay.reach import Account
+    from cellblock.host.terms import Terms
     from cellblock.host.tools.record import Record as Call
     from cellblock.policy.enforcement import Enforcement, Gap
 
@@ -203,6 +205,17 @@ class Audit:
                     others=account.others,
                 )
             )
+
+    def narrowed(self, terms: Terms) -> None:
+        """Enter that the policy becomes narrower, as the last cell that was decided asks for."""
+        self.enter(
+            records.Narrowing(
+                fields={name: records.said(value) for name, value in terms.changed.items()},
+                digest=terms.digest,
+                cell=self._cells,
+                guest="" if terms.step is Step.none else terms.step.value,
+            )
+        )
 
     # --- guests -------------------------------------------------------------------------------
 

@@ -17,7 +17,7 @@ from cellblock.host.tools.record import Made, Record, kept
 from cellblock.wire import messages
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable, Collection, Mapping
 
     from cellblock.host.reactor import Reactor
     from cellblock.host.tools.provider import Provider
@@ -79,6 +79,14 @@ class Broker:
     def offer(self, tools: tuple[messages.Tool, ...]) -> None:
         """Take note of which tools there are."""
         self._tools = {tool.name: tool for tool in tools}
+
+    def keep(self, names: Collection[str]) -> None:
+        """Have no tools but those with these names."""
+        self._tools = {name: tool for name, tool in self._tools.items() if name in names}
+
+    def hold_to(self, limits: Limits) -> None:
+        """Have these limits."""
+        self._limits = limits
 
     def begin(self) -> None:
         """Begin a new account: a cell, or a comm message."""

@@ -9,7 +9,7 @@ from cellblock.host.tools.record import Made
 from cellblock.wire import messages
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Collection
 
     from cellblock.errors import PolicyError
     from cellblock.host.keeper import Keeper
@@ -58,6 +58,15 @@ class Desk:
             waiting=self._waiting,
             observe=tooling.observe,
         )
+
+    def hold_to(self, tooling: Tooling | None, names: Collection[str]) -> None:
+        """Have these limits, and of the tools that there are only those with these names."""
+        if self._broker is None or self._workshop is None:
+            return
+        self._broker.keep(names)
+        if tooling is not None:  # else there are none left
+            self._workshop.hold_to(tooling.settings)
+            self._broker.hold_to(tooling.limits)
 
     def open(
         self,

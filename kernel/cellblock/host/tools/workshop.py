@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections import deque
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Final
 
 from cellblock.errors import PolicyError
@@ -92,6 +92,11 @@ class Workshop:
         """Start; exactly one of the two is called."""
         self._on_tools, self._on_failed = on_tools, on_failed
         self._start()
+
+    def hold_to(self, settings: Settings) -> None:
+        """Have calls take no longer than these say; what the worker has imported stays in it."""
+        own = self._settings
+        self._settings = replace(own, timeout=settings.timeout, timeouts=settings.timeouts)
 
     # --- calls --------------------------------------------------------------------------------
 

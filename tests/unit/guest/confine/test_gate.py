@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import errno
+import functools
 import os
+import resource
 import select
 import signal
 import socket
@@ -14,9 +16,14 @@ import time
 
 import pytest
 
-from cellblock.guest.confine import LOCKS, arch, confine, gate
+from cellblock.guest.confine import LOCKS, again, arch, confine, gate, libc
+from cellblock.guest.confine.conditions import Grants
+from cellblock.guest.confine.errors import LockFailed
 from cellblock.guest.confine.gate import Gate, Request
+from cellblock.wire.messages import Limits
+from unit.guest.confine import simulator
 from unit.guest.confine.cell import LIBRARIES
+from unit.guest.confine.simulator import Call
 
 MACHINE = arch.current()
 PATIENCE = 20
@@ -291,6 +298,192 @@ def test_decisions(call, args, processes, expected):
     args = tuple(os.getpid() if arg == os.getpid() else arg for arg in args)
 
     assert decider.decide(Request(1, os.getpid(), call, args)) == expected
+
+
+#: What one guest's gate is asked about, and by which arguments.
+ASKED = [
+    ({}, "clone", (FORK,), True),
+    ({}, "landlock_restrict_self", (3, 0), True),
+    ({}, "kill", (4242, 15), False),
+    ({}, "kill", (4243, 15), True),
+    ({}, "socket", (2, 1, 0), False),
+    ({}, "execve", (1,), False),
+    ({}, "openat", (0, 1, 0), False),
+    ({"subprocess": True}, "execve", (1,), True),
+    *(({"network": True}, call, (3, 1, 16), True) for call in gate.REACHING),
+    ({"network": True}, "sendto", (3, 1, 1, 0, 0, 0), False),
+    ({"network": True}, "sendto", (3, 1, 1, 0, 0x1000, 16), True),
+    ({"network": True}, "sendto", (3, 1, 1, 0, 1 << 40, 16), True),
+    ({"network": True}, "sendmsg", (3, 1, 0), True),
+    ({"network": True}, "sendmsg", (3, 1, 4), False),  # the main filter's to refuse
+    ({"network": True}, "sendmsg", (3, 1, 0x4004), True),
+    ({"network": True}, "write", (3, 1, 1), False),
+    ({"network": True}, "recvmsg", (3, 1, 0), False),
+]
+
+
+@pytest.mark.parametrize(("grants", "call", "args", "asked"), ASKED)
+@pytest.mark.parametrize("machine", arch.KNOWN)
+def test_the_zygote_is_asked_about_what_may_change_and_about_nothing_on_the_way(
+    machine, grants, call, args, asked
+):
+    known = arch.named(machine)
+    if call not in known.numbers:
+        pytest.skip(f"{machine} has no {call}")
+    program = gate.build(known, Grants(**grants)).filled(4242)
+    answer = simulator.run(program, Call(known.numbers[call], known.audit, args).packed)
+    assert (answer == gate.RET_USER_NOTIF) is asked
+
+
+@pytest.mark.parametrize("call", [*gate.REACHING, "sendto", "sendmsg", "execve"])
+def test_networks_and_programs_are_as_the_policy_has_them_by_now(call):
+    decider = Gate(-1, MACHINE, most_tasks=None, processes=True, network=True)
+    asked = Request(1, os.getpid(), call, (0, 0, 0))
+    assert decider.decide(asked) == 0
+    decider.hold_to(most_tasks=None, processes=False, network=False)
+    assert decider.decide(asked) in {errno.EACCES, errno.EPERM}
+
+
+@pytest.mark.parametrize("shared", [0x100, 0x200, 0x400, 0x800])
+def test_a_snapshot_shares_nothing_with_whoever_forks_it(shared):
+    decider = Gate(-1, MACHINE, most_tasks=None, processes=False)
+    decider.allow_fork(None)
+    assert decider.decide(Request(1, os.getpid(), "clone", (FORK | shared,))) == errno.EPERM
+    assert decider.decide(Request(1, os.getpid(), "clone", (FORK,))) == 0
+
+
+# --- more locks -----------------------------------------------------------------------------------
+
+
+class Locked(Guest):
+    """A gated child on which one more ruleset can be laid, when it says "lock"."""
+
+    def __init__(self, program, plan, narrower, **options):
+        super().__init__(program, plan, most_tasks=None, processes=False)
+        self.narrower, self.options, self.done = narrower, options, []
+
+    def serve(self):
+        self.ruleset = again.ruleset(self.narrower, 1)
+        return super().serve()
+
+    def _hear(self):
+        line = self.ours.recv(4096).decode()
+        for word in line.splitlines():
+            if word == "lock":
+                done = functools.partial(self.done.append, "done")
+                pid = self.options.get("pid", self.pid)
+                lower = functools.partial(again.lower, pid, self.narrower.limits)
+                self.gate.lock(gate.Lock(pid, self.ruleset, lambda: None, lower, done))
+                self.ours.send(b"go")
+            else:
+                self.said.append(word)
+        return bool(line)
+
+
+def reads(path):
+    return outcome(lambda: os.close(os.open(path, os.O_RDONLY)))
+
+
+@pytest.fixture
+def narrower(plan, world):
+    """Return a plan with less to read, and to open."""
+    return plan(read_roots=(str(world.readable),), limits=Limits(max_open_files=50))
+
+
+def lay(number, flags=0):
+    return outcome(lambda: libc.syscall(MACHINE.numbers["landlock_restrict_self"], number, flags))
+
+
+def test_a_ruleset_of_the_zygotes_is_laid_on_who_asks_when_it_is_due(plan, narrower, world):
+    def program(say, ask):
+        say(f"before {lay(os.dup(1))} {reads(LIBRARIES[0])}")
+        say("lock")
+        ask()
+        say(f"now {lay(os.dup(1))} {reads(LIBRARIES[0])} {reads(world.readable)}")
+        say(f"files {resource.getrlimit(resource.RLIMIT_NOFILE)[0]}")
+        say(f"again {lay(os.dup(1))}")
+
+    guest = Locked(program, plan(), narrower)
+    said = " ".join(guest.serve())
+    assert said == "before EPERM ok now ok EACCES ok files 50 again EPERM"
+    assert guest.done == ["done"]
+
+
+@pytest.mark.parametrize("flags", [1, 1 << 10, 1 << 31])
+def test_a_flag_that_may_have_it_fail_is_no_way_to_be_taken_for_locked(plan, narrower, flags):
+    def program(say, ask):
+        say("lock")
+        ask()
+        say(f"{lay(os.dup(1), flags)} {reads(LIBRARIES[0])}")
+
+    guest = Locked(program, plan(), narrower)
+    assert " ".join(guest.serve()) == "EPERM ok"
+    assert guest.done == []
+
+
+@pytest.mark.parametrize("number", [-1, 1_000_000, 2**31 - 1])
+def test_a_number_that_can_not_be_used_is_none_either(plan, narrower, number):
+    def program(say, ask):
+        say("lock")
+        ask()
+        say(f"{lay(number)} {reads(LIBRARIES[0])}")
+
+    guest = Locked(program, plan(), narrower)
+    assert " ".join(guest.serve()) == "EPERM ok"
+    assert guest.done == []
+
+
+def test_nobody_else_gets_the_ruleset_and_no_thread_does(plan, narrower):
+    def program(say, ask):
+        say("lock")
+        ask()
+        found = []
+        thread = threading.Thread(target=lambda: found.append(lay(os.dup(1))))
+        say(outcome(thread.start).split()[0])  # nothing starts while a lock is due
+
+    guest = Locked(program, plan(), narrower)
+    assert guest.serve() == ["can't"]
+
+    def other(say, ask):
+        say("lock")
+        ask()
+        say(lay(os.dup(1)))
+
+    guest = Locked(other, plan(), narrower, pid=os.getpid())
+    assert guest.serve() == ["EPERM"]
+    assert guest.done == []
+
+
+def test_a_thread_that_was_there_before_keeps_the_ruleset_away(plan, narrower):
+    def program(say, ask):
+        threading.Thread(target=time.sleep, args=(60,), daemon=True).start()
+        say("lock")
+        ask()
+        say(lay(os.dup(1)))
+
+    guest = Locked(program, plan(), narrower)
+    assert guest.serve() == ["EPERM"]
+
+
+def test_a_lock_that_was_due_is_not_when_a_snapshot_is(narrower):
+    ruleset = again.ruleset(narrower, 1)
+    decider = Gate(-1, MACHINE, most_tasks=None, processes=False)
+    decider.lock(gate.Lock(os.getpid(), ruleset, lambda: None, lambda: None, lambda: None))
+    assert decider.decide(Request(1, os.getpid(), "clone", (THREAD,))) == errno.EPERM
+    decider.allow_fork(None)
+    assert decider.decide(Request(1, os.getpid(), "landlock_restrict_self", (1, 0))) == errno.EPERM
+    assert decider.decide(Request(1, os.getpid(), "clone", (THREAD,))) == 0
+    with pytest.raises(OSError, match="Bad file descriptor"):
+        os.close(ruleset)
+
+
+def test_a_ruleset_that_no_more_fits_is_known_before_anything_is_ended(narrower):
+    with pytest.raises(LockFailed, match="narrowed too often"):
+        again.ruleset(narrower, again.MOST_AGAIN + 1)
+    made = again.ruleset(narrower, 1)
+    assert not again._fits(MACHINE, made, 17)
+    assert again._fits(MACHINE, made, 3)
+    os.close(made)
 
 
 def test_a_fork_that_was_not_taken_can_be_withdrawn():

@@ -19,6 +19,7 @@ CLOSED = Grants(truncate=True, scoped=True)
 NETWORK = Grants(network=True, truncate=True, scoped=True)
 RELAYED = Grants(relayed=True, truncate=True, scoped=True)
 SUBPROCESS = Grants(subprocess=True, truncate=True, scoped=True)
+GATED = Grants(truncate=True, scoped=True, gated=True)
 
 ROWS = [
     # files
@@ -190,6 +191,15 @@ ROWS = [
     (RELAYED, "setsockopt", (3, 1, 26), EPERM),
     (RELAYED, "setsockopt", (3, 0, 19), EPERM),  # IP_TRANSPARENT
     (RELAYED, "io_uring_setup", (1, 1), errno.ENOSYS),
+    (NETWORK, "sendmsg", (3, 1, 0), ALLOW),
+    (NETWORK, "sendmsg", (3, 1, 4), EPERM),
+    (NETWORK, "sendmsg", (3, 1, 0x4004 | HIGH), EPERM),
+    # locks: the gate decides which, and without one none
+    (CLOSED, "landlock_restrict_self", (3, 0), EPERM),
+    (GATED, "landlock_restrict_self", (3, 0), ALLOW),
+    (GATED, "landlock_create_ruleset", (1, 8, 0), EPERM),
+    (GATED, "landlock_add_rule", (3, 1, 1, 0), EPERM),
+    (GATED, "seccomp", (1, 0, 1), EPERM),
 ]
 
 
@@ -197,6 +207,7 @@ def names(row):
     grants, name, args, _ = row
     kind = "network" if grants.network else "relayed" if grants.relayed else ""
     kind = kind or ("subprocess" if grants.subprocess else "closed")
+    kind = "gated" if grants.gated else kind
     return f"{kind}-{name}-{'-'.join(f'{arg:#x}' for arg in args)}"
 
 

@@ -66,6 +66,14 @@ def test_a_call_is_answered_once_whatever_its_provider_says(desk):
     assert [record.status for record in desk.seen] == ["ok"]
 
 
+def test_a_tool_that_is_taken_away_is_none_and_lower_limits_count_at_once(desk):
+    desk.broker.hold_to(Limits(in_flight=1, calls=5, max_bytes=2**20))
+    assert not desk.call(1)
+    assert desk.call(2) == "more calls at once than there may be"
+    desk.broker.keep({"another"})
+    assert desk.call(3) == "a call of what is no tool"
+
+
 @pytest.mark.parametrize(
     ("before", "call", "breach"),
     [

@@ -1,0 +1,512 @@
+"""A cell that narrows the policy: what counts as one, and how a session settles it."""
+
+import errno
+import signal
+from dataclasses import replace
+
+import msgspec
+import pytest
+
+from cellblock.analysis import Rules
+from cellblock.errors import BackendError, PolicyError
+from cellblock.host import narrowing, pace
+from cellblock.host.copies import Copy
+from cellblock.host.monitor import Bounds
+from cellblock.host.outcome import Cell
+from cellblock.host.snapshots import Settings
+from cellblock.host.terms import Step, Terms
+from cellblock.policy.model import Policy
+from cellblock.policy.narrowing import changed, weigh
+from cellblock.policy.paths import Places
+from cellblock.wire import frames, messages
+from support.stepwise import Stepwise
+
+RULES = Rules(True, {}, frozenset(), frozenset({"policy"}))
+
+# --- what is a narrowing --------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "cell",
+    [
+        "%policy narrow timeout=1",
+        "  %policy \t narrow\ttimeout=1  # why\n\n# and\n%policy narrow network_access=false\r\n",
+        "%policy narrow",
+        "%policy narrow import os",
+    ],
+)
+def test_a_cell_of_nothing_but_narrowings_is_the_hosts(cell):
+    assert narrowing.is_alone(cell)
+
+
+@pytest.mark.parametrize(
+    "cell",
+    [
+        "%policy",
+        "%policy narrowed timeout=1",
+        "%policy Narrow timeout=1",
+        "%%policy narrow timeout=1",
+        "policy narrow timeout=1",
+        "# %policy narrow timeout=1",
+        "%policy narrow timeout=1\nx = 1",
+        "x = 1\n%policy narrow timeout=1",
+        "if x:\n    %policy narrow timeout=1",
+        '"""\n%policy narrow timeout=1\n"""',
+        "%%time\n%policy narrow timeout=1",
+        "%time %policy narrow timeout=1",
+        "%policy narrow timeout=1 \\\n    network_access=false",
+        ">>> %policy narrow timeout=1",
+        "get_ipython().run_line_magic('policy', 'narrow timeout=1')",
+        "%policy\xa0narrow timeout=1",
+    ],
+)
+def test_whatever_else_a_cell_says_it_is_not(cell):
+    assert not narrowing.is_alone(cell)
+
+
+def read(cell):
+    asked, findings = narrowing.read(cell, RULES)
+    found = [(f.rule, f.line, f.column, f.end_column, f.subject, f.why) for f in findings]
+    return asked, found
+
+
+def test_lines_are_one_change_and_each_key_knows_its_place():
+    asked, found = read(
+        "# less\n%policy narrow timeout=1 --fresh\n"
+        '%policy narrow add.require=["timeout"] tool_timeouts.fetch=2 tool_timeouts.put=3'
+    )
+    assert found == []
+    assert asked.fresh
+    assert asked.changes == {
+        "timeout": 1,
+        "add": {"require": ["timeout"]},
+        "tool_timeouts": {"fetch": 2, "put": 3},
+    }
+    assert asked.places["timeout"] == (2, 15, 22)
+    assert asked.places["add.require"] == (3, 15, 26)
+
+
+ARGUMENT = "argument-not-allowed"
+
+
+@pytest.mark.parametrize(
+    ("cell", "found"),
+    [
+        ("%policy narrow", [(1, 8, 14, "narrow", "says nothing of what is to be narrowed")]),
+        ("%policy narrow # x", [(1, 8, 14, "narrow", "says nothing of what is to be narrowed")]),
+        ("%policy narrow timeout", [(1, 15, 22, "timeout", "is neither key=value nor an option")]),
+        (
+            "%policy narrow timeout=1\u2028import os",
+            [(1, 24, 25, "\u2028", "is neither key=value nor an option")],
+        ),
+        (
+            "%policy narrow timeout=1\x0c%policy narrow",
+            [(1, 24, 25, "\x0c", "is neither key=value nor an option")],
+        ),
+        ("%policy narrow a=1\n%policy narrow a=2", [(2, 15, 16, "a", "is said twice")]),
+        ("%policy narrow a.b=1 a=2", [(1, 21, 22, "a", "is said twice")]),
+        ("%policy narrow a=2 a.b=1", [(1, 19, 22, "a.b", "is said twice")]),
+        ("%policy narrow a.b=1 a.b=1", [(1, 21, 24, "a.b", "is said twice")]),
+        ("%policy narrow --force a=1", [(1, 14, 26, "--force", "there is no option --force")]),
+        (
+            "%policy narrow a=1\n" * 51,
+            [
+                *[(n, 15, 16, "a", "is said twice") for n in range(2, 51)],
+                (1, 8, 14, "narrow", "is there more than 50 times"),
+            ],
+        ),
+    ],
+)
+def test_what_can_not_be_read_is_found_where_it_stands(cell, found):
+    assert read(cell)[1] == [(ARGUMENT, *one) for one in found]
+
+
+# --- how a session settles it ---------------------------------------------------------------------
+
+
+class Scope:
+    """A policy that is kept as the test says."""
+
+    def __init__(self, folder):
+        self.policy = Policy(
+            timeout=10.0, network_access=True, allowed_modules=("numpy",), memory_max_bytes=None
+        )
+        self.places = Places("the cell", folder, folder, folder)
+        self.step, self.refusal = Step.relock, None
+        self.adopted, self.shown = [], []
+
+    def weigh(self, changes):
+        return weigh(self.policy, changes, places=self.places)
+
+    def locking(self):
+        return self.step
+
+    def terms(self, policy, step):
+        if self.refusal is not None:
+            raise self.refusal
+        return Terms(
+            policy=policy,
+            changed=dict.fromkeys(changed(self.policy, policy), ""),
+            digest="",
+            step=step,
+            rules=replace(RULES, magics=frozenset(policy.magics)),
+            timeout=policy.timeout,
+            bounds=Bounds(memory_max_bytes=policy.memory_max_bytes),
+            snapshots=Settings(mode="always", depth=policy.undo_depth),
+            prepare=self.prepare(policy),
+            zygote=self.sim._spawn,
+            tools=None,
+            addresses=(),
+            tool_names=frozenset(),
+        )
+
+    def prepare(self, policy):
+        told = self.sim.session._keeper._prepare
+        plan = messages.Plan(network=bool(policy.network_access))
+        modules = {"raw_modules": policy.allowed_modules}
+        return msgspec.structs.replace(told, plan=plan, rules=modules)
+
+    def adopt(self, terms):
+        self.policy = terms.policy
+        self.adopted.append(terms)
+
+    def told(self, held, *, used):
+        self.shown.append((held, used))
+
+
+@pytest.fixture
+def scope(tmp_path):
+    return Scope(tmp_path)
+
+
+@pytest.fixture
+def sim(monkeypatch, scope):
+    made = Stepwise(monkeypatch, scope=scope)
+    scope.sim = made
+    yield made
+    made.close()
+
+
+def narrow(sim, line):
+    """Run a narrowing; return its outcome, or None while it is not answered."""
+    known = len(sim.outcomes)
+    sim.count += 1
+    sim.run(Cell(raw=f"%policy narrow {line}", execution_count=sim.count))
+    return sim.outcomes[-1] if len(sim.outcomes) > known else None
+
+
+def rules_of(outcome):
+    return [(finding.rule, finding.subject) for finding in outcome.findings]
+
+
+def nothing_changed(sim, scope):
+    return scope.adopted == scope.shown == [] and len(sim.guests) == 1 and sim.kills == []
+
+
+def test_what_the_host_keeps_is_in_force_at_once_and_no_guest_is_asked(sim, scope):
+    sim.kept()
+    assert narrow(sim, "timeout=5").status == "ok"
+    assert scope.policy.timeout == 5.0
+    assert [terms.step for terms in scope.adopted] == [Step.none]
+    assert (sim.guest.read(), len(sim.guests)) == ([], 1)
+    sim.begin()
+    sim.reactor.advance(4.9)
+    assert signal.SIGINT not in sim.signals()
+    sim.reactor.advance(0.2)
+    assert signal.SIGINT in sim.signals()
+
+
+@pytest.mark.parametrize(
+    ("line", "found"),
+    [
+        ("timeout=11", [("policy-only-narrows", "timeout")]),
+        ('timeout="none"', [("policy-only-narrows", "timeout")]),
+        ("timeout=-1", [(ARGUMENT, "timeout")]),
+        ("timeout=11 nonsense=1", [(ARGUMENT, "nonsense"), ("policy-only-narrows", "timeout")]),
+        ('add.allowed_modules=["os"]', [("policy-only-narrows", "add.allowed_modules")]),
+        ("backend='noop'", [("policy-only-narrows", "backend")]),
+        ("timeout=1 network_access=1", [(ARGUMENT, "network_access")]),
+    ],
+)
+def test_what_would_allow_more_is_denied_and_nothing_changes(sim, scope, line, found):
+    outcome = narrow(sim, line)
+    assert (outcome.status, rules_of(outcome)) == ("denied", found)
+    assert nothing_changed(sim, scope)
+    assert sim.begin().source == "x = (1).bit_length()"
+
+
+def test_a_denial_shows_the_line_and_the_key(sim):
+    (finding,) = narrow(sim, "network_access=false timeout=11").findings
+    assert finding.excerpt == "%policy narrow network_access=false timeout=11"
+    assert finding.excerpt[finding.column : finding.end_column] == "timeout"
+    assert finding.why == "11 is more than 10"
+
+
+@pytest.mark.parametrize("error", [PolicyError, BackendError])
+def test_what_can_not_be_kept_here_is_denied_and_nothing_changes(sim, scope, error):
+    said = {"file": "f", "key": "network_access", "value": "", "remedy": "Do."}
+    scope.refusal = error("no", **said) if error is PolicyError else error("no")
+    outcome = narrow(sim, "network_access=false")
+    assert [rule for rule, _ in rules_of(outcome)] == ["narrowing-not-kept"]
+    assert nothing_changed(sim, scope)
+
+
+def test_a_magic_that_the_policy_does_not_have_narrows_nothing(sim, scope):
+    assert narrow(sim, 'magics=["time"]').status is not None
+    scope.sim.session._rules = replace(RULES, magics=frozenset())
+    sim.outcomes.clear()
+    outcome = narrow(sim, "timeout=1")
+    assert rules_of(outcome) == [("magic-not-allowed", "%policy")]
+
+
+def test_without_anybody_who_knows_the_policy_a_narrowing_is_an_argument(monkeypatch):
+    sim = Stepwise(monkeypatch)
+    assert rules_of(narrow(sim, "timeout=1"))[0][0] == ARGUMENT
+    sim.close()
+
+
+# --- a new guest ----------------------------------------------------------------------------------
+
+
+def test_before_anything_has_run_a_new_guest_is_started_under_the_narrower_policy(sim, scope):
+    assert narrow(sim, "network_access=false").status == "ok"
+    assert [terms.step for terms in scope.adopted] == [Step.fresh]
+    assert len(sim.guests) == 2
+    assert sim.guests[0].gone()
+    assert any(isinstance(told, messages.Leave) for told in sim.told)
+    prepared = [told for told in sim.told if isinstance(told, messages.Prepare)]
+    assert [told.plan.network for told in prepared] == [False, False]
+    assert scope.shown[0][1] is False
+    sim.cell()
+    assert sim.outcomes[-1].status == "ok"
+
+
+def test_a_guest_with_variables_is_not_thrown_away_unless_that_is_said(sim, scope):
+    sim.kept()
+    outcome = narrow(sim, "allowed_modules=[]")
+    assert rules_of(outcome) == [("narrowing-not-kept", "allowed_modules")]
+    assert "your variables would be gone" in outcome.findings[0].why
+    assert "--fresh" in outcome.findings[0].remedy
+    assert (scope.adopted, len(sim.guests)) == ([], 1)
+    assert narrow(sim, "--fresh allowed_modules=[]").status == "ok"
+    assert [terms.step for terms in scope.adopted] == [Step.fresh]
+    assert (len(sim.guests), scope.shown[0][1]) == (2, True)
+
+
+def test_a_fresh_guest_has_no_copies_and_nothing_to_undo(sim):
+    sim.kept()
+    copies = list(sim.guest.copies)
+    narrow(sim, "--fresh network_access=false")
+    assert all(copy.gone() for copy in copies)
+    sim.run(Cell(raw="%undo", execution_count=9))
+    assert sim.outcomes[-1].error.evalue == "%undo 1: there is nothing to undo"
+
+
+def test_a_second_narrowing_of_a_fresh_guest_asks_nothing_again(sim):
+    sim.kept()
+    narrow(sim, "--fresh network_access=false")
+    assert narrow(sim, "allowed_modules=[]").status == "ok"
+
+
+def test_where_no_new_guest_can_be_started_nothing_goes_on_under_the_old_policy(sim, scope):
+    sim.spawns_to_fail = 3
+    narrow(sim, "network_access=false")
+    sim.reactor.advance(10)
+    assert sim.outcomes[-1].status == "error"
+    assert scope.policy.network_access is False
+    sim.outcomes.clear()
+    sim.run(Cell(raw="x = 1", execution_count=5))
+    assert sim.outcomes[-1].error.ename == "GuestFailed"
+
+
+# --- more locks on the guest that there is --------------------------------------------------------
+
+
+def confine(sim):
+    return [told for told in sim.told if isinstance(told, messages.Confine)][-1]
+
+
+@pytest.fixture
+def used(sim):
+    """Return the simulation of a session in which a cell has run and a copy stands."""
+    sim.kept("x = (1).bit_length()")
+    return sim
+
+
+def copied(sim):
+    """Have the copy that a narrowing asks for stand; return it."""
+    copy = sim.guest.copy()
+    sim.stands(copy)
+    return copy
+
+
+def zygote_says(sim, **said):
+    sim._ends[-1].sendall(frames.encode(messages.Confined(ticket=confine(sim).ticket, **said)))
+    sim.reactor.turn()
+
+
+def relocking(sim):
+    """Narrow and have locks asked for; return the copy that they are for."""
+    assert narrow(sim, "network_access=false") is None
+    copy = copied(sim)
+    assert confine(sim).pid == copy.pid
+    assert confine(sim).plan.network is False
+    return copy
+
+
+def test_a_copy_takes_over_when_its_locks_are_on(used, scope):
+    first = used.guest
+    copy = relocking(used)
+    assert (scope.adopted, first.gone()) == ([], False), "nothing has changed yet"
+    zygote_says(used, ready=True)
+    assert [terms.step for terms in scope.adopted] == [Step.relock]
+    assert first.gone()
+    (resume,) = copy.read()
+    assert resume.plan.network is False
+    zygote_says(used)
+    used.guests.append(copy)
+    copy.send(messages.Resumed(threads=["poller"]))
+    used.reactor.turn()
+    ((held, was_used),) = scope.shown
+    assert (held.stopped.restored.threads, was_used) == (("poller",), True)
+    assert used.outcomes[-1].status == "ok"
+    used.cell()
+    assert used.outcomes[-1].status == "ok"
+
+
+def test_nothing_but_that_copy_is_left_and_there_is_nothing_to_undo(used):
+    used.kept()
+    used.kept()
+    copy = relocking(used)
+    others = [one for one in (*used.guest.copies, *copy.copies) if one is not copy]
+    zygote_says(used, ready=True)
+    assert others
+    assert all(other.gone() for other in others)
+    zygote_says(used)
+    used.guests.append(copy)
+    copy.read()
+    copy.send(messages.Resumed())
+    used.reactor.turn()
+    used.run(Cell(raw="%undo", execution_count=9))
+    assert used.outcomes[-1].error.evalue == "%undo 1: there is nothing to undo"
+
+
+@pytest.mark.parametrize(
+    "lie",
+    [messages.Resumed(), messages.Done(id=1), messages.Began(id=0), messages.Stream(name="stdout", text="x")],
+)  # fmt: skip
+def test_a_copy_that_goes_on_without_its_locks_is_ended_and_a_new_guest_serves(used, scope, lie):
+    copy = relocking(used)
+    zygote_says(used, ready=True)
+    copy.read()
+    copy.send(lie)
+    used.reactor.turn()
+    assert copy.gone()
+    assert len(used.guests) == 2
+    assert [told.plan.network for told in used.told if isinstance(told, messages.Prepare)][
+        -1
+    ] is False
+    ((held, _),) = scope.shown
+    assert held.stopped.restored is None
+    used.cell()
+    assert used.outcomes[-1].status == "ok"
+
+
+def test_a_copy_that_never_asks_for_its_locks_is_ended_and_a_new_guest_serves(used):
+    copy = relocking(used)
+    zygote_says(used, ready=True)
+    used.reactor.advance(5)
+    assert copy.gone()
+    assert len(used.guests) == 2
+
+
+def test_a_guest_that_speaks_for_the_zygote_is_not_believed(used, scope):
+    relocking(used)
+    used.guest.sock.sendall(b"\0\0\0\x0c" + b"\x81\xa4type\xa9confined"[:12])
+    used.reactor.turn()
+    assert scope.adopted == []
+
+
+def test_locks_that_can_not_be_had_change_nothing(used, scope):
+    first = used.guest
+    relocking(used)
+    zygote_says(used, failure="this needs Linux 5.19")
+    outcome = used.outcomes[-1]
+    assert (outcome.status, rules_of(outcome)) == ("denied", [("narrowing-not-kept", "narrow")])
+    assert outcome.findings[0].why.startswith("this needs Linux 5.19: it takes a new guest")
+    assert (scope.adopted, first.gone()) == ([], False)
+    assert used.cell() is not None
+
+
+def test_a_copy_that_can_not_be_made_changes_nothing(used, scope):
+    used.cell()
+    assert narrow(used, "network_access=false") is None
+    used.guest.copy()
+    for copy in used.guest.copies:
+        used.guest.send(messages.NotStanding(id=copy.number, errno=errno.ENOMEM))
+    used.reactor.turn()
+    outcome = used.outcomes[-1]
+    assert outcome.status == "denied"
+    assert "no copy of the guest could be made" in outcome.findings[0].why
+    assert scope.adopted == []
+
+
+def test_a_guest_that_is_killed_while_it_is_copied_is_narrowed_in_what_takes_over(used, scope):
+    older = used.guest.copy()
+    assert narrow(used, "network_access=false") is None
+    used.guest.close()
+    used.reactor.advance(2)
+    used.takes_over(older)
+    assert scope.adopted == []
+    copy = copied(used)
+    zygote_says(used, ready=True)
+    zygote_says(used)
+    used.guests.append(copy)
+    copy.read()
+    copy.send(messages.Resumed())
+    used.reactor.turn()
+    assert [terms.step for terms in scope.adopted] == [Step.relock]
+    assert used.outcomes[-1].status == "ok"
+
+
+def test_a_guest_that_holds_more_than_it_may_is_not_narrowed_to_death(used, scope, monkeypatch):
+    had = Copy.__init__
+
+    def large(self, *args, **kwargs):
+        had(self, *args, **kwargs)
+        self.had = replace(self.had, size=2**30)
+
+    monkeypatch.setattr(Copy, "__init__", large)
+    assert narrow(used, "memory_max_bytes=40_000_000") is None
+    copied(used)
+    outcome = used.outcomes[-1]
+    assert outcome.status == "denied"
+    assert "the guest has 1,073,741,824 bytes already" in outcome.findings[0].why
+    assert scope.adopted == []
+
+
+def test_where_no_locks_can_be_laid_a_new_guest_has_to_be_asked_for(used, scope):
+    scope.step = None
+    assert rules_of(narrow(used, "network_access=false")) == [
+        ("narrowing-not-kept", "network_access")
+    ]
+    assert scope.adopted == []
+
+
+def test_where_nothing_is_locked_nothing_has_to_be(used, scope):
+    scope.step = Step.none
+    assert narrow(used, "network_access=false").status == "ok"
+    assert len(used.guests) == 1
+
+
+def test_an_interrupt_while_locks_are_made_does_no_harm(used):
+    copy = relocking(used)
+    used.session.interrupt()
+    zygote_says(used, ready=True)
+    zygote_says(used)
+    used.guests.append(copy)
+    copy.read()
+    copy.send(messages.Resumed())
+    used.reactor.turn()
+    used.reactor.advance(pace.IDLE)
+    assert used.outcomes[-1].status == "ok"
