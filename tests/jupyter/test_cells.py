@@ -244,3 +244,21 @@ def test_a_representation_that_raises_leaves_the_others(safe, method):
 def test_a_representation_that_raises_is_an_error_of_its_own(safe):
     assert "ZeroDivisionError" in str(safe.run("class A:\n    def __repr__(self): 1 / 0\nA()"))
     assert "Exceeds the limit" in str(safe.run("10**5000"))
+
+
+@pytest.mark.parametrize(
+    "grant",
+    [
+        "network_access = true",
+        'network_access = ["localhost:9"]',
+        "subprocess_execution = true",
+        'filesystem_write_roots = ["{scratch}", "{project}"]',
+        'memory_max_bytes = "none"',
+        'snapshots = "off"',
+    ],
+)
+def test_mode_safe_runs_cells_whatever_else_the_policy_grants(start, world, grant):
+    kernel = start(world.policy(f'extends = "safe"\n{grant}\n'))
+    for _ in range(2):
+        reply, published = kernel.run("import statistics\nstatistics.mean([1, 3])")
+        assert (reply["status"], reading.result(published)) == ("ok", "2")

@@ -63,6 +63,7 @@ _BREACHES = _PROCESS + _PROCESS_MORE + _NETWORK + _NETWORK_MORE + _NATIVE + _INT
 #: What code says that raises an event under another name than the event's own.
 _SPELT = {
     "ctypes.cdata": ("from_address",),
+    "mmap.__new__": ("mmap", "__new__"),
     # The compiler looks for the file that a syntax error is in.
     "open": ("open", "open_code", "fdopen", "FileIO", "compile"),
     "os.remove": ("remove", "unlink"),
