@@ -15,6 +15,7 @@ from cellblock.host.deadlines import Deadlines
 from cellblock.host.keeper import Keeper
 from cellblock.host.monitor import Monitor
 from cellblock.host.outcome import Front, Refused, Stopped
+from cellblock.host.relay.link import Link
 from cellblock.host.request import Request
 from cellblock.host.settling import Settling
 from cellblock.host.terms import Claim, Held, Step
@@ -32,7 +33,6 @@ if TYPE_CHECKING:
     from cellblock.host.guest_process import Guest
     from cellblock.host.monitor import Bounds, Excess
     from cellblock.host.reactor import Reactor
-    from cellblock.host.relay.reach import Reach
     from cellblock.host.snapshots import Settings
     from cellblock.host.terms import Scope, Terms
     from cellblock.host.tools import Tooling
@@ -62,11 +62,10 @@ class Course:
         addresses: tuple[str, ...] = (),
         scope: Scope | None = None,
     ) -> None:
-        self._reactor, self._front, self._rules, self._audit = reactor, front, rules, audit
+        self._front, self._rules, self._audit = front, rules, audit
         self._clock = clock
-        self._addresses = addresses
-        self._reach = self._relay()
-        self._keeper = Keeper(reactor, self, prepare, zygote, snapshots, clock, self._reach)
+        self._link = Link(reactor, addresses, self._on_breach, audit.asked)
+        self._keeper = Keeper(reactor, self, prepare, zygote, snapshots, clock, self._link.way)
         self._deadlines = Deadlines(
             reactor, clock, self._keeper, front, timeout, self._abandon_query
         )
@@ -121,7 +120,7 @@ class Course:
         self._monitor.lost()
         self._desk.close()
         gone = self._keeper.close()
-        self._reach_alone(())
+        self._link.hold_to(())
         return gone
 
     def _ready(self) -> None:
@@ -174,31 +173,11 @@ class Course:
         self._deadlines.hold_to(terms.timeout)
         self._monitor.hold_to(terms.bounds)
         self._desk.hold_to(terms.tools, terms.tool_names)
-        self._reach_alone(terms.addresses)
+        self._link.hold_to(terms.addresses)
         if self._scope is not None:
             self._scope.adopt(terms)
         self.used = self.used and terms.step is not Step.fresh
         self._keeper.hold_to(terms)
-
-    def _reach_alone(self, addresses: tuple[str, ...]) -> None:
-        """Have a relay for these, and for nobody who serves now: a way is for one list."""
-        if addresses == self._addresses:
-            return
-        if self._reach is not None:
-            self._audit.asked(self._reach.account())
-            self._reach.close()
-        self._addresses = addresses
-        self._reach = self._keeper.reach = self._relay()
-
-    def _relay(self) -> Reach | None:
-        """Return what has a relay for the addresses that are listed, if any are."""
-        if not self._addresses:
-            return None
-        from cellblock.host.relay.reach import Reach  # noqa: PLC0415 - most sessions have none
-
-        reach = Reach(self._reactor, self._addresses, self._on_breach)
-        reach.start()
-        return reach
 
     def _on_excess(self, why: Excess, urgent: bool) -> None:
         """Act on what the monitor found; queries have a time of their own."""
@@ -223,8 +202,7 @@ class Course:
         self._usage = self._monitor.end(reply.read_bytes if ran else 0)
         self._made = self._desk.end()
         request.done(reply)
-        if self._reach is not None:
-            self._audit.asked(self._reach.account())
+        self._link.account()
 
     # --- what the keeper tells ----------------------------------------------------------------
 
@@ -301,9 +279,8 @@ class Course:
             self._answer(request, message)
             return
         self._deadlines.stop()
-        if self._reach is not None:
-            connected = self._keeper.snapshots.connected()
-            request.called = self._reach.reached() or connected or request.called
+        if self._link.made_connections(self._keeper.snapshots.connected):
+            request.called = True
         if request.undo and message.error is None:
             self._settling.undo(request, message)
         else:

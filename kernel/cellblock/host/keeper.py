@@ -30,7 +30,6 @@ if TYPE_CHECKING:
 
     from cellblock.host.copies import Ran
     from cellblock.host.reactor import Reactor
-    from cellblock.host.relay.reach import Reach
     from cellblock.host.terms import Terms
     from cellblock.host.ward import Ward
 
@@ -61,12 +60,12 @@ class Keeper:
         spawn: Callable[[], tuple[socket.socket, int]],
         settings: Settings,
         clock: Callable[[], float],
-        reach: Reach | None = None,
+        way: Callable[[], list[int]] = list,
     ) -> None:
         self._reactor, self._ward, self._prepare = reactor, ward, prepare
         self._spawn, self._clock = spawn, clock
-        #: Where guests ask for connections, if the policy lists addresses.
-        self.reach = reach
+        #: Returns the descriptor at which a guest asks for connections, if any. Raises OSError.
+        self.way = way
         self._zygote: Zygote | None = None
         #: What that was told, and the session of its last guest.
         self._told = prepare
@@ -259,10 +258,6 @@ class Keeper:
     def zygote(self) -> Zygote | None:
         """The one behind the guests, or None."""
         return self._zygote
-
-    def way(self) -> list[int]:
-        """Return the descriptor at which a guest asks the relay, if any. Raises OSError."""
-        return [] if self.reach is None else [self.reach.admit()]
 
     def on_trying(self, guest: Guest | None) -> None:
         """Take note which copy is to serve; None when that failed."""
