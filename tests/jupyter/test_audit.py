@@ -21,7 +21,7 @@ SECRET = "s3cr3tW0rd"
 
 
 def home_of(world):
-    return world.home / ".local" / "state" / "cellblock" / "audit"
+    return world.home / ".cache" / "cellblock" / "audit"
 
 
 def records(folder, *kinds):

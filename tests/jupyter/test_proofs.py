@@ -44,7 +44,7 @@ def proofs_of(world):
 
 def session_records(world, kind):
     """Return the records of one kind on the audit logs of a world."""
-    folder = world.home / ".local" / "state" / "cellblock" / "audit"
+    folder = world.home / ".cache" / "cellblock" / "audit"
     lines = [json.loads(line) for file in folder.iterdir() for line in file.open()]
     return [each for each in lines if each["kind"] == kind]
 
