@@ -643,7 +643,7 @@ def notebook(world, own):
 
 
 def records(world, *kinds):
-    folder = world.home / ".local" / "state" / "cellblock" / "audit"
+    folder = world.home / ".cache" / "cellblock" / "audit"
     lines = [line for file in folder.rglob("*.jsonl") for line in file.read_text().splitlines()]
     return [one for one in map(json.loads, lines) if one["kind"] in kinds]
 

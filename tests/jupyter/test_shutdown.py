@@ -116,7 +116,11 @@ def test_an_end_of_the_guests_own_making_leaves_no_zombie(start):
         kernel.run("import os\nos._exit(0)")
     kernel.run("1")
     assert [processes.name(p) for p in kernel.tree()].count("cb-guest") == 1
-    assert [p for p in processes.parents(zombies=True).values() if p in kernel.tree()] == []
+
+    def zombies():
+        return [p for p in processes.parents(zombies=True).values() if p in kernel.tree()]
+
+    assert processes.until(lambda: not zombies()), zombies()
 
 
 def test_threads_of_the_front_end_do_not_matter(start):
