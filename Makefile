@@ -7,6 +7,9 @@ SECONDS := 600
 
 KILLS := 1000
 
+# tools/test-beside runs the others at the same time.
+HERE := $(filter-out tests/jupyter/,$(wildcard tests/*/)) tests/jupyter/lab
+
 .PHONY: help run test lint bench bench-snapshots fuzz storm clean
 
 help: ## Show this list
@@ -29,8 +32,8 @@ test: .venv/for-test lint ## Set up what the tests need, then run all of them
 	@tools/system-packages
 	@mkdir -p artifacts
 	@rm -f artifacts/junit*.xml .coverage .coverage.*
-	tools/beside artifacts/others.log tools/test-others \
-	    $(BIN)/coverage run -m pytest --junit-xml=artifacts/junit.xml
+	tools/beside artifacts/beside.log tools/test-beside \
+	    $(BIN)/coverage run -m pytest $(HERE) --junit-xml=artifacts/junit.xml
 	@$(BIN)/coverage combine --quiet
 	$(BIN)/coverage report --skip-covered --skip-empty
 
