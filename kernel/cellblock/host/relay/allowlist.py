@@ -110,5 +110,6 @@ def is_public(address: IPAddress) -> bool:
         return False
     if isinstance(address, ipaddress.IPv4Address):
         return not any(address in network for network in _NOT_PUBLIC)
-    carried = (address.sixtofour, *(address.teredo or ()))
-    return address in _UNICAST and all(is_public(one) for one in carried if one is not None)
+    # 6to4: whose relay that is nobody knows, and not every Python's table says so.
+    carried = address.teredo or ()
+    return address in _UNICAST and not address.sixtofour and all(map(is_public, carried))

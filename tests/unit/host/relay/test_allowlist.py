@@ -9,7 +9,6 @@ PUBLIC = [
     "8.8.8.8",
     "2606:2800:220:1::1",
     "64:ff9b::808:808",  # NAT64 of a public address
-    "2002:808:808::1",  # 6to4 of one
 ]
 #: What is this machine's, the network's own, a cloud's, nobody's, or many hosts'.
 NOT_PUBLIC = [
@@ -41,6 +40,7 @@ NOT_PUBLIC = [
     "100::1",
     "2001:0:7f00:1::",
     "2001:db8::1",
+    "2002:808:808::1",  # 6to4: whose relay that is nobody knows
     "2002:7f00:1::1",  # 6to4 of loopback
     "2002:a9fe:a9fe::1",
     "4000::1",
