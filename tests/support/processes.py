@@ -54,6 +54,14 @@ def name(pid: int) -> str:
         return ""
 
 
+def threads(pid: int) -> int:
+    """Return how many threads a process has; none when it is gone."""
+    try:
+        return len(os.listdir(f"/proc/{pid}/task"))  # noqa: PTH208 - a count is enough
+    except OSError:
+        return 0
+
+
 def orphans() -> list[int]:
     """Return the zygotes and guests whose host is gone: they are our children now."""
     return [p for p, parent in parents().items() if parent == os.getpid() and _marked(p)]
