@@ -1,13 +1,16 @@
 """The containment sample: attacks against canaries, and legitimate cells, as several users."""
 
 import json
+import os
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
 
-from support import machines
+from cellblock.backends.container import engines
+from cellblock.backends.container.build import build
+from support import engine, machines
 from support.kernels import argv_for
 
 SAMPLE = Path(__file__).parent / "sample"
@@ -28,6 +31,15 @@ SAFE = (
 OS = ("exec", "exhaust-os", "files", "network", "processes", "procfs")
 
 pytestmark = pytest.mark.timeout(280)
+
+
+@pytest.fixture(scope="module")
+def container_engine():
+    with engine.running() as why:
+        if why:
+            pytest.skip(f"no container engine: {why}")
+        build(engines.find("docker", os.environ), mounted=True)
+        yield
 
 
 @pytest.fixture
@@ -60,8 +72,12 @@ def install(world, env):
     folder = world.home / ".local/share/jupyter/kernels/cellblock"
     folder.mkdir(parents=True)
     (folder / "kernel.json").write_text(json.dumps(SHIPPED | {"argv": argv_for("safe")}))
+    install_unsafe(world, env, "unsafe", "cellblock-unsafe")
+
+
+def install_unsafe(world, env, policy, name):
     code = "from cellblock.cli import main; main()"
-    options = ["--policy", "unsafe", "--allow-unsafe", "--name", "cellblock-unsafe", "--user"]
+    options = ["--policy", str(policy), "--allow-unsafe", "--name", name, "--user"]
     subprocess.run(
         [sys.executable, "-P", "-c", code, "install", *options],
         check=True,
@@ -73,10 +89,11 @@ def install(world, env):
         world.give(path)
 
 
-def attack(sample, kernel, mode, classes):
+def attack(sample, kernel, mode, classes, *options):
     """Run the attacks of some classes; return how many there were and those not contained."""
     chosen = [part for name in classes for part in ("--class", name)]
-    found, done = sample("contain.py", "--kernel", kernel, "--mode", mode, "--jobs", "2", *chosen)
+    options = ("--kernel", kernel, "--mode", mode, "--jobs", "2", *options)
+    found, done = sample("contain.py", *options, *chosen)
     assert not found["skipped"] or mode == "os", found["skipped"]
     failed = [
         f"{r['verdict']} {r['id']}: {r.get('witnesses') or r.get('error')}"
@@ -90,6 +107,18 @@ def attack(sample, kernel, mode, classes):
 @pytest.mark.parametrize("somebody", machines.users(wrapped=True), indirect=True)
 def test_the_os_layer_alone_contains_every_attack(sample):
     count, failed = attack(sample, "cellblock-unsafe", "os", OS)
+    assert failed == []
+    assert count >= 49
+
+
+@pytest.mark.usefixtures("container_engine")
+@pytest.mark.parametrize("somebody", ["same user"], indirect=True)
+def test_a_container_contains_every_attack(sample, somebody):
+    world = somebody["world"]
+    policy = world.policy('extends = "unsafe"\nbackend = "docker"\n')
+    install_unsafe(world, world.environment(), policy, "cellblock-docker")
+    engines_place = ("--pass-env", f"DOCKER_HOST={os.environ.get('DOCKER_HOST', '')}")
+    count, failed = attack(sample, "cellblock-docker", "os", OS, *engines_place)
     assert failed == []
     assert count >= 49
 
