@@ -60,8 +60,9 @@ class Gatekeeper:
             self._settle()
             if fd in self._gates and not self._gates[fd][0].answer():
                 self._forget(fd)
-        elif fd in self._gates:
+        elif fd in self._gates and events & select.POLLHUP:
             self._forget(fd)  # nobody is under it any more
+        # POLLERR says that a signal interrupted the look at it: the next one tells.
 
     def allow(self, number: int, pid: int | None) -> None:
         """Let one more fork through, of ``pid``: guest ``number``, or a snapshot of it."""

@@ -315,10 +315,14 @@ class Gate:
         return Request(ident, task, name, tuple(arg & 0xFFFFFFFF for arg in args))
 
     def _send(self, ident: int, refusal: int) -> None:
-        flags = 0 if refusal else CONTINUE
-        try:
-            fcntl.ioctl(self._listener, NOTIF_SEND, _RESPONSE.pack(ident, 0, -refusal, flags))
-        except FileNotFoundError:  # its task was killed meanwhile
+        response = _RESPONSE.pack(ident, 0, -refusal, 0 if refusal else CONTINUE)
+        while True:
+            try:
+                fcntl.ioctl(self._listener, NOTIF_SEND, response)
+            except InterruptedError:  # by a child's end; Python does not see to that
+                continue
+            except FileNotFoundError:  # its task was killed meanwhile
+                pass
             return
 
 

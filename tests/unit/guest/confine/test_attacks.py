@@ -5,6 +5,7 @@
 from __future__ import annotations
 
 import ctypes
+import encodings.idna  # noqa: F401 - sockets look it up, and who is nobody may not read it
 import fcntl
 import os
 import resource
