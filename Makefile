@@ -30,7 +30,7 @@ test: .venv/for-test lint ## Set up what the tests need, then run all of them
 	@mkdir -p artifacts
 	@rm -f artifacts/junit*.xml .coverage .coverage.*
 	tools/beside artifacts/others.log tools/test-others \
-	    $(BIN)/coverage run -m pytest --junit-xml=artifacts/junit.xml
+	    tools/twice all $(BIN)/coverage run -m pytest
 	@$(BIN)/coverage combine --quiet
 	$(BIN)/coverage report --skip-covered --skip-empty
 
