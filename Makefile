@@ -33,7 +33,7 @@ test: .venv/for-test lint ## Set up what the tests need, then run all of them
 	@mkdir -p artifacts
 	@rm -f artifacts/junit*.xml .coverage .coverage.*
 	tools/beside artifacts/beside.log tools/test-beside \
-	    $(BIN)/coverage run -m pytest $(HERE) --junit-xml=artifacts/junit.xml
+	    tools/twice rest $(BIN)/coverage run -m pytest $(HERE)
 	@$(BIN)/coverage combine --quiet
 	$(BIN)/coverage report --skip-covered --skip-empty
 
