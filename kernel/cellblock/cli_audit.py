@@ -115,7 +115,7 @@ def export(
 
 
 def _folder(given: Path | None) -> Path:
-    from cellblock.policy.paths import cache_folder  # noqa: PLC0415
+    from cellblock.policy.home import cache_folder  # noqa: PLC0415
 
     return given or Path(cache_folder(), "audit")
 

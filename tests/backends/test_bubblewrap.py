@@ -7,7 +7,9 @@ that holds here. Landlock beside it is the positive control.
 from __future__ import annotations
 
 import ast
+import itertools
 import os
+import shutil
 import signal
 import socket
 import subprocess
@@ -462,3 +464,85 @@ def test_another_backend_is_taken_only_with_its_reason(monkeypatch):
     assert chosen.backend.name != "bubblewrap"
     assert chosen.passed_over[0][0] == "bubblewrap"
     assert "install the package bubblewrap" in chosen.passed_over[0][1]
+
+
+# --- what is recalled -------------------------------------------------------------------------
+
+RECALLED = 'extends = "unsafe"\nbackend = "bubblewrap"\nfilesystem_read_roots = [{roots}]\n'
+
+
+@pytest.fixture
+def place():
+    """A world with two folders, and a policy that opens the one, both, or neither."""
+    world = World(backend="bubblewrap")
+    for name in ("one", "two"):
+        (world.root / name).mkdir()
+        (world.root / name / "file").touch()
+    yield world
+    world.close()
+
+
+def seen(world, *names, **extra):
+    """Start a kernel that may read ``names``; return what is there of both."""
+    roots = ", ".join(f'"{world.root / name}"' for name in names)
+    policy = world.policy(RECALLED.format(roots=roots))
+    kernel = Kernel(argv_for(policy, "--allow-unsafe"), world=world, extra_env=extra).wait_ready()
+    try:
+        files = [str(world.root / name / "file") for name in ("one", "two")]
+        return value(kernel, f"{STAT}[stat(name) == 0 for name in {files!r}]")
+    finally:
+        kernel.close()
+
+
+def remembered(world):
+    """Return what is kept for the next kernel: whether it is as before, and the words."""
+    text = (world.home / ".cache/cellblock/wrappings").read_bytes()
+    ((state, _, _, *words),) = [entry.split(b"\0") for entry in text.split(b"\0\0")]
+    return state, words
+
+
+@needs_bwrap
+def test_what_is_recalled_of_an_earlier_policy_does_not_outlive_it(place):
+    assert seen(place, "one") == [True, False]
+    state, words = remembered(place)
+    assert (state, str(place.root / "one").encode() in words) == (b"same", True)
+    assert seen(place, "two") == [False, True]
+    assert remembered(place)[0] == b"differed"
+    assert seen(place) == [False, False]
+    assert seen(place) == [False, False]
+    state, words = remembered(place)
+    assert (state, str(place.root / "two").encode() in words) == (b"same", False)
+    assert seen(place, "one", "two") == [True, True]
+
+
+@needs_bwrap
+@pytest.mark.parametrize(
+    "words",
+    {
+        "everything": ["--bind", "/", "/"],
+        "no such option": ["--open-sesame"],
+        "nothing": ["--tmpfs", "/"],
+    }.values(),
+)
+def test_a_memory_that_was_tampered_with_costs_time_only(place, words):
+    assert seen(place, "one") == [True, False]
+    _, right = remembered(place)
+    file = place.home / ".cache/cellblock/wrappings"
+    head = file.read_bytes().split(b"\0")[:4]
+    file.write_bytes(b"\0".join([*head, *map(os.fsencode, words)]))
+    assert seen(place, "one") == [True, False]
+    assert remembered(place) == (b"differed", right)
+
+
+@needs_bwrap
+def test_a_zygote_that_starts_in_what_is_recalled_is_the_only_one(place):
+    script, counted = place.root / "bwrap", place.root / "counted"
+    script.write_text(f'#!/bin/sh\necho >>{counted}\nexec {shutil.which("bwrap")} "$@"\n')
+    script.chmod(0o755)
+    path = {"PATH": f"{place.root}:{os.environ['PATH']}"}
+    sizes = [0]
+    for names in (["one"], ["one"], ["two"], ["two"], ["two"]):
+        assert seen(place, *names, **path) == ["one" in names, "two" in names]
+        sizes.append(counted.stat().st_size)
+    # Each kernel tries besides whether namespaces can be made.
+    assert [after - before for before, after in itertools.pairwise(sizes)] == [2, 2, 3, 2, 2]

@@ -88,6 +88,22 @@ def test_what_was_asked_for_is_on_the_record(start, world, place):
     ]
 
 
+def test_what_a_cell_asked_for_that_a_shutdown_cuts_off_is_on_the_record(start, world, place):
+    kernel = start(policy_of(world, place.listed), "--allow-unsafe", world=world)
+    port = place.names["ECHO"][1]
+    run(kernel, f"import socket, time; ECHO = ('127.0.0.1', {port})")
+    mid = kernel.execute_send(
+        "socket.create_connection(ECHO); print('on', flush=True); time.sleep(60)"
+    )
+    kernel.until(lambda m: m["msg_type"] == "stream", mid)
+    assert kernel.end() == []
+    folder = world.home / ".cache" / "cellblock" / "audit"
+    lines = [json.loads(line) for file in folder.iterdir() for line in file.open()]
+    assert [each["kind"] for each in lines][-1] == "session-end"
+    (asked,) = [each for each in lines if each["kind"] == "connections"]
+    assert (asked["cell"], asked["reached"]) == (2, {f"127.0.0.1:{port}": 1})
+
+
 def test_children_of_a_cell_have_the_same_way_out_and_no_other(start, world, place):
     policy = policy_of(world, place.listed, "subprocess_execution = true\n")
     kernel = start(policy, "--allow-unsafe", world=world)

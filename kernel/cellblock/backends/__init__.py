@@ -9,9 +9,11 @@ first used.
 from __future__ import annotations
 
 from importlib import import_module
-from typing import TYPE_CHECKING, Any
 
+TYPE_CHECKING = False  # a zygote may be started before typing is imported
 if TYPE_CHECKING:
+    from typing import Any
+
     from cellblock.backends.assessment import blocking, gaps, heard, replaced, settle
     from cellblock.backends.chooser import Chosen, choose, named
     from cellblock.backends.doctor import DoctorReport, doctor_report

@@ -8,10 +8,14 @@ from __future__ import annotations
 import contextlib
 import os
 import tempfile
-from typing import TYPE_CHECKING
 
+TYPE_CHECKING = False  # a zygote may be started before typing is imported
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
+    from collections.abc import Iterable, Iterator, Sequence
+
+
+#: Between a program's options and what it starts.
+END = "--"
 
 
 @contextlib.contextmanager
@@ -25,6 +29,13 @@ def told(words: Iterable[str]) -> Iterator[int]:
         file.seek(0)
         os.set_inheritable(file.fileno(), True)
         yield file.fileno()
+
+
+@contextlib.contextmanager
+def behind(program: str, options: Sequence[str], argv: Sequence[str]) -> Iterator[list[str]]:
+    """Yield the command that starts ``argv`` behind a program that is told its options so."""
+    with told(options) as fd:
+        yield [program, "--args", str(fd), END, *argv]
 
 
 def heard(fd: int) -> list[str]:

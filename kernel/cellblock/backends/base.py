@@ -128,6 +128,14 @@ class Backend(ABC):
         del view
         return nullcontext(list(argv))
 
+    def words(self, argv: Sequence[str], view: View) -> tuple[str, ...]:
+        """Return what ``command`` puts in front, where the next start may do so unasked: a guess.
+
+        Nothing where each start is its own, or needs more than words.
+        """
+        del argv, view
+        return ()
+
     def fingerprint(self) -> str:
         """Return what tells what ``command`` uses from anything else; "" where it uses nothing.
 

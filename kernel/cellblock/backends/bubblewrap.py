@@ -13,7 +13,6 @@ outlives a killed host for as long as it removes what guests left; it sees to it
 
 from __future__ import annotations
 
-import contextlib
 import os
 import shutil
 import sys
@@ -28,7 +27,8 @@ from cellblock.errors import BackendError
 from cellblock.policy.paths import within
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping, Sequence
+    from collections.abc import Iterable, Mapping, Sequence
+    from contextlib import AbstractContextManager
 
     from cellblock.policy.model import Policy
 
@@ -47,8 +47,6 @@ _PROC: Final = "/proc"
 #: Of these the first few that are here and lead to nothing readable are looked for by guests.
 _LOOKED_FOR: Final = ("/etc/passwd", "/etc/hostname", "/root", "/home", "/var/log", "/boot", "/srv")
 _ENOUGH: Final = 3
-#: Between its options and what it starts.
-_END: Final = "--"
 #: Seconds that a probe may take; it takes about a tenth of one.
 _PATIENCE: Final = 10.0
 _INSIDE: Final = (
@@ -151,17 +149,19 @@ class Bubblewrap(Backend):
             *network,
             *("--hostname", "cellblock", "--as-pid-1", "--cap-drop", "ALL"),
             *_mounts(argv, view),
-            *("--remount-ro", "/", "--chdir", "/", _END),
+            *("--remount-ro", "/", "--chdir", "/", aside.END),
             *argv,
         ]
 
-    @contextlib.contextmanager
-    def command(self, argv: Sequence[str], view: View) -> Iterator[list[str]]:
-        """Yield the same with its options in a file: they name what the policy does."""
-        program, *words = self.wrap(argv, view)
-        options = words[: words.index(_END)]
-        with aside.told(options) as fd:
-            yield [program, "--args", str(fd), *words[len(options) :]]
+    def command(self, argv: Sequence[str], view: View) -> AbstractContextManager[list[str]]:
+        """Return the same with its options in a file: they name what the policy does."""
+        program, *options = self.words(argv, view)
+        return aside.behind(program, options, argv)
+
+    def words(self, argv: Sequence[str], view: View) -> tuple[str, ...]:
+        """Return the program and all that stands between it and ``argv``."""
+        wrapped = self.wrap(argv, view)
+        return tuple(wrapped[: wrapped.index(aside.END)])
 
     def _run(self, argv: Sequence[str], view: View) -> bytes:
         """Return what a wrapped program prints. Raises BackendError, which says why it failed."""

@@ -115,13 +115,16 @@ class Course:
         """Have the guest wait with its output until front ends have taken theirs, or go on."""
         self._keeper.hold(held=held)
 
+    def disconnect(self) -> None:
+        """End the way out of guests, and account for what they asked for."""
+        self._link.hold_to(())
+
     def close(self) -> bool:
         """End guest and zygote; say whether they are gone, or their folder still is removed."""
+        self.disconnect()
         self._monitor.lost()
         self._desk.close()
-        gone = self._keeper.close()
-        self._link.hold_to(())
-        return gone
+        return self._keeper.close()
 
     def _ready(self) -> None:
         """Have a guest ready, once it can be told which tools there are."""

@@ -16,7 +16,7 @@ import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from cellblock.policy.paths import cache_folder
+from cellblock.policy.home import cache_folder
 
 if TYPE_CHECKING:
     import sqlite3

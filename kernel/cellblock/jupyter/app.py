@@ -12,18 +12,14 @@ import gc
 import os
 import signal
 import sys
-from dataclasses import dataclass
-from pathlib import Path
-from typing import TYPE_CHECKING
 
 from cellblock.errors import StartError
-from cellblock.host import launch
+from cellblock.jupyter.early import Early
 
+TYPE_CHECKING = False  # a zygote is started before typing is imported
 if TYPE_CHECKING:
-    import socket
     from collections.abc import Callable
 
-    from cellblock.jupyter.groundwork import Wrapping
     from cellblock.jupyter.kernel import Kernel
     from cellblock.jupyter.reactor import ZmqReactor
 
@@ -34,21 +30,18 @@ _STDERR = 2
 #: Open files that host and zygote take before a cell has run: about 25, and 5 a front end. What
 #: snapshots take besides is known when the policy is (``groundwork``).
 LEAST_FILES = 64
-#: The backends that wrap a zygote, those that do not, and how much of a policy is looked through
-#: for them; what the strongest is known by to be here.
-_WRAPPING = (b"bubblewrap", b"docker", b"seatbelt")
-_BARE = (b"landlock", b"noop")
-_WRAPPER = "bwrap"
-_LOOKED_AT = 1 << 16
 
 
-@dataclass(frozen=True, slots=True)
 class Options:
     """The kernel's command line."""
 
-    connection_file: Path
-    policy: str = "safe"
-    allow_unsafe: bool = False
+    __slots__ = ("allow_unsafe", "connection_file", "policy")
+
+    def __init__(
+        self, connection_file: str, policy: str = "safe", *, allow_unsafe: bool = False
+    ) -> None:
+        self.connection_file, self.policy = connection_file, policy
+        self.allow_unsafe = allow_unsafe
 
 
 def parse(argv: list[str]) -> Options:
@@ -69,7 +62,7 @@ def parse(argv: list[str]) -> Options:
             raise SystemExit(f"cellblock: unknown argument {name!r}\n{USAGE}")
     if "-f" not in values:
         raise SystemExit(USAGE)
-    return Options(Path(values["-f"]), values.get("--policy", "safe"), allow)
+    return Options(values["-f"], values.get("--policy", "safe"), allow_unsafe=allow)
 
 
 def main(argv: list[str]) -> None:
@@ -82,8 +75,7 @@ def main(argv: list[str]) -> None:
         _fill_standard_descriptors()
         # Job-control shells and notebook servers share our process group; Ctrl-C is theirs.
         signal.signal(signal.SIGINT, signal.SIG_IGN)
-        prestarted = [] if _may_be_wrapped(options.policy) else [launch.start()]
-        reactor, kernel, cleanup = _assembled(options, project, prestarted)
+        reactor, kernel, cleanup = _assembled(options, project)
     except StartError as exc:
         raise SystemExit(f"cellblock: {exc}") from None
     gc.freeze()
@@ -94,71 +86,31 @@ def main(argv: list[str]) -> None:
         cleanup()
 
 
-def _assembled(
-    options: Options,
-    project: Path,
-    prestarted: list[tuple[socket.socket, int]],
-) -> tuple[ZmqReactor, Kernel, Callable[[], None]]:
+def _assembled(options: Options, project: str) -> tuple[ZmqReactor, Kernel, Callable[[], None]]:
     """Close this process to others, then put the kernel together: all that is slow to import."""
+    early = Early(options.policy, project)
+    early.start_bare()
     from cellblock.host.hardening import protect_host  # noqa: PLC0415 - after the spawn
 
     protect_host()
-    from cellblock.jupyter.groundwork import Ground, lay, make_scratch  # noqa: PLC0415 - as above
+    from cellblock.host.private import make_scratch  # noqa: PLC0415 - as above
 
     scratch = make_scratch()
-    foreseen = None if prestarted else _begin_wrapped(options, project, scratch, prestarted)
+    early.start_as_before(scratch)
+    from cellblock.jupyter.groundwork import Ground, foresee, lay  # noqa: PLC0415 - as above
+
+    early.start_in(lambda: foresee(options, project, scratch))
     ground = lay(options, project, scratch)
-    if isinstance(ground, Ground) and ground.wrap != foreseen:
-        while prestarted:  # it began in something else than is to be around it
-            launch.drop(*prestarted.pop())
+    if isinstance(ground, Ground):
+        early.settle(ground.wrap)
     from cellblock.jupyter.assembly import assemble  # noqa: PLC0415 - slow: after the spawn
 
-    return assemble(options, scratch, ground, prestarted)
+    return assemble(options, scratch, ground, early)
 
 
-def _begin_wrapped(
-    options: Options,
-    project: Path,
-    scratch: Path,
-    prestarted: list[tuple[socket.socket, int]],
-) -> Wrapping | None:
-    """Start a zygote in what the policy most likely has around it; return that."""
-    from cellblock.jupyter.groundwork import foresee  # noqa: PLC0415 - as above
-
-    foreseen = foresee(options, project, scratch)
-    with contextlib.suppress(OSError):  # it is tried again, and told
-        prestarted.append(launch.start(foreseen))
-    return foreseen
-
-
-def _may_be_wrapped(policy: str) -> bool:
-    """Guess whether a zygote that starts now would have to be ended for a wrapped one.
-
-    Nothing that reads a policy is imported yet: names of backends are looked for in its file, and
-    without one the strongest is looked for. A wrong guess costs time, and nothing else.
-    """
-    text = _looked_through(policy)
-    if any(name in text for name in (*_WRAPPING, *_BARE)):
-        return any(name in text for name in _WRAPPING)
-    return any(os.access(f"{folder}/{_WRAPPER}", os.X_OK) for folder in os.get_exec_path())
-
-
-def _looked_through(policy: str) -> bytes:
-    """Return the beginning of a policy's file; nothing for a preset."""
+def _started_in() -> str:
     try:
-        with open(os.path.expanduser(policy), "rb", opener=_at_once) as file:  # noqa: PTH111
-            return file.read(_LOOKED_AT)
-    except (OSError, ValueError):
-        return b""
-
-
-def _at_once(path: str, flags: int) -> int:
-    return os.open(path, flags | os.O_NONBLOCK)  # a pipe would be waited for
-
-
-def _started_in() -> Path:
-    try:
-        return Path.cwd()
+        return os.getcwd()  # noqa: PTH109 - start-up: without pathlib
     except OSError as exc:
         what = f"the folder it was started in: {exc.strerror}"
         raise StartError(f"{what}. Start it in one that is there.") from None

@@ -35,6 +35,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from cellblock.jupyter.app import Options
+    from cellblock.jupyter.early import Early
     from cellblock.policy.model import Policy
 
 #: Seconds after which what killed kernels left is removed: past the first reply.
@@ -43,17 +44,17 @@ _SWEEP = 1.0
 
 def assemble(
     options: Options,
-    scratch: Path,
+    scratch: str,
     ground: Ground | PolicyError | BackendError,
-    prestarted: list[tuple[socket.socket, int]],
+    early: Early,
 ) -> tuple[ZmqReactor, Kernel, Callable[[], None]]:
     """Return the loop, the kernel and what to call at the end.
 
-    ``prestarted`` holds a zygote that is already importing; it is taken, or ended.
+    ``early`` holds the zygote that is already importing, if one is; it is taken, or ended.
     """
     views = _views(ground)
     context: zmq.Context[Any] = zmq.Context()
-    connection = sockets.read_connection(options.connection_file)
+    connection = sockets.read_connection(Path(options.connection_file))
     bound = sockets.bind(context, connection)
     reactor = ZmqReactor()
     composer = Composer(connection.key, connection.scheme)
@@ -61,21 +62,25 @@ def assemble(
     audit = _audit(views)
     kernel = Kernel(reactor, bound, composer, History(default_path()), views, kept, audit)
     reactor.call_later(_SWEEP, kept.sweep)
+    reactor.call_later(_SWEEP, early.remember)
     if isinstance(ground, Ground):
-        policy = load.unplaced(ground.operators or ground.policy, scratch)
+        policy = load.unplaced(ground.operators or ground.policy, Path(scratch))
         _enter_start(audit, policy, views.backend, ground.project)
         enter_notebook(ground, kernel)
-        kernel.session = _session(ground, options, reactor, kernel, prestarted)
+        kernel.session = _session(ground, options, reactor, kernel, early.zygotes)
     else:
-        _end(prestarted)
+        _end(early.zygotes)
 
     def cleanup() -> None:
         kernel.history.close()  # first: the rest may take long, and we may be killed over it
+        if kernel.session is not None:
+            kernel.session.disconnect()  # what the last cell asked for is accounted for
         audit.close()
+        early.remember()
         kept.close()
         gone = kernel.session is None or kernel.session.close()
         if gone:  # else its zygote is still at it
-            removal.remove(str(scratch))
+            removal.remove(scratch)
         context.destroy(linger=200)
 
     return reactor, kernel, cleanup

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import dataclasses
 import os
-import tempfile
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, Literal
@@ -15,7 +14,8 @@ from typing import TYPE_CHECKING, Any, Final, Literal
 from msgspec.structs import replace
 
 from cellblock import backends
-from cellblock.errors import BackendError, PolicyError, StartError
+from cellblock.errors import BackendError, PolicyError
+from cellblock.host import launch
 from cellblock.host.environment import guest_environment
 from cellblock.host.history import default_path
 from cellblock.jupyter.app import LEAST_FILES
@@ -55,6 +55,11 @@ class Wrapping:
         """Whether what is put in front stays there; else it becomes the zygote."""
         return self.backend.stays
 
+    @property
+    def words(self) -> tuple[str, ...]:
+        """What is put in front, where a later kernel may start its zygote in the same."""
+        return self.backend.words(launch.zygote_argv(0), self.view)
+
 
 @dataclass(frozen=True, slots=True)
 class Ground:
@@ -71,8 +76,9 @@ class Ground:
     notice: str = ""
 
 
-def lay(options: Options, project: Path, scratch: Path) -> Ground | PolicyError | BackendError:
+def lay(options: Options, started: str, private: str) -> Ground | PolicyError | BackendError:
     """Read the policy and decide what keeps it; return why nothing may run, where that is so."""
+    project, scratch = Path(started), Path(private)
     try:
         policy = load.load(
             options.policy,
@@ -138,29 +144,17 @@ def _narrowed(policy: Policy, project: Path, scratch: Path) -> tuple[Policy, str
     return notebook.of_file(file, policy, project=project, scratch=scratch)
 
 
-def foresee(options: Options, project: Path, scratch: Path) -> Wrapping | None:
-    """Return what ``lay`` will most likely have a zygote wrapped in, long before it does."""
+def foresee(options: Options, started: str, private: str) -> Wrapping | None:
+    """Return what ``lay`` will most likely have a zygote wrapped in, some time before it does."""
+    project, scratch = Path(started), Path(private)
     try:
         policy = load.foresee(options.policy, project=project, scratch=scratch)
         chosen = backends.choose(policy, probe=False, guess=True)
         folders: Any = {"project": project, "scratch": scratch}
-        private = _private(options.connection_file, policy)
-        return planned(policy, chosen.backend, private=private, **folders)[1]
+        hidden = _private(options.connection_file, policy)
+        return planned(policy, chosen.backend, private=hidden, **folders)[1]
     except Exception:  # noqa: BLE001 - whatever is wrong with a policy, ``lay`` finds it
         return None
-
-
-def make_scratch() -> Path:
-    """Make and return the guest's private folder. Raises StartError."""
-    try:
-        folder = Path(tempfile.mkdtemp(prefix="cellblock-"))
-    except OSError as exc:
-        raise StartError(f"no folder for temporary files: {exc}") from None
-    if not os.access(folder, os.R_OK | os.W_OK | os.X_OK):
-        folder.rmdir()
-        what = f"a folder made in {folder.parent} can't be used, though it is ours"
-        raise StartError(f"{what}. Give its owner all rights: umask 077.")
-    return folder
 
 
 def planned(
@@ -220,14 +214,15 @@ def _check_text(told: messages.Prepare, policy_name: str, scratch: Path) -> None
         raise PolicyError(what, file=policy_name, key="", value=value, remedy=remedy) from None
 
 
-def _private(connection_file: Path, policy: Policy) -> list[Path]:
+def _private(connection_file: str, policy: Policy) -> list[Path]:
     """Return what no guest reads: history, kept output, audit logs, and keys, others' beside ours.
 
     Keys of kernels that start later are not readable either: see ``backends.roots``.
     """
-    beside = [found for name in _KEYS for found in connection_file.parent.glob(name)]
+    keys = Path(connection_file)
+    beside = [found for name in _KEYS for found in keys.parent.glob(name)]
     own = [default_path().parent, Path(policy.audit.folder)]
-    return [*own, connection_file, *beside]
+    return [*own, keys, *beside]
 
 
 _CHARTS: Final[dict[str, Literal["pages", "stills", ""]]] = {

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import contextlib
 import time
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from cellblock import backends
@@ -15,15 +16,15 @@ from cellblock.errors import CellblockError
 from cellblock.guest import removal
 from cellblock.host import launch, proofs
 from cellblock.host.history import default_path
+from cellblock.host.private import make_scratch
 from cellblock.host.prover import Prover
 from cellblock.host.surroundings import Surroundings
-from cellblock.jupyter.groundwork import make_scratch, planned, told_of
+from cellblock.jupyter.groundwork import planned, told_of
 from cellblock.jupyter.reactor import ZmqReactor
 from cellblock.wire import messages
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
-    from pathlib import Path
 
     from cellblock.backends import Chosen
     from cellblock.backends.contract import Proof
@@ -54,7 +55,7 @@ def prove(
     """
     with contextlib.ExitStack() as made:
         try:
-            scratch = make_scratch()
+            scratch = Path(make_scratch())
             # The zygote removes it, where there comes to be one.
             made.callback(removal.remove, str(scratch))
             around = made.enter_context(contextlib.closing(Surroundings(_roots(policy, scratch))))

@@ -16,6 +16,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 from cellblock.errors import PolicyError
+from cellblock.policy.home import cache_folder
 from cellblock.policy.vocabulary import PLACEHOLDERS
 
 if TYPE_CHECKING:
@@ -78,19 +79,6 @@ def expand_own(entry: str, *, key: str, places: Places) -> str:
         text = _home(_placed(entry, key, places), key, places)
     path = os.path.normpath(places.folder / text)
     return os.path.join(os.path.realpath(os.path.dirname(path)), os.path.basename(path))  # noqa: PTH118, PTH119, PTH120  # as above
-
-
-def cache_folder() -> str:
-    """Return where cellblock keeps history and logs: ``$XDG_CACHE_HOME/cellblock``.
-
-    A relative one counts for nothing, as the XDG Base Directory Specification has it. Without a
-    home there is no folder by the name that is returned.
-    """
-    base = os.environ.get("XDG_CACHE_HOME", "")
-    if not os.path.isabs(base):  # noqa: PTH117  # as above
-        home = os.path.expanduser("~")  # noqa: PTH111  # as above
-        base = f"{home if os.path.isabs(home) else os.devnull}/.cache"  # noqa: PTH117
-    return f"{base}/cellblock"
 
 
 def _check_grantable(entry: str, path: str, *, key: str, places: Places) -> None:

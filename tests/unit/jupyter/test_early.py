@@ -8,7 +8,7 @@ import pytest
 
 from cellblock.backends.bubblewrap import PROGRAM
 from cellblock.backends.chooser import ORDER
-from cellblock.jupyter import app
+from cellblock.jupyter import early
 from support import machines
 
 POLICIES = {
@@ -36,15 +36,15 @@ def test_a_zygote_waits_for_a_policy_that_has_it_wrapped(text, machine, tmp_path
     policy = tmp_path / "lab.toml"
     policy.write_text(text)
     with_it, without = POLICIES[text]
-    assert app._may_be_wrapped(str(policy)) == (with_it if machine == "bubblewrap" else without)
+    assert early.may_be_wrapped(str(policy)) == (with_it if machine == "bubblewrap" else without)
 
 
 @pytest.mark.parametrize("preset", ["safe", "data", "unsafe", "local"])
 def test_a_preset_takes_the_strongest(preset, machine):
-    assert app._may_be_wrapped(preset) == (machine == "bubblewrap")
+    assert early.may_be_wrapped(preset) == (machine == "bubblewrap")
 
 
 def test_it_knows_every_backend_and_its_program():
     by_wrapping = {wraps: {b.name.encode() for b in ORDER if b.wraps == wraps} for wraps in (1, 0)}
-    assert (set(app._WRAPPING), set(app._BARE)) == (by_wrapping[1], by_wrapping[0])
-    assert app._WRAPPER == PROGRAM
+    assert (set(early.WRAPPING), set(early.BARE)) == (by_wrapping[1], by_wrapping[0])
+    assert early.WRAPPER == PROGRAM
