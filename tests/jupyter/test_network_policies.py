@@ -101,7 +101,7 @@ def test_what_a_cell_asked_for_that_a_shutdown_cuts_off_is_on_the_record(start, 
     lines = [json.loads(line) for file in folder.iterdir() for line in file.open()]
     assert [each["kind"] for each in lines][-1] == "session-end"
     (asked,) = [each for each in lines if each["kind"] == "connections"]
-    assert (asked["cell"], asked["reached"]) == (2, {f"127.0.0.1:{port}": 1})
+    assert (asked["cell"], asked["reached"]) == (3, {f"127.0.0.1:{port}": 1})
 
 
 def test_children_of_a_cell_have_the_same_way_out_and_no_other(start, world, place):
