@@ -74,16 +74,16 @@ class Early:
 
     def remember(self) -> None:
         """Keep what was due for the next kernel."""
-        if self._due is not None and (words := self._due.words):
-            memory, self._memory = self._memory, None
-            if memory is not None:
-                memory.keep(words)
+        memory, self._memory = self._memory, None
+        if memory is not None and self._due is not None and (words := self._due.words):
+            memory.keep(words)
 
 
 def _alike(around: Wrapping | Recalled | None, due: Wrapping | None) -> bool:
     if around is None or due is None:
         return around is due
-    return around.words == due.words if around.words else around == due
+    # Views tell it sooner, where it was foreseen: words are made anew each time.
+    return around == due or (bool(around.words) and around.words == due.words)
 
 
 def may_be_wrapped(policy: str) -> bool:

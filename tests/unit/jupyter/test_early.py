@@ -48,3 +48,26 @@ def test_it_knows_every_backend_and_its_program():
     by_wrapping = {wraps: {b.name.encode() for b in ORDER if b.wraps == wraps} for wraps in (1, 0)}
     assert (set(early.WRAPPING), set(early.BARE)) == (by_wrapping[1], by_wrapping[0])
     assert early.WRAPPER == PROGRAM
+
+
+class Around:
+    """What goes around a zygote; ``words`` says whether a later kernel may repeat it."""
+
+    def __init__(self, *words):
+        self.words = words
+
+
+def test_a_zygote_is_kept_only_in_what_is_due():
+    due, same, other = Around("bwrap", "--a"), Around("bwrap", "--a"), Around("bwrap", "--b")
+    assert early._alike(due, due)
+    assert early._alike(same, due)
+    assert not early._alike(other, due)
+    assert not early._alike(None, due)
+    assert not early._alike(due, None)
+    assert early._alike(None, None)
+
+
+def test_without_words_two_views_are_two():
+    first, second = Around(), Around()
+    assert early._alike(first, first)
+    assert not early._alike(first, second)
