@@ -2,12 +2,16 @@
 
 CellblockError
 ├── PolicyError       a policy can't be read or kept: names file, key, value and remedy
-│   └── WideningError  a change that would allow more than the policy does
+│   ├── InputError        inputs are no JSON data, or too much of it: names the same
+│   └── WideningError a change that would allow more than the policy does
 ├── WireError         a peer broke the protocol
 │   └── FrameTooLargeError  a frame announces more than its cap
 ├── GuestError        the guest could not be started or was lost
-├── AuditError        the audit log can't be written: names file, key and remedy
+├── MendableError     something on disk is not as it has to be: names file, key and remedy
+│   ├── AdmissionError  approvals or templates can't be read, or trusted
+│   └── AuditError      the audit log can't be written
 ├── BackendError      no backend can carry this policy here
+├── CheckError        what is to be checked can't be, whatever is in it
 └── StartError        the kernel can't start: connection file, sockets, temporary folder
 
 A denial is not an exception: it is a value (``analysis.Finding``) that is shown.
@@ -34,6 +38,10 @@ class PolicyError(CellblockError):
         return f"{where}: {self.message}{got}. {self.remedy}"
 
 
+class InputError(PolicyError):
+    """Inputs that can't be given to cells."""
+
+
 class WideningError(PolicyError):
     """A change to a policy that can only be made narrower, and would not be."""
 
@@ -50,8 +58,8 @@ class GuestError(CellblockError):
     """The guest could not be started, or was lost."""
 
 
-class AuditError(CellblockError):
-    """An audit log that can't be written, or read, with all that is needed to mend it."""
+class MendableError(CellblockError):
+    """Something on disk that is not as it has to be, with all that is needed to mend it."""
 
     def __init__(self, message: str, *, file: str, key: str = "", remedy: str) -> None:
         self.message, self.file, self.key, self.remedy = message, file, key, remedy
@@ -62,8 +70,20 @@ class AuditError(CellblockError):
         return f"{where}: {self.message}. {self.remedy}"
 
 
+class AdmissionError(MendableError):
+    """Approvals, or templates, that can't be read or trusted: nothing that takes them runs."""
+
+
+class AuditError(MendableError):
+    """An audit log that can't be written, or read."""
+
+
 class BackendError(CellblockError):
     """No backend can carry this policy on this machine."""
+
+
+class CheckError(CellblockError):
+    """Source can't be checked here at all."""
 
 
 class StartError(CellblockError):

@@ -12,13 +12,14 @@ import sys
 from typing import TYPE_CHECKING, Final
 
 from cellblock.errors import PolicyError
+from cellblock.policy import llm
 from cellblock.policy.enforcement import CAPABILITIES
 from cellblock.policy.suggest import closest
 from cellblock.policy.vocabulary import (
     AVAILABLE_BACKENDS,
     FIXED_ENVIRONMENT,
+    FROM_ELSEWHERE,
     MAGICS,
-    NOT_YET,
     WIDGET_TARGETS,
     tool_name,
 )
@@ -31,18 +32,29 @@ if TYPE_CHECKING:
 #: What an engine's command line takes for a name, and for no option.
 _RUNTIME: Final = r"([\w/][\w./-]{0,200})?"
 _IMAGE: Final = r"([a-z0-9][\w./:@-]{0,300})?"
+#: Characters of a pattern.
+_PATTERN: Final = 1_000
 _TOOL: Final = re.compile(r"[^\W\d][\w.-]*(?::[^\W\d][\w.]*)?")
 
 
-def check(policy: Policy, *, file: str, missing_is_fine: Collection[str] = ()) -> None:
+def check(
+    policy: Policy, *, file: str, missing_is_fine: Collection[str] = (), here: bool = True
+) -> None:
     """Raise PolicyError unless every name in the policy means something on this machine.
 
-    ``missing_is_fine`` are modules that need not be installed: a preset's own.
+    ``missing_is_fine`` are modules that need not be installed: a preset's own. ``here``: cells are
+    to run on this machine, so what the host needs for them has to be installed.
     """
     own = (name for name in policy.allowed_modules if name not in missing_is_fine)
     _raising("allowed_modules", _allowed_modules, policy.replace(allowed_modules=tuple(own)), file)
-    for field, one in (*_CHECKS, *((name, _not_yet(name)) for name in NOT_YET)):
+    for field, one in _CHECKS:
         _raising(field, one, policy, file)
+    for key, message, value, remedy in llm.wrongs(policy, here=here):
+        raise PolicyError(message, file=file, key=f"llm.{key}", value=repr(value), remedy=remedy)
+    if policy.ops is not None or policy.packages:
+        from cellblock.policy import granting  # noqa: PLC0415 - most policies grant nothing
+
+        granting.check(policy, file=file, here=here)
 
 
 def _raising(field: str, one: Callable[[Policy], None], policy: Policy, file: str) -> None:
@@ -58,14 +70,6 @@ class _Wrong(Exception):  # noqa: N818  # never leaves this module
     def __init__(self, message: str, value: object, remedy: str) -> None:
         self.message, self.value, self.remedy = message, value, remedy
         super().__init__(message)
-
-
-def _not_yet(field: str) -> Callable[[Policy], None]:
-    def one(policy: Policy) -> None:
-        if value := getattr(policy, field):
-            raise _Wrong("cellblock does not do this yet", list(value), "Remove the entry.")
-
-    return one
 
 
 def _name(policy: Policy) -> None:
@@ -97,8 +101,17 @@ def _require(policy: Policy) -> None:
             raise _Wrong("no such capability", name, closest(name, CAPABILITIES, what="names"))
 
 
+def _approval(policy: Policy) -> None:
+    scope = policy.approval.scope
+    if not scope.isprintable() or not 0 < len(scope) <= 200:  # noqa: PLR2004
+        raise _Wrong("no scope", scope, "Give {project}, or 1 to 200 printable characters.")
+
+
 def _magics(policy: Policy) -> None:
     for name in policy.magics:
+        if policy.admission != "any" and name in FROM_ELSEWHERE:
+            remedy = 'Remove it, or let admission be "any".'
+            raise _Wrong("brings in code that nobody approved", name, remedy)
         if name not in MAGICS:
             remedy = "Write it without %." if "%" in name else closest(name, MAGICS, what="magics")
             raise _Wrong("no such magic", name, remedy)
@@ -109,7 +122,13 @@ def _allowed_modules(policy: Policy) -> None:
         if "." in name:
             top = name.partition(".")[0]
             raise _Wrong("not a top-level package", name, f"Give {top}: packages come whole.")
-        _importable(name)
+        if not _may_come_later(name, policy):
+            _importable(name)
+
+
+def _may_come_later(name: str, policy: Policy) -> bool:
+    """Say whether it can be a package that is installed when the kernel runs."""
+    return name.isidentifier() and policy.operations is not None and bool(policy.operations.install)
 
 
 def _preload(policy: Policy) -> None:
@@ -174,6 +193,14 @@ def _tool_timeouts(policy: Policy) -> None:
             raise _Wrong("no such tool", name, closest(name, named, what="tools"))
 
 
+def _artifact_export_paths(policy: Policy) -> None:
+    for pattern in policy.artifact_export_paths:
+        parts = pattern.split("/")
+        if not pattern.isprintable() or ".." in parts or not parts[-1] or len(pattern) > _PATTERN:
+            remedy = "Write one as in *.csv, plots/**/*.png or {scratch}/*.json."
+            raise _Wrong("not a pattern of files", pattern, remedy)
+
+
 def _network_access(policy: Policy) -> None:
     if isinstance(policy.network_access, bool):
         return
@@ -192,6 +219,7 @@ _CHECKS: Final[tuple[tuple[str, Callable[[Policy], None]], ...]] = (
     ("container_runtime", _container_runtime),
     ("container_image", _container_image),
     ("require", _require),
+    ("approval", _approval),
     ("magics", _magics),
     ("preload", _preload),
     ("pre_imported", _pre_imported),
@@ -200,4 +228,5 @@ _CHECKS: Final[tuple[tuple[str, Callable[[Policy], None]], ...]] = (
     ("comm_targets", _comm_targets),
     ("tools", _tools),
     ("tool_timeouts", _tool_timeouts),
+    ("artifact_export_paths", _artifact_export_paths),
 )

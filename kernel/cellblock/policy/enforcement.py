@@ -108,4 +108,6 @@ CAPABILITIES: Final[tuple[str, ...]] = (
     "display_max_bytes",
     "undo_max_bytes",
     "output_kept_max_bytes",
+    "artifact_max_bytes",
+    "artifacts_max_bytes",
 )

@@ -11,20 +11,22 @@ Whatever is wrong raises exactly one ``PolicyError`` that names file, key, value
 
 from __future__ import annotations
 
-import dataclasses
 import os
 import tomllib
 from pathlib import Path
 from typing import Any, Final
 
 from cellblock.errors import PolicyError
-from cellblock.policy.model import LIMITS, LISTS, PATHS, Policy
-from cellblock.policy.paths import Places, expand, expand_own
+from cellblock.policy import placing
+from cellblock.policy.model import LIMITS, LISTS, Policy
+from cellblock.policy.paths import Places
 from cellblock.policy.sections import SECTIONS
 from cellblock.policy.suggest import closest
 from cellblock.policy.vocabulary import PRESETS, SPELLINGS, TIERS
 
 MAX_FILE_BYTES: Final = 2**20
+#: How whoever starts a kernel allows what has to be asked for.
+ASK: Final = "Start the kernel with --allow-unsafe"
 
 _FOLDER: Final = Path(__file__).parent / "presets"
 #: What a policy is called that is in no file of the operator's.
@@ -42,16 +44,59 @@ def load(spec: str, *, project: Path, scratch: Path | None = None, allow_unsafe:
     policy = _preset(name, project, scratch) if name in KNOWN else _file(spec, project, scratch)
     if name in TIERS:
         _check_backend(policy, spec)
-    if not allow_unsafe and (field := policy.to_be_asked_for()):
-        value = getattr(policy, field)
-        raise PolicyError(
-            f"{field} {value} has to be asked for",
-            file=spec,
-            key=field,
-            value=repr(value),
-            remedy=f"Start the kernel with --allow-unsafe, or {_INSTEAD[field]}.",
-        )
+    return _allowed(policy, spec, allow_unsafe=allow_unsafe)
+
+
+def checked(
+    policy: Policy, *, project: Path, scratch: Path | None = None, allow_unsafe: bool
+) -> Policy:
+    """Return a policy that was made by a program, as ``load`` returns one of a file.
+
+    Its relative paths are relative to ``project``. Raises PolicyError.
+    """
+    from cellblock.policy import checks, schema  # noqa: PLC0415 - as in _file
+
+    file = policy.name
+    found = schema.parse(normal(policy.as_dict()), file=file)
+    presets = map(preset_values, PRESETS)
+    ours = {name for preset in presets for name in preset.get("allowed_modules", ())}
+    checks.check(found, file=file, missing_is_fine=ours)
+    found = placing.placed(found, Places(file, project, project, scratch))
+    return _allowed(found, file, allow_unsafe=allow_unsafe)
+
+
+def of_fields(values: dict[str, Any], *, file: str) -> Policy:
+    """Return the policy that ``Policy.as_dict`` made these of. Raises PolicyError."""
+    from cellblock.policy import schema  # noqa: PLC0415 - as in _file
+
+    return schema.parse(normal(values), file=file)
+
+
+def _allowed(policy: Policy, spec: str, *, allow_unsafe: bool) -> Policy:
+    if not allow_unsafe and (error := condition(policy, spec)):
+        raise error
     return policy
+
+
+def condition(
+    policy: Policy, spec: str, *, ask: str = ASK, asks: bool = True
+) -> PolicyError | None:
+    """Return what ``load`` says of a policy that has to be asked for, None of any other.
+
+    ``ask`` says how to allow that, ``asks`` that its user may be asked, if it has users asked.
+    """
+    field = policy.to_be_asked_for()
+    if field is None:
+        return None
+    value = getattr(policy, field)
+    approve = ", approve it where you can be asked" if asks and policy.approvals != "never" else ""
+    return PolicyError(
+        f"{field} {value} has to be asked for",
+        file=spec,
+        key=field,
+        value=repr(value),
+        remedy=f"{ask}{approve}, or {_INSTEAD[field]}.",
+    )
 
 
 _INSTEAD: Final = {
@@ -69,11 +114,54 @@ def foresee(spec: str, *, project: Path, scratch: Path | None = None) -> Policy:
     name = SPELLINGS.get(spec, spec)
     if name in KNOWN:
         return _preset(name, project, scratch)
-    path = Path(os.path.expanduser(spec))  # noqa: PTH111
-    own = {"name": path.stem, **_read(path, spec)}
-    values = _merged(_extended(own.pop("extends", "safe"), spec), own, spec)
+    path, base, own = _parts(spec)
     places = Places(spec, path.resolve().parent, project, scratch)
-    return _expanded(unchecked(values), places)
+    return placing.placed(unchecked(_merged(base, own, spec)), places)
+
+
+def folder_of(spec: str, project: Path) -> Path:
+    """Return the folder that relative paths of this policy begin in."""
+    if SPELLINGS.get(spec, spec) in KNOWN:
+        return project
+    return Path(os.path.expanduser(spec)).resolve().parent  # noqa: PTH111 - as in _parts
+
+
+def to_judge_by(spec: str) -> Policy:
+    """Return what ``spec`` says of source, where nothing runs under it: for `cellblock check`.
+
+    Nothing has to be here for it: packages that it allows need not be installed, nor its folders
+    exist; paths stay as written, see ``placing.foreseen``. Raises PolicyError, also for mode
+    ``unsafe``: it judges nothing.
+    """
+    name = SPELLINGS.get(spec, spec)
+    policy = unchecked(preset_values(name)) if name in KNOWN else _unplaced_file(spec)
+    if policy.mode != "safe":
+        raise PolicyError(
+            "no source is checked under this policy",
+            file=spec,
+            key="mode",
+            value=repr(policy.mode),
+            remedy="Choose a policy of mode safe.",
+        )
+    return policy
+
+
+def _unplaced_file(spec: str) -> Policy:
+    from cellblock.policy import checks, schema  # noqa: PLC0415 - as in _file
+
+    _, base, own = _parts(spec)
+    policy = schema.parse(_merged(base, own, spec), file=spec)
+    # Modules to import at start are not looked for; those to allow are taken by name.
+    elsewhere = policy.replace(preload=(), pre_imported=())
+    checks.check(elsewhere, file=spec, missing_is_fine=policy.allowed_modules, here=False)
+    return policy
+
+
+def _parts(spec: str) -> tuple[Path, dict[str, Any], dict[str, Any]]:
+    """Return a file's path, the values of what it extends, and its own."""
+    path = Path(os.path.expanduser(spec))  # noqa: PTH111  # pathlib raises for an unknown user
+    own = {"name": path.stem, **_read(path, spec)}
+    return path, _extended(own.pop("extends", "safe"), spec), own
 
 
 def preset_values(name: str) -> dict[str, Any]:
@@ -83,19 +171,27 @@ def preset_values(name: str) -> dict[str, Any]:
     return normal(values | {"name": name} | ({"backend": backend} if backend else {}))
 
 
+def preset_policy(name: str) -> Policy:
+    """Return a shipped preset as it is written, before any folder is known. Raises PolicyError."""
+    return unchecked(_extended(name, name))
+
+
 def _preset(name: str, project: Path, scratch: Path | None) -> Policy:
     # Not checked here: the tests check that what is shipped equals what ``schema`` makes of it.
     policy = unchecked(preset_values(name))
-    return _expanded(policy, Places(name, project, project, scratch))
+    return placing.placed(policy, Places(name, project, project, scratch))
 
 
 def unchecked(values: dict[str, Any]) -> Policy:
     """Build a policy of a file's values as they are."""
-    frozen = {
+    made = {key: make(**_frozen(values[key])) for key, make in SECTIONS.items() if key in values}
+    return Policy().replace(**_frozen(values) | made)
+
+
+def _frozen(values: dict[str, Any]) -> dict[str, Any]:
+    return {
         key: tuple(value) if isinstance(value, list) else value for key, value in values.items()
     }
-    sections = {key: SECTIONS[key](**values[key]) for key in SECTIONS if key in values}
-    return Policy().replace(**frozen | sections)
 
 
 def _check_backend(policy: Policy, spec: str) -> None:
@@ -107,14 +203,12 @@ def _check_backend(policy: Policy, spec: str) -> None:
 def _file(spec: str, project: Path, scratch: Path | None) -> Policy:
     from cellblock.policy import checks, schema  # noqa: PLC0415  # a preset needs neither
 
-    path = Path(os.path.expanduser(spec))  # noqa: PTH111  # pathlib raises for an unknown user
-    own = {"name": path.stem, **_read(path, spec)}
-    base = _extended(own.pop("extends", "safe"), spec)
+    path, base, own = _parts(spec)
     policy = schema.parse(_merged(base, own, spec), file=spec)
     inherited = () if "allowed_modules" in own else tuple(base.get("allowed_modules", ()))
     checks.check(policy, file=spec, missing_is_fine=inherited)
-    policy = _expanded(policy, Places(spec, path.resolve().parent, project, scratch))
-    _refuse_writable(path, policy, spec)
+    policy = placing.placed(policy, Places(spec, path.resolve().parent, project, scratch))
+    placing.refuse_writable(path, policy, spec)
     return policy
 
 
@@ -151,7 +245,7 @@ def _extended(name: object, spec: str) -> dict[str, Any]:
     raise PolicyError(
         "no such preset",
         file=spec,
-        key="extends",
+        key="extends" if name != spec else "",
         value=repr(name),
         remedy=closest(str(name), KNOWN, what="presets"),
     )
@@ -186,39 +280,3 @@ def normal(values: dict[str, Any]) -> dict[str, Any]:
     if isinstance(mode := normal.get("mode"), str):
         normal["mode"] = SPELLINGS.get(mode, mode)
     return normal
-
-
-def _expanded(policy: Policy, places: Places) -> Policy:
-    paths = {}
-    for key, must_exist in PATHS.items():
-        entries = (
-            expand(entry, key=key, places=places, must_exist=must_exist)
-            for entry in getattr(policy, key)
-        )
-        paths[key] = tuple(dict.fromkeys(entry for entry in entries if entry is not None))
-    folder = expand_own(policy.audit.folder, key="audit.folder", places=places)
-    return policy.replace(**paths, audit=dataclasses.replace(policy.audit, folder=folder))
-
-
-def unplaced(policy: Policy, scratch: Path) -> Policy:
-    """Return a policy with ``{scratch}`` for one kernel's folder: its digest is every kernel's."""
-    folder = os.path.realpath(scratch)
-    paths = {
-        key: tuple(entry.replace(folder, "{scratch}", 1) for entry in getattr(policy, key))
-        for key in PATHS
-    }
-    return policy.replace(**paths)
-
-
-def _refuse_writable(path: Path, policy: Policy, spec: str) -> None:
-    """Refuse a policy whose own file its cells could rewrite for the next start."""
-    own = path.resolve()
-    for root in policy.filesystem_write_roots:
-        if own.is_relative_to(root):
-            raise PolicyError(
-                "cells could rewrite this policy file",
-                file=spec,
-                key="filesystem_write_roots",
-                value=repr(root),
-                remedy="Move the file out of the folders that cells may write.",
-            )

@@ -14,25 +14,30 @@ import dataclasses
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Final, Literal
 
-from cellblock.policy.ranges import CHECKED, GIB, MIB, Range
-from cellblock.policy.sections import Audit
+from cellblock.policy.ranges import (
+    CHECKED,
+    GIB,
+    MIB,
+    Bytes,
+    Count,
+    Depth,
+    InFlight,
+    Memory,
+    Range,
+    Seconds,
+    ToolBytes,
+)
+from cellblock.policy.sections import Approval, Audit, Granted, Llm, Templates, plain
+from cellblock.policy.vocabulary import ALLOWED_MAGICS
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from cellblock.analysis import Rules
     from cellblock.policy.enforcement import Enforcer
+    from cellblock.policy.operations import Operations
 
-Seconds = Annotated[float, Range(0.1)]
-Count = Annotated[int, Range(1)]
-Bytes = Annotated[int, Range(1)]
-Depth = Annotated[int, Range(0, 50)]
-#: An interpreter with IPython in it takes 20 to 24 MiB.
-Memory = Annotated[int, Range(32 * MIB)]
 Names = tuple[str, ...]
-#: Of one call's arguments, or its value: a frame has to hold it.
-ToolBytes = Annotated[int, Range(1, 16 * MIB)]
-InFlight = Annotated[int, Range(1, 10_000)]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -71,42 +76,29 @@ class Policy:
     """The image, which has to be there: nothing is pulled. Empty for what ``cellblock image build``
     has made of this interpreter."""
 
-    audit: Audit = Audit()  # noqa: RUF009  # it is frozen
+    admission: Literal["any", "approved", "template"] = "any"
+    """Which cells may run at all: ``any``; those that ``cellblock approve`` has ``approved``, text
+    for text; or those that name a ``template`` and give its state as JSON."""
+
+    approval: Approval = Approval()  # noqa: RUF009  # it is frozen
+    """Where approvals are kept. In a file, a table: ``[approval]``."""
+
+    approvals: Literal["never", "prompt"] = "never"
+    """Whether a user who can be asked may approve of what the policy does not give by itself:
+    ``prompt`` asks, in the front end, about an import beyond the allowlist, about each call of a
+    tool, an operation or a language model, and at start about what takes ``--allow-unsafe``."""
+
+    templates: Templates = Templates()  # noqa: RUF009  # as above
+    """The templates that there are. In a file, a table: ``[templates]``."""
+
+    audit: Audit = Audit()  # noqa: RUF009  # as above
     """The audit log. In a file, a table: ``[audit]``."""
 
     allowed_modules: Names = ()
     """Top-level packages that cells may import as they are, in addition to the allowlist of
     record. Such a package is trusted with all the process may do."""
 
-    magics: Names = (
-        "capture",
-        "html",
-        "latex",
-        "lsmagic",
-        "markdown",
-        "output",
-        "pdef",
-        "pdoc",
-        "pinfo",
-        "pinfo2",
-        "policy",
-        "pprint",
-        "precision",
-        "prun",
-        "psearch",
-        "psource",
-        "quickref",
-        "svg",
-        "time",
-        "timeit",
-        "tools",
-        "undo",
-        "usage",
-        "who",
-        "who_ls",
-        "whos",
-        "xmode",
-    )
+    magics: Names = ALLOWED_MAGICS
     """Line and cell magics that cells may use, without their percent signs."""
 
     preload: Names = ()
@@ -130,11 +122,34 @@ class Policy:
     tool_max_calls: Count | None = 100_000
     """Calls of tools that one cell may make."""
 
+    tool_max_per_second: Count | None = 10_000
+    """Calls of tools that are begun in a second, between cells too; more wait. A second's worth may
+    come at once."""
+
     tool_max_in_flight: InFlight = 1_024
     """Calls of tools under way at once."""
 
     tool_max_bytes: ToolBytes = MIB
     """Bytes that the arguments of one call may take, or what it returns."""
+
+    llm: Llm = Llm()  # noqa: RUF009  # as above
+    """Language models. In a file, a table: ``[llm]``."""
+
+    ops: Annotated[Any, Granted()] = None
+    """Operations of the host's own that cells may call. In a file, a table for each that is
+    granted: ``[ops.read_file]``."""
+
+    packages: Names = ()
+    """Requirements installed before the first cell, wheels only, with the index and within the
+    list of ``[ops.install]``."""
+
+    artifact_export_paths: Names = ()
+    """Glob patterns of files that are copied out after the cell that wrote them: beneath the folder
+    that cells run in, or with ``{scratch}`` or ``{project}`` before them; ``**`` is any number of
+    folders. They have to be beneath a write root."""
+
+    artifact_folder: str = "{project}/artifacts"
+    """Where such files are copied to. Cells can't write there."""
 
     filesystem_read_roots: Names = ()
     """Folders and files readable besides the interpreter, its libraries and site-packages, time
@@ -162,13 +177,8 @@ class Policy:
     """Whether cells may start processes."""
 
     package_installation: bool = False
-    """Whether cells may install packages."""
-
-    packages: Names = ()
-    """Requirements installed before the first cell, wheels only. Not done yet: must be empty."""
-
-    artifact_export_paths: Names = ()
-    """Glob patterns of files copied out after a cell. Not done yet: must be empty."""
+    """Whether cells may install packages themselves, as pip does. No backend lets them, which is
+    shown as a gap; ``packages`` and ``ops.install`` have the host do it."""
 
     env_var_access: Names = ()
     """Environment variables passed to cells. All others are stripped; HOME, LANG, PATH,
@@ -242,9 +252,33 @@ class Policy:
     than is shown; ``%output`` pages through it. One cell gets half, its beginning; the oldest
     cells go first. 0 keeps nothing."""
 
+    artifact_max_bytes: Bytes | None = 64 * MIB
+    """Bytes of the largest file that is copied out."""
+
+    artifacts_max_bytes: Bytes | None = 512 * MIB
+    """Bytes of all files together that one session has copied out."""
+
+    @classmethod
+    def preset(cls, name: str = "safe", /, **changes: Any) -> Policy:
+        """Return a shipped preset, or a tier, with these fields changed.
+
+        Nothing is checked before a policy is used. Raises PolicyError for no such preset.
+        """
+        from cellblock.policy.load import preset_policy  # noqa: PLC0415  # it imports this
+
+        return preset_policy(name).replace(**changes)
+
     def as_dict(self) -> dict[str, Any]:
         """All fields in their order; tuples stay tuples, a section is a dict."""
-        return {name: _plain(getattr(self, name)) for name in FIELDS}
+        return {name: plain(getattr(self, name)) for name in FIELDS} | {
+            "ops": plain(self.ops) or {}
+        }
+
+    @property
+    def operations(self) -> Operations | None:
+        """What ``ops`` grants, None where that is nothing."""
+        section: Operations | None = self.ops
+        return section
 
     def replace(self, **changes: Any) -> Policy:
         """Return a copy with other values. Checks nothing, as the class itself."""
@@ -284,14 +318,15 @@ class Policy:
         return rules_of(self)
 
 
-def _plain(value: Any) -> Any:
-    return dataclasses.asdict(value) if isinstance(value, Audit) else value
-
-
 FIELDS: Final = tuple(one.name for one in dataclasses.fields(Policy))
 
 #: Fields for which "none" in a file means no limit: TOML has no null.
-LIMITS: Final = ("tool_timeout", "tool_max_calls", *FIELDS[FIELDS.index("timeout") :])
+LIMITS: Final = (
+    "tool_timeout",
+    "tool_max_calls",
+    "tool_max_per_second",
+    *FIELDS[FIELDS.index("timeout") :],
+)
 
 #: Fields that hold lists.
 LISTS: Final = tuple(one.name for one in dataclasses.fields(Policy) if one.type == "Names")

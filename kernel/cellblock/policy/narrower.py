@@ -169,7 +169,12 @@ def _never(why: str) -> Way:
 
 _OPERATORS: Final = "what enforces a policy is the operator's to choose"
 _LOADED: Final = "it says what is made ready for cells, and allows nothing"
-_NOT_DONE: Final = "cellblock does not do this yet"
+_ADMITTED: Final = "which cells may run at all is the operator's to say, before there is any"
+_ASKED: Final = "to ask users is less for calls and more for imports: the operator's to say"
+_COPIED: Final = "what is copied out is for others than cells, and the operator's to say"
+_GRANTED: Final = (
+    "it is granted table by table, and kept by workers of the host's own: the operator's to change"
+)
 _FEWER: Final = Way("fewer entries", _fewer)
 _LOWER: Final = Way("a lower number", _lower)
 _OFF: Final = Way("false", _off)
@@ -193,6 +198,10 @@ TABLE: Final[dict[str, Way]] = {
     "container_engine": _never(_OPERATORS),
     "container_runtime": _never(_OPERATORS),
     "container_image": _never(_OPERATORS),
+    "admission": _never(_ADMITTED),
+    "approval": _never(_ADMITTED),
+    "approvals": _never(_ASKED),
+    "templates": _never(_ADMITTED),
     "audit": _never("the audit log is the operator's: it is about cells, and not theirs"),
     "allowed_modules": _by_guest(_FEWER),
     "magics": _by_guest(_FEWER),
@@ -202,8 +211,14 @@ TABLE: Final[dict[str, Way]] = {
     "tool_timeout": _LOWER,
     "tool_timeouts": Way("lower numbers", _tool_timeouts),
     "tool_max_calls": _LOWER,
+    "tool_max_per_second": _LOWER,
     "tool_max_in_flight": _by_guest(_LOWER),
     "tool_max_bytes": _by_guest(_LOWER),
+    "llm": _never(_GRANTED),
+    "ops": _never(_GRANTED),
+    "packages": _never("they are there before the first cell, and allow nothing by themselves"),
+    "artifact_export_paths": _never(_COPIED),
+    "artifact_folder": _never(_COPIED),
     # What is writable is readable.
     "filesystem_read_roots": _by_locks(
         Way(
@@ -224,8 +239,6 @@ TABLE: Final[dict[str, Way]] = {
     ),
     "subprocess_execution": _by_locks(_OFF),
     "package_installation": _OFF,
-    "packages": _never(_NOT_DONE),
-    "artifact_export_paths": _never(_NOT_DONE),
     "env_var_access": _by_guest(_FEWER),
     "display": Way(
         "`isolated`, `sanitized` or `text`, in this order",
@@ -248,4 +261,6 @@ TABLE: Final[dict[str, Way]] = {
     "display_max_bytes": _LOWER,
     "undo_max_bytes": _LOWER,
     "output_kept_max_bytes": _LOWER,
+    "artifact_max_bytes": _never(_COPIED),
+    "artifacts_max_bytes": _never(_COPIED),
 }

@@ -72,6 +72,20 @@ def changed(old: Policy, new: Policy) -> tuple[str, ...]:
     return tuple(key for key in FIELDS if getattr(old, key) != getattr(new, key))
 
 
+def check_narrower(old: Policy, new: Policy, *, file: str) -> None:
+    """Raise WideningError where a policy that came from elsewhere allows more than ``old``."""
+    for key in changed(old, new):
+        if why := TABLE[key].rule(key, old, new):
+            raise WideningError(why, file=file, key=key, value="", remedy=_REMEDY)
+
+
+def names_paths(changes: object) -> bool:
+    """Say whether changes name paths: what those come to depends on the machine and the folder."""
+    if not isinstance(changes, Mapping):
+        return False
+    return any(str(key).removeprefix(f"{ADD}.") in PATHS for key, _ in _unfolded(changes))
+
+
 def _wider(key: str, old: Policy, new: Policy) -> str:
     return "" if getattr(old, key) == getattr(new, key) else TABLE[key].rule(key, old, new)
 
@@ -123,7 +137,7 @@ def _expanded(policy: Policy, key: str, entries: Sequence[str], places: Places) 
     foreseen = _paths(key, [entry.removesuffix("?") for entry in entries], places, exist=False)
     if PATHS[key] and (why := _wider(key, policy, policy.replace(**{key: foreseen}))):
         raise _widening(key, foreseen, why, places)
-    return _paths(key, entries, places, exist=PATHS[key])
+    return _paths(key, entries, places, exist=PATHS[key]) if places.here else foreseen
 
 
 def _paths(key: str, entries: Sequence[str], places: Places, *, exist: bool) -> tuple[str, ...]:
@@ -152,7 +166,10 @@ def _check(narrowed: Policy, policy: Policy, places: Places) -> None:
     """Raise PolicyError for what is named and means nothing: a capability, an address."""
     from cellblock.policy import checks  # noqa: PLC0415 - as above
 
-    checks.check(narrowed, file=places.file, missing_is_fine=policy.allowed_modules)
+    if not places.here:  # what is made ready need not be installed
+        narrowed = narrowed.replace(preload=(), pre_imported=())
+    known = policy.allowed_modules
+    checks.check(narrowed, file=places.file, missing_is_fine=known, here=places.here)
 
 
 def _mistake(message: str, key: str, value: Any, remedy: str, places: Places) -> PolicyError:

@@ -9,6 +9,7 @@ end sends what is in it.
 
 from __future__ import annotations
 
+import json
 import os
 import stat
 from collections.abc import Mapping
@@ -35,22 +36,32 @@ _WHERE: Final = f"metadata.{TABLE}"
 _REMEDY: Final = "Take it out of the notebook's metadata: only the operator can allow more."
 
 
-def of_notebook(
+def of_notebook(  # noqa: PLR0913 - a notebook, a policy, and where both are
     notebook: Mapping[str, Any],
     base: Policy,
     *,
     file: Path,
     project: Path,
     scratch: Path | None = None,
+    here: bool = True,
 ) -> Policy:
     """Return ``base``, narrower where a notebook (as nbformat or ``json`` read it) asks for that.
 
-    ``file`` is where it lies: relative paths begin there. Raises PolicyError, WideningError for
-    what would allow more; both name the file and the key.
+    ``file`` is where it lies: relative paths begin there. Where nothing is to run ``here``, neither
+    folders nor packages need be. Raises PolicyError, WideningError for what would allow more; both
+    name the file and the key.
     """
+    own = asked_of(notebook)
+    if own is None:
+        return base
+    _check_size(own, file)
+    return _narrowed(own, base, Places(str(file), file.parent, project, scratch, here), file)
+
+
+def asked_of(notebook: Mapping[str, Any]) -> Any:
+    """Return what a notebook has in our place of its metadata, whatever it is; None for nothing."""
     metadata = notebook.get("metadata")
-    own = metadata.get(TABLE) if isinstance(metadata, Mapping) else None
-    return base if own is None else _narrowed(own, base, file, project, scratch)
+    return metadata.get(TABLE) if isinstance(metadata, Mapping) else None
 
 
 def file_of(environ: Mapping[str, str]) -> Path | None:
@@ -72,13 +83,12 @@ def of_file(
     own, why = _table(content, file)
     if own is None or why:
         return base, why
-    return _narrowed(own, base, file, project, scratch), ""
+    return _narrowed(own, base, Places(str(file), file.parent, project, scratch), file), ""
 
 
-def _narrowed(own: Any, base: Policy, file: Path, project: Path, scratch: Path | None) -> Policy:
+def _narrowed(own: Any, base: Policy, places: Places, file: Path) -> Policy:
     changes = _changes(own, file)
     try:
-        places = Places(str(file), file.parent, project, scratch)
         return narrow(base, changes, places=places)
     except PolicyError as error:
         wider = isinstance(error, WideningError)
@@ -104,6 +114,21 @@ def _changes(own: Any, file: Path) -> Mapping[str, Any]:
     if not isinstance(changes, Mapping):
         raise _wrong("not a table", file, f"{_WHERE}.policy", changes)
     return changes
+
+
+def _check_size(own: Any, file: Path) -> None:
+    """Raise PolicyError for what no kernel would read, either."""
+    try:
+        size = len(json.dumps(own, ensure_ascii=False))
+    except (TypeError, ValueError, RecursionError):
+        raise _wrong("can't be read", file, _WHERE, "") from None
+    if size > MAX_TABLE_BYTES:
+        raise _too_large(file)
+
+
+def _too_large(file: Path) -> PolicyError:
+    what = f"larger than {MAX_TABLE_BYTES >> 10} KiB"
+    return _wrong(what, file, _WHERE, "", "A policy is a page of text.")
 
 
 def _wrong(
@@ -149,8 +174,7 @@ def _table(content: bytes, file: Path) -> tuple[Any, str]:
     except (msgspec.MsgspecError, LookupError, ValueError, RecursionError):
         return None, _unread(file, "it is no notebook in JSON")
     if len(raw) > MAX_TABLE_BYTES:
-        what = f"larger than {MAX_TABLE_BYTES >> 10} KiB"
-        raise _wrong(what, file, _WHERE, "", "A policy is a page of text.")
+        raise _too_large(file)
     try:
         return msgspec.json.decode(raw), ""
     except (msgspec.MsgspecError, ValueError, RecursionError):

@@ -16,25 +16,30 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 from cellblock.errors import PolicyError
-from cellblock.policy.home import cache_folder
+from cellblock.policy.home import cache_folder, data_folder, shipped_folder
 from cellblock.policy.vocabulary import PLACEHOLDERS
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
     from pathlib import Path
 
 
-#: Where the host keeps what is to last; only the host's own folders may be there.
-_CACHE: Final = "{cache}"
+#: What makes a pattern of a path.
+_WILD: Final = frozenset("*?[")
 
 
 @dataclass(frozen=True, slots=True)
 class Places:
-    """What the placeholders stand for; ``scratch`` is None where no kernel runs."""
+    """What the placeholders stand for; ``scratch`` is None where no kernel runs.
+
+    Where nothing is to run ``here``, neither folders nor packages need be.
+    """
 
     file: str
     folder: Path
     project: Path
     scratch: Path | None
+    here: bool = True
 
 
 def expand(entry: str, *, key: str, places: Places, must_exist: bool) -> str | None:
@@ -67,18 +72,48 @@ def expand(entry: str, *, key: str, places: Places, must_exist: bool) -> str | N
     return path
 
 
-def expand_own(entry: str, *, key: str, places: Places) -> str:
-    """Return a folder of the host's own, which need not exist, as an absolute path.
+def expand_pattern(entry: str, *, key: str, places: Places) -> str:
+    """Return a glob pattern, absolute where it begins with a placeholder, ``~`` or ``/``.
 
-    ``{state}`` is understood here and nowhere else. A link at the path's end is left to be refused
-    by whoever opens it. Raises PolicyError as ``expand``.
+    Any other is relative to the folder that cells run in, which is not known here. What stands
+    before its first wildcard has its links resolved. Raises PolicyError as ``expand``.
     """
-    if entry == _CACHE or entry.startswith(f"{_CACHE}/"):
-        text = f"{cache_folder()}{entry.removeprefix(_CACHE)}"
+    text = _home(_placed(entry, key, places), key, places)
+    if not text.startswith("/"):
+        return text
+    parts = text.split("/")
+    plain = next((at for at, part in enumerate(parts) if _WILD.intersection(part)), len(parts) - 1)
+    folder = os.path.realpath("/".join(parts[:plain]) or "/")
+    return "/".join([folder.rstrip("/"), *parts[plain:]])
+
+
+def expand_own(entry: str, *, key: str, places: Places) -> str:
+    """Return a folder or file of the host's own, which need not exist, as an absolute path.
+
+    ``{cache}``, ``{data}`` and ``{shipped}`` are understood here and nowhere else. A link at the
+    path's end is left to be refused by whoever opens it. Raises PolicyError as ``expand``.
+    """
+    head, brace, tail = entry.partition("}")
+    folder = _OWN.get(head + brace)
+    if folder is not None and tail[:1] in ("", "/"):
+        text = folder() + tail
     else:
         text = _home(_placed(entry, key, places), key, places)
-    path = os.path.normpath(places.folder / text)
-    return os.path.join(os.path.realpath(os.path.dirname(path)), os.path.basename(path))  # noqa: PTH118, PTH119, PTH120  # as above
+    named = os.path.normpath(places.folder / text)
+    path = os.path.join(os.path.realpath(os.path.dirname(named)), os.path.basename(named))  # noqa: PTH118, PTH119, PTH120  # as above
+    if _led_out(entry, path, places):
+        what = f"a link leads out of the project folder, to {path}"
+        remedy = "Put a folder in the link's place."
+        raise PolicyError(what, file=places.file, key=key, value=repr(entry), remedy=remedy)
+    return path
+
+
+#: Where the host keeps what is its own; only the host's own folders may be there.
+_OWN: Final[dict[str, Callable[[], str]]] = {
+    "{data}": data_folder,
+    "{shipped}": shipped_folder,
+    "{cache}": cache_folder,
+}
 
 
 def _check_grantable(entry: str, path: str, *, key: str, places: Places) -> None:

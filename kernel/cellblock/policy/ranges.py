@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Annotated, Any, Final
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -32,3 +32,14 @@ class Range:
     ) -> dict[str, Any]:
         schema = handler(source) | {"ge": self.least, "le": self.most}
         return schema | {"allow_inf_nan": False} if schema["type"] == "float" else schema
+
+
+Seconds = Annotated[float, Range(0.1)]
+Count = Annotated[int, Range(1)]
+Bytes = Annotated[int, Range(1)]
+Depth = Annotated[int, Range(0, 50)]
+#: An interpreter with IPython in it takes 20 to 24 MiB.
+Memory = Annotated[int, Range(32 * MIB)]
+#: Of one call's arguments, or its value: a frame has to hold it.
+ToolBytes = Annotated[int, Range(1, 16 * MIB)]
+InFlight = Annotated[int, Range(1, 10_000)]

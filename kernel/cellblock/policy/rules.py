@@ -7,14 +7,42 @@ from typing import TYPE_CHECKING
 from cellblock.analysis import Rules, default_modules
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
     from cellblock.policy.model import Policy
 
 
 def rules_of(policy: Policy) -> Rules:
     """Return what ``analysis`` and the guest's guards need to know of ``policy``."""
+    modules = default_modules("safe")  # there is one allowlist; mode unsafe ignores it
+    if policy.llm.granted and "dspy" in policy.allowed_modules:
+        modules = {**modules, "cellblock.dspy": ("LM",)}
     return Rules(
         language=policy.mode == "safe",
-        modules=default_modules("safe"),  # there is one allowlist; mode unsafe ignores it
+        modules=modules,
         raw_modules=frozenset(policy.allowed_modules),
         magics=frozenset(policy.magics),
+        operations=frozenset(_operations(policy)),
+        approvals=policy.approvals == "prompt",
+        reads=bool(policy.filesystem_read_roots),
+        writes=_written(policy),
     )
+
+
+def _written(policy: Policy) -> str:
+    """Return the first folder that cells may write beneath one they read, from there; or empty.
+
+    Folders may be as they are written: ``{project}/work?``.
+    """
+    for root in policy.filesystem_write_roots:
+        for base in policy.filesystem_read_roots:
+            if root.startswith(f"{base.rstrip('/')}/"):
+                return root[len(base.rstrip("/")) + 1 :].removesuffix("?")
+    return ""
+
+
+def _operations(policy: Policy) -> Iterator[str]:
+    if policy.operations is not None:
+        yield from (f"ops.{name}" for name in policy.operations.granted())
+    if policy.llm.granted:
+        yield "llm"

@@ -14,7 +14,7 @@ from pydantic import TypeAdapter, ValidationError
 
 from cellblock.errors import PolicyError
 from cellblock.policy.model import FIELDS, LIMITS, Policy
-from cellblock.policy.sections import SECTIONS
+from cellblock.policy.sections import SECTIONS, fields
 from cellblock.policy.suggest import closest
 
 if TYPE_CHECKING:
@@ -58,8 +58,14 @@ def _named(loc: tuple[int | str, ...]) -> tuple[str, tuple[str, ...] | None]:
         return top, FIELDS
     if top not in SECTIONS or len(loc) == 1:
         return top, None
-    fields = tuple(field.name for field in dataclasses.fields(SECTIONS[top]))
-    return f"{top}.{loc[1]}", None if loc[1] in fields else fields
+    second, own = str(loc[1]), fields(top)
+    if second not in own:
+        return f"{top}.{second}", tuple(own)
+    table = own[second]
+    if table is None or len(loc) == 2:  # noqa: PLR2004 - the table itself
+        return f"{top}.{second}", None
+    names = tuple(field.name for field in dataclasses.fields(table))
+    return f"{top}.{second}.{loc[2]}", None if loc[2] in names else names
 
 
 def json_schema() -> dict[str, Any]:
@@ -67,6 +73,7 @@ def json_schema() -> dict[str, Any]:
     schema = _adapter().json_schema()
     # A default that is made anew for each policy is not in what pydantic says.
     schema["properties"]["tool_timeouts"]["default"] = {}
+    schema["properties"]["ops"]["default"] = {}  # in a file there is no None
     return schema
 
 

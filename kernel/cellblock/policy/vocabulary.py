@@ -24,9 +24,6 @@ TIERS: Final = {
 BACKENDS: Final = ("auto", "bubblewrap", "docker", "landlock", "noop", "seatbelt")
 AVAILABLE_BACKENDS: Final = BACKENDS
 
-#: Fields that nothing acts on yet. Setting one is an error: silence would read as done.
-NOT_YET: Final = ("artifact_export_paths", "packages")
-
 #: Folders that are known only when a kernel starts.
 PLACEHOLDERS: Final = ("{project}", "{scratch}")
 
@@ -36,8 +33,23 @@ SESSION_NAME: Final = "JPY_SESSION_NAME"
 #: Set to sandbox values in every guest, so a policy can't pass the host's.
 FIXED_ENVIRONMENT: Final = ("HOME", "LANG", "PATH", "PYTHONDONTWRITEBYTECODE", "TMPDIR")
 
+#: Magics that run what no cell says: text from files, from the history, from a debugger's prompt.
+FROM_ELSEWHERE: Final = frozenset(
+    """
+    alias_magic debug ed edit load_ext macro pdb recall reload_ext rep rerun run
+    """.split()  # noqa: SIM905  # as below
+)
+
 #: Comm targets that widgets speak through; ``widget_modules`` decides about them.
 WIDGET_TARGETS: Final = ("jupyter.widget", "jupyter.widget.control")
+
+#: Magics that cells may use unless a policy says otherwise.
+ALLOWED_MAGICS: Final = tuple(
+    """
+    capture html latex lsmagic markdown output pdef pdoc pinfo pinfo2 policy pprint precision prun
+    psearch psource quickref svg template time timeit tools undo usage who who_ls whos xmode
+    """.split()  # noqa: SIM905  # as below
+)
 
 #: What an operator may name in ``magics``: IPython 9's line and cell magics, and our own.
 MAGICS: Final = frozenset(
@@ -49,7 +61,7 @@ MAGICS: Final = frozenset(
     notebook output page pastebin pdb pdef pdoc perl pfile pinfo pinfo2 pip policy popd pprint
     precision prun psearch psource pushd pwd pycat pylab pypy python python2 python3 quickref recall
     rehashx reload_ext rep rerun reset reset_selective rm rmdir ruby run save sc script set_env
-    sh svg sx system tb time timeit tools unalias undo unload_ext usage uv who who_ls whos
+    sh svg sx system tb template time timeit tools unalias undo unload_ext usage uv who who_ls whos
     writefile xdel xmode
     """.split()  # noqa: SIM905  # IPython's list, not ours to annotate line by line
 )

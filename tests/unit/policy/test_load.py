@@ -13,7 +13,7 @@ import pytest
 from cellblock.analysis import allowlist
 from cellblock.errors import PolicyError
 from cellblock.policy import schema
-from cellblock.policy.load import foresee, load, preset_values, unchecked
+from cellblock.policy.load import foresee, load, preset_values, to_judge_by, unchecked
 from cellblock.policy.model import Policy
 from cellblock.policy.sections import rows
 from cellblock.policy.vocabulary import AVAILABLE_BACKENDS, PRESETS, TIERS
@@ -422,10 +422,6 @@ def test_scratch_stays_as_written_until_there_is_one(operator, tmp_path):
             'pre_imported = ["os"]',
             "pre_imported: not an allowed module (got 'os'). Add it to allowed_modules.",
         ),
-        (
-            'packages = ["numpy"]',
-            "packages: cellblock does not do this yet (got ['numpy']). Remove the entry.",
-        ),
         ('name = ""', "name: not a name (got ''). Give 1 to 64 printable characters."),
         ('extends = "daat"', "extends: no such preset (got 'daat'). Did you mean data?"),
         (
@@ -529,3 +525,63 @@ def test_what_is_foreseen_of_a_good_policy_is_what_is_loaded(tmp_path):
     for spec in ("safe", "data", str(file)):
         foreseen = foresee(spec, project=tmp_path / "p")
         assert foreseen == load(spec, project=tmp_path / "p", allow_unsafe=True)
+
+
+def test_source_is_judged_by_a_policy_of_another_machine(tmp_path):
+    (tmp_path / "there.toml").write_text(
+        """
+        extends = "data"
+        filesystem_read_roots = ["/nowhere/at/all"]
+        preload = ["a_package_of_theirs"]
+        [add]
+        allowed_modules = ["a_package_of_theirs"]
+        """
+    )
+    rules = to_judge_by(str(tmp_path / "there.toml")).rules()
+    assert rules.is_raw("a_package_of_theirs")
+    assert rules.is_raw("numpy")
+    with pytest.raises(PolicyError):
+        load(str(tmp_path / "there.toml"), project=tmp_path, allow_unsafe=True)
+
+
+def test_source_is_judged_where_what_its_host_needs_is_not_installed(tmp_path, monkeypatch):
+    (tmp_path / "there.toml").write_text(
+        """
+        llm = { base_url = "https://llm.example.org/v1", models = ["a"] }
+        [ops.http]
+        hosts = ["example.org"]
+        [ops.install]
+        index = "https://example.org/simple"
+        allow = ["tabulate"]
+        """
+    )
+    monkeypatch.setattr("importlib.util.find_spec", lambda _name: None)
+    monkeypatch.setattr("shutil.which", lambda _name, **_where: None)
+    rules = to_judge_by(str(tmp_path / "there.toml")).rules()
+    assert rules.operations == {"llm", "ops.http", "ops.install"}
+    with pytest.raises(PolicyError, match="is not installed"):
+        load(str(tmp_path / "there.toml"), project=tmp_path, allow_unsafe=True)
+
+
+@pytest.mark.parametrize("name", ["safe", "pure", "data", "local", "docker"])
+def test_source_is_judged_by_a_shipped_policy_as_the_kernel_judges_it(tmp_path, name):
+    (tmp_path / "work").mkdir()
+    shipped = load(name, project=tmp_path, allow_unsafe=True)
+    assert to_judge_by(name).rules() == shipped.rules()
+
+
+@pytest.mark.parametrize("name", ["unsafe", "trusted", "local_unsafe", "docker_unsafe"])
+def test_source_is_not_judged_by_a_policy_that_has_no_language_layer(name):
+    with pytest.raises(PolicyError) as refused:
+        to_judge_by(name)
+    assert str(refused.value) == (
+        f"{name}: mode: no source is checked under this policy (got 'unsafe'). "
+        "Choose a policy of mode safe."
+    )
+
+
+def test_what_is_wrong_with_a_policy_is_said_to_who_judges_by_it_too(tmp_path):
+    (tmp_path / "bad.toml").write_text('magics = ["tmie"]')
+    with pytest.raises(PolicyError) as refused:
+        to_judge_by(str(tmp_path / "bad.toml"))
+    assert "Did you mean time?" in str(refused.value)

@@ -68,6 +68,7 @@ NARROWER = {
     "tool_timeout": [1, 30.0, 29.999],
     "tool_timeouts": [{"dumps": 4}, {"loads": 1.5}, {}],
     "tool_max_calls": [1, 100_000],
+    "tool_max_per_second": [1, 10_000],
     "tool_max_in_flight": [1],
     "tool_max_bytes": [1],
     "filesystem_read_roots": [
@@ -112,6 +113,10 @@ WIDER = {
     "container_engine": ["docker"],
     "container_runtime": ["runsc"],
     "container_image": ["mine:latest"],
+    "admission": ["approved", "template"],
+    "approval": [{"scope": "mine"}, {"folder": "/tmp"}],
+    "approvals": ["prompt"],
+    "templates": [{"folders": ["/tmp"]}, {"folders": []}],
     "audit": [{"log": False}, {"sources": True}, {"folder": "/tmp"}],
     "allowed_modules": [["os"], ["numpy", "os"], ["Numpy"], ["numpy "], ["ｎumpy"]],
     "magics": [["policy", "bash"], ["%policy"]],
@@ -121,8 +126,14 @@ WIDER = {
     "tool_timeout": [31, 2.0**53, "none", None],
     "tool_timeouts": [{"dumps": 6}, {"loads": 31}],
     "tool_max_calls": [100_001, "none", None],
+    "tool_max_per_second": [10_001, "none", None],
     "tool_max_in_flight": [1_025],
     "tool_max_bytes": [2**20 + 1],
+    "llm": [{"base_url": "https://example.org/v1", "models": ["m"]}],
+    "ops": [{"read_file": {"roots": ["data"]}}],
+    "packages": [["requests"]],
+    "artifact_export_paths": [["*"]],
+    "artifact_folder": ["/tmp"],
     "filesystem_read_roots": [
         ["."],
         ["data", "beside"],
@@ -138,8 +149,6 @@ WIDER = {
     "network_access": [True, ["example.org:80"], ["EXAMPLE.org:443"], ["example.org:0443"]],
     "subprocess_execution": [],
     "package_installation": [],
-    "packages": [["requests"]],
-    "artifact_export_paths": [["*"]],
     "env_var_access": [["SHELL", "TOKEN"], ["shell"]],
     "display": [],
     "widget_modules": [["c"]],
@@ -159,6 +168,8 @@ WIDER = {
     "display_max_bytes": [2**23 + 1, "none"],
     "undo_max_bytes": [2**29 + 1, "none"],
     "output_kept_max_bytes": [2**26 + 1, "none"],
+    "artifact_max_bytes": [1, 2**26 + 1],
+    "artifacts_max_bytes": [1, "none"],
 }
 #: No value of the field's at all.
 NONSENSE = {
