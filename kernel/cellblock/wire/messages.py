@@ -6,7 +6,7 @@ request. Sizes are bytes, times seconds, unless a name says otherwise.
 
 from __future__ import annotations
 
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Final, Literal
 
 import msgspec
 
@@ -75,6 +75,9 @@ class LockReport(Struct, frozen=True, kw_only=True):
 
 # --- host tools -------------------------------------------------------------------------------
 
+#: What the host may do for cells itself, where the policy grants it: ``ops.read_file`` and so on.
+OPERATIONS: Final = ("read_file", "write_file", "list_dir", "http", "install")
+
 
 class Parameter(Struct, frozen=True, kw_only=True):
     """One parameter of a tool, as a cell sees it.
@@ -90,7 +93,11 @@ class Parameter(Struct, frozen=True, kw_only=True):
 
 
 class Tool(Struct, frozen=True, kw_only=True):
-    """A function of the operator's that cells may call; secret values are kept out of logs."""
+    """A function on the host that cells may call; secret values are kept out of logs.
+
+    It is the operator's, or ``of_host``: an operation, or what asks a language model. ``max_bytes``
+    are what its arguments may take, 0 for as many as those of any tool.
+    """
 
     name: Name
     parameters: tuple[Parameter, ...] = ()
@@ -98,6 +105,8 @@ class Tool(Struct, frozen=True, kw_only=True):
     doc: str = ""
     is_async: bool = False
     secret_result: bool = False
+    max_bytes: Size = 0
+    of_host: bool = False
 
 
 # --- host to zygote ---------------------------------------------------------------------------
@@ -119,9 +128,24 @@ class Prepare(Struct, tag="prepare", frozen=True, kw_only=True):
     #: where no script is shown, or as they like.
     charts: Literal["pages", "stills", ""] = ""
     tools: tuple[Tool, ...] = ()
+    #: Folders that packages are imported from, besides those of the interpreter.
+    paths: tuple[str, ...] = ()
     #: Calls of tools that may be under way at once, and bytes of the arguments of one.
     tool_max_in_flight: int = 0
     tool_max_bytes: int = 0
+    #: What cells find in ``inputs``: each value as JSON.
+    inputs: dict[str, str] = {}
+
+
+class Place(Struct, frozen=True, kw_only=True):
+    """Of ``Prepare``, what one guest has for itself where several share a zygote."""
+
+    ipython_dir: str
+    scratch: str
+    cwd: str
+    environment: dict[str, str]
+    plan: Plan
+    inputs: dict[str, str] = {}
 
 
 class Trial(Struct, frozen=True, kw_only=True):
@@ -156,6 +180,11 @@ class Fork(Struct, tag="fork", frozen=True, kw_only=True):
     id: Id
     seed: bytes
     trial: Trial | None = None
+    place: Place | None = None
+
+
+class Placed(Struct, tag="placed", frozen=True, kw_only=True):
+    """First of a zygote whose scratch folder is nowhere outside; the folder travels with it."""
 
 
 class Forked(Struct, tag="forked", frozen=True, kw_only=True):
@@ -186,6 +215,19 @@ class Members(Struct, tag="members", frozen=True, kw_only=True):
     pids: tuple[int, ...]
 
 
+class Leave(Struct, tag="leave", frozen=True, kw_only=True):
+    """Have what descends from these forks ended; ``Left`` with the same id says that it is."""
+
+    id: Id
+    forks: tuple[Id, ...]
+
+
+class Left(Struct, tag="left", frozen=True, kw_only=True):
+    """Nothing is left of the forks that a ``Leave`` named."""
+
+    id: Id
+
+
 class Confine(Struct, tag="confine", frozen=True, kw_only=True):
     """Make the locks of a narrower plan ready for a copy, which asks for them when it takes over.
 
@@ -200,7 +242,7 @@ class Confine(Struct, tag="confine", frozen=True, kw_only=True):
     plan: Plan
 
 
-class Leave(Struct, tag="leave", frozen=True, kw_only=True):
+class Quit(Struct, tag="quit", frozen=True, kw_only=True):
     """Kill all guests and go; their folder stays, for those of the zygote that comes next."""
 
 
@@ -228,8 +270,26 @@ class ZygoteFailed(Struct, tag="zygote_failed", frozen=True, kw_only=True):
 # --- host to guest ----------------------------------------------------------------------------
 
 
+class Template(Struct, frozen=True, kw_only=True):
+    """What a cell names that is a template: ``state`` is JSON data, and stays data."""
+
+    name: Name
+    state: Any = None
+
+
+class Granted(Struct, frozen=True, kw_only=True):
+    """Imports that the user approved of: modules by their public names, packages as they are."""
+
+    modules: tuple[Name, ...] = ()
+    packages: tuple[Name, ...] = ()
+
+
 class Execute(Struct, tag="execute", frozen=True, kw_only=True):
-    """Run one admitted cell. ``source`` is transformed, ``raw`` is what the user typed."""
+    """Run one admitted cell. ``source`` is transformed, ``raw`` is what the user typed.
+
+    With a ``template``, ``source`` is that template's: it runs in a namespace of its own, and then
+    its ``run(state)``. ``granted`` is all that was approved of and counts in this cell.
+    """
 
     id: Id
     source: str
@@ -239,6 +299,8 @@ class Execute(Struct, tag="execute", frozen=True, kw_only=True):
     store_history: bool = True
     user_expressions: dict[str, str] = {}
     allow_stdin: bool = False
+    template: Template | None = None
+    granted: Granted | None = None
 
 
 class Complete(Struct, tag="complete", frozen=True, kw_only=True):
@@ -259,10 +321,11 @@ class Inspect(Struct, tag="inspect", frozen=True, kw_only=True):
 
 
 class Input(Struct, tag="input", frozen=True, kw_only=True):
-    """The answer to an ``InputRequest``."""
+    """The answer to an ``InputRequest``; ``eof`` says that there is none."""
 
     id: Id
     value: str
+    eof: bool = False
 
 
 class CommIn(Struct, tag="comm_in", frozen=True, kw_only=True):
@@ -273,6 +336,7 @@ class CommIn(Struct, tag="comm_in", frozen=True, kw_only=True):
     content: dict[str, Any]
     metadata: dict[str, Any] = {}
     buffers: list[bytes] = []
+    granted: Granted | None = None
 
 
 class ToolResult(Struct, tag="tool_result", frozen=True, kw_only=True):
@@ -282,6 +346,13 @@ class ToolResult(Struct, tag="tool_result", frozen=True, kw_only=True):
     value: msgspec.Raw = msgspec.Raw(NOTHING)
     kind: str = ""
     message: str = ""
+
+
+class ToolPiece(Struct, tag="tool_piece", frozen=True, kw_only=True):
+    """More of what a tool has said so far; the ``ToolResult`` to come has all of it."""
+
+    id: Id
+    text: str
 
 
 class Snapshot(Struct, tag="snapshot", frozen=True, kw_only=True):
@@ -359,10 +430,15 @@ class Resumed(Struct, tag="resumed", frozen=True, kw_only=True):
     connections: Annotated[int, msgspec.Meta(ge=0, lt=2**31)] = 0
 
 
-class Began(Struct, tag="began", frozen=True, kw_only=True):
-    """The guest has taken up a request: it is alive and its channel is whole."""
+class Began(Struct, tag="began", frozen=True, kw_only=True, omit_defaults=True):
+    """The guest has taken up a request: it is alive and its channel is whole.
+
+    ``interrupted``: it may have been since the request before. What was sent and is not told of
+    here is still to come, and hits this one.
+    """
 
     id: Id
+    interrupted: bool = False
 
 
 class Heard(Struct, tag="heard", frozen=True, kw_only=True):
@@ -483,6 +559,12 @@ class ShowTools(Struct, tag="show_tools", frozen=True, kw_only=True):
     """``%tools`` ran: the host shows its table here."""
 
 
+class ShowTemplates(Struct, tag="show_templates", frozen=True, kw_only=True):
+    """``%template`` ran: the host lists its templates here, or shows the one that is named."""
+
+    name: Name = ""
+
+
 class ToolCall(Struct, tag="tool_call", frozen=True, kw_only=True):
     """Call a tool. The id is the guest's own; ``arguments`` are an array and a map, encoded.
 
@@ -506,9 +588,9 @@ class Undo(Struct, tag="undo", frozen=True, kw_only=True):
     steps: Annotated[int, msgspec.Meta(ge=1, lt=2**31)]
 
 
-ToZygote = Prepare | Fork | Allow | Members | Confine | Leave
-FromZygote = Forked | Reaped | Confined | ZygoteFailed
-ToGuest = Execute | Complete | Inspect | Input | CommIn | ToolResult | Snapshot | Resume
+ToZygote = Prepare | Fork | Allow | Members | Confine | Leave | Quit
+FromZygote = Placed | Forked | Reaped | Confined | Left | ZygoteFailed
+ToGuest = Execute | Complete | Inspect | Input | CommIn | ToolResult | ToolPiece | Snapshot | Resume
 FromGuest = (
     Ready
     | NotReady
@@ -531,6 +613,7 @@ FromGuest = (
     | ShowPolicy
     | Undo
     | ShowOutput
+    | ShowTemplates
     | ShowTools
     | ShowUsage
     | ToolCall

@@ -89,8 +89,11 @@ def _dict(value: dict[Any, Any], other: Callable[[Any], Any] | None, depth: int)
     return {key: plain(item, other, depth + 1) for key, item in value.items()}
 
 
-def encode(value: Any, most: int) -> msgspec.Raw:
-    """Encode what ``plain`` returned. Raises ValueError for what is beyond 64 bits, or ``most``."""
+def encode(value: Any, most: int, field: str = "tool_max_bytes") -> msgspec.Raw:
+    """Encode what ``plain`` returned. Raises ValueError for what is beyond 64 bits, or ``most``.
+
+    ``field`` is what of the policy sets that.
+    """
     try:
         encoded = _encode(value)
     except OverflowError:
@@ -98,7 +101,7 @@ def encode(value: Any, most: int) -> msgspec.Raw:
     except UnicodeEncodeError:
         raise ValueError("a text holds surrogates, which stand for no characters") from None
     if len(encoded) > most:
-        raise ValueError(f"it takes {len(encoded):,} bytes; {most:,} may cross (tool_max_bytes)")
+        raise ValueError(f"it takes {len(encoded):,} bytes; {most:,} may cross ({field})")
     try:
         check(encoded)
     except WireError as exc:
