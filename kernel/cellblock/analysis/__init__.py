@@ -12,6 +12,7 @@ from cellblock.analysis.attributes import attribute_allowed
 from cellblock.analysis.findings import Finding
 from cellblock.analysis.policy import Rules
 from cellblock.analysis.rules import RULES, Rule
+from cellblock.analysis.templates import analyse_template
 from cellblock.analysis.transform import Transformed, check_complete, forget, transform
 
 __all__ = [
@@ -22,6 +23,7 @@ __all__ = [
     "Transformed",
     "analyse",
     "analyse_expression",
+    "analyse_template",
     "attribute_allowed",
     "check_complete",
     "default_magics",

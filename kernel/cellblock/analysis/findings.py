@@ -18,10 +18,14 @@ if TYPE_CHECKING:
 
     from cellblock.analysis.policy import Rules
 
+#: A sentence, or one with a rewrite.
+Remedy = str | tuple[str, str]
 EXCERPT_LIMIT = 200
 SUBJECT_LIMIT = 100
 #: More findings than this say nothing new, and would let a cell flood its own denial.
 FINDINGS_LIMIT = 100
+#: What ends a line for Python.
+LINE_END = re.compile(r"\r\n|\r|\n")
 _WORD_BEFORE = re.compile(r"\w+\Z")
 
 
@@ -31,7 +35,9 @@ class Finding:
 
     ``excerpt`` is the source line with each tab as one blank, so that a caret put at ``column``
     stands right; of a line longer than 200 characters it is a part, and ``cut`` says how many
-    characters are missing on its left. ``why`` is a sentence fragment about the subject.
+    characters are missing on its left. ``why`` is a sentence fragment about the subject,
+    ``rewrite`` a line or two of a cell that do the same with an operation of the host's.
+    ``detail`` is text of more lines, shown as it stands: a difference, say.
     """
 
     line: int
@@ -43,6 +49,8 @@ class Finding:
     why: str
     remedy: str
     cut: int = 0
+    detail: str = ""
+    rewrite: str = ""
 
 
 class Positioned(Protocol):
@@ -82,16 +90,18 @@ class Report:
     #: ``name.attribute`` as written, and soft builtins as read; settled after the walk.
     uses: list[tuple[str, ast.Attribute]] = field(default_factory=list)
     pending: list[tuple[str, ast.Name]] = field(default_factory=list)
+    #: Calls of ``open`` that the walk has met, by the id of the name in each.
+    openings: dict[int, ast.Call] = field(default_factory=dict)
     _lines: list[str] = field(default_factory=list)
 
     def add(
-        self, rule: str, node: Positioned, subject: str, *, why: str = "", remedy: str = ""
+        self, rule: str, node: Positioned, subject: str, *, why: str = "", remedy: Remedy = ""
     ) -> None:
         """Record that ``subject``, at ``node``, breaks ``rule``; texts default to the rule's."""
         self.add_at(rule, self.span(node), subject, why=why, remedy=remedy)
 
     def add_last_word(
-        self, rule: str, node: Positioned, subject: str, *, why: str = "", remedy: str = ""
+        self, rule: str, node: Positioned, subject: str, *, why: str = "", remedy: Remedy = ""
     ) -> None:
         """Like ``add``, for the identifier that ends ``node`` (an attribute's name)."""
         end_line = node.end_lineno or node.lineno
@@ -107,7 +117,7 @@ class Report:
         subject: str,
         *,
         why: str = "",
-        remedy: str = "",
+        remedy: Remedy = "",
     ) -> None:
         """Record a finding at (line, column, end column)."""
         if len(self.findings) >= FINDINGS_LIMIT:
@@ -116,6 +126,7 @@ class Report:
         text = self.line(line).replace("\t", " ")
         cut = start - 40 if start > EXCERPT_LIMIT - 60 and len(text) > EXCERPT_LIMIT else 0
         record = RULES[rule]
+        said, rewrite = (remedy, "") if isinstance(remedy, str) else remedy
         self.findings.append(
             Finding(
                 rule=rule,
@@ -125,8 +136,9 @@ class Report:
                 excerpt=text[cut : cut + EXCERPT_LIMIT],
                 subject=subject[:SUBJECT_LIMIT],
                 why=why or record.why,
-                remedy=remedy or record.remedy,
+                remedy=said or record.remedy,
                 cut=cut,
+                rewrite=rewrite,
             )
         )
 
@@ -140,7 +152,7 @@ class Report:
     def line(self, number: int) -> str:
         """Line ``number`` as Python counts lines: form feeds and U+2028 end none."""
         if not self._lines:
-            self._lines = re.split(r"\r\n|\r|\n", self.source)
+            self._lines = LINE_END.split(self.source)
         return self._lines[number - 1] if 0 < number <= len(self._lines) else ""
 
     def _characters(self, line: int, offset: int) -> int:

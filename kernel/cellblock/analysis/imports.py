@@ -5,14 +5,16 @@ from __future__ import annotations
 from types import MappingProxyType
 from typing import TYPE_CHECKING
 
+from cellblock.analysis.approvable import REMEDY, approvable
 from cellblock.analysis.attributes import attribute_allowed
+from cellblock.analysis.instead import MODULES, read_by_pandas
 from cellblock.analysis.names import check_binding, refuse_reserved
 
 if TYPE_CHECKING:
     import ast
     from collections.abc import Mapping
 
-    from cellblock.analysis.findings import Report
+    from cellblock.analysis.findings import Remedy, Report
     from cellblock.analysis.policy import Rules
 
 _FILES = "reads and changes files"
@@ -24,6 +26,7 @@ _INSIDE = "reaches into the interpreter"
 #: Why the modules that people try first are refused; the rest get the rule's own text.
 _WHY: Mapping[str, str] = MappingProxyType(
     {
+        "anthropic": _NETWORK,
         "ast": "compiles code",
         "atexit": "runs code after the session",
         "builtins": "holds every builtin, the refused ones too",
@@ -31,6 +34,7 @@ _WHY: Mapping[str, str] = MappingProxyType(
         "code": _RUNS,
         "codecs": _FILES,
         "codeop": _RUNS,
+        "cohere": _NETWORK,
         "configparser": _FILES,
         "csv": "mostly works on files",
         "ctypes": "calls any C function and reads any memory",
@@ -40,16 +44,21 @@ _WHY: Mapping[str, str] = MappingProxyType(
         "gc": "hands out every object in the process",
         "getpass": "asks for a password behind a mask",
         "glob": "lists files",
+        "groq": _NETWORK,
         "gzip": _FILES,
         "http": _NETWORK,
         "httpx": _NETWORK,
         "importlib": "loads any module",
         "inspect": "hands out frames, code and source files",
         "linecache": _FILES,
+        "litellm": _NETWORK,
         "lzma": _FILES,
         "marshal": "makes code out of bytes",
+        "mistralai": _NETWORK,
         "multiprocessing": _PROCESS,
         "netrc": "reads stored passwords",
+        "ollama": _NETWORK,
+        "openai": _NETWORK,
         "os": "reads and changes files, processes and the environment",
         "pickle": "calls anything that the pickled bytes name",
         "pkgutil": "loads any module",
@@ -80,12 +89,6 @@ _WHY: Mapping[str, str] = MappingProxyType(
         "zipfile": _FILES,
     }
 )
-
-_OPS = {
-    _FILES: 'ops.read_file("data/a.csv")',
-    "reads and changes files, processes and the environment": 'ops.read_file("data/a.csv")',
-    _NETWORK: 'ops.http_request("https://…")',
-}
 
 #: What to use instead, where there is something.
 _INSTEAD: Mapping[str, str] = MappingProxyType(
@@ -167,27 +170,27 @@ def settle_uses(report: Report) -> None:
 
 def _refuse_member(module: str, name: str, report: Report, node: ast.alias | ast.Attribute) -> None:
     names = report.rules.modules.get(module)
+    subject = f"{module}.{name}"
     why = f"is not among the names that this policy allows from {module}"
-    if names and len(names) <= 12:  # noqa: PLR2004 - a list longer than this is no help
+    if instead := MODULES.get(subject):
+        remedy: Remedy = instead.remedy(report.rules, first=f"use what dir({module}) lists")
+    elif names and len(names) <= 12:  # noqa: PLR2004 - a list longer than this is no help
         remedy = f"Allowed from {module}: {', '.join(names)}."
     else:
         remedy = f"dir({module}) lists what is allowed; the operator can widen it."
-    subject = f"{module}.{name}"
     report.add_last_word("module-name-not-allowed", node, subject, why=why, remedy=remedy)
 
 
 def _refuse(module: str, node: ast.alias | ast.ImportFrom, report: Report) -> None:
     top = module.partition(".")[0]
     why = _WHY.get(module) or _WHY.get(top, "")
-    instead = _INSTEAD.get(top, "")
-    if not instead and report.rules.operations_hint and why in _OPS:
-        instead = f"ask the host, {_OPS[why]}"
-    operator = f'let the operator add "{module}" to allowed_modules'
-    remedy = f"{instead[0].upper()}{instead[1:]}, or {operator}." if instead else ""
-    report.add(
-        "import-not-allowed",
-        node,
-        module,
-        why=why,
-        remedy=remedy or f"{operator[0].upper()}{operator[1:]}.",
-    )
+    own, more = _INSTEAD.get(top, ""), f'add "{module}" to allowed_modules'
+    if top == "csv":
+        own = read_by_pandas(report.rules) or own
+    asked = REMEDY if report.rules.approvals and approvable(module, report.rules) else ""
+    if instead := MODULES.get(module) or MODULES.get(top):
+        remedy: Remedy = instead.remedy(report.rules, first=own, more=more, asked=asked)
+    else:
+        text = ", or ".join(filter(None, [own, asked, f"let the operator {more}"]))
+        remedy = f"{text[0].upper()}{text[1:]}."
+    report.add("import-not-allowed", node, module, why=why, remedy=remedy)

@@ -15,6 +15,7 @@ import re
 from typing import TYPE_CHECKING
 
 from cellblock.analysis.attributes import attribute_allowed
+from cellblock.analysis.instead import for_command
 from cellblock.analysis.names import (
     REFUSED_BUILTINS,
     RESERVED,
@@ -25,13 +26,15 @@ from cellblock.analysis.names import (
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from cellblock.analysis.findings import Report
+    from cellblock.analysis.findings import Remedy, Report
 
 _RUNNERS = frozenset({"run_line_magic", "run_cell_magic"})
 _SHELL = frozenset({"system", "getoutput", "getoutput_pipe", "system_raw", "system_piped"})
 #: Magics whose argument is code, and whether IPython leaves braces in it alone (@no_var_expand).
 _CODE_LINE = {"time": True, "timeit": True, "prun": True}
 _CODE_BODY = frozenset({"capture", "prun", "time", "timeit"})
+#: The host runs it before anything here is asked; a magic of a guest's there is none.
+_TEMPLATE = "%%template"
 #: The magic that shows the policy, and its word that narrows it.
 SHOWS_POLICY = "policy"
 NARROWS = "narrow"
@@ -47,13 +50,19 @@ _EXPANDED = re.compile(r"[{}$]")
 
 def check_call(node: ast.Call, report: Report) -> bool | None:
     """Judge a call that the transformer may have made; True when it was one."""
+    if type(node.func) is ast.Name:
+        if node.func.id == "open":
+            report.openings[id(node.func)] = node
+        return None
     shape = _shape(node)
     if shape is None:
         return None
     method, arguments = shape
     if method in _SHELL:
         why = f"starts a process on the machine: {arguments[0][:60]}"
-        report.add("shell-escape", node, "!" + arguments[0].strip(), why=why)
+        command = arguments[0].strip()
+        remedy = _instead(command, report, "do it in Python")
+        report.add("shell-escape", node, f"!{command}", why=why, remedy=remedy)
     else:
         _check_magic(node, method, arguments, report)
     return True
@@ -81,8 +90,8 @@ def _check_magic(node: ast.Call, method: str, arguments: list[str], report: Repo
     name, line = arguments[0], arguments[1]
     body = arguments[2] if method == "run_cell_magic" else None
     mark = "%%" if body is not None else "%"
-    if name not in report.rules.magics:
-        _refuse_magic(node, name, mark, report)
+    if name not in report.rules.magics or mark + name == _TEMPLATE:
+        _refuse_magic(node, name, line, mark, report)
         return
     if name == SHOWS_POLICY and (said := without_comment(line)):
         _refuse_argument_of_policy(node, said, report)
@@ -109,12 +118,25 @@ def _check_arguments(node: ast.Call, name: str, line: str, report: Report) -> No
             refuse_reserved(word, node, report)
 
 
-def _refuse_magic(node: ast.Call, name: str, mark: str, report: Report) -> None:
+def _refuse_magic(node: ast.Call, name: str, line: str, mark: str, report: Report) -> None:
     if name in ("sx", "sc", "system", "bash", "sh", "script", "!", "cmd"):
         report.add("shell-escape", node, mark + name)
         return
-    remedy = f'Write it in Python, or let the operator add "{name}" to magics.'
+    if mark + name == _TEMPLATE and name in report.rules.magics:
+        why = "names a template, and is not the cell's first line"
+        first = "Let the cell begin with it: a template runs by itself."
+        report.add("magic-not-allowed", node, _TEMPLATE, why=why, remedy=first)
+        return
+    more = f'add "{name}" to magics'
+    remedy: Remedy = f"Write it in Python, or let the operator {more}."
+    remedy = _instead(f"{name} {line}", report, "write it in Python", more) or remedy
     report.add("magic-not-allowed", node, mark + name, remedy=remedy)
+
+
+def _instead(command: str, report: Report, first: str, more: str = "") -> Remedy:
+    """Return what does the same as a command; nothing where nothing does."""
+    found = for_command(command)
+    return "" if found is None else found.remedy(report.rules, first=first, more=more)
 
 
 def _refuse_argument_of_policy(node: ast.Call, said: str, report: Report) -> None:

@@ -6,13 +6,14 @@ import ast
 from types import MappingProxyType
 from typing import TYPE_CHECKING
 
+from cellblock.analysis.instead import by_package, for_open
+
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from cellblock.analysis.findings import Positioned, Report
 
-_OPS_READ = 'Ask the host: ops.read_file("data/a.csv").'
-_INPUT = "Take the data as an input of the cell."
+_INPUT = "take the data as an input of the cell"
 _RENAME = " If it is a name of your own, choose another."
 
 #: Refused wherever the name is loaded: subject to (why, remedy).
@@ -32,7 +33,7 @@ REFUSED_BUILTINS: Mapping[str, tuple[str, str]] = MappingProxyType(
             "runs text that nobody has checked",
             "Write the code in the cell, or pass functions instead of text.",
         ),
-        "open": ("opens files", _INPUT + _RENAME),
+        "open": ("opens files", f"{_INPUT.capitalize()}.{_RENAME}"),
     }
 )
 
@@ -83,15 +84,21 @@ def check_name(node: ast.Name, report: Report) -> None:
         check_binding(name, node, report)
     elif name in REFUSED_BUILTINS:
         why, remedy = REFUSED_BUILTINS[name]
-        if report.rules.operations_hint:
-            remedy = remedy.replace(_INPUT, _OPS_READ)
-        report.add("builtin-not-allowed", node, name, why=why, remedy=remedy)
+        said = _for_open(node, report) if name == "open" else remedy
+        report.add("builtin-not-allowed", node, name, why=why, remedy=said)
     elif name in REFUSED_UNLESS_BOUND:
         report.pending.append((name, node))
     elif name in RESERVED:
         report.add("name-not-allowed", node, name, why=RESERVED[name])
     elif name == SHELL_OBJECT:
         report.add("shell-object", node, name)
+
+
+def _for_open(node: ast.Name, report: Report) -> tuple[str, str]:
+    call = report.openings.get(id(node))
+    own = by_package(call, report.rules)
+    remedy, rewrite = for_open(call).remedy(report.rules, first="" if own else _INPUT, asked=own)
+    return remedy + _RENAME, rewrite
 
 
 def check_binding(name: str | None, node: Positioned, report: Report) -> None:

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Iterable, Mapping
 
 
 @dataclass(frozen=True, slots=True)
@@ -15,14 +15,21 @@ class Rules:
 
     ``modules`` maps an allowed module to the names a cell may take from it, None for all public
     ones; cells get a facade of it. ``raw_modules`` are top-level packages that cells get as they
-    are, submodules included: the operator's choice. ``operations_hint``: remedies may name ``ops``.
+    are, submodules included: the operator's choice. ``operations`` are those of the host's that
+    are granted, as cells call them (``ops.http``, ``llm``): remedies show how they are used.
+    ``approvals`` says that a user who can be asked may approve of some imports beyond these:
+    ``approvable`` knows which. ``reads`` says that packages can read files, ``writes`` names a
+    folder where they can write some that stay, if there is one: for remedies, too.
     """
 
     language: bool
     modules: Mapping[str, tuple[str, ...] | None]
     raw_modules: frozenset[str]
     magics: frozenset[str]
-    operations_hint: bool = False
+    operations: frozenset[str] = frozenset()
+    approvals: bool = False
+    reads: bool = False
+    writes: str = ""
 
     def to_builtins(self) -> dict[str, Any]:
         """Return plain data for the wire; ``from_builtins`` reads it back."""
@@ -31,7 +38,10 @@ class Rules:
             "modules": {name: None if n is None else list(n) for name, n in self.modules.items()},
             "raw_modules": sorted(self.raw_modules),
             "magics": sorted(self.magics),
-            "operations_hint": self.operations_hint,
+            "operations": sorted(self.operations),
+            "approvals": self.approvals,
+            "reads": self.reads,
+            "writes": self.writes,
         }
 
     @classmethod
@@ -48,7 +58,21 @@ class Rules:
             modules=modules,
             raw_modules=frozenset(data["raw_modules"]),
             magics=frozenset(data["magics"]),
-            operations_hint=bool(data["operations_hint"]),
+            operations=frozenset(data["operations"]),
+            approvals=bool(data["approvals"]),
+            reads=bool(data["reads"]),
+            writes=str(data["writes"]),
+        )
+
+    def granting(self, modules: Iterable[str], packages: Iterable[str]) -> Rules:
+        """Return rules under which these may be imported, too.
+
+        ``modules`` by their public names, where they have none yet; ``packages`` as they are.
+        """
+        return replace(
+            self,
+            modules={**dict.fromkeys(modules), **self.modules},
+            raw_modules=self.raw_modules.union(packages),
         )
 
     def is_raw(self, module: str) -> bool:
@@ -61,3 +85,7 @@ class Rules:
             return True
         prefix = module + "."
         return any(name.startswith(prefix) for name in self.modules)
+
+
+#: For findings that no rule of a policy's is asked about.
+NO_RULES = Rules(language=False, modules={}, raw_modules=frozenset(), magics=frozenset())

@@ -40,6 +40,12 @@ _TABLE = (
         "Work on values that the cell was given, or ask the host for an operation.",
     ),
     Rule(
+        "cell-not-approved",
+        "A cell that nobody approved",
+        "This text is not among the cells that were approved",
+        "Have it approved: cellblock approve NOTEBOOK. Until then run a cell that is.",
+    ),
+    Rule(
         "import-not-allowed",
         "A module that is not on the allowlist",
         "is not on this policy's list of allowed modules",
@@ -76,6 +82,12 @@ _TABLE = (
         "Write it in older syntax, or update cellblock.",
     ),
     Rule(
+        "not-a-template",
+        "A cell that is no template",
+        "This policy runs shipped templates only, and this cell names none",
+        "Begin the cell with %%template NAME, and give its state as JSON. %template lists them.",
+    ),
+    Rule(
         "operation-not-allowed",
         "An operation on the machine, met at run time",
         "is refused by this policy",
@@ -110,6 +122,24 @@ _TABLE = (
         "Source that cannot be checked",
         "is nested too deeply to be checked, and what is not checked does not run",
         "Break the expression up into several statements.",
+    ),
+    Rule(
+        "template-definitions",
+        "A template that does more than define",
+        "runs when the template is loaded, not when it is asked for",
+        "Put it into a function that run(state) calls.",
+    ),
+    Rule(
+        "template-not-found",
+        "A template that is not shipped",
+        "No template of this name is shipped",
+        "%template lists those that are.",
+    ),
+    Rule(
+        "template-state",
+        "A state that the template does not take",
+        "This is not a state that the template takes",
+        "%template NAME shows the schema that a state has to fit.",
     ),
 )
 

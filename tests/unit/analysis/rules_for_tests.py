@@ -14,7 +14,9 @@ SAFE = Rules(
     modules=default_modules("safe"),
     raw_modules=default_raw_modules("safe"),
     magics=default_magics("safe"),
-    operations_hint=True,
+    operations=frozenset(
+        {"ops.read_file", "ops.write_file", "ops.list_dir", "ops.http", "ops.install", "llm"}
+    ),
 )
 DATA = Rules(
     language=True,

@@ -29,8 +29,10 @@ def test_a_whole_finding():
         subject="os",
         excerpt="import os, json",
         why="reads and changes files, processes and the environment",
-        remedy='Ask the host, ops.read_file("data/a.csv"), or let the operator add "os" '
-        "to allowed_modules.",
+        remedy="Ask the host, ops.list_dir and ops.read_file,"
+        ' or let the operator add "os" to allowed_modules.',
+        rewrite='names = [entry["name"] for entry in ops.list_dir("data")]\n'
+        'text = ops.read_file("data/a.csv")',
     )
 
 

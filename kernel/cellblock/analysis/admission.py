@@ -1,0 +1,251 @@
+"""Admission (requirement 1.14): whether a cell may run at all, whatever the analysis says of it.
+
+``any`` admits every cell. ``approved`` admits texts that somebody approved, by the hash of exactly
+what was approved: not a blank, a line ending or a look-alike letter more or less. ``template``
+admits cells that name a shipped template. Pure: whoever reads manifests and templates hands them in
+as ``Admitted``, the kernel as the gate at run time and ``cellblock check`` as the one before.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import re
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, Any, Final, Literal
+
+from cellblock.analysis.findings import Report
+from cellblock.analysis.policy import NO_RULES
+from cellblock.analysis.rules import RULES
+from cellblock.analysis.templates import called
+from cellblock.analysis.transform import transform
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
+    from cellblock.analysis.findings import Finding
+    from cellblock.analysis.templates import Called
+
+Kind = Literal["any", "approved", "template"]
+#: Problems of one state that are told.
+MOST_PROBLEMS: Final = 20
+#: Magics that the host answers: what they show is its own, and they carry no code. The first few
+#: say what they show of.
+_OF: Final = ("output", "template", "undo", "usage")
+_WHOLE: Final = ("policy", "tools")
+#: As IPython's transformer writes one that is a cell by itself; nothing in it is expanded.
+_VIEW: Final = re.compile(
+    r"get_ipython\(\)\.run_line_magic\("
+    rf"(?:'(?:{'|'.join(_OF)})', '[A-Za-z0-9 ._-]{{0,100}}'|'(?:{'|'.join(_WHOLE)})', '')\)\n?"
+)
+_BLANKS: Final = " \t\r\n"
+
+
+@dataclass(frozen=True, slots=True)
+class Approved:
+    """A text that was approved: ``source``, and the notebook and cell that it was approved in."""
+
+    source: str
+    notebook: str
+    number: int
+
+
+@dataclass(frozen=True, slots=True)
+class Problem:
+    """What is wrong with a state: where (``$.rows[3].name``), by which keyword, in words."""
+
+    path: str
+    keyword: str
+    message: str
+
+
+@dataclass(frozen=True, slots=True)
+class Template:
+    """A shipped template; ``check`` returns what its schema refuses of a state."""
+
+    name: str
+    source: str
+    schema: Mapping[str, Any]
+    check: Callable[[Any], tuple[Problem, ...]]
+    doc: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Admitted:
+    """What may run: ``cells`` by their hash where it takes approval, ``templates`` by their name.
+
+    ``remedy`` says how a cell comes to be among the approved; ``calls``, whether cells may name
+    templates at all.
+    """
+
+    kind: Kind = "any"
+    cells: Mapping[str, Approved] = field(default_factory=dict)
+    templates: Mapping[str, Template] = field(default_factory=dict)
+    remedy: str = ""
+    calls: bool = True
+
+
+@dataclass(frozen=True, slots=True)
+class Run:
+    """A template to be run, and the state that it is given."""
+
+    template: Template
+    state: Any
+
+
+@dataclass(frozen=True, slots=True)
+class Ruling:
+    """A decision: refused by ``findings``, or admitted by what ``by`` says. ``run`` a template."""
+
+    findings: tuple[Finding, ...] = ()
+    by: str = ""
+    run: Run | None = None
+
+
+_OPEN: Final = Ruling()
+
+
+def sha256(source: str) -> str:
+    """Return the hash of exactly this text, as ``sha256sum`` has it of its UTF-8."""
+    return hashlib.sha256(source.encode("utf-8", "surrogatepass")).hexdigest()
+
+
+def judge(raw: str, admitted: Admitted) -> Ruling:
+    """Decide about a cell as it was sent, before anything is made of it.
+
+    Raises nothing but what looking into ``admitted`` does.
+    """
+    call = called(raw) if admitted.calls else None
+    if admitted.kind == "any":
+        return _OPEN if call is None else _settle(raw, call, admitted, "")
+    if runs_nothing(raw):
+        return Ruling(by="no code")
+    if admitted.kind == "approved":
+        return _judge_approved(raw, call, admitted)
+    if call is None:
+        return Ruling((_finding(raw, "not-a-template", (1, 0, _end(raw, 1))),))
+    return _settle(raw, call, admitted, "")
+
+
+def judge_expression(text: str, admitted: Admitted) -> Ruling:
+    """Decide about a user_expression: code that nobody approves, and no template."""
+    if admitted.kind == "any":
+        return _OPEN
+    approved = admitted.kind == "approved"
+    rule = "cell-not-approved" if approved else "not-a-template"
+    why = "Expressions beside a cell are code, and only cells are approved" if approved else ""
+    return Ruling((_finding(text, rule, (1, 0, _end(text, 1)), why=why),))
+
+
+def findings(raw: str, admitted: Admitted) -> tuple[Finding, ...]:
+    """Return why a cell may not run, for those who do not run it; raises as ``judge``."""
+    return judge(raw, admitted).findings
+
+
+def runs_nothing(raw: str) -> bool:
+    """Say whether a cell is blank, or asks the host for one of its views and does nothing else."""
+    if not raw.strip(_BLANKS):
+        return True
+    return raw.lstrip(_BLANKS).startswith("%") and bool(_VIEW.fullmatch(transform(raw).source))
+
+
+# --- approved ---------------------------------------------------------------------------------
+
+
+def _judge_approved(raw: str, call: Called | None, admitted: Admitted) -> Ruling:
+    digest = sha256(raw)
+    found = admitted.cells.get(digest)
+    if found is None or found.source != raw:
+        return Ruling((_unapproved(raw, admitted),))
+    by = f"approved in {found.notebook}, cell {found.number}"
+    return Ruling(by=by) if call is None else _settle(raw, call, admitted, by)
+
+
+def _unapproved(raw: str, admitted: Admitted) -> Finding:
+    from cellblock.analysis.nearest import (  # noqa: PLC0415 - what is approved needs none of it
+        difference,
+        nearest,
+        one_line,
+        unified,
+    )
+
+    by_source = {each.source: each for each in admitted.cells.values()}
+    near = nearest(raw, by_source)
+    rule = "cell-not-approved"
+    if near is None:
+        why = "" if by_source else "No cell has been approved here"
+        span = (1, 0, _end(raw, 1))
+        return _finding(raw, rule, span, why=why, remedy=admitted.remedy)
+    at = difference(raw, near)
+    cell = one_line(f"cell {by_source[near].number} of {by_source[near].notebook}")
+    said = at.said()
+    why = f"The nearest approved one, {cell}, differs from here on{': ' if said else ''}{said}"
+    detail = unified(raw, near, f"approved: {cell}")
+    span = (at.line, at.column, _end(raw, at.line))
+    return _finding(raw, rule, span, why=why, remedy=admitted.remedy, detail=detail)
+
+
+# --- templates --------------------------------------------------------------------------------
+
+
+def _settle(raw: str, call: Called, admitted: Admitted, by: str) -> Ruling:
+    """Decide about a cell that names a template."""
+    from cellblock.analysis.state import StateError, read_state  # noqa: PLC0415 - most name none
+
+    template = admitted.templates.get(call.name) if call.name else None
+    if template is None:
+        return Ruling((_not_found(raw, call, admitted),))
+    try:
+        state = read_state(call.body)
+    except StateError as exc:
+        line = min(call.line + exc.line, raw.count("\n") + 1)
+        column = exc.column - 1
+        span = (line, column, column + 1)
+        return Ruling((_finding(raw, "template-state", span, why=f"The state: {exc.message}"),))
+    problems = template.check(state)[:MOST_PROBLEMS]
+    if problems:
+        return Ruling(tuple(_refused(raw, call, problem) for problem in problems))
+    mine = f"template {template.name} {sha256(template.source)[:16]}"
+    return Ruling(by=f"{by}: {mine}" if by else mine, run=Run(template, state))
+
+
+def _not_found(raw: str, call: Called, admitted: Admitted) -> Finding:
+    why = "" if call.said else "The name of the template is missing"
+    known = sorted(admitted.templates)[:12]
+    remedy = f"Shipped are: {', '.join(known)}." if known else "No template is shipped at all."
+    return _at_name(raw, call, "template-not-found", why=why, remedy=remedy)
+
+
+def _refused(raw: str, call: Called, problem: Problem) -> Finding:
+    why = f"The state, {problem.path}: {problem.message} ({problem.keyword})"
+    remedy = f"%template {call.name} shows the schema that a state has to fit."
+    return _at_name(raw, call, "template-state", why=why, remedy=remedy)
+
+
+def _at_name(raw: str, call: Called, rule: str, *, why: str, remedy: str) -> Finding:
+    end = _end(raw, call.line)
+    start = max(0, end - len(call.said)) if call.said else 0
+    said = call.said or "%%template"
+    return _finding(raw, rule, (call.line, start, end), subject=said, why=why, remedy=remedy)
+
+
+# --- findings ---------------------------------------------------------------------------------
+
+
+def _end(raw: str, line: int) -> int:
+    """Return the column at which what is visible of a line ends."""
+    return len(Report(raw, NO_RULES).line(line).rstrip())
+
+
+def _finding(  # noqa: PLR0913 - a finding's parts
+    raw: str,
+    rule: str,
+    span: tuple[int, int, int],
+    *,
+    subject: str = "",
+    why: str = "",
+    remedy: str = "",
+    detail: str = "",
+) -> Finding:
+    report = Report(raw, NO_RULES)
+    report.add_at(rule, span, subject, why=why or RULES[rule].why, remedy=remedy)
+    return replace(report.findings[0], detail=detail)

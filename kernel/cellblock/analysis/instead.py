@@ -1,0 +1,242 @@
+"""What would do the job of what is refused: operations of the host's, and how to write it.
+
+Data, and the little that makes sentences of it. Only what an operation really replaces is here:
+nothing starts a process or opens a socket.
+"""
+
+from __future__ import annotations
+
+import ast
+import re
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Final, NamedTuple
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Mapping
+
+    from cellblock.analysis.policy import Rules
+
+#: Characters of a path, an address or a name that a rewrite repeats.
+_LONGEST = 60
+_WRITES = frozenset("wax+")
+_PACKAGE = re.compile(r"[A-Za-z][A-Za-z0-9._-]*", re.ASCII)
+
+
+class Instead(NamedTuple):
+    """Operations, as cells call them, and two lines of a cell that use all of these.
+
+    ``imports`` is what those lines import and the policy may not allow; ``otherwise`` is what does
+    less of the job, with fewer operations.
+    """
+
+    operations: tuple[str, ...]
+    rewrite: str
+    imports: str = ""
+    otherwise: tuple[Instead, ...] = ()
+
+    def remedy(
+        self, rules: Rules, *, first: str = "", more: str = "", asked: str = ""
+    ) -> tuple[str, str]:
+        """Return the sentence that says so, and a rewrite where all that it uses is granted.
+
+        ``first`` is what could be done without anybody's help, ``asked`` what the user could, and
+        ``more`` what the operator could do besides; all are fragments.
+        """
+        ways = (self, *self.otherwise)
+        granted = next((way for way in ways if rules.operations.issuperset(way.operations)), None)
+        if granted is not None:
+            operator = f"let the operator {more}" if more else ""
+            choices = [f"ask the host, {_named(granted)}", asked, operator]
+        else:
+            also = f" or {more}" if more else ""
+            choices = [first, asked, f"let the operator grant {_named(ways[-1])}{also}"]
+        text = ", or ".join(filter(None, choices))
+        return f"{text[0].upper()}{text[1:]}.", _shown(granted, rules) if granted else ""
+
+
+def _named(way: Instead) -> str:
+    return " and ".join(way.operations)
+
+
+def _shown(way: Instead, rules: Rules) -> str:
+    return way.rewrite if not way.imports or rules.allows_module(way.imports) else ""
+
+
+_READ_FILE: Final = ("ops.read_file",)
+
+
+def _read(path: str = '"data/a.csv"') -> Instead:
+    return Instead(_READ_FILE, f"text = ops.read_file({path})\nlines = text.splitlines()")
+
+
+def _read_bytes(path: str) -> Instead:
+    return Instead(_READ_FILE, f"import io\nfile = io.BytesIO(ops.read_file({path}, binary=True))")
+
+
+def _write(path: str = '"out.txt"') -> Instead:
+    return Instead(("ops.write_file",), f'text = "…"\nops.write_file({path}, text)')
+
+
+def _list(path: str = '"data"') -> Instead:
+    lines = f'for entry in ops.list_dir({path}):\n    print(entry["name"])'
+    return Instead(("ops.list_dir",), lines)
+
+
+def _http(url: str = '"https://api.example.org/items"') -> Instead:
+    return Instead(("ops.http",), f"response = ops.http({url})\nitems = response.json()")
+
+
+def _install(name: str) -> Instead:
+    module = name.replace("-", "_").lower()
+    return Instead(("ops.install",), f'ops.install("{name}")\nimport {module}', imports=module)
+
+
+_ROWS = Instead(
+    _READ_FILE,
+    'text = ops.read_file("data/a.csv")\nrows = [line.split(",") for line in text.splitlines()]',
+)
+_OS = Instead(
+    ("ops.list_dir", "ops.read_file"),
+    'names = [entry["name"] for entry in ops.list_dir("data")]\ntext = ops.read_file("data/a.csv")',
+    otherwise=(_list(), _read()),
+)
+_GZIP = Instead(
+    _READ_FILE,
+    'import zlib\ndata = zlib.decompress(ops.read_file("data/a.gz", binary=True), 31)',
+)
+_LLM = Instead(("llm",), 'answer = llm("…")\nprint(answer)')
+
+#: By module, or by a name of one.
+MODULES: Mapping[str, Instead] = MappingProxyType(
+    {
+        "aiohttp": _http(),
+        "anthropic": _LLM,
+        "codecs": _read(),
+        "cohere": _LLM,
+        "csv": _ROWS,
+        "fileinput": _read(),
+        "glob": _list(),
+        "google.genai": _LLM,
+        "google.generativeai": _LLM,
+        "groq": _LLM,
+        "gzip": _GZIP,
+        "http.client": _http(),
+        "httpx": _http(),
+        "io.open": _read(),
+        "langchain_anthropic": _LLM,
+        "langchain_openai": _LLM,
+        "linecache": _read(),
+        "litellm": _LLM,
+        "mistralai": _LLM,
+        "ollama": _LLM,
+        "openai": _LLM,
+        "os": _OS,
+        "pathlib.Path": _read(),
+        "pathlib.PosixPath": _read(),
+        "requests": _http(),
+        "urllib.request": _http(),
+        "urllib3": _http(),
+    }
+)
+#: By the first word of a command, or the name of a magic.
+_COMMANDS: Mapping[str, Callable[..., Instead]] = MappingProxyType(
+    {
+        "cat": _read,
+        "curl": _http,
+        "dir": _list,
+        "head": _read,
+        "less": _read,
+        "ll": _list,
+        "load": _read,
+        "ls": _list,
+        "more": _read,
+        "pycat": _read,
+        "save": _write,
+        "tail": _read,
+        "wget": _http,
+        "writefile": _write,
+    }
+)
+#: What of pandas reads a table, by the ending of its file's name.
+_READERS: Mapping[str, str] = MappingProxyType(
+    {
+        "csv": "read_csv",
+        "feather": "read_feather",
+        "json": "read_json",
+        "parquet": "read_parquet",
+        "txt": "read_csv",
+        "xls": "read_excel",
+        "xlsx": "read_excel",
+    }
+)
+_INSTALLERS = frozenset({"conda", "mamba", "micromamba", "pip", "pip3", "uv"})
+
+
+def for_open(call: ast.Call | None) -> Instead:
+    """Return what replaces a call of ``open``; one that is only named reads."""
+    path, mode = _arguments(call)
+    if _WRITES.intersection(mode):
+        return _write(path or '"out.txt"')
+    return _read_bytes(path or '"data/a.png"') if "b" in mode else _read(path or '"data/a.csv"')
+
+
+def by_package(call: ast.Call | None, rules: Rules) -> str:
+    """Return how pandas does what a call of ``open`` would, where cells have it and files."""
+    path, mode = _arguments(call)
+    if "pandas" not in rules.raw_modules:
+        return ""
+    if _WRITES.intersection(mode):
+        folder = _quoted(f"{rules.writes}/out.csv")
+        return f"write it with pandas, as df.to_csv({folder})" if rules.writes and folder else ""
+    return read_by_pandas(rules, path)
+
+
+def read_by_pandas(rules: Rules, path: str = "") -> str:
+    """Return how pandas reads a table, where cells have it and files; ``path`` is quoted."""
+    if "pandas" not in rules.raw_modules or not rules.reads:
+        return ""
+    ending = path.strip("\"'").rpartition(".")[2]
+    reader = _READERS.get(ending, "read_csv") if path else "read_csv"
+    known = not path or ending in _READERS
+    shown = path if path and known else '"data/a.csv"'
+    return f"read tables with pandas, as pd.{reader}({shown})"
+
+
+def _arguments(call: ast.Call | None) -> tuple[str, str]:
+    """Return path and mode as far as the source says them."""
+    if call is None:
+        return "", ""
+    given: dict[str | None, ast.expr] = dict(zip(("file", "mode"), call.args, strict=False))
+    given |= {keyword.arg: keyword.value for keyword in call.keywords}
+    path, mode = (_text(given.get(name)) for name in ("file", "mode"))
+    return _quoted(path) if path else "", mode
+
+
+def _text(node: ast.expr | None) -> str:
+    return node.value if isinstance(node, ast.Constant) and isinstance(node.value, str) else ""
+
+
+def _quoted(text: str) -> str:
+    if len(text) > _LONGEST or not text.isprintable():
+        return ""
+    plain = not set(text) & set('"\\')
+    return f'"{text}"' if plain else repr(text)
+
+
+def for_command(line: str) -> Instead | None:
+    """Return what replaces a shell command, or a magic of the same words, if anything does."""
+    program, *rest = line.replace("%", "").split() or [""]
+    words = [word for word in rest if not word.startswith("-")]
+    if program in _INSTALLERS and "install" in words:
+        return _first_package(words[words.index("install") + 1 :])
+    make = _COMMANDS.get(program)
+    if make is None:
+        return None
+    first = _quoted(words[0]) if words else ""
+    fits = first.startswith('"http') if make is _http else bool(first)
+    return make(first) if fits else make()
+
+
+def _first_package(words: Iterable[str]) -> Instead | None:
+    name = next((found[0] for word in words if (found := _PACKAGE.match(word))), "")
+    return _install(name) if name and len(name) <= _LONGEST else None

@@ -1,0 +1,299 @@
+# ruff: noqa: RUF001 - look-alike letters are what is tested
+"""Admission decides by the exact text, whatever else looks or runs the same."""
+
+import time
+
+import pytest
+
+from cellblock.analysis.admission import (
+    Admitted,
+    Approved,
+    Problem,
+    Template,
+    findings,
+    judge,
+    judge_expression,
+    sha256,
+)
+from cellblock.analysis.nearest import MOST_SHOWN, difference, nearest, unified
+
+CELL = "import math\nradius = 3\nprint(math.pi * radius ** 2)"
+
+
+def approved(*sources):
+    cells = {sha256(s): Approved(s, "a.ipynb", n) for n, s in enumerate(sources, 1)}
+    return Admitted("approved", cells=cells, remedy="Ask.")
+
+
+def templates(kind="template", problems=()):
+    source = "def run(state): pass"
+    one = Template("draw", source, {}, lambda _state: tuple(problems))
+    return Admitted(kind, templates={"draw": one})
+
+
+def rules(raw, admitted):
+    return [found.rule for found in findings(raw, admitted)]
+
+
+def test_an_approved_cell_is_admitted_and_it_is_said_where_that_was():
+    ruling = judge(CELL, approved("x = 1", CELL))
+    assert ruling.findings == ()
+    assert ruling.by == "approved in a.ipynb, cell 2"
+
+
+LOOK_ALIKES = {
+    "a letter of another script": CELL.replace("radius", "rаdius"),
+    "a letter that Python reads as the same": CELL.replace("radius", "𝐫adius"),
+    "a blank at a line's end": CELL.replace("3\n", "3 \n"),
+    "a tab for a blank": CELL.replace("radius = ", "radius =\t"),
+    "a no-break space in a comment": CELL + " #\u00a0",
+    "CR LF for LF": CELL.replace("\n", "\r\n"),
+    "CR for LF": CELL.replace("\n", "\r"),
+    "a line feed more at the end": CELL + "\n",
+    "a blank line more at the start": "\n" + CELL,
+    "a byte order mark": "\ufeff" + CELL,
+    "a zero-width space": CELL.replace("3", "3\u200b"),
+    "an invisible separator": CELL + "\u2028",
+    "a prompt": ">>> " + CELL,
+    "one line less": CELL.rpartition("\n")[0],
+    "another cell behind it": CELL + "\n" + CELL,
+    "a magic around it": "%%time\n" + CELL,
+    "half of a surrogate pair": CELL + "#\ud800",
+    "a null": CELL + "\0",
+}
+
+
+@pytest.mark.parametrize("change", LOOK_ALIKES)
+def test_a_text_that_is_almost_an_approved_one_is_refused(change):
+    assert rules(LOOK_ALIKES[change], approved(CELL)) == ["cell-not-approved"]
+    assert rules(CELL, approved(CELL)) == []
+
+
+def test_a_look_alike_letter_is_named_where_it_stands():
+    (found,) = findings(LOOK_ALIKES["a letter of another script"], approved(CELL))
+    assert (found.line, found.column, found.excerpt) == (2, 1, "rаdius = 3")
+    assert found.why == (
+        "The nearest approved one, cell 1 of a.ipynb, differs from here on: "
+        "here is U+0430 (CYRILLIC SMALL LETTER A), approved is 'a'"
+    )
+    assert found.remedy == "Ask."
+
+
+def test_the_difference_to_the_nearest_approved_cell_is_shown():
+    changed = CELL.replace("= 3", "= 4")
+    (found,) = findings(changed, approved("x = 1", CELL, "y = 2"))
+    assert found.detail == (
+        "--- approved: cell 2 of a.ipynb\n"
+        "+++ this cell\n"
+        "@@ -1,3 +1,3 @@\n"
+        " import math\n"
+        "-radius = 3\n"
+        "+radius = 4\n"
+        " print(math.pi * radius ** 2)"
+    )
+
+
+def test_of_a_cell_of_one_line_the_difference_is_shown_too():
+    (found,) = findings("x = 2", approved("print('hello')", "x = 1"))
+    assert found.why == "The nearest approved one, cell 2 of a.ipynb, differs from here on"
+    assert found.detail == (
+        "--- approved: cell 2 of a.ipynb\n+++ this cell\n@@ -1,1 +1,1 @@\n-x = 1\n+x = 2"
+    )
+
+
+def test_the_difference_is_shown_however_little_the_nearest_is_like_it():
+    (found,) = findings("zzz", approved("x = 1"))
+    assert found.why == "The nearest approved one, cell 1 of a.ipynb, differs from here on"
+    assert found.detail.endswith("-x = 1\n+zzz")
+
+
+def test_where_no_cell_is_approved_there_is_no_difference():
+    (found,) = findings("x = 1", approved())
+    assert (found.detail, found.why) == ("", "No cell has been approved here")
+
+
+def test_two_texts_of_one_hash_are_two_texts():
+    forged = Admitted("approved", cells={sha256("evil()"): Approved("x = 1", "a.ipynb", 1)})
+    assert rules("evil()", forged) == ["cell-not-approved"]
+
+
+RUNS_NOTHING = [
+    "",
+    " \n\t\r\n",
+    "%usage",
+    "%undo 2",
+    "%output 7 stderr",
+    "\n%policy\n",
+    "%template",
+]
+RUNS = [
+    "%policy narrow",
+    "%tools x",
+    "%usage {1}",
+    "%usage $x",
+    "x = 1\n%usage",
+    "%usage\nx = 1",
+    "x = %usage",
+    "%time 1",
+    "%who",
+    "%run x.py",
+    "%load x.py",
+    "!ls",
+    "usage?",
+    "#",
+    "pass",
+    "\u00a0",
+    "get_ipython().run_line_magic('usage', f'{1}')",
+    "get_ipython().run_line_magic('usage', ''); f()",
+    "%%usage\nx",
+    "%usage ');f('",
+]
+
+
+@pytest.mark.parametrize("kind", ["approved", "template"])
+def test_what_runs_no_code_takes_no_admission_and_all_else_does(kind):
+    admitted = Admitted(kind)
+    refused = {"approved": "cell-not-approved", "template": "not-a-template"}[kind]
+    assert [rules(cell, admitted) for cell in RUNS_NOTHING] == [[]] * len(RUNS_NOTHING)
+    assert [rules(cell, admitted) for cell in RUNS] == [[refused]] * len(RUNS)
+
+
+def test_an_expression_beside_a_cell_is_refused_even_where_its_text_is_approved():
+    for admitted in (approved("x"), templates()):
+        assert len(judge_expression("x", admitted).findings) == 1
+    assert judge_expression("x", Admitted()).findings == ()
+
+
+# --- templates --------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("kind", ["any", "template"])
+def test_a_template_is_run_with_the_state_as_data(kind):
+    ruling = judge('\n%%template draw\n{"a": ["); evil(", 1.5, null]}', templates(kind))
+    assert ruling.findings == ()
+    assert ruling.run.template.name == "draw"
+    assert ruling.run.state == {"a": ["); evil(", 1.5, None]}
+    assert ruling.by.startswith("template draw ")
+
+
+def test_a_template_without_a_state_gets_an_empty_one():
+    assert judge("%%template draw", templates()).run.state == {}
+
+
+@pytest.mark.parametrize(
+    "cell",
+    [
+        "x = 1",
+        "%%time\n%%template draw",
+        "x = 1\n%%template draw",
+        " %%template draw",
+        "%template draw\nx = 1",
+        "%%templates draw",
+        "%%TEMPLATE draw",
+        "\ufeff%%template draw",
+        "%%capture\n%%template draw\n{}",
+        "get_ipython().run_cell_magic('template', 'draw', '{}')",
+        "\x0c%%template draw",
+    ],
+)
+def test_under_template_admission_nothing_else_runs(cell):
+    assert rules(cell, templates()) == ["not-a-template"]
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "",
+        "../draw",
+        "./draw",
+        "/etc/draw",
+        "draw.py",
+        "draw/../draw",
+        "DRAW",
+        "draw draw",
+        "draw\x00",
+        "drаw",
+        "draw\u2028x = 1",
+        "draw --option",
+        "{name}",
+        "$name",
+        "d" * 65,
+        "none",
+    ],
+)
+def test_a_template_is_found_by_its_exact_name_only(name):
+    (found,) = findings(f"%%template {name}\n{{}}", templates())
+    assert found.rule == "template-not-found"
+    assert found.remedy == "Shipped are: draw."
+    assert findings("%%template draw\n{}", templates()) == ()
+
+
+def test_a_refused_state_names_path_keyword_and_template():
+    problem = Problem("$.rows[3].name", "type", "1 is not of type 'string'")
+    (found,) = findings("\n%%template draw\n{}", templates(problems=[problem]))
+    assert (found.rule, found.line, found.column, found.subject) == (
+        "template-state",
+        2,
+        11,
+        "draw",
+    )
+    assert found.why == "The state, $.rows[3].name: 1 is not of type 'string' (type)"
+    assert found.remedy == "%template draw shows the schema that a state has to fit."
+
+
+def test_a_state_that_is_no_json_is_pointed_at_where_it_breaks():
+    (found,) = findings('\n%%template draw\n{"a": 1,\n "b": nul}', templates())
+    assert (found.rule, found.line, found.column) == ("template-state", 4, 6)
+    assert found.why == "The state: it is not JSON: Expecting value"
+
+
+def test_where_the_policy_has_no_magic_for_them_a_cell_names_no_template():
+    closed = Admitted("any", templates=templates().templates, calls=False)
+    assert judge("%%template draw\n{}", closed).run is None
+
+
+def test_a_template_in_an_approved_cell_runs_and_in_another_does_not():
+    cell = '%%template draw\n{"a": 1}'
+    admitted = Admitted(
+        "approved", cells=approved(cell).cells, templates=templates().templates, remedy=""
+    )
+    assert judge(cell, admitted).run.state == {"a": 1}
+    assert rules('%%template draw\n{"a": 2}', admitted) == ["cell-not-approved"]
+
+
+# --- how it differs ---------------------------------------------------------------------------
+
+
+def test_the_nearest_is_the_one_with_most_in_common():
+    cells = ["x = 1", CELL, CELL.replace("math", "cmath"), "def f():\n    return 1"]
+    assert nearest(CELL.replace("radius", "r"), cells) == CELL
+    assert nearest("x = 2", cells) == "x = 1"
+    assert nearest("zzz", cells) == "x = 1"
+    assert nearest("zzz", []) is None
+
+
+@pytest.mark.parametrize(
+    ("text", "other", "expected"),
+    [
+        ("ab", "ac", (1, 1, "b", "c")),
+        ("a\nb", "a\nc", (2, 0, "b", "c")),
+        ("a", "ab", (1, 1, "", "b")),
+        ("ab", "a", (1, 1, "b", "")),
+        ("", "a", (1, 0, "", "a")),
+        ("a\r\nb", "a\nb", (1, 1, "\r", "\n")),
+    ],
+)
+def test_a_difference_is_found_to_the_character(text, other, expected):
+    found = difference(text, other)
+    assert (found.line, found.column, found.here, found.there) == expected
+
+
+def test_texts_made_to_be_slow_to_compare_are_compared_in_time():
+    text = "\n".join(f"{n % 7}{'x' * (n % 5)}" for n in range(300_000))
+    other = "\n".join(f"{n % 5}{'x' * (n % 7)}" for n in range(300_000))
+    cells = approved(*(f"{other}\n{n}" for n in range(3)), *(f"x = {n}" for n in range(5_000)))
+    began = time.monotonic()
+    (found,) = findings(text, cells)
+    assert time.monotonic() - began < 10
+    assert found.detail.count("\n") <= MOST_SHOWN + 3
+    assert max(map(len, unified("y" * 10**6, "z" * 10**6, "").split("\n"))) < 200

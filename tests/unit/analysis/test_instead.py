@@ -1,0 +1,226 @@
+"""A refusal names the operation that does the job, and shows how; the rewrite is a cell that runs."""
+
+import dataclasses
+import itertools
+import re
+import sys
+from pathlib import Path
+
+import pytest
+
+sys.path.insert(0, str(Path(__file__).parent))
+from rules_for_tests import DATA, SAFE, findings
+
+from cellblock.analysis import Rules
+from cellblock.analysis.instead import MODULES
+
+CASES = [
+    (
+        "import requests",
+        'response = ops.http("https://api.example.org/items")\nitems = response.json()',
+    ),
+    (
+        "from urllib import request",
+        'response = ops.http("https://api.example.org/items")\nitems = response.json()',
+    ),
+    (
+        "import urllib.request",
+        'response = ops.http("https://api.example.org/items")\nitems = response.json()',
+    ),
+    ("import openai", 'answer = llm("…")\nprint(answer)'),
+    ("from anthropic import Anthropic", 'answer = llm("…")\nprint(answer)'),
+    ("from google import genai", None),
+    ("import google.genai as g", 'answer = llm("…")\nprint(answer)'),
+    ("import litellm", 'answer = llm("…")\nprint(answer)'),
+    ("import glob", 'for entry in ops.list_dir("data"):\n    print(entry["name"])'),
+    ("from pathlib import Path", 'text = ops.read_file("data/a.csv")\nlines = text.splitlines()'),
+    (
+        "import gzip",
+        'import zlib\ndata = zlib.decompress(ops.read_file("data/a.gz", binary=True), 31)',
+    ),
+    ("open", 'text = ops.read_file("data/a.csv")\nlines = text.splitlines()'),
+    ("open('my.txt')", 'text = ops.read_file("my.txt")\nlines = text.splitlines()'),
+    (
+        "open(str(name), f(open('b.txt')))",
+        'text = ops.read_file("b.txt")\nlines = text.splitlines()',
+    ),
+    (
+        "open('p.png', mode='rb')",
+        'import io\nfile = io.BytesIO(ops.read_file("p.png", binary=True))',
+    ),
+    ("open('o.txt', 'w')", 'text = "…"\nops.write_file("o.txt", text)'),
+    ("open(file='a\"b.txt')", "text = ops.read_file('a\"b.txt')\nlines = text.splitlines()"),
+    ("open('" + "x" * 99 + "')", 'text = ops.read_file("data/a.csv")\nlines = text.splitlines()'),
+    ("!cat notes.md", 'text = ops.read_file("notes.md")\nlines = text.splitlines()'),
+    ("!ls -la work", 'for entry in ops.list_dir("work"):\n    print(entry["name"])'),
+    ("%ls", 'for entry in ops.list_dir("data"):\n    print(entry["name"])'),
+    (
+        "!curl -s https://a.example/x",
+        'response = ops.http("https://a.example/x")\nitems = response.json()',
+    ),
+    ("!pip install -q 'scikit-learn'", None),
+    ("!pip install -q tabulate==1.0", 'ops.install("tabulate")\nimport tabulate'),
+    ("!pip install -q scikit-learn==1.0", None),  # what it brings may not be imported
+    ("%pip install tabulate", 'ops.install("tabulate")\nimport tabulate'),
+    ("%%writefile out.py\nx = 1", 'text = "…"\nops.write_file("out.py", text)'),
+    ("!rm -rf /", None),
+    ("import socket", None),
+    ("import subprocess", None),
+    ("import http.server", None),
+]
+
+
+# What is installed is for cells that the operator lets import it.
+GRANTED = dataclasses.replace(SAFE, raw_modules=frozenset({"tabulate"}))
+
+
+@pytest.mark.parametrize(("cell", "rewrite"), CASES)
+def test_a_refusal_shows_what_does_the_job(cell, rewrite):
+    found = findings(cell, GRANTED)
+    shown = [one.rewrite for one in found if one.rewrite]
+    assert (rewrite in shown) if rewrite else not shown
+    assert all(re.match(r"Ask the host, (ops\.|llm)", f.remedy) for f in found if f.rewrite)
+
+
+OPERATIONS = sorted(GRANTED.operations)
+PARTS = [set(chosen) for n in range(3) for chosen in itertools.combinations(OPERATIONS, n)]
+
+
+@pytest.mark.parametrize("granted", PARTS, ids=lambda granted: " ".join(sorted(granted)))
+def test_a_rewrite_is_shown_only_where_all_that_it_calls_is_granted(granted):
+    rules = dataclasses.replace(GRANTED, operations=frozenset(granted))
+    cells = [cell for cell, _ in CASES] + [f"import {name}" for name in MODULES]
+    for one in (one for cell in cells for one in findings(cell, rules)):
+        called = set(re.findall(r"\b(?:ops\.\w+|llm)(?=\()", one.rewrite))
+        assert called <= granted, one
+        assert one.rewrite == "" or all(name in one.remedy for name in called)
+        assert [f.rule for f in findings(one.rewrite, rules)] == []
+
+
+@pytest.mark.parametrize(
+    ("granted", "remedy", "rewrite"),
+    [
+        (
+            {"ops.read_file"},
+            'Ask the host, ops.read_file, or let the operator add "os" to allowed_modules.',
+            'text = ops.read_file("data/a.csv")\nlines = text.splitlines()',
+        ),
+        (
+            {"ops.list_dir"},
+            'Ask the host, ops.list_dir, or let the operator add "os" to allowed_modules.',
+            'for entry in ops.list_dir("data"):\n    print(entry["name"])',
+        ),
+        (
+            {"ops.read_file", "ops.list_dir"},
+            (
+                "Ask the host, ops.list_dir and ops.read_file,"
+                ' or let the operator add "os" to allowed_modules.'
+            ),
+            (
+                'names = [entry["name"] for entry in ops.list_dir("data")]\n'
+                'text = ops.read_file("data/a.csv")'
+            ),
+        ),
+    ],
+)
+def test_where_a_part_is_granted_that_part_is_shown(granted, remedy, rewrite):
+    (found,) = findings("import os", dataclasses.replace(SAFE, operations=frozenset(granted)))
+    assert (found.remedy, found.rewrite) == (remedy, rewrite)
+
+
+def _run(text):
+    code = {"__builtins__": {"__import__": __import__, "print": len, "str": str}}
+    made = type("ops", (), {})
+    made.read_file = lambda _path, *, binary=False: b"x" if binary else "x"
+    made.write_file = lambda _path, _data: 1
+    made.list_dir = lambda _path: [{"name": "x"}]
+    made.http = lambda _url: type("Response", (), {"json": lambda _self: []})()
+    made.install = lambda _name: []
+    exec(compile(text, "<rewrite>", "exec"), code | {"ops": made, "llm": str})
+
+
+@pytest.mark.parametrize(
+    "rewrite", sorted({r for _, r in CASES if r} | {i.rewrite for i in MODULES.values()})
+)
+def test_a_rewrite_is_two_lines_that_the_rules_let_pass(rewrite):
+    assert rewrite.count("\n") == 1
+    assert [f.rule for f in findings(rewrite, GRANTED)] == []
+    if not rewrite.startswith("ops.install") and "zlib" not in rewrite:
+        _run(rewrite)
+
+
+def test_what_is_not_granted_is_named_and_not_shown():
+    none = Rules(language=True, modules=SAFE.modules, raw_modules=frozenset(), magics=SAFE.magics)
+    said = {
+        cell: findings(cell, none)[0]
+        for cell in ("import os", "open('a')", "!ls", "import csv", "import openai")
+    }
+    assert [one.rewrite for one in said.values()] == [""] * 5
+    assert {cell: one.remedy for cell, one in said.items()} == {
+        "import os": 'Let the operator grant ops.read_file or add "os" to allowed_modules.',
+        "open('a')": (
+            "Take the data as an input of the cell, or let the operator grant ops.read_file."
+            " If it is a name of your own, choose another."
+        ),
+        "!ls": "Do it in Python, or let the operator grant ops.list_dir.",
+        "import csv": (
+            "Split the lines of an input, or use preset data with pandas, or let the operator grant"
+            ' ops.read_file or add "csv" to allowed_modules.'
+        ),
+        "import openai": 'Let the operator grant llm or add "openai" to allowed_modules.',
+    }
+    assert findings("import subprocess", none)[0].remedy == (
+        'Let the operator add "subprocess" to allowed_modules.'
+    )
+
+
+WORK = dataclasses.replace(DATA, reads=True, writes="work")
+RENAME = " If it is a name of your own, choose another."
+
+
+@pytest.mark.parametrize(
+    ("cell", "rules", "remedy"),
+    [
+        (
+            "open(path)",
+            WORK,
+            (
+                'Read tables with pandas, as pd.read_csv("data/a.csv"),'
+                f" or let the operator grant ops.read_file.{RENAME}"
+            ),
+        ),
+        (
+            "open('b.json')",
+            dataclasses.replace(WORK, operations=frozenset({"ops.read_file"})),
+            (
+                "Ask the host, ops.read_file,"
+                f' or read tables with pandas, as pd.read_json("b.json").{RENAME}'
+            ),
+        ),
+        (
+            "open('out.txt', 'w')",
+            WORK,
+            (
+                'Write it with pandas, as df.to_csv("work/out.csv"),'
+                f" or let the operator grant ops.write_file.{RENAME}"
+            ),
+        ),
+        (
+            "open('notes.md')",
+            dataclasses.replace(WORK, reads=False),
+            (
+                "Take the data as an input of the cell,"
+                f" or let the operator grant ops.read_file.{RENAME}"
+            ),
+        ),
+    ],
+)
+def test_where_pandas_can_read_or_write_files_that_is_named(cell, rules, remedy):
+    (found,) = findings(cell, rules)
+    assert found.remedy == remedy
+
+
+def test_rules_cross_the_wire_with_what_is_granted():
+    assert Rules.from_builtins(SAFE.to_builtins()) == SAFE
+    assert Rules.from_builtins(DATA.to_builtins()).operations == frozenset()
+    assert Rules.from_builtins(WORK.to_builtins()) == WORK
