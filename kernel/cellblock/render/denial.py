@@ -8,6 +8,15 @@ from typing import TYPE_CHECKING, Any
 from cellblock.render import markup as m
 from cellblock.render.bundle import DENIAL_JSON, JSON_VERSION, Bundle, Failure, count
 from cellblock.render.excerpt import Excerpt, excerpt, window
+from cellblock.render.findings import (
+    ABOUT_THE_CELL,
+    NAME_COLUMNS,
+    finding_json,
+    remedies,
+    rewrites,
+    subject,
+    summary,
+)
 from cellblock.render.text import COLUMNS, clip, encodable, visible, width, wrap
 
 if TYPE_CHECKING:
@@ -18,24 +27,17 @@ if TYPE_CHECKING:
 #: Findings drawn in full; a cell made of nothing but findings must not make a 10 MB card.
 MAX_DRAWN = 50
 MAX_JSON = 1_000
-_IN_SUMMARY = 4
-_NAME_COLUMNS = 40
 #: Below this much room beside the carets, a reason goes on lines of its own.
 _MIN_REASON = 36
 
-#: What a preset or a mode stands for, said once on a card.
-PRINCIPLES = {
-    "data": (
-        "Policy data allows the scientific stack, the project folder's files to read, "
-        "clock, randomness, bundled data."
-    ),
-    "safe": (
-        "Mode safe allows ambient sources only: the cell's inputs, clock, randomness, bundled data."
-    ),
-}
+#: What a policy gives that adds nothing to preset safe.
+AMBIENT = (
+    "Mode safe allows ambient sources only: the cell's inputs, clock, randomness, bundled data."
+)
 _PRINCIPLED = ("builtin-", "import-")
-#: Rules whose reasons are whole sentences.
-_ABOUT_THE_CELL = frozenset({"argument-not-allowed", "relative-import", "source-too-complex"})
+#: Lines of a finding's detail that are drawn, and how far they are set in.
+MAX_DETAIL = 80
+_DETAIL_INDENT = 4
 
 
 def denial(
@@ -43,14 +45,13 @@ def denial(
     *,
     policy_name: str,
     source_label: str | None = None,
-    mode: str = "",
+    principle: str = "",
 ) -> Bundle:
     """Return the card for a refused cell, as plain text, HTML and JSON.
 
-    ``source_label`` names what was refused where "this cell" would not do, ``mode`` the
-    language mode where the policy has a name of its own.
+    ``source_label`` names what was refused where "this cell" would not do; ``principle`` is what
+    the policy gives, said once, beneath the first finding that it explains.
     """
-    principle = _principle(policy_name, mode)
     title = f"cellblock did not run {source_label or 'this cell'}"
     return {
         "text/plain": _plain(findings, title, policy_name, principle, COLUMNS),
@@ -64,48 +65,18 @@ def denial_failure(
     *,
     policy_name: str,
     source_label: str | None = None,
-    mode: str = "",
+    principle: str = "",
 ) -> Failure:
     """Return the error that goes with the card ``denial`` makes of the same arguments."""
     title = f"cellblock did not run {source_label or 'this cell'}"
-    principle = _principle(policy_name, mode)
     report = _plain(findings, title, policy_name, principle, COLUMNS)
     return Failure("PolicyDenied", summary(findings), report)
 
 
-def _principle(policy_name: str, mode: str) -> str:
-    return PRINCIPLES.get(policy_name) or PRINCIPLES.get(mode, "")
-
-
-def summary(findings: Sequence[Finding]) -> str:
-    """Return one line: ``2 findings: import-not-allowed at line 1 (os), …``."""
-    named = [
-        f"{visible(f.rule)} at line {f.line}" + (f" ({_subject(f)})" if f.subject else "")
-        for f in findings[:_IN_SUMMARY]
-    ]
-    left = len(findings) - len(named)
-    more = [f"and {left:,} more"] if left else []
-    return f"{count(len(findings), 'finding')}: {', '.join([*named, *more])}"
-
-
-def _subject(finding: Finding) -> str:
-    return clip(visible(finding.subject), _NAME_COLUMNS)
-
-
-def _remedies(findings: Sequence[Finding]) -> list[str]:
-    """Return each finding's remedy, empty where an earlier finding has said it."""
-    said: set[str] = set()
-    remedies = []
-    for finding in findings:
-        remedies.append("" if finding.remedy in said else _continued(finding.remedy))
-        said.add(finding.remedy)
-    return remedies
-
-
-def _continued(remedy: str) -> str:
-    """Return ``remedy`` as it reads after "Instead:"; names and acronyms keep their case."""
-    first, _, _ = remedy.partition(" ")
-    return remedy[:1].lower() + remedy[1:] if first.istitle() and first.isalpha() else remedy
+def _detail(finding: Finding) -> list[str]:
+    """Return the lines of what is shown as it stands, with nothing in them that can't be seen."""
+    lines = finding.detail.split("\n")[:MAX_DETAIL] if finding.detail else []
+    return [visible(line) for line in lines]
 
 
 def _principled(findings: Sequence[Finding]) -> int:
@@ -129,16 +100,19 @@ def _plain(
     findings: Sequence[Finding], title: str, policy_name: str, principle: str, columns: int
 ) -> str:
     head = f"{visible(title)}: {count(len(findings), 'finding')}"
-    lines = _header(head, f"policy: {clip(visible(policy_name), _NAME_COLUMNS)}", columns)
+    lines = _header(head, f"policy: {clip(visible(policy_name), NAME_COLUMNS)}", columns)
     drawn = findings[:MAX_DRAWN]
-    first = _principled(drawn)
-    for index, (finding, remedy) in enumerate(zip(drawn, _remedies(drawn), strict=True)):
+    first, shown = _principled(drawn), rewrites(drawn)
+    for index, (finding, remedy) in enumerate(zip(drawn, remedies(drawn), strict=True)):
         lines += ["", f"{visible(finding.rule)} · line {finding.line}"]
-        lines += _drawn(finding, columns)
+        lines += drawn_source(finding, columns)
+        indent = " " * _DETAIL_INDENT
+        lines += [f"{indent}{clip(line, columns - _DETAIL_INDENT)}" for line in _detail(finding)]
         if principle and index == first:
             lines += wrap(principle, indent="  ", columns=columns)
         if remedy:
             lines += wrap(f"Instead: {remedy}", indent="  ", columns=columns)
+        lines += [f"    {clip(line, columns - 4)}" for line in shown[index]]
     if more := _left_over(findings):
         lines += ["", *wrap(more, columns=columns)]
     return "\n".join(lines)
@@ -151,7 +125,7 @@ def _header(left: str, right: str, columns: int) -> list[str]:
     return [*wrap(left, columns=columns), right]
 
 
-def _drawn(finding: Finding, columns: int) -> list[str]:
+def drawn_source(finding: Finding, columns: int) -> list[str]:
     """Return the source line, the carets, and the reason beside or below them."""
     number = str(finding.line)
     gutter = f"  {' ' * len(number)} │ "
@@ -159,7 +133,7 @@ def _drawn(finding: Finding, columns: int) -> list[str]:
     top = f"  {number} │ {shown.line}".rstrip()
     carets = f"{gutter}{' ' * shown.indent}{shown.carets} "
     # The caret points at a builtin; a module may be one name of several on its line.
-    named = f"{_subject(finding)} " if finding.rule == "import-not-allowed" else ""
+    named = f"{subject(finding)} " if finding.rule == "import-not-allowed" else ""
     why = named + visible(finding.why)
     room = columns - width(carets)
     if width(why) <= room:
@@ -172,13 +146,19 @@ def _drawn(finding: Finding, columns: int) -> list[str]:
 
 # --- HTML -------------------------------------------------------------------------------------
 
+_PRE = (
+    f"margin:6px 0 0;padding:6px 8px;background:{m.SHADE};color:{m.TEXT};border:0;"
+    f"border-radius:3px;font-family:{m.MONO};font-size:{m.MONO_SIZE};line-height:1.35;"
+    "white-space:pre;overflow-x:auto"
+)
+
 
 def _html(findings: Sequence[Finding], title: str, policy_name: str, principle: str) -> m.Html:
     drawn = findings[:MAX_DRAWN]
-    first = _principled(drawn)
+    first, told, shown = _principled(drawn), remedies(drawn), rewrites(drawn)
     blocks = [
-        _block(finding, principle if index == first else "", remedy)
-        for index, (finding, remedy) in enumerate(zip(drawn, _remedies(drawn), strict=True))
+        _block(finding, principle if index == first else "", told[index], shown[index])
+        for index, finding in enumerate(drawn)
     ]
     if more := _left_over(findings):
         blocks.append(m.paragraph(more, color=m.MUTED))
@@ -188,29 +168,44 @@ def _html(findings: Sequence[Finding], title: str, policy_name: str, principle: 
         symbol="⊘",
         color=m.RED,
         label=f"{title}: {count(len(findings), 'finding')}",
-        side=m.chip("policy", clip(visible(policy_name), _NAME_COLUMNS)),
+        side=m.chip("policy", clip(visible(policy_name), NAME_COLUMNS)),
     )
 
 
-def _block(finding: Finding, principle: str, remedy: str) -> m.Html:
+def _block(finding: Finding, principle: str, remedy: str, rewrite: list[str]) -> m.Html:
     where = m.element("span", f" · line {finding.line}", style=f"color:{m.MUTED}")
     parts = [
         m.heading(m.code(finding.rule), where, level=4, style="font-size:13px;font-weight:400"),
         _source(finding.line, excerpt(finding)),
         _reason(finding),
     ]
+    if finding.detail:
+        parts.append(_difference(finding))
     if principle:
         parts.append(m.paragraph(principle, color=m.MUTED))
     if remedy:
         parts.append(m.paragraph(m.element("strong", "Instead: "), remedy))
+    if rewrite:
+        parts.append(m.element("pre", "\n".join(rewrite), style=_PRE))
     return m.element("div", *parts, style="margin-top:12px")
 
 
 def _reason(finding: Finding) -> m.Html:
     """Return the reason as a sentence: most are said about their subject."""
-    if finding.rule in _ABOUT_THE_CELL or not finding.subject:
+    if finding.rule in ABOUT_THE_CELL or not finding.subject:
         return m.paragraph(finding.why[:1].upper() + finding.why[1:])
-    return m.paragraph(m.code(_subject(finding)), " ", finding.why)
+    return m.paragraph(m.code(subject(finding)), " ", finding.why)
+
+
+def _difference(finding: Finding) -> m.Html:
+    """Return a detail's lines in the colours of a difference."""
+    colors = {"+": m.GREEN, "-": m.CARET, "@": m.MUTED}
+    lines = [
+        m.element("span", line, style=f"color:{colors[line[0]]}") if line[:1] in colors else line
+        for line in _detail(finding)
+    ]
+    body = [part for line in lines for part in (line, "\n")]
+    return m.element("pre", *body, style=_PRE)
 
 
 def _source(line: int, shown: Excerpt) -> m.Html:
@@ -223,14 +218,9 @@ def _source(line: int, shown: Excerpt) -> m.Html:
         style=f"font-weight:bold;border-bottom:2px solid {m.RED}",
     )
     carets = m.element("span", shown.carets, style=f"color:{m.CARET};font-weight:bold")
-    style = (
-        f"margin:6px 0 0;padding:6px 8px;background:{m.SHADE};color:{m.TEXT};border:0;"
-        f"border-radius:3px;font-family:{m.MONO};font-size:{m.MONO_SIZE};line-height:1.35;"
-        "white-space:pre;overflow-x:auto"
-    )
     spaces = " " * shown.indent
     top = m.join(gutter, shown.before, mark, shown.after, "\n")
-    return m.element("pre", top, below, spaces, carets, style=style)
+    return m.element("pre", top, below, spaces, carets, style=_PRE)
 
 
 # --- JSON -------------------------------------------------------------------------------------
@@ -242,18 +232,5 @@ def _json(findings: Sequence[Finding], policy_name: str, source_label: str | Non
         "policy": encodable(policy_name),
         "source": None if source_label is None else encodable(source_label),
         "total": len(findings),
-        "findings": [_finding(f) for f in findings[:MAX_JSON]],
-    }
-
-
-def _finding(finding: Finding) -> dict[str, Any]:
-    return {
-        "rule": finding.rule,
-        "line": finding.line,
-        "column": finding.column,
-        "end_column": finding.end_column,
-        "excerpt": encodable(finding.excerpt),
-        "subject": encodable(finding.subject),
-        "why": encodable(finding.why),
-        "remedy": encodable(finding.remedy),
+        "findings": [finding_json(f) for f in findings[:MAX_JSON]],
     }

@@ -30,7 +30,7 @@ def audit_only(backend: object) -> bool:
 def gaps(gaps: Sequence[Gap], *, policy_name: str, backend: str) -> Bundle:
     """Return the enforcement card: one row per gap, with its consequence and remedy."""
     return {
-        "text/plain": _plain(gaps, backend),
+        "text/plain": plain(gaps, backend),
         "text/html": _html(gaps, policy_name, backend),
         ENFORCEMENT_JSON: {
             "version": JSON_VERSION,
@@ -70,7 +70,8 @@ def _title(gaps: Sequence[Gap], backend: str) -> str:
     return TITLE if gaps else NO_GAPS
 
 
-def _plain(gaps: Sequence[Gap], backend: str) -> str:
+def plain(gaps: Sequence[Gap], backend: str = "") -> str:
+    """Return the card for a terminal, 80 columns wide."""
     title = f"{'✗ ' if audit_only(backend) else ''}{_title(gaps, backend)}"
     if not gaps:
         return title

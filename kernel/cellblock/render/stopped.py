@@ -94,15 +94,21 @@ _STATES: Final = {
 
 
 def stopped(
-    reason: Reason | str, limit: str = "", *, state: State, lost: Sequence[str] = ()
+    reason: Reason | str,
+    limit: str = "",
+    *,
+    state: State,
+    lost: Sequence[str] = (),
+    own: bool = False,
 ) -> Bundle:
     """Return the card for a stopped cell.
 
     ``limit`` is the limit reached ("60 s") or the cause known ("signal 11"); it may be empty.
-    ``lost`` names what a snapshot that took over does not have.
+    ``lost`` names what a snapshot that took over does not have. ``own`` says that the limit came
+    with the cell, not from the policy.
     """
     reason = Reason(reason)
-    lines = _lines(reason, limit, state=state, lost=lost)
+    lines = _lines(reason, limit, state=state, lost=lost, own=own)
     return {
         "text/plain": _plain(lines),
         "text/html": _html(lines, state=state),
@@ -118,11 +124,16 @@ def stopped(
 
 
 def stopped_failure(
-    reason: Reason | str, limit: str = "", *, state: State, lost: Sequence[str] = ()
+    reason: Reason | str,
+    limit: str = "",
+    *,
+    state: State,
+    lost: Sequence[str] = (),
+    own: bool = False,
 ) -> Failure:
     """Return the error that goes with the card ``stopped`` makes of the same arguments."""
     reason = Reason(reason)
-    lines = _lines(reason, limit, state=state, lost=lost)
+    lines = _lines(reason, limit, state=state, lost=lost, own=own)
     return Failure("CellStopped", _sentence(reason, limit), _plain(lines))
 
 
@@ -152,14 +163,18 @@ def _sentence(reason: Reason, limit: str) -> str:
     return sentence.replace(" ({limit})", "").replace("{limit}", "its limit")
 
 
-def _lines(reason: Reason, limit: str, *, state: State, lost: Sequence[str]) -> list[str]:
+def _lines(
+    reason: Reason, limit: str, *, state: State, lost: Sequence[str], own: bool
+) -> list[str]:
     variables = _STATES[state]
     if lost:
         variables += f" Not restored: {', '.join(lost)}."
     lines = [f"The cell was stopped: {_sentence(reason, limit)}.", variables]
     if reason is Reason.scratch:
         lines.append("Its files are still there: remove some in a cell, or restart the kernel.")
-    if setting := _WORDS[reason].setting:
+    if own:
+        lines.append("Raise it: timeout where the cell is run, up to timeout in the policy.")
+    elif setting := _WORDS[reason].setting:
         lines.append(f"Raise it: {setting} in the policy, or %policy for what is set now.")
     return lines
 

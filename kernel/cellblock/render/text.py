@@ -12,8 +12,14 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
 COLUMNS = 80
-#: Letters by category that draw nothing: the Hangul fillers.
-_BLANK_LETTERS = frozenset("\u115f\u1160\u3164\uffa0")
+#: Begins each line of a question of the host's; no question of a cell's has it.
+HOSTS_MARK = "┃"
+#: What draws nothing though it is a letter, or a symbol: the Hangul fillers, Braille's blank.
+_BLANK_LETTERS = frozenset("\u115f\u1160\u2800\u3164\uffa0")
+#: Bidirectional classes (UAX #9) that reorder what stands beside them; and marks, by category, that
+#: are drawn over it, or not at all.
+_TURNING = frozenset({"R", "AL", "AN"})
+_MARKS = frozenset({"Mn", "Me"})
 _CONTROL_PICTURES = 0x2400
 _ELLIPSIS = "…"
 
@@ -40,6 +46,32 @@ def _shown(char: str) -> str:
     if char < " ":
         return chr(_CONTROL_PICTURES + ord(char))
     return f"⟨U+{ord(char):04X}⟩"
+
+
+def exact(text: str) -> str:
+    """Return ``text`` as one line that can be read in one way, for who decides by what it says.
+
+    What ``visible`` spells out is an escape of Python's here, and so are letters that are written
+    from right to left, and marks: what is left takes its columns in the order of the text.
+    """
+    if text.isascii() and text.isprintable():
+        return text
+    return "".join(char if _is_plain(char) else _escape(char) for char in text)
+
+
+def _is_plain(char: str) -> bool:
+    if not char.isprintable() or char in _BLANK_LETTERS:
+        return False
+    turns = unicodedata.bidirectional(char) in _TURNING
+    return not turns and unicodedata.category(char) not in _MARKS
+
+
+def _escape(char: str) -> str:
+    """Return the escape by which Python's literals have a character."""
+    number = ord(char)
+    if number < 0x100:  # noqa: PLR2004 - the highest that has two digits
+        return f"\\x{number:02x}"
+    return f"\\u{number:04x}" if number < 0x10000 else f"\\U{number:08x}"  # noqa: PLR2004 - as above
 
 
 def encodable(text: str) -> str:
@@ -106,11 +138,11 @@ def _wrap_one(text: str, indent: str, hanging: str, columns: int) -> list[str]:
 def _words(text: str, longest: int) -> list[str]:
     words: list[str] = []
     for word in text.split():
-        words += [word] if width(word) <= longest else _pieces(word, longest)
+        words += [word] if width(word) <= longest else pieces(word, longest)
     return words
 
 
-def _pieces(word: str, columns: int) -> Iterator[str]:
+def pieces(word: str, columns: int) -> Iterator[str]:
     """Yield ``word`` in pieces that fit, at least one character each; one walk, however long."""
     start = used = 0
     for index, char in enumerate(word):

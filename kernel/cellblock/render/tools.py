@@ -1,15 +1,16 @@
-"""What ``%tools`` shows: the operator's functions, their signatures and what they are for."""
+"""What ``%tools`` shows: what cells may call on the host, its signatures and what it is for."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final, Protocol
 
+from cellblock.render import budgets
 from cellblock.render import markup as m
 from cellblock.render.bundle import JSON_VERSION, TOOLS_JSON, Bundle, count
 from cellblock.render.text import COLUMNS, clip, encodable, visible, wrap
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Iterator, Mapping, Sequence
 
     class _Parameter(Protocol):
         @property
@@ -32,22 +33,26 @@ if TYPE_CHECKING:
         def doc(self) -> str: ...
         @property
         def is_async(self) -> bool: ...
+        @property
+        def of_host(self) -> bool: ...
 
 
 _POSITIONAL_ONLY, _REST, _NAMED, _NAMED_REST = 0, 2, 3, 4
 _LONGEST: Final = 300
-_NONE: Final = "There are no tools: the policy names none."
+_NONE: Final = "There are no tools: the policy names none, and grants no operation."
 _HOW: Final = "They run on the host. name? shows more; what fails raises ToolError."
 
 
-def tools(known: Sequence[_Tool]) -> Bundle:
-    """Return the list of all tools."""
+def tools(known: Sequence[_Tool], spent: Mapping[str, budgets.Spent] | None = None) -> Bundle:
+    """Return the list of all tools, and what is left of a session's budgets."""
     if not known:
         return {"text/plain": _NONE}
-    title = f"{count(len(known), 'tool')} of the operator's"
+    title = _title(known)
+    notes = [*budgets.lines(spent or {}), _HOW]
+    lines = [line for tool in known for line in _plain(tool)]
     return {
-        "text/plain": "\n".join([title, *(line for tool in known for line in _plain(tool)), _HOW]),
-        "text/html": _html(title, known),
+        "text/plain": "\n".join([title, *lines, *notes]),
+        "text/html": _html(title, known, notes),
         TOOLS_JSON: {
             "version": JSON_VERSION,
             "tools": [
@@ -58,14 +63,24 @@ def tools(known: Sequence[_Tool]) -> Bundle:
                 }
                 for tool in known
             ],
+            **budgets.as_json(spent or {}),
         },
     }
 
 
+def _title(known: Sequence[_Tool]) -> str:
+    own = sum(tool.of_host for tool in known)
+    whose = {"operator": len(known) - own, "host": own}
+    return ", ".join(f"{count(n, 'tool')} of the {who}'s" for who, n in whose.items() if n)
+
+
 def signature(tool: _Tool) -> str:
-    """Return ``async def name(city: str, days: int = 3) -> dict``, without def for the sync."""
+    """Return ``async name(city: str, days: int = 3) -> dict``, without async for the sync.
+
+    Nor for the host's own, which are waited for in whichever way a cell can.
+    """
     returns = f" -> {tool.returns}" if tool.returns else ""
-    start = "async " if tool.is_async else ""
+    start = "async " if tool.is_async and not tool.of_host else ""
     return f"{start}{tool.name}({', '.join(_parameters(tool.parameters))}){returns}"
 
 
@@ -100,7 +115,7 @@ def _plain(tool: _Tool) -> Iterator[str]:
         yield f"      {clip(visible(line), COLUMNS - 6)}"
 
 
-def _html(title: str, known: Sequence[_Tool]) -> m.Html:
+def _html(title: str, known: Sequence[_Tool], notes: Sequence[str]) -> m.Html:
     rows = [
         m.element(
             "div",
@@ -110,6 +125,5 @@ def _html(title: str, known: Sequence[_Tool]) -> m.Html:
         )
         for tool in known
     ]
-    return m.card(
-        title, *rows, m.paragraph(_HOW, color=m.MUTED), symbol="ƒ", color=m.GREY, label=title
-    )
+    foot = [m.paragraph(note, color=m.MUTED) for note in notes]
+    return m.card(title, *rows, *foot, symbol="ƒ", color=m.GREY, label=title)

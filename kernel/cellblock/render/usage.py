@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
+from cellblock.render import budgets
 from cellblock.render import markup as m
 from cellblock.render.bundle import JSON_VERSION, USAGE_JSON, Bundle, count
 from cellblock.render.text import COLUMNS, clip, encodable, visible, width, wrap
 from cellblock.render.values import duration, size
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
 
 #: Rows that are shown at once, and under ``top``.
 MOST_ROWS: Final = 50
@@ -43,21 +44,31 @@ class Totals(NamedTuple):
     read_bytes: int
 
 
-def usage(rows: Sequence[Row], totals: Totals, argument: str = "") -> Bundle:
-    """Return the table: the last rows, newest last, the ``top`` ones, or that of one cell."""
+def usage(
+    rows: Sequence[Row],
+    totals: Totals,
+    argument: str = "",
+    spent: Mapping[str, budgets.Spent] | None = None,
+) -> Bundle:
+    """Return the table: the last rows, newest last, the ``top`` ones, or that of one cell.
+
+    ``spent`` is what cells took of a session's budgets.
+    """
     chosen = _chosen(rows, argument)
     if not chosen:
         said = "No cell has ended yet." if not rows else f"No such cell. {_HOW}"
         return {"text/plain": said}
     title = _title(totals)
     most = max(rows, key=lambda row: row.wall_seconds)
+    left = budgets.lines(spent or {})
     return {
-        "text/plain": _plain(title, chosen, most),
-        "text/html": _html(title, chosen, most),
+        "text/plain": _plain(title, chosen, most, left),
+        "text/html": _html(title, chosen, most, left),
         USAGE_JSON: {
             "version": JSON_VERSION,
             "totals": totals._asdict(),
             "cells": [row._asdict() | {"line": encodable(row.line)} for row in chosen],
+            **budgets.as_json(spent or {}),
         },
     }
 
@@ -89,9 +100,10 @@ def _part(row: Row, most: Row) -> float:
 # --- plain text -------------------------------------------------------------------------------
 
 
-def _plain(title: str, rows: Sequence[Row], most: Row) -> str:
+def _plain(title: str, rows: Sequence[Row], most: Row, left: Sequence[str]) -> str:
     head = f"{'cell':>6}" + "".join(f"{name:>{_COLUMN}}" for name in _HEADS)
-    return "\n".join([*wrap(title, columns=COLUMNS), head, *(_plain_row(r, most) for r in rows)])
+    table = [head, *(_plain_row(row, most) for row in rows)]
+    return "\n".join([*wrap(title, columns=COLUMNS), *table, *left])
 
 
 def _plain_row(row: Row, most: Row) -> str:
@@ -110,7 +122,7 @@ def _bar(part: float) -> str:
 # --- HTML -------------------------------------------------------------------------------------
 
 
-def _html(title: str, rows: Sequence[Row], most: Row) -> m.Html:
+def _html(title: str, rows: Sequence[Row], most: Row, left: Sequence[str]) -> m.Html:
     heads = ("cell", *_HEADS, "", "")
     head = m.element("tr", *(_cell(name, tag="th", right=name != "") for name in heads))
     table = m.element(
@@ -121,7 +133,8 @@ def _html(title: str, rows: Sequence[Row], most: Row) -> m.Html:
     )
     scroll = m.element("div", table, style="overflow-x:auto;margin-top:10px")
     note = m.paragraph("read: from disk, as the cell's own process says. ", _HOW, color=m.MUTED)
-    return m.card(title, scroll, note, symbol="◔", color=m.GREY, label=title)
+    notes = [*(m.paragraph(one, color=m.MUTED) for one in left), note]
+    return m.card(title, scroll, *notes, symbol="◔", color=m.GREY, label=title)
 
 
 def _html_row(row: Row, most: Row) -> m.Html:

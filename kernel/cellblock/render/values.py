@@ -7,7 +7,7 @@ from typing import Final
 from cellblock.render.text import clip
 
 _UNITS: Final = ((1 << 30, "GiB"), (1 << 20, "MiB"), (1 << 10, "KiB"))
-_SECONDS: Final = ("cpu_seconds", "idle_timeout", "timeout", "tool_timeout")
+_SECONDS: Final = ("cpu_seconds", "idle_timeout", "llm.timeout", "timeout", "tool_timeout")
 _SIZES: Final = ("_bytes", "_size")
 _MAX_NAMES: Final = 12
 _MAX_VALUE: Final = 300

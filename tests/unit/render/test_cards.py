@@ -325,11 +325,11 @@ def test_no_value_becomes_markup_an_escape_or_unsendable_text():
 
 
 def every_failure_made_of(text):
-    finding = Finding(1, 0, 2, *[text] * 5)
+    finding = Finding(1, 0, 2, "import-not-allowed", *[text] * 4)
     for reason in Reason:
         yield stopped_failure(reason, text, state=State.restored, lost=[text])
     yield problem_failure(*[text] * 6)
-    yield denial_failure([finding], policy_name=text, mode=text)
+    yield denial_failure([finding], policy_name=text, principle=text)
 
 
 def test_no_error_beside_a_card_carries_an_escape_but_our_colours_or_unsendable_text():

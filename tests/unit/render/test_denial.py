@@ -4,7 +4,7 @@ from html.parser import HTMLParser
 import pytest
 
 from cellblock.render import denial as module
-from cellblock.render.denial import denial, denial_failure
+from cellblock.render.denial import AMBIENT, denial, denial_failure
 from cellblock.render.text import width
 
 DESIGNED = """\
@@ -24,7 +24,7 @@ builtin-not-allowed · line 4
 
 
 def plain(*findings, **names):
-    return denial(findings, policy_name="safe", **names)["text/plain"]
+    return denial(findings, policy_name="safe", principle=AMBIENT, **names)["text/plain"]
 
 
 def test_a_denial_reads_as_designed(two_findings):
@@ -46,11 +46,6 @@ def test_a_long_policy_name_goes_to_a_line_of_its_own(finding):
         "cellblock did not run this cell: 1 finding",
         f"policy: {'p' * 39}…",
     ]
-
-
-def test_the_mode_decides_the_principle_where_the_policy_has_its_own_name(finding):
-    text = denial([finding()], policy_name="physics", mode="safe")["text/plain"]
-    assert "Mode safe allows ambient sources only" in text
 
 
 def test_the_same_remedy_is_said_once(finding):
@@ -171,6 +166,61 @@ def test_json_says_all_and_can_always_be_sent(finding):
     }
 
 
+DIFFERENCE = "--- approved: cell 2 of a.ipynb\n+++ this cell\n@@ -1,1 +1,1 @@\n-x\u202e\n+<b>"
+
+
+def test_a_difference_is_drawn_line_by_line_below_its_reason(finding):
+    lines = plain(finding(detail=DIFFERENCE)).splitlines()
+    assert lines[5:10] == [
+        "    --- approved: cell 2 of a.ipynb",
+        "    +++ this cell",
+        "    @@ -1,1 +1,1 @@",
+        "    -x⟨U+202E⟩",
+        "    +<b>",
+    ]
+    assert all(width(line) <= 80 for line in plain(finding(detail="+" * 500)).splitlines())
+
+
+def test_a_difference_is_coloured_in_html_and_is_text_there_too(finding):
+    html = denial([finding(detail=DIFFERENCE)], policy_name="safe")["text/html"]
+    assert ">-x⟨U+202E⟩</span>\n" in html
+    assert ">+&lt;b&gt;</span>\n" in html
+    hostile = denial([finding(detail=f"+{ATTACK}\n{ATTACK}")], policy_name="")["text/html"]
+    assert Tags(hostile).seen <= {"div", "span", "code", "pre", "p", "strong", "b"}
+
+
+def test_a_difference_is_in_json_where_there_is_one_and_bounded_where_it_is_drawn(finding):
+    bundle = denial([finding(detail="+\ud800\n" * 1_000)], policy_name="safe")
+    json.dumps(bundle, ensure_ascii=False).encode()
+    assert bundle["text/plain"].count("\n    +") == module.MAX_DETAIL
+    assert "detail" in bundle["application/vnd.cellblock.denial+json"]["findings"][0]
+
+
+def test_a_rewrite_stands_below_the_remedy_as_the_lines_it_has(finding):
+    shown = finding(rewrite='for entry in ops.list_dir("a"):\n    print(entry)')
+    assert plain(shown).splitlines()[-3:] == [
+        '  "os" to allowed_modules.',
+        '    for entry in ops.list_dir("a"):',
+        "        print(entry)",
+    ]
+    html = denial([shown], policy_name="safe")["text/html"]
+    assert "for entry in ops.list_dir(&quot;a&quot;):\n    print(entry)</pre>" in html
+
+
+def test_the_same_rewrite_is_shown_once_and_another_again(finding):
+    first, same, other = (finding(line=n, rewrite=f"ops.http({n // 3})") for n in (1, 2, 3))
+    assert plain(first, same, other).count("ops.http(") == 2
+
+
+def test_a_guests_rewrite_is_two_lines_and_moves_no_cursor(finding):
+    text = plain(finding(rewrite="a\x1b[2J" + "b" * 200 + "\n" * 3 + "c\n" + "d\n" * 50))
+    assert "\x1b" not in text
+    assert "\n    d" not in text
+    assert all(width(line) <= 80 for line in text.splitlines())
+    html = denial([finding(rewrite="<script>x</script>")], policy_name="safe")["text/html"]
+    assert "<script" not in html
+
+
 def test_an_excerpt_whose_start_is_missing_says_so_and_keeps_its_caret(finding):
     shown = finding(excerpt="x" * 40 + "open()", column=258, end_column=262, cut=218)
     lines = plain(shown).splitlines()
@@ -208,7 +258,7 @@ def test_a_cell_of_nothing_but_findings_makes_a_bounded_card(finding):
 
 
 def test_the_published_error_is_one_line_and_the_reply_is_whole(two_findings):
-    failure = denial_failure(two_findings, policy_name="safe")
+    failure = denial_failure(two_findings, policy_name="safe", principle=AMBIENT)
     line = "2 findings: import-not-allowed at line 1 (os), builtin-not-allowed at line 4 (open)"
     assert failure.published() == {
         "ename": "PolicyDenied",
@@ -228,7 +278,6 @@ def test_the_summary_names_four_findings(finding):
     )
 
 
-def test_a_preset_explains_itself_before_its_mode_does(finding):
-    text = denial([finding()], policy_name="data", mode="safe")["text/plain"]
-    assert "Policy data allows the scientific stack" in text
-    assert "Mode safe" not in text
+def test_what_the_policy_gives_is_said_once(finding):
+    text = denial([finding(), finding()], policy_name="lab", principle="It gives.")["text/plain"]
+    assert text.count("It gives.") == 1
