@@ -22,6 +22,7 @@ from pathlib import Path
 
 import pytest
 
+from cellblock import SandboxPool
 from cellblock.backends import choose, doctor_report
 from cellblock.backends.container import contents, engines, images, undertaker
 from cellblock.backends.container.build import build
@@ -31,7 +32,7 @@ from cellblock.errors import BackendError
 from cellblock.guest import installed
 from cellblock.policy.enforcement import Status
 from cellblock.policy.model import Policy
-from support import engine, processes, reading, suite
+from support import engine, pages, processes, reading, suite
 from support.kernels import NOBODY, Kernel, World, argv_for, nobody_prefix
 
 POLICY = """extends = "unsafe"
@@ -43,6 +44,7 @@ read_deny_paths = ["{open}/secrets", "{open}/token"]
 scratch_max_bytes = 4194304
 memory_max_bytes = 268435456
 max_processes = 60
+artifact_export_paths = ["*.csv"]
 """
 STAT = """import ctypes, errno
 libc, room = ctypes.CDLL(None, use_errno=True), ctypes.create_string_buffer(512)
@@ -530,6 +532,32 @@ def docker_holds(docker, name):
     return _held(asked.stdout)
 
 
+def test_the_locks_hold_inside_a_plain_pod(docker, tmp_path):
+    """What docs/remote.md says of Kubernetes, short of it: no privilege, the engine's own filter."""
+    policy = tmp_path / "lab.toml"
+    policy.write_text(pages.files("remote.md")["lab.toml"])
+    tmp_path.chmod(0o755)
+    installed_in = {sys.prefix, sys.base_prefix, *(path for path in sys.path if path)}
+    folders = [path for path in (*installed_in, "/usr", "/lib", "/lib64") if Path(path).is_dir()]
+    mounts = [f"--volume={path}:{path}:ro" for path in (*folders, tmp_path)]
+    options = "--rm --user=1000:1000 --cap-drop=ALL --security-opt=no-new-privileges"
+    doctor = "from cellblock.cli import main; main()"
+
+    ran = docker.ask(
+        "run", *options.split(), "--network=none", "--pull=never", "--tmpfs=/own:mode=1777",
+        "--env=HOME=/own", "--env=TMPDIR=/own", f"--workdir={tmp_path}", *mounts, f"--entrypoint={sys.executable}",
+        images.FRAME, "-c", doctor, "doctor", "--json", f"--policy={policy}", seconds=60.0,
+    )  # fmt: skip
+
+    assert ran.returncode == 0, ran.stderr
+    report = json.loads(ran.stdout)
+    assert report["backend"] == "landlock"
+    settled = {each["capability"]: each["status"] for each in report["capabilities"]}
+    for name in ("filesystem_write_roots", "network_access", "subprocess_execution"):
+        assert settled[name] == "verified"
+    assert not [gap for gap in report["gaps"] if gap["contradicted"]]
+
+
 # --- why it can't be had ----------------------------------------------------------------------
 
 
@@ -712,3 +740,38 @@ def test_auto_does_not_take_it_and_the_doctor_says_how_to():
     report = doctor_report(Policy())
     (verdict,) = [each for each in report.order if each.name == "docker"]
     assert (verdict.verdict, verdict.why) == ("not tried", 'taken by name only: backend = "docker"')
+
+
+def test_files_of_a_folder_that_is_nowhere_outside_are_copied_out(kernel):
+    reply, published = kernel.run(
+        "import os\nopen('a.csv', 'w').write('1')\nos.symlink('/etc/passwd', 'b.csv')"
+    )
+    assert reply["status"] == "ok", reply
+    (card,) = reading.cards(published, "artifacts")
+    assert [(one["path"], one["size_bytes"]) for one in card["artifacts"]] == [
+        ("artifacts/a.csv", 1)
+    ]
+    assert card["not_copied"] == [{"name": "b.csv", "why": "it is a link"}]
+    assert (kernel.world.work / "artifacts" / "a.csv").read_text() == "1"
+
+
+def test_sandboxes_of_a_pool_have_a_container_each(docker, tmp_path, monkeypatch):
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path))
+    policy = Policy.preset(
+        "unsafe",
+        backend="docker",
+        container_image=images.FRAME,
+        memory_max_bytes=2**28,
+        artifact_export_paths=("*.csv",),
+        artifact_folder=str(tmp_path / "out"),
+    )
+    running = docker.ask("ps", "--quiet").stdout.split()
+    with (
+        SandboxPool(policy, allow_unsafe=True, project=tmp_path) as pool,
+        pool.sandbox(inputs={"n": 1}) as a,
+        pool.sandbox(inputs={"n": 2}) as b,
+    ):
+        assert len(docker.ask("ps", "--quiet").stdout.split()) == len(running) + 2
+        results = [one.execute("open('a.csv', 'w').write('x' * inputs['n'])") for one in (a, b)]
+    assert [one.artifacts[0].size_bytes for one in results] == [1, 2]
+    processes.until(lambda: docker.ask("ps", "--quiet").stdout.split() == running)

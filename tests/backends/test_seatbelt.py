@@ -31,9 +31,11 @@ from cellblock.backends.landlock import Landlock
 from cellblock.backends.profile import TEMPLATE, images
 from cellblock.backends.seatbelt import Seatbelt
 from cellblock.errors import BackendError, PolicyError
+from cellblock.policy import store
 from cellblock.policy.enforcement import CAPABILITIES, Status
 from cellblock.policy.load import load
 from cellblock.policy.model import Policy
+from cellblock.policy.operations import Install, Operations
 from support.sbpl import Profile, parse, strings
 
 SUPPORT = probes.unprobed("for a test", usable=True)
@@ -206,6 +208,17 @@ def test_denied_paths_are_denied_whatever_is_above_them(place):
         assert not profile.allows("file-read-data", str(connection))
         assert not profile.allows("file-read-data", "/dev/disk0")
         assert profile.allows("file-read-data", "/dev/urandom")
+
+
+def test_packages_are_readable_in_the_folder_of_the_hosts_own_that_is_denied(place):
+    granted = Operations(install=Install(index="https://example.org/simple", allow=("a",)))
+    data, packages = place.home / ".local/share/cellblock", store.folder(granted.install)
+    Path(packages, "lib").mkdir(parents=True)
+    profile = Profile(place.text(ops=granted, private=[data]))
+    assert profile.allows("file-read-data", f"{packages}/lib/a/__init__.py")
+    assert not profile.allows("file-write-create", f"{packages}/lib/a.py")
+    for path in (f"{packages}/beside", f"{data}/approval.key", f"{store.base()}/another/lib/a.py"):
+        assert not profile.allows("file-read-data", path)
 
 
 def test_a_link_to_a_denied_folder_denies_where_it_leads(place):

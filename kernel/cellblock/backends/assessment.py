@@ -51,6 +51,8 @@ CONSEQUENCES: Final = {
     "display_max_bytes": "a cell can flood the notebook with rich output",
     "undo_max_bytes": "copies of the guest can use up the machine's memory",
     "output_kept_max_bytes": "a cell can fill the host's disk with what it prints",
+    "artifact_max_bytes": "a cell can fill the host's disk with a file that is copied out",
+    "artifacts_max_bytes": "cells can fill the host's disk with files that are copied out",
 }
 
 #: Where a better remedy than another machine is known.
@@ -63,7 +65,11 @@ REMEDIES: Final = {
     "undo_depth": "use Linux 5.0 or later, and no seccomp listener above the kernel",
     "scratch_max_bytes": "put the folder for temporary files on a disk with a quota",
     "network_access": "set network_access to true, or register a host operation for that address",
-    "package_installation": "install the packages into the kernel's environment",
+    "package_installation": "list what notebooks need in packages, or grant ops.install",
+}
+#: Where a capability holds but for holes of its own: another OS kernel would have them too.
+_NARROWER: Final = {
+    "read_deny_paths": "grant narrower filesystem_read_roots, with nothing denied beneath them",
 }
 _CONTRADICTED: Final = (
     "name another backend, and report this: `cellblock doctor --json` says it all"
@@ -204,9 +210,17 @@ def _gap(policy: Policy, each: Enforcement) -> Gap:
         asked=_asked(policy, each.capability),
         actual=each.mechanism,
         consequence=_consequence(policy, each),
-        remedy=_CONTRADICTED if each.contradicted else REMEDIES.get(each.capability, _ELSEWHERE),
+        remedy=_remedy(each),
         contradicted=each.contradicted,
     )
+
+
+def _remedy(each: Enforcement) -> str:
+    if each.contradicted:
+        return _CONTRADICTED
+    if each.status is Status.partial and each.capability in _NARROWER:
+        return _NARROWER[each.capability]
+    return REMEDIES.get(each.capability, _ELSEWHERE)
 
 
 def _consequence(policy: Policy, each: Enforcement) -> str:
@@ -214,7 +228,7 @@ def _consequence(policy: Policy, each: Enforcement) -> str:
         if policy.network_access and each.status is Status.unavailable and not each.locks:
             return "connections to the listed addresses fail"
     elif each.capability == "package_installation" and policy.package_installation:
-        return "installing packages fails"
+        return "a cell that runs an installer fails"
     return "; ".join(each.holes) or CONSEQUENCES[each.capability]
 
 

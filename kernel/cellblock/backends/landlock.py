@@ -81,7 +81,7 @@ def _packages(policy: Policy, support: Support) -> Declare:
     del support
     if policy.package_installation:
         return lambda _policy, _support: Enforcement(
-            "package_installation", Status.unavailable, "nothing installs packages yet", (), ""
+            "package_installation", Status.unavailable, "the host alone installs packages", (), ""
         )
     return holds("package_installation", "no folder on the import path is writable", locks=_FILES)
 

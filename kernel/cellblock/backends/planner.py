@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Final
 from cellblock.backends import places, roots
 from cellblock.backends.base import Room, View
 from cellblock.errors import PolicyError
+from cellblock.policy import store
 from cellblock.policy.paths import within
 from cellblock.wire.messages import Limits, Plan
 
@@ -130,7 +131,8 @@ def _default_names(policy: Policy, libraries: Iterable[str]) -> list[str]:
     paths = [path for table in tables for path, _ in table]
     paths += libraries
     paths += places.interpreter_programs() if policy.subprocess_execution else ()
-    return paths
+    packages = store.readable(policy)
+    return paths if packages is None else [*paths, packages]
 
 
 def _default_read_roots(policy: Policy, libraries: Iterable[str]) -> tuple[str, ...]:
@@ -176,18 +178,46 @@ def _writable(
     scratch = os.path.realpath(fill["{scratch}"])
     denied = _denied((*policy.read_deny_paths, *own), fill)
     writable = roots.canonical(_filled(root, fill) for root in policy.filesystem_write_roots)
-    programs = roots.canonical(places.started_unconfined(libraries))
-    kept_from: list[tuple[str, Callable[[str, str, str], PolicyError]]] = [
-        *((path, _readable_by_writing) for path in denied),
-        *((path, _started_by_writing) for path in programs),
-    ]
+    refuse = _refusing(denied, libraries, policy.name, "filesystem_write_roots")
     for root in writable:
         # The scratch folder may lie in a run-time folder that is otherwise private.
-        ours = within(root, scratch)
+        refuse(root, within(root, scratch))
+    return writable
+
+
+def check_writable(paths: Iterable[str], denied: Sequence[str], policy: Policy, key: str) -> None:
+    """Raise PolicyError if the host may not write to one of these roots for cells either."""
+    refuse = _refusing(denied, places.interpreter(), policy.name, key)
+    for path in paths:
+        refuse(path, False)
+
+
+def _refusing(
+    denied: Sequence[str], libraries: Iterable[str], policy_name: str, key: str
+) -> Callable[[str, bool], None]:
+    """Return what raises PolicyError for a root that may not be written to, or holds such a place.
+
+    It is asked with whether the root is ours, wherever it lies.
+    """
+    programs = roots.canonical(places.started_unconfined(libraries))
+    kept_from: list[tuple[str, Callable[[str, str, str, str], PolicyError]]] = [
+        *((path, _readable_by_writing) for path in denied),
+        *((path, _started_by_writing) for path in programs),
+        (store.base(), _imported_by_writing),
+    ]
+
+    def refuse(root: str, ours: bool) -> None:
         for path, refusal in kept_from:
             if within(path, root) or (within(root, path) and not ours):
-                raise refusal(root, path, policy.name)
-    return writable
+                raise refusal(root, path, policy_name, key)
+
+    return refuse
+
+
+def denied(policy: Policy, *, private: Sequence[Path] = ()) -> tuple[str, ...]:
+    """Return what is neither read nor written for cells whatever the roots are, by every name."""
+    own = (*places.private(os.environ), *map(str, private), store.base())
+    return _denied((*policy.read_deny_paths, *own), {})
 
 
 def _denied(paths: Iterable[str], fill: dict[str, str]) -> tuple[str, ...]:
@@ -202,21 +232,31 @@ def _filled(path: str, fill: dict[str, str]) -> str:
     return path
 
 
-def _readable_by_writing(root: str, denied: str, policy_name: str) -> PolicyError:
+def _readable_by_writing(root: str, denied: str, policy_name: str, key: str) -> PolicyError:
     return PolicyError(
         "can't be kept: what is writable is readable, and this holds a denied path",
         file=policy_name,
-        key="filesystem_write_roots",
+        key=key,
         value=repr(root),
         remedy=f"Choose a folder without {denied} in it.",
     )
 
 
-def _started_by_writing(root: str, path: str, policy_name: str) -> PolicyError:
+def _started_by_writing(root: str, path: str, policy_name: str, key: str) -> PolicyError:
     return PolicyError(
         f"cells could change what runs unconfined: {path}",
         file=policy_name,
-        key="filesystem_write_roots",
+        key=key,
         value=repr(root),
         remedy="Choose a folder without the Python environment, cellblock or kernelspecs in it.",
+    )
+
+
+def _imported_by_writing(root: str, path: str, policy_name: str, key: str) -> PolicyError:
+    return PolicyError(
+        "cells could change packages that other kernels import",
+        file=policy_name,
+        key=key,
+        value=repr(root),
+        remedy=f"Choose a folder without {path} in it.",
     )

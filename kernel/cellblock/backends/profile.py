@@ -14,6 +14,8 @@ from typing import TYPE_CHECKING, Final
 
 from cellblock.backends import places, roots, sbpl
 from cellblock.errors import PolicyError
+from cellblock.policy import store
+from cellblock.policy.paths import within
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
@@ -87,6 +89,12 @@ def _rules(view: View) -> dict[str, str]:
     above = {*_above((*readable, *view.writable, *names, *links)), *links}
     # Of /dev the template leaves a few devices.
     denied = [path for path in view.masked if path != "/dev"]
+    # The packages of a policy lie in a folder of the host's own, which is denied.
+    kept = [root for root in readable if within(root, store.base())]
+    last = (
+        sbpl.rule("deny", "file*", sbpl.trees(denied)),
+        sbpl.rule("allow", "file-read* file-map-executable", sbpl.trees(kept)),
+    )
     return {
         "exec": _exec(view),
         "read": sbpl.rule("allow", "file-read* file-map-executable", sbpl.trees(readable)),
@@ -94,7 +102,7 @@ def _rules(view: View) -> dict[str, str]:
         "above": sbpl.rule("allow", "file-read-metadata", sbpl.literals(sorted(above))),
         # A list of addresses opens nothing: a profile's filters know no host but this machine.
         "network": _NETWORK if view.network else "",
-        "denied": sbpl.rule("deny", "file*", sbpl.trees(denied)),
+        "denied": "\n".join(filter(None, last)),
     }
 
 

@@ -78,11 +78,13 @@ def without(root: str, denied: Sequence[str], *, policy_name: str) -> tuple[str,
     return tuple(granted)
 
 
-def refuse_denied(root: str, denied: Sequence[str], *, policy_name: str) -> None:
+def refuse_denied(
+    root: str, denied: Sequence[str], *, policy_name: str, key: str = "filesystem_read_roots"
+) -> None:
     """Raise PolicyError if ``root`` lies in what is denied."""
     for path in denied:
         if within(root, path):
-            raise _contradiction(root, path, policy_name)
+            raise _contradiction(root, path, policy_name, key)
 
 
 def _expand(folder: str, denied: Sequence[str], granted: list[str], policy_name: str) -> None:
@@ -107,11 +109,11 @@ def _entries(folder: str) -> list[os.DirEntry[str]]:
         return []
 
 
-def _contradiction(root: str, denied: str, policy_name: str) -> PolicyError:
+def _contradiction(root: str, denied: str, policy_name: str, key: str) -> PolicyError:
     return PolicyError(
         "this root lies in a place that is never readable",
         file=policy_name,
-        key="filesystem_read_roots",
+        key=key,
         value=repr(root),
         remedy=f"Remove the root, or {denied} from read_deny_paths if it stands there.",
     )

@@ -62,7 +62,7 @@ def _denied(policy: Policy, _support: Support) -> Declare:
 
 def _packages(policy: Policy, _support: Support) -> Declare:
     if policy.package_installation:
-        return _unavailable("package_installation", "nothing installs packages yet")
+        return _unavailable("package_installation", "the host alone installs packages")
     return holds("package_installation", "no folder on the import path is writable")
 
 

@@ -118,6 +118,8 @@ HOST: Mapping[str, Declare] = {
     "stderr_max_bytes": holds("stderr_max_bytes", "the host leaves out and counts what is beyond"),
     "display_max_bytes": holds("display_max_bytes", "the host leaves out what is beyond"),
     "output_kept_max_bytes": holds("output_kept_max_bytes", "the host writes no more"),
+    "artifact_max_bytes": holds("artifact_max_bytes", "the host copies no more of a file"),
+    "artifacts_max_bytes": holds("artifacts_max_bytes", "the host copies no more"),
 }
 
 

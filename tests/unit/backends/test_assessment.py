@@ -106,6 +106,8 @@ def test_noop_holds_only_what_the_host_does():
         "display_max_bytes",
         "undo_max_bytes",
         "output_kept_max_bytes",
+        "artifact_max_bytes",
+        "artifacts_max_bytes",
     ]
 
 
@@ -125,6 +127,28 @@ def test_the_gap_of_file_names_says_what_a_cell_can_learn():
     assert gap.status is Status.partial
     assert gap.asked == "none"
     assert gap.consequence == "names, sizes and times of files outside the roots can be looked up"
+
+
+def test_the_gap_of_denied_paths_beneath_a_root_is_mended_in_the_policy(tmp_path):
+    denied = str(tmp_path / "keys")
+    policy = Policy().replace(filesystem_read_roots=(str(tmp_path),), read_deny_paths=(denied,))
+
+    def remedy(report):
+        found = gaps(policy, declared(policy), report)
+        return next(gap.remedy for gap in found if gap.capability == "read_deny_paths")
+
+    assert remedy(ALL) == "grant narrower filesystem_read_roots, with nothing denied beneath them"
+    assert remedy(LockReport()).startswith("use Linux 5.13 or later")
+
+
+def test_cells_that_may_install_packages_learn_who_does_it():
+    policy = Policy().replace(package_installation=True)
+    found = gaps(policy, declared(policy), ALL)
+    gap = next(gap for gap in found if gap.capability == "package_installation")
+
+    assert (gap.status, gap.asked) == (Status.unavailable, "allowed")
+    assert gap.consequence == "a cell that runs an installer fails"
+    assert gap.remedy == "list what notebooks need in packages, or grant ops.install"
 
 
 @pytest.mark.parametrize("field", ["idle_timeout", "memory_max_bytes", "max_processes"])
