@@ -2,7 +2,8 @@
 
     def log_in(user: str, password: Annotated[str, SECRET]) -> bool: ...
 
-A value so marked is shown as ••• wherever calls are listed; pydantic's ``SecretStr`` does too.
+A value so marked is shown as ••• wherever calls are listed; pydantic's ``SecretStr`` does too. In a
+field of a model, a dataclass or a ``TypedDict`` it has the whole argument shown so.
 """
 
 from __future__ import annotations

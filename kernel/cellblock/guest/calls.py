@@ -11,6 +11,7 @@ import contextlib
 import itertools
 import select
 import threading
+from collections import deque
 from typing import TYPE_CHECKING, Any, Final
 
 from cellblock.wire import messages, values
@@ -40,16 +41,24 @@ class ToolError(Exception):
 
 
 class _Call:
-    """One call; ``wake`` is called, in any thread, when it is answered."""
+    """One call; ``wake`` is called, in any thread, when it is answered, or in part."""
 
-    __slots__ = ("result", "tool", "wake")
+    __slots__ = ("pieces", "result", "tool", "wake")
 
     def __init__(self, tool: str, wake: Callable[[], None]) -> None:
         self.tool, self.wake = tool, wake
+        self.pieces: deque[str] = deque()
         self.result: messages.ToolResult | None = None
 
     def answered(self) -> bool:
         return self.result is not None
+
+    def due(self) -> bool:
+        return self.result is not None or bool(self.pieces)
+
+    def hand_on(self, hear: Callable[[str], None]) -> None:
+        while self.pieces:
+            hear(self.pieces.popleft())
 
     def value(self) -> Any:
         result = self.result
@@ -61,6 +70,7 @@ class _Call:
 
 
 def _nothing() -> None: ...
+def _unheard(_piece: str) -> None: ...
 
 
 class Calls:
@@ -83,40 +93,51 @@ class Calls:
 
     # --- calling ------------------------------------------------------------------------------
 
-    def block(self, tool: str, arguments: msgspec.Raw) -> Any:
-        """Call and wait. Raises ToolError; an interrupt withdraws the call."""
+    def block(
+        self, tool: str, arguments: msgspec.Raw, hear: Callable[[str], None] = _unheard
+    ) -> Any:
+        """Call and wait. Raises ToolError; an interrupt withdraws the call.
+
+        ``hear`` gets what the tool says before it is done.
+        """
         main = self._channel.is_main()
         event = None if main else threading.Event()
         call = _Call(tool, _nothing if event is None else event.set)
         number = next(self._ids)
         try:
             self._send(number, call, arguments)
-            if event is None:
-                self._channel.wait(call.answered)
-            else:
-                self._wait(number, call, event)
+            while not call.answered():
+                if event is None:
+                    self._channel.wait(call.due)
+                else:
+                    self._wait(number, call, event)
+                call.hand_on(hear)
         finally:
             self._end(number)
         return call.value()
 
-    async def wait(self, tool: str, arguments: msgspec.Raw) -> Any:
+    async def wait(
+        self, tool: str, arguments: msgspec.Raw, hear: Callable[[str], None] = _unheard
+    ) -> Any:
         """Call, and let the loop go on meanwhile. Raises ToolError; to cancel it withdraws it."""
-        loop = asyncio.get_running_loop()
-        future = loop.create_future()
+        loop, due = asyncio.get_running_loop(), asyncio.Event()
 
         def wake() -> None:
             if asyncio._get_running_loop() is loop:  # noqa: SLF001 - None in a foreign thread
-                _set(future)
+                due.set()
             else:
                 with contextlib.suppress(RuntimeError):  # it has closed
-                    loop.call_soon_threadsafe(_set, future)
+                    loop.call_soon_threadsafe(due.set)
 
         call, number = _Call(tool, wake), next(self._ids)
         try:
             self._watch.begin(loop)
             try:
                 self._send(number, call, arguments)
-                await future
+                while not call.answered():
+                    await due.wait()
+                    due.clear()
+                    call.hand_on(hear)
             finally:
                 self._watch.end(loop)
         finally:
@@ -137,17 +158,21 @@ class Calls:
 
     # --- answers ------------------------------------------------------------------------------
 
-    def _arrived(self, result: messages.ToolResult) -> None:
-        """Hand an answer on; nobody may wait for it any more."""
-        call = self._under_way.pop(result.id, None)
+    def _arrived(self, said: messages.ToolResult | messages.ToolPiece) -> None:
+        """Hand an answer on, or a piece of one; nobody may wait for it any more."""
+        call = self._under_way.get(said.id)
         if call is not None:
-            call.result = result
+            if isinstance(said, messages.ToolPiece):
+                call.pieces.append(said.text)
+            else:
+                self._under_way.pop(said.id, None)
+                call.result = said
             with contextlib.suppress(Exception):  # a loop that a cell has spoilt
                 call.wake()
 
     def _wait(self, number: int, call: _Call, event: threading.Event) -> None:
         """Wait in a thread that is not the main one, reading for all that do if nobody does."""
-        while not call.answered():
+        while not call.due():
             if self._channel.main_waits or not self._leader.acquire(blocking=False):
                 self._followers[number] = event
                 event.wait(LOOK)
@@ -163,7 +188,7 @@ class Calls:
     def _lead(self, call: _Call) -> None:
         poll = select.poll()
         poll.register(self._channel.fileno(), select.POLLIN)
-        while not call.answered() and not self._channel.main_waits:
+        while not call.due() and not self._channel.main_waits:
             if poll.poll(LOOK_READING * 1000):
                 self._channel.read()
 
@@ -172,8 +197,3 @@ class Calls:
         if self._followers:
             with contextlib.suppress(RuntimeError):  # another thread changed it: it looks itself
                 next(iter(self._followers.values())).set()
-
-
-def _set(future: asyncio.Future[None]) -> None:
-    if not future.done():
-        future.set_result(None)

@@ -31,7 +31,7 @@ _FLAGS: Final = _CLOSE_ON_EXEC | socket.MSG_DONTWAIT
 _decode: frames.Decoder[messages.ToGuest] = frames.Decoder(messages.ToGuest)
 
 
-def _drop(_result: messages.ToolResult) -> None: ...
+def _drop(_said: messages.ToolResult | messages.ToolPiece) -> None: ...
 def _nothing() -> None: ...
 
 
@@ -58,7 +58,7 @@ class Channel:
         #: The main thread waits here: what arrives is for it to read, or it would wait on.
         self.main_waits = False
         #: Called by whoever reads: with an answer, and when something for the main thread is here.
-        self.on_result: Callable[[messages.ToolResult], None] = _drop
+        self.on_result: Callable[[messages.ToolResult | messages.ToolPiece], None] = _drop
         self.on_message: Callable[[], None] = _nothing
         #: Called when the main thread goes on to something else.
         self.on_leave: Callable[[], None] = _nothing
@@ -151,7 +151,7 @@ class Channel:
         ``tell``: the main thread does not take a request up at once. Of other threads that is so.
         """
         main = self.is_main()
-        results: list[messages.ToolResult] = []
+        results: list[messages.ToolResult | messages.ToolPiece] = []
         known = len(self._inbox)
         if main:
             self._critical = True
@@ -176,7 +176,7 @@ class Channel:
             if isinstance(message, messages.Execute | messages.CommIn):
                 self.send(messages.Heard(id=message.id))
 
-    def _take(self, results: list[messages.ToolResult]) -> None:
+    def _take(self, results: list[messages.ToolResult | messages.ToolPiece]) -> None:
         try:
             data, ancillary, *_ = self._sock.recvmsg(READ_SIZE, _ROOM, _FLAGS)
         except BlockingIOError:
@@ -186,7 +186,7 @@ class Channel:
         if ancillary:
             self._keep(ancillary)
         for message in map(_decode, self._splitter.feed(data)):
-            if isinstance(message, messages.ToolResult):
+            if isinstance(message, messages.ToolResult | messages.ToolPiece):
                 results.append(message)
             else:
                 self._inbox.append(message)
@@ -229,9 +229,11 @@ class Channel:
 
 
 def take_input(channel: Channel, request: messages.InputRequest) -> str:
-    """Ask the user and return the answer."""
+    """Ask the user and return the answer. Raises EOFError where there will be none."""
     channel.send(request)
     while True:
         message = channel.recv()
         if isinstance(message, messages.Input) and message.id == request.id:
+            if message.eof:
+                raise EOFError("nobody answers this cell's questions")
             return message.value

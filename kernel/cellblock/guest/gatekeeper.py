@@ -31,6 +31,9 @@ class Gatekeeper:
         self._machine = arch.current()
         self._awaited: dict[int, tuple[socket.socket, int]] = {}
         self._gates: dict[int, tuple[gate.Gate, int]] = {}
+        #: The sessions that forks began, by their numbers; and what is to end, by the wish's.
+        self._sessions: dict[int, int] = {}
+        self._ending: dict[int, frozenset[int]] = {}
         #: Rulesets that each guest has, by its number.
         self._layers: dict[int, int] = {}
 
@@ -125,6 +128,36 @@ class Gatekeeper:
         self._layers.pop(number, None)
         found.close()
 
+    def forked(self, number: int, pid: int) -> None:
+        """Take note of a fork; an earlier session of this number has nothing in it (setsid(2))."""
+        self._sessions = {n: known for n, known in self._sessions.items() if known != pid}
+        self._sessions[number] = pid
+
+    def leave_alone(self, wish: int, forks: tuple[int, ...]) -> None:
+        """Have whatever is in the sessions of these forks ended; ``ended`` says when it is."""
+        for number in forks:
+            for found in self._of(number):
+                found.withdraw_fork()
+        sessions = (self._sessions.pop(number, None) for number in forks)
+        self._ending[wish] = frozenset(session for session in sessions if session is not None)
+
+    def ended(self) -> tuple[int, ...]:
+        """Kill what is left of what is to end; return the wishes of which nothing is."""
+        if not self._ending:
+            return ()
+        own, alive = os.getsid(0), dict[int, int]()
+        for pid in gate.descendants(os.getpid()):
+            session = gate.session(pid)
+            # A fork that has yet to begin a session is still in ours.
+            alive[pid] = pid if session == own else session
+        done = tuple(w for w, ends in self._ending.items() if ends.isdisjoint(alive.values()))
+        for wish in done:
+            del self._ending[wish]
+        for pid, session in alive.items():
+            if any(session in ends for ends in self._ending.values()):
+                _kill(pid)
+        return done
+
     def leave(self) -> None:
         """Close everything: for a fork, which must hold no listener."""
         for sock, _ in self._awaited.values():
@@ -137,5 +170,9 @@ def _kill_strays(session: int, members: tuple[int, ...]) -> None:
     """Kill what is in a guest's session and none of ``members``."""
     for pid in gate.descendants(os.getpid()):
         if pid not in members and gate.session(pid) == session:
-            with contextlib.suppress(OSError):
-                os.kill(pid, signal.SIGKILL)
+            _kill(pid)
+
+
+def _kill(pid: int) -> None:
+    with contextlib.suppress(OSError):
+        os.kill(pid, signal.SIGKILL)

@@ -31,6 +31,13 @@ class GuestLoop(asyncio.SelectorEventLoop):
     """
 
     used = False
+    #: What an async tool answered last in a plain cell, where nobody awaits: whoever has it run, or
+    #: makes a task of it, as of a coroutine, gets it.
+    settled: Any = object()
+
+    def create_task(self, coro: Any, **kwargs: Any) -> asyncio.Task[Any]:
+        """Make a task, of what was answered already too."""
+        return super().create_task(_itself(coro) if coro is self.settled else coro, **kwargs)
 
     def take_over(self) -> int:
         """Let go of what a copy shares with its original, and of what was due in it.
@@ -75,6 +82,10 @@ class GuestLoop(asyncio.SelectorEventLoop):
         """Note that the loop is in use."""
         self.used = True
         return super().call_at(*args, **kwargs)
+
+
+async def _itself(value: Any) -> Any:
+    return value
 
 
 #: What an instance must not have of its own: it would stand before the loop's method.
@@ -262,6 +273,8 @@ def allow_nested_run() -> None:
         outer = events._get_running_loop()  # noqa: SLF001
         if not isinstance(outer, GuestLoop) or outer.is_running():
             return real(main, **kwargs)
+        if main is outer.settled:
+            return main
         events._set_running_loop(None)  # noqa: SLF001
         try:
             return real(main, **kwargs)

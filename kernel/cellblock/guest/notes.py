@@ -30,10 +30,10 @@ _PROCESS: Final = re.compile(
 )
 _NETWORK: Final = re.compile(
     r"\b(socket|socketpair|ssl|connect|bind|sendto|urllib|http|asyncio\.open_connection"
-    r"|guest/network)\b"
+    r"|guest/(?:network|sockets))\b"
 )
 _PACKAGE: Final = re.compile(
-    r"/(subprocess|multiprocessing|pty|socket|ssl|http|urllib|guest/network)\b"
+    r"/(subprocess|multiprocessing|pty|socket|ssl|http|urllib|guest/(?:network|sockets))\b"
 )
 
 #: Where libraries that open files by themselves leave the path: Arrow quotes it, Polars appends it.

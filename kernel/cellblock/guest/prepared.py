@@ -15,12 +15,24 @@ import sys
 from typing import TYPE_CHECKING, Any
 
 import comm  # noqa: F401 - imported here so that no guest has to
+import msgspec
 from IPython.core.displayhook import DisplayHook  # noqa: F401 - as above
-from IPython.core.error import UsageError
 
 from cellblock.analysis import Rules
-from cellblock.analysis.magics import without_comment
-from cellblock.guest import charts, guards, loop, magics, pools, serve, shell, streams, tools
+from cellblock.guest import (
+    charts,
+    guards,
+    llm,
+    loop,
+    magics,
+    operations,
+    pools,
+    serve,
+    shell,
+    streams,
+    tools,
+)
+from cellblock.guest.asking import Asking
 from cellblock.guest.calls import ToolError
 from cellblock.guest.channel import Channel
 from cellblock.guest.confine import ConfineError, confine, process
@@ -29,7 +41,7 @@ from cellblock.guest.confine.adapt import mend_library
 from cellblock.guest.confine.apart import stand_apart
 from cellblock.guest.confine.gates import HANDING_OVER
 from cellblock.guest.display import Out
-from cellblock.guest.text import encodable
+from cellblock.guest.inputs import Inputs
 from cellblock.wire import messages
 
 if TYPE_CHECKING:
@@ -47,10 +59,6 @@ GATE_FD = 4
 RELAY_FD = 5
 #: Where what the host sends along belongs: channel, stdout, stderr.
 _TARGETS = (CHANNEL_FD, 1, 2)
-#: Of a number of cells to step back over, one too many.
-_DIGITS = 10
-#: Characters of a magic's argument that are passed on.
-_MOST_ARGUMENT = 100
 
 
 class Prepared:
@@ -61,6 +69,7 @@ class Prepared:
         #: Guests are forked from whoever makes this.
         self.zygote = os.getpid()
         self.rules = Rules.from_builtins(request.rules)
+        self._permits = guards.Permits(self.rules)
         self.servers: list[serve.Server] = []
         mend_library(processes=request.plan.subprocess)
         self._network = _mended_network() if request.plan.relayed else None
@@ -72,11 +81,7 @@ class Prepared:
         self.shell: Any = shell.build(self.rules, names)
         if self.rules.language:
             shell.strip_globals(self.shell, _IPYTHON_NAMES)
-        shell.register_magic(self.shell, "policy", self._show_policy)
-        shell.register_magic(self.shell, "undo", self._undo)
-        shell.register_magic(self.shell, "output", self._show_output)
-        shell.register_magic(self.shell, "usage", self._show_usage)
-        shell.register_magic(self.shell, "tools", self._show_tools)
+        self._asking = Asking(self.shell, self.servers)
         self._bind_modules(names)
         self._bind_tools()
         prepare_locks(request.plan)
@@ -97,7 +102,7 @@ class Prepared:
             "getpass": getpass.getpass,
             **self._tools,
         }
-        return guards.install(self.rules, extra)
+        return guards.install(self.rules, extra, self._permits)
 
     def _arming(self) -> Callable[[Callable[[str], None]], None]:
         if self.rules.raw_modules:
@@ -115,52 +120,33 @@ class Prepared:
 
     def _build_tools(self) -> dict[str, Any]:
         request = self.request
-        if not request.tools:
-            return {}
-        found = tools.build(request.tools, request.tool_max_bytes, lambda: self.servers[0].calls)
-        return {"ToolError": ToolError, **found}
+        most, calls = request.tool_max_bytes, lambda: self.servers[0].calls
+        known = {tool.name: tool for tool in request.tools}
+        asked = (llm.NAME, llm.CHAT) if llm.CHAT in known else ()
+        plain = tuple(tool for tool in request.tools if tool.name not in asked)
+        found = tools.build(plain, most, calls)
+        others = tools.build(operations.withheld(plain), most, calls)
+        asking = llm.build(known, most, calls)
+        return {"ToolError": ToolError, **operations.gathered(found, others), **asking}
 
     def _bind_tools(self) -> None:
         """Have completion and inspection find the tools, where they look for names."""
         self.shell.user_ns.update(self._tools)
         shell.hide(self.shell, *self._tools)
 
-    def _show_policy(self, line: str) -> None:
-        """Show the policy in force; %policy narrow timeout=10, in a cell of its own, narrows it."""
-        if without_comment(line):
-            # The host settles a narrowing before a cell comes here.
-            raise UsageError("%policy takes nothing; %policy narrow stands in a cell of its own")
-        self.out.send(messages.ShowPolicy())
+    def _bind_inputs(self) -> None:
+        """Have cells find what they are given, as a name of theirs that they may take for more."""
+        namespace = self.shell.user_ns
+        namespace["__builtins__"]["inputs"] = namespace["inputs"] = Inputs(self.request.inputs)
+        shell.hide(self.shell, "inputs")
 
-    def _undo(self, line: str) -> None:
-        """Step back to the state before the last cell that ran; ``%undo 3`` over three cells."""
-        steps = line.partition("#")[0].strip() or "1"
-        if not (steps.isascii() and steps.isdigit() and len(steps) < _DIGITS and int(steps)):
-            raise UsageError(f"%undo takes a number of cells, not {steps!r}")
-        if not self.servers[0].runs_cell:
-            raise UsageError("%undo steps back from a cell, not from a handler or a task")
-        self.out.send(messages.Undo(steps=int(steps)))
-
-    def _show_output(self, line: str) -> None:
-        """Page through what the host kept of a cell's output: %output 7, %output 7 stderr last."""
-        self.out.send(messages.ShowOutput(argument=encodable(line[:_MOST_ARGUMENT])))
-
-    def _show_tools(self, _line: str) -> None:
-        """List the host tools that cells may call, with their signatures."""
-        self.out.send(messages.ShowTools())
-
-    def _show_usage(self, line: str) -> None:
-        """Show what each cell of the session took: all, ``top`` or one by its number."""
-        self.out.send(messages.ShowUsage(line=line.strip()[:20]))
-
-    def become_guest(
-        self, fds: list[int], seed: bytes, trial: messages.Trial | None = None
-    ) -> None:
+    def become_guest(self, fds: list[int], fork: messages.Fork) -> None:
         """Turn this fork into a guest: own session, own descriptors, locks, then serve.
 
         With a ``trial`` it is one up to there: then it tries its locks, says so and ends.
         """
         process.call_itself("guest")
+        trial = fork.trial
         trier = None if trial is None else _trier(trial, self.request, fds)
         gated = len(fds) > len(self.targets)
         kept = _take_descriptors(fds, (*self.targets, GATE_FD))
@@ -169,7 +155,9 @@ class Prepared:
             stand_apart(self.zygote, kept)
         if self._network is not None:
             self._network.begin(RELAY_FD)
-        random.seed(seed)
+        random.seed(fork.seed)
+        if fork.place is not None:
+            self._take(fork.place)
         os.chdir(self.request.cwd)
         sys.dont_write_bytecode = True
         if trier is not None:
@@ -185,6 +173,14 @@ class Prepared:
         self._arm(report)
         self._serve(channel)
 
+    def _take(self, place: messages.Place) -> None:
+        """Have this guest's own in the place of what was prepared for all."""
+        self.request = msgspec.structs.replace(self.request, **msgspec.structs.asdict(place))
+        os.environ.update(place.environment)
+        os.environ["IPYTHONDIR"] = self.shell.ipython_dir = place.ipython_dir
+        if "tempfile" in sys.modules:  # it may have looked up the zygote's
+            vars(sys.modules["tempfile"])["tempdir"] = None
+
     def _lock(self, channel: Channel, *, gated: bool) -> None:
         with _refusals_told(channel):
             try:
@@ -198,16 +194,18 @@ class Prepared:
         outlet = streams.Outlet(channel)
         sys.stdout = streams.out_stream("stdout", 1, outlet)
         sys.stderr = streams.out_stream("stderr", 2, outlet)
-        self.out = Out(channel, outlet)
-        self.shell.display_pub.bind(self.out)
-        self.shell.displayhook.bind(self.out)
+        out = Out(channel, outlet)
+        self._asking.out = out
+        self.shell.display_pub.bind(out)
+        self.shell.displayhook.bind(out)
         sys.displayhook = self.shell.displayhook
+        self._bind_inputs()
         plan = self.request.plan
         server = serve.Server(
             self.shell,
-            self.rules,
+            self._permits,
             channel,
-            self.out,
+            out,
             plan,
             outlet=outlet,
             zygote=self.zygote,
@@ -225,6 +223,7 @@ def prepare(request: messages.Prepare) -> Prepared:
     if request.charts:
         charts.install(request.charts)
     pools.install()
+    sys.path.extend(request.paths)
     for name in request.preload:
         importlib.import_module(name)
     return Prepared(request)
@@ -247,10 +246,11 @@ def _trier(trial: messages.Trial, request: messages.Prepare, fds: list[int]) -> 
 
 
 def _mended_network() -> Network:
-    from cellblock.guest.network import Network  # noqa: PLC0415 - most policies have no list
+    from cellblock.guest import sockets  # noqa: PLC0415 - most policies have no list
+    from cellblock.guest.network import Network  # noqa: PLC0415 - as above
 
     network = Network()
-    network.mend()
+    sockets.mend(network)
     return network
 
 

@@ -9,8 +9,8 @@ import resource
 import sys
 from typing import TYPE_CHECKING, Any, cast
 
-from cellblock.analysis import Rules, analyse, analyse_expression, forget
-from cellblock.guest import notes, tracebacks
+from cellblock.analysis import analyse, analyse_expression, forget
+from cellblock.guest import notes, templates, tracebacks
 from cellblock.guest.text import encodable
 from cellblock.wire import messages
 
@@ -19,6 +19,7 @@ if TYPE_CHECKING:
 
     from cellblock.analysis import Finding
     from cellblock.guest.display import Out
+    from cellblock.guest.guards import Permits
     from cellblock.guest.loop import Driver
     from cellblock.guest.reserve import Reserve
     from cellblock.guest.shell import GuestShell
@@ -32,7 +33,7 @@ class Runner:
     def __init__(  # noqa: PLR0913, PLR0917 - what a cell meets
         self,
         shell: GuestShell,
-        rules: Rules,
+        permits: Permits,
         driver: Driver,
         out: Out,
         plan: messages.Plan,
@@ -40,7 +41,7 @@ class Runner:
     ) -> None:
         # IPython says that a shell may lack each of its parts; this one has them.
         self._shell: Any = shell
-        self._rules, self._driver, self._out = rules, driver, out
+        self._permits, self._driver, self._out = permits, driver, out
         #: Of which locks errors speak.
         self.plan = plan
         self._reserve = reserve
@@ -51,6 +52,13 @@ class Runner:
 
     def run(self, request: messages.Execute) -> messages.Done:
         """Run the cell and return its end; nothing it raises escapes."""
+        self._permits.give(request.granted)
+        try:
+            return self._run_permitted(request)
+        finally:
+            self._permits.give(None)
+
+    def _run_permitted(self, request: messages.Execute) -> messages.Done:
         refused = self._findings(request)
         if refused:
             return messages.Done(id=request.id, refused=[_as_dict(f) for f in refused])
@@ -78,14 +86,16 @@ class Runner:
         Let go of after the next fork, it would be memory of that copy's and written to besides.
         """
         try:
-            return analyse(request.source, self._rules)
+            found = analyse(request.source, self._permits.rules)
+            return found if request.template is None else (*templates.refused(request), *found)
         finally:
             forget()
 
     def _remember(self, request: messages.Execute) -> None:
         shell = self._shell
         if not request.silent and request.store_history:
-            shell.note_input(request.execution_count, request.source, request.raw)
+            source = request.source if request.template is None else request.raw
+            shell.note_input(request.execution_count, source, request.raw)
         # IPython numbers results by the count after the running cell's.
         shell.execution_count = request.execution_count + 1
 
@@ -159,6 +169,9 @@ class Runner:
 
     def _execute(self, request: messages.Execute) -> None:
         shell = self._shell
+        if request.template is not None:
+            self._execute_template(request, request.template)
+            return
         name = shell.compile.cache(request.source, request.execution_count, request.raw)
         tree = self._parse(request.source, name)
         body, last = tree.body, None
@@ -169,6 +182,17 @@ class Runner:
         if last is not None:
             self._run(ast.Interactive([last]), name, "single")
 
+    def _execute_template(self, request: messages.Execute, asked: messages.Template) -> None:
+        """Run a template's definitions in a namespace of its own, then what it is started by."""
+        name = templates.remember(asked.name, request.source)
+        namespace: dict[str, Any] = {"__name__": "__main__"}
+        tree = self._parse(request.source, name)
+        self._run(tree, name, "exec", namespace)
+        namespace[templates.STATE] = asked.state
+        start = templates.start(tree, show=not request.silent)
+        mode = "exec" if request.silent else "single"
+        self._run(start, templates.CALL, mode, namespace)
+
     def _parse(self, source: str, name: str) -> ast.Module:
         try:
             tree = self._shell.compile.ast_parse(source, filename=name)
@@ -176,11 +200,14 @@ class Runner:
             raise exc.with_traceback(None) from None
         return cast("ast.Module", tree)
 
-    def _run(self, tree: ast.AST, name: str, mode: str) -> None:
+    def _run(
+        self, tree: ast.AST, name: str, mode: str, namespace: dict[str, Any] | None = None
+    ) -> None:
         shell = self._shell
         with shell.compile.extra_flags(_AWAIT):
             code: CodeType = shell.compile(tree, name, mode)
-        namespace = shell.user_ns
+        if namespace is None:
+            namespace = shell.user_ns
         # What a function finds as its builtins is decided when it is made.
         namespace["__builtins__"] = self._builtins
         if code.co_flags & inspect.CO_COROUTINE:
@@ -204,7 +231,7 @@ class Runner:
         return {name: self._value(text) for name, text in expressions.items()}
 
     def _value(self, expression: str) -> dict[str, Any]:
-        if analyse_expression(expression, self._rules):
+        if analyse_expression(expression, self._permits.rules):
             return {"status": "error", "ename": "PolicyDenied", "evalue": "", "traceback": []}
         self.running = True
         try:

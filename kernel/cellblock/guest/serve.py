@@ -20,8 +20,8 @@ from cellblock.wire import messages
 if TYPE_CHECKING:
     from types import FrameType
 
-    from cellblock.analysis import Rules
     from cellblock.guest.display import Out
+    from cellblock.guest.guards import Permits
     from cellblock.guest.network import Network
     from cellblock.guest.shell import GuestShell
     from cellblock.guest.streams import Outlet
@@ -39,7 +39,7 @@ class Server:
     def __init__(  # noqa: PLR0913 - what a server is made of
         self,
         shell: GuestShell,
-        rules: Rules,
+        permits: Permits,
         channel: Channel,
         out: Out,
         plan: messages.Plan,
@@ -49,10 +49,10 @@ class Server:
         network: Network | None = None,
         tools: int = 0,
     ) -> None:
-        self._shell, self._rules, self._channel, self._out = shell, rules, channel, out
+        self._shell, self._rules, self._channel, self._out = shell, permits.rules, channel, out
         self._driver = Driver(channel)
         self.calls = Calls(channel, self._driver.watch, tools)
-        raw = bool(rules.raw_modules) or not rules.language
+        raw = bool(self._rules.raw_modules) or not self._rules.language
         self._snapshots = Snapshots(
             channel,
             outlet,
@@ -64,15 +64,21 @@ class Server:
             connects=raw and (plan.network or plan.relayed),
         )
         self._reserve = Reserve(plan.limits.memory_max_bytes)
-        self._runner = Runner(shell, rules, self._driver, out, plan, self._reserve)
+        self._permits = permits
+        self._runner = Runner(shell, permits, self._driver, out, plan, self._reserve)
         self._request: messages.Execute | None = None
+        #: A request has begun that an interrupt is for.
+        self._begun = False
+        #: One may have come while none had: before this can hear of one, nobody knows.
+        self._interrupted = True
+        self._handler = self._on_interrupt  # one object, to be told from a cell's
         self._kernel = comms.install(out)
         # Where ipywidgets looks for what it needs to know; IPython's own shell has no kernel.
         vars(shell)["kernel"] = self._kernel
 
     def forever(self) -> None:
         """Serve; returns never, raises ``HostGone`` when the host hangs up."""
-        signal.signal(signal.SIGINT, self._on_interrupt)
+        signal.signal(signal.SIGINT, self._handler)
         # Ignored, as it is by default, it would cut no wait short; the host sends it for that.
         signal.signal(signal.SIGURG, _on_wake)
         while True:
@@ -120,6 +126,7 @@ class Server:
     def _take_over(self, resume: messages.Resume) -> None:
         """Go on as the guest; a narrower policy's locks come last, and before any request."""
         self._reserve.give()
+        self._interrupted = True  # as for a new one
         self.calls.renew()
         self._shell_inputs(resume)
         resumed = self._snapshots.go_on(resume)
@@ -135,9 +142,7 @@ class Server:
 
     def _execute(self, message: messages.Execute) -> None:
         self._request, self._kernel.request = message, message.id
-        # A cell may have replaced it; the next one must be interruptible again.
-        signal.signal(signal.SIGINT, self._on_interrupt)
-        self._channel.send(messages.Began(id=message.id))
+        self._begin(message.id)
         try:
             done = self._runner.run(message)
         except (KeyboardInterrupt, MemoryError) as exc:
@@ -145,20 +150,38 @@ class Server:
             error = messages.Error(ename=type(exc).__name__, evalue="", traceback=[])
             done = messages.Done(id=message.id, error=error)
         finally:
-            self._request, self._runner.interrupted = None, False
+            self._request = None
+            self._end()
         self._out.end(done)
 
     def _comm(self, message: messages.CommIn) -> None:
         self._kernel.request = message.id
-        self._channel.send(messages.Began(id=message.id))
+        self._begin(message.id)
+        self._permits.give(message.granted)
         with self._driver.entered():
             self._runner.attempt(lambda: comms.deliver(self._kernel.comm_manager, message))
+        self._permits.give(None)
+        self._end()
         self._out.send(messages.Done(id=message.id))
 
+    def _begin(self, number: int) -> None:
+        """Have interrupts be for this request, and tell the host whether one came before."""
+        self._begun = True
+        # A cell may have replaced it; the next one must be interruptible again. What came
+        # meanwhile was told to the cell's: it may have been one.
+        before = signal.signal(signal.SIGINT, self._handler)
+        came, self._interrupted = self._interrupted or before is not self._handler, False
+        self._channel.send(messages.Began(id=number, interrupted=came))
+
+    def _end(self) -> None:
+        self._begun = self._runner.interrupted = False
+
     def _on_interrupt(self, _number: int, _frame: FrameType | None) -> None:
+        if not self._begun:
+            self._interrupted = True
         if not self._runner.running and not self._driver.in_task():
             # The request was taken, its code does not run yet: it will not start.
-            self._runner.interrupted = self._request is not None
+            self._runner.interrupted = self._begun
             return
         if self._channel.defer() or self._driver.interrupt():
             return

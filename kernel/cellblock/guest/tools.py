@@ -8,6 +8,8 @@ import sys
 from asyncio import events
 from typing import TYPE_CHECKING, Any, Final
 
+from cellblock.guest.loop import GuestLoop
+from cellblock.guest.operations import PREFIX, RESULTS
 from cellblock.wire import messages, values
 
 if TYPE_CHECKING:
@@ -43,41 +45,57 @@ def build(
 
 
 def _function(tool: messages.Tool, most: int, calls: Callable[[], Calls]) -> Any:
-    name, signature = tool.name, _signature(tool)
+    name, signature = tool.name, signature_of(tool)
+    result = RESULTS.get(tool.name, _as_it_is)
+    cap = (tool.max_bytes, "max_bytes") if tool.max_bytes else (most, "tool_max_bytes")
 
     def packed(args: tuple[Any, ...], kwargs: dict[str, Any]) -> msgspec.Raw:
         try:
             signature.bind(*args, **kwargs)
         except TypeError as exc:
             raise TypeError(f"{name}() {exc}") from None
-        return _packed(name, signature, args, kwargs, most)
+        return pack(name, signature, args, kwargs, cap)
 
     def call(*args: Any, **kwargs: Any) -> Any:
-        return calls().block(name, packed(args, kwargs))
+        return result(calls().block(name, packed(args, kwargs)))
 
     async def wait(*args: Any, **kwargs: Any) -> Any:
-        return await calls().wait(name, packed(args, kwargs))
+        return result(await calls().wait(name, packed(args, kwargs)))
 
-    def either(*args: Any, **kwargs: Any) -> Any:
-        # In a thread without a loop nobody could wait for a coroutine.
-        return (call if events._get_running_loop() is None else wait)(*args, **kwargs)  # noqa: SLF001
+    def as_one_can(*args: Any, **kwargs: Any) -> Any:
+        # In a thread without a loop nobody could wait for a coroutine. In a plain cell a loop is
+        # marked as running that does not turn: nobody awaits there.
+        loop = events._get_running_loop()  # noqa: SLF001
+        if loop is not None and loop.is_running():
+            return wait(*args, **kwargs)
+        value = call(*args, **kwargs)
+        if isinstance(loop, GuestLoop):
+            loop.settled = value
+        return value
 
-    function = either if tool.is_async else call
-    for made in (call, wait, either):
-        made.__name__ = made.__qualname__ = name
+    function = as_one_can if tool.is_async or name.startswith(PREFIX) else call
+    for made in (call, wait, as_one_can):
+        made.__name__, made.__qualname__ = name.rpartition(".")[2], name
     function.__doc__, function.__module__ = tool.doc, "tools"
     vars(function)["__signature__"] = signature
     return function
 
 
-def _packed(
+def _as_it_is(value: Any) -> Any:
+    return value
+
+
+def pack(
     name: str,
     signature: inspect.Signature,
     args: tuple[Any, ...],
     kwargs: dict[str, Any],
-    most: int,
+    cap: tuple[int, str],
 ) -> msgspec.Raw:
-    """Return the arguments encoded. Raises TypeError or ValueError that names the wrong one."""
+    """Return the arguments encoded, in as many bytes as ``cap`` has, which names what sets that.
+
+    Raises TypeError or ValueError that names the wrong one.
+    """
     what = "the arguments"
     try:
         positional, named = [], {}
@@ -88,7 +106,7 @@ def _packed(
             what = f"argument {key!r}"
             named[key] = values.plain(value, _data)
         what = "the arguments"
-        return values.encode((positional, named), most)
+        return values.encode((positional, named), *cap)
     except (TypeError, ValueError) as exc:
         parameter = _parameter(signature, what)
         raise type(exc)(f"{name}(): {parameter}: {exc}") from None
@@ -111,7 +129,8 @@ def _parameter(signature: inspect.Signature, what: str) -> str:
     return what
 
 
-def _signature(tool: messages.Tool) -> inspect.Signature:
+def signature_of(tool: messages.Tool) -> inspect.Signature:
+    """Return a tool's signature, as the operator wrote it."""
     empty = inspect.Parameter.empty
     parameters = [
         inspect.Parameter(

@@ -13,7 +13,8 @@ import stat
 import threading
 from typing import TYPE_CHECKING, Final
 
-from cellblock.guest.attempts import PROBES, Place
+from cellblock.guest.attempts import PROBES
+from cellblock.guest.attempts.place import Place
 from cellblock.wire.messages import Attempt, Prepare, Tried
 
 if TYPE_CHECKING:

@@ -32,6 +32,7 @@ if TYPE_CHECKING:
 _MOST_DESCRIPTORS = 4
 #: What the first process in a pid namespace is called there; all others end with it.
 _FIRST = 1
+_FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 _MAX_CONTROL = 8 * 2**20
 #: Characters of why locks could not be laid.
 _LONGEST = 500
@@ -65,6 +66,8 @@ def main(control_fd: int) -> NoReturn:
         os._exit(1)
     gc.freeze()
     gc.enable()
+    if "container" in prepare.plan.locks:
+        _tell_place(control, prepare.scratch)
     _serve(control, ready, above)
 
 
@@ -96,6 +99,7 @@ def _serve(control: socket.socket, ready: Prepared, above: list[int]) -> NoRetur
             if fd == wake_read:
                 os.read(wake_read, 1024)
                 _reap(control)
+                _tell_left(control, gates)
             elif gates.concerns(fd):
                 gates.act(fd, events)
             elif fd == control.fileno():
@@ -117,14 +121,18 @@ def _obey(
     match message:
         case messages.Fork() if len(fds) == len(ready.targets):
             pid = _fork(message, fds, ready, gates, own)
+            gates.forked(message.id, pid)
             _tell_forked(control, messages.Forked(id=message.id, pid=pid))
         case messages.Allow(id=number, pid=pid):
             gates.allow(number, pid)
         case messages.Members(id=number, session=session, pids=pids):
             gates.claim(number, session, pids)
+        case messages.Leave(id=number, forks=forks):
+            gates.leave_alone(number, forks)
+            _tell_left(control, gates)
         case messages.Confine():
             _confine(control, message, gates)
-        case messages.Leave():
+        case messages.Quit():
             _end_guests()
             os._exit(0)
 
@@ -161,7 +169,7 @@ def _fork(
         for fd in own:
             os.close(fd)
         gates.leave()
-        ready.become_guest(fds, request.seed, request.trial)
+        ready.become_guest(fds, request)
         status = 0
     except SystemExit:
         status = 0
@@ -180,6 +188,12 @@ def _reap(control: socket.socket) -> None:
         if pid == 0:
             return
         _tell(control, messages.Reaped(pid=pid, status=status))
+
+
+def _tell_left(control: socket.socket, gates: Gatekeeper) -> None:
+    """Say of which guests nothing is left."""
+    for number in gates.ended():
+        _tell(control, messages.Left(id=number))
 
 
 def _end(control: socket.socket, scratch: str, above: list[int]) -> NoReturn:
@@ -241,6 +255,16 @@ def _recv_exactly(control: socket.socket, size: int) -> tuple[bytes, list[int]]:
             raise EOFError
         data += part
     return data, list(fds)
+
+
+def _tell_place(control: socket.socket, scratch: str) -> None:
+    """Send the folder that guests have to themselves: the host sees it by no name."""
+    folder = os.open(scratch, _FOLDER)
+    try:
+        with contextlib.suppress(OSError):
+            socket.send_fds(control, [bytes(frames.encode(messages.Placed()))], [folder])
+    finally:
+        os.close(folder)
 
 
 def _tell_forked(control: socket.socket, message: messages.Forked) -> None:

@@ -1,8 +1,11 @@
-"""Whose gate is kept, and until when."""
+"""Whose gate is kept, and until when; ending what descends from some forks, and nothing else."""
 
+import contextlib
 import os
 import select
+import signal
 import socket
+import time
 
 import pytest
 
@@ -11,6 +14,89 @@ from cellblock.guest.gatekeeper import Gatekeeper
 from cellblock.wire.messages import Plan
 
 pytestmark = pytest.mark.skipif(arch.current() is None, reason="no table for this machine")
+
+
+@pytest.fixture
+def gates():
+    made = Gatekeeper(select.poll(), Plan(), lambda: None)
+    pids = []
+
+    def fork(number, *, session=True):
+        pid = os.fork()
+        if pid == 0:
+            if session:
+                os.setsid()
+            time.sleep(60)
+            os._exit(0)
+        made.forked(number, pid)
+        pids.append(pid)
+        return pid
+
+    made.fork, made.pids = fork, pids
+    yield made
+    for pid in pids:
+        try:
+            os.killpg(pid, signal.SIGKILL)
+            os.waitpid(pid, 0)
+        except (ProcessLookupError, ChildProcessError):
+            continue
+
+
+def turned(pid):
+    """Wait until a process leads a session of its own."""
+    deadline = time.monotonic() + 10
+    while os.getsid(pid) != pid:
+        assert time.monotonic() < deadline
+        time.sleep(0.005)
+
+
+def left(gates, seconds=10.0):
+    """Reap and ask, as a zygote does, until something is left or time is up."""
+    deadline = time.monotonic() + seconds
+    while not (done := gates.ended()) and time.monotonic() < deadline:
+        for pid in gates.pids:
+            with contextlib.suppress(ChildProcessError):
+                os.waitpid(pid, os.WNOHANG)
+        time.sleep(0.01)
+    return done
+
+
+def alive(pid):
+    try:
+        return os.waitpid(pid, os.WNOHANG) == (0, 0)
+    except ChildProcessError:
+        return False
+
+
+def test_forks_that_are_named_end_and_others_do_not(gates):
+    first, second = gates.fork(1), gates.fork(2)
+    turned(first)
+    turned(second)
+    gates.leave_alone(9, (1,))
+    assert left(gates) == (9,)
+    assert (alive(first), alive(second)) == (False, True)
+    assert gates.ended() == ()
+
+
+def test_one_that_has_no_session_of_its_own_yet_ends_too(gates):
+    pid = gates.fork(1, session=False)
+    gates.leave_alone(9, (1,))
+    assert left(gates) == (9,)
+    assert not alive(pid)
+
+
+def test_forks_of_which_nothing_is_left_are_told_at_once(gates):
+    gates.leave_alone(9, (1, 2))
+    assert gates.ended() == (9,)
+
+
+def test_a_number_that_another_fork_has_by_now_is_no_ones_any_more(gates):
+    pid = gates.fork(7)
+    turned(pid)
+    gates.forked(1, pid)  # 7 had ended, and its number is used again
+    gates.leave_alone(9, (7,))
+    assert gates.ended() == (9,)
+    assert alive(pid)
 
 
 def concerning(keeper):

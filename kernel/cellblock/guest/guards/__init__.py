@@ -23,6 +23,7 @@ from cellblock.guest.guards import (
     trust,
     unheard,
 )
+from cellblock.guest.guards.permits import Permits
 from cellblock.guest.guards.replacements import replacements
 from cellblock.guest.guards.violations import (
     AttributeViolation,
@@ -42,23 +43,27 @@ __all__ = [
     "ImportViolation",
     "NameViolation",
     "OperationViolation",
+    "Permits",
     "PolicyViolation",
     "arming",
     "install",
 ]
 
 
-def install(rules: Rules, extra: Mapping[str, object]) -> dict[str, object]:
+def install(
+    rules: Rules, extra: Mapping[str, object], permits: Permits | None = None
+) -> dict[str, object]:
     """Harden this process and return the ``__builtins__`` of user code.
 
     Call once, in the zygote, after IPython is imported and before any user code exists; the
     process is given to this policy for good. ``extra`` (display, input, tools, ``getpass``) is
-    added to the builtins; ``getpass`` answers the module of that name. Without a language layer
-    nothing is hardened and the real builtins come back, with ``extra``.
+    added to the builtins; ``getpass`` answers the module of that name. ``permits`` may allow more
+    imports than ``rules`` later, and nothing else. Without a language layer nothing is hardened and
+    the real builtins come back, with ``extra``.
     """
     if not rules.language:
         return {**vars(builtins), **{n: v for n, v in extra.items() if n != "getpass"}}
-    importer = facades.Importer(rules, replacements(extra))
+    importer = facades.Importer(permits or Permits(rules), replacements(extra))
     import_ = facades.guarded_import(importer)
     guarded = namespace.build(import_, extra)
     if rules.raw_modules:

@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
     from cellblock.analysis import Rules
+    from cellblock.guest.guards.permits import Permits
 
 _MISSING = object()
 #: Classes that write to themselves as they work; nothing but cells uses the second.
@@ -38,10 +39,14 @@ class Importer:
     ``replacements`` maps (module, name) to what stands in that name's place.
     """
 
-    def __init__(self, rules: Rules, replacements: Mapping[tuple[str, str], object]) -> None:
-        self._rules = rules
+    def __init__(self, permits: Permits, replacements: Mapping[tuple[str, str], object]) -> None:
+        self._permits = permits
         self._replacements = replacements
         self._facades: dict[str, ModuleType] = {}
+
+    @property
+    def _rules(self) -> Rules:
+        return self._permits.rules
 
     def import_(self, name: str, fromlist: Sequence[str], level: int) -> ModuleType:
         """Return what the import statement binds.
