@@ -1,18 +1,21 @@
 """Between guests and whoever runs tools: judges every call, answers each once, keeps account.
 
 A call is a guest's word: a name, an id of its own choosing, some bytes. Whoever runs it gets it
-under a number of ours, and the guest that is answered is the one that asked.
+under a number of ours, and the guest that is answered is the one that asked. Between the two
+stands ``approval``: nothing of a call has been run when that is asked.
 """
 
 from __future__ import annotations
 
 import itertools
-from dataclasses import dataclass
+from collections import OrderedDict
 from typing import TYPE_CHECKING, Final
 
 import msgspec
 
+from cellblock.host.tools.approval import Unasked
 from cellblock.host.tools.provider import Answer, Call
+from cellblock.host.tools.rate import Rate
 from cellblock.host.tools.record import Made, Record, kept
 from cellblock.wire import messages
 
@@ -20,25 +23,18 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Mapping
 
     from cellblock.host.reactor import Reactor
+    from cellblock.host.tools import Limits
+    from cellblock.host.tools.approval import Approval
     from cellblock.host.tools.provider import Provider
     from cellblock.host.tools.record import Status
 
-#: Calls of one cell that are told of one by one.
+#: Calls of one cell that are told of one by one; and that are refused and entered in the log.
 MOST_RECORDS: Final = 100
 #: Bytes of arguments under way, over all calls: the host holds them until they are taken.
 MOST_UNDER_WAY: Final = 48 * 2**20
 #: Bytes that wait for the guest from which on answers are kept back, and seconds between looks.
 MUCH_WAITING: Final = 8 * 2**20
 LOOK: Final = 0.01
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Limits:
-    """Calls at once, calls in one cell (None: any number), bytes of one call's arguments."""
-
-    in_flight: int
-    calls: int | None
-    max_bytes: int
 
 
 class _UnderWay(msgspec.Struct, frozen=True, eq=False):
@@ -53,7 +49,10 @@ class _UnderWay(msgspec.Struct, frozen=True, eq=False):
 class Broker:
     """Calls of one guest at a time. ``send`` gets what goes to it; ``waiting`` is its backlog.
 
-    ``observe`` gets the record of every call that ended.
+    ``observe`` gets the record of every call that ended, but of one cell's that were refused the
+    first only: they cost a cell nothing. ``unlisted`` gets how many more there were. ``tell`` gets
+    a line of how one is getting on. ``beyond`` answers what ``approval`` is not asked about: it is
+    not granted.
     """
 
     def __init__(  # noqa: PLR0913 - whom it stands between
@@ -63,26 +62,41 @@ class Broker:
         limits: Limits,
         *,
         clock: Callable[[], float],
-        send: Callable[[messages.ToolResult], None],
+        send: Callable[[messages.ToolResult | messages.ToolPiece], None],
         waiting: Callable[[], int],
         observe: Callable[[Record], None] = lambda _record: None,
+        unlisted: Callable[[int], None] = lambda _calls: None,
+        tell: Callable[[str], None] = lambda _text: None,
+        approval: Approval | None = None,
+        beyond: Callable[[Call], Answer | None] | None = None,
     ) -> None:
         self._reactor, self._provider, self._limits = reactor, provider, limits
         self._clock, self._send, self._waiting, self._observe = clock, send, waiting, observe
+        self._unlisted = unlisted
+        self._tell, self._approval = tell, approval or Unasked()
+        self._beyond = beyond or (lambda _call: None)
         self._tools: Mapping[str, messages.Tool] = {}
+        #: Why what is known by name is not offered.
+        self._withheld: Mapping[str, str] = {}
         self._numbers = itertools.count(1)
         self._under_way: dict[int, _UnderWay] = {}
         self._bytes, self._held = 0, False
-        self._cell, self._calls = 0, 0
+        self._rate, self._catching_up = Rate(), False
+        #: Calls that are too many for this second, and what they are refused with, if they are.
+        self._late: OrderedDict[int, tuple[_UnderWay, Answer | None]] = OrderedDict()
+        self._cell, self._calls, self._refused = 0, 0, 0
         self._records: list[Record] = []
 
-    def offer(self, tools: tuple[messages.Tool, ...]) -> None:
-        """Take note of which tools there are."""
+    def offer(
+        self, tools: tuple[messages.Tool, ...], withheld: Mapping[str, str] | None = None
+    ) -> None:
+        """Take note of which tools there are, and why others are ``withheld``, by their names."""
         self._tools = {tool.name: tool for tool in tools}
+        self._withheld = withheld or {}
 
-    def keep(self, names: Collection[str]) -> None:
-        """Have no tools but those with these names."""
-        self._tools = {name: tool for name, tool in self._tools.items() if name in names}
+    def drop_tools(self, gone: Collection[str]) -> None:
+        """Have no tools with these names any more."""
+        self._tools = {name: tool for name, tool in self._tools.items() if name not in gone}
 
     def hold_to(self, limits: Limits) -> None:
         """Have these limits."""
@@ -90,16 +104,24 @@ class Broker:
 
     def begin(self) -> None:
         """Begin a new account: a cell, or a comm message."""
+        self.close()
         self._cell += 1
-        self._calls, self._records = 0, []
+        self._calls, self._refused, self._records = 0, 0, []
 
     def end(self) -> Made:
         """Return the account, with what has no answer yet as it stands."""
+        self.close()
         now = self._clock()
         own = [one for one in self._under_way.values() if one.cell == self._cell]
         open_ = [_record(one, "unfinished", now=now) for one in own[:MOST_RECORDS]]
         told = [*self._records, *open_][:MOST_RECORDS]
         return Made(tuple(told), self._calls - len(told))
+
+    def close(self) -> None:
+        """Tell of refused calls that no record was made of."""
+        if self._refused > MOST_RECORDS:
+            more, self._refused = self._refused - MOST_RECORDS, MOST_RECORDS
+            self._unlisted(more)
 
     # --- what a guest says --------------------------------------------------------------------
 
@@ -109,6 +131,8 @@ class Broker:
         ``querying``: it is asked for completions, or what a name is, which must change nothing.
         """
         tool = self._tools.get(message.name)
+        if tool is None and message.name in self._withheld:
+            tool = messages.Tool(name=message.name)
         if tool is None:
             return "a call of what is no tool"
         if message.id in self._under_way:
@@ -116,19 +140,51 @@ class Broker:
         if len(self._under_way) >= self._limits.in_flight:
             return "more calls at once than there may be"
         size = len(bytes(message.arguments))
-        if size > self._limits.max_bytes:
+        if size > (tool.max_bytes or self._limits.max_bytes):
             return "a call with larger arguments than there may be"
         self._calls += 1
         one = _UnderWay(next(self._numbers), message, tool, self._clock(), self._cell)
-        if refusal := self._refusal(size, querying=querying):
-            self._settle(one, Answer(kind="CallRefused", message=refusal), "refused")
-            return ""
+        refused = self._refused_with(message.name, size, querying=querying)
         self._under_way[message.id] = one
         self._bytes += size
-        self._provider.begin(
-            Call(one.number, tool, message.arguments, lambda answer: self._answer(one, answer))
-        )
+        # What there is no room for does not wait.
+        if self._is_late(one) and (refused is None or self._bytes <= MOST_UNDER_WAY):
+            self._late[one.number] = one, refused
+        else:
+            self._proceed(one, refused)
         return ""
+
+    def _is_late(self, one: _UnderWay) -> bool:
+        """Say whether a call has to wait for a place; have the first that does waited for."""
+        wait = 0.0 if self._late else self._rate.take(self._limits.rate, one.began)
+        if wait and not self._catching_up:
+            self._catching_up = True
+            self._reactor.call_later(wait, self._catch_up)
+        return bool(self._late or wait)
+
+    def _catch_up(self) -> None:
+        """Proceed with what was too much for the last second, as far as there is room now."""
+        self._catching_up = False
+        while self._late:
+            if wait := self._rate.take(self._limits.rate, self._clock()):
+                self._catching_up = True
+                self._reactor.call_later(wait, self._catch_up)
+                return
+            self._proceed(*self._late.popitem(last=False)[1])
+
+    def _proceed(self, one: _UnderWay, refused: Answer | None) -> None:
+        if refused is None:
+            self._ask(one)
+        else:
+            self._forget(one)
+            self._settle(one, refused, "refused")
+
+    def _refused_with(self, name: str, size: int, *, querying: bool) -> Answer | None:
+        if refusal := self._refusal(size, querying=querying):
+            return Answer(kind="CallRefused", message=refusal)
+        if why := self._withheld.get(name, ""):
+            return Answer(kind="NotGranted", message=why)
+        return None
 
     def _refusal(self, size: int, *, querying: bool) -> str:
         calls = self._limits.calls
@@ -140,11 +196,47 @@ class Broker:
             return "the calls under way hold too much already"
         return ""
 
+    def _ask(self, one: _UnderWay) -> None:
+        """Have the call approved of, and then run; nothing of it has been until then."""
+        call = Call(
+            one.number,
+            one.tool,
+            one.message.arguments,
+            answer=lambda answer: self._answer(one, answer),
+            piece=lambda text: self._piece(one, text),
+            tell=self._tell,
+        )
+
+        def proceed() -> None:
+            if self._is_under_way(one):
+                self._provider.begin(call)
+
+        def refuse(why: str) -> None:
+            if self._is_under_way(one):
+                self._refuse(one, Answer(kind="NotApproved", message=why))
+
+        if (answer := self._beyond(call)) is not None:
+            self._refuse(one, answer)
+        else:
+            self._approval.decide(call, proceed, refuse)
+
+    def _refuse(self, one: _UnderWay, answer: Answer) -> None:
+        self._forget(one)
+        self._settle(one, answer, "refused")
+
+    def _is_under_way(self, one: _UnderWay) -> bool:
+        return self._under_way.get(one.message.id) is one
+
     def withdraw(self, message: messages.ToolWithdrawn) -> None:
         """Stop a call that its guest waits for no more; its answer may have crossed with this."""
         one = self._under_way.get(message.id)
         if one is not None:
             self._forget(one)
+            _, refused = self._late.pop(one.number, (one, None))
+            if refused is not None:
+                self._note(one, _record(one, "refused", refused, now=self._clock()))
+                return
+            self._approval.dropped(one.number)
             self._provider.cancel(one.number)
             self._note(one, _record(one, "withdrawn", now=self._clock()))
 
@@ -155,8 +247,13 @@ class Broker:
 
     # --- answers ------------------------------------------------------------------------------
 
+    def _piece(self, one: _UnderWay, text: str) -> None:
+        """Pass a piece on, or leave it out where the guest is behind: the answer has all."""
+        if self._is_under_way(one) and self._waiting() <= MUCH_WAITING:
+            self._send(messages.ToolPiece(id=one.message.id, text=text))
+
     def _answer(self, one: _UnderWay, answer: Answer) -> None:
-        if self._under_way.get(one.message.id) is one:
+        if self._is_under_way(one):
             self._forget(one)
             self._settle(one, answer, "error" if answer.kind else "ok")
 
@@ -184,7 +281,9 @@ class Broker:
     def _note(self, one: _UnderWay, record: Record) -> None:
         if one.cell == self._cell and len(self._records) < MOST_RECORDS:
             self._records.append(record)
-        self._observe(record)
+        self._refused += record.status == "refused"
+        if record.status != "refused" or self._refused <= MOST_RECORDS:
+            self._observe(record)
 
 
 def _record(one: _UnderWay, status: Status, answer: Answer | None = None, *, now: float) -> Record:
@@ -197,5 +296,6 @@ def _record(one: _UnderWay, status: Status, answer: Answer | None = None, *, now
         value=kept(said.value) if status == "ok" else 0,
         kind=said.kind,
         message=said.message,
+        tokens=said.tokens,
         seconds=now - one.began,
     )

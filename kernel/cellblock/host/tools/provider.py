@@ -9,8 +9,9 @@ import msgspec
 from cellblock.wire.messages import NOTHING
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Mapping
 
+    from cellblock.errors import PolicyError
     from cellblock.wire.messages import Tool
 
 
@@ -20,15 +21,26 @@ class Answer(msgspec.Struct, frozen=True):
     value: bytes = NOTHING
     kind: str = ""
     message: str = ""
+    #: Of a language model, what it cost.
+    tokens: int = 0
+
+
+def _unheard(_text: str) -> None: ...
 
 
 class Call(msgspec.Struct, frozen=True):
-    """One call that was admitted. ``answer`` is to be called once, and is told nothing later."""
+    """One call that was admitted. ``answer`` is to be called once, and is told nothing later.
+
+    Before that, ``piece`` may be called with more of a text that the answer will have all of, and
+    ``tell`` with a line, for whoever waits, of how it is getting on.
+    """
 
     number: int
     tool: Tool
     arguments: msgspec.Raw
     answer: Callable[[Answer], None]
+    piece: Callable[[str], None] = _unheard
+    tell: Callable[[str], None] = _unheard
 
 
 class Provider(Protocol):
@@ -45,3 +57,17 @@ class Provider(Protocol):
 
     def close(self) -> None:
         """End, with all that runs."""
+
+
+class Source(Provider, Protocol):
+    """A provider that says what there is, later: exactly one of the two is called."""
+
+    def hold_to(self, timeout: float | None, timeouts: Mapping[str, float]) -> None:
+        """Have calls take no longer than so many seconds; some, by name, than these."""
+
+    def open(
+        self,
+        on_tools: Callable[[tuple[Tool, ...]], None],
+        on_failed: Callable[[PolicyError], None],
+    ) -> None:
+        """Find out which tools there are."""

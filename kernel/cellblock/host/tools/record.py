@@ -32,16 +32,21 @@ class Record(msgspec.Struct, frozen=True):
     value: bytes | int = 0
     kind: str = ""
     message: str = ""
+    #: Of a language model.
+    tokens: int = 0
     seconds: float = 0.0
 
     def as_dict(self) -> dict[str, Any]:
         """Return JSON data in which secrets are masked and what is large is only measured."""
         args, kwargs = _arguments(self.tool, self.arguments)
-        told = {"name": self.tool.name, "args": args, "kwargs": kwargs, "status": self.status}
+        told: dict[str, Any] = {"name": self.tool.name, "args": args, "kwargs": kwargs}
+        told["status"] = self.status
         if self.status == "ok":
             told["result"] = MASK if self.tool.secret_result else _told(self.value)
         elif self.kind:
             told["error"] = {"type": self.kind, "message": self.message}
+        if self.tokens:
+            told["tokens"] = self.tokens
         return told | {"seconds": round(self.seconds, 6)}
 
 
@@ -87,19 +92,21 @@ def _arguments(tool: Tool, encoded: bytes | int) -> tuple[list[Any], dict[str, A
         case _:
             return [data], {}
     return (
-        [MASK if _is_secret_at(tool, index) else value for index, value in enumerate(args)],
-        {key: MASK if _is_secret_named(tool, key) else kwargs[key] for key in kwargs},
+        [MASK if is_secret_at(tool, index) else value for index, value in enumerate(args)],
+        {key: MASK if is_secret_named(tool, key) else kwargs[key] for key in kwargs},
     )
 
 
-def _is_secret_at(tool: Tool, index: int) -> bool:
+def is_secret_at(tool: Tool, index: int) -> bool:
+    """Say whether an argument by its place is kept out of what others see."""
     positional = [one for one in tool.parameters if one.kind in _POSITIONAL]
     rest = [one for one in tool.parameters if one.kind == _REST]
     found = positional[index : index + 1] or rest
     return any(one.secret for one in found)
 
 
-def _is_secret_named(tool: Tool, key: str) -> bool:
+def is_secret_named(tool: Tool, key: str) -> bool:
+    """Say the same of an argument by its name."""
     named = [one for one in tool.parameters if one.name == key and one.kind != 0]
     found = named or [one for one in tool.parameters if one.kind == _NAMED_REST]
     return any(one.secret for one in found)

@@ -18,21 +18,21 @@ import typing
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
-import pydantic
-
 from cellblock.analysis.names import REFUSED_BUILTINS, REFUSED_UNLESS_BOUND, RESERVED
-from cellblock.tools import Secret
+from cellblock.host.tools.checking import checked
+from cellblock.host.tools.secrets import is_secret
 from cellblock.wire.messages import Parameter, Tool
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterable
 
 GROUP: Final = "cellblock.tools"
 #: Names that mean something else in a cell.
 _TAKEN: Final = {
     *vars(builtins), *REFUSED_BUILTINS, *REFUSED_UNLESS_BOUND, *RESERVED, *keyword.kwlist,
-    "In", "Out", "ToolError", "display", "get_ipython", "getpass",
+    "In", "Out", "ToolError", "display", "get_ipython", "getpass", "inputs", "ops",
 }  # fmt: skip
+_NAME_IT: Final = 'Give it one: def, or in a program tools={"name": …}.'
 _LONGEST_DOC, _LONGEST_TEXT = 10_000, 300
 _MODULES: Final = re.compile(r"\b(?:[^\W\d]\w*\.)+(?=[^\W\d])")
 _MASK: Final = "'•••'"
@@ -56,12 +56,19 @@ class Registered:
 
 def load(entries: tuple[str, ...]) -> dict[str, Registered]:
     """Return the tools by name. Raises NoToolError for the first entry that is none."""
+    return collected((entry, *_named(entry)) for entry in entries)
+
+
+def collected(named: Iterable[tuple[str, str, Any]]) -> dict[str, Registered]:
+    """Return tools by name, of entries, names and functions. Raises NoToolError."""
     found: dict[str, Registered] = {}
-    for entry in entries:
-        name, function = _named(entry)
+    for entry, name, function in named:
         if name in found:
             raise NoToolError(entry, f"another tool is named {name}", "Rename one of them.")
-        if not name.isidentifier() or name in _TAKEN or name.startswith("_"):
+        if not name.isidentifier():
+            said, remedy = f"{name} is no name that a cell can call", _NAME_IT
+            raise NoToolError(entry, said, remedy)
+        if name in _TAKEN or name.startswith("_"):
             said = f"{name} can't be the name of a tool: it means something else in a cell"
             raise NoToolError(entry, said, "Rename the function.")
         found[name] = _registered(entry, name, function)
@@ -108,7 +115,7 @@ def _registered(entry: str, name: str, function: Any) -> Registered:
         raise NoToolError(entry, "it is no function", "Name one.")
     try:
         tool = _described(name, function)
-        return Registered(tool, pydantic.validate_call(function))
+        return Registered(tool, checked(function))
     except Exception as exc:  # noqa: BLE001 - pydantic's errors have no common base
         said = f"its signature can't be used: {type(exc).__name__}: {exc}".partition("\n")[0]
         remedy = "Give it type hints of data: str, int, list, dict, dataclasses, pydantic models."
@@ -125,7 +132,7 @@ def _described(name: str, function: Callable[..., Any]) -> Tool:
         returns=_text(returns),
         doc=(inspect.getdoc(function) or "")[:_LONGEST_DOC],
         is_async=_is_async(function),
-        secret_result=_is_secret(returns),
+        secret_result=is_secret(returns),
     )
 
 
@@ -144,7 +151,7 @@ def _is_async(function: Callable[..., Any]) -> bool:
 
 def _parameter(one: inspect.Parameter, hints: dict[str, Any]) -> Parameter:
     hint = hints.get(one.name, one.annotation)
-    secret = _is_secret(hint)
+    secret = is_secret(hint)
     default = None if one.default is one.empty else _default(one.default, secret=secret)
     return Parameter(
         name=one.name, kind=int(one.kind), annotation=_text(hint), default=default, secret=secret
@@ -172,13 +179,3 @@ def _text(hint: Any) -> str:
     text = hint if isinstance(hint, str) else inspect.formatannotation(hint)
     # Where a type is from is of no use in a cell; a Literal's texts stay as they are.
     return (text if "'" in text else _MODULES.sub("", text))[:_LONGEST_TEXT]
-
-
-def _is_secret(hint: Any) -> bool:
-    """Whether a hint says so, or one within it."""
-    if hint in (pydantic.SecretStr, pydantic.SecretBytes):
-        return True
-    marks = getattr(hint, "__metadata__", ())
-    if any(mark is Secret or isinstance(mark, Secret) for mark in marks):
-        return True
-    return any(_is_secret(part) for part in typing.get_args(hint) if not isinstance(part, list))

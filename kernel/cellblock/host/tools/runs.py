@@ -7,6 +7,7 @@ or with the loop to itself: then no answer comes, and the host ends the process 
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import ctypes
 import queue
 import threading
@@ -14,14 +15,19 @@ from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
 
-from cellblock.host.tools import answers
+from cellblock.host.tools import answers, progress
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
     from cellblock.host.tools.registry import Registered
-    from cellblock.host.tools.speech import Begin, Raised, Returned
+    from cellblock.host.tools.speech import Begin, Piece, Raised, Returned, Said
 
+    Answer = Returned | Raised
+    Tasks = dict[int, asyncio.Task[Answer]]
+
+#: Seconds that calls which were told to stop have to let go of their loop.
+GRACE: Final = 1.0
 _decode: Final = msgspec.msgpack.Decoder(tuple[list[Any], dict[str, Any]]).decode
 
 
@@ -35,76 +41,121 @@ class Runs:
     def __init__(
         self,
         tools: Mapping[str, Registered],
-        send: Callable[[Returned | Raised], None],
+        send: Callable[[Piece | Said | Answer], None],
         *,
         threads: int,
         most: int,
     ) -> None:
         self._tools, self._send, self._most = tools, send, most
-        self._queue: queue.SimpleQueue[Begin] = queue.SimpleQueue()
+        #: Numbers of calls that wait for a thread, in ``_waiting`` unless dropped; None ends one.
+        self._queue: queue.SimpleQueue[int | None] = queue.SimpleQueue()
         self._lock = threading.Lock()
-        #: Calls to the threads that run them, None until then; and those that were cancelled.
-        self._running: dict[int, int | None] = {}
+        self._waiting: dict[int, Begin] = {}
+        #: Calls to the threads that run them; and those of them that were cancelled.
+        self._running: dict[int, int] = {}
         self._cancelled: set[int] = set()
         self._threads, self._most_threads = 0, threads
         self._busy = 0
         self._loop: asyncio.AbstractEventLoop | None = None
-        self._tasks: dict[int, asyncio.Task[None]] = {}
+        self._turning: threading.Thread | None = None
+        self._leaving: threading.Thread | None = None
+        self._tasks: Tasks = {}
 
     def begin(self, call: Begin) -> None:
         """Start a call; the host knows which tools there are."""
         if self._tools[call.tool].tool.is_async:
             loop = self._own_loop()
-            loop.call_soon_threadsafe(self._start_task, loop, call)
+            loop.call_soon_threadsafe(self._start_task, loop, self._tasks, call)
             return
         with self._lock:
             self._busy += 1
-            self._running[call.number] = None
+            self._waiting[call.number] = call
             due = self._busy > self._threads < self._most_threads
             self._threads += due
         if due:
             threading.Thread(target=self._serve, daemon=True, name="tool").start()
-        self._queue.put(call)
+        self._queue.put(call.number)
+
+    def drop(self, number: int) -> bool:
+        """Forget a call that no thread has taken up, and what it carries; say whether it was one.
+
+        It has no answer.
+        """
+        with self._lock:
+            found = self._waiting.pop(number, None) is not None
+            self._busy -= found
+            return found
 
     def cancel(self, number: int) -> None:
         """Have a call raise ``Cancelled``, as soon as it runs Python."""
         loop = self._loop
         if loop is not None:
             loop.call_soon_threadsafe(self._cancel_task, number)
+        if self.drop(number):
+            self._send(answers.raised(number, Cancelled()))
+            return
         with self._lock:
-            if number not in self._running:
-                return
-            self._cancelled.add(number)
-            if (thread := self._running[number]) is not None:
-                ctypes.pythonapi.PyThreadState_SetAsyncExc(
-                    ctypes.c_ulong(thread), ctypes.py_object(Cancelled)
-                )
+            thread = self._running.get(number)
+            if thread is not None and number not in self._cancelled:
+                self._cancelled.add(number)
+                _interrupt(thread)
+
+    def close(self) -> None:
+        """Have all calls raise ``Cancelled``, and threads end that hold none."""
+        for number in (*self._waiting, *self._running):
+            self.cancel(number)
+        self.leave_loop()
+        for _ in range(self._threads):
+            self._queue.put(None)
+
+    def leave_loop(self) -> None:
+        """Have async calls cancelled, and those that begin now run on another loop.
+
+        One that holds up its loop raises ``Cancelled``, a moment later.
+        """
+        loop, thread, self._loop = self._loop, self._turning, None
+        if loop is not None and thread is not None:
+            self._leaving = thread
+            loop.call_soon_threadsafe(loop.stop)
+            threading.Thread(target=_see_end, args=[thread], daemon=True, name="tools").start()
+
+    def ended(self, seconds: float) -> bool:
+        """Wait for the loop that was left; say whether nothing runs on it."""
+        if self._leaving is not None:
+            self._leaving.join(seconds)
+        return self._leaving is None or not self._leaving.is_alive()
 
     # --- sync ---------------------------------------------------------------------------------
 
     def _serve(self) -> None:
-        while True:
-            call = self._queue.get()
-            answer = self._run(call)
-            with self._lock:
-                self._busy -= 1
-            self._send(answer)
+        while (number := self._queue.get()) is not None:
+            answer = self._run(number)
+            if answer is not None:
+                with self._lock:
+                    self._busy -= 1
+                self._send(answer)
 
-    def _run(self, call: Begin) -> Returned | Raised:
-        answer: Returned | Raised | None = None
-        with self._lock:
-            self._running[call.number] = threading.get_ident()
-            early = call.number in self._cancelled
+    def _run(self, number: int) -> Answer | None:
+        """Return the answer of a call; None for one that was dropped."""
+        answer: Answer | None = None
         try:
             try:
-                if early:
-                    raise Cancelled
+                if (call := self._taken(number)) is None:
+                    return None
                 answer = self._attempt(call)
             finally:
-                self._leave(call.number)
+                self._leave(number)
         except Cancelled as exc:
-            answer = answer or answers.raised(call.number, exc)
+            answer = answer or answers.raised(number, exc)
         return answer
+
+    def _taken(self, number: int) -> Begin | None:
+        """Return a call that runs in this thread from now on; None for one that was dropped."""
+        with self._lock:
+            call = self._waiting.pop(number, None)
+            if call is not None:
+                self._running[number] = threading.get_ident()
+            return call
 
     def _leave(self, number: int) -> None:
         with self._lock:
@@ -116,37 +167,84 @@ class Runs:
             for _ in range(1_000):
                 pass
 
-    def _attempt(self, call: Begin) -> Returned | Raised:
+    def _attempt(self, call: Begin) -> Answer:
         try:
+            progress.listen(call.number, self._send)
             args, kwargs = _decode(call.arguments)
             value = self._tools[call.tool].function(*args, **kwargs)
+            return answers.returned(call.number, value, self._most)
         except Cancelled:
             raise
         except BaseException as exc:  # noqa: BLE001 - a tool's exception is its cell's
-            return answers.raised(call.number, exc, self._tools[call.tool].tool)
-        return answers.returned(call.number, value, self._most)
+            return self._failed(call, exc)
+
+    def _failed(self, call: Begin, error: BaseException) -> Answer:
+        tool = self._tools[call.tool].tool
+        return answers.raised(call.number, error, tool, bytes(call.arguments))
 
     # --- async --------------------------------------------------------------------------------
 
     def _own_loop(self) -> asyncio.AbstractEventLoop:
         if self._loop is None:
-            self._loop = asyncio.new_event_loop()
-            threading.Thread(target=self._loop.run_forever, daemon=True, name="tools").start()
+            self._loop = loop = asyncio.new_event_loop()
+            tasks: Tasks = {}
+            self._tasks = tasks
+            self._turning = threading.Thread(
+                target=self._turn, args=[loop, tasks], daemon=True, name="tools"
+            )
+            self._turning.start()
         return self._loop
 
-    def _start_task(self, loop: asyncio.AbstractEventLoop, call: Begin) -> None:
-        self._tasks[call.number] = loop.create_task(self._run_async(call))
+    def _turn(self, loop: asyncio.AbstractEventLoop, tasks: Tasks) -> None:
+        """Turn a loop until it is stopped; what has not ended then does not go on."""
+        with contextlib.suppress(Cancelled):
+            _until_stopped(loop)
+        for number in tuple(tasks):
+            self._send(answers.raised(number, Cancelled()))
+
+    def _start_task(self, loop: asyncio.AbstractEventLoop, tasks: Tasks, call: Begin) -> None:
+        tasks[call.number] = task = loop.create_task(self._run_async(call))
+        task.add_done_callback(lambda task: self._end_task(tasks, call.number, task))
+
+    def _end_task(self, tasks: Tasks, number: int, task: asyncio.Task[Answer]) -> None:
+        del tasks[number]
+        # One that is cancelled before it has begun says nothing by itself.
+        cancelled = task.cancelled() and answers.raised(number, asyncio.CancelledError())
+        self._send(cancelled or task.result())
 
     def _cancel_task(self, number: int) -> None:
         if (task := self._tasks.get(number)) is not None:
             task.cancel()
 
-    async def _run_async(self, call: Begin) -> None:
+    async def _run_async(self, call: Begin) -> Answer:
+        progress.listen(call.number, self._send)
         try:
             args, kwargs = _decode(call.arguments)
             value = await self._tools[call.tool].function(*args, **kwargs)
-            answer = answers.returned(call.number, value, self._most)
+            return answers.returned(call.number, value, self._most)
         except BaseException as exc:  # noqa: BLE001 - as above; being cancelled is an answer too
-            answer = answers.raised(call.number, exc, self._tools[call.tool].tool)
-        self._tasks.pop(call.number, None)
-        self._send(answer)
+            return self._failed(call, exc)
+
+
+def _interrupt(thread: int) -> None:
+    """Have a thread raise ``Cancelled``, as soon as it runs Python."""
+    ctypes.pythonapi.PyThreadState_SetAsyncExc(ctypes.c_ulong(thread), ctypes.py_object(Cancelled))
+
+
+def _until_stopped(loop: asyncio.AbstractEventLoop) -> None:
+    """Turn a loop until it is stopped, and then for its tasks to end."""
+    with contextlib.suppress(Cancelled):
+        loop.run_forever()
+    tasks = asyncio.all_tasks(loop)
+    for task in tasks:
+        task.cancel()
+    if tasks:
+        loop.run_until_complete(asyncio.wait(tasks, timeout=GRACE / 2))
+    loop.close()
+
+
+def _see_end(thread: threading.Thread) -> None:
+    """Have what holds up a loop's thread stop, if it does."""
+    thread.join(GRACE)
+    if thread.is_alive() and thread.ident is not None:
+        _interrupt(thread.ident)

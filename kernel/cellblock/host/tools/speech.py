@@ -4,13 +4,18 @@ from __future__ import annotations
 
 import msgspec  # noqa: TC002 - a field's type
 
+from cellblock.host.ops.settings import Settings  # noqa: TC001 - as above
 from cellblock.wire.messages import Struct, Tool
 
 
 class Load(Struct, tag="load", frozen=True, kw_only=True):
-    """First: what to import. The environment comes here, not where other processes read it."""
+    """First: what to import, or else the operations to offer.
+
+    The environment comes here, not where other processes read it.
+    """
 
     entries: tuple[str, ...]
+    operations: Settings | None = None
     environment: dict[bytes, bytes]
     threads: int
     max_bytes: int
@@ -44,6 +49,20 @@ class NotLoaded(Struct, tag="not_loaded", frozen=True, kw_only=True):
     remedy: str
 
 
+class Piece(Struct, tag="piece", frozen=True, kw_only=True):
+    """More of what a call will have returned."""
+
+    number: int
+    text: str
+
+
+class Said(Struct, tag="said", frozen=True, kw_only=True):
+    """How a call is getting on, for whoever waits for it."""
+
+    number: int
+    text: str
+
+
 class Returned(Struct, tag="returned", frozen=True, kw_only=True):
     """A call ended with this value."""
 
@@ -60,4 +79,4 @@ class Raised(Struct, tag="raised", frozen=True, kw_only=True):
 
 
 ToWorker = Load | Begin | Cancel
-FromWorker = Loaded | NotLoaded | Returned | Raised
+FromWorker = Loaded | NotLoaded | Piece | Said | Returned | Raised

@@ -18,6 +18,7 @@ from cellblock.wire import frames
 if TYPE_CHECKING:
     import msgspec
 
+    from cellblock.host.ops.settings import Settings
     from cellblock.host.tools.registry import Registered
 
 READ_SIZE = 1 << 16
@@ -42,21 +43,27 @@ def main(fd: int, host: int) -> None:
         with lock:
             sock.sendall(frame)
 
-    tools = _load(load.entries, send)
+    tools = _load(load, send)
     if tools is not None:
         _serve(load, tools, messages, send)
 
 
-def _load(entries: tuple[str, ...], send: Any) -> dict[str, Registered] | None:
+def _load(load: speech.Load, send: Any) -> dict[str, Registered] | None:
     from cellblock.host.tools import registry  # noqa: PLC0415 - imports what reads the environment
 
     try:
-        found = registry.load(entries)
+        found = _operations(load.operations) if load.operations else registry.load(load.entries)
     except registry.NoToolError as exc:
         send(speech.NotLoaded(entry=exc.entry, message=exc.message, remedy=exc.remedy))
         return None
     send(speech.Loaded(tools=tuple(one.tool for one in found.values())))
     return found
+
+
+def _operations(settings: Settings) -> dict[str, Registered]:
+    from cellblock.host.ops import functions  # noqa: PLC0415 - workers of operators have none
+
+    return functions.load(settings)
 
 
 def _serve(load: speech.Load, tools: Any, messages: Any, send: Any) -> None:

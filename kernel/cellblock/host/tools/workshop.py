@@ -1,10 +1,13 @@
-"""Runs the operator's tools in a worker: started, limited in time, and replaced when it must be."""
+"""Runs tools in a worker: started, limited in time, and replaced when it must be.
+
+There is one for the operator's tools and another for operations of the host's own.
+"""
 
 from __future__ import annotations
 
 import os
 from collections import deque
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
 from cellblock.errors import PolicyError
@@ -17,6 +20,7 @@ if TYPE_CHECKING:
 
     from cellblock.host.reactor import Reactor, Timer
     from cellblock.host.tools.provider import Call
+    from cellblock.host.tools.settings import Settings
     from cellblock.wire.messages import Tool
 
 #: Sync tools that run at once.
@@ -27,22 +31,13 @@ LOADING: Final = 60.0
 GRACE: Final = 1.0
 #: The same for one that was withdrawn, where the policy sets no limit.
 LEFT_ALONE: Final = 30.0
+#: Bytes that calls in the worker may hold, those that nobody waits for, too; and one call besides.
+MOST_HELD: Final = 96 * 2**20
+_EACH: Final = 4_096
 #: What runs in the worker.
 _MODULE: Final = "cellblock.host.tools.worker"
 #: Workers in a row that may end before they have imported the tools.
 MAX_FAILED_STARTS: Final = 3
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Settings:
-    """The policy's part: what to import, seconds of a call, by name and for all others."""
-
-    entries: tuple[str, ...]
-    timeout: float | None = None
-    timeouts: Mapping[str, float] = field(default_factory=dict)
-    max_bytes: int = 2**20
-    #: The file that says so, for errors.
-    policy: str = ""
 
 
 class _Run:
@@ -53,6 +48,10 @@ class _Run:
     def __init__(self, call: Call) -> None:
         self.call, self.waited_for = call, True
         self.timer: Timer | None = None
+
+    @property
+    def size(self) -> int:
+        return len(bytes(self.call.arguments)) + _EACH
 
     def stop(self) -> None:
         if self.timer is not None:
@@ -74,7 +73,7 @@ class Workshop:
         self._loaded = False
         self._queue: deque[Call] = deque()
         self._runs: dict[int, _Run] = {}
-        self._blocking = 0
+        self._blocking = self._held = 0
         #: Calls that took too long and are to stop: nothing is begun beside them, for the worker
         #: may have to be ended over them.
         self._stopping: set[int] = set()
@@ -93,10 +92,9 @@ class Workshop:
         self._on_tools, self._on_failed = on_tools, on_failed
         self._start()
 
-    def hold_to(self, settings: Settings) -> None:
-        """Have calls take no longer than these say; what the worker has imported stays in it."""
-        own = self._settings
-        self._settings = replace(own, timeout=settings.timeout, timeouts=settings.timeouts)
+    def hold_to(self, timeout: float | None, timeouts: Mapping[str, float]) -> None:
+        """Have calls take no longer than this; what the worker has imported stays in it."""
+        self._settings = replace(self._settings, timeout=timeout, timeouts=timeouts)
 
     # --- calls --------------------------------------------------------------------------------
 
@@ -124,6 +122,15 @@ class Workshop:
         if self._worker is not None:
             self._worker.hold(held=held)
 
+    def give_up(self, why: str) -> None:
+        """Answer all calls with this, and end the worker."""
+        answer = Answer(kind="WorkerLost", message=why)
+        for run in tuple(self._runs.values()):
+            run.answer(answer)
+        for call in tuple(self._queue):
+            call.answer(answer)
+        self.close()
+
     def close(self) -> None:
         """End the worker."""
         self._failure = "the session has ended"
@@ -137,7 +144,7 @@ class Workshop:
             worker.close()
 
     def _pump(self) -> None:
-        """Begin what there is room for: async tools always, sync ones while threads are free."""
+        """Begin what the worker may hold, sync tools while threads are free."""
         if self._failure:
             queue, self._queue = self._queue, deque()
             for call in queue:
@@ -146,13 +153,15 @@ class Workshop:
             return
         waiting, self._queue = self._queue, deque()
         for call in waiting:
-            if call.tool.is_async or self._blocking < THREADS:
+            has_thread = call.tool.is_async or self._blocking < THREADS
+            if has_thread and self._held < MOST_HELD:
                 self._run(call)
             else:
                 self._queue.append(call)
 
     def _run(self, call: Call) -> None:
         self._runs[call.number] = run = _Run(call)
+        self._held += run.size
         self._blocking += not call.tool.is_async
         name = call.tool.name
         seconds = self._settings.timeouts.get(name, self._settings.timeout)
@@ -166,7 +175,7 @@ class Workshop:
         if not run.waited_for:
             self._replace(run)
             return
-        said = f"it took longer than {seconds:g} s (tool_timeout)"
+        said = f"it took longer than {seconds:g} s ({self._settings.limit})"
         run.answer(Answer(kind="TimeoutError", message=said))
         self._stopping.add(run.call.number)
         self._tell_to_stop(run)
@@ -177,8 +186,7 @@ class Workshop:
             self._worker.send(speech.Cancel(number=run.call.number))
 
     def _replace(self, run: _Run) -> None:
-        worker = self._worker
-        if worker is not None:
+        if (worker := self._worker) is not None:
             worker.kill()
             name = run.call.tool.name
             self._lost(f"the tools' worker was ended: {name} did not stop when it was told to")
@@ -200,6 +208,7 @@ class Workshop:
         worker.send(
             speech.Load(
                 entries=settings.entries,
+                operations=settings.operations,
                 environment=dict(os.environb),
                 threads=THREADS,
                 max_bytes=settings.max_bytes,
@@ -213,10 +222,15 @@ class Workshop:
 
     def _on_message(self, message: speech.FromWorker) -> None:
         match message:
+            case speech.Piece(number=number, text=text):
+                if (run := self._runs.get(number)) is not None and run.waited_for:
+                    run.call.piece(text)
             case speech.Returned(number=number, value=value):
                 self._answer(number, Answer(bytes(value)))
             case speech.Raised(number=number, kind=kind, message=text):
                 self._answer(number, Answer(kind=kind or "Exception", message=text))
+            case speech.Said(number=number, text=text):
+                self._tell(number, text)
             case speech.Loaded(tools=tools):
                 self._on_loaded(tools)
             case speech.NotLoaded():
@@ -224,10 +238,16 @@ class Workshop:
                     self._worker.kill()
                 self._fail(message.entry, message.message, message.remedy)
 
+    def _tell(self, number: int, text: str) -> None:
+        run = self._runs.get(number)
+        if run is not None and run.waited_for:
+            run.call.tell(text)
+
     def _answer(self, number: int, answer: Answer) -> None:
         run = self._runs.pop(number, None)
         self._stopping.discard(number)
         if run is not None:
+            self._held -= run.size
             self._blocking -= not run.call.tool.is_async
             run.answer(answer)
             self._pump()
@@ -252,7 +272,7 @@ class Workshop:
     def _lost(self, why: str) -> None:
         """Answer what was under way with why there is no answer; go on with what was not."""
         self._forget_loading()
-        self._worker, self._loaded, self._blocking = None, False, 0
+        self._worker, self._loaded, self._blocking, self._held = None, False, 0, 0
         self._stopping.clear()
         runs, self._runs = self._runs, {}
         for run in runs.values():

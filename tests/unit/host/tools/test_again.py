@@ -2,7 +2,8 @@
 
 import msgspec
 
-from cellblock.host.tools.broker import Broker, Limits
+from cellblock.host.tools import Limits
+from cellblock.host.tools.broker import Broker
 from cellblock.host.tools.provider import Answer
 from cellblock.wire import messages
 from support.stepwise import INEXACT, lost

@@ -3,7 +3,8 @@
 import msgspec
 import pytest
 
-from cellblock.host.tools.broker import MOST_UNDER_WAY, MUCH_WAITING, Broker, Limits
+from cellblock.host.tools import Limits
+from cellblock.host.tools.broker import MOST_UNDER_WAY, MUCH_WAITING, Broker
 from cellblock.host.tools.provider import Answer
 from cellblock.wire import messages
 from support.simulator import Reactor
@@ -28,9 +29,10 @@ class Provider:
 class Desk:
     """A broker between a provider and a guest that says what the test says."""
 
-    def __init__(self, **limits):
+    def __init__(self, approval=None, **limits):
         self.reactor, self.provider = Reactor(), Provider()
-        self.sent, self.seen, self.backlog = [], [], 0
+        self.sent, self.seen, self.told, self.backlog = [], [], [], 0
+        self.unlisted = []
         self.broker = Broker(
             self.reactor,
             self.provider,
@@ -39,10 +41,15 @@ class Desk:
             send=self.sent.append,
             waiting=lambda: self.backlog,
             observe=self.seen.append,
+            unlisted=self.unlisted.append,
+            tell=self.told.append,
+            approval=approval,
         )
         secret = messages.Parameter(name="key", kind=3, secret=True)
         parameters = (messages.Parameter(name="value", kind=1), secret)
-        self.broker.offer((messages.Tool(name="tool", parameters=parameters),))
+        large = messages.Tool(name="ops.large", max_bytes=3_000_000)
+        tools = (messages.Tool(name="tool", parameters=parameters), large)
+        self.broker.offer(tools, {"ops.none": "this policy does not grant it"})
         self.broker.begin()
 
     def call(self, number=1, name="tool", arguments=([1], {}), *, querying=False):
@@ -70,8 +77,11 @@ def test_a_tool_that_is_taken_away_is_none_and_lower_limits_count_at_once(desk):
     desk.broker.hold_to(Limits(in_flight=1, calls=5, max_bytes=2**20))
     assert not desk.call(1)
     assert desk.call(2) == "more calls at once than there may be"
-    desk.broker.keep({"another"})
-    assert desk.call(3) == "a call of what is no tool"
+    desk.broker.drop_tools({"another"})
+    desk.broker.drop()
+    assert not desk.call(3)
+    desk.broker.drop_tools({"tool"})
+    assert desk.call(4) == "a call of what is no tool"
 
 
 @pytest.mark.parametrize(
@@ -187,3 +197,156 @@ def test_large_arguments_are_measured_not_kept(desk):
     desk.call(1, arguments=(["x" * 9_000], {}))
     (told,) = desk.broker.end().as_list()
     assert told["args"] == ["… 9,006 bytes"]
+
+
+# --- operations, and approval -----------------------------------------------------------------
+
+
+class Asked:
+    """Approves of nothing by itself: the test decides."""
+
+    def __init__(self):
+        self.calls, self.proceed, self.refuse, self.gone = [], [], [], []
+
+    def decide(self, call, proceed, refuse):
+        self.calls.append(call)
+        self.proceed.append(proceed)
+        self.refuse.append(refuse)
+
+    def dropped(self, number):
+        self.gone.append(number)
+
+
+def test_what_is_known_and_not_granted_is_refused_on_record_and_never_run(desk):
+    assert not desk.call(name="ops.none", arguments=(["secret.txt"], {}))
+    (result,) = desk.sent
+    assert (result.kind, result.message) == ("NotGranted", "this policy does not grant it")
+    assert not desk.provider.calls
+    (record,) = desk.seen
+    assert (record.status, record.as_dict()["args"]) == ("refused", ["secret.txt"])
+
+
+def test_a_flood_of_refusals_is_entered_a_hundred_times_a_cell_and_the_rest_counted():
+    desk = Desk(calls=None)
+    for _ in range(2):
+        for number in range(150):
+            desk.call(number, name="ops.none")
+        desk.broker.end()
+        desk.broker.begin()
+    assert (len(desk.sent), len(desk.seen), desk.unlisted) == (300, 200, [50, 50])
+
+
+def test_refusals_after_a_cell_are_counted_before_the_next_or_when_all_ends():
+    desk = Desk(calls=None)
+    for number in range(101):
+        desk.call(number, name="ops.none")
+    desk.broker.end()
+    desk.call(1, name="ops.none")
+    desk.broker.begin()
+    for number in range(103):
+        desk.call(number, name="ops.none")
+    desk.broker.close()
+    desk.broker.close()
+    assert desk.unlisted == [1, 1, 3]
+
+
+def test_an_operation_has_a_size_of_its_own(desk):
+    assert not desk.call(1, name="ops.large", arguments=(["x" * 2_000_000], {}))
+    assert desk.call(2, name="ops.large", arguments=(["x" * 3_000_000], {}))
+
+
+def test_how_a_call_is_getting_on_is_told_to_who_waits(desk):
+    desk.call(1)
+    desk.provider.calls[0].tell("half of it")
+    assert desk.told == ["half of it"]
+
+
+def test_nothing_is_run_before_it_is_approved():
+    asked = Asked()
+    desk = Desk(asked)
+    desk.call(1)
+    assert (len(asked.calls), desk.provider.calls) == (1, [])
+    asked.proceed[0]()
+    assert desk.provider.calls == asked.calls
+    desk.provider.calls[0].answer(Answer(b"\x05"))
+    assert [bytes(result.value) for result in desk.sent] == [b"\x05"]
+
+
+def test_what_is_not_approved_is_refused_and_not_run():
+    asked = Asked()
+    desk = Desk(asked)
+    desk.call(1)
+    asked.refuse[0]("nobody was there to ask")
+    asked.proceed[0]()
+    assert desk.provider.calls == []
+    assert [(one.kind, one.message) for one in desk.sent] == [
+        ("NotApproved", "nobody was there to ask")
+    ]
+    assert [record.status for record in desk.seen] == ["refused"]
+
+
+def test_a_call_that_is_withdrawn_while_it_is_asked_about_is_not_run():
+    asked = Asked()
+    desk = Desk(asked)
+    desk.call(1)
+    desk.broker.withdraw(messages.ToolWithdrawn(id=1))
+    assert asked.gone == [asked.calls[0].number]
+    asked.proceed[0]()
+    asked.refuse[0]("no")
+    assert (desk.provider.calls, desk.sent) == ([], [])
+    desk.call(2)
+    desk.broker.drop()
+    assert len(asked.gone) == 2
+
+
+def test_nobody_is_asked_about_what_is_refused_anyhow():
+    asked = Asked()
+    desk = Desk(asked)
+    desk.call(1, name="ops.none")
+    desk.call(2, querying=True)
+    assert asked.calls == []
+
+
+def test_calls_of_a_second_are_bounded_across_cells_and_more_wait():
+    desk = Desk(in_flight=99, calls=None, rate=4)
+    for number in range(6):
+        assert not desk.call(number)
+    assert len(desk.provider.calls) == 4
+    desk.broker.end()
+    desk.broker.begin()
+    desk.call(7)
+    assert len(desk.provider.calls) == 4
+    desk.reactor.advance(0.26)
+    assert len(desk.provider.calls) == 5
+    desk.reactor.advance(0.5)
+    assert [call.number for call in desk.provider.calls] == [1, 2, 3, 4, 5, 6, 7]
+    desk.reactor.advance(5)
+    for number in range(8, 14):
+        desk.call(number)
+    assert len(desk.provider.calls) == 11
+
+
+def test_what_waits_holds_no_more_than_there_may_be_under_way():
+    desk = Desk(in_flight=999, calls=None, rate=1, max_bytes=2**20)
+    large = (["x" * 1_000_000], {})
+    for number in range(99):
+        desk.call(number, arguments=large)
+    most = MOST_UNDER_WAY // 1_000_000
+    assert (len(desk.provider.calls), len(desk.sent)) == (1, 99 - most)
+    assert "hold too much" in desk.sent[0].message
+
+
+def test_what_is_refused_waits_too_and_is_refused_on_record_when_it_is_withdrawn():
+    desk = Desk(in_flight=3, calls=None, rate=1)
+    desk.call(1, name="ops.none")
+    assert len(desk.sent) == 1
+    desk.call(2, name="ops.none")
+    desk.call(3, name="ops.none")
+    desk.call(4)
+    assert desk.call(5) == "more calls at once than there may be"
+    desk.broker.withdraw(messages.ToolWithdrawn(id=3))
+    desk.broker.withdraw(messages.ToolWithdrawn(id=4))
+    desk.reactor.advance(9)
+    assert [message.id for message in desk.sent] == [1, 2]
+    assert [record.status for record in desk.seen] == ["refused", "refused", "withdrawn", "refused"]
+    assert not desk.provider.calls

@@ -1,0 +1,88 @@
+"""Calls in a worker: each is answered once, whenever it is cancelled."""
+
+import queue
+import threading
+
+import msgspec
+import pytest
+
+from cellblock.host.tools import registry, speech
+from cellblock.host.tools.runs import Runs
+
+#: Seconds that an answer may take here.
+SOON = 20.0
+
+
+@pytest.fixture
+def door():
+    made = threading.Event()
+    yield made
+    made.set()
+
+
+@pytest.fixture
+def said():
+    return queue.Queue()
+
+
+@pytest.fixture
+def stalled():
+    return threading.Event()
+
+
+@pytest.fixture
+def runs(door, said, stalled):
+    def wait() -> None:
+        door.wait(SOON)
+
+    async def stall() -> None:
+        stalled.set()
+        door.wait(SOON)
+
+    async def fetch() -> str:
+        return "fetched"
+
+    functions = {"wait": wait, "stall": stall, "fetch": fetch}
+    tools = registry.collected((name, name, function) for name, function in functions.items())
+    return Runs(tools, said.put, threads=1, most=1_000)
+
+
+def begin(runs, number, tool):
+    nothing = msgspec.Raw(msgspec.msgpack.encode(((), {})))
+    runs.begin(speech.Begin(number=number, tool=tool, arguments=nothing))
+
+
+def answers(said, count):
+    heard = [said.get(timeout=SOON) for _ in range(count)]
+    assert said.empty()
+    return sorted((one.number, getattr(one, "kind", "")) for one in heard)
+
+
+def test_a_call_that_is_cancelled_before_a_thread_is_free_is_answered_at_once(runs, said, door):
+    begin(runs, 1, "wait")
+    begin(runs, 2, "wait")
+    runs.cancel(2)
+    runs.cancel(2)
+    assert answers(said, 1) == [(2, "Cancelled")]
+    door.set()
+    assert answers(said, 1) == [(1, "")]
+    begin(runs, 3, "wait")
+    assert answers(said, 1) == [(3, "")]
+
+
+def test_a_call_that_is_dropped_before_a_thread_is_free_has_no_answer(runs, said, door):
+    begin(runs, 1, "wait")
+    begin(runs, 2, "wait")
+    assert (runs.drop(2), runs.drop(2)) == (True, False)
+    door.set()
+    assert answers(said, 1) == [(1, "")]
+
+
+def test_a_call_that_is_cancelled_before_its_first_step_is_answered(runs, said, door, stalled):
+    begin(runs, 1, "stall")
+    assert stalled.wait(SOON)
+    begin(runs, 2, "fetch")
+    runs.cancel(2)
+    begin(runs, 3, "fetch")
+    door.set()
+    assert answers(said, 3) == [(1, ""), (2, "CancelledError"), (3, "")]
