@@ -1,0 +1,128 @@
+"""Addresses of the web, read in one strict way: what is judged is what is asked, byte by byte.
+
+An address that two parsers could read differently is refused: white space, control characters,
+letters of other scripts, backslashes, user names, hosts in any spelling but one.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final
+from urllib.parse import unquote_to_bytes
+
+from cellblock.host.ops.errors import OperationError, not_granted
+from cellblock.policy import hosts
+
+if TYPE_CHECKING:
+    from cellblock.host.ops.settings import Http
+
+_LONGEST: Final = 8_192
+_MAX_PORT: Final = 65_535
+_URL: Final = re.compile(
+    r"(?P<scheme>https?)://(?P<host>\[[^\]/?#@]*\]|[^\[\]/?#:@]*)(?::(?P<port>[0-9]{0,5}))?"
+    r"(?P<path>/[^?#]*)?(?:\?(?P<query>[^#]*))?(?:#.*)?",
+    re.IGNORECASE,
+)
+#: What may stand in an address at all: visible ASCII, less what parsers disagree about.
+_PLAIN: Final = re.compile(r"[!#-;=?-\[\]_a-z~]*", re.IGNORECASE | re.ASCII)
+_ESCAPES: Final = re.compile(rb"%(?![0-9A-Fa-f]{2})")
+#: Rounds of escapes within escapes that are undone to see what a server may make of a path.
+_ROUNDS: Final = 4
+_CONTROLS: Final = re.compile(rb"[\x00-\x1f\x7f]")
+
+
+@dataclass(frozen=True, slots=True)
+class Url:
+    """An address in its parts; ``host`` is canonical, ``target`` what is sent."""
+
+    scheme: str
+    host: str
+    port: int
+    path: str
+    query: str | None
+
+    @property
+    def target(self) -> str:
+        """The path with the query, as it is sent."""
+        return self.path if self.query is None else f"{self.path}?{self.query}"
+
+    @property
+    def authority(self) -> str:
+        """The host, with the port where it is not the scheme's own."""
+        own = self.port == hosts.PORTS[self.scheme]
+        return self.host if own else f"{self.host}:{self.port}"
+
+    @property
+    def origin(self) -> tuple[str, str, int]:
+        """Who is asked, and how."""
+        return self.scheme, self.host, self.port
+
+    def __str__(self) -> str:
+        return f"{self.scheme}://{self.authority}{self.target}"
+
+
+def read(text: str) -> Url:
+    """Return the parts of an address. Raises OperationError."""
+    found = _URL.fullmatch(text) if len(text) <= _LONGEST else None
+    if found is None or not _PLAIN.fullmatch(text) or _ESCAPES.search(text.encode()):
+        said = f"{text[:100]!r} is no plain address of http or https"
+        raise OperationError("ValueError", f"{said}: escape what is not ASCII, name no user")
+    scheme = found["scheme"].lower()
+    port = int(found["port"] or hosts.PORTS[scheme])
+    try:
+        host = hosts.canonical(found["host"])
+    except ValueError as exc:
+        raise OperationError("ValueError", f"{found['host'][:100]!r}: {exc}") from None
+    if not 0 < port <= _MAX_PORT:
+        raise OperationError("ValueError", f"{port}: no such port")
+    return Url(scheme, host, port, found["path"] or "/", found["query"])
+
+
+class Grants:
+    """Whom, how and for what a policy lets cells have the host ask."""
+
+    def __init__(self, table: Http) -> None:
+        self._entries = [hosts.parse(entry) for entry in table.hosts]
+        self._methods, self._paths = table.methods, table.paths
+        self._private = table.allow_private
+
+    def check(self, method: str, url: Url) -> bool:
+        """Return whether the host may have a private address. Raises OperationError."""
+        if method not in self._methods:
+            said = f"{method[:20]!r} is none of its methods: {', '.join(self._methods)}"
+            raise not_granted(f"{said} ([ops.http] methods)")
+        entries = [entry for entry in self._entries if entry.admits(*url.origin)]
+        if not entries:
+            who = f"{url.scheme}://{url.authority}"
+            raise not_granted(f"{who} is none of its hosts ([ops.http] hosts)")
+        self._check_path(url.path)
+        return self._private and any(not entry.beneath for entry in entries)
+
+    def _check_path(self, path: str) -> None:
+        if "/" in self._paths:
+            return
+        if not _is_plain(path):
+            said = f"{path[:100]!r} may be read in more ways than one"
+            raise not_granted(f"{said}: with [ops.http] paths, no escaped /, no .. and no //")
+        for entry in self._paths:
+            if path == entry or (entry.endswith("/") and path.startswith(entry)):
+                return
+        raise not_granted(f"{path[:100]!r} is beneath none of its paths ([ops.http] paths)")
+
+
+def _is_plain(path: str) -> bool:
+    """Say whether every server has to read this path as the same place."""
+    decoded = path.encode()
+    for _ in range(_ROUNDS):
+        before, decoded = decoded, unquote_to_bytes(decoded)
+        if decoded == before:
+            break
+    else:
+        return False
+    parts = decoded.split(b"/")
+    if len(parts) != path.count("/") + 1 or b"\\" in decoded or _CONTROLS.search(decoded):
+        return False
+    # ``..;x`` is ``..`` to servers that cut parameters off.
+    names = [part.partition(b";")[0] for part in parts]
+    return b"" not in parts[1:-1] and b"." not in names and b".." not in names

@@ -1,0 +1,188 @@
+"""What cells are told of operations is what runs; what a policy grants is what they may touch."""
+
+import inspect
+from pathlib import Path
+
+import msgspec
+import pytest
+from msgspec.structs import replace
+
+from cellblock.errors import PolicyError
+from cellblock.host.ops import catalog, functions, ground, settings
+from cellblock.host.ops.ledger import Ledger
+from cellblock.host.ops.provider import Offer, Operations
+from cellblock.host.tools import registry
+from cellblock.host.tools.provider import Call
+from cellblock.policy import operations as tables
+from cellblock.policy import store
+from cellblock.policy.model import Policy
+from cellblock.render.budgets import Written
+from cellblock.wire import messages
+from support.simulator import Reactor
+
+
+@pytest.fixture
+def everything(tmp_path):
+    """Return settings that grant all there is."""
+    roots = (str(tmp_path),)
+    given = tables.Http(hosts=("a.example",))
+    http = {name: getattr(given, name) for name in settings.Http.__struct_fields__}
+    return settings.Settings(
+        project=str(tmp_path),
+        read_file=settings.ReadFile(roots=roots, max_bytes=10),
+        write_file=settings.WriteFile(roots=roots, max_bytes=10, replace=True),
+        list_dir=settings.ListDir(roots=roots, max_entries=10),
+        http=settings.Http(**http),
+        install=settings.Install(
+            index="http://127.0.0.1:9/simple",
+            allow=("a",),
+            max_bytes=10**6,
+            timeout=1.0,
+            folder=str(tmp_path / "packages"),
+        ),
+    )
+
+
+@pytest.mark.parametrize("name", catalog.ALL)
+def test_what_cells_are_told_is_the_signature_and_the_words_of_what_runs(everything, name):
+    found = functions.load(everything)[f"ops.{name}"]
+    described = registry._described(f"ops.{name}", found.function)
+    told = catalog.ALL[name]
+    plain = tuple(replace(one, secret=False) for one in told.parameters)
+    # A cell gets what is made of an answer: a response, and names without where they lie.
+    returns = {"http": "dict[str, Any]", "install": "dict[str, Any]"}.get(name, told.returns)
+    said, says = (" ".join(one.doc.split()) for one in (told, described))
+    assert said == says
+    assert (
+        replace(
+            told, parameters=plain, returns=returns, max_bytes=0, doc=described.doc, of_host=False
+        )
+        == described
+    )
+
+
+def test_the_guest_knows_all_operations_by_name():
+    assert tuple(catalog.ALL) == messages.OPERATIONS == tuple(tables.OPERATIONS)
+
+
+def test_settings_cross_to_the_worker(everything):
+    encoded = msgspec.msgpack.encode(everything)
+    assert msgspec.msgpack.decode(encoded, type=settings.Settings) == everything
+    assert len(functions.load(settings.Settings(project="/"))) == 0
+
+
+def policy(**granted):
+    return Policy(ops=tables.Operations(**granted))
+
+
+def test_what_may_be_touched_is_what_the_policy_says_less_what_is_never_read(tmp_path):
+    roots = (str(tmp_path / "data"),)
+    Path(roots[0]).mkdir()
+    key = tmp_path / "key.json"
+    laid = ground.lay(
+        policy(
+            read_file=tables.ReadFile(roots=roots, max_bytes=7),
+            write_file=tables.WriteFile(roots=roots),
+        ),
+        project=tmp_path,
+        private=[key],
+    )
+    assert laid.read_file == settings.ReadFile(roots=roots, max_bytes=7)
+    assert laid.write_file == settings.WriteFile(roots=roots, max_bytes=2**20, replace=True)
+    assert (laid.list_dir, laid.http, laid.install) == (None, None, None)
+    assert {str(key), "/proc", str(Path.home() / ".ssh"), store.base()} <= set(laid.denied)
+    assert ground.lay(Policy(), project=tmp_path) is None
+
+
+@pytest.mark.parametrize(
+    ("name", "root", "message"),
+    [
+        ("read_file", "/proc/self", "this root lies in a place that is never readable"),
+        ("read_file", "~/.ssh", "this root lies in a place that is never readable"),
+        ("list_dir", "/dev", "this root lies in a place that is never readable"),
+        ("list_dir", "a.txt", "not a folder"),
+        ("write_file", "a.txt", "not a folder"),
+        (
+            "write_file",
+            "",
+            "can't be kept: what is writable is readable, and this holds a denied path",
+        ),
+        ("write_file", "{packages}", "this root lies in a place that is never readable"),
+    ],
+)
+def test_a_root_that_can_not_be_granted_is_one_error(tmp_path, name, root, message):
+    (tmp_path / "a.txt").touch()
+    path = root.format(packages=store.base())
+    place = (
+        str(Path(path).expanduser()) if path[:1] in ("/", "~") else f"{tmp_path}/{path}".rstrip("/")
+    )
+    granted = policy(**{name: tables.OPERATIONS[name](roots=(place,))})
+    with pytest.raises(PolicyError) as refused:
+        ground.lay(granted, project=tmp_path, private=[tmp_path / "private"])
+    assert (refused.value.key, refused.value.message) == (f"ops.{name}.roots", message)
+
+
+def test_nothing_is_written_to_what_runs_unconfined(tmp_path):
+    import cellblock  # noqa: PLC0415
+
+    where = str(Path(cellblock.__file__).parent)
+    with pytest.raises(PolicyError, match="cells could change what runs unconfined"):
+        ground.lay(policy(write_file=tables.WriteFile(roots=(where,))), project=tmp_path)
+
+
+def test_the_folder_of_packages_is_there_before_a_guest_is(tmp_path, monkeypatch):
+    monkeypatch.setenv("XDG_DATA_HOME", str(tmp_path / "data"))
+    granted = policy(install=tables.Install(index="http://127.0.0.1:9/simple", allow=("a",)))
+    laid = ground.lay(granted, project=tmp_path)
+    assert Path(store.readable(granted)).is_dir()
+    assert laid.install.folder == str(Path(store.readable(granted)).parent)
+    monkeypatch.setenv("XDG_DATA_HOME", "/proc/none")
+    with pytest.raises(PolicyError, match="can't be made"):
+        ground.lay(granted, project=tmp_path)
+
+
+def test_arguments_may_be_as_large_as_what_is_written_or_sent():
+    section = tables.Operations(
+        read_file=tables.ReadFile(roots=("/a",)),
+        write_file=tables.WriteFile(roots=("/a",), max_bytes=5_000_000),
+    )
+    sizes = {tool.name: tool.max_bytes for tool in catalog.granted(section)}
+    assert sizes == {"ops.read_file": 65_536, "ops.write_file": 5_065_536}
+
+
+def test_what_a_session_writes_is_counted_where_no_worker_can_forget_it(everything):
+    ledger = Ledger(max_bytes=10_000)
+    offer = Offer(tools=(), settings=everything, ledger=ledger, timeout=5.0)
+    operations, answers, begun = Operations(Reactor(), offer), [], []
+    operations._workshop = type("Workshop", (), {"begin": lambda _self, call: begun.append(call)})()
+    for size in (1, 1, 9_000, 1_800, 1, 1):
+        arguments = msgspec.Raw(b"x" * size)
+        operations.begin(Call(1, catalog.WRITE_FILE, arguments, answers.append))
+    # A file counts as 4 KiB at least: two small ones leave no room for a third.
+    assert [len(bytes(call.arguments)) for call in begun] == [1, 1]
+    assert {answer.kind for answer in answers} == {"BudgetSpent"}
+    assert ledger.spent() == Written(8_192, 10_000)
+
+
+def test_a_worker_knows_a_narrower_policy_or_is_another_and_what_was_spent_stays(everything):
+    ledger = Ledger(max_bytes=10_000)
+    offer = Offer(tools=(), settings=everything, ledger=ledger, timeout=5.0)
+    operations, answers = Operations(Reactor(), offer), []
+    first = operations._workshop
+    operations.hold_to(replace(offer, timeout=2.0))
+    assert operations._workshop is first
+    assert first._settings.timeout == 2.0
+    first._queue.append(Call(1, catalog.READ_FILE, msgspec.Raw(b""), answers.append))
+    denied = replace(everything, denied=("/a/secret",))
+    operations.hold_to(replace(offer, settings=denied))
+    assert operations._workshop is not first
+    assert operations._workshop._settings.operations == denied
+    assert [answer.kind for answer in answers] == ["WorkerLost"]
+    assert operations._offer.ledger is ledger
+
+
+def test_every_operation_says_what_its_section_needs():
+    assert set(catalog._NEEDED) == set(catalog.ALL)
+    for name, tool in catalog.ALL.items():
+        assert f"[{tool.name}]" in catalog.refusal(tool.name), name
+        assert inspect.cleandoc(tool.doc) == tool.doc
