@@ -1,0 +1,188 @@
+"""Imports that users are asked about in a kernel, and what is kept of their answers."""
+
+import json
+
+import pytest
+
+from cellblock.host.approvals.store import Store
+from cellblock.host.audit import shelf
+from support import reading
+from support.approvals import run
+from support.kernels import World, argv_for
+
+
+@pytest.fixture(scope="module")
+def shared_world():
+    made = World()
+    yield made
+    made.close()
+
+
+@pytest.fixture(scope="module")
+def kernel(shared_world, start_shared):
+    policy = shared_world.policy('approvals = "prompt"')
+    return start_shared(argv=argv_for(policy), world=shared_world)
+
+
+def kept_in(world):
+    """Return the file of what is allowed for always."""
+    return world.home / ".local/state/cellblock/grants.json"
+
+
+def entered(world):
+    """Return what the world's one audit log has of cells, and of approvals."""
+    (session,) = shelf.sessions(world.home / ".cache/cellblock/audit")
+    lines = [json.loads(line) for file in session.files for line in file.read_text().splitlines()]
+    return lines[0], [record for record in lines if record["kind"] in {"approval", "cell"}]
+
+
+def test_an_import_is_asked_about_before_the_cell_starts(kernel):
+    code = "print('began')\nimport csv, io\nlist(csv.reader(io.StringIO('a,b')))"
+    mid = kernel.execute_send(code, allow_stdin=True)
+    prompt = kernel.recv("stdin")["content"]["prompt"]
+    assert "┃   module = csv\n" in prompt
+    assert not reading.stream(kernel.until(lambda m: m["msg_type"] == "execute_input", mid))
+    code = prompt.partition("type ")[2][:3]
+    kernel.send("input_reply", {"value": code}, "stdin")
+    assert kernel.reply(mid)["content"]["status"] == "ok"
+    assert reading.result(kernel.until_idle(mid)) == "[['a', 'b']]"
+
+
+def test_an_import_once_is_for_that_cell_and_its_functions(kernel):
+    run(kernel, "import gzip\ndef pack(data):\n    import bz2\n    return bz2.compress(data)", "{}")
+    assert reading.result(run(kernel, "gzip.decompress(gzip.compress(b'x'))")[2]) == "b'x'"
+    _, reply, _ = run(kernel, "pack(b'x')")
+    assert reply["ename"] == "ImportViolation"
+    _, reply, _ = run(kernel, "import gzip", "no")
+    assert reply["ename"] == "PolicyDenied"
+
+
+def test_an_import_for_the_session_is_for_what_is_called_later_too(kernel):
+    run(
+        kernel, "def parse(text):\n    import tomllib\n    return tomllib.loads(text)", "{} session"
+    )
+    assert reading.result(run(kernel, "parse('a = 1')")[2]) == "{'a': 1}"
+    assert reading.result(run(kernel, "import tomllib; tomllib.loads('b = 2')")[2]) == "{'b': 2}"
+
+
+@pytest.mark.parametrize(
+    ("code", "expected"),
+    [
+        ("import argparse; argparse.ArgumentParser('x').parse_args([])", "Namespace()"),
+        ("import bz2; bz2.decompress(bz2.compress(b'a'))", "b'a'"),
+        ("import configparser as c; p = c.ConfigParser(); p.read_string('[a]\\nb=1'); p['a']['b']", "'1'"),
+        ("import fnmatch; fnmatch.filter(['a.py', 'b'], '*.py')", "['a.py']"),
+        ("import getopt; getopt.getopt(['-a'], 'a')", "([('-a', '')], [])"),
+        ("from html.entities import html5; html5['lt;']", "'<'"),
+        ("from html.parser import HTMLParser; HTMLParser().feed('<p>')", None),
+        ("import lzma; lzma.decompress(lzma.compress(b'a'))", "b'a'"),
+        ("import optparse; optparse.OptionParser().parse_args([])[1]", "[]"),
+        ("import plistlib; plistlib.loads(plistlib.dumps({'a': 1}))", "{'a': 1}"),
+        ("import quopri; quopri.encodestring(b'=')", "b'=3D'"),
+        ("import sched, time; s = sched.scheduler(time.time, time.sleep); s.enter(0, 1, print); s.run()", None),
+        ("import shlex; shlex.split('a \"b c\"')", "['a', 'b c']"),
+        ("import stringprep; stringprep.in_table_a1('a')", "False"),
+        ("import wave, io; w = wave.open(io.BytesIO(), 'wb'); w.setnchannels(1); w.getnchannels()", "1"),
+        ("from xml.etree import ElementTree as E; E.fromstring('<a><b/></a>')[0].tag", "'b'"),
+        ("import xml.etree.ElementTree as E; E.tostring(E.Element('a'))", "b'<a />'"),
+        ("import zipfile, io; f = io.BytesIO(); zipfile.ZipFile(f, 'w').namelist()", "[]"),
+    ],
+)  # fmt: skip
+def test_what_can_be_approved_works_in_memory(kernel, code, expected):
+    _, reply, published = run(kernel, code, "{}")
+    assert reply["status"] == "ok", reply
+    assert reading.result(published) == expected
+
+
+@pytest.mark.parametrize(
+    "code",
+    [
+        "import gzip; gzip.open('/etc/passwd').read()",
+        "import bz2; bz2.open('/etc/passwd')",
+        "import lzma; lzma.open('/etc/passwd')",
+        "import zipfile; zipfile.ZipFile('/etc/passwd')",
+        "import wave; wave.open('/etc/passwd')",
+        "import argparse; argparse.FileType()('/etc/passwd')",
+        "import xml.etree.ElementTree as E; E.parse('/etc/passwd')",
+        "import configparser; configparser.ConfigParser().read_file(open)",
+    ],
+)
+def test_what_was_approved_opens_no_file(kernel, code):
+    answers = [] if "open)" in code else ["{}"]
+    _, reply, published = run(kernel, code, *answers)
+    assert reply["status"] == "error"
+    assert "root:" not in json.dumps(published, default=str)
+    assert reading.result(run(kernel, "1 + 1")[2]) == "2"
+
+
+@pytest.mark.parametrize("code", ["import os", "import numpy", "import csv, sys", "import wcwidth"])
+def test_what_can_not_be_approved_is_denied_unasked(kernel, code):
+    _, reply, published = run(kernel, code)
+    assert reply["ename"] == "PolicyDenied"
+    assert reading.cards(published, "denial")
+
+
+def test_a_no_is_a_denial_that_says_so(kernel):
+    _, reply, published = run(kernel, "import quopri", "no")
+    assert reply["ename"] == "PolicyDenied"
+    said_ = reading.card_text(published)
+    assert "Instead: you said no. Run the cell again to be asked again." in said_.replace(
+        "You", "you"
+    )
+
+
+def test_without_input_an_import_is_denied_as_ever_and_says_what_could_be(kernel):
+    reply, published = kernel.run("import quopri")
+    assert reply["ename"] == "PolicyDenied"
+    text = " ".join(reading.card_text(published).split())
+    assert "Instead: approve it where you can be asked, or let the operator add" in text
+
+
+def test_each_answer_is_on_the_audit_log_before_the_cell(kernel, shared_world):
+    known = len(entered(shared_world)[1])
+    run(kernel, "import csv", "{}")
+    run(kernel, "import gzip", "no")
+    run(kernel, "import gzip", allow_stdin=False)
+    start, told = entered(shared_world)
+    told = told[known:]
+    assert [(r["kind"], r["decision"]) for r in told] == [
+        ("approval", "once"), ("cell", "allowed"),
+        ("approval", "no"), ("cell", "denied"),
+        ("approval", "no"), ("cell", "denied"),
+    ]  # fmt: skip
+    first, _, second, _, third, _ = told
+    assert (first["of"], first["subjects"], first["asked"]) == ("import", ["csv"], True)
+    assert (second["asked"], second["why"]) == (True, "you said no")
+    assert third["why"] == "nobody can be asked: this front end takes no input"
+    assert start["approvals"] == "prompt"
+
+
+def test_what_is_allowed_for_always_is_so_until_the_policy_changes_or_it_is_taken_back(
+    start, world
+):
+    policy = world.policy('approvals = "prompt"\nallowed_modules = ["tqdm"]')
+    kernel = start(policy, world=world)
+    (prompt,), _, published = run(kernel, "import wcwidth\nwcwidth.wcswidth('abc')", "{} always")
+    assert "┃   package = wcwidth\n┃       as it is; trusted with all" in prompt
+    assert reading.result(published) == "3"
+    (kept,) = json.loads(kept_in(world).read_text())["grants"]
+    assert (kept["of"], kept["subject"], kept["policy"]) == ("import", "wcwidth", "mine")
+    text = policy.read_text()
+    policy.write_text(f"{text}\ntimeout = 59.0")
+    changed = start(policy, world=world)
+    assert run(changed, "import wcwidth", "no")[1]["ename"] == "PolicyDenied"
+    policy.write_text(text)
+    later = start(policy, world=world)
+    assert run(later, "from wcwidth import wcswidth; wcswidth('a')")[1]["status"] == "ok"
+    Store(kept_in(world)).revoke(frozenset({kept["id"]}))
+    for each in (kernel, later):
+        assert run(each, "import wcwidth", "no")[1]["ename"] == "PolicyDenied"
+
+
+def test_what_can_not_be_kept_is_said_and_holds_for_the_session(kernel, shared_world):
+    state = shared_world.home / ".local" / "state"
+    state.parent.mkdir(exist_ok=True)
+    state.write_text("a file in the place of the folder")
+    _, _, published = run(kernel, "import shlex", "{} always")
+    assert "[cellblock could not keep that for always: " in reading.stream(published, "stderr")
+    assert run(kernel, "import shlex")[1]["status"] == "ok"

@@ -1,0 +1,112 @@
+"""Wishes, and a user who answers as a test has it, for units of approvals."""
+
+from __future__ import annotations
+
+import re
+
+from cellblock.host.approvals.clerk import Clerk
+from cellblock.host.approvals.grants import Grants, Under
+from cellblock.host.approvals.prompt import Prompt
+from cellblock.host.approvals.store import Store
+from cellblock.host.outcome import Cell
+from cellblock.host.tools.provider import Call
+from cellblock.wire import messages, values
+
+UNDER = Under(scope="/home/ada/lab", policy="mine", digest="d" * 64)
+WRITE = messages.Tool(
+    name="ops.write_file",
+    parameters=(
+        messages.Parameter(name="path", kind=1),
+        messages.Parameter(name="data", kind=1),
+        messages.Parameter(name="more", kind=2),
+        messages.Parameter(name="token", kind=3, secret=True),
+    ),
+)
+
+
+def call(*args, number=1, tool=WRITE, **kwargs):
+    """Return a call of a tool as a guest makes it."""
+    arguments = values.encode((list(args), kwargs), 2**21)
+    return Call(number, tool, arguments, answer=lambda _answer: None)
+
+
+def cell(raw="ops.write_file('a', 'b')", count=3, *, stdin=True):
+    return Cell(raw=raw, execution_count=count, allow_stdin=stdin)
+
+
+def code_in(text):
+    """Return the code of a question, as its reader finds it."""
+    return re.search(r"type (\d{3})", text)[1]
+
+
+class User:
+    """A front end whose questions wait until the test answers them."""
+
+    def __init__(self):
+        self.questions, self.withdrawn, self.takes_input = [], 0, True
+
+    def consult(self, text, told):
+        if not self.takes_input:
+            return None
+        self.questions.append((text, told))
+        return self._take_back
+
+    def _take_back(self):
+        self.withdrawn += 1
+
+    @property
+    def text(self):
+        """The question that was put last."""
+        return self.questions[-1][0]
+
+    def says(self, word=""):
+        """Answer the last question, with its code."""
+        self.types(f"{code_in(self.text)} {word}")
+
+    def types(self, text):
+        """Type this, whatever is asked."""
+        self.questions[-1][1](text)
+
+
+class Desk:
+    """A clerk, its user, and notes of what came of calls."""
+
+    def __init__(self, path, under=UNDER):
+        self.user, self.store = User(), Store(path)
+        self.ran, self.refused, self.entered, self.told = [], [], [], []
+        self.grants = Grants(under, self.store)
+        self.clerk = Clerk(
+            Prompt(self.user.consult, self.grants),
+            self.grants,
+            observe=lambda wish, decision: self.entered.append((wish, decision)),
+            tell=self.told.append,
+        )
+
+    def calls(self, *args, number=1, **kwargs):
+        made = call(*args, number=number, **kwargs)
+        self.clerk.decide(
+            made,
+            lambda: self.ran.append(made),
+            lambda why: self.refused.append((number, why)),
+        )
+        return made
+
+
+# --- kernels ----------------------------------------------------------------------------------
+
+
+def said(kernel, answer):
+    """Answer the kernel's next question; ``{}`` in it stands for the code. Return the prompt."""
+    prompt = kernel.recv("stdin")["content"]["prompt"]
+    code = code_in(prompt) if "type " in prompt else ""
+    kernel.send("input_reply", {"value": answer.format(code)}, "stdin")
+    return prompt
+
+
+def run(kernel, code, *answers, **extra):
+    """Run a cell whose questions are answered like this; return prompts, reply and output."""
+    mid = kernel.execute_send(code, **{"allow_stdin": True} | extra)
+    prompts = [said(kernel, answer) for answer in answers]
+    reply = kernel.reply(mid)["content"]
+    assert not kernel.stdin.poll(0), "a question that nobody expected"
+    return prompts, reply, kernel.until_idle(mid)

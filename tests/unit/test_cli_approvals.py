@@ -1,0 +1,125 @@
+"""``cellblock approvals``: what was allowed for always, and taking it back."""
+
+import json
+import os
+from pathlib import Path
+
+import pytest
+from typer.testing import CliRunner
+
+from cellblock import cli_approvals
+from cellblock.cli import app
+from cellblock.host.approvals import store
+from cellblock.host.approvals.grants import Under
+from cellblock.host.approvals.store import Store
+from cellblock.policy.load import load
+
+
+@pytest.fixture
+def kept(tmp_path, monkeypatch):
+    """Return a store with a grant that counts here, and two that do not."""
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
+    monkeypatch.chdir(tmp_path)
+    policy = tmp_path / "mine.toml"
+    policy.write_text('approvals = "prompt"\n')
+    digest = load("mine.toml", project=tmp_path, allow_unsafe=False).digest()
+    here = {"scope": os.path.realpath(tmp_path), "policy": "mine", "digest": digest}
+    made = Store(store.default_path())
+    made.add(
+        (
+            store.new("import", "csv", **here),
+            store.new("call", "ops.http", **{**here, "digest": "0" * 64}),
+            store.new("start", "mode unsafe", **{**here, "scope": "/els\u202eewhere"}),
+        )
+    )
+    return made
+
+
+def run(*arguments, status=0):
+    done = CliRunner().invoke(app, ["approvals", *arguments])
+    assert done.exit_code == status, done.output
+    return done.output
+
+
+def test_all_that_was_allowed_is_listed_with_where_and_under_what(kept):
+    (first, under, _, changed, _, elsewhere) = run("list").splitlines()
+    one = kept.grants()[0]
+    assert first == f"{one.id}  import of csv"
+    assert under == f"          policy mine ({one.digest[:12]}) in {one.scope}, {one.at}"
+    assert "(000000000000)" in changed
+    assert "in /els⟨U+202E⟩ewhere," in elsewhere
+
+
+@pytest.mark.usefixtures("kept")
+def test_what_counts_under_a_policy_here_is_told_from_what_is_void():
+    assert len(run("list", "--policy", "mine.toml").splitlines()) == 2
+    (kept_file,) = json.loads(run("list", "--policy", "mine.toml", "--json"))
+    assert (kept_file["of"], kept_file["subject"]) == ("import", "csv")
+
+
+def test_what_was_allowed_under_a_narrowed_policy_is_listed_under_that_one_and_taken_back(kept):
+    (here, *_) = kept.grants()
+    under = Under(scope=here.scope, policy=here.policy, digest=here.digest)
+    narrower = under.narrower("e" * 64, {"timeout": "3", "network_hosts": '["x"]'})
+    narrower = narrower.narrower("f" * 64, {"timeout": "2"})
+    kept.add((narrower.grant("call", "ops.http"),))
+    one = kept.grants()[-1]
+    assert run("list", "--policy", "mine.toml").splitlines()[2:] == [
+        f"{one.id}  calls of ops.http",
+        f"          policy mine ({here.digest[:12]}) in {here.scope}, {one.at}",
+        '          where that is narrowed to network_hosts = ["x"], timeout = 2 (ffffffffffff)',
+    ]
+    (_, told) = json.loads(run("list", "--policy", "mine.toml", "--json"))
+    assert (told["base"], told["digest"]) == (here.digest, "f" * 64)
+    assert "1 allowed for always" in cli_approvals.summary(
+        load("mine.toml", project=Path.cwd(), allow_unsafe=False)
+    )
+    assert run("revoke", one.id) == f"Took back {one.id}: calls of ops.http\n"
+    assert len(run("list", "--policy", "mine.toml").splitlines()) == 2
+
+
+@pytest.mark.usefixtures("kept")
+def test_a_policy_that_changed_has_none(tmp_path):
+    (tmp_path / "mine.toml").write_text('approvals = "prompt"\ntimeout = 3.0\n')
+    assert run("list", "--policy", "mine.toml") == "nothing was allowed for always\n"
+
+
+def test_what_is_taken_back_is_named(kept):
+    first, second, third = kept.grants()
+    said = run("revoke", first.id, third.id)
+    assert said.splitlines() == [
+        f"Took back {first.id}: import of csv",
+        f"Took back {third.id}: start in mode unsafe",
+    ]
+    assert kept.grants() == (second,)
+    assert "by the id nothing" in run("revoke", "nothing", second.id, status=1)
+    assert run("list") == "nothing was allowed for always\n"
+
+
+def test_all_can_be_taken_back(kept):
+    assert len(run("revoke", "--all").splitlines()) == 3
+    assert kept.grants() == ()
+
+
+@pytest.mark.parametrize("arguments", [(), ("x", "--all")])
+def test_ids_or_all_have_to_be_given(kept, arguments):
+    run("revoke", *arguments, status=2)
+    assert len(kept.grants()) == 3
+
+
+@pytest.mark.usefixtures("kept")
+def test_a_file_that_does_not_count_is_told():
+    store.default_path().chmod(0o666)
+    said = run("list")
+    assert "grants.json counts: it is damaged, a link, or not yours alone" in said
+    assert "nothing was allowed for always" in said
+
+
+@pytest.mark.usefixtures("kept")
+def test_doctors_line_says_who_is_asked_and_what_stands(tmp_path):
+    policy = load("mine.toml", project=tmp_path, allow_unsafe=False)
+    assert cli_approvals.summary(policy) == (
+        "Users are asked about imports, and calls of tools, operations and language models; "
+        "1 allowed for always: cellblock approvals list."
+    )
+    assert cli_approvals.summary(policy.replace(approvals="never")) == ""
