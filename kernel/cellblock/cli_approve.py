@@ -1,0 +1,205 @@
+"""``cellblock approve``: which cells may run where the policy takes approval; and ``templates``.
+
+Whoever approves has to see what runs: sources are printed whole, and nothing in them moves the
+cursor, reorders a line or hides.
+"""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from cellblock.errors import AdmissionError
+
+if TYPE_CHECKING:
+    from cellblock.host.admission.approving import New, Review
+    from cellblock.host.admission.manifest import Place
+    from cellblock.policy.model import Policy
+
+Notebooks = Annotated[list[Path] | None, typer.Argument(metavar="NOTEBOOK...")]
+SpecOption = Annotated[
+    str, typer.Option("--policy", metavar="NAME|FILE", help="What the kernel runs under.")
+]
+
+
+def approve(
+    notebooks: Notebooks = None,
+    *,
+    policy: SpecOption = "safe",
+    listing: Annotated[
+        bool, typer.Option("--list", help="Say what is approved; of NOTEBOOK, cell by cell.")
+    ] = False,
+    revoke: Annotated[
+        bool, typer.Option("--revoke", help="Take back what was approved of NOTEBOOK.")
+    ] = False,
+    yes: Annotated[bool, typer.Option("--yes", help="Show, and do not ask.")] = False,
+) -> None:
+    """Approve the code cells of notebooks as they are now, for kernels under a policy.
+
+    What was approved of a notebook before and is not in it any more is taken back. Exit status 1
+    when that was declined, or with --list when a cell is not approved.
+    """
+    if listing and revoke:
+        raise typer.BadParameter("Choose one of --list and --revoke.")
+    if not notebooks and not listing:
+        raise typer.BadParameter("Name a notebook.", param_hint="NOTEBOOK")
+    if listing and not notebooks:
+        _list_all(_policy(policy, Path.cwd()))
+        return
+    each = {True: _list_one, False: _approve_one}[listing] if not revoke else _revoke_one
+    refused = False
+    for notebook in notebooks or ():
+        asked = _policy(policy, notebook.resolve().parent)
+        if each is _approve_one:
+            _check_counts(asked, policy)
+        refused |= not each(notebook, asked, asked=yes)
+    raise typer.Exit(code=int(refused))
+
+
+def templates(*, policy: SpecOption = "safe") -> None:
+    """List the templates of a policy, checked as cells are. Exit status 1 when one is refused."""
+    from cellblock.analysis import analyse  # noqa: PLC0415
+    from cellblock.host.admission.shelf import load  # noqa: PLC0415
+    from cellblock.render.findings import summary  # noqa: PLC0415
+
+    asked, refused = _policy(policy, Path.cwd()), False
+    for name, template in sorted(load(asked.templates.folders).items()):
+        findings = analyse(template.source, asked.rules())
+        refused = refused or bool(findings)
+        said = f"refused, {summary(findings)}" if findings else template.doc
+        _say(f"{name}: {said}")
+    raise typer.Exit(code=int(refused))
+
+
+def _policy(spec: str, project: Path) -> Policy:
+    from cellblock.policy.load import load  # noqa: PLC0415
+
+    return load(spec, project=project, allow_unsafe=True)
+
+
+def _place(policy: Policy, notebook: Path) -> Place:
+    from cellblock.host.admission.manifest import Place  # noqa: PLC0415
+
+    return Place(policy, notebook.resolve().parent)
+
+
+def _check_counts(policy: Policy, spec: str) -> None:
+    """Raise AdmissionError where what is approved under a policy counts for nothing."""
+    if policy.admission != "approved":
+        message = f"it has admission {policy.admission}, so approvals do not count"
+        remedy = 'Set admission = "approved" there, or name the policy that kernels run under.'
+        raise AdmissionError(message, file=spec, key="admission", remedy=remedy)
+
+
+# --- approving --------------------------------------------------------------------------------
+
+
+def _approve_one(notebook: Path, policy: Policy, *, asked: bool) -> bool:
+    from cellblock.host.admission import approving  # noqa: PLC0415
+
+    place = _place(policy, notebook)
+    with place.held():
+        manifest, why = approving.known(place)
+        reviewed = approving.review(notebook, policy, manifest)
+        _show(reviewed, policy, place, why)
+        if not (reviewed.changes or why):
+            return True
+        if not (asked or _confirmed(notebook)):
+            return False
+        if approving.approve(place, policy, reviewed, manifest):
+            _note(f"made the key {place.key}: whoever can read it can approve")
+    _say(f"Approved {notebook}")
+    return True
+
+
+def _confirmed(notebook: Path) -> bool:
+    if not sys.stdin.isatty():
+        remedy = "Run it in a terminal, or read what it shows and give --yes."
+        raise AdmissionError("nobody is there to be asked", file=str(notebook), remedy=remedy)
+    return typer.confirm("Approve this?")
+
+
+def _show(reviewed: Review, policy: Policy, place: Place, why: str) -> None:
+    """Print what would change."""
+    counts = f"{len(reviewed.new)} new, {reviewed.kept} approved already, {reviewed.gone} gone"
+    head = f"{reviewed.notebook}, for policy {policy.name} in {place.scope}: {counts}"
+    _say(head)
+    if why:
+        _note(f"what was approved before can't be used, and is lost: {why}")
+    for cell in reviewed.new:
+        _show_cell(cell, policy)
+
+
+def _show_cell(cell: New, policy: Policy) -> None:
+    from cellblock.render.findings import summary  # noqa: PLC0415
+
+    typer.echo(f"\ncell {cell.number}")
+    for line in (cell.change or cell.source).split("\n"):
+        typer.echo(f"  {'' if cell.change else '│ '}{_clean(line)}".rstrip())
+    for name in cell.letters:
+        _say(f"  ! a name that is not ASCII: {name}")
+    if cell.findings:
+        said = summary(cell.findings)
+        _say(f"  ! policy {policy.name} refuses it even if approved: {said}")
+
+
+# --- taking back, listing ---------------------------------------------------------------------
+
+
+def _revoke_one(notebook: Path, policy: Policy, *, asked: bool) -> bool:
+    del asked  # less may run: nobody has to be asked
+    from cellblock.host.admission import approving  # noqa: PLC0415
+
+    place = _place(policy, notebook)
+    with place.held():
+        cells = approving.revoke(place, notebook)
+    _say(f"Took back {cells} cells of {notebook}")
+    return True
+
+
+def _list_one(notebook: Path, policy: Policy, *, asked: bool) -> bool:
+    del asked
+    from cellblock.analysis.admission import runs_nothing, sha256  # noqa: PLC0415
+    from cellblock.host.admission.approving import read_notebook  # noqa: PLC0415
+    from cellblock.host.admission.manifest import approved  # noqa: PLC0415
+
+    known = approved(_place(policy, notebook).read()[0], notebook.resolve().name)
+    every = True
+    for number, source in read_notebook(notebook).items():
+        fine = runs_nothing(source) or sha256(source) in known
+        every = every and fine
+        said = "approved" if fine else "not approved"
+        _say(f"{notebook}: cell {number}: {said}")
+    return every
+
+
+def _list_all(policy: Policy) -> None:
+    from cellblock.host.admission.approving import manifests  # noqa: PLC0415
+
+    for file, manifest in manifests(policy):
+        if isinstance(manifest, AdmissionError):
+            _say(f"{file.name}: {manifest}")
+            continue
+        _say(f"{manifest.scope}, policy {manifest.policy}, {file.name}")
+        for name, each in manifest.notebooks.items():
+            _say(f"  {name}: {len(each.cells)} cells, {each.at}, by {each.by}")
+
+
+def _note(text: str) -> None:
+    typer.echo(f"cellblock: {_clean(text)}", err=True)
+
+
+def _say(text: str) -> None:
+    """Print a line that may begin with a file's name: no command to a CI runner either."""
+    from cellblock.batch.formats.inert import inert  # noqa: PLC0415
+
+    typer.echo(inert(_clean(text)))
+
+
+def _clean(text: str) -> str:
+    from cellblock.render.text import encodable, visible  # noqa: PLC0415
+
+    return visible(encodable(text))

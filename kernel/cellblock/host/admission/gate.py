@@ -1,0 +1,150 @@
+"""A session's admission: what may run is looked up anew when it has changed on disk.
+
+A manifest that is written while a kernel runs counts from the next cell on, and so does one that is
+taken back. What can't be trusted any more stops every cell until it is mended.
+"""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import TYPE_CHECKING, Final
+
+from cellblock.analysis import admission
+from cellblock.analysis.admission import Admitted
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+    from pathlib import Path
+
+    from cellblock.analysis.admission import Ruling, Template
+    from cellblock.host.admission.manifest import Place
+    from cellblock.policy.model import Policy
+
+#: Nanoseconds in which a file that was just written may be written once more unseen.
+_UNSEEN: Final = 100_000_000
+_REMEDY: Final = "Have it approved: cellblock approve NOTEBOOK, with this kernel's --policy."
+Known = tuple[int, int, int, int]
+
+
+class Gate:
+    """Decides about cells. ``told`` hears what is in force: when that is read, and when it changes.
+
+    It gets that, and where it is from.
+    """
+
+    def __init__(
+        self, policy: Policy, project: Path, told: Callable[[Admitted, str], None] | None = None
+    ) -> None:
+        self._policy, self._project = policy, project
+        self._tell = told or (lambda _admitted, _source: None)
+        self._admitted = _without_cells(policy)
+        self._place: Place | None = None
+        #: The manifest's file as it was when it was read; None where it has to be read.
+        self._known: Known | None = None
+        self._told: str | None = None
+
+    @property
+    def is_open(self) -> bool:
+        """Whether every cell is admitted, and expressions beside cells are."""
+        return self._admitted.kind == "any"
+
+    @property
+    def templates(self) -> Mapping[str, Template]:
+        """The templates by name. Looking into it raises AdmissionError where they can't be read."""
+        return self._admitted.templates
+
+    def judge(self, raw: str) -> Ruling:
+        """Decide about a cell. Raises AdmissionError where nothing can be decided."""
+        if self._admitted.kind == "approved":
+            self._see_to_manifest()
+        elif self._admitted.kind == "template" and self._told is None:
+            self._in_force(f"{len(self._admitted.templates)} templates")
+        return admission.judge(raw, self._admitted)
+
+    def judge_expression(self, text: str) -> Ruling:
+        """Decide about a user_expression, after its cell. Never raises."""
+        return admission.judge_expression(text, self._admitted)
+
+    def _see_to_manifest(self) -> None:
+        """Have the cells be those that the manifest has now. Raises AdmissionError."""
+        from cellblock.host.admission import manifest  # noqa: PLC0415 - few kernels ask
+
+        if self._place is None:
+            self._place = manifest.Place(self._policy, self._project)
+        if self._known is not None and self._known == _seen(self._place.file):
+            return
+        self._known = None
+        found, status = self._place.read()
+        cells = manifest.approved(found)
+        self._admitted = replace(self._admitted, cells=cells, remedy=_REMEDY)
+        if time.time_ns() - status.st_ctime_ns > _UNSEEN:
+            self._known = _of(status)
+        self._in_force(f"{self._place.file}, number {found.serial}")
+
+    def _in_force(self, source: str) -> None:
+        if source != self._told:
+            self._told = source
+            self._tell(self._admitted, source)
+
+
+class Shipped(Mapping[str, "Template"]):
+    """The templates in some folders, read when somebody first asks for one."""
+
+    def __init__(self, folders: tuple[str, ...]) -> None:
+        self._folders = folders
+        self._found: dict[str, Template] | None = None
+
+    def _read(self) -> dict[str, Template]:
+        if self._found is None:
+            from cellblock.host.admission.shelf import load  # noqa: PLC0415 - few cells ask
+
+            self._found = load(self._folders)
+        return self._found
+
+    def __getitem__(self, name: str) -> Template:
+        return self._read()[name]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._read())
+
+    def __len__(self) -> int:
+        return len(self._read())
+
+
+def of_notebook(policy: Policy, notebook: Path) -> Admitted:
+    """Return what may run of one notebook: for those who check it before it is published.
+
+    Raises AdmissionError where a kernel would run nothing.
+    """
+    admitted = _without_cells(policy)
+    if policy.admission != "approved":
+        return admitted
+    from cellblock.host.admission import manifest  # noqa: PLC0415 - as above
+
+    path = notebook.resolve()
+    found, _ = manifest.Place(policy, path.parent).read()
+    return replace(admitted, cells=manifest.approved(found, path.name), remedy=_REMEDY)
+
+
+def _without_cells(policy: Policy) -> Admitted:
+    """Return what a policy admits before any manifest is read."""
+    listed = policy.mode != "safe" or "template" in policy.magics
+    return Admitted(
+        policy.admission,
+        templates=Shipped(policy.templates.folders),
+        calls=listed or policy.admission != "any",
+    )
+
+
+def _of(status: os.stat_result) -> Known:
+    return (status.st_ino, status.st_size, status.st_mtime_ns, status.st_ctime_ns)
+
+
+def _seen(file: Path) -> Known | None:
+    try:
+        return _of(os.stat(file, follow_symlinks=False))  # noqa: PTH116 - for each cell
+    except OSError:
+        return None

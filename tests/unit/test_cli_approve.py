@@ -1,0 +1,302 @@
+# ruff: noqa: RUF001 - look-alike letters are what is tested
+"""``cellblock approve``: who approves sees what runs, and is asked."""
+
+import json
+import sys
+
+import nbformat
+import pytest
+
+from cellblock import cli
+from cellblock.analysis.admission import findings
+from cellblock.host.admission.gate import of_notebook
+from cellblock.policy.load import load
+
+POLICY = 'admission = "approved"\n'
+
+
+@pytest.fixture
+def run(monkeypatch, capfd, tmp_path):
+    """Run the command in-process; return exit status, stdout and stderr."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("HOME", str(tmp_path / "home"))
+    monkeypatch.setenv("XDG_DATA_HOME", str(tmp_path / "data"))
+    (tmp_path / "lab.toml").write_text(POLICY)
+
+    def run(*args):
+        monkeypatch.setattr(sys, "argv", ["cellblock", *args])
+        with pytest.raises(SystemExit) as ended:
+            cli.main()
+        out, err = capfd.readouterr()
+        return ended.value.code, out, err
+
+    return run
+
+
+@pytest.fixture
+def notebook(tmp_path):
+    def write(*sources, name="a.ipynb"):
+        cells = [nbformat.v4.new_markdown_cell("# Title")]
+        cells += [nbformat.v4.new_code_cell(source) for source in sources]
+        nbformat.write(nbformat.v4.new_notebook(cells=cells), tmp_path / name)
+        return name
+
+    return write
+
+
+@pytest.fixture
+def admits(tmp_path):
+    def admits(source, name="a.ipynb"):
+        policy = load(str(tmp_path / "lab.toml"), project=tmp_path, allow_unsafe=False)
+        return not findings(source, of_notebook(policy, tmp_path / name))
+
+    return admits
+
+
+def approve(run, *args):
+    return run("approve", *args, "--policy", "lab.toml", "--yes")
+
+
+def test_what_is_new_is_shown_whole_and_then_approved(run, notebook, admits, tmp_path):
+    notebook("x = 1\ny = 2", "", "print(x)")
+    status, out, err = approve(run, "a.ipynb")
+    assert status == 0
+    assert out == (
+        f"a.ipynb, for policy lab in {tmp_path}: 2 new, 0 approved already, 0 gone\n"
+        "\ncell 2\n  │ x = 1\n  │ y = 2\n"
+        "\ncell 4\n  │ print(x)\n"
+        "Approved a.ipynb\n"
+    )
+    key = tmp_path / "data" / "cellblock" / "approval.key"
+    assert err == f"cellblock: made the key {key}: whoever can read it can approve\n"
+    assert admits("print(x)")
+    assert not admits("print(y)")
+
+
+def test_nothing_is_asked_where_nothing_changes(run, notebook, tmp_path):
+    notebook("x = 1")
+    approve(run, "a.ipynb")
+    status, out, err = run("approve", "a.ipynb", "--policy", "lab.toml")
+    assert (status, err) == (0, "")
+    assert out == f"a.ipynb, for policy lab in {tmp_path}: 0 new, 1 approved already, 0 gone\n"
+
+
+def test_a_changed_cell_is_shown_by_its_difference(run, notebook, admits):
+    notebook("x = 1\ny = 2\nz = 3")
+    approve(run, "a.ipynb")
+    notebook("x = 1\ny = 4\nz = 3")
+    _, out, _ = approve(run, "a.ipynb")
+    assert "1 new, 0 approved already, 1 gone" in out
+    assert "--- approved: cell 2 of a.ipynb\n" in out
+    assert "  -y = 2\n  +y = 4\n" in out
+    assert admits("x = 1\ny = 4\nz = 3")
+    assert not admits("x = 1\ny = 2\nz = 3")
+
+
+def test_a_long_changed_cell_is_shown_whole(run, notebook):
+    long = "\n".join(f"x{n} = {n}" for n in range(100))
+    notebook(long)
+    approve(run, "a.ipynb")
+    notebook(f"{long}\nlast = 1")
+    _, out, _ = approve(run, "a.ipynb")
+    assert all(f"│ x{n} = {n}\n" in out for n in range(100))
+
+
+def test_a_cell_that_the_policy_refuses_is_not_approved_without_saying_so(run, notebook):
+    notebook("import os, socket")
+    _, out, _ = approve(run, "a.ipynb")
+    assert (
+        "  ! policy lab refuses it even if approved: 2 findings: "
+        "import-not-allowed at line 1 (os), import-not-allowed at line 1 (socket)\n"
+    ) in out
+
+
+def test_what_can_not_be_seen_or_told_by_sight_is_spelled_out(run, notebook):
+    notebook("rаdius = 1  # \u202e gnp\x1b[2K\rx = 2")
+    _, out, _ = approve(run, "a.ipynb")
+    assert "│ rаdius = 1  # ⟨U+202E⟩ gnp␛[2K␍x = 2\n" in out
+    assert "! a name that is not ASCII: rаdius (U+0430 CYRILLIC SMALL LETTER A)\n" in out
+
+
+def test_without_a_terminal_nobody_is_asked_and_nothing_is_approved(run, notebook, monkeypatch):
+    notebook("x = 1")
+    monkeypatch.setattr("sys.stdin.isatty", lambda: False, raising=False)
+    status, _, err = run("approve", "a.ipynb", "--policy", "lab.toml")
+    assert status == 2
+    assert err == (
+        "cellblock: a.ipynb: nobody is there to be asked. "
+        "Run it in a terminal, or read what it shows and give --yes.\n"
+    )
+    assert run("approve", "--list", "--policy", "lab.toml")[0] == 2
+
+
+@pytest.mark.parametrize("agrees", [True, False])
+def test_whoever_is_there_is_asked(run, notebook, monkeypatch, agrees):
+    notebook("x = 1")
+    monkeypatch.setattr("cellblock.cli_approve.sys.stdin.isatty", lambda: True, raising=False)
+    monkeypatch.setattr("typer.confirm", lambda _text: agrees)
+    ended, out, _ = run("approve", "a.ipynb", "--policy", "lab.toml")
+    assert ended == (not agrees)
+    assert ("Approved a.ipynb" in out) is agrees
+
+
+def test_listing_says_cell_by_cell_and_fails_where_one_is_not_approved(run, notebook):
+    notebook("x = 1", "", "%usage")
+    approve(run, "a.ipynb")
+    assert run("approve", "--list", "a.ipynb", "--policy", "lab.toml")[:2] == (
+        0,
+        "a.ipynb: cell 2: approved\na.ipynb: cell 3: approved\na.ipynb: cell 4: approved\n",
+    )
+    notebook("x = 1", "y = 2")
+    assert run("approve", "--list", "a.ipynb", "--policy", "lab.toml")[:2] == (
+        1,
+        "a.ipynb: cell 2: approved\na.ipynb: cell 3: not approved\n",
+    )
+
+
+def test_listing_all_names_scope_policy_and_who_approved(run, notebook, tmp_path):
+    notebook("x = 1")
+    approve(run, "a.ipynb")
+    status, out, _ = run("approve", "--list", "--policy", "lab.toml")
+    assert status == 0
+    first, second = out.splitlines()
+    assert first.startswith(f"{tmp_path}, policy lab, ")
+    assert second.startswith("  a.ipynb: 1 cells, 20")
+
+
+def test_what_is_revoked_is_not_approved_any_more(run, notebook, admits, tmp_path):
+    notebook("x = 1")
+    approve(run, "a.ipynb")
+    (tmp_path / "a.ipynb").unlink()
+    status, out, _ = run("approve", "--revoke", "a.ipynb", "--policy", "lab.toml")
+    assert (status, out) == (0, "Took back 1 cells of a.ipynb\n")
+    assert not admits("x = 1")
+
+
+def test_a_manifest_that_can_not_be_trusted_is_said_to_be_lost(run, notebook, admits, tmp_path):
+    notebook("x = 1")
+    approve(run, "a.ipynb")
+    notebook("y = 2", name="b.ipynb")
+    (manifest,) = (tmp_path / "data" / "cellblock" / "approved").glob("*.json")
+    manifest.write_bytes(manifest.read_bytes().replace(b"x = 1", b"z = 9"))
+    _, _, err = approve(run, "b.ipynb")
+    assert "what was approved before can't be used, and is lost: " in err
+    assert "it was changed since it was signed" in err
+    assert admits("y = 2", "b.ipynb")
+    assert not admits("z = 9")
+
+
+@pytest.mark.parametrize("more", [(), ("--yes",)])
+def test_under_a_policy_that_takes_no_approvals_nothing_is_shown_or_asked(run, notebook, more):
+    notebook("x = 1")
+    assert run("approve", "a.ipynb", *more) == (
+        2,
+        "",
+        (
+            "cellblock: safe: admission: it has admission any, so approvals do not count."
+            ' Set admission = "approved" there, or name the policy that kernels run under.\n'
+        ),
+    )
+
+
+@pytest.mark.parametrize(
+    ("content", "said"),
+    [
+        ("", "it is no notebook: NotJSONError"),
+        ("[]", "it is no notebook: "),
+        ("{}", "it is no notebook: "),
+        (b"\xff", "it is no notebook: UnicodeDecodeError"),
+        (None, "no such file"),
+    ],
+)
+def test_what_is_no_notebook_is_not_approved(run, tmp_path, content, said):
+    if content is not None:
+        (tmp_path / "a.ipynb").write_bytes(
+            content if isinstance(content, bytes) else content.encode()
+        )
+    status, _, err = approve(run, "a.ipynb")
+    assert status == 2
+    assert f"a.ipynb: {said}" in err
+
+
+def test_a_cell_that_is_not_unicode_is_not_approved(run, notebook, tmp_path):
+    notebook("x = 'HALF'")
+    file = tmp_path / "a.ipynb"
+    file.write_text(file.read_text().replace("HALF", "\\ud800"))
+    status, _, err = approve(run, "a.ipynb")
+    assert (status, "half of a surrogate pair" in err) == (2, True)
+
+
+def test_each_notebook_is_approved_in_its_own_folder(run, notebook, admits, tmp_path):
+    (tmp_path / "sub").mkdir()
+    notebook("x = 1")
+    notebook("y = 2", name="sub/a.ipynb")
+    assert approve(run, "a.ipynb", "sub/a.ipynb")[0] == 0
+    assert (admits("x = 1"), admits("y = 2")) == (True, False)
+    policy = load(str(tmp_path / "lab.toml"), project=tmp_path, allow_unsafe=False)
+    assert not findings("y = 2", of_notebook(policy, tmp_path / "sub" / "a.ipynb"))
+
+
+def test_arguments_that_contradict_each_other_are_refused(run):
+    assert run("approve")[0] == 2
+    assert run("approve", "a.ipynb", "--list", "--revoke")[0] == 2
+
+
+def test_templates_are_listed_and_judged_under_the_policy(run, tmp_path):
+    status, out, _ = run("templates")
+    assert status == 0
+    assert out == (
+        "describe: Count, mean, spread and quartiles of some numbers.\ntable: Rows as a table.\n"
+    )
+    own = tmp_path / "own"
+    own.mkdir(mode=0o755)
+    (own / "bad.py").write_text("import os\n\n\ndef run(state):\n    return os.environ\n")
+    (own / "bad.schema.json").write_text(json.dumps({"type": "object"}))
+    (tmp_path / "lab.toml").write_text(f'templates.folders = ["{own}"]')
+    status, out, _ = run("templates", "--policy", "lab.toml")
+    assert (status, out) == (1, "bad: refused, 1 finding: import-not-allowed at line 1 (os)\n")
+
+
+def test_every_name_that_is_not_ascii_is_told_however_many_there_are(run, notebook):
+    many = "; ".join(f"é{n} = 1" for n in range(40))
+    notebook(f"{many}\nеval = 2")
+    _, out, _ = approve(run, "a.ipynb")
+    assert "  ! a name that is not ASCII: еval (U+0435 CYRILLIC SMALL LETTER IE)\n" in out
+
+
+def test_a_file_name_says_nothing_in_a_difference(run, notebook, tmp_path):
+    approve(run, notebook("import math\nx = 1", name="a\n+++ this cell\n-x.ipynb"))
+    notebook("import math\nx = 2", name="b.ipynb")
+    _, out, _ = approve(run, "b.ipynb")
+    assert out == (
+        f"b.ipynb, for policy lab in {tmp_path}: 1 new, 0 approved already, 0 gone\n"
+        "\ncell 2\n"
+        "  --- approved: cell 2 of a␊+++ this cell␊-x.ipynb\n"
+        "  +++ this cell\n  @@ -1,2 +1,2 @@\n   import math\n  -x = 1\n  +x = 2\n"
+        "Approved b.ipynb\n"
+    )
+
+
+def test_a_cell_that_is_approved_in_another_notebook_is_shown_whole(run, notebook):
+    approve(run, notebook("import math\nx = 1", name="a.ipynb"))
+    _, out, _ = approve(run, notebook("import math\nx = 1", name="b.ipynb"))
+    assert "\ncell 2\n  │ import math\n  │ x = 1\n" in out
+
+
+def test_an_old_notebook_that_asks_for_all_memory_is_no_notebook(run, admits, tmp_path):
+    old = {"metadata": {}, "nbformat": 3, "nbformat_minor": 0}
+    code = {"cell_type": "code", "input": "x = 1", "language": "python", "outputs": []}
+    (tmp_path / "a.ipynb").write_text(json.dumps(old | {"worksheets": [{"cells": [code]}]}))
+    assert approve(run, "a.ipynb")[0] == 0
+    assert admits("x = 1")
+    heading = {"cell_type": "heading", "level": 2_000_000_000, "source": "x"}
+    (tmp_path / "b.ipynb").write_text(json.dumps(old | {"worksheets": [{"cells": [heading]}]}))
+    status, _, err = approve(run, "b.ipynb")
+    assert (status, "it is no notebook: UpgradeError" in err) == (2, True)
+
+
+def test_a_notebooks_name_commands_no_runner(run, notebook):
+    name = notebook("x = 1", name="::error::x.ipynb")
+    lines = approve(run, name)[1] + run("approve", "--list", name, "--policy", "lab.toml")[1]
+    assert "\N{REPLACEMENT CHARACTER}:error::x.ipynb: cell 2: approved\n" in lines
+    assert not any(line.lstrip().startswith("::") for line in lines.splitlines())
