@@ -33,6 +33,8 @@ Some = Annotated[list[str] | None, typer.Argument(metavar="SESSION...", help=_WH
 
 #: What records of a kind say in a table, by field, besides what is theirs alone.
 _HEAD: Final = frozenset({"v", "seq", "session", "prev", "hash", "time", "kind"})
+#: Characters of a time, up to its minutes.
+_MINUTES: Final = 16
 _LOUD: Final = frozenset({"crash", "failure", "gap", "kill", "lost"})
 
 
@@ -46,7 +48,7 @@ def show(
     from rich.console import Console  # noqa: PLC0415
 
     table = _records(_found(folder, session)) if session else _sessions(_folder(folder))
-    Console(highlight=False).print(table)
+    Console(highlight=False, emoji=False).print(table)
 
 
 @app.command()
@@ -177,12 +179,21 @@ def _complain(verdict: Verdict) -> None:
 
 
 def _sessions(folder: Path) -> Table:
+    """Return a table that shows an id and a time whole where there are 80 columns."""
+    from rich.box import SIMPLE_HEAD  # noqa: PLC0415
+    from rich.markup import escape  # noqa: PLC0415
     from rich.table import Table  # noqa: PLC0415
 
     from cellblock.host.audit import shelf  # noqa: PLC0415
 
-    columns = ("session", "started", "policy", "cells", "denied", "stopped", "end")
-    table = Table(*columns, title=f"audit logs in {_clean(folder)}", title_justify="left")
+    table = Table(box=SIMPLE_HEAD, collapse_padding=True, pad_edge=False, title_justify="left")
+    table.title = escape(f"audit logs in {_clean(folder)}")
+    for name in ("session", "started"):
+        table.add_column(name, no_wrap=True)
+    table.add_column("policy", overflow="fold")
+    for name in ("cells", "denied", "stopped"):
+        table.add_column(name, justify="right", no_wrap=True)
+    table.add_column("end", no_wrap=True)
     for session in shelf.sessions(folder):
         table.add_row(*_summary(session))
     return table
@@ -202,14 +213,15 @@ def _summary(session: Session) -> tuple[str, ...]:
         stopped += kind == "outcome" and record.get("status") == "stopped"
     end = "running" if session.running() else "ended" if kind == "session-end" else "open"
     started, policy = (escape(_clean(first.get(key, ""))) for key in ("time", "policy"))
-    return session.id, started[:19], policy, str(cells), str(denied), str(stopped), end
+    started = started[:_MINUTES].replace("T", " ")
+    return session.id, started, policy, str(cells), str(denied), str(stopped), end
 
 
 def _records(session: Session) -> Table:
     from rich.markup import escape  # noqa: PLC0415
     from rich.table import Table  # noqa: PLC0415
 
-    title = f"session {_clean(session.id)}"
+    title = escape(f"session {_clean(session.id)}")
     table = Table("", "time", "record", "what", title=title, title_justify="left")
     for entry in _entries(session):
         fields = _fields(entry).items()

@@ -2,6 +2,7 @@
 
 import json
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -13,7 +14,7 @@ from cellblock import cli
 from cellblock.host.audit import shelf
 from cellblock.host.audit.verify import verify
 from cellblock.policy.load import load
-from support import reading, toolbox
+from support import approvals, reading, toolbox
 from support.kernels import Kernel, argv_for
 
 needs_root = pytest.mark.skipif(os.geteuid() != 0, reason="only root mounts")
@@ -315,6 +316,27 @@ def test_a_log_that_is_not_required_is_said_to_be_missing_once(world):
     finally:
         kernel.close()
     assert not list(world.work.iterdir())
+
+
+def test_a_cell_that_its_user_was_asked_about_is_itself_said_to_be_missing(world):
+    folder = world.root / "logs"
+    lines = ('approvals = "prompt"', "[audit]", f'folder = "{folder}"')
+    kernel = Kernel(argv_for(world.policy("\n".join(lines))), world=world).wait_heard()
+    try:
+        kernel.run("1")
+        shutil.rmtree(folder)
+        folder.symlink_to(world.work)
+        mid = kernel.execute_send("import csv\nprint('ran')", allow_stdin=True)
+        approvals.said(kernel, "{}")
+        assert kernel.reply(mid)["content"]["status"] == "ok"
+        shown = kernel.until_idle(mid)
+        (card,) = reading.cards(shown, "problem")
+        assert card["title"] == "This cell runs, and is not on the audit log"
+        kinds = [one["msg_type"] for one in shown]
+        assert kinds.index("display_data") < kinds.index("stream")
+        assert reading.cards(kernel.run("1")[1], "problem") == []
+    finally:
+        kernel.close()
 
 
 @pytest.fixture

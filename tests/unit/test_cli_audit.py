@@ -2,6 +2,8 @@
 
 import json
 import os
+import re
+import subprocess
 import sys
 
 import pytest
@@ -99,6 +101,27 @@ def test_what_a_record_says_is_no_command_to_the_terminal(run, log):
     assert status == 0
     assert "\x1b" not in out
     assert "�[2J[red]" in out
+
+
+def test_a_letter_that_the_terminal_lacks_is_spelled_by_its_number(tmp_path):
+    written(tmp_path / "cellblock" / "audit", text="a ☃")
+    done = subprocess.run(
+        [sys.executable, "-c", "from cellblock.cli import main; main()", "audit", "show", "last"],
+        env=os.environ | {"XDG_CACHE_HOME": str(tmp_path), "PYTHONIOENCODING": "ascii"},
+        capture_output=True,
+        check=False,
+    )
+    assert (done.returncode, done.stderr) == (0, b"")
+    assert b"a \\u2603" in done.stdout
+
+
+def test_the_list_shows_ids_and_times_whole_in_80_columns(run, log, monkeypatch):
+    monkeypatch.setenv("COLUMNS", "80")
+    _, out, _ = run("show")
+    (line,) = [line for line in out.splitlines() if log.session in line]
+    assert re.fullmatch(rf"\s*{log.session} +\d{{4}}-\d\d-\d\d \d\d:\d\d .* ended\s*", line)
+    assert "…" not in out
+    assert max(map(len, out.splitlines()[1:])) <= 80
 
 
 def test_a_file_by_its_name_brings_the_other_files_of_its_session(run, tmp_path):

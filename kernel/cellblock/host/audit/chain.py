@@ -60,7 +60,7 @@ def read(raw: bytes) -> Entry | None:
         digest = tail[len(_HASH) : -len(_END)].decode("ascii")
         record = _decode(raw)
         seq, session, prev = record["seq"], record["session"], record["prev"]
-    except (msgspec.DecodeError, KeyError, UnicodeDecodeError):
+    except (msgspec.DecodeError, KeyError, UnicodeDecodeError, RecursionError):
         return None
     if type(seq) is not int or record.get("v") != VERSION:
         return None

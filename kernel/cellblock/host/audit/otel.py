@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 #: Records that are sent at once.
 _BATCH: Final = 500
 #: Kinds that somebody should look at. A cell is one when it is not allowed.
-_WARN: Final = frozenset({"crash", "gap", "kill", "lost", "withheld"})
+_WARN: Final = frozenset({"crash", "gap", "kill", "lost", "refusals", "withheld"})
 _ERROR: Final = frozenset({"failure"})
 #: What is said elsewhere than in attributes.
 _HEAD: Final = frozenset({"v", "kind", "time", "session"})

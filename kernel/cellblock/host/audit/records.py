@@ -1,26 +1,16 @@
 """What can be entered in an audit log. A record's kind is its tag; defaults are left out.
 
 A field that is added needs a default; one that changes its meaning takes a new ``VERSION``.
-What comes from a guest or a cell is bounded here.
+What comes from a guest or a cell is bounded before (``entries``).
 """
 
 from __future__ import annotations
 
-import hashlib
-from typing import TYPE_CHECKING, Any, Final, Literal
+from typing import Any, Final, Literal
 
 from msgspec import Struct
 
-from cellblock.render.text import encodable
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from cellblock import analysis
-
 VERSION: Final = 1
-#: Characters of a text that a guest may have written.
-_LONGEST: Final = 200
 
 Decision = Literal["allowed", "denied", "refused"]
 Continued = Literal["full", "removed", "changed"]
@@ -75,6 +65,17 @@ class SessionStart(Record, frozen=True, kw_only=True, tag="session-start"):
     mode: str
     backend: str
     asked: str = ""
+    admission: str = "any"
+    approvals: str = "never"
+
+
+class Admission(Record, frozen=True, kw_only=True, tag="admission"):
+    """What may run, as it was read from ``source``: how many cells, and templates by their hash."""
+
+    admission: str
+    source: str
+    cells: int = 0
+    templates: dict[str, str] = {}
 
 
 class Narrowing(Record, frozen=True, kw_only=True, tag="narrowing"):
@@ -127,7 +128,8 @@ class SessionEnd(Record, frozen=True, kw_only=True, tag="session-end"):
 class Cell(Record, frozen=True, kw_only=True, tag="cell"):
     """A decision about a cell, written before it starts. ``cell`` counts a session's decisions.
 
-    ``sha256`` is of the source as it came. ``why`` says why one was refused that has no findings.
+    ``sha256`` is of the source as it came. ``why`` says why one was refused that has no findings,
+    ``by`` what admitted it where not every cell is.
     """
 
     cell: int
@@ -135,6 +137,7 @@ class Cell(Record, frozen=True, kw_only=True, tag="cell"):
     sha256: str
     decision: Decision
     why: str = ""
+    by: str = ""
     findings: tuple[Finding, ...] = ()
     expressions: tuple[Expression, ...] = ()
     silent: bool = False
@@ -167,7 +170,8 @@ class Tool(Record, frozen=True, kw_only=True, tag="tool"):
     """A call of a tool that ended; ``cell`` is the last that was decided.
 
     Arguments that the operator calls secret are masked, and what is large is only measured.
-    ``error`` is an exception's type; ``message`` takes ``audit.sources``.
+    ``error`` is an exception's type; ``message`` takes ``audit.sources``. ``tokens`` is what a
+    language model took, or may have taken.
     """
 
     cell: int
@@ -178,6 +182,30 @@ class Tool(Record, frozen=True, kw_only=True, tag="tool"):
     kwargs: dict[str, Any] = {}
     error: str = ""
     message: str = ""
+    tokens: int = 0
+
+
+class Refusals(Record, frozen=True, kw_only=True, tag="refusals"):
+    """So many calls were refused besides those that are entered one by one, of one cell."""
+
+    cell: int
+    calls: int
+
+
+class Approval(Record, frozen=True, kw_only=True, tag="approval"):
+    """What came of something that takes the user's consent; ``cell`` is the last that was decided.
+
+    ``of`` is call, import or start, ``sha256`` of exactly what was asked for. ``decision`` is for
+    how long it is allowed, or no; ``asked``, if the user was and said so just now.
+    """
+
+    cell: int
+    of: str
+    subjects: tuple[str, ...]
+    decision: str
+    sha256: str
+    asked: bool = False
+    why: str = ""
 
 
 class Connections(Record, frozen=True, kw_only=True, tag="connections"):
@@ -191,6 +219,16 @@ class Connections(Record, frozen=True, kw_only=True, tag="connections"):
     reached: dict[str, int] = {}
     refused: dict[str, int] = {}
     others: int = 0
+
+
+class Artifact(Record, frozen=True, kw_only=True, tag="artifact"):
+    """A file was copied out after a cell; ``name`` is that of the copy."""
+
+    cell: int
+    name: str
+    bytes: int
+    type: str
+    sha256: str
 
 
 # --- a guest ----------------------------------------------------------------------------------
@@ -252,41 +290,3 @@ class Lost(Record, frozen=True, kw_only=True, tag="lost"):
     """Records before this one could not be written, and were more than memory is kept for."""
 
     records: int
-
-
-def sha256(source: str) -> str:
-    """Return the hash of a source, as ``sha256sum`` has it of its UTF-8."""
-    return hashlib.sha256(source.encode("utf-8", "surrogatepass")).hexdigest()
-
-
-def findings_of(findings: Sequence[analysis.Finding], *, sources: bool) -> tuple[Finding, ...]:
-    """Return findings as they are entered: names that were refused, but no text beside them."""
-    return tuple(
-        Finding(
-            rule=f.rule,
-            line=f.line,
-            column=f.column,
-            subject=said(f.subject) if sources or _is_name(f.subject) else "",
-            excerpt=said(f.excerpt) if sources else "",
-        )
-        for f in findings
-    )
-
-
-def _is_name(text: str) -> bool:
-    return all(part.isidentifier() for part in text.lstrip("%").split("."))
-
-
-def name(text: str) -> str:
-    """Return what should be a name, or nothing: a guest may say anything."""
-    return text[:_LONGEST] if _is_name(text) else ""
-
-
-def said(text: str) -> str:
-    """Return a text of others, bounded."""
-    return whole(text[:_LONGEST])
-
-
-def whole(text: str) -> str:
-    """Return a text as it can be written."""
-    return encodable(text)

@@ -57,6 +57,11 @@ def part_of(path: Path) -> int:
     return int(found[2]) if found else 1
 
 
+def is_name(name: str) -> bool:
+    """Say whether a log's file may be called so."""
+    return _NAME.fullmatch(name) is not None
+
+
 def sessions(folder: Path) -> list[Session]:
     """Return the sessions whose logs lie in a folder, oldest first. Raises AuditError."""
     try:

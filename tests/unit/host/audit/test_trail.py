@@ -40,13 +40,13 @@ def kinds(log):
 
 def test_a_decision_is_written_before_anything_is_sent(simulate, log, monkeypatch):
     sim, seen = simulate(), []
-    real = sim.session._submit
+    real = sim.session._under_way.submit
 
-    def submit(message, done):
+    def submit(message, done, seconds=None):
         seen.append(kinds(log))
-        real(message, done)
+        real(message, done, seconds)
 
-    monkeypatch.setattr(sim.session, "_submit", submit)
+    monkeypatch.setattr(sim.session._under_way, "submit", submit)
     sim.run(Cell(raw="x = 1", execution_count=1))
     assert seen == [[("cell", 1)]]
 

@@ -73,6 +73,15 @@ def test_a_record_of_which_a_byte_was_changed_is_found(place, data):
     assert first(looked_at(files)) == (name, line + 1)
 
 
+def test_a_record_that_is_nested_beyond_reading_is_found():
+    files = copied()
+    start = b'{"v":1,"seq":0,"session":"s","prev":"' + chain.FIRST.encode() + b'","x":'
+    told = start + b"[" * 10_000 + b"]" * 10_000
+    digest = hashlib.sha256(told).hexdigest().encode()
+    files[NAMES[0]][0] = told + b',"hash":"' + digest + b'"}\n'
+    assert first(looked_at(files)) == (NAMES[0], 1)
+
+
 @few
 @given(place=places, data=st.data())
 def test_a_record_into_which_something_was_put_is_found(place, data):
