@@ -24,6 +24,18 @@ _ANSWERS: dict[type, type] = {
 }
 
 
+def unasked(message: messages.FromGuest, *, served: bool) -> str:
+    """Judge what is said of guests themselves; ``served`` if this one has come to serve before."""
+    if isinstance(message, messages.Tried):
+        return "nobody asked what it tried"
+    if isinstance(message, messages.Standing | messages.Resumed):
+        return "it speaks as a snapshot"
+    if served and isinstance(message, messages.Ready | messages.NotReady):
+        # Claims about locks count once, before the first user byte.
+        return "a second report of its locks"
+    return ""
+
+
 def began(message: messages.Began, request: Request | None, unread: int) -> str:
     """Judge a claim to have taken up a request; ``unread`` are bytes still on their way to it."""
     if request is None or message.id != request.message.id or request.began:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import signal
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final
 
@@ -18,6 +19,14 @@ SHORT: Final = 0.1
 #: Requests, and seconds that they took together, that are run again instead of being kept.
 _MOST_AGAIN: Final = 20
 _LONGEST_AGAIN: Final = 0.05
+
+
+@dataclass(slots=True)
+class Lineage:
+    """The fork that a guest and its copies descend from, and the session (setsid(2)) it began."""
+
+    number: int = 0
+    session: int = -1
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,6 +92,18 @@ class Copy:
         then, self.then = self.then, None
         if then is not None:
             then()
+
+    def stop(self, *, again: bool) -> None:
+        """Stop it, if it stands and has nothing to do; ``again`` if it was told that before."""
+        if self.standing and not self.busy and (again or not self.still):
+            self.guest.signal(signal.SIGSTOP)
+            self.still = True
+
+    def part_with_twin(self) -> None:
+        """Let go of its twin, if it has one."""
+        twin, self.twin = self.twin, None
+        if twin is not None:
+            twin.guest.close()
 
     @property
     def settled(self) -> bool:

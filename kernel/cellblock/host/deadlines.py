@@ -59,9 +59,10 @@ class Deadlines:
     def sent(self, request: Request) -> None:
         """Begin: a request goes to the guest, which may be its second."""
         self.stop()
+        request.nudged = False  # what was sent before this was not for whom gets it
         if isinstance(request.message, messages.Execute | messages.CommIn):
             self._later(SILENCE, lambda: self._check_silence(request))
-            self._left = self._timeout or 0.0
+            self._left = self._seconds(request) or 0.0
             self.resume(request)
         else:
             self._later(QUERY_TIMEOUT, lambda: self._abandon(request))
@@ -75,7 +76,7 @@ class Deadlines:
 
     def resume(self, request: Request) -> None:
         """Go on counting: there is an answer, or none is waited for any more."""
-        if self._timeout is not None and self._limit is None:
+        if self._seconds(request) is not None and self._limit is None:
             self._counted = self._clock()
             due = self._reactor.call_later(self._left, lambda: self.over(request, "timeout"))
             self._limit = due
@@ -83,8 +84,8 @@ class Deadlines:
     def interrupted(self, request: Request) -> None:
         """Interrupt for the user, and give the request some time; a question of its is withdrawn.
 
-        One that is on its way is interrupted when it has begun: twice, and the second would hit
-        what it does about the first. Before, only a task that keeps the guest from it is.
+        One that is on its way is interrupted when it has begun. Before, only a task that keeps the
+        guest from it is; should that come so late that it hits the cell, the guest says so.
         """
         self._later(DEAF_GRACE, lambda: self._give_up_deaf(request))
         if isinstance(request.message, messages.Execute | messages.CommIn):
@@ -92,7 +93,11 @@ class Deadlines:
         if request.began:
             self._keeper.interrupt()
         else:
-            self._later(TAKE_UP, lambda: None if request.began else self._keeper.interrupt())
+            self._later(TAKE_UP, lambda: None if request.began else self._nudge(request))
+
+    def _nudge(self, request: Request) -> None:
+        request.nudged = True
+        self._keeper.interrupt()
 
     def over(self, request: Request, why: Why) -> None:
         """Interrupt what is over a limit; kill it if it does not give way."""
@@ -100,7 +105,7 @@ class Deadlines:
             request.over = why
             self._front.hurry()
             self._keeper.interrupt()
-            self._later(GRACE, lambda: self._keeper.replace(Stopped(why)))
+            self._later(GRACE, lambda: self._keeper.replace(request.stopped(why)))
 
     def stop(self) -> None:
         """Watch nothing: the request has ended, or its guest has."""
@@ -108,6 +113,10 @@ class Deadlines:
             timer.cancel()
         self._timers.clear()
         self._limit = None
+
+    def _seconds(self, request: Request) -> float | None:
+        """Return the limit of a request: a policy's, or its own where that is less."""
+        return self._timeout if request.seconds is None else request.seconds
 
     def _later(self, seconds: float, action: Callable[[], None]) -> None:
         self._timers.append(self._reactor.call_later(seconds, action))

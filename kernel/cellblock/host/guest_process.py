@@ -11,17 +11,18 @@ import socket
 import struct
 import termios
 import traceback
-from dataclasses import dataclass
 from functools import partial
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 from cellblock.errors import GuestError, WireError
+from cellblock.host import speaker
+from cellblock.host.copies import Lineage
+from cellblock.host.incoming import Incoming
 from cellblock.host.pipe import Pipe
 from cellblock.wire import frames, messages
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable
 
     import msgspec
 
@@ -32,28 +33,11 @@ READ_SIZE = 1 << 16  # more is mapped anew for every read, which costs 40 µs
 MAX_PENDING = 2 * frames.MAX_FRAME
 #: Reads of what an ended guest has said: a socket holds less (socket(7), wmem_max).
 LAST_READS = 64
-#: Seconds between looks at a frame that is not whole, and looks that it may take. Long, because a
-#: thread that sends is held up by one that keeps the interpreter to itself.
-FRAME_LOOK, FRAME_LOOKS = 1.0, 8
 #: Seconds after an interrupt at which waits are cut short once more.
 _WAKES = (0.02, 0.1, 0.5)
 
-_STDOUT: messages.StreamName = "stdout"
 #: In the order of their descriptors.
 _STREAMS: tuple[messages.StreamName, ...] = ("stdout", "stderr")
-#: struct ucred: pid, uid, gid.
-_UCRED = struct.Struct("=iII")
-_CREDENTIALS = socket.CMSG_SPACE(_UCRED.size)
-#: One for all: it has no state, and takes a fifth of a millisecond to make.
-_decode: frames.Decoder[messages.FromGuest] = frames.Decoder(messages.FromGuest)
-
-
-@dataclass(slots=True)
-class Lineage:
-    """The fork that a guest and its copies descend from, and the session (setsid(2)) it began."""
-
-    number: int = 0
-    session: int = -1
 
 
 class Guest:
@@ -83,14 +67,13 @@ class Guest:
         self.ready = False
         #: Nobody listens to it.
         self.held = False
-        self._looks: tuple[int, int] | None = None
         #: Which fork it is, so that its pid finds it.
         self.number = 0
         self.lineage = Lineage()
         #: It is a copy that took over, or may.
         self.copied = False
         self._pending = bytearray()
-        self._splitter = frames.Splitter()
+        self._incoming = Incoming(reactor, self._lose)
         self.theirs: list[int] = []
         self.pipes: list[Pipe] = []
         self._sock, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_STREAM)
@@ -104,7 +87,7 @@ class Guest:
         # Out-of-band bytes would make the socket readable for ever with nothing to read (unix(7)).
         self._sock.setsockopt(socket.SOL_SOCKET, socket.SO_OOBINLINE, 1)
         if vouched:
-            self._sock.setsockopt(socket.SOL_SOCKET, socket.SO_PASSCRED, 1)
+            speaker.ask(self._sock, asked=True)
         reactor.watch(self._sock.fileno(), self._readable)
 
     def _open_pipes(self) -> None:
@@ -182,7 +165,8 @@ class Guest:
         """Leave what it says where it is, so that it has to wait, or listen again."""
         if self._sock.fileno() < 0 or held == self.held:
             return
-        self.held, self._looks = held, None
+        self.held = held
+        self._incoming.unwatch()
         self._watch()
         for pipe in self.pipes:
             pipe.hold(held=held)
@@ -193,7 +177,7 @@ class Guest:
         if self.held or self._sock.fileno() < 0:
             return
         try:
-            room = _CREDENTIALS if self._vouched else 0
+            room = speaker.ROOM if self._vouched else 0
             data, ancillary, flags, _ = self._sock.recvmsg(READ_SIZE, room)
         except BlockingIOError:
             return
@@ -229,91 +213,32 @@ class Guest:
     def _take_credentials(self, ancillary: list[tuple[int, int, bytes]]) -> None:
         """Learn which process sent the first message; from then on its like is a violation."""
         self._vouched = False
-        self._sock.setsockopt(socket.SOL_SOCKET, socket.SO_PASSCRED, 0)
-        for level, kind, payload in ancillary:
-            if (level, kind) == (socket.SOL_SOCKET, socket.SCM_CREDENTIALS):
-                self.pid = _UCRED.unpack(payload)[0]
+        speaker.ask(self._sock, asked=False)
+        if (pid := speaker.sender(ancillary)) is not None:
+            self.pid = pid
 
     def vouch(self) -> bool:
-        """Get hold of the process that sent the first message; say whether it is our guest's.
-
-        The number alone could be another's by now. Whatever holds the other end is of the guest's
-        session, which nothing of anybody else's is in.
-        """
+        """Get hold of the process that sent the first message; say whether it is our guest's."""
         if self.pid is None or self.pidfd is not None:  # each one is a descriptor of ours
             return False
-        with contextlib.suppress(OSError):
-            pidfd = os.pidfd_open(self.pid)
-            if self._is_ours(self.pid):
-                self.pidfd = pidfd
-                return True
-            os.close(pidfd)
-        self.pid = None  # not ours to signal
-        return False
-
-    def _is_ours(self, pid: int) -> bool:
-        with contextlib.suppress(OSError):
-            return os.getsid(pid) == self.lineage.session and not self._hung_up()
-        return False
-
-    def _hung_up(self) -> bool:
-        poll = select.poll()
-        poll.register(self._sock, 0)
-        return bool(poll.poll(0))
+        self.pidfd = speaker.hold_of(self.pid, self.lineage.session, self._sock)
+        if self.pidfd is None:
+            self.pid = None  # not ours to signal
+        return self.pidfd is not None
 
     def _take(self, data: bytes) -> None:
         try:
-            for message in self._messages(data):
+            for message in self._incoming.messages(data):
                 self.on_message(message)
                 if self._sock.fileno() < 0:
                     return
-            if self._splitter.partial and self._looks is None and not self.held:
-                self._look_later((self._splitter.taken, FRAME_LOOKS))
+            if not self.held:
+                self._incoming.watch()
         except WireError as exc:
             self._lose(f"protocol violation: {exc}")
         except Exception as exc:  # noqa: BLE001 - what nobody foresaw costs the guest, not the kernel
             traceback.print_exc()
             self._lose(f"protocol violation: {type(exc).__name__} over a message")
-
-    def _messages(self, data: bytes) -> Iterator[messages.FromGuest]:
-        """Yield what ``data`` completes; text that came in pieces is joined, a flood of it too."""
-        name, parts = _STDOUT, list[str]()
-        try:
-            # No name is kept for a payload: it is as large as what is made of it.
-            for message in map(_decode, self._splitter.feed(data)):
-                stream = message if isinstance(message, messages.Stream) else None
-                if parts and (stream is None or stream.name != name):
-                    yield messages.Stream(name=name, text="".join(parts))
-                    parts = []
-                if stream is None:
-                    yield message
-                else:
-                    name = stream.name
-                    parts.append(stream.text)
-        except WireError:
-            if parts:
-                yield messages.Stream(name=name, text="".join(parts))
-            raise
-        if parts:
-            yield messages.Stream(name=name, text="".join(parts))
-
-    def _look_later(self, looks: tuple[int, int]) -> None:
-        self._looks = looks
-        self._reactor.call_later(FRAME_LOOK, lambda: self._look(looks))
-
-    def _look(self, looks: tuple[int, int]) -> None:
-        """End a guest whose frame takes too long; looks, not seconds: the host may be slow."""
-        if looks is not self._looks or self._sock.fileno() < 0:
-            return
-        taken, left = looks
-        if not self._splitter.partial:
-            self._looks = None
-        elif taken != self._splitter.taken:
-            self._look_later((self._splitter.taken, FRAME_LOOKS))
-        elif left:
-            self._look_later((taken, left - 1))
-        else:
-            self._lose("protocol violation: a frame that does not end")
 
     def _lose(self, reason: str) -> None:
         if reason:
@@ -349,17 +274,8 @@ class Guest:
             os.close(pidfd)
 
     def deaf(self) -> bool:
-        """Say whether interrupts can't reach it: ignored, blocked in every thread, or stopped.
-
-        Source: proc(5), SigIgn and ShdPnd. One that catches them is not deaf, whatever it does.
-        """
-        try:
-            status = Path(f"/proc/{self.pid}/status").read_text(encoding="ascii", errors="replace")
-        except OSError:
-            return False
-        fields = dict(line.split(":\t", 1) for line in status.splitlines() if ":\t" in line)
-        masks = int(fields.get("SigIgn", "0"), 16) | int(fields.get("ShdPnd", "0"), 16)
-        return bool(masks & 1 << signal.SIGINT - 1)
+        """Say whether interrupts can't reach it."""
+        return speaker.deaf(self.pid)
 
     def drain(self) -> None:
         """Pass on raw output that arrived before the cell's end was told."""
@@ -373,6 +289,7 @@ class Guest:
         self._hang_up()
 
     def _hang_up(self) -> None:
+        self._incoming.unwatch()
         if self._sock.fileno() >= 0:
             self._reactor.unwatch(self._sock.fileno())
             self._sock.close()

@@ -6,35 +6,30 @@ that was under way; where there is none, a fresh guest.
 
 from __future__ import annotations
 
-import os
 from typing import TYPE_CHECKING
 
-import msgspec
-
-from cellblock.host import ends
-from cellblock.host.guest_process import Guest
-from cellblock.host.numbers import translation_for
+from cellblock.host import conduct, ends
 from cellblock.host.outcome import Stopped
 from cellblock.host.pace import Pace
 from cellblock.host.relocking import Relocking
 from cellblock.host.restorer import Restorer
 from cellblock.host.restoring import Restoring
-from cellblock.host.snapshots import Settings, Snapshots
+from cellblock.host.snapshots import Snapshots
+from cellblock.host.supply import LAST_WORDS, Supply
 from cellblock.host.terms import Step
-from cellblock.host.zygote_process import Zygote
 from cellblock.wire import messages
 
 if TYPE_CHECKING:
-    import socket
     from collections.abc import Callable
 
     from cellblock.host.copies import Ran
+    from cellblock.host.guest_process import Guest
+    from cellblock.host.keeping import Settings
     from cellblock.host.reactor import Reactor
     from cellblock.host.terms import Terms
     from cellblock.host.ward import Ward
+    from cellblock.host.zygotes import Forker, Zygotes
 
-#: Guests in a row that may fail to start before the keeper gives up.
-MAX_FAILED_STARTS = 3
 #: Seconds until the next one, where the host itself could not start one.
 NEXT_START = 0.5
 #: Guests in a row that may be lost by themselves, with nothing run in between: a state that ends
@@ -45,8 +40,6 @@ MAX_LOSSES = 8
 EXIT_GRACE = 1.0
 #: All that is known where what stands between host and guests went without a word.
 ZYGOTE_ENDED = "its zygote ended"
-#: Characters kept of what a guest writes before it is ready, and told of why none can be had.
-LAST_WORDS = 2_000
 
 
 class Keeper:
@@ -57,31 +50,20 @@ class Keeper:
         reactor: Reactor,
         ward: Ward,
         prepare: messages.Prepare,
-        spawn: Callable[[], tuple[socket.socket, int]],
+        zygotes: Zygotes,
         settings: Settings,
         clock: Callable[[], float],
         way: Callable[[], list[int]] = list,
     ) -> None:
-        self._reactor, self._ward, self._prepare = reactor, ward, prepare
-        self._spawn, self._clock = spawn, clock
-        #: Returns the descriptor at which a guest asks for connections, if any. Raises OSError.
-        self.way = way
-        self._zygote: Zygote | None = None
-        #: What that was told, and the session of its last guest.
-        self._told = prepare
-        self._session = -1
+        self._reactor, self._ward, self._clock = reactor, ward, clock
+        self.supply = Supply(reactor, prepare, zygotes, self._on_zygote, self._zygote_lost, way)
         self._guest: Guest | None = None
         self.snapshots = Snapshots(reactor, settings, clock, ward.on_notice, self._on_copy_lost)
-        self._restorer = Restorer(reactor, self.snapshots, self)
-        self._forks = 0
+        self._restorer = Restorer(reactor, self.snapshots, self.supply, self)
         self._pace = Pace(reactor, self.snapshots, self._serving, ward.idle)
-        self.locks = Relocking(self.snapshots, self._restorer, self._pace, lambda: self._zygote)
-        self._failed_starts = 0
+        self.locks = Relocking(self.snapshots, self._restorer, self._pace, self.supply)
         #: Guests lost since one ran anything to its end.
         self._losses = 0
-        #: How processes ended since a copy was told to take over, by pid.
-        self._ended: dict[int, int] = {}
-        self._last_words = ""
         self._held = False
         self._closed = False
 
@@ -101,80 +83,46 @@ class Keeper:
             self._not_started(exc)
 
     def _start(self) -> None:
-        if self._zygote is not None and self._told != self._prepare:
-            self._leave(self._zygote)
-        if self._zygote is None:
-            sock, pid = self._spawn()
-            self._told = self._prepare
-            self._zygote = Zygote(
-                sock,
-                pid,
-                self._reactor,
-                self._on_zygote,
-                self._zygote_lost,
-                translation_for(self._prepare.plan),
-            )
-            self._zygote.prepare(self._prepare)
-        self._forks += 1
-        way = self.way()
-        try:
-            guest = Guest(self._reactor, self._on_message, self.on_text, self._on_lost)
-        except OSError:
-            for fd in way:
-                os.close(fd)
-            raise
-        guest.theirs += way
+        if self.supply.outdated:
+            self.supply.leave(self.snapshots)
+        guest = self.supply.guest(self._on_message, self.on_text, self._on_lost)
         self._guest = guest
-        guest.number = guest.lineage.number = self._forks
-        self._zygote.fork(guest, guest.number, os.urandom(32))
-
-    def _leave(self, zygote: Zygote) -> None:
-        """Have a zygote go whose guests would have more than they may, with all it started."""
-        self._zygote = None
-        self.snapshots.end()
-        if not zygote.leave():
-            ends.empty(self._session)
+        self.supply.fork(guest)
 
     def _not_started(self, exc: OSError) -> None:
         """Try again in a while: the host may lack processes or descriptors only now."""
-        self._failed_starts += 1
-        if self._failed_starts < MAX_FAILED_STARTS:
+        self.supply.came(well=False)
+        if not self.supply.dry:
             self._reactor.call_later(NEXT_START, self.ensure)
         else:
             self._give_up(f"its process could not be started: {exc.strerror}")
 
     def hold_to(self, terms: Terms) -> None:
         """Start guests under these terms from now on; with a fresh one, at once."""
-        tools = tuple(tool for tool in self._prepare.tools if tool.name in terms.tool_names)
-        self._prepare = msgspec.structs.replace(terms.prepare, tools=tools)
-        self._spawn = terms.zygote
+        self.supply.hold_to(terms)
         self.snapshots.hold_to(terms.snapshots)
         if terms.step is Step.relock:
-            self._relock()
+            self._relock(terms)
         elif terms.step is Step.fresh:
             self._begin_anew()
 
-    def _relock(self) -> None:
+    def _relock(self, terms: Terms) -> None:
         """Have the newest copy, which has all that ran, go on in the guest's place."""
-        stopped, copy = Stopped("narrowed"), self.snapshots.whole()
+        stopped, copy = Stopped("narrowed"), self.snapshots.ring.whole()
         self._ward.on_stopping()
         self._end()
         if copy is None:
             self.on_gone(stopped)
         else:
-            self.locks.promote(copy, stopped, self._prepare.plan, self._clock())
+            self.locks.promote(copy, stopped, terms.prepare.plan, self._clock())
 
     def _begin_anew(self) -> None:
         """End the guest and all copies; the next one has nothing of theirs."""
         self._ward.on_stopping()
         self._end()
         self.snapshots.end()
-        self._losses = self._failed_starts = 0
+        self._losses = self.supply.failed = 0
         self.ensure()
-
-    def equip(self, tools: tuple[messages.Tool, ...]) -> None:
-        """Have guests know these tools; before the first of them is started."""
-        self._prepare = msgspec.structs.replace(self._prepare, tools=tools)
 
     def hold(self, *, held: bool) -> None:
         """Have the guest wait with what it says, or hear it again."""
@@ -205,7 +153,7 @@ class Keeper:
         self._closed = True
         self._end()
         self.snapshots.clear()
-        zygote, self._zygote = self._zygote, None
+        zygote = self.supply.part()
         return zygote is None or zygote.end()
 
     # --- snapshots ----------------------------------------------------------------------------
@@ -217,14 +165,14 @@ class Keeper:
         the same when it is run again waits for idle time.
         """
         self._losses = 0
-        self.snapshots.ran(ran)
+        self.snapshots.ring.ran(ran)
         if then is None:
             self._pace.take_in_time()
         else:
             self._pace.take(then, twice=not ran.short)
 
-    def _serving(self) -> tuple[Guest, Zygote] | None:
-        guest, zygote = self.guest, self._zygote
+    def _serving(self) -> tuple[Guest, Forker] | None:
+        guest, zygote = self.guest, self.supply.zygote
         return None if guest is None or zygote is None else (guest, zygote)
 
     def undo(self, steps: int) -> int:
@@ -254,34 +202,24 @@ class Keeper:
 
     # --- restoring ----------------------------------------------------------------------------
 
-    @property
-    def zygote(self) -> Zygote | None:
-        """The one behind the guests, or None."""
-        return self._zygote
-
     def on_trying(self, guest: Guest | None) -> None:
         """Take note which copy is to serve; None when that failed."""
         self._guest = guest
-        self._ended.clear()
-        self._expect_end(guest)
+        self.supply.serves(guest)
 
     def on_restored(self, restoring: Restoring, guest: Guest) -> None:
         """Serve by a guest that has taken over."""
-        self._expect_end(guest)  # again: one that was tried before it stood had no number yet
+        self.supply.serves(guest)  # again: one that was tried before it stood had no number yet
         guest.on_message, guest.on_text = self._on_message, self.on_text
         guest.on_lost, guest.ready = self._on_lost, True
         guest.hold(held=self._held)
         self._pace.take_in_time()
         self._ward.on_loss(restoring.outcome())
-        ended, self._ended = self._ended, {}
-        if guest.pid in ended:
-            self._on_reaped(guest, ended[guest.pid])  # it said so, and ended before it was heard
-        else:
+        status = self._restorer.ended(guest)
+        if status is None:
             self._ward.on_served()
-
-    def _expect_end(self, guest: Guest | None) -> None:
-        if guest is not None and self._zygote is not None:
-            self._zygote.serves(guest)
+        else:
+            self._on_reaped(guest, status)  # it said so, and ended before it was heard
 
     # --- the guest ----------------------------------------------------------------------------
 
@@ -289,38 +227,32 @@ class Keeper:
         served = self._guest is not None and self._guest.ready
         if isinstance(message, messages.NotStanding):
             self.snapshots.not_standing(message)
-        elif isinstance(message, messages.Tried):
-            self.replace(Stopped("violation", "protocol violation: nobody asked what it tried"))
-        elif isinstance(message, messages.Standing | messages.Resumed):
-            self.replace(Stopped("violation", "protocol violation: it speaks as a snapshot"))
+        elif breach := conduct.unasked(message, served=served):
+            self.replace(Stopped("violation", f"protocol violation: {breach}"))
         elif not isinstance(message, messages.Ready | messages.NotReady):
             self._ward.on_message(message)
-        elif served:
-            # Claims about locks count once, before the first user byte.
-            self.replace(Stopped("violation", "protocol violation: a second report of its locks"))
         elif isinstance(message, messages.Ready):
             self._on_ready(message)
         else:
             self._give_up(f"{message.lock}: {message.detail}")
 
     def _on_ready(self, message: messages.Ready) -> None:
-        missing = [k for k in self._prepare.plan.required if k not in message.report.achieved]
-        if missing:
-            self._give_up(f"these locks were not applied: {', '.join(missing)}")
+        if missing := self.supply.missing(message.report):
+            self._give_up(missing)
         elif refusal := self._ward.on_ready(message.report):
             self._give_up(refusal)
         elif self._guest is not None:
             self._guest.ready = True
             self._guest.hold(held=self._held)
-            if self._zygote is not None:
-                self.snapshots.begin(self._guest, self._zygote)
+            if self.supply.zygote is not None:
+                self.snapshots.begin(self._guest, self.supply.zygote)
             self._pace.take_when_idle()
             self._ward.on_served()
 
     def on_text(self, kind: messages.StreamName, text: str) -> None:
         """Take text that was written below Python; before a guest is ready, its last words."""
         if self.guest is None:
-            self._last_words = (self._last_words + text)[-LAST_WORDS:]
+            self.supply.overheard(text)
         else:
             self._ward.on_text(kind, text)
 
@@ -338,18 +270,12 @@ class Keeper:
 
     # --- the zygote ---------------------------------------------------------------------------
 
-    def _on_zygote(self, message: messages.FromZygote, pidfd: int | None) -> None:
+    def _on_zygote(self, message: messages.FromZygote) -> None:
         guest = self._guest
         match message:
-            case messages.Forked(id=number, pid=pid):
-                if guest is not None and guest.number == number:
-                    guest.pid, guest.pidfd, guest.lineage.session = pid, pidfd, pid
-                    self._session = pid
-                else:
-                    ends.kill(pid, pidfd)  # it was replaced before its pid was known
             case messages.Reaped(pid=pid, status=status):
                 if self._restorer.busy:
-                    self._ended[pid] = status
+                    self._restorer.reaped(pid, status)
                 elif guest is not None and guest.pid == pid:
                     self._on_reaped(guest, status)
             case messages.Confined():
@@ -366,7 +292,7 @@ class Keeper:
             self.replace(Stopped("crash", ends.exit_reason(status)))
 
     def _zygote_lost(self) -> None:
-        zygote, self._zygote = self._zygote, None
+        zygote = self.supply.part()
         self.snapshots.clear()  # their gate is gone with it
         if zygote is not None:
             zygote.kill()
@@ -384,7 +310,7 @@ class Keeper:
     def _end(self) -> None:
         guest, self._guest = self._guest, None
         if guest is not None:
-            self._failed_starts = 0 if guest.ready or guest.copied else self._failed_starts + 1
+            self.supply.came(well=guest.ready or guest.copied)
             guest.drain()
             guest.close()
 
@@ -393,11 +319,10 @@ class Keeper:
         if self._closed:
             return
         self.snapshots.end()
-        if self._failed_starts >= MAX_FAILED_STARTS:
-            said = self._last_words.strip() or stopped.detail
-            self._give_up(f"the guest ended {MAX_FAILED_STARTS} times while starting: {said}")
+        if self.supply.dry:
+            self._give_up(self.supply.said(stopped.detail))
             return
-        served = not self._failed_starts
+        served = not self.supply.failed
         self.ensure()
         # One that never served lost nothing, and the next one serves what waits.
         if served:

@@ -27,6 +27,9 @@ if TYPE_CHECKING:
             """Whether it stays in front, as a process of its own; else it becomes ``argv``'s."""
 
 
+#: Open files that host and zygote take before a cell has run: about 25, and 5 a front end. What
+#: snapshots take besides is known when the policy is (``obstacles``).
+LEAST_FILES = 64
 #: Runs in the zygote before any import: no site, so no .pth file and no sitecustomize is read.
 _BOOT = (
     "import sys, os;"

@@ -10,11 +10,9 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, Protocol
 
 from cellblock.errors import BackendError, PolicyError
-from cellblock.host import narrowing
 from cellblock.host.outcome import Outcome, outcome_of
 from cellblock.host.terms import Claim, Held, NotHeld, Step
-from cellblock.policy.narrower import TABLE, Home
-from cellblock.policy.narrowing import changed
+from cellblock.policy import cell as narrowing
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -24,10 +22,10 @@ if TYPE_CHECKING:
     from cellblock.host.copies import Copy
     from cellblock.host.guest_process import Guest
     from cellblock.host.keeper import Keeper
-    from cellblock.host.narrowing import Asked
     from cellblock.host.outcome import Cell
     from cellblock.host.request import Request
     from cellblock.host.terms import Scope, Terms
+    from cellblock.policy.cell import Asked
     from cellblock.policy.model import Policy
 
 
@@ -61,13 +59,18 @@ class Narrower:
         self._keeper, self._holder = keeper, holder
         self._answering = answering
 
-    def settle(self, cell: Cell, rules: Rules, done: Callable[[Outcome], None]) -> None:
-        """Narrow the policy as ``cell`` asks, or deny that; ``done`` gets the outcome."""
+    def settle(
+        self, cell: Cell, rules: Rules, done: Callable[[Outcome], None], *, by: str = ""
+    ) -> None:
+        """Narrow the policy as ``cell`` asks, or deny that; ``done`` gets the outcome.
+
+        ``by`` says what admitted the cell, where not every cell is.
+        """
         asked, findings = narrowing.read(cell.raw, rules)
         terms: Terms | None = None
         if not findings:
             terms, findings = self._weighed(asked, cell.raw, rules)
-        unwritten = self._audit.decided(cell, findings, ())
+        unwritten = self._audit.decided(cell, findings, (), by=by)
         if terms is None or unwritten is not None:
             status: Any = "denied" if findings else "refused"
             done(Outcome(status, findings=findings, unwritten=unwritten))
@@ -79,7 +82,7 @@ class Narrower:
             if isinstance(reply, Held):
                 self._scope.told(reply, used=used)
             elif isinstance(reply, NotHeld):
-                found = narrowing.not_kept(_costly("", reply.why), asked, cell.raw, rules)
+                found = narrowing.not_kept(narrowing.costly("", reply.why), asked, cell.raw, rules)
                 outcome = Outcome("denied", findings=found)
             else:
                 outcome = outcome_of(reply, {})
@@ -106,22 +109,19 @@ class Narrower:
             return None, narrowing.not_kept(problem, asked, source, rules)
 
     def _terms(self, policy: Policy, *, fresh: bool) -> Terms:
-        fields = changed(self._scope.policy, policy)
-        return self._scope.terms(policy, Step.fresh if fresh else self._step(policy, fields))
+        return self._scope.terms(policy, Step.fresh if fresh else self._step(policy))
 
-    def _step(self, policy: Policy, fields: tuple[str, ...]) -> Step:
-        """Return what it takes to have less in these fields. Raises PolicyError."""
-        homes = {name: TABLE[name].home for name in fields if TABLE[name].home is not Home.host}
-        if not homes:
+    def _step(self, policy: Policy) -> Step:
+        """Return what it takes to have this policy, which is narrower. Raises PolicyError."""
+        fields = narrowing.of_guests(self._scope.policy, policy)
+        if not fields:
             return Step.none
         if not self._holder.used:
             return Step.fresh
-        for name, home in homes.items():
-            if home is Home.guest or TABLE[name].anew(self._scope.policy, policy):
-                raise _costly(name, "is part of what a guest is made of")
+        narrowing.check_keeps_guest(self._scope.policy, policy)
         step = self._scope.locking()
         if step is None:
-            raise _costly(next(iter(homes)), "can't be put in force in the guest that runs")
+            raise narrowing.costly(fields[0], "can't be put in force in the guest that runs")
         return step
 
     # --- having it ------------------------------------------------------------------------------
@@ -170,16 +170,6 @@ class Narrower:
             self._answering.finish(request, NotHeld(what))
         else:
             self._keeper.locks.make(copy, terms.prepare.plan, ready)
-
-
-def _costly(field: str, why: str) -> PolicyError:
-    return PolicyError(
-        f"{why}: it takes a new guest, and your variables would be gone",
-        file="",
-        key=field,
-        value="",
-        remedy=f"Say so, %policy narrow --{narrowing.FRESH} …, or narrow in the first cell.",
-    )
 
 
 def _kept_by_nobody(why: str) -> PolicyError:

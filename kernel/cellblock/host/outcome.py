@@ -10,7 +10,9 @@ from cellblock.host.tools.record import Made
 from cellblock.wire import messages
 
 if TYPE_CHECKING:
-    from cellblock.errors import AuditError, PolicyError
+    from collections.abc import Callable
+
+    from cellblock.errors import AdmissionError, AuditError, PolicyError
     from cellblock.host.usage import Usage
 
 #: Findings of a guest's that are shown.
@@ -43,6 +45,8 @@ class Cell:
     store_history: bool = True
     allow_stdin: bool = False
     user_expressions: dict[str, str] = field(default_factory=dict)
+    #: Seconds that it may run, where the policy does not allow fewer.
+    timeout: float | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,6 +76,8 @@ class Stopped:
     restored: Restored | None = None
     #: Cells that were stepped back over, when that was asked for.
     undone: tuple[int, ...] = ()
+    #: Seconds that it had, where that was less than the policy's.
+    seconds: float | None = None
 
     def __post_init__(self) -> None:
         """Bound what may be a guest's own words: a card repeats them several times."""
@@ -88,7 +94,7 @@ class Refused:
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """How a cell ended; exactly one of the four after payload is set unless status is ok."""
+    """How a cell ended; exactly one of the five after payload is set unless status is ok."""
 
     status: Literal["ok", "error", "denied", "refused", "stopped"]
     user_expressions: dict[str, Any] = field(default_factory=dict)
@@ -98,6 +104,10 @@ class Outcome:
     stopped: Stopped | None = None
     #: Why it may not run, though it was allowed: the audit log is required.
     unwritten: AuditError | None = None
+    #: Why nobody can tell whether it may run: what was approved, or is shipped, can't be trusted.
+    unadmitted: AdmissionError | None = None
+    #: What the findings are in, where that is not the cell.
+    label: str = ""
     #: What it took; None when it did not run.
     usage: Usage | None = None
     #: The calls of tools that it made.
@@ -112,6 +122,12 @@ class Front(Protocol):
 
     def asked(self, request: messages.InputRequest) -> bool:
         """Put the running cell's question, or don't; ``Session.answer`` goes back."""
+
+    def consulted(self, text: str, told: Callable[[str], None]) -> Callable[[], None] | None:
+        """Put a question of the host's to whoever runs the cell; None where nobody can be asked.
+
+        ``told`` gets the answer, unless what is returned was called before.
+        """
 
     def hurry(self) -> None:
         """Stop holding the guest for front ends that are behind: it must be heard now."""
@@ -175,7 +191,7 @@ def _outcome_of(
 def _finding(raw: dict[str, Any]) -> Finding:
     """Read a guest's finding; whatever does not fit becomes one plain statement."""
     fields: dict[str, Any] = {}
-    for key in ("rule", "excerpt", "subject", "why", "remedy"):
+    for key in ("rule", "excerpt", "subject", "why", "remedy", "rewrite"):
         value = raw.get(key)
         fields[key] = value[:500] if isinstance(value, str) else ""
     for key in ("line", "column", "end_column"):

@@ -10,7 +10,7 @@ if TYPE_CHECKING:
     from cellblock.host.guest_process import Guest
     from cellblock.host.reactor import Reactor
     from cellblock.host.snapshots import Snapshots
-    from cellblock.host.zygote_process import Zygote
+    from cellblock.host.zygotes import Forker
 
 #: Seconds without a request that count as idle time.
 IDLE: Final = 0.02
@@ -23,7 +23,7 @@ class Pace:
         self,
         reactor: Reactor,
         snapshots: Snapshots,
-        serving: Callable[[], tuple[Guest, Zygote] | None],
+        serving: Callable[[], tuple[Guest, Forker] | None],
         idle: Callable[[], bool],
     ) -> None:
         self._reactor, self._snapshots = reactor, snapshots
@@ -37,7 +37,7 @@ class Pace:
 
     def take_in_time(self) -> None:
         """Take a snapshot: at once, or when nothing comes for a while if that loses nothing."""
-        if self._snapshots.can_wait():
+        if self._snapshots.ring.can_wait():
             self.take_when_idle()
         else:
             self.take()

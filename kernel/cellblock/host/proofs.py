@@ -8,21 +8,18 @@ asserted then.
 
 from __future__ import annotations
 
-import contextlib
 import hashlib
 import os
-import stat
 import sys
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
 
 import cellblock
 from cellblock.backends.contract import PROBES, Proof, asked
-from cellblock.host.history import FOLDER, UntrustedError, check_own
+from cellblock.host.private_file import PrivateFile
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
     from pathlib import Path
 
     from cellblock.backends.base import Backend
@@ -33,10 +30,13 @@ NAME: Final = "proofs.json"
 #: Proofs that are kept, newest last, and bytes of a file that is read: one proof has some 4,000.
 MOST: Final = 32
 MOST_BYTES: Final = 1 << 20
-_READ: Final = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
-_MAKE: Final = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
 #: What policies have folders of their own in.
-_FOLDERS: Final = ("filesystem_read_roots", "filesystem_write_roots", "read_deny_paths")
+_FOLDERS: Final = (
+    "filesystem_read_roots",
+    "filesystem_write_roots",
+    "read_deny_paths",
+    "artifact_export_paths",
+)
 
 
 class _Kept(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -91,7 +91,8 @@ def _placeless(policy: Policy, project: Path, scratch: Path | None) -> Policy:
                 return name + path.removeprefix(str(folder))
         return path
 
-    return policy.replace(**{field: tuple(map(said, getattr(policy, field))) for field in _FOLDERS})
+    paths: dict[str, Any] = {f: tuple(map(said, getattr(policy, f))) for f in _FOLDERS}
+    return policy.replace(**paths, artifact_folder=said(policy.artifact_folder))
 
 
 def is_whole(proof: Proof, policy: Policy) -> bool:
@@ -106,62 +107,24 @@ class Proofs:
     """The file in ``folder``. Nothing here raises: what can't be kept or read is not there."""
 
     def __init__(self, folder: Path) -> None:
-        self._folder = folder
+        self._file = PrivateFile(folder / NAME, MOST_BYTES)
 
     def find(self, wanted: tuple[str, ...]) -> Proof | None:
         """Return the proof for this very key."""
-        with contextlib.suppress(OSError), self._opened() as folder:
-            return next((each.proof for each in _read(folder) if each.key == wanted), None)
-        return None
+        return next((each.proof for each in self._kept() if each.key == wanted), None)
 
     def keep(self, made_for: tuple[str, ...], proof: Proof) -> bool:
         """Keep a proof in place of an older one for the same; say whether that could be done."""
+        others = [each for each in self._kept() if each.key != made_for]
         try:
-            self._folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-            with self._opened() as folder:
-                others = [each for each in _read(folder) if each.key != made_for]
-                _write(folder, [*others, _Kept(made_for, proof)][-MOST:])
+            self._file.write(msgspec.json.encode([*others, _Kept(made_for, proof)][-MOST:]))
         except OSError:
             return False
         return True
 
-    @contextlib.contextmanager
-    def _opened(self) -> Iterator[int]:
-        folder = os.open(self._folder, FOLDER)
+    def _kept(self) -> list[_Kept]:
+        """Return what is kept; nothing where the file is missing or damaged."""
         try:
-            check_own(os.fstat(folder), self._folder)
-            yield folder
-        finally:
-            os.close(folder)
-
-
-def _read(folder: int) -> list[_Kept]:
-    """Return what is kept; nothing where the file is missing, damaged or not the user's alone."""
-    try:
-        file = os.open(NAME, _READ, dir_fd=folder)
-    except OSError:
-        return []
-    try:
-        status = os.fstat(file)
-        if not stat.S_ISREG(status.st_mode) or status.st_size > MOST_BYTES:
+            return msgspec.json.decode(self._file.read(), type=list[_Kept])
+        except msgspec.MsgspecError:
             return []
-        check_own(status, NAME)
-        return msgspec.json.decode(os.read(file, MOST_BYTES), type=list[_Kept])
-    except (UntrustedError, msgspec.MsgspecError, OSError):
-        return []
-    finally:
-        os.close(file)
-
-
-def _write(folder: int, kept: list[_Kept]) -> None:
-    """Put a new file in place of the old one, whole or not at all. Raises OSError."""
-    name = f".{NAME}-{os.getpid()}-{os.urandom(4).hex()}"
-    file = os.open(name, _MAKE, 0o600, dir_fd=folder)
-    try:
-        with os.fdopen(file, "wb") as stream:
-            stream.write(msgspec.json.encode(kept))
-        os.replace(name, NAME, src_dir_fd=folder, dst_dir_fd=folder)
-    except OSError:
-        with contextlib.suppress(OSError):
-            os.unlink(name, dir_fd=folder)
-        raise

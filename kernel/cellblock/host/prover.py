@@ -7,7 +7,6 @@ thread before its locks, and is to refuse to start.
 
 from __future__ import annotations
 
-import os
 from typing import TYPE_CHECKING, Any, Final, Protocol
 
 from cellblock.guest.trying import EARLIER_THREAD
@@ -54,7 +53,6 @@ class Prover:
         self._loop, self._prepare, self._spawn = loop, prepare, spawn
         self._look, self._reach = look, reach
         self._guest: Guest | None = None
-        self._forks = 0
         self._last_words = ""
         self.report: LockReport | None = None
         self.results: dict[str, messages.Attempt] = {}
@@ -83,8 +81,7 @@ class Prover:
             zygote.end()
 
     def _fork(self, zygote: Zygote, trial: messages.Trial) -> None:
-        self._forks += 1
-        self._guest = Guest(
+        self._guest = guest = Guest(
             self._loop,
             lambda message: self._on_message(message, threaded=trial.thread),
             self._on_text,
@@ -92,11 +89,11 @@ class Prover:
         )
         try:
             if self._reach is not None:
-                self._guest.theirs.append(self._reach.admit())
-            zygote.fork(self._guest, self._forks, os.urandom(32), trial)
+                guest.theirs.append(self._reach.admit())
+            zygote.fork(guest, trial=trial)
             self._loop.run()
         finally:
-            self._guest.close()
+            guest.close()
 
     def _on_message(self, message: Any, *, threaded: bool) -> None:
         if isinstance(message, messages.Tried):
@@ -124,7 +121,7 @@ class Prover:
     def _on_zygote(self, message: Any, pidfd: int | None) -> None:
         guest = self._guest
         if isinstance(message, messages.Forked):
-            if guest is not None and guest.pidfd is None and message.id == self._forks:
+            if guest is not None and guest.pidfd is None and message.id == guest.number:
                 guest.pid, guest.pidfd, guest.lineage.session = message.pid, pidfd, message.pid
             else:
                 ends.kill(message.pid, pidfd)

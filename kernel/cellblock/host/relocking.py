@@ -6,7 +6,8 @@ that goes on without is ended like any other that lies. Until they are ready not
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+import itertools
+from typing import TYPE_CHECKING, Final
 
 from cellblock.host.restoring import Restoring
 
@@ -18,28 +19,31 @@ if TYPE_CHECKING:
     from cellblock.host.pace import Pace
     from cellblock.host.restorer import Restorer
     from cellblock.host.snapshots import Snapshots
-    from cellblock.host.zygote_process import Zygote
+    from cellblock.host.supply import Supply
     from cellblock.wire.messages import Confined, Plan
+
+#: No two wishes have the same, whoever shares a zygote: all hear of each.
+_TICKETS: Final = itertools.count(1)
 
 
 class Relocking:
-    """``zygote`` returns the one behind the guests, or None."""
+    """``supply`` has the zygote behind the guests, which lays them."""
 
     def __init__(
         self,
         snapshots: Snapshots,
         restorer: Restorer,
         pace: Pace,
-        zygote: Callable[[], Zygote | None],
+        supply: Supply,
     ) -> None:
         self._snapshots, self._restorer, self._pace = snapshots, restorer, pace
-        self._zygote = zygote
+        self._supply = supply
         self._ready: Callable[[str], None] | None = None
         self._ticket = 0
 
     def copy(self, then: Callable[[Copy | None], None]) -> None:
         """Have a copy made of the guest as it is; ``then`` gets it, or None."""
-        self._pace.take(lambda: then(self._snapshots.whole()), twice=True)
+        self._pace.take(lambda: then(self._snapshots.ring.whole()), twice=True)
 
     def make(self, copy: Copy, plan: Plan, then: Callable[[str], None]) -> None:
         """Have locks made ready for a copy; ``then`` gets why there can be none, or nothing.
@@ -47,8 +51,8 @@ class Relocking:
         From then on it is to take over: until another copy is asked for, nothing more can start.
         """
         self._ready = then
-        self._ticket += 1
-        if (zygote := self._zygote()) is not None:
+        self._ticket = next(_TICKETS)
+        if (zygote := self._supply.zygote) is not None:
             zygote.confine(copy.guest, plan, self._ticket)
 
     def heard(self, message: Confined) -> None:

@@ -16,18 +16,11 @@ if TYPE_CHECKING:
     from cellblock.host.reactor import Reactor
     from cellblock.host.restoring import Restoring
     from cellblock.host.snapshots import Snapshots
-    from cellblock.host.zygote_process import Zygote
+    from cellblock.host.supply import Supply
 
 
 class Owner(Protocol):
     """Whom a guest is restored for."""
-
-    @property
-    def zygote(self) -> Zygote | None:
-        """The one behind the guests, or None."""
-
-    def way(self) -> list[int]:
-        """Return the descriptor at which a guest asks the relay, if any. Raises OSError."""
 
     def on_trying(self, guest: Guest | None) -> None:
         """Take note which copy is to serve; None when that failed."""
@@ -45,11 +38,16 @@ class Owner(Protocol):
 class Restorer:
     """One restoration at a time."""
 
-    def __init__(self, reactor: Reactor, snapshots: Snapshots, owner: Owner) -> None:
-        self._reactor, self._snapshots, self._owner = reactor, snapshots, owner
+    def __init__(
+        self, reactor: Reactor, snapshots: Snapshots, supply: Supply, owner: Owner
+    ) -> None:
+        self._reactor, self._snapshots = reactor, snapshots
+        self._supply, self._owner = supply, owner
         #: What is under way, and the copy that is tried.
         self._restoring: Restoring | None = None
         self._copy: Copy | None = None
+        #: How processes ended since a copy was told to take over, by pid.
+        self._ended: dict[int, int] = {}
 
     @property
     def busy(self) -> bool:
@@ -73,6 +71,7 @@ class Restorer:
         guest.on_message = lambda message: self._on_message(copy, message)
         guest.on_text = self._owner.on_text
         guest.on_lost = lambda reason: self._failed(restoring, copy, killed=not reason)
+        self._ended.clear()
         self._owner.on_trying(guest)
         inputs = copy.unseen | dict(restoring.inputs())
         if copy.twin is not None:
@@ -90,11 +89,20 @@ class Restorer:
         if self._restoring is not None:
             self._restoring.confined = True
 
+    def reaped(self, pid: int, status: int) -> None:
+        """Take note of how a process ended while a copy is tried."""
+        self._ended[pid] = status
+
+    def ended(self, guest: Guest) -> int | None:
+        """Return how a guest ended that was tried, if it did before it was heard."""
+        ended, self._ended = self._ended, {}
+        return None if guest.pid is None else ended.get(guest.pid)
+
     def _tell(self, guest: Guest, resume: messages.Resume) -> None:
         """Have a copy go on, with a way to the relay of its own. Raises GuestError."""
         way = list[int]()
         with contextlib.suppress(OSError):  # it is told that there is none when it asks
-            way = self._owner.way()
+            way = self._supply.way()
         try:
             if not (way and guest.send_with(resume, way)):
                 guest.send(resume)
@@ -112,6 +120,7 @@ class Restorer:
         if self._restoring is not restoring or self._copy is not copy:
             return
         self._restoring = self._copy = None
+        self._ended.clear()
         self._owner.on_trying(None)
         restoring.unwatch()
         copy.guest.close()
@@ -124,8 +133,8 @@ class Restorer:
         restoring, guest = self._restoring, copy.guest
         if restoring is None or copy is not self._copy or self._snapshots.parted(copy, message):
             return
-        if not restoring.confined and self._owner.zygote is not None:
-            self._owner.zygote.hear_out()  # it says so before the copy can
+        if not restoring.confined and self._supply.zygote is not None:
+            self._supply.zygote.hear_out()  # it says so before the copy can
         try:
             serves = restoring.heard(message, guest)
             if isinstance(message, messages.Resumed):
@@ -138,7 +147,7 @@ class Restorer:
             self._failed(restoring, copy)
 
     def _catch_up(self, restoring: Restoring, copy: Copy, message: messages.FromGuest) -> None:
-        zygote = self._owner.zygote
+        zygote = self._supply.zygote
         if isinstance(message, messages.Resumed) and zygote is not None:
             # Before the first of what is run again, or %undo could not go there.
             self._snapshots.take_of_restored(copy, zygote)

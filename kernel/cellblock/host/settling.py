@@ -15,20 +15,14 @@ if TYPE_CHECKING:
 
     from cellblock.host.keeper import Keeper
     from cellblock.host.request import Request
+    from cellblock.host.under_way import UnderWay
 
 
 class Settling:
-    """``answer`` ends a request with a reply, if it still is the one ``under_way``."""
+    """Answers a request with a reply, if it still is the one ``under_way``."""
 
-    def __init__(
-        self,
-        keeper: Keeper,
-        clock: Callable[[], float],
-        answer: Callable[[Request, Any], None],
-        under_way: Callable[[], Request | None],
-    ) -> None:
-        self._keeper, self._clock = keeper, clock
-        self._answer, self._under_way = answer, under_way
+    def __init__(self, keeper: Keeper, clock: Callable[[], float], under_way: UnderWay) -> None:
+        self._keeper, self._clock, self._under_way = keeper, clock, under_way
 
     def keep(self, request: Request, reply: Any) -> None:
         """Answer what may have changed the state, and have a snapshot taken of that.
@@ -43,18 +37,18 @@ class Settling:
         short = seconds <= SHORT and not request.called
         exact = short and _comes_out_the_same(request)
         ran = Ran(request.message, seconds, exact, ended=now, once=request.called)
-        if short and self._keeper.snapshots.covers():
-            self._answer(request, reply)
+        if short and self._keeper.snapshots.ring.covers():
+            self._under_way.answer(request, reply)
             self._keeper.ran(ran)
             return
         request.ended = True
 
         def safe() -> None:
-            if self._under_way() is request:
-                self._answer(request, reply)
+            if self._under_way.request is request:
+                self._under_way.answer(request, reply)
 
         if short:
-            self._keeper.snapshots.when_kept(safe)
+            self._keeper.snapshots.ring.when_kept(safe)
         self._keeper.ran(ran, safe)
 
     def undo(self, request: Request, reply: messages.Done) -> None:
@@ -67,11 +61,11 @@ class Settling:
             said = Refused(f"%undo {steps}: {detail}", reply.read_bytes)
             # By itself it changed nothing that would have to be undone, or kept.
             alone = undo.asked_for(request.message.raw)
-            (self._answer if alone else self.keep)(request, said)
+            (self._under_way.answer if alone else self.keep)(request, said)
 
 
 def _comes_out_the_same(request: Request) -> bool:
     message = request.message
-    if not isinstance(message, messages.Execute) or message.user_expressions:
+    if not isinstance(message, messages.Execute) or message.user_expressions or message.template:
         return False
     return can_run_again(message.source)

@@ -10,7 +10,7 @@ if TYPE_CHECKING:
     from cellblock.host.guest_process import Guest
     from cellblock.host.reactor import Reactor
     from cellblock.host.ring import Ring
-    from cellblock.host.zygote_process import Zygote
+    from cellblock.host.zygotes import Forker
 
 #: Seconds after which strays are looked for again: one may have been in the middle of its fork.
 _AFTERWARDS: Final = 1.0
@@ -26,7 +26,7 @@ class Strays:
         self,
         reactor: Reactor,
         copies: Ring,
-        serving: Callable[[], tuple[Guest | None, Zygote | None]],
+        serving: Callable[[], tuple[Guest | None, Forker | None]],
         *,
         processes: bool,
     ) -> None:

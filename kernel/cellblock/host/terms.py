@@ -12,11 +12,12 @@ if TYPE_CHECKING:
 
     from cellblock.analysis import Rules
     from cellblock.errors import PolicyError
+    from cellblock.host.admission.gate import Gate
     from cellblock.host.guest_process import Guest
+    from cellblock.host.keeping import Settings
     from cellblock.host.monitor import Bounds
     from cellblock.host.outcome import Stopped
     from cellblock.host.request import Request
-    from cellblock.host.snapshots import Settings
     from cellblock.host.tools import Tooling
     from cellblock.policy.model import Policy
     from cellblock.wire import messages
@@ -53,7 +54,10 @@ class Terms:
     #: What a relay connects to, where there is a list.
     addresses: tuple[str, ...]
     tools: Tooling | None
-    tool_names: frozenset[str]
+    #: Names of tools that there are no more.
+    tools_gone: frozenset[str]
+    #: Which cells may run at all.
+    gate: Gate
 
 
 @dataclass(frozen=True, slots=True)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from typing import Final
 
-#: As ``guest.prepared`` reads it; whatever else a cell says, the guest answers.
+#: As ``guest.asking`` reads it; whatever else a cell says, the guest answers.
 _ALONE: Final = re.compile(r"\s*%undo(?:[ \t]+([0-9]{1,9}))?[ \t]*(?:#[^\n]*)?\s*")
 
 

@@ -55,6 +55,9 @@ class Zygote:
         self._splitter = frames.Splitter()
         self._decode: frames.Decoder[messages.FromZygote] = frames.Decoder(messages.FromZygote)
         self._pidfds: list[int] = []
+        #: The guests' folder, where it is nowhere outside.
+        self.folder: int | None = None
+        self._forks = 0
         reactor.watch(sock.fileno(), self._readable)
 
     def prepare(self, request: messages.Prepare) -> None:
@@ -76,10 +79,17 @@ class Zygote:
                 os.close(above)
 
     def fork(
-        self, guest: Guest, number: int, seed: bytes, trial: messages.Trial | None = None
+        self,
+        guest: Guest,
+        *,
+        trial: messages.Trial | None = None,
+        place: messages.Place | None = None,
     ) -> None:
-        """Have a guest forked; ``Forked`` with this number brings its pid and pidfd."""
-        frame = bytes(frames.encode(messages.Fork(id=number, seed=seed, trial=trial)))
+        """Have a guest forked; ``Forked`` with its number brings its pid and pidfd."""
+        self._forks += 1
+        guest.number = guest.lineage.number = number = self._forks
+        fork = messages.Fork(id=number, seed=os.urandom(32), trial=trial, place=place)
+        frame = bytes(frames.encode(fork))
         with contextlib.suppress(OSError):  # as below
             sent = socket.send_fds(self._sock, [frame], guest.theirs)
             self._sock.sendall(frame[sent:])
@@ -120,6 +130,10 @@ class Zygote:
         if self._translation is not None and guest.pid is not None:
             self._translation.serves(guest.pid)
 
+    def leave(self, number: int, forks: tuple[int, ...]) -> None:
+        """Have what descends from these forks ended; ``Left`` with this number says that it is."""
+        self._tell(messages.Leave(id=number, forks=forks))
+
     def _tell(self, message: Any) -> None:
         """Send a message; one that is gone is seen by its hanging up, after what it said."""
         with contextlib.suppress(OSError):
@@ -131,9 +145,11 @@ class Zygote:
             return
         for payload in self._splitter.feed(data):
             message = self._decode(payload)
-            forked = isinstance(message, messages.Forked)
-            pidfd = self._pidfds.pop(0) if forked and self._pidfds else None
-            if self._translation is None:
+            with_one = isinstance(message, messages.Forked | messages.Placed)
+            pidfd = self._pidfds.pop(0) if with_one and self._pidfds else None
+            if isinstance(message, messages.Placed):
+                self.folder = pidfd
+            elif self._translation is None:
                 self._on_message(message, pidfd)
             else:
                 self._translate(self._translation, message, pidfd)
@@ -165,19 +181,28 @@ class Zygote:
         One that can't kill them in time is killed, which ends them too. One that only has much to
         remove is left to it.
         """
+        self.hang_up()
+        return self.wait()
+
+    def hang_up(self) -> None:
+        """Begin with that: it is told, and not heard any more."""
         with contextlib.suppress(OSError):
+            self._reactor.unwatch(self._sock.fileno())
             self._sock.shutdown(socket.SHUT_WR)
+
+    def wait(self) -> bool:
+        """Wait for what ``hang_up`` began; any thread may."""
         hung_up = self._exited(PATIENCE, or_hung_up=True)
         gone = self._exited(REMOVAL) if hung_up else self.kill()
         self._release()
         return gone
 
-    def leave(self) -> bool:
+    def quit(self) -> bool:
         """Have it kill its guests and go, and leave their folder as it is, for another zygote's.
 
         Say whether it could: one that can't in time is killed.
         """
-        self._tell(messages.Leave())
+        self._tell(messages.Quit())
         if self._exited(PATIENCE):
             self._release()
             return True
@@ -197,6 +222,9 @@ class Zygote:
             self._sock.close()
         while self._pidfds:
             os.close(self._pidfds.pop())
+        if self.folder is not None:
+            os.close(self.folder)
+            self.folder = None
 
     def _exited(self, seconds: float, *, or_hung_up: bool = False) -> bool:
         """Wait until it has exited; its end of the socket is closed when its guests are gone."""

@@ -14,34 +14,46 @@ import signal
 import sys
 
 from cellblock.errors import StartError
+from cellblock.host import launch
 from cellblock.jupyter.early import Early
 
 TYPE_CHECKING = False  # a zygote is started before typing is imported
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterator
+    from pathlib import Path
 
+    from cellblock.host.groundwork import Terms
     from cellblock.jupyter.kernel import Kernel
     from cellblock.jupyter.reactor import ZmqReactor
 
-USAGE = "usage: python -E -P -m cellblock -f CONNECTION_FILE [--policy NAME|FILE] [--allow-unsafe]"
+USAGE = (
+    "usage: python -E -P -m cellblock -f CONNECTION_FILE"
+    " [--policy NAME|FILE] [--input FILE] [--allow-unsafe]"
+)
 #: Seconds between looks at whether whoever started the kernel is still there.
 PARENT_POLL = 1.0
 _STDERR = 2
-#: Open files that host and zygote take before a cell has run: about 25, and 5 a front end. What
-#: snapshots take besides is known when the policy is (``groundwork``).
-LEAST_FILES = 64
+#: Files in a run-time folder that open a kernel or a server.
+_KEYS = ("kernel-*.json", "jpserver-*", "nbserver-*", "jupyter_cookie_secret")
 
 
 class Options:
     """The kernel's command line."""
 
-    __slots__ = ("allow_unsafe", "connection_file", "policy")
+    __slots__ = ("allow_unsafe", "connection_file", "input", "policy")
 
     def __init__(
-        self, connection_file: str, policy: str = "safe", *, allow_unsafe: bool = False
+        self,
+        connection_file: str,
+        policy: str = "safe",
+        *,
+        allow_unsafe: bool = False,
+        input: str = "",  # noqa: A002 - it is called so
     ) -> None:
         self.connection_file, self.policy = connection_file, policy
         self.allow_unsafe = allow_unsafe
+        #: A file of what cells find in ``inputs``; empty for none.
+        self.input = input
 
 
 def parse(argv: list[str]) -> Options:
@@ -56,13 +68,14 @@ def parse(argv: list[str]) -> Options:
         name, _, value = rest.pop(0).partition("=")
         if name == "--allow-unsafe" and not value:
             allow = True
-        elif name in {"-f", "--policy"} and name not in values and (value or rest):
+        elif name in {"-f", "--policy", "--input"} and name not in values and (value or rest):
             values[name] = value or rest.pop(0)
         else:
             raise SystemExit(f"cellblock: unknown argument {name!r}\n{USAGE}")
     if "-f" not in values:
         raise SystemExit(USAGE)
-    return Options(values["-f"], values.get("--policy", "safe"), allow_unsafe=allow)
+    policy, given = values.get("--policy", "safe"), values.get("--input", "")
+    return Options(values["-f"], policy, allow_unsafe=allow, input=given)
 
 
 def main(argv: list[str]) -> None:
@@ -97,15 +110,51 @@ def _assembled(options: Options, project: str) -> tuple[ZmqReactor, Kernel, Call
 
     scratch = make_scratch()
     early.start_as_before(scratch)
-    from cellblock.jupyter.groundwork import Ground, foresee, lay  # noqa: PLC0415 - as above
+    from cellblock.host.groundwork import Ground, foresee, lay  # noqa: PLC0415 - as above
 
-    early.start_in(lambda: foresee(options, project, scratch))
-    ground = lay(options, project, scratch)
+    terms = _terms(options, project, scratch)
+    early.start_in(lambda: foresee(terms))
+    ground = lay(terms)
     if isinstance(ground, Ground):
         early.settle(ground.wrap)
     from cellblock.jupyter.assembly import assemble  # noqa: PLC0415 - slow: after the spawn
 
     return assemble(options, scratch, ground, early)
+
+
+def _terms(options: Options, project: str, scratch: str) -> Terms:
+    from pathlib import Path  # noqa: PLC0415 - as above
+
+    from cellblock.host.groundwork import Terms  # noqa: PLC0415 - as above
+
+    keys = Path(options.connection_file)
+    return Terms(
+        options.policy,
+        Path(project),
+        Path(scratch),
+        options.allow_unsafe,
+        (keys, *_keys_beside(keys)),
+        options.input or {},
+        asks=True,
+        notebook=_notebook(),
+    )
+
+
+def _notebook() -> Path | None:
+    """Return the notebook that the kernel is for, as far as its environment tells."""
+    from cellblock.policy.vocabulary import SESSION_NAME  # noqa: PLC0415 - after the spawn
+
+    if SESSION_NAME not in os.environ:
+        return None
+    from cellblock.policy import notebook  # noqa: PLC0415 - not for every kernel
+
+    return notebook.file_of(os.environ)
+
+
+def _keys_beside(connection_file: Path) -> Iterator[Path]:
+    """Yield what opens other kernels and servers; of those that start later see ``roots``."""
+    for name in _KEYS:
+        yield from connection_file.parent.glob(name)
 
 
 def _started_in() -> str:
@@ -118,7 +167,7 @@ def _started_in() -> str:
 
 def _check_file_limit() -> None:
     # ZeroMQ aborts the process where it can't open what it needs.
-    if 0 <= (limit := os.sysconf("SC_OPEN_MAX")) < LEAST_FILES:
+    if 0 <= (limit := os.sysconf("SC_OPEN_MAX")) < launch.LEAST_FILES:
         raise StartError(f"only {limit} files may be open. Raise it: ulimit -n 1024.")
 
 

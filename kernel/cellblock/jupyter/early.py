@@ -19,8 +19,8 @@ if TYPE_CHECKING:
     import socket
     from collections.abc import Callable
 
+    from cellblock.host.groundwork import Wrapping
     from cellblock.host.recalled import Memory, Recalled
-    from cellblock.jupyter.groundwork import Wrapping
 
 #: The backends that wrap a zygote, those that do not, and how much of a policy is looked through
 #: for them; what the strongest is known by to be here.

@@ -17,7 +17,8 @@ from typing import TYPE_CHECKING, Any, Final
 from jupyter_client.kernelspec import KernelSpecManager, NoSuchKernel
 
 from cellblock.errors import CellblockError
-from cellblock.policy.load import KNOWN, load
+from cellblock.host.inputs import from_file
+from cellblock.policy.load import KNOWN, condition, load
 from cellblock.policy.vocabulary import SPELLINGS
 
 if TYPE_CHECKING:
@@ -37,16 +38,26 @@ class Where:
     prefix: Path | None = None
 
 
-def kernel_json(policy: Policy, spec: str, *, display_name: str | None = None) -> dict[str, Any]:
+def kernel_json(
+    policy: Policy,
+    spec: str,
+    *,
+    display_name: str | None = None,
+    allow_unsafe: bool = False,
+    inputs: Path | None = None,
+) -> dict[str, Any]:
     """Return the kernelspec that starts the kernel under ``policy``, loaded from ``spec``.
 
-    The interpreter and a policy file are named by absolute paths, so the kernelspec works from any
-    environment's Jupyter.
+    Without ``allow_unsafe`` the kernel asks its user where that has to be asked for. The
+    interpreter, a policy file and one of inputs are named by absolute paths, so the kernelspec
+    works from any environment's Jupyter.
     """
     shipped = spec in KNOWN or spec in SPELLINGS
     argv = [sys.executable, "-E", "-P", "-m", "cellblock", "-f", "{connection_file}"]
     argv += ["--policy", spec if shipped else str(Path(spec).expanduser().resolve())]
-    if policy.to_be_asked_for():
+    if inputs is not None:
+        argv += ["--input", str(inputs.expanduser().resolve())]
+    if allow_unsafe and policy.to_be_asked_for():
         argv.append("--allow-unsafe")
     return {
         "argv": argv,
@@ -57,24 +68,32 @@ def kernel_json(policy: Policy, spec: str, *, display_name: str | None = None) -
     }
 
 
-def install(
+def install(  # noqa: PLR0913 - one parameter an option
     spec: str,
     *,
     name: str | None,
     display_name: str | None,
     where: Where,
     allow_unsafe: bool,
+    inputs: Path | None = None,
 ) -> tuple[str, Path]:
     """Check the policy and install a kernelspec for it; return its name and folder.
 
-    Raises PolicyError for a policy that can't be loaded, CellblockError for a name that is not
-    one, or is that of another kernel.
+    ``inputs`` is a file of what its cells find in ``inputs``. Raises PolicyError for a policy that
+    can't be loaded, InputError for such a file, CellblockError for a name that is not one, or is
+    that of another kernel.
     """
-    policy = load(spec, project=Path.cwd(), allow_unsafe=allow_unsafe)
+    policy = load(spec, project=Path.cwd(), allow_unsafe=True)
+    error = condition(policy, spec)
+    if error is not None and not allow_unsafe and policy.approvals != "prompt":
+        raise error
+    if inputs is not None:
+        from_file(str(inputs))
     name = name or f"cellblock-{_slug(policy.name)}"
     _refuse_name(name)
+    own: dict[str, Any] = {"display_name": display_name, "inputs": inputs}
     with tempfile.TemporaryDirectory() as folder:
-        content = kernel_json(policy, spec, display_name=display_name)
+        content = kernel_json(policy, spec, allow_unsafe=allow_unsafe, **own)
         (Path(folder) / "kernel.json").write_text(json.dumps(content, indent=1) + "\n", "utf-8")
         for logo in _logos("cellblock-data" if policy.allowed_modules else "cellblock"):
             shutil.copy(logo, folder)

@@ -9,12 +9,12 @@ import traceback
 from collections import deque
 from typing import TYPE_CHECKING, Any
 
-from cellblock.jupyter import info
-from cellblock.jupyter.cells import CellRun
+from cellblock.host.cells.outputs import Outputs
+from cellblock.host.cells.station import Station
+from cellblock.jupyter import cells, info
 from cellblock.jupyter.channels import Channels
 from cellblock.jupyter.control import Control
 from cellblock.jupyter.outflow import Brake
-from cellblock.jupyter.outputs import Outputs
 from cellblock.jupyter.questions import Questions
 from cellblock.jupyter.stragglers import Stragglers
 
@@ -23,23 +23,24 @@ if TYPE_CHECKING:
 
     import zmq
 
-    from cellblock.errors import PolicyError
     from cellblock.host.audit.trail import Audit
+    from cellblock.host.cells.views import Views
     from cellblock.host.history import History
     from cellblock.host.kept import Kept
     from cellblock.host.outcome import Stopped
     from cellblock.host.session import Session
     from cellblock.jupyter.messages import Composer, Message
     from cellblock.jupyter.reactor import ZmqReactor
-    from cellblock.jupyter.views import Views
     from cellblock.wire import messages as wire
 
 #: Seconds after a reply before history is written.
 IDLE_WRITE = 0.5
 
 
-class Kernel:
-    """Sequence and bookkeeping; also the session's ``Front``."""
+class Kernel(Station):
+    """Sequence and bookkeeping."""
+
+    history: History
 
     def __init__(  # noqa: PLR0913, PLR0917 - what it is put together from
         self,
@@ -54,14 +55,11 @@ class Kernel:
         self._reactor = reactor
         self.channels = Channels(sockets, composer)
         self._brake = Brake(reactor, self.channels.outflow, self._hold)
-        self.outputs = Outputs(self.channels, views, self._brake, kept, audit)
-        self.history, self.views, self.audit = history, views, audit
-        self.session: Session | None = None
-        self.execution_count = 0
+        outputs = Outputs(self.channels, views, self._brake, kept, audit)
+        super().__init__(outputs, views, audit, history)
         self._queue: deque[Message] = deque()
         self._current: Message | None = None
-        self._cell: CellRun | None = None
-        self._questions = Questions(self.channels)
+        self.questions = Questions(self.channels)
         self._stragglers = Stragglers()
         self._shell = {
             "kernel_info_request": self._kernel_info,
@@ -93,9 +91,7 @@ class Kernel:
 
     def _on_stdin(self) -> None:
         for message in self.channels.receive("stdin"):
-            text = self._questions.answer(message)
-            if text is not None and self.session is not None:
-                self.session.answer(text)
+            self.questions.answer(message)
 
     # --- shell: one at a time -----------------------------------------------------------------
 
@@ -124,7 +120,7 @@ class Kernel:
             error = {"ename": type(exc).__name__, "evalue": str(exc), "traceback": []}
             count = {"execution_count": self.execution_count}
             self.channels.reply("shell", {"status": "error", **error, **count}, message)
-            self._cell = None
+            self.cell = None
             self._finished()
 
     def _reply(self, content: Any) -> None:
@@ -160,14 +156,12 @@ class Kernel:
             self._abort(message)
             self._finished()
             return
-        self._cell = CellRun(self, message)
-        self.outputs.begin(message, self._cell)
-        self._cell.start()
+        self.run(cells.asked(message), message)
 
     def end_cell(self, content: dict[str, Any], metadata: dict[str, Any], *, abort: bool) -> None:
         """Answer the running cell; with ``abort``, refuse the cells queued behind it."""
-        message, self._cell = self._current, None
-        self._questions.withdraw()
+        message, self.cell = self._current, None
+        self.questions.withdraw()
         self.outputs.end()
         if abort:
             # Before the reply: who has read that sends the next cell knowing of the failure.
@@ -229,14 +223,16 @@ class Kernel:
 
     def _comm(self, message: Message) -> None:
         content = info.comm_content(message.content)
-        if self.session is None or not self.outputs.comms.arrived(message, content):
+        if self.session is None or not self.outputs.comms.arrived(message.kind, content, message):
             self._finished()
             return
         self.outputs.begin(message)
 
         def done(ended: Stopped | str | None) -> None:
             if ended is not None:
-                self.outputs.card(self.views.unheard(ended))
+                from cellblock.host.cells import stops  # noqa: PLC0415 - few do
+
+                self.outputs.card(stops.unheard(ended, self.views.in_force))
             self.outputs.end()
             self._finished()
 
@@ -244,19 +240,23 @@ class Kernel:
 
     def interrupt(self) -> None:
         """Interrupt what runs, as the front end's button and Ctrl-C do."""
-        self._questions.withdraw()
+        self.questions.withdraw()
         if self.session is not None:
             self.session.interrupt()
+        elif self.starting is not None:
+            self.starting.interrupt()
 
-    # --- the session's front ------------------------------------------------------------------
-
-    def shown(self, message: wire.FromGuest) -> None:
-        """Pass a guest's output on."""
-        self.outputs.shown(message)
+    # --- what a session tells -----------------------------------------------------------------
 
     def asked(self, request: wire.InputRequest) -> bool:
         """Put a cell's question to the front end that sent it."""
-        return self._questions.put(request, self._current)
+        if self.session is None:
+            return False
+        return self.questions.put(request, self._current, self.session.answer)
+
+    def consulted(self, text: str, told: Callable[[str], None]) -> Callable[[], None] | None:
+        """Put a question of the host's to the front end that sent the running cell."""
+        return self.questions.consult(text, self._current, told)
 
     def _hold(self, held: bool) -> None:
         if self.session is not None:
@@ -265,43 +265,6 @@ class Kernel:
     def hurry(self) -> None:
         """Hear the guest though front ends are behind."""
         self._brake.let_go()
-
-    def restarted(self, stopped: Stopped) -> None:
-        """Say that the guest was lost while nothing ran."""
-        self.outputs.card(self.views.lost(stopped))
-
-    def undone(self, stopped: Stopped) -> None:
-        """Show which cells were undone, and note it beside the cell that did it."""
-        self.outputs.card(self.views.undone(stopped))
-        if stopped.undone:
-            counts = ", ".join(f"[{count}]" for count in stopped.undone)
-            self.history.annotate(self.execution_count, f"# undid {counts}")
-
-    def noticed(self, text: str) -> None:
-        """Say that no snapshots are taken for now."""
-        self.outputs.notice(f"takes no snapshot: {text}. A killed cell may cost its variables")
-
-    def equipped(self, tools: tuple[wire.Tool, ...]) -> None:
-        """Remember the tools: ``%tools`` lists them."""
-        self.views.tools_in_force = tools
-
-    def refused(self, error: PolicyError) -> None:
-        """Remember why the policy can't be kept: every cell says so."""
-        self.views.refuse(error)
-
-    def failed(self, detail: str) -> None:
-        """Remember why no guest runs: every cell says so."""
-        self.views.fail(detail)
-
-    def locked(self, report: wire.LockReport) -> str:
-        """Take note of what a guest's locks achieved."""
-        refusal = self.views.locked(report)
-        views = self.views
-        self.audit.locked(views.enforcement, views.gaps, report.achieved, views.proved)
-        self.outputs.forget_comms()
-        if self._cell is not None:
-            self._cell.show_gaps()
-        return refusal
 
 
 def _at_cursor(message: Message) -> tuple[str, int]:

@@ -17,6 +17,8 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
+from cellblock.host.output.encoding import encode
+
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
@@ -27,20 +29,7 @@ _PARTS = 5
 _REMEMBERED = 1 << 16
 
 
-def _as_text(value: object) -> str:
-    """Let str subclasses pass, such as the markup type that cards are built from."""
-    if isinstance(value, str):
-        return str(value)
-    raise TypeError(f"{type(value).__name__} is not JSON")
-
-
-_encode = msgspec.json.Encoder(enc_hook=_as_text).encode
 _decode = msgspec.json.Decoder().decode
-
-
-def json_size(value: Any) -> int:
-    """Return how many bytes ``value`` takes on the wire."""
-    return len(_encode(value))
 
 
 def _read(part: bytes) -> Any:
@@ -156,9 +145,9 @@ class Composer:
             "version": PROTOCOL,
         }
         parts = [
-            _encode(header),
+            encode(header),
             parent.raw_header if parent is not None else b"{}",
-            _encode(metadata or {}),
-            _encode(content),
+            encode(metadata or {}),
+            encode(content),
         ]
         return [*identities, DELIMITER, self._sign(parts), *parts, *buffers]

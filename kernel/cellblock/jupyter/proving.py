@@ -15,11 +15,11 @@ from cellblock.backends import contract
 from cellblock.errors import CellblockError
 from cellblock.guest import removal
 from cellblock.host import launch, proofs
+from cellblock.host.groundwork import planned, told_of
 from cellblock.host.history import default_path
 from cellblock.host.private import make_scratch
 from cellblock.host.prover import Prover
 from cellblock.host.surroundings import Surroundings
-from cellblock.jupyter.groundwork import planned, told_of
 from cellblock.jupyter.reactor import ZmqReactor
 from cellblock.wire import messages
 
@@ -28,8 +28,8 @@ if TYPE_CHECKING:
 
     from cellblock.backends import Chosen
     from cellblock.backends.contract import Proof
+    from cellblock.host.groundwork import Wrapping
     from cellblock.host.relay.reach import Reach
-    from cellblock.jupyter.groundwork import Wrapping
     from cellblock.policy.enforcement import Enforcement
     from cellblock.policy.model import Policy
 

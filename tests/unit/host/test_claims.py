@@ -5,7 +5,8 @@ import errno
 import pytest
 
 from cellblock.host.guest_process import Guest
-from cellblock.host.snapshots import Settings, Snapshots
+from cellblock.host.keeping import Settings
+from cellblock.host.snapshots import Snapshots
 from cellblock.wire import messages
 from support.simulator import NOBODYS_PID, Reactor
 
@@ -40,15 +41,15 @@ def made():
 
 def test_a_copy_that_is_given_up_does_not_cost_the_one_that_is_being_made(made):
     _, zygote, snapshots = made
-    first, second = snapshots.copies
+    first, second = snapshots.ring
     snapshots.not_standing(messages.NotStanding(id=first.number, errno=errno.ENOMEM))
     assert zygote.told == ["allow", "allow"]
-    assert snapshots.copies == (second,)
+    assert snapshots.ring == [second]
 
 
 def test_when_none_is_being_made_what_was_forked_besides_is_ended(made):
     _, zygote, snapshots = made
-    for copy in snapshots.copies:
+    for copy in tuple(snapshots.ring):
         snapshots.not_standing(messages.NotStanding(id=copy.number, errno=errno.ENOMEM))
     assert zygote.told == ["allow", "allow", (NOBODYS_PID,)]
 
@@ -64,5 +65,5 @@ def test_it_is_asked_for_once_more_when_a_fork_may_have_been_under_way(made):
 def test_copies_that_never_stand_are_ended_in_time(made):
     reactor, zygote, snapshots = made
     reactor.advance(6)
-    assert snapshots.copies == ()
+    assert snapshots.ring == []
     assert zygote.told[-1] == (NOBODYS_PID,)

@@ -11,11 +11,11 @@ from pathlib import Path
 
 import pytest
 
-from cellblock.host import guest_process, room
-from cellblock.host import snapshots as snapshots_module
-from cellblock.host.copies import Ran
-from cellblock.host.guest_process import Guest, Lineage
-from cellblock.host.snapshots import Settings, Snapshots
+from cellblock.host import guest_process, room, twins
+from cellblock.host.copies import Lineage, Ran
+from cellblock.host.guest_process import Guest
+from cellblock.host.keeping import Settings
+from cellblock.host.snapshots import Snapshots
 from cellblock.wire import frames, messages
 from support.simulator import Reactor
 
@@ -85,7 +85,7 @@ def test_descriptors_that_the_host_lacks_cost_a_snapshot_and_are_told_once(react
         snapshots.take(serving, Zygote(), lambda number=number: asked.append(number))
     assert asked == [0, 1, 2]
     assert told == ["the kernel can't open what one takes (Too many open files)"]
-    assert snapshots.copies == ()
+    assert snapshots.ring == []
     serving.close()
 
 
@@ -103,18 +103,18 @@ def taken(reactor, monkeypatch):
     monkeypatch.setattr(room, "available", lambda: done.append("available") or 1 << 40)
     monkeypatch.setattr(room, "faults", lambda _: 0)
     monkeypatch.setattr(Guest, "vouch", lambda _: True)
-    monkeypatch.setattr(snapshots_module, "TWIN_AFTER", 60.0)  # those have tests of their own
+    monkeypatch.setattr(twins, "TWIN_AFTER", 60.0)  # those have tests of their own
     monkeypatch.setattr(
         Guest, "signal", lambda self, n: done.append((signal.Signals(n).name, self.pid))
     )
 
     def take():
         snapshots.take(serving, zygote)
-        copy = snapshots.copies[-1]
+        copy = snapshots.ring[-1]
         copy.guest.pid = 10 + copy.number
         copy.guest.on_message(messages.Standing(id=copy.number))
         cell = messages.Execute(id=1, source="1", raw="1", execution_count=copy.number)
-        snapshots.ran(Ran(cell, 0.0))
+        snapshots.ring.ran(Ran(cell, 0.0))
         return copy.guest.pid
 
     take.snapshots, take.zygote, take.done = snapshots, zygote, done
@@ -158,7 +158,7 @@ def test_where_memory_is_short_it_is_read_once_for_each_copy_given_up(taken, rea
     taken.snapshots.take(taken.snapshots._guest, taken.zygote)
     assert taken.done.count("short") == 4
     assert taken.done.count(("resident", 1)) == 1
-    assert taken.snapshots.copies == ()
+    assert taken.snapshots.ring == []
 
 
 def test_copies_that_the_end_of_their_guest_sets_going_are_stopped_again(taken):

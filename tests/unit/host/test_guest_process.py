@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from cellblock.host import guest_process
+from cellblock.host import incoming
 from cellblock.host.outcome import Cell
 from cellblock.wire import frames, messages
 from support.simulator import Simulation
@@ -59,9 +59,9 @@ def test_out_of_band_bytes_are_a_violation_and_no_endless_loop(sim):
 @pytest.mark.parametrize("sent", [1, 3, 4, 500])
 def test_a_frame_that_does_not_end_is_a_violation(sim, sent):
     sim.guest.sock.sendall(frames.encode(STREAM)[:sent])
-    sim.reactor.advance(guest_process.FRAME_LOOKS * guest_process.FRAME_LOOK)
+    sim.reactor.advance(incoming.FRAME_LOOKS * incoming.FRAME_LOOK)
     assert sim.outcomes == []
-    sim.reactor.advance(2 * guest_process.FRAME_LOOK)
+    sim.reactor.advance(2 * incoming.FRAME_LOOK)
     assert violation(sim) == "protocol violation: a frame that does not end"
 
 
@@ -114,7 +114,7 @@ def test_a_guest_that_is_not_heard_can_still_be_spoken_to_and_replaced(sim):
 
 
 def test_a_question_is_put_where_one_may_be(sim):
-    number = sim.session._request.message.id
+    number = sim.session._under_way.request.message.id
     sim.guest.send(messages.InputRequest(id=number, prompt="?"))
     sim.reactor.turn()
     assert violation(sim) == "protocol violation: a question where none may be asked"

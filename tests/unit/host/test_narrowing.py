@@ -1,125 +1,31 @@
-"""A cell that narrows the policy: what counts as one, and how a session settles it."""
+"""A cell that narrows the policy: how a session settles it."""
 
 import errno
 import signal
 from dataclasses import replace
+from pathlib import Path
 
 import msgspec
 import pytest
 
-from cellblock.analysis import Rules
+from cellblock.analysis import Rules, admission
 from cellblock.errors import BackendError, PolicyError
-from cellblock.host import narrowing, pace
+from cellblock.host import pace
+from cellblock.host.admission.gate import Gate
 from cellblock.host.copies import Copy
+from cellblock.host.keeping import Settings
 from cellblock.host.monitor import Bounds
 from cellblock.host.outcome import Cell
-from cellblock.host.snapshots import Settings
 from cellblock.host.terms import Step, Terms
 from cellblock.policy.model import Policy
 from cellblock.policy.narrowing import changed, weigh
 from cellblock.policy.paths import Places
 from cellblock.wire import frames, messages
+from support.approvals import Desk
 from support.stepwise import Stepwise
 
 RULES = Rules(True, {}, frozenset(), frozenset({"policy"}))
-
-# --- what is a narrowing --------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize(
-    "cell",
-    [
-        "%policy narrow timeout=1",
-        "  %policy \t narrow\ttimeout=1  # why\n\n# and\n%policy narrow network_access=false\r\n",
-        "%policy narrow",
-        "%policy narrow import os",
-    ],
-)
-def test_a_cell_of_nothing_but_narrowings_is_the_hosts(cell):
-    assert narrowing.is_alone(cell)
-
-
-@pytest.mark.parametrize(
-    "cell",
-    [
-        "%policy",
-        "%policy narrowed timeout=1",
-        "%policy Narrow timeout=1",
-        "%%policy narrow timeout=1",
-        "policy narrow timeout=1",
-        "# %policy narrow timeout=1",
-        "%policy narrow timeout=1\nx = 1",
-        "x = 1\n%policy narrow timeout=1",
-        "if x:\n    %policy narrow timeout=1",
-        '"""\n%policy narrow timeout=1\n"""',
-        "%%time\n%policy narrow timeout=1",
-        "%time %policy narrow timeout=1",
-        "%policy narrow timeout=1 \\\n    network_access=false",
-        ">>> %policy narrow timeout=1",
-        "get_ipython().run_line_magic('policy', 'narrow timeout=1')",
-        "%policy\xa0narrow timeout=1",
-    ],
-)
-def test_whatever_else_a_cell_says_it_is_not(cell):
-    assert not narrowing.is_alone(cell)
-
-
-def read(cell):
-    asked, findings = narrowing.read(cell, RULES)
-    found = [(f.rule, f.line, f.column, f.end_column, f.subject, f.why) for f in findings]
-    return asked, found
-
-
-def test_lines_are_one_change_and_each_key_knows_its_place():
-    asked, found = read(
-        "# less\n%policy narrow timeout=1 --fresh\n"
-        '%policy narrow add.require=["timeout"] tool_timeouts.fetch=2 tool_timeouts.put=3'
-    )
-    assert found == []
-    assert asked.fresh
-    assert asked.changes == {
-        "timeout": 1,
-        "add": {"require": ["timeout"]},
-        "tool_timeouts": {"fetch": 2, "put": 3},
-    }
-    assert asked.places["timeout"] == (2, 15, 22)
-    assert asked.places["add.require"] == (3, 15, 26)
-
-
 ARGUMENT = "argument-not-allowed"
-
-
-@pytest.mark.parametrize(
-    ("cell", "found"),
-    [
-        ("%policy narrow", [(1, 8, 14, "narrow", "says nothing of what is to be narrowed")]),
-        ("%policy narrow # x", [(1, 8, 14, "narrow", "says nothing of what is to be narrowed")]),
-        ("%policy narrow timeout", [(1, 15, 22, "timeout", "is neither key=value nor an option")]),
-        (
-            "%policy narrow timeout=1\u2028import os",
-            [(1, 24, 25, "\u2028", "is neither key=value nor an option")],
-        ),
-        (
-            "%policy narrow timeout=1\x0c%policy narrow",
-            [(1, 24, 25, "\x0c", "is neither key=value nor an option")],
-        ),
-        ("%policy narrow a=1\n%policy narrow a=2", [(2, 15, 16, "a", "is said twice")]),
-        ("%policy narrow a.b=1 a=2", [(1, 21, 22, "a", "is said twice")]),
-        ("%policy narrow a=2 a.b=1", [(1, 19, 22, "a.b", "is said twice")]),
-        ("%policy narrow a.b=1 a.b=1", [(1, 21, 24, "a.b", "is said twice")]),
-        ("%policy narrow --force a=1", [(1, 14, 26, "--force", "there is no option --force")]),
-        (
-            "%policy narrow a=1\n" * 51,
-            [
-                *[(n, 15, 16, "a", "is said twice") for n in range(2, 51)],
-                (1, 8, 14, "narrow", "is there more than 50 times"),
-            ],
-        ),
-    ],
-)
-def test_what_can_not_be_read_is_found_where_it_stands(cell, found):
-    assert read(cell)[1] == [(ARGUMENT, *one) for one in found]
-
 
 # --- how a session settles it ---------------------------------------------------------------------
 
@@ -157,11 +63,12 @@ class Scope:
             zygote=self.sim._spawn,
             tools=None,
             addresses=(),
-            tool_names=frozenset(),
+            tools_gone=frozenset(),
+            gate=Gate(policy, Path("/x")),
         )
 
     def prepare(self, policy):
-        told = self.sim.session._keeper._prepare
+        told = self.sim.session._keeper.supply._prepare
         plan = messages.Plan(network=bool(policy.network_access))
         modules = {"raw_modules": policy.allowed_modules}
         return msgspec.structs.replace(told, plan=plan, rules=modules)
@@ -265,6 +172,32 @@ def test_without_anybody_who_knows_the_policy_a_narrowing_is_an_argument(monkeyp
     sim.close()
 
 
+@pytest.mark.parametrize("kind", ["approved", "template"])
+def test_where_cells_have_to_be_admitted_a_narrowing_has_to_be(sim, scope, kind):
+    scope.sim.session._gate = Admitting(kind)
+    outcome = narrow(sim, "timeout=5")
+    assert (outcome.status, scope.adopted) == ("denied", [])
+
+
+class Admitting:
+    """A gate that has nothing approved, and no templates."""
+
+    def __init__(self, kind):
+        self.admitted = admission.Admitted(kind)
+
+    def judge(self, raw):
+        return admission.judge(raw, self.admitted)
+
+
+def test_which_cells_may_run_is_decided_by_the_narrower_policy(sim, scope):
+    before = sim.session._gate
+    narrow(sim, "timeout=5")
+    (terms,) = scope.adopted
+    assert sim.session._gate is terms.gate is not before
+    assert sim.session._own_limit(6.0) is None
+    assert sim.session._own_limit(4.0) == 4.0
+
+
 # --- a new guest ----------------------------------------------------------------------------------
 
 
@@ -273,7 +206,7 @@ def test_before_anything_has_run_a_new_guest_is_started_under_the_narrower_polic
     assert [terms.step for terms in scope.adopted] == [Step.fresh]
     assert len(sim.guests) == 2
     assert sim.guests[0].gone()
-    assert any(isinstance(told, messages.Leave) for told in sim.told)
+    assert any(isinstance(told, messages.Quit) for told in sim.told)
     prepared = [told for told in sim.told if isinstance(told, messages.Prepare)]
     assert [told.plan.network for told in prepared] == [False, False]
     assert scope.shown[0][1] is False
@@ -510,3 +443,35 @@ def test_an_interrupt_while_locks_are_made_does_no_harm(used):
     used.reactor.turn()
     used.reactor.advance(pace.IDLE)
     assert used.outcomes[-1].status == "ok"
+
+
+# --- where the user is asked ----------------------------------------------------------------------
+
+
+@pytest.fixture
+def asked(monkeypatch, scope, tmp_path):
+    """Return a session whose user is asked, and what asks him."""
+    desk = Desk(tmp_path / "state" / "grants.json")
+    scope.sim = made = Stepwise(monkeypatch, scope=scope, clerk=desk.clerk)
+    yield made, desk
+    made.close()
+
+
+def test_a_cell_narrows_unasked_and_what_goes_on_beside_it_asks_nobody_for_it(asked):
+    sim, desk = asked
+    sim.kept()
+    assert narrow(sim, "network_access=false") is None
+    desk.calls("a")
+    assert desk.refused == [(1, "nobody can be asked while no cell runs")]
+    assert desk.user.questions == []
+
+
+def test_under_a_narrower_policy_is_asked_anew_what_was_allowed_for_always(asked, scope):
+    sim, desk = asked
+    sim.run(Cell(raw="import csv", execution_count=1))
+    desk.user.says("always")
+    sim.again("import csv")
+    assert narrow(sim, "timeout=1").status == "ok"
+    assert scope.adopted[-1].digest == desk.grants.under.digest
+    sim.run(Cell(raw="import csv", execution_count=3))
+    assert len(desk.user.questions) == 2

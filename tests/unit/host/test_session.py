@@ -5,8 +5,9 @@ import signal
 import msgspec
 import pytest
 
-from cellblock.host.keeper import LAST_WORDS, NEXT_START
+from cellblock.host.keeper import NEXT_START
 from cellblock.host.outcome import MOST_DETAIL, Cell, Stopped
+from cellblock.host.supply import LAST_WORDS
 from cellblock.wire import messages
 from support.simulator import Simulation
 
@@ -124,12 +125,37 @@ def test_over_its_time_and_deaf_it_is_killed_and_the_next_guest_is_there(simulat
     assert len(sim.guests) == 2
 
 
+@pytest.mark.parametrize("policy", [5.0, None])
+def test_a_cells_own_limit_counts_where_it_is_less_and_is_told(simulate, policy):
+    sim = simulate(timeout=policy)
+    request = took_up(sim, timeout=2.0)
+    sim.reactor.advance(2.1)
+    assert sim.signals() == [signal.SIGINT]
+    sim.guest.send(messages.Done(id=request.id))
+    sim.reactor.turn()
+    assert ended(sim).stopped == Stopped("timeout", kept=True, seconds=2.0)
+
+
+def test_a_cells_own_limit_is_told_of_one_that_is_killed_too(simulate):
+    sim = simulate(timeout=5.0)
+    took_up(sim, timeout=2.0)
+    sim.reactor.advance(4.1)
+    assert ended(sim).stopped == Stopped("timeout", seconds=2.0)
+
+
+def test_a_cells_own_limit_gives_it_no_more_than_the_policy(simulate):
+    sim = simulate(timeout=5.0)
+    took_up(sim, timeout=60.0)
+    sim.reactor.advance(7.1)
+    assert ended(sim).stopped == Stopped("timeout")
+
+
 @pytest.mark.parametrize("why", ["cpu", "scratch"])
 def test_over_another_limit_it_is_interrupted_once_then_killed(simulate, why):
     sim = simulate(timeout=None)
     took_up(sim)
     for _ in range(3):
-        sim.session._on_excess(why, urgent=False)
+        sim.session._under_way.on_excess(why, urgent=False)
     assert sim.signals() == [signal.SIGINT]
     sim.reactor.advance(2.1)
     assert sim.signals() == [signal.SIGKILL]
@@ -139,7 +165,7 @@ def test_over_another_limit_it_is_interrupted_once_then_killed(simulate, why):
 def test_over_another_limit_and_giving_way_it_keeps_its_guest(simulate):
     sim = simulate()
     request = took_up(sim)
-    sim.session._on_excess("cpu", urgent=False)
+    sim.session._under_way.on_excess("cpu", urgent=False)
     sim.guest.send(messages.Done(id=request.id))
     sim.reactor.turn()
     assert (ended(sim).stopped.why, ended(sim).stopped.kept) == ("cpu", True)
@@ -149,7 +175,7 @@ def test_over_another_limit_and_giving_way_it_keeps_its_guest(simulate):
 def test_what_gets_worse_by_waiting_is_killed_at_once(simulate):
     sim = simulate()
     took_up(sim)
-    sim.session._on_excess("memory", urgent=True)
+    sim.session._under_way.on_excess("memory", urgent=True)
     assert sim.signals() == [signal.SIGKILL]
     assert ended(sim).stopped == Stopped("memory")
     sim.reactor.turn()
@@ -158,9 +184,9 @@ def test_what_gets_worse_by_waiting_is_killed_at_once(simulate):
 
 def test_a_guest_that_grows_between_cells_is_killed_and_its_loss_is_said(simulate):
     sim = simulate()
-    sim.session._on_excess("scratch", urgent=False)
+    sim.session._under_way.on_excess("scratch", urgent=False)
     assert sim.signals() == []
-    sim.session._on_excess("memory", urgent=True)
+    sim.session._under_way.on_excess("memory", urgent=True)
     assert sim.signals() == [signal.SIGKILL]
     assert ("restarted", Stopped("memory")) in sim.notes
 
@@ -235,6 +261,38 @@ def test_a_task_that_keeps_the_guest_from_what_is_interrupted_is_interrupted(sim
     sim.session.execute(cell("1"), sim.outcomes.append)
     sim.session.interrupt()
     sim.reactor.advance(0.1)
+    assert sim.signals() == [signal.SIGINT]
+
+
+@pytest.mark.parametrize("came", [False, True])
+def test_an_interrupt_that_is_about_to_hit_a_cell_is_not_sent_to_it_again(simulate, came):
+    sim = simulate()
+    sim.session.execute(cell("1"), sim.outcomes.append)
+    sim.session.interrupt()
+    sim.reactor.turn()
+    (request,) = sim.guest.read()
+    sim.reactor.advance(0.1)
+    assert sim.signals() == [signal.SIGINT]
+    # Told so late that the host took it for kept by a task; it may be, and then was interrupted.
+    sim.guest.send(messages.Began(id=request.id, interrupted=came))
+    sim.reactor.turn()
+    assert sim.signals() == [signal.SIGINT] * came
+
+
+def test_an_interrupt_that_comes_while_a_guest_starts_is_for_the_cell_that_it_gets(simulate):
+    sim = simulate()
+    sim.start_well = False
+    sim.reaped(9)
+    sim.reactor.advance(5)
+    sim.session.execute(cell("1"), sim.outcomes.append)
+    sim.session.interrupt()
+    sim.reactor.advance(0.1)
+    sim.signals()
+    sim.guest.send(messages.Ready(report=messages.LockReport()))
+    sim.reactor.turn()
+    (request,) = sim.guest.read()
+    sim.guest.send(messages.Began(id=request.id))
+    sim.reactor.turn()
     assert sim.signals() == [signal.SIGINT]
 
 

@@ -5,7 +5,7 @@ import signal
 
 import pytest
 
-from cellblock.host import budget, keeper, pace, snapshots
+from cellblock.host import budget, forks, keeper, pace, room
 from cellblock.wire import messages
 from support.stepwise import EXACT
 
@@ -28,7 +28,7 @@ def test_a_copy_is_asked_for_in_idle_time_only(stepwise):
 
 def test_a_long_cell_is_answered_when_the_copy_that_holds_it_stands(sim):
     assert sim.cell(seconds=0.2) is None
-    sim.reactor.advance(snapshots.PATIENCE - 0.1)
+    sim.reactor.advance(forks.PATIENCE - 0.1)
     assert sim.outcomes == []
     sim.stands(sim.guest.copy())
     assert [outcome.status for outcome in sim.outcomes] == ["ok"]
@@ -37,7 +37,7 @@ def test_a_long_cell_is_answered_when_the_copy_that_holds_it_stands(sim):
 def test_a_cell_that_waits_for_its_snapshot_is_over_no_limit_any_more(sim):
     assert sim.cell(seconds=0.2) is None
     copy = sim.guest.copy()
-    sim.session._on_excess("cpu", urgent=False)
+    sim.session._under_way.on_excess("cpu", urgent=False)
     sim.reactor.advance(3)
     assert not {signal.SIGINT, signal.SIGKILL} & {number for _, number in sim.kills}
     sim.stands(copy)
@@ -46,7 +46,7 @@ def test_a_cell_that_waits_for_its_snapshot_is_over_no_limit_any_more(sim):
 
 def test_a_long_cell_is_answered_when_it_is_certain_that_no_copy_will_stand(sim):
     assert sim.cell(seconds=0.2) is None
-    sim.reactor.advance(snapshots.PATIENCE)
+    sim.reactor.advance(forks.PATIENCE)
     assert [outcome.status for outcome in sim.outcomes] == ["ok"]
     assert sim.guest.copy().gone()
     claimed = [m for m in sim.told if isinstance(m, messages.Members)]
@@ -59,7 +59,7 @@ def test_a_long_cell_is_answered_when_it_is_certain_that_no_copy_will_stand(sim)
 def test_a_copy_that_stands_after_its_time_is_not_heard(sim):
     sim.cell(seconds=0.2)
     late = sim.guest.copy()
-    sim.reactor.advance(snapshots.PATIENCE)
+    sim.reactor.advance(forks.PATIENCE)
     assert late.gone()
     with pytest.raises(BrokenPipeError):
         sim.stands(late)
@@ -158,17 +158,17 @@ def test_what_nobody_would_call_a_step_is_given_up(sim):
 
 
 def test_the_oldest_goes_first_when_they_hold_too_much(stepwise, monkeypatch):
-    size = snapshots.room.PAGE * 100
+    size = room.PAGE * 100
     sim = stepwise(most_bytes=2 * size)
     sim.stands(sim.guest.copy())
     faults = iter(range(0, 10_000, 100))  # a hundred pages between any two
-    monkeypatch.setattr(snapshots.room, "faults", lambda _: next(faults))
-    monkeypatch.setattr(snapshots.room, "resident", lambda _: snapshots.room.LARGE - 1)
+    monkeypatch.setattr(room, "faults", lambda _: next(faults))
+    monkeypatch.setattr(room, "resident", lambda _: room.LARGE - 1)
     for _ in range(5):
         sim.kept()
     gone = [copy.gone() for copy in sim.guest.copies]
     assert gone == [True] * 3 + [False] * 3
-    assert sim.session._keeper.snapshots._copies.cost() == 2 * size
+    assert sim.session._keeper.snapshots.ring.cost() == 2 * size
 
 
 # --- what they cost -------------------------------------------------------------------------------
@@ -178,8 +178,8 @@ def test_the_oldest_goes_first_when_they_hold_too_much(stepwise, monkeypatch):
 def plenty(monkeypatch):
     """Memory without end, and guests of one GiB."""
     sizes = {"free": 1 << 40, "guest": 1 << 30}
-    monkeypatch.setattr(snapshots.room, "available", lambda: sizes["free"])
-    monkeypatch.setattr(snapshots.room, "resident", lambda _: sizes["guest"])
+    monkeypatch.setattr(room, "available", lambda: sizes["free"])
+    monkeypatch.setattr(room, "resident", lambda _: sizes["guest"])
     return sizes
 
 
@@ -246,7 +246,7 @@ def test_while_memory_is_short_the_oldest_are_given_up_and_none_is_taken(stepwis
     sim = stepwise(mode="auto")
     sim.stands(sim.guest.copy())
     copy = sim.kept()
-    plenty["free"] = snapshots.room.wanted(plenty["guest"]) - 1
+    plenty["free"] = room.wanted(plenty["guest"]) - 1
     sim.cell(seconds=0.2)
     sim.cell(seconds=0.2)
     assert [outcome.status for outcome in sim.outcomes] == ["ok"] * 3

@@ -5,7 +5,7 @@ import signal
 
 import pytest
 
-from cellblock.host import pace, snapshots
+from cellblock.host import forks, pace, twins
 from cellblock.host.outcome import Restored
 from cellblock.wire import messages
 from support.stepwise import EXACT, INEXACT, lost
@@ -61,7 +61,7 @@ def test_as_many_kills_as_come_one_by_one_cost_nothing(sim):
     sim.twin(copy)
     sim.reactor.advance(10.0)
     sim.reaped(9)
-    for _ in range(snapshots.MOST_TWINS - 2):
+    for _ in range(twins.MOST_TWINS - 2):
         twin = copy.twin()
         sim.doubles(twin)
         end(sim, copy)
@@ -74,7 +74,7 @@ def test_a_state_that_ends_all_that_have_it_is_given_up_after_some(sim):
     older, copy = sim.guest.copies[0], sim.kept()
     sim.reactor.advance(10.0)
     sim.reaped(9)
-    for _ in range(snapshots.MOST_TWINS + 1):
+    for _ in range(twins.MOST_TWINS + 1):
         sim.doubles(copy)
         twin = copy.twin()
         end(sim, copy)
@@ -103,7 +103,7 @@ def test_copies_that_are_killed_cost_those_before_none_of_their_time(sim):
 
 def test_a_copy_hears_of_a_twin_that_was_given_up_after_it_was_told_to_take_over(sim):
     copy = sim.kept()
-    sim.reactor.advance(snapshots.TWIN_AFTER)
+    sim.reactor.advance(twins.TWIN_AFTER)
     first = copy.twin()
     newer = sim.kept()
     sim.twin(newer)
@@ -124,7 +124,7 @@ def test_a_copy_hears_of_a_twin_that_was_given_up_after_it_was_told_to_take_over
 
 def test_a_copy_without_a_twin_makes_one_before_it_goes_on(sim):
     copy = sim.kept()
-    sim.reactor.advance(snapshots.TWIN_AFTER / 2)
+    sim.reactor.advance(twins.TWIN_AFTER / 2)
     sim.reaped(9)
     twin = copy.twin()
     assert twin.number > copy.number
@@ -215,7 +215,7 @@ def test_a_long_cell_is_answered_when_it_is_certain_that_there_is_no_twin(sim, w
         copy.send(messages.NotStanding(id=twin.number, errno=errno.EAGAIN))
         sim.reactor.turn()
     else:
-        sim.reactor.advance(snapshots.PATIENCE)
+        sim.reactor.advance(forks.PATIENCE)
     assert [outcome.status for outcome in sim.outcomes] == ["ok"]
     assert twin.gone()
     assert sim.kills[-1] == (copy.pid, signal.SIGSTOP)
@@ -228,7 +228,7 @@ def test_cells_that_follow_each_other_at_once_cost_no_twin(sim):
         sim.cell()
         copy = sim.guest.copy()
         sim.stands(copy)
-        sim.reactor.advance(snapshots.TWIN_AFTER / 2)
+        sim.reactor.advance(twins.TWIN_AFTER / 2)
     assert [one.twin() for one in sim.guest.copies[1:]] == [None] * 10
     assert sim.twin(copy).stood
 
@@ -237,7 +237,7 @@ def test_both_are_stopped_and_known_to_belong_to_the_guest(sim):
     copy = sim.kept()
     twin = sim.twin(copy)
     assert {(copy.pid, signal.SIGSTOP), (twin.pid, signal.SIGSTOP)} <= set(sim.kills[-3:])
-    assert set(sim.session._keeper.snapshots.sizes()) >= {copy.pid, twin.pid}
+    assert set(sim.session._keeper.snapshots.ring.sizes()) >= {copy.pid, twin.pid}
     sim.reactor.advance(1.0)
     claimed = [m for m in sim.told if isinstance(m, messages.Members)]
     assert claimed[-1].pids == (sim.guest.pid, sim.guest.copies[0].pid, copy.pid, twin.pid)

@@ -40,7 +40,7 @@ def test_a_zygote_with_much_to_remove_goes_on_alone(session, tmp_path, monkeypat
     for number in range(20_000):
         (scratch / f"{number}").touch()
     monkeypatch.setattr(zygote_process, "REMOVAL", 0.0)
-    zygote, guest = session._keeper._zygote.pid, session._keeper.guest.pid
+    zygote, guest = session._keeper.supply.zygote.pid, session._keeper.guest.pid
     assert session.close() is False
     assert guest not in processes.parents()  # guests are gone before it is left to itself
     assert os.waitstatus_to_exitcode(os.waitpid(zygote, 0)[1]) == 0  # it was not killed
@@ -48,7 +48,7 @@ def test_a_zygote_with_much_to_remove_goes_on_alone(session, tmp_path, monkeypat
 
 
 def test_a_zygote_with_little_to_remove_is_waited_for(session, tmp_path):
-    zygote = session._keeper._zygote.pid
+    zygote = session._keeper.supply.zygote.pid
     assert session.close() is True
     assert processes.gone([zygote]) == []
     assert not (tmp_path / "scratch").exists()
@@ -56,7 +56,7 @@ def test_a_zygote_with_little_to_remove_is_waited_for(session, tmp_path):
 
 def test_a_zygote_that_does_not_end_its_guests_is_killed_and_they_with_it(session, monkeypatch):
     monkeypatch.setattr(zygote_process, "PATIENCE", 0.3)
-    zygote, guest = session._keeper._zygote.pid, session._keeper.guest.pid
+    zygote, guest = session._keeper.supply.zygote.pid, session._keeper.guest.pid
     os.kill(zygote, signal.SIGSTOP)
     assert session.close() is True
     assert processes.gone([zygote, guest]) == []

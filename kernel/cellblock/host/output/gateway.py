@@ -14,6 +14,7 @@ from cellblock.host.output.metadata import settle
 from cellblock.host.output.mimes import ALLOWED, Form, Trust
 from cellblock.host.output.refusal import RefusedError
 from cellblock.host.output.terminal import clean_line, clean_text, cut, is_plain
+from cellblock.render.text import HOSTS_MARK
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -192,8 +193,11 @@ def _lines(lines: Any, bounds: Bounds) -> list[str]:
 
 
 def clean_prompt(prompt: Any, bounds: Bounds = DEFAULT) -> str:
-    """Return an input prompt as one line without controls: it must not imitate the host's."""
-    return clean_line(prompt, bounds.prompt)
+    """Return an input prompt as one line without controls: it must not imitate the host's.
+
+    Those have several lines, and a mark that is taken out here.
+    """
+    return clean_line(prompt, bounds.prompt).replace(HOSTS_MARK, " ")
 
 
 # --- replies ----------------------------------------------------------------------------------

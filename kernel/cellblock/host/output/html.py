@@ -55,7 +55,7 @@ class _Cleaner:
     def clean(self, text: str) -> str:
         body, elements = shape.regular(shape.cut_opaque(text, self._opaque))
         self._missed |= elements & _MISSED
-        body = latex.clean_formulas(self._filled(self._filtered(body)))
+        body = latex.clean_formulas(self._filled(self._filtered(shape.parted(body))))
         if not self._missed:
             return self._scoped(body)
         missed = ", ".join(sorted(self._missed))

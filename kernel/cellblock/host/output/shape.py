@@ -20,16 +20,18 @@ _ATTRIBUTE_CHARS: Final = 4_096
 
 _QUOTED: Final = r"\"[^\"]*+\"|'[^']*+'"
 #: Only tags that every tokenizer ends at the same place.
-_TAG: Final = re.compile(
-    r"<(/?)([A-Za-z][A-Za-z0-9:_-]*+)"
-    r"((?:[\s/]++[^\s\"'<>/=]++"
-    rf"(?:\s*+=\s*+(?:{_QUOTED}|[^\s\"'<>=`][^\s\"'<>`]*+))?+)*+)[\s/]*+>"
+_NAME: Final = r"[A-Za-z][A-Za-z0-9:_-]*+"
+_ATTRIBUTES: Final = (
+    r"(?:[\s/]++[^\s\"'<>/=]++"
+    rf"(?:\s*+=\s*+(?:{_QUOTED}|[^\s\"'<>=`][^\s\"'<>`]*+))?+)*+"
 )
+_TAG: Final = re.compile(rf"<(/?)({_NAME})({_ATTRIBUTES})[\s/]*+>")
+_UNNAMED: Final = rf"</?{_NAME}{_ATTRIBUTES}[\s/]*+>"
 _VALUES: Final = re.compile(_QUOTED)
 #: A run of text and elements that hold text only, such as the cells of a table's row.
 _LEAVES: Final = re.compile(
     r"(?:[^<]*+<(a|b|code|i|li|p|span|t[dh])"
-    r"(?:\s(?:[^<>\"']|\"[^\"<>]*+\"){0,400}+)?>[^<]*+</\1\s*+>)++"
+    r"(?:\s(?:[^<>\"']|\"[^\"<>&\xa0]*+\"){0,400}+)?>[^<]*+</\1\s*+>)++"
 )
 _OPAQUE: Final = re.compile(
     r"<(?:!--|(?=[imnpstx])(iframe|math|no(?:embed|frames|script)|plaintext|"
@@ -88,6 +90,11 @@ _CLOSES: Final = {
     "tr": ("td", "th", "tr"),
 }
 _TABLE: Final = frozenset(["table", "tbody", "td", "tfoot", "th", "thead", "tr"])
+#: What nh3 escapes, in a time that grows with the text or value that it stands in: so each has this
+#: many at most. Texts are parted by comments, which nh3 takes out again.
+_MOST_ESCAPED: Final = 500
+_BETWEEN: Final = rf"(?:{_UNNAMED}|[^<&\xa0]++)*+"
+_PIECE: Final = re.compile(rf"{_BETWEEN}(?:[&\xa0]{_BETWEEN}){{0,{_MOST_ESCAPED}}}+")
 
 
 class Opaque(NamedTuple):
@@ -151,6 +158,16 @@ def regular(text: str) -> tuple[str, frozenset[str]]:
     return "".join(parts), frozenset(tags.names)
 
 
+def parted(text: str) -> str:
+    """Return regular HTML in texts that nh3 is not long over; it takes the comments out again."""
+    # Each match begins where the last ended, so that no part is read twice.
+    return _PIECE.sub(r"\g<0><!---->", text) if _escaped(text) > _MOST_ESCAPED else text
+
+
+def _escaped(text: str) -> int:
+    return text.count("&") + text.count("\xa0")
+
+
 class _Tags:
     """Pairs tags; single use."""
 
@@ -205,4 +222,6 @@ class _Tags:
 
 
 def _is_overlong(attributes: str) -> bool:
+    if _escaped(attributes) > _MOST_ESCAPED:
+        return True
     return len(_VALUES.sub("", attributes)) > _ATTRIBUTE_CHARS

@@ -3,9 +3,6 @@
 Pure: whoever asks looks names up. A name is as good as who answers for it, so what it leads to is
 judged, too: an address that is not a public one has to stand in the list itself (DNS rebinding),
 and of the others those alone are reached that a listed name was found at here.
-
-Source: the IANA special-purpose address registries, as ``ipaddress`` has them; RFC 6052 and 8215
-(NAT64), RFC 3056 (6to4), RFC 4380 (Teredo).
 """
 
 from __future__ import annotations
@@ -13,6 +10,7 @@ from __future__ import annotations
 import ipaddress
 from typing import TYPE_CHECKING, Final
 
+from cellblock.host.internet import is_public
 from cellblock.policy.addresses import LOCALHOST, parse
 
 if TYPE_CHECKING:
@@ -22,13 +20,6 @@ if TYPE_CHECKING:
 
 #: Where ``localhost`` is, whatever anybody says.
 THIS_MACHINE: Final = ("127.0.0.1", "::1")
-#: What some Python's tables leave out; the single one answers for the machine's metadata (Azure).
-_NOT_PUBLIC: Final = tuple(
-    map(ipaddress.ip_network, ("168.63.129.16", "192.0.0.0/24", "192.88.99.0/24"))
-)
-_NAT64: Final = ipaddress.ip_network("64:ff9b::/96")
-#: All that is given out to hosts so far (RFC 4291).
-_UNICAST: Final = ipaddress.ip_network("2000::/3")
 #: Addresses of one name that count, the latest ones: of a large service each answer has others.
 MOST_FOUND: Final = 64
 
@@ -100,16 +91,3 @@ def read(text: str) -> IPAddress | None:
         return None
     mapped = getattr(address, "ipv4_mapped", None)
     return address if mapped is None else mapped
-
-
-def is_public(address: IPAddress) -> bool:
-    """Say whether an address is one of the Internet's, and of one host."""
-    if isinstance(address, ipaddress.IPv6Address) and address in _NAT64:
-        return is_public(ipaddress.IPv4Address(int(address) & 0xFFFFFFFF))
-    if not address.is_global or address.is_multicast:
-        return False
-    if isinstance(address, ipaddress.IPv4Address):
-        return not any(address in network for network in _NOT_PUBLIC)
-    # 6to4: whose relay that is nobody knows, and not every Python's table says so.
-    carried = address.teredo or ()
-    return address in _UNICAST and not address.sixtofour and all(map(is_public, carried))

@@ -228,3 +228,33 @@ def test_html_and_drawings_that_would_take_seconds_go_whole():
         assert clean_bundle({mime: text}) == {
             "text/plain": f"[cellblock left out {mime} (too much markup)]"
         }
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "\xa0" * 1_000_000,
+        "&amp;" * 300_000,
+        ("&" + "x" * 40) * 100_000,
+        ("<td>" + "&" * 499 + "</td>") * 600,
+        ("<xyz>" + "&" * 400) * 700,
+        '<a title="' + "&<" * 150_000 + '">x</a>',
+        '<td title="' + "\xa0" * 1_000_000 + '">x</td>',
+        ('<td title="' + "\xa0" * 499 + '">x</td>') * 2_000,
+    ],
+    ids=["spaces", "entities", "ampersands", "cells", "dropped", "title", "leaf", "leaves"],
+)
+def test_what_has_to_be_escaped_takes_a_time_linear_in_its_number(text):
+    began = time.process_time()
+    html.clean(text)
+    # Where it is quadratic, each of them takes longer than this; most take minutes.
+    assert time.process_time() - began < 3
+
+
+def test_many_characters_that_are_escaped_are_shown_as_few_are():
+    row = "<tr><td>a &amp; b</td><td>\xa0&lt;c&gt; d&e</td></tr>"
+    one = html.clean(f"<table>{row}</table>")
+    inner = one.removeprefix("<table><tbody>").removesuffix("</tbody></table>")
+    assert html.clean(f"<table>{row * 1_000}</table>") == one.replace(inner, inner * 1_000)
+    text = "x &amp; y\n"
+    assert html.clean(f"<pre>{text * 2_000}</pre>") == f"<pre>{text * 2_000}</pre>"

@@ -2,7 +2,8 @@
 
 import pytest
 
-from cellblock.host.relay.allowlist import MOST_FOUND, Allowlist, is_public, read
+from cellblock.host.internet import is_public
+from cellblock.host.relay.allowlist import MOST_FOUND, Allowlist, read
 
 PUBLIC = [
     "93.184.216.34",

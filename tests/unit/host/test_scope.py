@@ -5,7 +5,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from cellblock.jupyter import groundwork, scope
+from cellblock.host import groundwork, scope
 from cellblock.policy.model import Policy
 from cellblock.wire.messages import Plan
 
@@ -21,7 +21,7 @@ def started(monkeypatch):
 def starter(before, **roots):
     plan = Plan(**{name: tuple(map(str, paths)) for name, paths in roots.items()})
     ground = SimpleNamespace(told=SimpleNamespace(plan=plan), wrap="wrap")
-    return scope._starter(ground, Policy(filesystem_write_roots=(str(before),)))
+    return scope.starter(ground, Policy(filesystem_write_roots=(str(before),)))
 
 
 @pytest.mark.parametrize("kind", ["read_roots", "write_roots"])
@@ -64,4 +64,5 @@ def test_a_folder_on_the_way_counts_too_and_what_no_cell_could_move_does_not(tmp
 def test_guests_begin_in_the_project_while_a_part_of_it_is_left(roots, operators, begins):
     policy = Policy(filesystem_read_roots=operators)
     plan = Plan(read_roots=roots, write_roots=("/scratch",))
-    assert groundwork._started_in("/scratch", plan, policy, Path("/project")) == begins
+    wanted = groundwork._begun_in(policy, Path("/project"), Path("/scratch"))
+    assert (wanted if groundwork._sees(plan, wanted) else "/scratch") == begins

@@ -1,4 +1,4 @@
-"""The policy of one kernel, which notebook and cells can make narrower."""
+"""The policy of one session, which notebook and cells can make narrower."""
 
 from __future__ import annotations
 
@@ -9,32 +9,35 @@ from typing import TYPE_CHECKING, Any
 
 from cellblock.errors import PolicyError
 from cellblock.host import launch
-from cellblock.host.audit import records
+from cellblock.host.admission.gate import Gate
+from cellblock.host.audit import entries, records
+from cellblock.host.cells.restored import lacking
+from cellblock.host.equipment import narrowed as narrowed_tooling
+from cellblock.host.judged import lasting
 from cellblock.host.terms import Step, Terms
-from cellblock.jupyter.judged import lasting
-from cellblock.jupyter.restored import lacking
-from cellblock.jupyter.terms import addresses_of, bounds_of, proofs_of, settings_of, tooling_of
-from cellblock.policy import load
+from cellblock.host.told import addresses_of, bounds_of, proofs_of, settings_of
+from cellblock.policy import placing
 from cellblock.policy.paths import within
-from cellblock.policy.vocabulary import SESSION_NAME, tool_name
+from cellblock.policy.vocabulary import tool_name
 
 if TYPE_CHECKING:
     import socket
     from collections.abc import Callable, Mapping
 
+    from cellblock.host.audit.trail import Audit
+    from cellblock.host.cells.station import Station
+    from cellblock.host.groundwork import Ground
     from cellblock.host.terms import Held
-    from cellblock.jupyter.app import Options
-    from cellblock.jupyter.groundwork import Ground
-    from cellblock.jupyter.kernel import Kernel
+    from cellblock.host.tools import Tooling
     from cellblock.policy.model import Policy
     from cellblock.render.narrowed import Guest
 
 
 class PolicyScope:
-    """What ``host.narrowing`` asks of whoever knows policy, backend and what is shown."""
+    """What ``host.narrower`` asks of whoever knows policy, backend and what is shown."""
 
-    def __init__(self, ground: Ground, options: Options, kernel: Kernel) -> None:
-        self._ground, self._options, self._kernel = ground, options, kernel
+    def __init__(self, ground: Ground, station: Station, tooling: Tooling) -> None:
+        self._ground, self._station, self._tooling = ground, station, tooling
         #: What the terms that were made last stand on.
         self._next = ground
         #: The policy before the one in force, and what was not enforced of it.
@@ -58,48 +61,51 @@ class PolicyScope:
         """Say what it takes to lay more locks on the guest that there is; None if it can't be."""
         if not self._ground.told.plan.locks:
             return Step.none  # what is asked for is a gap, before and after
-        can = self.policy.snapshots != "off" and self._kernel.views.gated
+        can = self.policy.snapshots != "off" and self._station.views.gated
         return Step.relock if can else None
 
     def terms(self, policy: Policy, step: Step) -> Terms:
         """Return the terms of a narrower policy. Raises PolicyError, BackendError."""
-        from cellblock.jupyter.groundwork import relaid  # noqa: PLC0415 - few sessions get here
+        from cellblock.host.groundwork import relaid  # noqa: PLC0415 - few sessions get here
 
-        if refusal := self._kernel.views.refusal_under(policy):
+        if refusal := self._station.views.refusal_under(policy):
             raise _nothing_would_run(refusal)
-        self._next = ground = relaid(self._ground, policy, self._options)
+        self._next = ground = relaid(self._ground, policy)
         scratch = Path(ground.told.scratch)
         return Terms(
             policy=policy,
             changed=changes(self.policy, policy, scratch),
-            digest=load.unplaced(policy, scratch).digest(),
+            digest=placing.unplaced(policy, scratch).digest(),
             step=step,
             rules=policy.rules(),
             timeout=policy.timeout,
             bounds=bounds_of(ground),
             snapshots=settings_of(policy),
             prepare=ground.told,
-            zygote=_starter(ground, self.policy),
+            zygote=starter(ground, self.policy),
             addresses=addresses_of(ground),
-            tools=tooling_of(policy, self._kernel.audit),
-            tool_names=frozenset(map(tool_name, policy.tools)),
+            tools=narrowed_tooling(self._tooling, ground),
+            tools_gone=_tools(self.policy) - _tools(policy),
+            gate=Gate(policy, ground.project, self._station.audit.in_force),
         )
 
     def adopt(self, terms: Terms) -> None:
         """Hold to these terms from now on, whatever is shown, kept and said."""
         self._before, self._ground = self.policy, self._next
-        views = self._kernel.views
+        views = self._station.views
         self._known = {(gap.capability, gap.consequence) for gap in views.gaps}
         if terms.step is Step.relock:
             wraps = self._ground.chosen.backend.wraps
             views.lasting |= lasting(terms.changed, seen=wraps)
         views.narrowed(terms.policy, proofs_of(self._ground))
         views.tools_in_force = tuple(
-            tool for tool in views.tools_in_force if tool.name in terms.tool_names
+            tool for tool in views.tools_in_force if tool.name not in terms.tools_gone
         )
-        self._kernel.outputs.narrowed(terms.changed)
+        views.templates_in_force = terms.gate.templates
+        self._tooling = terms.tools or self._tooling
+        self._station.outputs.narrowed(terms.changed)
         if terms.step is not Step.fresh and views.report is not None:
-            self._kernel.audit.locked(
+            self._station.audit.locked(
                 views.enforcement, views.gaps, views.report.achieved, views.proved
             )
 
@@ -107,7 +113,7 @@ class PolicyScope:
         """Show what is in force now; ``used`` says that there were variables before."""
         from cellblock.render.narrowed import Row, narrowed  # noqa: PLC0415 - as above
 
-        views, before, terms = self._kernel.views, self._before, held.terms
+        views, before, terms = self._station.views, self._before, held.terms
         restored = held.stopped.restored if held.stopped is not None else None
         card = narrowed(
             [
@@ -124,7 +130,7 @@ class PolicyScope:
                 and (gap.capability, gap.consequence) not in self._known
             ],
         )
-        self._kernel.outputs.card(card)
+        self._station.outputs.card(card)
 
 
 def _guest(held: Held, *, used: bool) -> Guest:
@@ -138,19 +144,23 @@ def _guest(held: Held, *, used: bool) -> Guest:
     return Guest.instead if used else Guest.new
 
 
-def enter_notebook(ground: Ground, kernel: Kernel) -> None:
+def enter_notebook(ground: Ground, audit: Audit) -> None:
     """Enter in the audit log, and have shown, what the notebook's own metadata changed."""
     operators = ground.operators
     if operators is None or operators == ground.policy:
         return
     scratch = Path(ground.told.scratch)
-    kernel.audit.enter(
+    audit.enter(
         records.Narrowing(
             fields=changes(operators, ground.policy, scratch),
-            digest=load.unplaced(ground.policy, scratch).digest(),
-            file=records.whole(os.environ.get(SESSION_NAME, "")),
+            digest=placing.unplaced(ground.policy, scratch).digest(),
+            file=entries.whole(ground.notebook),
         )
     )
+
+
+def _tools(policy: Policy) -> frozenset[str]:
+    return frozenset(map(tool_name, policy.tools))
 
 
 def changes(before: Policy, after: Policy, scratch: Path) -> dict[str, str]:
@@ -158,11 +168,11 @@ def changes(before: Policy, after: Policy, scratch: Path) -> dict[str, str]:
     from cellblock.policy.narrower import said  # noqa: PLC0415 - as above
     from cellblock.policy.narrowing import changed  # noqa: PLC0415 - as above
 
-    told = load.unplaced(after, scratch)
-    return {name: records.said(said(getattr(told, name))) for name in changed(before, after)}
+    told = placing.unplaced(after, scratch)
+    return {name: entries.said(said(getattr(told, name))) for name in changed(before, after)}
 
 
-def _starter(ground: Ground, before: Policy) -> Callable[[], tuple[socket.socket, int]]:
+def starter(ground: Ground, before: Policy) -> Callable[[], tuple[socket.socket, int]]:
     """Return what starts a zygote, once it is seen that no cell has moved a root meanwhile."""
 
     def start() -> tuple[socket.socket, int]:

@@ -4,18 +4,17 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from cellblock.host.output.encoding import json_size
 from cellblock.host.output.widgets import VIEW, WIDGET, Comms
 from cellblock.host.output.widgets_comm import Refused
-from cellblock.jupyter.messages import json_size
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from cellblock.host.cells.front import Parent, Publisher
+    from cellblock.host.cells.withheld import Withheld
     from cellblock.host.output.widgets_comm import Passed
     from cellblock.host.quota import Quota
-    from cellblock.jupyter.channels import Channels
-    from cellblock.jupyter.messages import Message
-    from cellblock.jupyter.withheld import Withheld
     from cellblock.policy.model import Policy
     from cellblock.render.bundle import Bundle
     from cellblock.wire import messages as wire
@@ -30,14 +29,14 @@ class CommTraffic:
 
     def __init__(
         self,
-        channels: Channels,
+        publisher: Publisher,
         policy: Policy | None,
         show: Callable[[Any], dict[str, Any]],
         card: Callable[[Bundle], None],
         withheld: Withheld,
     ) -> None:
         display = policy.display if policy else "text"
-        self._channels, self._card, self._withheld = channels, card, withheld
+        self._publisher, self._card, self._withheld = publisher, card, withheld
         self._policy_name = policy.name if policy else ""
         self._modules = policy.widget_modules if policy and display != "text" else ()
         self._comms = Comms(
@@ -51,17 +50,17 @@ class CommTraffic:
 
     # --- from the front end -------------------------------------------------------------------
 
-    def arrived(self, message: Message, content: dict[str, Any]) -> bool:
+    def arrived(self, kind: str, content: dict[str, Any], parent: Parent) -> bool:
         """Say whether a front end's message is for the guest; answer one that opens in vain."""
         name = content["comm_id"]
-        if message.kind == "comm_open":
+        if kind == "comm_open":
             if self._comms.opened_by_front(content):
                 return True
             closed = {"comm_id": name, "data": {}}
-            self._channels.publish("comm_close", closed, message)
+            self._publisher.publish("comm_close", closed, parent)
             return False
         known = self._comms.knows(name)
-        if known and message.kind == "comm_close":
+        if known and kind == "comm_close":
             self._comms.closed_by_front(name)
         return known
 
@@ -71,7 +70,7 @@ class CommTraffic:
 
     # --- from the guest -----------------------------------------------------------------------
 
-    def said(self, message: wire.CommOut, parent: Message | None, quota: Quota) -> None:
+    def said(self, message: wire.CommOut, parent: Parent | None, quota: Quota) -> None:
         """Pass on what may pass, within the quota; show a card for what may not."""
         if quota.spent(sum(map(len, message.buffers))):
             return
@@ -92,7 +91,7 @@ class CommTraffic:
         cleaned = show({key: value for key, value in data.items() if key != VIEW})
         return cleaned | {VIEW: view}
 
-    def release(self, parent: Message | None) -> None:
+    def release(self, parent: Parent | None) -> None:
         """End every capture of outputs, before a card of ours is shown."""
         for passed in self._comms.release():
             self._publish(passed, parent)
@@ -115,8 +114,8 @@ class CommTraffic:
             self._parts.clear()
             self._card(left_out(parts, policy_name=self._policy_name))
 
-    def _publish(self, passed: Passed, parent: Message | None) -> None:
-        self._channels.publish(
+    def _publish(self, passed: Passed, parent: Parent | None) -> None:
+        self._publisher.publish(
             passed.kind,
             passed.content(),
             parent,
@@ -147,7 +146,7 @@ class CommTraffic:
         self._card(card)
 
 
-def _id(parent: Message | None) -> str:
+def _id(parent: Parent | None) -> str:
     return str(parent.header.get("msg_id", "")) if parent is not None else ""
 
 

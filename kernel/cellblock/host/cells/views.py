@@ -1,4 +1,4 @@
-"""What a kernel shows of itself: its policy, what is enforced, why a cell did not run."""
+"""What a session shows of itself: what is in force and enforced, why a cell did not run."""
 
 from __future__ import annotations
 
@@ -7,33 +7,26 @@ import sys
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
+from cellblock.errors import InputError
+from cellblock.host.judged import judge, with_lasting
 from cellblock.host.output import showing
 from cellblock.host.quota import Quota
 from cellblock.host.usage import Account
-from cellblock.jupyter import restored
-from cellblock.jupyter.judged import judge, with_lasting
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
     from cellblock.analysis import Finding
+    from cellblock.analysis.admission import Template
     from cellblock.backends import Chosen
     from cellblock.backends.contract import Proof
-    from cellblock.errors import AuditError, PolicyError
-    from cellblock.host.outcome import Stopped
+    from cellblock.errors import AdmissionError, AuditError, PolicyError
+    from cellblock.host.artifacts import Exported
     from cellblock.policy.enforcement import Enforcement, Gap
     from cellblock.policy.model import Policy
+    from cellblock.render.budgets import Spent
     from cellblock.render.bundle import Bundle, Failure
     from cellblock.wire.messages import LockReport, Tool
-
-#: What ends a cell at a limit, and the field that sets it.
-_LIMITS = {
-    "timeout": "timeout",
-    "cpu": "cpu_seconds",
-    "memory": "memory_max_bytes",
-    "scratch": "scratch_max_bytes",
-}
-
 
 #: Locks of a guest's on which more can be laid, and what is asked for that.
 _GATE = {"gate", "landlock", "seccomp"}
@@ -49,14 +42,21 @@ Shown = tuple["Bundle", "Failure"]
 
 
 class Views:
-    """Cards for one kernel. Until a guest is locked, what is enforced is not known."""
+    """Cards for one session. Until a guest is locked, what is enforced is not known.
 
-    def __init__(self) -> None:
+    ``log`` gets what is not enforced, a line each.
+    """
+
+    def __init__(self, log: Callable[[str], None] = _log) -> None:
+        self._log = log
         self._policy: Policy | None = None
         self._chosen: Chosen | None = None
         self._proofs: Callable[[LockReport], Proof | None] = lambda _report: None
+        self._project = ""
+        #: Where the policy is, as it was named, and the folder that cells have for themselves.
+        self.file = self.scratch = ""
         #: What the kernel was started with, before notebook and cells made it narrower.
-        self._operators: Policy | None = None
+        self.operators: Policy | None = None
         #: What the guest that there is said of its locks.
         self.report: LockReport | None = None
         #: What the guest that there is has of a wider policy, by field: until there is another.
@@ -69,6 +69,10 @@ class Views:
         self._gaps_due = False
         self._problem: tuple[str, ...] = ("No guest could be started", "")
         self.tools_in_force: tuple[Tool, ...] = ()
+        #: Templates by name, read when somebody looks.
+        self.templates_in_force: Mapping[str, Template] = {}
+        #: How a session's budgets stand, by the name of what takes of each.
+        self.budgets: dict[str, Callable[[], Spent]] = {}
         #: What the session's cells took.
         self.account = Account()
         #: Whether nothing can run, and ``problem`` says why.
@@ -99,14 +103,20 @@ class Views:
         return self._policy.display if self._policy else "sanitized"
 
     def configured(
-        self, policy: Policy, chosen: Chosen, proofs: Callable[[LockReport], Proof | None]
+        self,
+        policy: Policy,
+        chosen: Chosen,
+        proofs: Callable[[LockReport], Proof | None],
+        project: str = "",
     ) -> None:
         """Take note of the policy in force and of the backend that carries it.
 
         ``proofs`` finds what a suite of probes saw here, for the locks that a guest reports.
+        Links lead from ``project``.
         """
         self._policy, self._chosen, self._proofs = policy, chosen, proofs
-        self._operators = policy
+        self._project = project
+        self.operators = policy
 
     def narrowed(self, policy: Policy, proofs: Callable[[LockReport], Proof | None]) -> None:
         """Take note that the policy in force has become narrower."""
@@ -148,16 +158,15 @@ class Views:
             from cellblock.render.gaps import line  # noqa: PLC0415
 
             for gap in self.gaps:
-                _log(line(gap))
+                self._log(line(gap))
         self._gaps_due = first and bool(self.gaps) and self._policy.on_unsupported == "warn"
         return refusal
 
-    @staticmethod
-    def _warn(policy_name: str) -> None:
+    def _warn(self, policy_name: str) -> None:
         """Tell the server's log, which the user of a notebook does not see and its owner does."""
         what = f"policy {policy_name!r} is audited, not enforced"
         why = "cells can read, change and send whatever this user can"
-        _log(f"WARN: backend noop: {what}: {why}")
+        self._log(f"WARN: backend noop: {what}: {why}")
 
     def quota(self) -> Quota:
         """Return a fresh count of what one cell may show."""
@@ -186,40 +195,27 @@ class Views:
 
         return gaps(self.gaps, policy_name=self._policy.name, backend=self._chosen.backend.name)
 
-    def policy(self) -> Bundle:
-        """Return the table behind ``%policy``."""
-        from cellblock.render.policy_table import policy_table  # noqa: PLC0415
-
-        if self._policy is None or self._chosen is None:
-            return {"text/plain": "No policy is in force."}
-        shown = self._policy.as_dict() | {"backend": self._chosen.backend.name}
-        before = self._before()
-        return policy_table(shown, tuple(self.enforcement.values()), self.gaps, before)
-
-    def _before(self) -> dict[str, object]:
-        """Return what the operator's policy has in fields that are narrower now."""
-        from cellblock.policy.narrowing import changed  # noqa: PLC0415 - only to be shown
-
-        if self._policy is None or self._operators is None:
-            return {}
-        names = changed(self._operators, self._policy)
-        return {name: getattr(self._operators, name) for name in names}
-
     @property
     def name(self) -> str:
         """Return what messages call the policy in force."""
         if self._policy is None:
             return ""
-        own = self._policy == self._operators
+        own = self._policy == self.operators
         return self._policy.name if own else f"{self._policy.name}, narrowed"
 
-    def denial(self, findings: Sequence[Finding]) -> Shown:
-        """Return what is shown of a cell that was refused."""
+    def denial(self, findings: Sequence[Finding], label: str = "") -> Shown:
+        """Return what is shown of a cell that was refused; ``label`` says what the findings are in.
+
+        Empty, it is the cell.
+        """
         from cellblock.render.denial import denial, denial_failure  # noqa: PLC0415
 
-        name, mode = self.name, self._policy.mode if self._policy else ""
-        card = denial(findings, policy_name=name, mode=mode)
-        return card, denial_failure(findings, policy_name=name, mode=mode)
+        words: Any = {"policy_name": self.name, "source_label": label or None}
+        if self._policy is not None:
+            from cellblock.host.cells.principle import principle  # noqa: PLC0415 - a card's
+
+            words["principle"] = principle(self._policy, self._project, self.scratch)
+        return denial(findings, **words), denial_failure(findings, **words)
 
     def too_long(self, has: int, cap: int, what: str) -> Shown:
         """Return what is shown of a cell that is too long to be looked at."""
@@ -241,95 +237,37 @@ class Views:
         shown = (title, detail, error.file, error.key, "", error.remedy)
         return problem(*shown), replace(problem_failure(*shown), ename="AuditProblem")
 
-    def stopped(self, stopped: Stopped) -> Shown:
-        """Return what is shown of a cell that was ended from outside."""
-        from cellblock.render.stopped import State, stopped_failure  # noqa: PLC0415
-        from cellblock.render.stopped import stopped as card  # noqa: PLC0415
+    def unadmitted(self, error: AdmissionError) -> Shown:
+        """Return what is shown of a cell about which nobody can tell whether it may run."""
+        from cellblock.render.problem import problem, problem_failure  # noqa: PLC0415
 
-        reason, limit = self._reason(stopped)
-        state = State.kept if stopped.kept else State.gone
-        lost: tuple[str, ...] = ()
-        if stopped.restored is not None:
-            state, lost = State.restored, restored.lacking(stopped.restored)
-        failure = stopped_failure(reason, limit, state=state, lost=lost)
-        return card(reason, limit, state=state, lost=lost), failure
+        title = "This cell did not run: what may run can't be told"
+        shown = (title, error.message, error.file, error.key, "", error.remedy)
+        return problem(*shown), replace(problem_failure(*shown), ename="AdmissionProblem")
 
-    def undone(self, stopped: Stopped) -> Bundle:
-        """Return the card for cells that were stepped back over."""
-        from cellblock.render.stopped import undone  # noqa: PLC0415
+    def artifacts(self, found: Exported) -> Bundle:
+        """Return the card for files that were copied out; links lead from the project."""
+        from cellblock.render.artifacts import File, Left, artifacts  # noqa: PLC0415
 
-        if stopped.restored is None:  # every copy to go back to had ended
-            return self.stopped(stopped)[0]
-        return undone(stopped.undone, lost=restored.lacking(stopped.restored))
-
-    def _reason(self, stopped: Stopped) -> tuple[str, str]:
-        from cellblock.render.stopped import operation  # noqa: PLC0415
-
-        match stopped.why:
-            case "timeout" | "cpu" | "memory" | "scratch":
-                return stopped.why, self._limit(stopped.why)
-            case "interrupt":
-                return "interrupted", ""
-            case "violation":
-                return "protocol", stopped.detail
-            case "breach":
-                return "breach", operation(stopped.detail)
-            case "crash":
-                return "crashed", stopped.detail
-            case _:
-                return "lost", stopped.detail
-
-    def _limit(self, why: str) -> str:
-        """Return the limit behind a stop as the policy has it, in words."""
-        from cellblock.render.values import asked  # noqa: PLC0415
-
-        field = _LIMITS[why]
-        return asked(field, getattr(self._policy, field, None))
-
-    def usage(self, line: str) -> Bundle:
-        """Return what ``%usage`` shows with this argument."""
-        from cellblock.render.usage import Row, Totals, usage  # noqa: PLC0415
-
-        account = self.account
-        rows = [Row(e.number, e.line, **e.usage.as_dict()) for e in account]
-        totals = Totals(
-            account.cells,
-            account.wall_seconds,
-            account.cpu_seconds,
-            account.output_bytes,
-            account.read_bytes,
-        )
-        return usage(rows, totals, line)
-
-    def tools(self) -> Bundle:
-        """Return what ``%tools`` shows."""
-        from cellblock.render.tools import tools  # noqa: PLC0415
-
-        return tools(self.tools_in_force)
-
-    def lost(self, stopped: Stopped) -> Bundle:
-        """Return the card for a guest that was lost while nothing ran."""
-        return self.stopped(stopped)[0]
-
-    def unheard(self, ended: Stopped | str) -> Bundle:
-        """Return the card for a comm message whose handler did not come to its end."""
-        if not isinstance(ended, str):
-            return self.stopped(ended)[0]
-        from cellblock.render.problem import problem  # noqa: PLC0415
-
-        return problem("A message from the page did not reach the cell", ended)
+        files = []
+        for one in found.artifacts:
+            below = self._project and one.path.startswith(f"{self._project}/")
+            path = one.path[len(self._project) + 1 :] if below else one.path
+            files.append(File(one.name, path, one.size_bytes, one.content_type, linked=bool(below)))
+        left = [Left(one.name, one.why) for one in found.skipped]
+        return artifacts(files, left, uncounted=found.uncounted)
 
     def refuse(self, error: PolicyError) -> None:
         """Have every cell end with this error."""
         self.failed = True
-        self._problem = (
-            "cellblock can't run cells with this policy",
-            error.message,
-            error.file,
-            error.key,
-            error.value,
-            error.remedy,
-        )
+        what = "these inputs" if isinstance(error, InputError) else "this policy"
+        ours = self._policy is not None and self.file and error.file == self._policy.name
+        parts = (error.message, self.file if ours else error.file, error.key, error.value)
+        self._problem = (f"cellblock can't run cells with {what}", *parts, error.remedy)
+
+    def allow(self) -> None:
+        """Take a refusal back: the user has allowed what the policy has to be asked for."""
+        self.failed = False
 
     def fail(self, detail: str) -> None:
         """Have every cell end with the reason why no guest runs."""

@@ -1,51 +1,33 @@
-"""A guest's output on its way to the front ends: through the gateway, within the quota."""
+"""A guest's output on its way to whoever looks: through the gateway, within the quota."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-import msgspec
-
+from cellblock.host.cells import bundles
+from cellblock.host.cells.withheld import Withheld
 from cellblock.host.output import gateway
+from cellblock.host.output.encoding import json_size
 from cellblock.host.output.terminal import split_tail
 from cellblock.host.quota import STREAMS
-from cellblock.jupyter.messages import json_size
-from cellblock.jupyter.withheld import Withheld
 from cellblock.wire import messages as wire
 
 if TYPE_CHECKING:
     from collections.abc import Collection
 
     from cellblock.host.audit.trail import Audit
+    from cellblock.host.cells.bundles import Shown
+    from cellblock.host.cells.comms import CommTraffic
+    from cellblock.host.cells.front import Brake, Parent, Publisher
+    from cellblock.host.cells.run import CellRun
+    from cellblock.host.cells.tables import View
+    from cellblock.host.cells.views import Views
     from cellblock.host.kept import Kept
     from cellblock.host.quota import Kind, Stream
     from cellblock.host.tails import Held
-    from cellblock.jupyter.cells import CellRun
-    from cellblock.jupyter.channels import Channels
-    from cellblock.jupyter.comms import CommTraffic
-    from cellblock.jupyter.messages import Message
-    from cellblock.jupyter.outflow import Brake
-    from cellblock.jupyter.views import Views
 
-
-#: Bytes that the tables of ``%policy`` and ``%usage`` are counted as, before it is made.
-POLICY_BYTES = 32 << 10
 #: Fields of the policy that decide about comms.
 _OF_COMMS = frozenset({"comm_targets", "display", "widget_modules"})
-Shown = wire.Display | wire.Result
-View = wire.ShowPolicy | wire.ShowUsage | wire.ShowTools | wire.ShowOutput
-_encode = msgspec.msgpack.Encoder().encode
-_decode = msgspec.msgpack.Decoder(Shown).decode
-
-
-def _length(value: Any) -> int:
-    return len(value) if isinstance(value, str | bytes) else 0
-
-
-def _name(message: Shown) -> str | None:
-    """Return the id under which a display is updated."""
-    name = None if isinstance(message, wire.Result) else message.display_id
-    return gateway.clean_name(name) if name is not None else None
 
 
 class Outputs:
@@ -56,17 +38,19 @@ class Outputs:
     """
 
     def __init__(
-        self, channels: Channels, views: Views, brake: Brake, kept: Kept, audit: Audit
+        self, publisher: Publisher, views: Views, brake: Brake, kept: Kept, audit: Audit
     ) -> None:
-        self._channels, self._views, self._brake = channels, views, brake
+        self._publisher, self._views, self._brake = publisher, views, brake
         self._withheld = Withheld(audit)
         self._kept, self._number = kept, 0
-        self._parent: Message | None = None
+        self._parent: Parent | None = None
         self._cell: CellRun | None = None
         self._quota = views.quota()
         #: Our own, shown since ``begin``.
         self._cards: list[dict[str, Any]] = []
         self._comms: CommTraffic | None = None
+        #: Bytes that were left out since ``begin``.
+        self.left_out: dict[str, int] = {}
         #: Messages that no front end took in time.
         self._untaken = 0
         #: What the last piece of a stream began and the next one may complete.
@@ -78,13 +62,17 @@ class Outputs:
     def comms(self) -> CommTraffic:
         """Comms, from the first message about one on: kernels start without them."""
         if self._comms is None:
-            from cellblock.jupyter.comms import CommTraffic  # noqa: PLC0415 - as said
+            from cellblock.host.cells.comms import CommTraffic  # noqa: PLC0415 - as said
 
             policy = self._views.in_force
             self._comms = CommTraffic(
-                self._channels, policy, self._views.show, self._show_card, self._withheld
+                self._publisher, policy, self._views.show, self._show_card, self._withheld
             )
         return self._comms
+
+    def publish(self, kind: str, content: Any) -> None:
+        """Show what needs no looking at any more, under the request that it belongs to."""
+        self._publisher.publish(kind, content, self._parent)
 
     def narrowed(self, fields: Collection[str]) -> None:
         """Show and keep what a narrower policy lets through; where it says so, no comm is open."""
@@ -97,14 +85,14 @@ class Outputs:
         if self._comms is not None:
             self._comms.reset()
 
-    def begin(self, parent: Message, cell: CellRun | None = None) -> None:
+    def begin(self, parent: Parent, cell: CellRun | None = None) -> None:
         """Show what comes under ``parent``, with a fresh quota."""
         self._settle()
         self._withheld.enter()
         self._parent, self._cell = parent, cell
         self._number = self._number if cell is None else cell.count
         self._quota, self._untaken, self._cards = self._views.quota(), 0, []
-        self._last, self._coloured, self._cut = "", False, {}
+        self._last, self._coloured, self._cut, self.left_out = "", False, {}, {}
         self._kept.begin(self._number)
         if self._comms is not None:
             self._comms.begin()
@@ -142,8 +130,8 @@ class Outputs:
 
     def _ready(self, held: Held) -> tuple[str, dict[str, Any]] | None:
         """Return a display that was held as it is published, or None if there is no room."""
-        message = _decode(held.message)
-        name = _name(message)
+        message = bundles.decode(held.message)
+        name = bundles.id_of(message)
         content, size = self._content(message, name)
         if not self._quota.shows_held(size):
             return None
@@ -154,7 +142,7 @@ class Outputs:
             return
         if self._brake.admits():
             self._last = text
-            self._channels.publish(name, content, self._parent)
+            self.publish(name, content)
         else:
             self._untaken += 1
 
@@ -162,7 +150,8 @@ class Outputs:
         """Say how much is left out here, and how to read it."""
         if size:
             self._withheld.size(kind, size)
-            from cellblock.jupyter import paging  # noqa: PLC0415 - most cells do without
+            self.left_out[kind] = self.left_out.get(kind, 0) + size
+            from cellblock.host.cells import paging  # noqa: PLC0415 - most cells do without
 
             cap = f"{kind}_max_bytes is {self._quota.cap(kind):,}"
             where = "" if kind == "display" else f" of {kind} here"
@@ -179,7 +168,7 @@ class Outputs:
             start += "\n"
         self._last = ""
         text = {"name": "stderr", "text": f"{start}[cellblock {what}]\n"}
-        self._channels.publish("stream", text, self._parent)
+        self.publish("stream", text)
 
     # --- what comes ---------------------------------------------------------------------------
 
@@ -204,37 +193,23 @@ class Outputs:
             case wire.Error():
                 self._error(message)
             case wire.ShowPolicy() | wire.ShowUsage() | wire.ShowTools() | wire.ShowOutput():
-                self._view(message)
+                self._answer(message)
+            case wire.ShowTemplates():
+                self._answer(message)
             case wire.Clear(wait=wait):
                 if self._quota.clear(sum(map(json_size, self._cards)), wait=wait):
                     self._clear(wait=wait)
 
-    def _view(self, asked: View) -> None:
+    def _answer(self, asked: View) -> None:
         """Show a table or a page of ours, where there is room for one."""
-        if isinstance(asked, wire.ShowOutput):
-            if not self._quota.spent(0):
-                self._page(asked.argument)
-        elif self._quota.admits(POLICY_BYTES):
-            self._show_card(self._table(asked))
+        from cellblock.host.cells import tables  # noqa: PLC0415 - most cells do without
 
-    def _table(self, asked: View) -> dict[str, Any]:
-        match asked:
-            case wire.ShowUsage(line=line):
-                return self._views.usage(line)
-            case wire.ShowTools():
-                return self._views.tools()
-        return self._views.policy()
-
-    def _page(self, argument: str) -> None:
-        from cellblock.jupyter import paging  # noqa: PLC0415 - as below
-
-        bundle = paging.answer(self._kept, argument)
-        if self._quota.admits(json_size(bundle)):
+        if (bundle := tables.answer(asked, self._views, self._kept, self._quota)) is not None:
             self._show_card(bundle)
 
     def _clear(self, *, wait: bool) -> None:
         """Clear what was shown, but for what we said ourselves: a denial can't be taken back."""
-        self._channels.publish("clear_output", {"wait": wait}, self._parent)
+        self.publish("clear_output", {"wait": wait})
         self._last = ""
         for bundle in self._cards:
             self._show_card(bundle)
@@ -251,7 +226,7 @@ class Outputs:
             self._cell.error(message)
         else:
             error = gateway.clean_error(message.ename, message.evalue, message.traceback)
-            self._channels.publish("error", error, self._parent)
+            self.publish("error", error)
 
     def _text(self, kind: Stream, text: str) -> None:
         quota = self._quota
@@ -265,7 +240,7 @@ class Outputs:
         if shown:
             self._last = shown
             self._coloured = self._coloured or "\x1b" in shown
-            self._channels.publish("stream", {"name": kind, "text": shown}, self._parent)
+            self.publish("stream", {"name": kind, "text": shown})
         if shown is not text and quota.over(kind):
             self._kept.overflowed(kind)
 
@@ -274,21 +249,20 @@ class Outputs:
         quota = self._quota
         quota.display_comes()
         if not quota.holds("display") and not quota.full():
-            name = _name(message)
+            name = bundles.id_of(message)
             content, size = self._content(message, name)
             if quota.fits(size):
                 self._kept.add("display", f"{content['data'].get('text/plain', '')}\n")
-                update = isinstance(message, wire.Display) and message.update
-                kind, content = self._finished(message, content, name, update=update)
-                self._channels.publish(kind, content, self._parent)
+                update = bundles.is_update(message)
+                self.publish(*self._finished(message, content, name, update=update))
                 return
         self._hold(message)
 
     def _hold(self, message: Shown) -> None:
-        size = sum(map(_length, message.data.values()))
-        encoded = b"" if size > self._quota.display_room() else _encode(message)
-        update = isinstance(message, wire.Display) and message.update
-        self._quota.hold(encoded, max(size, len(encoded)), _name(message), update=update)
+        size = bundles.raw_size(message)
+        encoded = b"" if size > self._quota.display_room() else bundles.encode(message)
+        update, name = bundles.is_update(message), bundles.id_of(message)
+        self._quota.hold(encoded, max(size, len(encoded)), name, update=update)
         if not self._kept.full("display"):
             plain = gateway.clean_stream(message.data.get("text/plain", ""))
             self._kept.add("display", f"{plain}\n")
@@ -297,27 +271,17 @@ class Outputs:
 
     def _content(self, message: Shown, name: str | None) -> tuple[dict[str, Any], int]:
         """Return the content, cleaned, of a bundle of that id, and its size in bytes."""
-        data = self._clean(message.data)
+        show, comms = self._views.show, self._comms
+        data = show(message.data) if comms is None else comms.bundle(message.data, show)
         self._withheld.of_bundle(message.data, data)
-        metadata = gateway.clean_metadata(message.metadata)
-        size = sum(len(v) if isinstance(v, str) else json_size(v) for v in data.values())
-        content = {"data": data, "metadata": metadata}
-        return content, size + json_size(metadata) + len(name or "")
+        return bundles.content_of(message, name, data)
 
     def _finished(
         self, message: Shown, content: dict[str, Any], name: str | None, *, update: bool
     ) -> tuple[str, dict[str, Any]]:
         """Return what is published: a message's type and its whole content."""
-        if isinstance(message, wire.Result):
-            count = self._number if self._cell is None else self._cell.count
-            return "execute_result", content | {"execution_count": count}
-        content["transient"] = {} if name is None else {"display_id": name}
-        return "update_display_data" if update else "display_data", content
-
-    def _clean(self, data: Any) -> dict[str, Any]:
-        if self._comms is None:
-            return self._views.show(data)
-        return self._comms.bundle(data, self._views.show)
+        count = self._number if self._cell is None else self._cell.count
+        return bundles.finished(message, content, name, count=count, update=update)
 
     def card(self, bundle: dict[str, Any]) -> None:
         """Show one of our own bundles where the user looks, whatever a cell captures."""
@@ -329,4 +293,4 @@ class Outputs:
 
     def _show_card(self, bundle: dict[str, Any]) -> None:
         content = {"data": bundle, "metadata": {}, "transient": {}}
-        self._channels.publish("display_data", content, self._parent)
+        self.publish("display_data", content)

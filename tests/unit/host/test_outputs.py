@@ -3,14 +3,14 @@
 import pytest
 
 from cellblock.host.audit.trail import Audit
+from cellblock.host.cells import outputs
+from cellblock.host.cells.outputs import Outputs
+from cellblock.host.cells.views import Views
 from cellblock.host.kept import Kept
-from cellblock.jupyter import outputs
-from cellblock.jupyter.outputs import Outputs
-from cellblock.jupyter.views import Views
 from cellblock.wire import messages
 
 
-class Channels:
+class Publisher:
     def __init__(self):
         self.published = []
 
@@ -28,11 +28,11 @@ class Brake:
 
 @pytest.fixture
 def out(tmp_path):
-    return Outputs(Channels(), Views(), Brake(), Kept(tmp_path / "kept", 0), Audit())
+    return Outputs(Publisher(), Views(), Brake(), Kept(tmp_path / "kept", 0), Audit())
 
 
 def texts(out, kind):
-    published = out._channels.published
+    published = out._publisher.published
     return "".join(c["text"] for k, c in published if k == "stream" and c["name"] == kind)
 
 
@@ -62,5 +62,5 @@ def test_the_id_of_a_display_is_cleaned_once(out, monkeypatch):
     for update in (False, True):
         out.shown(messages.Display(data={"text/plain": "1"}, display_id="a\x00b", update=update))
     transient = {"display_id": real("a\x00b")}
-    assert [c["transient"] for _, c in out._channels.published] == [transient, transient]
+    assert [c["transient"] for _, c in out._publisher.published] == [transient, transient]
     assert asked == ["a\x00b"] * 2

@@ -8,16 +8,14 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from cellblock.host.history import default_path
+from cellblock.host.keeping import Settings
 from cellblock.host.monitor import Bounds
-from cellblock.host.snapshots import Settings
-from cellblock.host.tools import Tooling
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from cellblock.backends.contract import Proof
-    from cellblock.host.audit.trail import Audit
-    from cellblock.jupyter.groundwork import Ground
+    from cellblock.host.groundwork import Ground
     from cellblock.policy.model import Policy
     from cellblock.wire.messages import LockReport
 
@@ -50,30 +48,8 @@ def settings_of(policy: Policy) -> Settings:
     )
 
 
-def tooling_of(policy: Policy, audit: Audit) -> Tooling | None:
-    """Return what a session is told of the operator's tools; None where there are none."""
-    if not policy.tools:
-        return None
-    from cellblock.host.tools.broker import Limits  # noqa: PLC0415 - most kernels have none
-    from cellblock.host.tools.workshop import Settings as ToolSettings  # noqa: PLC0415
-
-    settings = ToolSettings(
-        entries=policy.tools,
-        timeout=policy.tool_timeout,
-        timeouts=policy.tool_timeouts,
-        max_bytes=policy.tool_max_bytes,
-        policy=policy.name,
-    )
-    limits = Limits(
-        in_flight=policy.tool_max_in_flight,
-        calls=policy.tool_max_calls,
-        max_bytes=policy.tool_max_bytes,
-    )
-    return Tooling(settings, limits, audit.called)
-
-
 def proofs_of(ground: Ground) -> Callable[[LockReport], Proof | None]:
-    """Return what finds a proof for this kernel, once it is known what its guests have locked."""
+    """Return what finds a proof for this session, once it is known what its guests have locked."""
 
     def find(report: LockReport) -> Proof | None:
         folder = default_path().parent

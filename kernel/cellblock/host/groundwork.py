@@ -1,0 +1,302 @@
+"""What cells stand on: their folder, their policy, what enforces that, what a zygote is told.
+
+Imported first, and little with it: a zygote that a backend wraps can't start before this is laid.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import os
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final, Literal
+
+from msgspec.structs import replace
+
+from cellblock import backends
+from cellblock.errors import BackendError, PolicyError
+from cellblock.host import launch
+from cellblock.host.environment import guest_environment
+from cellblock.host.history import default_path
+from cellblock.host.obstacles import check_apart, check_artifacts, check_file_limit, check_text
+from cellblock.policy import load
+from cellblock.policy.home import data_folder, state_folder
+from cellblock.policy.paths import within
+from cellblock.wire import messages
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+    from contextlib import AbstractContextManager
+
+    from cellblock.backends import Chosen
+    from cellblock.backends.base import Backend, View
+    from cellblock.host.ops.settings import Settings
+    from cellblock.policy.model import Policy
+
+
+@dataclass(frozen=True, slots=True)
+class Terms:
+    """What is asked for: a policy, by its name or file or as it is, and where it is to hold.
+
+    ``project`` is the folder that cells are run for, ``scratch`` the one that they have for
+    themselves. ``private`` are places that no guest reads, whatever the policy says.
+    """
+
+    policy: str | Policy
+    project: Path
+    scratch: Path
+    allow_unsafe: bool = False
+    private: tuple[Path, ...] = ()
+    #: What cells find in ``inputs``: a file, or each value as JSON.
+    inputs: str | dict[str, str] = field(default_factory=dict)
+    #: How to allow what has to be asked for, and whether the user may be asked about that.
+    ask: str = load.ASK
+    asks: bool = False
+    #: The notebook that cells are of, which may make the policy narrower.
+    notebook: Path | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Wrapping:
+    """What makes the command that starts a zygote another; equal ones make the same."""
+
+    backend: Backend
+    view: View
+
+    def __call__(self, argv: list[str]) -> AbstractContextManager[list[str]]:
+        """Return the command that starts ``argv`` behind what the backend puts in front."""
+        return self.backend.command(argv, self.view)
+
+    @property
+    def stays(self) -> bool:
+        """Whether what is put in front stays there; else it becomes the zygote."""
+        return self.backend.stays
+
+    @property
+    def words(self) -> tuple[str, ...]:
+        """What is put in front, where a later kernel may start its zygote in the same."""
+        return self.backend.words(launch.zygote_argv(0), self.view)
+
+
+@dataclass(frozen=True, slots=True)
+class Ground:
+    """A policy that can be kept, what keeps it, and what the zygote is told of it."""
+
+    policy: Policy
+    chosen: Chosen
+    told: messages.Prepare
+    wrap: Wrapping | None
+    project: Path
+    #: What operations of the host's may touch; None where none is granted.
+    operations: Settings | None = None
+    #: The host's own places, and the front's.
+    private: tuple[Path, ...] = ()
+    #: The policy as it was asked for, where a notebook has made it narrower.
+    operators: Policy | None = None
+    #: The notebook that asked for that.
+    notebook: str = ""
+    #: Why it is not known whether the notebook does, where that is so.
+    notice: str = ""
+    #: What has to be asked for, where that is left to the user: no guest may start before.
+    condition: PolicyError | None = None
+    #: Where the policy is, for messages: its file as it was named, or a preset's name.
+    file: str = ""
+
+    def with_artifacts(self, folder: str) -> Ground:
+        """Return one that has files copied there; raises PolicyError where they can't be."""
+        policy = self.policy.replace(artifact_folder=folder)
+        check_apart(policy, self.told.plan)
+        check_artifacts(policy, self.told)
+        return dataclasses.replace(self, policy=policy)
+
+
+def lay(terms: Terms) -> Ground | PolicyError | BackendError:
+    """Read the policy and decide what keeps it; return why nothing may run, where that is so."""
+    name = ""
+    try:
+        policy = _policy(terms)
+        name = policy.name
+        check_file_limit(policy)
+        narrowed, notice = _narrowed(policy, terms)
+        condition = _condition(narrowed, terms)
+        # Not probed: the guest's own witness tries the locks before the first user byte.
+        chosen = backends.choose(narrowed, probe=False)
+        base = _Base(chosen, terms.project, terms.scratch, tuple(_private(terms, policy)))
+        wanted = _begun_in(policy, terms.project, terms.scratch)
+        laid = _laid(base, narrowed, wanted, _inputs(terms))
+        check_artifacts(policy, laid.told)
+    except BackendError as exc:
+        return exc
+    except PolicyError as exc:
+        exc.file = _named(terms) if exc.file == name else exc.file
+        return exc
+    return dataclasses.replace(
+        laid,
+        operators=policy if narrowed != policy else None,
+        notebook=str(terms.notebook or ""),
+        notice=notice,
+        condition=condition,
+        file=_named(terms),
+    )
+
+
+def relaid(ground: Ground, policy: Policy) -> Ground:
+    """Return the same ground under a narrower policy. Raises PolicyError, BackendError."""
+    told = ground.told
+    base = _Base(ground.chosen, ground.project, Path(told.scratch), ground.private)
+    laid = _laid(base, policy, told.cwd, told.inputs)
+    return dataclasses.replace(laid, operators=ground.operators, file=ground.file)
+
+
+@dataclass(frozen=True, slots=True)
+class _Base:
+    """What of a ground stays, however narrow its policy becomes."""
+
+    chosen: Chosen
+    project: Path
+    scratch: Path
+    private: tuple[Path, ...]
+
+
+def _laid(base: _Base, policy: Policy, wanted: str, inputs: dict[str, str]) -> Ground:
+    """Return the ground of a policy; guests begin in ``wanted`` where they read any of that."""
+    project, scratch, private = base.project, base.scratch, base.private
+    operations = _operations(policy, project, private)
+    folders: Any = {"project": project, "scratch": scratch}
+    plan, wrap = planned(policy, base.chosen.backend, private=private, **folders)
+    check_apart(policy, plan)
+    told = told_of(policy, plan, project, scratch, inputs)
+    told = replace(told, cwd=wanted if _sees(plan, wanted) else told.cwd)
+    check_text(told, policy.name, scratch)
+    return Ground(policy, base.chosen, told, wrap, project, operations, private)
+
+
+def _sees(plan: messages.Plan, folder: str) -> bool:
+    """Say whether a folder, or only a part of it, can be read."""
+    roots = (*plan.read_roots, *plan.write_roots)
+    return any(within(root, folder) or within(folder, root) for root in roots)
+
+
+def _begun_in(policy: Policy, project: Path, scratch: Path) -> str:
+    reads_project = any(project.is_relative_to(root) for root in policy.filesystem_read_roots)
+    return str(project if reads_project else scratch)
+
+
+def _narrowed(policy: Policy, terms: Terms) -> tuple[Policy, str]:
+    """Return what the notebook that cells are of leaves of a policy; see ``Ground.notice``."""
+    if terms.notebook is None:
+        return policy, ""
+    from cellblock.policy import notebook  # noqa: PLC0415 - not for every kernel
+
+    return notebook.of_file(terms.notebook, policy, project=terms.project, scratch=terms.scratch)
+
+
+def foresee(terms: Terms) -> Wrapping | None:
+    """Return what ``lay`` will most likely have a zygote wrapped in, some time before it does."""
+    try:
+        policy = load.foresee(_named(terms), project=terms.project, scratch=terms.scratch)
+        chosen = backends.choose(policy, probe=False, guess=True)
+        folders: Any = {"project": terms.project, "scratch": terms.scratch}
+        return planned(policy, chosen.backend, private=_private(terms, policy), **folders)[1]
+    except Exception:  # noqa: BLE001 - whatever is wrong with a policy, ``lay`` finds it
+        return None
+
+
+def _policy(terms: Terms) -> Policy:
+    """Return the policy. Raises PolicyError, also where nobody is there to allow it."""
+    # Whether it is allowed is looked at below.
+    rest: dict[str, Any] = {"allow_unsafe": True, "scratch": terms.scratch}
+    if isinstance(terms.policy, str):
+        policy = load.load(terms.policy, project=terms.project, **rest)
+    else:
+        policy = load.checked(terms.policy, project=terms.project, **rest)
+    condition = _condition(policy, terms)
+    if condition is not None and not (terms.asks and policy.approvals == "prompt"):
+        raise condition
+    return policy
+
+
+def _condition(policy: Policy, terms: Terms) -> PolicyError | None:
+    """Return what has to be asked for of a policy, and was not."""
+    if terms.allow_unsafe:
+        return None
+    return load.condition(policy, _named(terms), ask=terms.ask, asks=terms.asks)
+
+
+def _inputs(terms: Terms) -> dict[str, str]:
+    if not isinstance(terms.inputs, str):
+        return terms.inputs
+    from cellblock.host import inputs  # noqa: PLC0415 - most kernels have none
+
+    return inputs.from_file(terms.inputs)
+
+
+def _named(terms: Terms) -> str:
+    return terms.policy if isinstance(terms.policy, str) else terms.policy.name
+
+
+def _private(terms: Terms, policy: Policy) -> list[Path]:
+    """Return what no guest reads: history, kept output, logs, approvals, what is the front's own.
+
+    Keys of kernels that start later are not readable either: see ``backends.roots``.
+    """
+    own = [default_path().parent, Path(policy.audit.folder)]
+    approvals = [Path(data_folder()), Path(policy.approval.key), Path(state_folder())]
+    return [*own, *approvals, *terms.private]
+
+
+def planned(
+    policy: Policy, backend: Backend, *, private: Sequence[Path], project: Path, scratch: Path
+) -> tuple[messages.Plan, Wrapping | None]:
+    """Return what guests lock, and what is put around their zygote, if anything is.
+
+    ``private`` are places that no guest reads, whatever the policy says.
+    """
+    folders: Any = {"scratch": scratch, "project": project, "private": private}
+    plan = backends.plan(policy, backend, **folders)
+    if not backend.wraps:
+        return plan, None
+    view = backends.view(policy, plan, **folders)
+    around = replace(plan, unseen=backend.unseen(view), bounded=backend.bounded(view))
+    return around, Wrapping(backend, view)
+
+
+def _operations(policy: Policy, project: Path, private: Sequence[Path]) -> Settings | None:
+    if policy.ops is None:
+        return None
+    from cellblock.host.ops import ground  # noqa: PLC0415 - most policies grant none
+
+    return ground.lay(policy, project=project, private=private)
+
+
+_CHARTS: Final[dict[str, Literal["pages", "stills", ""]]] = {
+    "text": "stills",
+    "sanitized": "stills",
+    "isolated": "pages",
+    "trusted": "",
+}
+
+
+def told_of(
+    policy: Policy,
+    plan: messages.Plan,
+    project: Path,
+    scratch: Path,
+    inputs: dict[str, str] | None = None,
+) -> messages.Prepare:
+    """Return what a zygote is told of a policy, and of what cells are given."""
+    return messages.Prepare(
+        rules=policy.rules().to_builtins(),
+        preload=policy.preload,
+        pre_imported=policy.pre_imported,
+        policy_name=policy.name,
+        ipython_dir=str(scratch / ".ipython"),
+        scratch=str(scratch),
+        cwd=_begun_in(policy, project, scratch),
+        environment=guest_environment(policy, scratch, os.environ),
+        plan=plan,
+        charts=_CHARTS[policy.display],
+        tool_max_in_flight=policy.tool_max_in_flight,
+        tool_max_bytes=policy.tool_max_bytes,
+        inputs=inputs or {},
+    )

@@ -1,0 +1,38 @@
+"""Who decides about calls, in whatever front: a user who can be asked, or nobody."""
+
+from types import SimpleNamespace
+
+import pytest
+
+from cellblock.host.equipment import tooling_of
+from cellblock.policy.model import Policy
+from support.approvals import Desk, call
+
+
+def decides(approvals, **who):
+    """Return what decides about calls under a policy, where a front has these to decide."""
+    views, audit = SimpleNamespace(budgets={}), SimpleNamespace(called=None, refused_more=None)
+    station = SimpleNamespace(views=views, audit=audit, **{"approval": None, "clerk": None} | who)
+    ground = SimpleNamespace(policy=Policy(approvals=approvals), operations=None)
+    return tooling_of(ground, station).approval
+
+
+def test_where_the_policy_has_users_asked_and_nobody_can_be_every_call_is_refused():
+    ran, refused = [], []
+    decides("prompt").decide(call("a"), lambda: ran.append("a"), refused.append)
+    assert (ran, refused) == ([], ["nobody can be asked: a program runs the cells"])
+
+
+def test_who_asks_the_user_decides_about_calls(tmp_path):
+    clerk = Desk(tmp_path / "grants.json").clerk
+    assert decides("prompt", clerk=clerk) is clerk
+
+
+@pytest.mark.parametrize("approvals", ["prompt", "never"])
+def test_a_fronts_own_decision_comes_before(approvals):
+    own = object()
+    assert decides(approvals, approval=own, clerk=object()) is own
+
+
+def test_what_is_granted_is_done_where_nobody_is_to_be_asked():
+    assert decides("never") is None

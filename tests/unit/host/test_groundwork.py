@@ -1,0 +1,130 @@
+"""What decides about cells, and what vouches for it, lies where cells can't write, or read."""
+
+import dataclasses
+
+import nbformat
+import pytest
+
+from cellblock.errors import PolicyError
+from cellblock.host.groundwork import Ground, Terms, _private, lay
+from cellblock.host.obstacles import check_apart
+from cellblock.policy.model import Policy
+from cellblock.policy.operations import Operations, WriteFile
+from cellblock.wire.messages import Plan
+
+
+def policy(admission="approved", **places):
+    made = Policy(admission=admission)
+    places = {"folder": "/a/approved", "key": "/a/key"} | places
+    folders = places.pop("templates", ("/a/templates",))
+    return made.replace(
+        approval=dataclasses.replace(made.approval, **places),
+        audit=dataclasses.replace(made.audit, folder="/a/audit"),
+        templates=dataclasses.replace(made.templates, folders=folders),
+    )
+
+
+APART = Plan(read_roots=("/r",), write_roots=("/w",))
+
+
+def test_places_apart_from_what_cells_reach_are_fine():
+    check_apart(policy(), APART)
+
+
+@pytest.mark.parametrize(
+    ("wrong", "key"),
+    [
+        ({"folder": "/w/approved"}, "approval.folder"),
+        ({"folder": "/w"}, "approval.folder"),
+        ({"key": "/w/key"}, "approval.key"),
+        ({"key": "/r/x/key"}, "approval.key"),
+        ({"templates": ("/a/templates", "/w/templates")}, "templates.folders"),
+    ],
+)
+def test_a_place_within_their_reach_is_refused_by_name(wrong, key):
+    with pytest.raises(PolicyError) as refused:
+        check_apart(policy(**wrong), APART)
+    assert refused.value.key == key
+    assert "within their reach" in refused.value.message
+
+
+@pytest.mark.parametrize("key", ["approval.folder", "templates.folders"])
+def test_what_decides_lies_where_the_host_writes_nothing_for_cells_either(key):
+    field = {"approval.folder": "folder", "templates.folders": "templates"}[key]
+    made = policy(**{field: "/o/x" if field == "folder" else ("/o/x",)})
+    granted = made.replace(ops=Operations(write_file=WriteFile(roots=("/o",))))
+    copied = made.replace(artifact_export_paths=("*.png",), artifact_folder="/o")
+    for one in (granted, copied):
+        with pytest.raises(PolicyError) as refused:
+            check_apart(one, APART)
+        assert refused.value.key == key
+
+
+def test_a_link_does_not_hide_where_a_place_is(tmp_path):
+    (tmp_path / "w").mkdir()
+    (tmp_path / "link").symlink_to(tmp_path / "w")
+    plan = Plan(write_roots=(str(tmp_path / "w"),))
+    with pytest.raises(PolicyError):
+        check_apart(policy(folder=f"{tmp_path}/link/approved"), plan)
+
+
+def test_manifests_may_be_read_and_may_lie_anywhere_where_nobody_asks_for_them():
+    check_apart(policy(folder="/r/approved"), APART)
+    check_apart(policy("any", folder="/w/approved", key="/w/key"), APART)
+
+
+@pytest.mark.parametrize("admission", ["any", "approved", "template"])
+def test_the_key_is_private_whatever_the_policy_admits(admission, tmp_path, monkeypatch):
+    monkeypatch.setenv("XDG_DATA_HOME", str(tmp_path / "data"))
+    terms = Terms("safe", tmp_path, tmp_path, private=(tmp_path / "kernel.json",))
+    private = {str(path) for path in _private(terms, policy(admission))}
+    assert {str(tmp_path / "data" / "cellblock"), "/a/key"} <= private
+
+
+def test_what_users_allowed_is_private_whatever_the_policy_asks(tmp_path, monkeypatch):
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
+    private = {str(path) for path in _private(Terms("safe", tmp_path, tmp_path), policy())}
+    assert str(tmp_path / "state" / "cellblock") in private
+
+
+# --- what has to be asked for ---------------------------------------------------------------------
+
+ASKS = Policy(name="mine", mode="unsafe", backend="noop", on_unsupported="ignore")
+
+
+def laid(tmp_path, approvals, **terms):
+    (tmp_path / "scratch").mkdir()
+    asked = ASKS.replace(approvals=approvals)
+    return lay(Terms(asked, tmp_path, tmp_path / "scratch", ask="Say so", **terms))
+
+
+def test_what_has_to_be_asked_for_is_left_to_a_user_who_can_be(tmp_path):
+    ground = laid(tmp_path, "prompt", asks=True)
+    assert isinstance(ground, Ground)
+    assert ground.condition.key == "mode"
+    assert str(ground.condition).endswith(
+        "Say so, approve it where you can be asked, or choose a policy of mode safe."
+    )
+
+
+@pytest.mark.parametrize(("approvals", "asks"), [("prompt", False), ("never", True)])
+def test_where_nobody_is_asked_it_is_refused(tmp_path, approvals, asks):
+    refused = laid(tmp_path, approvals, asks=asks)
+    assert isinstance(refused, PolicyError)
+    assert str(refused).endswith("Say so, or choose a policy of mode safe.")
+
+
+@pytest.mark.parametrize("approvals", ["prompt", "never"])
+def test_who_has_allowed_it_already_is_asked_nothing(tmp_path, approvals):
+    assert laid(tmp_path, approvals, asks=True, allow_unsafe=True).condition is None
+
+
+def test_a_notebook_that_takes_it_away_needs_no_consent_but_hides_none_from_the_policy(tmp_path):
+    file = tmp_path / "a.ipynb"
+    made = nbformat.v4.new_notebook()
+    made.metadata["cellblock"] = {"policy": {"mode": "safe"}}
+    nbformat.write(made, file)
+    ground = laid(tmp_path, "prompt", asks=True, notebook=file)
+    assert (ground.policy.mode, ground.condition) == ("safe", None)
+    (tmp_path / "scratch").rmdir()
+    assert isinstance(laid(tmp_path, "never", asks=True, notebook=file), PolicyError)

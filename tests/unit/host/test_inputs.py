@@ -1,0 +1,72 @@
+"""What cells may find in ``inputs``: JSON data, bounded, and nothing that JSON makes another of."""
+
+import json
+import os
+
+import pytest
+
+from cellblock.errors import InputError
+from cellblock.host import inputs
+
+DATA = {"city": "Rom", "days": 3, "rows": [{"a": 1.5, "b": None}, True], "big": 10**30}
+
+
+def test_data_comes_out_as_it_went_in(tmp_path):
+    file = tmp_path / "in.json"
+    file.write_text(json.dumps(DATA))
+    assert {name: json.loads(text) for name, text in inputs.encoded(DATA).items()} == DATA
+    assert inputs.from_file(str(file)) == inputs.encoded(DATA)
+
+
+@pytest.mark.parametrize(
+    ("values", "said"),
+    [
+        ({"x": {1, 2}}, "inputs: x: no JSON data: it is of type set (got {1, 2}). Give JSON"),
+        ({"x": {1: 2}}, "no JSON data: a key of type int"),
+        ({"x": float("nan")}, "no JSON data: Out of range float values"),
+        ({"x": b"x"}, "it is of type bytes"),
+        ({"x": [object]}, "it is of type type"),
+        ({"": 1}, "inputs: not a name (got ''). Give a text of 1 to 200 printable characters."),
+        ({"a\nb": 1}, "not a name (got 'a\\nb')"),
+        ({1: 1}, "not a name (got 1)"),
+        ({"x": "x" * (5 << 20)}, "inputs: x: they take more than 4,194,304 bytes. Have cells read"),
+    ],
+)  # fmt: skip
+def test_what_is_no_data_is_refused_and_named(values, said):
+    with pytest.raises(InputError) as error:
+        inputs.encoded(values)
+    assert said in str(error.value)
+
+
+def test_what_is_too_deep_is_refused():
+    deep = []
+    deep.append(deep)
+    with pytest.raises(InputError, match="more than 64 levels deep"):
+        inputs.encoded({"x": deep})
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("[1]", 'not an object. Write one: {"name": value}.'),
+        ("{", "not JSON: Expecting property name"),
+        ('{"x": NaN}', "not JSON: NaN is no number of JSON's"),
+        ("[" * 100_000, "not JSON: "),
+        ('{"x": "' + "x" * (5 << 20) + '"}', "larger than 4,194,304 bytes"),
+    ],
+)  # fmt: skip
+def test_a_file_that_holds_none_is_refused(tmp_path, text, said):
+    file = tmp_path / "in.json"
+    file.write_text(text)
+    with pytest.raises(InputError) as error:
+        inputs.from_file(str(file))
+    assert str(error.value).startswith(f"{file}: ")
+    assert said in str(error.value)
+
+
+def test_a_pipe_is_not_waited_for_and_what_is_missing_is_named(tmp_path):
+    os.mkfifo(tmp_path / "pipe")
+    with pytest.raises(InputError, match="not a regular file"):
+        inputs.from_file(str(tmp_path / "pipe"))
+    with pytest.raises(InputError, match="can't be read: No such file"):
+        inputs.from_file(str(tmp_path / "none"))
