@@ -1,0 +1,36 @@
+from cellblock.api.blocking import Sandbox, SandboxPool
+from cellblock.api.pool import AsyncSandboxPool
+from cellblock.api.results import (
+    Artifact,
+    CellError,
+    Denial,
+    Display,
+    Output,
+    Result,
+    Stop,
+    ToolCall,
+    Usage,
+    Wish,
+)
+from cellblock.api.sandbox import AsyncSandbox
+from cellblock.policy.model import Policy
+
+__version__: str
+__all__ = [
+    "Artifact",
+    "AsyncSandbox",
+    "AsyncSandboxPool",
+    "CellError",
+    "Denial",
+    "Display",
+    "Output",
+    "Policy",
+    "Result",
+    "Sandbox",
+    "SandboxPool",
+    "Stop",
+    "ToolCall",
+    "Usage",
+    "Wish",
+    "__version__",
+]

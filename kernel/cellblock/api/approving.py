@@ -1,0 +1,108 @@
+"""A program's own word on what takes consent, where its policy has that asked."""
+
+from __future__ import annotations
+
+import traceback
+from inspect import isawaitable
+from typing import TYPE_CHECKING, Any, Final
+
+import msgspec
+
+from cellblock.api.bench import in_thread
+from cellblock.api.results import Wish
+from cellblock.errors import PolicyError
+from cellblock.host.approvals.clerk import PROGRAM, Clerk
+from cellblock.host.approvals.grants import Grants, Under
+from cellblock.wire import values
+
+if TYPE_CHECKING:
+    import asyncio
+    from collections.abc import Callable
+
+    from cellblock.api.bench import Bench
+    from cellblock.host.approvals import wishes
+    from cellblock.host.approvals.answers import Answer
+    from cellblock.host.outcome import Cell
+    from cellblock.policy.model import Policy
+
+    Approve = Callable[[Wish], Any]
+
+_ANSWERS: Final[dict[object, Answer]] = {
+    True: "once",
+    "once": "once",
+    "session": "session",
+    False: "no",
+    None: "no",
+}
+
+
+class Approver:
+    """Has ``approve`` answer, one wish at a time (``host.approvals.clerk.Ask``)."""
+
+    def __init__(self, loop: asyncio.AbstractEventLoop, approve: Approve) -> None:
+        self._loop, self._approve = loop, approve
+        self._asked: asyncio.Task[None] | None = None
+
+    def __call__(
+        self,
+        wish: wishes.Wish,
+        cell: Cell | None,
+        note: str,  # noqa: ARG002 - for who mistypes
+        answered: Callable[[Answer], None],
+    ) -> Callable[[], None]:
+        """Ask; return what takes that back. What raises, or says something else, is a no."""
+        self._asked = self._loop.create_task(self._put(wish, cell, answered))
+        return self.close
+
+    def close(self) -> None:
+        """Wait for no answer any more."""
+        if self._asked is not None:
+            self._asked.cancel()
+
+    async def _put(
+        self, wish: wishes.Wish, cell: Cell | None, answered: Callable[[Answer], None]
+    ) -> None:
+        answer: Answer = "no"
+        try:
+            said = await in_thread(self._loop, self._approve, wish_of(wish, cell))
+            answer = _answer(await said if isawaitable(said) else said)
+        except Exception:  # noqa: BLE001 - the caller's fault, told to the caller
+            traceback.print_exc()
+        answered(answer)
+
+
+def clerk_of(policy: Policy, bench: Bench, approver: Approver) -> Clerk:
+    """Return who has the program asked. Raises PolicyError for a policy that asks nobody."""
+    if policy.approvals == "never":
+        raise PolicyError(
+            "approve= would never be called: the policy has nobody asked",
+            file=policy.name,
+            key="approvals",
+            value=repr(policy.approvals),
+            remedy='Leave approve= out, or choose a policy with approvals = "prompt".',
+        )
+    grants = Grants(Under(scope="", policy=policy.name, digest=""), None)
+    observe, tell = bench.audit.approved, bench.outputs.notice
+    return Clerk(approver, grants, observe=observe, tell=tell, manner=PROGRAM)
+
+
+def wish_of(wish: wishes.Wish, cell: Cell | None) -> Wish:
+    """Return what a program is asked. Raises ValueError, msgspec.MsgspecError."""
+    count, source = (0, "") if cell is None else (cell.execution_count, cell.raw)
+    args, kwargs = values.decode(msgspec.Raw(wish.arguments)) if wish.arguments else ((), {})
+    return Wish(
+        kind="import" if wish.of == "import" else "call",
+        names=wish.subjects,
+        args=tuple(args),
+        kwargs=kwargs,
+        text="\n".join([f"may cell [{count}] {wish.asks}", *wish.shown]),
+        source=source,
+        execution_count=count,
+    )
+
+
+def _answer(said: object) -> Answer:
+    """Return what a program said. Raises TypeError for what is none of what it may."""
+    if isinstance(said, bool | str | None) and said in _ANSWERS:
+        return _ANSWERS[said]
+    raise TypeError(f"approve= returns True, False, 'once' or 'session', not {said!r}")

@@ -1,0 +1,286 @@
+"""The same for programs without a loop: each sandbox, or pool, has a thread with one of its own."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import threading
+from concurrent.futures import CancelledError, Future, wait
+from typing import TYPE_CHECKING, Any, Final, Self, TypeVar
+
+from cellblock.api.pool import AsyncSandboxPool
+from cellblock.api.sandbox import NOT_OPEN, AsyncSandbox
+from cellblock.errors import GuestError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Coroutine, Mapping
+    from pathlib import Path
+    from types import TracebackType
+
+    from cellblock.api.bench import OnOutput
+    from cellblock.api.pool import Tools
+    from cellblock.api.results import Result, Wish
+    from cellblock.policy.enforcement import Enforcement, Gap
+    from cellblock.policy.model import Policy
+
+T = TypeVar("T")
+#: Seconds that what goes on in the loop has to end with it.
+PATIENCE: Final = 1.0
+
+
+class LoopThread:
+    """A loop in a thread of its own."""
+
+    def __init__(self) -> None:
+        self._loop = asyncio.new_event_loop()
+        self._thread = threading.Thread(target=self._serve, name="cellblock", daemon=True)
+        self._thread.start()
+
+    def _serve(self) -> None:
+        asyncio.set_event_loop(self._loop)
+        try:
+            self._loop.run_forever()
+            self._loop.run_until_complete(_end_tasks())
+            self._loop.run_until_complete(self._loop.shutdown_default_executor())
+        finally:
+            self._loop.close()
+
+    def run(self, work: Coroutine[Any, Any, T]) -> T:
+        """Run ``work`` there and return what it returns.
+
+        Whatever interrupts the wait (Ctrl-C) cancels it, and is raised when it has ended; to
+        interrupt that once more has it end sooner.
+        """
+        if self._loop.is_closed() or threading.current_thread() is self._thread:
+            work.close()
+            raise GuestError("a sandbox can't be used from its own thread, nor once it is closed")
+        outcome: Future[T] = Future()
+        tasks: list[asyncio.Task[T]] = []
+
+        def start() -> None:
+            tasks.append(self._loop.create_task(work))
+            tasks[0].add_done_callback(lambda task: _pass_on(task, outcome))
+
+        self._loop.call_soon_threadsafe(start)
+        try:
+            return outcome.result()
+        except BaseException:
+            while not outcome.done():
+                with contextlib.suppress(KeyboardInterrupt):
+                    self._loop.call_soon_threadsafe(lambda: tasks[0].cancel())  # noqa: PLW0108 - later
+                    wait([outcome])
+            raise
+
+    def soon(self, action: Callable[[], object]) -> None:
+        """Have ``action`` called there."""
+        self._loop.call_soon_threadsafe(action)
+
+    def end(self) -> None:
+        """End the loop and its thread."""
+        if self._thread.is_alive():
+            with contextlib.suppress(RuntimeError):
+                self._loop.call_soon_threadsafe(self._loop.stop)
+            self._thread.join()
+
+
+def _pass_on(task: asyncio.Task[T], outcome: Future[T]) -> None:
+    if task.cancelled():
+        outcome.set_exception(CancelledError())
+    elif (error := task.exception()) is not None:
+        outcome.set_exception(error)
+    else:
+        outcome.set_result(task.result())
+
+
+async def _end_tasks() -> None:
+    """Cancel what goes on, and give it a moment."""
+    left = asyncio.all_tasks() - {asyncio.current_task()}
+    for task in left:
+        task.cancel()
+    if left:
+        await asyncio.wait(left, timeout=PATIENCE)
+
+
+class Sandbox:
+    """``AsyncSandbox`` without async: its calls wait.
+
+    It works in any program, beside a running loop too, which it holds up like any call that waits.
+    Async ``tools`` run on a loop of their own, in a thread of its own. Any thread may use it; calls
+    of ``execute`` at once run in turn. Ctrl-C while it waits interrupts the cell.
+    """
+
+    def __init__(  # noqa: PLR0913 - as AsyncSandbox
+        self,
+        policy: str | Path | Policy = "safe",
+        *,
+        tools: Tools = (),
+        inputs: Mapping[str, Any] | None = None,
+        input: Callable[[str], Any] | None = None,  # noqa: A002 - as there
+        approve: Callable[[Wish], Any] | None = None,
+        project: str | Path | None = None,
+        artifacts: str | Path | None = None,
+        allow_unsafe: bool = False,
+        cwd: str | Path | None = None,
+        pool: SandboxPool | None = None,
+    ) -> None:
+        mine: dict[str, Any] = {"inputs": inputs, "input": input, "artifacts": artifacts}
+        mine |= {"cwd": cwd, "approve": approve}
+        self._thread = None if pool is None else pool.thread
+        self._lent = pool is not None
+        if pool is not None:
+            self._one = pool.inner.sandbox(**mine)
+        else:
+            mine |= {"tools": tools, "project": project, "allow_unsafe": allow_unsafe}
+            self._one = AsyncSandbox(policy, **mine)
+            self._one.keep_tools_apart()
+
+    def __enter__(self) -> Self:
+        self.open()
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.close()
+
+    def open(self) -> None:
+        """Have a guest locked and ready. Raises as ``AsyncSandbox.open``."""
+        thread = self._thread = self._thread or LoopThread()
+        try:
+            thread.run(self._one.open())
+        except BaseException:
+            self._end()
+            raise
+
+    def execute(
+        self, code: str, *, timeout: float | None = None, on_output: OnOutput | None = None
+    ) -> Result:
+        """Run a cell and return what came of it; see ``AsyncSandbox.execute``.
+
+        ``on_output`` is called in the sandbox's thread.
+        """
+        return self._running.run(self._one.execute(code, timeout=timeout, on_output=on_output))
+
+    def interrupt(self) -> None:
+        """Interrupt the cell that another thread waits for; a second time, kill it."""
+        self._running.soon(self._one.interrupt)
+
+    def close(self) -> None:
+        """End the guest and remove what it left."""
+        if self._thread is not None:
+            try:
+                self._thread.run(self._one.close())
+            finally:
+                self._end()
+
+    def _end(self) -> None:
+        thread, self._thread = self._thread, None
+        if thread is not None and not self._lent:
+            thread.end()
+
+    @property
+    def _running(self) -> LoopThread:
+        if self._thread is None:
+            raise GuestError(NOT_OPEN)
+        return self._thread
+
+    # --- what is in force ---------------------------------------------------------------------
+
+    @property
+    def policy(self) -> Policy:
+        """The policy in force, with its paths."""
+        return self._one.policy
+
+    @property
+    def session(self) -> str:
+        """What its audit log is called (``cellblock audit show``); empty without one."""
+        return self._one.session
+
+    @property
+    def backend(self) -> str:
+        """What carries it."""
+        return self._one.backend
+
+    @property
+    def enforcement(self) -> Mapping[str, Enforcement]:
+        """What each capability is worth in this sandbox."""
+        return self._one.enforcement
+
+    @property
+    def gaps(self) -> tuple[Gap, ...]:
+        """What the policy asks for and is not enforced here."""
+        return self._one.gaps
+
+
+class SandboxPool:
+    """``AsyncSandboxPool`` without async: one thread for the pool and all its sandboxes."""
+
+    def __init__(
+        self,
+        policy: str | Path | Policy = "safe",
+        *,
+        tools: Tools = (),
+        project: str | Path | None = None,
+        allow_unsafe: bool = False,
+    ) -> None:
+        arguments: dict[str, Any] = {"project": project, "allow_unsafe": allow_unsafe}
+        self.inner = AsyncSandboxPool(policy, tools=tools, **arguments)
+        self.inner.keep_tools_apart()
+        self._thread: LoopThread | None = None
+
+    def __enter__(self) -> Self:
+        self.open()
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.close()
+
+    def open(self) -> None:
+        """Read the policy and have a zygote prepare itself. Raises as ``AsyncSandboxPool.open``."""
+        self._thread = thread = self._thread or LoopThread()
+        try:
+            thread.run(self.inner.open())
+        except BaseException:
+            self._end()
+            raise
+
+    @property
+    def thread(self) -> LoopThread:
+        """What it runs in. Raises GuestError where it is not open."""
+        if self._thread is None:
+            raise GuestError("the pool is not open: use `with SandboxPool(…) as pool:`")
+        return self._thread
+
+    def sandbox(
+        self,
+        *,
+        inputs: Mapping[str, Any] | None = None,
+        input: Callable[[str], Any] | None = None,  # noqa: A002 - what it stands in for
+        approve: Callable[[Wish], Any] | None = None,
+        artifacts: str | Path | None = None,
+        cwd: str | Path | None = None,
+    ) -> Sandbox:
+        """Return a sandbox that is yet to be opened; see ``AsyncSandboxPool.sandbox``."""
+        mine: dict[str, Any] = {"inputs": inputs, "input": input, "artifacts": artifacts}
+        return Sandbox(pool=self, approve=approve, cwd=cwd, **mine)
+
+    def close(self) -> None:
+        """End every sandbox and the zygote."""
+        if self._thread is not None:
+            try:
+                self._thread.run(self.inner.close())
+            finally:
+                self._end()
+
+    def _end(self) -> None:
+        thread, self._thread = self._thread, None
+        if thread is not None:
+            thread.end()

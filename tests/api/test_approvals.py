@@ -1,0 +1,92 @@
+"""Where a policy has its user asked, a program is nobody to ask: what takes consent is refused."""
+
+from pathlib import Path
+
+import pytest
+
+from cellblock import Policy, Sandbox, SandboxPool
+from cellblock.errors import PolicyError
+from cellblock.host.approvals import store
+from cellblock.policy import placing
+from cellblock.policy.load import checked
+
+
+def add(a: int) -> int:
+    """Add one."""
+    return a + 1
+
+
+@pytest.fixture(scope="module")
+def policy(home):
+    (home / "project" / "a.txt").write_text("text")
+    return Policy.preset(
+        "safe",
+        name="asking",
+        approvals="prompt",
+        ops={"read_file": {"roots": ["{project}"]}},
+    )
+
+
+@pytest.fixture(scope="module")
+def pool(policy):
+    with SandboxPool(policy, tools=[add]) as made:
+        yield made
+
+
+@pytest.fixture
+def sandbox(pool):
+    """A sandbox whose program would say yes to whatever a cell asks."""
+    with pool.sandbox(input=lambda _prompt: "always") as one:
+        yield one
+
+
+def test_an_import_that_takes_consent_is_denied_with_the_reason(sandbox):
+    r = sandbox.execute("import csv")
+    assert (r.status, [one.rule for one in r.denials]) == ("denied", ["import-not-allowed"])
+    assert "or approve it where you can be asked, or " in r.denials[0].remedy
+    assert "approve it where you can be asked" in r.to_string()
+    assert sandbox.execute("import math\nmath.pi > 3").result == "True"
+
+
+@pytest.mark.parametrize("call", ["add(1)", "ops.read_file('a.txt')"])
+def test_a_call_is_refused_with_the_reason(sandbox, call):
+    r = sandbox.execute(call)
+    name = call.partition("(")[0]
+    why = "nobody can be asked: a program runs the cells"
+    assert r.error.message == f"{name}: NotApproved: {why}"
+    assert [(one.status, one.error[0]) for one in r.tool_calls] == [("refused", "NotApproved")]
+    assert sandbox.execute("input('Name? ')").result == "'always'"
+
+
+def test_what_a_kernels_user_allowed_for_always_is_not_for_programs(
+    policy, home, pool, tmp_path, monkeypatch
+):
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path))
+    project = home / "project"
+    digest = checked(policy, project=project, allow_unsafe=False).digest()
+    under = {"policy": policy.name, "scope": str(project.resolve()), "digest": digest}
+    wanted = (("call", "ops.read_file"), ("import", "csv"))
+    made = tuple(store.new(of, subject, **under) for of, subject in wanted)
+    store.Store(store.default_path()).add(made)
+    with pool.sandbox() as s:
+        # It is the same policy, whose kernels would ask no more.
+        told = s._one._ground.told
+        assert placing.unplaced(s.policy, Path(told.scratch)).digest() == digest
+        assert s.execute("import csv").status == "denied"
+        assert "NotApproved" in s.execute("ops.read_file('a.txt')").error.message
+
+
+def test_no_cell_takes_the_question_away(sandbox):
+    r = sandbox.execute("%policy narrow approvals='never'")
+    assert [one.rule for one in r.denials] == ["policy-only-narrows"]
+    assert "NotApproved" in sandbox.execute("add(1)").error.message
+
+
+def test_what_has_to_be_asked_for_takes_the_programs_own_word(home):
+    assert home
+    asking = Policy.preset("unsafe", approvals="prompt")
+    with pytest.raises(PolicyError) as raised:
+        Sandbox(asking).open()
+    assert raised.value.remedy == "Pass allow_unsafe=True, or choose a policy of mode safe."
+    with Sandbox(asking, allow_unsafe=True) as s:
+        assert s.execute("import os\nos.getpid() > 0").result == "True"

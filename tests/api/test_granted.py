@@ -1,0 +1,205 @@
+"""What policies grant beyond Python reaches sandboxes as it reaches kernels, and so do refusals."""
+
+import json
+
+import nbformat
+import pytest
+
+from cellblock import Policy, Sandbox, SandboxPool
+from cellblock.api import bench, sandbox
+from cellblock.errors import PolicyError
+from cellblock.host.admission import approving
+from cellblock.host.admission.manifest import Place
+from cellblock.policy import load
+from support.endpoint import KEY, Endpoint
+from support.servers import Site
+from support.wheels import Index
+
+ALL = "add(1), ops.read_file('a.txt'), str(llm('say yes'))"
+FINE = "x = 'fine'\nx"
+
+
+def add(a: int) -> int:
+    """Add one."""
+    return a + 1
+
+
+@pytest.fixture(scope="module")
+def server():
+    made = Endpoint()
+    yield made
+    made.close()
+
+
+@pytest.fixture(scope="module")
+def policy(home, server):
+    """Operations in the project's folder, and a language model."""
+    (home / "project" / "a.txt").write_text("text")
+    return Policy.preset(
+        "safe",
+        name="granting",
+        timeout=120.0,
+        tool_timeout=60.0,
+        ops={
+            "read_file": {"roots": ["{project}"]},
+            "write_file": {"roots": ["{project}"], "max_total_bytes": 5_000},
+        },
+        llm={"base_url": server.base_url, "models": ["small"], "key_env": "LAB_KEY"},
+    )
+
+
+@pytest.fixture(autouse=True)
+def _key(monkeypatch):
+    monkeypatch.setenv("LAB_KEY", KEY)
+
+
+# --- tools, operations, models ----------------------------------------------------------------
+
+
+def test_one_cell_calls_functions_operations_and_models_and_all_are_told_of(policy):
+    pytest.importorskip("openai")
+    with Sandbox(policy, tools=[add]) as s:
+        r = s.execute(ALL)
+        assert r.result == "(2, 'text', 'yes')"
+        calls = [(call.name, call.status, call.tokens > 0) for call in r.tool_calls]
+        assert calls == [
+            ("add", "ok", False),
+            ("ops.read_file", "ok", False),
+            ("llm", "ok", True),
+        ]
+        listed = s.execute("%tools")
+        (table,) = (one for one in listed.displays if "vnd.cellblock.tools" in str(list(one.data)))
+        assert "4 tools of the host's" in str(table)
+
+
+class _Asked:
+    def decide(self, call, proceed, refuse):
+        del proceed
+        refuse(f"nobody wants {call.tool.name}")
+
+    def dropped(self, number):
+        pass
+
+
+class _Asking(bench.Bench):
+    def __init__(self, *given):
+        super().__init__(*given)
+        self.approval = _Asked()
+
+
+@pytest.mark.parametrize("call", ["add(1)", "ops.read_file('a.txt')", "llm('say yes')"])
+def test_whoever_is_asked_about_calls_is_asked_about_all(policy, server, monkeypatch, call):
+    monkeypatch.setattr(sandbox, "Bench", _Asking)
+    name = call.partition("(")[0]
+    with Sandbox(policy, tools=[add]) as s:
+        r = s.execute(call)
+    assert r.error.message == f"{name}: NotApproved: nobody wants {name}"
+    assert [(one.status, one.error[0]) for one in r.tool_calls] == [("refused", "NotApproved")]
+    assert not server.asked or server.asked[-1].last != call
+
+
+def test_sandboxes_of_a_pool_call_them_too_and_each_has_a_budget_of_its_own(policy):
+    with SandboxPool(policy, tools=[add]) as pool, pool.sandbox() as a, pool.sandbox() as b:
+        for name, one in (("b", a), ("c", b)):
+            assert one.execute("add(1), ops.read_file('a.txt')").result == "(2, 'text')"
+            written = one.execute(f"ops.write_file('{name}.txt', 'x' * 60)")
+            assert written.success, written.to_string()
+            spent = one.execute(f"ops.write_file('{name}{name}.txt', 'x' * 60)")
+            assert "BudgetSpent" in spent.error.message
+
+
+def test_a_function_can_not_stand_in_for_what_the_policy_grants(policy):
+    with pytest.raises(PolicyError, match="the policy has a tool of this name already"):
+        Sandbox(policy, tools={"llm": add}).open()
+
+
+def test_packages_are_there_before_the_first_cell_of_each(home):
+    with Index() as index:
+        index.add("alpha-one", "1.0")
+        policy = Policy.preset(
+            "safe",
+            name="packed",
+            allowed_modules=("alpha_one",),
+            packages=("alpha-one",),
+            ops={"install": {"index": index.url, "allow": ["alpha-one"]}},
+        )
+        assert home
+        with SandboxPool(policy) as pool:
+            for _ in range(2):
+                with pool.sandbox() as s:
+                    assert s.execute("import alpha_one\nalpha_one.version").result == "'1.0'"
+
+
+# --- addresses --------------------------------------------------------------------------------
+
+
+def test_each_sandbox_of_a_pool_reaches_what_is_listed_and_nothing_else(home):
+    site, other = Site(), Site()
+    policy = Policy.preset("unsafe", network_access=(f"localhost:{site.port}",))
+    get = "import urllib.request\nurllib.request.urlopen({!r}).read()"
+    try:
+        with (
+            SandboxPool(policy, allow_unsafe=True) as pool,
+            pool.sandbox() as a,
+            pool.sandbox() as b,
+        ):
+            for one in (a, b):
+                assert one.execute(get.format(f"{site.origin}/x")).result == "b'you asked for x'"
+                assert one.execute(get.format(other.origin)).status == "error"
+        assert (site.asked, other.asked) == (["/x", "/x"], [])
+    finally:
+        site.close()
+        other.close()
+    logs = (home / "cache" / "cellblock" / "audit").iterdir()
+    records = [json.loads(line) for log in logs for line in log.read_text().splitlines()]
+    reached = [one.get("reached") for one in records if one["kind"] == "connections"]
+    assert reached.count({f"127.0.0.1:{site.port}": 1}) == 2
+
+
+# --- admission --------------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def approved(home):
+    """A policy under which one text was approved."""
+    policy = Policy.preset("safe", name="mine", admission="approved")
+    path = home / "project" / "a.ipynb"
+    cell = nbformat.v4.new_code_cell(FINE)
+    path.write_text(nbformat.writes(nbformat.v4.new_notebook(cells=[cell])))
+    placed = load.checked(policy, project=path.parent, allow_unsafe=False)
+    place = Place(placed, path.parent)
+    with place.held():
+        manifest, _ = approving.known(place)
+        reviewed = approving.review(path, placed, manifest)
+        assert approving.approve(place, placed, reviewed, manifest)
+    return policy
+
+
+def test_a_program_has_approved_cells_run_and_no_others(approved):
+    with Sandbox(approved) as s:
+        assert s.execute(FINE).result == "'fine'"
+        r = s.execute(FINE.replace("fine", "more"))
+        assert (r.status, r.usage, [one.rule for one in r.denials]) == (
+            "denied",
+            None,
+            ["cell-not-approved"],
+        )
+        assert "-x = 'fine'" in r.denials[0].detail
+        said = r.to_string()
+        assert said.startswith("The cell was not run: 1 finding (policy mine).\n\nline 1: ")
+        assert "    +x = 'more'\n" in said
+
+
+def test_templates_are_all_that_runs_where_the_policy_says_so(home):
+    assert home
+    with Sandbox(Policy.preset("safe", admission="template")) as s:
+        assert s.execute("1 + 1").denials[0].rule == "not-a-template"
+        r = s.execute('%%template table\n{"columns": ["a"], "rows": [{"a": 1}]}')
+        assert r.success, r.to_string()
+
+
+def test_what_may_run_can_not_be_told_is_a_refusal(home):
+    lost = {"folder": str(home / "nowhere"), "key": str(home / "nowhere" / "key")}
+    with Sandbox(Policy.preset("safe", admission="approved", approval=lost)) as s:
+        r = s.execute(FINE)
+    assert (r.status, r.error.type, r.usage) == ("refused", "AdmissionProblem", None)

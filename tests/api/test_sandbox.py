@@ -1,0 +1,278 @@
+"""A sandbox from a program: what comes of cells, what stops them, what it leaves."""
+
+import asyncio
+import os
+import signal
+import threading
+import time
+
+import pytest
+
+from cellblock import Policy, Sandbox
+from cellblock.errors import InputError
+from cellblock.host.cells import tables
+from cellblock.render.policy_table import policy_table
+
+pytestmark = pytest.mark.usefixtures("home")
+
+
+def test_a_cells_value_output_and_displays_are_told_apart(unsafe):
+    r = unsafe.execute(
+        "import sys\nprint('out')\nprint('err', file=sys.stderr)\ndisplay({'a': 1})\n'value'"
+    )
+    assert (r.success, r.status, r.output, r.error_output) == (True, "ok", "out\n", "err\n")
+    assert (r.result, [str(one) for one in r.displays]) == ("'value'", ["{'a': 1}"])
+    assert (r.error, r.denials, r.stop, r.artifacts) == (None, (), None, ())
+    assert r.usage.wall_seconds > 0
+    assert [one.kind for one in r.outputs if not one.ours] == [
+        "stream", "stream", "display_data", "execute_result",
+    ]  # fmt: skip
+
+
+def test_variables_live_from_cell_to_cell_and_cells_are_numbered(sandbox):
+    assert sandbox.execute("x = 20").execution_count == 1
+    r = sandbox.execute("x + 22")
+    assert (r.result, r.execution_count) == ("42", 2)
+
+
+def test_an_exception_is_a_result_with_the_cells_own_lines(sandbox):
+    r = sandbox.execute("def f(x):\n    return 1 / x\n\nf(0)")
+    assert (r.success, r.status) == (False, "error")
+    assert (r.error.type, r.error.message) == ("ZeroDivisionError", "division by zero")
+    assert "\x1b" not in r.error.traceback
+    assert r.to_string() == (
+        "The cell failed: ZeroDivisionError: division by zero\n\n"
+        "  line 4: f(0)\n"
+        "  line 2, in f(x): return 1 / x"
+    )
+
+
+def test_a_syntax_error_says_where(sandbox):
+    text = sandbox.execute("x = = 1").to_string()
+    assert text.startswith("The cell failed: SyntaxError: invalid syntax")
+    assert "x = = 1" in text
+
+
+def test_a_refused_cell_does_not_start_and_says_all_of_why(sandbox):
+    r = sandbox.execute("print('ran')\nimport os\neval('1')")
+    assert (r.status, r.output, r.usage) == ("denied", "", None)
+    assert [(one.rule, one.line) for one in r.denials] == [
+        ("import-not-allowed", 2),
+        ("builtin-not-allowed", 3),
+    ]
+    assert r.error.type == "PolicyDenied"
+    said = r.to_string()
+    assert said.startswith("The cell was not run: 2 findings (policy safe).")
+    for one in r.denials:
+        assert f"line {one.line}: {one.rule}: {one.subject} {one.why}" in said
+        assert one.remedy in said
+
+
+@pytest.mark.parametrize(
+    ("cell", "lines"),
+    [
+        ("%%bash\nls", [(1, "%%bash")]),
+        ("x = 1\n!ls \\\n  -l\nimport socket", [(2, "!ls \\"), (4, "import socket")]),
+        ("%%time\nimport socket", [(2, "import socket")]),
+        ("    \n  import socket", [(2, "  import socket")]),
+    ],
+)
+def test_a_refused_magic_is_quoted_as_it_was_written(sandbox, cell, lines):
+    r = sandbox.execute(cell)
+    assert [(one.line, one.excerpt) for one in r.denials] == lines
+    card = next(out.content["data"] for out in r.outputs if out.ours)
+    for text in (str(r), card["text/plain"], card["text/html"]):
+        assert "get_ipython" not in text
+
+
+def test_cleared_and_updated_output_is_as_it_is_in_the_end(sandbox):
+    r = sandbox.execute(
+        "from IPython.display import clear_output, display\n"
+        "print('gone')\nclear_output()\nprint('here')\n"
+        "handle = display('first', display_id=True)\nhandle.update('second')"
+    )
+    assert (r.output, [str(one) for one in r.displays]) == ("here\n", ["'second'"])
+    kinds = [one.kind for one in r.outputs if not one.ours]
+    assert kinds == ["stream", "clear_output", "stream", "display_data", "update_display_data"]
+    assert len({one.content["transient"]["display_id"] for one in r.outputs[-2:]}) == 1
+
+
+def test_outputs_come_as_they_are_made_and_in_order(sandbox):
+    seen, times = [], []
+
+    def take(output):
+        seen.append(output)
+        times.append(time.monotonic())
+
+    r = sandbox.execute(
+        "import time\nprint('a', flush=True)\ntime.sleep(0.5)\nprint('b')", on_output=take
+    )
+    assert tuple(seen) == r.outputs
+    assert times[-1] - times[-2] > 0.2
+
+
+def test_text_beyond_the_policys_bytes_is_left_out_and_counted():
+    with Sandbox(Policy.preset("safe", stdout_max_bytes=10_000)) as s:
+        r = s.execute("for n in range(10_000): print(n)")
+    assert 30_000 < r.left_out["stdout"] < 50_000
+    assert r.output.startswith("0\n1\n")
+    assert r.output.endswith("9999\n")
+    said = r.to_string(2_000)
+    assert len(said) < 2_000
+    assert f"Left out: {r.left_out['stdout']:,} bytes of stdout (stdout_max_bytes)." in said
+
+
+def test_what_a_callback_raises_is_printed_and_ends_nothing(sandbox, capfd):
+    r = sandbox.execute("print('a')\nx = 1\nx", on_output=lambda _output: 1 / 0)
+    assert (r.status, r.output, r.result) == ("ok", "a\n", "1")
+    assert "ZeroDivisionError" in capfd.readouterr().err
+
+
+def test_what_the_os_layer_refuses_is_explained(unsafe):
+    said = unsafe.execute("open('/etc/shadow')").to_string()
+    assert said.startswith("The cell failed: PermissionError: ")
+    assert "  line 1: open('/etc/shadow')" in said
+    assert "filesystem_read_roots" in said
+
+
+# --- what stops a cell ------------------------------------------------------------------------
+
+
+def test_a_cell_over_its_own_limit_is_stopped_and_variables_are_kept(sandbox):
+    sandbox.execute("x = 1")
+    r = sandbox.execute("x = 2\nwhile True: pass", timeout=0.3)
+    assert (r.status, r.stop.why, r.stop.limit, r.stop.state) == (
+        "stopped", "timeout", "0.3 s", "kept",
+    )  # fmt: skip
+    assert r.to_string().startswith(
+        "The cell was stopped: it ran longer than 0.3 s (timeout).\n"
+        "It was interrupted: your variables are there, with what it did until then.\n"
+        "Raise it: timeout where the cell is run, up to timeout in the policy."
+    )
+    assert sandbox.execute("x").result == "2"
+
+
+def test_a_cell_that_does_not_give_way_is_killed_and_costs_nothing(unsafe):
+    unsafe.execute("x = 1")
+    r = unsafe.execute(
+        "import signal\nx = 2\nsignal.signal(signal.SIGINT, signal.SIG_IGN)\nwhile True: pass",
+        timeout=0.3,
+    )
+    assert (r.stop.why, r.stop.state) == ("timeout", "restored")
+    assert unsafe.execute("x").result == "1"
+
+
+def test_a_call_can_only_narrow_the_policys_limit():
+    with Sandbox(Policy.preset("safe", timeout=0.5)) as s:
+        r = s.execute("while True: pass", timeout=60)
+    assert (r.stop.limit, "timeout in the policy" in r.stop.said) == ("0.5 s", True)
+
+
+def test_a_crash_is_a_result_and_the_next_cell_runs(unsafe):
+    unsafe.execute("x = 3")
+    r = unsafe.execute("import ctypes\nctypes.string_at(0)")
+    assert (r.status, r.stop.why, r.stop.limit) == (
+        "stopped", "crash", "it was ended by signal SIGSEGV",
+    )  # fmt: skip
+    assert unsafe.execute("x").result == "3"
+
+
+def test_another_thread_interrupts(sandbox):
+    threading.Timer(0.3, sandbox.interrupt).start()
+    r = sandbox.execute("import time\ntime.sleep(60)")
+    assert (r.status, r.error.type) == ("error", "KeyboardInterrupt")
+    assert sandbox.execute("1").result == "1"
+
+
+def test_ctrl_c_ends_the_wait_and_the_cell_and_the_sandbox_goes_on(sandbox):
+    sandbox.execute("x = 1")
+    threading.Timer(0.3, os.kill, [os.getpid(), signal.SIGINT]).start()
+    with pytest.raises(KeyboardInterrupt):
+        sandbox.execute("x = 2\nwhile True: pass")
+    assert sandbox.execute("x").result == "2"
+
+
+def test_ctrl_c_ends_what_does_not_give_way(unsafe):
+    unsafe.execute("x = 1")
+    threading.Timer(0.3, os.kill, [os.getpid(), signal.SIGINT]).start()
+    with pytest.raises(KeyboardInterrupt):
+        unsafe.execute(
+            "import signal\nx = 2\nsignal.signal(signal.SIGINT, signal.SIG_IGN)\nwhile True: pass"
+        )
+    assert unsafe.execute("x").result == "1"
+
+
+# --- questions and inputs ---------------------------------------------------------------------
+
+
+def test_a_question_without_anybody_to_ask_is_an_end_of_file(sandbox):
+    r = sandbox.execute("input('name? ')")
+    assert (r.status, r.error.type) == ("error", "EOFError")
+    assert sandbox.execute("1").result == "1"
+
+
+def test_questions_are_answered_by_what_is_given_sync_or_async(pool):
+    async def later(prompt):
+        await asyncio.sleep(0)
+        return prompt.upper()
+
+    for ask in (lambda prompt: prompt.upper(), later):
+        with pool.sandbox(input=ask) as s:
+            assert s.execute("input('ada') + input('b')").result == "'ADAB'"
+
+
+def test_what_fails_to_answer_is_an_end_of_file(pool, capfd):
+    with pool.sandbox(input=lambda _prompt: 1 / 0) as s:
+        assert s.execute("input()").error.type == "EOFError"
+    assert "ZeroDivisionError" in capfd.readouterr().err
+
+
+def test_an_answer_takes_none_of_the_cells_time(pool):
+    def slow(_prompt):
+        time.sleep(1.0)
+        return "yes"
+
+    with pool.sandbox(input=slow) as s:
+        assert s.execute("input()", timeout=0.7).result == "'yes'"
+
+
+def test_inputs_are_there_to_be_read(pool):
+    with pool.sandbox(inputs={"rows": [{"a": 1}], "n": 2}) as s:
+        r = s.execute("inputs['rows'][0]['a'] + inputs['n'], sorted(inputs)")
+        assert r.result == "(3, ['n', 'rows'])"
+        assert s.execute("inputs['n'] = 3").error.type == "TypeError"
+        assert s.execute("%who").output.strip() == "Interactive namespace is empty."
+        s.execute("1/0")
+        assert s.execute("inputs = 5\ninputs").result == "5"
+
+
+def test_inputs_come_back_with_a_guest_that_is_started_anew():
+    policy = Policy.preset("unsafe", snapshots="off")
+    with Sandbox(policy, inputs={"n": 7}, allow_unsafe=True) as s:
+        assert s.execute("import os\nos._exit(1)").stop.state == "gone"
+        assert s.execute("inputs['n']").result == "7"
+
+
+def test_what_is_no_json_is_refused_before_anything_runs(pool):
+    with pytest.raises(InputError, match="inputs: f: no JSON data: it is of type"):
+        pool.sandbox(inputs={"f": object()}).open()
+
+
+def test_a_flood_of_questions_about_the_policy_is_answered_with_one_table(unsafe, monkeypatch):
+    made = []
+
+    def table(*args):
+        made.append(args)
+        return policy_table(*args)
+
+    monkeypatch.setattr(tables, "policy_table", table)
+    r = unsafe.execute(
+        "import msgspec, os\n"
+        "body = msgspec.msgpack.encode({'type': 'show_policy'})\n"
+        "os.write(3, (len(body).to_bytes(4, 'big') + body) * 500)"
+    )
+    tables_shown = [one for one in r.outputs if one.kind == "display_data" and not one.ours]
+    shown = [one.content["data"]["text/plain"] for one in tables_shown]
+    assert len(made) <= 1
+    assert len(shown) > 100
+    assert len(set(shown)) == 1

@@ -1,0 +1,147 @@
+"""Functions of a program that do not end: what they cost the cells, the sandbox and the program."""
+
+import asyncio
+import threading
+import time
+
+import pytest
+
+from cellblock import Policy, Sandbox
+from support import processes
+
+pytestmark = pytest.mark.usefixtures("home")
+
+
+def tool_threads():
+    return [one for one in threading.enumerate() if one.name.startswith("tool")]
+
+
+def ok() -> str:
+    """Answer at once."""
+    return "ok"
+
+
+@pytest.fixture
+def free():
+    """What hanging tools wait for, without end; set when the test has ended."""
+    made = threading.Event()
+    yield made
+    made.set()
+
+
+def hanging(calls):
+    """Return a cell that has so many calls hang at the same time."""
+    return (
+        "from concurrent.futures import ThreadPoolExecutor\n"
+        "def attempt(_):\n"
+        "    try: hang()\n"
+        "    except ToolError as exc: return exc.kind\n"
+        f"with ThreadPoolExecutor({calls}) as pool: kinds = set(pool.map(attempt, range({calls})))\n"
+        "kinds"
+    )
+
+
+def test_forty_that_hang_do_not_keep_another_from_being_called(free):
+    policy = Policy.preset("safe", tool_timeout=1.0)
+    with Sandbox(policy, tools={"hang": lambda: free.wait(60), "ok": ok}) as s:
+        assert s.execute(hanging(40)).result == "{'TimeoutError'}"
+        assert s.execute("ok()").result == "'ok'"
+        assert len(tool_threads()) <= 42
+
+
+def test_more_than_may_hang_are_answered_at_once_and_say_so(free, monkeypatch):
+    monkeypatch.setattr("cellblock.host.tools.functions.MOST_LEFT", 2)
+    policy = Policy.preset("safe", tool_timeout=0.5)
+    with Sandbox(policy, tools={"hang": lambda: free.wait(60), "ok": ok}) as s:
+        assert s.execute(hanging(2)).result == "{'TimeoutError'}"
+        r = s.execute("ok()")
+        assert r.error.message == (
+            "ok: WorkerLost: it was not begun: 2 calls before it did not stop when they were told to"
+        )
+        free.set()
+        processes.until(lambda: s.execute("ok()").result == "'ok'")
+
+
+def test_a_calls_time_begins_when_a_thread_takes_it():
+    policy = Policy.preset("safe", tool_timeout=2.0)
+    with Sandbox(policy, tools={"hang": lambda: time.sleep(0.8)}) as s:
+        assert s.execute(hanging(80)).result == "{None}"
+
+
+def test_python_code_stops_when_its_time_is_over_and_nothing_runs_after_close():
+    counted = [0]
+
+    def count() -> None:
+        while True:
+            counted[0] += 1
+
+    async def count_apart() -> None:
+        count()
+
+    before, policy = set(tool_threads()), Policy.preset("safe", tool_timeout=0.5)
+    with Sandbox(policy, tools=[count, count_apart]) as s:
+        assert "TimeoutError" in s.execute("count()").error.message
+        processes.until(lambda: stands(counted))
+        assert s.execute("await count_apart()", timeout=0.3).status == "stopped"
+        s.execute("count()", timeout=0.3)
+    processes.until(lambda: stands(counted) and not set(tool_threads()) - before)
+
+
+def stands(counted):
+    """Say whether a count has stopped."""
+    seen = counted[0]
+    time.sleep(0.1)
+    return counted[0] == seen
+
+
+def test_what_was_not_begun_in_time_is_never_run(free):
+    run = []
+
+    def hang() -> None:
+        run.append(1)
+        free.wait(60)
+
+    with Sandbox("safe", tools=[hang]) as s:
+        assert s.execute(hanging(40), timeout=1.0).status == "stopped"
+    free.set()
+    processes.until(lambda: not tool_threads())
+    assert len(run) == 32
+
+
+def test_an_async_one_that_blocks_does_not_put_off_the_cells_time_limit(free):
+    async def block() -> None:
+        free.wait(60)
+
+    async def fine() -> str:
+        await asyncio.sleep(0)
+        return "fine"
+
+    with Sandbox("safe", tools=[block, fine]) as s:
+        begun = time.monotonic()
+        assert s.execute("await block()", timeout=0.5).status == "stopped"
+        assert time.monotonic() - begun < 5
+        processes.until(lambda: s.execute("await fine()").result == "'fine'")
+
+
+def test_threads_of_tools_end_with_their_sandbox():
+    before = set(tool_threads())
+    with Sandbox("safe", tools=[ok]) as s:
+        assert s.execute("ok()").result == "'ok'"
+        assert set(tool_threads()) - before
+    processes.until(lambda: not set(tool_threads()) - before)
+
+
+def test_an_async_one_has_a_moment_to_end_before_its_sandbox_is_closed():
+    ended = []
+
+    async def wait() -> None:
+        try:
+            await asyncio.sleep(60)
+        finally:
+            await asyncio.sleep(0.1)
+            ended.append(1)
+
+    with Sandbox("safe", tools=[wait]) as s:
+        code = "async def go(): await wait()\ntask = asyncio.create_task(go())\n"
+        assert s.execute(f"{code}await asyncio.sleep(0.2)").success
+    assert ended == [1]
