@@ -1,0 +1,283 @@
+"""The same run on a Dask cluster: a scheduler and workers in processes of their own."""
+
+import os
+import signal
+import time
+from pathlib import Path
+
+import pytest
+
+from cellblock.host.audit import shelf
+from cellblock.host.audit.verify import verify
+from support import processes
+from support.clusters import Cluster
+from support.runs import MAIN, texts, write
+
+pytest.importorskip("distributed", reason="Dask is not installed")
+
+OTHER_VERSION = "import cellblock; cellblock.__version__ = '0.0.1'; "
+
+
+@pytest.fixture
+def cluster():
+    made = Cluster()
+    yield made
+    made.close()
+
+
+def zygotes(worker):
+    return [pid for pid in processes.tree(worker.pid) if processes.name(pid) == "cb-zygote"]
+
+
+def guests(worker):
+    return [pid for pid in processes.tree(worker.pid) if processes.name(pid) == "cb-guest"]
+
+
+def begun(cluster, cell=1):
+    """In how many guests of a cluster that cell has begun, as their logs say."""
+    logs = Path(cluster.world.home, ".cache/cellblock/audit").glob("*.jsonl")
+    return sum(f'"kind":"cell","cell":{cell},' in path.read_text() for path in logs)
+
+
+def starts(cluster):
+    """How often a worker of it was told of a run."""
+    return cluster.logs().count("Starting Worker plugin cellblock-")
+
+
+ENDLESS = "import time\ntime.sleep(600)"
+SLOW = "import time\ntime.sleep(1)\n'slept'"
+
+
+@pytest.mark.timeout(180)
+def test_a_worker_that_is_killed_costs_no_notebook_and_none_is_there_twice(run, cluster):
+    workers = [cluster.worker() for _ in range(3)]
+    other = cluster.worker(OTHER_VERSION)
+    expected = {}
+    for number in range(18):
+        write(run.work / f"nb/{number:02}.ipynb", f"n = {number}", SLOW, "n * inputs['k']")
+        expected[f"nb/{number:02}.ipynb"] = "passed"
+    write(run.work / "nb/denied.ipynb", "import socket")
+    write(run.work / "nb/fails.ipynb", "1 / 0")
+    (run.work / "nb/torn.ipynb").write_bytes(b"{")
+    expected |= {"nb/denied.ipynb": "denied", "nb/fails.ipynb": "failed"}
+    write(run.work / "nb/placeless.ipynb", "1")
+    (run.work / "out/nb/placeless.ipynb").mkdir(parents=True)
+    expected |= {"nb/torn.ipynb": "could not read", "nb/placeless.ipynb": "killed"}
+
+    process = run.start("nb", "-o", "out", "--cluster", cluster.address, "-p", "k=2")
+    processes.until(lambda: guests(workers[0]), 90)
+    time.sleep(0.3)
+    held = processes.tree(workers[0].pid)[1:]
+    os.kill(workers[0].pid, signal.SIGKILL)
+    out, err = process.communicate(timeout=120)
+
+    assert processes.gone(held) == []
+    lines = [line for line in out.splitlines() if line.endswith(" s)")]
+    names = sorted(line.split("  (")[0].rsplit(" ", 1)[1] for line in lines)
+    assert names == sorted(expected), out + err
+    fates = {one.split("  (")[0][14:].strip(): one[:14].strip() for one in lines}
+    assert fates == expected
+    assert (process.returncode, err) == (1, "")
+    for number in range(18):
+        assert texts(run.work / f"out/nb/{number:02}.ipynb") == ["", "'slept'", str(2 * number)]
+    assert "cellblock is 0.0.1 here" in out
+    assert zygotes(other) == []
+
+    audit = shelf.sessions(run.work / "out/.cellblock/audit")
+    assert len(audit) == len(expected) - 1
+    assert all(verify(one).sound for one in audit)
+    own = sorted(path.name for path in (run.work / "out/.cellblock").iterdir())
+    assert own == ["audit", "lock", "run.jsonl"]
+    processes.until(lambda: not any(map(zygotes, workers)), 30)
+
+    again = run("nb", "-o", "out", "-p", "k=2", "--resume")
+    assert again.out.count(", kept)") == len(expected) - 1
+
+
+@pytest.mark.timeout(120)
+def test_a_notebook_has_less_there_too_and_none_has_more(run, cluster):
+    cluster.worker()
+    roots = 'filesystem_read_roots = ["{project}"]\n'
+    lab = 'extends = "safe"\nallowed_modules = ["os"]\ntimeout = 20\n'
+    policy = run.world.policy(lab + roots)
+    asks = {
+        "plain": {},
+        "time": {"timeout": 1, "filesystem_read_roots": ["data"]},
+        "modules": {"allowed_modules": []},
+        "wider": {"timeout": 21},
+        "gone": {"filesystem_read_roots": ["no"]},
+    }
+    (run.work / "nb/data").mkdir(parents=True)
+    for name, less in asks.items():
+        cells = ("while True: pass",) if name == "time" else ("import os\n'ran'",)
+        write(run.work / f"nb/{name}.ipynb", *cells, metadata={"cellblock": {"policy": less}})
+    write(run.work / "nb/cell.ipynb", "x = 1", "%policy narrow max_open_files=100", "x")
+    options = ("-o", "out", "--policy", policy, "--cluster", cluster.address)
+    ended = run("nb", *options, seconds=110)
+    assert (ended.fates, ended.err) == (
+        {
+            "nb/plain.ipynb": "passed",
+            "nb/time.ipynb": "timed out",
+            "nb/modules.ipynb": "denied",
+            "nb/wider.ipynb": "denied",
+            "nb/gone.ipynb": "denied",
+            "nb/cell.ipynb": "passed",
+        },
+        "",
+    )
+    assert "it ran longer than 1 s (timeout)" in ended.out
+    assert "a notebook can't have more than the policy: 21 is more than 20" in ended.out
+    assert texts(run.work / "out/nb/modules.ipynb") == ["PolicyDenied"]
+    assert texts(run.work / "out/nb/cell.ipynb") == ["", "", "1"]
+
+
+@pytest.mark.timeout(120)
+def test_workers_that_can_not_keep_the_policy_get_no_notebook(run, cluster):
+    write(run.work / "a.ipynb", "1")
+    cluster.worker()
+    nothing = run.world.policy('extends = "safe"\nbackend = "noop"\n')
+    for policy, said in ((nothing, "backend noop can't enforce the policy here"),):
+        ended = run("a.ipynb", "-o", "out", "--policy", policy, "--cluster", cluster.address)
+        assert ended.status == 2
+        assert f"{cluster.address}: no worker keeps the policy. " in ended.err
+        assert said in ended.err
+    assert not Path(run.work / "out/a.ipynb").exists()
+
+
+@pytest.mark.timeout(120)
+def test_a_run_that_is_told_to_end_ends_its_notebooks_there(run, cluster):
+    worker = cluster.worker()
+    write(run.work / "nb/a.ipynb", "'a'", "import time\ntime.sleep(60)")
+    write(run.work / "nb/b.ipynb", "'b'", "import time\ntime.sleep(60)")
+    write(run.work / "nb/c.ipynb", "1")
+    process = run.start("nb", "-o", "out", "--cluster", cluster.address)
+    processes.until(lambda: begun(cluster, 2), 90)
+    time.sleep(0.5)
+    process.send_signal(signal.SIGINT)
+    out, err = process.communicate(timeout=60)
+    assert (process.returncode, err) == (130, "")
+    assert out.count("interrupted     ") >= 1
+    assert texts(run.work / "out/nb/a.ipynb") == ["'a'", "KeyboardInterrupt"]
+    processes.until(lambda: not zygotes(worker), 30)
+
+
+def test_a_scheduler_that_is_not_there_is_told_in_one_line(run):
+    write(run.work / "a.ipynb", "1")
+    short = f"from cellblock.batch.cluster import crew; crew.CONNECTING = 1.0; {MAIN}"
+    process = run.start("a.ipynb", "-o", "out", "--cluster", "tcp://127.0.0.1:9", main=short)
+    _, err = process.communicate(timeout=60)
+    assert process.returncode == 2
+    assert err.startswith("cellblock: no scheduler at tcp://127.0.0.1:9: ")
+    assert len(err.splitlines()) == 1
+    ended = run("a.ipynb", "-o", "out", "--cluster", "nonsense")
+    said = "cellblock: no scheduler at nonsense: missing port number in address 'nonsense'\n"
+    assert (ended.status, ended.err) == (2, said)
+
+
+@pytest.mark.timeout(120)
+def test_a_notebook_whose_output_has_no_place_is_told_and_the_others_are_run(run, cluster):
+    cluster.worker()
+    for name in "abc":
+        write(run.work / f"{name}.ipynb", "1")
+    (run.work / "out/b.ipynb").mkdir(parents=True)
+    options = ("-o", "out", "--junit", "junit.xml", "--cluster", cluster.address)
+    ended = run("a.ipynb", "b.ipynb", "c.ipynb", *options)
+    expected = {"a.ipynb": "passed", "b.ipynb": "killed", "c.ipynb": "passed"}
+    assert (ended.status, ended.fates) == (1, expected), ended.err
+    assert "    its output can't be written: Is a directory\n" in ended.out
+    assert "3 notebooks: 2 passed, 1 killed" in ended.out
+    assert (run.work / "junit.xml").exists()
+    assert len(shelf.sessions(run.work / "out/.cellblock/audit")) == 3
+    assert "gap:" not in cluster.logs()
+
+
+@pytest.mark.timeout(180)
+def test_a_run_waits_for_workers_and_those_that_join_later_take_part(run, cluster):
+    for number in range(8):
+        write(run.work / f"nb/{number}.ipynb", ENDLESS)
+    process = run.start("nb", "-o", "out", "--cluster", cluster.address)
+    time.sleep(1)
+    cluster.worker()
+    processes.until(lambda: begun(cluster) or process.poll() is not None, 60)
+    assert process.poll() is None, process.communicate()
+    for _ in range(2):
+        cluster.worker()
+    try:
+        processes.until(lambda: begun(cluster) == 3, 60)
+    finally:
+        process.send_signal(signal.SIGINT)
+        out, err = process.communicate(timeout=60)
+    assert (process.returncode, err) == (130, "")
+    assert "8 notebooks: " in out
+
+
+@pytest.mark.timeout(120)
+def test_a_run_without_workers_says_so_in_time_and_can_be_ended_before(run, cluster):
+    write(run.work / "a.ipynb", "1")
+    process = run.start("a.ipynb", "-o", "out", "--cluster", cluster.address)
+    processes.until(lambda: "Receive client connection" in cluster.logs(), 60)
+    time.sleep(1)
+    process.send_signal(signal.SIGINT)
+    out, err = process.communicate(timeout=60)
+    assert (process.returncode, err) == (130, "")
+    assert "the run was ended before" in out
+
+    short = f"from cellblock.batch.cluster import roll; roll.ALONE = 2.0; {MAIN}"
+    process = run.start("a.ipynb", "-o", "out", "--cluster", cluster.address, main=short)
+    out, err = process.communicate(timeout=60)
+    said = f"cellblock: {cluster.address}: the cluster has no workers\n"
+    assert (process.returncode, err) == (2, said)
+
+
+@pytest.mark.timeout(120)
+def test_a_run_that_is_killed_leaves_no_zygote_and_none_on_later_workers(run, cluster):
+    worker = cluster.worker()
+    write(run.work / "a.ipynb", ENDLESS)
+    short = f"from cellblock.batch.cluster import crew; crew.SILENCE = 4.0; {MAIN}"
+    process = run.start("a.ipynb", "-o", "out", "--cluster", cluster.address, main=short)
+    processes.until(lambda: begun(cluster), 60)
+    time.sleep(6)
+    assert guests(worker)  # the run is heard of
+    held = processes.tree(worker.pid)[1:]
+    process.kill()
+    process.communicate()
+    processes.until(lambda: not set(held) & set(processes.tree(worker.pid)), 40)
+
+    known = starts(cluster)
+    later = cluster.worker()
+    processes.until(lambda: starts(cluster) > known, 40)
+    time.sleep(1)
+    assert zygotes(later) == []
+
+
+@pytest.mark.timeout(120)
+def test_a_run_that_was_only_held_up_runs_its_notebooks_again(run, cluster):
+    worker = cluster.worker()
+    for name in "ab":
+        write(run.work / f"nb/{name}.ipynb", "import time\ntime.sleep(3)\n'slept'")
+    short = f"from cellblock.batch.cluster import crew; crew.SILENCE = 2.0; {MAIN}"
+    process = run.start("nb", "-o", "out", "--cluster", cluster.address, main=short)
+    processes.until(lambda: begun(cluster), 60)
+    process.send_signal(signal.SIGSTOP)
+    processes.until(lambda: not zygotes(worker), 40)
+    process.send_signal(signal.SIGCONT)
+    out, err = process.communicate(timeout=60)
+    assert (process.returncode, err) == (0, ""), out
+    assert texts(run.work / "out/nb/a.ipynb") == texts(run.work / "out/nb/b.ipynb") == ["'slept'"]
+
+
+@pytest.mark.timeout(120)
+def test_workers_that_are_stopped_just_after_their_scheduler_end(run, cluster):
+    workers = [cluster.worker() for _ in range(3)]
+    for number in range(6):
+        write(run.work / f"nb/{number}.ipynb", ENDLESS)
+    process = run.start("nb", "-o", "out", "--cluster", cluster.address)
+    processes.until(lambda: begun(cluster) == 3, 90)
+    cluster.scheduler.terminate()
+    time.sleep(0.025)
+    for worker in workers:
+        worker.terminate()
+    processes.until(lambda: all(one.poll() is not None for one in workers), 40)
+    out, err = process.communicate(timeout=60)
+    assert process.returncode == 2, out + err
+    assert "the scheduler was lost. --resume goes on." in err

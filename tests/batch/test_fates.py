@@ -1,0 +1,112 @@
+"""Two hundred notebooks of every kind in one run: each meets its fate, and nothing is left."""
+
+import json
+import os
+import random
+import time
+
+import pytest
+
+from support import processes
+from support.runs import code, document, texts
+
+POLICY = """
+extends = "safe"
+allowed_modules = ["os", "signal", "threading"]
+memory_max_bytes = 134_217_728
+stdout_max_bytes = 65_536
+"""
+DIE = [
+    "import os\nos._exit(1)",
+    "import os\nos.kill(os.getpid(), 9)",
+    "import os\nos.abort()",
+    "import os, signal\nos.kill(os.getpid(), signal.SIGSEGV)",
+]
+HANG = [
+    "import time\ntime.sleep(1_000)",
+    "import threading\nthreading.Event().wait()",
+    "import time, signal\nsignal.signal(signal.SIGINT, signal.SIG_IGN)\ntime.sleep(1_000)",
+    "while True: pass",
+    "sum(range(10**14))",
+]
+FLOOD = [
+    "for n in range(10_000): print(n, 'x' * 50)",
+    "from IPython.display import display\nfor n in range(500): display(n)",
+    "import os\nos.write(2, b'y' * 3_000_000)\n'end'",
+    "import os\nos.write(1, b'z' * 3_000_000)\n'end'",
+]
+REFUSED = [
+    "import socket",
+    "open('/etc/passwd')",
+    "eval('1')",
+    "().__class__.__bases__[0].__subclasses__()",
+    "!id",
+]
+FAIL = ["1 / 0", "undefined", "x = = 1", "raise SystemExit", "x = bytearray(10**9)"]
+TORN = [b"", b"{}", b"[" * 50_000, b"\xff\xfe", b'{"nbformat": 4, "cells": 3}', b"[0," * 10**6]
+#: How many of each there are, and what they come to.
+KINDS = {
+    "fine": (110, "passed"),
+    "refused": (25, "denied"),
+    "fail": (20, "failed"),
+    "flood": (16, "passed"),
+    "hang": (10, "timed out"),
+    "die": (16, "killed"),
+    "torn": (12, "could not read"),
+}
+SOURCES = {"refused": REFUSED, "fail": FAIL, "flood": FLOOD, "hang": HANG, "die": DIE}
+
+
+def content(kind, number):
+    if kind == "torn":
+        return TORN[number % len(TORN)]
+    fine = [f"x = {number}", "def f(y):\n    return y * 2", "f(x)", "print(f'{x:04}')"]
+    bad = [SOURCES[kind][number % len(SOURCES[kind])], "'after'"] if kind != "fine" else []
+    made = document(*fine[:2], *bad, *fine[2:])
+    made["cells"][0] = code(fine[0], id="a", outputs=[{"output_type": "stream", "name": "stdout", "text": "<script>"}])  # fmt: skip
+    return json.dumps(made).encode()
+
+
+@pytest.fixture(scope="module")
+def generated(run_shared):
+    """Write the notebooks, each kind's among the others; return their fates by name."""
+    names = [(kind, n) for kind, (many, _) in KINDS.items() for n in range(many)]
+    random.Random(7).shuffle(names)
+    fates = {}
+    for place, (kind, number) in enumerate(names):
+        path = run_shared.work / f"nb/{place % 7}/{place:03}-{kind}.ipynb"
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_bytes(content(kind, number))
+        fates[f"nb/{place % 7}/{path.name}"] = KINDS[kind][1]
+    return fates
+
+
+@pytest.mark.timeout(300)
+def test_each_of_two_hundred_notebooks_meets_its_fate_and_nothing_is_left(run_shared, generated):
+    assert len(generated) > 200
+    policy, tmp = run_shared.world.policy(POLICY), run_shared.world.root / "tmp"
+    began = time.monotonic()
+    # More at once than processors: those that hang wait beside each other.
+    options = ("--policy", policy, "--cell-timeout", "5", "--jobs", "8")
+    ended = run_shared("nb", "-o", "out", *options, seconds=280)
+    took = time.monotonic() - began
+    print(
+        f"\n{len(generated)} notebooks of mixed fate in {took:.1f} s: {ended.out.splitlines()[-1]}"
+    )
+    assert ended.err == ""
+    assert ended.status == 1
+    assert {n: f for n, f in ended.fates.items() if f != generated[n]} == {}
+    assert ended.fates.keys() == generated.keys()
+    # Nothing is waited for: whatever was started is gone when the command is.
+    assert processes.orphans() == []
+    assert list(tmp.iterdir()) == []
+    out = run_shared.work / "out"
+    assert sorted(os.listdir(out)) == [".cellblock", "nb"]  # noqa: PTH208
+    for name, fate in generated.items():
+        assert (out / name).exists() is (fate != "could not read"), name
+        if name.endswith("-fine.ipynb"):
+            number = int(texts(out / name)[2]) // 2
+            assert texts(out / name) == ["", "", f"{number * 2}", f"{number:04}\n"]
+        if name.endswith("-flood.ipynb"):
+            assert (out / name).stat().st_size < 3_000_000, name
+            assert texts(out / name)[3] == "'after'", name

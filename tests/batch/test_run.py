@@ -1,0 +1,324 @@
+"""What ``cellblock run`` makes of notebooks, told and written."""
+
+import json
+from xml.etree import ElementTree as ET
+
+import nbformat
+import pytest
+
+from cellblock.host.audit import shelf
+from cellblock.host.audit.verify import verify
+from support.runs import code, markdown, texts, write
+
+STALE = [
+    {"output_type": "stream", "name": "stdout", "text": ["old\x1b[2J text"]},
+    {
+        "output_type": "display_data",
+        "metadata": {"isolated": True},
+        "data": {
+            "text/html": ["<b>kept</b>", "<script>steal()</script><img src=x onerror=steal()>"],
+            "application/javascript": "steal()",
+            "application/vnd.cellblock.denial+json": {"fake": True},
+        },
+    },
+    {"output_type": "what", "data": 1},
+    7,
+]
+R = {"kernelspec": {"name": "ir", "display_name": "R", "language": "R"}}
+COUNTS = [code("x = 1\nx"), markdown("# A"), code("x + 1"), code("print(x)")]
+
+#: By file: the cells, their fate, and what each shows; None for a notebook that is not written.
+NOTEBOOKS = {
+    "fine/a.ipynb": (COUNTS, "passed", ["1", "2", "1\n"]),
+    "also/a.ipynb": (["'another of that name'"], "passed", ["'another of that name'"]),
+    "empty.ipynb": ([], "passed", []),
+    "denied.ipynb": (["1", "import socket", "3"], "denied", ["1", "PolicyDenied", ""]),
+    "fails.ipynb": (["1 / 0", "2"], "failed", ["ZeroDivisionError", ""]),
+    "syntax.ipynb": (["x = = 1"], "failed", ["SyntaxError"]),
+    "meant.ipynb": (
+        [
+            code("1 / 0", "raises-exception"),
+            code("import socket", "raises-exception"),
+            code("while True: pass", "raises-exception"),
+            "2",
+        ],
+        "passed",
+        ["ZeroDivisionError", "PolicyDenied", "KeyboardInterruptCellStopped", "2"],
+    ),
+    "skips.ipynb": (
+        [code("x = 1"), code("x = 2", "skip-execution", outputs=STALE), code(" ", outputs=STALE), "x"],
+        "passed",
+        ["", "old text", "old text", "1"],
+    ),
+    "old.ipynb": ([code("1 / 0"), code("2", outputs=STALE)], "failed", ["ZeroDivisionError", ""]),
+    "slow.ipynb": (["1", "while True: pass", "3"], "timed out", ["1", "KeyboardInterruptCellStopped", ""]),
+    "dies.ipynb": (["x = 1", "import os\nos._exit(3)", "x"], "killed", ["", "CellStopped", ""]),
+    "asks.ipynb": (["input('name? ')"], "failed", ["RuntimeError"]),
+    "given.ipynb": (["inputs['n'] + 1", "inputs['who']"], "passed", ["4", "'Ada'"]),
+    "beside.ipynb": (["import os\n'beside.txt' in os.listdir()"], "passed", ["True"]),
+    "r.ipynb": (["print(1)"], "skipped", None),
+    "narrow.ipynb": (["1"], "passed", ["1"]),
+    "widen.ipynb": (["1"], "denied", None),
+    "torn.ipynb": (b'{"cells": [', "could not read", None),
+}  # fmt: skip
+METADATA = {
+    "r.ipynb": R,
+    "narrow.ipynb": {"cellblock": {"policy": {"timeout": 1}}},
+    "widen.ipynb": {"cellblock": {"policy": {"timeout": 1e6}}},
+    "fine/a.ipynb": {"title": "Counts", "widgets": {"stale": 1}},
+}
+POLICY = 'extends = "data"\nallowed_modules = ["os"]\nsnapshots = "off"\n'
+
+
+@pytest.fixture(scope="module")
+def ran(run_shared):
+    """Return how a run over all of them ended."""
+    for name, (cells, *_) in NOTEBOOKS.items():
+        path = run_shared.work / "nb" / name
+        if isinstance(cells, bytes):
+            path.write_bytes(cells)
+        else:
+            write(path, *cells, metadata=METADATA.get(name, {}))
+    (run_shared.work / "nb/beside.txt").write_text("found")
+    (run_shared.work / "nb/link.ipynb").symlink_to(run_shared.world.policy("x"))
+    (run_shared.work / "more.json").write_text('{"n": 0, "who": "Ada"}')
+    options = ("--policy", run_shared.world.policy(POLICY), "--cell-timeout", "1")
+    given = ("--input", "more.json", "-p", "n", "3")
+    ended = run_shared("nb", "-o", "out", *options, *given, "--junit", "reports/junit.xml")
+    assert ended.err == ""
+    return ended
+
+
+@pytest.fixture(scope="module")
+def out(ran, run_shared):
+    assert ran
+    return run_shared.work / "out" / "nb"
+
+
+def test_each_notebook_has_its_fate_and_any_that_did_not_pass_is_the_status(ran):
+    expected = {f"nb/{name}": fate for name, (_, fate, _) in NOTEBOOKS.items()}
+    assert ran.fates == expected | {"nb/link.ipynb": "could not read"}
+    assert ran.status == 1
+    last = ran.out.splitlines()[-1]
+    assert last.startswith(
+        "19 notebooks: 8 passed, 4 failed, 2 denied, 1 timed out, 1 killed, 2 could not read, 1 skipped; "
+    )
+
+
+@pytest.mark.parametrize("name", NOTEBOOKS)
+def test_what_cells_show_is_written_to_a_valid_notebook(out, name):
+    _, _, shown = NOTEBOOKS[name]
+    if shown is None:
+        assert not (out / name).exists()
+        return
+    nbformat.validate(nbformat.read(out / name, 4))
+    assert texts(out / name) == shown
+
+
+@pytest.mark.parametrize(
+    ("name", "said"),
+    [
+        ("denied", "    cell 2: The cell was not run: 1 finding (policy mine).\n    line 1: import-not-allowed: socket "),
+        ("fails", "    cell 1: The cell failed: ZeroDivisionError: division by zero\n      line 1: 1 / 0\n"),
+        ("slow", "    cell 2: The cell was stopped: it ran longer than 1 s (timeout).\n    Raise it: --cell-timeout, up to the policy's timeout.\n"),
+        ("dies", "    cell 2: The cell was stopped: "),
+        ("r", "    its language is R\n"),
+        ("widen", "    metadata.cellblock.policy.timeout: a notebook can't have more than the policy: 1000000 is more than "),
+        ("torn", "    it is no JSON: Expecting value (line 1, column 12)\n"),
+        ("link", "    it is a link, and those are followed only where they are named\n"),
+    ],
+)  # fmt: skip
+def test_why_a_notebook_did_not_pass_is_said_below_it(ran, name, said):
+    assert said in ran.out.split(f"nb/{name}.ipynb  (", 1)[1].split("\n", 1)[1]
+    assert "variables" not in ran.out  # nobody is there to use them
+
+
+def test_cells_and_metadata_are_as_a_front_end_leaves_them(out):
+    made = nbformat.read(out / "fine/a.ipynb", 4)
+    assert [cell.get("execution_count") for cell in made.cells] == [1, None, 2, 3]
+    assert [cell.id for cell in made.cells] == ["c0", "c1", "c2", "c3"]
+    assert made.metadata.keys() == {"title", "language_info"}
+    assert made.metadata.language_info.name == "python"
+    execution = made.cells[0].metadata.execution
+    assert execution["iopub.execute_input"] <= execution["shell.execute_reply"]
+    assert (out / "fine/a.ipynb").read_text() == nbformat.writes(made) + "\n"
+
+
+def test_outputs_that_stood_there_are_cleaned_or_gone(out):
+    made = nbformat.read(out / "skips.ipynb", 4)
+    for cell in (made.cells[1], made.cells[2]):
+        stream, display = cell.outputs
+        assert stream.text == "old text"
+        frame = '<iframe class="cellblock-frame" sandbox="allow-scripts" '
+        assert display.data["text/html"].startswith(frame)
+        assert display.data["text/html"].count("<iframe") == 1
+        assert display.data.keys() == {"text/html"}
+    assert nbformat.read(out / "old.ipynb", 4).cells[1].outputs == []
+
+
+def test_the_report_has_a_case_for_each(ran, run_shared):
+    assert ran
+    (suite,) = ET.parse(run_shared.work / "reports/junit.xml").getroot()
+    kinds = {case.get("name"): [one.get("type") for one in case] for case in suite}
+    assert kinds["denied.ipynb"] == ["denied"]
+    assert kinds["slow.ipynb"] == ["timed-out"]
+    assert len(suite) == len(NOTEBOOKS) + 1
+    assert suite.get("failures") == "6"
+
+
+def test_each_guest_has_an_audit_log_that_is_whole(ran, run_shared):
+    assert ran
+    sessions = shelf.sessions(run_shared.audit_folder)
+    assert len(sessions) == sum(shown is not None for _, _, shown in NOTEBOOKS.values())
+    verdicts = list(map(verify, sessions))
+    assert all(verdict.sound and verdict.state == "ended" for verdict in verdicts)
+
+
+def test_nothing_but_notebooks_and_the_ledger_is_left(ran, run_shared):
+    assert ran
+    own = run_shared.work / "out/.cellblock"
+    assert sorted(path.name for path in own.iterdir()) == ["lock", "run.jsonl"]
+    assert list((run_shared.world.root / "tmp").iterdir()) == []
+
+
+# --- how a run is told ------------------------------------------------------------------------
+
+
+def test_a_run_that_can_not_be_had_says_why_and_runs_nothing(run):
+    write(run.work / "a.ipynb", "1")
+    write(run.work / "work/b.ipynb", "1")
+    write(run.work / "work/b.artifacts/c.ipynb", "1")
+    (run.work / "out/work").mkdir(parents=True)
+    within = run.world.policy('filesystem_write_roots = ["{project}/out/work"]\n', "within")
+    exports = run.world.policy(
+        'extends = "data"\nartifact_export_paths = ["{project}/work/*"]\n', "exports"
+    )
+    for options, said in (
+        (["no.ipynb", "a.ipynb", "-o", "out"], "cellblock: no.ipynb: no such file or folder\n"),
+        (["a.ipynb", "-o", "."], "cellblock: a.ipynb: would be overwritten: name another --output-dir\n"),
+        (["a.ipynb", "-o", "out", "--policy", "unsafe"], "cellblock: unsafe: mode: mode unsafe has to be asked for (got 'unsafe'). Run with --allow-unsafe, or choose a policy of mode safe.\n"),
+        (["a.ipynb", "-o", "out", "-p", "x"], "cellblock: -p: no name and value (got 'x'). Write -p NAME=VALUE, or -p NAME VALUE.\n"),
+        (["a.ipynb", "-o", "work/out", "--policy", "data"], f"cellblock: {run.work}/work/out: cells could change what is written: {run.work}/work is writable. Name another place.\n"),
+        (["work/b.ipynb", "-o", "out", "--policy", within], f"cellblock: {run.work}/out/work/b.ipynb: cells could change what is written: {run.work}/out/work is writable. Name another place.\n"),
+        (["a.ipynb", "-o", "out", "--policy", "data", "--junit", "work/a.xml"], f"cellblock: {run.work}/work/a.xml: cells could change what is written: {run.work}/work is writable. Name another place.\n"),
+        (["work", "-o", "out", "--policy", exports], "cellblock: out/work/b.artifacts: files of work/b.ipynb's cells would be among those of work/b.artifacts/c.ipynb. Run them into two folders.\n"),
+    ):  # fmt: skip
+        ended = run(*options)
+        assert (ended.status, ended.err, ended.out) == (2, said, "")
+    assert not list(run.work.glob("**/out/*.ipynb"))
+
+
+def test_parameters_are_set_behind_the_cell_that_is_tagged_for_them(run):
+    cells = (code("month, year = 1, 2024", "parameters"), "month, year, who", "inputs['a-b']")
+    write(run.work / "a.ipynb", *cells)
+    write(run.work / "b.ipynb", "month = 1", "month")
+    given = ("-p", "month", "3", "-p", "who", "Ada", "-p", "a-b", "[1]", "--no-timing")
+    for source, place in (("a.ipynb", "out"), ("out/a.ipynb", "again")):
+        ended = run(source, "b.ipynb", "-o", place, *given)
+        assert set(ended.fates.values()) == {"passed"}, ended
+        assert texts(
+            run.work / "again" / source if place == "again" else run.work / "out/a.ipynb"
+        ) == [
+            "",
+            "",
+            "(3, 2024, 'Ada')",
+            "[1]",
+        ]
+        assert texts(run.work / place / "b.ipynb") == ["", "1"]
+    made = nbformat.read(run.work / "out/a.ipynb", 4)
+    nbformat.validate(made)
+    assert made.cells[1].metadata.tags == ["injected-parameters"]
+    assert made.cells[1].source == "# Parameters\nmonth = 3\nwho = 'Ada'"
+
+
+def test_a_report_without_a_place_is_told_before_anything_runs(run):
+    write(run.work / "a.ipynb", "1")
+    (run.work / "taken").mkdir()
+    for place, said in (("taken", "Is a directory"), ("a.ipynb/r.xml", "File exists")):
+        ended = run("a.ipynb", "-o", "out", "--junit", place)
+        told = f"cellblock: {place}: the report can't be written: {said}\n"
+        assert (ended.status, ended.err, ended.out) == (2, told, "")
+    assert not (run.work / "out").exists()
+
+
+def test_errors_are_allowed_and_denials_still_told(run):
+    write(run.work / "a.ipynb", "1 / 0", "x = 1", "x")
+    write(run.work / "b.ipynb", "import os", "1 / 0", "2")
+    ended = run("a.ipynb", "b.ipynb", "-o", "out", "--allow-errors", "--no-timing")
+    assert (ended.status, ended.fates) == (1, {"a.ipynb": "passed", "b.ipynb": "denied"})
+    assert "passed          a.ipynb  (3 cells, " in ended.out
+    assert ", 1 allowed error)" in ended.out
+    assert texts(run.work / "out/a.ipynb") == ["ZeroDivisionError", "", "1"]
+    assert texts(run.work / "out/b.ipynb") == ["PolicyDenied", "ZeroDivisionError", "2"]
+    assert (
+        "execution"
+        not in json.loads((run.work / "out/a.ipynb").read_text())["cells"][0]["metadata"]
+    )
+
+
+def test_a_notebook_has_a_limit_of_its_own(run):
+    write(run.work / "a.ipynb", *["import time\ntime.sleep(0.4)"] * 20)
+    ended = run("a.ipynb", "-o", "out", "--timeout", "1", "--allow-errors")
+    assert ended.fates == {"a.ipynb": "timed out"}
+    assert "the notebook took longer than 1 s (--timeout)" in ended.out
+    assert "execution" in (run.work / "out/a.ipynb").read_text()
+
+
+def test_files_that_cells_leave_are_beside_the_notebook(run):
+    policy = run.world.policy('extends = "unsafe"\nartifact_export_paths = ["*.csv"]\n')
+    write(run.work / "a/x.ipynb", "open('t.csv', 'w').write('1')")
+    write(run.work / "b/x.ipynb", "open('t.csv', 'w').write('2')")
+    for _ in range(2):
+        assert run("a", "b", "-o", "out", "--policy", policy, "--allow-unsafe").status == 0
+        assert (run.work / "out/a/x.artifacts/t.csv").read_text() == "1"
+        assert (run.work / "out/b/x.artifacts/t.csv").read_text() == "2"
+
+
+def test_a_report_is_not_written_through_a_link(run):
+    write(run.work / "a.ipynb", "1")
+    (run.work / "mine").write_text("mine")
+    (run.work / "report.xml").symlink_to("mine")
+    ended = run("a.ipynb", "-o", "out", "--junit", "report.xml")
+    said = (
+        "cellblock: report.xml: the report can't be written: it is a link, and none is followed\n"
+    )
+    assert (ended.status, ended.err) == (2, said)
+    assert (run.work / "mine").read_text() == "mine"
+
+
+def test_a_notebook_whose_output_has_no_place_is_told_and_the_others_are_run(run):
+    write(run.work / "a.ipynb", "1")
+    write(run.work / "b.ipynb", "1")
+    (run.work / "out/a.ipynb").mkdir(parents=True)
+    ended = run("a.ipynb", "b.ipynb", "-o", "out")
+    assert (ended.status, ended.fates) == (1, {"a.ipynb": "killed", "b.ipynb": "passed"})
+    assert "    its output can't be written: Is a directory\n" in ended.out
+
+
+def test_modules_are_imported_once_for_all(run):
+    policy = run.world.policy('extends = "data"\nadd.allowed_modules = ["sys"]\n')
+    write(
+        run.work / "a.ipynb",
+        "import sys\n'pandas' in sys.modules",
+        "import pandas as pd\npd.Series([1, 2]).sum()",
+    )
+    ended = run("a.ipynb", "-o", "out", "--policy", policy, "--preload", "pandas")
+    assert ended.fates == {"a.ipynb": "passed"}, ended.out
+    assert texts(run.work / "out/a.ipynb") == ["True", "np.int64(3)"]
+
+
+def test_a_thousand_cells_are_written_in_a_moment(run):
+    write(run.work / "a.ipynb", *[f"print({n})" for n in range(300)])
+    ended = run("a.ipynb", "-o", "out")
+    assert ended.status == 0
+    assert texts(run.work / "out/a.ipynb") == [f"{n}\n" for n in range(300)]
+
+
+def test_a_notebook_that_says_too_much_is_ended_and_kept_within_bounds(run):
+    policy = run.world.policy('extends = "safe"\ndisplay_max_bytes = 33_554_432\n')
+    big = "for _ in range(7): display({'text/plain': 'x' * 4_000_000}, raw=True)"
+    write(run.work / "a.ipynb", *[big] * 6)
+    write(run.work / "b.ipynb", "1")
+    ended = run("a.ipynb", "b.ipynb", "-o", "out", "--policy", policy)
+    assert ended.fates == {"a.ipynb": "failed", "b.ipynb": "passed"}
+    assert "its outputs take more than 128 MiB" in ended.out

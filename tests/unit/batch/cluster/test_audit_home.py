@@ -1,0 +1,97 @@
+"""A notebook's audit log comes home with it, or it is said that it does not."""
+
+import asyncio
+import dataclasses
+
+import pytest
+
+pytest.importorskip("distributed", reason="Dask is not installed")
+
+from cellblock.batch.cluster.audit import log_of
+from cellblock.batch.cluster.crew import Workers
+from cellblock.batch.cluster.speech import MOST_AUDIT, Log, Offer, Returned
+from cellblock.batch.run.checkpoint import Checkpoint
+from cellblock.batch.run.document import Document
+from cellblock.batch.run.fate import Fate, Record
+from cellblock.batch.run.folder import OutputFolder
+from cellblock.policy.model import Policy
+from cellblock.policy.sections import Audit
+
+SESSION = "0123456789abcdef"
+FIRST, SECOND = (f"20260101T000000Z-{SESSION}.{part}.jsonl" for part in ("0001", "0002"))
+
+
+@pytest.fixture
+def audit(tmp_path):
+    return Audit(folder=str(tmp_path))
+
+
+@pytest.fixture
+def output(tmp_path):
+    made = OutputFolder(tmp_path / "out")
+    yield made
+    made.close()
+
+
+def workers(folder, said):
+    """Workers of a cluster that nobody has gone to yet."""
+    offer = Offer(version="", policy={}, digest="", allow_unsafe=False, project="")
+    made = Workers("tcp://127.0.0.1:9", offer, Policy(), folder)
+    made.listen(said.append)
+    return made
+
+
+def home(made, folder, answer):
+    """Have what a worker has returned, as a run has it."""
+
+    async def taken():
+        saver = Checkpoint(folder, "a.ipynb", "key", asyncio.get_running_loop())
+        record = made._home(answer, saver)
+        saver.close(done=True)
+        return record
+
+    return asyncio.run(taken())
+
+
+def test_a_log_is_all_files_of_its_session(audit, tmp_path):
+    (tmp_path / FIRST).write_bytes(b"1")
+    (tmp_path / SECOND).write_bytes(b"2")
+    assert log_of(SESSION, audit) == Log(files={FIRST: b"1", SECOND: b"2"})
+
+
+@pytest.mark.parametrize(("session", "log"), [("", True), (SESSION, False)])
+def test_where_no_log_is_written_none_is_missed(audit, session, log):
+    assert log_of(session, dataclasses.replace(audit, log=log)) == Log()
+
+
+def test_a_log_that_is_too_large_is_left_and_why_is_said(audit, tmp_path):
+    with (tmp_path / FIRST).open("wb") as file:
+        file.truncate(MOST_AUDIT + 1)
+    assert log_of(SESSION, audit) == Log(left="it is over 16 MiB")
+
+
+def test_a_log_that_can_not_be_read_is_left_and_why_is_said(audit, tmp_path):
+    assert log_of(SESSION, audit) == Log(left=f"no session {SESSION}")
+    (tmp_path / FIRST).mkdir()
+    assert log_of(SESSION, audit) == Log(left="it can't be read: Is a directory")
+
+
+def test_a_run_says_which_log_has_stayed_on_its_worker(output):
+    said = []
+    record = Record(notebook="nb/a.ipynb", fate=Fate.passed, session=SESSION)
+    answer = Returned(record=record, audit=Log(left="it is over 16 MiB"))
+    assert home(workers(output, said), output, answer) == record
+    assert said == ["nb/a.ipynb: its audit log stays on its worker: it is over 16 MiB"]
+
+
+def test_a_log_is_kept_where_the_output_has_no_place(output):
+    (output.path / "a.ipynb").mkdir()
+    said = []
+    record = Record(notebook="a.ipynb", fate=Fate.passed, cells=1, session=SESSION)
+    document = Document((), {}, 5).compact()
+    answer = Returned(record=record, document=document, audit=Log(files={FIRST: b"1"}))
+    ended = home(workers(output, said), output, answer)
+    assert (ended.fate, ended.cells) == (Fate.killed, 1)
+    assert ended.reason == "its output can't be written: Is a directory"
+    assert (output.path / ".cellblock/audit" / FIRST).read_bytes() == b"1"
+    assert said == []

@@ -1,0 +1,147 @@
+"""A worker takes up a policy only if it is the one that was sent, and keeps it as its own."""
+
+import asyncio
+import json
+from pathlib import Path
+from types import SimpleNamespace
+
+import msgspec
+import pytest
+
+pytest.importorskip("distributed", reason="Dask is not installed")
+
+from cellblock import __version__
+from cellblock.batch.cluster import narrowing
+from cellblock.batch.cluster.speech import Less, Offer
+from cellblock.batch.cluster.warm import accepted
+from cellblock.batch.run.execution import Job
+from cellblock.batch.run.notebook import read
+from cellblock.errors import BackendError, PolicyError, WideningError
+from cellblock.policy.load import load
+from cellblock.policy.sections import Audit
+from support.runs import notebook
+
+
+def offered(name="data", **changes):
+    """An offer as it arrives."""
+    found = load(name, project=Path.cwd(), allow_unsafe=True)
+    made = Offer(
+        version=__version__,
+        policy=found.as_dict(),
+        digest=found.digest(),
+        allow_unsafe=True,
+        project="/",
+    )
+    values = json.loads(msgspec.json.encode(made)) | changes
+    return msgspec.json.decode(json.dumps(values), type=Offer)
+
+
+@pytest.mark.parametrize("name", ["safe", "data", "unsafe"])
+def test_a_policy_is_the_same_there_but_for_what_is_the_workers_own(name):
+    sent = load(name, project=Path.cwd(), allow_unsafe=True)
+    policy = accepted(offered(name))
+    own = {"read_deny_paths": sent.read_deny_paths, "audit": sent.audit}
+    assert policy.replace(**own) == sent
+    assert set(policy.read_deny_paths) > {*sent.read_deny_paths, "~/.ssh"} - {"~/.ssh"}
+    assert "~/.ssh" in policy.read_deny_paths
+    assert policy.audit.folder == "{cache}/audit"
+
+
+def test_a_policy_that_was_changed_on_the_way_is_refused():
+    sent = offered("safe")
+    with pytest.raises(BackendError, match="not the one that its hash is of"):
+        accepted(offered("safe", policy=sent.policy | {"network_access": True}))
+
+
+def test_a_policy_from_another_version_is_refused():
+    with pytest.raises(BackendError, match=r"where the run is$"):
+        accepted(offered("safe", version="0.0.1"))
+
+
+def test_a_policy_that_is_none_is_refused():
+    with pytest.raises(PolicyError):
+        accepted(offered("safe", policy={"no": "field"}))
+
+
+# --- a notebook's own policy ----------------------------------------------------------------------
+
+
+def less_of(tmp_path, asks, base):
+    content = notebook("1", metadata={"cellblock": asks})
+    return asyncio.run(narrowing.less_of(Job("a.ipynb", content, str(tmp_path)), base))
+
+
+@pytest.fixture
+def base(tmp_path):
+    return load("safe", project=tmp_path, allow_unsafe=True)
+
+
+def ground(tmp_path):
+    """Stand for a worker's ground: the policy as it is there, and its folders."""
+    scratch = tmp_path / "scratch"
+    scratch.mkdir()
+    mine = load("safe", project=tmp_path, scratch=scratch, allow_unsafe=True)
+    mine = mine.replace(read_deny_paths=(*mine.read_deny_paths, "/worker"))
+    told = SimpleNamespace(scratch=str(scratch))
+    return SimpleNamespace(policy=mine, project=tmp_path, told=told)
+
+
+def test_a_narrower_policy_is_sent_with_its_hash_and_taken_up_with_what_is_denied_there(
+    tmp_path, base
+):
+    less = less_of(tmp_path, {"policy": {"timeout": 1}}, base)
+    assert less.digest == base.replace(timeout=1.0).digest()
+    less = msgspec.msgpack.decode(msgspec.msgpack.encode(less), type=Less)
+    taken = narrowing.accepted(less, base, ground(tmp_path))
+    assert (taken.timeout, taken.read_deny_paths[-1]) == (1.0, "/worker")
+
+
+def test_what_asks_for_nothing_is_sent_without_and_what_wants_more_is_not_sent(tmp_path, base):
+    assert asyncio.run(narrowing.less_of(Job("a", notebook("1"), str(tmp_path)), base)) is None
+    torn = Job("a", b'{"metadata": {"cellblock": ', str(tmp_path))
+    assert asyncio.run(narrowing.less_of(torn, base)) is None
+    with pytest.raises(WideningError):
+        less_of(tmp_path, {"policy": {"timeout": 1e6}}, base)
+
+
+def test_a_key_that_is_spelled_by_numbers_is_seen(tmp_path, base):
+    content = notebook("1", metadata={"cellblock": {"policy": {"timeout": 1}}})
+    content = content.replace(b"cellblock", b"cellblo\\u0063k")
+    less = asyncio.run(narrowing.less_of(Job("a", content, str(tmp_path)), base))
+    assert less.policy["timeout"] == 1.0
+
+
+def test_a_narrower_policy_that_is_not_what_its_hash_says_is_refused(tmp_path, base):
+    less = less_of(tmp_path, {"policy": {"timeout": 1}}, base)
+    other = msgspec.structs.replace(less, policy=less.policy | {"timeout": 2.0})
+    with pytest.raises(BackendError, match="not the one that its hash is of"):
+        narrowing.accepted(other, base, ground(tmp_path))
+
+
+@pytest.mark.parametrize(
+    "more",
+    [
+        {"timeout": 1e6},
+        {"network_access": True},
+        {"backend": "noop"},
+        {"audit": Audit(log=False)},
+        {"filesystem_read_roots": ("/",)},
+        {"read_deny_paths": ()},
+        {"allowed_modules": ("os",)},
+    ],
+)
+def test_a_policy_that_allows_more_is_refused_whatever_its_hash_says(tmp_path, base, more):
+    wider = base.replace(**more)
+    less = Less(policy=wider.as_dict(), digest=wider.digest())
+    with pytest.raises(WideningError):
+        narrowing.accepted(less, base, ground(tmp_path))
+
+
+def test_a_notebook_that_asks_and_was_sent_without_a_policy_is_not_run():
+    made = read(notebook("1", metadata={"cellblock": {"policy": {"timeout": 1}}}))
+    operators = SimpleNamespace(ground=SimpleNamespace(policy="operators"))
+    with pytest.raises(PolicyError, match="none was sent with it"):
+        asyncio.run(narrowing.Sent(operators).left_to(made, Job("a", b"", "/")))
+    plain = read(notebook("1"))
+    left = asyncio.run(narrowing.Sent(operators).left_to(plain, Job("a", b"", "/")))
+    assert left == "operators"

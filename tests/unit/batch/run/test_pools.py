@@ -1,0 +1,128 @@
+"""A pool for each policy that notebooks have: shared, opened once, few kept, and none of more."""
+
+import asyncio
+from contextlib import AsyncExitStack
+from pathlib import Path
+
+import pytest
+
+from cellblock.api.pool import AsyncSandboxPool
+from cellblock.batch.run.execution import Job
+from cellblock.batch.run.narrowing import MOST_IDLE, Pools
+from cellblock.batch.run.notebook import read
+from cellblock.errors import PolicyError, WideningError
+from cellblock.policy.model import Policy
+from support.runs import notebook
+
+
+class Operators:
+    """Stands for the operator's pool: what narrower ones are made of it is noted, none is opened."""
+
+    def __init__(self, policy, folder, made=None):
+        self.policy, self.folder = policy, folder
+        self.made = [] if made is None else made
+        self.opened = self.closed = 0
+        self.ground = self
+
+    told = property(lambda self: self)
+    scratch = property(lambda self: str(self.folder / "scratch"))
+    project = property(lambda self: self.folder)
+
+    def narrowed(self, policy):
+        self.made.append(Operators(policy, self.folder, self.made))
+        return self.made[-1]
+
+    async def open(self):
+        await asyncio.sleep(0)
+        self.opened += 1
+
+    async def close(self):
+        self.closed += 1
+
+
+@pytest.fixture
+def operators(tmp_path):
+    return Operators(Policy(filesystem_read_roots=(str(tmp_path),)), tmp_path)
+
+
+def test_notebooks_of_one_policy_have_one_pool_and_the_operators_is_not_made_anew(operators):
+    async def run():
+        pools, less = Pools(operators), operators.policy.replace(timeout=1.0)
+
+        async def one(policy):
+            async with pools.having(policy) as pool:
+                await asyncio.sleep(0.01)
+                return pool
+
+        return await asyncio.gather(one(less), one(operators.policy), one(less.replace()))
+
+    first, second, third = asyncio.run(run())
+    assert (second, first) == (operators, third)
+    assert len(operators.made) == 1
+    assert first.closed == operators.closed == 0
+
+
+def test_few_pools_that_nobody_uses_are_kept_and_none_that_is_used_is_closed(operators):
+    async def run():
+        pools = Pools(operators)
+        async with AsyncExitStack() as stack:
+            first = await stack.enter_async_context(
+                pools.having(operators.policy.replace(timeout=0.5))
+            )
+            for number in range(1, 20):
+                async with pools.having(operators.policy.replace(timeout=float(number))):
+                    left = [pool for pool in operators.made if not pool.closed]
+                    assert len(left) <= MOST_IDLE + 2
+            assert not first.closed
+        async with pools.having(operators.policy.replace(timeout=19.0)) as again:
+            assert again is operators.made[-1]
+        await pools.close()
+
+    asyncio.run(run())
+    assert len(operators.made) == 20
+    assert [pool.closed for pool in operators.made] == [1] * 20
+
+
+def left_to(operators, asks, folder):
+    made = read(notebook("1", metadata={"cellblock": asks}))
+    return asyncio.run(Pools(operators).left_to(made, Job("nb/a.ipynb", b"", str(folder))))
+
+
+def test_a_notebook_has_less_and_paths_of_its_folder(operators, tmp_path):
+    (tmp_path / "nb/data").mkdir(parents=True)
+    left = left_to(operators, {"policy": {"filesystem_read_roots": ["data"]}}, tmp_path / "nb")
+    assert left == operators.policy.replace(filesystem_read_roots=(str(tmp_path / "nb/data"),))
+
+
+@pytest.mark.parametrize("asks", [{"policy": {"timeout": 100}}, {"policy": {"backend": "noop"}}])
+def test_a_notebook_never_has_more(operators, tmp_path, asks):
+    with pytest.raises(WideningError):
+        left_to(operators, asks, tmp_path)
+
+
+def test_a_folder_that_was_moved_meanwhile_opens_no_pool(tmp_path, monkeypatch):
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    (tmp_path / "data").mkdir()
+    (tmp_path / "other").mkdir()
+    policy = Policy.preset("safe", filesystem_read_roots=(str(tmp_path),), backend="noop")
+    policy = policy.replace(on_unsupported="ignore")
+    data = str(Path(tmp_path, "data").resolve())
+
+    def moved():
+        Path(data).rename(tmp_path / "was")
+        Path(data).symlink_to(tmp_path / "other")
+
+    async def run():
+        async with AsyncSandboxPool(policy, project=tmp_path) as operators:
+            less = operators.ground.policy.replace(filesystem_read_roots=(data,))
+            async with Pools(operators) as pools:
+                async with pools.having(less) as pool:
+                    assert pool.ground.policy.filesystem_read_roots == (data,)
+                    assert pool.ground.operators.filesystem_read_roots == (str(tmp_path),)
+                await pools.close()
+                moved()
+                with pytest.raises(PolicyError, match="was moved meanwhile"):
+                    async with pools.having(less):
+                        pass
+
+    asyncio.run(run())

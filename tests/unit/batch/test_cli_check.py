@@ -1,0 +1,341 @@
+"""`cellblock check`: what it prints, what it writes, how it ends."""
+
+import io
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+from types import SimpleNamespace
+
+import jsonschema
+import pytest
+
+from cellblock import cli
+from cellblock.batch import workers
+from support.notebooks import notebook
+
+ROOT = Path(__file__).parents[3]
+BAD = notebook("x = 1", "import os")
+
+
+@pytest.fixture
+def here(tmp_path, monkeypatch):
+    """Make a folder the current one, and the user's cache folder one of this test's."""
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    (tmp_path / "project").mkdir()
+    monkeypatch.chdir(tmp_path / "project")
+    return tmp_path / "project"
+
+
+@pytest.fixture
+def run(here, monkeypatch, capfd):
+    """Run the command in-process; return exit status, stdout and stderr."""
+    assert here
+
+    def run(*args, stdin=b""):
+        monkeypatch.setattr(sys, "argv", ["cellblock", "check", *args])
+        monkeypatch.setattr(sys, "stdin", SimpleNamespace(buffer=io.BytesIO(stdin)))
+        with pytest.raises(SystemExit) as ended:
+            cli.main()
+        out, err = capfd.readouterr()
+        return ended.value.code, out, err
+
+    return run
+
+
+@pytest.fixture
+def nobody_judges(monkeypatch):
+    """Fail where a process is started to judge."""
+
+    def fail(*_):
+        raise AssertionError("not from the cache")
+
+    return lambda: monkeypatch.setattr(workers.Workers, "_start", fail)
+
+
+def test_clean_files_end_with_0(run, here):
+    (here / "a.ipynb").write_text(notebook("import math"))
+    (here / "b.py").write_text("x = 1\n")
+    assert run(".") == (0, "2 files, no findings · policy safe\n", "")
+
+
+def test_findings_end_with_1_and_are_shown_with_their_place(run, here):
+    (here / "a.ipynb").write_text(BAD)
+    status, out, err = run(".")
+    assert (status, err) == (1, "")
+    assert out == (
+        "a.ipynb:cell 2:1:8: import-not-allowed\n"
+        "  1 │ import os\n"
+        "    │        ^^ os reads and changes files, processes and the environment\n"
+        '  Instead: let the operator grant ops.read_file or add "os" to allowed_modules.\n'
+        "\n"
+        "1 finding in 1 of 1 file · policy safe\n"
+    )
+
+
+def test_what_can_t_be_checked_ends_with_2_and_the_rest_is_checked(run, here):
+    (here / "a.ipynb").write_text(BAD)
+    (here / "loop.py").symlink_to("loop.py")
+    status, out, err = run(".", "gone.ipynb", "empty\x1b[2J##[x]")
+    assert status == 2
+    assert "a.ipynb:cell 2:1:8: import-not-allowed" in out
+    assert out.endswith("\n1 finding in 1 of 1 file, 3 paths not checked · policy safe\n")
+    assert err == (
+        "cellblock: empty␛[2J#\N{REPLACEMENT CHARACTER}[x]: no such file or folder\n"
+        "cellblock: gone.ipynb: no such file or folder\n"
+        "cellblock: loop.py: can't be read: Too many levels of symbolic links\n"
+    )
+
+
+BROKEN = {
+    "cut.ipynb": BAD[:80],
+    "nested.ipynb": "[" * 100_000,
+    "other.ipynb": '{"nbformat": 4}',
+    "python2.py": "print 'x'",
+    "bytes.py": b"x = 1\n'\xff'",
+}
+
+
+def test_broken_files_are_findings_with_their_place_and_no_traceback(run, here):
+    for name, content in BROKEN.items():
+        data = content if isinstance(content, bytes) else content.encode()
+        (here / name).write_bytes(data)
+    status, out, err = run(".")
+    assert (status, err) == (1, "")
+    assert [line for line in out.splitlines() if ".py:" in line or ".ipynb:" in line] == [
+        "bytes.py:2:1: file-not-readable",
+        "cut.ipynb:7:4: file-not-readable",
+        "nested.ipynb:1:1: file-not-readable",
+        "other.ipynb:1:1: file-not-readable",
+        "python2.py:1:1: source-not-python",
+    ]
+
+
+def test_the_order_is_that_of_the_paths_however_many_processes_there_are(run, here):
+    for number in range(30):
+        (here / f"{number:02}.py").write_text("import os\n" * (1 + 50 * (number % 2)))
+    one = run(".", "--no-cache", "--jobs", "1")
+    assert run(".", "--no-cache", "--jobs", "4") == one
+    names = [line[:2] for line in one[1].splitlines() if line[:2].isdecimal()]
+    assert names == sorted(names)
+
+
+def test_what_was_judged_is_not_judged_again_until_it_changes(run, here, nobody_judges):
+    for number in range(3):
+        (here / f"{number}.ipynb").write_text(notebook("x = 1", "import os"))
+    (here / "3.py").write_text("x = 1")
+    first = run(".")
+    nobody_judges()
+    assert run(".") == first
+    assert run(".", "--jobs", "1") == first
+    (here / "3.py").write_text("x = 2")
+    with pytest.raises(AssertionError, match="not from the cache"):
+        run(".")
+
+
+LAB = 'extends = "data"\nfilesystem_read_roots = ["data"]\nallowed_modules = ["numpy"]\n'
+
+
+def asking(*cells, **policy):
+    return notebook(*cells, metadata={"cellblock": {"policy": policy}})
+
+
+def test_a_notebook_is_checked_by_what_it_leaves_of_the_policy_and_where_it_lies(run, here):
+    (here / "lab.toml").write_text(LAB)
+    (here / "less.ipynb").write_text(asking("import numpy", allowed_modules=[]))
+    path = asking("import numpy", filesystem_read_roots=["{project}/data/x"])
+    (here / "path.ipynb").write_text(path)
+    (here / "more.ipynb").write_text(asking("import numpy", timeout=1e6))
+    relative = asking("import numpy", filesystem_read_roots=["x"])
+    (here / "data").mkdir()
+    for folder in (here, here / "data"):
+        (folder / "place.ipynb").write_text(relative)
+    first = run(".", "--policy", "lab.toml")
+    assert [line for line in first[1].splitlines() if ".ipynb:" in line] == [
+        "less.ipynb:cell 1:1:8: import-not-allowed",
+        "more.ipynb:17:5: policy-only-narrows",
+        "place.ipynb:17:5: policy-only-narrows",
+    ]
+    assert (first[0], first[2]) == (1, "")
+    assert run(".", "--policy", "lab.toml") == first
+    said = run("-", "--stdin-name", "data/x.ipynb", "--policy", "lab.toml", stdin=relative.encode())
+    assert said == (0, "1 file, no findings · policy lab\n", "")
+
+
+@pytest.mark.parametrize("args", [("--no-cache",), ("--policy", "data"), ("--template",)])
+def test_other_rules_or_no_cache_ask_again(run, here, nobody_judges, args):
+    (here / "a.py").write_text("x = 1")
+    run(".")
+    nobody_judges()
+    with pytest.raises(AssertionError, match="not from the cache"):
+        run(".", *args)
+
+
+def test_no_cache_leaves_nothing_behind(run, here):
+    (here / "a.py").write_text("x = 1")
+    run(".", "--no-cache")
+    assert not (here.parent / "cache").exists()
+
+
+def test_standard_input_is_a_notebook_if_it_begins_like_one_or_is_called_so(run):
+    shown = "stdin:cell 2:1:8: import-not-allowed"
+    assert run("-", stdin=BAD.encode())[1].splitlines()[0] == shown
+    assert run("-", stdin=b"import os")[1].splitlines()[0] == "stdin:1:8: import-not-allowed"
+    named = run("-", "--stdin-name", "a/x.ipynb", stdin=b"{ no")[1]
+    assert named.splitlines()[0] == "a/x.ipynb:1:3: file-not-readable"
+    assert run("-", "--stdin-name", "x.py", stdin=b"{1}")[0] == 0
+    assert run("-", stdin=b"")[0] == 0
+
+
+def test_a_policy_of_a_file_judges_though_nothing_of_it_is_here(run, here):
+    (here / "lab.toml").write_text('[add]\nallowed_modules = ["os", "their_package"]\n')
+    (here / "a.ipynb").write_text(notebook("import os, their_package"))
+    assert run("a.ipynb", "--policy", "lab.toml") == (
+        0,
+        "1 file, no findings · policy lab\n",
+        "",
+    )
+
+
+@pytest.mark.parametrize(
+    ("args", "said"),
+    [
+        (
+            ("--policy", "unsafe"),
+            (
+                "unsafe: mode: no source is checked under this policy (got 'unsafe'). "
+                "Choose a policy of mode safe."
+            ),
+        ),
+        (("--policy", "saef"), "saef: no such policy. Did you mean safe? Or give a file."),
+        (
+            ("--output", "no/such/folder"),
+            "no/such/folder: the report can't be written: No such file or directory",
+        ),
+    ],
+)
+def test_a_run_that_can_t_be_ends_with_2(run, here, args, said):
+    (here / "a.py").write_text("x = 1")
+    assert run("a.py", *args) == (2, "", f"cellblock: {said}\n")
+
+
+def test_templates_may_define_and_not_act(run, here):
+    (here / "a.py").write_text("def run(state):\n    print(state)\n\nrun(1)\n")
+    assert run("a.py")[0] == 0
+    status, out, _ = run("a.py", "--template")
+    assert status == 1
+    assert out == (
+        "a.py:4:1: template-definitions\n"
+        "  4 │ run(1)\n"
+        "    │ ^^^^^^ runs when the template is loaded, not when it is asked for\n"
+        "  Instead: put it into a function that run(state) calls.\n"
+        "\n"
+        "1 finding in 1 of 1 file · policy safe, template\n"
+    )
+
+
+def test_patterns_leave_out(run, here):
+    for name in ("drafts/a.py", "b.py"):
+        (here / name).parent.mkdir(exist_ok=True)
+        (here / name).write_text("import os")
+    assert run(".", "--exclude", "drafts", "--exclude", "b.*")[0] == 2  # nothing is left
+    assert run(".", "--exclude", "b.*")[1].startswith("drafts/a.py:")
+
+
+def test_a_report_is_written_to_a_file(run, here):
+    (here / "a.ipynb").write_text(BAD)
+    status, out, err = run(".", "--format", "sarif", "--output", "report.sarif")
+    assert (status, out, err) == (1, "", "")
+    schema = json.loads((ROOT / "tests/support/sarif/sarif-2.1.0-rtm.5.json").read_text("utf-8"))
+    log = json.loads((here / "report.sarif").read_text("ascii"))
+    jsonschema.validate(log, schema, jsonschema.Draft4Validator)
+    (result,) = log["runs"][0]["results"]
+    lines = BAD.splitlines()
+    at = result["locations"][0]["physicalLocation"]["region"]["startLine"]
+    assert lines[at - 1] == '    "import os"'
+
+
+def test_a_link_that_was_checked_out_in_a_reports_place_is_not_followed(run, here, tmp_path):
+    (here / "a.py").write_text("x = 1")
+    (tmp_path / "mine").write_text("mine")
+    (here / "report.sarif").symlink_to(tmp_path / "mine")
+    said = "report.sarif: the report can't be written: it is a link, and none is followed"
+    assert run("a.py", "--output", "report.sarif") == (2, "", f"cellblock: {said}\n")
+    assert (tmp_path / "mine").read_text() == "mine"
+    assert run("a.py", "--output", "/dev/stdout")[0] == 0
+
+
+def test_as_a_process_it_leaves_none_and_writes_what_its_locale_can(here):
+    (here / "a.py").write_text("import os")
+    command = [Path(sys.executable).with_name("cellblock"), "check", "a.py", "--no-cache"]
+    environment = {"PATH": "/usr/bin:/bin", "HOME": str(here), "PYTHONIOENCODING": "ascii"}
+    ran = subprocess.run(
+        command, env=environment, capture_output=True, check=False, timeout=60, text=True
+    )
+    assert (ran.returncode, ran.stderr) == (1, "")
+    assert "\\u2502 import os\n" in ran.stdout
+
+
+# --- the hook ---------------------------------------------------------------------------------
+
+HOOKS = ROOT / ".pre-commit-hooks.yaml"
+needs_tree = pytest.mark.skipif(not HOOKS.exists(), reason="only the source tree has the hook")
+
+
+@needs_tree
+def test_pre_commit_takes_the_hook_and_stops_a_commit_by_it(here, monkeypatch):
+    pytest.importorskip("pre_commit", reason="comes with the extra 'test'")
+    yaml = pytest.importorskip("yaml", reason="it comes with pre-commit")
+    command = [sys.executable, "-m", "pre_commit"]
+    subprocess.run([*command, "validate-manifest", HOOKS], check=True, timeout=60)
+    # As installed, but here: no environment is made, and nothing is fetched.
+    (hook,) = yaml.safe_load(HOOKS.read_text("utf-8"))
+    hook |= {"language": "system", "args": ["--no-cache", *hook["args"]]}
+    config = {"repos": [{"repo": "local", "hooks": [hook]}]}
+    (here / ".pre-commit-config.yaml").write_text(yaml.safe_dump(config))
+    (here / "--exclude=x.py").write_text("import os")
+    (here / "a b.ipynb").write_text(notebook("import math"))
+    monkeypatch.setenv("PRE_COMMIT_HOME", str(here.parent / "pre-commit"))
+    monkeypatch.setenv("PATH", f"{Path(sys.executable).parent}:{os.environ['PATH']}")
+    subprocess.run("git init -q && git add -A", shell=True, check=True)
+
+    def ran():
+        every = [*command, "run", "--all-files", "--color=never"]
+        done = subprocess.run(every, capture_output=True, text=True, check=False, timeout=60)
+        return done.returncode, done.stdout
+
+    status, out = ran()
+    assert (status, out.count("import-not-allowed")) == (1, 1), out
+    (here / "--exclude=x.py").write_text("import math")
+    status, out = ran()
+    assert (status, out.split(".")[0], out.split(".")[-1]) == (0, "cellblock check", "Passed\n")
+
+
+@needs_tree
+def test_the_hook_says_what_it_is_for():
+    yaml = pytest.importorskip("yaml", reason="PyYAML comes with JupyterLab and with bokeh")
+    (hook,) = yaml.safe_load(HOOKS.read_text("utf-8"))
+    assert hook == {
+        "id": "cellblock-check",
+        "name": "cellblock check",
+        "description": "Check notebooks and scripts by a cellblock policy, without running them.",
+        "entry": "cellblock check",
+        "language": "python",
+        "types_or": ["jupyter", "python"],
+        "args": ["--"],
+        "require_serial": True,
+    }
+
+
+@needs_tree
+def test_the_hook_takes_names_of_files_for_nothing_else(run, here):
+    yaml = pytest.importorskip("yaml", reason="PyYAML comes with JupyterLab and with bokeh")
+    (hook,) = yaml.safe_load(HOOKS.read_text("utf-8"))
+    for name in ("--exclude=*.py", "--policy=x.py", "a.py"):
+        (here / name).write_text("import os")
+    entry, *first = hook["entry"].split()
+    assert (entry, first) == ("cellblock", ["check"])
+    status, out, _ = run(*hook["args"], "--exclude=*.py", "--policy=x.py", "a.py")
+    assert status == 1
+    assert out.endswith("3 findings in 3 of 3 files · policy safe\n")

@@ -1,0 +1,197 @@
+"""A file's findings are the kernel's, at the places where people wrote what is found."""
+
+import json
+from pathlib import Path
+
+import pytest
+
+from cellblock.analysis import analyse, transform
+from cellblock.batch.judge import judge
+from cellblock.batch.positions import Places
+from cellblock.batch.source import judge_source
+from cellblock.batch.verdict import MOST_FOUND, Kind
+from cellblock.policy.load import to_judge_by
+from support.judging import by
+from support.notebooks import notebook
+
+SAFE = to_judge_by("safe").rules()
+FILE = Path("/nb/a.ipynb")
+
+
+def found(text, kind=Kind.notebook, *, template=False):
+    content = text if isinstance(text, bytes) else text.encode()
+    return judge(content, kind, by(template=template), FILE).found
+
+
+def places(text, kind=Kind.notebook):
+    return [(f.cell, f.finding.line, f.file_line, f.finding.rule) for f in found(text, kind)]
+
+
+def marked(raw):
+    return [(f.line, f.excerpt[f.column : f.end_column], f.rule) for f in judge_source(raw, SAFE)]
+
+
+def test_findings_are_told_by_cell_line_and_line_of_the_file():
+    text = notebook(("markdown", "import os"), "x = 1\nimport os\n", ("raw", "!ls"), "\n\nopen(x)")
+    lines = text.splitlines()
+    expected = [(2, 2, "import-not-allowed"), (4, 3, "builtin-not-allowed")]
+    assert [(cell, line, rule) for cell, line, _, rule in places(text)] == expected
+    assert [lines[at - 1].strip() for _, _, at, _ in places(text)] == [
+        '"import os\\n"',
+        '"open(x)"',
+    ]
+
+
+@pytest.mark.parametrize("indent", [None, 0, 1, 4])
+def test_lines_are_found_however_the_json_is_written(indent):
+    text = json.dumps(json.loads(notebook("a\nimport os", "b\nopen(x)")), indent=indent)
+    for cell, line, at, _ in places(text):
+        assert text.splitlines()[at - 1].count("import os" if cell == 1 else "open(x)") == 1
+        assert line == 2
+
+
+@pytest.mark.parametrize(
+    ("source", "lines"),
+    [
+        ("a\nb\nc", [2, 2, 2, 2]),
+        (["a\n", "b\n", "c"], [2, 3, 4, 4]),
+        (["a\nb\n", "c"], [2, 2, 3, 3]),
+        (["a", "\nb\r", "\nc"], [2, 3, 4, 4]),
+        ([], [0, 0]),
+        ("", [2, 2]),
+        ([""], [2, 2]),
+    ],
+)
+def test_a_source_is_placed_by_its_strings(source, lines):
+    listed = json.dumps({"source": source}, separators=(",", ":")).replace(',"', ',\n"')
+    text = f'{{"metadata": {{"cells": [1, {{}}]}},\n"cells": [{listed}, {{}}]}}'
+    made = Places(text)
+    assert [made.file_line(1, line) for line in range(1, len(lines) + 1)] == lines
+    assert (made.file_line(2, 1), made.file_line(3, 1), made.file_line(0, 1)) == (0, 0, 0)
+
+
+def test_a_script_is_one_cell_whose_lines_are_the_files():
+    script = "import math\n\nimport os\n"
+    assert places(script, Kind.script) == [(0, 3, 3, "import-not-allowed")]
+
+
+@pytest.mark.parametrize(
+    ("raw", "expected"),
+    [
+        ("\n\n  \nimport os", [(4, "os", "import-not-allowed")]),
+        ("\n\n!ls", [(3, "!ls", "shell-escape")]),
+        (
+            "x = 1\n  \n!ls -l \nopen",
+            [(3, "!ls -l", "shell-escape"), (4, "open", "builtin-not-allowed")],
+        ),
+        ("x = !ls", [(1, "x = !ls", "shell-escape")]),
+        (
+            "!a \\\n  b \\\n  c\nopen\n!d",
+            [
+                (1, "!a \\", "shell-escape"),
+                (4, "open", "builtin-not-allowed"),
+                (5, "!d", "shell-escape"),
+            ],
+        ),
+        (
+            "x = 1 + \\\n  2\n!ls\nopen",
+            [(3, "!ls", "shell-escape"), (4, "open", "builtin-not-allowed")],
+        ),
+        ("%%time\n\nx\nimport os\n", [(4, "os", "import-not-allowed")]),
+        ("\n%%time\nx\nimport os\n", [(4, "os", "import-not-allowed")]),
+        ("%%time\n%%capture\nopen", [(3, "open", "builtin-not-allowed")]),
+        ("%%bash\nls\nrm", [(1, "%%bash", "shell-escape")]),
+        ("%time open", [(1, "%time open", "builtin-not-allowed")]),
+        ("  x = 1\n  open", [(2, "open", "builtin-not-allowed")]),
+        (">>> x = 1\n>>> open", [(2, ">>> open", "builtin-not-allowed")]),
+        ("if x:\n\t!ls", [(2, "!ls", "shell-escape")]),
+        ("?x\nx\r\nimport os\rx\n!a", [(3, "os", "import-not-allowed"), (5, "!a", "shell-escape")]),
+    ],
+)
+def test_a_finding_stands_where_it_was_written(raw, expected):
+    got = [(line, text.strip(), rule) for line, text, rule in marked(raw)]
+    assert got == expected
+
+
+@pytest.mark.parametrize(
+    "raw",
+    [
+        "import os\nopen(x)",
+        "!ls\nx",
+        "%%time\nopen",
+        "f.__globals__",
+        "%env",
+        "x = 1",
+        "",
+    ],
+)
+def test_the_rules_are_the_kernels(raw):
+    kernels = analyse(transform(raw).source, SAFE)
+    mine = judge_source(raw, SAFE)
+    assert [(f.rule, f.subject, f.why) for f in mine] == [
+        (f.rule, f.subject, f.why) for f in kernels
+    ]
+
+
+@pytest.mark.parametrize(
+    ("raw", "line", "why"),
+    [
+        ("x = 1\nx = = 1", 2, "is not Python: invalid syntax"),
+        ("print 'x'", 1, "is not Python: Missing parentheses in call to 'print'. Did you mean"),
+        ("%%time\n\nx = = 1", 3, "is not Python: invalid syntax"),
+        ("\n\n%%capture out\n%%time\n)", 5, "is not Python: unmatched ')'"),
+    ],
+)
+def test_what_no_python_reads_is_a_finding_and_not_let_through(raw, line, why):
+    (finding,) = judge_source(raw, SAFE)
+    assert (finding.rule, finding.line) == ("source-not-python", line)
+    assert finding.why.startswith(why)
+
+
+@pytest.mark.parametrize("raw", ["await x", "return 1", "%%html\n<p", "%%time\n", "%%time", "?x"])
+def test_what_the_kernel_reads_is_python(raw):
+    assert judge_source(raw, SAFE) == []
+
+
+def test_a_cell_of_more_words_than_the_kernel_looks_at_is_refused_as_there():
+    (finding,) = judge_source("x " * 400_001, SAFE)
+    assert finding.rule == "source-too-complex"
+    assert finding.why == (
+        "is too long to be looked at: 400,001 words and signs, and 400,000 are the most"
+    )
+
+
+def test_a_broken_file_is_a_finding_with_its_place_and_line():
+    (one,) = found('{\n "cells": [}')
+    assert (one.cell, one.file_line, one.finding.rule) == (0, 2, "file-not-readable")
+    assert (one.finding.line, one.finding.column, one.finding.excerpt) == (2, 11, ' "cells": [}')
+
+
+def test_a_broken_line_that_is_long_is_shown_around_its_place():
+    (one,) = found('{"a": "' + "x" * 5000 + '" }}')
+    shown = one.finding
+    assert shown.excerpt[shown.column - shown.cut] == "}"
+    assert len(shown.excerpt) <= 200
+
+
+def test_a_cell_of_no_known_type_is_told_by_its_number():
+    (one,) = found('{"nbformat": 4, "cells": [{"cell_type": "x"}]}')
+    assert (one.cell, one.finding.why) == (1, "is of no known type")
+
+
+def test_templates_are_judged_as_templates():
+    text = notebook("def run(state): return f(state)", "f()")
+    assert found(text) == ()
+    (one,) = found(text, template=True)
+    assert (one.cell, one.finding.rule) == (2, "template-definitions")
+
+
+def test_half_a_letter_can_be_carried():
+    (one,) = found(notebook("open('\ud800')"))
+    assert one.finding.rule == "source-too-complex"
+    assert "\ud800" not in one.finding.excerpt
+
+
+def test_a_file_of_findings_is_told_in_part_and_counted_whole():
+    verdict = judge(notebook(*["open\n" * 100] * 11).encode(), Kind.notebook, by(), FILE)
+    assert (len(verdict.found), verdict.left_out) == (MOST_FOUND, 100)

@@ -1,0 +1,270 @@
+"""A notebook that asks for less is checked by less, and none by more than the operator allows."""
+
+import json
+from pathlib import Path
+
+import pytest
+
+from cellblock.batch import cells
+from cellblock.batch.judge import judge
+from cellblock.batch.verdict import Kind
+from cellblock.policy.model import FIELDS
+from cellblock.policy.notebook import TABLE
+from cellblock.policy.sections import Templates
+from support.judging import by, of_cells
+from support.notebooks import notebook
+
+WIDER, NOT_KEPT, IMPORT = "policy-only-narrows", "narrowing-not-kept", "import-not-allowed"
+MAGIC, ARGUMENT = "magic-not-allowed", "argument-not-allowed"
+NUMPY = "import numpy"
+
+
+def verdict(*sources, asks=None, folder="/nb", **less):
+    """Return what is found in a notebook that asks for a policy in its metadata."""
+    own = {} if asks is None else {"cellblock": asks}
+    text = notebook(*sources, metadata=own)
+    return judge(
+        text.encode(), Kind.notebook, by(folder=Path(folder), **less), Path(folder, "a.ipynb")
+    )
+
+
+def rules(*sources, **keywords):
+    return [(each.cell, each.finding.rule) for each in verdict(*sources, **keywords).found]
+
+
+def in_cells(*sources, **less):
+    return [[finding.rule for finding in found] for found in of_cells(*sources, **less)]
+
+
+# --- a notebook's metadata ------------------------------------------------------------------------
+
+
+def test_a_notebook_is_checked_by_what_its_metadata_leaves():
+    asks = {"policy": {"allowed_modules": []}}
+    assert rules(NUMPY, preset="data") == []
+    assert rules(NUMPY, preset="data", asks=asks) == [(1, IMPORT)]
+
+
+@pytest.mark.parametrize(
+    "asks",
+    [
+        {"timeout": 61},
+        {"timeout": "none"},
+        {"allowed_modules": ["os"]},
+        {"add": {"allowed_modules": ["os"]}},
+        {"magics": ["policy", "run"]},
+        {"network_access": True},
+        {"mode": "unsafe"},
+        {"admission": "any", "name": "other"},
+        {"backend": "noop"},
+        {"filesystem_read_roots": ["/"]},
+        {"filesystem_read_roots": ["../.."]},
+        {"filesystem_write_roots": ["{project}"]},
+        {"read_deny_paths": []},
+        {"audit": {"log": False}},
+        {"timeout": 1, "memory_max_bytes": 2**50},
+    ],
+)
+def test_metadata_that_asks_for_more_is_found_and_allows_nothing(asks):
+    found = rules("import os", asks={"policy": asks})
+    assert found[0][0] == 0
+    assert found[0][1] in (WIDER, NOT_KEPT)
+    assert found[1:] == [(1, IMPORT)]
+
+
+def test_every_field_that_is_not_for_notebooks_is_found():
+    for field in FIELDS:
+        ((cell, rule), *_) = rules("1", asks={"policy": {field: "\x1b[2J"}}) or [(0, WIDER)]
+        assert (cell, rule in (WIDER, NOT_KEPT)) == (0, True), field
+
+
+def test_it_is_found_where_it_stands_in_the_file():
+    made = verdict("1", asks={"policy": {"timeout": 10, "network_access": True}})
+    (one,) = made.found
+    shown = one.finding
+    assert (one.cell, one.file_line, shown.line, shown.rule) == (0, 18, 18, WIDER)
+    assert shown.excerpt[shown.column : shown.end_column] == '"network_access"'
+    assert shown.why == (
+        "metadata.cellblock.policy.network_access: "
+        "a notebook can't have more than the policy: it is false"
+    )
+    assert shown.remedy == (
+        "Take it out of the notebook's metadata: only the operator can allow more."
+    )
+
+
+def nested(depth):
+    made = []
+    for _ in range(depth):
+        made = [made]
+    return made
+
+
+@pytest.mark.parametrize(
+    "asks",
+    [
+        "text",
+        3,
+        [],
+        True,
+        {"polcy": {}},
+        {"policy": []},
+        {"policy": None},
+        {"policy": {"tiemout": 1}},
+        {"policy": {"timeout": "soon"}},
+        {"policy": {"timeout": float("nan")}},
+        {"policy": {"timeout": nested(400)}},
+        {"policy": {"add": {"add": {"add": {}}}}},
+        {"policy": {"add": 1}},
+        {"policy": {"tool_timeouts": {"a": {"b": []}}}},
+        {"policy": {"\ud800": 1}},
+        {"policy": {"x.y\x00z\u202e": 1}},
+        {"policy": {"allowed_modules": ["numpy"] * 1_001}},
+        {"policy": {"filesystem_read_roots": ["a" * 70_000]}},
+        {"policy": {"filesystem_read_roots": ["\x00"]}},
+        {"policy": {"filesystem_read_roots": ["~nobody-is-called-so/x"]}},
+        {"policy": {"filesystem_read_roots": ["{home}"]}},
+        {str(n): n for n in range(20_000)},
+        nested(450),
+    ],
+)
+def test_metadata_that_is_malformed_is_a_finding_and_no_mistake_of_ours(asks):
+    found = rules("import os", asks=asks)
+    assert [cell for cell, _ in found] == [0, 1]
+    assert found[0][1] in (NOT_KEPT, WIDER)
+    assert found[1] == (1, IMPORT)
+
+
+@pytest.mark.parametrize("asks", [None, {}, {"policy": {}}, {"policy": {"timeout": 1}}])
+def test_metadata_that_asks_for_nothing_of_source_changes_nothing(asks):
+    assert rules("import math", "import os", asks=asks) == [(2, IMPORT)]
+
+
+def test_of_an_old_notebook_too_the_metadata_counts():
+    cell = {"cell_type": "code", "input": "1", "outputs": [], "language": "python"}
+    old = {"nbformat": 3, "nbformat_minor": 0, "worksheets": [{"cells": [cell], "metadata": {}}]}
+    old["metadata"] = {"name": "", "cellblock": {"policy": {"timeout": 100}}}
+    made = judge(json.dumps(old).encode(), Kind.notebook, by(), Path("/nb/a.ipynb"))
+    assert [(f.cell, f.finding.rule, f.file_line) for f in made.found] == [(0, WIDER, 1)]
+
+
+# --- paths ----------------------------------------------------------------------------------------
+
+
+def test_paths_are_the_folders_of_the_notebook_and_none_has_to_be_here(tmp_path):
+    asks = {"policy": {"filesystem_read_roots": ["data"]}}
+    roots = {"filesystem_read_roots": (str(tmp_path),)}
+    inside = verdict("1", asks=asks, folder=str(tmp_path / "deep"), **roots)
+    outside = verdict("1", asks=asks, folder="/elsewhere", **roots)
+    assert [f.finding.rule for f in inside.found] == []
+    assert [f.finding.rule for f in outside.found] == [WIDER]
+    assert inside.placed
+    assert outside.placed
+
+
+def test_a_link_leads_out_of_what_is_granted(tmp_path):
+    (tmp_path / "data").symlink_to("/etc")
+    asks = {"policy": {"filesystem_read_roots": ["data"]}}
+    roots = {"filesystem_read_roots": (str(tmp_path),)}
+    assert rules("1", asks=asks, folder=str(tmp_path), **roots) == [(0, WIDER)]
+
+
+def test_what_names_no_path_depends_on_no_folder():
+    assert not verdict("1", asks={"policy": {"timeout": 1}}).placed
+    assert not verdict("%policy narrow timeout=1").placed
+    assert verdict('%policy narrow add.read_deny_paths=["x"]').placed
+
+
+# --- a cell ---------------------------------------------------------------------------------------
+
+
+def test_cells_behind_a_narrowing_are_checked_by_less():
+    less = "%policy narrow allowed_modules=[]"
+    assert in_cells(NUMPY, preset="data") == [[]]
+    assert in_cells(less, NUMPY, preset="data") == [[], [IMPORT]]
+    fresh = "%policy narrow --fresh allowed_modules=[]"
+    assert in_cells(NUMPY, fresh, NUMPY, preset="data") == [[], [], [IMPORT]]
+
+
+def test_what_costs_the_variables_is_refused_once_there_are_any_and_changes_nothing():
+    less = "%policy narrow allowed_modules=[]"
+    assert in_cells("x = 1", less, NUMPY, preset="data") == [[], [NOT_KEPT], []]
+    # Blank cells, refused ones and narrowings leave no variables.
+    before = (" \n", "import os", "%policy narrow timeout=1")
+    assert in_cells(*before, less, preset="data") == [[], [IMPORT], [], []]
+    assert in_cells("x = = 1", less, preset="data") == [["source-not-python"], [NOT_KEPT]]
+    again = ("x = 1", "%policy narrow --fresh timeout=1", less)
+    assert in_cells(*again, preset="data") == [[], [], []]
+
+
+def test_a_cell_never_gets_back_what_was_taken_away():
+    sources = (
+        "%policy narrow timeout=10",
+        "%policy narrow timeout=20",
+        "%policy narrow timeout=10",
+    )
+    assert in_cells(*sources) == [[], [WIDER], []]
+    asked = verdict(sources[1], asks={"policy": {"timeout": 10}})
+    assert [(f.cell, f.finding.rule) for f in asked.found] == [(1, WIDER)]
+
+
+def test_a_narrowing_is_in_force_whole_or_not_at_all():
+    less = "%policy narrow allowed_modules=[] timeout=1e6"
+    assert in_cells(less, NUMPY, preset="data") == [[WIDER], []]
+
+
+def test_without_the_magic_nothing_is_narrowed():
+    less = '%policy narrow magics=["time"]'
+    assert in_cells(less, "%policy narrow timeout=1", "%policy") == [[], [MAGIC], [MAGIC]]
+
+
+@pytest.mark.parametrize(
+    "cell",
+    [
+        "%policy narrow timeout=1\nx = 1",
+        "if True:\n    %policy narrow timeout=1",
+        "%policy narrow",
+        "%policy narrow timeout",
+        "%policy narrow timeout=True",
+        "%policy narrow timeout=1 timeout=2",
+        "%policy narrow x=" + "[" * 9_000 + "]" * 9_000,
+        "%policy narrow x=" + "1" * 19_000,
+    ],
+)
+def test_what_is_no_narrowing_is_an_argument(cell):
+    assert in_cells(cell) == [[ARGUMENT]]
+
+
+def test_a_template_has_no_policy_to_narrow():
+    assert in_cells("%policy narrow timeout=1", template=True) != [[]]
+
+
+# --- templates ------------------------------------------------------------------------------------
+
+
+def test_a_cell_that_names_a_template_is_checked_as_one():
+    state = '%%template table\n{"columns": ["a"], "rows": [{"a": 1}]}'
+    assert in_cells(state, "%%template nothing\n{}", "%%template table\n{") == [
+        [],
+        ["template-not-found"],
+        ["template-state"],
+    ]
+    assert in_cells("x = 1\n%%template table\n{}") == [[MAGIC]]
+
+
+def test_where_only_templates_run_nothing_else_passes():
+    assert in_cells("x = 1", "%policy narrow timeout=1", " ", admission="template") == [
+        ["not-a-template"],
+        ["not-a-template"],
+        [],
+    ]
+
+
+def test_templates_that_are_not_here_are_told(tmp_path):
+    (found,) = of_cells("%%template a\n{}", templates=Templates(folders=(str(tmp_path / "no"),)))
+    assert [each.rule for each in found] == ["template-not-found"]
+    assert "can't be looked up: " in found[0].why
+
+
+def test_the_place_in_the_metadata_is_the_kernels():
+    assert cells._TABLE == TABLE

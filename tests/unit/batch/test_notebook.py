@@ -1,0 +1,158 @@
+"""What a notebook or script is, and what is none: said with a place, never a traceback."""
+
+import json
+
+import nbformat
+import pytest
+
+from cellblock.batch.notebook import Cell, UnreadableError, read_notebook, read_script
+from support.notebooks import notebook
+
+FULL = notebook(("markdown", "# a"), "x = 1\ny = 2", ("raw", "z"), "print(x)")
+
+BROKEN = {
+    "": ("is no JSON: Expecting value", 1, 0),
+    "not json": ("is no JSON: Expecting value", 1, 0),
+    '{"cells": [\n  {"cell_type" "code"}]}': ("is no JSON: Expecting ':' delimiter", 2, 15),
+    FULL[:90]: ("is no JSON: Expecting ':' delimiter", 7, 11),
+    FULL + "{}": ("is no JSON: Extra data", 45, 0),
+    "\ufeff" + FULL: ("is no JSON: Unexpected UTF-8 BOM (decode using utf-8-sig)", 1, 0),
+    "[]": ("is no notebook: it is no JSON object", 1, 0),
+    '"text"': ("is no notebook: it is no JSON object", 1, 0),
+    "[" * 100_000: ("is nested too deeply", 1, 0),
+    '{"nbformat": 4}': ("is no notebook: it has no list of cells", 1, 0),
+    '{"nbformat": 4, "cells": {}}': ("is no notebook: it has no list of cells", 1, 0),
+    '{"nbformat": 4, "cells": [], "metadata": []}': (
+        "is no notebook: it has no list of cells",
+        1,
+        0,
+    ),
+    '{"nbformat": 5, "cells": []}': ("is of format 5, and formats up to 4 are known", 1, 0),
+    '{"nbformat": "4", "cells": []}': ("says no number of a format (nbformat)", 1, 0),
+    '{"nbformat": 4.0, "cells": []}': ("says no number of a format (nbformat)", 1, 0),
+    '{"nbformat": true, "cells": []}': ("says no number of a format (nbformat)", 1, 0),
+    '{"nbformat": 4, "nbformat": 4, "cells": []}': (
+        'has the key "nbformat" twice in one object',
+        1,
+        0,
+    ),
+    notebook("x").replace('"source"', '"source": [], "source"'): (
+        'has the key "source" twice in one object',
+        1,
+        0,
+    ),
+    "{}": ("is of an older format, and nbformat can't read it", 1, 0),
+    '{"nbformat": 0}': ("is of an older format, and nbformat can't read it", 1, 0),
+    '{"nbformat": 3, "worksheets": 1}': (
+        "is of an older format, and nbformat can't read it",
+        1,
+        0,
+    ),
+}
+ODD_CELLS = {
+    "1": "is of no known type",
+    "null": "is of no known type",
+    '{"source": "x"}': "is of no known type",
+    '{"cell_type": "Code", "source": "x"}': "is of no known type",
+    '{"cell_type": ["code"], "source": "x"}': "is of no known type",
+    '{"cell_type": "code"}': "has no text as its source",
+    '{"cell_type": "code", "source": 1}': "has no text as its source",
+    '{"cell_type": "code", "source": null}': "has no text as its source",
+    '{"cell_type": "code", "source": {"a": 1}}': "has no text as its source",
+    '{"cell_type": "code", "source": ["x", 1]}': "has no text as its source",
+}
+
+
+def test_code_cells_are_counted_among_all_cells():
+    assert read_notebook(FULL.encode()).cells == (Cell(2, "x = 1\ny = 2"), Cell(4, "print(x)"))
+
+
+@pytest.mark.parametrize("text", BROKEN, ids=range(len(BROKEN)))
+def test_what_is_no_notebook_is_said_to_be_none_and_where(text):
+    with pytest.raises(UnreadableError) as refused:
+        read_notebook(text.encode())
+    assert (refused.value.why, refused.value.line, refused.value.column) == BROKEN[text]
+
+
+@pytest.mark.parametrize("cell", ODD_CELLS)
+def test_a_cell_that_readers_may_take_for_different_things_is_refused_by_its_number(cell):
+    text = f'{{"nbformat": 4, "cells": [{{"cell_type": "raw"}}, {cell}]}}'
+    with pytest.raises(UnreadableError) as refused:
+        read_notebook(text.encode())
+    assert (refused.value.why, refused.value.cell) == (ODD_CELLS[cell], 2)
+
+
+def test_bytes_that_are_no_text_are_found_in_their_line():
+    with pytest.raises(UnreadableError) as refused:
+        read_notebook(b'{\n"a": "\xff"}')
+    assert (str(refused.value), refused.value.line) == ("is no UTF-8 text", 2)
+
+
+def test_a_number_of_thousands_of_digits_is_no_number_of_pythons():
+    with pytest.raises(UnreadableError, match="is no JSON that Python reads: Exceeds the limit"):
+        read_notebook(notebook("x", long=1).replace('"long": 1', f'"long": {"9" * 5000}').encode())
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        notebook("x", nbformat_minor=99, metadata={"kernelspec": None}),
+        notebook("x", value=float("nan"), other=float("inf")),
+        notebook("x").replace('"metadata": {},\n "nbformat": 4', '"metadata": {}, "nbformat": 4'),
+        notebook("x").replace("\n", "\r\n"),
+    ],
+)
+def test_what_every_runner_reads_is_read(text):
+    assert [cell.source for cell in read_notebook(text.encode()).cells] == ["x"]
+    assert nbformat.reads(text, as_version=4).cells[0].source == "x"
+
+
+def test_half_a_letter_is_kept_for_the_analysis():
+    assert read_notebook(notebook("x = '\ud800'").encode()).cells[0].source == "x = '\ud800'"
+
+
+@pytest.mark.parametrize(
+    "old",
+    [
+        {"nbformat": 3, "worksheets": [{"cells": [{"cell_type": "code", "input": ["x\n", "y"]}]}]},
+        {"nbformat": 2, "worksheets": [{"cells": [{"cell_type": "code", "input": "x\ny"}]}]},
+    ],
+)
+def test_an_older_notebook_is_read_as_nbformat_upgrades_it(old):
+    shape = {"metadata": {"name": ""}, "nbformat_minor": 0} | old
+    for cell in shape["worksheets"][0]["cells"]:
+        cell |= {"language": "python", "outputs": [], "prompt_number": 1}
+    found = read_notebook(json.dumps(shape).encode())
+    assert found.cells == (Cell(1, "x\ny"),)
+    assert found.text == ""  # its lines are not where the cells of today's format are
+
+
+@pytest.mark.parametrize(
+    ("content", "text"),
+    [
+        (b"x = 1", "x = 1"),
+        (b"\xef\xbb\xbfx = 1", "x = 1"),
+        (b"# -*- coding: ascii -*-\n", "# -*- coding: ascii -*-\n"),
+        (b"#!python\n# vim: set fileencoding=utf-8 :\n\xc3\xa4", None),
+        (b"\n\n# coding: latin-1\n", "\n\n# coding: latin-1\n"),  # the third line declares nothing
+    ],
+)
+def test_a_script_is_utf_8(content, text):
+    assert read_script(content) == (content.decode() if text is None else text)
+
+
+@pytest.mark.parametrize(
+    ("content", "why"),
+    [
+        (b"# coding: utf-7\n+AG8-s", "declares the encoding utf-7, and only UTF-8 is read"),
+        (b"# coding: latin-1\n", "declares the encoding iso-8859-1, and only UTF-8 is read"),
+        (b"# coding: rot13\n", "declares the encoding rot13, and only UTF-8 is read"),
+        (b"# coding: nonsense\n", "is no text: unknown encoding: nonsense"),
+        (b"x = 1\n\n'\xe4'", "is no UTF-8 text"),
+        (b"x\0\xff", "is no text: invalid or missing encoding declaration"),
+    ],
+)
+def test_a_script_that_python_would_read_in_another_way_is_refused(content, why):
+    with pytest.raises(UnreadableError) as refused:
+        read_script(content)
+    assert refused.value.why == why
