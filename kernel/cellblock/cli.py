@@ -7,6 +7,7 @@ raises on purpose becomes one line on stderr and exit status 2.
 from __future__ import annotations
 
 import dataclasses
+import io
 import os
 import sys
 from pathlib import Path
@@ -14,16 +15,21 @@ from typing import TYPE_CHECKING, Annotated, Any, Final
 
 import typer
 
+from cellblock.cli_approvals import app as approvals_app
+from cellblock.cli_approvals import summary
+from cellblock.cli_approve import approve, templates
 from cellblock.cli_audit import app as audit_app
+from cellblock.cli_check import check
+from cellblock.cli_packages import app as packages_app
+from cellblock.cli_run import RunCommand, run
 from cellblock.errors import BackendError, CellblockError
 
 if TYPE_CHECKING:
     from rich.console import Console
     from rich.table import Table
 
-    from cellblock.backends import Chosen, DoctorReport
+    from cellblock.backends import Chosen
     from cellblock.backends.contract import Proof
-    from cellblock.policy.enforcement import Enforcement
     from cellblock.policy.model import Policy
     from cellblock.wire.messages import LockReport
 
@@ -38,6 +44,12 @@ app.add_typer(policy_app, name="policy")
 image_app: Final = typer.Typer(help="Make images for backend docker.", no_args_is_help=True)
 app.add_typer(image_app, name="image")
 app.add_typer(audit_app, name="audit")
+app.command()(approve)
+app.command()(templates)
+app.command()(check)
+app.command(cls=RunCommand)(run)
+app.add_typer(packages_app, name="packages")
+app.add_typer(approvals_app, name="approvals")
 
 Spec = Annotated[str, typer.Argument(metavar="NAME|FILE", help="A preset or a TOML file.")]
 SpecOption = Annotated[str, typer.Option("--policy", metavar="NAME|FILE")]
@@ -46,6 +58,9 @@ AsJson = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 
 def main() -> None:
     """Run the command line; the console script's entry point."""
+    if isinstance(sys.stdout, io.TextIOWrapper):
+        # A letter that a terminal's encoding lacks, in a cell's words, is no end of a command.
+        sys.stdout.reconfigure(errors="backslashreplace")
     try:
         app()
     except CellblockError as failure:
@@ -130,6 +145,10 @@ def install(  # noqa: PLR0913  # one parameter an option
         bool, typer.Option("--sys-prefix", help="Into this Python environment.")
     ] = False,
     prefix: Annotated[Path | None, typer.Option(help="Below this folder.")] = None,
+    given: Annotated[
+        Path | None,
+        typer.Option("--input", metavar="FILE", help="JSON that its cells find in `inputs`."),
+    ] = None,
     allow_unsafe: Annotated[bool, typer.Option("--allow-unsafe")] = False,
 ) -> None:
     """Install a kernel for a policy of your own, so that Jupyter offers it."""
@@ -139,11 +158,12 @@ def install(  # noqa: PLR0913  # one parameter an option
         raise typer.BadParameter("Choose one of --user, --sys-prefix and --prefix.")
     below = Path(sys.prefix) if sys_prefix else prefix
     where = specs.Where(user=below is None, prefix=below)
-    installed, folder = specs.install(
-        policy, name=name, display_name=display_name, where=where, allow_unsafe=allow_unsafe
-    )
+    rest: Any = {"where": where, "allow_unsafe": allow_unsafe, "inputs": given}
+    installed, folder = specs.install(policy, name=name, display_name=display_name, **rest)
     typer.echo(f"Installed kernel {installed} in {folder}")
     typer.echo(_what_holds(policy))
+    if said := _obstacle(policy):
+        typer.echo(f"In a kernel that starts in this folder no cell would run: {said}")
 
 
 @app.command()
@@ -162,15 +182,20 @@ def doctor(*, policy: SpecOption = "safe", as_json: AsJson = False) -> None:
     """
     from cellblock.backends import doctor_report  # noqa: PLC0415
 
+    asked = _load(policy)
     try:
-        report = doctor_report(_load(policy), _proved)
+        report = doctor_report(asked, _proved)
     except BackendError as failure:
         _complain(str(failure))
         raise typer.Exit(code=1) from None
     if as_json:
         _print_json(dataclasses.asdict(report))
     else:
-        _print_report(report)
+        from cellblock.cli_doctor import print_report  # noqa: PLC0415
+
+        print_report(report)
+        if said := summary(asked):
+            typer.echo(said)
     contradicted = any(gap.contradicted for gap in report.gaps)
     untried = bool(report.probes and report.unproved)
     raise typer.Exit(code=int(report.backend == "noop" or contradicted or untried))
@@ -186,7 +211,8 @@ def _load(spec: str) -> Policy:
 def _what_holds(spec: str) -> str:
     """Try a policy that was installed, and say in a line or more what this machine does of it."""
     from cellblock.backends import choose, gaps, heard, settle  # noqa: PLC0415
-    from cellblock.render.gaps import line  # noqa: PLC0415
+    from cellblock.render.gaps import plain  # noqa: PLC0415
+    from cellblock.render.text import COLUMNS, wrap  # noqa: PLC0415
 
     policy = _load(spec)
     try:
@@ -201,7 +227,19 @@ def _what_holds(spec: str) -> str:
     said = f"Verified under backend {chosen.backend.name}: {', '.join(verified) or 'nothing'}"
     said += f" ({proof.failure})" if proof and proof.failure else ""
     found = gaps(policy, declared, report, proof)
-    return "\n".join([said, *map(line, found)])
+    said = "\n".join(wrap(said, hanging="  ", columns=COLUMNS))
+    return f"{said}\n{plain(found, chosen.backend.name)}"
+
+
+def _obstacle(spec: str) -> str:
+    """Return what keeps a policy that can be read from holding in this folder, if anything does."""
+    import tempfile  # noqa: PLC0415
+
+    from cellblock.host.groundwork import Ground, Terms, lay  # noqa: PLC0415
+
+    with tempfile.TemporaryDirectory() as scratch:
+        laid = lay(Terms(spec, Path.cwd(), Path(scratch), allow_unsafe=True))
+    return "" if isinstance(laid, Ground | BackendError) else str(laid)
 
 
 def _proved(policy: Policy, chosen: Chosen) -> tuple[Proof | None, LockReport | None]:
@@ -216,7 +254,8 @@ def _proved(policy: Policy, chosen: Chosen) -> tuple[Proof | None, LockReport | 
 def _condition(policy: Policy) -> str:
     field = policy.to_be_asked_for()
     value = getattr(policy, field) if field else None
-    return f" ({field} {value}: starts only with --allow-unsafe)" if field else ""
+    asks = ", or when its user allows it" if policy.approvals == "prompt" else ""
+    return f" ({field} {value}: starts only with --allow-unsafe{asks})" if field else ""
 
 
 def _policy_table(policy: Policy) -> Table:
@@ -239,67 +278,6 @@ def _shown(value: object) -> str:
     if value is None or isinstance(value, bool):
         return words[value]
     return f"{value:,}" if isinstance(value, int) else escape(str(value))
-
-
-def _print_report(report: DoctorReport) -> None:
-    from rich.markup import escape  # noqa: PLC0415
-    from rich.table import Table  # noqa: PLC0415
-
-    from cellblock.backends.contract import BY_NAME  # noqa: PLC0415
-
-    console = _console()
-    console.print(f"OS kernel {escape(report.os_kernel)}, Landlock ABI {report.landlock_abi}")
-    backends = Table("backend", "", "why", title="Backends, strongest first", title_justify="left")
-    for one in report.order:
-        style = "bold" if one.name == report.backend else "dim"
-        backends.add_row(one.name, one.verdict, escape(one.why), style=style)
-    fields = Table("field", "status", "how", title="Enforcement", title_justify="left")
-    for capability in report.capabilities:
-        status = _status(capability, asked={gap.capability for gap in report.gaps})
-        fields.add_row(capability.capability, status, escape(_how(capability)))
-    gaps = Table("field", "what that means, and what closes it", title_justify="left")
-    gaps.title = "Asked for and not enforced here" if report.gaps else "No gaps: all is enforced"
-    for gap in report.gaps:
-        asked = f"asked: {gap.asked}\nhere: {gap.actual}"
-        gaps.add_row(gap.capability, escape(f"{asked}\n{gap.consequence}\n→ {gap.remedy}"))
-    console.print(backends, fields, *([_probes_table(report)] if report.probes else []), gaps)
-    if report.unproved:
-        console.print(f"[red]The suite of probes did not run to its end: {escape(report.unproved)}")
-    for probe in report.probes:
-        if probe.outcome == "passed":
-            console.print(f"[bold red]✗ {probe.name}: {escape(BY_NAME[probe.name].hole)}[/]")
-    if report.backend == "noop":
-        console.print("[bold red]✗ Audit only: the operating system enforces nothing of this.[/]")
-
-
-def _probes_table(report: DoctorReport) -> Table:
-    from rich.markup import escape  # noqa: PLC0415
-    from rich.table import Table  # noqa: PLC0415
-
-    table = Table("field", "tried in a guest", title="Probes", title_justify="left")
-    styles = {"refused": "green", "passed": "bold red", "disclosed": "yellow", "unwitnessed": "dim"}
-    shown: dict[str, list[str]] = {}
-    for probe in report.probes:
-        style = styles[probe.outcome]
-        why = f" ({escape(probe.detail)})" if probe.outcome == "unwitnessed" else ""
-        said = f"{probe.name} [{style}]{probe.outcome}[/]{why}"
-        shown.setdefault(probe.capability, []).append(said)
-    for capability, tried in shown.items():
-        table.add_row(capability, "\n".join(tried))
-    return table
-
-
-def _status(capability: Enforcement, asked: set[str]) -> str:
-    if capability.holds:
-        return f"[green]{capability.status}[/]"
-    if capability.capability not in asked:
-        return f"[dim]{capability.status}[/]"
-    return f"[{'yellow' if capability.holes else 'red'}]{capability.status}[/]"
-
-
-def _how(capability: Enforcement) -> str:
-    holes = "".join(f"\nnot covered: {hole}" for hole in capability.holes)
-    return capability.mechanism + holes
 
 
 def _print_json(value: Any) -> None:

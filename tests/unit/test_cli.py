@@ -8,6 +8,7 @@ import pytest
 
 from cellblock import cli
 from cellblock.backends.contract import Proof, Seen
+from cellblock.render.gaps import NO_GAPS, TITLE
 
 SHIPPED_UNSAFE = 'extends = "unsafe"\n'
 
@@ -96,15 +97,33 @@ def test_validate_names_each_file_and_fails_if_one_is_wrong(run, tmp_path):
     assert run("policy", "validate", "good.toml")[0] == 0
 
 
+def test_install_says_what_would_keep_each_cell_from_running_here(run, tmp_path):
+    (tmp_path / "team.toml").write_text(
+        'extends = "data"\nartifact_export_paths = ["work/plots/*.png"]'
+    )
+    args = ("install", "--policy", "team.toml", "--prefix", str(tmp_path / "p"))
+    status, out, _ = run(*args)
+    assert status == 0
+    assert out.splitlines()[-1] == (
+        "In a kernel that starts in this folder no cell would run: team.toml: artifact_export_paths: "
+        "cells can't write what this means (got 'work/plots/*.png'). "
+        f"Make the folder {tmp_path}/work, if the policy lets cells write there. "
+        "Or name what is beneath a write root: {scratch}."
+    )
+    (tmp_path / "work").mkdir()
+    assert "no cell would run" not in run(*args)[1]
+
+
 def test_install_writes_a_kernelspec_that_names_interpreter_and_file_absolutely(run, tmp_path):
     (tmp_path / "team.toml").write_text('extends = "data"')
     status, out, _ = run("install", "--policy", "team.toml", "--prefix", str(tmp_path / "p"))
     folder = tmp_path / "p/share/jupyter/kernels/cellblock-team"
     assert status == 0
     installed, proved, *gaps = out.splitlines()
+    assert all(len(line) <= 80 for line in gaps)
     assert installed == f"Installed kernel cellblock-team in {folder}"
     assert proved.startswith("Verified under backend ")
-    assert all(line.startswith("gap: ") for line in gaps)
+    assert any(line in {TITLE, NO_GAPS} for line in gaps)
     assert json.loads((folder / "kernel.json").read_text()) == {
         "argv": [
             sys.executable,
@@ -124,6 +143,18 @@ def test_install_writes_a_kernelspec_that_names_interpreter_and_file_absolutely(
     }
 
 
+def test_install_names_a_file_of_inputs_absolutely_and_looks_at_it_first(run, tmp_path):
+    (tmp_path / "in.json").write_text('{"city": "Rome"}')
+    (tmp_path / "bad.json").write_text("[]")
+    args = ("install", "--name", "given", "--prefix", str(tmp_path / "p"), "--input")
+    assert run(*args, str(tmp_path / "bad.json"))[0] == 2
+    assert not (tmp_path / "p").exists()
+    assert run(*args, str(tmp_path / "in.json"))[0] == 0
+    spec = json.loads((tmp_path / "p/share/jupyter/kernels/given/kernel.json").read_text())
+    at = spec["argv"].index("--input")
+    assert spec["argv"][at + 1] == str(tmp_path / "in.json")
+
+
 def test_install_of_unsafe_has_to_be_asked_for(run, tmp_path):
     args = ("install", "--policy", "unsafe", "--prefix", str(tmp_path))
     status, _, err = run(*args)
@@ -132,6 +163,17 @@ def test_install_of_unsafe_has_to_be_asked_for(run, tmp_path):
     assert run(*args, "--allow-unsafe")[0] == 0
     written = (tmp_path / "share/jupyter/kernels/cellblock-unsafe/kernel.json").read_text()
     assert json.loads(written)["argv"][-3:] == ["--policy", "unsafe", "--allow-unsafe"]
+
+
+def test_install_of_unsafe_that_asks_its_user_does_not_allow_it_for_him(run, tmp_path):
+    (tmp_path / "asks.toml").write_text('extends = "unsafe"\napprovals = "prompt"\n')
+    args = ("install", "--policy", "asks.toml", "--prefix", str(tmp_path))
+    written = tmp_path / "share/jupyter/kernels/cellblock-asks/kernel.json"
+    assert run(*args)[0] == 0
+    assert "--allow-unsafe" not in json.loads(written.read_text())["argv"]
+    assert run(*args, "--allow-unsafe")[0] == 0
+    assert json.loads(written.read_text())["argv"][-1] == "--allow-unsafe"
+    assert "or when its user allows it" in run("policy", "validate", "asks.toml")[1]
 
 
 def test_install_of_a_wrong_policy_writes_nothing(run, tmp_path):

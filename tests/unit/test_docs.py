@@ -1,4 +1,4 @@
-"""The threat model names tests that exist; the page on the audit log names all that is in one."""
+"""What pages say is there is there: tests, files, fields of records."""
 
 import re
 from pathlib import Path
@@ -49,3 +49,17 @@ def test_every_kind_of_audit_record_is_documented_with_its_fields(kind):
     (row,) = (row for row in rows if f"`{tag}`" in row.split("|")[1])
     for field in kind.__struct_fields__:
         assert f"`{field}`" in row or kind is records.SessionStart, field
+
+
+def test_the_readme_leads_to_files_that_exist():
+    linked = re.findall(r"\]\(([^):#]+)\)", (ROOT / "README.md").read_text())
+    assert len(linked) > 20
+    assert [path for path in linked if not (ROOT / path).exists()] == []
+
+
+PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("**/*.md"))]
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
+def test_no_page_waits_for_something_to_be_filled_in(page):
+    assert re.findall(r"\b(?:MEASURED|TODO|TBD|FIXME|XXX)\b", page.read_text()) == []

@@ -1,0 +1,69 @@
+"""What ``cellblock doctor`` prints of a report; imported when there is one to be printed."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from rich.console import Console
+from rich.markup import escape
+from rich.table import Table
+
+from cellblock.backends.contract import BY_NAME
+
+if TYPE_CHECKING:
+    from cellblock.backends import DoctorReport
+    from cellblock.policy.enforcement import Enforcement
+
+
+def print_report(report: DoctorReport) -> None:
+    """Print what backends there are, what they enforce of the policy, and what is missing."""
+    console = Console(highlight=False)
+    console.print(f"OS kernel {escape(report.os_kernel)}, Landlock ABI {report.landlock_abi}")
+    backends = Table("backend", "", "why", title="Backends, strongest first", title_justify="left")
+    for one in report.order:
+        style = "bold" if one.name == report.backend else "dim"
+        backends.add_row(one.name, one.verdict, escape(one.why), style=style)
+    fields = Table("field", "status", "how", title="Enforcement", title_justify="left")
+    for capability in report.capabilities:
+        status = _status(capability, asked={gap.capability for gap in report.gaps})
+        fields.add_row(capability.capability, status, escape(_how(capability)))
+    gaps = Table("field", "what that means, and what closes it", title_justify="left")
+    gaps.title = "Asked for and not enforced here" if report.gaps else "No gaps: all is enforced"
+    for gap in report.gaps:
+        asked = f"asked: {gap.asked}\nhere: {gap.actual}"
+        gaps.add_row(gap.capability, escape(f"{asked}\n{gap.consequence}\n→ {gap.remedy}"))
+    console.print(backends, fields, *([_probes_table(report)] if report.probes else []), gaps)
+    if report.unproved:
+        console.print(f"[red]The suite of probes did not run to its end: {escape(report.unproved)}")
+    for probe in report.probes:
+        if probe.outcome == "passed":
+            console.print(f"[bold red]✗ {probe.name}: {escape(BY_NAME[probe.name].hole)}[/]")
+    if report.backend == "noop":
+        console.print("[bold red]✗ Audit only: the operating system enforces nothing of this.[/]")
+
+
+def _probes_table(report: DoctorReport) -> Table:
+    table = Table("field", "tried in a guest", title="Probes", title_justify="left")
+    styles = {"refused": "green", "passed": "bold red", "disclosed": "yellow", "unwitnessed": "dim"}
+    shown: dict[str, list[str]] = {}
+    for probe in report.probes:
+        style = styles[probe.outcome]
+        why = f" ({escape(probe.detail)})" if probe.outcome == "unwitnessed" else ""
+        said = f"{probe.name} [{style}]{probe.outcome}[/]{why}"
+        shown.setdefault(probe.capability, []).append(said)
+    for capability, tried in shown.items():
+        table.add_row(capability, "\n".join(tried))
+    return table
+
+
+def _status(capability: Enforcement, asked: set[str]) -> str:
+    if capability.holds:
+        return f"[green]{capability.status}[/]"
+    if capability.capability not in asked:
+        return f"[dim]{capability.status}[/]"
+    return f"[{'yellow' if capability.holes else 'red'}]{capability.status}[/]"
+
+
+def _how(capability: Enforcement) -> str:
+    holes = "".join(f"\nnot covered: {hole}" for hole in capability.holes)
+    return capability.mechanism + holes

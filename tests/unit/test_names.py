@@ -1,0 +1,44 @@
+"""What can be imported from cellblock is there, is typed, and costs nothing until it is used."""
+
+import ast
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+import cellblock
+
+STUB = ast.parse(Path(cellblock.__file__).with_suffix(".pyi").read_text())
+
+
+@pytest.mark.parametrize("name", cellblock.__all__)
+def test_a_name_is_there(name):
+    assert getattr(cellblock, name) is not None
+
+
+def test_type_checkers_are_told_the_same_names_from_the_same_places():
+    told = {
+        alias.name: node.module
+        for node in STUB.body
+        if isinstance(node, ast.ImportFrom)
+        for alias in node.names
+    }
+    assert sorted([*told, "__version__"]) == sorted(cellblock.__all__)
+    for name, module in told.items():
+        assert f"cellblock.{cellblock._HOME.get(name, 'api.results')}" == module
+    assert Path(cellblock.__file__).with_name("py.typed").exists()
+
+
+def test_no_other_name_is():
+    with pytest.raises(AttributeError, match="module 'cellblock' has no attribute 'nothing'"):
+        _ = cellblock.nothing
+
+
+def test_importing_the_package_imports_nothing_else():
+    script = (
+        "import sys; before = set(sys.modules); import cellblock;"
+        "print(sorted(set(sys.modules) - before))"
+    )
+    ran = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
+    assert ran.stdout.strip() == "['cellblock']"
