@@ -339,7 +339,7 @@ def say(sim, data):
 def honest(sim):
     """Have whatever guest there is now answer what it was asked, until all is answered."""
     for _ in range(4):
-        if sim.session._request is None:
+        if sim.session._under_way.request is None:
             return
         for asked in sim.guest.read():
             say(sim, b"".join(map(bytes, map(frames.encode, answers(asked)))))

@@ -178,3 +178,31 @@ def test_an_interrupt_while_a_guest_is_restored_or_starts_is_not_lost(start, wor
     assert kernel.reply(mid)["content"]["ename"] == "KeyboardInterrupt"
     kernel.until_idle(mid)
     assert kernel.run("1")[0]["status"] == "ok"
+
+
+COUNTING = """
+import time
+hits = 0
+for _ in range(4):
+    try:
+        time.sleep(0.2)
+    except KeyboardInterrupt:
+        hits += 1
+print(hits)
+"""
+
+
+@pytest.mark.parametrize("replaced", ["", "signal.signal(signal.SIGINT, lambda *_: None)"])
+def test_a_cell_that_is_interrupted_before_its_guest_takes_it_up_is_so_once(unsafe, replaced):
+    unsafe.run(f"import signal\n{replaced}")
+    guest = unsafe.sole_guest()
+    os.kill(guest, signal.SIGSTOP)
+    mid = unsafe.execute_send(COUNTING)
+    unsafe.until(lambda m: m["msg_type"] == "status", mid)
+    unsafe.reply(unsafe.interrupt(), "control")
+    time.sleep(0.3)  # past host.deadlines.TAKE_UP: the host takes it for kept by a task
+    os.kill(guest, signal.SIGCONT)
+    ended, published = unsafe.reply(mid)["content"], unsafe.until_idle(mid)
+    # It may come before the first line: then that is the end.
+    assert ended.get("ename", reading.stream(published).strip()) in {"KeyboardInterrupt", "1"}
+    assert unsafe.run("1")[0]["status"] == "ok"

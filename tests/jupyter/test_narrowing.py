@@ -455,6 +455,7 @@ tool_timeout=31
 tool_timeout="none"
 tool_timeouts={x=1000}
 tool_max_calls=100001
+tool_max_per_second=10001
 tool_max_in_flight=2000
 tool_max_bytes=2000000
 filesystem_read_roots=["/"]

@@ -64,6 +64,12 @@ def test_fewer_open_files_than_snapshots_take(world):
     )
 
 
+def test_a_problem_with_a_policy_of_ones_own_names_its_file(world):
+    policy = world.policy("extends = 'safe'", name="art")
+    lines = problem(policy, world, prefix=behind("ulimit -n 70")).split("\n")
+    assert lines[2:4] == [f"  File:  {policy}", "  Key:   undo_depth"]
+
+
 def test_as_many_open_files_as_snapshots_take_are_enough(world):
     policy = world.policy("extends = 'safe'\nundo_depth = 1")
     kernel = Kernel(argv_for(policy), world=world, prefix=behind("ulimit -n 70")).wait_ready()

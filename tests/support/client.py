@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import itertools
 import os
 import secrets
 import socket
@@ -15,12 +16,18 @@ CHANNELS = ("shell", "iopub", "stdin", "control", "hb")
 DEADLINE = 15.0
 
 
+#: Ports below those that systems hand out. One after the other, from anywhere: two suites that run at
+#: the same time hardly ever try the same one in the moment until a kernel has bound it.
+_PORTS = range(10_000, 32_000)
+_turn = itertools.count(secrets.randbelow(len(_PORTS)))
+
+
 def free_ports(count: int) -> list[int]:
-    """Return ports that were free a moment ago, from below those that systems hand out."""
+    """Return ports that were free a moment ago."""
     found: list[int] = []
     with contextlib.ExitStack() as held:  # all at once, so that none is found twice
         while len(found) < count:
-            port = secrets.choice(range(10_000, 32_000))
+            port = _PORTS[next(_turn) % len(_PORTS)]
             probe = held.enter_context(socket.socket())
             with contextlib.suppress(OSError):
                 probe.bind(("127.0.0.1", port))

@@ -48,9 +48,13 @@ UNSAFE = argv_for("unsafe", "--allow-unsafe")
 
 def argv_changed(change: str, policy: str | Path, *options: str) -> list[str]:
     """Return a command whose host has first run ``change``, for positive controls."""
+    return changed(change, argv_for(policy, *options))
+
+
+def changed(change: str, argv: list[str]) -> list[str]:
+    """Return a kernel's command whose host first runs ``change``."""
     main = f"{change}; import sys; from cellblock.jupyter.app import main; main(sys.argv[1:])"
-    shipped = argv_for(policy, *options)
-    return [shipped[0], "-E", "-P", "-c", main, *shipped[shipped.index("cellblock") + 1 :]]
+    return [argv[0], "-E", "-P", "-c", main, *argv[argv.index("cellblock") + 1 :]]
 
 
 class World:

@@ -45,6 +45,11 @@ def slow(seconds: float) -> str:
     return "slept"
 
 
+async def stall(seconds: float) -> None:
+    """Hold up the loop that async tools share."""
+    time.sleep(seconds)  # noqa: ASYNC251 - that is the point
+
+
 def spin() -> None:
     """Never end, in Python."""
     while True:

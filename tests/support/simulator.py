@@ -10,15 +10,19 @@ import select
 import signal
 import socket
 import struct
+from pathlib import Path
 
 import msgspec
 
 from cellblock.analysis import Rules
+from cellblock.host.admission.gate import Gate
 from cellblock.host.audit.trail import Audit
 from cellblock.host.guest_process import Guest
+from cellblock.host.keeping import Settings
 from cellblock.host.monitor import Bounds
 from cellblock.host.session import Session
-from cellblock.host.snapshots import Settings
+from cellblock.host.zygotes import Own
+from cellblock.policy.model import Policy
 from cellblock.wire import frames, messages
 
 NOBODYS_PID = 2**22 + 7  # beyond any pid_max
@@ -166,7 +170,9 @@ class Simulation:
         language=True,
         snapshots=_NO_SNAPSHOTS,
         audit=None,
+        gate=None,
         scope=None,
+        clerk=None,
     ):
         self.reactor = Reactor()
         self.guests, self.notes, self.outcomes, self.kills = [], [], [], []
@@ -186,6 +192,7 @@ class Simulation:
             modules={"math": None},
             raw_modules=frozenset(),
             magics=frozenset({"policy", "time", "undo"}),
+            approvals=clerk is not None,
         )
         prepare = messages.Prepare(
             rules={}, preload=(), pre_imported=(), policy_name="p", ipython_dir="/x",
@@ -199,10 +206,12 @@ class Simulation:
             timeout=timeout,
             bounds=Bounds(),
             clock=lambda: self.reactor.now,
-            zygote=self._spawn,
+            zygotes=Own(self.reactor, self._spawn),
             snapshots=snapshots,
             audit=Audit() if audit is None else audit,
+            gate=Gate(Policy(), Path("/x")) if gate is None else gate,
             scope=scope,
+            clerk=clerk,
         )
 
     # --- the host's side ----------------------------------------------------------------------

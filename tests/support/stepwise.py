@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from cellblock.host import pace, snapshots
+from cellblock.host import pace, twins
+from cellblock.host.keeping import Settings
 from cellblock.host.outcome import Cell, Restored, Stopped
-from cellblock.host.snapshots import Settings
 from cellblock.wire import messages
 from support.simulator import Simulation
 
@@ -14,9 +14,9 @@ EXACT, INEXACT = "x = 1", "x = (1).bit_length()"
 class Stepwise(Simulation):
     """A session with snapshots, whose cells are numbered."""
 
-    def __init__(self, monkeypatch, *, scope=None, **settings):
-        settings = {"mode": "always", "depth": 5} | settings
-        super().__init__(monkeypatch, timeout=None, snapshots=Settings(**settings), scope=scope)
+    def __init__(self, monkeypatch, *, scope=None, clerk=None, **settings):
+        kept = Settings(**{"mode": "always", "depth": 5} | settings)
+        super().__init__(monkeypatch, timeout=None, snapshots=kept, scope=scope, clerk=clerk)
         self.count = 0
         self.session.start()
         self.reactor.turn()
@@ -50,7 +50,7 @@ class Stepwise(Simulation):
 
     def twin(self, copy):
         """Have a copy that stands make its twin, when nothing else comes; return that."""
-        self.reactor.advance(snapshots.TWIN_AFTER)
+        self.reactor.advance(twins.TWIN_AFTER)
         self.doubles(copy)
         return copy.twin()
 

@@ -8,12 +8,14 @@ from pathlib import Path
 
 from cellblock import backends
 from cellblock.host import guest_process, launch
+from cellblock.host.admission.gate import Gate
 from cellblock.host.audit.trail import Audit
+from cellblock.host.groundwork import told_of
+from cellblock.host.keeping import Settings
 from cellblock.host.monitor import Bounds
 from cellblock.host.outcome import Cell
 from cellblock.host.session import Session
-from cellblock.host.snapshots import Settings
-from cellblock.jupyter.groundwork import told_of
+from cellblock.host.zygotes import Own
 from cellblock.jupyter.reactor import ZmqReactor
 from cellblock.policy import load
 from cellblock.wire import frames
@@ -42,9 +44,10 @@ def real_session(folder: Path, reactor: ZmqReactor, front: object) -> Session:
         timeout=None,
         bounds=Bounds(),
         clock=time.monotonic,
-        zygote=launch.start,
+        zygotes=Own(reactor, launch.start),
         snapshots=Settings(mode="off"),
         audit=Audit(),
+        gate=Gate(policy, folder),
     )
 
 

@@ -72,11 +72,15 @@ class Server:
         for terminal in self.get("/api/terminals"):
             self.delete(f"/api/terminals/{terminal['name']}")
 
+    def environment(self):
+        """Return the environment of the server's user."""
+        return environment(self.settings.parent)
+
     def trust(self, notebook):
         """Sign a notebook, as ``jupyter trust`` does for the server's user."""
         command = [sys.executable, "-m", "jupyter", "trust", str(notebook)]
-        home = environment(self.settings.parent)
-        subprocess.run(command, env=home, check=True, capture_output=True, timeout=60)
+        user = self.environment()
+        subprocess.run(command, env=user, check=True, capture_output=True, timeout=60)
 
     def delete(self, path):
         request = urllib.request.Request(
@@ -101,8 +105,10 @@ class Server:
 
 def environment(home):
     """Return an environment in which Jupyter finds nothing of the user's."""
-    kept = {k: v for k, v in os.environ.items() if k in ("LANG", "LC_ALL", "PATH")}
+    kept = {k: v for k, v in os.environ.items() if k in ("LANG", "LC_ALL")}
     names = {
+        # As ``jupyter lab`` puts it for the kernels of the server.
+        "PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}",
         "HOME": home,
         "IPYTHONDIR": home / "ipython",
         "JUPYTER_CONFIG_DIR": home / "config",
@@ -315,6 +321,37 @@ class Notebook:
         self.page.locator(".jp-Dialog .jp-mod-accept").click()
         self.page.locator(".jp-Dialog").wait_for(state="detached")
         self.wait_idle()
+
+    def show(self, name):
+        """Open another notebook in place of this one, which is not saved."""
+        self.path = self.path.with_name(name)
+        self.page.evaluate(
+            """async name => {
+                const { commands, shell } = window.jupyterapp, before = shell.currentWidget;
+                const after = await commands.execute('docmanager:open', { path: name });
+                await after.revealed;
+                before.dispose();
+            }""",
+            name,
+        )
+        self.page.wait_for_selector(".jp-NotebookPanel .jp-Cell")
+        self.wait_idle()
+
+    def shot_whole(self, name):
+        """Have a picture of the notebook from its first cell to its last."""
+        before = self.page.viewport_size
+        beyond = self.page.evaluate(
+            """() => {
+                const bottom = element => element.getBoundingClientRect().bottom;
+                const cells = document.querySelectorAll('.jp-NotebookPanel .jp-Cell');
+                const all = cells[0].closest('.jp-WindowedPanel-outer');
+                all.scrollTop = 0;
+                return Math.ceil(bottom(cells[cells.length - 1]) - bottom(all)) + 20;
+            }"""
+        )
+        self.page.set_viewport_size(before | {"height": max(300, before["height"] + beyond)})
+        self.shot(name)
+        self.page.set_viewport_size(before)
 
     def shot(self, name, index=None):
         ARTIFACTS.mkdir(exist_ok=True)

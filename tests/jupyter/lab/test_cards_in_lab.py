@@ -11,7 +11,7 @@ from IPython.display import display
 from cellblock.render import denial as d, gaps as g, policy_table as p, problem as b, stopped as s
 def finding(rule, line, column, excerpt, subject, why, remedy):
     return N(rule=rule, line=line, column=column, end_column=column + len(subject),
-             excerpt=excerpt, subject=subject, why=why, remedy=remedy, cut=0)
+             excerpt=excerpt, subject=subject, why=why, remedy=remedy, cut=0, detail="", rewrite="")
 FINDINGS = [
     finding("import-not-allowed", 1, 7, "import os, json", "os",
             "reads and changes files, processes and the environment",

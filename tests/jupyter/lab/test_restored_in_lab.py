@@ -17,7 +17,7 @@ CELLS = [
     "%usage",
     "In[4:6]",
 ]
-RULED = "extends = 'safe'\ntimeout = 1.0\nstdout_max_bytes = 400\n"
+RULED = "extends = 'safe'\ntimeout = 4.0\nstdout_max_bytes = 400\n"
 
 
 @pytest.fixture(params=["light", "dark"])

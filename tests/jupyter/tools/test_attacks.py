@@ -2,7 +2,7 @@
 
 import pytest
 
-from support import reading, toolbox
+from support import processes, reading, toolbox
 from support.kernels import World
 
 FORGER = """
@@ -112,6 +112,27 @@ for n in range(3_000):
     assert still_works(kernel)
 
 
+def test_calls_that_are_taken_back_again_and_again_pile_up_nowhere(start, world):
+    """Their worker is busy: what it was sent it would hold, and what it was not sent, the host."""
+    names = ("add", "echo", "fetch", "stall", "worker_pid")
+    entries = tuple(f"operators_tools:{name}" for name in names)
+    kernel = start(argv=toolbox.argv(world, entries, mode="unsafe"))
+    worker = int(run(kernel, "worker_pid()"))
+    both = (worker, kernel.proc.pid)
+    before = [processes.peak_memory(pid) for pid in both]
+    code = f"""{FORGER}
+call('stall', 1, [[3], {{}}])
+for n in range(300):
+    call('fetch', 2, [['x' * 1_000_000], {{}}])
+    say(type='tool_withdrawn', id=2)
+"""
+    run(kernel, code)
+    assert run(kernel, "add(1)") == "2"
+    grown = [processes.peak_memory(pid) - was for pid, was in zip(both, before, strict=True)]
+    assert max(grown) < 230 << 20
+    assert int(run(kernel, "worker_pid()")) == worker
+
+
 def test_an_honest_flood_is_refused_one_by_one(kernel):
     code = "said = []\nfor n in range(205):\n    try: add(n)\n"
     code += "    except ToolError as error: said.append(error.kind)\nsaid"
@@ -130,7 +151,10 @@ def test_a_session_without_tools_knows_no_call(start):
     kernel = start("unsafe", "--allow-unsafe")
     _, published = kernel.run(f"{FORGER}call('add')\nimport time; time.sleep(10)")
     assert "a call of what is no tool" in reading.card_text(published).replace("\n", " ")
-    assert kernel.run("ToolError")[0]["ename"] == "NameError"
+    # The host's own operations are known, and none of them is granted.
+    forged = f"{FORGER}call('ops.read_file', 7, [['x' * 70_000], {{}}])\n"
+    assert kernel.run(f"{forged}1")[0]["status"] == "ok"
+    assert kernel.run("ops.read_file('x')")[0]["ename"] == "ToolError"
 
 
 #: In mode safe: every way from a tool to what made it.

@@ -1,5 +1,7 @@
 """Tools as cells call them: plain functions, by every way that Python has to wait."""
 
+import ast
+
 import pytest
 
 from support import reading, toolbox
@@ -44,7 +46,16 @@ def failure(kernel, code):
         ("add(a='4')", "5"),
         ("forecast('Rome', days=1)", "{'city': 'Rome', 'degrees': [20.5]}"),
         ("await fetch('a')", "'<a>'"),
+        ("fetch('a')", "'<a>'"),
+        ("def named(key): return fetch(key) + '!'\n[named('a'), named('b')]", "['<a>!', '<b>!']"),
         ("import asyncio\nasyncio.run(fetch('b'))", "'<b>'"),
+        (
+            (
+                "async def both(): return await asyncio.gather(fetch('a', 0.05), fetch('b'))\n"
+                "asyncio.run(both())"
+            ),
+            "['<a>', '<b>']",
+        ),
         ("await asyncio.gather(fetch('a', 0.05), fetch('b'))", "['<a>', '<b>']"),
         (
             "await asyncio.gather(*(asyncio.to_thread(add, n) for n in range(5)))",
@@ -216,9 +227,12 @@ for n in range(10_000):
     began = perf_counter()
     assert add(n) == n + 1
     took.append(perf_counter() - began)
-len(took)
+len(took), sorted(took)[5_000] * 1e6
 """
-    assert value(kernel, code) == "10000"
+    count, median = ast.literal_eval(value(kernel, code))
+    print(f"p50 of a call: {median:.0f} µs")  # `make bench` measures it by itself
+    # 300 is the aim on a quiet machine; a loaded one is given more.
+    assert (count, median < 5_000) == (10_000, True), median
 
 
 def test_a_thousand_calls_at_once_are_answered_once_each(kernel):
@@ -230,6 +244,13 @@ def test_more_at_once_than_there_may_be_is_an_error_and_no_breach(kernel):
     code = "found = await asyncio.gather(*(fetch(str(n), 0.3) for n in range(1_030)),"
     code += " return_exceptions=True)\nrefused = [e for e in found if type(e) is ToolError]\n"
     assert value(kernel, f"{code}len(refused), refused[0].kind") == "(6, 'TooManyCalls')"
+
+
+def test_a_call_in_a_plain_cell_can_be_a_task_all_the_same(kernel):
+    run(kernel, "tasks = [asyncio.create_task(fetch(key)) for key in 'ab']")
+    assert value(kernel, "await asyncio.gather(*tasks, fetch('c'))") == "['<a>', '<b>', '<c>']"
+    said = failure(kernel, "fetch('a')\nasyncio.run('<b>')")
+    assert said.startswith("ValueError: a coroutine was expected")
 
 
 def test_a_task_goes_on_calling_between_cells(kernel):

@@ -1,0 +1,247 @@
+"""``llm`` as cells use it, against a real endpoint on loopback."""
+
+import itertools
+
+import pytest
+
+pytest.importorskip("openai")
+
+from support import models, reading, toolbox
+from support.endpoint import KEY, Endpoint
+from support.kernels import World
+
+LEFT = "llm: {} of 1,000 calls and {} of 1,000,000 tokens are left for this session."
+
+
+@pytest.fixture(scope="module")
+def server():
+    made = Endpoint()
+    yield made
+    made.close()
+
+
+@pytest.fixture(scope="module")
+def shared_world():
+    made = World()
+    yield made
+    made.close()
+
+
+@pytest.fixture(scope="module")
+def kernel(shared_world, start_shared, server):
+    argv = models.argv(shared_world, server)
+    return start_shared(argv=argv, world=shared_world, extra_env=models.ENVIRONMENT)
+
+
+def run(kernel, code):
+    mid = kernel.execute_send(code)
+    # The first call imports a client.
+    reply, published = kernel.reply(mid, timeout=60), kernel.until_idle(mid, timeout=60)
+    assert reply["content"]["status"] == "ok", reply["content"]
+    return reply, published
+
+
+def value(kernel, code):
+    return reading.result(run(kernel, code)[1])
+
+
+def failure(kernel, code):
+    content, _ = kernel.run(code)
+    return f"{content['ename']}: {content['evalue']}"
+
+
+@pytest.mark.parametrize(
+    ("code", "expected"),
+    [
+        ("llm('say hello')", "'hello'"),
+        ("llm(prompt='say a', system='be brief', temperature=0, stop='.')", "'a'"),
+        ("llm('say b', model='large').model", "'large-2026'"),
+        ("llm.chat([{'role': 'user', 'content': 'say c'}])", "'c'"),
+        ("await llm.acall('say d')", "'d'"),
+        ("await llm.achat([{'role': 'user', 'content': 'say e'}])", "'e'"),
+        ("await asyncio.gather(llm.acall('say f'), llm.acall('say g'))", "['f', 'g']"),
+        ("await asyncio.gather(*(asyncio.to_thread(llm, f'say {n}') for n in 'ab'))", "['a', 'b']"),
+        ("asyncio.run(llm.acall('say h'))", "'h'"),
+        ("said = llm('cut in the mid')\nsaid, said.finish_reason", "('in the mid', 'length')"),
+        ("said = llm('say a b')\nsaid.prompt_tokens, said.completion_tokens", "(3, 2)"),
+        ("llm('unmetered x').prompt_tokens is None", "True"),
+        ("llm('say Zürich\\x00!')", "'Zürich\\x00!'"),
+        ("llm('calls')", "''"),
+        ("llm('say x').upper() + 'y', type(llm('say x') + 'y').__name__", "('Xy', 'str')"),
+    ],
+)
+def test_a_model_is_asked_and_answers(kernel, code, expected):
+    assert value(kernel, f"import asyncio\n{code}") == expected
+
+
+def test_the_endpoint_is_asked_what_the_cell_said(kernel, server):
+    server.asked.clear()
+    code = "llm('say x', system='be brief', model='large', max_tokens=7, temperature=0.5)"
+    run(kernel, code)
+    (asked,) = server.asked
+    assert asked.headers["authorization"] == f"Bearer {KEY}"
+    assert asked.body == {
+        "model": "large",
+        "messages": [
+            {"role": "system", "content": "be brief"},
+            {"role": "user", "content": "say x"},
+        ],
+        "max_tokens": 7,
+        "temperature": 0.5,
+    }
+
+
+@pytest.mark.parametrize("code", ["llm({!r}, stream=True)", "await llm.acall({!r}, stream=True)"])
+def test_an_answer_is_shown_as_it_comes_and_returned_whole(kernel, code):
+    _, published = run(kernel, code.format("slowly one two three four"))
+    whole = "one two three four "
+    assert reading.result(published) == repr(whole)
+    shown = reading.of(published, "display_data", "update_display_data")
+    texts = [one["data"]["text/plain"] for one in shown]
+    # As often as a machine that has other things to do reads it.
+    assert len(texts) >= 3
+    assert texts[-1] == whole != texts[0]
+    assert all(later.startswith(text) for text, later in itertools.pairwise(texts))
+    kinds = [kind for kind in reading.kinds(published) if kind != "execute_result"]
+    assert kinds == ["display_data", *["update_display_data"] * (len(texts) - 1)]
+    assert len({one["transient"]["display_id"] for one in shown}) == 1
+
+
+def test_of_a_long_answer_the_end_is_shown_while_it_grows(kernel):
+    prompt = f"pieces {['x' * 5_000, 'the end', '.']!r}".replace("'", '"')
+    _, published = run(kernel, f"print('before')\nsaid = llm({prompt!r}, stream=True)\nlen(said)")
+    shown = reading.of(published, "display_data", "update_display_data")
+    texts = [one["data"]["text/plain"] for one in shown]
+    assert [len(text) for text in texts[:-1]] == [4_002] * (len(texts) - 1)
+    assert texts[-2].startswith("… xxx")
+    assert len(texts[-1]) == 5_008
+    assert reading.kinds(published)[:2] == ["stream", "display_data"]
+
+
+def test_what_is_not_streamed_is_not_shown(kernel):
+    assert reading.kinds(run(kernel, "said = llm('say x')")[1]) == []
+
+
+@pytest.mark.parametrize(
+    ("code", "said"),
+    [
+        ("llm()", "TypeError: llm() missing a required argument: 'prompt'"),
+        (
+            "llm('x', base_url='http://a')",
+            "TypeError: llm() got an unexpected keyword argument 'base_url'",
+        ),
+        (
+            "llm.chat([], extra_headers={})",
+            "TypeError: llm.chat() got an unexpected keyword argument 'extra_headers'",
+        ),
+        ("llm(object())", "TypeError: llm(): argument 'prompt': object is no data that crosses"),
+        (
+            "llm('\\ud800')",
+            "ValueError: llm(): the arguments: a text holds surrogates, which stand for no characters",
+        ),
+        ("llm(5)", "ToolError: llm: ValidationError: prompt: Expected `str`, got `int`"),
+        (
+            "llm('x', model='gpt')",
+            (
+                "ToolError: llm: ValidationError: model: 'gpt' is not allowed; the policy names small,"
+                " large"
+            ),
+        ),
+        (
+            "llm('x', max_tokens=5_000)",
+            "ToolError: llm: ValidationError: max_tokens: 4,096 at most (llm.max_tokens_per_call)",
+        ),
+        (
+            "llm.chat([{'role': 'user', 'content': 'status 400 too long'}])",
+            "ToolError: llm.chat: BadRequestError: the endpoint refuses (400): too long",
+        ),
+        (
+            "await llm.acall('status 401 wrong key {key}')",
+            "ToolError: llm: AuthenticationError: the endpoint refuses the host's key (401)",
+        ),
+        (
+            "llm('raw nothing', stream=True)",
+            "ToolError: llm: EndpointError: the endpoint's answer is no completion",
+        ),
+    ],
+)
+def test_what_fails_says_what_failed(kernel, code, said):
+    assert failure(kernel, code) == said
+
+
+def test_it_says_of_itself_how_it_is_called(kernel):
+    asked = kernel.ask("inspect_request", {"code": "llm", "cursor_pos": 3, "detail_level": 0})
+    shown = reading.ANSI.sub("", asked["content"]["data"]["text/plain"])
+    assert "prompt: str" in shown
+    assert "model: Literal['small', 'large'] = 'small'" in shown
+    assert "max_tokens: int = 4096" in shown
+    asked = kernel.ask("inspect_request", {"code": "llm.chat", "cursor_pos": 8, "detail_level": 0})
+    shown = reading.ANSI.sub("", asked["content"]["data"]["text/plain"])
+    assert "messages: list[dict[str, str]]" in shown
+    assert "Continue a conversation with a language model." in shown
+    assert value(kernel, "llm").startswith("<llm(prompt: str, *, system: str | None = None, model")
+
+
+def test_it_is_completed(kernel):
+    def matches(code):
+        return kernel.ask("complete_request", {"code": code, "cursor_pos": len(code)})["content"][
+            "matches"
+        ]
+
+    assert "llm" in matches("ll")
+    assert {"acall", "achat", "chat"} <= set(matches("llm."))
+
+
+def test_nothing_is_asked_while_a_name_is_completed(kernel, server):
+    code = "class Eager:\n    def __dir__(self):\n        llm('say eager')\n        return []\n"
+    run(kernel, f"{code}eager = Eager()")
+    kernel.ask("complete_request", {"code": "eager.", "cursor_pos": 6})
+    assert "say eager" not in [one.last for one in server.asked]
+
+
+def test_it_is_listed_and_what_is_left_is_said(kernel):
+    before = reading.cards(run(kernel, "%tools")[1], "tools")[0]["budgets"]["llm"]
+    run(kernel, "llm('say one two')")  # three words asked, two answered
+    _, published = run(kernel, "%tools")
+    (card,) = reading.cards(published, "tools")
+    assert [tool["name"] for tool in card["tools"]] == ["llm", "llm.chat"]
+    after = card["budgets"]["llm"]
+    assert (after["calls"] - before["calls"], after["tokens"] - before["tokens"]) == (1, 5)
+    left = (1_000 - after["calls"], 1_000_000 - after["tokens"])
+    said = LEFT.format(*(f"{number:,}" for number in left))
+    assert said in reading.card_text(published).splitlines()
+    assert said in reading.card_text(run(kernel, "%usage")[1]).splitlines()
+
+
+def test_the_reply_tells_of_the_call_and_what_it_took(kernel):
+    reply, _ = run(kernel, "llm('say one', max_tokens=5)")
+    (call,) = toolbox.calls(reply)
+    assert call.pop("seconds") > 0
+    assert call.pop("result")["text"] == "one"
+    assert call == {
+        "name": "llm",
+        "args": [],
+        "kwargs": {"prompt": "say one", "max_tokens": 5},
+        "status": "ok",
+        "tokens": 3,
+    }
+
+
+@pytest.mark.parametrize(
+    ("code", "name"),
+    [
+        ("llm('x', model='y')", "llm"),
+        ("await llm.acall('x')", "llm"),
+        ("llm.chat([])", "llm.chat"),
+        ("await llm.achat([])", "llm.chat"),
+    ],
+)
+def test_without_a_grant_it_is_said_which_section_would(safe, code, name):
+    assert failure(safe, code) == (
+        f"ToolError: {name}: NotGranted: this policy does not grant {name}; a section [llm] in it"
+        " would, with base_url, the endpoint that is asked, and models"
+    )
+
+
+def test_without_a_grant_a_cell_may_take_the_name(safe):
+    assert value(safe, "llm = str.upper\nllm('x')") == "'X'"

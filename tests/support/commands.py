@@ -1,0 +1,31 @@
+"""Commands of ours, run in this process: a start of Python's each would be most of the time."""
+
+from __future__ import annotations
+
+import contextlib
+import io
+import os
+import shlex
+import subprocess
+import sys
+
+import pytest
+
+from cellblock import cli
+
+
+def in_this_process(line: str) -> subprocess.CompletedProcess[str]:
+    """Run ``cellblock …`` as a shell reads it; return what came of it, as ``subprocess.run``."""
+    arguments = shlex.split(os.path.expandvars(line), comments=True)
+    out, err, status = io.StringIO(), io.StringIO(), 0
+    with (
+        pytest.MonkeyPatch.context() as patch,
+        contextlib.redirect_stdout(out),
+        contextlib.redirect_stderr(err),
+    ):
+        patch.setattr(sys, "argv", arguments)
+        try:
+            cli.main()
+        except SystemExit as ended:
+            status = int(ended.code or 0)
+    return subprocess.CompletedProcess(arguments, status, out.getvalue(), err.getvalue())

@@ -1,0 +1,256 @@
+"""An OpenAI-compatible server on loopback, which does as the last message tells it."""
+
+from __future__ import annotations
+
+import contextlib
+import gzip
+import json
+import select
+import threading
+import time
+from dataclasses import dataclass, field
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from typing import Any
+
+#: In halves, so that a program which looks for it does not find itself.
+KEY = "sk-cellblock" + "test-0123456789abcdef0123456789abcdef"
+MODELS = ("small", "large")
+#: Bytes of a flood, and seconds of anything that never ends.
+_FLOOD, _PATIENCE = 200 << 20, 20.0
+
+
+@dataclass(frozen=True)
+class Asked:
+    """One request as it came."""
+
+    path: str
+    headers: dict[str, str]
+    body: dict[str, Any]
+
+    @property
+    def last(self) -> str:
+        """What the last message says."""
+        return self.body["messages"][-1]["content"]
+
+
+@dataclass
+class Endpoint:
+    """Serves from a thread until it is closed."""
+
+    asked: list[Asked] = field(default_factory=list)
+    #: Set once somebody hung up on an answer that never ends.
+    left: threading.Event = field(default_factory=threading.Event)
+    #: Answers to ``wait`` come when this is set.
+    go_on: threading.Event = field(default_factory=threading.Event)
+    #: What is said to a message that holds a text.
+    answers: dict[str, str] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        handler = type("Handler", (_Handler,), {"endpoint": self})
+        self._server = ThreadingHTTPServer(("127.0.0.1", 0), handler)
+        self._server.daemon_threads = True
+        threading.Thread(target=self._server.serve_forever, args=(0.05,), daemon=True).start()
+
+    @property
+    def base_url(self) -> str:
+        return f"http://127.0.0.1:{self._server.server_port}/v1"
+
+    def close(self) -> None:
+        self.go_on.set()
+        self._server.shutdown()
+        self._server.server_close()
+
+
+class _Handler(BaseHTTPRequestHandler):
+    endpoint: Endpoint
+    protocol_version = "HTTP/1.1"
+
+    def log_message(self, *_: object) -> None:
+        """Say nothing."""
+
+    def do_POST(self) -> None:
+        body = self.rfile.read(int(self.headers["Content-Length"]))
+        self.close_connection = True
+        headers = {name.lower(): value for name, value in self.headers.items()}
+        asked = Asked(self.path, headers, json.loads(body))
+        self.endpoint.asked.append(asked)
+        verb, _, rest = asked.last.partition(" ")
+        known = [said for text, said in self.endpoint.answers.items() if text in asked.last]
+        text = known[0] if known else rest if verb in _VERBS else asked.last
+        with contextlib.suppress(OSError):
+            (self._say if known else getattr(self, f"_{verb}", self._say))(text, asked)
+
+    def do_GET(self) -> None:
+        """Whoever comes here followed a redirect."""
+        self.endpoint.asked.append(Asked(self.path, {}, {"messages": [{"content": ""}]}))
+        self._send(200, b"{}")
+
+    # --- answers ------------------------------------------------------------------------------
+
+    def _say(self, text: str, asked: Asked) -> None:
+        usage = {
+            "prompt_tokens": sum(len(m["content"].split()) for m in asked.body["messages"]),
+            "completion_tokens": len(text.split()),
+        }
+        if asked.body.get("stream"):
+            self._stream([f"{word} " for word in text.split()], asked, usage)
+        else:
+            self._json(_completion(text, asked, usage=usage))
+
+    def _unmetered(self, text: str, asked: Asked) -> None:
+        """Tell no usage."""
+        if asked.body.get("stream"):
+            self._stream([text], asked, None)
+        else:
+            self._json(_completion(text, asked))
+
+    def _usage(self, text: str, asked: Asked) -> None:
+        """Tell this usage."""
+        self._json(_completion("metered", asked, usage=json.loads(text)))
+
+    def _cut(self, text: str, asked: Asked) -> None:
+        self._json(_completion(text, asked, reason="length"))
+
+    def _reason(self, text: str, asked: Asked) -> None:
+        """End for a reason that has the key in it."""
+        self._json(_completion("", asked, reason=text + _key_of(asked)))
+
+    def _slowly(self, text: str, asked: Asked) -> None:
+        """Stream words, each in a while."""
+        usage = {"prompt_tokens": 1, "completion_tokens": 2}
+        self._stream([f"{word} " for word in text.split()], asked, usage, pause=0.15)
+
+    def _pieces(self, text: str, asked: Asked) -> None:
+        """Stream these texts."""
+        self._stream(json.loads(text), asked, None, pause=0.12)
+
+    def _wait(self, text: str, asked: Asked) -> None:
+        self.endpoint.go_on.wait(_PATIENCE)
+        self._say(text or "done", asked)
+
+    def _key(self, text: str, asked: Asked) -> None:
+        """Tell the key in the answer."""
+        self._say(f"{text} {_key_of(asked)} there", asked)
+
+    def _busy(self, text: str, asked: Asked) -> None:
+        """Answer at the second time."""
+        if [one.last for one in self.endpoint.asked].count(asked.last) > 1:
+            self._say(text, asked)
+        else:
+            self._send(429, b'{"error": {"message": "busy"}}', {"Retry-After-Ms": "5"})
+
+    def _calls(self, _text: str, asked: Asked) -> None:
+        call = {"id": "1", "type": "function", "function": {"name": "rm", "arguments": "{}"}}
+        message = {"role": "assistant", "content": None, "tool_calls": [call]}
+        body = _completion("", asked, reason="tool_calls")
+        body["choices"][0]["message"] = message
+        self._json(body)
+
+    # --- what no honest endpoint does ---------------------------------------------------------
+
+    def _status(self, text: str, asked: Asked) -> None:
+        """Refuse; ``{key}`` in what it says is the key."""
+        number, _, said = text.partition(" ")
+        said = said.replace("{key}", _key_of(asked))
+        self._send(int(number), json.dumps({"error": {"message": said}}).encode())
+
+    def _raw(self, text: str, asked: Asked) -> None:
+        kind = "text/event-stream" if asked.body.get("stream") else "application/json"
+        self._send(200, text.encode(), {"Content-Type": kind})
+
+    def _redirect(self, text: str, _asked: Asked) -> None:
+        status, _, where = text.partition(" ")
+        self._send(int(status), b"", {"Location": where})
+
+    def _zipped(self, text: str, asked: Asked) -> None:
+        body = json.dumps(_completion("x" * int(text), asked)).encode()
+        self._send(200, gzip.compress(body), {"Content-Encoding": "gzip"})
+
+    def _long(self, text: str, asked: Asked) -> None:
+        """Say a text of this many bytes."""
+        self._say("x" * int(text), asked)
+
+    def _flood(self, text: str, asked: Asked) -> None:
+        self._head(asked)
+        piece = {"line": b"x" * 65_536, "events": b'data: {"choices": []}\n\n' * 3_000}[text]
+        self._never_ends(piece, pause=0.0)
+
+    def _hang(self, _text: str, _asked: Asked) -> None:
+        self._never_ends(b"")
+
+    def _drip(self, _text: str, asked: Asked) -> None:
+        self._head(asked)
+        self._never_ends(b": still there\n\n")
+
+    def _never_ends(self, piece: bytes, pause: float = 0.05) -> None:
+        """Go on until the other end hangs up."""
+        end, sent = time.monotonic() + _PATIENCE, 0
+        poll = select.poll()
+        poll.register(self.connection, select.POLLRDHUP | select.POLLHUP | select.POLLERR)
+        try:
+            while time.monotonic() < end and sent < _FLOOD and not poll.poll(pause * 1_000):
+                self.wfile.write(piece)
+                sent += len(piece)
+        finally:
+            self.endpoint.left.set()
+
+    # --- sending ------------------------------------------------------------------------------
+
+    def _head(self, asked: Asked) -> None:
+        streamed = asked.body.get("stream")
+        self.send_response(200)
+        self.send_header("Content-Type", "text/event-stream" if streamed else "application/json")
+        self.send_header("Connection", "close")
+        self.end_headers()
+
+    def _json(self, body: dict[str, Any]) -> None:
+        self._send(200, json.dumps(body).encode())
+
+    def _send(self, status: int, body: bytes, headers: dict[str, str] | None = None) -> None:
+        self.send_response(status)
+        own = {"Content-Type": "application/json", "Content-Length": str(len(body))}
+        for name, value in (own | {"Connection": "close"} | (headers or {})).items():
+            self.send_header(name, value)
+        self.end_headers()
+        self.wfile.write(body)
+
+    def _stream(
+        self, pieces: list[str], asked: Asked, usage: dict[str, int] | None, pause: float = 0.0
+    ) -> None:
+        self._head(asked)
+        for piece in pieces:
+            self._event(_chunk([{"index": 0, "delta": {"content": piece}}]))
+            time.sleep(pause)
+        self._event(_chunk([{"index": 0, "delta": {}, "finish_reason": "stop"}]))
+        if usage is not None:
+            self._event(_chunk([]) | {"usage": usage})
+        self.wfile.write(b"data: [DONE]\n\n")
+
+    def _event(self, data: dict[str, Any]) -> None:
+        self.wfile.write(b"data: " + json.dumps(data).encode() + b"\n\n")
+
+
+_VERBS = {name.removeprefix("_") for name in vars(_Handler) if name.startswith("_")}
+
+
+def _key_of(asked: Asked) -> str:
+    return asked.headers["authorization"].removeprefix("Bearer ")
+
+
+def _completion(
+    text: str, asked: Asked, *, reason: str = "stop", usage: dict[str, int] | None = None
+) -> dict[str, Any]:
+    message = {"role": "assistant", "content": text}
+    return {
+        "id": "c-1",
+        "object": "chat.completion",
+        "created": 1,
+        "model": f"{asked.body['model']}-2026",
+        "choices": [{"index": 0, "message": message, "finish_reason": reason}],
+        **({} if usage is None else {"usage": usage}),
+    }
+
+
+def _chunk(choices: list[dict[str, Any]]) -> dict[str, Any]:
+    head = {"id": "c-1", "object": "chat.completion.chunk", "created": 1, "model": "small-2026"}
+    return head | {"choices": choices}

@@ -1,0 +1,238 @@
+"""The lessons in ``notebooks/``, followed as their texts say: files, servers, kernels.
+
+What a lesson names that is not here (an index of packages, a language model, a server that the
+reader starts) is put on loopback, and its address takes the place of the other.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import re
+import shutil
+import sys
+import threading
+from dataclasses import dataclass, field
+from functools import partial
+from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
+from importlib.util import find_spec
+from pathlib import Path
+from typing import TYPE_CHECKING, Self
+
+import nbformat
+import pytest
+
+from cellblock.jupyter import install as specs
+from support import commands
+from support.endpoint import Endpoint
+from support.kernels import ROOT, argv_for, changed
+from support.wheels import Index
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+FOLDER = ROOT / "notebooks"
+NOTEBOOKS = sorted(FOLDER.glob("*.ipynb"))
+NAMES = [path.stem for path in NOTEBOOKS]
+#: Kernels that come with the package, and their presets; and Jupyter's own.
+SHIPPED = {"cellblock": "safe", "cellblock-data": "data"}
+JUPYTERS = "python3"
+#: What a lesson's cells import, or its host, that may not be installed here.
+NEEDS = {
+    "dspy": ("dspy",),
+    "inputs": ("pandas",),
+    "llm": ("openai",),
+    "narrow": ("pandas",),
+    "network": ("httpx", "pandas"),
+    "output": ("bokeh", "ipywidgets", "jinja2", "matplotlib", "pandas"),
+}
+
+#: What a reader types where cells have him asked, by their ids; ``{}`` stands for the number.
+ANSWERS = {
+    "once": "{}",
+    "session": "{} session",
+    "no": "",
+    "always": "{} always",
+    "own": "{} always",
+}
+
+_COMMAND = re.compile(r"^ {4}(cellblock .*)$", re.MULTILINE)
+_PIP = re.compile(r"^ {4}pip install (\./lesson/.*)$", re.MULTILINE)
+_INSTALL = re.compile(r"cellblock install --policy (\S+)(?: --input (\S+))?")
+#: Packages of these names, as far as the lesson uses them.
+_INFLECTION = """
+def ordinalize(n):
+    assert n == 2026
+    return "2026th"
+"""
+_ROMAN = """
+def toRoman(n):
+    assert n == 2026
+    return "MMXXVI"
+"""
+
+
+def _field(name: str, value: str) -> str:
+    """Return an answer as DSPy has models write one."""
+    return f"[[ ## {name} ## ]]\n{value}\n\n[[ ## completed ## ]]"
+
+
+_ANSWERS = {
+    "Name three rivers": "Rhine, Tiber, Akerselva",
+    "ferry": "It crosses at six. It comes back at seven.",
+    "river is Rome on": "Tiber",
+    "river is Oslo on": "Akerselva",
+    "minus 40": _field("about", "temperature"),
+    "full of leaves": _field("about", "instrument"),
+    "Hail at noon": _field("about", "weather"),
+    "lid of the logger": _field("about", "instrument"),
+}
+
+
+def read(file: Path) -> nbformat.NotebookNode:
+    """Return a notebook of format 4."""
+    return nbformat.read(file, 4)
+
+
+def code_cells(notebook: nbformat.NotebookNode) -> list[nbformat.NotebookNode]:
+    """Return its code cells."""
+    return [cell for cell in notebook.cells if cell.cell_type == "code"]
+
+
+def may_fail(cell: nbformat.NotebookNode, *, asked: bool = False) -> bool:
+    """Say whether a cell is there to go wrong; ``asked``: where its reader can allow it."""
+    tags = cell.metadata.get("tags", [])
+    return "raises-exception" in tags and not (asked and "asks" in tags)
+
+
+def answer(cell: nbformat.NotebookNode, prompt: str) -> str:
+    """Return what a reader types at a cell's question."""
+    found = re.search(r"type (\d{3})", prompt)
+    return ANSWERS[cell.id].format(found[1] if found else "417")
+
+
+def told(notebook: nbformat.NotebookNode, begins: str) -> list[str]:
+    """Return the commands of ours that its text has the reader type, by how they begin."""
+    texts = (cell.source for cell in notebook.cells if cell.cell_type == "markdown")
+    lines = [line for text in texts for line in _COMMAND.findall(text)]
+    return [line for line in lines if line.startswith(begins)]
+
+
+def missing(name: str) -> list[str]:
+    """Return the modules that a lesson takes and that are not installed."""
+    return [module for module in NEEDS.get(name, ()) if find_spec(module) is None]
+
+
+def needs(name: str) -> None:
+    """Skip where what a lesson is about is not installed."""
+    if modules := missing(name):
+        pytest.skip(f"{', '.join(modules)}, for the lesson {name}: not installed")
+
+
+def path(others: str) -> str:
+    """Return a PATH with the commands of this environment, as ``jupyter lab`` has it for kernels."""
+    return f"{Path(sys.executable).parent}:{others}"
+
+
+def add_shipped(kernels: Path) -> None:
+    """Put the kernelspecs that come with the package into a folder, for this interpreter."""
+    for name, preset in SHIPPED.items():
+        spec = json.loads((ROOT / "kernelspec" / name / "kernel.json").read_text())
+        (kernels / name).mkdir(parents=True)
+        (kernels / name / "kernel.json").write_text(json.dumps(spec | {"argv": argv_for(preset)}))
+
+
+@dataclass
+class Classroom:
+    """A copy of ``notebooks/`` in a folder, and servers for it on loopback until it is closed."""
+
+    folder: Path
+    _ends: list = field(default_factory=list)
+
+    def __enter__(self) -> Self:
+        addresses = {
+            "127.0.0.1:8765": self._site(),
+            "http://127.0.0.1:11434/v1": self._model(),
+            "https://pypi.org/simple": self._index(),
+        }
+        shutil.copytree(FOLDER / "lesson", self.folder / "lesson")
+        for file in (*NOTEBOOKS, *FOLDER.glob("*.toml")):
+            text = file.read_text("utf-8")
+            for named, here in addresses.items():
+                text = text.replace(named, here)
+            (self.folder / file.name).write_text(text, "utf-8")
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        for end in self._ends:
+            end()
+
+    def install(self, name: str) -> None:
+        """Make the kernel of a lesson as its text says; Jupyter's folders are the environment's.
+
+        Without what the command says in the end: what the machine holds takes most of its time.
+        """
+        for line in told(read(self.folder / f"{name}.ipynb"), "cellblock install"):
+            policy, given = _INSTALL.fullmatch(line).groups()
+            with self._here():
+                _, spec = specs.install(
+                    policy,
+                    name=None,
+                    display_name=None,
+                    where=specs.Where(user=True),
+                    allow_unsafe=False,
+                    inputs=Path(given) if given else None,
+                )
+            for module in _PIP.findall(read(self.folder / f"{name}.ipynb").cells[0].source):
+                _have(spec / "kernel.json", self.folder / module)
+
+    def run(self, line: str) -> str:
+        """Run a command of ours in the folder; it has to succeed. Return what it prints."""
+        with self._here():
+            ran = commands.in_this_process(line)
+        assert ran.returncode == 0, ran.stdout + ran.stderr
+        return ran.stdout
+
+    @contextlib.contextmanager
+    def _here(self) -> Iterator[None]:
+        """Stand in the folder, before a wide terminal."""
+        with pytest.MonkeyPatch.context() as patch:
+            patch.chdir(self.folder)
+            patch.setenv("COLUMNS", "250")
+            yield
+
+    # --- servers ------------------------------------------------------------------------------
+
+    def _site(self) -> str:
+        """Serve what ``python -m http.server`` in the lesson does."""
+        handler = partial(_Quiet, directory=str(self.folder / "lesson"))
+        server = ThreadingHTTPServer(("127.0.0.1", 0), handler)
+        server.daemon_threads = True
+        threading.Thread(target=server.serve_forever, args=(0.05,), daemon=True).start()
+        self._ends += [server.shutdown, server.server_close]
+        return f"127.0.0.1:{server.server_port}"
+
+    def _model(self) -> str:
+        endpoint = Endpoint(answers=_ANSWERS)
+        self._ends.append(endpoint.close)
+        return endpoint.base_url
+
+    def _index(self) -> str:
+        index = Index()
+        index.add("roman", "5.2", source=_ROMAN)
+        index.add("inflection", "0.5.1", source=_INFLECTION)
+        self._ends.append(index.close)
+        return index.url
+
+
+def _have(spec: Path, module: Path) -> None:
+    """Have a kernel's interpreter find what is in a folder, as if it had been installed."""
+    known = json.loads(spec.read_text())
+    change = f"import sys; sys.path.append({str(module.resolve())!r})"
+    known["argv"] = changed(change, known["argv"])
+    spec.write_text(json.dumps(known))
+
+
+class _Quiet(SimpleHTTPRequestHandler):
+    def log_message(self, *_: object) -> None:
+        """Say nothing."""

@@ -1,0 +1,31 @@
+"""Kernels whose cells may ask the endpoint of ``support.endpoint``."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from support.endpoint import KEY, MODELS
+from support.kernels import argv_for
+
+if TYPE_CHECKING:
+    from support.endpoint import Endpoint
+    from support.kernels import World
+
+#: What a kernel's process is started with.
+ENVIRONMENT = {"LAB_KEY": KEY}
+
+
+def argv(
+    world: World, endpoint: Endpoint, mode: str = "", head: str = "", **limits: object
+) -> list:
+    """Return the command of a kernel whose policy grants the endpoint's models."""
+    rows = {"base_url": endpoint.base_url, "models": list(MODELS), "key_env": "LAB_KEY"} | limits
+    text = "\n".join(f"{name} = {value!r}" for name, value in rows.items())
+    start = f'extends = "{mode}"\n' if mode else ""
+    policy = world.policy(f"{start}{head}\n[llm]\n{text}\n", name=f"lab{len(text)}")
+    return argv_for(policy, *(["--allow-unsafe"] if mode == "unsafe" else []))
+
+
+def in_python(**values: object) -> str:
+    """Return lines that give names their values, in a cell."""
+    return "".join(f"{name} = {value!r}\n" for name, value in values.items())

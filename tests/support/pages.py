@@ -1,0 +1,57 @@
+"""Pages of the documentation: the files, commands and cells that they show."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+
+from support import reading
+from support.kernels import ROOT
+
+_BLOCK = re.compile(r"^```(\{denial\} \w+|\w+)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
+_NAME = re.compile(r"# ([\w.]+\.\w+)\n")
+_SAYS = "# >"
+
+
+@dataclass(frozen=True)
+class Cell:
+    """A cell, and what the page says that it shows: None where it says nothing."""
+
+    source: str
+    says: str | None
+
+
+def blocks(page: str, *languages: str) -> list[str]:
+    """Return the text of a page's fenced blocks in some languages, in order."""
+    text = (ROOT / "docs" / page).read_text("utf-8")
+    return [body for language, body in _BLOCK.findall(text) if language in languages]
+
+
+def files(page: str) -> dict[str, str]:
+    """Return the files that a page shows, by their names."""
+    found = blocks(page, "toml", "python")
+    return {name[1]: body for body in found if (name := _NAME.match(body))}
+
+
+def cells(page: str) -> list[Cell]:
+    """Return a page's cells."""
+    text = (ROOT / "docs" / page).read_text("utf-8")
+    return [
+        _cell(body)
+        for language, body in _BLOCK.findall(text)
+        if language.startswith(("{denial}", "python", "ipython")) and not _NAME.match(body)
+    ]
+
+
+def _cell(body: str) -> Cell:
+    lines = body.splitlines()
+    source = "\n".join(line for line in lines if not line.startswith(_SAYS))
+    said = [line[len(_SAYS) :].removeprefix(" ") for line in lines if line.startswith(_SAYS)]
+    return Cell(source, "\n".join(said) if said else None)
+
+
+def answer(reply: dict, published: list[dict]) -> str:
+    """Return what a cell printed and its result, or its error's last line."""
+    if reply["status"] == "error":
+        return f"{reply['ename']}: {reply['evalue']}"
+    return reading.stream(published) + (reading.result(published) or "")

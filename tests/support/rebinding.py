@@ -1,0 +1,95 @@
+"""A name that means another address with each lookup, by a resolver on loopback. Run as a program.
+
+It takes a network of its own, whose resolv.conf names 127.0.0.1 and in which it is root: there it
+answers for every name, has a public address, and says in JSON what came of each fetch. ``bwrap``
+makes such a place (``support.machines``), and the machine's own network is not touched.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import fcntl
+import json
+import socket
+import struct
+import threading
+
+import httpx
+
+from cellblock.host.ops import settings
+from cellblock.host.ops.errors import OperationError
+from cellblock.host.ops.fetch import Fetcher
+from cellblock.policy.operations import Http as Table
+from support.web import Web, answer
+
+PUBLIC, INSIDE = "93.184.215.14", "127.0.0.1"
+URL = "http://rebind.example/"
+_SET_ADDRESS = 0x8916
+_A = 1
+_HEADER = 12
+
+
+def have(address: str) -> None:
+    """Give loopback one more address (netdevice(7), SIOCSIFADDR)."""
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as sock:
+        request = struct.pack("16sHH4s8x", b"lo:1", socket.AF_INET, 0, socket.inet_aton(address))
+        fcntl.ioctl(sock, _SET_ADDRESS, request)
+
+
+class Resolver:
+    """Answers questions for addresses (RFC 1035), without time to live: ``turn`` says with which."""
+
+    def __init__(self) -> None:
+        self.addresses, self.asked = [PUBLIC], 0
+        self._sock = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
+        self._sock.bind(("127.0.0.1", 53))
+        threading.Thread(target=self._serve, daemon=True).start()
+
+    def turn(self, *addresses: str) -> None:
+        """Answer with these, one lookup each, and from then on with the last."""
+        self.addresses, self.asked = list(addresses), 0
+
+    def _serve(self) -> None:
+        while True:
+            query, peer = self._sock.recvfrom(512)
+            self._sock.sendto(self._reply(query), peer)
+
+    def _reply(self, query: bytes) -> bytes:
+        end = query.index(b"\0", _HEADER) + 5
+        kind = int.from_bytes(query[end - 4 : end - 2])
+        found = b""
+        if kind == _A:
+            address = self.addresses[min(self.asked, len(self.addresses) - 1)]
+            self.asked += 1
+            found = b"\xc0\x0c\0\x01\0\x01\0\0\0\0\0\x04" + socket.inet_aton(address)
+        counts = struct.pack(">HHHH", 1, bool(found), 0, 0)
+        return query[:2] + b"\x81\x80" + counts + query[_HEADER:end] + found
+
+
+def fetched() -> str:
+    """Have the host's own operation ask; return what it was answered."""
+    given = Table(hosts=("http://rebind.example",), timeout=20.0)
+    table = {name: getattr(given, name) for name in settings.Http.__struct_fields__}
+    try:
+        return asyncio.run(Fetcher(settings.Http(**table)).http(URL))["content"].decode()
+    except OperationError as error:
+        return f"{error.kind}: {error.message}"
+
+
+def main() -> None:
+    """Say what each of them got, and how often the name was looked up for it."""
+    have(PUBLIC)
+    Web(lambda *_: answer(b"public"), address=PUBLIC, port=80)
+    inside = Web(lambda *_: answer(b"inside"), address=INSIDE, port=80)
+    resolver, told = Resolver(), {}
+    resolver.turn(PUBLIC, INSIDE)
+    told["first"] = [fetched(), resolver.asked, len(inside.asked)]
+    told["again"] = [fetched(), resolver.asked, len(inside.asked)]
+    resolver.turn(PUBLIC, INSIDE)
+    socket.getaddrinfo("rebind.example", 80)  # a client that looks before it connects
+    told["naive"] = [httpx.get(URL, trust_env=False).text, resolver.asked, len(inside.asked)]
+    print(json.dumps(told))
+
+
+if __name__ == "__main__":
+    main()
