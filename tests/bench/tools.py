@@ -1,19 +1,24 @@
-"""What calls of tools cost: printed, never asserted.
+"""What calls of tools cost, and a sandbox's first cell: printed beside targets, never asserted.
 
 python tests/bench/tools.py [--calls 10000]
 
 Microseconds of a call in a cell that makes that many, one after another; then of a call where a
-thousand are under way at once; then what starting a kernel with tools costs beside one without.
+thousand are under way at once; then what starting a kernel with tools costs beside one without, and
+milliseconds from a pool's ``sandbox()`` to the end of its first cell, its zygote being warm.
 """
 
 from __future__ import annotations
 
 import argparse
+import logging
+import statistics
 import sys
+import time
 from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
 
+from cellblock import SandboxPool
 from support import reading, toolbox
 from support.kernels import Kernel, World, argv_for
 
@@ -36,6 +41,8 @@ assert len(set(found)) == 1_000
 round((perf_counter() - began) * 1e3)
 """
 PATIENCE = 600.0
+#: Microseconds of a call, the median; milliseconds of a first cell.
+CALL_TARGET, FIRST_TARGET = 300, 100
 
 
 def value(kernel: Kernel, code: str) -> str:
@@ -50,10 +57,23 @@ def value(kernel: Kernel, code: str) -> str:
 
 def started(argv: list[str], world: World) -> tuple[Kernel, float]:
     """Start a kernel; return it, and the milliseconds until its first reply."""
-    import time  # noqa: PLC0415 - beside its one use
-
     kernel = Kernel(argv, world=world).wait_ready()
     return kernel, (time.perf_counter() - kernel.started) * 1e3
+
+
+def first_cells(rounds: int = 9) -> float:
+    """Return the median of milliseconds that it takes to have a sandbox and run a cell in it."""
+    logging.getLogger("cellblock").setLevel(logging.ERROR)  # gaps of this machine, each time
+    took = []
+    with SandboxPool("safe") as pool:
+        with pool.sandbox() as warm:
+            warm.execute("1")
+        for _ in range(rounds):
+            began = time.perf_counter()
+            with pool.sandbox() as one:
+                one.execute("1")
+                took.append((time.perf_counter() - began) * 1e3)
+    return statistics.median(took)
 
 
 def main() -> None:
@@ -69,9 +89,11 @@ def main() -> None:
         for what, call in (("sync", "add(n)"), ("async", "await fetch('a')")):
             value(kernel, call.replace("n", "1") if what == "sync" else call)
             shown = value(kernel, ONE_BY_ONE.format(calls=calls, call=call))
-            print(f"{what:>6}, {calls} calls: p10, p50, p90, p99 in µs: {shown}")
+            target = f" (target of p50: {CALL_TARGET})"
+            print(f"{what:>6}, {calls} calls: p10, p50, p90, p99 in µs: {shown}{target}")
         print(f"1,000 at once: {value(kernel, AT_ONCE)} ms in all")
         print(f"start: {milliseconds:.0f} ms with tools, {without:.0f} ms without")
+        print(f"first cell of a sandbox: {first_cells():.0f} ms (target: {FIRST_TARGET})")
     finally:
         kernel.close()
         world.close()

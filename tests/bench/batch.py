@@ -1,0 +1,195 @@
+"""``cellblock run`` beside nbconvert and nbclient over the same notebooks, as ratios.
+
+python tests/bench/batch.py [--notebooks 100] [--rounds 1] [--json FILE]
+
+On two processors, where there are more. Three take turns: cellblock (confined guests of one warm
+zygote, policy safe), ``jupyter nbconvert --execute`` and nbclient in one process (both with stock
+ipykernel, confined by nothing). Then what a pandas notebook takes to start where pandas is
+preloaded, and the memory of each further guest, which is measured without snapshots. Never a timed
+test: the numbers are for people who change a hot path. docs/run.md has them.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import json
+import logging
+import os
+import platform
+import shutil
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).parents[1]))
+
+from cellblock import AsyncSandboxPool, Policy
+from support import processes
+from support.runs import document
+
+CELLS = [
+    "import math\nimport json",
+    "def area(r):\n    return math.pi * r ** 2",
+    "rows = [{'r': r, 'area': area(r)} for r in range(100)]\nprint(len(rows))",
+    "sum(row['area'] for row in rows)",
+    "print(json.dumps(rows[:3], indent=1))",
+]
+PANDAS = "import pandas as pd\npd.DataFrame({'a': [1, 2, 3]})"
+GOAL = {"jupyter nbconvert --execute": 15.0, "nbclient in one process": 10.0}
+#: Processors that are used, and what is measured on them besides rates.
+PROCESSORS = 2
+PRESET, CHANGES = "data", {"preload": ("pandas",), "snapshots": "off"}
+NBCLIENT = """
+import sys, nbformat
+from nbclient import NotebookClient
+for path in sys.argv[1:]:
+    notebook = nbformat.read(path, 4)
+    NotebookClient(notebook, timeout=60, kernel_name="python3").execute()
+    nbformat.write(notebook, path + ".out")
+"""
+
+
+def written(folder: Path, count: int) -> list[Path]:
+    """Write so many notebooks of five cells."""
+    spec = {"kernelspec": {"name": "python3", "display_name": "Python 3"}}
+    made = json.dumps(document(*CELLS, metadata=spec))
+    paths = [folder / f"n{number:03}.ipynb" for number in range(count)]
+    for path in paths:
+        path.write_text(made)
+    return paths
+
+
+def by_cellblock(paths: list[Path], out: Path) -> list[str]:
+    main = "from cellblock.cli import main; main()"
+    return [sys.executable, "-c", main, "run", str(paths[0].parent), "-o", str(out)]
+
+
+def by_nbconvert(paths: list[Path], out: Path) -> list[str]:
+    jupyter = [sys.executable, "-m", "nbconvert", "--to", "notebook", "--execute"]
+    quiet = ["--log-level=ERROR", "--ExecutePreprocessor.kernel_name=python3"]
+    return [*jupyter, *quiet, f"--output-dir={out}", *map(str, paths)]
+
+
+def by_nbclient(paths: list[Path], _out: Path) -> list[str]:
+    return [sys.executable, "-c", NBCLIENT, *map(str, paths)]
+
+
+BY = {
+    "cellblock run": by_cellblock,
+    "jupyter nbconvert --execute": by_nbconvert,
+    "nbclient in one process": by_nbclient,
+}
+
+
+def rate(command, count: int) -> float:
+    """Notebooks a second, from the command's start to its end."""
+    folder = Path(tempfile.mkdtemp(prefix="cb-bench-"))
+    (folder / "nb").mkdir()
+    argv = command(written(folder / "nb", count), folder / "out")
+    began = time.perf_counter()
+    done = subprocess.run(argv, check=False, capture_output=True, text=True, cwd=folder)
+    took = time.perf_counter() - began
+    if done.returncode:
+        raise RuntimeError(done.stdout[-2000:] + done.stderr[-2000:])
+    shutil.rmtree(folder)
+    return count / took
+
+
+async def starts(rounds: int) -> tuple[float, list[float], list[float]]:
+    """Milliseconds to a ready guest and to a table; then KiB that are a further guest's own."""
+    policy = Policy.preset(PRESET, **CHANGES)
+    async with AsyncSandboxPool(policy) as pool:
+        async with pool.sandbox() as first:
+            await first.execute(PANDAS)
+        ready, shown = [], []
+        for _ in range(rounds):
+            began = time.perf_counter()
+            async with pool.sandbox() as sandbox:
+                ready.append((time.perf_counter() - began) * 1000)
+                result = await sandbox.execute(PANDAS)
+                shown.append((time.perf_counter() - began) * 1000)
+                assert result.success, result.to_string()
+        return statistics.median(ready), shown, await memory(pool)
+
+
+async def memory(pool: AsyncSandboxPool, count: int = 8) -> list[float]:
+    """KiB of each guest, with so many that have pandas at once: private, shared in part, resident."""
+    opened = []
+    for _ in range(count):
+        sandbox = pool.sandbox()
+        await sandbox.open()
+        await sandbox.execute(PANDAS)
+        opened.append(sandbox)
+    guests = [pid for pid in processes.tree(os.getpid()) if processes.name(pid) == "cb-guest"]
+    fields = [_smaps(pid) for pid in guests]
+    for sandbox in opened:
+        await sandbox.close()
+    keys = ("Private", "Pss", "Rss")
+    return [statistics.median(one[key] for one in fields) for key in keys]
+
+
+def _smaps(pid: int) -> dict[str, float]:
+    found: dict[str, float] = {"Private": 0}
+    for line in Path(f"/proc/{pid}/smaps_rollup").read_text().splitlines()[1:]:
+        key, value, *_ = line.split()
+        found[key[:-1]] = float(value)
+        if key.startswith("Private_"):
+            found["Private"] += float(value)
+    return found
+
+
+def compared(count: int, rounds: int) -> list[dict]:
+    got: dict[str, list[float]] = {name: [] for name in BY}
+    for _ in range(rounds):
+        for name, command in BY.items():
+            got[name].append(rate(command, count))
+    ours = statistics.median(got.pop("cellblock run"))
+    print(f"{'cellblock run':32}{ours:>8.2f} notebooks/s")
+    rows = []
+    for name, rates in got.items():
+        theirs = statistics.median(rates)
+        print(
+            f"{name:32}{theirs:>8.2f} notebooks/s  {ours / theirs:>6.1f} x  (goal {GOAL[name]} x)"
+        )
+        rows.append({"against": name, "ours": ours, "theirs": theirs, "ratio": ours / theirs})
+    return rows
+
+
+def held_to(most: int) -> int:
+    """Have this process, and all that it starts, use so many processors; return how many there are."""
+    own = sorted(os.sched_getaffinity(0))
+    os.sched_setaffinity(0, own[:most])
+    return len(own[:most])
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--notebooks", type=int, default=100)
+    parser.add_argument("--rounds", type=int, default=1)
+    parser.add_argument("--json", type=Path)
+    args = parser.parse_args()
+    logging.getLogger("cellblock").addHandler(logging.NullHandler())  # gaps are told elsewhere
+    processors = held_to(PROCESSORS)
+    print(f"{args.notebooks} notebooks of {len(CELLS)} cells, {processors} processors")
+    rows = compared(args.notebooks, args.rounds)
+    ready, shown, (private, pss, rss) = asyncio.run(starts(20))
+    print(
+        f"pandas preloaded: a guest is ready in {ready:.1f} ms (goal 60), shows a table in {statistics.median(shown):.1f} ms"
+    )
+    print(
+        f"each further guest: {private / 1024:.1f} MiB its own, {pss / 1024:.1f} MiB with its share, of {rss / 1024:.1f} MiB resident"
+    )
+    if args.json:
+        guest = {"ready_ms": ready, "table_ms": shown, "policy": {"preset": PRESET} | CHANGES}
+        guest |= {"private_kib": private, "pss_kib": pss, "rss_kib": rss}
+        told = {"processors": processors, "python": platform.python_version(), "rates": rows}
+        args.json.write_text(json.dumps(told | {"guest": guest}, indent=1))
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
