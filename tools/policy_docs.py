@@ -1,4 +1,6 @@
-"""Write the tables in docs/policy.md: fields from the model, and how each is narrowed.
+"""Write the tables in the docs: fields from the model's own documentation, how each is narrowed.
+
+The fields of operations have a table of their own, in docs/operations.md.
 
 python tools/policy_docs.py [--check]
 
@@ -9,16 +11,19 @@ from __future__ import annotations
 
 import sys
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from cellblock.policy.load import preset_values
 from cellblock.policy.model import Policy
 from cellblock.policy.narrower import TABLE, Home
 from cellblock.policy.schema import json_schema
-from cellblock.policy.sections import SECTIONS
+from cellblock.policy.sections import SECTIONS, fields
 from cellblock.policy.vocabulary import PRESETS
 
-PAGE = Path(__file__).parents[1] / "docs" / "policy.md"
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+DOCS = Path(__file__).parents[1] / "docs"
 BEGIN, END = "<!-- {0}: made by tools/policy_docs.py -->\n", "<!-- end of {0} -->\n"
 #: What it takes to have less of a field.
 HOMES = {
@@ -37,13 +42,23 @@ def table() -> str:
     whole = json_schema()
     rows = []
     for name, field in whole["properties"].items():
-        if name not in SECTIONS:
+        if name not in SECTIONS or name == "ops":
             rows.append(_row(name, field, presets))
             continue
         own = [preset.get(name, {}) for preset in presets]
-        for key, inner in whole["$defs"][SECTIONS[name].__name__]["properties"].items():
+        for key, inner in whole["$defs"][name.title()]["properties"].items():
             rows.append(_row(key, inner, own, section=f"{name}."))
     return head + "".join(rows)
+
+
+def operations() -> str:
+    """Return one row a field of an operation's table: type, meaning, default."""
+    defined = json_schema()["$defs"]
+    rows = ["| field | type | meaning | default |\n|---|---|---|---|\n"]
+    for name, table in fields("ops").items():
+        for key, field in defined[table.__name__]["properties"].items():
+            rows.append(_row(key, field, [{}], section=f"ops.{name}."))
+    return "".join(rows)
 
 
 def narrowings() -> str:
@@ -71,7 +86,8 @@ def _type(field: dict[str, Any]) -> str:
     words["object"] = "table"
     if "enum" in field:
         return ", ".join(f"`{value}`" for value in field["enum"])
-    return " or ".join(words.get(choice["type"], choice["type"]) for choice in choices)
+    kinds = [choice.get("type", "object") for choice in choices]  # a reference is to a table
+    return " or ".join(words.get(kind, kind) for kind in kinds)
 
 
 def _value(value: object) -> str:
@@ -83,7 +99,7 @@ def _value(value: object) -> str:
         return _listed([str(one) for one in value])
     if isinstance(value, int):
         return _number(value)
-    return f"{value:g}" if isinstance(value, float) else f"`{value}`"
+    return f"{value:g}" if isinstance(value, float) else f"`{value}`" if value else "empty"
 
 
 def _listed(values: list[str]) -> str:
@@ -107,12 +123,25 @@ def _with(page: str, what: str, content: str) -> str:
 
 def main(arguments: list[str]) -> int:
     """Write or check the page; return the exit status."""
-    old = PAGE.read_text("utf-8")
-    new = _with(_with(old, "fields", table()), "narrowings", narrowings())
-    if "--check" in arguments:
-        return int(new != old)
-    PAGE.write_text(new, "utf-8")
-    return 0
+    stale = [page for page, made in PAGES.items() if _stale(page, made, arguments)]
+    return int("--check" in arguments and bool(stale))
+
+
+PAGES = {
+    "policy.md": {"fields": table, "narrowings": narrowings},
+    "operations.md": {"fields": operations},
+}
+
+
+def _stale(name: str, made: dict[str, Callable[[], str]], arguments: list[str]) -> bool:
+    """Write or check one page; return whether it was out of date."""
+    page = DOCS / name
+    old = new = page.read_text("utf-8")
+    for what, content in made.items():
+        new = _with(new, what, content())
+    if new != old and "--check" not in arguments:
+        page.write_text(new, "utf-8")
+    return new != old
 
 
 if __name__ == "__main__":

@@ -1,0 +1,56 @@
+"""The directive ``denial``: a cell, and below it the card that cellblock answers it with.
+
+::
+
+    ```{denial} safe
+    import os
+    ```
+
+The card is made by the code that makes it in a notebook, so that no page shows one that is out of
+date. Where Markdown is read without Sphinx, the cell is what is seen.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from docutils import nodes
+from sphinx.util.docutils import SphinxDirective
+
+from cellblock.batch.source import judge_source
+from cellblock.host.cells.principle import principle
+from cellblock.policy.load import to_judge_by
+from cellblock.render.denial import denial
+
+if TYPE_CHECKING:
+    from sphinx.application import Sphinx
+
+
+class Denial(SphinxDirective):
+    """Show a cell and its denial; the argument is a preset."""
+
+    required_arguments = 1
+    has_content = True
+
+    def run(self) -> list[nodes.Node]:
+        """Return the cell and the card.
+
+        Raises an error of the directive where the policy would let the cell run.
+        """
+        cell, (preset,) = "\n".join(self.content), self.arguments
+        policy = to_judge_by(preset)
+        findings = judge_source(cell, policy.rules())
+        if not findings:
+            raise self.error(f"policy {preset} does not refuse this cell")
+        given = principle(policy, "{project}", "{scratch}")
+        card = denial(findings, policy_name=preset, principle=given)["text/html"]
+        shown = nodes.container(classes=["in-a-notebook"])
+        shown += nodes.literal_block(cell, cell, language="python")
+        shown += nodes.raw("", card, format="html")
+        return [shown]
+
+
+def setup(app: Sphinx) -> dict[str, Any]:
+    """Register the directive."""
+    app.add_directive("denial", Denial)
+    return {"parallel_read_safe": True, "parallel_write_safe": True}

@@ -1,0 +1,125 @@
+"""Write the tables of docs/rules.md and docs/allowlist.md from the language layer's own.
+
+python tools/rules_docs.py [--check]
+
+With ``--check`` nothing is written, and the exit status is 1 if a page is out of date.
+"""
+
+from __future__ import annotations
+
+import re
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+from cellblock.analysis import RULES
+from cellblock.analysis.allowlist import ALLOWLIST
+from cellblock.analysis.names import REFUSED_BUILTINS, REFUSED_UNLESS_BOUND, RESERVED
+from cellblock.batch.rules import OWN, REPORTED
+from cellblock.policy import load
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Mapping
+
+DOCS: Final = Path(__file__).parents[1] / "docs"
+PRESETS: Final = Path(load.__file__).parent / "presets"
+BEGIN: Final = "<!-- {}: made by tools/rules_docs.py -->\n"
+END: Final = "<!-- end of {} -->\n"
+#: A list of a preset's, one entry a line, its reason beside it.
+_ENTRY: Final = re.compile(r'^    "([^"]+)", +# (.+)$', re.MULTILINE)
+
+
+def rules() -> Iterator[str]:
+    """Yield one row a rule: its heading on the page, what it refuses, who reports it."""
+    yield "| rule | what it refuses | found by |\n|---|---|---|\n"
+    for name, rule in sorted({**RULES, **OWN}.items()):
+        kernel = "kernel, check" if name in REPORTED else "kernel"
+        kernel = "a running cell" if name == "operation-not-allowed" else kernel
+        found = "check" if name in OWN else kernel
+        yield f"| [`{name}`](#{name}) | {rule.title} | {found} |\n"
+
+
+def modules() -> Iterator[str]:
+    """Yield one row a module of the allowlist of record."""
+    yield "| module | class | names | |\n|---|---|---|---|\n"
+    for entry in ALLOWLIST:
+        names = "all public ones" if entry.names is None else _listed(entry.names)
+        yield f"| `{entry.module}` | {entry.kind} | {names} | {entry.rationale} |\n"
+
+
+def packages() -> Iterator[str]:
+    """Yield one row a package of preset data's."""
+    yield "| package | |\n|---|---|\n"
+    yield from _rows(_reasons("data", "allowed_modules"))
+
+
+def builtins() -> Iterator[str]:
+    """Yield one row a name that cells may not use."""
+    yield "| name | refused | because it | instead |\n|---|---|---|---|\n"
+    unless = "unless the cell binds it"
+    for when, names in (("always", REFUSED_BUILTINS), (unless, REFUSED_UNLESS_BOUND)):
+        for name, (why, remedy) in names.items():
+            yield f"| `{name}` | {when} | {why} | {remedy} |\n"
+    for name, why in RESERVED.items():
+        yield f"| `{name}` | always, and binding it | {why} | Any other name. |\n"
+
+
+def magics() -> Iterator[str]:
+    """Yield one row a magic of preset data's, which has all of preset safe's."""
+    yield "| magic | |\n|---|---|\n"
+    safe = _reasons("safe", "magics")
+    for name, reason in _reasons("data", "magics").items():
+        yield from _rows({name: reason if name in safe else f"{reason}; preset data alone"})
+
+
+def _rows(reasons: Mapping[str, str]) -> Iterator[str]:
+    for name, reason in reasons.items():
+        yield f"| `{name}` | {reason} |\n"
+
+
+def _listed(names: tuple[str, ...]) -> str:
+    return " ".join(f"`{name}`" for name in names)
+
+
+def _reasons(preset: str, field: str) -> dict[str, str]:
+    """Return the entries of a preset's list, with the reasons beside them.
+
+    Raises RuntimeError if one has none.
+    """
+    text = (PRESETS / f"{preset}.toml").read_text("utf-8")
+    _, _, after = text.partition(f"\n{field} = [\n")
+    found = dict(_ENTRY.findall(after.partition("\n]")[0] + "\n"))
+    if list(found) != load.preset_values(preset)[field]:
+        raise RuntimeError(f"{field} of preset {preset} is not one entry a line with its reason")
+    return found
+
+
+PAGES: Final[Mapping[str, tuple[Callable[[], Iterator[str]], ...]]] = {
+    "rules.md": (rules,),
+    "allowlist.md": (modules, packages, builtins, magics),
+}
+
+
+def page(name: str) -> str:
+    """Return a page with its tables made anew."""
+    text = (DOCS / name).read_text("utf-8")
+    for made in PAGES[name]:
+        begin, end = BEGIN.format(made.__name__), END.format(made.__name__)
+        before, _, rest = text.partition(begin)
+        text = before + begin + "".join(made()) + end + rest.partition(end)[2]
+    return text
+
+
+def main(arguments: list[str]) -> int:
+    """Write the pages, or check them; return the exit status."""
+    made = {DOCS / name: page(name) for name in PAGES}
+    stale = {path: text for path, text in made.items() if path.read_text("utf-8") != text}
+    if "--check" in arguments:
+        return int(bool(stale))
+    for path, text in stale.items():
+        path.write_text(text, "utf-8")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))
