@@ -10,7 +10,7 @@ KILLS := 1000
 # tools/test-beside runs the others at the same time.
 HERE := $(filter-out tests/jupyter/,$(wildcard tests/*/)) tests/jupyter/lab
 
-.PHONY: help run test lint bench bench-snapshots fuzz storm clean
+.PHONY: help run test lint docs lessons bench bench-batch bench-check bench-cluster bench-snapshots fuzz storm clean
 
 help: ## Show this list
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/make \1\t\2/p' Makefile | expand -t 22
@@ -22,10 +22,11 @@ run: .venv/for-run ## Run the tour notebook under the kernel and say how it went
 	@echo "Executed: $(CURDIR)/artifacts/tour.ipynb"
 	@$(BIN)/python tools/summary.py artifacts/tour.ipynb
 
-lint: .venv/for-test ## Check style, types and import contracts
+lint: .venv/for-test ## Check style, types, import contracts and the documentation
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
-	$(BIN)/mypy
+	@mkdir -p artifacts
+	tools/beside artifacts/site.log tools/site $(BIN)/mypy
 	$(BIN)/lint-imports
 
 test: .venv/for-test lint ## Set up what the tests need, then run all of them
@@ -37,11 +38,29 @@ test: .venv/for-test lint ## Set up what the tests need, then run all of them
 	@$(BIN)/coverage combine --quiet
 	$(BIN)/coverage report --skip-covered --skip-empty
 
-bench: .venv/for-test ## Measure against stock ipykernel; figures are ratios
+docs: .venv/for-docs ## Build the site of the documentation
+	@tools/site
+	@echo "Built: $(CURDIR)/artifacts/site/index.html"
+
+lessons: .venv/for-test ## Run the lessons in JupyterLab; pictures of them in artifacts/
+	@tools/system-packages
+	CELLBLOCK_LESSONS=all $(BIN)/python -m pytest -q tests/jupyter/lab/test_lessons.py
+
+bench: .venv/for-test ## Measure against stock ipykernel, as ratios; then calls of tools
 	$(BIN)/python tests/bench/bench.py
+	$(BIN)/python tests/bench/tools.py
 
 bench-snapshots: .venv/for-test ## Measure what snapshots cost, up to 4 GiB, and what a kill costs
 	$(BIN)/python tests/bench/snapshots.py
+
+bench-batch: .venv/for-test ## Measure cellblock run against nbconvert and nbclient, as ratios
+	$(BIN)/python tests/bench/batch.py
+
+bench-check: .venv/for-test ## Measure cellblock check over a thousand notebooks
+	$(BIN)/python tests/bench/check.py
+
+bench-cluster: .venv/for-test ## Measure cellblock run on a Dask cluster of this machine's, and model a larger one
+	$(BIN)/python tests/bench/cluster.py
 
 fuzz: .venv/for-test ## Look for SECONDS=600 for a program around the guards, as long for a frame that does harm
 	FUZZ_SECONDS=$(SECONDS) $(BIN)/python -m pytest -q -s tests/fuzz
@@ -55,6 +74,10 @@ clean: ## Remove everything that make has made
 
 .venv/for-run: pyproject.toml $(wildcard kernelspec/*/*) tools/venv
 	@tools/venv .venv "" "" nbconvert
+	@touch $@
+
+.venv/for-docs: pyproject.toml tools/venv
+	@tools/venv .venv docs
 	@touch $@
 
 .venv/for-test: pyproject.toml $(wildcard kernelspec/*/*) tools/venv
