@@ -63,10 +63,10 @@ bench-cluster: .venv/for-test ## Measure cellblock run on a Dask cluster of this
 	$(BIN)/python tests/bench/cluster.py
 
 fuzz: .venv/for-test ## Look for SECONDS=600 for a program around the guards, as long for a frame that does harm
-	FUZZ_SECONDS=$(SECONDS) $(BIN)/python -m pytest -q -s tests/fuzz
+	FUZZ_SECONDS=$(SECONDS) $(BIN)/python -m pytest -q -s -o faulthandler_timeout=0 tests/fuzz
 
 storm: .venv/for-test ## Kill the guest at KILLS=1000 random moments, under each of four conditions
-	STORM_KILLS=$(KILLS) $(BIN)/python -m pytest -q -s tests/storm
+	STORM_KILLS=$(KILLS) $(BIN)/python -m pytest -q -s -o faulthandler_timeout=0 tests/storm
 
 clean: ## Remove everything that make has made
 	rm -rf .venv build dist artifacts .coverage .coverage.* .hypothesis .import_linter_cache \

@@ -24,10 +24,10 @@ def say(**fields):
     body = msgspec.msgpack.encode(fields)
     os.write(3, len(body).to_bytes(4, "big") + body)
 for n in range(32):
-    say(type="tool_call", id=n, name="wait", arguments=[[], {}])
+    say(type="tool_call", id=1_000 + n, name="wait", arguments=[[], {}])
 for n in range(300):
-    say(type="tool_call", id=100, name="take", arguments=[["x" * 1_000_000], {}])
-    say(type="tool_withdrawn", id=100)
+    say(type="tool_call", id=2_000, name="take", arguments=[["x" * 1_000_000], {}])
+    say(type="tool_withdrawn", id=2_000)
 """
 
 

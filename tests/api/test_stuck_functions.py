@@ -1,8 +1,11 @@
 """Functions of a program that do not end: what they cost the cells, the sandbox and the program."""
 
 import asyncio
+import subprocess
+import sys
 import threading
 import time
+from timeit import timeit
 
 import pytest
 
@@ -10,6 +13,32 @@ from cellblock import Policy, Sandbox
 from support import processes
 
 pytestmark = pytest.mark.usefixtures("home")
+
+
+#: A program of which every line is traced, as a debugger does, with tools that hang in C code.
+_TRACED = """
+import asyncio, sys, threading
+from cellblock import Policy, Sandbox
+
+def tracer(*_):
+    return tracer
+
+free = threading.Lock()
+free.acquire()
+
+def hang():
+    free.acquire()
+
+async def hang_apart():
+    free.acquire()
+
+threading.settrace(tracer)
+sys.settrace(tracer)
+with Sandbox(Policy.preset("safe", tool_timeout=0.5), tools=[hang, hang_apart]) as s:
+    for code in ("hang()", "await hang_apart()", "hang()"):
+        assert "TimeoutError" in s.execute(code).error.message
+print("ended")
+"""
 
 
 def tool_threads():
@@ -85,6 +114,59 @@ def test_python_code_stops_when_its_time_is_over_and_nothing_runs_after_close():
         assert s.execute("await count_apart()", timeout=0.3).status == "stopped"
         s.execute("count()", timeout=0.3)
     processes.until(lambda: stands(counted) and not set(tool_threads()) - before)
+
+
+def test_one_that_hangs_does_not_stop_a_program_that_is_traced():
+    done = subprocess.run(
+        [sys.executable, "-c", _TRACED], capture_output=True, text=True, timeout=60, check=False
+    )
+    assert done.stdout == "ended\n", done.stderr
+
+
+def test_what_hangs_costs_other_threads_nothing_much(free):
+    """No mark is left that has the interpreter look up after every instruction."""
+
+    def seconds():
+        return min(timeit(lambda: sum(n for n in range(100_000)), number=1) for _ in range(20))
+
+    policy = Policy.preset("safe", tool_timeout=0.2)
+    with Sandbox(policy, tools={"hang": lambda: free.wait(60)}) as s:
+        before = seconds()
+        assert "TimeoutError" in s.execute("hang()").error.message
+        assert seconds() < 2 * before + 0.01
+
+
+def test_what_cleans_up_when_it_is_stopped_is_not_stopped_again():
+    ended = []
+
+    def tidy() -> None:
+        try:
+            while True:
+                pass
+        finally:
+            for _ in range(50):
+                time.sleep(0.01)
+            ended.append(1)
+
+    with Sandbox(Policy.preset("safe", tool_timeout=0.2), tools=[tidy]) as s:
+        assert "TimeoutError" in s.execute("tidy()").error.message
+        processes.until(lambda: ended == [1])
+
+
+def test_what_waits_in_c_code_is_stopped_when_it_comes_back():
+    counted, free = [0], threading.Lock()
+    free.acquire()
+
+    def wait() -> None:
+        free.acquire()
+        while True:
+            counted[0] += 1
+
+    with Sandbox(Policy.preset("safe", tool_timeout=0.2), tools=[wait]) as s:
+        assert "TimeoutError" in s.execute("wait()").error.message
+        time.sleep(0.5)
+        free.release()
+        processes.until(lambda: counted[0] and stands(counted))
 
 
 def stands(counted):

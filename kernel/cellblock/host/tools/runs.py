@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import ctypes
+import itertools
 import queue
 import threading
 from typing import TYPE_CHECKING, Any, Final
@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any, Final
 import msgspec
 
 from cellblock.host.tools import answers, progress
+from cellblock.host.tools.stopping import Cancelled, Stopper
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -29,10 +30,6 @@ if TYPE_CHECKING:
 #: Seconds that calls which were told to stop have to let go of their loop.
 GRACE: Final = 1.0
 _decode: Final = msgspec.msgpack.Decoder(tuple[list[Any], dict[str, Any]]).decode
-
-
-class Cancelled(BaseException):
-    """Raised within a tool whose answer nobody waits for any more."""
 
 
 class Runs:
@@ -51,13 +48,14 @@ class Runs:
         self._queue: queue.SimpleQueue[int | None] = queue.SimpleQueue()
         self._lock = threading.Lock()
         self._waiting: dict[int, Begin] = {}
-        #: Calls to the threads that run them; and those of them that were cancelled.
-        self._running: dict[int, int] = {}
-        self._cancelled: set[int] = set()
+        self._stopper = Stopper()
         self._threads, self._most_threads = 0, threads
         self._busy = 0
         self._loop: asyncio.AbstractEventLoop | None = None
+        #: The thread that turns it, and what it counts as among what is run.
         self._turning: threading.Thread | None = None
+        self._turns = itertools.count(-1, -1)
+        self._turn_number = 0
         self._leaving: threading.Thread | None = None
         self._tasks: Tasks = {}
 
@@ -94,16 +92,13 @@ class Runs:
         if self.drop(number):
             self._send(answers.raised(number, Cancelled()))
             return
-        with self._lock:
-            thread = self._running.get(number)
-            if thread is not None and number not in self._cancelled:
-                self._cancelled.add(number)
-                _interrupt(thread)
+        self._stopper.stop(number)
 
     def close(self) -> None:
         """Have all calls raise ``Cancelled``, and threads end that hold none."""
-        for number in (*self._waiting, *self._running):
-            self.cancel(number)
+        for number in (*self._waiting, *self._stopper.entered):
+            if number > 0:
+                self.cancel(number)
         self.leave_loop()
         for _ in range(self._threads):
             self._queue.put(None)
@@ -117,7 +112,10 @@ class Runs:
         if loop is not None and thread is not None:
             self._leaving = thread
             loop.call_soon_threadsafe(loop.stop)
-            threading.Thread(target=_see_end, args=[thread], daemon=True, name="tools").start()
+            see_end = threading.Thread(
+                target=self._see_end, args=[thread, self._turn_number], daemon=True, name="tools"
+            )
+            see_end.start()
 
     def ended(self, seconds: float) -> bool:
         """Wait for the loop that was left; say whether nothing runs on it."""
@@ -144,8 +142,9 @@ class Runs:
                     return None
                 answer = self._attempt(call)
             finally:
-                self._leave(number)
+                self._stopper.leave(number)
         except Cancelled as exc:
+            self._stopper.leave(number)  # it may have come on the way there
             answer = answer or answers.raised(number, exc)
         return answer
 
@@ -154,18 +153,8 @@ class Runs:
         with self._lock:
             call = self._waiting.pop(number, None)
             if call is not None:
-                self._running[number] = threading.get_ident()
+                self._stopper.enter(number)
             return call
-
-    def _leave(self, number: int) -> None:
-        with self._lock:
-            self._running.pop(number, None)
-            cancelled = number in self._cancelled
-            self._cancelled.discard(number)
-        if cancelled:
-            # It may be due still, and must not come in the middle of a frame.
-            for _ in range(1_000):
-                pass
 
     def _attempt(self, call: Begin) -> Answer:
         try:
@@ -189,18 +178,25 @@ class Runs:
             self._loop = loop = asyncio.new_event_loop()
             tasks: Tasks = {}
             self._tasks = tasks
+            self._turn_number = next(self._turns)
             self._turning = threading.Thread(
-                target=self._turn, args=[loop, tasks], daemon=True, name="tools"
+                target=self._turn, args=[loop, tasks, self._turn_number], daemon=True, name="tools"
             )
             self._turning.start()
         return self._loop
 
-    def _turn(self, loop: asyncio.AbstractEventLoop, tasks: Tasks) -> None:
+    def _turn(self, loop: asyncio.AbstractEventLoop, tasks: Tasks, number: int) -> None:
         """Turn a loop until it is stopped; what has not ended then does not go on."""
-        with contextlib.suppress(Cancelled):
-            _until_stopped(loop)
-        for number in tuple(tasks):
-            self._send(answers.raised(number, Cancelled()))
+        try:
+            self._stopper.enter(number)
+            try:
+                _until_stopped(loop)
+            finally:
+                self._stopper.leave(number)
+        except Cancelled:
+            self._stopper.leave(number)  # as in _run
+        for left in tuple(tasks):
+            self._send(answers.raised(left, Cancelled()))
 
     def _start_task(self, loop: asyncio.AbstractEventLoop, tasks: Tasks, call: Begin) -> None:
         tasks[call.number] = task = loop.create_task(self._run_async(call))
@@ -211,6 +207,11 @@ class Runs:
         # One that is cancelled before it has begun says nothing by itself.
         cancelled = task.cancelled() and answers.raised(number, asyncio.CancelledError())
         self._send(cancelled or task.result())
+
+    def _see_end(self, thread: threading.Thread, number: int) -> None:
+        """Have what holds up a loop's thread stop, if it does."""
+        thread.join(GRACE)
+        self._stopper.stop(number)
 
     def _cancel_task(self, number: int) -> None:
         if (task := self._tasks.get(number)) is not None:
@@ -226,25 +227,14 @@ class Runs:
             return self._failed(call, exc)
 
 
-def _interrupt(thread: int) -> None:
-    """Have a thread raise ``Cancelled``, as soon as it runs Python."""
-    ctypes.pythonapi.PyThreadState_SetAsyncExc(ctypes.c_ulong(thread), ctypes.py_object(Cancelled))
-
-
 def _until_stopped(loop: asyncio.AbstractEventLoop) -> None:
     """Turn a loop until it is stopped, and then for its tasks to end."""
     with contextlib.suppress(Cancelled):
         loop.run_forever()
     tasks = asyncio.all_tasks(loop)
     for task in tasks:
-        task.cancel()
+        if not task.cancelling():  # one that cleans up is not disturbed
+            task.cancel()
     if tasks:
         loop.run_until_complete(asyncio.wait(tasks, timeout=GRACE / 2))
     loop.close()
-
-
-def _see_end(thread: threading.Thread) -> None:
-    """Have what holds up a loop's thread stop, if it does."""
-    thread.join(GRACE)
-    if thread.is_alive() and thread.ident is not None:
-        _interrupt(thread.ident)
