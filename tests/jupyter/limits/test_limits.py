@@ -4,6 +4,7 @@ import time
 
 import pytest
 
+from conftest import USERS
 from support import reading
 from support.limits import goes_on, stopped
 
@@ -87,10 +88,12 @@ def test_memory_beyond_the_limit_is_a_memory_error(tight):
     assert reading.result(tight.run("kept")[1]) == "'here'"
 
 
-def test_memory_that_allocation_does_not_count_is_seen_and_ends_the_guest(tight):
-    card = stopped(*tight.run(SPARSE))
+@pytest.mark.parametrize("user", USERS)
+def test_memory_that_allocation_does_not_count_is_seen_and_ends_the_guest(start_tight, user):
+    kernel = start_tight(user, cpu_seconds=None)
+    card = stopped(*kernel.run(SPARSE))
     assert (card["reason"], card["limit"]) == ("memory", "286.1 MiB")
-    goes_on(tight)
+    goes_on(kernel)
 
 
 def test_files_beyond_the_limit_are_an_error(tight):
