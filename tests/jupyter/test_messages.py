@@ -115,6 +115,30 @@ def test_a_subscriber_is_greeted_and_told_that_the_kernel_starts():
         kernel.close()
 
 
+@pytest.fixture
+def unheard():
+    """A kernel that nobody has subscribed to."""
+    kernel = Kernel(argv_for("safe"))
+    kernel.iopub.close()
+    yield kernel
+    kernel.close()
+
+
+def test_a_first_cell_waits_for_whoever_subscribes_a_moment_later(unheard):
+    mid = unheard.execute_send("print('heard')")
+    info = unheard.send("kernel_info_request", {}, "control")
+    unheard.reply(info, "control")
+    time.sleep(0.1)
+    unheard.iopub = unheard.connect(zmq.SUB, "iopub")
+    unheard.iopub.subscribe(b"")
+    assert unheard.reply(mid)["content"]["status"] == "ok"
+    assert reading.stream(unheard.until_idle(mid)) == "heard\n"
+
+
+def test_a_first_cell_runs_though_nobody_subscribes(unheard):
+    assert unheard.reply(unheard.execute_send("1"))["content"]["status"] == "ok"
+
+
 def test_two_front_ends_each_get_their_own_replies_and_all_of_the_output(safe):
     with Client(safe.info) as other:
         assert other.recv("iopub")["msg_type"] == "iopub_welcome"

@@ -27,6 +27,8 @@ class Channels:
         self._sockets, self._composer = sockets, composer
         self.outflow = Outflow(sockets["iopub"])
         self._said_starting = False
+        #: Whether anybody has subscribed.
+        self.has_greeted = False
 
     def receive(self, name: str) -> list[Message]:
         """Return what has arrived; frames that are no message of ours are dropped.
@@ -64,6 +66,7 @@ class Channels:
                     content = {"subscription": topic.decode("utf-8", "replace")}
                     frames = self._composer.compose("iopub_welcome", content, identities=[topic])
                     self.outflow.send(frames)
+                    self.has_greeted = True
                     self._say_starting()
 
     def _say_starting(self) -> None:

@@ -5,6 +5,7 @@ Shell requests are answered one at a time, as they came. Neither debugger nor su
 
 from __future__ import annotations
 
+import time
 import traceback
 from collections import deque
 from typing import TYPE_CHECKING, Any
@@ -35,6 +36,8 @@ if TYPE_CHECKING:
 
 #: Seconds after a reply before history is written.
 IDLE_WRITE = 0.5
+#: Seconds that the first cell waits for a subscriber; libzmq tries again within a fifth of one.
+UNHEARD = 0.5
 
 
 class Kernel(Station):
@@ -58,6 +61,8 @@ class Kernel(Station):
         outputs = Outputs(self.channels, views, self._brake, kept, audit)
         super().__init__(outputs, views, audit, history)
         self._queue: deque[Message] = deque()
+        #: When the first cell runs even if nobody has subscribed to what comes of it.
+        self._unheard_until: float | None = None
         self._current: Message | None = None
         self.questions = Questions(self.channels)
         self._stragglers = Stragglers()
@@ -76,7 +81,7 @@ class Kernel(Station):
         }
         # iopub first: who subscribes and asks at once is greeted before it is answered. Control
         # before shell: an interrupt must not hit a cell that was sent after it.
-        reactor.watch(sockets["iopub"], self.channels.greet)
+        reactor.watch(sockets["iopub"], self._on_iopub)
         control = Control(self.channels, self.interrupt, reactor.stop)
         reactor.watch(sockets["control"], control.take)
         reactor.watch(sockets["shell"], self._on_shell)
@@ -84,6 +89,10 @@ class Kernel(Station):
         reactor.watch(sockets["hb"], self.channels.beat)
 
     # --- sockets ------------------------------------------------------------------------------
+
+    def _on_iopub(self) -> None:
+        self.channels.greet()
+        self._pump()
 
     def _on_shell(self) -> None:
         self._queue.extend(self.channels.receive("shell"))
@@ -96,7 +105,7 @@ class Kernel(Station):
     # --- shell: one at a time -----------------------------------------------------------------
 
     def _pump(self) -> None:
-        while self._queue and self._current is None:
+        while self._queue and self._current is None and self._is_heard(self._queue[0]):
             message = self._queue.popleft()
             self.channels.status("busy", message)
             self._current = message
@@ -104,6 +113,19 @@ class Kernel(Station):
                 self._handle(message)
             except Exception as exc:  # noqa: BLE001 - a fault of ours costs one request, not a kernel
                 self._fault(message, exc)
+
+    def _is_heard(self, message: Message) -> bool:
+        """Have a cell wait for somebody to see what comes of it, but not for long.
+
+        A front end that was there before the kernel tries again to connect, with each of its
+        sockets at a time of its own; outputs that it had not subscribed to yet it would wait for.
+        """
+        if self.channels.has_greeted or message.kind != "execute_request":
+            return True
+        if self._unheard_until is None:
+            self._unheard_until = time.monotonic() + UNHEARD
+            self._reactor.call_later(UNHEARD, self._pump)
+        return time.monotonic() >= self._unheard_until
 
     def _handle(self, message: Message) -> None:
         handler = self._shell.get(message.kind)
