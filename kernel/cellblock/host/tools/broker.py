@@ -262,10 +262,15 @@ class Broker:
         self._bytes -= len(bytes(one.message.arguments))
 
     def _settle(self, one: _UnderWay, answer: Answer, status: Status) -> None:
-        self._note(one, _record(one, status, answer, now=self._clock()))
+        record = _record(one, status, answer, now=self._clock())
+        is_told = self._count(one, record)
         kind, text = answer.kind, answer.message
         value = msgspec.Raw(answer.value)
-        self._send(messages.ToolResult(id=one.message.id, value=value, kind=kind, message=text))
+        try:
+            self._send(messages.ToolResult(id=one.message.id, value=value, kind=kind, message=text))
+        finally:  # after it: the guest goes on meanwhile
+            if is_told:
+                self._observe(record)
         if not self._held and self._waiting() > MUCH_WAITING:
             self._hold()
 
@@ -279,11 +284,15 @@ class Broker:
             self._reactor.call_later(LOOK, self._hold)
 
     def _note(self, one: _UnderWay, record: Record) -> None:
+        if self._count(one, record):
+            self._observe(record)
+
+    def _count(self, one: _UnderWay, record: Record) -> bool:
+        """Have a call in the account; say whether it is told of by itself."""
         if one.cell == self._cell and len(self._records) < MOST_RECORDS:
             self._records.append(record)
         self._refused += record.status == "refused"
-        if record.status != "refused" or self._refused <= MOST_RECORDS:
-            self._observe(record)
+        return record.status != "refused" or self._refused <= MOST_RECORDS
 
 
 def _record(one: _UnderWay, status: Status, answer: Answer | None = None, *, now: float) -> Record:
