@@ -78,10 +78,13 @@ class Stopper:
             self._told.add(number)
             self._unheard.add(number)
             due, self._is_serving = not self._is_serving, True
-        if due:
-            threading.Thread(target=self._serve, daemon=True, name="tools").start()
-        else:
+        if not due:
             self._again.set()
+            return
+        try:
+            threading.Thread(target=self._serve, daemon=True, name="tools").start()
+        except RuntimeError:  # no thread is to be had: it goes on, as what is in C code does
+            self._is_serving = False
 
     def _serve(self) -> None:
         interval = FIRST
