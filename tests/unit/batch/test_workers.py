@@ -15,8 +15,8 @@ from support.notebooks import notebook
 
 SAFE = to_judge_by("safe")
 HONEST = {"clean": b"x = 1", "bad": b"import os"}
-#: Some seconds of work for IPython's transformer, which has a third of one for each cell.
-SLOW = notebook(*["%precision 3\n" * 400 + f"# {n}" for n in range(40)]).encode()
+#: Half a minute of work for IPython's transformer, which has a third of a second for each cell.
+SLOW = notebook(*["%precision 3\n" * 400 + f"# {n}" for n in range(600)]).encode()
 #: Some hundreds of megabytes, as Python has it.
 LARGE = b'{"nbformat": 4, "cells": [' + b"[]," * 3_000_000 + b"[]]}"
 

@@ -30,6 +30,7 @@ _SOURCE: Final = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_NOCTTY | os.
 _NEW: Final = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
 #: Names that are tried where others have theirs.
 _MOST_NUMBERS: Final = 1_000
+_State = tuple[int, int, int, int]
 
 
 class Unfit(Exception):  # noqa: N818 - never leaves this package
@@ -38,10 +39,10 @@ class Unfit(Exception):  # noqa: N818 - never leaves this package
 
 @dataclass(frozen=True, slots=True)
 class Copied:
-    """A copy: its name in the folder, which file it is, and what is in it."""
+    """A copy: its name in the folder, which file it is and as it was left, and what is in it."""
 
     name: str
-    identity: tuple[int, int]
+    state: _State
     size: int
     kind: str
     sha256: str
@@ -101,9 +102,9 @@ class Shelf:
             fd = os.open(part, _NEW, 0o666, dir_fd=folder)
             try:
                 head, digest, size = yield from self._fill(source, fd, room)
-                status = os.fstat(fd)
             finally:
                 os.close(fd)
+            state = _state(folder, part)  # closed: only now has a file server said when
             os.rename(part, last, src_dir_fd=folder, dst_dir_fd=folder)
         except BaseException:
             with contextlib.suppress(OSError):
@@ -112,7 +113,7 @@ class Shelf:
                 os.unlink(last, dir_fd=folder)  # it was kept free by an empty file
             raise
         kind = content_type(head, path)
-        return Copied(path, (status.st_dev, status.st_ino), size, kind, digest)
+        return Copied(path, state, size, kind, digest)
 
     def _fill(
         self, source: int, target: int, room: int | None
@@ -175,9 +176,17 @@ def _free_name(folder: int, name: str, earlier: Copied | None) -> str:
 
 
 def _is_there(folder: int, copy: Copied) -> bool:
-    """Say whether a copy is still the file that was put there."""
+    """Say whether a copy is still the file that was put there, and nobody has written to it."""
     try:
-        status = os.lstat(copy.name.rpartition("/")[2], dir_fd=folder)
+        return _state(folder, copy.name.rpartition("/")[2]) == copy.state
     except OSError:
         return False
-    return (status.st_dev, status.st_ino) == copy.identity
+
+
+def _state(folder: int, name: str) -> _State:
+    """Return what changes with the file and its contents; the number of one that is gone is free.
+
+    The status' own time is left out: it changes with the name, too. Raises OSError.
+    """
+    status = os.lstat(name, dir_fd=folder)
+    return status.st_dev, status.st_ino, status.st_size, status.st_mtime_ns
