@@ -103,6 +103,12 @@ def said(kernel, answer):
     return prompt
 
 
+def forget_questions(kernel):
+    """Take what does not stand any more, or was answered unread: the next one read is the next."""
+    while kernel.stdin.poll(500):
+        kernel.recv("stdin")
+
+
 def run(kernel, code, *answers, **extra):
     """Run a cell whose questions are answered like this; return prompts, reply and output."""
     mid = kernel.execute_send(code, **{"allow_stdin": True} | extra)

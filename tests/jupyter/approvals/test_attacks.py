@@ -5,7 +5,7 @@ import pytest
 from cellblock.analysis.approvable import APPROVABLE
 from cellblock.render.text import HOSTS_MARK
 from support import reading, toolbox
-from support.approvals import code_in, run, said
+from support.approvals import code_in, forget_questions, run, said
 from support.client import Client
 from support.kernels import World
 
@@ -129,6 +129,7 @@ def test_an_answer_typed_ahead_is_none(kernel):
         answer(kernel, "always")
     kernel.reply(mid)
     assert reading.result(kernel.until_idle(mid)) == "'you said no'"
+    forget_questions(kernel)
 
 
 def test_another_front_end_can_not_answer(kernel):
@@ -192,8 +193,7 @@ def test_who_answers_for_the_user_is_ended(forger, attack):
     assert "protocol violation" in " ".join(reading.card_text(forger.until_idle(mid)).split()) or (
         reply["status"] == "error"
     )
-    while forger.stdin.poll(0):
-        asks(forger)
+    forget_questions(forger)
     assert works(forger)
 
 
