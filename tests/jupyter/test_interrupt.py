@@ -117,6 +117,12 @@ def test_a_wait_in_c_is_cut_short(unsafe):
     assert reply["ename"] == "KeyboardInterrupt"
 
 
+def test_a_wait_in_c_is_not_cut_short_for_what_was_interrupted_before(unsafe):
+    unsafe.run("import ctypes\nusleep = ctypes.CDLL(None).usleep")
+    interrupted(unsafe, begin(unsafe, "while True: pass"))
+    assert reading.result(unsafe.run("usleep(700_000)")[1]) == "0"
+
+
 #: An interrupt comes when nothing looks for one any more, in C, and then a wait begins.
 SLEPT_THROUGH = """
 import ctypes, functools, time
@@ -130,7 +136,6 @@ time.sleep(Minute())
 
 
 def test_an_interrupt_that_was_slept_through_is_heard_of_when_it_is_woken(unsafe):
-    unsafe.run("import time; time.sleep(0.6)")  # until what woke it last is past
     mid = begin(unsafe, SLEPT_THROUGH)
     assert not unsafe.shell.poll(300)
     os.kill(unsafe.sole_guest(), signal.SIGURG)

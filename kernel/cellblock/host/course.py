@@ -203,6 +203,7 @@ class Course:
             self._under_way.answer(request, message)
             return
         self._under_way.deadlines.stop()
+        guest.let_sleep()
         if self._link.made_connections(self._keeper.snapshots.ring.connected):
             request.called = True
         if request.undo and message.error is None:

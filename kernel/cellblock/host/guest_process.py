@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
     import msgspec
 
-    from cellblock.host.reactor import Reactor
+    from cellblock.host.reactor import Reactor, Timer
 
 READ_SIZE = 1 << 16  # more is mapped anew for every read, which costs 40 µs
 #: Bytes that may wait to be sent to a guest that does not read.
@@ -72,6 +72,7 @@ class Guest:
         self.lineage = Lineage()
         #: It is a copy that took over, or may.
         self.copied = False
+        self._wakes: list[Timer] = []
         self._pending = bytearray()
         self._incoming = Incoming(reactor, self._lose)
         self.theirs: list[int] = []
@@ -263,9 +264,17 @@ class Guest:
         CPython looks for signals between instructions, and when one has cut a wait short. One that
         comes between the last look and the wait would be heard of at the wait's end.
         """
+        self.let_sleep()
         self.signal(signal.SIGINT)
         for seconds in _WAKES:
-            self._reactor.call_later(seconds, lambda: self.signal(signal.SIGURG))
+            wake = self._reactor.call_later(seconds, lambda: self.signal(signal.SIGURG))
+            self._wakes.append(wake)
+
+    def let_sleep(self) -> None:
+        """Cut no wait short any more: what was interrupted has ended."""
+        for wake in self._wakes:
+            wake.cancel()
+        self._wakes.clear()
 
     def reaped(self) -> None:
         """Take note that its process is no more, or soon will be: it gets no more signals."""

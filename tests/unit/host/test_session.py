@@ -242,6 +242,17 @@ def test_an_interrupt_that_was_slept_through_is_heard_of_at_once(simulate):
     assert rest == [signal.SIGURG] * 3
 
 
+def test_what_has_ended_is_woken_no_more_and_neither_is_what_follows(simulate):
+    sim = simulate()
+    request = took_up(sim)
+    sim.session.interrupt()
+    sim.guest.send(messages.Done(id=request.id))
+    sim.reactor.turn()
+    took_up(sim)
+    sim.reactor.advance(0.6)
+    assert [number for _, number in sim.kills] == [signal.SIGINT]
+
+
 def test_what_has_not_begun_is_interrupted_once_it_has(simulate):
     sim = simulate()
     sim.session.execute(cell("1"), sim.outcomes.append)
