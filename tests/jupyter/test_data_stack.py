@@ -20,6 +20,9 @@ OF_DATA = sorted(FOLDER.glob("data/*.py"))
 ALL = [*OF_DATA, *sorted(FOLDER.glob("unsafe/*.py"))]
 USERS = ["same user", "nobody"] if os.geteuid() == 0 else ["same user"]
 
+#: What a guest is told that holds much, on a machine that is busy; it is no fault of the program's.
+SLOW = "[cellblock takes no snapshot: the last one took"
+
 pytestmark = pytest.mark.timeout(120)
 
 
@@ -53,7 +56,8 @@ def run(kernel, path, before=""):
     published = kernel.until(
         lambda m: m["msg_type"] == "status" and m["content"]["execution_state"] == "idle", mid
     )
-    said = reading.stream(published, "stderr")
+    lines = reading.stream(published, "stderr").splitlines()
+    said = "\n".join(line for line in lines if not line.startswith(SLOW))
     assert reply["status"] == "ok", "\n".join(reply["traceback"]) + said
     assert "cellblock" not in said
     # joblib finds no processes to use, says so, and goes on in one.
