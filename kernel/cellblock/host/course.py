@@ -199,11 +199,11 @@ class Course:
             self._violation(breach)
             return
         guest.drain()
+        guest.let_sleep()
         if not isinstance(message, messages.Done):
             self._under_way.answer(request, message)
             return
         self._under_way.deadlines.stop()
-        guest.let_sleep()
         if self._link.made_connections(self._keeper.snapshots.ring.connected):
             request.called = True
         if request.undo and message.error is None:

@@ -253,6 +253,20 @@ def test_what_has_ended_is_woken_no_more_and_neither_is_what_follows(simulate):
     assert [number for _, number in sim.kills] == [signal.SIGINT]
 
 
+def test_what_follows_an_interrupted_completion_is_not_woken_for_that(simulate):
+    sim = simulate()
+    sim.session.complete("a.", 2, lambda _answer: None)
+    sim.reactor.turn()
+    (request,) = sim.guest.read()
+    sim.session.interrupt()
+    sim.reactor.advance(0.06)
+    sim.guest.send(messages.Completed(id=request.id, matches=[], start=0, end=0))
+    sim.reactor.turn()
+    took_up(sim)
+    sim.reactor.advance(0.6)
+    assert [number for _, number in sim.kills] == [signal.SIGINT]
+
+
 def test_what_has_not_begun_is_interrupted_once_it_has(simulate):
     sim = simulate()
     sim.session.execute(cell("1"), sim.outcomes.append)
