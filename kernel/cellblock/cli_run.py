@@ -110,8 +110,9 @@ def run(  # noqa: PLR0913  # one parameter an option
     """
     from cellblock.batch.run.parameters import parameters  # noqa: PLC0415
     from cellblock.batch.run.plan import plan  # noqa: PLC0415
-    from cellblock.batch.run.runner import Order, processors  # noqa: PLC0415
+    from cellblock.batch.run.runner import Order  # noqa: PLC0415
     from cellblock.batch.run.terms import Terms  # noqa: PLC0415
+    from cellblock.host import processors  # noqa: PLC0415
 
     planned = plan(paths, output_dir, exclude or ())
     _refuse(planned)
@@ -129,7 +130,7 @@ def run(  # noqa: PLR0913  # one parameter an option
         policy=_policy(policy, preload or (), allow_unsafe=allow_unsafe),
         allow_unsafe=allow_unsafe,
         terms=terms,
-        jobs=jobs or processors(),
+        jobs=jobs or processors.available(),
         resume=resume or again,
         again=again,
         report=junit,

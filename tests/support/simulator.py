@@ -47,6 +47,9 @@ class Reactor:
         heapq.heappush(self._timers, (self.now + seconds, next(self._serial), timer))
         return timer
 
+    def expect(self):
+        pass
+
     def turn(self):
         """Call back whatever is ready, until nothing is."""
         while self._fds:

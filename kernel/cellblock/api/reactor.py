@@ -41,6 +41,9 @@ class AsyncioReactor:
         """Call ``action`` in ``seconds``."""
         return self._loop.call_later(seconds, _attempt, action)
 
+    def expect(self) -> None:
+        """Do nothing: how asyncio waits is its own business."""
+
     def _call(self, fd: int) -> None:
         if (watched := self._watched.get(fd)) is not None:
             _attempt(watched[0])

@@ -12,6 +12,7 @@ from cellblock.batch.limits import LARGEST
 from cellblock.batch.rules import own_finding
 from cellblock.batch.verdict import Checked, Found, Kind, Problem, Report, Terms, Verdict
 from cellblock.batch.workers import Given, Workers
+from cellblock.host import processors
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -42,7 +43,7 @@ class Check:
 
     def __init__(self, policy: Policy, terms: Terms, *, jobs: int = 0, kept: Kept | None) -> None:
         self._policy, self._terms, self._kept = policy, terms, kept
-        self._jobs = jobs or processors()
+        self._jobs = jobs or processors.available()
         self._checked = dict[files.File, Verdict]()
         self._problems = list[Problem]()
 
@@ -103,11 +104,6 @@ def _place(file: files.File) -> bytes:
     """Return where a file lies; what comes in from standard input lies where its name says."""
     path = file.shown if file.path == _STDIN else file.path
     return os.fsencode(os.path.abspath(path))  # noqa: PTH100 - resolves no links
-
-
-def processors() -> int:
-    """Return how many processors this process may use."""
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
 def _too_large() -> Verdict:

@@ -28,3 +28,6 @@ class Reactor(Protocol):
 
     def call_later(self, seconds: float, action: Callable[[], None]) -> Timer:
         """Call ``action`` once, no earlier than ``seconds`` from now."""
+
+    def expect(self) -> None:
+        """Take note that an answer may come at once; a loop may look out for it, briefly."""

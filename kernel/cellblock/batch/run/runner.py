@@ -226,11 +226,6 @@ async def _some_go_on(lanes: set[asyncio.Task[None]]) -> bool:
     return bool(going)
 
 
-def processors() -> int:
-    """Return how many processors this process may use."""
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-
-
 def _unread(planned: Planned, error: OSError) -> Record:
     why = "it can't be read: " + (error.strerror or str(error))
     if error.errno == errno.ELOOP:

@@ -268,6 +268,7 @@ class Broker:
         value = msgspec.Raw(answer.value)
         try:
             self._send(messages.ToolResult(id=one.message.id, value=value, kind=kind, message=text))
+            self._reactor.expect()  # the next call
         finally:  # after it: the guest goes on meanwhile
             if is_told:
                 self._observe(record)

@@ -169,6 +169,7 @@ class Workshop:
             run.timer = self._reactor.call_later(seconds, lambda: self._overdue(run, seconds))
         if self._worker is not None:
             self._worker.send(speech.Begin(number=call.number, tool=name, arguments=call.arguments))
+            self._reactor.expect()
 
     def _overdue(self, run: _Run, seconds: float) -> None:
         """Stop a call; a worker that does not let go of it is replaced."""
