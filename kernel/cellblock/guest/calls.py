@@ -50,6 +50,10 @@ class _Call:
         self.pieces: deque[str] = deque()
         self.result: messages.ToolResult | None = None
 
+    def rouse(self) -> None:
+        with contextlib.suppress(Exception):  # a loop that a cell has spoilt
+            self.wake()
+
     def answered(self) -> bool:
         return self.result is not None
 
@@ -80,6 +84,8 @@ class Calls:
         self._channel, self._watch, self._most = channel, watch, most
         self._ids = itertools.count(1)
         self._under_way: dict[int, _Call] = {}
+        #: Of one thread more than once: a cell's own code may run in between, as a finalizer.
+        self._counting = threading.RLock()
         self._leader = threading.Lock()
         #: Threads that wait while another one reads.
         self._followers: dict[int, threading.Event] = {}
@@ -89,7 +95,7 @@ class Calls:
         """Forget, in a copy, what only the original is told."""
         self._under_way.clear()
         self._followers.clear()
-        self._leader = threading.Lock()
+        self._counting, self._leader = threading.RLock(), threading.Lock()
 
     # --- calling ------------------------------------------------------------------------------
 
@@ -145,30 +151,35 @@ class Calls:
         return call.value()
 
     def _send(self, number: int, call: _Call, arguments: msgspec.Raw) -> None:
-        if len(self._under_way) >= self._most:
-            said = f"{self._most:,} calls are under way already (tool_max_in_flight)"
-            raise ToolError(call.tool, "TooManyCalls", said)
-        self._under_way[number] = call
+        with self._counting:
+            if len(self._under_way) >= self._most:
+                said = f"{self._most:,} calls are under way already (tool_max_in_flight)"
+                raise ToolError(call.tool, "TooManyCalls", said)
+            self._under_way[number] = call
         self._channel.send(messages.ToolCall(id=number, name=call.tool, arguments=arguments))
 
     def _end(self, number: int) -> None:
         """Have no answer expected any more; the host is told if there was none."""
-        if self._under_way.pop(number, None) is not None:
+        if number not in self._under_way:
+            return
+        try:
             self._channel.send(messages.ToolWithdrawn(id=number))
+        finally:  # after it: another call takes its place only when the host knows
+            self._under_way.pop(number, None)
 
     # --- answers ------------------------------------------------------------------------------
 
-    def _arrived(self, said: messages.ToolResult | messages.ToolPiece) -> None:
-        """Hand an answer on, or a piece of one; nobody may wait for it any more."""
+    def _arrived(self, said: messages.ToolResult | messages.ToolPiece) -> Callable[[], None]:
+        """Hand an answer on, or a piece of one; return what wakes whoever waits for it, if any."""
         call = self._under_way.get(said.id)
-        if call is not None:
-            if isinstance(said, messages.ToolPiece):
-                call.pieces.append(said.text)
-            else:
-                self._under_way.pop(said.id, None)
-                call.result = said
-            with contextlib.suppress(Exception):  # a loop that a cell has spoilt
-                call.wake()
+        if call is None:
+            return _nothing
+        if isinstance(said, messages.ToolPiece):
+            call.pieces.append(said.text)
+        else:
+            call.result = said
+            self._under_way.pop(said.id, None)
+        return call.rouse
 
     def _wait(self, number: int, call: _Call, event: threading.Event) -> None:
         """Wait in a thread that is not the main one, reading for all that do if nobody does."""
@@ -194,6 +205,6 @@ class Calls:
 
     def _promote(self) -> None:
         """Have one of the threads that wait read, unless one does."""
-        if self._followers:
-            with contextlib.suppress(RuntimeError):  # another thread changed it: it looks itself
-                next(iter(self._followers.values())).set()
+        # Another thread may change it meanwhile: it looks itself.
+        with contextlib.suppress(RuntimeError, StopIteration):
+            next(iter(self._followers.values())).set()

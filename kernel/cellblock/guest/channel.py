@@ -31,8 +31,9 @@ _FLAGS: Final = _CLOSE_ON_EXEC | socket.MSG_DONTWAIT
 _decode: frames.Decoder[messages.ToGuest] = frames.Decoder(messages.ToGuest)
 
 
-def _drop(_said: messages.ToolResult | messages.ToolPiece) -> None: ...
 def _nothing() -> None: ...
+def _drop(_said: messages.ToolResult | messages.ToolPiece) -> Callable[[], None]:
+    return _nothing
 
 
 class HostGone(SystemExit):
@@ -58,7 +59,10 @@ class Channel:
         #: The main thread waits here: what arrives is for it to read, or it would wait on.
         self.main_waits = False
         #: Called by whoever reads: with an answer, and when something for the main thread is here.
-        self.on_result: Callable[[messages.ToolResult | messages.ToolPiece], None] = _drop
+        #: The first returns what wakes whoever waits for the answer, and runs nobody's code.
+        self.on_result: Callable[
+            [messages.ToolResult | messages.ToolPiece], Callable[[], None]
+        ] = _drop
         self.on_message: Callable[[], None] = _nothing
         #: Called when the main thread goes on to something else.
         self.on_leave: Callable[[], None] = _nothing
@@ -151,17 +155,17 @@ class Channel:
         ``tell``: the main thread does not take a request up at once. Of other threads that is so.
         """
         main = self.is_main()
-        results: list[messages.ToolResult | messages.ToolPiece] = []
+        wakes: list[Callable[[], None]] = []
         known = len(self._inbox)
         if main:
             self._critical = True
         try:
             with self._reading:
                 if main or not self.main_waits:
-                    self._take(results)
+                    self._take(wakes)
             # No lock is held: whom they wake may call a tool at once.
-            for result in results:
-                self.on_result(result)
+            for wake in wakes:
+                wake()
             if self._inbox:
                 self.on_message()
                 if tell or not main:
@@ -176,7 +180,11 @@ class Channel:
             if isinstance(message, messages.Execute | messages.CommIn):
                 self.send(messages.Heard(id=message.id))
 
-    def _take(self, results: list[messages.ToolResult | messages.ToolPiece]) -> None:
+    def _take(self, wakes: list[Callable[[], None]]) -> None:
+        """Read what is there; answers are in their places when this returns.
+
+        Else the main thread could find its own in none, and wait for what has come.
+        """
         try:
             data, ancillary, *_ = self._sock.recvmsg(READ_SIZE, _ROOM, _FLAGS)
         except BlockingIOError:
@@ -187,7 +195,7 @@ class Channel:
             self._keep(ancillary)
         for message in map(_decode, self._splitter.feed(data)):
             if isinstance(message, messages.ToolResult | messages.ToolPiece):
-                results.append(message)
+                wakes.append(self.on_result(message))
             else:
                 self._inbox.append(message)
 

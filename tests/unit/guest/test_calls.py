@@ -4,13 +4,14 @@ import asyncio
 import inspect
 import socket
 import threading
+import time
 
 import msgspec
 import numpy as np
 import pytest
 
 from cellblock.guest import tools
-from cellblock.guest.calls import Calls, ToolError
+from cellblock.guest.calls import Calls, ToolError, _Call
 from cellblock.guest.channel import Channel
 from cellblock.guest.loop import Driver
 from cellblock.wire import frames, messages, values
@@ -241,6 +242,69 @@ def test_a_failure_says_what_failed_and_how(ends):
         guest.block()
     error = failed.value
     assert (error.tool, error.kind, error.message) == ("tool", "ValueError", "no")
+
+
+def test_what_a_thread_has_read_for_the_main_thread_is_there_when_that_begins_to_wait(ends):
+    guest, host = ends
+    taken, late = threading.Event(), threading.Event()
+    hand_on = guest.channel.on_result
+
+    def slowly(said):
+        taken.set()
+        time.sleep(0.2)
+        return hand_on(said)
+
+    guest.channel.on_result = slowly
+    thread, _ = in_thread(guest.block)
+    host.hear(1)
+    mine = _Call("mine", lambda: None)
+    guest.calls._send(2, mine, NOTHING)
+    host.answer(2)
+    assert taken.wait(30)
+    # Whatever comes would wake the main thread: nothing may have to.
+    timer = threading.Timer(5, lambda: (late.set(), host.answer(3)))
+    timer.start()
+    guest.channel.wait(mine.due)
+    timer.cancel()
+    host.answer(1)
+    thread.join(30)
+    assert not late.is_set()
+
+
+def test_a_thread_that_leaves_while_another_reads_costs_nobody_an_answer(ends):
+    class Left(dict):
+        """Of threads that wait: the one that was there a moment ago."""
+
+        def __bool__(self):
+            return True
+
+    guest, host = ends
+    guest.calls._followers = Left()
+    thread, box = in_thread(guest.block)
+    host.hear(1)
+    host.answer(1, "mine")
+    thread.join(30)
+    assert box == ["mine"]
+
+
+def test_a_call_that_is_withdrawn_counts_until_the_host_has_been_told(ends):
+    guest, host = ends
+    guest.calls._most = 1
+    send = guest.channel.send
+
+    def call_meanwhile(message):
+        if isinstance(message, messages.ToolWithdrawn):
+            with pytest.raises(ToolError, match="TooManyCalls"):
+                guest.calls._send(7, _Call("another", lambda: None), NOTHING)
+        send(message)
+
+    guest.channel.send = call_meanwhile
+    guest.calls._send(6, _Call("first", lambda: None), NOTHING)
+    guest.calls._end(6)
+    guest.calls._send(8, _Call("second", lambda: None), NOTHING)
+    host.hear(3)
+    kinds = [type(one) for one in host.heard]
+    assert kinds == [messages.ToolCall, messages.ToolWithdrawn, messages.ToolCall]
 
 
 def test_more_calls_than_there_may_be_are_not_sent(ends):
