@@ -78,7 +78,7 @@ class Desk:
         self.clerk = Clerk(
             Prompt(self.user.consult, self.grants),
             self.grants,
-            observe=lambda wish, decision: self.entered.append((wish, decision)),
+            observe=lambda wish, decision: self.entered.append((wish, decision)) or "",
             tell=self.told.append,
         )
 

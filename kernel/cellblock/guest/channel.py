@@ -60,9 +60,9 @@ class Channel:
         self.main_waits = False
         #: Called by whoever reads: with an answer, and when something for the main thread is here.
         #: The first returns what wakes whoever waits for the answer, and runs nobody's code.
-        self.on_result: Callable[
-            [messages.ToolResult | messages.ToolPiece], Callable[[], None]
-        ] = _drop
+        self.on_result: Callable[[messages.ToolResult | messages.ToolPiece], Callable[[], None]] = (
+            _drop
+        )
         self.on_message: Callable[[], None] = _nothing
         #: Called when the main thread goes on to something else.
         self.on_leave: Callable[[], None] = _nothing

@@ -114,6 +114,7 @@ class Course:
     def disconnect(self) -> None:
         """End the way out of guests, and account for what they asked for."""
         self._link.hold_to(())
+        self._desk.drop()
 
     def close(self) -> bool:
         """End guest and zygote; say whether they are gone, or their folder still is removed."""

@@ -40,6 +40,7 @@ def tooling_of(ground: Ground, station: Station, given: Given | None = None) -> 
         limits=_limits(policy),
         observe=station.audit.called,
         unlisted=station.audit.refused_more,
+        barred=station.audit.barred,
         approval=_approval(policy, station),
     )
 

@@ -40,6 +40,9 @@ def _nothing() -> None: ...
 class Session(Course):
     """Cells in, outcomes out."""
 
+    #: The number of the cell that was sent and has not ended.
+    _sent = 0
+
     def start(self) -> None:
         """Have a guest ready before the first request."""
         self._desk.open(self._equipped, self._refused)
@@ -152,15 +155,24 @@ class Session(Course):
         number = self._audit.number
 
         def finish(reply: messages.Done | Stopped | Refused | str) -> None:
+            self._sent = 0
             outcome = outcome_of(reply, refused, self._under_way.usage, self._under_way.made)
             done(outcome)
             self._audit.ended(number, outcome)  # nobody waits for it
 
+        self._sent = number
         steps, guest = undo.asked_for(message.raw), self._keeper.guest
         if steps and guest is not None and self._under_way.request is None:
             self._step_back(Request(message, finish), steps, guest)
         else:
             self._under_way.submit(message, finish, seconds)
+
+    def disconnect(self) -> None:
+        """End the way out of guests, and account for what goes on: nobody hears of it later."""
+        super().disconnect()
+        if self._sent:
+            self._audit.cut_off(self._sent)
+            self._sent = 0
 
     def _own_limit(self, seconds: float | None) -> float | None:
         """Return a cell's limit where that is less than the policy's."""
@@ -250,6 +262,9 @@ class Session(Course):
 
         Its handler may run as long as a cell: it is what a button's click starts.
         """
+        if (unwritten := self._audit.barred()) is not None:
+            done(str(unwritten))
+            return
         message = messages.CommIn(
             id=self._under_way.next_id(),
             kind=kind,

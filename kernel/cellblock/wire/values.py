@@ -46,8 +46,19 @@ _SIMPLER: Final[dict[type, Callable[[Any], Any]]] = {
     decimal.Decimal: decimal.Decimal.__str__,
     uuid.UUID: uuid.UUID.__str__,
 }
+
+
+def _no_extension(_code: int, _data: memoryview) -> None:
+    raise ValueError("an extension is no data that crosses")
+
+
 _encode: Final = msgspec.msgpack.Encoder().encode
-_decode: Final = msgspec.msgpack.Decoder().decode
+_decode: Final = msgspec.msgpack.Decoder(ext_hook=_no_extension).decode
+_Arguments = tuple[list[Any], dict[str, Any]]
+#: What a call was encoded with: raises as ``decode`` does, also for what are no arguments.
+arguments: Final[Callable[[msgspec.Raw | bytes], _Arguments]] = msgspec.msgpack.Decoder(
+    _Arguments, ext_hook=_no_extension
+).decode
 
 
 def plain(value: Any, other: Callable[[Any], Any] | None = None, depth: int = 0) -> Any:
@@ -110,5 +121,9 @@ def encode(value: Any, most: int, field: str = "tool_max_bytes") -> msgspec.Raw:
 
 
 def decode(raw: msgspec.Raw) -> Any:
-    """Return the value. Raises msgspec.DecodeError, or RecursionError for what is too deep."""
+    """Return the value.
+
+    Raises msgspec.DecodeError, ValueError for what ``plain`` never made, or RecursionError for
+    what is too deep.
+    """
     return _decode(raw)

@@ -28,7 +28,8 @@ if TYPE_CHECKING:
     from cellblock.host.outcome import Cell
     from cellblock.host.tools.provider import Call
 
-    Observe = Callable[[Wish, Decision], None]
+    #: Returns why what was allowed may not be done after all, if so.
+    Observe = Callable[[Wish, Decision], str]
     #: As ``asking.Put``, for the cell under way.
     Ask = Callable[[Wish, Cell | None, str, Callable[[Answer], None]], Callable[[], None] | None]
 
@@ -96,6 +97,7 @@ class Clerk:
     def end(self) -> None:
         """Take note that the cell has ended: nobody is asked for it any more."""
         self._cell = None
+        self._grants.begin()  # handlers of widgets are none of the cell
         self._asking.refuse_all("the cell has ended")
 
     def interrupt(self) -> None:
@@ -182,24 +184,28 @@ class Clerk:
 
     def _put(self, wish: Wish, decided: Callable[[Decision], None]) -> int:
         def settle(decision: Decision) -> None:
-            self._enter(wish, decision)
-            decided(decision)
+            why = self._enter(wish, decision)
+            decided(Decision(why=why) if why else decision)
 
         return self._asking.put(wish, settle)
 
-    def _enter(self, wish: Wish, decision: Decision) -> None:
-        """Remember what the user said, and have it observed."""
+    def _enter(self, wish: Wish, decision: Decision) -> str:
+        """Have observed what was decided, and remember what the user said.
+
+        Returned is why it may not be done after all; then nothing is remembered.
+        """
+        unasked = (wish.of, *wish.subjects, decision.scope or decision.why)
+        if decision.asked or unasked not in self._noted:
+            if why := self._observe(wish, decision):
+                return why
+            if not decision.asked:
+                self._noted.add(unasked)
         if decision.asked and decision.scope is not None:
             if problem := self._grants.add(wish, decision.scope):
                 self._tell(f"could not keep that for always: {problem}. It holds for this session")
         elif decision.asked:
             self._refused.add(wish.sha256)
-        unasked = (wish.of, *wish.subjects, decision.scope or decision.why)
-        if decision.asked:
-            self._observe(wish, decision)
-        elif unasked not in self._noted:
-            self._noted.add(unasked)
-            self._observe(wish, decision)
+        return ""
 
     def _settled(self, wish: Wish) -> Decision | None:
         """Decide without asking, where that can be; else count a question."""
@@ -228,7 +234,7 @@ class Clerk:
     def _question(
         self, wish: Wish, note: str, answered: Callable[[Answer], None]
     ) -> Callable[[], None] | None:
-        return self._ask(wish, self._cell, note, answered)
+        return self._ask(wishes.with_lines(wish), self._cell, note, answered)
 
     def _is_there(self, one: Import) -> bool:
         return one.kind == "module" or is_installed(one.name, self.folders)

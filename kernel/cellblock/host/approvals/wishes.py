@@ -7,6 +7,7 @@ from itertools import islice
 from typing import TYPE_CHECKING, Any, Final, Literal
 
 import msgspec
+from msgspec.structs import replace
 
 from cellblock.host.tools.record import MASK, is_secret_at, is_secret_named
 from cellblock.render.question import laid_out, letters
@@ -43,7 +44,8 @@ class Wish(msgspec.Struct, frozen=True, kw_only=True):
 
     ``subjects`` are what a lasting grant is of; ``sha256`` is of exactly what is asked. ``shown``
     are lines; what is not shown ``whole`` can't be allowed once. ``asks`` completes "may cell …",
-    and ``all_of`` is what a lasting grant lets pass. ``arguments`` are a call's, encoded.
+    and ``all_of`` is what a lasting grant lets pass. ``arguments`` are a call's, encoded, and
+    ``tool`` what is called.
     """
 
     of: Of
@@ -54,28 +56,41 @@ class Wish(msgspec.Struct, frozen=True, kw_only=True):
     shown: tuple[str, ...] = ()
     whole: bool = True
     arguments: bytes = b""
+    tool: Tool | None = None
 
 
 def of_call(call: Call) -> Wish | None:
-    """Return what a call asks for; None where its arguments are no data that can be shown."""
+    """Return what a call asks for; None where its arguments are no data that can be shown.
+
+    What is shown of them takes ``with_lines``: most calls are decided without.
+    """
     tool, encoded = call.tool, bytes(call.arguments)
-    digest = hashlib.sha256(tool.name.encode() + b"\0" + encoded).hexdigest()
     try:
-        lines = list(_lines(tool, encoded))
+        _data(encoded)
     except (msgspec.MsgspecError, RecursionError, ValueError):
         return None
-    whole = len(lines) <= MOST_LINES and len(encoded) <= MOST_BYTES
     name = exact(clip(tool.name, _NAME))
     return Wish(
         of="call",
         subjects=(tool.name,),
-        sha256=digest,
+        sha256=hashlib.sha256(tool.name.encode() + b"\0" + encoded).hexdigest(),
         asks=f"call {name}?",
         all_of=f"each call of {name}, whatever its arguments",
-        shown=tuple(lines if whole else _ends(lines, len(encoded), digest)),
-        whole=whole,
+        whole=len(encoded) <= MOST_BYTES,
         arguments=encoded,
+        tool=tool,
     )
+
+
+def with_lines(wish: Wish) -> Wish:
+    """Return a wish with what is shown of it: up to a tenth of a second's work for a call's."""
+    if wish.tool is None:
+        return wish
+    encoded = wish.arguments
+    lines = list(_lines(wish.tool, encoded))
+    whole = wish.whole and len(lines) <= MOST_LINES
+    shown = lines if whole else _ends(lines, len(encoded), wish.sha256)
+    return replace(wish, shown=tuple(shown), whole=whole)
 
 
 def _ends(lines: Sequence[str], size: int, digest: str) -> Iterator[str]:
@@ -87,19 +102,21 @@ def _ends(lines: Sequence[str], size: int, digest: str) -> Iterator[str]:
     yield "  So it can't be allowed by itself."
 
 
+def _data(encoded: bytes) -> tuple[list[Any], dict[str, Any]]:
+    """Return a call's arguments; none of what is too long to be shown whole.
+
+    Raises msgspec.MsgspecError, RecursionError, ValueError.
+    """
+    return ([], {}) if len(encoded) > MOST_BYTES else values.arguments(encoded)
+
+
 def _lines(tool: Tool, encoded: bytes) -> Iterator[str]:
-    """Yield what arguments there are. Raises msgspec.MsgspecError, RecursionError, ValueError."""
-    if len(encoded) > MOST_BYTES:
-        return
-    match values.decode(msgspec.Raw(encoded)):
-        case [list() as args, dict() as kwargs]:
-            pass
-        case _:
-            raise ValueError("no arguments")
+    """Yield what arguments there are."""
+    args, kwargs = _data(encoded)
     for index, value in enumerate(args):
         yield from _shown(_place(tool, index), value, secret=is_secret_at(tool, index))
     for key, value in kwargs.items():
-        yield from _shown(_key(key), value, secret=is_secret_named(tool, str(key)))
+        yield from _shown(_key(key), value, secret=is_secret_named(tool, key))
 
 
 def _shown(name: str, value: Any, *, secret: bool) -> Iterator[str]:

@@ -44,7 +44,10 @@ class Backlog:
         record to find; once that has found something, to this one.
         """
         self._hold(record)
-        hurry = hurry and self._problem is None
+        self._write(hurry=hurry and self._problem is None)
+        return self._problem
+
+    def _write(self, *, hurry: bool) -> None:
         try:
             self._log.write(self._due(), hurry=hurry)
         except AuditError as exc:
@@ -53,6 +56,11 @@ class Backlog:
         else:
             self._waiting, self._lost = [], 0
             self._problem, self._untold = None, False
+
+    def standing(self) -> AuditError | None:
+        """Try to write what waits, if anything does; return why that can't be written."""
+        if self._problem is not None:
+            self._write(hurry=False)
         return self._problem
 
     def amend(self, record: records.Record) -> None:

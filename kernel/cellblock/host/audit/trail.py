@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from cellblock.policy.enforcement import Enforcement, Gap
 
 _BY_ITSELF: Final = "crash"
+_UNWRITTEN: Final = "the audit log could not be written"
 
 
 class Audit:
@@ -52,6 +53,10 @@ class Audit:
     def enter(self, record: records.Record, *, hurry: bool = False) -> AuditError | None:
         """Write a record; return why it can't be written now. For a ``hurry``, see ``Log``."""
         return self._log.enter(record, hurry=hurry) if self._log is not None else None
+
+    def barred(self) -> AuditError | None:
+        """Return why nothing may run, if the log is required and what waits can't be written."""
+        return self._log.standing() if self._log is not None and self._required else None
 
     def close(self) -> None:
         """Write that the session ended in good order."""
@@ -79,8 +84,7 @@ class Audit:
         problem = self.enter(record, hurry=not findings)
         if problem is None or findings or not self._required:
             return None
-        why = "the audit log could not be written"
-        self._log.amend(replace(record, decision="refused", why=why))
+        self._log.amend(replace(record, decision="refused", why=_UNWRITTEN))
         return problem
 
     def undecided(self, cell: Cell, why: str) -> None:
@@ -152,6 +156,10 @@ class Audit:
             )
         )
 
+    def cut_off(self, number: int) -> None:
+        """Enter that an allowed cell had not ended when its session did."""
+        self.enter(records.Outcome(cell=number, status="stopped", why="shutdown"))
+
     def withheld(
         self,
         sizes: Mapping[str, int],
@@ -194,19 +202,25 @@ class Audit:
         """Enter how many calls were refused that have no record of their own."""
         self.enter(records.Refusals(cell=self._cells, calls=calls))
 
-    def approved(self, wish: Wish, decision: Decision) -> None:
-        """Enter what came of something that takes the user's consent."""
-        self.enter(
-            records.Approval(
-                cell=self._cells,
-                of=wish.of,
-                subjects=tuple(map(entries.said, wish.subjects)),
-                decision=decision.scope or "no",
-                sha256=wish.sha256,
-                asked=decision.asked,
-                why=decision.why,
-            )
+    def approved(self, wish: Wish, decision: Decision) -> str:
+        """Enter what came of something that takes the user's consent.
+
+        Returned is why it may not be done after all, if so: the log is required.
+        """
+        record = records.Approval(
+            cell=self._cells,
+            of=wish.of,
+            subjects=tuple(map(entries.said, wish.subjects)),
+            decision=decision.scope or "no",
+            sha256=wish.sha256,
+            asked=decision.asked,
+            why=decision.why,
         )
+        problem = self.enter(record)
+        if problem is None or decision.scope is None or self._log is None or not self._required:
+            return ""
+        self._log.amend(replace(record, decision="no", why=_UNWRITTEN))
+        return _UNWRITTEN
 
     def asked(self, account: Account) -> None:
         """Enter what guests asked the relay for, if they did."""

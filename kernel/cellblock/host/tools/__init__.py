@@ -28,6 +28,7 @@ if TYPE_CHECKING:
 
 def _unobserved(_record: Record) -> None: ...
 def _uncounted(_calls: int) -> None: ...
+def _open() -> None: ...
 
 
 class Limits(msgspec.Struct, frozen=True, kw_only=True):
@@ -67,5 +68,7 @@ class Tooling(msgspec.Struct, frozen=True, kw_only=True):
     observe: Callable[[Record], None] = _unobserved
     #: Gets how many calls were refused that no record is made of.
     unlisted: Callable[[int], None] = _uncounted
+    #: Says why no call may begin now, if so.
+    barred: Callable[[], object] = _open
     #: Decides about calls; None asks nobody.
     approval: Approval | None = None

@@ -50,7 +50,8 @@ class Broker:
     """Calls of one guest at a time. ``send`` gets what goes to it; ``waiting`` is its backlog.
 
     ``observe`` gets the record of every call that ended, but of one cell's that were refused the
-    first only: they cost a cell nothing. ``unlisted`` gets how many more there were. ``tell`` gets
+    first only: they cost a cell nothing. ``unlisted`` gets how many more there were; while
+    ``barred`` returns anything, none begins: what came of it could not be entered. ``tell`` gets
     a line of how one is getting on. ``beyond`` answers what ``approval`` is not asked about: it is
     not granted.
     """
@@ -66,13 +67,14 @@ class Broker:
         waiting: Callable[[], int],
         observe: Callable[[Record], None] = lambda _record: None,
         unlisted: Callable[[int], None] = lambda _calls: None,
+        barred: Callable[[], object] = lambda: None,
         tell: Callable[[str], None] = lambda _text: None,
         approval: Approval | None = None,
         beyond: Callable[[Call], Answer | None] | None = None,
     ) -> None:
         self._reactor, self._provider, self._limits = reactor, provider, limits
         self._clock, self._send, self._waiting, self._observe = clock, send, waiting, observe
-        self._unlisted = unlisted
+        self._unlisted, self._barred = unlisted, barred
         self._tell, self._approval = tell, approval or Unasked()
         self._beyond = beyond or (lambda _call: None)
         self._tools: Mapping[str, messages.Tool] = {}
@@ -193,7 +195,10 @@ class Broker:
         if calls is not None and self._calls > calls:
             return f"a cell may call tools {calls:,} times (tool_max_calls)"
         if self._bytes + size > MOST_UNDER_WAY:
-            return "the calls under way hold too much already"
+            most = MOST_UNDER_WAY >> 20
+            return f"the calls under way hold {most} MiB of arguments already: have fewer at once"
+        if self._barred():
+            return "the audit log is required and can't be written"
         return ""
 
     def _ask(self, one: _UnderWay) -> None:

@@ -81,6 +81,7 @@ class Desk:
                 waiting=self._waiting,
                 observe=tooling.observe,
                 unlisted=tooling.unlisted,
+                barred=tooling.barred,
                 tell=self._tell,
                 approval=tooling.approval,
                 beyond=None if tooling.approval is None else crew.beyond,

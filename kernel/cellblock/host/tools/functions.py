@@ -14,12 +14,11 @@ from collections import OrderedDict
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, Final
 
-import msgspec
-
 from cellblock.errors import PolicyError
 from cellblock.host.tools import answers, progress, registry, speech
 from cellblock.host.tools.provider import Answer
 from cellblock.host.tools.runs import GRACE, Runs
+from cellblock.wire import values
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
@@ -36,7 +35,6 @@ THREADS: Final = 32
 MOST_LEFT: Final = 96
 #: What errors call where such tools are from.
 GIVEN: Final = "tools"
-_decode: Final = msgspec.msgpack.Decoder(tuple[list[Any], dict[str, Any]]).decode
 
 
 def registered(given: Iterable[Callable[..., Any]] | Mapping[str, Any]) -> dict[str, Registered]:
@@ -155,7 +153,7 @@ class Functions:
         number, registered_ = begin.number, self._tools[begin.tool]
         progress.listen(number, self._take)
         try:
-            args, kwargs = _decode(begin.arguments)
+            args, kwargs = values.arguments(begin.arguments)
             value = await registered_.function(*args, **kwargs)
             said = answers.returned(number, value, self._most)
         except (Exception, asyncio.CancelledError) as exc:  # noqa: BLE001 - its cell's business

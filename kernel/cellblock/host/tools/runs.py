@@ -11,12 +11,11 @@ import contextlib
 import itertools
 import queue
 import threading
-from typing import TYPE_CHECKING, Any, Final
-
-import msgspec
+from typing import TYPE_CHECKING, Final
 
 from cellblock.host.tools import answers, progress
 from cellblock.host.tools.stopping import Cancelled, Stopper
+from cellblock.wire import values
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -29,7 +28,6 @@ if TYPE_CHECKING:
 
 #: Seconds that calls which were told to stop have to let go of their loop.
 GRACE: Final = 1.0
-_decode: Final = msgspec.msgpack.Decoder(tuple[list[Any], dict[str, Any]]).decode
 
 
 class Runs:
@@ -159,7 +157,7 @@ class Runs:
     def _attempt(self, call: Begin) -> Answer:
         try:
             progress.listen(call.number, self._send)
-            args, kwargs = _decode(call.arguments)
+            args, kwargs = values.arguments(call.arguments)
             value = self._tools[call.tool].function(*args, **kwargs)
             return answers.returned(call.number, value, self._most)
         except Cancelled:
@@ -220,7 +218,7 @@ class Runs:
     async def _run_async(self, call: Begin) -> Answer:
         progress.listen(call.number, self._send)
         try:
-            args, kwargs = _decode(call.arguments)
+            args, kwargs = values.arguments(call.arguments)
             value = await self._tools[call.tool].function(*args, **kwargs)
             return answers.returned(call.number, value, self._most)
         except BaseException as exc:  # noqa: BLE001 - as above; being cancelled is an answer too

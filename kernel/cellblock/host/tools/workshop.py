@@ -74,6 +74,8 @@ class Workshop:
         self._queue: deque[Call] = deque()
         self._runs: dict[int, _Run] = {}
         self._blocking = self._held = 0
+        #: What the worker says is not heard now.
+        self._deaf = False
         #: Calls that took too long and are to stop: nothing is begun beside them, for the worker
         #: may have to be ended over them.
         self._stopping: set[int] = set()
@@ -112,13 +114,14 @@ class Workshop:
             run.waited_for = False
             self._tell_to_stop(run)
             if run.timer is None:
-                run.timer = self._reactor.call_later(LEFT_ALONE, lambda: self._replace(run))
+                self._time(run, LEFT_ALONE, lambda: self._replace(run))
             return
         waiting = [call for call in self._queue if call.number != number]
         self._queue = deque(waiting)
 
     def hold(self, *, held: bool) -> None:
         """Take no answers for now, or again."""
+        self._deaf = held
         if self._worker is not None:
             self._worker.hold(held=held)
 
@@ -166,7 +169,7 @@ class Workshop:
         name = call.tool.name
         seconds = self._settings.timeouts.get(name, self._settings.timeout)
         if seconds is not None:
-            run.timer = self._reactor.call_later(seconds, lambda: self._overdue(run, seconds))
+            self._time(run, seconds, lambda: self._overdue(run, seconds))
         if self._worker is not None:
             self._worker.send(speech.Begin(number=call.number, tool=name, arguments=call.arguments))
             self._reactor.expect()
@@ -180,7 +183,18 @@ class Workshop:
         run.answer(Answer(kind="TimeoutError", message=said))
         self._stopping.add(run.call.number)
         self._tell_to_stop(run)
-        run.timer = self._reactor.call_later(GRACE, lambda: self._replace(run))
+        self._time(run, GRACE, lambda: self._replace(run))
+
+    def _time(self, run: _Run, seconds: float, action: Callable[[], None]) -> None:
+        """Have ``action`` follow in that time; while we are deaf, its answer may have come."""
+
+        def due() -> None:
+            if self._deaf:
+                self._time(run, GRACE, action)
+            else:
+                action()
+
+        run.timer = self._reactor.call_later(seconds, due)
 
     def _tell_to_stop(self, run: _Run) -> None:
         if self._worker is not None:
@@ -205,6 +219,7 @@ class Workshop:
         except OSError as exc:
             self._fail("", f"no process could be started for them: {exc.strerror}", "")
             return
+        worker.hold(held=self._deaf)
         self._loading = self._reactor.call_later(LOADING, self._too_slow)
         worker.send(
             speech.Load(

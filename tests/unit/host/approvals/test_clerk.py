@@ -7,6 +7,7 @@ from msgspec.structs import replace
 
 from cellblock.analysis import Rules
 from cellblock.analysis.approvable import Import
+from cellblock.host.approvals import wishes
 from cellblock.host.approvals.clerk import MOST_ASKED
 from support.approvals import UNDER, Desk, cell, code_in
 from support.approvals import call as made_call
@@ -119,6 +120,36 @@ def test_an_import_once_is_for_one_cell(desk):
     assert desk.clerk.granted(RULES).modules == ("csv",)
     desk.clerk.begin(cell("another"))
     assert desk.clerk.granted(RULES) is None
+
+
+def test_an_import_once_is_for_no_handler_behind_its_cell(desk):
+    ask_import(desk)
+    desk.user.says()
+    desk.clerk.end()
+    assert desk.clerk.granted(RULES) is None
+
+
+def test_what_a_required_log_does_not_have_is_not_done_and_not_remembered(desk):
+    desk.clerk._observe = lambda _wish, decision: "it can't be written" if decision.scope else ""
+    desk.calls("a", "b")
+    desk.user.says("session")
+    assert (desk.ran, desk.refused) == ([], [(1, "it can't be written")])
+    decisions = ask_import(desk)
+    desk.user.says("session")
+    assert [(d.scope, d.why) for d in decisions] == [(None, "it can't be written")]
+    assert desk.clerk.granted(RULES) is None
+    desk.calls("a", "b", number=2)
+    assert desk.clerk.asks
+
+
+def test_nothing_is_laid_out_for_a_question_that_is_not_put(desk, monkeypatch):
+    laid_out = []
+    real = wishes.with_lines
+    monkeypatch.setattr(wishes, "with_lines", lambda wish: laid_out.append(wish) or real(wish))
+    for number in range(1, 100):
+        desk.calls("a", "b" * number, number=number)
+    desk.user.says("session")
+    assert (len(desk.ran), len(laid_out)) == (99, 1)
 
 
 def test_an_import_for_the_session_is_for_all_cells(desk):

@@ -52,12 +52,18 @@ def asked(wish, raw="ops.write_file('a', 'b')", note=""):
     return wording.question(wish, UNDER, "417", note, cell(raw))
 
 
+def of_call(made):
+    """Return the wish as it is put: with what is shown of it; None for none."""
+    wish = wishes.of_call(made)
+    return None if wish is None else wishes.with_lines(wish)
+
+
 def shown(*args, **kwargs):
-    return "\n".join(wishes.of_call(call(*args, **kwargs)).shown)
+    return "\n".join(of_call(call(*args, **kwargs)).shown)
 
 
 def test_a_call_is_asked_about_with_all_its_arguments():
-    wish = wishes.of_call(call("data/a.csv", [1, {"x": b"\0"}], None, token="hunter2"))
+    wish = of_call(call("data/a.csv", [1, {"x": b"\0"}], None, token="hunter2"))
     assert asked(wish) == CALL
 
 
@@ -134,21 +140,21 @@ def test_what_looks_most_like_another_is_named_before_all_that_does_not():
 
 @pytest.mark.parametrize("key", ["a = 1\n┃ Answer", "a b", "", "x" * 61, "é"])
 def test_a_name_that_is_none_stands_in_quotes(key):
-    wish = wishes.of_call(call(**{key: 1}))
+    wish = of_call(call(**{key: 1}))
     (line, *_), first = wish.shown, "'" if "'" not in key else '"'
     assert line.startswith(f"  {first}")
 
 
 def test_no_blank_is_lost_where_a_line_goes_on():
     text = "a" + " " * 300 + "b"
-    lines = wishes.of_call(call(text)).shown
+    lines = of_call(call(text)).shown
     joined = "".join(line[6:].removesuffix("¬") for line in lines[1:])
     assert lines[0][2:].removesuffix("¬") + joined == f"path = {text!r}"
     assert all(line.endswith("¬") for line in lines[:-1])
 
 
 def test_what_is_too_long_to_be_shown_whole_is_offered_for_all_calls_only():
-    wish = wishes.of_call(call("a", "line\n" * 2_000))
+    wish = of_call(call("a", "line\n" * 2_000))
     text = asked(wish)
     assert not wish.whole
     assert "┃   … 155 more lines …\n" in text
@@ -160,24 +166,30 @@ def test_what_is_too_long_to_be_shown_whole_is_offered_for_all_calls_only():
 
 
 def test_what_is_too_large_is_not_looked_into():
-    wish = wishes.of_call(call("x" * 2_000_000))
+    wish = of_call(call("x" * 2_000_000))
     assert not wish.whole
     assert wish.shown[0].startswith("  It is too long to be shown whole: 2,000,0")
 
 
 def test_each_request_has_a_hash_of_its_own():
-    same = [wishes.of_call(call("a", "b", number=n)).sha256 for n in (1, 2)]
-    other = [wishes.of_call(one).sha256 for one in (call("a", "c"), call("a", data="b"))]
+    same = [of_call(call("a", "b", number=n)).sha256 for n in (1, 2)]
+    other = [of_call(one).sha256 for one in (call("a", "c"), call("a", data="b"))]
     assert len({*same, *other}) == 3
 
 
-@pytest.mark.parametrize("encoded", [b"\x01", b"\x91\x01", b"\x92\x01\x01", b"\xc1", b""])
+EXTENSION = msgspec.msgpack.encode(([msgspec.msgpack.Ext(9, b"to evil.example")], {}))
+NUMBERED = msgspec.msgpack.encode(([], {1: 2}))
+
+
+@pytest.mark.parametrize(
+    "encoded", [EXTENSION, NUMBERED, b"\x01", b"\x91\x01", b"\x92\x01\x01", b"\xc1", b""]
+)
 def test_what_is_no_data_can_not_be_asked_about(encoded):
     made = msgspec.structs.replace(call(), arguments=msgspec.Raw(encoded))
-    assert wishes.of_call(made) is None
+    assert of_call(made) is None
 
 
 def test_a_forged_call_with_more_than_it_may_have_is_shown_as_it_is():
     bare = messages.Tool(name="add", parameters=(messages.Parameter(name="a", kind=1),))
-    lines = wishes.of_call(call(1, 2, tool=bare, a=3)).shown
+    lines = of_call(call(1, 2, tool=bare, a=3)).shown
     assert lines == ("  a = 1", "  argument 2 = 2", "  a = 3")

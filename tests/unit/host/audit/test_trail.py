@@ -4,6 +4,8 @@ import json
 
 import pytest
 
+from cellblock.host.approvals.asking import Decision
+from cellblock.host.approvals.wishes import Wish
 from cellblock.host.audit.log import Log
 from cellblock.host.audit.trail import Audit
 from cellblock.host.outcome import Cell
@@ -70,6 +72,62 @@ def test_a_denied_cell_is_denied_whether_or_not_it_can_be_written(simulate, log)
     sim = simulate(required=True)
     sim.run(Cell(raw="import os", execution_count=1))
     assert sim.outcomes[0].status == "denied"
+
+
+def test_a_cell_that_the_end_of_its_session_cuts_off_has_an_outcome(simulate, log):
+    sim = simulate()
+    sim.run(Cell(raw="x = 1", execution_count=1))
+    sim.session.disconnect()
+    sim.session.disconnect()
+    assert kinds(log) == [("cell", 1), ("outcome", 1)]
+    last = json.loads(log.path.read_text().splitlines()[-1])
+    assert (last["status"], last["why"]) == ("stopped", "shutdown")
+
+
+def test_a_cell_that_ended_before_its_session_is_not_cut_off(simulate, log):
+    sim = simulate()
+    sim.run(Cell(raw="x = 1", execution_count=1))
+    (request,) = sim.guest.read()
+    sim.guest.send(messages.Began(id=request.id), messages.Done(id=request.id))
+    sim.reactor.turn()
+    sim.session.disconnect()
+    assert kinds(log) == [("cell", 1), ("outcome", 1)]
+
+
+def test_where_a_required_log_can_not_be_written_no_handler_and_no_call_runs(simulate, log):
+    sim, told = simulate(required=True), []
+    barred = sim.session._audit.barred
+    assert barred() is None
+    log._folder.write_text("")
+    sim.session._audit.refused_more(1)
+    assert barred().key == "audit.folder"
+    sim.session.comm("comm_msg", {}, {}, [], told.append)
+    assert "can't be written" in told[0]
+    assert sim.guest.read() == []
+    log._folder.unlink()
+    assert barred() is None
+    sim.session.comm("comm_msg", {}, {}, [], told.append)
+    assert [type(one) for one in sim.guest.read()] == [messages.CommIn]
+
+
+def test_a_log_that_nobody_requires_bars_nothing(simulate, log):
+    sim = simulate()
+    log._folder.write_text("")
+    sim.session._audit.refused_more(1)
+    assert sim.session._audit.barred() is None
+
+
+WISH = Wish(of="call", subjects=("tool",), sha256="0", asks="call tool?", all_of="each")
+
+
+def test_consent_that_a_required_log_does_not_have_counts_as_none(simulate, log):
+    audit, yes = simulate(required=True).session._audit, Decision(scope="once", asked=True)
+    log._folder.write_text("")
+    assert audit.approved(WISH, yes) == "the audit log could not be written"
+    log._folder.unlink()
+    assert audit.approved(WISH, yes) == ""
+    records = map(json.loads, log.path.read_text().splitlines())
+    assert [one["decision"] for one in records if one["kind"] == "approval"] == ["no", "once"]
 
 
 def test_an_outcome_is_written_after_its_reply(simulate, log):

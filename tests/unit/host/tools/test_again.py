@@ -46,6 +46,16 @@ def cell_with_a_call(sim):
     sim.reactor.turn()
 
 
+def test_a_call_that_the_end_of_its_session_cuts_off_is_entered(sim, monkeypatch):
+    seen = with_a_tool(sim)
+    monkeypatch.setattr(AtOnce, "begin", lambda _self, _call: None)
+    monkeypatch.setattr(AtOnce, "cancel", lambda _self, _number: None, raising=False)
+    sim.begin()
+    calls(sim)
+    sim.session.disconnect()
+    assert [record.status for record in seen] == ["withdrawn"]
+
+
 def test_a_short_cell_that_called_a_tool_is_answered_when_a_copy_holds_what_it_did(sim):
     seen = with_a_tool(sim)
     cell_with_a_call(sim)

@@ -32,7 +32,7 @@ class Desk:
     def __init__(self, approval=None, **limits):
         self.reactor, self.provider = Reactor(), Provider()
         self.sent, self.seen, self.told, self.backlog = [], [], [], 0
-        self.unlisted = []
+        self.unlisted, self.barred = [], None
         self.broker = Broker(
             self.reactor,
             self.provider,
@@ -42,6 +42,7 @@ class Desk:
             waiting=lambda: self.backlog,
             observe=self.seen.append,
             unlisted=self.unlisted.append,
+            barred=lambda: self.barred,
             tell=self.told.append,
             approval=approval,
         )
@@ -82,6 +83,16 @@ def test_a_tool_that_is_taken_away_is_none_and_lower_limits_count_at_once(desk):
     assert not desk.call(3)
     desk.broker.drop_tools({"tool"})
     assert desk.call(4) == "a call of what is no tool"
+
+
+def test_while_calls_can_not_be_entered_none_begins(desk):
+    desk.barred = "why"
+    assert not desk.call(1)
+    assert desk.provider.calls == []
+    assert desk.sent[0].message == "the audit log is required and can't be written"
+    desk.barred = None
+    assert not desk.call(2)
+    assert len(desk.provider.calls) == 1
 
 
 @pytest.mark.parametrize(
@@ -333,7 +344,7 @@ def test_what_waits_holds_no_more_than_there_may_be_under_way():
         desk.call(number, arguments=large)
     most = MOST_UNDER_WAY // 1_000_000
     assert (len(desk.provider.calls), len(desk.sent)) == (1, 99 - most)
-    assert "hold too much" in desk.sent[0].message
+    assert "hold 48 MiB" in desk.sent[0].message
 
 
 def test_what_is_refused_waits_too_and_is_refused_on_record_when_it_is_withdrawn():

@@ -120,7 +120,7 @@ def test_nothing_of_it_is_in_reply_log_or_question(call):
     told = record.as_dict()
     assert (told["args"], told["kwargs"]) == ([MASK, MASK, MASK], {"note": "hi"})
     assert told["result"] == MASK
-    assert wishes.of_call(call).shown == (
+    assert wishes.with_lines(wishes.of_call(call)).shown == (
         "  login = •••, kept out of sight: the tool calls it secret",
         "  key = •••, kept out of sight: the tool calls it secret",
         "  more[0] = •••, kept out of sight: the tool calls it secret",

@@ -1,0 +1,92 @@
+"""Calls in a worker whose answers nobody hears for a while: they have come, and are not late."""
+
+import msgspec
+import pytest
+
+from cellblock.host.tools import speech, workshop
+from cellblock.host.tools.provider import Call
+from cellblock.host.tools.settings import Settings
+from cellblock.wire import messages
+from support.simulator import Reactor
+
+TOOL = messages.Tool(name="fetch", is_async=True)
+LIMIT = 30.0
+
+
+class Worker:
+    """Says what the test has it say; keeps it to itself while it is held."""
+
+    def __init__(self, _reactor, _module, _union, on_message, _on_lost):
+        self.on_message = on_message
+        self.held, self.killed, self.unheard, self.sent = False, False, [], []
+
+    def says(self, message):
+        self.unheard.append(message)
+        self.hold(held=self.held)
+
+    def send(self, message):
+        self.sent.append(message)
+
+    def hold(self, *, held):
+        self.held = held
+        while self.unheard and not self.held:
+            self.on_message(self.unheard.pop(0))
+
+    def kill(self):
+        self.killed = True
+
+
+@pytest.fixture
+def reactor():
+    return Reactor()
+
+
+@pytest.fixture
+def shop(monkeypatch, reactor):
+    monkeypatch.setattr(workshop, "Worker", Worker)
+    made = workshop.Workshop(reactor, Settings(entries=("x",), timeout=LIMIT, max_bytes=1_000))
+    made.open(lambda _tools: None, pytest.fail)
+    made._worker.says(speech.Loaded(tools=(TOOL,)))
+    return made
+
+
+def begin(shop, number=1):
+    answers = []
+    nothing = msgspec.Raw(msgspec.msgpack.encode(((), {})))
+    shop.begin(Call(number, TOOL, nothing, answer=answers.append))
+    return answers
+
+
+def test_an_answer_that_came_in_time_and_was_not_heard_is_one(shop, reactor):
+    answers, worker = begin(shop), shop._worker
+    shop.hold(held=True)
+    worker.says(speech.Returned(number=1, value=msgspec.Raw(b"\x05")))
+    reactor.advance(10 * LIMIT)
+    assert answers == []
+    shop.hold(held=False)
+    reactor.advance(10 * LIMIT)
+    assert [one.value for one in answers] == [b"\x05"]
+    assert not worker.killed
+
+
+def test_a_call_that_does_not_end_is_over_its_time_once_answers_are_heard(shop, reactor):
+    answers, worker = begin(shop), shop._worker
+    shop.hold(held=True)
+    reactor.advance(10 * LIMIT)
+    shop.hold(held=False)
+    reactor.advance(2 * workshop.GRACE)
+    assert [one.kind for one in answers] == ["TimeoutError"]
+    reactor.advance(2 * workshop.GRACE)
+    assert worker.killed
+
+
+def test_a_call_that_nobody_waits_for_is_not_ended_over_an_answer_that_was_not_heard(shop, reactor):
+    begin(shop)
+    worker = shop._worker
+    shop.hold(held=True)
+    shop.cancel(1)
+    worker.says(speech.Raised(number=1, kind="Cancelled", message=""))
+    reactor.advance(10 * LIMIT)
+    shop.hold(held=False)
+    reactor.advance(10 * LIMIT)
+    assert not worker.killed
