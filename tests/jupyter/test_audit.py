@@ -6,6 +6,7 @@ import shutil
 import signal
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 import pytest
@@ -115,6 +116,19 @@ def test_a_call_of_a_tool_is_on_record_without_its_secrets_and_what_it_returned(
     text = next(home_of(world).iterdir()).read_text()
     assert SECRET not in text
     assert "no such city" not in text
+
+
+def test_a_session_that_ends_while_a_cell_waits_for_a_tool_says_what_became_of_both(start, world):
+    kernel = start(argv=toolbox.argv(world), world=world)
+    mid = kernel.execute_send("print('begun', flush=True)\nslow(100)")
+    kernel.until(lambda message: message["msg_type"] == "stream", mid)
+    time.sleep(0.5)  # the call is behind it
+    assert ended(kernel).state == "ended"
+    (called,) = records(home_of(world), "tool")
+    *_, outcome = records(home_of(world), "outcome")
+    assert (called["name"], called["outcome"]) == ("slow", "withdrawn")
+    assert (outcome["status"], outcome["why"]) == ("stopped", "shutdown")
+    assert verdict(home_of(world)).sound
 
 
 def test_a_decision_is_on_the_log_before_its_cell_starts_and_outlives_the_host(start, world):

@@ -240,6 +240,24 @@ def test_a_thousand_calls_at_once_are_answered_once_each(kernel):
     assert value(kernel, f"{code}found == [f'<{{n}}>' for n in range(1_000)]") == "True"
 
 
+BESIDE = """
+found = []
+def many(which):
+    for number in range(100):
+        found.append(add(1_000 * which, b=number))
+threads = [asyncio.create_task(asyncio.to_thread(many, which)) for which in range(8)]
+await asyncio.sleep(0)
+many(8)
+many(9)
+await asyncio.gather(*threads)
+len(found), len(set(found))
+"""
+
+
+def test_a_thousand_calls_of_threads_and_the_cell_itself_are_answered_once_each(kernel):
+    assert value(kernel, BESIDE) == "(1000, 1000)"
+
+
 def test_more_at_once_than_there_may_be_is_an_error_and_no_breach(kernel):
     code = "found = await asyncio.gather(*(fetch(str(n), 0.3) for n in range(1_030)),"
     code += " return_exceptions=True)\nrefused = [e for e in found if type(e) is ToolError]\n"
