@@ -47,9 +47,9 @@ def runs(door, said, stalled):
     return Runs(tools, said.put, threads=1, most=1_000)
 
 
-def begin(runs, number, tool):
-    nothing = msgspec.Raw(msgspec.msgpack.encode(((), {})))
-    runs.begin(speech.Begin(number=number, tool=tool, arguments=nothing))
+def begin(runs, number, tool, args=()):
+    encoded = msgspec.Raw(msgspec.msgpack.encode((args, {})))
+    runs.begin(speech.Begin(number=number, tool=tool, arguments=encoded))
 
 
 def answers(said, count):
@@ -86,3 +86,9 @@ def test_a_call_that_is_cancelled_before_its_first_step_is_answered(runs, said, 
     begin(runs, 3, "fetch")
     door.set()
     assert answers(said, 3) == [(1, ""), (2, "CancelledError"), (3, "")]
+
+
+@pytest.mark.parametrize("tool", ["wait", "fetch"])
+def test_an_extension_of_msgpack_reaches_no_tool(runs, said, tool):
+    begin(runs, 1, tool, [msgspec.msgpack.Ext(9, b"anything")])
+    assert answers(said, 1) == [(1, "ValueError")]
