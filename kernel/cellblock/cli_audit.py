@@ -26,7 +26,7 @@ app: Final = typer.Typer(help="Show, verify and export audit logs.", no_args_is_
 
 _WHAT: Final = "A session's id, or how it begins; `last`; or a log's file."
 Folder = Annotated[
-    Path | None, typer.Option("--folder", help="Where the logs lie, if not in the state folder.")
+    Path | None, typer.Option("--folder", help="Where the logs lie, if not in the cache folder.")
 ]
 One = Annotated[str, typer.Argument(metavar="SESSION", help=_WHAT)]
 Some = Annotated[list[str] | None, typer.Argument(metavar="SESSION...", help=_WHAT)]
@@ -44,11 +44,21 @@ def show(
     *,
     folder: Folder = None,
 ) -> None:
-    """List sessions, or show the records of one. Says nothing of whether a log is whole."""
+    """List sessions, or show the records of one. Says nothing of whether a log is whole.
+
+    Exit status 1 when a log can't be read.
+    """
     from rich.console import Console  # noqa: PLC0415
 
-    table = _records(_found(folder, session)) if session else _sessions(_folder(folder))
+    failed: list[AuditError] = []
+    if session:
+        table = _records(_found(folder, session), failed)
+    else:
+        table = _sessions(_folder(folder), failed)
     Console(highlight=False, emoji=False).print(table)
+    for problem in failed:
+        typer.echo(f"cellblock: {_clean(problem)}", err=True)
+    raise typer.Exit(code=bool(failed))
 
 
 @app.command()
@@ -110,7 +120,7 @@ def export(
     elif otel:
         _send(found, endpoint)
     else:
-        for raw in _lines(found):
+        for raw in _lines(found, []):
             sys.stdout.buffer.write(raw)
     _complain(verdict)
     raise typer.Exit(code=not verdict.sound)
@@ -130,18 +140,27 @@ def _found(folder: Path | None, name: str) -> Session:
     return shelf.find(_folder(folder), name)
 
 
-def _lines(session: Session) -> Iterator[bytes]:
+def _lines(session: Session, failed: list[AuditError]) -> Iterator[bytes]:
+    """Yield what can be read of a session; ``failed`` gets why the rest can't.
+
+    Raises AuditError for a file that is no session's.
+    """
     from cellblock.host.audit import shelf  # noqa: PLC0415
 
     for file in session.files:
-        yield from shelf.lines(file)
+        try:
+            yield from shelf.lines(file)
+        except AuditError as exc:
+            if not session.id:
+                raise
+            failed.append(exc)
 
 
-def _entries(session: Session) -> Iterator[Entry]:
-    """Yield what can be read of a session's records."""
+def _entries(session: Session, failed: list[AuditError]) -> Iterator[Entry]:
+    """Yield what can be read of a session's records; see ``_lines``."""
     from cellblock.host.audit.chain import read  # noqa: PLC0415
 
-    return (entry for raw in _lines(session) if (entry := read(raw)) is not None)
+    return (entry for raw in _lines(session, failed) if (entry := read(raw)) is not None)
 
 
 def _send(session: Session, endpoint: str | None) -> None:
@@ -151,7 +170,7 @@ def _send(session: Session, endpoint: str | None) -> None:
         remedy = "Install it: pip install 'cellblock[otel]'."
         what = f"{exc.name} is not installed"
         raise AuditError(what, file="--otel", remedy=remedy) from None
-    if not otel.export(_entries(session), session.id, otel.exporter(endpoint)):
+    if not otel.export(_entries(session, []), session.id, otel.exporter(endpoint)):
         remedy = "Check --endpoint, or OTEL_EXPORTER_OTLP_ENDPOINT, and try again."
         raise AuditError("the collector did not take the records", file="--otel", remedy=remedy)
 
@@ -169,16 +188,24 @@ def _tell(verdict: Verdict) -> None:
     typer.echo(f"{_clean(verdict.session)}: {verdict.records} records, {state}")
     if verdict.sound:
         typer.echo(f"  head {verdict.seq} {verdict.head}")
-    for problem in verdict.problems:
-        typer.echo(f"  {_clean(problem)}")
+    for problem in _problems(verdict):
+        typer.echo(f"  {problem}")
 
 
 def _complain(verdict: Verdict) -> None:
-    for problem in verdict.problems:
-        typer.echo(f"cellblock: {_clean(problem)}", err=True)
+    for problem in _problems(verdict):
+        typer.echo(f"cellblock: {problem}", err=True)
 
 
-def _sessions(folder: Path) -> Table:
+def _problems(verdict: Verdict) -> Iterator[str]:
+    from cellblock.render.bundle import count  # noqa: PLC0415
+
+    yield from map(_clean, verdict.problems)
+    if verdict.more:
+        yield f"and {count(verdict.more, 'more problem')}"
+
+
+def _sessions(folder: Path, failed: list[AuditError]) -> Table:
     """Return a table that shows an id and a time whole where there are 80 columns."""
     from rich.box import SIMPLE_HEAD  # noqa: PLC0415
     from rich.markup import escape  # noqa: PLC0415
@@ -195,35 +222,36 @@ def _sessions(folder: Path) -> Table:
         table.add_column(name, justify="right", no_wrap=True)
     table.add_column("end", no_wrap=True)
     for session in shelf.sessions(folder):
-        table.add_row(*_summary(session))
+        table.add_row(*_summary(session, failed))
     return table
 
 
-def _summary(session: Session) -> tuple[str, ...]:
+def _summary(session: Session, failed: list[AuditError]) -> tuple[str, ...]:
     from rich.markup import escape  # noqa: PLC0415
 
     first: dict[str, Any] = {}
     cells = denied = stopped = 0
-    kind = ""
-    for entry in _entries(session):
+    kind, before = "", len(failed)
+    for entry in _entries(session, failed):
         kind, record = entry.kind, entry.record
         first = first or record
         cells += kind == "cell"
         denied += kind == "cell" and record.get("decision") != "allowed"
         stopped += kind == "outcome" and record.get("status") == "stopped"
     end = "running" if session.running() else "ended" if kind == "session-end" else "open"
+    end = "unreadable" if len(failed) > before else end
     started, policy = (escape(_clean(first.get(key, ""))) for key in ("time", "policy"))
     started = started[:_MINUTES].replace("T", " ")
     return session.id, started, policy, str(cells), str(denied), str(stopped), end
 
 
-def _records(session: Session) -> Table:
+def _records(session: Session, failed: list[AuditError]) -> Table:
     from rich.markup import escape  # noqa: PLC0415
     from rich.table import Table  # noqa: PLC0415
 
     title = escape(f"session {_clean(session.id)}")
     table = Table("", "time", "record", "what", title=title, title_justify="left")
-    for entry in _entries(session):
+    for entry in _entries(session, failed):
         fields = _fields(entry).items()
         what = "  ".join(f"{_clean(key)} {_clean(_short(value))}" for key, value in fields)
         time = _clean(entry.record.get("time", ""))[11:23]

@@ -148,3 +148,64 @@ def test_what_is_no_log_is_said_in_one_line(run, tmp_path, what):
     assert status == 2
     assert err.count("\n") == 1
     assert str(path) in err
+
+
+def test_a_log_that_can_not_be_read_is_told_and_the_others_are_looked_at(run, log):
+    link = log.path.with_name("20000101T000000Z-0123456789abcdef.0001.jsonl")
+    link.symlink_to(log.path)
+    status, out, err = run("verify")
+    assert (status, err) == (1, "")
+    assert out.startswith(
+        f"0123456789abcdef: 0 records, not whole\n  {link}: it is a link\n"
+        f"{log.session}: 3 records, whole\n"
+    )
+    status, out, err = run("show")
+    assert status == 1
+    assert re.search(r"0123456789abcdef .* unreadable", out)
+    assert re.search(rf"{log.session} .* ended", out)
+    assert err.startswith(f"cellblock: {link}: it is a link")
+    assert run("verify", "last")[0] == 0
+    status, out, err = run("export", "0123")
+    assert (status, out, err) == (1, "", f"cellblock: {link}: it is a link\n")
+
+
+def test_a_file_in_a_logs_midst_that_can_not_be_read_does_not_hide_the_others(run, tmp_path):
+    log = Log(tmp_path / "logs", max_bytes=500, fsync=False)
+    for number in range(5):
+        log.write([body(records.Notice(text=str(number)))])
+    log.write([body(records.SessionEnd(cells=0))])
+    log.close()
+    _, second, *_ = sorted((tmp_path / "logs").iterdir())
+    second.unlink()
+    second.mkdir()
+    status, out, _ = run("verify", "--folder", str(tmp_path / "logs"))
+    assert status == 1
+    assert f"  {second}: can't be read: Is a directory\n" in out
+    assert "missing before record" in out
+    status, out, err = run("show", "--folder", str(tmp_path / "logs"), "last")
+    assert status == 1
+    assert "session-end" in out
+    assert err.startswith(f"cellblock: {second}: can't be read: Is a directory")
+
+
+def test_a_log_of_that_name_that_is_not_there_is_said_in_one_line(run, tmp_path):
+    path = tmp_path / "20000101T000000Z-0123456789abcdef.0001.jsonl"
+    status, _, err = run("verify", str(path))
+    assert (status, err.count("\n")) == (2, 1)
+
+
+def test_problems_beyond_those_that_are_told_are_counted(run, log):
+    log.path.write_text("x\n" * 1_234)
+    status, out, _ = run("verify")
+    assert status == 1
+    assert out.endswith(f"  {log.path}:100: no record\n  and 1,134 more problems\n")
+    assert len(out.splitlines()) == 102
+    status, _, err = run("export", "last", "--head")
+    assert status == 1
+    assert err.endswith("cellblock: and 1,134 more problems\n")
+
+
+def test_help_names_the_folder_that_logs_lie_in(run):
+    _, out, _ = run("verify", "--help")
+    assert "cache folder" in out
+    assert "state folder" not in out

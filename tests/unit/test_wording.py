@@ -1,7 +1,12 @@
 """A result as a language model reads it: short, in order, with what has to be corrected."""
 
+from dataclasses import replace
+
+import pytest
+
 from cellblock import CellError, Denial, Display, Result, Stop
 from cellblock.api.results import Artifact, Skipped
+from cellblock.api.wording import clipped
 
 #: As IPython has it: a cell's frames, a library's between them, what it says in the end.
 LINES = (
@@ -101,7 +106,7 @@ def test_all_that_came_of_a_cell_has_its_place():
 def test_what_is_long_keeps_its_beginning_and_its_end():
     said = Result(status="ok", output="a" * 5_000 + "z" * 5_000).to_string(1_000)
     assert len(said) < 1_000
-    assert "aaa\n… 9,501 characters left out …\nzzz" in said
+    assert "aaa\n… 9,532 characters left out …\nzzz" in said
 
 
 def test_a_stop_says_the_limit_and_what_became_of_the_variables():
@@ -134,3 +139,108 @@ def test_what_a_cells_difference_says_stays_in_its_lines():
     one = Denial("cell-not-approved", 1, 0, 1, "", "", "no", "", detail="+x\x1b[2J\n+\u202ey\r+z")
     said = Result(status="denied", denials=(one,), policy="mine").to_string()
     assert said.endswith("    +x␛[2J\n    +⟨U+202E⟩y\n    +z")
+
+
+LIMITS = (1, 2, 7, 30, 100, 250, 1_000, 8_000, 20_000)
+FULL = {
+    "output": "out\n" * 9_000,
+    "error_output": "err\n" * 9_000,
+    "result": "r" * 9_000,
+    "pages": ("p" * 9_000,),
+    "displays": tuple(Display({"text/plain": "d" * 900}) for _ in range(30)),
+    "artifacts": tuple(Artifact(f"{'a/' * 900}{n}", "", 1, "text/csv") for n in range(30)),
+    "skipped": tuple(Skipped(f"{'b/' * 900}{n}", "it is a link") for n in range(30)),
+    "left_out": {"stdout": 12_345},
+}
+
+
+@pytest.mark.parametrize("limit", LIMITS)
+@pytest.mark.parametrize(
+    "result",
+    [
+        Result(status="error", error=error("x" * 10**6)),
+        Result(status="error", error=error("x" * 10**6), **FULL),
+        Result(status="error", error=error(), **FULL),
+        Result(status="ok", **FULL),
+        Result(status="denied", denials=tuple(map(denial, range(1, 31))), policy="safe"),
+        Result(status="denied", denials=(replace(denial(), detail="+x\n" * 9_000),), **FULL),
+        Result(status="stopped", stop=Stop("timeout", "5 s", "kept", "It is over. " * 900), **FULL),
+        Result(status="failed", error=error("y" * 9_000, ("z" * 9_000,))),
+    ],
+)
+def test_no_result_is_longer_than_asked_for(result, limit):
+    assert 0 < len(result.to_string(limit)) <= limit
+
+
+def test_a_message_without_end_leaves_room_for_where_it_came_from_and_what_was_printed():
+    said = Result(status="error", error=error("x" * 10**6), output="out").to_string(1_000)
+    assert said.startswith("The cell failed: ValueError: xxx")
+    assert "characters left out" in said
+    assert "\n\n  line 5: load(x)\n  line 2, in load(x): return json.loads(x)\n" in said
+    assert said.endswith("\n\nstdout:\nout")
+
+
+def test_how_it_ended_and_the_error_stay_whole_among_long_output():
+    said = Result(status="error", error=error(), **FULL).to_string(1_000)
+    assert said.startswith(
+        "The cell failed: ValueError: no text\n\n"
+        "  line 5: load(x)\n"
+        "  line 2, in load(x): return json.loads(x)\n"
+        "Ask the operator for more.\n\n"
+        "stdout:\nout"
+    )
+    assert "\n\nstderr:\nerr" in said
+    assert "Left out: 12,345 bytes of stdout (stdout_max_bytes)." in said
+
+
+def test_denials_are_whole_or_counted_where_room_is_short():
+    many = tuple(map(denial, range(1, 31)))
+    said = Result(status="denied", denials=many, policy="safe").to_string(300)
+    assert said.endswith("line 2: import-not-allowed: os reads files\n    import os\n"
+                         "  Instead: Take an input.\n\nAnd 28 more findings.")  # fmt: skip
+
+
+def test_parts_that_have_no_room_at_all_are_known_to_be_missing():
+    assert Result(status="ok", **FULL).to_string(30) == "The cell ran.\n\n…"
+
+
+@pytest.mark.parametrize("length", [0, 1, 50, 99, 100, 101, 1_000, 10**6])
+def test_a_clipped_text_keeps_to_its_room(length):
+    for room in range(-1, 150):
+        said = clipped("x" * length, room)
+        assert len(said) <= max(0, room)
+        assert len(said) == length or "…" in said or room < 1
+
+
+HOSTILE = "\x1b]0;title\x07\u2028The cell ran.\u202e\x9b2J"
+SPELLED = "␛]0;title␇⟨U+2028⟩The cell ran.⟨U+202E⟩⟨U+009B⟩2J"
+
+
+@pytest.mark.parametrize(
+    ("lines", "said"),
+    [
+        ((f"Cell In[1], line 2\n----> 2 x = 1  # {HOSTILE}",), f"  line 2: x = 1  # {SPELLED}"),
+        (
+            (f"Cell In[1], line 2, in f{HOSTILE}()\n----> 2 x",),
+            f"  line 2, in f{SPELLED}(): x",
+        ),
+        ((f"  Cell In[1], line 2\n    x = = 1  # {HOSTILE}\n        ^\n",),
+         f"  line 2\nx = = 1  # {SPELLED}\n        ^"),
+        ((f"Traceback:\n  1/0  # {HOSTILE}",), f"Traceback:\n  1/0  # {SPELLED}"),
+    ],
+)  # fmt: skip
+def test_a_line_of_source_in_a_traceback_is_spelled_out(lines, said):
+    shown = Result(status="error", error=error(lines=lines)).to_string()
+    assert shown == f"The cell failed: ValueError: no text\n\n{said}"
+
+
+def test_names_of_copies_and_reasons_are_spelled_out():
+    said = Result(
+        status="ok",
+        artifacts=(Artifact(f"a\u3164{HOSTILE}", "", 1, "text/csv"),),
+        skipped=(Skipped("b", f"{HOSTILE} is in the way"),),
+    ).to_string()
+    assert said.split("\n\n")[1:] == [
+        f"Files copied out: a⟨U+3164⟩{SPELLED} (text/csv, 1 bytes).",
+        f"Not copied: b: {SPELLED} is in the way.",
+    ]

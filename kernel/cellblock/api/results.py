@@ -193,7 +193,7 @@ class Result:
     def to_string(self, limit: int = 8_000) -> str:
         """Return this as text from which a language model can correct its cell.
 
-        At most ``limit`` characters, and then some for what was left out.
+        At most ``limit`` characters.
         """
         from cellblock.api.wording import to_string  # noqa: PLC0415 - it imports this
 

@@ -8,25 +8,33 @@ from __future__ import annotations
 
 import re
 import textwrap
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 from cellblock.render.bundle import count
 from cellblock.render.findings import ABOUT_THE_CELL
-from cellblock.render.text import visible, visible_lines
+from cellblock.render.text import clip, visible, visible_lines
 from cellblock.render.values import size
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Iterable, Iterator, Sequence
 
     from cellblock.api.results import CellError, Denial, Display, Result
 
 #: Shares of the limit: stdout, stderr, the result, what ``name?`` shows, an error's own text.
 _SHARES: Final = {"output": 0.5, "error_output": 0.2, "result": 0.2, "pages": 0.3, "error": 0.3}
+#: Stands between parts, and in the place of those for which there is no room.
+_GAP, _MORE = "\n\n", "…"
+#: Characters below which a part is left out rather than cut.
+_LEAST: Final = 60
+#: Characters below which a text's end is not worth to say how much is missing before it.
+_FEWEST: Final = 20
 _MOST_FRAMES: Final = 8
 _MOST_DENIALS: Final = 12
 #: Characters of a difference, and of what to write instead.
 _LONGEST_DETAIL: Final = 2_000
 _MOST_NAMED: Final = 10
+_LONGEST_NAME: Final = 300
 #: How IPython begins a frame of a cell's, and one of anything else.
 _CELL: Final = re.compile(r"\s*Cell In\[\d+\], line (\d+)(?:, in ([^\n]*))?\n?(.*)", re.DOTALL)
 _FILE: Final = re.compile(r"\s*File ")
@@ -34,19 +42,84 @@ _ARROW: Final = re.compile(r"^-+> *\d+ ?(.*)$", re.MULTILINE)
 _COLOUR: Final = re.compile(r"\x1b\[[0-9;:]*[A-Za-z]")
 
 
+@dataclass(frozen=True, slots=True)
+class _Part:
+    """A text beneath its title, of which at most ``most`` characters are shown."""
+
+    title: str
+    text: str
+    most: int
+
+    def __len__(self) -> int:
+        return len(self.title) + min(len(self.text), self.most)
+
+    def within(self, room: int) -> str:
+        if len(self.title) >= room:
+            return clipped(f"{self.title}{self.text}", room)
+        return f"{self.title}{clipped(self.text, min(self.most, room - len(self.title)))}"
+
+
 def to_string(result: Result, limit: int) -> str:
-    """Return what came of a cell; parts that are too long keep their beginning and their end."""
-    parts = [_head(result), *_error(result, limit)]
+    """Return what came of a cell; parts that are too long keep their beginning and their end.
+
+    At most ``limit`` characters. Where there is not room for all, how it ended and its error, or
+    denials, have two thirds; what is short among the rest stays whole.
+    """
+    own, rest = _own(result, limit), [*_shown(result, limit), *_besides(result, limit)]
+    if _length([*own, *rest]) > limit:
+        left = limit - _length(rest) - len(_GAP) if rest else limit
+        said = _shared(own, max(-(-limit * 2 // 3), left), least=1)
+        room = limit - len(_GAP.join([*said, ""]))
+        return _GAP.join([*said, *_shared(rest, room)])
+    return _GAP.join(part.within(limit) for part in [*own, *rest])
+
+
+def _length(parts: Sequence[_Part]) -> int:
+    return sum(map(len, parts)) + len(_GAP) * max(0, len(parts) - 1)
+
+
+def _shared(parts: Sequence[_Part], room: int, *, least: int = 0) -> list[str]:
+    """Return parts within ``room`` altogether: the short ones whole, the others alike.
+
+    The last ones are left out where none would be of use, all but the ``least`` first.
+    """
+    for number in range(len(parts), least - 1, -1):
+        more = [_Part("", _MORE, len(_MORE))] if number < len(parts) else []
+        kept = [*parts[:number], *more]
+        rooms = _rooms(list(map(len, kept)), room - len(_GAP) * max(0, len(kept) - 1))
+        if all(has >= min(len(part), _LEAST) for part, has in zip(kept, rooms, strict=True)):
+            return [part.within(has) for part, has in zip(kept, rooms, strict=True)]
+    return [part.within(room) for part in parts[:least]]
+
+
+def _rooms(lengths: Sequence[int], room: int) -> list[int]:
+    """Return what each is given: its length, or as much as any other that is longer."""
+    rooms, left = [0] * len(lengths), max(0, room)
+    for done, index in enumerate(sorted(range(len(lengths)), key=lengths.__getitem__)):
+        rooms[index] = min(lengths[index], left // (len(lengths) - done))
+        left -= rooms[index]
+    return rooms
+
+
+def _own(result: Result, limit: int) -> list[_Part]:
+    """Return how it ended, and what led there."""
+    head = _Part("", _head(result), limit)
+    if result.status == "denied":
+        error = _Part("", _denied(result.denials, limit - len(head) - len(_GAP)), limit)
+    else:
+        error = _Part("", _error(result), int(limit * _SHARES["error"]))
+    return [part for part in (head, error) if part.text]
+
+
+def _shown(result: Result, limit: int) -> Iterator[_Part]:
     for title, text, share in (
         ("stdout", result.output, "output"),
         ("stderr", result.error_output, "error_output"),
         ("result", result.result or "", "result"),
-        ("shown", "\n\n".join(result.pages), "pages"),
+        ("shown", _GAP.join(result.pages), "pages"),
     ):
         if text.strip():
-            parts.append(f"{title}:\n{clipped(text.rstrip(), int(limit * _SHARES[share]))}")
-    parts += [line for line in _besides(result) if line]
-    return "\n\n".join(part for part in parts if part)
+            yield _Part(f"{title}:\n", text.rstrip(), int(limit * _SHARES[share]))
 
 
 def _head(result: Result) -> str:
@@ -72,14 +145,21 @@ def _head(result: Result) -> str:
     return f"The cell was not run: {result.error}"
 
 
-def _error(result: Result, limit: int) -> Iterator[str]:
-    if result.status == "denied":
-        yield from map(_denial, result.denials[:_MOST_DENIALS])
-        if (more := len(result.denials) - _MOST_DENIALS) > 0:
-            yield f"And {count(more, 'more finding')}."
-    elif result.error is not None and result.status in {"error", "refused", "failed"}:
-        room = int(limit * _SHARES["error"])
-        yield clipped("\n".join(_traced(result.error, str(result.error))), room)
+def _error(result: Result) -> str:
+    if result.error is None or result.status not in {"error", "refused", "failed"}:
+        return ""
+    return "\n".join(_traced(result.error, str(result.error)))
+
+
+def _denied(denials: Sequence[Denial], room: int) -> str:
+    """Say as many denials as there is room for, one at least, and count the others."""
+    said = list(map(_denial, denials[:_MOST_DENIALS]))
+    while True:
+        more = len(denials) - len(said)
+        text = _GAP.join([*said, *([f"And {count(more, 'more finding')}."] if more else [])])
+        if len(text) <= room or len(said) <= 1:
+            return text
+        said.pop()
 
 
 def _denial(denial: Denial) -> str:
@@ -88,7 +168,7 @@ def _denial(denial: Denial) -> str:
     why = denial.why if alone else f"{denial.subject} {denial.why}"
     lines = [visible(f"line {denial.line}: {denial.rule}: {why}".rstrip())]
     if denial.excerpt.strip():
-        lines.append(f"    {visible(denial.excerpt.strip().expandtabs(4))}")
+        lines.append(f"    {_source(denial.excerpt)}")
     if denial.detail:
         lines.append(_indented(denial.detail))
     if denial.remedy:
@@ -96,6 +176,11 @@ def _denial(denial: Denial) -> str:
     if denial.rewrite:
         lines.append(_indented(denial.rewrite))
     return "\n".join(lines)
+
+
+def _source(line: str) -> str:
+    """Return a line of the cell's as one that commands nothing."""
+    return visible(line.strip().expandtabs(4))
 
 
 def _indented(text: str) -> str:
@@ -116,33 +201,41 @@ def _traced(error: CellError, said: str) -> Iterator[str]:
         else:
             tail.append(text)
     yield from frames[:1] + ["  …"] * (len(frames) > _MOST_FRAMES) + frames[1:][-_MOST_FRAMES + 1 :]
-    if frames:
-        rest = "\n".join(tail).replace(said, "").strip("\n- ")
-        yield from rest.splitlines()
-    else:
-        yield error.traceback
+    rest = "\n".join(tail).replace(said, "").strip("\n- ") if frames else error.traceback
+    # A syntax error's own line is among it: only what the traceback itself broke is broken.
+    if rest:
+        yield from (visible(line.expandtabs(4)) for line in rest.split("\n"))
 
 
 def _frame(found: re.Match[str]) -> str:
-    where = f"line {found[1]}" + (f", in {found[2].strip()}" if found[2] else "")
+    where = f"line {found[1]}" + (f", in {_source(found[2])}" if found[2] else "")
     line = _ARROW.search(found[3])
-    return f"  {where}: {line[1].strip()}" if line else f"  {where}"
+    return f"  {where}: {_source(line[1])}" if line else f"  {where}"
 
 
-def _besides(result: Result) -> Iterator[str]:
-    yield _displays(result.displays)
-    yield "\n".join(
+def _besides(result: Result, limit: int) -> Iterator[_Part]:
+    left_out = (
         f"Left out: {number:,} bytes of {kind} ({kind}_max_bytes)."
         for kind, number in result.left_out.items()
     )
-    if result.artifacts:
-        named = [
-            f"{one.name} ({one.content_type}, {size(one.size_bytes)})" for one in result.artifacts
-        ]
-        yield f"Files copied out: {_listed(named)}."
-    if result.skipped:
-        left = [f"{visible(one.name)}: {one.why}" for one in result.skipped]
-        yield f"Not copied: {_listed(left)}."
+    copied = (
+        (one.name, f" ({one.content_type}, {size(one.size_bytes)})") for one in result.artifacts
+    )
+    skipped = ((one.name, f": {one.why}") for one in result.skipped)
+    for text in (
+        _displays(result.displays),
+        "\n".join(left_out),
+        _files("Files copied out", copied),
+        _files("Not copied", skipped),
+    ):
+        if text:
+            yield _Part("", text, limit)
+
+
+def _files(what: str, named: Iterable[tuple[str, str]]) -> str:
+    """Say of files what there is to be said; each is its name, and what stands behind it."""
+    shown = [clip(visible(name), _LONGEST_NAME) + visible(more) for name, more in named]
+    return f"{what}: {_listed(shown)}." if shown else ""
 
 
 def _displays(displays: Sequence[Display]) -> str:
@@ -165,8 +258,18 @@ def plain(text: str) -> str:
 
 
 def clipped(text: str, room: int) -> str:
-    """Return ``text``, or its beginning and its end where it is longer than ``room``."""
+    """Return ``text``, or its beginning and its end where it is longer than ``room``.
+
+    What is returned never is longer than that.
+    """
     if len(text) <= room:
         return text
-    head, tail = text[: room * 2 // 3], text[len(text) - room // 3 :]
-    return f"{head}\n… {len(text) - len(head) - len(tail):,} characters left out …\n{tail}"
+    kept = room - len(_note(len(text)))
+    if kept < _FEWEST:
+        return f"{text[: room - 1]}{_MORE}" if room > 0 else ""
+    head, tail = text[: kept * 2 // 3], text[len(text) - kept // 3 :]
+    return f"{head}{_note(len(text) - len(head) - len(tail))}{tail}"
+
+
+def _note(left_out: int) -> str:
+    return f"\n… {left_out:,} characters left out …\n"

@@ -1,7 +1,7 @@
 """A session's admission: what may run is looked up anew when it has changed on disk.
 
 A manifest that is written while a kernel runs counts from the next cell on, and so does one that is
-taken back. What can't be trusted any more stops every cell until it is mended.
+taken back. What can't be trusted any more, the key too, stops every cell until it is mended.
 """
 
 from __future__ import annotations
@@ -42,8 +42,9 @@ class Gate:
         self._tell = told or (lambda _admitted, _source: None)
         self._admitted = _without_cells(policy)
         self._place: Place | None = None
-        #: The manifest's file as it was when it was read; None where it has to be read.
-        self._known: Known | None = None
+        #: The manifest's and the key's files as they were when they were read; None where they
+        #: have to be.
+        self._known: tuple[Known, Known] | None = None
         self._told: str | None = None
 
     @property
@@ -74,14 +75,16 @@ class Gate:
 
         if self._place is None:
             self._place = manifest.Place(self._policy, self._project)
-        if self._known is not None and self._known == _seen(self._place.file):
+        key = _seen(self._place.key)
+        if self._known is not None and self._known == (_seen(self._place.file), key):
             return
         self._known = None
         found, status = self._place.read()
         cells = manifest.approved(found)
         self._admitted = replace(self._admitted, cells=cells, remedy=_REMEDY)
-        if time.time_ns() - status.st_ctime_ns > _UNSEEN:
-            self._known = _of(status)
+        # The key as it was before it was read: one that was exchanged since is seen by the next.
+        if key is not None and time.time_ns() - max(status.st_ctime_ns, key[-1]) > _UNSEEN:
+            self._known = _of(status), key
         self._in_force(f"{self._place.file}, number {found.serial}")
 
     def _in_force(self, source: str) -> None:

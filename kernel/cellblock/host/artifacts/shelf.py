@@ -1,7 +1,7 @@
 """The folder that artifacts are copied to: the user's, in which cells write nothing themselves.
 
 What is there already, and was not put there by this session, is never written to: the copy gets
-another name.
+another name. So does a folder whose name a file has, be it a copy of this session's.
 """
 
 from __future__ import annotations
@@ -11,14 +11,14 @@ import hashlib
 import os
 import secrets
 import stat
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Final
 
 from cellblock.host.artifacts.kinds import LOOKED_AT, content_type
 from cellblock.host.artifacts.names import harmless, numbered
 
 if TYPE_CHECKING:
-    from collections.abc import Generator
+    from collections.abc import Generator, Iterator
 
     from cellblock.host.artifacts.search import Entry
 
@@ -72,9 +72,12 @@ class Shelf:
         source = _opened(entry)
         try:
             self._check(os.fstat(source), room)
-            folder = self._folder_of(harmless(entry.path) if earlier is None else earlier.name)
+            wanted = harmless(entry.path)
+            folder, above = self._folder_of(wanted if earlier is None else earlier.name)
             try:
-                return (yield from self._put(source, folder, entry, room, earlier))
+                last, is_new = _free_name(folder, _last(wanted), earlier)
+                copied = yield from self._put(source, folder, last, room, is_new=is_new)
+                return replace(copied, name=f"{above}{last}")
             finally:
                 os.close(folder)
         finally:
@@ -94,10 +97,10 @@ class Shelf:
             raise Unfit(f"no more than {room:,} bytes are left (artifacts_max_bytes)")
 
     def _put(
-        self, source: int, folder: int, entry: Entry, room: int | None, earlier: Copied | None
+        self, source: int, folder: int, last: str, room: int | None, *, is_new: bool
     ) -> Generator[None, None, Copied]:
-        path = _free_name(folder, harmless(entry.path), earlier)
-        last, part = path.rpartition("/")[2], f".cellblock-{secrets.token_hex(8)}.part"
+        """Copy to the name ``last``; where that ``is_new``, and it fails, it is taken away."""
+        part = f".cellblock-{secrets.token_hex(8)}.part"
         try:
             fd = os.open(part, _NEW, 0o666, dir_fd=folder)
             try:
@@ -109,11 +112,10 @@ class Shelf:
         except BaseException:
             with contextlib.suppress(OSError):
                 os.unlink(part, dir_fd=folder)
-            if earlier is None or earlier.name != path:
+            if is_new:
                 os.unlink(last, dir_fd=folder)  # it was kept free by an empty file
             raise
-        kind = content_type(head, path)
-        return Copied(path, state, size, kind, digest)
+        return Copied(last, state, size, content_type(head, last), digest)
 
     def _fill(
         self, source: int, target: int, room: int | None
@@ -131,21 +133,22 @@ class Shelf:
             yield
         return head, digest.hexdigest(), size
 
-    def _folder_of(self, name: str) -> int:
-        """Open the folder that ``name`` is to be in, and make it. Raises OSError, for links too."""
+    def _folder_of(self, name: str) -> tuple[int, str]:
+        """Open the folder that ``name`` is to be in, and make it; return it, and its path here.
+
+        That is empty, or ends in a slash. Raises Unfit, and OSError, for links too.
+        """
         if self._fd is None:
             os.makedirs(self.path, exist_ok=True)  # noqa: PTH103 - as all paths here
             self._fd = os.open(self.path, _FOLDER)
-        at = os.dup(self._fd)
+        at, path = os.dup(self._fd), ""
         for part in name.split("/")[:-1]:
             try:
-                with contextlib.suppress(FileExistsError):
-                    os.mkdir(part, dir_fd=at)
-                below = os.open(part, _FOLDER, dir_fd=at)
+                below, found = _inner_folder(at, part)
             finally:
                 os.close(at)
-            at = below
-        return at
+            at, path = below, f"{path}{found}/"
+        return at, path
 
 
 def _opened(entry: Entry) -> int:
@@ -157,28 +160,56 @@ def _opened(entry: Entry) -> int:
         raise Unfit(f"it can't be read: {exc.strerror}") from None
 
 
-def _free_name(folder: int, name: str, earlier: Copied | None) -> str:
-    """Return a name that is ours: of the copy to be replaced, or of a file that was just made.
+def _inner_folder(folder: int, name: str) -> tuple[int, str]:
+    """Open a folder by its name, or make it by that or the next that no file has.
 
-    Raises OSError.
+    Raises Unfit, and OSError, for a link too: where that leads is the user's to say.
+    """
+    for free in _names(name):
+        with contextlib.suppress(FileExistsError):
+            os.mkdir(free, dir_fd=folder)
+        try:
+            return os.open(free, _FOLDER, dir_fd=folder), free
+        except NotADirectoryError:
+            if stat.S_ISLNK(os.lstat(free, dir_fd=folder).st_mode):
+                raise
+    raise _taken()
+
+
+def _free_name(folder: int, name: str, earlier: Copied | None) -> tuple[str, bool]:
+    """Return a name that is ours, and whether it is that of a file that was just made.
+
+    Else it is that of the copy to be replaced. Raises Unfit, OSError.
     """
     if earlier is not None and _is_there(folder, earlier):
-        return earlier.name
-    for number in range(1, _MOST_NUMBERS):
-        free = name if number == 1 else numbered(name, number)
+        return _last(earlier.name), False
+    for free in _names(name):
         try:
-            fd = os.open(free.rpartition("/")[2], _NEW, 0o666, dir_fd=folder)
+            fd = os.open(free, _NEW, 0o666, dir_fd=folder)
         except FileExistsError:
             continue
         os.close(fd)
-        return free
-    raise Unfit("a thousand others have its name")
+        return free, True
+    raise _taken()
+
+
+def _names(name: str) -> Iterator[str]:
+    yield name
+    yield from (numbered(name, number) for number in range(2, _MOST_NUMBERS))
+
+
+def _taken() -> Unfit:
+    return Unfit("a thousand others have its name")
+
+
+def _last(path: str) -> str:
+    return path.rpartition("/")[2]
 
 
 def _is_there(folder: int, copy: Copied) -> bool:
     """Say whether a copy is still the file that was put there, and nobody has written to it."""
     try:
-        return _state(folder, copy.name.rpartition("/")[2]) == copy.state
+        return _state(folder, _last(copy.name)) == copy.state
     except OSError:
         return False
 

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
+from msgspec.structs import replace
+
 from cellblock.analysis.admission import sha256
 from cellblock.host.audit import records
 from cellblock.render.text import encodable
@@ -25,6 +27,16 @@ def expressions_of(cell: Cell, admitted: Iterable[str]) -> tuple[records.Express
     return tuple(
         records.Expression(sha256=sha256(text), decision="allowed" if name in names else "denied")
         for name, text in cell.user_expressions.items()
+    )
+
+
+def refused(
+    expressions: Iterable[records.Expression], those: records.Decision
+) -> tuple[records.Expression, ...]:
+    """Return the expressions of a cell that is refused, ``those`` among them refused with it."""
+    return tuple(
+        replace(each, decision="refused") if each.decision == those else each
+        for each in expressions
     )
 
 

@@ -31,7 +31,7 @@ class Finding(Struct, frozen=True, kw_only=True, omit_defaults=True):
 
 
 class Expression(Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """A user_expression that came with a cell."""
+    """A user_expression that came with a cell; none is allowed where the cell is refused."""
 
     sha256: str
     decision: Decision

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import fcntl
 import os
 import re
@@ -23,7 +24,10 @@ _READ: Final = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
 
 @dataclass(frozen=True, slots=True)
 class Session:
-    """The files of one session, in their order, and whether the last is being written."""
+    """The files of one session, in their order, and whether the last is being written.
+
+    ``id`` is empty where that is a file that was named, and is not called as logs are.
+    """
 
     id: str
     files: tuple[Path, ...]
@@ -94,7 +98,7 @@ def of_file(path: Path) -> Session:
     if not _NAME.fullmatch(path.name):
         return Session("", (path,))
     beside = sessions(path.parent)
-    return next((one for one in beside if path in one.files), Session(_id(path), (path,)))
+    return next((one for one in beside if path in one.files), Session("", (path,)))
 
 
 def lines(path: Path) -> Iterator[bytes]:
@@ -117,4 +121,5 @@ def _id(path: Path) -> str:
 
 def _unreadable(path: Path, exc: OSError) -> AuditError:
     remedy = "Name a log or a folder of logs that this user may read."
-    return AuditError(f"can't be read: {exc.strerror}", file=str(path), remedy=remedy)
+    what = "it is a link" if exc.errno == errno.ELOOP else f"can't be read: {exc.strerror}"
+    return AuditError(what, file=str(path), remedy=remedy)

@@ -84,14 +84,17 @@ class Audit:
         problem = self.enter(record, hurry=not findings)
         if problem is None or findings or not self._required:
             return None
-        self._log.amend(replace(record, decision="refused", why=_UNWRITTEN))
+        left = entries.refused(record.expressions, "allowed")
+        self._log.amend(replace(record, decision="refused", why=_UNWRITTEN, expressions=left))
         return problem
 
     def undecided(self, cell: Cell, why: str) -> None:
         """Enter a cell that was refused because nothing could be decided about it."""
         if self._log is not None:
             self._cells += 1
-            self.enter(replace(self._decision(cell, "refused", (), ()), why=why))
+            record = self._decision(cell, "refused", (), ())
+            left = entries.refused(record.expressions, "denied")  # nobody looked at them, either
+            self.enter(replace(record, why=why, expressions=left))
 
     def in_force(self, admitted: Admitted, source: str) -> None:
         """Enter what may run from now on."""

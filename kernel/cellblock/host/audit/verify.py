@@ -10,6 +10,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final, Literal
 
+from cellblock.errors import AuditError
 from cellblock.host.audit import chain, shelf
 
 if TYPE_CHECKING:
@@ -18,7 +19,7 @@ if TYPE_CHECKING:
 
     from cellblock.host.audit.chain import Entry
 
-#: Problems of one session that are told.
+#: Problems of one session that are told; the others are counted.
 MOST_PROBLEMS: Final = 100
 
 State = Literal["ended", "running", "open"]
@@ -26,14 +27,15 @@ State = Literal["ended", "running", "open"]
 
 @dataclass(frozen=True, slots=True)
 class Problem:
-    """Something wrong, and the place: a file and a line in it, from 1."""
+    """Something wrong, and the place: a file and a line in it, from 1; 0 is all of the file."""
 
     file: Path
     line: int
     what: str
 
     def __str__(self) -> str:
-        return f"{self.file}:{self.line}: {self.what}"
+        where = f"{self.file}:{self.line}" if self.line else f"{self.file}"
+        return f"{where}: {self.what}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,7 +43,8 @@ class Verdict:
     """What is to be said of a session.
 
     ``head`` is the hash of the last record before anything is wrong, ``seq`` its number;
-    ``anchored`` says whether the hash that was asked for is one of those up to there.
+    ``anchored`` says whether the hash that was asked for is one of those up to there. ``more`` are
+    problems beyond those that are kept.
     """
 
     session: str
@@ -51,6 +54,7 @@ class Verdict:
     state: State
     problems: tuple[Problem, ...]
     anchored: bool
+    more: int = 0
 
     @property
     def sound(self) -> bool:
@@ -66,17 +70,23 @@ def verify(
 ) -> Verdict:
     """Look through a session's files; ``each`` gets every record that can be read, in order.
 
-    ``head`` is a hash that was kept elsewhere. Raises AuditError for a file that can't be read.
+    ``head`` is a hash that was kept elsewhere. A file that can't be read is a problem. Raises
+    AuditError for one that is no session's, and is all there is.
     """
     running = session.running()
     walk = _Walk(session.id, head, each)
     for file in session.files:
         last = file == session.files[-1]
         walk.file, walk.line = file, 0
-        for raw in shelf.lines(file):
-            walk.line += 1
-            if raw.endswith(b"\n") or not (running and last):  # else it is being written
-                walk.take(raw)
+        try:
+            for raw in shelf.lines(file):
+                walk.line += 1
+                if raw.endswith(b"\n") or not (running and last):  # else it is being written
+                    walk.take(raw)
+        except AuditError as exc:
+            if not session.id:
+                raise
+            walk.wrong(exc.message)
     return walk.verdict(session, running=running)
 
 
@@ -88,6 +98,7 @@ class _Walk:
         self.file: Path
         self.line = 0
         self._problems: list[Problem] = []
+        self._more = 0
         self._records = 0
         self._due, self._prev = 0, chain.FIRST
         #: Places before ``_due`` that lines which can't be trusted may have had; the hash of the
@@ -100,9 +111,12 @@ class _Walk:
         self._ended_in: Path | None = None
         self._anchored = False
 
-    def _wrong(self, what: str) -> None:
+    def wrong(self, what: str) -> None:
+        """Take note of a problem at the place that is looked at."""
         if len(self._problems) < MOST_PROBLEMS:
             self._problems.append(Problem(self.file, self.line, what))
+        else:
+            self._more += 1
 
     def take(self, raw: bytes) -> None:
         """Follow the chain by one line."""
@@ -122,7 +136,7 @@ class _Walk:
             self._place(entry)
 
     def _distrust(self, what: str) -> None:
-        self._wrong(what)
+        self.wrong(what)
         self._blind += 1
 
     def _place(self, entry: Entry) -> None:
@@ -131,21 +145,21 @@ class _Walk:
         if seq < self._due:
             moved = any(first <= seq <= last for first, last in self._missing)
             where = f"stands after record {self._due - 1}" if moved else "stands here again"
-            self._wrong(f"record {seq} {where}")
+            self.wrong(f"record {seq} {where}")
             return
         first = self._due + self._blind
         if seq > first:
             self._missing.append((first, seq - 1))
-            self._wrong(f"{_span(first, seq - 1)} before record {seq}")
+            self.wrong(f"{_span(first, seq - 1)} before record {seq}")
         elif seq == self._due and entry.prev != self._prev:
-            self._wrong(f"record {seq} does not follow on the one before: one was exchanged")
+            self.wrong(f"record {seq} does not follow on the one before: one was exchanged")
         self._follow(entry)
 
     def _follow(self, entry: Entry) -> None:
         if self._last.get("kind") == "session-end":
-            self._wrong(f"record {entry.seq} stands after the session's end")
+            self.wrong(f"record {entry.seq} stands after the session's end")
         if entry.kind == "part" and entry.record.get("why") != "full":
-            self._wrong(f"the file before was {_shown(entry.record.get('why'))} by somebody else")
+            self.wrong(f"the file before was {_shown(entry.record.get('why'))} by somebody else")
         self._due, self._prev, self._blind = entry.seq + 1, entry.hash, 0
         self._last, self._ended_in = entry.record, self.file
         if not self._problems:
@@ -156,9 +170,9 @@ class _Walk:
         """Say what came of it."""
         kind = self._last.get("kind")
         if kind == "part-end" and not running and self._ended_in == session.files[-1]:
-            self._wrong(f"{session.next.name}, which follows, is missing")
+            self.wrong(f"{session.next.name}, which follows, is missing")
         if self._wanted and not self._anchored:
-            self._wrong("the hash that was kept is not here: records were exchanged or cut off")
+            self.wrong("the hash that was kept is not here: records were exchanged or cut off")
         state: State = "running" if running else "open"
         if kind == "session-end" and not self._blind:
             state = "ended"
@@ -170,6 +184,7 @@ class _Walk:
             state,
             tuple(self._problems),
             self._anchored,
+            self._more,
         )
 
 

@@ -348,6 +348,48 @@ def test_a_manifest_is_read_once_while_it_stays_as_it_is(desk, monkeypatch):
     assert reads == []
 
 
+def removed(key):
+    key.unlink()
+
+
+def another(key):
+    key.write_text("00" * 32)
+
+
+def linked(key):
+    key.rename(key.with_suffix(".moved"))
+    key.symlink_to(key.with_suffix(".moved"))
+
+
+def opened(key):
+    key.chmod(0o644)
+
+
+@pytest.mark.parametrize(
+    ("change", "why"),
+    [
+        (removed, "there is no key"),
+        (another, "signed with another key"),
+        (linked, "the key is a link"),
+        (opened, "others can read or write it"),
+    ],
+)
+def test_a_key_that_is_no_more_what_it_was_stops_the_kernel(desk, monkeypatch, change, why):
+    monkeypatch.setattr("cellblock.host.admission.gate._UNSEEN", -(10**12))
+    desk.approve(CELL)
+    gate = Gate(desk.policy, desk.project)
+    assert not gate.judge(CELL).findings
+    kept = desk.place.key.read_bytes()
+    change(desk.place.key)
+    for _ in range(2):
+        with pytest.raises(AdmissionError, match=why):
+            gate.judge(CELL)
+    desk.place.key.unlink(missing_ok=True)
+    desk.place.key.write_bytes(kept)
+    desk.place.key.chmod(0o600)
+    assert not gate.judge(CELL).findings
+
+
 def test_a_manifest_that_is_tampered_with_meanwhile_stops_the_kernel(desk, monkeypatch):
     monkeypatch.setattr("cellblock.host.admission.gate._UNSEEN", -(10**12))
     desk.approve(CELL)

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from cellblock.host.artifacts import exports as exports_module
-from cellblock.host.artifacts import search
+from cellblock.host.artifacts import search, shelf
 from cellblock.host.artifacts.exports import Exports
 from cellblock.host.artifacts.patterns import Patterns
 from support.simulator import Reactor
@@ -143,6 +143,65 @@ def test_a_folder_within_that_is_a_link_takes_nothing(place, tmp_path):
     place.write("in/a")
     assert place.why() == {"in/a": "it can't be copied: Not a directory"}
     assert not names_in(tmp_path / "else")
+
+
+def test_a_file_that_becomes_a_folder_is_copied_beside_its_earlier_copy(place):
+    place.write("a", b"1")
+    assert place.names() == ["a"]
+    (place.scratch / "a").unlink()
+    place.write("a/b", b"2")
+    place.write("a/c/d", b"3")
+    assert sorted(place.names()) == ["a-2/b", "a-2/c/d"]
+    assert (place.shelf / "a").read_bytes() == b"1"
+    assert (place.shelf / "a-2/b").read_bytes() == b"2"
+    place.write("a/b", b"22")
+    assert place.names() == ["a-2/b"]
+    assert (place.shelf / "a-2/b").read_bytes() == b"22"
+    (place.shelf / "a-2/b").write_text("mine")
+    place.write("a/b", b"333")
+    (artifact,) = place.cell_ends().artifacts
+    assert (artifact.name, artifact.path) == ("a-2/b-2", f"{place.shelf}/a-2/b-2")
+    assert (place.shelf / "a-2/b-2").read_bytes() == b"333"
+    assert (place.shelf / "a-2/b").read_text() == "mine"
+
+
+def test_a_folder_that_becomes_a_file_is_copied_beside_its_earlier_copies(place):
+    place.write("a/b", b"1")
+    assert place.names() == ["a/b"]
+    (place.scratch / "a/b").unlink()
+    (place.scratch / "a").rmdir()
+    place.write("a", b"2")
+    assert place.names() == ["a-2"]
+    assert (place.shelf / "a/b").read_bytes() == b"1"
+
+
+@pytest.mark.parametrize("make", [Path.touch, os.mkfifo])
+def test_what_the_user_has_by_a_folders_name_is_left_alone(place, make):
+    place.shelf.mkdir()
+    make(place.shelf / "in.d")
+    before = (place.shelf / "in.d").lstat()
+    place.write("in.d/a")
+    assert place.names() == ["in-2.d/a"]
+    assert (place.shelf / "in.d").lstat() == before
+
+
+def test_a_numbered_folder_that_is_a_link_is_not_followed(place, tmp_path):
+    (tmp_path / "else").mkdir()
+    place.shelf.mkdir()
+    (place.shelf / "in").touch()
+    (place.shelf / "in-2").symlink_to(tmp_path / "else")
+    place.write("in/a")
+    assert place.why() == {"in/a": "it can't be copied: Not a directory"}
+    assert not names_in(tmp_path / "else")
+
+
+def test_folders_names_that_are_all_taken_are_said_to_be(place, monkeypatch):
+    monkeypatch.setattr(shelf, "_MOST_NUMBERS", 3)
+    place.shelf.mkdir()
+    for name in ("in", "in-2"):
+        (place.shelf / name).touch()
+    place.write("in/a")
+    assert place.why() == {"in/a": "a thousand others have its name"}
 
 
 def test_links_to_files_and_folders_are_not_followed(place):

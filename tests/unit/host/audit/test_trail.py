@@ -67,6 +67,35 @@ def test_a_cell_that_is_refused_for_want_of_a_log_reaches_no_guest(simulate, log
     assert request.execution_count == 2
 
 
+def decisions(log):
+    """Return of each record of a cell how it, and each of its expressions, was decided."""
+    told = map(json.loads, log.path.read_text().splitlines())
+    return [
+        (record["decision"], [one["decision"] for one in record["expressions"]])
+        for record in told
+        if record["kind"] == "cell"
+    ]
+
+
+def test_expressions_of_a_cell_that_is_refused_for_want_of_a_log_are_refused(simulate, log):
+    log._folder.write_text("")
+    sim = simulate(required=True)
+    beside = {"good": "x", "bad": "__import__('os')"}
+    sim.run(Cell(raw="x = 1", execution_count=1, user_expressions=beside))
+    log._folder.unlink()
+    sim.run(Cell(raw="x = 1", execution_count=2, user_expressions=beside))
+    assert decisions(log) == [
+        ("refused", ["refused", "denied"]),
+        ("allowed", ["allowed", "denied"]),
+    ]
+
+
+def test_expressions_of_a_cell_about_which_nothing_could_be_decided_are_refused(log):
+    beside = {"good": "x", "bad": "__import__('os')"}
+    Audit(log).undecided(Cell(raw="x", execution_count=1, user_expressions=beside), "no key")
+    assert decisions(log) == [("refused", ["refused", "refused"])]
+
+
 def test_a_denied_cell_is_denied_whether_or_not_it_can_be_written(simulate, log):
     log._folder.write_text("")
     sim = simulate(required=True)
