@@ -6,6 +6,19 @@ from typing import Final
 
 #: Failures that say nothing of what was asked for: another time it may be had.
 TRANSIENT: Final = frozenset({"ConnectError", "TimeoutError"})
+#: What ``ops.write_file`` fails with before it has written anything.
+UNWRITTEN: Final = frozenset(
+    {
+        "FileNotFoundError",
+        "NotADirectoryError",
+        "NotAFile",
+        "NotGranted",
+        "PermissionError",
+        "TooLarge",
+        "ValidationError",
+        "ValueError",
+    }
+)
 
 
 class OperationError(Exception):

@@ -14,7 +14,7 @@ from cellblock.host.ops.errors import OperationError
 from cellblock.host.ops.ledger import Ledger
 from cellblock.host.ops.provider import Offer, Operations
 from cellblock.host.tools import registry
-from cellblock.host.tools.provider import Call
+from cellblock.host.tools.provider import Answer, Call
 from cellblock.policy import operations as tables
 from cellblock.policy import store
 from cellblock.policy.model import Policy
@@ -196,6 +196,31 @@ def test_what_a_session_writes_is_counted_where_no_worker_can_forget_it(everythi
     assert [len(bytes(call.arguments)) for call in begun] == [1, 1]
     assert {answer.kind for answer in answers} == {"BudgetSpent"}
     assert ledger.spent() == Written(8_192, 10_000)
+
+
+@pytest.mark.parametrize(
+    ("kind", "left"),
+    [
+        ("NotGranted", 0),
+        ("PermissionError", 0),
+        ("TooLarge", 0),
+        ("ValidationError", 0),
+        ("", 8_000),
+        ("Cancelled", 8_000),
+        ("OSError", 8_000),
+        ("TimeoutError", 8_000),
+        ("WorkerLost", 8_000),
+    ],
+)
+def test_what_a_refused_write_would_have_taken_is_given_back(everything, kind, left):
+    ledger, answers = Ledger(max_bytes=10_000), []
+    offer = Offer(tools=(), settings=everything, ledger=ledger, timeout=5.0)
+    operations = Operations(Reactor(), offer)
+    workshop = type("Workshop", (), {"begin": lambda _self, call: call.answer(Answer(kind=kind))})
+    operations._workshop = workshop()
+    operations.begin(Call(1, catalog.WRITE_FILE, msgspec.Raw(b"x" * 8_000), answers.append))
+    assert [answer.kind for answer in answers] == [kind]
+    assert ledger.spent() == Written(left, 10_000)
 
 
 def test_a_worker_knows_a_narrower_policy_or_is_another_and_what_was_spent_stays(everything):
