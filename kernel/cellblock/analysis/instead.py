@@ -11,6 +11,8 @@ import re
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Final, NamedTuple
 
+from cellblock.analysis.words import operands, words
+
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping
 
@@ -19,7 +21,14 @@ if TYPE_CHECKING:
 #: Characters of a path, an address or a name that a rewrite repeats.
 _LONGEST = 60
 _WRITES = frozenset("wax+")
-_PACKAGE = re.compile(r"[A-Za-z][A-Za-z0-9._-]*", re.ASCII)
+#: What names a package, with extras and versions; a file does not.
+_PACKAGE = re.compile(
+    r"([a-z][a-z0-9._-]*+)(?<!\.whl|\.zip|\.txt)(?<!\.gz)(?:\[[^]]*\])?(?:[=<>!~].*)?",
+    re.IGNORECASE | re.ASCII,
+)
+#: Words that a shell, or IPython, makes nothing else of.
+_PATH = re.compile(r"(?!.*://)[^]*?[{}$`~!'\"\\]+")
+_URL = re.compile(r"https?://[^]*[{}$`'\"\\]+")
 
 
 class Instead(NamedTuple):
@@ -77,6 +86,12 @@ def _write(path: str = '"out.txt"') -> Instead:
     return Instead(("ops.write_file",), f'text = "…"\nops.write_file({path}, text)')
 
 
+def _append(path: str = '"log.txt"', *, binary: bool = False) -> Instead:
+    name, more, way = ("data", 'b"..."', ", binary=True") if binary else ("text", '"…"', "")
+    lines = f"{name} = ops.read_file({path}{way}) + {more}\nops.write_file({path}, {name})"
+    return Instead(("ops.read_file", "ops.write_file"), lines)
+
+
 def _list(path: str = '"data"') -> Instead:
     lines = f'for entry in ops.list_dir({path}):\n    print(entry["name"])'
     return Instead(("ops.list_dir",), lines)
@@ -104,6 +119,9 @@ _GZIP = Instead(
     _READ_FILE,
     'import zlib\ndata = zlib.decompress(ops.read_file("data/a.gz", binary=True), 31)',
 )
+#: Nothing is shown that would replace what these keep.
+_UPDATE = Instead(("ops.read_file", "ops.write_file"), "")
+_CREATE = Instead(("ops.write_file",), "")
 _LLM = Instead(("llm",), 'answer = llm("…")\nprint(answer)')
 
 #: By module, or by a name of one.
@@ -170,12 +188,20 @@ _READERS: Mapping[str, str] = MappingProxyType(
     }
 )
 _INSTALLERS = frozenset({"conda", "mamba", "micromamba", "pip", "pip3", "uv"})
+#: Options with which a magic writes at the end of a file.
+_APPENDS = frozenset({"--append", "-a"})
 
 
 def for_open(call: ast.Call | None) -> Instead:
     """Return what replaces a call of ``open``; one that is only named reads."""
     path, mode = _arguments(call)
-    if _WRITES.intersection(mode):
+    if "a" in mode:
+        return _append(path or '"log.txt"', binary="b" in mode)
+    if "+" in mode:
+        return _UPDATE
+    if "x" in mode:
+        return _CREATE
+    if "w" in mode:
         return _write(path or '"out.txt"')
     return _read_bytes(path or '"data/a.png"') if "b" in mode else _read(path or '"data/a.csv"')
 
@@ -225,18 +251,22 @@ def _quoted(text: str) -> str:
 
 def for_command(line: str) -> Instead | None:
     """Return what replaces a shell command, or a magic of the same words, if anything does."""
-    program, *rest = line.replace("%", "").split() or [""]
-    words = [word for word in rest if not word.startswith("-")]
-    if program in _INSTALLERS and "install" in words:
-        return _first_package(words[words.index("install") + 1 :])
+    program, *given = words(line) or [""]
+    program = program.lstrip("%")
+    if program in _INSTALLERS and "install" in given:
+        asked = given[given.index("install") + 1 :]
+        return _first_package(operands(program, asked))
     make = _COMMANDS.get(program)
     if make is None:
         return None
-    first = _quoted(words[0]) if words else ""
-    fits = first.startswith('"http') if make is _http else bool(first)
-    return make(first) if fits else make()
+    if make is _write and _APPENDS.intersection(given):
+        make = _append
+    first = next(operands(program, given), "")
+    fits = (_URL if make is _http else _PATH).fullmatch(first)
+    shown = _quoted(first) if fits else ""
+    return make(shown) if shown else make()
 
 
-def _first_package(words: Iterable[str]) -> Instead | None:
-    name = next((found[0] for word in words if (found := _PACKAGE.match(word))), "")
+def _first_package(asked: Iterable[str]) -> Instead | None:
+    name = next((found[1] for word in asked if (found := _PACKAGE.fullmatch(word))), "")
     return _install(name) if name and len(name) <= _LONGEST else None

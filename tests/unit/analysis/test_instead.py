@@ -49,20 +49,68 @@ CASES = [
         'import io\nfile = io.BytesIO(ops.read_file("p.png", binary=True))',
     ),
     ("open('o.txt', 'w')", 'text = "…"\nops.write_file("o.txt", text)'),
+    (
+        "open('log.txt', 'a')",
+        'text = ops.read_file("log.txt") + "…"\nops.write_file("log.txt", text)',
+    ),
+    (
+        "open('log.bin', 'ab+')",
+        'data = ops.read_file("log.bin", binary=True) + b"..."\nops.write_file("log.bin", data)',
+    ),
+    ("open('o.txt', 'r+')", None),
+    ("open('o.txt', 'rb+')", None),
+    ("open('o.txt', 'w+')", None),
+    ("open('o.txt', 'x')", None),
+    ("open('o.txt', mode='x+')", None),
     ("open(file='a\"b.txt')", "text = ops.read_file('a\"b.txt')\nlines = text.splitlines()"),
     ("open('" + "x" * 99 + "')", 'text = ops.read_file("data/a.csv")\nlines = text.splitlines()'),
     ("!cat notes.md", 'text = ops.read_file("notes.md")\nlines = text.splitlines()'),
+    ("!head -n 5 notes.md", 'text = ops.read_file("notes.md")\nlines = text.splitlines()'),
+    ("!head -5 notes.md", 'text = ops.read_file("notes.md")\nlines = text.splitlines()'),
+    ("!tail -n 3 a.txt", 'text = ops.read_file("a.txt")\nlines = text.splitlines()'),
+    ("!tail --lines 3", 'text = ops.read_file("data/a.csv")\nlines = text.splitlines()'),
+    ("!cat < a.txt", 'text = ops.read_file("data/a.csv")\nlines = text.splitlines()'),
+    ("!cat *.md", 'text = ops.read_file("data/a.csv")\nlines = text.splitlines()'),
+    ("!cat {name}", 'text = ops.read_file("data/a.csv")\nlines = text.splitlines()'),
+    ("!cat 'my notes.md'", 'text = ops.read_file("my notes.md")\nlines = text.splitlines()'),
+    ("!cat 'notes.md", 'text = ops.read_file("data/a.csv")\nlines = text.splitlines()'),
+    ("!ls | wc -l", 'for entry in ops.list_dir("data"):\n    print(entry["name"])'),
+    ("!ls 2>/dev/null", 'for entry in ops.list_dir("data"):\n    print(entry["name"])'),
+    ("!ls work 2>/dev/null", 'for entry in ops.list_dir("work"):\n    print(entry["name"])'),
+    ("!ls # all", 'for entry in ops.list_dir("data"):\n    print(entry["name"])'),
     ("!ls -la work", 'for entry in ops.list_dir("work"):\n    print(entry["name"])'),
     ("%ls", 'for entry in ops.list_dir("data"):\n    print(entry["name"])'),
     (
         "!curl -s https://a.example/x",
         'response = ops.http("https://a.example/x")\nitems = response.json()',
     ),
-    ("!pip install -q 'scikit-learn'", None),
+    (
+        "!curl -o a%20b.html https://a.example/a%20b?c=1",
+        'response = ops.http("https://a.example/a%20b?c=1")\nitems = response.json()',
+    ),
+    (
+        "!curl httpbin.org/get",
+        'response = ops.http("https://api.example.org/items")\nitems = response.json()',
+    ),
+    ("!pip install -q 'scikit-learn'", None),  # as that of scikit-learn below
+    ("!pip install 'tabulate'", 'ops.install("tabulate")\nimport tabulate'),
+    ('!pip install -U "tabulate>=0.9"', 'ops.install("tabulate")\nimport tabulate'),
+    ("!conda install -y -c tabulate tabulate", 'ops.install("tabulate")\nimport tabulate'),
+    (
+        "!pip install --index-url https://a.example/x tabulate && ls",
+        'ops.install("tabulate")\nimport tabulate',
+    ),
+    ("!pip install -r tabulate", None),
+    ("!pip install tabulate.whl", None),
+    ("!pip install tabulate+https://a.example", None),
     ("!pip install -q tabulate==1.0", 'ops.install("tabulate")\nimport tabulate'),
     ("!pip install -q scikit-learn==1.0", None),  # what it brings may not be imported
     ("%pip install tabulate", 'ops.install("tabulate")\nimport tabulate'),
     ("%%writefile out.py\nx = 1", 'text = "…"\nops.write_file("out.py", text)'),
+    (
+        "%%writefile -a out.py\nx = 1",
+        'text = ops.read_file("out.py") + "…"\nops.write_file("out.py", text)',
+    ),
     ("!rm -rf /", None),
     ("import socket", None),
     ("import subprocess", None),
@@ -80,6 +128,11 @@ def test_a_refusal_shows_what_does_the_job(cell, rewrite):
     shown = [one.rewrite for one in found if one.rewrite]
     assert (rewrite in shown) if rewrite else not shown
     assert all(re.match(r"Ask the host, (ops\.|llm)", f.remedy) for f in found if f.rewrite)
+
+
+def test_a_quoted_name_of_a_package_names_the_operation():
+    (found,) = findings("!pip install 'scikit-learn'", GRANTED)
+    assert (found.remedy, found.rewrite) == ("Ask the host, ops.install.", "")
 
 
 OPERATIONS = sorted(GRANTED.operations)

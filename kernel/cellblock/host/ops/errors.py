@@ -5,7 +5,20 @@ from __future__ import annotations
 from typing import Final
 
 #: Failures that say nothing of what was asked for: another time it may be had.
-TRANSIENT: Final = frozenset({"ConnectError", "TimeoutError"})
+TRANSIENT: Final = frozenset({"ConnectError", "OSError", "TimeoutError"})
+#: What ``ops.write_file`` fails with before it has written anything.
+UNWRITTEN: Final = frozenset(
+    {
+        "FileNotFoundError",
+        "NotADirectoryError",
+        "NotAFile",
+        "NotGranted",
+        "PermissionError",
+        "TooLarge",
+        "ValidationError",
+        "ValueError",
+    }
+)
 
 
 class OperationError(Exception):

@@ -90,12 +90,18 @@ class Writer:
             raise OperationError("TooLarge", said)
         with self._roots.parent(path) as (folder, name):
             mode = self._mode(folder, name, path)
+            beside = f".cellblock-{os.urandom(8).hex()}"
             try:
-                self._write(folder, name, content, mode)
+                fd = os.open(beside, _MAKE, _MODE, dir_fd=folder)
+            except OSError as exc:
+                raise failed(path, exc) from None
+            try:
+                self._write(folder, name, content, mode, (fd, beside))
             except FileExistsError:
                 raise self._there(path) from None
             except OSError as exc:
-                raise failed(path, exc) from None
+                # Of no kind that is in UNWRITTEN: a rename may fail, and have been done.
+                raise OperationError("OSError", f"{path}: {exc.strerror or 'it failed'}") from None
         return len(content)
 
     def _mode(self, folder: int, name: str, path: str) -> int | None:
@@ -119,13 +125,14 @@ class Writer:
     def _there(path: str) -> OperationError:
         return not_granted(f"{path}: it is there already, and may not be replaced (replace)")
 
-    def _write(self, folder: int, name: str, content: bytes, mode: int | None) -> None:
-        """Write beside the file, then put that in its place: nobody reads half of it.
+    def _write(
+        self, folder: int, name: str, content: bytes, mode: int | None, made: tuple[int, str]
+    ) -> None:
+        """Write what was ``made`` beside the file, then put it in its place: nobody reads half.
 
         Other names of the file that was there keep what it had. Raises OSError.
         """
-        beside = f".cellblock-{os.urandom(8).hex()}"
-        fd = os.open(beside, _MAKE, _MODE, dir_fd=folder)
+        fd, beside = made
         try:
             with open(fd, "wb", buffering=0) as file:  # noqa: PTH123 - by descriptor
                 rest = memoryview(content)

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+import functools
+from typing import TYPE_CHECKING, Any, Final
 
 import pydantic
 
 from cellblock.host.ops import catalog
+from cellblock.host.ops.errors import OperationError
 from cellblock.host.ops.files import Lister, Reader, Writer
 from cellblock.host.tools.registry import Registered
 
@@ -14,6 +16,11 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from cellblock.host.ops.settings import Settings
+    from cellblock.wire.messages import Tool
+
+#: Arguments of a call, and entries of one: pydantic makes errors of all that do not fit, and no
+#: time limit counts before it has.
+_MOST: Final = 1_000
 
 
 def load(settings: Settings) -> dict[str, Registered]:
@@ -34,6 +41,38 @@ def load(settings: Settings) -> dict[str, Registered]:
 
         found["install"] = Installer(settings.install).install
     return {
-        f"{catalog.PREFIX}{name}": Registered(catalog.ALL[name], pydantic.validate_call(function))
+        f"{catalog.PREFIX}{name}": Registered(tool := catalog.ALL[name], _checked(tool, function))
         for name, function in found.items()
     }
+
+
+def _checked(tool: Tool, function: Callable[..., Any]) -> Callable[..., Any]:
+    """Return a function that raises OperationError for too many arguments, or too many in one.
+
+    Otherwise ``pydantic.ValidationError`` for what does not fit.
+    """
+    checked = pydantic.validate_call(function)
+
+    @functools.wraps(function)
+    async def asynchronous(*args: Any, **kwargs: Any) -> Any:
+        _refuse_many(tool, args, kwargs)
+        return await checked(*args, **kwargs)
+
+    @functools.wraps(function)
+    def synchronous(*args: Any, **kwargs: Any) -> Any:
+        _refuse_many(tool, args, kwargs)
+        return checked(*args, **kwargs)
+
+    return asynchronous if tool.is_async else synchronous
+
+
+def _refuse_many(tool: Tool, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+    if (many := len(args) + len(kwargs)) > _MOST:
+        said = f"it is given {many:,} arguments; {_MOST:,} may be"
+        raise OperationError("ValueError", said)
+    for one in tool.parameters:
+        given = kwargs.get(one.name)
+        # What may be anything is not read.
+        if isinstance(given, dict | list) and len(given) > _MOST and one.annotation != "Any":
+            said = f"{one.name} has {len(given):,} entries; {_MOST:,} may be given"
+            raise OperationError("ValueError", said)

@@ -31,3 +31,7 @@ class Ledger:
             return f"{said}: {self.spent()} for this session"
         self._bytes += taken
         return ""
+
+    def give_back(self, size: int) -> None:
+        """Take out a file that was entered and not written."""
+        self._bytes -= max(size, _LEAST_FILE)

@@ -8,7 +8,7 @@ import msgspec
 
 from cellblock.errors import PolicyError
 from cellblock.host.ops import catalog
-from cellblock.host.ops.errors import TRANSIENT
+from cellblock.host.ops.errors import TRANSIENT, UNWRITTEN
 from cellblock.host.tools.provider import Answer, Call
 from cellblock.host.tools.settings import Settings
 from cellblock.host.tools.workshop import Workshop
@@ -110,12 +110,13 @@ class Operations:
 
     def begin(self, call: Call) -> None:
         """Run a call, unless it takes more of what a session may have than is left."""
-        size = len(bytes(call.arguments))
-        writes = call.tool.name == catalog.WRITE_FILE.name
-        if writes and (refusal := self._offer.ledger.reserve(size)):
-            call.answer(Answer(kind="BudgetSpent", message=refusal))
-        else:
-            self._workshop.begin(call)
+        if call.tool.name == catalog.WRITE_FILE.name:
+            size, ledger = len(bytes(call.arguments)), self._offer.ledger
+            if refusal := ledger.reserve(size):
+                call.answer(Answer(kind="BudgetSpent", message=refusal))
+                return
+            call = _accounted(call, size, ledger)
+        self._workshop.begin(call)
 
     def cancel(self, number: int) -> None:
         """Stop a call."""
@@ -128,6 +129,20 @@ class Operations:
     def close(self) -> None:
         """End the worker, if one has been started."""
         self._workshop.close()
+
+
+def _accounted(call: Call, size: int, ledger: Ledger) -> Call:
+    """Return the same call, which gives back what its answer says was not written.
+
+    One that has no answer, or is lost or late, may have been.
+    """
+
+    def answer(answer: Answer) -> None:
+        if answer.kind in UNWRITTEN:
+            ledger.give_back(size)
+        call.answer(answer)
+
+    return msgspec.structs.replace(call, answer=answer)
 
 
 def _settings(offer: Offer) -> Settings:

@@ -103,7 +103,7 @@ class Shelf:
             unpacked.rename(self.lib / folder)
         kept = Package(package.name, package.version, folder, package.needs)
         if not (self.lib / folder).is_dir():
-            raise OperationError("InstallError", f"{package.name} can't be kept on this disk")
+            raise OperationError("OSError", f"{package.name} can't be kept on this disk")
         self._write(self._place("known", requirement), {"requirement": requirement} | asdict(kept))
         return kept
 

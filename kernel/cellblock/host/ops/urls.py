@@ -7,6 +7,7 @@ letters of other scripts, backslashes, user names, hosts in any spelling but one
 from __future__ import annotations
 
 import re
+import unicodedata
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 from urllib.parse import unquote_to_bytes
@@ -29,7 +30,7 @@ _PLAIN: Final = re.compile(r"[!#-;=?-\[\]_a-z~]*", re.IGNORECASE | re.ASCII)
 _ESCAPES: Final = re.compile(rb"%(?![0-9A-Fa-f]{2})")
 #: Rounds of escapes within escapes that are undone to see what a server may make of a path.
 _ROUNDS: Final = 4
-_CONTROLS: Final = re.compile(rb"[\x00-\x1f\x7f]")
+_CONTROLS: Final = re.compile(r"[\x00-\x1f\x7f]")
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,7 +105,8 @@ class Grants:
             return
         if not _is_plain(path):
             said = f"{path[:100]!r} may be read in more ways than one"
-            raise not_granted(f"{said}: with [ops.http] paths, no escaped /, no .. and no //")
+            rule = "with [ops.http] paths, UTF-8, no escaped /, no .. and no //"
+            raise not_granted(f"{said}: {rule}")
         for entry in self._paths:
             if path == entry or (entry.endswith("/") and path.startswith(entry)):
                 return
@@ -113,16 +115,27 @@ class Grants:
 
 def _is_plain(path: str) -> bool:
     """Say whether every server has to read this path as the same place."""
-    decoded = path.encode()
-    for _ in range(_ROUNDS):
-        before, decoded = decoded, unquote_to_bytes(decoded)
-        if decoded == before:
-            break
-    else:
+    decoded = path
+    try:
+        for _ in range(_ROUNDS):
+            before, decoded = decoded, _read_once(decoded)
+            if decoded == before:
+                break
+        else:
+            return False
+    except UnicodeDecodeError:  # as an overlong form of a dot, which some servers take for one
         return False
-    parts = decoded.split(b"/")
-    if len(parts) != path.count("/") + 1 or b"\\" in decoded or _CONTROLS.search(decoded):
+    parts = decoded.split("/")
+    if len(parts) != path.count("/") + 1 or "\\" in decoded or _CONTROLS.search(decoded):
         return False
     # ``..;x`` is ``..`` to servers that cut parameters off.
-    names = [part.partition(b";")[0] for part in parts]
-    return b"" not in parts[1:-1] and b"." not in names and b".." not in names
+    names = [part.partition(";")[0] for part in parts]
+    return "" not in parts[1:-1] and "." not in names and ".." not in names
+
+
+def _read_once(path: str) -> str:
+    """Return a path less one layer of escapes, and of letters that stand for others (NFKC).
+
+    Raises UnicodeDecodeError.
+    """
+    return unicodedata.normalize("NFKC", unquote_to_bytes(path).decode())

@@ -12,6 +12,7 @@ import email
 import os
 import re
 import resource
+import signal
 import subprocess
 import sys
 import tempfile
@@ -45,6 +46,17 @@ _UNREACHED: Final = (
     "Retry(total=0,", "Max retries exceeded", "error sending request", "tcp connect error",
     "operation timed out",
 )  # fmt: skip
+#: What uv, then pip, says of an index that answers, and not now, or not to us: 5xx, 401, 407, 408,
+#: 429. Of some, uv says that there is no such package, and pip nothing but in its log.
+_NOT_NOW: Final = re.compile(
+    r"HTTP status server error \(|HTTP status client error \(4(?:01|07|08|29) |\(401 Unauthorized\)"
+    r"|too many 5\d\d error responses|: 5\d\d Server Error|[: ]4(?:01|07|08|29) Client Error"
+)
+#: What both say of this machine: input and output, memory, descriptors, a full disk, a read-only
+#: one, a quota (errno(3)); not of a file that is too large.
+_OF_HERE: Final = re.compile(r"(?:\[Errno |\(os error )(5|12|23|24|28|30|122)[\])]")
+#: Bytes of pip's log that are read; it is told early what of the index could not be had.
+_LONGEST_LOG: Final = 2**20
 
 
 def fetch(requirement: str, *, index: str, into: Path, most: int, deadline: float) -> Package:
@@ -52,23 +64,25 @@ def fetch(requirement: str, *, index: str, into: Path, most: int, deadline: floa
 
     ``most`` bytes at most; ``folder`` of what is returned is empty. Raises OperationError.
     """
-    with tempfile.TemporaryFile() as said:
-        status = _run(_command(requirement, index, into), said.fileno(), most, deadline)
+    with tempfile.TemporaryFile() as said, tempfile.NamedTemporaryFile() as log:
+        command = _command(requirement, index, into, log.name)
+        status = _run(command, said.fileno(), most, deadline)
         if status:
             said.seek(0)
-            raise _failed(said.read().decode("utf-8", "replace"))
+            texts = (said.read(), log.read(_LONGEST_LOG))
+            raise _failed(status, *(text.decode("utf-8", "replace") for text in texts))
     (into / ".lock").unlink(missing_ok=True)  # uv's own
     return _package(into)
 
 
-def _command(requirement: str, index: str, into: Path) -> list[str]:
+def _command(requirement: str, index: str, into: Path, log: str) -> list[str]:
     shared = ["--no-deps", "--only-binary", ":all:", "--index-url", index, "--target", str(into)]
     if (uv := installers.uv()) is not None:
         own = ["--no-config", "--no-progress", "--link-mode", "copy", "--python", sys.executable]
         return [uv, "pip", "install", "--quiet", *own, *shared, requirement]
     if not installers.has_pip():
         raise OperationError("InstallError", "neither uv nor pip is there any more")
-    own = ["--isolated", "--no-input", "--no-compile", "--disable-pip-version-check"]
+    own = ["--isolated", "--no-input", "--no-compile", "--disable-pip-version-check", "--log", log]
     pip = [sys.executable, "-I", "-m", "pip", "install", "--quiet", "--no-cache-dir"]
     return [*pip, *own, *shared, requirement]
 
@@ -98,9 +112,16 @@ def _run(command: list[str], said: int, most: int, deadline: float) -> int:
             process.wait()
 
 
-def _failed(said: str) -> OperationError:
+def _failed(status: int, said: str, log: str) -> OperationError:
+    """Return the error for what an installer says; of a kind in TRANSIENT unless the package's."""
     if any(sign in said for sign in _UNREACHED):
         return OperationError("ConnectError", "its index can't be reached, or does not answer")
+    if _NOT_NOW.search(said) or _NOT_NOW.search(log):
+        return OperationError("ConnectError", "its index answers that it can't be had now")
+    if found := _OF_HERE.search(said):
+        return OperationError("OSError", f"this machine says: {os.strerror(int(found[1]))}")
+    if status < 0 and status != -signal.SIGXFSZ:
+        return OperationError("OSError", "what installs it was killed")
     return OperationError("InstallError", _why(said))
 
 

@@ -26,8 +26,34 @@ _LONGEST_KIND, _LONGEST_MESSAGE = 200, 2_000
 #: What of a validation error is told in detail; and how many details it may have for that, since
 #: pydantic makes all of them, a kilobyte each, to tell one.
 _DETAILS, _MOST_DETAILS = 20, 1_000
-#: Absolute paths of this machine, but not those within addresses.
-_PATH: Final = re.compile(r"(?<![\w.:/])(?:file://)?(?:/[\w.@+~-]+){2,}/?")
+#: What may be an absolute path of this machine, or begins as one and stays. Nothing here is tried
+#: twice at one place, so that a message takes no longer than it is long.
+_PATH: Final = re.compile(
+    r"""
+    (?P<stays>
+        # Addresses of the web, up to what may carry a path: a query, an empty name.
+        (?<!\w)(?:https?|wss?|ftp|s3|gs)://(?:\[[0-9a-f:.]+\]|[\w.@%-]+)(?::\d+)?
+            (?:/[\w.@%~+!$*()&-]+)*+/?
+        # Requests, but not for what any machine has.
+        | \b(?:GET|HEAD|POST|PUT|PATCH|DELETE|OPTIONS)[ ]
+            (?!/(?:s?bin|boot|dev|etc|home|lib\d*|media|mnt|opt|proc|root|run|srv|sys|tmp|usr|var)\b)
+            (?:/[\w.@%~+!$*()&-]+)++/?
+        | </\w+>
+    )
+    # In quotes, spaces and all; an apostrophe before a letter ends nothing.
+    | (?<=["'`])/(?:[^"'`\n]|'(?=\w))++(?=["'`]|\Z)
+    # Not behind a word, nor behind one dot or two, where it is relative; but behind what a line
+    # break is written as, or a colour.
+    | (?:(?<!\w)(?<!(?<![\w.])\.)(?<!(?<![\w.])\.\.)|(?<=\\[nrt])|\x1b\[[0-9;]*+m(?=/))
+        (?:file://[\w.-]*+)?
+        /(?:[^\s"'`<>|:]|'(?=\w)|:(?!\d{1,7}+(?::\d{1,7}+)?+(?![\w/-])))*+
+        # A name with a space in it goes on with another slash.
+        (?:(?<![.,:;!?)\]}])[ ][^\s"'`<>|:/]++/(?:[^\s"'`<>|:]|'(?=\w))*+)*+
+    """,
+    re.VERBOSE | re.IGNORECASE,
+)
+#: What ends a sentence rather than a path.
+_ENDS: Final = ".,:;!?)]}"
 #: Kinds of values to how data is made of them.
 _KINDS: Final[tuple[tuple[Any, Callable[[Any], Any]], ...]] = (
     (pydantic.BaseModel, lambda model: model.model_dump()),
@@ -104,8 +130,21 @@ def _detail(detail: Any, names: list[str]) -> str:
 
 
 def scrubbed(text: str) -> str:
-    """Return a text without absolute paths of this machine, as it crosses."""
-    return _PATH.sub("<path>", _sent(text[: 2 * _LONGEST_MESSAGE]))
+    """Return a text without absolute paths of this machine, as it crosses.
+
+    Addresses of the web stay. Of a path that is in no quotes, a last name's words may stay behind
+    its first space.
+    """
+    return _PATH.sub(_hidden, encodable(text[: 2 * _LONGEST_MESSAGE]))[:_LONGEST_MESSAGE]
+
+
+def _hidden(found: re.Match[str]) -> str:
+    """Return what stands for what may be a path; itself, if it names nothing."""
+    text = found[0]
+    path = text.rstrip(_ENDS)
+    if found["stays"] or not re.search(r"\w", path):
+        return text
+    return f"<path>{text[len(path) :]}"
 
 
 def _sent(text: str) -> str:

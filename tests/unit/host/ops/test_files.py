@@ -10,7 +10,7 @@ import time
 import pytest
 
 from cellblock.host.ops import settings
-from cellblock.host.ops.errors import OperationError
+from cellblock.host.ops.errors import UNWRITTEN, OperationError
 from cellblock.host.ops.files import Lister, Reader, Writer
 
 SECRET = "outside"
@@ -393,3 +393,36 @@ def test_a_name_that_is_no_text_is_shown_spelt_out(ground):
 
 def test_what_is_no_folder_is_not_listed(ground):
     assert refusal(lister(ground), "data/a.csv") == "NotAFolder: data/a.csv: no folder"
+
+
+# --- what is on the account -------------------------------------------------------------------
+
+
+def test_what_is_refused_before_anything_is_written_says_so_by_its_kind(ground):
+    write = writer(ground)
+    os.mkfifo(ground / "project" / "data" / "pipe")
+    for path, text in [
+        ("/etc/passwd", "x"),
+        ("../outside/x", "x"),
+        ("data/none/x", "x"),
+        ("data/a.csv/x", "x"),
+        ("data/pipe", "x"),
+        ("data/private/key", "x"),
+        ("data/long.txt", "x" * 1_001),
+    ]:
+        assert refusal(write, path, text).partition(":")[0] in UNWRITTEN, path
+    assert refusal(writer(ground, replace=False), "data/a.csv", "x").startswith("NotGranted: ")
+
+
+@pytest.mark.parametrize("error", [PermissionError, FileNotFoundError, NotADirectoryError])
+def test_a_failure_after_a_file_was_begun_does_not_say_that_nothing_was_written(
+    ground, monkeypatch, error
+):
+    def fail(*_args, **_kwargs):
+        raise error(1, "it was done, or was not")
+
+    monkeypatch.setattr(os, "replace", fail)
+    said = refusal(writer(ground), "data/a.csv", "x")
+    assert said == "OSError: data/a.csv: it was done, or was not"
+    assert "OSError" not in UNWRITTEN
+    assert not list((ground / "project" / "data").glob(".cellblock-*"))

@@ -467,6 +467,16 @@ def test_a_method_that_is_not_granted_is_refused(web):
         "/v1//x",
         "/v1/x%00",
         "/v1/x%0d%0aX: y",
+        "/v1/%c0%ae%c0%ae/admin",  # overlong: what a dot is in no UTF-8
+        "/v1/%25c0%25ae%25c0%25ae/admin",
+        "/v1/x%c0%afadmin",
+        "/v1/caf%e9",
+        "/v1/%ed%a0%80",
+        "/v1/%ef%bc%8e%ef%bc%8e/x",  # dots of full width
+        "/v1/%e2%80%a5/x",  # .. as one letter
+        "/v1/x%ef%bc%8fy",  # a slash of full width
+        "/v1/%ef%bc%bcx",
+        "/v1/%ef%bc%852e%ef%bc%852e/x",  # %2e by a percent sign of full width
         "/%76%31/x",
         "/v1%2fx",
         "/exact/",
@@ -484,7 +494,10 @@ def test_a_path_that_a_server_may_read_as_another_is_refused(web, path):
     assert server.asked == []
 
 
-@pytest.mark.parametrize("path", ["/v1/", "/v1/x", "/v1/x/y%20z?a=/../b", "/exact", "/exact?x"])
+@pytest.mark.parametrize(
+    "path",
+    ["/v1/", "/v1/x", "/v1/x/y%20z?a=/../b", "/v1/caf%C3%A9/%ef%bd%98", "/exact", "/exact?x"],
+)
 def test_a_path_that_is_granted_is_asked_for_as_it_is(web, path):
     server = web()
     fetch(table(server.origin, paths=("/v1/", "/exact")), server.origin + path)

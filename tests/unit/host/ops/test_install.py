@@ -3,6 +3,7 @@
 import contextlib
 import io
 import os
+import signal
 import sys
 import tarfile
 import threading
@@ -13,11 +14,12 @@ import msgspec
 import pytest
 
 from cellblock.host.ops import settings, shelf, wheels
-from cellblock.host.ops.errors import OperationError
+from cellblock.host.ops.errors import TRANSIENT, OperationError
 from cellblock.host.ops.install import Installer
 from cellblock.host.tools import progress
 from cellblock.policy import installers
 from cellblock.policy.operations import Install as Table
+from support.web import answer
 from support.wheels import Index, wheel
 
 
@@ -74,6 +76,14 @@ def by(request, tmp_path, monkeypatch):
         passed = (*wheels._PASSED, "UV_HTTP_RETRIES", "UV_CACHE_DIR")
         monkeypatch.setattr(wheels, "_PASSED", passed)
     return request.param
+
+
+@pytest.fixture
+def impatient(by, monkeypatch):
+    """Have pip, too, try once."""
+    command = wheels._command
+    retries = ["--retries", "0"] if by == "pip" else []
+    monkeypatch.setattr(wheels, "_command", lambda *given: [*command(*given), *retries])
 
 
 def refusal(call, *args):
@@ -217,6 +227,70 @@ def test_an_index_that_refuses_connections_is_tried_again_by_the_next_call(
     assert shelf.Shelf(tmp_path / "shelf").failures() == []
     back = Installer(msgspec.structs.replace(away, index=origin))
     assert back.install("alpha-one")["installed"] == ["alpha-one 2.0"]
+
+
+@pytest.mark.parametrize(
+    "told",
+    [
+        ("/simple", "503 Service Unavailable"),
+        ("/simple", "401 Unauthorized"),
+        ("/simple", "429 Too Many Requests"),
+        ("/files", "502 Bad Gateway"),
+        ("/files", "401 Unauthorized"),
+    ],
+)
+@pytest.mark.usefixtures("impatient")
+def test_an_index_that_gives_nothing_now_is_tried_again_by_the_next_call(
+    installer, index, tmp_path, monkeypatch, told
+):
+    made, page, (where, status) = installer(real=True), index._say, told
+
+    def say(path, head):
+        return answer(status=status) if path.startswith(where) else page(path, head)
+
+    with monkeypatch.context() as patched:
+        patched.setattr(index, "_say", say)
+        said = refusal(made.install, "alpha-one")
+    assert said == "ConnectError: alpha-one: its index answers that it can't be had now"
+    assert shelf.Shelf(tmp_path / "shelf").failures() == []
+    assert made.install("alpha-one")["installed"] == ["alpha-one 2.0"]
+
+
+@pytest.mark.parametrize(
+    ("status", "said", "kind", "message"),
+    [
+        (
+            2,
+            "error: Failed to install: a\n  cause: No space left on device (os error 28)",
+            "OSError",
+            "this machine says: No space left on device",
+        ),
+        (
+            2,
+            "ERROR: Exception:\nTraceback\nOSError: [Errno 122] Disk quota exceeded: '/p/a'",
+            "OSError",
+            "this machine says: Disk quota exceeded",
+        ),
+        (-9, "", "OSError", "what installs it was killed"),
+        (-signal.SIGXFSZ, "", "InstallError", "it failed without a word"),
+        (
+            1,
+            "ERROR: Could not install packages due to an OSError: [Errno 27] File too large",
+            "InstallError",
+            "Could not install packages due to an OSError: [Errno 27] File too large",
+        ),
+        (
+            1,
+            "ERROR: No matching distribution found for a503",
+            "InstallError",
+            "No matching distribution found for a503",
+        ),
+    ],
+)
+def test_only_what_is_the_package_s_own_is_remembered(status, said, kind, message):
+    error = wheels._failed(status, said, "")
+    assert (error.kind, error.message) == (kind, message)
+    assert (kind in TRANSIENT) == (kind == "OSError")
 
 
 def test_uv_is_found_beside_the_interpreter_where_path_does_not_name_it(monkeypatch):

@@ -1,5 +1,6 @@
 """What cells are told of operations is what runs; what a policy grants is what they may touch."""
 
+import asyncio
 import inspect
 from pathlib import Path
 
@@ -9,10 +10,11 @@ from msgspec.structs import replace
 
 from cellblock.errors import PolicyError
 from cellblock.host.ops import catalog, functions, ground, settings
+from cellblock.host.ops.errors import OperationError
 from cellblock.host.ops.ledger import Ledger
 from cellblock.host.ops.provider import Offer, Operations
 from cellblock.host.tools import registry
-from cellblock.host.tools.provider import Call
+from cellblock.host.tools.provider import Answer, Call
 from cellblock.policy import operations as tables
 from cellblock.policy import store
 from cellblock.policy.model import Policy
@@ -59,6 +61,38 @@ def test_what_cells_are_told_is_the_signature_and_the_words_of_what_runs(everyth
         )
         == described
     )
+
+
+MANY = 60_000
+BAD = {str(n): None for n in range(MANY)}
+
+
+@pytest.mark.parametrize(
+    ("name", "args", "kwargs", "message"),
+    [
+        ("http", ["x"], {"params": BAD}, "params has 60,000 entries; 1,000 may be given"),
+        ("http", ["x"], {"headers": BAD}, "headers has 60,000 entries; 1,000 may be given"),
+        ("http", ["x"], BAD, "it is given 60,001 arguments; 1,000 may be"),
+        ("install", [None] * MANY, {}, "it is given 60,000 arguments; 1,000 may be"),
+        ("read_file", ["x"], BAD, "it is given 60,001 arguments; 1,000 may be"),
+    ],
+)
+def test_arguments_that_are_a_flood_are_refused_unread(everything, name, args, kwargs, message):
+    function = functions.load(everything)[f"ops.{name}"].function
+
+    async def call():
+        answer = function(*args, **kwargs)
+        return await answer if name == "http" else answer
+
+    with pytest.raises(OperationError) as refused:
+        asyncio.run(call())
+    assert (refused.value.kind, refused.value.message) == ("ValueError", message)
+
+
+def test_what_is_sent_as_json_may_be_long(everything):
+    function = functions.load(everything)["ops.http"].function
+    with pytest.raises(OperationError, match="is none of its hosts"):
+        asyncio.run(function("https://b.example", json=[None] * 2_000, params={"a": 1}))
 
 
 def test_the_guest_knows_all_operations_by_name():
@@ -162,6 +196,31 @@ def test_what_a_session_writes_is_counted_where_no_worker_can_forget_it(everythi
     assert [len(bytes(call.arguments)) for call in begun] == [1, 1]
     assert {answer.kind for answer in answers} == {"BudgetSpent"}
     assert ledger.spent() == Written(8_192, 10_000)
+
+
+@pytest.mark.parametrize(
+    ("kind", "left"),
+    [
+        ("NotGranted", 0),
+        ("PermissionError", 0),
+        ("TooLarge", 0),
+        ("ValidationError", 0),
+        ("", 8_000),
+        ("Cancelled", 8_000),
+        ("OSError", 8_000),
+        ("TimeoutError", 8_000),
+        ("WorkerLost", 8_000),
+    ],
+)
+def test_what_a_refused_write_would_have_taken_is_given_back(everything, kind, left):
+    ledger, answers = Ledger(max_bytes=10_000), []
+    offer = Offer(tools=(), settings=everything, ledger=ledger, timeout=5.0)
+    operations = Operations(Reactor(), offer)
+    workshop = type("Workshop", (), {"begin": lambda _self, call: call.answer(Answer(kind=kind))})
+    operations._workshop = workshop()
+    operations.begin(Call(1, catalog.WRITE_FILE, msgspec.Raw(b"x" * 8_000), answers.append))
+    assert [answer.kind for answer in answers] == [kind]
+    assert ledger.spent() == Written(left, 10_000)
 
 
 def test_a_worker_knows_a_narrower_policy_or_is_another_and_what_was_spent_stays(everything):
