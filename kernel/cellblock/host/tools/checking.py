@@ -2,7 +2,8 @@
 
 Pydantic tells of everything that does not fit: a megabyte that fits nowhere is a million errors,
 seconds in C and a gigabyte. So a list, tuple or set is read up to the first item that does not
-fit. Not covered: dicts, ``*args``, and fields of a model of pydantic's, which is built before.
+fit, in fields of a TypedDict or a dataclass, too. Not covered: dicts, ``*args``, fields of a
+model of pydantic's, which is built before, and of a type within itself.
 """
 
 from __future__ import annotations
@@ -23,6 +24,10 @@ if TYPE_CHECKING:
 #: Schemas that know the option, and what in one is no schema but a user's.
 _CONTAINERS: Final = frozenset({"frozenset", "list", "set", "tuple"})
 _NO_SCHEMAS: Final = frozenset({"config", "default", "expected", "metadata", "serialization"})
+#: Of these the keys are names, of fields or tags, whatever they are.
+_NAMED: Final = frozenset({"choices", "fields"})
+#: References of one hint that are replaced by what they refer to.
+_MOST_REFERENCES: Final = 100
 
 
 class _Hasty:
@@ -31,7 +36,7 @@ class _Hasty:
     def __get_pydantic_core_schema__(
         self, source: Any, handler: GetCoreSchemaHandler
     ) -> CoreSchema:
-        found: CoreSchema = _hasty(handler(source))
+        found: CoreSchema = _Reading(handler).hasty(handler(source))
         return found
 
 
@@ -76,11 +81,40 @@ def _copied(function: types.FunctionType) -> types.FunctionType:
     return own
 
 
-def _hasty(part: Any) -> Any:
-    """Return a schema, or a part of one, with the option set wherever it may be."""
-    if isinstance(part, list | tuple):
-        return type(part)(map(_hasty, part))
-    if not isinstance(part, dict):
-        return part
-    found = {key: each if key in _NO_SCHEMAS else _hasty(each) for key, each in part.items()}
-    return found | {"fail_fast": True} if part.get("type") in _CONTAINERS else found
+class _Reading:
+    """Makes a schema of a hint's, with the option set wherever it may be."""
+
+    def __init__(self, handler: GetCoreSchemaHandler) -> None:
+        self._handler, self._left = handler, _MOST_REFERENCES
+        self._within: set[str] = set()
+
+    def hasty(self, part: Any) -> Any:
+        """Return a schema, or a part of one."""
+        if isinstance(part, list | tuple):
+            return type(part)(map(self.hasty, part))
+        if not isinstance(part, dict):
+            return part
+        kind = part.get("type")
+        if kind == "definition-ref":
+            return self._there(part)
+        found = {key: self._under(key, each) for key, each in part.items()}
+        return found | {"fail_fast": True} if kind in _CONTAINERS else found
+
+    def _under(self, key: str, part: Any) -> Any:
+        if key in _NAMED and isinstance(part, dict):
+            return {name: self.hasty(each) for name, each in part.items()}
+        return part if key in _NO_SCHEMAS else self.hasty(part)
+
+    def _there(self, reference: Any) -> Any:
+        """Return what is referred to in its place; the reference, where that has no end."""
+        name = reference["schema_ref"]
+        if name in self._within or not self._left:
+            return reference
+        found: Any = self._handler.resolve_ref_schema(reference)
+        if found["type"] == "model":  # it has its own validator, which knows no option
+            return reference
+        self._left -= 1
+        self._within.add(name)
+        inline = self.hasty({key: each for key, each in found.items() if key != "ref"})
+        self._within.discard(name)
+        return inline

@@ -1,6 +1,7 @@
 """Arguments are checked by type hints, and what fits nowhere costs no more than what fits."""
 
 import asyncio
+import dataclasses
 import functools
 from collections.abc import Sequence
 from typing import Annotated, Any, Literal
@@ -34,6 +35,30 @@ class Options(TypedDict, total=False):
     deep: bool
 
 
+class Sheet(TypedDict, total=False):
+    """Fields with names of what a schema has."""
+
+    config: list[int]
+    metadata: list[int]
+    rows: list[int]
+    type: list[int]
+
+
+@dataclasses.dataclass
+class Page:
+    """Another kind of fields."""
+
+    default: list[int] = dataclasses.field(default_factory=list)
+    sheet: Sheet | None = None
+    pages: "list[Page] | None" = None
+
+
+class Book(pydantic.BaseModel):
+    """A model, which keeps its own way."""
+
+    pages: list[int] = []
+
+
 def errors(hint, value):
     def take(given):
         return given
@@ -58,6 +83,15 @@ def errors(hint, value):
         (list[list[int]], [[None] * MANY] * 3, 1),
         (dict[str, list[int]], {"a": [None] * MANY, "b": [1]}, 1),
         (list[int | Point | Literal["a"]], [None] * MANY, 3),
+        (Sheet, {"metadata": [None] * MANY}, 1),
+        (Sheet, {"type": [None] * MANY}, 1),
+        (Sheet, {"rows": [None] * MANY}, 1),
+        (list[Page], [{"default": [None] * MANY}] * 2, 1),
+        (Page, {"sheet": {"config": [None] * MANY}}, 1),
+        (Page, {"pages": [None] * MANY}, 1),
+        # Not covered: a type within itself, and a model.
+        (Page, {"pages": [{"default": [None] * 5}]}, 5),
+        (Book, {"pages": [None] * 5}, 5),
     ],
 )
 def test_what_fits_nowhere_is_one_item_s_errors(hint, value, count):
