@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 from types import MappingProxyType
 from typing import TYPE_CHECKING
 
@@ -11,7 +12,6 @@ from cellblock.analysis.instead import MODULES, read_by_pandas
 from cellblock.analysis.names import check_binding, refuse_reserved
 
 if TYPE_CHECKING:
-    import ast
     from collections.abc import Mapping
 
     from cellblock.analysis.findings import Remedy, Report
@@ -90,6 +90,8 @@ _WHY: Mapping[str, str] = MappingProxyType(
     }
 )
 
+#: Names of os that list or open.
+_FILES_OF_OS = frozenset({"*", "fdopen", "fwalk", "listdir", "open", "path", "scandir", "walk"})
 #: What to use instead, where there is something.
 _INSTEAD: Mapping[str, str] = MappingProxyType(
     {
@@ -188,7 +190,11 @@ def _refuse(module: str, node: ast.alias | ast.ImportFrom, report: Report) -> No
     if top == "csv":
         own = read_by_pandas(report.rules) or own
     asked = REMEDY if report.rules.approvals and approvable(module, report.rules) else ""
-    if instead := MODULES.get(module) or MODULES.get(top):
+    instead = MODULES.get(module) or MODULES.get(top)
+    if top == "os" and isinstance(node, ast.ImportFrom):
+        # Of its names, only these are what the host does.
+        instead = instead if _FILES_OF_OS.intersection(alias.name for alias in node.names) else None
+    if instead:
         remedy: Remedy = instead.remedy(report.rules, first=own, more=more, asked=asked)
     else:
         text = ", or ".join(filter(None, [own, asked, f"let the operator {more}"]))

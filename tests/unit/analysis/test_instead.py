@@ -130,6 +130,15 @@ def test_a_refusal_shows_what_does_the_job(cell, rewrite):
     assert all(re.match(r"Ask the host, (ops\.|llm)", f.remedy) for f in found if f.rewrite)
 
 
+def test_what_is_no_file_of_os_names_no_operation():
+    (found,) = findings("from os import environ", GRANTED)
+    assert (found.remedy, found.rewrite) == (
+        'Let the operator add "os" to allowed_modules.',
+        "",
+    )
+    assert "ops.list_dir" in findings("from os import environ, listdir", GRANTED)[0].remedy
+
+
 def test_a_quoted_name_of_a_package_names_the_operation():
     (found,) = findings("!pip install 'scikit-learn'", GRANTED)
     assert (found.remedy, found.rewrite) == ("Ask the host, ops.install.", "")
