@@ -6,7 +6,7 @@ from ast import literal_eval
 
 import pytest
 
-from support import reading
+from support import ports, reading
 from support.servers import AUTHORITY, Site, echo
 
 SECONDS = 20.0
@@ -22,11 +22,9 @@ class Place:
         self.echo = echo()
         self.held = _listener()
         self.elsewhere = _listener("127.0.0.2", self.site.port)
-        self.strange = _listener()
+        self.strange = ports.aside()
         self.full, self._filling = _full()
-        self.datagrams = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
-        self.datagrams.bind(("127.0.0.1", 0))
-        self.datagrams.setblocking(False)
+        self.datagrams = ports.aside(socket.SOCK_DGRAM)
         self.listed = [
             f"localhost:{self.site.port}",
             f"127.0.0.1:{self.secure.port}",

@@ -18,8 +18,9 @@ READ_SECONDS = 10.0
 
 
 def answer(body: bytes = b"", status: str = "200 OK", **headers: str) -> bytes:
-    """Return a whole answer; ``_`` in a header's name stands for ``-``."""
-    fields = {"content-length": str(len(body))} | {
+    """Return a whole answer, the last of its connection; in a header's name ``_`` means ``-``."""
+    # Unless it is told, a client that keeps connections may ask again before it sees this one end.
+    fields = {"content-length": str(len(body)), "connection": "close"} | {
         name.replace("_", "-"): value for name, value in headers.items()
     }
     lines = [f"HTTP/1.1 {status}", *(f"{name}: {value}" for name, value in fields.items())]

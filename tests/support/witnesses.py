@@ -11,6 +11,7 @@ import subprocess
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from support import ports
 from support.users import NOBODY
 
 if TYPE_CHECKING:
@@ -115,13 +116,13 @@ class Watched:
 
     def _listen(self, outside: Path) -> Iterator[tuple[str, socket.socket]]:
         outside.mkdir()
-        yield "tcp", _bound(socket.AF_INET, socket.SOCK_STREAM, ("127.0.0.1", 0))
-        yield "tcp6", _bound(socket.AF_INET6, socket.SOCK_STREAM, ("::1", 0))
-        yield "udp", _bound(socket.AF_INET, socket.SOCK_DGRAM, ("127.0.0.1", 0))
-        yield "stream", _bound(socket.AF_UNIX, socket.SOCK_STREAM, str(outside / "stream"))
-        yield "datagram", _bound(socket.AF_UNIX, socket.SOCK_DGRAM, str(outside / "datagram"))
+        yield "tcp", ports.aside()
+        yield "tcp6", ports.aside(host="::1")
+        yield "udp", ports.aside(socket.SOCK_DGRAM)
+        yield "stream", _bound(socket.SOCK_STREAM, str(outside / "stream"))
+        yield "datagram", _bound(socket.SOCK_DGRAM, str(outside / "datagram"))
         name = f"\0cellblock-{self._around.place.root.name}-{outside.name}"
-        yield "abstract", _bound(socket.AF_UNIX, socket.SOCK_STREAM, name)
+        yield "abstract", _bound(socket.SOCK_STREAM, name)
 
     def _fill(self, folder: Path) -> None:
         folder.mkdir(exist_ok=True)
@@ -156,8 +157,8 @@ class Watched:
         }
 
 
-def _bound(family: int, kind: int, address: object) -> socket.socket:
-    made = socket.socket(family, kind)
+def _bound(kind: int, address: str) -> socket.socket:
+    made = socket.socket(socket.AF_UNIX, kind)
     made.bind(address)
     if kind == socket.SOCK_STREAM:
         made.listen()

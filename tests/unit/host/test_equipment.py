@@ -11,7 +11,8 @@ from support.approvals import Desk, call
 
 def decides(approvals, **who):
     """Return what decides about calls under a policy, where a front has these to decide."""
-    views, audit = SimpleNamespace(budgets={}), SimpleNamespace(called=None, refused_more=None)
+    views = SimpleNamespace(budgets={})
+    audit = SimpleNamespace(called=None, refused_more=None, barred=None)
     station = SimpleNamespace(views=views, audit=audit, **{"approval": None, "clerk": None} | who)
     ground = SimpleNamespace(policy=Policy(approvals=approvals), operations=None)
     return tooling_of(ground, station).approval
