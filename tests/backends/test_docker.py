@@ -380,9 +380,10 @@ def test_with_its_container_a_guest_ends_and_the_next_cell_has_another(kernel, d
     kernel.run("lost = 1")
     before = zygote(docker, kernel)
     os.kill(before if victim == "zygote" else kernel.tree()[1], signal.SIGKILL)
+    # A cell that comes at once may be done before the guest is told of its launcher's end.
+    assert processes.gone([before]) == []
     assert patiently(kernel, "6 * 7") == "42"
     assert zygote(docker, kernel) != before
-    assert processes.gone([before]) == []
 
 
 def test_a_narrower_policy_takes_more_locks_in_the_container_and_a_new_one_if_asked(docker):
