@@ -1,6 +1,7 @@
 """Fixtures for every test: kernels in a world of their own, none of which leaves a process."""
 
 import os
+import signal
 
 import hypothesis
 import pytest
@@ -10,6 +11,9 @@ from support.kernels import NOBODY, Kernel, World, argv_for, nobody_prefix
 
 # Backends are chosen in this process, too.
 os.environ["PATH"] = machines.path()
+
+# Tests press Ctrl-C. What a script has begun in its background is deaf to it, as to SIGQUIT.
+signal.signal(signal.SIGINT, signal.default_int_handler)
 
 # How quick an example is says something of the machine, which other tests share.
 hypothesis.settings.register_profile(
