@@ -101,7 +101,7 @@ def _approve_one(notebook: Path, policy: Policy, *, asked: bool) -> bool:
     from cellblock.host.admission import approving  # noqa: PLC0415
 
     place = _place(policy, notebook)
-    with place.held():
+    with place.held(_waiting):
         manifest, why = approving.known(place)
         reviewed = approving.review(notebook, policy, manifest)
         _show(reviewed, policy, place, why)
@@ -113,6 +113,10 @@ def _approve_one(notebook: Path, policy: Policy, *, asked: bool) -> bool:
             _note(f"made the key {place.key}: whoever can read it can approve")
     _say(f"Approved {notebook}")
     return True
+
+
+def _waiting() -> None:
+    _note("another cellblock approve, which may be asking somebody, is to end first")
 
 
 def _confirmed(notebook: Path) -> bool:
@@ -154,7 +158,7 @@ def _revoke_one(notebook: Path, policy: Policy, *, asked: bool) -> bool:
     from cellblock.host.admission import approving  # noqa: PLC0415
 
     place = _place(policy, notebook)
-    with place.held():
+    with place.held(_waiting):
         cells = approving.revoke(place, notebook)
     _say(f"Took back {cells} cells of {notebook}")
     return True

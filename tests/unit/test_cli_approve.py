@@ -2,6 +2,7 @@
 """``cellblock approve``: who approves sees what runs, and is asked."""
 
 import json
+import subprocess
 import sys
 
 import nbformat
@@ -10,6 +11,7 @@ import pytest
 from cellblock import cli
 from cellblock.analysis.admission import findings
 from cellblock.host.admission.gate import of_notebook
+from cellblock.host.admission.manifest import Place
 from cellblock.policy.load import load
 
 POLICY = 'admission = "approved"\n'
@@ -300,3 +302,18 @@ def test_a_notebooks_name_commands_no_runner(run, notebook):
     lines = approve(run, name)[1] + run("approve", "--list", name, "--policy", "lab.toml")[1]
     assert "\N{REPLACEMENT CHARACTER}:error::x.ipynb: cell 2: approved\n" in lines
     assert not any(line.lstrip().startswith("::") for line in lines.splitlines())
+
+
+@pytest.mark.usefixtures("run")
+def test_who_waits_for_another_who_approves_is_told_so(notebook, admits, tmp_path):
+    name = notebook("x = 1")
+    place = Place(load(str(tmp_path / "lab.toml"), project=tmp_path, allow_unsafe=False), tmp_path)
+    code = "from cellblock.cli import main; main()"
+    command = [sys.executable, "-P", "-c", code, "approve", name, "--policy", "lab.toml", "--yes"]
+    with place.held():
+        second = subprocess.Popen(command, stderr=subprocess.PIPE, text=True, cwd=tmp_path)
+        told = second.stderr.readline()
+    with second:
+        assert second.wait(60) == 0
+    assert told.startswith("cellblock: another cellblock approve")
+    assert admits("x = 1")

@@ -24,7 +24,7 @@ from cellblock.errors import AdmissionError
 from cellblock.host.admission import files, key
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Callable, Iterator, Mapping
 
     from cellblock.policy.model import Policy
 
@@ -111,8 +111,11 @@ class Place:
     # --- writing ------------------------------------------------------------------------------
 
     @contextlib.contextmanager
-    def held(self) -> Iterator[None]:
-        """Keep others from writing with this key meanwhile. Raises AdmissionError."""
+    def held(self, waiting: Callable[[], None] = lambda: None) -> Iterator[None]:
+        """Keep others from writing with this key meanwhile. Raises AdmissionError.
+
+        Where another does so, ``waiting`` is called, and this waits for as long as that takes.
+        """
         try:
             self.key.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
             lock = os.open(self.key.with_name(f"{self.key.name}.lock"), _LOCK, 0o600)
@@ -120,7 +123,11 @@ class Place:
             remedy = "Give a folder of yours: approval.key."
             raise _wrong(self.file, f"can't be written: {exc.strerror}", remedy) from None
         try:
-            fcntl.flock(lock, fcntl.LOCK_EX)
+            try:
+                fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError:
+                waiting()
+                fcntl.flock(lock, fcntl.LOCK_EX)
             yield
         finally:
             os.close(lock)
