@@ -318,6 +318,26 @@ def test_a_log_that_is_required_and_cannot_be_written_lets_no_cell_run(world):
     assert decisions(folder) == [(1, "refused"), (2, "allowed")]
 
 
+def test_a_comm_that_a_page_opens_in_vain_for_want_of_a_log_is_closed_again(world):
+    folder = world.root / "logs"
+    lines = ('comm_targets = ["echo"]', "[audit]", "required = true", f'folder = "{folder}"')
+    kernel = Kernel(argv_for(world.policy("\n".join(lines))), world=world).wait_heard()
+    try:
+        kernel.run("1")
+        shutil.rmtree(folder)
+        folder.symlink_to(world.work)
+        kernel.run("1")
+        asked = {"comm_id": "c1", "target_name": "echo", "data": {}}
+        said = kernel.until_idle(kernel.send("comm_open", asked))
+        (closed,) = reading.of(said, "comm_close")
+        assert closed["comm_id"] == "c1"
+        folder.unlink()
+        said = kernel.until_idle(kernel.send("comm_msg", {"comm_id": "c1", "data": {}}))
+        assert reading.cards(said, "problem") == []
+    finally:
+        kernel.close()
+
+
 def test_a_log_that_is_not_required_is_said_to_be_missing_once(world):
     kernel, _ = begun(world, required=False)
     try:

@@ -16,6 +16,7 @@ from cellblock.analysis.written import as_written
 from cellblock.errors import AdmissionError
 from cellblock.host import undo
 from cellblock.host.audit import entries, records
+from cellblock.host.audit.trail import UNWRITTEN
 from cellblock.host.course import Course
 from cellblock.host.outcome import Cell, Outcome, Refused, Stopped, outcome_of, refusal
 from cellblock.host.request import Request
@@ -26,7 +27,7 @@ if TYPE_CHECKING:
 
     from cellblock.analysis import Finding, Rules
     from cellblock.analysis.admission import Ruling
-    from cellblock.errors import PolicyError
+    from cellblock.errors import AuditError, PolicyError
     from cellblock.host.approvals.asking import Decision
     from cellblock.host.approvals.clerk import Clerk
     from cellblock.host.narrower import Narrower
@@ -115,6 +116,10 @@ class Session(Course):
                 return
         elif findings and answer is not None and answer.asked:
             findings = _after_no(findings, self._clerk)
+        elif findings and (problem := self._undone(answer)) is not None:
+            self._audit.undecided(cell, UNWRITTEN)
+            done(Outcome("refused", unwritten=problem))
+            return
         expressions, refused = ({}, {}) if findings else self._admit(cell.user_expressions, rules)
         findings = _told(findings, cell, ruling)
         unwritten = self._audit.decided(cell, findings, expressions, by=ruling.by)
@@ -213,6 +218,10 @@ class Session(Course):
 
     def _granted(self) -> messages.Granted | None:
         return None if self._clerk is None else self._clerk.granted(self._rules)
+
+    def _undone(self, answer: Decision | None) -> AuditError | None:
+        """Return why what the user said counts for nothing, where the log could not be written."""
+        return self._audit.barred() if answer is not None and answer.why == UNWRITTEN else None
 
     def _permitting(self, granted: messages.Granted | None) -> Rules:
         if granted is None:

@@ -255,6 +255,8 @@ class Kernel(Station):
                 from cellblock.host.cells import stops  # noqa: PLC0415 - few do
 
                 self.outputs.card(stops.unheard(ended, self.views.in_force))
+                if isinstance(ended, str) and message.kind == "comm_open":
+                    self.outputs.comms.unheard(content, message)
             self.outputs.end()
             self._finished()
 

@@ -86,9 +86,12 @@ def with_lines(wish: Wish) -> Wish:
     """Return a wish with what is shown of it: up to a tenth of a second's work for a call's."""
     if wish.tool is None:
         return wish
-    encoded = wish.arguments
-    lines = list(_lines(wish.tool, encoded))
-    whole = wish.whole and len(lines) <= MOST_LINES
+    encoded, lines, whole = wish.arguments, list[str](), wish.whole
+    try:
+        lines += _lines(wish.tool, encoded)
+    except (msgspec.MsgspecError, RecursionError, ValueError):
+        whole = False  # nested deeper than this can follow, where ``of_call`` just could
+    whole = whole and len(lines) <= MOST_LINES
     shown = lines if whole else _ends(lines, len(encoded), wish.sha256)
     return replace(wish, shown=tuple(shown), whole=whole)
 

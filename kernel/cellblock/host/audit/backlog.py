@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+import time
 from typing import TYPE_CHECKING, Final
 
 from cellblock.errors import AuditError
@@ -14,6 +15,8 @@ if TYPE_CHECKING:
 
 #: Bytes of records that wait for a log that can't be written, but for one record of any size.
 MOST_WAITING: Final = 1 << 20
+#: Seconds for which a log that could not be written is not tried again for a question's sake.
+PAUSE: Final = 0.05
 
 
 class Backlog:
@@ -26,6 +29,7 @@ class Backlog:
         #: Why the log can't be written now, and whether the user has yet to be told.
         self._problem: AuditError | None = None
         self._untold = False
+        self._tried = 0.0
 
     @property
     def session(self) -> str:
@@ -52,22 +56,24 @@ class Backlog:
             self._log.write(self._due(), hurry=hurry)
         except AuditError as exc:
             self._untold = self._untold or self._problem is None
-            self._problem = exc
+            self._problem, self._tried = exc, time.monotonic()
         else:
             self._waiting, self._lost = [], 0
             self._problem, self._untold = None, False
 
     def standing(self) -> AuditError | None:
-        """Try to write what waits, if anything does; return why that can't be written."""
-        if self._problem is not None:
+        """Try to write what waits, if anything does; return why that can't be written.
+
+        Not again at once: a guest may have this asked a thousand times in a row.
+        """
+        if self._problem is not None and time.monotonic() - self._tried >= PAUSE:
             self._write(hurry=False)
         return self._problem
 
     def amend(self, record: records.Record) -> None:
-        """Have the record that came last, and waits, be this one, which the user is told of."""
+        """Have the record that came last, and waits, be this one."""
         if not self._lost:
             self._waiting[-1] = body(record)
-        self._untold = False
 
     def close(self, last: records.Record) -> None:
         """Write the last record, and close the log; say on stderr what it does not have."""

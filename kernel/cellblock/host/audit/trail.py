@@ -28,7 +28,8 @@ if TYPE_CHECKING:
     from cellblock.policy.enforcement import Enforcement, Gap
 
 _BY_ITSELF: Final = "crash"
-_UNWRITTEN: Final = "the audit log could not be written"
+#: Why something is not done after all: the log is required.
+UNWRITTEN: Final = "the audit log could not be written"
 
 
 class Audit:
@@ -85,7 +86,8 @@ class Audit:
         if problem is None or findings or not self._required:
             return None
         left = entries.refused(record.expressions, "allowed")
-        self._log.amend(replace(record, decision="refused", why=_UNWRITTEN, expressions=left))
+        self._log.amend(replace(record, decision="refused", why=UNWRITTEN, expressions=left))
+        self._log.untold()  # the cell's outcome says so
         return problem
 
     def undecided(self, cell: Cell, why: str) -> None:
@@ -222,8 +224,8 @@ class Audit:
         problem = self.enter(record)
         if problem is None or decision.scope is None or self._log is None or not self._required:
             return ""
-        self._log.amend(replace(record, decision="no", why=_UNWRITTEN))
-        return _UNWRITTEN
+        self._log.amend(replace(record, decision="no", why=UNWRITTEN))
+        return UNWRITTEN
 
     def asked(self, account: Account) -> None:
         """Enter what guests asked the relay for, if they did."""

@@ -56,13 +56,20 @@ class CommTraffic:
         if kind == "comm_open":
             if self._comms.opened_by_front(content):
                 return True
-            closed = {"comm_id": name, "data": {}}
-            self._publisher.publish("comm_close", closed, parent)
+            self._say_closed(name, parent)
             return False
         known = self._comms.knows(name)
         if known and kind == "comm_close":
             self._comms.closed_by_front(name)
         return known
+
+    def unheard(self, content: dict[str, Any], parent: Parent) -> None:
+        """Close what a front end opened, where the guest has not heard of that."""
+        self._comms.closed_by_front(content["comm_id"])
+        self._say_closed(content["comm_id"], parent)
+
+    def _say_closed(self, name: str, parent: Parent) -> None:
+        self._publisher.publish("comm_close", {"comm_id": name, "data": {}}, parent)
 
     def listing(self, target: str | None) -> dict[str, dict[str, str]]:
         """Return the ``comms`` of a ``comm_info_reply``."""

@@ -197,8 +197,6 @@ class Broker:
         if self._bytes + size > MOST_UNDER_WAY:
             most = MOST_UNDER_WAY >> 20
             return f"the calls under way hold {most} MiB of arguments already: have fewer at once"
-        if self._barred():
-            return "the audit log is required and can't be written"
         return ""
 
     def _ask(self, one: _UnderWay) -> None:
@@ -213,17 +211,28 @@ class Broker:
         )
 
         def proceed() -> None:
-            if self._is_under_way(one):
+            if not self._is_under_way(one):
+                return
+            if (answer := self._unheard_of()) is not None:
+                self._refuse(one, answer)
+            else:
                 self._provider.begin(call)
 
         def refuse(why: str) -> None:
             if self._is_under_way(one):
                 self._refuse(one, Answer(kind="NotApproved", message=why))
 
-        if (answer := self._beyond(call)) is not None:
+        if (answer := self._beyond(call) or self._unheard_of()) is not None:
             self._refuse(one, answer)
         else:
             self._approval.decide(call, proceed, refuse)
+
+    def _unheard_of(self) -> Answer | None:
+        """Return why no call begins now, if so: what comes of it could not be entered."""
+        if not self._barred():
+            return None
+        said = "the audit log is required and can't be written"
+        return Answer(kind="CallRefused", message=said)
 
     def _refuse(self, one: _UnderWay, answer: Answer) -> None:
         self._forget(one)
@@ -246,9 +255,12 @@ class Broker:
             self._note(one, _record(one, "withdrawn", now=self._clock()))
 
     def drop(self) -> None:
-        """Stop all: the guest is no more."""
+        """Stop all: the guest is no more. Nobody is asked about the next because one is stopped."""
+        for one in list(reversed(self._under_way.values())):
+            self._approval.dropped(one.number)
         for one in list(self._under_way.values()):
             self.withdraw(messages.ToolWithdrawn(id=one.message.id))
+        self.close()
 
     # --- answers ------------------------------------------------------------------------------
 

@@ -8,6 +8,7 @@ import pytest
 
 from cellblock.analysis.approvable import Import
 from cellblock.host.approvals import wishes, wording
+from cellblock.host.tools.provider import Call
 from cellblock.wire import messages
 from support.approvals import UNDER, call, cell
 
@@ -193,3 +194,12 @@ def test_a_forged_call_with_more_than_it_may_have_is_shown_as_it_is():
     bare = messages.Tool(name="add", parameters=(messages.Parameter(name="a", kind=1),))
     lines = of_call(call(1, 2, tool=bare, a=3)).shown
     assert lines == ("  a = 1", "  argument 2 = 2", "  a = 3")
+
+
+def test_arguments_that_are_nested_deeper_than_is_followed_are_not_shown_whole():
+    """However deep: it is decided with less of the stack left than when it was looked at."""
+    for depth in range(900, 1_100):
+        encoded = b"\x92\x91" + b"\x91" * depth + b"\xc0\x80"
+        wish = wishes.of_call(Call(1, messages.Tool(name="t"), msgspec.Raw(encoded), answer=print))
+        if wish is not None:
+            assert wishes.with_lines(wish).whole in {True, False}

@@ -1,15 +1,21 @@
 """P9, from inside: a decision is written before the guest is sent a byte of its cell."""
 
 import json
+import time
 
 import pytest
 
 from cellblock.host.approvals.asking import Decision
+from cellblock.host.approvals.clerk import Clerk
+from cellblock.host.approvals.grants import Grants
+from cellblock.host.approvals.prompt import Prompt
 from cellblock.host.approvals.wishes import Wish
+from cellblock.host.audit.backlog import PAUSE
 from cellblock.host.audit.log import Log
 from cellblock.host.audit.trail import Audit
 from cellblock.host.outcome import Cell
 from cellblock.wire import messages
+from support.approvals import UNDER, User
 from support.simulator import Simulation
 
 
@@ -134,6 +140,8 @@ def test_where_a_required_log_can_not_be_written_no_handler_and_no_call_runs(sim
     assert "can't be written" in told[0]
     assert sim.guest.read() == []
     log._folder.unlink()
+    assert barred() is not None  # not tried again at once
+    time.sleep(PAUSE)
     assert barred() is None
     sim.session.comm("comm_msg", {}, {}, [], told.append)
     assert [type(one) for one in sim.guest.read()] == [messages.CommIn]
@@ -153,6 +161,7 @@ def test_consent_that_a_required_log_does_not_have_counts_as_none(simulate, log)
     audit, yes = simulate(required=True).session._audit, Decision(scope="once", asked=True)
     log._folder.write_text("")
     assert audit.approved(WISH, yes) == "the audit log could not be written"
+    assert audit.untold() is not None
     log._folder.unlink()
     assert audit.approved(WISH, yes) == ""
     records = map(json.loads, log.path.read_text().splitlines())
@@ -201,3 +210,30 @@ def test_denials_alone_fill_a_log_and_go_on_in_the_next(monkeypatch, tmp_path):
         sim.run(Cell(raw="import os", execution_count=count))
     sim.close()
     assert len(list((tmp_path / "audit").iterdir())) > 2
+
+
+def test_a_cell_whose_import_was_approved_in_vain_is_refused_for_want_of_a_log(monkeypatch, log):
+    user, audit = User(), Audit(log, required=True)
+    grants = Grants(UNDER, None)
+    clerk = Clerk(Prompt(user.consult, grants), grants, observe=audit.approved, tell=print)
+    sim = Simulation(monkeypatch, audit=audit, clerk=clerk)
+    sim.session.start()
+    sim.reactor.turn()
+    log._folder.write_text("")
+    for _ in range(2):
+        sim.run(Cell(raw="import csv", execution_count=1, allow_stdin=True))
+        user.says()
+        assert sim.outcomes[-1].status == "refused"
+        assert sim.outcomes[-1].unwritten.key == "audit.folder"
+    log._folder.unlink()
+    sim.run(Cell(raw="import csv", execution_count=2, allow_stdin=True))
+    user.says()
+    (request,) = sim.guest.read()
+    assert request.granted.modules == ("csv",)
+    records = [json.loads(line) for line in log.path.read_text().splitlines()]
+    assert [one["decision"] for one in records if "decision" in one] == [
+        *("no", "refused"),
+        *("no", "refused"),
+        *("once", "allowed"),
+    ]
+    sim.close()

@@ -3,10 +3,12 @@
 import msgspec
 import pytest
 
+from cellblock.host.outcome import Cell
 from cellblock.host.tools import Limits
-from cellblock.host.tools.broker import MOST_UNDER_WAY, MUCH_WAITING, Broker
+from cellblock.host.tools.broker import MOST_RECORDS, MOST_UNDER_WAY, MUCH_WAITING, Broker
 from cellblock.host.tools.provider import Answer
 from cellblock.wire import messages
+from support.approvals import Desk as Asking
 from support.simulator import Reactor
 
 
@@ -307,7 +309,43 @@ def test_a_call_that_is_withdrawn_while_it_is_asked_about_is_not_run():
     assert (desk.provider.calls, desk.sent) == ([], [])
     desk.call(2)
     desk.broker.drop()
-    assert len(asked.gone) == 2
+    assert set(asked.gone) == {call.number for call in asked.calls}
+
+
+def test_where_all_calls_are_dropped_nobody_is_asked_about_the_next(tmp_path):
+    one = Asking(tmp_path / "grants.json")
+    one.clerk.begin(Cell(raw="x", execution_count=1, allow_stdin=True))
+    desk = Desk(one.clerk, in_flight=10)
+    for number in range(5):
+        desk.call(number, arguments=([number], {}))
+    assert len(one.user.questions) == 1
+    desk.broker.drop()
+    assert len(one.user.questions) == 1
+    assert [record.status for record in desk.seen] == ["withdrawn"] * 5
+
+
+def test_how_many_calls_were_refused_is_told_where_all_are_dropped(desk):
+    desk.broker.hold_to(Limits(in_flight=3, calls=0, max_bytes=2**20))
+    for number in range(250):
+        desk.call(number)
+    for end in (desk.broker.drop, desk.broker.close):
+        end()
+        assert (len(desk.seen), desk.unlisted) == (MOST_RECORDS, [250 - MOST_RECORDS])
+
+
+def test_a_call_that_waited_begins_only_where_what_comes_of_it_can_be_entered():
+    asked = Asked()
+    for desk, go_on in (
+        (Desk(rate=1), lambda desk: desk.reactor.advance(5)),
+        (Desk(asked), lambda _desk: asked.proceed[-1]()),
+    ):
+        desk.call(1)
+        desk.call(2)
+        begun = len(desk.provider.calls)
+        desk.barred = "why"
+        go_on(desk)
+        assert len(desk.provider.calls) == begun
+        assert desk.sent[-1].message == "the audit log is required and can't be written"
 
 
 def test_nobody_is_asked_about_what_is_refused_anyhow():
