@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Final
 
 from cellblock.errors import PolicyError
 from cellblock.host.tools import speech
+from cellblock.host.tools.begun import Begun
 from cellblock.host.tools.provider import Answer
 from cellblock.host.worker_process import Worker
 
@@ -31,37 +32,14 @@ LOADING: Final = 60.0
 GRACE: Final = 1.0
 #: The same for one that was withdrawn, where the policy sets no limit.
 LEFT_ALONE: Final = 30.0
+#: Seconds that a call which was told to stop is left alone since its answer may wait to be heard.
+UNHEARD: Final = 600.0
 #: Bytes that calls in the worker may hold, those that nobody waits for, too; and one call besides.
 MOST_HELD: Final = 96 * 2**20
-_EACH: Final = 4_096
 #: What runs in the worker.
 _MODULE: Final = "cellblock.host.tools.worker"
 #: Workers in a row that may end before they have imported the tools.
 MAX_FAILED_STARTS: Final = 3
-
-
-class _Run:
-    """A call in the worker. ``waited_for``: somebody still wants its answer."""
-
-    __slots__ = ("call", "timer", "waited_for")
-
-    def __init__(self, call: Call) -> None:
-        self.call, self.waited_for = call, True
-        self.timer: Timer | None = None
-
-    @property
-    def size(self) -> int:
-        return len(bytes(self.call.arguments)) + _EACH
-
-    def stop(self) -> None:
-        if self.timer is not None:
-            self.timer.cancel()
-
-    def answer(self, answer: Answer) -> None:
-        self.stop()
-        if self.waited_for:
-            self.waited_for = False
-            self.call.answer(answer)
 
 
 class Workshop:
@@ -72,10 +50,11 @@ class Workshop:
         self._worker: Worker[speech.FromWorker] | None = None
         self._loaded = False
         self._queue: deque[Call] = deque()
-        self._runs: dict[int, _Run] = {}
+        self._runs: dict[int, Begun] = {}
         self._blocking = self._held = 0
-        #: What the worker says is not heard now.
+        #: What the worker says is not heard now; or was not, until a moment ago.
         self._deaf = False
+        self._catching_up: Timer | None = None
         #: Calls that took too long and are to stop: nothing is begun beside them, for the worker
         #: may have to be ended over them.
         self._stopping: set[int] = set()
@@ -122,8 +101,15 @@ class Workshop:
     def hold(self, *, held: bool) -> None:
         """Take no answers for now, or again."""
         self._deaf = held
-        if self._worker is not None:
+        if self._catching_up is not None:
+            self._catching_up.cancel()
+        self._catching_up = None if held else self._reactor.call_later(GRACE, self._caught_up)
+        # One that imports says nothing that makes us wait.
+        if self._worker is not None and self._loaded:
             self._worker.hold(held=held)
+
+    def _caught_up(self) -> None:
+        self._catching_up = None
 
     def give_up(self, why: str) -> None:
         """Answer all calls with this, and end the worker."""
@@ -163,44 +149,46 @@ class Workshop:
                 self._queue.append(call)
 
     def _run(self, call: Call) -> None:
-        self._runs[call.number] = run = _Run(call)
+        name = call.tool.name
+        limit = self._settings.timeouts.get(name, self._settings.timeout)
+        self._runs[call.number] = run = Begun(call, limit, self._settings.limit)
         self._held += run.size
         self._blocking += not call.tool.is_async
-        name = call.tool.name
-        seconds = self._settings.timeouts.get(name, self._settings.timeout)
-        if seconds is not None:
-            self._time(run, seconds, lambda: self._overdue(run, seconds))
+        if limit is not None:
+            self._time(run, limit, lambda: self._overdue(run))
         if self._worker is not None:
             self._worker.send(speech.Begin(number=call.number, tool=name, arguments=call.arguments))
             self._reactor.expect()
 
-    def _overdue(self, run: _Run, seconds: float) -> None:
+    def _overdue(self, run: Begun) -> None:
         """Stop a call; a worker that does not let go of it is replaced."""
         if not run.waited_for:
             self._replace(run)
             return
-        said = f"it took longer than {seconds:g} s ({self._settings.limit})"
-        run.answer(Answer(kind="TimeoutError", message=said))
+        run.answer(run.too_long())
         self._stopping.add(run.call.number)
         self._tell_to_stop(run)
         self._time(run, GRACE, lambda: self._replace(run))
 
-    def _time(self, run: _Run, seconds: float, action: Callable[[], None]) -> None:
-        """Have ``action`` follow in that time; while we are deaf, its answer may have come."""
+    def _time(self, run: Begun, seconds: float, action: Callable[[], None]) -> None:
+        """Have ``action`` follow in that time, and a call's end where its answer may have come."""
 
         def due() -> None:
-            if self._deaf:
+            if (self._deaf or self._catching_up is not None) and run.unheard < UNHEARD:
+                run.unheard += GRACE
+                self._tell_to_stop(run)
                 self._time(run, GRACE, action)
             else:
                 action()
 
         run.timer = self._reactor.call_later(seconds, due)
 
-    def _tell_to_stop(self, run: _Run) -> None:
-        if self._worker is not None:
+    def _tell_to_stop(self, run: Begun) -> None:
+        if self._worker is not None and not run.told:
+            run.told = True
             self._worker.send(speech.Cancel(number=run.call.number))
 
-    def _replace(self, run: _Run) -> None:
+    def _replace(self, run: Begun) -> None:
         if (worker := self._worker) is not None:
             worker.kill()
             name = run.call.tool.name
@@ -219,7 +207,6 @@ class Workshop:
         except OSError as exc:
             self._fail("", f"no process could be started for them: {exc.strerror}", "")
             return
-        worker.hold(held=self._deaf)
         self._loading = self._reactor.call_later(LOADING, self._too_slow)
         worker.send(
             speech.Load(
@@ -271,6 +258,8 @@ class Workshop:
     def _on_loaded(self, tools: tuple[Tool, ...]) -> None:
         self._forget_loading()
         self._loaded, self._failed_starts = True, 0
+        if self._deaf and self._worker is not None:
+            self._worker.hold(held=True)
         if self._on_tools is not None:
             on_tools, self._on_tools = self._on_tools, None
             on_tools(tools)

@@ -50,6 +50,13 @@ def shop(monkeypatch, reactor):
     return made
 
 
+@pytest.fixture
+def told(shop):
+    """Return which calls the first worker was told to stop."""
+    worker = shop._worker
+    return lambda: [one.number for one in worker.sent if isinstance(one, speech.Cancel)]
+
+
 def begin(shop, number=1):
     answers = []
     nothing = msgspec.Raw(msgspec.msgpack.encode(((), {})))
@@ -90,3 +97,50 @@ def test_a_call_that_nobody_waits_for_is_not_ended_over_an_answer_that_was_not_h
     shop.hold(held=False)
     reactor.advance(10 * LIMIT)
     assert not worker.killed
+
+
+def test_a_call_is_told_to_stop_in_time_where_nobody_hears_answers(shop, reactor, told):
+    answers, worker = begin(shop), shop._worker
+    shop.hold(held=True)
+    reactor.advance(LIMIT + workshop.GRACE)
+    assert told() == [1]
+    worker.says(speech.Raised(number=1, kind="Cancelled", message=""))
+    reactor.advance(10 * LIMIT)
+    assert (told(), answers, worker.killed) == ([1], [], False)
+    shop.hold(held=False)
+    assert [one.kind for one in answers] == ["TimeoutError"]
+
+
+def test_a_call_that_does_not_stop_ends_its_worker_though_nobody_hears_it(shop, reactor):
+    answers, worker = begin(shop), shop._worker
+    shop.hold(held=True)
+    reactor.advance(LIMIT + workshop.UNHEARD - workshop.GRACE)
+    assert not worker.killed
+    reactor.advance(4 * workshop.GRACE)
+    assert worker.killed
+    assert [one.kind for one in answers] == ["TimeoutError"]
+
+
+def test_an_answer_that_is_heard_a_moment_after_others_is_in_time(shop, reactor):
+    answers, worker = begin(shop), shop._worker
+    shop.hold(held=True)
+    reactor.advance(LIMIT - 0.001)
+    shop.hold(held=False)  # it lies in the pipe behind others
+    reactor.advance(workshop.GRACE / 2)
+    worker.says(speech.Returned(number=1, value=msgspec.Raw(b"\x05")))
+    assert [one.value for one in answers] == [b"\x05"]
+
+
+def test_a_worker_that_begins_while_nobody_hears_answers_is_heard_until_it_has_imported(
+    shop, reactor
+):
+    shop.hold(held=True)
+    shop._on_lost("it was killed")
+    answers, worker = begin(shop), shop._worker
+    worker.says(speech.Loaded(tools=(TOOL,)))
+    assert [type(one) for one in worker.sent] == [speech.Load, speech.Begin]
+    worker.says(speech.Returned(number=1, value=msgspec.Raw(b"\x05")))
+    reactor.advance(2 * workshop.LOADING)
+    assert answers == []
+    shop.hold(held=False)
+    assert [one.value for one in answers] == [b"\x05"]
