@@ -172,6 +172,11 @@ def test_no_result_is_longer_than_asked_for(result, limit):
     assert 0 < len(result.to_string(limit)) <= limit
 
 
+@pytest.mark.parametrize("limit", [0, -5])
+def test_without_room_there_is_no_text(limit):
+    assert Result(status="error", error=error("x"), **FULL).to_string(limit) == ""
+
+
 def test_a_message_without_end_leaves_room_for_where_it_came_from_and_what_was_printed():
     said = Result(status="error", error=error("x" * 10**6), output="out").to_string(1_000)
     assert said.startswith("The cell failed: ValueError: xxx")

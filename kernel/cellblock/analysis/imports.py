@@ -191,7 +191,7 @@ def _refuse(module: str, node: ast.alias | ast.ImportFrom, report: Report) -> No
         own = read_by_pandas(report.rules) or own
     asked = REMEDY if report.rules.approvals and approvable(module, report.rules) else ""
     instead = MODULES.get(module) or MODULES.get(top)
-    if top == "os" and isinstance(node, ast.ImportFrom):
+    if module == "os" and isinstance(node, ast.ImportFrom):
         # Of its names, only these are what the host does.
         instead = instead if _FILES_OF_OS.intersection(alias.name for alias in node.names) else None
     if instead:

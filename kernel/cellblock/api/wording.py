@@ -65,6 +65,8 @@ def to_string(result: Result, limit: int) -> str:
     At most ``limit`` characters. Where there is not room for all, how it ended and its error, or
     denials, have two thirds; what is short among the rest stays whole.
     """
+    if limit < 1:
+        return ""
     own, rest = _own(result, limit), [*_shown(result, limit), *_besides(result, limit)]
     if _length([*own, *rest]) > limit:
         left = limit - _length(rest) - len(_GAP) if rest else limit

@@ -137,6 +137,7 @@ def test_what_is_no_file_of_os_names_no_operation():
         "",
     )
     assert "ops.list_dir" in findings("from os import environ, listdir", GRANTED)[0].remedy
+    assert "ops.list_dir" in findings("from os.path import exists", GRANTED)[0].remedy
 
 
 def test_a_quoted_name_of_a_package_names_the_operation():

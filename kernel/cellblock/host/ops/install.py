@@ -53,7 +53,7 @@ class Installer:
                 found = _Search(self, deadline).all(wanted)
         except OSError as exc:
             said = f"the folder of packages can't be used: {exc.strerror}"
-            raise OperationError("InstallError", said) from None
+            raise OperationError("OSError", said) from None
         installed = sorted(f"{one.name} {one.version}" for one in found)
         tell(f"ops.install: {', '.join(installed) or 'nothing to install'}")
         paths = [str(self._shelf.lib / one.folder) for one in found if one.folder]

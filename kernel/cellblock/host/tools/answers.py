@@ -34,9 +34,10 @@ _PATH: Final = re.compile(
         # Addresses of the web, up to what may carry a path: a query, an empty name.
         (?<!\w)(?:https?|wss?|ftp|s3|gs)://(?:\[[0-9a-f:.]+\]|[\w.@%-]+)(?::\d+)?
             (?:/[\w.@%~+!$*()&-]+)*+/?
-        # Requests, but not for what any machine has.
-        | \b(?:GET|HEAD|POST|PUT|PATCH|DELETE|OPTIONS)[ ]
-            (?!/(?:s?bin|boot|dev|etc|home|lib\d*|media|mnt|opt|proc|root|run|srv|sys|tmp|usr|var)\b)
+        # Requests, but not verbs, nor for what some machine has.
+        | \b(?-i:GET|HEAD|POST|PUT|PATCH|DELETE|OPTIONS)[ ]
+            (?!/(?:s?bin|boot|dev|etc|home|lib\d*|media|mnt\w*|opt|proc|root|run|srv|sys|tmp|usr
+                |var|app|data|library|nix|private|snap|users|volumes|work\w*)\b)
             (?:/[\w.@%~+!$*()&-]+)++/?
         | </\w+>
     )

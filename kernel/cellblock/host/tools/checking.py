@@ -3,7 +3,7 @@
 Pydantic tells of everything that does not fit: a megabyte that fits nowhere is a million errors,
 seconds in C and a gigabyte. So a list, tuple or set is read up to the first item that does not
 fit, in fields of a TypedDict or a dataclass, too. Not covered: dicts, ``*args``, fields of a
-model of pydantic's, which is built before, and of a type within itself.
+model or a dataclass of pydantic's, which is built before, and of a type within itself.
 """
 
 from __future__ import annotations

@@ -37,6 +37,11 @@ PATHS = [
     ("https:///home/alice/x", "https:<path>"),
     ("http://:/home/alice/x", "http:<path>"),
     ("GET /home/alice/x", "GET <path>"),
+    ("could not delete /data/customers/x.csv", "could not delete <path>"),
+    ("Options /mnt2/x", "Options <path>"),
+    ("cannot get /somewhere/secret.txt", "cannot get <path>"),
+    ("PATCH /Users/alice/x", "PATCH <path>"),
+    ("PUT /workspaces/lab/x", "PUT <path>"),
 ]
 OTHERS = [
     "https://host/path",
