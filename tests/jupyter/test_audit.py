@@ -300,6 +300,17 @@ def begun(world, *, required):
     return kernel.wait_heard(), folder
 
 
+def replace_by_link(folder, target):
+    """Put a link in a folder's place: while its kernel may be writing how the last cell ended."""
+    for _ in range(100):
+        shutil.rmtree(folder, ignore_errors=True)
+        try:
+            return folder.symlink_to(target)
+        except FileExistsError:
+            time.sleep(0.01)
+    raise AssertionError(f"{folder} comes again and again")
+
+
 def test_a_log_that_is_required_and_cannot_be_written_lets_no_cell_run(world):
     kernel, folder = begun(world, required=True)
     try:
@@ -324,8 +335,7 @@ def test_a_comm_that_a_page_opens_in_vain_for_want_of_a_log_is_closed_again(worl
     kernel = Kernel(argv_for(world.policy("\n".join(lines))), world=world).wait_heard()
     try:
         kernel.run("1")
-        shutil.rmtree(folder)
-        folder.symlink_to(world.work)
+        replace_by_link(folder, world.work)
         kernel.run("1")
         asked = {"comm_id": "c1", "target_name": "echo", "data": {}}
         said = kernel.until_idle(kernel.send("comm_open", asked))
@@ -358,8 +368,7 @@ def test_a_cell_that_its_user_was_asked_about_is_itself_said_to_be_missing(world
     kernel = Kernel(argv_for(world.policy("\n".join(lines))), world=world).wait_heard()
     try:
         kernel.run("1")
-        shutil.rmtree(folder)
-        folder.symlink_to(world.work)
+        replace_by_link(folder, world.work)
         mid = kernel.execute_send("import csv\nprint('ran')", allow_stdin=True)
         approvals.said(kernel, "{}")
         assert kernel.reply(mid)["content"]["status"] == "ok"

@@ -29,7 +29,7 @@ def cellblock(world, *words, prefix=()):
         cwd=world.work,
         env=world.environment(),
     )
-    assert done.returncode == 0, done.stderr
+    assert done.returncode == 0, done.stderr or done.stdout
     return done.stdout
 
 

@@ -114,9 +114,11 @@ def _run(command: list[str], said: int, most: int, deadline: float) -> int:
 
 def _failed(status: int, said: str, log: str) -> OperationError:
     """Return the error for what an installer says; of a kind in TRANSIENT unless the package's."""
-    if any(sign in said for sign in _UNREACHED):
+    # Newer pips call answers of 5xx too many retries.
+    answers = bool(_NOT_NOW.search(said))
+    if not answers and any(sign in said for sign in _UNREACHED):
         return OperationError("ConnectError", "its index can't be reached, or does not answer")
-    if _NOT_NOW.search(said) or _NOT_NOW.search(log):
+    if answers or _NOT_NOW.search(log):
         return OperationError("ConnectError", "its index answers that it can't be had now")
     if found := _OF_HERE.search(said):
         return OperationError("OSError", f"this machine says: {os.strerror(int(found[1]))}")
