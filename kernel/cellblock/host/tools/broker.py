@@ -213,7 +213,7 @@ class Broker:
         def proceed() -> None:
             if not self._is_under_way(one):
                 return
-            if (answer := self._unheard_of()) is not None:
+            if (answer := self._not_now()) is not None:
                 self._refuse(one, answer)
             else:
                 self._provider.begin(call)
@@ -222,12 +222,12 @@ class Broker:
             if self._is_under_way(one):
                 self._refuse(one, Answer(kind="NotApproved", message=why))
 
-        if (answer := self._beyond(call) or self._unheard_of()) is not None:
+        if (answer := self._beyond(call) or self._not_now()) is not None:
             self._refuse(one, answer)
         else:
             self._approval.decide(call, proceed, refuse)
 
-    def _unheard_of(self) -> Answer | None:
+    def _not_now(self) -> Answer | None:
         """Return why no call begins now, if so: what comes of it could not be entered."""
         if not self._barred():
             return None

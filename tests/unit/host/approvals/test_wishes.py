@@ -202,4 +202,5 @@ def test_arguments_that_are_nested_deeper_than_is_followed_are_not_shown_whole()
         encoded = b"\x92\x91" + b"\x91" * depth + b"\xc0\x80"
         wish = wishes.of_call(Call(1, messages.Tool(name="t"), msgspec.Raw(encoded), answer=print))
         if wish is not None:
-            assert wishes.with_lines(wish).whole in {True, False}
+            made = wishes.with_lines(wish)
+            assert made.whole or "can't be allowed by itself" in made.shown[-1]

@@ -293,6 +293,13 @@ def test_only_what_is_the_package_s_own_is_remembered(status, said, kind, messag
     assert (kind in TRANSIENT) == (kind == "OSError")
 
 
+def test_an_index_that_answers_is_none_that_can_not_be_reached_in_words_of_newer_pips():
+    why = "Max retries exceeded with url: /a (Caused by ResponseError('too many 502 error responses'))"
+    error = wheels._failed(1, f"ERROR: HTTPConnectionPool(host='h', port=1): {why}", "")
+    assert error.kind == "ConnectError"
+    assert error.message == "its index answers that it can't be had now"
+
+
 def test_uv_is_found_beside_the_interpreter_where_path_does_not_name_it(monkeypatch):
     monkeypatch.setenv("PATH", "/nowhere")
     assert installers.uv() == str(Path(sys.executable).parent / "uv")
