@@ -34,6 +34,18 @@ def query(kernel, kind, **content):
     return kernel.ask(kind, content)["content"]
 
 
+def test_a_start_that_a_required_log_can_not_take_is_refused_for_that(begin, world):
+    folder = world.root / "logs"
+    folder.symlink_to(world.work)
+    kernel = begin(f'{UNSAFE}\n[audit]\nrequired = true\nfolder = "{folder}"')
+    reply, published = run(kernel, "1", "{} session")[1:]
+    assert reply["ename"] == "AuditProblem"
+    (card,) = reading.cards(published, "problem")
+    assert card["key"] == "audit.folder"
+    folder.unlink()
+    assert run(kernel, "1", "{} session")[1]["status"] == "ok"
+
+
 def test_nothing_unsafe_starts_before_it_is_allowed(begin):
     kernel = begin()
     tree = kernel.tree()

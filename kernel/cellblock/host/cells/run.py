@@ -54,7 +54,10 @@ class CellRun:
     def _run(self) -> None:
         station = self._station
         if station.session is None:
-            self.fail(*station.views.problem())
+            # What the user allowed does not begin either, where the log could not take it.
+            unwritten = station.audit.barred() if station.starting is not None else None
+            views = station.views
+            self.fail(*(views.unwritten(unwritten, runs=False) if unwritten else views.problem()))
             return
         if station.exports is not None:
             station.exports.begin()
