@@ -2,15 +2,21 @@ SHELL := bash
 .SHELLFLAGS := -euo pipefail -c
 .DEFAULT_GOAL := help
 BIN := .venv/bin
+# Compiled once, not by every kernel and every test's worker again.
+unexport PYTHONDONTWRITEBYTECODE
 
 SECONDS := 600
 
 KILLS := 1000
 
-# tools/test-beside runs the others at the same time.
-HERE := $(filter-out tests/jupyter/,$(wildcard tests/*/)) tests/jupyter/lab
+#: How many tests run at the same time; most of them wait for processes more than they compute.
+JOBS := 3
+PARALLEL := -q -n $(JOBS) --dist worksteal
+#: Pure code, and what else runs before every commit: see docs/CONTRIBUTING.md.
+QUICK := unit or quick
 
-.PHONY: help run test lint docs lessons bench bench-batch bench-check bench-cluster bench-snapshots fuzz storm clean
+.PHONY: help run test test-unit test-all test-pythons coverage lint lint-style lint-types lint-docs \
+    docs lessons bench bench-batch bench-check bench-cluster bench-snapshots fuzz storm clean
 
 help: ## Show this list
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/make \1\t\2/p' Makefile | expand -t 22
@@ -23,20 +29,47 @@ run: .venv/for-run ## Run the tour notebook under the kernel and say how it went
 	@$(BIN)/python tools/summary.py artifacts/tour.ipynb
 
 lint: .venv/for-test ## Check style, types, import contracts and the documentation
+	@$(MAKE) --no-print-directory --jobs=2 --output-sync lint-types lint-docs lint-style
+
+lint-style:
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
-	@mkdir -p artifacts
-	tools/beside artifacts/site.log tools/site $(BIN)/mypy
 	$(BIN)/lint-imports
 
-test: .venv/for-test lint ## Set up what the tests need, then run all of them
+lint-types:
+	$(BIN)/mypy
+
+lint-docs:
+	tools/site
+
+ifdef FILE
+test: .venv/for-test ## What to run before a commit: lint, unit and quick tests; FILE=… for one file or test
+	$(BIN)/python -m pytest $(FILE)
+else
+test: .venv/for-test lint
 	@tools/system-packages
-	@mkdir -p artifacts
-	@rm -f artifacts/junit*.xml .coverage .coverage.*
-	tools/beside artifacts/beside.log tools/test-beside \
-	    tools/twice rest $(BIN)/coverage run -m pytest $(HERE)
-	@$(BIN)/coverage combine --quiet
-	$(BIN)/coverage report --skip-covered --skip-empty
+	$(BIN)/python -m pytest $(PARALLEL) -m "$(QUICK)" --junit-xml=artifacts/junit-quick.xml
+endif
+
+test-unit: .venv/for-test ## Test pure code alone
+	$(BIN)/python -m pytest $(PARALLEL) tests/unit
+
+test-all: test ## Run every test there is on this Python, `make test` first
+	$(BIN)/python -m pytest $(PARALLEL) -m "not ($(QUICK))" --junit-xml=artifacts/junit-rest.xml
+
+test-pythons: .venv/for-test ## Run what `make test` runs, without JupyterLab, on each other supported Python
+	@tools/test-pythons $(PARALLEL) -m "$(QUICK)"
+
+coverage: .venv/for-test ## Run every test under coverage; show lines, and lines of each promise
+	@tools/system-packages
+	@# Kernels of other users write there, too. What runs out of time under coverage is no fault.
+	@export COVERAGE_FILE=$$(mktemp -d)/coverage; chmod 1777 $$(dirname $$COVERAGE_FILE); \
+	    $(BIN)/coverage run -m pytest $(PARALLEL) || true; \
+	    $(BIN)/coverage combine --quiet; \
+	    $(BIN)/coverage report --ignore-errors --skip-covered --skip-empty; \
+	    $(BIN)/coverage json --ignore-errors --quiet -o artifacts/coverage.json; \
+	    rm -r $$(dirname $$COVERAGE_FILE)
+	@$(BIN)/python tools/promises.py artifacts/coverage.json
 
 docs: .venv/for-docs ## Build the site of the documentation
 	@tools/site

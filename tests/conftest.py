@@ -7,7 +7,7 @@ import hypothesis
 import pytest
 
 from support import machines, processes
-from support.kernels import NOBODY, Kernel, World, argv_for, nobody_prefix
+from support.kernels import Kernel, World, argv_for, placed
 
 # Backends are chosen in this process, too.
 os.environ["PATH"] = machines.path()
@@ -15,9 +15,14 @@ os.environ["PATH"] = machines.path()
 # Tests press Ctrl-C. What a script has begun in its background is deaf to it, as to SIGQUIT.
 signal.signal(signal.SIGINT, signal.default_int_handler)
 
-# How quick an example is says something of the machine, which other tests share.
+# How quick an example is says something of the machine, which other tests share. The examples are
+# the same each time, and few: `make fuzz` looks for others.
 hypothesis.settings.register_profile(
-    "shared", deadline=None, suppress_health_check=[hypothesis.HealthCheck.too_slow]
+    "shared",
+    deadline=None,
+    derandomize=True,
+    max_examples=30,
+    suppress_health_check=[hypothesis.HealthCheck.too_slow],
 )
 hypothesis.settings.load_profile("shared")
 
@@ -27,14 +32,20 @@ def _adopt_orphans():
     processes.adopt_orphans()
 
 
-def kernels():
-    """Yield a function that starts kernels; all are ended and accounted for afterwards."""
+def kernels(*, begun=False):
+    """Yield a function that starts kernels; all are ended and accounted for afterwards.
+
+    A kernel that is ``begun`` has run a first cell.
+    """
     started = []
 
     def start(policy="safe", *options, argv=None, **keywords):
         kernel = Kernel(argv or argv_for(policy, *options), **keywords)
         started.append(kernel)
-        return kernel.wait_ready()
+        kernel.wait_ready()
+        if begun:
+            kernel.run("None")
+        return kernel
 
     yield start
     for kernel in started:
@@ -58,8 +69,11 @@ def start(world):
 
 @pytest.fixture(scope="module")
 def start_shared():
-    """Start a kernel for a whole module."""
-    yield from kernels()
+    """Start a kernel for a whole module, and have it run a first cell.
+
+    What a session shows on that, a test would see or not, by which tests its worker ran before.
+    """
+    yield from kernels(begun=True)
 
 
 @pytest.fixture(scope="module")
@@ -84,13 +98,6 @@ def somebody(request):
 
     A test may ask for one ``in namespaces`` besides, by ``machines.users(wrapped=True)``.
     """
-    user, _, wrapped = request.param.partition(" in ")
-    if wrapped and (why := machines.no_bubblewrap()):
-        pytest.skip(f"no bubblewrap: {why}")
-    prefix = nobody_prefix() if user == "nobody" else ()
-    if prefix is None:
-        pytest.skip("this interpreter is out of reach for uid 65534, also in a mount namespace")
-    backend = "bubblewrap" if wrapped else machines.BACKEND
-    made = World(NOBODY if user == "nobody" else None, backend)
+    made, prefix = placed(request.param)
     yield {"world": made, "prefix": prefix}
     made.close()

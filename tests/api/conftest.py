@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from cellblock import Sandbox, SandboxPool
+from cellblock import Policy, Sandbox, SandboxPool
 from support import processes
 
 FOLDERS = ("cache", "data", "tmp", "project")
@@ -49,6 +49,19 @@ def unsafe(home):
     assert home
     with Sandbox("unsafe", allow_unsafe=True) as one:
         yield one
+
+
+@pytest.fixture(scope="module")
+def asking_policy(home):
+    """A policy under which its user is asked, with a file to be read."""
+    (home / "project" / "a.txt").write_text("text")
+    return Policy.preset(
+        "safe",
+        name="asking",
+        approvals="prompt",
+        timeout=5.0,
+        ops={"read_file": {"roots": ["{project}"]}},
+    )
 
 
 @pytest.fixture

@@ -17,19 +17,8 @@ def add(a: int) -> int:
 
 
 @pytest.fixture(scope="module")
-def policy(home):
-    (home / "project" / "a.txt").write_text("text")
-    return Policy.preset(
-        "safe",
-        name="asking",
-        approvals="prompt",
-        ops={"read_file": {"roots": ["{project}"]}},
-    )
-
-
-@pytest.fixture(scope="module")
-def pool(policy):
-    with SandboxPool(policy, tools=[add]) as made:
+def pool(asking_policy):
+    with SandboxPool(asking_policy, tools=[add]) as made:
         yield made
 
 
@@ -59,12 +48,12 @@ def test_a_call_is_refused_with_the_reason(sandbox, call):
 
 
 def test_what_a_kernels_user_allowed_for_always_is_not_for_programs(
-    policy, home, pool, tmp_path, monkeypatch
+    asking_policy, home, pool, tmp_path, monkeypatch
 ):
     monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path))
     project = home / "project"
-    digest = checked(policy, project=project, allow_unsafe=False).digest()
-    under = {"policy": policy.name, "scope": str(project.resolve()), "digest": digest}
+    digest = checked(asking_policy, project=project, allow_unsafe=False).digest()
+    under = {"policy": asking_policy.name, "scope": str(project.resolve()), "digest": digest}
     wanted = (("call", "ops.read_file"), ("import", "csv"))
     made = tuple(store.new(of, subject, **under) for of, subject in wanted)
     store.Store(store.default_path()).add(made)
@@ -74,12 +63,6 @@ def test_what_a_kernels_user_allowed_for_always_is_not_for_programs(
         assert placing.unplaced(s.policy, Path(told.scratch)).digest() == digest
         assert s.execute("import csv").status == "denied"
         assert "NotApproved" in s.execute("ops.read_file('a.txt')").error.message
-
-
-def test_no_cell_takes_the_question_away(sandbox):
-    r = sandbox.execute("%policy narrow approvals='never'")
-    assert [one.rule for one in r.denials] == ["policy-only-narrows"]
-    assert "NotApproved" in sandbox.execute("add(1)").error.message
 
 
 def test_what_has_to_be_asked_for_takes_the_programs_own_word(home):

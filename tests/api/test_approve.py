@@ -7,7 +7,7 @@ import time
 
 import pytest
 
-from cellblock import AsyncSandbox, Policy, Sandbox, SandboxPool
+from cellblock import AsyncSandbox, Sandbox, SandboxPool
 from cellblock.errors import GuestError, PolicyError
 
 
@@ -17,20 +17,8 @@ def add(a: int, *, b: int = 1) -> int:
 
 
 @pytest.fixture(scope="module")
-def policy(home):
-    (home / "project" / "a.txt").write_text("text")
-    return Policy.preset(
-        "safe",
-        name="asking",
-        approvals="prompt",
-        timeout=5.0,
-        ops={"read_file": {"roots": ["{project}"]}},
-    )
-
-
-@pytest.fixture(scope="module")
-def pool(policy):
-    with SandboxPool(policy, tools=[add]) as made:
+def pool(asking_policy):
+    with SandboxPool(asking_policy, tools=[add]) as made:
         yield made
 
 
@@ -133,7 +121,7 @@ def test_an_interrupt_takes_the_question_back(asking):
 
 
 @pytest.mark.usefixtures("nothing_left")
-def test_an_async_answer_is_awaited_on_the_loop_and_closing_waits_for_none(policy):
+def test_an_async_answer_is_awaited_on_the_loop_and_closing_waits_for_none(asking_policy):
     async def double(a: int) -> int:
         """Double."""
         return 2 * a
@@ -143,7 +131,7 @@ def test_an_async_answer_is_awaited_on_the_loop_and_closing_waits_for_none(polic
         return True
 
     async def main():
-        async with AsyncSandbox(policy, tools=[double], approve=approve) as s:
+        async with AsyncSandbox(asking_policy, tools=[double], approve=approve) as s:
             assert (await s.execute("await double(1)")).result == "2"
             waits = asyncio.create_task(s.execute("await double(2)"))
             await asyncio.sleep(0.3)
@@ -153,8 +141,8 @@ def test_an_async_answer_is_awaited_on_the_loop_and_closing_waits_for_none(polic
     asyncio.run(main())
 
 
-def test_each_answer_is_on_the_audit_log(policy, home):
-    kept = policy.replace(audit={"log": True, "folder": str(home / "logs")})
+def test_each_answer_is_on_the_audit_log(asking_policy, home):
+    kept = asking_policy.replace(audit={"log": True, "folder": str(home / "logs")})
     with Sandbox(kept, tools=[add], approve=lambda wish: wish.args == (1,)) as s:
         s.execute("add(1)")
         s.execute("add(2)")

@@ -17,6 +17,7 @@ def folder(home):
 def writing(folder):
     policy = Policy.preset("unsafe", artifact_export_paths=("**/*.csv", "plots/*.png"))
     with Sandbox(policy, allow_unsafe=True, artifacts=folder) as s:
+        s.execute("1")  # shows the gaps
         yield s
 
 

@@ -54,6 +54,7 @@ def talking(home):
         yield s
 
 
+@pytest.mark.quick
 def test_they_are_called_and_told_of(talking):
     r = talking.execute("add(1, b=2), await whisper('ABC')")
     assert r.result == "(3, 'abc')"
@@ -75,6 +76,7 @@ def test_they_run_in_this_process():
     assert seen == ["a", "b"]
 
 
+@pytest.mark.quick
 def test_what_they_raise_and_what_does_not_fit_is_a_tool_error(talking):
     r = talking.execute("fail('no such city')")
     assert r.error.type == "ToolError"

@@ -6,7 +6,6 @@ import nbformat
 import pytest
 
 from cellblock import Policy, Sandbox, SandboxPool
-from cellblock.api import bench, sandbox
 from cellblock.errors import PolicyError
 from cellblock.host.admission import approving
 from cellblock.host.admission.manifest import Place
@@ -70,32 +69,6 @@ def test_one_cell_calls_functions_operations_and_models_and_all_are_told_of(poli
         listed = s.execute("%tools")
         (table,) = (one for one in listed.displays if "vnd.cellblock.tools" in str(list(one.data)))
         assert "4 tools of the host's" in str(table)
-
-
-class _Asked:
-    def decide(self, call, proceed, refuse):
-        del proceed
-        refuse(f"nobody wants {call.tool.name}")
-
-    def dropped(self, number):
-        pass
-
-
-class _Asking(bench.Bench):
-    def __init__(self, *given):
-        super().__init__(*given)
-        self.approval = _Asked()
-
-
-@pytest.mark.parametrize("call", ["add(1)", "ops.read_file('a.txt')", "llm('say yes')"])
-def test_whoever_is_asked_about_calls_is_asked_about_all(policy, server, monkeypatch, call):
-    monkeypatch.setattr(sandbox, "Bench", _Asking)
-    name = call.partition("(")[0]
-    with Sandbox(policy, tools=[add]) as s:
-        r = s.execute(call)
-    assert r.error.message == f"{name}: NotApproved: nobody wants {name}"
-    assert [(one.status, one.error[0]) for one in r.tool_calls] == [("refused", "NotApproved")]
-    assert not server.asked or server.asked[-1].last != call
 
 
 def test_sandboxes_of_a_pool_call_them_too_and_each_has_a_budget_of_its_own(policy):

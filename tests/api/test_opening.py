@@ -70,6 +70,7 @@ print(said)
     assert max(map(len, lines)) <= 80
 
 
+@pytest.mark.quick
 def test_closing_leaves_no_process_file_descriptor_or_thread():
     with Sandbox("unsafe", allow_unsafe=True) as s:
         s.execute("x = 1\nopen('left', 'w').write('x')")
@@ -171,6 +172,7 @@ def test_threads_take_turns(sandbox):
     assert sandbox.execute("n").result == "8"
 
 
+@pytest.mark.quick
 @pytest.mark.usefixtures("nothing_left")
 def test_the_async_one_runs_on_its_callers_loop():
 

@@ -3,8 +3,6 @@
 import asyncio
 import os
 import signal
-import statistics
-import time
 from pathlib import Path
 
 import pytest
@@ -33,25 +31,13 @@ def open_pool(home):
         yield made
 
 
+@pytest.mark.quick
 def test_sandboxes_at_once_have_one_zygote_and_a_guest_each(open_pool):
     with open_pool.sandbox() as a, open_pool.sandbox() as b:
         assert len(guests(open_pool)) == 2
         a.execute("x = 'a'")
         b.execute("x = 'b'")
         assert (a.execute("x").result, b.execute("x").result) == ("'a'", "'b'")
-
-
-def test_the_second_is_ready_in_a_moment(pool):
-    with pool.sandbox() as first:
-        first.execute("1")
-    took = []
-    for _ in range(5):
-        begun = time.perf_counter()
-        with pool.sandbox() as s:
-            s.execute("1")
-            took.append(time.perf_counter() - begun)
-    # A tenth of a second is the aim on a quiet machine; a loaded one is given more.
-    assert statistics.median(took) < 0.5
 
 
 def test_neither_reads_writes_nor_finds_the_others_files(open_pool):
@@ -80,6 +66,7 @@ def test_neither_signals_nor_sees_the_other(open_pool):
         assert a.execute("1").result == "1"
 
 
+@pytest.mark.quick
 def test_a_killed_guest_has_its_own_state_back_and_the_other_is_left_alone(open_pool):
     with open_pool.sandbox() as a, open_pool.sandbox() as b:
         a.execute("x = 'a'")

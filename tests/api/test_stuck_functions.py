@@ -205,14 +205,6 @@ def test_an_async_one_that_blocks_does_not_put_off_the_cells_time_limit(free):
         processes.until(lambda: s.execute("await fine()").result == "'fine'")
 
 
-def test_threads_of_tools_end_with_their_sandbox():
-    before = set(tool_threads())
-    with Sandbox("safe", tools=[ok]) as s:
-        assert s.execute("ok()").result == "'ok'"
-        assert set(tool_threads()) - before
-    processes.until(lambda: not set(tool_threads()) - before)
-
-
 def test_an_async_one_has_a_moment_to_end_before_its_sandbox_is_closed():
     ended = []
 

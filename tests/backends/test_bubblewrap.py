@@ -6,8 +6,8 @@ that holds here. Landlock beside it is the positive control.
 
 from __future__ import annotations
 
-import ast
 import itertools
+import json
 import os
 import shutil
 import signal
@@ -19,48 +19,23 @@ from pathlib import Path
 
 import pytest
 
-from cellblock.backends import choose, doctor_report, forbidding
+from backends import apart
+from backends.apart import STAT, devices, emptied, patiently, refused
+from cellblock.backends import doctor_report, forbidding
 from cellblock.backends.bubblewrap import Bubblewrap
 from cellblock.policy.enforcement import Status
 from cellblock.policy.model import Policy
 from support import machines, processes, reading
 from support.kernels import NOBODY, Kernel, World, argv_for, nobody_prefix
+from support.neighbours import value
 
 WHY_NOT = machines.no_bubblewrap()
 needs_bwrap = pytest.mark.skipif(bool(WHY_NOT), reason=f"no bubblewrap: {WHY_NOT}")
-POLICY = """extends = "unsafe"
-backend = "{backend}"
-filesystem_read_roots = ["{{scratch}}", "{open}"]
-filesystem_write_roots = ["{{scratch}}", "{open}/written"]
-read_deny_paths = ["{open}/secrets", "{open}/token"]
-"""
-#: stat(2) by the C library, which no guard of the interpreter's sees: paths to errno, 0 if there.
-STAT = """import ctypes, errno
-libc, room = ctypes.CDLL(None, use_errno=True), ctypes.create_string_buffer(512)
-def stat(path):
-    return 0 if libc.lstat(path.encode(), room) == 0 else ctypes.get_errno()
-"""
 
 
 @pytest.fixture(autouse=True)
 def _machine_with_bubblewrap(monkeypatch):
     monkeypatch.setenv("PATH", machines.path("bubblewrap"))
-
-
-def started(backend: str, user: int | None) -> Kernel:
-    """Start a kernel whose policy opens one folder, with secrets in it."""
-    world = World(user, backend="bubblewrap")
-    opened = world.root / "open"
-    for folder in (opened, opened / "secrets", opened / "written", world.root / "closed"):
-        folder.mkdir()
-        world.give(folder)
-    for name in ("plain", "token", "secrets/key", "../closed/name"):
-        (opened / name).write_text(name)
-    policy = world.policy(POLICY.format(backend=backend, open=opened))
-    prefix = (nobody_prefix() or ()) if user else ()
-    kernel = Kernel(argv_for(policy, "--allow-unsafe"), world=world, prefix=prefix)
-    kernel.own_world = True
-    return kernel.wait_ready()
 
 
 USERS = {"same user": None}
@@ -71,46 +46,38 @@ if os.geteuid() == 0 and nobody_prefix():
 @pytest.fixture(scope="module", params=USERS.values(), ids=USERS)
 def kernel(request):
     """A kernel whose guests are in namespaces; no test leaves anything in it that matters."""
-    made = started("bubblewrap", request.param)
+    if WHY_NOT:
+        pytest.skip(f"no bubblewrap: {WHY_NOT}")
+    made = begun(request.param)
     yield made
     made.close()
 
 
-def value(kernel, code):
-    """Run a cell; return what its last line evaluates to."""
-    reply, published = kernel.run(code)
-    assert reply["status"] == "ok", reply
-    return ast.literal_eval(reading.result(published))
+def begun(user, backend="bubblewrap"):
+    """Return a kernel whose policy opens one folder, with secrets in it; a cell has run in it."""
+    world = World(user, backend="bubblewrap")
+    policy = apart.policy_of(world, f'backend = "{backend}"')
+    prefix = (nobody_prefix() or ()) if user else ()
+    made = Kernel(argv_for(policy, "--allow-unsafe"), world=world, prefix=prefix)
+    made.own_world = True
+    return made.wait_ready()
+
+
+def started(world, text="", **variables):
+    """Start a kernel in mode unsafe, under another environment."""
+    policy = world.policy(f'extends = "unsafe"\nbackend = "bubblewrap"\n{text}')
+    return Kernel(argv_for(policy, "--allow-unsafe"), world=world, extra_env=variables)
 
 
 # --- what a guest sees ------------------------------------------------------------------------
 
 
-@needs_bwrap
-def test_names_outside_the_roots_do_not_exist(kernel):
-    root = kernel.world.root
-    outside = [root / "closed", root / "closed/name", root / "run", root / "home", kernel.file]
-    names = [*map(str, outside), "/etc/passwd", "/etc/shadow", "/var/log", "/boot", "/usr/sbin"]
-    assert all(os.path.lexists(name) for name in names)
-    seen = value(kernel, f"{STAT}{{name: stat(name) for name in {names!r}}}")
-    assert seen == dict.fromkeys(names, 2)  # ENOENT
-    inside = [str(root / "open/plain"), str(root / "open/written"), "/usr/lib", sys.executable]
-    assert value(kernel, f"[stat(name) for name in {inside!r}]") == [0] * len(inside)
+class TestApart(apart.Apart):
+    """What is so in all namespaces."""
 
 
-@needs_bwrap
-def test_proc_shows_the_guests_processes_alone(kernel):
-    code = f"{STAT}[pid for pid in range(1, 70_000) if stat(f'/proc/{{pid}}') == 0]"
-    shown = value(kernel, code)
-    # The zygote, the guest and its snapshots, which have come and gone while it looked.
-    assert shown[0] == 1
-    assert len(shown) <= len(processes.tree(kernel.tree()[2])) + 8
-    assert value(kernel, "import os\nos.getppid()") == 1
-
-
-@needs_bwrap
 def test_the_only_network_device_is_a_loopback(kernel):
-    assert devices_of(kernel.guest()) == {"lo"}
+    assert devices(kernel) == {"lo"}
     ours = {name for _, name in socket.if_nameindex()}
     code = f"{STAT}[name for name in {sorted(ours)!r} if stat('/sys/class/net/' + name) == 0]"
     assert value(kernel, code) == []
@@ -118,100 +85,49 @@ def test_the_only_network_device_is_a_loopback(kernel):
     assert len(routes) == 1  # the heading
 
 
-def devices_of(pid):
-    lines = Path(f"/proc/{pid}/net/dev").read_text().splitlines()
-    return {line.partition(":")[0].strip() for line in lines if ":" in line}
-
-
-@needs_bwrap
-def test_denied_paths_are_empty_and_what_is_beside_them_is_not(kernel):
-    opened = kernel.world.root / "open"
-    assert (opened / "secrets/key").read_text() == "secrets/key"
-    code = f"{STAT}[stat({str(opened)!r} + name) for name in ('/secrets/key', '/plain')]"
-    assert value(kernel, code) == [2, 0]
-    assert value(kernel, f"open({str(opened / 'plain')!r}).read()") == "plain"
-    for name in ("token", "secrets/key"):
-        reply, _ = kernel.run(f"open({str(opened / name)!r}).read()")
-        assert reply["ename"] in {"PermissionError", "FileNotFoundError"}, name
-
-
-@needs_bwrap
-def test_what_may_be_written_is_written_where_everybody_sees_it(kernel):
-    written = kernel.world.root / "open/written/note"
-    reply, _ = kernel.run(f"open({str(written)!r}, 'w').write('from a cell')")
-    assert reply["status"] == "ok", reply
-    assert written.read_text() == "from a cell"
-    reply, _ = kernel.run(f"open({str(kernel.world.root / 'open/plain')!r}, 'w')")
-    assert reply["ename"] in {"PermissionError", "OSError"}
-
-
-@needs_bwrap
 def test_who_lists_processes_sees_no_path_of_the_policys(kernel):
     opened = str(kernel.world.root / "open")
-    shown = {pid: Path(f"/proc/{pid}/cmdline").read_bytes() for pid in kernel.tree()}
+    shown = {pid: processes.told(pid, "cmdline") for pid in kernel.tree()}
     assert any(b"--args" in words for words in shown.values())
     assert [words for words in shown.values() if opened.encode() in words] == []
 
 
 @needs_bwrap
-def test_without_a_root_to_write_to_cells_run_and_write_nowhere(start_shared):
-    world = World(backend="bubblewrap")
-    text = 'extends = "unsafe"\nbackend = "bubblewrap"\nfilesystem_write_roots = []\n'
-    kernel = start_shared(argv=argv_for(world.policy(text), "--allow-unsafe"), world=world)
-    kernel.own_world = True
-    reply, _ = kernel.run("import os\nopen(os.environ['TMPDIR'] + '/new', 'w')")
-    assert reply["ename"] == "PermissionError", reply
-    assert value(kernel, "import os\nos.path.exists('/new'), 6 * 7") == (False, 42)
+def test_without_a_root_to_write_to_cells_run_and_write_nowhere(place):
+    with started(place, "filesystem_write_roots = []\n").wait_ready() as kernel:
+        code = "import os\nopen(os.environ['TMPDIR'] + '/new', 'w')"
+        assert refused(kernel, code) == "PermissionError"
+        assert value(kernel, "import os\nos.path.exists('/new'), 6 * 7") == (False, 42)
 
 
-@needs_bwrap
 def test_the_environment_is_what_a_guest_gets_without_a_wrapper(kernel):
     ours = value(kernel, "import os\nsorted(os.environ)")
-    bare = started("landlock", None)
-    try:
+    with begun(None, "landlock") as bare:
         assert ours == value(bare, "import os\nsorted(os.environ)")
         # The control: without namespaces the same names are there to be seen.
         closed = str(bare.world.root / "closed/name")
         assert value(bare, f"{STAT}[stat('/etc/passwd'), stat({closed!r})]") != [2, 2]
-    finally:
-        bare.close()
 
 
 @needs_bwrap
-def test_with_all_of_the_machine_readable_what_is_never_readable_is_masked(start_shared):
-    world = World(backend="bubblewrap")
-    policy = world.policy(
-        'extends = "unsafe"\nbackend = "bubblewrap"\nfilesystem_read_roots = ["/"]\n'
-    )
-    (world.home / ".ssh").mkdir()
-    (world.home / ".ssh/id").write_text("secret")
-    kernel = start_shared(argv=argv_for(policy, "--allow-unsafe"), world=world)
-    kernel.own_world = True
-    hidden = [str(world.home / ".ssh/id"), str(kernel.file), "/dev/tty", "/sys/kernel"]
-    shown = ["/etc/passwd", "/dev/null", str(world.root)]
-    assert value(kernel, f"{STAT}[stat(name) for name in {hidden + shown!r}]") == [
-        2,
-        2,
-        2,
-        2,
-        0,
-        0,
-        0,
-    ]
+def test_with_all_of_the_machine_readable_what_is_never_readable_is_masked(place):
+    (place.home / ".ssh").mkdir()
+    (place.home / ".ssh/id").write_text("secret")
+    with started(place, 'filesystem_read_roots = ["/"]\n').wait_ready() as kernel:
+        hidden = [str(place.home / ".ssh/id"), str(kernel.file), "/dev/tty", "/sys/kernel"]
+        shown = ["/etc/passwd", "/dev/null", str(place.root)]
+        wanted = dict.fromkeys(hidden, 2) | dict.fromkeys(shown, 0)
+        assert value(kernel, f"{STAT}{{name: stat(name) for name in {[*wanted]!r}}}") == wanted
 
 
-@needs_bwrap
 def test_the_users_other_processes_can_trace_guests_in_namespaces_and_not_the_host(kernel):
     """A hole that is told: who owns a user namespace has every capability in it."""
     prefix = nobody_prefix() if kernel.world.user else ()
     is_root = not prefix and os.geteuid() == 0  # whose others may trace anybody
-    bare = started("landlock", kernel.world.user)
-    try:
+    with begun(kernel.world.user, "landlock") as bare:
         assert traceable(kernel.guest(), prefix)
         assert traceable(kernel.proc.pid, prefix) == is_root
         assert traceable(bare.guest(), prefix) == is_root
-    finally:
-        bare.close()
 
 
 #: PTRACE_SEIZE stops nothing, and ends with who seized.
@@ -229,53 +145,12 @@ def traceable(pid, prefix):
 # --- how it ends, and what comes back ---------------------------------------------------------
 
 
-@needs_bwrap
-def test_a_killed_guest_costs_nothing_and_undo_steps_back(kernel):
-    kernel.run("kept = [1]")
-    kernel.run("kept.append(2)")
-    for _ in range(3):
-        os.kill(kernel.sole_guest(), signal.SIGKILL)
-        shown = kernel.until(lambda m: m["msg_type"] == "display_data")
-        (card,) = reading.cards(shown, "outcome")
-        # By its exit status, of which the zygote tells in its own numbers.
-        assert (card["reason"], card["state"]) == ("crashed", "restored")
-        assert patiently(kernel, "kept") == "[1, 2]"
-    kernel.run("kept.append(3)")
-    reply, _ = kernel.run("%undo")
-    assert reply["status"] == "ok", reply
-    assert value(kernel, "kept") == [1, 2]
-
-
-def patiently(kernel, code):
-    """Run a cell until no loss was told instead: it may have come in between."""
-    for _ in range(5):
-        reply, published = kernel.run(code)
-        if reply["status"] == "ok":
-            return reading.result(published)
-    raise AssertionError(reply)
-
-
-@needs_bwrap
-def test_limits_are_watched_from_outside(kernel):
-    kernel.run("block = bytearray(64 << 20)\nblock[::4096] = block[::4096]")
-    _, published = kernel.run("%usage")
-    (card,) = reading.cards(published, "usage")
-    assert max(cell["peak_memory_bytes"] for cell in card["cells"]) > 64 << 20
-
-
-@needs_bwrap
-def test_an_interrupt_reaches_the_cell_and_nothing_else(kernel):
-    mid = kernel.execute_send("print('go', flush=True)\nwhile True: pass")
-    kernel.until(lambda m: m["msg_type"] == "stream", mid)
-    kernel.interrupt()
-    assert kernel.reply(mid)["content"]["ename"] == "KeyboardInterrupt"
-    kernel.until_idle(mid)
-    # A server's, or a terminal's Ctrl-C, goes to whoever is in the host's process group.
+def test_a_key_press_reaches_nobody_but_the_host(kernel):
+    """A server's, or a terminal's Ctrl-C, goes to whoever is in the host's process group."""
     (wrapper,) = [pid for pid in kernel.tree() if processes.name(pid) == "bwrap"]
     assert os.getpgid(wrapper) != os.getpgid(kernel.proc.pid)
 
 
-@needs_bwrap
 @pytest.mark.parametrize("victim", ["bwrap", "cb-zygote"])
 def test_with_its_zygote_a_guest_ends_and_the_next_cell_has_another(kernel, victim):
     kernel.run("lost = 1")
@@ -288,46 +163,25 @@ def test_with_its_zygote_a_guest_ends_and_the_next_cell_has_another(kernel, vict
 @needs_bwrap
 @pytest.mark.parametrize("user", USERS.values(), ids=USERS)
 def test_a_killed_host_leaves_no_process_and_no_folder(user):
-    kernel = started("bubblewrap", user)
-    try:
+    with begun(user) as kernel:
         kernel.run("a = 1")
         pids = kernel.tree()
         kernel.proc.kill()
         kernel.proc.wait()
         assert processes.gone(pids) == []
         assert emptied(kernel.world.root / "tmp") == []
-    finally:
-        kernel.close()
-
-
-def emptied(folder):
-    deadline = time.monotonic() + 5.0
-    while (left := os.listdir(folder)) and time.monotonic() < deadline:  # noqa: PTH208
-        time.sleep(0.01)
-    return left
 
 
 @needs_bwrap
-def test_whoever_is_killed_in_whatever_order_nothing_stays():
+def test_whoever_is_killed_in_whatever_order_nothing_stays(place):
     for delay in (0.0, 0.02, 0.1, 0.3):
-        kernel = started_only()
-        try:
+        with started(place) as kernel:
             time.sleep(delay)
             pids = kernel.tree()
             for pid in reversed(pids):
                 processes.end([pid])
             kernel.proc.wait()
             assert processes.gone(pids) == []
-        finally:
-            kernel.close()
-
-
-def started_only():
-    world = World(backend="bubblewrap")
-    policy = world.policy('extends = "unsafe"\nbackend = "bubblewrap"\n')
-    made = Kernel(argv_for(policy, "--allow-unsafe"), world=world)
-    made.own_world = True
-    return made
 
 
 # --- why it can't be had ----------------------------------------------------------------------
@@ -414,27 +268,19 @@ def test_a_wrapper_that_wraps_nothing_is_found_out(faulty):
 
 def test_nothing_runs_behind_a_wrapper_that_wraps_nothing(faulty, world):
     faulty(TRANSPARENT)
-    policy = world.policy('extends = "unsafe"\nbackend = "bubblewrap"\n')
-    path = {"PATH": os.environ["PATH"]}
-    kernel = Kernel(argv_for(policy, "--allow-unsafe"), world=world, extra_env=path)
-    try:
+    with started(world, PATH=os.environ["PATH"]) as kernel:
         reply, _ = kernel.wait_heard().run("1")
         assert reply["status"] == "error"
         assert "namespaces" in str(reply), reply
-    finally:
-        assert kernel.end() == []
 
 
 def test_by_auto_a_kernel_runs_without_a_wrapper_that_fails(faulty, world):
     faulty(complaint("setting up uid map: Permission denied"))
     path = {"PATH": os.environ["PATH"]}
-    kernel = Kernel(argv_for("safe"), world=world, extra_env=path)
-    try:
+    with Kernel(argv_for("safe"), world=world, extra_env=path) as kernel:
         _, published = kernel.wait_heard().run("1")
         (card,) = reading.cards(published, "enforcement")
         assert card["backend"] == "landlock"
-    finally:
-        assert kernel.end() == []
 
 
 @needs_bwrap
@@ -458,17 +304,7 @@ def test_the_doctor_says_what_was_seen_to_hold(backend):
     assert statuses["filesystem_read_roots"] is statuses["network_access"] is Status.asserted
 
 
-def test_another_backend_is_taken_only_with_its_reason(monkeypatch):
-    monkeypatch.setenv("PATH", "/nonexistent")
-    chosen = choose(Policy().replace(backend="bubblewrap"))
-    assert chosen.backend.name != "bubblewrap"
-    assert chosen.passed_over[0][0] == "bubblewrap"
-    assert "install the package bubblewrap" in chosen.passed_over[0][1]
-
-
 # --- what is recalled -------------------------------------------------------------------------
-
-RECALLED = 'extends = "unsafe"\nbackend = "bubblewrap"\nfilesystem_read_roots = [{roots}]\n'
 
 
 @pytest.fixture
@@ -484,14 +320,10 @@ def place():
 
 def seen(world, *names, **extra):
     """Start a kernel that may read ``names``; return what is there of both."""
-    roots = ", ".join(f'"{world.root / name}"' for name in names)
-    policy = world.policy(RECALLED.format(roots=roots))
-    kernel = Kernel(argv_for(policy, "--allow-unsafe"), world=world, extra_env=extra).wait_ready()
-    try:
+    roots = json.dumps([str(world.root / name) for name in names])
+    with started(world, f"filesystem_read_roots = {roots}\n", **extra).wait_ready() as kernel:
         files = [str(world.root / name / "file") for name in ("one", "two")]
         return value(kernel, f"{STAT}[stat(name) == 0 for name in {files!r}]")
-    finally:
-        kernel.close()
 
 
 def remembered(world):

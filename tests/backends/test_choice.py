@@ -100,20 +100,6 @@ def test_a_strict_policy_does_not_fall_back(strict):
     )
 
 
-def test_nothing_is_taken_for_a_container_that_can_not_be_had(monkeypatch):
-    monkeypatch.setenv("PATH", "/nonexistent")
-    with pytest.raises(BackendError) as caught:
-        choose(Policy().replace(backend="docker"))
-    assert str(caught.value) == (
-        "backend 'docker' can't be had here "
-        "(no container engine is installed: install docker, podman or nerdctl)"
-    )
-
-
-def test_noop_is_taken_where_it_is_asked_for():
-    assert choose(Policy().replace(backend="noop")).backend.name == "noop"
-
-
 def test_a_probe_that_hangs_is_no_answer(monkeypatch):
     monkeypatch.setattr(probes, "PATIENCE", 0.05)
     monkeypatch.setattr(probes, "_answer", lambda *_: time.sleep(60))

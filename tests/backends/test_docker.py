@@ -5,7 +5,6 @@ Whatever a cell tries is tried in mode unsafe, past all guards: it is the OS lay
 
 from __future__ import annotations
 
-import ast
 import io
 import json
 import os
@@ -22,6 +21,8 @@ from pathlib import Path
 
 import pytest
 
+from backends import apart
+from backends.apart import STAT, devices, emptied, patiently, refused
 from cellblock import SandboxPool
 from cellblock.backends import choose, doctor_report
 from cellblock.backends.container import contents, engines, images, undertaker
@@ -34,23 +35,7 @@ from cellblock.policy.enforcement import Status
 from cellblock.policy.model import Policy
 from support import engine, pages, processes, reading, suite
 from support.kernels import NOBODY, Kernel, World, argv_for, nobody_prefix
-
-POLICY = """extends = "unsafe"
-backend = "docker"
-container_image = "{image}"
-filesystem_read_roots = ["{{scratch}}", "{open}"]
-filesystem_write_roots = ["{{scratch}}", "{open}/written"]
-read_deny_paths = ["{open}/secrets", "{open}/token"]
-scratch_max_bytes = 4194304
-memory_max_bytes = 268435456
-max_processes = 60
-artifact_export_paths = ["*.csv"]
-"""
-STAT = """import ctypes, errno
-libc, room = ctypes.CDLL(None, use_errno=True), ctypes.create_string_buffer(512)
-def stat(path):
-    return 0 if libc.lstat(path.encode(), room) == 0 else ctypes.get_errno()
-"""
+from support.neighbours import value
 
 
 @pytest.fixture(scope="module")
@@ -64,26 +49,64 @@ def docker():
         yield found
 
 
-def started(user=None, image=images.FRAME):
-    """Start a kernel whose policy opens one folder, with secrets in it."""
-    world = World(user)
-    opened = world.root / "open"
-    for folder in (opened, opened / "secrets", opened / "written", world.root / "closed"):
-        folder.mkdir()
-        world.give(folder)
-    for name in ("plain", "token", "secrets/key", "../closed/name"):
-        (opened / name).write_text(name)
-    policy = world.policy(POLICY.format(image=image, open=opened))
-    prefix = (nobody_prefix() or ()) if user else ()
-    kernel = Kernel(
-        argv_for(policy, "--allow-unsafe"), world=world, prefix=prefix, extra_env=environment()
-    )
-    kernel.own_world = True
-    return kernel
-
-
 def environment():
     return {name: os.environ[name] for name in ("DOCKER_HOST",) if name in os.environ}
+
+
+class Contained(Kernel):
+    """A kernel whose guests are in a container: they are the engine's children, and not its own."""
+
+    def owner(self):
+        parts = owner(self.proc.pid).split(":")
+        parts[2] = str(self.world.user or os.geteuid())
+        return ":".join(parts)
+
+    def inspected(self):
+        """Return what the engine says of its container."""
+        docker = engines.find("docker", os.environ)
+        for word in docker.ask("ps", "--all", "--quiet", "--no-trunc").stdout.decode().split():
+            found = json.loads(docker.ask("inspect", word).stdout or b"[]")
+            if found and found[0]["Config"]["Labels"][OWNER] == self.owner():
+                return found[0]
+        raise LookupError(self.owner())
+
+    def zygote(self):
+        return self.inspected()["State"]["Pid"]
+
+    def sole_guest(self):
+        def found():
+            inside = processes.tree(self.zygote())
+            guests = [pid for pid in inside if processes.name(pid) == "cb-guest"]
+            return guests[0] if len(guests) == 1 else None
+
+        return processes.until(found)
+
+    guest = sole_guest
+
+
+def started(world, text="", **changed):
+    """Start a kernel in mode unsafe, under another environment."""
+    text = f'extends = "unsafe"\nbackend = "docker"\ncontainer_image = "{images.FRAME}"\n{text}'
+    argv = argv_for(world.policy(text), "--allow-unsafe")
+    return Contained(argv, world=world, extra_env=environment() | changed)
+
+
+LIMITS = """scratch_max_bytes = 4194304
+memory_max_bytes = 268435456
+max_processes = 60
+artifact_export_paths = ["*.csv"]
+"""
+
+
+def begun(user=None, image=images.FRAME):
+    """Return a kernel whose policy opens one folder, with secrets in it; a cell has run in it."""
+    world = World(user)
+    text = f'backend = "docker"\ncontainer_image = "{image}"\n{LIMITS}'
+    argv = argv_for(apart.policy_of(world, text), "--allow-unsafe")
+    prefix = (nobody_prefix() or ()) if user else ()
+    made = Contained(argv, world=world, prefix=prefix, extra_env=environment())
+    made.own_world = True
+    return made.wait_ready()
 
 
 @pytest.fixture(scope="module")
@@ -93,53 +116,9 @@ def kernel(docker):
     Its user is nobody where that can be had: the engine is root's, and what it makes is not.
     """
     assert docker
-    made = started(NOBODY if engine.lets_nobody_in() else None)
-    made.wait_ready()
+    made = begun(NOBODY if engine.lets_nobody_in() else None)
     yield made
     made.close()
-
-
-def value(kernel, code):
-    """Run a cell; return what its last line evaluates to."""
-    reply, published = kernel.run(code)
-    assert reply["status"] == "ok", reply
-    return ast.literal_eval(reading.result(published))
-
-
-def refused(kernel, code):
-    reply, _ = kernel.run(code)
-    assert reply["status"] == "error", reply
-    return reply["ename"]
-
-
-def inspected(docker, kernel):
-    """Return what the engine says of a kernel's container; None where it knows of none."""
-    for word in docker.ask("ps", "--all", "--quiet", "--no-trunc").stdout.decode().split():
-        found = json.loads(docker.ask("inspect", word).stdout or b"[]")
-        if found and found[0]["Config"]["Labels"][OWNER] == owner_of(kernel):
-            return found[0]
-    return None
-
-
-def owner_of(kernel):
-    parts = owner(kernel.proc.pid).split(":")
-    parts[2] = str(kernel.world.user or os.geteuid())
-    return ":".join(parts)
-
-
-def zygote(docker, kernel):
-    return inspected(docker, kernel)["State"]["Pid"]
-
-
-def guest(docker, kernel):
-    """Return the pid of the guest that serves, once it is the only one."""
-    deadline = time.monotonic() + 10.0
-    while time.monotonic() < deadline:
-        inside = processes.tree(zygote(docker, kernel))
-        if len(found := [pid for pid in inside if processes.name(pid) == "cb-guest"]) == 1:
-            return found[0]
-        time.sleep(0.01)
-    raise TimeoutError(inside)
 
 
 # --- what it declares holds -------------------------------------------------------------------
@@ -169,11 +148,8 @@ def test_a_kernel_says_verified_of_what_doctor_saw_of_its_image(docker, world):
     command = [Path(sys.executable).parent / "cellblock", "doctor", "--policy", policy]
     options = {"cwd": world.work, "env": world.environment(**where), "timeout": 120}
     subprocess.run(command, check=True, capture_output=True, **options)
-    kernel = Kernel(argv_for(policy), world=world, extra_env=where)
-    try:
+    with Kernel(argv_for(policy), world=world, extra_env=where) as kernel:
         (table,) = reading.cards(kernel.wait_ready().run("%policy")[1], "policy")
-    finally:
-        assert kernel.end() == []
     statuses = {each["capability"]: each["status"] for each in table["enforcement"]}
     assert statuses["filesystem_read_roots"] == statuses["network_access"] == "verified"
 
@@ -181,19 +157,12 @@ def test_a_kernel_says_verified_of_what_doctor_saw_of_its_image(docker, world):
 # --- what a guest sees ------------------------------------------------------------------------
 
 
-def test_names_outside_the_roots_do_not_exist(kernel):
-    root = kernel.world.root
-    outside = [root / "closed", root / "closed/name", root / "run", root / "home", kernel.file]
-    names = [*map(str, outside), "/etc/passwd", "/etc/shadow", "/var/log", "/boot", "/usr/sbin"]
-    assert all(os.path.lexists(name) for name in names)
-    seen = value(kernel, f"{STAT}{{name: stat(name) for name in {names!r}}}")
-    assert seen == dict.fromkeys(names, 2)  # ENOENT
-    inside = [str(root / "open/plain"), str(root / "open/written"), "/usr/lib", sys.executable]
-    assert value(kernel, f"[stat(name) for name in {inside!r}]") == [0] * len(inside)
+class TestApart(apart.Apart):
+    """What is so in all namespaces."""
 
 
-def test_who_lists_processes_sees_no_path_of_the_policys(kernel, docker):
-    pids = [*kernel.tree(), *processes.tree(zygote(docker, kernel))]
+def test_who_lists_processes_sees_no_path_of_the_policys(kernel):
+    pids = [*kernel.tree(), *processes.tree(kernel.zygote())]
     opened = str(kernel.world.root / "open").encode()
     assert [pid for pid in pids if opened in Path(f"/proc/{pid}/cmdline").read_bytes()] == []
 
@@ -207,24 +176,13 @@ def test_no_socket_of_an_engine_and_no_way_in_is_left(kernel):
     assert refused(kernel, code) == "PermissionError"
 
 
-def test_proc_shows_the_guests_processes_alone(kernel, docker):
-    code = f"{STAT}[pid for pid in range(1, 70_000) if stat(f'/proc/{{pid}}') == 0]"
-    shown = value(kernel, code)
-    known = sum(map(processes.threads, processes.tree(zygote(docker, kernel))))
-    # Threads can be asked for as well, and its snapshots have come and gone while it looked.
-    assert shown[0] == 1
-    assert len(shown) <= known + 8
-    assert value(kernel, "import os\nos.getppid()") == 1
-
-
-def test_the_only_network_device_is_a_loopback(kernel, docker):
-    lines = Path(f"/proc/{guest(docker, kernel)}/net/dev").read_text().splitlines()
-    assert {line.partition(":")[0].strip() for line in lines if ":" in line} == {"lo"}
+def test_the_only_network_device_is_a_loopback(kernel):
+    assert devices(kernel) == {"lo"}
     assert refused(kernel, "import socket\nsocket.socket()") == "PermissionError"
 
 
-def test_zygote_and_guest_have_no_capability_and_get_no_privilege(kernel, docker):
-    for pid in (zygote(docker, kernel), guest(docker, kernel)):
+def test_zygote_and_guest_have_no_capability_and_get_no_privilege(kernel):
+    for pid in (kernel.zygote(), kernel.guest()):
         status = Path(f"/proc/{pid}/status").read_text()
         fields = dict(line.split(":\t", 1) for line in status.splitlines() if ":\t" in line)
         assert {fields[f"Cap{name}"] for name in ("Inh", "Prm", "Eff", "Bnd", "Amb")} == {"0" * 16}
@@ -246,11 +204,11 @@ def test_the_root_is_read_only_and_scratch_is_memory_of_a_bounded_size(kernel):
     assert [path for path in (kernel.world.root / "tmp").rglob("*") if not path.is_dir()] == []
 
 
-def test_the_whole_is_bounded_in_memory_and_tasks(kernel, docker):
-    asked = inspected(docker, kernel)["HostConfig"]
+def test_the_whole_is_bounded_in_memory_and_tasks(kernel):
+    asked = kernel.inspected()["HostConfig"]
     assert asked["Memory"] == asked["MemorySwap"] > 268435456
     assert 60 < asked["PidsLimit"] < 120
-    lines = Path(f"/proc/{guest(docker, kernel)}/cgroup").read_text().splitlines()
+    lines = Path(f"/proc/{kernel.guest()}/cgroup").read_text().splitlines()
     places = [
         Path(f"/sys/fs/cgroup/{name}{path}/{file}")
         for _, name, path in (line.split(":", 2) for line in lines)
@@ -261,30 +219,12 @@ def test_the_whole_is_bounded_in_memory_and_tasks(kernel, docker):
     assert refused(kernel, "bytearray(400 << 20)") == "MemoryError"
 
 
-def test_denied_paths_are_empty_and_what_is_beside_them_is_not(kernel):
-    opened = kernel.world.root / "open"
-    code = f"{STAT}[stat({str(opened)!r} + name) for name in ('/secrets/key', '/plain')]"
-    assert value(kernel, code) == [2, 0]
-    assert value(kernel, f"open({str(opened / 'plain')!r}).read()") == "plain"
-    for name in ("token", "secrets/key"):
-        named = refused(kernel, f"open({str(opened / name)!r}).read()")
-        assert named in {"PermissionError", "FileNotFoundError"}, name
-
-
-def test_what_may_be_written_is_written_where_everybody_sees_it(kernel):
-    written = kernel.world.root / "open/written/note"
-    assert value(kernel, f"open({str(written)!r}, 'w').write('from a cell')") == 11
-    assert written.read_text() == "from a cell"
-    named = refused(kernel, f"open({str(kernel.world.root / 'open/plain')!r}, 'w')")
-    assert named in {"PermissionError", "OSError"}
-
-
-def test_the_environment_is_what_a_guest_gets_without_a_container(kernel, docker):
+def test_the_environment_is_what_a_guest_gets_without_a_container(kernel):
     ours = value(kernel, "import os\nsorted(os.environ)")
     assert {"PATH", "HOME", "TMPDIR"} <= set(ours)
     assert not {"HOSTNAME", "container", "DOCKER_HOST"} & set(ours)
     # The engine's own, a proxy's password in it, is not in the memory of the process either.
-    first = Path(f"/proc/{zygote(docker, kernel)}/environ").read_bytes()
+    first = Path(f"/proc/{kernel.zygote()}/environ").read_bytes()
     assert b"HOSTNAME" not in first
 
 
@@ -294,12 +234,7 @@ def test_packages_are_imported_from_where_they_are_installed(kernel):
 
 def test_with_network_access_there_is_the_machines_network(docker, world):
     assert docker
-    policy = world.policy(
-        'extends = "unsafe"\nbackend = "docker"\nnetwork_access = true\nsubprocess_execution = true\n'
-        f'container_image = "{images.FRAME}"\n'
-    )
-    kernel = Kernel(argv_for(policy, "--allow-unsafe"), world=world, extra_env=environment())
-    try:
+    with started(world, "network_access = true\nsubprocess_execution = true\n") as kernel:
         with socket.create_server(("127.0.0.1", 0)) as server:
             address = server.getsockname()
             code = f"import socket\nsocket.create_connection({address!r}).close()\n1"
@@ -308,90 +243,41 @@ def test_with_network_access_there_is_the_machines_network(docker, world):
             "import subprocess\nsubprocess.run(['ls', '/usr/lib'], capture_output=True).returncode"
         )
         assert value(kernel, code) == 0
-    finally:
-        assert kernel.end() == []
 
 
 def test_with_a_list_of_addresses_the_host_connects_and_there_is_no_network(docker, world):
     assert docker
     with socket.create_server(("127.0.0.1", 0)) as server:
         listed = server.getsockname()
-        policy = world.policy(
-            'extends = "unsafe"\nbackend = "docker"\n'
-            f'network_access = ["127.0.0.1:{listed[1]}"]\ncontainer_image = "{images.FRAME}"\n'
-        )
-        kernel = Kernel(argv_for(policy, "--allow-unsafe"), world=world, extra_env=environment())
-        try:
+        with started(world, f'network_access = ["127.0.0.1:{listed[1]}"]\n') as kernel:
             code = f"import socket\nsocket.create_connection({listed!r}).getpeername()"
             assert value(kernel.wait_ready(), code) == listed
             elsewhere = (listed[0], listed[1] % 65_535 + 1)
             reply, _ = kernel.run(f"socket.create_connection({elsewhere!r})")
             assert reply["ename"] == "PermissionError"
-            devices = Path(f"/proc/{guest(docker, kernel)}/net/dev").read_text().splitlines()
-            assert [line.split()[0] for line in devices if ":" in line] == ["lo:"]
-        finally:
-            assert kernel.end() == []
+            assert devices(kernel) == {"lo"}
 
 
 # --- how it ends, and what comes back ---------------------------------------------------------
 
 
-def test_a_killed_guest_costs_nothing_and_undo_steps_back(kernel, docker):
-    kernel.run("kept = [1]")
-    kernel.run("kept.append(2)")
-    for _ in range(2):
-        os.kill(guest(docker, kernel), signal.SIGKILL)
-        shown = kernel.until(lambda m: m["msg_type"] == "display_data")
-        (card,) = reading.cards(shown, "outcome")
-        assert (card["reason"], card["state"]) == ("crashed", "restored")
-        assert patiently(kernel, "kept") == "[1, 2]"
-    kernel.run("kept.append(3)")
-    reply, _ = kernel.run("%undo")
-    assert reply["status"] == "ok", reply
-    assert value(kernel, "kept") == [1, 2]
-
-
-def patiently(kernel, code):
-    """Run a cell until no loss was told instead: it may have come in between."""
-    for _ in range(5):
-        reply, published = kernel.run(code)
-        if reply["status"] == "ok":
-            return reading.result(published)
-    raise AssertionError(reply)
-
-
-def test_an_interrupt_reaches_the_cell(kernel):
-    mid = kernel.execute_send("print('go', flush=True)\nwhile True: pass")
-    kernel.until(lambda m: m["msg_type"] == "stream", mid)
-    kernel.interrupt()
-    assert kernel.reply(mid)["content"]["ename"] == "KeyboardInterrupt"
-    kernel.until_idle(mid)
-
-
-def test_what_a_cell_takes_is_seen_from_outside(kernel):
-    kernel.run("block = bytearray(64 << 20)\nblock[::4096] = block[::4096]")
-    _, published = kernel.run("%usage")
-    (card,) = reading.cards(published, "usage")
-    assert max(cell["peak_memory_bytes"] for cell in card["cells"]) > 64 << 20
-
-
 @pytest.mark.parametrize("victim", ["launcher", "zygote"])
-def test_with_its_container_a_guest_ends_and_the_next_cell_has_another(kernel, docker, victim):
+def test_with_its_container_a_guest_ends_and_the_next_cell_has_another(kernel, victim):
     kernel.run("lost = 1")
-    before = zygote(docker, kernel)
+    before = kernel.zygote()
     os.kill(before if victim == "zygote" else kernel.tree()[1], signal.SIGKILL)
     # A cell that comes at once may be done before the guest is told of its launcher's end.
     assert processes.gone([before]) == []
     assert patiently(kernel, "6 * 7") == "42"
-    assert zygote(docker, kernel) != before
+    assert kernel.zygote() != before
 
 
 def test_a_narrower_policy_takes_more_locks_in_the_container_and_a_new_one_if_asked(docker):
-    with started() as kernel:
-        kernel.wait_ready()
+    assert docker
+    with begun() as kernel:
         written = f"open('{kernel.world.root}/open/written/x', 'w').close()"
         value(kernel, f"{written}\nx = 1\nx")
-        before = zygote(docker, kernel)
+        before = kernel.zygote()
         for option, guest_is in (("", "kept"), ("--fresh", "instead")):
             line = f"%policy narrow {option} filesystem_write_roots=['{{scratch}}']"
             reply, published = kernel.run(line)
@@ -399,30 +285,20 @@ def test_a_narrower_policy_takes_more_locks_in_the_container_and_a_new_one_if_as
             (card,) = reading.cards(published, "narrowing")
             assert card["guest"] == guest_is
             assert refused(kernel, written) in {"PermissionError", "OSError"}
-            assert (zygote(docker, kernel) == before) is (guest_is == "kept")
+            assert (kernel.zygote() == before) is (guest_is == "kept")
             assert kernel.run("x")[0]["status"] == ("ok" if guest_is == "kept" else "error")
 
 
 def test_a_killed_host_leaves_no_container_no_process_and_no_folder(docker):
-    kernel = started()
-    try:
-        kernel.wait_ready().run("a = 1")
-        pids = [*kernel.tree(), *processes.tree(zygote(docker, kernel))]
-        whose = owner_of(kernel)
+    with begun() as kernel:
+        kernel.run("a = 1")
+        pids = [*kernel.tree(), *processes.tree(kernel.zygote())]
+        whose = kernel.owner()
         kernel.proc.kill()
         kernel.proc.wait()
         assert processes.gone(pids) == []
         assert emptied(kernel.world.root / "tmp") == []
         assert patiently_gone(docker, whose)
-    finally:
-        kernel.close()
-
-
-def emptied(folder):
-    deadline = time.monotonic() + 5.0
-    while (left := os.listdir(folder)) and time.monotonic() < deadline:  # noqa: PTH208
-        time.sleep(0.01)
-    return left
 
 
 def owners(docker):
@@ -433,14 +309,14 @@ def owners(docker):
 def test_two_kernels_have_a_container_each_and_the_end_of_one_is_not_the_others(docker):
     whose = ":".join([*owner(os.getpid()).split(":")[:4], "1"])
     orphan = docker.ask("create", f"--label={OWNER}={whose}", images.FRAME, "/nothing")
-    first, second = started(), started()
+    first, second = begun(), begun()
     try:
         for kernel, number in ((first, 1), (second, 2)):
-            kernel.wait_ready().run(f"mine = {number}")
-        assert zygote(docker, first) != zygote(docker, second)
-        begun = time.monotonic()
+            kernel.run(f"mine = {number}")
+        assert first.zygote() != second.zygote()
+        at = time.monotonic()
         assert first.end() == []
-        assert time.monotonic() - begun < 10
+        assert time.monotonic() - at < 10
         assert value(second, "mine") == 2
         # What a host that is gone has left, they have removed beside.
         assert patiently_gone(docker, whose), orphan.stdout
@@ -488,22 +364,22 @@ def test_image_build_says_what_it_has_made_and_makes_it_once(docker):
 
 def test_an_image_of_this_interpreter_needs_nothing_of_the_host(docker, monkeypatch):
     whole = contents._beneath
+    unneeded = re.compile(r"/(?:tests?|third_party|lib2to3|tkinter|distutils|table_\w+)/")
 
     def few(root):
         """Leave out what is large and not needed: it takes a minute."""
-        if not root.endswith(("/site-packages", "/fonts")):
-            yield from whole(root)
+        if not root.endswith(("/site-packages", "/fonts", "/mime")):
+            yield from (path for path in whole(root) if not unneeded.search(path))
         for name in (*installed._NEEDED, "cellblock") if root.endswith("/site-packages") else ():
             if os.path.lexists(f"{root}/{name}"):
-                yield from whole(f"{root}/{name}")
+                yield from (path for path in whole(f"{root}/{name}") if not unneeded.search(path))
 
     monkeypatch.setattr(contents, "_beneath", few)
     name = build(docker, name="cellblock:test")
-    kernel = started(image=name)
+    kernel = begun(image=name)
     try:
-        kernel.wait_ready()
         assert value(kernel, "import sqlite3, ssl, zoneinfo\n6 * 7") == 42
-        sources = {mount["Source"] for mount in inspected(docker, kernel)["Mounts"]}
+        sources = {mount["Source"] for mount in kernel.inspected()["Mounts"]}
         assert not {"/usr/lib", sys.base_prefix} & sources
         assert refused(kernel, "import numpy") == "ModuleNotFoundError"
     finally:
@@ -688,26 +564,16 @@ def test_a_kernel_without_an_engine_says_why_and_runs_nothing(world, tmp_path):
 
 def card(world, **changed):
     """Return what a cell gets from a kernel under another environment; its state leaves nothing."""
-    policy = world.policy(
-        f'extends = "unsafe"\nbackend = "docker"\ncontainer_image = "{images.FRAME}"\n'
-    )
-    kernel = Kernel(
-        argv_for(policy, "--allow-unsafe"), world=world, extra_env=environment() | changed
-    )
-    try:
+    with started(world, **changed) as kernel:
         reply, published = kernel.wait_heard().run("1")
         assert reply["status"] == "error", reply
         return f"{reply} {published}"
-    finally:
-        assert kernel.end() == []
 
 
 def test_an_engine_that_hangs_does_not_hold_up_the_end(world, tmp_path):
     (tmp_path / "docker").write_text("#!/bin/sh\nexec sleep 600\n")
     (tmp_path / "docker").chmod(0o755)
-    policy = world.policy('extends = "unsafe"\nbackend = "docker"\n')
-    path = f"{tmp_path}:{os.environ['PATH']}"
-    kernel = Kernel(argv_for(policy, "--allow-unsafe"), world=world, extra_env={"PATH": path})
+    kernel = started(world, PATH=f"{tmp_path}:{os.environ['PATH']}")
     kernel.wait_heard()
     kernel.end()
     # Who is to see to the container's end asks in vain, but not for ever.
@@ -735,12 +601,6 @@ def test_podman_starts_the_same():
     runtime = "runc" if shutil.which("runc") else ""
     probed = Docker("podman", runtime, images.FRAME).probe()
     assert probed.usable, probed
-
-
-def test_auto_does_not_take_it_and_the_doctor_says_how_to():
-    report = doctor_report(Policy())
-    (verdict,) = [each for each in report.order if each.name == "docker"]
-    assert (verdict.verdict, verdict.why) == ("not tried", 'taken by name only: backend = "docker"')
 
 
 def test_files_of_a_folder_that_is_nowhere_outside_are_copied_out(kernel):

@@ -1,7 +1,7 @@
 """A lock that fails, or silently does nothing, under a whole kernel: nothing runs, or a gap is shown.
 
 Faults are the OS kernel's own answers (``support.faults``), and programs on PATH that are not what
-they are called. Each call behind a lock has its row in ``unit/guest/confine/test_faults.py``, as
+they are called. Each call behind a lock has its row in ``confine/test_faults.py``, as
 root and as nobody; here is one of each lock, as a front end and ``cellblock doctor`` see it.
 """
 
@@ -13,6 +13,7 @@ import re
 import shutil
 import subprocess
 import sys
+from functools import partial
 
 import pytest
 
@@ -21,9 +22,9 @@ from cellblock.backends.bubblewrap import Bubblewrap
 from cellblock.errors import BackendError
 from cellblock.guest.confine import arch, landlock
 from cellblock.policy.model import Policy
+from confine.cell import run
 from support import faults, machines, reading, suite
 from support.kernels import Kernel, World, argv_changed, argv_for
-from unit.guest.confine.cell import run
 
 MACHINE = arch.current()
 pytestmark = pytest.mark.skipif(
@@ -36,11 +37,8 @@ NOT_STARTED = "The guest can't be started\n  {}\n  Instead: Run `cellblock docto
 
 def card(policy, world, **keywords):
     """Return the card that cells end on, of a kernel that leaves nothing."""
-    kernel = Kernel(argv_for(policy), world=world, **keywords)
-    try:
+    with Kernel(argv_for(policy), world=world, **keywords) as kernel:
         reply, published = kernel.wait_heard().run("print('ran')")
-    finally:
-        assert kernel.end() == []
     assert reply["ename"] == "PolicyProblem", reply
     assert reading.stream(published) == ""
     return reading.card_text(published)
@@ -89,52 +87,42 @@ HOST = {
 }
 
 
-@pytest.mark.parametrize("fault", HOST)
-def test_a_host_that_others_could_read_reads_no_key(fault, landlocked):
-    argv = [part.format(connection_file="/none.json") for part in argv_for("safe")]
+def ran(world, *command, **variables):
+    """Run a command in a world; return its exit status and what it prints."""
     done = subprocess.run(
-        [*faults.prefix(fault), *argv], check=False, capture_output=True, text=True, timeout=30,
-        cwd=landlocked.work, env=landlocked.environment(),
-    )  # fmt: skip
-    where = "Start it outside of the container, or the system call filter, that refuses it."
-    assert (done.returncode, done.stderr) == (1, f"cellblock: {HOST[fault]}. {where}\n")
-
-
-def test_a_python_that_can_take_no_lock_starts_no_kernel(landlocked):
-    change = "import sys; sys.modules['ctypes'] = None"
-    argv = [part.format(connection_file="/none.json") for part in argv_changed(change, "safe")]
-    done = subprocess.run(
-        argv, check=False, capture_output=True, text=True, timeout=30,
-        cwd=landlocked.work, env=landlocked.environment(),
-    )  # fmt: skip
-    what = "this Python can't take a lock: it has no ctypes. Use one that was built with libffi."
-    assert (done.returncode, done.stderr) == (1, f"cellblock: {what}\n")
-
-
-def cellblock(world, *words, prefix=(), **extra):
-    """Run the command; return its exit status and what it prints."""
-    done = subprocess.run(
-        [*prefix, sys.executable, "-P", "-c", "from cellblock.cli import main; main()", *words],
+        [word.replace("{connection_file}", "/none.json") for word in command],
         check=False, capture_output=True, text=True, timeout=120,
-        cwd=world.work, env=world.environment(**extra),
+        cwd=world.work, env=world.environment(**variables),
     )  # fmt: skip
     return done.returncode, done.stdout or done.stderr
 
 
-def doctor(world, policy, **keywords):
+@pytest.mark.parametrize("fault", HOST)
+def test_a_host_that_others_could_read_reads_no_key(fault, landlocked):
+    where = "Start it outside of the container, or the system call filter, that refuses it."
+    said = f"cellblock: {HOST[fault]}. {where}\n"
+    assert ran(landlocked, *faults.prefix(fault), *argv_for("safe")) == (1, said)
+
+
+def test_a_python_that_can_take_no_lock_starts_no_kernel(landlocked):
+    argv = argv_changed("import sys; sys.modules['ctypes'] = None", "safe")
+    what = "this Python can't take a lock: it has no ctypes. Use one that was built with libffi."
+    assert ran(landlocked, *argv) == (1, f"cellblock: {what}\n")
+
+
+def doctor(world, policy, prefix=(), **variables):
     """Return doctor's exit status, its report, and each capability's status."""
-    status, said = cellblock(world, "doctor", "--policy", str(policy), "--json", **keywords)
+    command = [*prefix, sys.executable, "-P", "-c", "from cellblock.cli import main; main()"]
+    command += ["doctor", "--policy", str(policy), "--json"]
+    status, said = ran(world, *command, **variables)
     report = json.loads(said)
     return status, report, {each["capability"]: each["status"] for each in report["capabilities"]}
 
 
 def test_without_a_listener_the_gate_is_a_gap_on_the_first_cell_and_in_doctor(landlocked):
     without = {"prefix": faults.prefix("seccomp:1=*=ENOSYS")}
-    kernel = Kernel(argv_for("safe"), world=landlocked, **without)
-    try:
+    with Kernel(argv_for("safe"), world=landlocked, **without) as kernel:
         (shown,) = reading.cards(kernel.wait_heard().run("1")[1], "enforcement")
-    finally:
-        assert kernel.end() == []
     status, report, statuses = doctor(landlocked, "safe", **without)
 
     missing = {"snapshots", "undo_depth", "max_processes"}
@@ -167,12 +155,9 @@ def test_without_landlock_what_is_left_is_shown_in_the_log_on_the_first_cell_and
 ):
     policy = landlocked.policy('backend = "landlock"\n')
     without = {"prefix": faults.prefix(NO_LANDLOCK)}
-    kernel = Kernel(argv_for(policy), world=landlocked, **without)
-    try:
+    with Kernel(argv_for(policy), world=landlocked, **without) as kernel:
         published = kernel.wait_heard().run("1")[1]
         (shown,) = reading.cards(published, "enforcement")
-    finally:
-        assert kernel.end() == []
     status, report, statuses = doctor(landlocked, policy, **without)
 
     assert reading.card_text(published).startswith("✗ Audit only: nothing of this policy is ")
@@ -184,18 +169,6 @@ def test_without_landlock_what_is_left_is_shown_in_the_log_on_the_first_cell_and
         assert {"filesystem_read_roots", "network_access", "subprocess_execution"} <= {*missing}
     assert statuses["network_access"] == "unenforced"
     assert {each["why"] for each in report["order"] if each["name"] == "landlock"} == {MISSING}
-
-
-def test_ignored_gaps_are_in_the_log_and_not_on_the_first_cell(landlocked):
-    policy = landlocked.policy('on_unsupported = "ignore"\n')
-    without = {"prefix": faults.prefix(NO_LANDLOCK)}
-    kernel = Kernel(argv_for(policy), world=landlocked, **without)
-    try:
-        published = kernel.wait_heard().run("1")[1]
-    finally:
-        assert kernel.end() == []
-    assert reading.cards(published, "enforcement") == []
-    assert "gap: network access is unenforced" in kernel.stderr()
 
 
 def test_nothing_runs_without_landlock_where_the_policy_insists(landlocked):
@@ -249,19 +222,19 @@ LIARS = {
 }
 
 
+def put(world, name, text):
+    """Put another program on a world's PATH; return that as what changes its environment."""
+    folder = world.root / "bin"
+    folder.mkdir()
+    (folder / name).write_text(text)
+    (folder / name).chmod(0o755)
+    return {"PATH": f"{folder}:{machines.path(world.backend)}"}
+
+
 @pytest.fixture
 def instead(wrapped):
-    """Put another bwrap on a world's PATH; return that as what changes its environment."""
-
-    def make(text):
-        folder = wrapped.root / "bin"
-        folder.mkdir()
-        program = folder / "bwrap"
-        program.write_text(text)
-        program.chmod(0o755)
-        return {"PATH": f"{folder}:{machines.path('bubblewrap')}"}
-
-    return make
+    """Return a function that puts another bwrap on a world's PATH."""
+    return partial(put, wrapped, "bwrap")
 
 
 @pytest.mark.parametrize("liar", LIARS)
@@ -325,12 +298,8 @@ def engine(landlocked):
     """Put a container engine on a world's PATH; return that, and a policy that names it."""
 
     def make(script):
-        folder = landlocked.root / "bin"
-        folder.mkdir()
-        (folder / "docker").write_text(f"#!/bin/sh\n{script}\n")
-        (folder / "docker").chmod(0o755)
         policy = landlocked.policy('backend = "docker"\ncontainer_image = "any:1"\n')
-        return policy, {"PATH": f"{folder}:{machines.path('landlock')}"}
+        return policy, put(landlocked, "docker", f"#!/bin/sh\n{script}\n")
 
     return make
 
@@ -409,9 +378,6 @@ def test_what_else_a_bwrap_may_leave_out_is_held_without(instead, monkeypatch):
 def test_a_bwrap_that_sets_variables_sets_none_of_its_guests(instead, wrapped):
     adds = instead(MEDDLER.format(change="words[:0] = ['--setenv', 'LEAKED', 'secret']"))
     policy = wrapped.policy('extends = "unsafe"\nbackend = "bubblewrap"\n')
-    kernel = Kernel(argv_for(policy, "--allow-unsafe"), world=wrapped, extra_env=adds)
-    try:
+    with Kernel(argv_for(policy, "--allow-unsafe"), world=wrapped, extra_env=adds) as kernel:
         published = kernel.wait_ready().run("import os\n'LEAKED' in os.environ")[1]
         assert reading.result(published) == "False"
-    finally:
-        assert kernel.end() == []

@@ -5,7 +5,6 @@ That it holds is tried on macOS (tests/macos); nothing here stands for that.
 
 from __future__ import annotations
 
-import json
 import os
 import stat
 import sys
@@ -454,32 +453,24 @@ def on_macos(monkeypatch, tmp_path):
     return put
 
 
-def test_a_sandbox_exec_that_holds_nothing_is_found_out(on_macos):
-    on_macos('shift 2; exec "$@"')
-    support = Seatbelt().probe()
+NOT_WITNESSED = "not witnessed: files, names, writes, links, sockets, programs"
+#: What stands in place of sandbox-exec, and what the probe says of it.
+UNUSABLE = {
+    'shift 2; exec "$@"': NOT_WITNESSED,  # it holds nothing
+    "echo 'sandbox_apply: Operation not permitted' >&2; exit 71": (
+        "the probe ended with 71: sandbox_apply: Operation not permitted"
+    ),
+    "echo nonsense": "the probe gave no answer: Expecting value: line 1 column 1 (char 0)",
+    "echo '[1]'": "the probe gave no answer",
+    """echo '{"files": false}'""": NOT_WITNESSED,
+}
 
-    assert not support.usable
-    assert support.why == "not witnessed: files, names, writes, links, sockets, programs"
 
-
-@pytest.mark.parametrize(
-    ("script", "why"),
-    [
-        (
-            "echo 'sandbox_apply: Operation not permitted' >&2; exit 71",
-            "the probe ended with 71: sandbox_apply: Operation not permitted",
-        ),
-        ("echo nonsense", "the probe gave no answer: Expecting value: line 1 column 1 (char 0)"),
-        ("echo '[1]'", "the probe gave no answer"),
-        (f"echo '{json.dumps({'files': False})}'", None),
-    ],
-)
-def test_a_sandbox_exec_that_fails_or_lies_short_is_unusable(on_macos, script, why):
+@pytest.mark.parametrize("script", UNUSABLE)
+def test_a_sandbox_exec_that_holds_nothing_fails_or_lies_short_is_found_out(on_macos, script):
     on_macos(script)
     support = Seatbelt().probe()
-
-    assert not support.usable
-    assert support.why == (why or "not witnessed: files, names, writes, links, sockets, programs")
+    assert (support.usable, support.why) == (False, UNUSABLE[script])
 
 
 def test_without_sandbox_exec_it_is_unusable(on_macos, monkeypatch):

@@ -1,5 +1,7 @@
 """Runs in folders of their own, and no process left of any."""
 
+import tempfile
+
 import pytest
 
 from support import processes
@@ -26,3 +28,13 @@ def run():
 def run_shared():
     """Return the same for a whole module."""
     yield from runs()
+
+
+@pytest.fixture
+def here(run, monkeypatch):
+    """Have this process in a run's folders, and return the one for notebooks."""
+    for name, value in run.world.environment().items():
+        monkeypatch.setenv(name, value)
+    monkeypatch.setattr(tempfile, "tempdir", None)
+    monkeypatch.chdir(run.work)
+    return run.work

@@ -25,6 +25,14 @@ def cluster():
     made.close()
 
 
+@pytest.fixture(scope="module")
+def worker_and_cluster():
+    """A worker of a cluster that no test leaves anything in."""
+    made = Cluster()
+    yield made.worker(), made
+    made.close()
+
+
 def zygotes(worker):
     return [pid for pid in processes.tree(worker.pid) if processes.name(pid) == "cb-zygote"]
 
@@ -53,7 +61,7 @@ def test_a_worker_that_is_killed_costs_no_notebook_and_none_is_there_twice(run, 
     workers = [cluster.worker() for _ in range(3)]
     other = cluster.worker(OTHER_VERSION)
     expected = {}
-    for number in range(18):
+    for number in range(9):
         write(run.work / f"nb/{number:02}.ipynb", f"n = {number}", SLOW, "n * inputs['k']")
         expected[f"nb/{number:02}.ipynb"] = "passed"
     write(run.work / "nb/denied.ipynb", "import socket")
@@ -64,7 +72,8 @@ def test_a_worker_that_is_killed_costs_no_notebook_and_none_is_there_twice(run, 
     (run.work / "out/nb/placeless.ipynb").mkdir(parents=True)
     expected |= {"nb/torn.ipynb": "could not read", "nb/placeless.ipynb": "killed"}
 
-    process = run.start("nb", "-o", "out", "--cluster", cluster.address, "-p", "k=2")
+    options = ("-o", "out", "-p", "k=2", "--junit", "junit.xml")
+    process = run.start("nb", *options, "--cluster", cluster.address)
     processes.until(lambda: guests(workers[0]), 90)
     time.sleep(0.3)
     held = processes.tree(workers[0].pid)[1:]
@@ -78,10 +87,13 @@ def test_a_worker_that_is_killed_costs_no_notebook_and_none_is_there_twice(run, 
     fates = {one.split("  (")[0][14:].strip(): one[:14].strip() for one in lines}
     assert fates == expected
     assert (process.returncode, err) == (1, "")
-    for number in range(18):
+    for number in range(9):
         assert texts(run.work / f"out/nb/{number:02}.ipynb") == ["", "'slept'", str(2 * number)]
     assert "cellblock is 0.0.1 here" in out
+    assert "    its output can't be written: Is a directory\n" in out
     assert zygotes(other) == []
+    assert (run.work / "junit.xml").exists()
+    assert "gap:" not in cluster.logs()
 
     audit = shelf.sessions(run.work / "out/.cellblock/audit")
     assert len(audit) == len(expected) - 1
@@ -90,13 +102,13 @@ def test_a_worker_that_is_killed_costs_no_notebook_and_none_is_there_twice(run, 
     assert own == ["audit", "lock", "run.jsonl"]
     processes.until(lambda: not any(map(zygotes, workers)), 30)
 
-    again = run("nb", "-o", "out", "-p", "k=2", "--resume")
+    again = run("nb", *options, "--resume")
     assert again.out.count(", kept)") == len(expected) - 1
 
 
 @pytest.mark.timeout(120)
-def test_a_notebook_has_less_there_too_and_none_has_more(run, cluster):
-    cluster.worker()
+def test_a_notebook_has_less_there_too_and_none_has_more(run, worker_and_cluster):
+    _, cluster = worker_and_cluster
     roots = 'filesystem_read_roots = ["{project}"]\n'
     lab = 'extends = "safe"\nallowed_modules = ["os"]\ntimeout = 20\n'
     policy = run.world.policy(lab + roots)
@@ -132,26 +144,26 @@ def test_a_notebook_has_less_there_too_and_none_has_more(run, cluster):
 
 
 @pytest.mark.timeout(120)
-def test_workers_that_can_not_keep_the_policy_get_no_notebook(run, cluster):
+def test_workers_that_can_not_keep_the_policy_get_no_notebook(run, worker_and_cluster):
+    _, cluster = worker_and_cluster
     write(run.work / "a.ipynb", "1")
-    cluster.worker()
     nothing = run.world.policy('extends = "safe"\nbackend = "noop"\n')
-    for policy, said in ((nothing, "backend noop can't enforce the policy here"),):
-        ended = run("a.ipynb", "-o", "out", "--policy", policy, "--cluster", cluster.address)
-        assert ended.status == 2
-        assert f"{cluster.address}: no worker keeps the policy. " in ended.err
-        assert said in ended.err
-    assert not Path(run.work / "out/a.ipynb").exists()
+    ended = run("a.ipynb", "-o", "out", "--policy", nothing, "--cluster", cluster.address)
+    assert ended.status == 2
+    assert f"{cluster.address}: no worker keeps the policy. " in ended.err
+    assert "backend noop can't enforce the policy here" in ended.err
+    assert not (run.work / "out/a.ipynb").exists()
 
 
 @pytest.mark.timeout(120)
-def test_a_run_that_is_told_to_end_ends_its_notebooks_there(run, cluster):
-    worker = cluster.worker()
+def test_a_run_that_is_told_to_end_ends_its_notebooks_there(run, worker_and_cluster):
+    worker, cluster = worker_and_cluster
+    before = begun(cluster, 2)
     write(run.work / "nb/a.ipynb", "'a'", "import time\ntime.sleep(60)")
     write(run.work / "nb/b.ipynb", "'b'", "import time\ntime.sleep(60)")
     write(run.work / "nb/c.ipynb", "1")
     process = run.start("nb", "-o", "out", "--cluster", cluster.address)
-    processes.until(lambda: begun(cluster, 2), 90)
+    processes.until(lambda: begun(cluster, 2) > before, 90)
     time.sleep(0.5)
     process.send_signal(signal.SIGINT)
     out, err = process.communicate(timeout=60)
@@ -174,28 +186,28 @@ def test_a_scheduler_that_is_not_there_is_told_in_one_line(run):
     assert (ended.status, ended.err) == (2, said)
 
 
-@pytest.mark.timeout(120)
-def test_a_notebook_whose_output_has_no_place_is_told_and_the_others_are_run(run, cluster):
-    cluster.worker()
-    for name in "abc":
-        write(run.work / f"{name}.ipynb", "1")
-    (run.work / "out/b.ipynb").mkdir(parents=True)
-    options = ("-o", "out", "--junit", "junit.xml", "--cluster", cluster.address)
-    ended = run("a.ipynb", "b.ipynb", "c.ipynb", *options)
-    expected = {"a.ipynb": "passed", "b.ipynb": "killed", "c.ipynb": "passed"}
-    assert (ended.status, ended.fates) == (1, expected), ended.err
-    assert "    its output can't be written: Is a directory\n" in ended.out
-    assert "3 notebooks: 2 passed, 1 killed" in ended.out
-    assert (run.work / "junit.xml").exists()
-    assert len(shelf.sessions(run.work / "out/.cellblock/audit")) == 3
-    assert "gap:" not in cluster.logs()
-
-
 @pytest.mark.timeout(180)
-def test_a_run_waits_for_workers_and_those_that_join_later_take_part(run, cluster):
+def test_a_run_waits_for_workers_so_long_and_those_that_join_later_take_part(run, cluster):
+    # Two wait for the only worker, and two more may be for the second before the third is seen.
     for number in range(8):
         write(run.work / f"nb/{number}.ipynb", ENDLESS)
-    process = run.start("nb", "-o", "out", "--cluster", cluster.address)
+    options = ("nb", "-o", "out", "--cluster", cluster.address)
+    short = f"from cellblock.batch.cluster import roll; roll.ALONE = 2.0; {MAIN}"
+    process = run.start(*options, main=short)
+    _, err = process.communicate(timeout=60)
+    said = f"cellblock: {cluster.address}: the cluster has no workers\n"
+    assert (process.returncode, err) == (2, said)
+
+    calls = cluster.logs().count("Receive client connection")
+    process = run.start(*options)
+    processes.until(lambda: cluster.logs().count("Receive client connection") > calls, 60)
+    time.sleep(1)
+    process.send_signal(signal.SIGINT)
+    out, err = process.communicate(timeout=60)
+    assert (process.returncode, err) == (130, "")
+    assert "the run was ended before" in out
+
+    process = run.start(*options)
     time.sleep(1)
     cluster.worker()
     processes.until(lambda: begun(cluster) or process.poll() is not None, 60)
@@ -203,39 +215,35 @@ def test_a_run_waits_for_workers_and_those_that_join_later_take_part(run, cluste
     for _ in range(2):
         cluster.worker()
     try:
-        processes.until(lambda: begun(cluster) == 3, 60)
+        processes.until(lambda: begun(cluster) >= 3, 60)
     finally:
         process.send_signal(signal.SIGINT)
         out, err = process.communicate(timeout=60)
+        print(begun(cluster), out, err, cluster.logs()[-4_000:])  # shown where this fails
     assert (process.returncode, err) == (130, "")
     assert "8 notebooks: " in out
 
 
-@pytest.mark.timeout(120)
-def test_a_run_without_workers_says_so_in_time_and_can_be_ended_before(run, cluster):
-    write(run.work / "a.ipynb", "1")
-    process = run.start("a.ipynb", "-o", "out", "--cluster", cluster.address)
-    processes.until(lambda: "Receive client connection" in cluster.logs(), 60)
-    time.sleep(1)
-    process.send_signal(signal.SIGINT)
-    out, err = process.communicate(timeout=60)
-    assert (process.returncode, err) == (130, "")
-    assert "the run was ended before" in out
-
-    short = f"from cellblock.batch.cluster import roll; roll.ALONE = 2.0; {MAIN}"
-    process = run.start("a.ipynb", "-o", "out", "--cluster", cluster.address, main=short)
-    out, err = process.communicate(timeout=60)
-    said = f"cellblock: {cluster.address}: the cluster has no workers\n"
-    assert (process.returncode, err) == (2, said)
-
-
-@pytest.mark.timeout(120)
-def test_a_run_that_is_killed_leaves_no_zygote_and_none_on_later_workers(run, cluster):
+@pytest.mark.timeout(180)
+def test_a_run_that_is_not_heard_of_holds_nothing_and_goes_on_where_it_was_held_up(run, cluster):
     worker = cluster.worker()
+    for name in "ab":
+        write(run.work / f"nb/{name}.ipynb", "import time\ntime.sleep(3)\n'slept'")
+    short = f"from cellblock.batch.cluster import crew; crew.SILENCE = 2.0; {MAIN}"
+    process = run.start("nb", "-o", "out", "--cluster", cluster.address, main=short)
+    processes.until(lambda: begun(cluster), 60)
+    process.send_signal(signal.SIGSTOP)
+    processes.until(lambda: not zygotes(worker), 40)
+    process.send_signal(signal.SIGCONT)
+    out, err = process.communicate(timeout=60)
+    assert (process.returncode, err) == (0, ""), out
+    assert texts(run.work / "out/nb/a.ipynb") == texts(run.work / "out/nb/b.ipynb") == ["'slept'"]
+
+    before = begun(cluster)
     write(run.work / "a.ipynb", ENDLESS)
     short = f"from cellblock.batch.cluster import crew; crew.SILENCE = 4.0; {MAIN}"
     process = run.start("a.ipynb", "-o", "out", "--cluster", cluster.address, main=short)
-    processes.until(lambda: begun(cluster), 60)
+    processes.until(lambda: begun(cluster) > before, 60)
     time.sleep(6)
     assert guests(worker)  # the run is heard of
     held = processes.tree(worker.pid)[1:]
@@ -251,28 +259,12 @@ def test_a_run_that_is_killed_leaves_no_zygote_and_none_on_later_workers(run, cl
 
 
 @pytest.mark.timeout(120)
-def test_a_run_that_was_only_held_up_runs_its_notebooks_again(run, cluster):
-    worker = cluster.worker()
-    for name in "ab":
-        write(run.work / f"nb/{name}.ipynb", "import time\ntime.sleep(3)\n'slept'")
-    short = f"from cellblock.batch.cluster import crew; crew.SILENCE = 2.0; {MAIN}"
-    process = run.start("nb", "-o", "out", "--cluster", cluster.address, main=short)
-    processes.until(lambda: begun(cluster), 60)
-    process.send_signal(signal.SIGSTOP)
-    processes.until(lambda: not zygotes(worker), 40)
-    process.send_signal(signal.SIGCONT)
-    out, err = process.communicate(timeout=60)
-    assert (process.returncode, err) == (0, ""), out
-    assert texts(run.work / "out/nb/a.ipynb") == texts(run.work / "out/nb/b.ipynb") == ["'slept'"]
-
-
-@pytest.mark.timeout(120)
 def test_workers_that_are_stopped_just_after_their_scheduler_end(run, cluster):
     workers = [cluster.worker() for _ in range(3)]
     for number in range(6):
         write(run.work / f"nb/{number}.ipynb", ENDLESS)
     process = run.start("nb", "-o", "out", "--cluster", cluster.address)
-    processes.until(lambda: begun(cluster) == 3, 90)
+    processes.until(lambda: begun(cluster) >= 3, 90)
     cluster.scheduler.terminate()
     time.sleep(0.025)
     for worker in workers:

@@ -1,6 +1,7 @@
 """What ``cellblock run`` makes of notebooks, told and written."""
 
 import json
+import shlex
 from xml.etree import ElementTree as ET
 
 import nbformat
@@ -8,7 +9,8 @@ import pytest
 
 from cellblock.host.audit import shelf
 from cellblock.host.audit.verify import verify
-from support.runs import code, markdown, texts, write
+from support import commands
+from support.runs import MAIN, Ended, code, markdown, texts, write
 
 STALE = [
     {"output_type": "stream", "name": "stdout", "text": ["old\x1b[2J text"]},
@@ -60,12 +62,25 @@ NOTEBOOKS = {
     "narrow.ipynb": (["1"], "passed", ["1"]),
     "widen.ipynb": (["1"], "denied", None),
     "torn.ipynb": (b'{"cells": [', "could not read", None),
+    "placeless.ipynb": (["1"], "killed", None),
 }  # fmt: skip
 METADATA = {
     "r.ipynb": R,
     "narrow.ipynb": {"cellblock": {"policy": {"timeout": 1}}},
     "widen.ipynb": {"cellblock": {"policy": {"timeout": 1e6}}},
     "fine/a.ipynb": {"title": "Counts", "widgets": {"stale": 1}},
+}
+#: What is said below a notebook that did not pass.
+REASONS = {
+    "denied": "    cell 2: The cell was not run: 1 finding (policy mine).\n    line 1: import-not-allowed: socket ",
+    "fails": "    cell 1: The cell failed: ZeroDivisionError: division by zero\n      line 1: 1 / 0\n",
+    "slow": "    cell 2: The cell was stopped: it ran longer than 1 s (timeout).\n    Raise it: --cell-timeout, up to the policy's timeout.\n",
+    "dies": "    cell 2: The cell was stopped: ",
+    "r": "    its language is R\n",
+    "widen": "    metadata.cellblock.policy.timeout: a notebook can't have more than the policy: 1000000 is more than ",
+    "torn": "    it is no JSON: Expecting value (line 1, column 12)\n",
+    "link": "    it is a link, and those are followed only where they are named\n",
+    "placeless": "    its output can't be written: Is a directory\n",
 }
 POLICY = 'extends = "data"\nallowed_modules = ["os"]\nsnapshots = "off"\n'
 
@@ -81,6 +96,7 @@ def ran(run_shared):
             write(path, *cells, metadata=METADATA.get(name, {}))
     (run_shared.work / "nb/beside.txt").write_text("found")
     (run_shared.work / "nb/link.ipynb").symlink_to(run_shared.world.policy("x"))
+    (run_shared.work / "out/nb/placeless.ipynb").mkdir(parents=True)
     (run_shared.work / "more.json").write_text('{"n": 0, "who": "Ada"}')
     options = ("--policy", run_shared.world.policy(POLICY), "--cell-timeout", "1")
     given = ("--input", "more.json", "-p", "n", "3")
@@ -89,51 +105,48 @@ def ran(run_shared):
     return ended
 
 
-@pytest.fixture(scope="module")
-def out(ran, run_shared):
-    assert ran
-    return run_shared.work / "out" / "nb"
-
-
-def test_each_notebook_has_its_fate_and_any_that_did_not_pass_is_the_status(ran):
+@pytest.mark.quick
+def test_each_notebook_has_its_fate_which_is_told_reported_and_on_record(ran, run_shared):
     expected = {f"nb/{name}": fate for name, (_, fate, _) in NOTEBOOKS.items()}
     assert ran.fates == expected | {"nb/link.ipynb": "could not read"}
     assert ran.status == 1
     last = ran.out.splitlines()[-1]
     assert last.startswith(
-        "19 notebooks: 8 passed, 4 failed, 2 denied, 1 timed out, 1 killed, 2 could not read, 1 skipped; "
+        "20 notebooks: 8 passed, 4 failed, 2 denied, 1 timed out, 2 killed, 2 could not read, 1 skipped; "
     )
-
-
-@pytest.mark.parametrize("name", NOTEBOOKS)
-def test_what_cells_show_is_written_to_a_valid_notebook(out, name):
-    _, _, shown = NOTEBOOKS[name]
-    if shown is None:
-        assert not (out / name).exists()
-        return
-    nbformat.validate(nbformat.read(out / name, 4))
-    assert texts(out / name) == shown
-
-
-@pytest.mark.parametrize(
-    ("name", "said"),
-    [
-        ("denied", "    cell 2: The cell was not run: 1 finding (policy mine).\n    line 1: import-not-allowed: socket "),
-        ("fails", "    cell 1: The cell failed: ZeroDivisionError: division by zero\n      line 1: 1 / 0\n"),
-        ("slow", "    cell 2: The cell was stopped: it ran longer than 1 s (timeout).\n    Raise it: --cell-timeout, up to the policy's timeout.\n"),
-        ("dies", "    cell 2: The cell was stopped: "),
-        ("r", "    its language is R\n"),
-        ("widen", "    metadata.cellblock.policy.timeout: a notebook can't have more than the policy: 1000000 is more than "),
-        ("torn", "    it is no JSON: Expecting value (line 1, column 12)\n"),
-        ("link", "    it is a link, and those are followed only where they are named\n"),
-    ],
-)  # fmt: skip
-def test_why_a_notebook_did_not_pass_is_said_below_it(ran, name, said):
-    assert said in ran.out.split(f"nb/{name}.ipynb  (", 1)[1].split("\n", 1)[1]
+    for name, said in REASONS.items():
+        below = ran.out.split(f"nb/{name}.ipynb  (", 1)[1].split("\n", 1)[1]
+        assert below.startswith(said), name
     assert "variables" not in ran.out  # nobody is there to use them
 
+    (suite,) = ET.parse(run_shared.work / "reports/junit.xml").getroot()
+    kinds = {case.get("name"): [one.get("type") for one in case] for case in suite}
+    assert kinds["denied.ipynb"] == ["denied"]
+    assert kinds["slow.ipynb"] == ["timed-out"]
+    assert len(suite) == len(NOTEBOOKS) + 1
+    assert suite.get("failures") == "6"
 
-def test_cells_and_metadata_are_as_a_front_end_leaves_them(out):
+    sessions = shelf.sessions(run_shared.audit_folder)
+    written = sum(shown is not None for _, _, shown in NOTEBOOKS.values())
+    assert len(sessions) == written + 1  # one has run and had no place
+    verdicts = list(map(verify, sessions))
+    assert all(verdict.sound and verdict.state == "ended" for verdict in verdicts)
+
+    own = run_shared.work / "out/.cellblock"
+    assert sorted(path.name for path in own.iterdir()) == ["lock", "run.jsonl"]
+    assert list((run_shared.world.root / "tmp").iterdir()) == []
+
+
+@pytest.mark.quick
+def test_what_cells_show_is_written_as_a_front_end_leaves_it(ran, run_shared):
+    assert ran
+    out = run_shared.work / "out" / "nb"
+    for name, (_, _, shown) in NOTEBOOKS.items():
+        assert (out / name).is_file() is (shown is not None), name
+        if shown is not None:
+            nbformat.validate(nbformat.read(out / name, 4))
+            assert texts(out / name) == shown, name
+
     made = nbformat.read(out / "fine/a.ipynb", 4)
     assert [cell.get("execution_count") for cell in made.cells] == [1, None, 2, 3]
     assert [cell.id for cell in made.cells] == ["c0", "c1", "c2", "c3"]
@@ -143,10 +156,9 @@ def test_cells_and_metadata_are_as_a_front_end_leaves_them(out):
     assert execution["iopub.execute_input"] <= execution["shell.execute_reply"]
     assert (out / "fine/a.ipynb").read_text() == nbformat.writes(made) + "\n"
 
-
-def test_outputs_that_stood_there_are_cleaned_or_gone(out):
-    made = nbformat.read(out / "skips.ipynb", 4)
-    for cell in (made.cells[1], made.cells[2]):
+    # Outputs that stood there before are cleaned, or gone.
+    stale = nbformat.read(out / "skips.ipynb", 4)
+    for cell in (stale.cells[1], stale.cells[2]):
         stream, display = cell.outputs
         assert stream.text == "old text"
         frame = '<iframe class="cellblock-frame" sandbox="allow-scripts" '
@@ -156,35 +168,16 @@ def test_outputs_that_stood_there_are_cleaned_or_gone(out):
     assert nbformat.read(out / "old.ipynb", 4).cells[1].outputs == []
 
 
-def test_the_report_has_a_case_for_each(ran, run_shared):
-    assert ran
-    (suite,) = ET.parse(run_shared.work / "reports/junit.xml").getroot()
-    kinds = {case.get("name"): [one.get("type") for one in case] for case in suite}
-    assert kinds["denied.ipynb"] == ["denied"]
-    assert kinds["slow.ipynb"] == ["timed-out"]
-    assert len(suite) == len(NOTEBOOKS) + 1
-    assert suite.get("failures") == "6"
-
-
-def test_each_guest_has_an_audit_log_that_is_whole(ran, run_shared):
-    assert ran
-    sessions = shelf.sessions(run_shared.audit_folder)
-    assert len(sessions) == sum(shown is not None for _, _, shown in NOTEBOOKS.values())
-    verdicts = list(map(verify, sessions))
-    assert all(verdict.sound and verdict.state == "ended" for verdict in verdicts)
-
-
-def test_nothing_but_notebooks_and_the_ledger_is_left(ran, run_shared):
-    assert ran
-    own = run_shared.work / "out/.cellblock"
-    assert sorted(path.name for path in own.iterdir()) == ["lock", "run.jsonl"]
-    assert list((run_shared.world.root / "tmp").iterdir()) == []
-
-
 # --- how a run is told ------------------------------------------------------------------------
 
 
-def test_a_run_that_can_not_be_had_says_why_and_runs_nothing(run):
+def run_here(*options):
+    """Run the command in this process; return its status, and what it prints and says."""
+    ended = commands.in_this_process(shlex.join(["cellblock", "run", *map(str, options)]))
+    return ended.returncode, ended.stdout, ended.stderr
+
+
+def test_a_run_that_can_not_be_had_says_why_and_runs_nothing(run, here):
     write(run.work / "a.ipynb", "1")
     write(run.work / "work/b.ipynb", "1")
     write(run.work / "work/b.artifacts/c.ipynb", "1")
@@ -203,9 +196,8 @@ def test_a_run_that_can_not_be_had_says_why_and_runs_nothing(run):
         (["a.ipynb", "-o", "out", "--policy", "data", "--junit", "work/a.xml"], f"cellblock: {run.work}/work/a.xml: cells could change what is written: {run.work}/work is writable. Name another place.\n"),
         (["work", "-o", "out", "--policy", exports], "cellblock: out/work/b.artifacts: files of work/b.ipynb's cells would be among those of work/b.artifacts/c.ipynb. Run them into two folders.\n"),
     ):  # fmt: skip
-        ended = run(*options)
-        assert (ended.status, ended.err, ended.out) == (2, said, "")
-    assert not list(run.work.glob("**/out/*.ipynb"))
+        assert run_here(*options) == (2, "", said)
+    assert not list(here.glob("**/out/*.ipynb"))
 
 
 def test_parameters_are_set_behind_the_cell_that_is_tagged_for_them(run):
@@ -216,14 +208,7 @@ def test_parameters_are_set_behind_the_cell_that_is_tagged_for_them(run):
     for source, place in (("a.ipynb", "out"), ("out/a.ipynb", "again")):
         ended = run(source, "b.ipynb", "-o", place, *given)
         assert set(ended.fates.values()) == {"passed"}, ended
-        assert texts(
-            run.work / "again" / source if place == "again" else run.work / "out/a.ipynb"
-        ) == [
-            "",
-            "",
-            "(3, 2024, 'Ada')",
-            "[1]",
-        ]
+        assert texts(run.work / place / source) == ["", "", "(3, 2024, 'Ada')", "[1]"]
         assert texts(run.work / place / "b.ipynb") == ["", "1"]
     made = nbformat.read(run.work / "out/a.ipynb", 4)
     nbformat.validate(made)
@@ -231,14 +216,23 @@ def test_parameters_are_set_behind_the_cell_that_is_tagged_for_them(run):
     assert made.cells[1].source == "# Parameters\nmonth = 3\nwho = 'Ada'"
 
 
-def test_a_report_without_a_place_is_told_before_anything_runs(run):
-    write(run.work / "a.ipynb", "1")
-    (run.work / "taken").mkdir()
+def test_a_report_without_a_place_is_told_before_anything_runs(here):
+    write(here / "a.ipynb", "1")
+    (here / "taken").mkdir()
     for place, said in (("taken", "Is a directory"), ("a.ipynb/r.xml", "File exists")):
-        ended = run("a.ipynb", "-o", "out", "--junit", place)
         told = f"cellblock: {place}: the report can't be written: {said}\n"
-        assert (ended.status, ended.err, ended.out) == (2, told, "")
-    assert not (run.work / "out").exists()
+        assert run_here("a.ipynb", "-o", "out", "--junit", place) == (2, "", told)
+    assert not (here / "out").exists()
+
+
+def test_a_report_is_not_written_through_a_link(here):
+    write(here / "a.ipynb", "1")
+    (here / "mine").write_text("mine")
+    (here / "report.xml").symlink_to("mine")
+    status, _, err = run_here("a.ipynb", "-o", "out", "--junit", "report.xml")
+    said = "the report can't be written: it is a link, and none is followed"
+    assert (status, err) == (2, f"cellblock: report.xml: {said}\n")
+    assert (here / "mine").read_text() == "mine"
 
 
 def test_errors_are_allowed_and_denials_still_told(run):
@@ -250,10 +244,8 @@ def test_errors_are_allowed_and_denials_still_told(run):
     assert ", 1 allowed error)" in ended.out
     assert texts(run.work / "out/a.ipynb") == ["ZeroDivisionError", "", "1"]
     assert texts(run.work / "out/b.ipynb") == ["PolicyDenied", "ZeroDivisionError", "2"]
-    assert (
-        "execution"
-        not in json.loads((run.work / "out/a.ipynb").read_text())["cells"][0]["metadata"]
-    )
+    first, *_ = json.loads((run.work / "out/a.ipynb").read_text())["cells"]
+    assert "execution" not in first["metadata"]
 
 
 def test_a_notebook_has_a_limit_of_its_own(run):
@@ -274,51 +266,22 @@ def test_files_that_cells_leave_are_beside_the_notebook(run):
         assert (run.work / "out/b/x.artifacts/t.csv").read_text() == "2"
 
 
-def test_a_report_is_not_written_through_a_link(run):
-    write(run.work / "a.ipynb", "1")
-    (run.work / "mine").write_text("mine")
-    (run.work / "report.xml").symlink_to("mine")
-    ended = run("a.ipynb", "-o", "out", "--junit", "report.xml")
-    said = (
-        "cellblock: report.xml: the report can't be written: it is a link, and none is followed\n"
-    )
-    assert (ended.status, ended.err) == (2, said)
-    assert (run.work / "mine").read_text() == "mine"
-
-
-def test_a_notebook_whose_output_has_no_place_is_told_and_the_others_are_run(run):
-    write(run.work / "a.ipynb", "1")
-    write(run.work / "b.ipynb", "1")
-    (run.work / "out/a.ipynb").mkdir(parents=True)
-    ended = run("a.ipynb", "b.ipynb", "-o", "out")
-    assert (ended.status, ended.fates) == (1, {"a.ipynb": "killed", "b.ipynb": "passed"})
-    assert "    its output can't be written: Is a directory\n" in ended.out
-
-
 def test_modules_are_imported_once_for_all(run):
     policy = run.world.policy('extends = "data"\nadd.allowed_modules = ["sys"]\n')
-    write(
-        run.work / "a.ipynb",
-        "import sys\n'pandas' in sys.modules",
-        "import pandas as pd\npd.Series([1, 2]).sum()",
-    )
+    cells = ("import sys\n'pandas' in sys.modules", "import pandas as pd\npd.Series([1, 2]).sum()")
+    write(run.work / "a.ipynb", *cells)
     ended = run("a.ipynb", "-o", "out", "--policy", policy, "--preload", "pandas")
     assert ended.fates == {"a.ipynb": "passed"}, ended.out
     assert texts(run.work / "out/a.ipynb") == ["True", "np.int64(3)"]
 
 
-def test_a_thousand_cells_are_written_in_a_moment(run):
-    write(run.work / "a.ipynb", *[f"print({n})" for n in range(300)])
-    ended = run("a.ipynb", "-o", "out")
-    assert ended.status == 0
-    assert texts(run.work / "out/a.ipynb") == [f"{n}\n" for n in range(300)]
-
-
 def test_a_notebook_that_says_too_much_is_ended_and_kept_within_bounds(run):
-    policy = run.world.policy('extends = "safe"\ndisplay_max_bytes = 33_554_432\n')
-    big = "for _ in range(7): display({'text/plain': 'x' * 4_000_000}, raw=True)"
-    write(run.work / "a.ipynb", *[big] * 6)
+    less = "from cellblock.batch.run import document; document.MOST_BYTES = 8 << 20; "
+    big = "for _ in range(3): display({'text/plain': 'x' * 1_000_000}, raw=True)"
+    write(run.work / "a.ipynb", *[big] * 3)
     write(run.work / "b.ipynb", "1")
-    ended = run("a.ipynb", "b.ipynb", "-o", "out", "--policy", policy)
+    process = run.start("a.ipynb", "b.ipynb", "-o", "out", main=less + MAIN)
+    out, err = process.communicate(timeout=100)
+    ended = Ended(process.returncode, out, err)
     assert ended.fates == {"a.ipynb": "failed", "b.ipynb": "passed"}
-    assert "its outputs take more than 128 MiB" in ended.out
+    assert "its outputs take more than 8 MiB" in ended.out

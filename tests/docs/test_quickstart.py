@@ -2,11 +2,14 @@
 
 import json
 
+import pytest
+
 from support import pages, reading
 
 PAGE = "quickstart.md"
 
 
+@pytest.mark.quick
 def test_each_cell_shows_what_the_page_says(safe):
     denied = [cell.source for cell in map(pages._cell, pages.blocks(PAGE, "{denial} safe"))]
     told = 0

@@ -6,7 +6,6 @@ it on as it is, and then the same reader sees it.
 
 import pytest
 
-from cellblock.policy.model import Policy
 from support import reading
 from support.active_content import in_message
 from support.attacks import ATTACKS, prelude
@@ -14,7 +13,7 @@ from support.kernels import argv_of
 
 NOWHERE = dict.fromkeys(ATTACKS, 9)
 UNSAFE = "mode = 'unsafe'\non_unsupported = 'ignore'\ndisplay_max_bytes = 64_000_000\n"
-MODES = ["sanitized", "isolated"] if "display" in Policy.__dataclass_fields__ else ["sanitized"]
+MODES = ["sanitized", "isolated"]
 
 
 @pytest.fixture(scope="module")
@@ -24,12 +23,16 @@ def stock(start_shared):
     return kernel
 
 
-@pytest.fixture(scope="module", params=MODES)
-def gateway(start_shared, tmp_path_factory, request):
-    policy = tmp_path_factory.mktemp("policy") / "attacked.toml"
-    display = f"display = '{request.param}'\n" if len(MODES) > 1 else ""
-    policy.write_text(UNSAFE + display)
-    kernel = start_shared(policy, "--allow-unsafe")
+@pytest.fixture(scope="module")
+def gateways(start_shared, tmp_path_factory):
+    """Return a kernel by each way to display that lets markup pass."""
+    return {mode: gateway(start_shared, tmp_path_factory.mktemp("policy"), mode) for mode in MODES}
+
+
+def gateway(start, folder, mode):
+    policy = folder / "attacked.toml"
+    policy.write_text(f"{UNSAFE}display = '{mode}'\n")
+    kernel = start(policy, "--allow-unsafe")
     kernel.run(prelude(NOWHERE))
     return kernel
 
@@ -49,12 +52,11 @@ def found(kernel, attack):
 
 
 @pytest.mark.parametrize("name", ATTACKS)
-def test_nothing_that_acts_passes_the_gateway(gateway, name):
-    assert found(gateway, ATTACKS[name]) == []
-
-
-@pytest.mark.parametrize("name", ATTACKS)
-def test_the_stock_kernel_passes_it_on(stock, name):
+def test_nothing_that_acts_passes_the_gateway_and_the_stock_kernel_passes_it_on(
+    gateways, stock, name
+):
+    for mode, kernel in gateways.items():
+        assert found(kernel, ATTACKS[name]) == [], mode
     assert found(stock, ATTACKS[name]) != []
 
 
@@ -110,15 +112,14 @@ def answers(kernel):
     return [[hit for hit in in_message(reply) if hit != "\n"] for reply in replies]
 
 
-def test_answers_hold_nothing_that_acts(gateway):
-    assert answers(gateway) == [[], [], []]
-
-
-def test_the_stock_kernel_answers_with_what_acts(stock):
+def test_answers_hold_nothing_that_acts_and_the_stock_kernels_do(gateways, stock):
+    for mode, kernel in gateways.items():
+        assert answers(kernel) == [[], [], []], mode
     assert all(answers(stock)[1:])
 
 
-def test_a_question_is_one_line_of_plain_text(gateway):
+def test_a_question_is_one_line_of_plain_text(gateways):
+    gateway = gateways["sanitized"]
     mid = gateway.execute_send(r"input('\x1b]0;t\x07a\n\x1b[2Jb\r<b>')", allow_stdin=True)
     question = gateway.recv("stdin")
     gateway.send("input_reply", {"value": "x"}, "stdin")

@@ -12,13 +12,14 @@ from pathlib import Path
 
 import pytest
 
-from support import processes, reading
-from support.kernels import Kernel, World, argv_for, nobody_prefix, world_of_nobody
+from support import machines, processes, reading
+from support.kernels import Kernel, argv_for, placed
 
 FOLDER = Path(__file__).parent / "os"
 PRELUDE = (FOLDER / "prelude.py").read_text() + "\nimport sys\n"
 PROGRAMS = {path.stem: path.read_text() for path in sorted((FOLDER / "left").glob("*.py"))}
-USERS = ["same user", "nobody"] if os.geteuid() == 0 else ["same user"]
+#: Without those that leave it in the scratch folder, which is the session's.
+OF_A_SESSION = [name for name, text in PROGRAMS.items() if "only_the_next_kernel" not in text]
 KEPT = ("/proc/sysvipc/shm", "/proc/sysvipc/sem", "/proc/sysvipc/msg", "/proc/keys")
 
 
@@ -47,9 +48,9 @@ class Site:
             kernel.close()
         self.world.close()
 
-    def each(self, kernel, what):
+    def each(self, kernel, what, names=PROGRAMS):
         """Call ``what`` of every program; return what came of it."""
-        return {name: self._one(kernel, text, what) for name, text in PROGRAMS.items()}
+        return {name: self._one(kernel, PROGRAMS[name], what) for name in names}
 
     def _one(self, kernel, text, what):
         code = (
@@ -61,29 +62,24 @@ class Site:
         return said.rpartition("said ")[2].strip() or f"{reply['ename']}: {reply['evalue']}"
 
 
-@pytest.fixture(scope="module", params=USERS)
-def found(request):
-    """What was found by the next guest, the next zygote's guest and the next kernel."""
-    prefix = nobody_prefix() if request.param == "nobody" else ()
-    if prefix is None:
-        pytest.skip("this interpreter is out of reach for uid 65534, also in a mount namespace")
-    site = Site(world_of_nobody() if prefix else World(), prefix)
-    try:
-        return _search(site)
-    finally:
-        site.close()
+@pytest.fixture(params=machines.users())
+def site(request):
+    made = Site(*placed(request.param))
+    yield made
+    made.close()
 
 
-def _search(site):
+def search(site):
+    """Return what was left, and what the next guest, the next zygote's and the next kernel found."""
     before = {path: Path(path).read_text() for path in KEPT}
     first = site.kernel()
     said = {"left": site.each(first, "leave")}
     first.run("import os; os._exit(1)")
-    said["next guest"] = site.each(first, "find")
+    said["next guest"] = site.each(first, "find", OF_A_SESSION)
     os.kill(first.zygote(), signal.SIGKILL)
     processes.gone(first.tree()[1:], 1)
     first.run("1")
-    said["next zygote"] = site.each(first, "find")
+    said["next zygote"] = site.each(first, "find", OF_A_SESSION)
     said["processes"] = first.end()
     root = site.world.root
     said["scratch"] = [path.name for path in (root / "tmp").iterdir()]
@@ -102,25 +98,10 @@ def _ours(line):
     return re.search(r"left|\b7927\b", line)  # 0x1EF7
 
 
-@pytest.mark.parametrize("name", PROGRAMS)
-def test_it_is_left(name, found):
-    """The other half of what follows: each program did something, or was refused for good."""
-    assert found["left"][name] == "False"
-
-
-SEARCHES = [
-    (where, name)
-    for where in ("next guest", "next zygote", "next kernel")
-    for name in PROGRAMS
-    # The scratch folder is the session's.
-    if where == "next kernel" or "only_the_next_kernel" not in PROGRAMS[name]
-]
-
-
-@pytest.mark.parametrize(("where", "name"), SEARCHES)
-def test_it_is_not_found(where, name, found):
-    assert found[where][name] == "False"
-
-
-def test_nothing_outlives_the_kernel(found):
+def test_what_a_guest_leaves_is_not_found_and_nothing_outlives_the_kernel(site):
+    found = search(site)
+    # Each program did something, or was refused for good.
+    assert found["left"] == dict.fromkeys(PROGRAMS, "False")
+    assert found["next guest"] == found["next zygote"] == dict.fromkeys(OF_A_SESSION, "False")
+    assert found["next kernel"] == dict.fromkeys(PROGRAMS, "False")
     assert [found[key] for key in ("processes", "scratch", "outside", "kept")] == [[], [], [], []]

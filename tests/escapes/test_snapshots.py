@@ -184,10 +184,6 @@ def test_copies_that_wait_are_gone_with_whoever_is_killed(start, which, restored
     assert processes.gone(everybody) == []
 
 
-def test_what_ends_the_hosts_process_group_leaves_the_zygote_to_end_the_guests(kernel):
-    assert os.getpgid(kernel.zygote()) != os.getpgid(kernel.proc.pid)
-
-
 def test_what_was_forked_is_ended_with_its_zygote(kernel):
     kernel.execute_send(  # and answered, on a slow machine, when the copy is given up
         "def steal(request):\n"

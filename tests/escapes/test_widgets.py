@@ -128,16 +128,26 @@ def is_played(model, state):
     return drawn or (model != "ImageModel" and b"#EXTM3U" in value)
 
 
-@pytest.fixture(scope="module", params=["unsafe", "sanitized"])
-def kernel(request, start_shared):
-    if request.param == "unsafe":
-        made = start_shared("unsafe", "--allow-unsafe")
-    else:
-        made = start_shared("unsafe", "--allow-unsafe")
-        policy = made.world.policy("extends = 'unsafe'\ndisplay = 'sanitized'")
-        made = start_shared(policy, "--allow-unsafe")
+@pytest.fixture(scope="module", params=["isolated", "sanitized"])
+def kernel(request, start_shared, tmp_path_factory):
+    policy = tmp_path_factory.mktemp("policy") / "attacked.toml"
+    policy.write_text(f"extends = 'unsafe'\ndisplay = '{request.param}'\n")
+    made = start_shared(policy, "--allow-unsafe")
     assert made.run(prelude())[0]["status"] == "ok"
     return made
+
+
+@pytest.fixture
+def with_policy(start, world):
+    """Return a function that starts a kernel of a test's own, under unsafe and these settings."""
+
+    def started(settings):
+        policy = world.policy(f"extends = 'unsafe'\n{settings}\n")
+        made = start(policy, "--allow-unsafe", world=world)
+        made.run(prelude())
+        return made
+
+    return started
 
 
 @pytest.mark.parametrize("name", ATTACKS)
@@ -190,10 +200,8 @@ def test_a_comm_without_a_widget_is_refused_by_its_target(kernel):
     assert 'add "bokeh" to comm_targets in the policy' in reading.card_text(published)
 
 
-def test_markup_of_which_nothing_is_left_counts_by_what_there_was(start, world):
-    policy = world.policy("extends = 'unsafe'\ndisplay_max_bytes = 1_000_000")
-    kernel = start(policy, "--allow-unsafe", world=world)
-    kernel.run(prelude())
+def test_markup_of_which_nothing_is_left_counts_by_what_there_was(with_policy):
+    kernel = with_policy("display_max_bytes = 1_000_000")
     code = "begin('x'); made = control('HTML', value='')\nfor _ in range(50): update(made, value='<script>' + 'x' * 100_000)"
     _, published = kernel.run(code)
     assert len(reading.of(published, "comm_msg")) < 10
@@ -206,18 +214,8 @@ def test_the_focus_is_taken_once_a_request(kernel):
     assert len(reading.of(published, "comm_msg")) == 1
 
 
-def test_a_capture_names_the_request_that_runs_whatever_the_guest_names(kernel):
-    first = kernel.run("1")[1][0]["parent_header"]["msg_id"]
-    code = f"made = widget(OUTPUT, 'OutputModel', 'OutputView', msg_id={first!r}, outputs=[])"
-    _, published = kernel.run(code)
-    (opened,) = reading.of(published, "comm_open")
-    assert opened["data"]["state"]["msg_id"] == published[0]["parent_header"]["msg_id"] != first
-
-
-def test_a_capture_ends_before_a_card_of_the_kernel(start, world):
-    policy = world.policy("extends = 'unsafe'\ntimeout = 1.0")
-    kernel = start(policy, "--allow-unsafe", world=world)
-    kernel.run(prelude())
+def test_a_capture_ends_before_a_card_of_the_kernel(with_policy):
+    kernel = with_policy("timeout = 1.0")
     mid = kernel.execute_send(
         "begin('x'); widget(OUTPUT, 'OutputModel', 'OutputView', msg_id='x', outputs=[])\n"
         "import signal; signal.signal(signal.SIGINT, signal.SIG_IGN)\nwhile True: pass"
@@ -230,12 +228,8 @@ def test_a_capture_ends_before_a_card_of_the_kernel(start, world):
 
 
 @pytest.mark.parametrize(("snapshots", "known"), [("off", set()), ("auto", {"mine"})])
-def test_a_fresh_guest_knows_no_comm_and_a_restored_one_those_it_had(
-    start, world, snapshots, known
-):
-    policy = world.policy(f"extends = 'unsafe'\nsnapshots = '{snapshots}'\n")
-    kernel = start(policy, "--allow-unsafe", world=world)
-    kernel.run(prelude())
+def test_a_fresh_guest_knows_no_comm_and_a_restored_one_those_it_had(with_policy, snapshots, known):
+    kernel = with_policy(f"snapshots = '{snapshots}'")
     kernel.run("begin('x'); made = control('HTML', comm_id='mine', value='x')")
     assert set(kernel.ask("comm_info_request", {})["content"]["comms"]) == {"mine"}
     kernel.run("import os; os._exit(1)")

@@ -89,12 +89,15 @@ def test_what_was_not_approved_does_not_run(closed, name):
 
 
 @pytest.mark.parametrize("name", ATTACKS)
-def test_positive_control_where_any_cell_may_run_it_runs(opened, name):
-    opened.run(RESET)
-    ATTACKS[name](opened)
-    assert ran(opened) == "True"
+def test_positive_control_where_any_cell_may_run_it_runs(opened, begin, name):
+    # `get_ipython().run_cell` leaves its guest no way to show results: it has one of its own.
+    kernel = begin("text", UNSAFE, "--allow-unsafe") if name == "as text" else opened
+    kernel.run(RESET)
+    ATTACKS[name](kernel)
+    assert ran(kernel) == "True"
 
 
+@pytest.mark.quick
 def test_what_was_approved_runs_in_any_order_and_again(closed):
     for _ in range(2):
         assert reading.result(closed.run(FINE)[1]) == "'fine'"
@@ -161,6 +164,7 @@ def test_the_key_is_out_of_reach_of_cells_that_read_what_is_beside_it(closed, pl
 # --- what is shown, and recorded --------------------------------------------------------------
 
 
+@pytest.mark.quick
 def test_the_refusal_says_where_it_differs_in_text_html_and_json(closed):
     reply, published = closed.run("x = 'fine'\nx + x")
     (card,) = reading.cards(published, "denial")
@@ -180,6 +184,7 @@ def test_the_refusal_says_where_it_differs_in_text_html_and_json(closed):
     assert (reply["status"], reply["ename"]) == ("error", "PolicyDenied")
 
 
+@pytest.mark.usefixtures("closed")  # so that there is a key, and no approval under this policy
 def test_approving_taking_back_and_tampering_count_from_the_next_cell_on(begin, place):
     text = 'admission = "approved"\naudit.folder = "{cache}/lab"\n'
     policy = place.policy(text, "lab")

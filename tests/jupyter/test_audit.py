@@ -55,6 +55,7 @@ def decisions(folder):
 # --- what is on it --------------------------------------------------------------------------------
 
 
+@pytest.mark.quick
 def test_a_session_from_its_start_to_its_end(start, world, monkeypatch):
     kernel = start("safe", world=world)
     kernel.run("x = 1")
@@ -167,25 +168,20 @@ def test_kills_crashes_restores_and_steps_back(start, world):
     assert stopped == [(3, "crash"), (4, "timeout")]
 
 
-def test_output_that_nobody_was_shown(start, world):
+def test_output_that_nobody_was_shown_and_a_cell_that_is_too_long(start, world):
     kernel = start(world.policy("stdout_max_bytes = 1000"), world=world)
     kernel.run("print('x' * 5_000)")
     kernel.run(
         "from IPython.display import display\ndisplay({'application/javascript': 'x'}, raw=True)"
     )
-    assert ended(kernel).sound
-    first, second = records(home_of(world), "withheld")
-    assert (first["cell"], list(first["bytes"])) == (2, ["stdout"])
-    assert 4_000 <= first["bytes"]["stdout"] <= 5_001
-    assert (second["cell"], second["types"]) == (3, ["application/javascript"])
-
-
-def test_a_cell_that_is_too_long_is_on_the_log(start, world):
-    kernel = start("safe", world=world)
     kernel.run("#" * 5_000_000)
     assert ended(kernel).sound
     *_, cell = records(home_of(world), "cell")
     assert (cell["decision"], cell["why"]) == ("refused", "it is too long to be looked at")
+    first, second = records(home_of(world), "withheld")
+    assert (first["cell"], list(first["bytes"])) == (2, ["stdout"])
+    assert 4_000 <= first["bytes"]["stdout"] <= 5_001
+    assert (second["cell"], second["types"]) == (3, ["application/javascript"])
 
 
 CELLS = [
@@ -219,27 +215,41 @@ def test_no_log_is_kept_where_the_policy_says_so(start, world):
 # --- files ----------------------------------------------------------------------------------------
 
 
-def test_two_kernels_at_once_have_a_log_each(start, world):
-    kernels = [start("safe", world=world) for _ in range(2)]
-    for number in range(10):
-        for kernel in kernels:
-            kernel.run(f"x = {number}")
-    for kernel in kernels:
-        kernel.end()
-    both = [verify(one) for one in shelf.sessions(home_of(world))]
-    assert [(v.sound, v.state) for v in both] == [(True, "ended")] * 2
-    assert len({v.session for v in both}) == 2
-
-
 def test_a_long_session_goes_on_in_further_files(start, world):
     policy = world.policy("audit.max_bytes = 65536")
     kernel = start(policy, world=world)
-    for number in range(110):
-        kernel.run(f"x = {number}")
+    expressions = {f"n{i}": "open(1)" for i in range(100)}
+    for number in range(10):
+        kernel.run(f"x = {number}", user_expressions=expressions)
     assert ended(kernel).state == "ended"
     (session,) = shelf.sessions(home_of(world))
     assert len(session.files) > 1
-    assert len(decisions(home_of(world))) == 110
+    assert len(decisions(home_of(world))) == 10
+
+
+FILL = """
+said = None
+for n in range(1_000):
+    try:
+        log_in('\\x01' * 4_000, password='')
+    except Exception as exc:
+        said = said or (n, str(exc))
+print(said)
+"""
+
+
+def test_a_log_that_a_cell_has_filled_lets_nothing_more_run_and_stays_valid(start, world):
+    kernel = start(argv=toolbox.argv(world, settings="audit.max_bytes = 65536"), world=world)
+    _, published = kernel.run(FILL)
+    assert "it would not be on the audit log" in reading.stream(published, "stdout")
+    reply, published = kernel.run("1")
+    assert reply["ename"] == "AuditProblem"
+    (card,) = reading.cards(published, "problem")
+    assert card["key"] == "audit.max_bytes"
+    assert "Start a new session" in card["remedy"]
+    assert ended(kernel).sound
+    assert sum(file.stat().st_size for file in home_of(world).iterdir()) < 2 << 20
+    assert decisions(home_of(world)) == [(1, "allowed"), (2, "refused")]
 
 
 LOOK = """
@@ -276,11 +286,8 @@ def test_a_log_is_not_kept_where_cells_may_write_or_always_read(world, where):
         f'filesystem_write_roots = ["{{scratch}}", "{world.work}"]\n'
         f'audit.folder = "{place / "logs"}"'
     )
-    kernel = Kernel(argv_for(policy), world=world)
-    try:
+    with Kernel(argv_for(policy), world=world) as kernel:
         reply, said = kernel.wait_heard().run("1")
-    finally:
-        kernel.close()
     assert reply["ename"] == "PolicyProblem"
     (card,) = reading.cards(said, "problem")
     keys = {"writable": "filesystem_write_roots", "libraries": "audit.folder"}
@@ -291,13 +298,16 @@ def test_a_log_is_not_kept_where_cells_may_write_or_always_read(world, where):
 # --- what happens where it can't be written -------------------------------------------------------
 
 
-def begun(world, *, required):
-    """Return a kernel in the place of whose log's folder a link stands, and that place."""
-    folder = world.root / "logs"
-    folder.symlink_to(world.work)
-    lines = ("[audit]", f"required = {str(required).lower()}", f'folder = "{folder}"')
-    kernel = Kernel(argv_for(world.policy("\n".join(lines))), world=world)
-    return kernel.wait_heard(), folder
+@pytest.fixture
+def folder(world):
+    """A folder for logs that is not there yet."""
+    return world.root / "logs"
+
+
+def begun(world, text="", *, required="false"):
+    """Return a kernel whose log is in that folder, once it is heard; it is a context, too."""
+    audit = f'[audit]\nrequired = {required}\nfolder = "{world.root / "logs"}"\n'
+    return Kernel(argv_for(world.policy(f"{text}\n{audit}")), world=world).wait_heard()
 
 
 def replace_by_link(folder, target):
@@ -311,29 +321,24 @@ def replace_by_link(folder, target):
     raise AssertionError(f"{folder} comes again and again")
 
 
-def test_a_log_that_is_required_and_cannot_be_written_lets_no_cell_run(world):
-    kernel, folder = begun(world, required=True)
-    try:
+def test_a_log_that_is_required_and_cannot_be_written_lets_no_cell_run(world, folder):
+    folder.symlink_to(world.work)
+    with begun(world, required="true") as kernel:
         reply, said = kernel.run("1")
         assert reply["ename"] == "AuditProblem"
         (card,) = reading.cards(said, "problem")
-        assert card["title"] == "This cell did not run: the policy requires an audit log"
+        assert card["title"] == "This cell did not run: it would not be on the audit log"
         assert (Path(card["file"]).parent, card["key"]) == (folder, "audit.folder")
         assert card["remedy"] == f"Put a folder at {folder}, or name where the link leads."
         assert not list(world.work.iterdir())
         folder.unlink()
         assert kernel.run("1")[0]["status"] == "ok"
-    finally:
-        kernel.close()
     assert verdict(folder).state == "ended"
     assert decisions(folder) == [(1, "refused"), (2, "allowed")]
 
 
-def test_a_comm_that_a_page_opens_in_vain_for_want_of_a_log_is_closed_again(world):
-    folder = world.root / "logs"
-    lines = ('comm_targets = ["echo"]', "[audit]", "required = true", f'folder = "{folder}"')
-    kernel = Kernel(argv_for(world.policy("\n".join(lines))), world=world).wait_heard()
-    try:
+def test_a_comm_that_a_page_opens_in_vain_for_want_of_a_log_is_closed_again(world, folder):
+    with begun(world, 'comm_targets = ["echo"]', required="true") as kernel:
         kernel.run("1")
         replace_by_link(folder, world.work)
         kernel.run("1")
@@ -344,29 +349,22 @@ def test_a_comm_that_a_page_opens_in_vain_for_want_of_a_log_is_closed_again(worl
         folder.unlink()
         said = kernel.until_idle(kernel.send("comm_msg", {"comm_id": "c1", "data": {}}))
         assert reading.cards(said, "problem") == []
-    finally:
-        kernel.close()
 
 
-def test_a_log_that_is_not_required_is_said_to_be_missing_once(world):
-    kernel, _ = begun(world, required=False)
-    try:
+def test_a_log_that_is_not_required_is_said_to_be_missing_once(world, folder):
+    folder.symlink_to(world.work)
+    with begun(world) as kernel:
         reply, said = kernel.run("1")
         assert reply["status"] == "ok"
         (card,) = reading.cards(said, "problem")
         assert card["title"] == "This cell runs, and is not on the audit log"
         assert card["detail"] == "a link stands in its folder's place"
         assert reading.cards(kernel.run("1")[1], "problem") == []
-    finally:
-        kernel.close()
     assert not list(world.work.iterdir())
 
 
-def test_a_cell_that_its_user_was_asked_about_is_itself_said_to_be_missing(world):
-    folder = world.root / "logs"
-    lines = ('approvals = "prompt"', "[audit]", f'folder = "{folder}"')
-    kernel = Kernel(argv_for(world.policy("\n".join(lines))), world=world).wait_heard()
-    try:
+def test_a_cell_that_its_user_was_asked_about_is_itself_said_to_be_missing(world, folder):
+    with begun(world, 'approvals = "prompt"') as kernel:
         kernel.run("1")
         replace_by_link(folder, world.work)
         mid = kernel.execute_send("import csv\nprint('ran')", allow_stdin=True)
@@ -378,8 +376,6 @@ def test_a_cell_that_its_user_was_asked_about_is_itself_said_to_be_missing(world
         kinds = [one["msg_type"] for one in shown]
         assert kinds.index("display_data") < kinds.index("stream")
         assert reading.cards(kernel.run("1")[1], "problem") == []
-    finally:
-        kernel.close()
 
 
 @pytest.fixture
@@ -422,7 +418,7 @@ def test_a_full_disk_stops_cells_where_the_log_is_required_and_costs_nothing(sta
     (card,) = reading.cards(said, "problem")
     del card["version"]
     assert card == {
-        "title": "This cell did not run: the policy requires an audit log",
+        "title": "This cell did not run: it would not be on the audit log",
         "detail": "it can't be written: No space left on device. Your variables are kept.",
         "file": str(log),
         "key": "audit.folder",

@@ -80,9 +80,6 @@ def test_check_and_kernel_refuse_the_same_cells_by_the_same_rules(world, admissi
     policy = world.policy(f'admission = "{admission}"\n{folders}', admission)
     if admission == "approved":
         approve(world, policy, *APPROVED)
-    kernel = Kernel(argv_for(policy), world=world).wait_heard()
-    try:
+    with Kernel(argv_for(policy), world=world).wait_heard() as kernel:
         told = {cell: found_by_kernel(kernel, cell) for cell in CELLS}
-    finally:
-        kernel.close()
     assert {cell: found_by_check(world, policy, cell) for cell in CELLS} == told

@@ -32,46 +32,45 @@ def no_records(folder):
     return target(folder, records=False)
 
 
-@pytest.fixture(params=[named_so, target, no_records])
-def argv(request, tmp_path):
-    """Return the command of an environment that holds nothing but a .pth file."""
+@pytest.fixture
+def environment(tmp_path):
+    """Make an environment that holds nothing but a .pth file; return its Python."""
     folder = tmp_path / "packages"
     folder.mkdir()
     made = tmp_path / "environment"
     venv.EnvBuilder(symlinks=True, with_pip=False).create(made)
     own = made / "lib" / f"python{sys.version_info[0]}.{sys.version_info[1]}" / "site-packages"
-    (own / "elsewhere.pth").write_text(f"{request.param(folder)}\n{OURS}\n")
-    return lambda policy: [str(made / "bin" / "python"), *argv_for(policy)[1:]]
+
+    def leading_to(make):
+        (own / "elsewhere.pth").write_text(f"{make(folder)}\n{OURS}\n")
+        return str(made / "bin" / "python")
+
+    return leading_to
 
 
-@pytest.mark.parametrize("policy", ["safe", "data"])
-def test_cells_run_and_errors_quote_the_library(start, argv, policy):
-    kernel = start(argv=argv(policy))
+@pytest.mark.parametrize(
+    ("packages", "policy"),
+    [(named_so, "data"), (target, "safe"), (target, "data"), (no_records, "data")],
+)
+def test_cells_run_and_what_lies_beside_the_packages_is_unreadable(
+    start, environment, packages, policy, tmp_path
+):
+    kernel = start(argv=[environment(packages), *argv_for(policy)[1:]])
 
     reply, _ = kernel.run("1")
-    _, failed = kernel.run("import json\njson.loads('{')")
-
     assert reply["status"] == "ok", reply
-    assert "raise JSONDecodeError" in reading.traceback(failed)
+    _, failed = kernel.run("import json\njson.loads('{')")
+    assert "raise JSONDecodeError" in reading.traceback(failed), "errors quote the library"
     assert kernel.run("display?")[0]["status"] == "ok"
-
-
-def test_packages_that_the_policy_lets_in_work(start, argv):
-    kernel = start(argv=argv("data"))
+    if policy == "safe":
+        return
 
     reply, published = kernel.run("import numpy\nnumpy.linalg.inv([[1]])\nnumpy.array('x', int)")
-
     assert reply["ename"] == "ValueError", reply
     assert reading.traceback(published)
-
-
-@pytest.mark.parametrize("argv", [target], indirect=True)
-def test_what_lies_beside_the_packages_stays_unreadable(start, argv, tmp_path):
-    kernel = start(argv=argv("data"))
-    code = "import numpy\nnumpy.loadtxt('{}', str)"
-
-    beside, _ = kernel.run(code.format(tmp_path / "packages" / "beside.txt"))
-    package, _ = kernel.run(code.format(tmp_path / "packages" / "six.py"))
-
-    assert beside["ename"] == "PermissionError", beside
-    assert package["ename"] != "PermissionError", package
+    if packages is target:
+        code = "numpy.loadtxt('{}', str)"
+        beside, _ = kernel.run(code.format(tmp_path / "packages" / "beside.txt"))
+        package, _ = kernel.run(code.format(tmp_path / "packages" / "six.py"))
+        assert beside["ename"] == "PermissionError", beside
+        assert package["ename"] != "PermissionError", package

@@ -52,15 +52,23 @@ def outputs(world):
     return [[o for o in cell.outputs if "enforcement" not in str(o)] for cell in cells]
 
 
-def test_nbconvert_runs_an_allowed_notebook(world, jupyter):
-    done = nbconvert(world, jupyter, ALLOWED)
+@pytest.mark.quick
+def test_nbconvert_runs_what_is_allowed_and_told_to_go_on_keeps_a_denial_as_output(world, jupyter):
+    done = nbconvert(world, jupyter, ALLOWED + DENIED, "--allow-errors")
     assert done.returncode == 0, done.stderr
-    first, second, third = outputs(world)
+    first, second, third, before, denied, after = outputs(world)
     assert first[0]["text"] == "six 6\n"
     assert second[0]["data"]["text/plain"] == "42"
     assert third[0]["data"]["text/plain"].startswith("6.28")
+    assert before[0]["text"] == "before\n"
+    assert [o["output_type"] for o in denied] == ["display_data", "error"]
+    assert denied[0]["data"]["text/plain"].startswith("cellblock did not run this cell")
+    assert denied[1]["ename"] == "PolicyDenied"
+    assert after[0]["text"] == "after\n"
+    nbformat.validate(nbformat.read(world.work / "out.ipynb", 4))
 
 
+@pytest.mark.quick
 def test_nbconvert_fails_on_a_denied_cell_and_says_why(world, jupyter):
     done = nbconvert(world, jupyter, DENIED)
     assert done.returncode == 1
@@ -71,36 +79,24 @@ def test_nbconvert_fails_on_a_denied_cell_and_says_why(world, jupyter):
     assert not (world.work / "out.ipynb").exists()
 
 
-def test_nbconvert_told_to_go_on_keeps_the_denial_as_the_cells_output(world, jupyter):
-    done = nbconvert(world, jupyter, DENIED, "--allow-errors")
-    assert done.returncode == 0, done.stderr
-    before, denied, after = outputs(world)
-    assert before[0]["text"] == "before\n"
-    assert [o["output_type"] for o in denied] == ["display_data", "error"]
-    assert denied[0]["data"]["text/plain"].startswith("cellblock did not run this cell")
-    assert denied[1]["ename"] == "PolicyDenied"
-    assert after[0]["text"] == "after\n"
-    nbformat.validate(nbformat.read(world.work / "out.ipynb", 4))
-
-
-def test_nbclient_raises_on_a_denied_cell(jupyter, monkeypatch):
+@pytest.mark.quick
+def test_nbclient_runs_a_notebook_and_raises_on_a_denied_and_on_a_stopped_cell(
+    world, jupyter, monkeypatch
+):
     for name, value in jupyter.items():
         monkeypatch.setenv(name, value)
-    client = NotebookClient(notebook(DENIED), timeout=30)
-    with pytest.raises(CellExecutionError) as caught:
-        client.execute()
-    assert caught.value.ename == "PolicyDenied"
-
-
-def test_a_stopped_cell_fails_its_notebook(world, jupyter):
-    policy = world.policy("timeout = 0.5")
     spec = world.home / ".local/share/jupyter/kernels/cellblock/kernel.json"
-    spec.write_text(json.dumps(SPEC | {"argv": argv_for(policy)}))
-    done = nbconvert(world, jupyter, ["import time\ntime.sleep(30)"])
-    assert done.returncode == 1
-    assert "it ran longer than 0.5 s (timeout)" in reading.ANSI.sub("", done.stderr)
+    spec.write_text(json.dumps(SPEC | {"argv": argv_for(world.policy("timeout = 0.5"))}))
+    with pytest.raises(CellExecutionError) as caught:
+        NotebookClient(notebook(DENIED), timeout=30).execute()
+    assert caught.value.ename == "PolicyDenied"
+    with pytest.raises(CellExecutionError) as caught:
+        NotebookClient(notebook([*ALLOWED, "while True: pass"]), timeout=30).execute()
+    assert caught.value.ename == "CellStopped"
+    assert "it ran longer than 0.5 s (timeout)" in reading.ANSI.sub("", str(caught.value))
 
 
+@pytest.mark.quick
 def test_the_console_runs_denies_asks_and_interrupts(world, jupyter):
     pexpect = pytest.importorskip("pexpect", reason="pexpect is not installed")
     child = pexpect.spawn(
@@ -139,6 +135,7 @@ def test_the_console_runs_denies_asks_and_interrupts(world, jupyter):
         child.close(force=True)
 
 
+@pytest.mark.quick
 def test_a_manager_restarts_interrupts_and_shuts_down(world, jupyter, monkeypatch):
     for name, value in jupyter.items():
         monkeypatch.setenv(name, value)

@@ -1,5 +1,7 @@
 """input() and getpass()."""
 
+import pytest
+
 from support import reading
 
 
@@ -13,6 +15,7 @@ def ask(kernel, code, answer):
     return request["content"], kernel.reply(mid)["content"], kernel.until_idle(mid)
 
 
+@pytest.mark.quick
 def test_input_asks_the_front_end_and_returns_its_answer(safe):
     request, reply, published = ask(safe, "input('Name? ').upper()", "ada")
     assert request == {"prompt": "Name? ", "password": False}

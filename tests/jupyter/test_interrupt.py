@@ -35,6 +35,7 @@ def interrupted(kernel, mid):
 
 
 @pytest.mark.parametrize("kind", ENDLESS)
+@pytest.mark.quick
 def test_an_interrupt_ends_the_cell_and_keeps_the_variables(safe, kind):
     safe.run("kept = 'still here'")
     _, reply, published = interrupted(safe, begin(safe, ENDLESS[kind]))

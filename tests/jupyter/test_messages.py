@@ -53,6 +53,7 @@ ORDER = [
 ]
 
 
+@pytest.mark.quick
 def test_a_cell_publishes_busy_input_outputs_and_idle_in_the_order_they_happened(unsafe):
     unsafe.run("1")  # a session's first visible cell may show gaps
     mid = unsafe.execute_send(CELL)
@@ -82,11 +83,7 @@ def test_topics_tell_subscribers_what_a_message_is(safe):
     assert all(topic.endswith(kind) for topic, kind in topics)
 
 
-@pytest.mark.parametrize(
-    "code",
-    ["1/0", "import os", "raise SystemExit", "def"],
-    ids=["error", "denial", "exit", "syntax"],
-)
+@pytest.mark.parametrize("code", ["1/0", "import os", "raise SystemExit", "def"])
 def test_a_failure_is_said_on_iopub_and_in_the_reply(safe, code):
     mid = safe.execute_send(code)
     reply, published = safe.reply(mid), safe.until_idle(mid)
@@ -99,8 +96,7 @@ def test_a_failure_is_said_on_iopub_and_in_the_reply(safe, code):
 
 
 def test_a_subscriber_is_greeted_and_told_that_the_kernel_starts():
-    kernel = Kernel(argv_for("safe"))
-    try:
+    with Kernel(argv_for("safe")) as kernel:
         first = kernel.recv("iopub")
         assert first["msg_type"] == "iopub_welcome"
         assert first["content"] == {"subscription": ""}
@@ -111,17 +107,14 @@ def test_a_subscriber_is_greeted_and_told_that_the_kernel_starts():
         reading.validate(second)
         with Client(kernel.info) as late:
             assert late.recv("iopub")["msg_type"] == "iopub_welcome"
-    finally:
-        kernel.close()
 
 
 @pytest.fixture
 def unheard():
     """A kernel that nobody has subscribed to."""
-    kernel = Kernel(argv_for("safe"))
-    kernel.iopub.close()
-    yield kernel
-    kernel.close()
+    with Kernel(argv_for("safe")) as kernel:
+        kernel.iopub.close()
+        yield kernel
 
 
 def test_a_first_cell_waits_for_whoever_subscribes_a_moment_later(unheard):
@@ -139,6 +132,7 @@ def test_a_first_cell_runs_though_nobody_subscribes(unheard):
     assert unheard.reply(unheard.execute_send("1"))["content"]["status"] == "ok"
 
 
+@pytest.mark.quick
 def test_two_front_ends_each_get_their_own_replies_and_all_of_the_output(safe):
     with Client(safe.info) as other:
         assert other.recv("iopub")["msg_type"] == "iopub_welcome"
@@ -150,6 +144,7 @@ def test_two_front_ends_each_get_their_own_replies_and_all_of_the_output(safe):
         assert reading.stream(safe.until_idle(theirs)) == "theirs\n"
 
 
+@pytest.mark.quick
 def test_an_error_aborts_the_cells_queued_behind_it(safe):
     first = safe.execute_send("1/0", stop_on_error=True)
     second = safe.execute_send("print('never')")
@@ -207,6 +202,7 @@ def test_without_stop_on_error_the_next_cell_runs(safe):
     assert reading.stream(safe.until_idle(second)) == "ran\n"
 
 
+@pytest.mark.quick
 def test_a_forged_message_is_dropped_unanswered(safe):
     with Client(safe.info | {"key": "0" * 32}) as forger:
         forger.execute_send("print('forged')")
@@ -253,18 +249,15 @@ def test_an_interrupt_does_not_say_that_the_running_cell_is_idle(unsafe):
     assert not [m for _, m in unsafe.log if m["parent_header"].get("msg_id") == request][1:]
 
 
-def test_neither_debugger_nor_subshells_are_offered(safe):
+def test_neither_debugger_nor_subshells_nor_anything_unknown_is_offered(safe):
     for channel in ("shell", "control"):
         info = safe.ask("kernel_info_request", {}, channel)["content"]
         assert info["debugger"] is False
         assert info["supported_features"] == []
-    reply = safe.ask("create_subshell_request", {}, "control")["content"]
-    assert (reply["status"], reply["ename"]) == ("error", "NotOffered")
-
-
-def test_unknown_requests_are_answered_and_unknown_notices_ignored(safe):
-    assert safe.ask("make_coffee_request", {})["content"]["ename"] == "NotOffered"
-    safe.send("make_coffee", {})
+    for kind, channel in (("create_subshell_request", "control"), ("make_coffee_request", "shell")):
+        reply = safe.ask(kind, {}, channel)["content"]
+        assert (reply["status"], reply["ename"]) == ("error", "NotOffered")
+    safe.send("make_coffee", {})  # no request: nothing answers
     assert safe.run("1")[0]["status"] == "ok"
 
 
@@ -296,6 +289,7 @@ def test_frames_that_are_no_message_are_dropped(safe):
     assert safe.run("1")[0]["status"] == "ok"
 
 
+@pytest.mark.quick
 def test_the_heartbeat_answers_while_a_cell_runs(unsafe):
     beat = unsafe.connect(zmq.REQ, "hb")
     mid = unsafe.execute_send("print('go', flush=True)\nwhile True: pass")
@@ -318,6 +312,7 @@ comm.get_comm_manager().register_target('echo', opened)
 """
 
 
+@pytest.mark.quick
 def test_comms_open_answer_and_close(start, world):
     kernel = start(world.policy("mode = 'unsafe'\ncomm_targets = ['echo']"), "--allow-unsafe")
     kernel.run(ECHO)

@@ -7,7 +7,7 @@ import signal
 import pytest
 
 from support import reading
-from support.kernels import Kernel, World, argv_for
+from support.kernels import Kernel, argv_for
 from support.neighbours import ALLOW, Place, policy_of, run, value
 
 
@@ -18,17 +18,12 @@ def place():
     made.close()
 
 
-def test_a_relay_does_not_outlive_its_host(place):
-    world = World()
-    kernel = Kernel(argv_for(policy_of(world, place.listed), "--allow-unsafe"), world=world)
-    try:
-        kernel.wait_ready()
+def test_a_relay_does_not_outlive_its_host(place, world):
+    argv = argv_for(policy_of(world, place.listed), "--allow-unsafe")
+    with Kernel(argv, world=world).wait_ready() as kernel:
         assert kernel.relay() in kernel.tree()
         kernel.proc.kill()
         kernel.proc.wait()
-    finally:
-        assert kernel.end() == []
-        world.close()
 
 
 def test_without_a_list_there_is_no_relay(safe):
@@ -69,39 +64,29 @@ def test_a_list_has_no_gap_and_is_shown(start, world, place):
     assert (each["status"], table["policy"]["network_access"]) == ("asserted", [place.listed[2]])
 
 
-def test_what_was_asked_for_is_on_the_record(start, world, place):
-    kernel = start(policy_of(world, place.listed), "--allow-unsafe", world=world)
-    port = place.names["ECHO"][1]
-    run(kernel, f"import socket; ECHO = ('127.0.0.1', {port})")
-    run(kernel, "for _ in range(3): socket.create_connection(ECHO).close()")
-    kernel.run("socket.create_connection(('10.0.0.5', 5432))")
-    kernel.run("socket.getaddrinfo('secret.example.org', 443)")
-    assert kernel.end() == []
-    folder = world.home / ".cache" / "cellblock" / "audit"
-    lines = [json.loads(line) for file in folder.iterdir() for line in file.open()]
-    kept = [each for each in lines if each["kind"] == "connections"]
-    fields = ("cell", "reached", "refused")
-    assert [{name: each.get(name, {}) for name in fields} for each in kept] == [
-        {"cell": 3, "reached": {f"127.0.0.1:{port}": 3}, "refused": {}},
-        {"cell": 4, "reached": {}, "refused": {"10.0.0.5:5432": 1}},
-        {"cell": 5, "reached": {}, "refused": {"secret.example.org": 1}},
-    ]
-
-
-def test_what_a_cell_asked_for_that_a_shutdown_cuts_off_is_on_the_record(start, world, place):
+def test_what_was_asked_for_is_on_the_record_also_what_a_shutdown_cuts_off(
+    start, world, place, records
+):
     kernel = start(policy_of(world, place.listed), "--allow-unsafe", world=world)
     port = place.names["ECHO"][1]
     run(kernel, f"import socket, time; ECHO = ('127.0.0.1', {port})")
+    run(kernel, "for _ in range(3): socket.create_connection(ECHO).close()")
+    kernel.run("socket.create_connection(('10.0.0.5', 5432))")
+    kernel.run("socket.getaddrinfo('secret.example.org', 443)")
     mid = kernel.execute_send(
         "socket.create_connection(ECHO); print('on', flush=True); time.sleep(60)"
     )
     kernel.until(lambda m: m["msg_type"] == "stream", mid)
     assert kernel.end() == []
-    folder = world.home / ".cache" / "cellblock" / "audit"
-    lines = [json.loads(line) for file in folder.iterdir() for line in file.open()]
-    assert [each["kind"] for each in lines][-1] == "session-end"
-    (asked,) = [each for each in lines if each["kind"] == "connections"]
-    assert (asked["cell"], asked["reached"]) == (3, {f"127.0.0.1:{port}": 1})
+    kept = records(world, "connections")
+    fields = ("cell", "reached", "refused")
+    assert [{name: each.get(name, {}) for name in fields} for each in kept] == [
+        {"cell": 3, "reached": {f"127.0.0.1:{port}": 3}, "refused": {}},
+        {"cell": 4, "reached": {}, "refused": {"10.0.0.5:5432": 1}},
+        {"cell": 5, "reached": {}, "refused": {"secret.example.org": 1}},
+        {"cell": 6, "reached": {f"127.0.0.1:{port}": 1}, "refused": {}},
+    ]
+    assert records(world)[-1]["kind"] == "session-end"
 
 
 def test_children_of_a_cell_have_the_same_way_out_and_no_other(start, world, place):
@@ -142,12 +127,8 @@ def test_with_the_whole_network_a_copy_has_no_connections_either(start, world, p
     assert kernel.run("s.recv(1)")[0]["evalue"].endswith("endpoint is not connected")
     # What is no connection is as it was.
     assert value(kernel, "datagrams.sendto(b'x', ECHO)") == 1
-    assert value(
-        kernel, "socket.create_connection(server.getsockname()).close(), server.accept()[1][0]"
-    ) == (
-        None,
-        "127.0.0.1",
-    )
+    code = "socket.create_connection(server.getsockname()).close(), server.accept()[1][0]"
+    assert value(kernel, code) == (None, "127.0.0.1")
 
 
 def test_under_preset_safe_a_list_changes_nothing_for_cells(start, world, place):

@@ -3,30 +3,19 @@
 import os
 import signal
 import time
-from ast import literal_eval
 
 import pytest
 
 from support import reading
-from support.kernels import World
 from support.limits import tight_argv
+from support.neighbours import run
+from support.neighbours import value as values
 
 LONG = "; import time; time.sleep(0.11)"  # answered when its snapshot is decided
 
 
-def run(kernel, code):
-    reply, published = kernel.run(code)
-    assert reply["status"] == "ok", (code, reply, reading.card_text(published))
-    return published
-
-
 def value(kernel, code):
     return reading.result(run(kernel, code))
-
-
-def values(kernel, code):
-    """Return what a cell's result is: it may be shown on several lines."""
-    return literal_eval(value(kernel, code))
 
 
 def lose(kernel):
@@ -90,19 +79,9 @@ while True:
 """
 DEATHS = {
     "exit": ("import os\nos._exit(0)", "crashed"),
-    "segfault": ("import ctypes\nctypes.string_at(0)", "crashed"),
-    "abort": ("import os\nos.abort()", "crashed"),
     "timeout": (STUBBORN, "timeout"),
     "memory": (SPARSE, "memory"),
 }
-
-
-@pytest.fixture(scope="module")
-def shared_world():
-    """Folders for a whole module; they outlive the kernel in them."""
-    made = World()
-    yield made
-    made.close()
 
 
 @pytest.fixture(scope="module")
@@ -123,6 +102,7 @@ def test_whatever_killed_a_cell_everything_is_as_it_was_before(tight, kind):
     assert values(tight, LOOK) == SEEN
 
 
+@pytest.mark.quick
 def test_killed_from_outside_while_a_cell_runs_everything_is_as_it_was(tight):
     run(tight, STATE)
     mid = tight.execute_send(SPOIL + "print('go', flush=True)\nwhile True: pass")
@@ -133,6 +113,7 @@ def test_killed_from_outside_while_a_cell_runs_everything_is_as_it_was(tight):
     assert values(tight, LOOK) == SEEN
 
 
+@pytest.mark.quick
 def test_killed_while_idle_nothing_that_a_short_cell_just_did_is_missing(tight):
     run(tight, STATE)
     assert lose(tight) == []
@@ -324,12 +305,3 @@ def test_os_urandom_is_not_drawn_twice(unsafe):
     run(unsafe, "%undo")
     again = value(unsafe, "os.urandom(8), tempfile.mktemp(), random.random()")
     assert all(a != b for a, b in zip(eval(drawn), eval(again), strict=True))
-
-
-def test_an_interrupt_reaches_the_guest_that_took_over(unsafe):
-    lose(unsafe)
-    mid = unsafe.execute_send("print('go', flush=True)\nwhile True: pass")
-    unsafe.until(lambda m: m["msg_type"] == "stream", mid)
-    unsafe.interrupt()
-    assert unsafe.reply(mid)["content"]["ename"] == "KeyboardInterrupt"
-    unsafe.until_idle(mid)

@@ -32,16 +32,14 @@ def test_a_hundred_restorations_leave_nothing_behind(start):
         run(kernel, "kept" + LONG)
 
     go_on(25)  # what is imported for the first card, and all copies for %undo
-    before, at = size(kernel), time.monotonic()
+    before = size(kernel)
     go_on(TIMES)
-    seconds = time.monotonic() - at
     after = size(kernel)
     # There are up to six copies at any time, which cost the host some five descriptors each.
     assert after["descriptors"] <= before["descriptors"] + 30
     assert after["processes"] <= 3 + 6 + 2
     assert after["host"] < before["host"] + MOST_HOST
     assert after["guest"] < before["guest"] + MOST_GUEST
-    assert seconds < TIMES / 2
     assert reading.result(kernel.run("kept[0]")[1]) == str(25 + TIMES)
 
 

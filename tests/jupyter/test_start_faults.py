@@ -17,12 +17,18 @@ def behind(words):
     return ("sh", "-c", f'{words}; exec "$@"', "sh")
 
 
-def last_words(world, prefix):
-    """Return what a kernel says that ends before it reads its connection file."""
+def last_words(world, prefix, *, measured=True):
+    """Return what a kernel says that ends before it reads its connection file.
+
+    Where coverage can keep nothing either and would say so, the kernel is not ``measured``.
+    """
+    env = world.environment()
+    if not measured:
+        env.pop("COVERAGE_PROCESS_START", None)
     argv = [part.format(connection_file=world.root / "none.json") for part in argv_for("safe")]
     done = subprocess.run(
         [*prefix, *argv], check=False, capture_output=True, text=True, timeout=30,
-        cwd=world.work, env=world.environment(),
+        cwd=world.work, env=env,
     )  # fmt: skip
     assert done.returncode == 1
     assert list((world.root / "tmp").iterdir()) == []
@@ -31,11 +37,8 @@ def last_words(world, prefix):
 
 def problem(policy, world, argv=None, **keywords):
     """Return the card that the first cell ends on."""
-    kernel = Kernel(argv or argv_for(policy), world=world, **keywords)
-    try:
+    with Kernel(argv or argv_for(policy), world=world, **keywords) as kernel:
         reply, published = kernel.wait_heard().run("1")
-    finally:
-        kernel.close()
     assert reply["ename"] == "PolicyProblem"
     assert "Traceback" not in kernel.stderr()
     return reading.card_text(published)
@@ -72,18 +75,17 @@ def test_a_problem_with_a_policy_of_ones_own_names_its_file(world):
 
 def test_as_many_open_files_as_snapshots_take_are_enough(world):
     policy = world.policy("extends = 'safe'\nundo_depth = 1")
-    kernel = Kernel(argv_for(policy), world=world, prefix=behind("ulimit -n 70")).wait_ready()
-    try:
+    with Kernel(
+        argv_for(policy), world=world, prefix=behind("ulimit -n 70")
+    ).wait_ready() as kernel:
         for number in range(5):
             published = kernel.run(f"{number}; import time; time.sleep(0.11)")[1]
             assert reading.stream(published, "stderr") == ""
         assert kernel.run("%undo")[0]["status"] == "ok"
-    finally:
-        kernel.close()
 
 
 def test_a_folder_that_was_deleted(world):
-    said = last_words(world, behind("mkdir gone; cd gone; rmdir ../gone"))
+    said = last_words(world, behind("mkdir gone; cd gone; rmdir ../gone"), measured=False)
     what = "the folder it was started in: No such file or directory"
     assert said == f"cellblock: {what}. Start it in one that is there.\n"
 
@@ -102,7 +104,7 @@ def test_a_umask_that_takes_the_owners_rights(world):
         pytest.skip("nobody can't be had here: the interpreter is out of reach")
     if prefix:
         world = world_of_nobody()
-    said = last_words(world, (*prefix, *behind("umask 777")))
+    said = last_words(world, (*prefix, *behind("umask 777")), measured=False)
     what = f"a folder made in {world.root / 'tmp'} can't be used, though it is ours"
     assert said == f"cellblock: {what}. Give its owner all rights: umask 077.\n"
     world.close()

@@ -2,7 +2,6 @@
 
 import os
 import signal
-import time
 
 import pytest
 
@@ -43,6 +42,12 @@ DEATHS = {
     "exit": ("import os\nos._exit(3)", "crashed", "status 3"),
     "segfault": ("import ctypes\nctypes.string_at(0)", "crashed", "SIGSEGV"),
     "abort": ("import os\nos.abort()", "crashed", "SIGABRT"),
+    "a kill": ("import os\nos.kill(os.getpid(), 9)", "crashed", "SIGKILL"),
+    "a huge frame": (
+        "import os\nos.write(3, b'\\xff\\xff\\xff\\xff' + b'x' * 1000)\nwhile True: pass",
+        "protocol",
+        "",
+    ),
     "garbage": ("import os\nos.write(3, b'\\xff' * 100)\nwhile True: pass", "protocol", ""),
     "a frame that is no message": (
         "import os\nos.write(3, b'\\0\\0\\0\\4\\x81\\xa1a\\1')\nwhile True: pass",
@@ -82,25 +87,7 @@ def test_what_a_cell_printed_before_it_ended_its_guest_is_shown(kernel):
         assert "".join(content["text"] for content in shown).endswith("end\n")
 
 
-def test_a_guest_killed_from_outside_costs_one_cell(kernel):
-    mid = begin(kernel, "while True: pass")
-    os.kill(kernel.guest(), signal.SIGKILL)
-    card, text = ended(kernel, mid)
-    assert card["reason"] == "crashed"
-    assert "SIGKILL" in text
-    next_cell_runs(kernel)
-
-
-def test_a_guest_killed_while_idle_is_replaced_and_its_loss_is_said(kernel):
-    next_cell_runs(kernel)
-    lost = kernel.guest()
-    os.kill(lost, signal.SIGKILL)
-    shown = kernel.until(lambda m: m["msg_type"] == "display_data")
-    assert "Your variables are as they were before it." in reading.card_text(shown)
-    assert kernel.guest() != lost
-    next_cell_runs(kernel)
-
-
+@pytest.mark.quick
 def test_a_dead_zygote_is_replaced(kernel):
     next_cell_runs(kernel)
     mid = begin(kernel, "while True: pass")
@@ -121,39 +108,27 @@ def test_a_stopped_guest_can_be_interrupted_away(kernel):
     next_cell_runs(kernel)
 
 
+STEAL = """
+import asyncio, os, threading, time
+def steal():
+    while True:
+        try: os.read(3, 1 << 16)
+        except OSError: time.sleep(0.001)
+def look_away():  # so that the thief is the only one who reads
+    print('looks away', flush=True)
+    time.sleep(1)
+threading.Thread(target=steal, daemon=True).start()
+asyncio.get_running_loop().call_later(0.1, look_away)
+"""
+
+
 def test_a_request_that_was_stolen_on_its_way_runs_in_the_next_guest(kernel):
-    kernel.run(
-        "import threading, os, time\n"
-        "def steal():\n"
-        "    while True:\n"
-        "        try: os.read(3, 1 << 16)\n"
-        "        except OSError: time.sleep(0.001)\n"
-        "threading.Thread(target=steal, daemon=True).start()",
-    )
-    for _ in range(50):  # thief and guest race for each request; every one is answered
-        mid = kernel.execute_send("'ran'")
-        assert kernel.reply(mid)["content"]["status"] == "ok"
-        published = kernel.until_idle(mid)
-        assert reading.result(published) == "'ran'"
-        if "Your variables are as they were" in reading.card_text(published):
-            return
-    pytest.fail("no request was stolen in fifty")
-
-
-def test_a_huge_frame_is_refused_on_its_header(kernel):
-    code = "import os\nos.write(3, b'\\xff\\xff\\xff\\xff' + b'x' * 1000)\nwhile True: pass"
-    card, _ = ended(kernel, begin(kernel, code))
-    assert card["reason"] == "protocol"
-    next_cell_runs(kernel)
-
-
-def test_memory_beyond_the_limit_is_a_memory_error_and_the_variables_stay(start, world):
-    policy = world.policy("memory_max_bytes = 400_000_000")
-    kernel = start(policy, world=world)
-    kernel.run("kept = 1")
-    reply, _ = kernel.run("hoard = [b'x' * 50_000_000 for _ in range(20)]")
-    assert reply["ename"] == "MemoryError"
-    assert reading.result(kernel.run("kept")[1]) == "1"
+    kernel.execute_send(STEAL)
+    kernel.until(lambda m: "looks away" in m["content"].get("text", ""))
+    reply, published = kernel.run("'ran'")
+    assert reply["status"] == "ok"
+    assert "Your variables are as they were" in reading.card_text(published)
+    assert reading.result(published) == "'ran'"
 
 
 # --- the clock --------------------------------------------------------------------------------
@@ -167,6 +142,7 @@ def hasty(start_shared, tmp_path_factory):
     return start_shared(policy)
 
 
+@pytest.mark.quick
 def test_a_cell_over_its_time_is_interrupted_and_the_variables_stay(hasty):
     hasty.run("kept = 'here'")
     card, text = ended(hasty, hasty.execute_send("while True: pass"))
@@ -176,6 +152,7 @@ def test_a_cell_over_its_time_is_interrupted_and_the_variables_stay(hasty):
     assert reading.result(hasty.run("kept")[1]) == "'here'"
 
 
+@pytest.mark.quick
 def test_a_cell_that_swallows_the_interrupt_is_killed_and_costs_nothing(hasty):
     hasty.run("kept = 'here'")
     code = "import time\nwhile True:\n    try: time.sleep(60)\n    except BaseException: pass"
@@ -186,25 +163,6 @@ def test_a_cell_that_swallows_the_interrupt_is_killed_and_costs_nothing(hasty):
     assert reading.result(hasty.run("kept")[1]) == "'here'"
 
 
-def test_a_long_c_call_is_killed(hasty):
-    code = "sum(range(10**12))"
-    card, _ = ended(hasty, hasty.execute_send(code))
-    assert card["reason"] == "timeout"
-    next_cell_runs(hasty)
-
-
 def test_the_clock_starts_anew_with_every_cell(hasty):
     for _ in range(3):
         assert hasty.run("import time\ntime.sleep(0.4)")[0]["status"] == "ok"
-
-
-def test_a_cell_that_never_began_has_one_card_and_all_of_its_time_anew(hasty):
-    hasty.run("import asyncio\nx = 1")
-    hasty.run("asyncio.get_running_loop().call_later(0.2, sum, range(10**12))")
-    time.sleep(0.6)
-    reply, published = hasty.run("import asyncio\nawait asyncio.sleep(0.1)\n'ran'")
-    assert reply["status"] == "ok", reply
-    cards = [c["data"]["text/plain"] for c in reading.of(published, "display_data")]
-    assert len([card for card in cards if "variables" in card]) == 1
-    assert "Your variables are as they were" in "".join(cards)
-    assert reading.result(hasty.run("x")[1]) == "1"

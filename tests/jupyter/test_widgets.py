@@ -1,12 +1,11 @@
 """Widgets without a browser: what passes of ipywidgets, handlers' time, runners that keep state."""
 
 import json
-import subprocess
-import sys
 from pathlib import Path
 
 import nbformat
 import pytest
+from nbclient import NotebookClient
 
 from support import reading
 from support.kernels import argv_for
@@ -16,11 +15,6 @@ VIEW = "application/vnd.jupyter.widget-view+json"
 STATE = "application/vnd.jupyter.widget-state+json"
 HONEST = (Path(__file__).parent / "widgets_honest.txt").read_text().split("# ---\n")
 CLICK = {"method": "custom", "content": {"event": "click"}}
-
-
-@pytest.fixture(scope="module")
-def data(start_shared):
-    return start_shared("data")
 
 
 def opened(published):
@@ -43,6 +37,7 @@ def click(kernel, name):
     return kernel.until_idle(mid, timeout=20)
 
 
+@pytest.mark.quick
 def test_a_widget_is_shown_with_all_that_it_consists_of(data):
     _, published = data.run("import ipywidgets as w\nw.IntSlider(description='n')")
     (result,) = reading.of(published, "execute_result")
@@ -54,15 +49,16 @@ def test_a_widget_is_shown_with_all_that_it_consists_of(data):
     assert set(made.values()) <= set(listed)
 
 
-@pytest.mark.parametrize("program", HONEST, ids=[str(n) for n in range(len(HONEST))])
-def test_an_honest_program_loses_nothing(data, program):
+def test_honest_programs_lose_nothing(data):
     """In order: later programs use what earlier ones imported."""
-    reply, published = data.run(program)
-    assert reply["status"] == "ok", f"{reply['ename']}: {reply['evalue']}"
-    assert reading.cards(published, "comm") == []
-    assert "cellblock left out" not in str([m["content"] for m in published])
+    for number, program in enumerate(HONEST):
+        reply, published = data.run(program)
+        assert reply["status"] == "ok", f"{number}: {reply['ename']}: {reply['evalue']}"
+        assert reading.cards(published, "comm") == [], number
+        assert "cellblock left out" not in str([m["content"] for m in published]), number
 
 
+@pytest.mark.quick
 def test_what_a_handler_prints_belongs_to_the_click(data):
     published = click(data, button(data, "print('clicked')"))
     assert reading.stream(published) == "clicked\n"
@@ -75,17 +71,12 @@ def test_an_error_in_a_handler_is_shown_and_costs_nothing(data):
 
 
 def test_a_handler_that_does_not_end_is_stopped_like_a_cell(start, world):
-    policy = world.policy("extends = 'data'\ntimeout = 1.0\n")
-    kernel = start(policy, world=world)
+    kernel = start(world.policy("extends = 'data'\ntimeout = 1.0\n"), world=world)
     kernel.run("kept = 5")
     published = click(kernel, button(kernel, "while True: pass"))
     assert "KeyboardInterrupt" in str([m["content"] for m in published])
     assert reading.result(kernel.run("kept")[1]) == "5"
-
-
-def test_a_handler_that_can_not_be_stopped_costs_its_guest_and_a_card_says_so(start, world):
-    policy = world.policy("extends = 'data'\ntimeout = 1.0\n")
-    kernel = start(policy, world=world)
+    # One that can't be interrupted costs its guest, and a card says so.
     body = "while True:\n        try:\n            while True: pass\n        except BaseException: pass"
     published = click(kernel, button(kernel, body))
     assert [card["reason"] for card in reading.cards(published, "outcome")] == ["timeout"]
@@ -131,7 +122,7 @@ def test_the_states_of_all_widgets_are_told_to_a_page_that_asks(data):
     assert "<script>" not in row["state"]["value"]
 
 
-def test_a_runner_keeps_the_state_of_widgets(world):
+def test_a_runner_keeps_the_state_of_widgets(world, monkeypatch):
     # Not with a capture: nbclient then sends from under its own loop, which may miss the reply.
     cells = [
         "import ipywidgets as w\nout = w.Output()\nout.append_stdout('kept\\n')\nout",
@@ -142,27 +133,13 @@ def test_a_runner_keeps_the_state_of_widgets(world):
     folder.mkdir(parents=True)
     spec = {"argv": argv_for("data"), "display_name": "data", "language": "python"}
     (folder / "kernel.json").write_text(json.dumps(spec))
-    notebook = nbformat.v4.new_notebook(
+    saved = nbformat.v4.new_notebook(
         cells=[nbformat.v4.new_code_cell(source) for source in cells],
         metadata={"kernelspec": {"name": "data", "display_name": "data"}},
     )
-    nbformat.write(notebook, world.work / "n.ipynb")
-    command = [
-        sys.executable,
-        "-m",
-        "nbconvert",
-        "--execute",
-        "--to",
-        "notebook",
-        "--inplace",
-        "n.ipynb",
-    ]
-    done = subprocess.run(
-        command,
-        check=False, capture_output=True, text=True, env=world.environment(), cwd=world.work, timeout=100,
-    )  # fmt: skip
-    assert done.returncode == 0, done.stderr
-    saved = nbformat.read(world.work / "n.ipynb", 4)
+    for name, value in world.environment().items():
+        monkeypatch.setenv(name, value)
+    NotebookClient(saved, timeout=60, resources={"metadata": {"path": str(world.work)}}).execute()
     rows = saved.metadata["widgets"][STATE]["state"].values()
     models = {row["model_name"]: row["state"] for row in rows}
     assert models["OutputModel"]["outputs"][0]["text"] == "kept\n"

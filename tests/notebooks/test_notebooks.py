@@ -54,7 +54,14 @@ def check(name, cells, *, asked=False):
         assert failed == lessons.may_fail(cell, asked=asked), cell.id
 
 
-@pytest.mark.parametrize("name", [name for name in NAMES if name not in STEPWISE])
+@pytest.mark.parametrize(
+    "name",
+    [
+        pytest.param(name, marks=[pytest.mark.quick] if name == "tour" else [])
+        for name in NAMES
+        if name not in STEPWISE
+    ],
+)
 def test_each_cell_shows_what_the_lesson_says(opened, name):
     client = opened(name)
     client.execute()
@@ -156,42 +163,39 @@ def test_a_secret_is_masked_where_calls_are_on_record(opened, room):
 # --- as they are kept -----------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("path", NOTEBOOKS, ids=NAMES)
-def test_a_lesson_is_kept_as_nbformat_writes_it_and_without_output(path):
-    text = path.read_text("utf-8")
-    notebook = nbformat.reads(text, 4)
-    nbformat.validate(notebook)
-    assert text == nbformat.writes(notebook) + "\n"
-    ids = [cell.id for cell in notebook.cells]
-    assert len(set(ids)) == len(ids)
-    for cell in lessons.code_cells(notebook):
-        assert (cell.outputs, cell.execution_count) == ([], None)
-        assert cell.source == cell.source.strip()
+def test_lessons_are_kept_as_nbformat_writes_them_and_without_output():
+    for path in NOTEBOOKS:
+        text = path.read_text("utf-8")
+        notebook = nbformat.reads(text, 4)
+        nbformat.validate(notebook)
+        assert text == nbformat.writes(notebook) + "\n", path
+        ids = [cell.id for cell in notebook.cells]
+        assert len(set(ids)) == len(ids), path
+        for cell in lessons.code_cells(notebook):
+            assert (cell.outputs, cell.execution_count) == ([], None), path
+            assert cell.source == cell.source.strip(), path
 
 
-@pytest.mark.parametrize("path", NOTEBOOKS, ids=NAMES)
-def test_a_lesson_says_first_what_it_takes(path):
-    notebook = lessons.read(path)
-    first, spec = notebook.cells[0], notebook.metadata.kernelspec
-    assert first.cell_type == "markdown"
-    assert first.source.startswith("# ")
-    assert notebook.metadata.language_info == {"name": "python"}
-    policy = path.with_suffix(".toml")
-    if policy.exists():
-        assert (spec.name, spec.display_name) == (
-            f"cellblock-{path.stem}",
-            f"cellblock ({path.stem})",
-        )
-        (install,) = lessons.told(notebook, "cellblock install")
-        assert install.startswith(f"cellblock install --policy {policy.name}")
-        assert install in first.source
-        assert install in policy.read_text("utf-8")
-        load(str(policy), project=FOLDER, allow_unsafe=False)
-    else:
-        assert spec.name in {*lessons.SHIPPED, lessons.JUPYTERS}
-    assert (
-        path.stem == "tour" or f"*{spec.display_name.replace(' (ipykernel)', '')}*" in first.source
-    )
+def test_a_lesson_says_first_what_it_takes():
+    for path in NOTEBOOKS:
+        notebook = lessons.read(path)
+        first, spec = notebook.cells[0], notebook.metadata.kernelspec
+        assert first.cell_type == "markdown", path
+        assert first.source.startswith("# "), path
+        assert notebook.metadata.language_info == {"name": "python"}, path
+        policy = path.with_suffix(".toml")
+        if policy.exists():
+            names = (f"cellblock-{path.stem}", f"cellblock ({path.stem})")
+            assert (spec.name, spec.display_name) == names
+            (install,) = lessons.told(notebook, "cellblock install")
+            assert install.startswith(f"cellblock install --policy {policy.name}"), path
+            assert install in first.source, path
+            assert install in policy.read_text("utf-8"), path
+            load(str(policy), project=FOLDER, allow_unsafe=False)
+        else:
+            assert spec.name in {*lessons.SHIPPED, lessons.JUPYTERS}, path
+        kernel = spec.display_name.replace(" (ipykernel)", "")
+        assert path.stem == "tour" or f"*{kernel}*" in first.source, path
 
 
 def test_every_claim_is_about_a_cell_and_every_cell_that_fails_is_claimed():

@@ -135,6 +135,11 @@ class Client:
         """Return all iopub messages of ``mid``."""
         return self.until(is_idle, mid, timeout)
 
+    def wait_heard(self) -> Self:
+        """Return once the kernel knows that we listen: what it says before that is lost."""
+        self.until(lambda m: m["msg_type"] == "iopub_welcome")
+        return self
+
     def ask(self, msg_type: str, content: dict, channel: str = "shell", **parts: Any) -> dict:
         """Send a request and return its reply; on shell, wait for its idle too."""
         mid = self.send(msg_type, content, channel, **parts)

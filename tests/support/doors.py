@@ -8,6 +8,7 @@ import sys
 import time
 from typing import TYPE_CHECKING, Any
 
+from support import reading
 from support.kernels import UNSAFE, Kernel, World, argv_for
 
 if TYPE_CHECKING:
@@ -15,9 +16,31 @@ if TYPE_CHECKING:
 
 #: Stock ipykernel and mode unsafe: where an attack that is worth its file succeeds.
 STOCK = [sys.executable, "-m", "ipykernel_launcher", "-f", "{connection_file}"]
+#: The same, but that what was printed is not held back for 200 ms.
+PROMPT_STOCK = [
+    sys.executable,
+    "-c",
+    (
+        "from ipykernel.iostream import OutStream; OutStream.flush_interval = 0.01; "
+        "from runpy import run_module; run_module('ipykernel_launcher', run_name='__main__')"
+    ),
+    "-f",
+    "{connection_file}",
+]
 #: Without -E and -P, Python's variables and the notebook's folder count.
 LOOSE = [part for part in argv_for("safe") if part not in ("-E", "-P")]
 ARGVS = {"safe": argv_for("safe"), "unsafe": UNSAFE, "stock": STOCK, "loose": LOOSE}
+#: A class of a cell's that notes what subscripts it and what is made from it; ``names()`` tells.
+RECORDER = """
+class Base:
+    seen = []
+    def __class_getitem__(cls, item):
+        cls.seen.append(item)
+        return cls
+    def __init_subclass__(cls, **_):
+        Base.seen.append(getattr(cls, "leak", None))
+def names(): return [x.__name__ for x in Base.seen if x is not None and x is not int]
+"""
 VARIABLES = ("CANARY", "AWS_SECRET_ACCESS_KEY", "OPENAI_API_KEY")
 
 
@@ -65,6 +88,21 @@ class Door:
         """Run a cell."""
         return self.kernel.run(code, **extra)
 
+    def said(self, code: str) -> str:
+        """Return what a cell prints."""
+        return reading.stream(self.run(code)[1])
+
+    def read(self, place: str) -> None:
+        """Run cells that print the file at one of the prey's places."""
+        path = str(self.prey.places[place])
+        self.run(f"print(open({path!r}).read())")
+        self.run(f"import os; print(os.read(os.open({path!r}, os.O_RDONLY), 100))")
+
+    def open_comm(self, **content: Any) -> None:
+        """Open a comm on shell; return when what came of it is over."""
+        opened = {"comm_id": "c", "target_name": "t", "data": {}} | content
+        self.kernel.until_idle(self.kernel.send("comm_open", opened))
+
     def value(self, expression: str, name: str = "x", **extra: Any) -> dict:
         """Return what one user expression came to."""
         extra = {"user_expressions": {name: expression}, **extra}
@@ -78,14 +116,45 @@ class Door:
         except TimeoutError:
             return {}
 
+    def debug(self, command: str, **arguments: Any) -> list[dict]:
+        """Return the debugger's replies on control and shell, having introduced ourselves.
+
+        A kernel without a debugger is silent: a request behind it tells when to stop waiting.
+        """
+        places = {"pathFormat": "path", "linesStartAt1": True, "columnsStartAt1": True}
+        client = {"clientID": "t", "adapterID": "", **places}
+        replies = []
+        for channel in ("control", "shell"):
+            for seq, name, told in ((1, "initialize", client), (2, command, arguments)):
+                request = {"type": "request", "seq": seq, "command": name, "arguments": told}
+                asked = self.kernel.send("debug_request", request, channel)
+            behind, heard = self.kernel.send("kernel_info_request", {}, channel), None
+            while heard != behind:
+                message = self.kernel.recv(channel)
+                heard = message["parent_header"].get("msg_id")
+                if heard == asked:
+                    replies.append(message["content"])
+        return replies
+
     def complete(self, code: str) -> list[str]:
         """Press Tab at the end of ``code``."""
         return self.ask("complete_request", code=code, cursor_pos=len(code)).get("matches", [])
+
+    def recorded(self, code: str, cell: str = "") -> bool:
+        """Press Tab at the end of ``code``; say whether a class of the cell's was told of it."""
+        self.run(RECORDER + cell)
+        self.complete(code)
+        return "'" in self.value("names()")["data"]["text/plain"]
 
     def inspect(self, code: str, detail: int = 1) -> str:
         """Return what help says of ``code``."""
         content = self.ask("inspect_request", code=code, cursor_pos=len(code), detail_level=detail)
         return json.dumps(content.get("data", {}))
+
+    def history(self, kind: str, **content: Any) -> str:
+        """Return what comes of a request for history."""
+        asked = {"hist_access_type": kind, "output": False, "raw": True} | content
+        return str(self.ask("history_request", **asked))
 
     def forge(self, change: Callable[[list[bytes]], object]) -> bool:
         """Sign a cell, ``change`` the frames, send them; say whether it ran."""
@@ -141,3 +210,33 @@ def wait_ready(kernel: Kernel) -> Kernel:
             continue
         return kernel
     raise TimeoutError(kernel.stderr())
+
+
+def beside(name: str) -> Callable[[Prey], dict[str, Any]]:
+    """Return what puts a module into the notebook's folder, to be run in place of a real one."""
+
+    def prepare(prey: Prey) -> dict[str, Any]:
+        prey.world.write(f"{name}.py", prey.module(name))
+        return {}
+
+    return prepare
+
+
+def import_more(door: Door) -> None:
+    """Have a kernel import what it does not at its start."""
+    door.run("%time 1")
+    door.ask("is_complete_request", code="%time 1")
+    door.ask("complete_request", code="import zm", cursor_pos=9)
+
+
+def after_kernels_of(policy: str) -> Callable[[Prey], dict[str, Any]]:
+    """Return what has earlier kernels run a cell that the later one should not be told of."""
+
+    def prepare(prey: Prey) -> dict[str, Any]:
+        for kind in (policy, "stock"):
+            kernel = wait_ready(Kernel(ARGVS[kind], world=prey.world))
+            kernel.run(f"key = '{prey.token}'")
+            kernel.close()
+        return {}
+
+    return prepare

@@ -24,6 +24,7 @@ class World:
 
     def __init__(self, folder):
         self.folder = Path(folder)
+        self.folder.mkdir(exist_ok=True)
         self.secret = self.folder / "secret"
         self.secret.write_text(f"[default]\nkey = {TOKEN}\nmachine x login y password {TOKEN}\n")
         secret = str(self.secret)
@@ -89,6 +90,10 @@ class Program:
     unseen: str = ""
 
     @property
+    def family(self):
+        return self.name.partition("/")[0]
+
+    @property
     def runs_here(self):
         return sys.version_info >= tuple(map(int, self.python.split(".")))
 
@@ -134,9 +139,9 @@ def run(programs, *, preset="safe", python=sys.executable, **parts):
     return json.loads(done.stdout)
 
 
-def cases(folder):
-    """Yield (id, cells, case) of every case in a folder of TOML files."""
-    for file in sorted(Path(folder).glob("*.toml")):
+def cases(folder, pattern="*.toml"):
+    """Yield (id, cells, case) of every case in a folder's TOML files."""
+    for file in sorted(Path(folder).glob(pattern)):
         with file.open("rb") as stream:
             document = tomllib.load(stream)
         for case in document["case"]:

@@ -13,6 +13,7 @@ import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import pytest
 import zmq
 from jupyter_client.kernelspec import KernelSpecManager
 
@@ -94,7 +95,7 @@ class World:
 
     def environment(self, **extra: str) -> dict[str, str]:
         """Return an environment in which nothing points at the real user's folders."""
-        kept = ("LANG", "LC_ALL", "LD_LIBRARY_PATH", "COVERAGE_PROCESS_START")
+        kept = ("LANG", "LC_ALL", "LD_LIBRARY_PATH", "COVERAGE_PROCESS_CONFIG")
         env = {k: os.environ[k] for k in kept if k in os.environ}
         home = str(self.home)
         return env | {
@@ -202,7 +203,10 @@ class Kernel(Client):
 
     def stderr(self) -> str:
         """Return what the kernel's processes wrote to their terminal."""
-        return self.log_file.read_text(errors="replace")
+        try:
+            return self.log_file.read_text(errors="replace")
+        except FileNotFoundError:  # its world was taken down before it, by a fixture made later
+            return ""
 
     def recv(self, channel: str, timeout: float = DEADLINE) -> dict:
         """Return the next message on ``channel``; a timeout says what the kernel said last."""
@@ -213,11 +217,6 @@ class Kernel(Client):
             raise
 
     # --- its life -----------------------------------------------------------------------------
-
-    def wait_heard(self) -> Kernel:
-        """Return once the kernel knows that we listen: what it says before that is lost."""
-        self.until(lambda m: m["msg_type"] == "iopub_welcome")
-        return self
 
     def wait_ready(self) -> Kernel:
         """Return once a cell has run."""
@@ -267,3 +266,15 @@ def nobody_prefix() -> tuple[str, ...] | None:
 def world_of_nobody() -> World:
     """Return a world that nobody owns."""
     return World(NOBODY)
+
+
+def placed(user: str) -> tuple[World, tuple[str, ...]]:
+    """Return a world of one of ``machines.users``, and what to put before commands; or skip."""
+    name, _, wrapped = user.partition(" in ")
+    if wrapped and (why := machines.no_bubblewrap()):
+        pytest.skip(f"no bubblewrap: {why}")
+    prefix = nobody_prefix() if name == "nobody" else ()
+    if prefix is None:
+        pytest.skip("this interpreter is out of reach for uid 65534, also in a mount namespace")
+    backend = "bubblewrap" if wrapped else machines.BACKEND
+    return World(NOBODY if name == "nobody" else None, backend), prefix

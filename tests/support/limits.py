@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from support import reading
+from support import processes, reading
 from support.kernels import argv_changed
 
 #: Enough for an interpreter, and quickly used up.
@@ -47,3 +47,12 @@ def goes_on(kernel):
     reply, published = kernel.run("6 * 7")
     assert reply["status"] == "ok", reply
     assert reading.result(published) == "42"
+
+
+def anew(kernel):
+    """Kill a guest and all that could take over; return the kernel once a new guest serves."""
+    killed = [*kernel.copies(), kernel.guest()]
+    processes.end(killed)
+    assert processes.gone(killed) == []
+    processes.until(lambda: kernel.run("1")[0]["status"] == "ok")
+    return kernel

@@ -18,7 +18,8 @@ import pytest
 from cellblock.backends.bubblewrap import Bubblewrap
 
 BWRAP = "bwrap"
-WITH_BUBBLEWRAP = os.environ["PATH"]
+#: The machine's own PATH. Workers of pytest-xdist are started by a process that has changed it.
+WITH_BUBBLEWRAP = os.environ.setdefault("CELLBLOCK_TEST_PATH", os.environ["PATH"])
 BACKEND = os.environ.get("CELLBLOCK_TEST_BACKEND", "landlock")
 
 

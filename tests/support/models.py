@@ -24,8 +24,3 @@ def argv(
     start = f'extends = "{mode}"\n' if mode else ""
     policy = world.policy(f"{start}{head}\n[llm]\n{text}\n", name=f"lab{len(text)}")
     return argv_for(policy, *(["--allow-unsafe"] if mode == "unsafe" else []))
-
-
-def in_python(**values: object) -> str:
-    """Return lines that give names their values, in a cell."""
-    return "".join(f"{name} = {value!r}\n" for name, value in values.items())

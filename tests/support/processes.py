@@ -54,6 +54,14 @@ def name(pid: int) -> str:
         return ""
 
 
+def told(pid: int, file: str) -> bytes:
+    """Return a file of a process's in proc(5): nothing when it is gone, or is not to be read."""
+    try:
+        return Path(f"/proc/{pid}/{file}").read_bytes()
+    except OSError:
+        return b""
+
+
 def threads(pid: int) -> int:
     """Return how many threads a process has; none when it is gone."""
     try:
@@ -117,3 +125,9 @@ def peak_memory(pid: int) -> int:
     """Return the most that was ever resident of one process, in bytes (VmHWM, proc(5))."""
     status = Path(f"/proc/{pid}/status").read_text()
     return int(re.search(r"^VmHWM:\s+(\d+)", status, re.MULTILINE).group(1)) << 10
+
+
+def cpu_seconds(pid: int) -> float:
+    """Return the processor time of a process's threads so far (proc(5), stat)."""
+    fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")

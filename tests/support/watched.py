@@ -93,6 +93,8 @@ TOUCH = """() => {
     return window.frames_.length;
 }"""
 
+FIRED = "() => { const fired = window.fired ?? []; window.fired = []; return fired; }"
+
 LINKED = "() => [...document.querySelectorAll('.jp-OutputArea-output a')].map(a => a.href)"
 
 PLACE = """number => {
@@ -102,9 +104,6 @@ PLACE = """number => {
     const box = node.getBoundingClientRect();
     return [cells.indexOf(node.closest('.jp-Cell')), box.left, box.top, box.width, box.height];
 }"""
-
-
-FIRED = "() => { const fired = window.fired ?? []; window.fired = []; return fired; }"
 
 
 class Watched:
@@ -142,14 +141,14 @@ class Watched:
     def _opened(self, page):
         self.opened.append(page)
 
-    def close_opened(self):
-        """Close the pages that something opened; return their addresses."""
-        urls = []
+    def touch(self, cells):
+        """Do what a reader's pointer and keys would; take note of all that comes of it."""
+        self.interact(cells)
+        self.settle()
         for page in self.opened:
-            urls.append(page.url)
             page.close()
         self.opened.clear()
-        return urls
+        self.collect(links=True)
 
     def settle(self, seconds=1.2):
         """Let what was set going happen."""
@@ -161,10 +160,7 @@ class Watched:
         ``links`` lets a link's target be visited, as it is by a click: by the whole page, from
         an opener that it is not told.
         """
-        for name in (
-            self.page.evaluate("() => { const f = window.fired; window.fired = []; return f }")
-            or []
-        ):
+        for name in self.page.evaluate(FIRED):
             self.seen[name].add("script")
         for contact in self.listener.take():
             if not (links and self._led_to(contact)):

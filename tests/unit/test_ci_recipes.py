@@ -79,12 +79,10 @@ def project(tmp_path, monkeypatch):
     return run
 
 
-def test_every_kind_of_recipe_is_tried():
+def test_every_kind_of_recipe_is_tried_and_workflows_may_only_read_and_keep_no_credentials():
     assert [len(script) for script in scripts()] == [1, 2, 2, 1, 1]
     assert all("cellblock check " in script[-1] for script in scripts())
 
-
-def test_workflows_may_only_read_and_keep_no_credentials():
     workflows = [recipe for recipe in recipes() if "jobs" in recipe]
     assert len(workflows) == 3
     for workflow in workflows:

@@ -6,30 +6,31 @@ import sys
 
 import pytest
 
-from cellblock import cli
 from cellblock.backends.contract import Proof, Seen
+from cellblock.jupyter import proving
 from cellblock.render.gaps import NO_GAPS, TITLE
 
-SHIPPED_UNSAFE = 'extends = "unsafe"\n'
+#: What the suite of probes said of a backend, of which these tests run it once.
+PROVED = {}
+
+
+def proved_once(policy, chosen, project, proved=proving.proved):
+    name = type(chosen.backend).__name__
+    if name not in PROVED:
+        PROVED[name] = proved(policy, chosen, project)
+    return PROVED[name]
 
 
 @pytest.fixture
-def run(monkeypatch, capfd, tmp_path):
-    """Run the command in-process; return exit status, stdout and stderr."""
+def run(command, monkeypatch, tmp_path):
+    """Run the command in a folder of its own, with Jupyter's folders in it."""
     monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(proving, "proved", proved_once)
     monkeypatch.delenv("XDG_CACHE_HOME", raising=False)
     for variable in ("JUPYTER_DATA_DIR", "JUPYTER_CONFIG_DIR", "JUPYTER_RUNTIME_DIR", "HOME"):
         (tmp_path / variable.lower()).mkdir()
         monkeypatch.setenv(variable, str(tmp_path / variable.lower()))
-
-    def run(*args):
-        monkeypatch.setattr(sys, "argv", ["cellblock", *args])
-        with pytest.raises(SystemExit) as ended:
-            cli.main()
-        out, err = capfd.readouterr()
-        return ended.value.code, out, err
-
-    return run
+    return command
 
 
 def test_help_imports_nothing_that_help_does_not_need():
@@ -43,36 +44,24 @@ def test_help_imports_nothing_that_help_does_not_need():
     assert shown.stdout == "[]\n"
 
 
-def test_show_prints_every_field(run):
+def test_show_prints_every_field_of_any_policy_and_in_json_its_digest(run):
     status, out, _ = run("policy", "show")
-    assert status == 0
-    assert "policy safe" in out
-    assert "memory_max_bytes" in out
-    assert "1,073,741,824" in out
-
-
-def test_show_json_is_the_policy_and_its_digest(run):
+    assert (status, run("policy", "show", "unsafe")[0]) == (0, 0)  # nothing runs
+    for shown in ("policy safe", "memory_max_bytes", "1,073,741,824"):
+        assert shown in out
     status, out, _ = run("policy", "show", "data", "--json")
     shown = json.loads(out)
-    assert status == 0
-    assert shown["name"] == "data"
-    assert len(shown["digest"]) == 64
+    assert (status, shown["name"], len(shown["digest"])) == (0, "data", 64)
 
 
-def test_show_takes_unsafe_because_nothing_runs(run):
-    assert run("policy", "show", "unsafe")[0] == 0
-
-
-def test_show_tells_what_is_wrong_in_one_line(run):
-    status, out, err = run("policy", "show", "saef")
-    assert (status, out) == (2, "")
-    assert err == "cellblock: saef: no such policy. Did you mean safe? Or give a file.\n"
-
-
-def test_schema_is_json_schema(run):
+def test_schema_is_json_schema_and_show_tells_what_is_wrong_in_one_line(run):
     status, out, _ = run("policy", "schema")
     assert status == 0
     assert json.loads(out)["properties"]["timeout"]["default"] == 60.0
+
+    status, out, err = run("policy", "show", "saef")
+    assert (status, out) == (2, "")
+    assert err == "cellblock: saef: no such policy. Did you mean safe? Or give a file.\n"
 
 
 def test_validate_and_install_say_that_trusted_output_has_to_be_asked_for(run, tmp_path):
@@ -89,7 +78,7 @@ def test_validate_and_install_say_that_trusted_output_has_to_be_asked_for(run, t
 def test_validate_names_each_file_and_fails_if_one_is_wrong(run, tmp_path):
     (tmp_path / "good.toml").write_text('extends = "data"')
     (tmp_path / "bad.toml").write_text("timeot = 3")
-    (tmp_path / "open.toml").write_text(SHIPPED_UNSAFE)
+    (tmp_path / "open.toml").write_text('extends = "unsafe"\n')
     status, out, err = run("policy", "validate", "good.toml", "bad.toml", "open.toml")
     assert status == 1
     assert out == "good.toml: ok\nopen.toml: ok (mode unsafe: starts only with --allow-unsafe)\n"
@@ -124,18 +113,9 @@ def test_install_writes_a_kernelspec_that_names_interpreter_and_file_absolutely(
     assert installed == f"Installed kernel cellblock-team in {folder}"
     assert proved.startswith("Verified under backend ")
     assert any(line in {TITLE, NO_GAPS} for line in gaps)
+    started = f"{sys.executable} -E -P -m cellblock -f {{connection_file}} --policy".split()
     assert json.loads((folder / "kernel.json").read_text()) == {
-        "argv": [
-            sys.executable,
-            "-E",
-            "-P",
-            "-m",
-            "cellblock",
-            "-f",
-            "{connection_file}",
-            "--policy",
-            str(tmp_path / "team.toml"),
-        ],
+        "argv": [*started, str(tmp_path / "team.toml")],
         "display_name": "cellblock (team)",
         "language": "python",
         "interrupt_mode": "message",
@@ -155,7 +135,7 @@ def test_install_names_a_file_of_inputs_absolutely_and_looks_at_it_first(run, tm
     assert spec["argv"][at + 1] == str(tmp_path / "in.json")
 
 
-def test_install_of_unsafe_has_to_be_asked_for(run, tmp_path):
+def test_install_of_unsafe_has_to_be_asked_for_or_asks_its_user(run, tmp_path):
     args = ("install", "--policy", "unsafe", "--prefix", str(tmp_path))
     status, _, err = run(*args)
     assert status == 2
@@ -164,8 +144,6 @@ def test_install_of_unsafe_has_to_be_asked_for(run, tmp_path):
     written = (tmp_path / "share/jupyter/kernels/cellblock-unsafe/kernel.json").read_text()
     assert json.loads(written)["argv"][-3:] == ["--policy", "unsafe", "--allow-unsafe"]
 
-
-def test_install_of_unsafe_that_asks_its_user_does_not_allow_it_for_him(run, tmp_path):
     (tmp_path / "asks.toml").write_text('extends = "unsafe"\napprovals = "prompt"\n')
     args = ("install", "--policy", "asks.toml", "--prefix", str(tmp_path))
     written = tmp_path / "share/jupyter/kernels/cellblock-asks/kernel.json"
@@ -176,10 +154,11 @@ def test_install_of_unsafe_that_asks_its_user_does_not_allow_it_for_him(run, tmp
     assert "or when its user allows it" in run("policy", "validate", "asks.toml")[1]
 
 
-def test_install_of_a_wrong_policy_writes_nothing(run, tmp_path):
+def test_install_of_a_wrong_policy_or_to_two_places_writes_nothing(run, tmp_path):
     (tmp_path / "bad.toml").write_text("timeot = 3")
     assert run("install", "--policy", "bad.toml", "--prefix", str(tmp_path / "p"))[0] == 2
     assert not (tmp_path / "p").exists()
+    assert run("install", "--user", "--sys-prefix")[0] == 2
 
 
 @pytest.mark.parametrize("name", ["cellblock", "cellblock-data", "../up", "a b", ""])
@@ -189,35 +168,20 @@ def test_install_takes_no_name_that_is_taken_or_no_name(run, tmp_path, name):
     assert "--name" in err
 
 
-def test_install_does_not_replace_another_kernel(run, tmp_path):
-    _foreign(tmp_path, "other")
-    status, _, err = run("install", "--name", "other")
-    assert status == 2
-    assert err == "cellblock: other is another kernel: choose another --name.\n"
-
-
-def test_uninstall_removes_what_install_wrote_and_nothing_else(run, tmp_path):
+def test_uninstall_removes_what_install_wrote_and_both_leave_other_kernels_alone(run, tmp_path):
     assert run("install", "--name", "mine", "--display-name", "Mine")[0] == 0
     folder = tmp_path / "jupyter_data_dir/kernels/mine"
     assert json.loads((folder / "kernel.json").read_text())["display_name"] == "Mine"
     assert run("uninstall", "mine") == (0, f"Removed {folder}\n", "")
     assert not folder.exists()
-    foreign = _foreign(tmp_path, "other")
+    other = tmp_path / "jupyter_data_dir/kernels/other/kernel.json"
+    other.parent.mkdir()
+    other.write_text('{"argv": ["other"], "display_name": "x", "language": "x"}')
     for name in ("mine", "other", "cellblock"):
         assert run("uninstall", name)[0] == 2
-    assert foreign.exists()
-
-
-def test_install_goes_to_one_place(run):
-    assert run("install", "--user", "--sys-prefix")[0] == 2
-
-
-def _foreign(tmp_path, name):
-    folder = tmp_path / "jupyter_data_dir/kernels" / name
-    folder.mkdir(parents=True)
-    spec = {"argv": ["other"], "display_name": "x", "language": "x"}
-    (folder / "kernel.json").write_text(json.dumps(spec))
-    return folder
+    said = "cellblock: other is another kernel: choose another --name.\n"
+    assert run("install", "--name", "other") == (2, "", said)
+    assert other.exists()
 
 
 def test_doctor_fails_where_nothing_real_enforces(run, tmp_path):
@@ -242,32 +206,21 @@ def test_doctor_says_the_same_in_json_and_for_people(run):
     assert report["unproved"] == ""
     for probe in report["probes"]:
         assert f"{probe['name']} {probe['outcome']}" in shown
-    for gap in report["gaps"]:
-        assert list(gap) == [
-            "capability",
-            "status",
-            "asked",
-            "actual",
-            "consequence",
-            "remedy",
-            "contradicted",
-        ]
+    fields = ["capability", "status", "asked", "actual", "consequence", "remedy", "contradicted"]
+    assert all(list(gap) == fields for gap in report["gaps"])
     assert report["os_kernel"] in shown
 
 
-def test_image_build_says_why_there_is_no_engine(run, monkeypatch):
+def test_image_build_is_mounted_or_on_a_base_and_says_why_there_is_no_engine(run, monkeypatch):
+    status, _, err = run("image", "build", "--mounted", "--from", "debian:12")
+    assert status == 2
+    assert "Choose one of --mounted and --from." in err
     monkeypatch.setenv("PATH", "/nonexistent")
     status, out, err = run("image", "build")
     assert (status, out) == (2, "")
     assert err == (
         "cellblock: no container engine is installed: install docker, podman or nerdctl\n"
     )
-
-
-def test_image_build_is_mounted_or_on_a_base(run):
-    status, _, err = run("image", "build", "--mounted", "--from", "debian:12")
-    assert status == 2
-    assert "Choose one of --mounted and --from." in err
 
 
 def test_doctor_fails_where_a_probe_passes_that_should_not(run, monkeypatch):

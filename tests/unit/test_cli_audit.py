@@ -5,34 +5,36 @@ import os
 import re
 import subprocess
 import sys
+from functools import partial
+from pathlib import Path
 
 import pytest
 
-from cellblock import cli
 from cellblock.host.audit import records
 from cellblock.host.audit.log import Log, body
 
 
 @pytest.fixture
-def run(monkeypatch, capfd, tmp_path):
+def run(command, monkeypatch, tmp_path):
     """Run `cellblock audit` in-process; return exit status, stdout and stderr."""
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
     monkeypatch.setenv("COLUMNS", "120")
-
-    def run(*args):
-        monkeypatch.setattr(sys, "argv", ["cellblock", "audit", *args])
-        with pytest.raises(SystemExit) as ended:
-            cli.main()
-        out, err = capfd.readouterr()
-        return ended.value.code, out, err
-
-    return run
+    return partial(command, "audit")
 
 
 @pytest.fixture
 def log(tmp_path):
     """A log of three records, of which the last ends it."""
     return written(tmp_path / "cellblock" / "audit")
+
+
+def in_files(folder):
+    """Write a log that takes several files, and ends; return it, which is open, and these."""
+    log = Log(folder, max_bytes=500, fsync=False)
+    for number in range(5):
+        log.write([body(records.Notice(text=str(number)))])
+    log.write([body(records.SessionEnd(cells=0))])
+    return log, sorted(folder.iterdir())
 
 
 def written(folder, text="x"):
@@ -43,7 +45,7 @@ def written(folder, text="x"):
     return log
 
 
-def test_nothing_is_there(run, tmp_path):
+def test_where_no_log_is_that_is_said_and_help_names_the_folder(run, tmp_path):
     assert run("verify") == (0, f"no session in {tmp_path}/cellblock/audit\n", "")
     assert run("show")[0] == 0
     status, _, err = run("show", "last")
@@ -52,6 +54,10 @@ def test_nothing_is_there(run, tmp_path):
         f"cellblock: {tmp_path}/cellblock/audit: no session last. "
         "`cellblock audit show` lists those there are.\n"
     )
+
+    _, out, _ = run("verify", "--help")
+    assert "cache folder" in out
+    assert "state folder" not in out
 
 
 def test_an_edited_record_is_named_by_file_and_line(run, log):
@@ -125,11 +131,7 @@ def test_the_list_shows_ids_and_times_whole_in_80_columns(run, log, monkeypatch)
 
 
 def test_a_file_by_its_name_brings_the_other_files_of_its_session(run, tmp_path):
-    log = Log(tmp_path / "logs", max_bytes=500, fsync=False)
-    for number in range(5):
-        log.write([body(records.Notice(text=str(number)))])
-    log.write([body(records.SessionEnd(cells=0))])
-    first = min((tmp_path / "logs").iterdir())
+    _log, (first, *_) = in_files(tmp_path / "logs")
     status, out, _ = run("export", str(first))
     assert status == 0
     texts = [json.loads(line).get("text") for line in out.splitlines()]
@@ -140,10 +142,18 @@ def test_a_file_by_its_name_brings_the_other_files_of_its_session(run, tmp_path)
     assert run("verify", str(copy))[0] == 0
 
 
-@pytest.mark.parametrize("what", ["folder", "pipe", "missing"])
-def test_what_is_no_log_is_said_in_one_line(run, tmp_path, what):
-    path = tmp_path / "thing.jsonl"
-    path.mkdir() if what == "folder" else os.mkfifo(path) if what == "pipe" else None
+@pytest.mark.parametrize(
+    ("name", "make"),
+    [
+        ("thing", Path.mkdir),
+        ("thing", os.mkfifo),
+        ("thing", str),  # makes nothing
+        ("20000101T000000Z-0123456789abcdef.0001", str),
+    ],
+)
+def test_what_is_no_log_is_said_in_one_line(run, tmp_path, name, make):
+    path = tmp_path / f"{name}.jsonl"
+    make(path)
     status, _, err = run("verify", str(path))
     assert status == 2
     assert err.count("\n") == 1
@@ -170,12 +180,8 @@ def test_a_log_that_can_not_be_read_is_told_and_the_others_are_looked_at(run, lo
 
 
 def test_a_file_in_a_logs_midst_that_can_not_be_read_does_not_hide_the_others(run, tmp_path):
-    log = Log(tmp_path / "logs", max_bytes=500, fsync=False)
-    for number in range(5):
-        log.write([body(records.Notice(text=str(number)))])
-    log.write([body(records.SessionEnd(cells=0))])
+    log, (_, second, *_) = in_files(tmp_path / "logs")
     log.close()
-    _, second, *_ = sorted((tmp_path / "logs").iterdir())
     second.unlink()
     second.mkdir()
     status, out, _ = run("verify", "--folder", str(tmp_path / "logs"))
@@ -188,12 +194,6 @@ def test_a_file_in_a_logs_midst_that_can_not_be_read_does_not_hide_the_others(ru
     assert err.startswith(f"cellblock: {second}: can't be read: Is a directory")
 
 
-def test_a_log_of_that_name_that_is_not_there_is_said_in_one_line(run, tmp_path):
-    path = tmp_path / "20000101T000000Z-0123456789abcdef.0001.jsonl"
-    status, _, err = run("verify", str(path))
-    assert (status, err.count("\n")) == (2, 1)
-
-
 def test_problems_beyond_those_that_are_told_are_counted(run, log):
     log.path.write_text("x\n" * 1_234)
     status, out, _ = run("verify")
@@ -203,9 +203,3 @@ def test_problems_beyond_those_that_are_told_are_counted(run, log):
     status, _, err = run("export", "last", "--head")
     assert status == 1
     assert err.endswith("cellblock: and 1,134 more problems\n")
-
-
-def test_help_names_the_folder_that_logs_lie_in(run):
-    _, out, _ = run("verify", "--help")
-    assert "cache folder" in out
-    assert "state folder" not in out

@@ -12,9 +12,11 @@ import cellblock
 STUB = ast.parse(Path(cellblock.__file__).with_suffix(".pyi").read_text())
 
 
-@pytest.mark.parametrize("name", cellblock.__all__)
-def test_a_name_is_there(name):
-    assert getattr(cellblock, name) is not None
+def test_names_are_there_and_no_other():
+    for name in cellblock.__all__:
+        assert getattr(cellblock, name) is not None, name
+    with pytest.raises(AttributeError, match="module 'cellblock' has no attribute 'nothing'"):
+        _ = cellblock.nothing
 
 
 def test_type_checkers_are_told_the_same_names_from_the_same_places():
@@ -28,11 +30,6 @@ def test_type_checkers_are_told_the_same_names_from_the_same_places():
     for name, module in told.items():
         assert f"cellblock.{cellblock._HOME.get(name, 'api.results')}" == module
     assert Path(cellblock.__file__).with_name("py.typed").exists()
-
-
-def test_no_other_name_is():
-    with pytest.raises(AttributeError, match="module 'cellblock' has no attribute 'nothing'"):
-        _ = cellblock.nothing
 
 
 def test_importing_the_package_imports_nothing_else():

@@ -43,16 +43,9 @@ def test_logos_are_what_their_names_say(kernel):
     assert svg.get("viewBox") == "0 0 64 64"
 
 
-def test_the_wheel_carries_each_kernelspec_folder():
-    build = _pyproject()["tool"]["hatch"]["build"]["targets"]["wheel"]
-    assert build["shared-data"] == {
+def test_the_wheel_carries_each_kernelspec_folder_and_the_packages_version():
+    made = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))
+    assert made["tool"]["hatch"]["build"]["targets"]["wheel"]["shared-data"] == {
         f"kernelspec/{kernel}": f"share/jupyter/kernels/{kernel}" for kernel in SHIPPED
     }
-
-
-def test_one_version():
-    assert _pyproject()["project"]["version"] == cellblock.__version__
-
-
-def _pyproject():
-    return tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))
+    assert made["project"]["version"] == cellblock.__version__

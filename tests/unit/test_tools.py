@@ -1,6 +1,7 @@
 """The scripts that make targets and CI rely on."""
 
 import json
+import runpy
 import subprocess
 import sys
 from pathlib import Path
@@ -26,7 +27,7 @@ def _shown(kind, data):
     return {"output_type": "display_data", "data": bundle}
 
 
-def test_the_summary_counts_denials_apart_from_errors(tmp_path):
+def test_the_summary_counts_denials_apart_from_errors_and_guesses_nothing(tmp_path):
     failed = {"output_type": "error", "ename": "X", "evalue": "", "traceback": []}
     gap = {"capability": "network_access", "consequence": "cells reach the network"}
     policy = {"policy": {"name": "safe", "backend": "landlock"}, "gaps": [gap]}
@@ -49,8 +50,6 @@ def test_the_summary_counts_denials_apart_from_errors(tmp_path):
         "         network_access: cells reach the network\n"
     )
 
-
-def test_the_summary_does_not_guess_what_the_notebook_does_not_tell(tmp_path):
     (tmp_path / "n.ipynb").write_text(json.dumps({"cells": [_cell(1)]}))
     shown = _run("summary.py", tmp_path / "n.ipynb").stdout
     assert "policy   not told: the notebook has no %policy cell and no gap was shown\n" in shown
@@ -70,12 +69,28 @@ def test_a_skipped_backend_test_fails_ci(tmp_path, module, status):
 
 
 def test_a_python_that_is_not_there_is_said_so():
-    ended = subprocess.run(
-        [str(TOOLS / "find-python"), "3.99"],
-        check=False,
-        capture_output=True,
-        text=True,
-        timeout=60,
-    )
+    command = [str(TOOLS / "find-python"), "3.99"]
+    ended = subprocess.run(command, check=False, capture_output=True, text=True, timeout=60)
     assert ended.returncode == 1
     assert ended.stderr == "No Python 3.99 found on PATH or below ~/.pyenv.\n"
+
+
+def test_each_promise_has_the_lines_that_were_run_of_what_keeps_it():
+    def report(run, total):
+        names = ("covered_lines", "covered_branches", "num_statements", "num_branches")
+        return {"summary": dict(zip(names, (run, 0, total, 0), strict=True))}
+
+    files = {
+        "kernel/cellblock/wire/frames.py": report(1, 2),
+        "/x/kernel/cellblock/wire.py": report(1, 2),
+        "kernel/cellblock/wireless.py": report(0, 9),
+    }
+    tool = runpy.run_path(str(TOOLS / "promises.py"))
+    assert tool["reached"]({"files": files}, ["wire"]) == (2, 4)
+    with pytest.raises(ValueError, match="names host, which is not there"):
+        tool["reached"]({"files": files}, ["host"])
+    kept = tool["kept_by"]((TOOLS.parent / "docs" / "promises.md").read_text())
+    assert list(kept) == [f"P{number}" for number in range(1, 11)]
+    for module in (module for modules in kept.values() for module in modules):
+        path = TOOLS.parent / "kernel" / "cellblock" / module.replace(".", "/")
+        assert path.is_dir() or path.with_suffix(".py").exists(), module

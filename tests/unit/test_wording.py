@@ -32,6 +32,9 @@ def denial(line=1):
     )
 
 
+MANY = Result(status="denied", denials=tuple(map(denial, range(1, 31))), policy="safe")
+
+
 def test_an_error_has_the_cells_lines_and_what_is_said_beyond_it():
     assert Result(status="error", error=error()).to_string() == (
         "The cell failed: ValueError: no text\n\n"
@@ -40,13 +43,9 @@ def test_an_error_has_the_cells_lines_and_what_is_said_beyond_it():
         "Ask the operator for more."
     )
 
-
-def test_an_error_without_a_frame_of_the_cells_is_shown_as_it_is():
     bare = error(lines=("Traceback (most recent call last):", "ValueError: no text"))
     assert "Traceback (most recent call last):" in Result(status="error", error=bare).to_string()
 
-
-def test_recursion_does_not_fill_the_page():
     frame = "Cell In[1], line 2, in f(x)\n----> 2     return f(x)"
     deep = error(lines=(*LINES[:3], *[frame] * 500, LINES[-1]))
     said = Result(status="error", error=deep).to_string()
@@ -54,10 +53,16 @@ def test_recursion_does_not_fill_the_page():
     assert "  line 5: load(x)\n  …\n  line 2" in said
 
 
+@pytest.mark.parametrize("status", ["error", "refused"])
+def test_an_errors_own_words_command_no_terminal_and_turn_no_text(status):
+    own = error("a\rb\bc\x07\u202ed\nnext\tline")
+    said = Result(status=status, error=own).to_string().splitlines()
+    assert said[0].endswith("ValueError: a␍b␈c␇⟨U+202E⟩d")
+    assert said[1].split() == ["next", "line"]
+
+
 def test_denials_are_said_whole_and_many_are_counted():
-    said = Result(
-        status="denied", denials=tuple(map(denial, range(1, 31))), policy="safe"
-    ).to_string()
+    said = MANY.to_string()
     assert said.startswith(
         "The cell was not run: 30 findings (policy safe).\n\n"
         "line 1: import-not-allowed: os reads files\n    import os\n  Instead: Take an input."
@@ -109,13 +114,11 @@ def test_what_is_long_keeps_its_beginning_and_its_end():
     assert "aaa\n… 9,532 characters left out …\nzzz" in said
 
 
-def test_a_stop_says_the_limit_and_what_became_of_the_variables():
+def test_a_stop_says_what_became_of_the_variables_and_a_cell_that_shows_nothing_says_so():
     said = "The cell was stopped: it ran longer than 5 s (timeout).\nYour variables are as before."
     stop = Stop("timeout", "5 s", "restored", said)
     assert Result(status="stopped", stop=stop).to_string() == said
 
-
-def test_a_cell_that_shows_nothing_says_so():
     assert str(Result(status="ok")) == "The cell ran and showed nothing."
 
 
@@ -134,8 +137,6 @@ def test_what_a_cell_named_or_wrote_begins_no_line_and_reaches_no_terminal():
         f"  Instead: {shown}",
     ]
 
-
-def test_what_a_cells_difference_says_stays_in_its_lines():
     one = Denial("cell-not-approved", 1, 0, 1, "", "", "no", "", detail="+x\x1b[2J\n+\u202ey\r+z")
     said = Result(status="denied", denials=(one,), policy="mine").to_string()
     assert said.endswith("    +x␛[2J\n    +⟨U+202E⟩y\n    +z")
@@ -154,22 +155,22 @@ FULL = {
 }
 
 
-@pytest.mark.parametrize("limit", LIMITS)
-@pytest.mark.parametrize(
-    "result",
-    [
-        Result(status="error", error=error("x" * 10**6)),
-        Result(status="error", error=error("x" * 10**6), **FULL),
-        Result(status="error", error=error(), **FULL),
-        Result(status="ok", **FULL),
-        Result(status="denied", denials=tuple(map(denial, range(1, 31))), policy="safe"),
-        Result(status="denied", denials=(replace(denial(), detail="+x\n" * 9_000),), **FULL),
-        Result(status="stopped", stop=Stop("timeout", "5 s", "kept", "It is over. " * 900), **FULL),
-        Result(status="failed", error=error("y" * 9_000, ("z" * 9_000,))),
-    ],
-)
-def test_no_result_is_longer_than_asked_for(result, limit):
-    assert 0 < len(result.to_string(limit)) <= limit
+LONG = [
+    Result(status="error", error=error("x" * 10**6)),
+    Result(status="error", error=error("x" * 10**6), **FULL),
+    Result(status="error", error=error(), **FULL),
+    Result(status="ok", **FULL),
+    MANY,
+    Result(status="denied", denials=(replace(denial(), detail="+x\n" * 9_000),), **FULL),
+    Result(status="stopped", stop=Stop("timeout", "5 s", "kept", "It is over. " * 900), **FULL),
+    Result(status="failed", error=error("y" * 9_000, ("z" * 9_000,))),
+]
+
+
+def test_no_result_is_longer_than_asked_for():
+    for result in LONG:
+        for limit in LIMITS:
+            assert 0 < len(result.to_string(limit)) <= limit, (limit, result.status)
 
 
 @pytest.mark.parametrize("limit", [0, -5])
@@ -198,14 +199,11 @@ def test_how_it_ended_and_the_error_stay_whole_among_long_output():
     assert "Left out: 12,345 bytes of stdout (stdout_max_bytes)." in said
 
 
-def test_denials_are_whole_or_counted_where_room_is_short():
-    many = tuple(map(denial, range(1, 31)))
-    said = Result(status="denied", denials=many, policy="safe").to_string(300)
+def test_where_room_is_short_denials_are_whole_or_counted_and_parts_known_to_be_missing():
+    said = MANY.to_string(300)
     assert said.endswith("line 2: import-not-allowed: os reads files\n    import os\n"
                          "  Instead: Take an input.\n\nAnd 28 more findings.")  # fmt: skip
 
-
-def test_parts_that_have_no_room_at_all_are_known_to_be_missing():
     assert Result(status="ok", **FULL).to_string(30) == "The cell ran.\n\n…"
 
 

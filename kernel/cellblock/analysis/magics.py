@@ -200,11 +200,12 @@ def _candidates(line: str) -> Iterator[str]:
 
 def _parses(source: str) -> bool:
     from cellblock.analysis.transform import (  # noqa: PLC0415 - only magics need it
+        parse,
         transform_as_ipython,
     )
 
     try:
-        ast.parse(transform_as_ipython(source))
+        parse(transform_as_ipython(source))
     except (SyntaxError, ValueError, RecursionError, MemoryError):
         return False
     return True

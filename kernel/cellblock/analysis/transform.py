@@ -21,6 +21,8 @@ from pathlib import Path
 from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
+from cellblock.analysis import size
+
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
     from tokenize import TokenInfo
@@ -56,10 +58,11 @@ def parse(source: str) -> ast.Module:
 
     Raises:
         SyntaxError: not Python.
-        ValueError: null bytes, lone surrogates.
+        ValueError: null bytes, lone surrogates, a shape that costs too much.
         RecursionError, MemoryError: nested too deeply.
 
     """
+    size.check_shape(source)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # invalid escapes are reported where the cell runs
         return ast.parse(source)
@@ -72,6 +75,7 @@ def forget() -> None:
 
 def parse_expression(source: str) -> ast.Expression:
     """Parse one expression; raises as ``parse`` does."""
+    size.check_shape(source)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         return ast.parse(source, mode="eval")
@@ -139,6 +143,7 @@ def check_complete(code: str) -> tuple[str, int | None]:
     if len(code) > _LONGEST_ASKED:
         return "unknown", None
     try:
+        size.check_shape(code)
         with _manager() as manager:
             status, indent = manager.check_complete(code)
     except Exception:  # noqa: BLE001 - as above

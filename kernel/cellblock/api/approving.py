@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import traceback
-from inspect import isawaitable
 from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
 
-from cellblock.api.bench import in_thread
+from cellblock.api.bench import answer_of
 from cellblock.api.results import Wish
 from cellblock.errors import PolicyError
 from cellblock.host.approvals.clerk import PROGRAM, Clerk
@@ -39,8 +38,8 @@ _ANSWERS: Final[dict[object, Answer]] = {
 class Approver:
     """Has ``approve`` answer, one wish at a time (``host.approvals.clerk.Ask``)."""
 
-    def __init__(self, loop: asyncio.AbstractEventLoop, approve: Approve) -> None:
-        self._loop, self._approve = loop, approve
+    def __init__(self, loop: asyncio.AbstractEventLoop, approve: Approve, bench: Bench) -> None:
+        self._loop, self._approve, self._bench = loop, approve, bench
         self._asked: asyncio.Task[None] | None = None
 
     def __call__(
@@ -64,8 +63,8 @@ class Approver:
     ) -> None:
         answer: Answer = "no"
         try:
-            said = await in_thread(self._loop, self._approve, wish_of(wish, cell))
-            answer = _answer(await said if isawaitable(said) else said)
+            asked = wish_of(wish, cell)
+            answer = _answer(await answer_of(self._loop, self._approve, asked, self._bench))
         except Exception:  # noqa: BLE001 - the caller's fault, told to the caller
             traceback.print_exc()
         answered(answer)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import contextvars
 import itertools
 import os
 import threading
@@ -35,6 +36,10 @@ if TYPE_CHECKING:
 _KINDS: Final = frozenset(get_args(results.Kind))
 #: Characters of an answer that reach the cell.
 LONGEST_ANSWER: Final = 1 << 20
+#: The benches whose cells wait for an answer of the callback that runs here.
+ANSWERING: Final[contextvars.ContextVar[frozenset[object]]] = contextvars.ContextVar(
+    "answering", default=frozenset()
+)
 
 
 class _Parent:
@@ -124,7 +129,9 @@ class Bench(Station):
         if self._on_output is not None:
             try:
                 self._on_output(output)
-            except Exception:  # noqa: BLE001 - the caller's fault; the guest is not ended for it
+            except BaseException as exc:  # the caller's fault: it ends no loop
+                if isinstance(exc, KeyboardInterrupt) and _in_main_thread():
+                    raise
                 traceback.print_exc()
 
     def end_cell(self, content: dict[str, Any], metadata: dict[str, Any], *, abort: bool) -> None:
@@ -179,8 +186,7 @@ class Bench(Station):
     async def _put(self, ask: Ask, prompt: str) -> None:
         text, eof = "", False
         try:
-            answer = await in_thread(self._loop, ask, prompt)
-            text = str(await answer if isawaitable(answer) else answer)
+            text = str(await answer_of(self._loop, ask, prompt, self))
         except EOFError:
             eof = True
         except Exception:  # noqa: BLE001 - the caller's fault, told to the caller
@@ -199,10 +205,16 @@ class Bench(Station):
             question.cancel()
 
 
-async def in_thread(
-    loop: asyncio.AbstractEventLoop, ask: Callable[[Any], Any], prompt: object
+async def answer_of(
+    loop: asyncio.AbstractEventLoop, ask: Callable[[Any], Any], prompt: object, bench: Bench
 ) -> Any:
-    """Call ``ask`` in a thread that keeps no program from ending; it may wait for ever."""
+    """Return what ``ask`` answers, to be awaited in a task of its own.
+
+    It is called in a thread that keeps no program from ending, as it may wait for ever; if it is
+    async, it runs on this loop. Raises what it raises; RuntimeError for what would end the loop.
+    """
+    ANSWERING.set(ANSWERING.get() | {bench})
+    context = contextvars.copy_context()
     answer: asyncio.Future[Any] = loop.create_future()
 
     def settle(take: Callable[[Any], None], value: Any) -> None:
@@ -212,11 +224,28 @@ async def in_thread(
     def call() -> None:
         took, value = answer.set_result, None
         try:
-            value = ask(prompt)
+            value = context.run(ask, prompt)
         except BaseException as exc:  # noqa: BLE001 - whoever awaits gets it
-            took, value = answer.set_exception, exc
+            took, value = answer.set_exception, _harmless(exc)
         with contextlib.suppress(RuntimeError):  # the loop is closed
             loop.call_soon_threadsafe(settle, took, value)
 
     threading.Thread(target=call, name="cellblock-input", daemon=True).start()
-    return await answer
+    said = await answer
+    try:
+        return await said if isawaitable(said) else said
+    except SystemExit as exc:
+        raise _harmless(exc) from exc
+
+
+def _harmless(error: BaseException) -> Exception:
+    """Return an exception that a future takes, and that ends no loop."""
+    if isinstance(error, Exception) and not isinstance(error, StopIteration):
+        return error
+    made = RuntimeError(f"the callback raised {type(error).__name__}")
+    made.__cause__ = error
+    return made
+
+
+def _in_main_thread() -> bool:
+    return threading.current_thread() is threading.main_thread()

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import os
 import threading
+import warnings
 from concurrent.futures import CancelledError, Future, wait
 from typing import TYPE_CHECKING, Any, Final, Self, TypeVar
 
 from cellblock.api.pool import AsyncSandboxPool
-from cellblock.api.sandbox import NOT_OPEN, AsyncSandbox
+from cellblock.api.sandbox import FORKED, NOT_OPEN, OPENED_ONCE, AsyncSandbox
 from cellblock.errors import GuestError
 
 if TYPE_CHECKING:
@@ -33,6 +35,7 @@ class LoopThread:
 
     def __init__(self) -> None:
         self._loop = asyncio.new_event_loop()
+        self._process, self._waited_for = os.getpid(), set[Future[Any]]()
         self._thread = threading.Thread(target=self._serve, name="cellblock", daemon=True)
         self._thread.start()
 
@@ -44,6 +47,8 @@ class LoopThread:
             self._loop.run_until_complete(self._loop.shutdown_default_executor())
         finally:
             self._loop.close()
+            for outcome in tuple(self._waited_for):
+                outcome.set_exception(GuestError("the sandbox's thread has ended"))
 
     def run(self, work: Coroutine[Any, Any, T]) -> T:
         """Run ``work`` there and return what it returns.
@@ -51,10 +56,15 @@ class LoopThread:
         Whatever interrupts the wait (Ctrl-C) cancels it, and is raised when it has ended; to
         interrupt that once more has it end sooner.
         """
+        if not self.is_here:
+            work.close()
+            raise GuestError(FORKED)
         if self._loop.is_closed() or threading.current_thread() is self._thread:
             work.close()
             raise GuestError("a sandbox can't be used from its own thread, nor once it is closed")
         outcome: Future[T] = Future()
+        self._waited_for.add(outcome)
+        outcome.add_done_callback(self._waited_for.discard)
         tasks: list[asyncio.Task[T]] = []
 
         def start() -> None:
@@ -74,6 +84,20 @@ class LoopThread:
     def soon(self, action: Callable[[], object]) -> None:
         """Have ``action`` called there."""
         self._loop.call_soon_threadsafe(action)
+
+    @property
+    def is_here(self) -> bool:
+        """Whether its thread is one of this process: a fork has none of its parent's."""
+        return self._process == os.getpid()
+
+    def end_after(self, work: Callable[[], Coroutine[Any, Any, object]]) -> None:
+        """Have ``work`` done and then the loop end, waiting for neither."""
+
+        def start() -> None:
+            self._loop.create_task(work()).add_done_callback(lambda _: self._loop.stop())
+
+        with contextlib.suppress(RuntimeError):  # the loop is closed
+            self._loop.call_soon_threadsafe(start)
 
     def end(self) -> None:
         """End the loop and its thread."""
@@ -148,6 +172,8 @@ class Sandbox:
 
     def open(self) -> None:
         """Have a guest locked and ready. Raises as ``AsyncSandbox.open``."""
+        if self._one.was_opened:
+            raise GuestError(OPENED_ONCE)
         thread = self._thread = self._thread or LoopThread()
         try:
             thread.run(self._one.open())
@@ -169,8 +195,8 @@ class Sandbox:
         self._running.soon(self._one.interrupt)
 
     def close(self) -> None:
-        """End the guest and remove what it left."""
-        if self._thread is not None:
+        """End the guest and remove what it left; nothing in a fork of the process."""
+        if self._thread is not None and self._thread.is_here:
             try:
                 self._thread.run(self._one.close())
             finally:
@@ -180,6 +206,13 @@ class Sandbox:
         thread, self._thread = self._thread, None
         if thread is not None and not self._lent:
             thread.end()
+
+    def __del__(self) -> None:
+        thread = getattr(self, "_thread", None)
+        if thread is None or self._lent or not thread.is_here:
+            return  # one of a pool is its own to close
+        warnings.warn(f"{self!r} was not closed", ResourceWarning, source=self, stacklevel=2)
+        thread.end_after(self._one.close)
 
     @property
     def _running(self) -> LoopThread:
@@ -273,12 +306,19 @@ class SandboxPool:
         return Sandbox(pool=self, approve=approve, cwd=cwd, **mine)
 
     def close(self) -> None:
-        """End every sandbox and the zygote."""
-        if self._thread is not None:
+        """End every sandbox and the zygote; nothing in a fork of the process."""
+        if self._thread is not None and self._thread.is_here:
             try:
                 self._thread.run(self.inner.close())
             finally:
                 self._end()
+
+    def __del__(self) -> None:
+        thread = getattr(self, "_thread", None)
+        if thread is None or not thread.is_here:
+            return
+        warnings.warn(f"{self!r} was not closed", ResourceWarning, source=self, stacklevel=2)
+        thread.end_after(self.inner.close)
 
     def _end(self) -> None:
         thread, self._thread = self._thread, None

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import dataclasses
 import itertools
+import weakref
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, Self
 
@@ -78,7 +79,8 @@ class AsyncSandboxPool:
         self._scratch: Path | None = None
         self._numbers = itertools.count(1)
         self._apart = False
-        self._open: set[AsyncSandbox] = set()
+        #: Those that nobody dropped.
+        self._open: weakref.WeakSet[AsyncSandbox] = weakref.WeakSet()
         #: The zygote of which a guest was ready.
         self._warm: Zygote | None = None
 

@@ -8,10 +8,11 @@ import dataclasses
 import functools
 import logging
 import os
+import warnings
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, Self
 
-from cellblock.api.bench import Bench
+from cellblock.api.bench import ANSWERING, Bench
 from cellblock.api.pool import AsyncSandboxPool
 from cellblock.errors import GuestError, PolicyError
 from cellblock.guest import removal
@@ -45,6 +46,8 @@ PATIENCE: Final = 1.0
 NOT_OPEN: Final = (
     "the sandbox is not open: use `with Sandbox(…) as s:`, or `async with AsyncSandbox(…) as s:`"
 )
+OPENED_ONCE: Final = "a sandbox is opened once; an open one goes on as it was"
+FORKED: Final = "a sandbox belongs to the process that opened it; open another one in this process"
 
 
 class AsyncSandbox:
@@ -91,7 +94,8 @@ class AsyncSandbox:
         self._functions: Functions | None = None
         self._turn = asyncio.Lock()
         self._left = asyncio.Event()
-        self._closed = False
+        self._opened = self._closed = False
+        self._process = os.getpid()
 
     async def __aenter__(self) -> Self:
         await self.open()
@@ -111,8 +115,9 @@ class AsyncSandbox:
         Raises PolicyError, InputError, BackendError and GuestError: what a kernel would show on
         every cell.
         """
-        if self._bench is not None or self._closed:
-            raise GuestError("a sandbox is opened once")
+        if self._opened:
+            raise GuestError(OPENED_ONCE)
+        self._opened, self._process = True, os.getpid()
         if not self._own and not self._pool.shared:
             self._own, self._pool = True, self._pool.alone()
         try:
@@ -128,7 +133,8 @@ class AsyncSandbox:
         """Found the session, and have its guest started."""
         pool = self._pool
         self._ground = ground = self._laid()
-        views, loop = views_of(ground, _warn), asyncio.get_running_loop()
+        views = views_of(ground, _warn)
+        self._loop = loop = asyncio.get_running_loop()
         kept = Kept(default_path().parent / "output", views.kept_bytes())
         self._kept, self._audit = kept, audit_of(views)
         self._bench = bench = Bench(loop, views, kept, self._audit, self._ask)
@@ -147,7 +153,7 @@ class AsyncSandbox:
         """Have the program answer. Raises PolicyError for a policy that asks nobody."""
         from cellblock.api.approving import Approver, clerk_of  # noqa: PLC0415 - few programs do
 
-        self._approver = Approver(asyncio.get_running_loop(), approve)
+        self._approver = Approver(asyncio.get_running_loop(), approve, bench)
         bench.clerk = clerk_of(ground.policy, bench, self._approver)
 
     def _given(self, policy: Policy) -> Functions:
@@ -183,9 +189,16 @@ class AsyncSandbox:
         self._pool.warmed()
 
     @property
+    def was_opened(self) -> bool:
+        """Whether ``open`` was called."""
+        return self._opened
+
+    @property
     def _live(self) -> Bench:
         if self._bench is None or self._closed:
             raise GuestError(NOT_OPEN)
+        if self._process != os.getpid():
+            raise GuestError(FORKED)
         return self._bench
 
     async def execute(
@@ -209,6 +222,8 @@ class AsyncSandbox:
             raise TypeError(f"code is a str, not {type(code).__name__}")
         if timeout is not None and not timeout > 0:
             raise ValueError("timeout is a number of seconds above 0")
+        if self._bench in ANSWERING.get():
+            raise GuestError("a cell of this sandbox waits for the callback that wants to run one")
         async with self._turn:
             asked = Asked(code=code, allow_stdin=may_ask, stop_on_error=False, timeout=timeout)
             done = self._live.execute(asked, on_output)
@@ -243,7 +258,7 @@ class AsyncSandbox:
             raise
 
     async def _close(self) -> None:
-        if self._closed:
+        if self._closed or self._process != os.getpid():
             return
         self._closed = True
         started = self._end(self._bench) if self._bench is not None else False
@@ -270,6 +285,13 @@ class AsyncSandbox:
         self._kept.close()
         self._pool.closed(self)
         return not gone
+
+    def __del__(self) -> None:
+        if getattr(self, "_bench", None) is None or self._closed or self._process != os.getpid():
+            return
+        warnings.warn(f"{self!r} was not closed", ResourceWarning, source=self, stacklevel=2)
+        with contextlib.suppress(RuntimeError):  # the loop is closed
+            self._loop.call_soon_threadsafe(lambda: self._loop.create_task(self._close()))
 
     # --- what is in force ---------------------------------------------------------------------
 

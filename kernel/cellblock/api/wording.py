@@ -143,8 +143,13 @@ def _head(result: Result) -> str:
         case "stopped":
             return result.stop.said if result.stop is not None else "The cell was stopped."
         case "error":
-            return f"The cell failed: {result.error}"
-    return f"The cell was not run: {result.error}"
+            return f"The cell failed: {_spelled_out(str(result.error))}"
+    return f"The cell was not run: {_spelled_out(str(result.error))}"
+
+
+def _spelled_out(text: str) -> str:
+    """Return an error's words, of which only line breaks act: the cell wrote them."""
+    return "\n".join(visible(line.expandtabs(4)) for line in text.split("\n"))
 
 
 def _error(result: Result) -> str:
@@ -206,7 +211,7 @@ def _traced(error: CellError, said: str) -> Iterator[str]:
     rest = "\n".join(tail).replace(said, "").strip("\n- ") if frames else error.traceback
     # A syntax error's own line is among it: only what the traceback itself broke is broken.
     if rest:
-        yield from (visible(line.expandtabs(4)) for line in rest.split("\n"))
+        yield _spelled_out(rest)
 
 
 def _frame(found: re.Match[str]) -> str:

@@ -72,11 +72,13 @@ class Check:
     ) -> Iterator[Given[tuple[files.File, bytes]]]:
         """Yield the files that nothing is known of yet, with their content."""
         if stream is not None:
-            file = files.File(_STDIN, stream.name, stream.kind)
+            file = files.File(_STDIN, stream.name, stream.kind, _STDIN)
             yield from self._given(file, stream.content)
         for file in found:
             try:
-                content = files.read(file.path)
+                content = files.read(file)
+            except files.NoFileError as error:
+                self._checked[file] = _not_checked("file-not-readable", str(error))
             except OSError as error:
                 self._problems.append(Problem(file.shown, f"can't be read: {error.strerror}"))
             else:
@@ -84,7 +86,9 @@ class Check:
 
     def _given(self, file: files.File, content: bytes) -> Iterator[Given[tuple[files.File, bytes]]]:
         if len(content) > LARGEST:
-            self._checked[file] = _too_large()
+            self._checked[file] = _not_checked(
+                "file-not-checked", f"is larger than {LARGEST >> 20} MiB"
+            )
         elif self._kept and (known := self._kept.find(content, file.kind)):
             self._checked[file] = known
         else:
@@ -106,6 +110,5 @@ def _place(file: files.File) -> bytes:
     return os.fsencode(os.path.abspath(path))  # noqa: PTH100 - resolves no links
 
 
-def _too_large() -> Verdict:
-    why = f"is larger than {LARGEST >> 20} MiB"
-    return Verdict((Found(own_finding("file-not-checked", why)),))
+def _not_checked(rule: str, why: str) -> Verdict:
+    return Verdict((Found(own_finding(rule, why)),))

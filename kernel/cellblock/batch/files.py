@@ -1,8 +1,9 @@
 """From PATHS to the files that are checked, in a stable order, each once.
 
 In folders: notebooks (``.ipynb``) and scripts (``.py``). What is hidden is left out, Jupyter's
-checkpoints and version control with it, and links to folders are not followed: they may lead
-anywhere. What is named itself is checked, or is a problem.
+checkpoints and version control with it. No link is followed, as it may lead anywhere, also to what
+only the checking user can read: a file is opened beneath the folder that was named, part by part.
+What is named itself is checked, or is a problem.
 """
 
 from __future__ import annotations
@@ -24,16 +25,27 @@ if TYPE_CHECKING:
 KINDS: Final = {".ipynb": Kind.notebook, ".py": Kind.script}
 NOTHING: Final = "no notebook and no script is there"
 NEITHER: Final = "neither a notebook (.ipynb) nor a script (.py)"
-_OPEN: Final = os.O_RDONLY | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC
+LINK: Final = "is a link, and none is followed: check what it leads to by its own name"
+NO_FILE: Final = "is no regular file"
+_OPEN: Final = os.O_RDONLY | os.O_NONBLOCK | os.O_NOCTTY | os.O_NOFOLLOW | os.O_CLOEXEC
+_FOLDER: Final = os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC
+
+
+class NoFileError(Exception):
+    """What is to be checked is no regular file; the text says what it is."""
 
 
 @dataclass(frozen=True, slots=True)
 class File:
-    """A file to check. ``shown`` is relative to the current folder, if it lies in there."""
+    """A file to check, beneath ``root``, which was named or holds what was named.
+
+    ``shown`` is relative to the current folder, if it lies in there.
+    """
 
     path: Path
     shown: str
     kind: Kind
+    root: Path
 
 
 def find(paths: Sequence[str], exclude: Sequence[str]) -> tuple[list[File], list[Problem]]:
@@ -57,13 +69,32 @@ def shown(path: Path) -> str:
     return absolute if path.is_absolute() else os.path.normpath(path)
 
 
-def read(path: Path) -> bytes:
-    """Return what is in a regular file, one byte more than `LARGEST` at most. Raises OSError."""
-    descriptor = os.open(path, _OPEN)
-    with os.fdopen(descriptor, "rb") as file:
+def read(file: File) -> bytes:
+    """Return what is in a regular file, one byte more than `LARGEST` at most.
+
+    Raises NoFileError, OSError.
+    """
+    *folders, name = file.path.relative_to(file.root).parts
+    at = os.open(file.root, _FOLDER)
+    try:
+        for folder in folders:
+            below = os.open(folder, _FOLDER | os.O_NOFOLLOW, dir_fd=at)
+            os.close(at)
+            at = below
+        descriptor = os.open(name, _OPEN, dir_fd=at)
+    except OSError as error:
+        if error.errno == errno.ELOOP:
+            raise NoFileError(LINK) from None
+        raise
+    finally:
+        os.close(at)
+    try:
         if not stat.S_ISREG(os.fstat(descriptor).st_mode):
-            raise OSError(errno.EINVAL, "not a regular file")
-        return file.read(LARGEST + 1)
+            raise NoFileError(NO_FILE)
+        with open(descriptor, "rb", closefd=False) as opened:
+            return opened.read(LARGEST + 1)
+    finally:
+        os.close(descriptor)
 
 
 def _beneath(path: Path, problems: list[Problem], exclude: Sequence[str]) -> Iterator[File]:
@@ -74,7 +105,7 @@ def _beneath(path: Path, problems: list[Problem], exclude: Sequence[str]) -> Ite
     elif path.suffix.lower() not in KINDS:
         problems.append(Problem(shown(path), NEITHER))
     else:
-        yield from _chosen(path, exclude)
+        yield from _chosen(path, exclude, path.parent)
 
 
 def _walk(folder: Path, problems: list[Problem], exclude: Sequence[str]) -> Iterator[File]:
@@ -89,13 +120,13 @@ def _walk(folder: Path, problems: list[Problem], exclude: Sequence[str]) -> Iter
         )
         for name in sorted(names):
             if name[0] != "." and PurePath(name).suffix.lower() in KINDS:
-                yield from _chosen(at / name, exclude)
+                yield from _chosen(at / name, exclude, folder)
 
 
-def _chosen(path: Path, exclude: Sequence[str]) -> Iterator[File]:
+def _chosen(path: Path, exclude: Sequence[str], root: Path) -> Iterator[File]:
     told = shown(path)
     if not _excluded(told, exclude):
-        yield File(path, told, KINDS[path.suffix.lower()])
+        yield File(path, told, KINDS[path.suffix.lower()], root)
 
 
 def _excluded(told: str, exclude: Sequence[str]) -> bool:

@@ -51,7 +51,7 @@ class Channel:
 
     def __init__(self, sock: socket.socket) -> None:
         self._sock = sock
-        self._lock = threading.Lock()
+        self._locks()
         self._main = threading.get_ident()
         self._splitter = frames.Splitter()
         self._inbox: deque[messages.ToGuest] = deque()
@@ -72,6 +72,12 @@ class Channel:
         self._poll = select.poll()
         self._poll.register(sock, select.POLLIN)
 
+    def _locks(self) -> None:
+        #: Held while a frame is sent.
+        self._lock = threading.Lock()
+        #: The main thread waits for one frame of all other threads' at most, however many they are.
+        self._others, self._main_first = threading.Lock(), threading.Lock()
+
     def fileno(self) -> int:
         """Return the socket's descriptor, for an event loop to watch."""
         return self._sock.fileno()
@@ -89,12 +95,15 @@ class Channel:
         """
         frame = frames.encode(message)
         if threading.get_ident() != self._main:
-            with self._lock:
-                self._sock.sendall(frame)
+            with self._others:
+                with self._main_first:
+                    pass
+                with self._lock:
+                    self._sock.sendall(frame)
             return
         self._critical = True
         try:
-            with self._lock:
+            with self._main_first, self._lock:
                 self._sock.sendall(frame)
         finally:
             self._leave()
@@ -218,7 +227,8 @@ class Channel:
 
     def renew(self) -> None:
         """Begin anew on the descriptor, which is another socket now: a copy's own."""
-        self._lock, self._critical, self._deferred = threading.Lock(), False, False
+        self._locks()
+        self._critical = self._deferred = False
         self._reading, self.main_waits = threading.Lock(), False
         self._main = threading.get_ident()
         self._splitter = frames.Splitter()

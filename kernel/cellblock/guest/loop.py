@@ -224,7 +224,12 @@ class Driver:
         """Take note, in whichever thread has read it, of a message for the main thread."""
         if self._turning:
             here = self._channel.is_main()
-            self.loop.stop() if here else self.loop.call_soon_threadsafe(self.loop.stop)
+            self.loop.stop() if here else self.loop.call_soon_threadsafe(self._stop_turning)
+
+    def _stop_turning(self) -> None:
+        """Stop the loop; not where that comes late, and the loop turns for a cell."""
+        if self._turning:
+            self.loop.stop()
 
     def resume(self) -> int:
         """Have a loop that a copy can turn; cancel what waited in it and return how many tasks.

@@ -38,7 +38,9 @@ class Reserve:
         except (OSError, MemoryError):
             return
 
-    def give(self) -> None:
-        """Give a piece back."""
-        if self._pieces:
-            self._pieces.pop().close()
+    def give(self) -> bool:
+        """Give a piece back; return whether there was one."""
+        if not self._pieces:
+            return False
+        self._pieces.pop().close()
+        return True

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import signal
 import threading
 from typing import TYPE_CHECKING, Any
@@ -90,6 +91,10 @@ class Server:
                 return self._driver.next_message()
             except HostGone:
                 raise
+            except MemoryError:
+                # Trying for ever would answer nobody; the host goes on with a copy.
+                if not self._reserve.give():
+                    os._exit(1)
             except BaseException:  # noqa: BLE001, S112 - a background task's end is not the loop's
                 continue
 

@@ -190,7 +190,9 @@ def _number(exc: OSError | MemoryError) -> int:
 def _threads() -> list[str]:
     """Return the names of the cells' threads: a copy has none of them."""
     main = threading.main_thread()
-    names = [str(t.name) for t in threading.enumerate() if t is not main]
+    # Not `enumerate`: a thread that ended for want of memory may have kept its lock.
+    active = list(vars(threading)["_active"].values())
+    names = [str(t.name) for t in active if t is not main]
     told = [name for name in names if not name.startswith(_OWN_THREADS)]
     return [encodable(name)[:_LONGEST_NAME] for name in told[:_MOST_NAMES]]
 

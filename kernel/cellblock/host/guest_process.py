@@ -10,6 +10,7 @@ import signal
 import socket
 import struct
 import termios
+import time
 import traceback
 from functools import partial
 from typing import TYPE_CHECKING
@@ -33,6 +34,9 @@ READ_SIZE = 1 << 16  # more is mapped anew for every read, which costs 40 µs
 MAX_PENDING = 2 * frames.MAX_FRAME
 #: Reads of what an ended guest has said: a socket holds less (socket(7), wmem_max).
 LAST_READS = 64
+#: Of a guest of which nothing is asked: seconds of the host's that it may take at once, and for
+#: each of them how many it is not listened to then.
+AT_ONCE, REST = 0.005, 4
 #: Seconds after an interrupt at which waits are cut short once more.
 _WAKES = (0.02, 0.1, 0.5)
 
@@ -72,6 +76,11 @@ class Guest:
         self.lineage = Lineage()
         #: It is a copy that took over, or may.
         self.copied = False
+        #: Something is asked of it, or was never yet.
+        self._asked = True
+        #: Seconds of the host's that it took since it was last left alone, and how long it is.
+        self._took = 0.0
+        self._rest: Timer | None = None
         self._wakes: list[Timer] = []
         self._pending = bytearray()
         self._incoming = Incoming(reactor, self._lose)
@@ -98,7 +107,9 @@ class Guest:
             self.pipes.append(Pipe(read, partial(self._on_written, name), self._reactor))
 
     def _on_written(self, name: messages.StreamName, text: str) -> None:
+        began = time.perf_counter()
         self.on_text(name, text)
+        self._count(time.perf_counter() - began)
 
     def release_theirs(self) -> None:
         """Close our copies of the guest's ends, once the zygote has them."""
@@ -159,7 +170,7 @@ class Guest:
         self._watch()
 
     def _watch(self) -> None:
-        read, write = not self.held, bool(self._pending)
+        read, write = not self.held and self._rest is None, bool(self._pending)
         self._reactor.watch(self._sock.fileno(), self._readable, read=read, write=write)
 
     def hold(self, *, held: bool) -> None:
@@ -171,6 +182,32 @@ class Guest:
         self._watch()
         for pipe in self.pipes:
             pipe.hold(held=held)
+
+    def attend(self, *, asked: bool) -> None:
+        """Listen at once while something is asked of it; between, in a part of the host's time."""
+        self._asked, self._took = asked, 0.0
+        if self._rest is not None:
+            self._rest.cancel()
+            self._listen()
+
+    def _count(self, seconds: float) -> None:
+        """Count time that it took; where that is much, and nothing is asked of it, let it wait."""
+        if self._asked or self._rest is not None:
+            return
+        self._took += seconds
+        if self._took >= AT_ONCE and not self.closed and not self.held:
+            self._rest = self._reactor.call_later(REST * self._took, self._listen)
+            self._took = 0.0
+            self._watch()
+            for pipe in self.pipes:
+                pipe.hold(held=True)
+
+    def _listen(self) -> None:
+        self._rest = None
+        if not self.closed and not self.held:
+            self._watch()
+            for pipe in self.pipes:
+                pipe.hold(held=False)
 
     def _readable(self) -> None:
         if self._pending:
@@ -190,7 +227,9 @@ class Guest:
             # The OS kernel has closed them: no room was given for any (unix(7)).
             self._lose("protocol violation: descriptors or credentials on the channel")
         elif data:
+            began = time.perf_counter()
             self._take(data)
+            self._count(time.perf_counter() - began)
         else:
             self._lose("")
 

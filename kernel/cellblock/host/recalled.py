@@ -16,6 +16,7 @@ from __future__ import annotations
 
 import os
 import stat
+import sys
 
 from cellblock.backends import aside
 
@@ -54,11 +55,13 @@ class Recalled:
 class Memory:
     """The file in ``folder``, as far as it is about kernels with this policy and project.
 
-    Nothing here raises: what can't be kept or read is not there.
+    And in this environment: others share the folder, and what goes around theirs has not this
+    one's interpreter in it. Nothing here raises: what can't be kept or read is not there.
     """
 
     def __init__(self, folder: str, policy: str, project: str, scratch: str) -> None:
-        self._folder, self._policy, self._project = folder, policy, project
+        self._folder, self._project = folder, project
+        self._policy = f"{sys.executable} {sys.base_prefix} {policy}"
         self._places = ((_SCRATCH, scratch), (_PROJECT, project.rstrip("/")))
 
     def recall(self) -> Recalled | None:

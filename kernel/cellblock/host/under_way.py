@@ -96,9 +96,10 @@ class UnderWay:
 
     def _send(self, request: Request) -> None:
         guest = self._keeper.guest
+        self._desk.catch_up()
         if guest is None or guest.closed:
-            self._desk.catch_up()
             return  # whoever comes next gets it
+        guest.attend(asked=True)
         if isinstance(request.message, Claim):
             request.message.serve(request, guest)
             return
@@ -153,6 +154,8 @@ class UnderWay:
         ran = isinstance(reply, messages.Done | Refused)
         self.usage = self.monitor.end(reply.read_bytes if ran else 0)
         self.made = self._desk.end()
+        if self._keeper.guest is not None:
+            self._keeper.guest.attend(asked=False)
         request.done(reply)
         self._link.account()
 

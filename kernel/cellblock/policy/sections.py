@@ -55,7 +55,8 @@ class Audit:
     guest can read or write it."""
 
     max_bytes: Annotated[int, Range(64 * KIB)] = 16 * MIB
-    """Bytes after which a session's log goes on in its next file."""
+    """Bytes after which a session's log goes on in its next file. Once it has sixteen times that,
+    nothing more runs in the session."""
 
     fsync: bool = False
     """Whether each record is on disk before its cell starts: it then outlives a power cut, not

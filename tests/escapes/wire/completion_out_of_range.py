@@ -2,5 +2,5 @@
 # ask: complete
 # ends: ok
 send(done(own_id()))
-for request in requests():
+for request in asked():
     send({"type": "completed", "id": request.id, "matches": ["x"], "start": -5, "end": 2**63 - 1})

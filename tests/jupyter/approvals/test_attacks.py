@@ -39,7 +39,10 @@ def kernel(worlds, start_shared):
 
 @pytest.fixture(scope="module")
 def forger(worlds, start_shared):
-    """Return a kernel whose cells may write to the channel as they like, and read the project."""
+    """Return a kernel whose cells may write to the channel as they like, and read the project.
+
+    One test allows ``opaque`` for always in it; no other calls that.
+    """
     _, world = worlds
     settings = f"{PROMPT}\nfilesystem_read_roots = ['{{project}}']\n"
     settings += "[ops.read_file]\nroots = ['{project}']"
@@ -255,11 +258,16 @@ def test_an_expression_beside_a_cell_asks_as_the_cell_does(kernel):
 # --- imports ----------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("module", [entry.module for entry in APPROVABLE])
+MODULES = [entry.module for entry in APPROVABLE]
+
+
+@pytest.mark.parametrize("module", MODULES)
 def test_what_was_approved_holds_no_module_and_leads_to_none(kernel, module):
+    # A package also shows those of its modules that were approved before; they have rows here.
+    approvable = {name.rpartition(".")[2] for name in MODULES if name.startswith(f"{module}.")}
     code = (
         f"import {module} as m\n"
-        "names = [name for name in dir(m) if not name.startswith('__')]\n"
+        f"names = [n for n in dir(m) if not n.startswith('__') and n not in {approvable or '()'}]\n"
         "types = {type(getattr(m, name)).__name__ for name in names}\n"
         "'module' in types, hasattr(m, '__spec__'), hasattr(m, '__loader__')"
     )
@@ -321,7 +329,7 @@ def test_what_lies_in_the_notebooks_folder_is_no_package(start, world):
 
 
 def test_no_guest_and_no_operation_reads_or_writes_what_was_allowed(forger, kept):
-    run(forger, "echo('x')", "{} always")
+    run(forger, "opaque()", "{} always")
     before = kept.read_text()
     for attack in ("open(p).read()", "open(p, 'a')", "__import__('os').remove(p)"):
         _, reply, _ = run(forger, f"p = {str(kept)!r}\n{attack}")

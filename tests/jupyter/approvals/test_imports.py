@@ -5,17 +5,9 @@ import json
 import pytest
 
 from cellblock.host.approvals.store import Store
-from cellblock.host.audit import shelf
 from support import reading
 from support.approvals import run
-from support.kernels import World, argv_for
-
-
-@pytest.fixture(scope="module")
-def shared_world():
-    made = World()
-    yield made
-    made.close()
+from support.kernels import argv_for
 
 
 @pytest.fixture(scope="module")
@@ -29,13 +21,7 @@ def kept_in(world):
     return world.home / ".local/state/cellblock/grants.json"
 
 
-def entered(world):
-    """Return what the world's one audit log has of cells, and of approvals."""
-    (session,) = shelf.sessions(world.home / ".cache/cellblock/audit")
-    lines = [json.loads(line) for file in session.files for line in file.read_text().splitlines()]
-    return lines[0], [record for record in lines if record["kind"] in {"approval", "cell"}]
-
-
+@pytest.mark.quick
 def test_an_import_is_asked_about_before_the_cell_starts(kernel):
     code = "print('began')\nimport csv, io\nlist(csv.reader(io.StringIO('a,b')))"
     mid = kernel.execute_send(code, allow_stdin=True)
@@ -122,15 +108,6 @@ def test_what_can_not_be_approved_is_denied_unasked(kernel, code):
     assert reading.cards(published, "denial")
 
 
-def test_a_no_is_a_denial_that_says_so(kernel):
-    _, reply, published = run(kernel, "import quopri", "no")
-    assert reply["ename"] == "PolicyDenied"
-    said_ = reading.card_text(published)
-    assert "Instead: you said no. Run the cell again to be asked again." in said_.replace(
-        "You", "you"
-    )
-
-
 def test_without_input_an_import_is_denied_as_ever_and_says_what_could_be(kernel):
     reply, published = kernel.run("import quopri")
     assert reply["ename"] == "PolicyDenied"
@@ -138,13 +115,12 @@ def test_without_input_an_import_is_denied_as_ever_and_says_what_could_be(kernel
     assert "Instead: approve it where you can be asked, or let the operator add" in text
 
 
-def test_each_answer_is_on_the_audit_log_before_the_cell(kernel, shared_world):
-    known = len(entered(shared_world)[1])
+def test_each_answer_is_on_the_audit_log_before_the_cell(kernel, shared_world, records):
+    known = len(records(shared_world, "approval", "cell"))
     run(kernel, "import csv", "{}")
     run(kernel, "import gzip", "no")
     run(kernel, "import gzip", allow_stdin=False)
-    start, told = entered(shared_world)
-    told = told[known:]
+    told = records(shared_world, "approval", "cell")[known:]
     assert [(r["kind"], r["decision"]) for r in told] == [
         ("approval", "once"), ("cell", "allowed"),
         ("approval", "no"), ("cell", "denied"),
@@ -154,7 +130,7 @@ def test_each_answer_is_on_the_audit_log_before_the_cell(kernel, shared_world):
     assert (first["of"], first["subjects"], first["asked"]) == ("import", ["csv"], True)
     assert (second["asked"], second["why"]) == (True, "you said no")
     assert third["why"] == "nobody can be asked: this front end takes no input"
-    assert start["approvals"] == "prompt"
+    assert records(shared_world)[0]["approvals"] == "prompt"
 
 
 def test_what_is_allowed_for_always_is_so_until_the_policy_changes_or_it_is_taken_back(
@@ -177,12 +153,3 @@ def test_what_is_allowed_for_always_is_so_until_the_policy_changes_or_it_is_take
     Store(kept_in(world)).revoke(frozenset({kept["id"]}))
     for each in (kernel, later):
         assert run(each, "import wcwidth", "no")[1]["ename"] == "PolicyDenied"
-
-
-def test_what_can_not_be_kept_is_said_and_holds_for_the_session(kernel, shared_world):
-    state = shared_world.home / ".local" / "state"
-    state.parent.mkdir(exist_ok=True)
-    state.write_text("a file in the place of the folder")
-    _, _, published = run(kernel, "import shlex", "{} always")
-    assert "[cellblock could not keep that for always: " in reading.stream(published, "stderr")
-    assert run(kernel, "import shlex")[1]["status"] == "ok"

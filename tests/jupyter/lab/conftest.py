@@ -9,7 +9,6 @@ import os
 import re
 import secrets
 import shutil
-import socket
 import subprocess
 import sys
 import time
@@ -17,9 +16,12 @@ import urllib.error
 import urllib.request
 from dataclasses import dataclass
 from pathlib import Path
+from urllib.parse import urljoin
 
 import nbformat
 import pytest
+
+from support.client import free_ports
 
 ROOT = Path(__file__).resolve().parents[3]
 ARTIFACTS = ROOT / "artifacts"
@@ -76,31 +78,22 @@ class Server:
         """Return the environment of the server's user."""
         return environment(self.settings.parent)
 
-    def trust(self, notebook):
-        """Sign a notebook, as ``jupyter trust`` does for the server's user."""
-        command = [sys.executable, "-m", "jupyter", "trust", str(notebook)]
-        user = self.environment()
-        subprocess.run(command, env=user, check=True, capture_output=True, timeout=60)
-
-    def delete(self, path):
-        request = urllib.request.Request(
-            f"{self.url}{path}",
-            method="DELETE",
-            headers={"Authorization": f"token {self.token}"},
-        )
-        urllib.request.urlopen(request, timeout=20).close()
-
     def _setting(self, plugin, name, values):
         folder = self.settings / "@jupyterlab" / plugin
         folder.mkdir(parents=True, exist_ok=True)
         (folder / f"{name}.jupyterlab-settings").write_text(json.dumps(values))
 
     def get(self, path):
-        request = urllib.request.Request(
-            f"{self.url}{path}", headers={"Authorization": f"token {self.token}"}
-        )
-        with urllib.request.urlopen(request, timeout=10) as response:
+        with self._asked("GET", path) as response:
             return json.load(response)
+
+    def delete(self, path):
+        self._asked("DELETE", path).close()
+
+    def _asked(self, method, path):
+        headers = {"Authorization": f"token {self.token}"}
+        request = urllib.request.Request(f"{self.url}{path}", method=method, headers=headers)
+        return urllib.request.urlopen(request, timeout=20)
 
 
 def environment(home):
@@ -119,12 +112,6 @@ def environment(home):
         "JUPYTER_PLATFORM_DIRS": "1",
     }
     return kept | {name: str(value) for name, value in names.items()}
-
-
-def free_port():
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return probe.getsockname()[1]
 
 
 def command(port, token, folder):
@@ -175,7 +162,7 @@ def lab(tmp_path_factory):
     folder = home / "notebooks"
     folder.mkdir()
     shutil.copytree(ROOT / "kernelspec", home / "data" / "kernels")
-    port, token = free_port(), secrets.token_hex(16)
+    (port,), token = free_ports(1), secrets.token_hex(16)
     server = Server(f"http://127.0.0.1:{port}", token, folder, home / "settings")
     server._setting("apputils-extension", "notification", {"fetchNews": "false"})
     # By default JupyterLab draws only the cells that are scrolled to.
@@ -201,8 +188,12 @@ def lab(tmp_path_factory):
 # --- the browser ------------------------------------------------------------------------------
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="package")
 def browser():
+    """A Chromium that is gone when the worker leaves this folder.
+
+    As long as Playwright runs, its loop is the running one of the thread: ``asyncio.run`` fails.
+    """
     api = pytest.importorskip("playwright.sync_api", reason="playwright is not installed")
     if not CHROMIUM.exists():
         pytest.skip(f"no browser: {CHROMIUM} is missing (set CELLBLOCK_CHROMIUM)")
@@ -264,18 +255,6 @@ class Notebook:
             raise
         self.wait_idle()
 
-    def run_source(self, index, source):
-        """Type a cell and run it."""
-        self.type(index, source)
-        self.run(index)
-
-    def wait_source(self, index, source):
-        self.page.wait_for_function(
-            """([index, source]) => document.querySelectorAll('.jp-NotebookPanel .jp-Cell')[index]
-                .querySelector('.cm-content').innerText.trim() === source""",
-            arg=[index, source],
-        )
-
     def wait_busy(self, index):
         """Wait until a cell runs: its prompt has a star and the kernel is at it."""
         self.cell(index).locator(".jp-InputPrompt", has_text="[*]").wait_for()
@@ -295,9 +274,12 @@ class Notebook:
         self.select(index)
         self.page.keyboard.type(text)
 
-    def command(self, name):
+    def command(self, name, args=None):
         """Run one of JupyterLab's commands, as its menus do; returns without waiting."""
-        self.page.evaluate("name => { window.jupyterapp.commands.execute(name); }", name)
+        self.page.evaluate(
+            "([name, args]) => { window.jupyterapp.commands.execute(name, args); }",
+            [name, args or {}],
+        )
 
     def run_all(self, timeout=120_000):
         """Run all cells and wait until each has its number."""
@@ -327,15 +309,37 @@ class Notebook:
         self.path = self.path.with_name(name)
         self.page.evaluate(
             """async name => {
-                const { commands, shell } = window.jupyterapp, before = shell.currentWidget;
+                const { commands, serviceManager, shell } = window.jupyterapp;
+                const before = shell.currentWidget;
+                await serviceManager.kernelspecs.refreshSpecs();
                 const after = await commands.execute('docmanager:open', { path: name });
                 await after.revealed;
-                before.dispose();
+                before?.dispose();
             }""",
             name,
         )
+        self.wait_open()
+
+    def reopen(self, name):
+        """Load JupyterLab anew, with another notebook."""
+        self.path = self.path.with_name(name)
+        self.page.goto(f"{urljoin(self.page.url, name)}?reset", timeout=STEP_MS)
+        self.wait_open()
+
+    def wait_open(self):
+        """Wait until the notebook is drawn and its kernel idle."""
         self.page.wait_for_selector(".jp-NotebookPanel .jp-Cell")
         self.wait_idle()
+
+    def set_theme(self, theme):
+        """Change the theme, as the menu does."""
+        self.command("apputils:change-theme", {"theme": THEMES[theme]})
+        self.page.wait_for_function(
+            "name => document.body.dataset.jpThemeName === name", arg=THEMES[theme]
+        )
+
+    def set_size(self, width, height):
+        self.page.set_viewport_size({"width": width, "height": height})
 
     def shot_whole(self, name):
         """Have a picture of the notebook from its first cell to its last."""
@@ -352,6 +356,12 @@ class Notebook:
         self.page.set_viewport_size(before | {"height": max(300, before["height"] + beyond)})
         self.shot(name)
         self.page.set_viewport_size(before)
+
+    def say_frames(self):
+        """Print what is in the page's frames, for who looks at a test that failed."""
+        read = "() => [document.readyState, document.body?.innerText.slice(0, 300)]"
+        for frame in self.page.frames[1:]:
+            print("frame:", "detached" if frame.is_detached() else frame.evaluate(read))
 
     def shot(self, name, index=None):
         ARTIFACTS.mkdir(exist_ok=True)
@@ -370,46 +380,109 @@ def notebook_of(sources, kernel, *, hidden=False):
     return nbformat.v4.new_notebook(cells=cells, metadata={"kernelspec": kernelspec})
 
 
-def opener(lab, browser, stem):
-    """Yield a function that writes a notebook, opens it and waits for its kernel."""
-    contexts = []
+class Desk:
+    """One page of JupyterLab in which tests open their notebooks, one after the other.
+
+    To load JupyterLab takes longer than most tests do.
+    """
+
+    def __init__(self, lab, browser):
+        self.lab, self.browser = lab, browser
+        self.page = None
+
+    def open(self, path, theme, width, height):
+        if self.page is None:
+            self.lab.set_theme(theme)
+            self.page = new_page(self.browser, width, height)
+            return load(self.lab, self.page, path)
+        view = Notebook(self.page, path)
+        view.set_size(width, height)
+        view.set_theme(theme)
+        view.show(path.name)
+        return view
+
+    def clear(self):
+        """Put the notebook away; the page, too, where a dialog is left of a test that failed."""
+        if self.page is None:
+            return
+        if self.page.is_closed() or self.page.locator(".jp-Dialog").count():
+            self.close()
+        else:
+            self.page.evaluate("() => window.jupyterapp.shell.currentWidget?.dispose()")
+
+    def close(self):
+        if self.page is not None:
+            self.page.context.close()
+        self.page = None
+
+
+def new_page(browser, width, height):
+    context = browser.new_context(viewport={"width": width, "height": height})
+    context.set_default_timeout(STEP_MS)
+    page = context.new_page()
+    # pytest shows it where a test fails.
+    page.on("console", lambda said: print("console:", said.text[:300]))
+    page.on("pageerror", lambda error: print("page error:", str(error)[:300]))
+    page.on("crash", lambda _: print("the page crashed"))
+    return page
+
+
+def load(lab, page, path):
+    """Load JupyterLab with a notebook into an empty page."""
+    page.goto(f"{lab.url}/doc/tree/{path.name}?token={lab.token}&reset", timeout=STEP_MS)
+    view = Notebook(page, path)
+    view.wait_open()
+    return view
+
+
+@pytest.fixture(scope="package")
+def desk(lab, browser):
+    made = Desk(lab, browser)
+    yield made
+    made.close()
+
+
+@pytest.fixture
+def open_notebook(lab, browser, desk, request):
+    """Return a function that writes a notebook, opens it and waits for its kernel."""
+    contexts, paths = [], []
+    stem = re.sub("[^a-z0-9]+", "-", request.node.name)
 
     def opened(  # noqa: PLR0913 - what a page can be asked for
-        sources, *, kernel, theme="light", width=1_200, height=1_000, prepare=None, hidden=False
+        sources,
+        *,
+        kernel=None,
+        theme="light",
+        width=1_200,
+        height=1_000,
+        prepare=None,
+        hidden=False,
     ):
-        """``sources`` are cells' or a notebook's path; ``prepare`` is given the empty page."""
-        lab.set_theme(theme)
-        name = f"{re.sub('[^a-z0-9]+', '-', stem)}-{len(contexts)}.ipynb"
-        if isinstance(sources, Path):
-            shutil.copy(sources, lab.folder / name)
+        """``sources`` are cells' or a notebook's path.
+
+        With ``prepare`` the notebook gets a page of its own, which that is given empty.
+        """
+        path = lab.folder / f"{stem}-{len(paths)}.ipynb"
+        if not isinstance(sources, Path):
+            nbformat.write(notebook_of(sources, kernel, hidden=hidden), path)
+        elif sources.parent == lab.folder:
+            path = sources
         else:
-            nbformat.write(notebook_of(sources, kernel, hidden=hidden), lab.folder / name)
-        context = browser.new_context(viewport={"width": width, "height": height})
-        contexts.append(context)
-        context.set_default_timeout(STEP_MS)
-        page = context.new_page()
-        if prepare is not None:
-            prepare(page)
-        page.goto(f"{lab.url}/doc/tree/{name}?token={lab.token}&reset", timeout=STEP_MS)
-        page.wait_for_selector(".jp-NotebookPanel .jp-Cell")
-        view = Notebook(page, lab.folder / name)
-        view.wait_idle()
-        return view
+            shutil.copy(sources, path)
+        paths.append(path.name)
+        if prepare is None:
+            return desk.open(path, theme, width, height)
+        lab.set_theme(theme)
+        page = new_page(browser, width, height)
+        contexts.append(page.context)
+        prepare(page)
+        return load(lab, page, path)
 
     yield opened
     for context in contexts:
         context.close()
+    desk.clear()
     shut_down_kernels(lab)
-
-
-@pytest.fixture
-def open_notebook(lab, browser, request):
-    yield from opener(lab, browser, request.node.name)
-
-
-@pytest.fixture(scope="module")
-def keep_notebook(lab, browser, request):
-    yield from opener(lab, browser, request.module.__name__.rpartition(".")[2])
 
 
 def shut_down_kernels(lab):

@@ -28,6 +28,7 @@ def asked(view, index):
     return box
 
 
+@pytest.mark.quick
 def test_a_question_stands_whole_on_the_page_and_its_answer_is_taken(view):
     view.start(1)
     box = asked(view, 1)

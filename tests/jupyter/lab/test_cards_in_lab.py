@@ -89,27 +89,39 @@ CONTRASTS = """() => {
 }"""
 
 
-@pytest.fixture(scope="module", params=["light", "dark"])
-def theme(request):
-    return request.param
+TOO_WIDE = """() => [...document.querySelectorAll('.jp-OutputArea [role=group]')]
+    .filter(card => card.scrollWidth > card.clientWidth + 1).length"""
+# How far each caret is from the name above it.
+OFFSETS = """() => [...document.querySelectorAll('.jp-OutputArea [role=group] pre')].map(pre => {
+    const spans = [...pre.querySelectorAll('span')];
+    const left = span => span.getBoundingClientRect().left;
+    return left(spans[3]) - left(spans[1]);
+})"""
 
 
-@pytest.fixture(scope="module", params=[1_200, 520], ids=["wide", "narrow"])
-def shown(keep_notebook, theme, request):
-    view = keep_notebook([ALL], kernel="python3", theme=theme, width=request.param, height=2_600)
+def hard_to_read(page, at_least):
+    """Return the texts of the page's cards that lack contrast."""
+    contrasts = page.evaluate(CONTRASTS)
+    assert len(contrasts) > at_least
+    return [(text, ratio) for text, ratio, icon in contrasts if ratio < (3 if icon else 4.5)]
+
+
+def test_every_card_reads_well_in_both_themes_wide_and_narrow(open_notebook):
+    view = open_notebook([ALL], kernel="python3", height=2_600)
     view.run(0)
     view.card(0).nth(len(CARDS) - 1).wait_for()
-    view.shot(f"cards-{theme}-{request.param}")
-    return view
-
-
-def test_every_text_of_every_card_can_be_read_in_both_themes(shown, theme):
-    dark = shown.page.evaluate("document.body.dataset.jpThemeLight") == "false"
-    assert dark == (theme == "dark")
-    contrasts = shown.page.evaluate(CONTRASTS)
-    assert len(contrasts) > 80
-    poor = [(text, ratio) for text, ratio, icon in contrasts if ratio < (3 if icon else 4.5)]
-    assert poor == []
+    for theme in ("light", "dark"):
+        view.set_theme(theme)
+        for width in (1_200, 520):
+            view.set_size(width, 2_600)
+            view.shot(f"cards-{theme}-{width}")
+            assert hard_to_read(view.page, 80) == [], (theme, width)
+            assert view.page.evaluate(TOO_WIDE) == 0, (theme, width)
+            offsets = view.page.evaluate(OFFSETS)
+            assert len(offsets) == 3
+            assert [abs(offset) < 1 for offset in offsets[:2]] == [True, True], (theme, width)
+    # Or they would be in the table of contents.
+    assert view.card(0).locator("h1,h2,h3,h4,h5,h6").count() == 0
 
 
 @pytest.mark.parametrize(("page_color", "text_color"), [("#fff", "#000"), ("#1f1f1f", "#ccc")])
@@ -120,50 +132,21 @@ def test_a_card_can_be_read_where_there_is_no_theme(browser, page_color, text_co
     html = denial(findings, policy_name="safe")["text/html"]
     page = browser.new_page()
     page.set_content(f"<body style='background:{page_color};color:{text_color}'>{html}")
-    contrasts = page.evaluate(CONTRASTS)
+    poor = hard_to_read(page, 8)
     page.close()
-    assert len(contrasts) > 8
-    assert [text for text, ratio, icon in contrasts if ratio < (3 if icon else 4.5)] == []
-
-
-def test_no_card_is_wider_than_its_notebook(shown):
-    too_wide = shown.page.evaluate(
-        """() => [...document.querySelectorAll('.jp-OutputArea [role=group]')]
-            .filter(card => card.scrollWidth > card.clientWidth + 1).length"""
-    )
-    assert too_wide == 0
-
-
-def test_the_caret_stands_under_its_name_on_the_screen(shown):
-    offsets = shown.page.evaluate(
-        """() => [...document.querySelectorAll('.jp-OutputArea [role=group] pre')].map(pre => {
-            const spans = [...pre.querySelectorAll('span')];
-            const left = span => span.getBoundingClientRect().left;
-            return left(spans[3]) - left(spans[1]);
-        })"""
-    )
-    assert len(offsets) == 3
-    assert [abs(offset) < 1 for offset in offsets[:2]] == [True, True]
-
-
-def test_cards_put_nothing_into_the_table_of_contents(shown):
-    assert (
-        shown.page.locator(".jp-OutputArea [role=group]").locator("h1,h2,h3,h4,h5,h6").count() == 0
-    )
+    assert poor == []
 
 
 def test_a_card_in_a_notebook_that_is_not_trusted_still_says_it_all(open_notebook, lab):
     view = open_notebook([SETUP + CARDS[0]], kernel="python3")
     view.run(0)
-    view.command("docmanager:save")
-    view.page.wait_for_function("() => !document.querySelector('.jp-mod-dirty')")
+    view.save()
     saved = view.path.read_text()
     assert "application/vnd.cellblock.denial+json" in saved
     (lab.folder / "copied.ipynb").write_text(
         saved.replace("import-not-allowed", "import-not-allowed ")
     )
-    view.page.goto(f"{lab.url}/doc/tree/copied.ipynb?token={lab.token}&reset")
-    view.page.wait_for_selector(".jp-NotebookPanel .jp-OutputArea-output")
+    view.show("copied.ipynb")
     view.shot("cards-untrusted")
     text = view.outputs(0).first.inner_text()
     for part in (

@@ -28,7 +28,7 @@ PICTURED = [name for name in NAMES if name not in STEPWISE] if ALL else ["output
 
 @pytest.fixture(scope="module")
 def room(lab):
-    """The lessons in the server's folder, and their kernels: a page looks once for those."""
+    """The lessons in the server's folder, and their kernels."""
     with pytest.MonkeyPatch.context() as patch, Classroom(lab.folder) as made:
         for name, value in lab.environment().items():
             patch.setenv(name, value)
@@ -38,11 +38,10 @@ def room(lab):
         yield made
 
 
-@pytest.fixture(scope="module")
-def view(room, keep_notebook):
-    """One page, in which one lesson after the other is opened."""
-    assert room
-    return keep_notebook(["'before the lessons'"], kernel="python3", width=1_100, height=900)
+@pytest.fixture
+def opened(room, open_notebook):
+    """Open a lesson."""
+    return lambda name: open_notebook(room.folder / f"{name}.ipynb", width=1_100, height=900)
 
 
 def check(view, name, *, asked=False):
@@ -58,15 +57,15 @@ def check(view, name, *, asked=False):
 
 
 @pytest.mark.parametrize("name", PICTURED)
-def test_a_lesson_runs_in_jupyterlab_and_reads_well(view, name):
+def test_a_lesson_runs_in_jupyterlab_and_reads_well(opened, name):
     lessons.needs(name)
-    view.show(f"{name}.ipynb")
+    view = opened(name)
     view.run_all()
     check(view, name)
 
 
-def test_cells_are_refused_in_jupyterlab_until_they_are_approved(room, view):
-    view.show("admission.ipynb")
+def test_cells_are_refused_in_jupyterlab_until_they_are_approved(room, opened):
+    view = opened("admission")
     notebook = lessons.read(view.path)
     first = notebook.cells.index(lessons.code_cells(notebook)[0])
     view.run(first)
@@ -79,8 +78,8 @@ def test_cells_are_refused_in_jupyterlab_until_they_are_approved(room, view):
 
 
 @pytest.mark.skipif(not ALL, reason="what asks has tests of its own; make lessons has its picture")
-def test_questions_in_jupyterlab_stand_below_their_cells_and_are_answered_there(view):
-    view.show("approvals.ipynb")
+def test_questions_in_jupyterlab_stand_below_their_cells_and_are_answered_there(opened):
+    view = opened("approvals")
     for index, cell in enumerate(lessons.read(view.path).cells):
         if cell.id in lessons.ANSWERS:
             _run_answering(view, index, cell)

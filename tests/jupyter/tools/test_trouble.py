@@ -8,14 +8,6 @@ import pytest
 
 from support import processes, reading, toolbox
 from support.client import is_idle
-from support.kernels import World
-
-
-@pytest.fixture(scope="module")
-def shared_world():
-    made = World()
-    yield made
-    made.close()
 
 
 @pytest.fixture(scope="module")
@@ -63,28 +55,26 @@ def test_calls_beside_one_that_crashes_are_told(kernel):
     assert run(kernel, f"import asyncio\n{code}") == "['WorkerLost', 'WorkerLost']"
 
 
-def test_an_interrupt_ends_the_wait_and_not_the_session(kernel):
+#: A thread goes on waiting, whoever has awaited it.
+WAITS = {
+    "slow(20)": "withdrawn",
+    "import asyncio\nawait asyncio.to_thread(slow, 20)": "unfinished",
+}
+
+
+@pytest.mark.parametrize("wait", WAITS)
+def test_an_interrupt_ends_the_wait_and_not_the_session(kernel, wait):
     run(kernel, "x = 41")
-    mid = kernel.execute_send("slow(20)")
+    mid = kernel.execute_send(wait)
     kernel.until(lambda m: m["msg_type"] == "execute_input", mid)
     time.sleep(0.3)
     kernel.interrupt()
     reply = kernel.reply(mid)
     assert reply["content"]["ename"] == "KeyboardInterrupt"
     (call,) = toolbox.calls(reply)
-    assert call["status"] == "withdrawn"
+    assert call["status"] == WAITS[wait]
     kernel.until(is_idle, mid)
     assert run(kernel, "add(x)") == "42"
-
-
-def test_an_interrupt_ends_an_await(kernel):
-    mid = kernel.execute_send("import asyncio\nawait asyncio.to_thread(slow, 20)")
-    kernel.until(lambda m: m["msg_type"] == "execute_input", mid)
-    time.sleep(0.3)
-    kernel.interrupt()
-    assert kernel.reply(mid)["content"]["ename"] == "KeyboardInterrupt"
-    kernel.until(is_idle, mid)
-    assert run(kernel, "add(1)") == "2"
 
 
 def test_a_guest_that_dies_with_a_call_under_way_is_restored_and_calls_again(kernel):
@@ -98,13 +88,6 @@ def test_a_guest_that_dies_with_a_call_under_way_is_restored_and_calls_again(ker
     kernel.until(is_idle, mid)
     # The copy numbers its calls as the guest did: the old answer must not be taken for the new.
     assert run(kernel, "y, [add(n) for n in range(3)]") == "([1], [1, 2, 3])"
-
-
-def test_a_cell_that_calls_is_not_run_again_for_undo(kernel):
-    run(kernel, "z = add(1)")
-    run(kernel, "z = 5")
-    run(kernel, "%undo")
-    assert run(kernel, "z") == "2"
 
 
 def test_a_cell_waits_for_a_task_that_waits_for_a_tool(kernel):

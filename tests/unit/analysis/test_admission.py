@@ -35,10 +35,13 @@ def rules(raw, admitted):
     return [found.rule for found in findings(raw, admitted)]
 
 
-def test_an_approved_cell_is_admitted_and_it_is_said_where_that_was():
+def test_an_approved_cell_is_admitted_by_its_text_and_it_is_said_where_that_was():
     ruling = judge(CELL, approved("x = 1", CELL))
     assert ruling.findings == ()
     assert ruling.by == "approved in a.ipynb, cell 2"
+
+    forged = Admitted("approved", cells={sha256("evil()"): Approved("x = 1", "a.ipynb", 1)})
+    assert rules("evil()", forged) == ["cell-not-approved"]
 
 
 LOOK_ALIKES = {
@@ -63,10 +66,10 @@ LOOK_ALIKES = {
 }
 
 
-@pytest.mark.parametrize("change", LOOK_ALIKES)
-def test_a_text_that_is_almost_an_approved_one_is_refused(change):
-    assert rules(LOOK_ALIKES[change], approved(CELL)) == ["cell-not-approved"]
-    assert rules(CELL, approved(CELL)) == []
+def test_a_text_that_is_almost_an_approved_one_is_refused():
+    for change, text in LOOK_ALIKES.items():
+        assert rules(text, approved(CELL)) == ["cell-not-approved"], change
+        assert rules(CELL, approved(CELL)) == [], change
 
 
 def test_a_look_alike_letter_is_named_where_it_stands():
@@ -79,7 +82,7 @@ def test_a_look_alike_letter_is_named_where_it_stands():
     assert found.remedy == "Ask."
 
 
-def test_the_difference_to_the_nearest_approved_cell_is_shown():
+def test_the_difference_to_the_nearest_approved_cell_is_shown_where_there_is_one():
     changed = CELL.replace("= 3", "= 4")
     (found,) = findings(changed, approved("x = 1", CELL, "y = 2"))
     assert found.detail == (
@@ -92,29 +95,14 @@ def test_the_difference_to_the_nearest_approved_cell_is_shown():
         " print(math.pi * radius ** 2)"
     )
 
-
-def test_of_a_cell_of_one_line_the_difference_is_shown_too():
     (found,) = findings("x = 2", approved("print('hello')", "x = 1"))
     assert found.why == "The nearest approved one, cell 2 of a.ipynb, differs from here on"
     assert found.detail == (
         "--- approved: cell 2 of a.ipynb\n+++ this cell\n@@ -1,1 +1,1 @@\n-x = 1\n+x = 2"
     )
 
-
-def test_the_difference_is_shown_however_little_the_nearest_is_like_it():
-    (found,) = findings("zzz", approved("x = 1"))
-    assert found.why == "The nearest approved one, cell 1 of a.ipynb, differs from here on"
-    assert found.detail.endswith("-x = 1\n+zzz")
-
-
-def test_where_no_cell_is_approved_there_is_no_difference():
     (found,) = findings("x = 1", approved())
     assert (found.detail, found.why) == ("", "No cell has been approved here")
-
-
-def test_two_texts_of_one_hash_are_two_texts():
-    forged = Admitted("approved", cells={sha256("evil()"): Approved("x = 1", "a.ipynb", 1)})
-    assert rules("evil()", forged) == ["cell-not-approved"]
 
 
 RUNS_NOTHING = [
@@ -174,10 +162,7 @@ def test_a_template_is_run_with_the_state_as_data(kind):
     assert ruling.run.template.name == "draw"
     assert ruling.run.state == {"a": ["); evil(", 1.5, None]}
     assert ruling.by.startswith("template draw ")
-
-
-def test_a_template_without_a_state_gets_an_empty_one():
-    assert judge("%%template draw", templates()).run.state == {}
+    assert judge("%%template draw", templates(kind)).run.state == {}
 
 
 @pytest.mark.parametrize(
@@ -200,59 +185,51 @@ def test_under_template_admission_nothing_else_runs(cell):
     assert rules(cell, templates()) == ["not-a-template"]
 
 
-@pytest.mark.parametrize(
-    "name",
-    [
-        "",
-        "../draw",
-        "./draw",
-        "/etc/draw",
-        "draw.py",
-        "draw/../draw",
-        "DRAW",
-        "draw draw",
-        "draw\x00",
-        "drаw",
-        "draw\u2028x = 1",
-        "draw --option",
-        "{name}",
-        "$name",
-        "d" * 65,
-        "none",
-    ],
-)
-def test_a_template_is_found_by_its_exact_name_only(name):
-    (found,) = findings(f"%%template {name}\n{{}}", templates())
-    assert found.rule == "template-not-found"
-    assert found.remedy == "Shipped are: draw."
-    assert findings("%%template draw\n{}", templates()) == ()
+X = [
+    "",
+    "../draw",
+    "./draw",
+    "/etc/draw",
+    "draw.py",
+    "draw/../draw",
+    "DRAW",
+    "draw draw",
+    "draw\x00",
+    "drаw",
+    "draw\u2028x = 1",
+    "draw --option",
+    "{name}",
+    "$name",
+    "d" * 65,
+    "none",
+]
 
 
-def test_a_refused_state_names_path_keyword_and_template():
+def test_a_template_is_found_by_its_exact_name_only():
+    for name in X:
+        (found,) = findings(f"%%template {name}\n{{}}", templates())
+        assert found.rule == "template-not-found", name
+        assert found.remedy == "Shipped are: draw.", name
+        assert findings("%%template draw\n{}", templates()) == (), name
+
+
+def test_a_refused_state_is_pointed_at_and_names_path_keyword_and_template():
     problem = Problem("$.rows[3].name", "type", "1 is not of type 'string'")
     (found,) = findings("\n%%template draw\n{}", templates(problems=[problem]))
-    assert (found.rule, found.line, found.column, found.subject) == (
-        "template-state",
-        2,
-        11,
-        "draw",
-    )
+    assert (found.rule, found.subject) == ("template-state", "draw")
+    assert (found.line, found.column) == (2, 11)
     assert found.why == "The state, $.rows[3].name: 1 is not of type 'string' (type)"
     assert found.remedy == "%template draw shows the schema that a state has to fit."
 
-
-def test_a_state_that_is_no_json_is_pointed_at_where_it_breaks():
     (found,) = findings('\n%%template draw\n{"a": 1,\n "b": nul}', templates())
     assert (found.rule, found.line, found.column) == ("template-state", 4, 6)
     assert found.why == "The state: it is not JSON: Expecting value"
 
 
-def test_where_the_policy_has_no_magic_for_them_a_cell_names_no_template():
+def test_a_template_runs_in_an_approved_cell_where_the_policy_has_a_magic_for_it():
     closed = Admitted("any", templates=templates().templates, calls=False)
     assert judge("%%template draw\n{}", closed).run is None
 
-
-def test_a_template_in_an_approved_cell_runs_and_in_another_does_not():
     cell = '%%template draw\n{"a": 1}'
     admitted = Admitted(
         "approved", cells=approved(cell).cells, templates=templates().templates, remedy=""

@@ -1,13 +1,8 @@
 # ruff: noqa: RUF001 - look-alike letters are what is tested
 """Where a finding stands and what it quotes, to the character."""
 
-import sys
-from pathlib import Path
-
-sys.path.insert(0, str(Path(__file__).parent))
-from rules_for_tests import SAFE, findings, places
-
 from cellblock.analysis import Finding, analyse
+from unit.analysis.rules_for_tests import SAFE, findings, places
 
 
 def test_all_findings_are_reported_at_once_in_order():
@@ -36,39 +31,29 @@ def test_a_whole_finding():
     )
 
 
-def test_columns_count_characters_and_tabs_as_one():
+def test_a_finding_is_shown_on_its_line_and_to_the_character():
     (finding,) = findings("if 1:\n\té = '𝓍', f.__code__")
     assert finding.excerpt[finding.column : finding.end_column] == "__code__"
     assert finding.excerpt == " é = '𝓍', f.__code__"
 
-
-def test_a_long_line_is_quoted_around_the_finding():
     (finding,) = findings("x = [" + "1, " * 500 + "f.__code__]")
     assert len(finding.excerpt) <= 200
     start = finding.column - finding.cut
     assert finding.excerpt[start : start + 8] == "__code__"
 
-
-def test_an_attribute_on_a_later_line_is_shown_there():
     (finding,) = findings("x = (f\n  .a\n  .__code__\n)")
     assert (finding.line, finding.excerpt) == (3, "  .__code__")
 
-
-def test_a_carriage_return_ends_a_line():
     assert places("x = 1 # no\rimport os\ny = 2") == [("import-not-allowed", 2, 7, "os")]
 
 
-def test_code_of_a_cell_magic_has_the_lines_of_the_cell():
+def test_code_of_magics_has_the_lines_of_the_cell_or_of_the_magic():
     cell = "%%time\nx = 1\nimport os\n"
     assert places(cell) == [("import-not-allowed", 3, 7, "os")]
     assert findings(cell)[0].excerpt == "import os"
 
-
-def test_code_of_a_line_magic_has_the_line_of_the_magic():
     assert places("x = 1\n%time import os")[0][:2] == ("import-not-allowed", 2)
 
-
-def test_magics_within_magics_are_followed():
     assert [p[0] for p in places("%%capture\n%%time\nimport os")] == ["import-not-allowed"]
     assert [p[0] for p in places("%time !ls")] == ["shell-escape"]
 

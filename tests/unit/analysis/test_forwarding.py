@@ -1,14 +1,9 @@
 """``__getattribute__`` of one's own may hand on to the next; nobody else's is named."""
 
-import sys
-from pathlib import Path
-
 import pytest
 
-sys.path.insert(0, str(Path(__file__).parent))
-from rules_for_tests import SAFE
-
 from cellblock.analysis import analyse
+from unit.analysis.rules_for_tests import SAFE
 
 
 @pytest.mark.parametrize(

@@ -3,47 +3,46 @@
 import dataclasses
 import itertools
 import re
-import sys
-from pathlib import Path
 
 import pytest
 
-sys.path.insert(0, str(Path(__file__).parent))
-from rules_for_tests import DATA, SAFE, findings
-
 from cellblock.analysis import Rules
 from cellblock.analysis.instead import MODULES
+from unit.analysis.rules_for_tests import DATA, SAFE, findings
 
+
+def read(path="data/a.csv"):
+    return f'text = ops.read_file("{path}")\nlines = text.splitlines()'
+
+
+def listed(folder="data"):
+    return f'for entry in ops.list_dir("{folder}"):\n    print(entry["name"])'
+
+
+def asked(url="https://api.example.org/items"):
+    return f'response = ops.http("{url}")\nitems = response.json()'
+
+
+ANSWER = 'answer = llm("…")\nprint(answer)'
+TABULATE = 'ops.install("tabulate")\nimport tabulate'
 CASES = [
-    (
-        "import requests",
-        'response = ops.http("https://api.example.org/items")\nitems = response.json()',
-    ),
-    (
-        "from urllib import request",
-        'response = ops.http("https://api.example.org/items")\nitems = response.json()',
-    ),
-    (
-        "import urllib.request",
-        'response = ops.http("https://api.example.org/items")\nitems = response.json()',
-    ),
-    ("import openai", 'answer = llm("…")\nprint(answer)'),
-    ("from anthropic import Anthropic", 'answer = llm("…")\nprint(answer)'),
+    ("import requests", asked()),
+    ("from urllib import request", asked()),
+    ("import urllib.request", asked()),
+    ("import openai", ANSWER),
+    ("from anthropic import Anthropic", ANSWER),
     ("from google import genai", None),
-    ("import google.genai as g", 'answer = llm("…")\nprint(answer)'),
-    ("import litellm", 'answer = llm("…")\nprint(answer)'),
-    ("import glob", 'for entry in ops.list_dir("data"):\n    print(entry["name"])'),
-    ("from pathlib import Path", 'text = ops.read_file("data/a.csv")\nlines = text.splitlines()'),
+    ("import google.genai as g", ANSWER),
+    ("import litellm", ANSWER),
+    ("import glob", listed()),
+    ("from pathlib import Path", read()),
     (
         "import gzip",
         'import zlib\ndata = zlib.decompress(ops.read_file("data/a.gz", binary=True), 31)',
     ),
-    ("open", 'text = ops.read_file("data/a.csv")\nlines = text.splitlines()'),
-    ("open('my.txt')", 'text = ops.read_file("my.txt")\nlines = text.splitlines()'),
-    (
-        "open(str(name), f(open('b.txt')))",
-        'text = ops.read_file("b.txt")\nlines = text.splitlines()',
-    ),
+    ("open", read()),
+    ("open('my.txt')", read("my.txt")),
+    ("open(str(name), f(open('b.txt')))", read("b.txt")),
     (
         "open('p.png', mode='rb')",
         'import io\nfile = io.BytesIO(ops.read_file("p.png", binary=True))',
@@ -63,49 +62,37 @@ CASES = [
     ("open('o.txt', 'x')", None),
     ("open('o.txt', mode='x+')", None),
     ("open(file='a\"b.txt')", "text = ops.read_file('a\"b.txt')\nlines = text.splitlines()"),
-    ("open('" + "x" * 99 + "')", 'text = ops.read_file("data/a.csv")\nlines = text.splitlines()'),
-    ("!cat notes.md", 'text = ops.read_file("notes.md")\nlines = text.splitlines()'),
-    ("!head -n 5 notes.md", 'text = ops.read_file("notes.md")\nlines = text.splitlines()'),
-    ("!head -5 notes.md", 'text = ops.read_file("notes.md")\nlines = text.splitlines()'),
-    ("!tail -n 3 a.txt", 'text = ops.read_file("a.txt")\nlines = text.splitlines()'),
-    ("!tail --lines 3", 'text = ops.read_file("data/a.csv")\nlines = text.splitlines()'),
-    ("!cat < a.txt", 'text = ops.read_file("data/a.csv")\nlines = text.splitlines()'),
-    ("!cat *.md", 'text = ops.read_file("data/a.csv")\nlines = text.splitlines()'),
-    ("!cat {name}", 'text = ops.read_file("data/a.csv")\nlines = text.splitlines()'),
-    ("!cat 'my notes.md'", 'text = ops.read_file("my notes.md")\nlines = text.splitlines()'),
-    ("!cat 'notes.md", 'text = ops.read_file("data/a.csv")\nlines = text.splitlines()'),
-    ("!ls | wc -l", 'for entry in ops.list_dir("data"):\n    print(entry["name"])'),
-    ("!ls 2>/dev/null", 'for entry in ops.list_dir("data"):\n    print(entry["name"])'),
-    ("!ls work 2>/dev/null", 'for entry in ops.list_dir("work"):\n    print(entry["name"])'),
-    ("!ls # all", 'for entry in ops.list_dir("data"):\n    print(entry["name"])'),
-    ("!ls -la work", 'for entry in ops.list_dir("work"):\n    print(entry["name"])'),
-    ("%ls", 'for entry in ops.list_dir("data"):\n    print(entry["name"])'),
-    (
-        "!curl -s https://a.example/x",
-        'response = ops.http("https://a.example/x")\nitems = response.json()',
-    ),
-    (
-        "!curl -o a%20b.html https://a.example/a%20b?c=1",
-        'response = ops.http("https://a.example/a%20b?c=1")\nitems = response.json()',
-    ),
-    (
-        "!curl httpbin.org/get",
-        'response = ops.http("https://api.example.org/items")\nitems = response.json()',
-    ),
+    ("open('" + "x" * 99 + "')", read()),
+    ("!cat notes.md", read("notes.md")),
+    ("!head -n 5 notes.md", read("notes.md")),
+    ("!head -5 notes.md", read("notes.md")),
+    ("!tail -n 3 a.txt", read("a.txt")),
+    ("!tail --lines 3", read()),
+    ("!cat < a.txt", read()),
+    ("!cat *.md", read()),
+    ("!cat {name}", read()),
+    ("!cat 'my notes.md'", read("my notes.md")),
+    ("!cat 'notes.md", read()),
+    ("!ls | wc -l", listed()),
+    ("!ls 2>/dev/null", listed()),
+    ("!ls work 2>/dev/null", listed("work")),
+    ("!ls # all", listed()),
+    ("!ls -la work", listed("work")),
+    ("%ls", listed()),
+    ("!curl -s https://a.example/x", asked("https://a.example/x")),
+    ("!curl -o a%20b.html https://a.example/a%20b?c=1", asked("https://a.example/a%20b?c=1")),
+    ("!curl httpbin.org/get", asked()),
     ("!pip install -q 'scikit-learn'", None),  # as that of scikit-learn below
-    ("!pip install 'tabulate'", 'ops.install("tabulate")\nimport tabulate'),
-    ('!pip install -U "tabulate>=0.9"', 'ops.install("tabulate")\nimport tabulate'),
-    ("!conda install -y -c tabulate tabulate", 'ops.install("tabulate")\nimport tabulate'),
-    (
-        "!pip install --index-url https://a.example/x tabulate && ls",
-        'ops.install("tabulate")\nimport tabulate',
-    ),
+    ("!pip install 'tabulate'", TABULATE),
+    ('!pip install -U "tabulate>=0.9"', TABULATE),
+    ("!conda install -y -c tabulate tabulate", TABULATE),
+    ("!pip install --index-url https://a.example/x tabulate && ls", TABULATE),
     ("!pip install -r tabulate", None),
     ("!pip install tabulate.whl", None),
     ("!pip install tabulate+https://a.example", None),
-    ("!pip install -q tabulate==1.0", 'ops.install("tabulate")\nimport tabulate'),
+    ("!pip install -q tabulate==1.0", TABULATE),
     ("!pip install -q scikit-learn==1.0", None),  # what it brings may not be imported
-    ("%pip install tabulate", 'ops.install("tabulate")\nimport tabulate'),
+    ("%pip install tabulate", TABULATE),
     ("%%writefile out.py\nx = 1", 'text = "…"\nops.write_file("out.py", text)'),
     (
         "%%writefile -a out.py\nx = 1",
@@ -122,15 +109,18 @@ CASES = [
 GRANTED = dataclasses.replace(SAFE, raw_modules=frozenset({"tabulate"}))
 
 
-@pytest.mark.parametrize(("cell", "rewrite"), CASES)
-def test_a_refusal_shows_what_does_the_job(cell, rewrite):
-    found = findings(cell, GRANTED)
-    shown = [one.rewrite for one in found if one.rewrite]
-    assert (rewrite in shown) if rewrite else not shown
-    assert all(re.match(r"Ask the host, (ops\.|llm)", f.remedy) for f in found if f.rewrite)
+def test_a_refusal_shows_what_does_the_job():
+    for cell, rewrite in CASES:
+        found = findings(cell, GRANTED)
+        shown = [one.rewrite for one in found if one.rewrite]
+        assert (rewrite in shown) if rewrite else not shown, (cell, rewrite)
+        assert all(re.match(r"Ask the host, (ops\.|llm)", f.remedy) for f in found if f.rewrite), (
+            cell,
+            rewrite,
+        )
 
 
-def test_what_is_no_file_of_os_names_no_operation():
+def test_no_operation_is_named_for_what_is_no_file_and_one_for_a_quoted_name_of_a_package():
     (found,) = findings("from os import environ", GRANTED)
     assert (found.remedy, found.rewrite) == (
         'Let the operator add "os" to allowed_modules.',
@@ -139,8 +129,6 @@ def test_what_is_no_file_of_os_names_no_operation():
     assert "ops.list_dir" in findings("from os import environ, listdir", GRANTED)[0].remedy
     assert "ops.list_dir" in findings("from os.path import exists", GRANTED)[0].remedy
 
-
-def test_a_quoted_name_of_a_package_names_the_operation():
     (found,) = findings("!pip install 'scikit-learn'", GRANTED)
     assert (found.remedy, found.rewrite) == ("Ask the host, ops.install.", "")
 
@@ -149,15 +137,15 @@ OPERATIONS = sorted(GRANTED.operations)
 PARTS = [set(chosen) for n in range(3) for chosen in itertools.combinations(OPERATIONS, n)]
 
 
-@pytest.mark.parametrize("granted", PARTS, ids=lambda granted: " ".join(sorted(granted)))
-def test_a_rewrite_is_shown_only_where_all_that_it_calls_is_granted(granted):
-    rules = dataclasses.replace(GRANTED, operations=frozenset(granted))
-    cells = [cell for cell, _ in CASES] + [f"import {name}" for name in MODULES]
-    for one in (one for cell in cells for one in findings(cell, rules)):
-        called = set(re.findall(r"\b(?:ops\.\w+|llm)(?=\()", one.rewrite))
-        assert called <= granted, one
-        assert one.rewrite == "" or all(name in one.remedy for name in called)
-        assert [f.rule for f in findings(one.rewrite, rules)] == []
+def test_a_rewrite_is_shown_only_where_all_that_it_calls_is_granted():
+    for granted in PARTS:
+        rules = dataclasses.replace(GRANTED, operations=frozenset(granted))
+        cells = [cell for cell, _ in CASES] + [f"import {name}" for name in MODULES]
+        for one in (one for cell in cells for one in findings(cell, rules)):
+            called = set(re.findall(r"\b(?:ops\.\w+|llm)(?=\()", one.rewrite))
+            assert called <= granted, one
+            assert one.rewrite == "" or all(name in one.remedy for name in called), granted
+            assert [f.rule for f in findings(one.rewrite, rules)] == [], granted
 
 
 @pytest.mark.parametrize(
@@ -166,12 +154,12 @@ def test_a_rewrite_is_shown_only_where_all_that_it_calls_is_granted(granted):
         (
             {"ops.read_file"},
             'Ask the host, ops.read_file, or let the operator add "os" to allowed_modules.',
-            'text = ops.read_file("data/a.csv")\nlines = text.splitlines()',
+            read(),
         ),
         (
             {"ops.list_dir"},
             'Ask the host, ops.list_dir, or let the operator add "os" to allowed_modules.',
-            'for entry in ops.list_dir("data"):\n    print(entry["name"])',
+            listed(),
         ),
         (
             {"ops.read_file", "ops.list_dir"},
@@ -202,14 +190,15 @@ def _run(text):
     exec(compile(text, "<rewrite>", "exec"), code | {"ops": made, "llm": str})
 
 
-@pytest.mark.parametrize(
-    "rewrite", sorted({r for _, r in CASES if r} | {i.rewrite for i in MODULES.values()})
-)
-def test_a_rewrite_is_two_lines_that_the_rules_let_pass(rewrite):
-    assert rewrite.count("\n") == 1
-    assert [f.rule for f in findings(rewrite, GRANTED)] == []
-    if not rewrite.startswith("ops.install") and "zlib" not in rewrite:
-        _run(rewrite)
+REWRITES = sorted({r for _, r in CASES if r} | {i.rewrite for i in MODULES.values()})
+
+
+def test_a_rewrite_is_two_lines_that_the_rules_let_pass():
+    for rewrite in REWRITES:
+        assert rewrite.count("\n") == 1, rewrite
+        assert [f.rule for f in findings(rewrite, GRANTED)] == [], rewrite
+        if not rewrite.startswith("ops.install") and "zlib" not in rewrite:
+            _run(rewrite)
 
 
 def test_what_is_not_granted_is_named_and_not_shown():

@@ -138,16 +138,14 @@ REFUSED = {
 }
 
 
-@pytest.mark.parametrize("source", ALLOWED)
-def test_definitions_may_stand_in_a_template(source):
-    assert definitions(source) == ()
+def test_only_definitions_may_stand_in_a_template_and_nothing_runs_when_it_is_loaded():
+    for source in ALLOWED:
+        assert definitions(source) == (), source
 
-
-@pytest.mark.parametrize("source", REFUSED)
-def test_nothing_runs_when_a_template_is_loaded(source):
-    found = definitions(source)
-    assert [each.rule for each in found] == ["template-definitions"] * len(found)
-    assert found[0].subject == REFUSED[source]
+    for source, subject in REFUSED.items():
+        found = definitions(source)
+        assert {each.rule for each in found} == {"template-definitions"}, source
+        assert found[0].subject == subject, source
 
 
 def test_every_place_is_told_at_once_in_order():
@@ -161,35 +159,30 @@ def test_what_is_not_python_is_no_template(source):
     assert found.why.startswith(("is not Python: ", "can't be read: "))
 
 
-@pytest.mark.parametrize(
-    "source",
-    [
-        "def run(state): pass",
-        "async def run(state): pass",
-        "def run(state, /, more=1, *, other=2): pass",
-        "def run(state=None, **rest): pass",
-    ],
-)
-def test_a_template_is_started_by_run(source):
-    assert entry(source) == ()
+STARTED = [
+    "def run(state): pass",
+    "async def run(state): pass",
+    "def run(state, /, more=1, *, other=2): pass",
+    "def run(state=None, **rest): pass",
+]
+NOT_STARTED = [
+    "",
+    "run = 3",
+    "class run: pass",
+    "if 1:\n    def run(state): pass",
+    "def run(): pass",
+    "def run(state, more): pass",
+    "def run(*, state): pass",
+    "def run(state, *, other): pass",
+    "def run(*state): pass",
+]
 
 
-@pytest.mark.parametrize(
-    "source",
-    [
-        "",
-        "run = 3",
-        "class run: pass",
-        "if 1:\n    def run(state): pass",
-        "def run(): pass",
-        "def run(state, more): pass",
-        "def run(*, state): pass",
-        "def run(state, *, other): pass",
-        "def run(*state): pass",
-    ],
-)
-def test_what_has_no_run_of_one_argument_is_no_template(source):
-    assert [each.rule for each in entry(source)] == ["template-definitions"]
+def test_a_template_is_started_by_a_run_of_one_argument():
+    for source in STARTED:
+        assert entry(source) == (), source
+    for source in NOT_STARTED:
+        assert [each.rule for each in entry(source)] == ["template-definitions"], source
 
 
 # --- state ------------------------------------------------------------------------------------

@@ -40,11 +40,9 @@ def told(found):
     return {path: words[1] for path, words in mounts.mounts(["/nonexistent"], found)}
 
 
-def test_what_is_wanted_is_told_whole():
+def test_what_is_wanted_is_told_whole_and_a_container_is_told_to_have_nothing(monkeypatch):
     assert wanted(WANTED.text()) == WANTED
 
-
-def test_a_container_is_told_to_have_nothing(monkeypatch):
     monkeypatch.setattr(Wanted, "_image", lambda _: ("a:1", ()))
     command = WANTED.command("name", 1, ["/usr/bin/python", "-I"])
     assert {

@@ -2,7 +2,6 @@
 
 import json
 import shutil
-import sys
 from pathlib import Path
 
 import pytest
@@ -11,27 +10,17 @@ from cellblock import cli
 from support.notebooks import notebook
 
 SHIPPED = Path(__file__).parents[3] / "notebooks"
-POLICY = 'admission = "approved"\n'
-KEY = "approval.key"
 
 
 @pytest.fixture
-def run(monkeypatch, capfd, tmp_path):
+def run(command, monkeypatch, tmp_path, judged_here):  # noqa: ARG001
     """Run the command in-process in a folder above the notebooks'; return status, stdout, stderr."""
     for name in ("HOME", "XDG_CACHE_HOME", "XDG_DATA_HOME"):
         monkeypatch.setenv(name, str(tmp_path / name))
     monkeypatch.chdir(tmp_path)
-    (tmp_path / "lab.toml").write_text(POLICY)
+    (tmp_path / "lab.toml").write_text('admission = "approved"\n')
     (tmp_path / "work").mkdir()
-
-    def run(*args):
-        monkeypatch.setattr(sys, "argv", ["cellblock", *args])
-        with pytest.raises(SystemExit) as ended:
-            cli.main()
-        out, err = capfd.readouterr()
-        return ended.value.code, out, err
-
-    return run
+    return command
 
 
 @pytest.fixture
@@ -42,13 +31,17 @@ def written(tmp_path):
     return write
 
 
+def approve(run):
+    run("approve", "work/a.ipynb", "--policy", "lab.toml", "--yes")
+
+
 def check(run, name="a.ipynb", policy="lab.toml"):
     return run("check", "--policy", policy, f"work/{name}")
 
 
 def test_what_was_approved_passes_and_what_was_changed_since_does_not(run, written):
     written("x = 1", "", "%usage", "x + 1")
-    run("approve", "work/a.ipynb", "--policy", "lab.toml", "--yes")
+    approve(run)
     assert check(run)[:2] == (0, "1 file, no findings · policy lab\n")
     written("x = 1", "x + 2")
     status, out, _ = check(run)
@@ -66,21 +59,21 @@ def test_what_was_approved_passes_and_what_was_changed_since_does_not(run, writt
 
 def test_rules_hold_for_what_was_approved(run, written):
     written("import os")
-    run("approve", "work/a.ipynb", "--policy", "lab.toml", "--yes")
+    approve(run)
     status, out, _ = check(run)
     assert (status, out.partition("\n")[0]) == (1, "work/a.ipynb:cell 1:1:8: import-not-allowed")
 
 
 def test_what_is_approved_of_another_notebook_is_not_of_this_one(run, written):
     written("x = 1")
-    run("approve", "work/a.ipynb", "--policy", "lab.toml", "--yes")
+    approve(run)
     written("x = 1", name="b.ipynb")
     assert check(run, "b.ipynb")[0] == 1
 
 
 def test_what_is_taken_back_counts_at_once_whatever_verdicts_are_kept(run, written):
     written("x = 1")
-    run("approve", "work/a.ipynb", "--policy", "lab.toml", "--yes")
+    approve(run)
     assert check(run)[0] == 0
     run("approve", "--revoke", "work/a.ipynb", "--policy", "lab.toml")
     assert check(run)[0] == 1
@@ -90,9 +83,12 @@ def test_a_key_or_a_manifest_that_is_missing_is_no_clean_verdict(run, written, t
     written("x = 1")
     data = tmp_path / "XDG_DATA_HOME" / "cellblock"
     status, out, err = check(run)
-    assert (status, out.splitlines()[-1]) == (2, _last())
-    assert err.startswith(f"cellblock: work/a.ipynb: what may run is not known: {data / KEY}: ")
-    run("approve", "work/a.ipynb", "--policy", "lab.toml", "--yes")
+    last = "0 files, no findings, 1 path not checked · policy lab"
+    assert (status, out.splitlines()[-1]) == (2, last)
+    assert err.startswith(
+        f"cellblock: work/a.ipynb: what may run is not known: {data}/approval.key: "
+    )
+    approve(run)
     (manifest,) = (data / "approved").glob("*.json")
     whole = manifest.read_bytes()
     manifest.unlink()
@@ -105,10 +101,6 @@ def test_a_key_or_a_manifest_that_is_missing_is_no_clean_verdict(run, written, t
     status, _, err = check(run)
     assert status == 2
     assert "it was changed since it was signed" in err
-
-
-def _last():
-    return "0 files, no findings, 1 path not checked · policy lab"
 
 
 def test_of_the_lesson_on_templates_only_what_it_shows_being_refused_is_found(run):

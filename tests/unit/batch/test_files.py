@@ -23,6 +23,10 @@ def tree(tmp_path, monkeypatch):
     return make
 
 
+def a_file(path):
+    return files.File(path, path.name, files.Kind.script, path.parent)
+
+
 def names(paths, exclude=()):
     found, problems = find(paths, exclude)
     assert problems == []
@@ -94,9 +98,13 @@ def test_links_to_folders_are_not_followed_and_loops_end(tree):
     assert names(["a/out"]) == ["a/out/y.py"]
 
 
-def test_a_linked_file_is_checked_by_both_names(tree):
-    (tree("a/x.py") / "a/y.py").symlink_to("x.py")
-    assert names(["a"]) == ["a/x.py", "a/y.py"]
+def test_a_folder_that_becomes_a_link_is_not_read_through(tree):
+    here = tree("a/b/x.py", "elsewhere/x.py")
+    found, _ = find(["a"], [])
+    (here / "a/b").rename(here / "a/c")
+    (here / "a/b").symlink_to(here / "elsewhere")
+    with pytest.raises(OSError):
+        read(found[0])
 
 
 def test_a_folder_that_can_t_be_listed_is_a_problem(tree, monkeypatch):
@@ -114,20 +122,20 @@ def test_a_name_in_bytes_that_are_no_text_is_a_name(tree):
     assert names(["."]) == ["a.py", "\udcff.py"]
 
 
-@pytest.mark.parametrize("make", ["pipe", "folder", "loop", "device", "missing"])
-def test_what_is_no_regular_file_is_not_waited_for(tmp_path, make):
-    path = tmp_path / "x.py"
+@pytest.mark.parametrize("make", ["pipe", "folder", "loop", "device", "link", "missing"])
+def test_what_is_no_regular_file_is_not_waited_for(tree, make):
+    path = tree("file.py") / "x.py"
     if make == "pipe":
         os.mkfifo(path)
     elif make == "folder":
         path.mkdir()
-    elif make in ("loop", "device"):
-        path.symlink_to(path if make == "loop" else "/dev/zero")
-    with pytest.raises(OSError):
-        read(path)
+    elif make != "missing":
+        path.symlink_to({"loop": path, "device": "/dev/zero", "link": "file.py"}[make])
+    with pytest.raises(files.NoFileError if make != "missing" else OSError):
+        read(a_file(path))
 
 
 def test_no_more_is_read_than_is_looked_at(tmp_path, monkeypatch):
     monkeypatch.setattr(files, "LARGEST", 10)
     (tmp_path / "x.py").write_bytes(b"x" * 100)
-    assert read(tmp_path / "x.py") == b"x" * 11
+    assert read(a_file(tmp_path / "x.py")) == b"x" * 11

@@ -77,36 +77,33 @@ def test_a_script_is_one_cell_whose_lines_are_the_files():
 
 @pytest.mark.parametrize(
     ("raw", "expected"),
-    [
-        ("\n\n  \nimport os", [(4, "os", "import-not-allowed")]),
-        ("\n\n!ls", [(3, "!ls", "shell-escape")]),
-        (
-            "x = 1\n  \n!ls -l \nopen",
-            [(3, "!ls -l", "shell-escape"), (4, "open", "builtin-not-allowed")],
-        ),
-        ("x = !ls", [(1, "x = !ls", "shell-escape")]),
-        (
-            "!a \\\n  b \\\n  c\nopen\n!d",
-            [
-                (1, "!a \\", "shell-escape"),
-                (4, "open", "builtin-not-allowed"),
-                (5, "!d", "shell-escape"),
-            ],
-        ),
-        (
-            "x = 1 + \\\n  2\n!ls\nopen",
-            [(3, "!ls", "shell-escape"), (4, "open", "builtin-not-allowed")],
-        ),
-        ("%%time\n\nx\nimport os\n", [(4, "os", "import-not-allowed")]),
-        ("\n%%time\nx\nimport os\n", [(4, "os", "import-not-allowed")]),
-        ("%%time\n%%capture\nopen", [(3, "open", "builtin-not-allowed")]),
-        ("%%bash\nls\nrm", [(1, "%%bash", "shell-escape")]),
-        ("%time open", [(1, "%time open", "builtin-not-allowed")]),
-        ("  x = 1\n  open", [(2, "open", "builtin-not-allowed")]),
-        (">>> x = 1\n>>> open", [(2, ">>> open", "builtin-not-allowed")]),
-        ("if x:\n\t!ls", [(2, "!ls", "shell-escape")]),
-        ("?x\nx\r\nimport os\rx\n!a", [(3, "os", "import-not-allowed"), (5, "!a", "shell-escape")]),
-    ],
+    {
+        "\n\n  \nimport os": [(4, "os", "import-not-allowed")],
+        "\n\n!ls": [(3, "!ls", "shell-escape")],
+        "x = 1\n  \n!ls -l \nopen": [
+            (3, "!ls -l", "shell-escape"),
+            (4, "open", "builtin-not-allowed"),
+        ],
+        "x = !ls": [(1, "x = !ls", "shell-escape")],
+        "!a \\\n  b \\\n  c\nopen\n!d": [
+            (1, "!a \\", "shell-escape"),
+            (4, "open", "builtin-not-allowed"),
+            (5, "!d", "shell-escape"),
+        ],
+        "x = 1 + \\\n  2\n!ls\nopen": [
+            (3, "!ls", "shell-escape"),
+            (4, "open", "builtin-not-allowed"),
+        ],
+        "%%time\n\nx\nimport os\n": [(4, "os", "import-not-allowed")],
+        "\n%%time\nx\nimport os\n": [(4, "os", "import-not-allowed")],
+        "%%time\n%%capture\nopen": [(3, "open", "builtin-not-allowed")],
+        "%%bash\nls\nrm": [(1, "%%bash", "shell-escape")],
+        "%time open": [(1, "%time open", "builtin-not-allowed")],
+        "  x = 1\n  open": [(2, "open", "builtin-not-allowed")],
+        ">>> x = 1\n>>> open": [(2, ">>> open", "builtin-not-allowed")],
+        "if x:\n\t!ls": [(2, "!ls", "shell-escape")],
+        "?x\nx\r\nimport os\rx\n!a": [(3, "os", "import-not-allowed"), (5, "!a", "shell-escape")],
+    }.items(),
 )
 def test_a_finding_stands_where_it_was_written(raw, expected):
     got = [(line, text.strip(), rule) for line, text, rule in marked(raw)]
@@ -115,22 +112,12 @@ def test_a_finding_stands_where_it_was_written(raw, expected):
 
 @pytest.mark.parametrize(
     "raw",
-    [
-        "import os\nopen(x)",
-        "!ls\nx",
-        "%%time\nopen",
-        "f.__globals__",
-        "%env",
-        "x = 1",
-        "",
-    ],
+    ["import os\nopen(x)", "!ls\nx", "%%time\nopen", "f.__globals__", "%env", "x = 1", ""],
 )
 def test_the_rules_are_the_kernels(raw):
-    kernels = analyse(transform(raw).source, SAFE)
-    mine = judge_source(raw, SAFE)
-    assert [(f.rule, f.subject, f.why) for f in mine] == [
-        (f.rule, f.subject, f.why) for f in kernels
-    ]
+    kernels, mine = analyse(transform(raw).source, SAFE), judge_source(raw, SAFE)
+    said = [[(f.rule, f.subject, f.why) for f in found] for found in (kernels, mine)]
+    assert said[0] == said[1]
 
 
 @pytest.mark.parametrize(
@@ -161,20 +148,16 @@ def test_a_cell_of_more_words_than_the_kernel_looks_at_is_refused_as_there():
     )
 
 
-def test_a_broken_file_is_a_finding_with_its_place_and_line():
+def test_a_broken_file_or_cell_is_a_finding_at_its_place():
     (one,) = found('{\n "cells": [}')
     assert (one.cell, one.file_line, one.finding.rule) == (0, 2, "file-not-readable")
     assert (one.finding.line, one.finding.column, one.finding.excerpt) == (2, 11, ' "cells": [}')
 
-
-def test_a_broken_line_that_is_long_is_shown_around_its_place():
     (one,) = found('{"a": "' + "x" * 5000 + '" }}')
     shown = one.finding
     assert shown.excerpt[shown.column - shown.cut] == "}"
     assert len(shown.excerpt) <= 200
 
-
-def test_a_cell_of_no_known_type_is_told_by_its_number():
     (one,) = found('{"nbformat": 4, "cells": [{"cell_type": "x"}]}')
     assert (one.cell, one.finding.why) == (1, "is of no known type")
 
@@ -186,12 +169,10 @@ def test_templates_are_judged_as_templates():
     assert (one.cell, one.finding.rule) == (2, "template-definitions")
 
 
-def test_half_a_letter_can_be_carried():
+def test_half_a_letter_can_be_carried_and_a_file_of_findings_is_told_in_part_and_counted_whole():
     (one,) = found(notebook("open('\ud800')"))
     assert one.finding.rule == "source-too-complex"
     assert "\ud800" not in one.finding.excerpt
 
-
-def test_a_file_of_findings_is_told_in_part_and_counted_whole():
     verdict = judge(notebook(*["open\n" * 100] * 11).encode(), Kind.notebook, by(), FILE)
     assert (len(verdict.found), verdict.left_out) == (MOST_FOUND, 100)

@@ -15,7 +15,6 @@ from cellblock.policy.load import to_judge_by
 
 SAFE = to_judge_by("safe")
 TERMS = Terms.of(SAFE)
-CLEAN = Verdict()
 BAD = Verdict((Found(own_finding("source-not-python", text="import os")),), 3)
 
 
@@ -34,7 +33,7 @@ def find(folder, content=b"x", kind=Kind.script, terms=TERMS):
     return Kept(folder, terms).find(content, kind)
 
 
-@pytest.mark.parametrize("verdict", [CLEAN, BAD])
+@pytest.mark.parametrize("verdict", [Verdict(), BAD])
 def test_a_verdict_is_found_for_the_same_content(folder, verdict):
     keep(folder, verdict)
     assert find(folder) == verdict
@@ -95,16 +94,16 @@ DAMAGE = {
     "empty": b"",
     "text": b"not msgpack",
     "another shape": msgspec.msgpack.encode([1, 2]),
-    "cut off": msgspec.msgpack.encode({"a": CLEAN})[:-1],
+    "cut off": msgspec.msgpack.encode({"a": Verdict()})[:-1],
     "nested": b"\x91" * 100_000,
 }
 
 
-@pytest.mark.parametrize("damage", DAMAGE)
+@pytest.mark.parametrize("damage", DAMAGE.values(), ids=DAMAGE)
 def test_a_damaged_file_is_a_missing_one_and_is_written_anew(folder, damage):
     keep(folder)
     (file,) = folder.iterdir()
-    file.write_bytes(DAMAGE[damage])
+    file.write_bytes(damage)
     assert find(folder) is None
     keep(folder)
     assert find(folder) == BAD

@@ -29,8 +29,12 @@ class Host:
     def hear(self, count):
         """Wait until that many messages were heard in all; return the last."""
         self.sock.settimeout(30)
-        while len(self.heard) < count:
-            self.heard += map(decode, self.splitter.feed(self.sock.recv(1 << 16)))
+        try:
+            while len(self.heard) < count:
+                self.heard += map(decode, self.splitter.feed(self.sock.recv(1 << 16)))
+        except TimeoutError:
+            self.sock.shutdown(socket.SHUT_RDWR)  # so that no guest waits for an answer either
+            raise
         return self.heard[count - 1]
 
     def say(self, message):
@@ -55,6 +59,8 @@ class Guest:
 
 @pytest.fixture
 def ends():
+    # A loop that another test has left running in this thread would have these wait for ever.
+    assert asyncio._get_running_loop() is None
     ours, theirs = socket.socketpair()
     guest, host = Guest(theirs), Host(ours)
     yield guest, host
@@ -65,16 +71,22 @@ def ends():
 
 
 def in_thread(action):
-    """Run ``action`` in a thread; return the thread and the list that gets its value."""
+    """Run ``action`` in a thread; return a function that waits for its value."""
     box = []
     thread = threading.Thread(target=lambda: box.append(action()), daemon=True)
     thread.start()
-    return thread, box
+
+    def ended():
+        thread.join(30)
+        (value,) = box
+        return value
+
+    return ended
 
 
 def test_the_main_thread_hands_answers_on_while_it_waits_for_its_own(ends):
     guest, host = ends
-    thread, box = in_thread(guest.block)
+    threads = in_thread(guest.block)
     first = host.hear(1).id
 
     def answers():
@@ -84,8 +96,7 @@ def test_the_main_thread_hands_answers_on_while_it_waits_for_its_own(ends):
 
     in_thread(answers)
     assert guest.block() == "the main's"
-    thread.join(30)
-    assert box == ["the thread's"]
+    assert threads() == "the thread's"
 
 
 def test_threads_are_answered_while_the_main_thread_is_in_code_of_its_own(ends):
@@ -94,19 +105,16 @@ def test_threads_are_answered_while_the_main_thread_is_in_code_of_its_own(ends):
     host.hear(8)
     for call in reversed(host.heard):
         host.answer(call.id, call.id)
-    for thread, _ in waiting:
-        thread.join(30)
-    assert sorted(box[0] for _, box in waiting) == sorted(call.id for call in host.heard)
+    assert sorted(ended() for ended in waiting) == sorted(call.id for call in host.heard)
 
 
 def test_a_request_that_a_thread_reads_is_kept_for_the_main_thread(ends):
     guest, host = ends
-    thread, box = in_thread(guest.block)
+    ended = in_thread(guest.block)
     number = host.hear(1).id
     host.say(messages.Complete(id=5, code="a", cursor=1))
     host.answer(number, 1)
-    thread.join(30)
-    assert box == [1]
+    assert ended() == 1
     assert guest.channel.recv().id == 5
 
 
@@ -121,29 +129,32 @@ def test_a_request_that_is_read_beside_an_answer_is_said_to_be_heard(ends):
         host.answer(number, 1)
         return heard
 
-    thread, box = in_thread(speak)
+    spoken = in_thread(speak)
     assert guest.block() == 1
-    thread.join(30)
-    assert box == [messages.Heard(id=9)]
+    assert spoken() == messages.Heard(id=9)
     assert guest.channel.recv() == cell
 
 
 def test_a_request_is_heard_by_a_loop_that_turns_whoever_reads_it(ends):
     guest, host = ends
 
-    async def call():
-        return await guest.calls.wait("tool", NOTHING)
-
-    task = asyncio.Task(call(), loop=guest.driver.loop)
-    thread, box = in_thread(guest.block)
-    host_side, _ = in_thread(lambda: (host.hear(2), host.say(messages.Input(id=3, value=""))))
+    task = asyncio.Task(guest.calls.wait("tool", NOTHING), loop=guest.driver.loop)
+    ended = in_thread(guest.block)
+    said = in_thread(lambda: (host.hear(2), host.say(messages.Input(id=3, value=""))))
     assert guest.driver.next_message().id == 3
-    host_side.join(30)
+    said()
     for heard in host.heard:
         host.answer(heard.id, "late")
-    thread.join(30)
-    assert box == ["late"]
+    assert ended() == "late"
     assert guest.driver.loop.run_until_complete(task) == "late"
+
+
+def test_a_loop_that_is_told_late_to_stop_runs_its_cell_to_the_end(ends):
+    driver = ends[0].driver
+    driver._turning = True
+    in_thread(driver._heard)()
+    driver._turning = False
+    assert driver.run(asyncio.sleep(0.01, "done")) == "done"
 
 
 def test_a_loop_of_another_thread_is_answered(ends):
@@ -153,22 +164,18 @@ def test_a_loop_of_another_thread_is_answered(ends):
         waits = (guest.calls.wait("tool", NOTHING) for _ in range(20))
         return await asyncio.gather(*waits)
 
-    thread, box = in_thread(lambda: asyncio.run(several()))
+    ended = in_thread(lambda: asyncio.run(several()))
     host.hear(20)
     for heard in reversed(host.heard):
         host.answer(heard.id, heard.id)
-    thread.join(30)
-    assert box == [[heard.id for heard in host.heard]]
+    assert ended() == [heard.id for heard in host.heard]
 
 
 def test_what_is_cancelled_is_withdrawn_and_its_answer_dropped(ends):
     guest, host = ends
 
-    async def give_up():
-        await asyncio.wait_for(guest.calls.wait("tool", NOTHING), 0.01)
-
     with pytest.raises(TimeoutError):
-        guest.driver.run(give_up())
+        guest.driver.run(asyncio.wait_for(guest.calls.wait("tool", NOTHING), 0.01))
     call, withdrawn = host.hear(1), host.hear(2)
     assert withdrawn == messages.ToolWithdrawn(id=call.id)
     host.answer(call.id, "late")
@@ -214,13 +221,12 @@ def test_pieces_are_heard_as_they_come_by_whom_they_are_for(ends):
 def test_a_thread_hears_pieces_while_the_main_thread_is_in_code_of_its_own(ends):
     guest, host = ends
     heard = []
-    thread, box = in_thread(lambda: guest.calls.block("tool", NOTHING, heard.append))
+    ended = in_thread(lambda: guest.calls.block("tool", NOTHING, heard.append))
     number = host.hear(1).id
     for text in "abc":
         host.say(messages.ToolPiece(id=number, text=text))
     host.answer(number, "abc")
-    thread.join(30)
-    assert (box, heard) == (["abc"], ["a", "b", "c"])
+    assert (ended(), heard) == ("abc", ["a", "b", "c"])
 
 
 def test_who_raises_while_a_piece_is_heard_withdraws_the_call(ends):
@@ -235,13 +241,17 @@ def test_who_raises_while_a_piece_is_heard_withdraws_the_call(ends):
     assert host.hear(2) == messages.ToolWithdrawn(id=host.heard[0].id)
 
 
-def test_a_failure_says_what_failed_and_how(ends):
+def test_a_failure_says_what_failed_and_more_calls_than_there_may_be_are_not_sent(ends):
     guest, host = ends
     in_thread(lambda: host.answer(host.hear(1).id, None, "ValueError", "no"))
     with pytest.raises(ToolError, match=r"^tool: ValueError: no$") as failed:
         guest.block()
     error = failed.value
     assert (error.tool, error.kind, error.message) == ("tool", "ValueError", "no")
+
+    guest, _ = ends
+    with pytest.raises(ToolError, match="TooManyCalls"):
+        Calls(guest.channel, guest.driver.watch, 0).block("tool", NOTHING)
 
 
 def test_what_a_thread_has_read_for_the_main_thread_is_there_when_that_begins_to_wait(ends):
@@ -255,7 +265,7 @@ def test_what_a_thread_has_read_for_the_main_thread_is_there_when_that_begins_to
         return hand_on(said)
 
     guest.channel.on_result = slowly
-    thread, _ = in_thread(guest.block)
+    ended = in_thread(guest.block)
     host.hear(1)
     mine = _Call("mine", lambda: None)
     guest.calls._send(2, mine, NOTHING)
@@ -267,7 +277,7 @@ def test_what_a_thread_has_read_for_the_main_thread_is_there_when_that_begins_to
     guest.channel.wait(mine.due)
     timer.cancel()
     host.answer(1)
-    thread.join(30)
+    ended()
     assert not late.is_set()
 
 
@@ -280,11 +290,10 @@ def test_a_thread_that_leaves_while_another_reads_costs_nobody_an_answer(ends):
 
     guest, host = ends
     guest.calls._followers = Left()
-    thread, box = in_thread(guest.block)
+    ended = in_thread(guest.block)
     host.hear(1)
     host.answer(1, "mine")
-    thread.join(30)
-    assert box == ["mine"]
+    assert ended() == "mine"
 
 
 def test_a_call_that_is_withdrawn_counts_until_the_host_has_been_told(ends):
@@ -307,12 +316,6 @@ def test_a_call_that_is_withdrawn_counts_until_the_host_has_been_told(ends):
     assert kinds == [messages.ToolCall, messages.ToolWithdrawn, messages.ToolCall]
 
 
-def test_more_calls_than_there_may_be_are_not_sent(ends):
-    guest, _ = ends
-    with pytest.raises(ToolError, match="TooManyCalls"):
-        Calls(guest.channel, guest.driver.watch, 0).block("tool", NOTHING)
-
-
 def stub(**fields):
     parameters = (
         messages.Parameter(name="a", kind=1, annotation="int"),
@@ -328,13 +331,11 @@ def stub(**fields):
     return tools.build((tool,), 1_000, Sink)["tool"]
 
 
-def test_a_function_has_its_tools_signature():
+def test_a_function_has_its_tools_signature_and_takes_numpys_numbers_as_pythons():
     function = stub()
     assert str(inspect.signature(function)) == "(a: int, *, b: Odd = ..., c='x') -> Odd"
     assert (function.__name__, function.__doc__) == ("tool", "Does.")
 
-
-def test_numbers_and_arrays_of_numpy_cross_as_pythons():
     given = stub()(np.int64(1), b=np.array([1.5]), c=[np.float64(2), np.bool_(True)])
     assert given == [[1], {"b": [1.5], "c": [2.0, True]}]
 

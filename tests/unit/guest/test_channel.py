@@ -4,6 +4,7 @@ import os
 import signal
 import socket
 import threading
+from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
@@ -34,13 +35,19 @@ def request(number):
     return messages.Complete(id=number, code="a", cursor=1)
 
 
-def test_messages_arrive_in_order_even_when_they_came_at_once(ends):
+def test_messages_arrive_in_order_even_when_they_came_at_once_and_a_loop_can_watch(ends):
     channel, ours = ends
     ours.sendall(b"".join(bytes(frames.encode(request(n))) for n in range(3)))
     assert channel.recv().id == 0
     assert channel.waiting()
     assert [channel.recv().id for _ in range(2)] == [1, 2]
     assert not channel.waiting()
+
+    channel, ours = ends
+    ours.sendall(frames.encode(request(1)))
+    assert os.get_blocking(channel.fileno())
+    channel.read()
+    assert channel.waiting()
 
 
 def test_when_the_host_hangs_up_the_guest_ends(ends):
@@ -59,12 +66,9 @@ def test_frames_of_many_threads_do_not_mix(ends):
             channel.send(messages.Stream(name="stdout", text=text))
 
     texts = [letter * 20_000 for letter in "abcd"]
-    threads = [threading.Thread(target=send, args=(text,)) for text in texts]
-    for thread in threads:
-        thread.start()
-    got = received(ours, 80)
-    for thread in threads:
-        thread.join()
+    with ThreadPoolExecutor(4) as threads:
+        threads.map(send, texts)
+        got = received(ours, 80)
     assert sorted(m.text for m in got) == [text for text in texts for _ in range(20)]
 
 
@@ -107,11 +111,3 @@ def test_an_answer_to_another_question_is_passed_over(ends):
     for number, value in ((6, "old"), (7, "mine")):
         ours.sendall(frames.encode(messages.Input(id=number, value=value)))
     assert take_input(channel, messages.InputRequest(id=7, prompt="?")) == "mine"
-
-
-def test_the_channel_is_a_descriptor_a_loop_can_watch(ends):
-    channel, ours = ends
-    ours.sendall(frames.encode(request(1)))
-    assert os.get_blocking(channel.fileno())
-    channel.read()
-    assert channel.waiting()

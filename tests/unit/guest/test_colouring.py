@@ -4,9 +4,7 @@ import json
 import subprocess
 import sys
 
-import pytest
-
-#: Each in a process of its own: what is shared stays so.
+#: In a process of its own: what is shared stays so.
 PROGRAM = """
 import json
 from IPython.core.interactiveshell import InteractiveShell
@@ -49,22 +47,13 @@ print(json.dumps({
 """
 
 
-@pytest.fixture(scope="module")
-def said():
+def test_a_traceback_is_what_it_was_and_what_is_shared_are_tables_not_options():
     made = subprocess.run([sys.executable, "-c", PROGRAM], check=True, capture_output=True)
-    return json.loads(made.stdout)
-
-
-def test_a_traceback_is_what_it_was(said):
-    assert said["coloured"]
-    assert said["the same"]
-
-
-def test_formatters_of_one_style_share_their_tables_and_no_options(said):
-    assert said["shared"]
-    assert said["options heard"] == [False, True, False]
-
-
-def test_no_lexer_is_lost_and_pythons_is_found_first(said):
-    assert said["all lexers"]
-    assert said["Python's first"] == "PythonLexer"
+    assert json.loads(made.stdout) == {
+        "coloured": True,
+        "the same": True,
+        "all lexers": True,
+        "Python's first": "PythonLexer",
+        "shared": True,
+        "options heard": [False, True, False],
+    }

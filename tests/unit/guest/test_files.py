@@ -12,7 +12,7 @@ def path(tmp_path):
     return tmp_path / "file"
 
 
-def test_where_a_file_was_read_to_is_restored(path):
+def test_what_was_appended_is_cut_off_and_where_a_file_was_read_to_is_restored(path):
     path.write_text("abcdef")
     with path.open() as file:
         os.lseek(file.fileno(), 2, os.SEEK_SET)
@@ -21,8 +21,6 @@ def test_where_a_file_was_read_to_is_restored(path):
         assert files.restore(kept) == 0
         assert os.read(file.fileno(), 9) == b"cdef"
 
-
-def test_what_was_appended_is_cut_off(path):
     with path.open("w") as file:
         os.write(file.fileno(), b"before")
         kept = files.look()

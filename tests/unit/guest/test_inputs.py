@@ -7,11 +7,15 @@ from cellblock.guest.inputs import Inputs
 GIVEN = Inputs({"city": '"Rom"', "rows": '[{"a": 1}]', "long": '"' + "x" * 100 + '"'})
 
 
-def test_it_is_a_mapping_of_jsons_own_types():
+def test_it_is_a_mapping_of_jsons_own_types_and_its_representation_is_short():
     assert dict(GIVEN) == {"city": "Rom", "rows": [{"a": 1}], "long": "x" * 100}
     assert (len(GIVEN), "city" in GIVEN, GIVEN.get("no", 1)) == (3, True, 1)
     assert [type(GIVEN["rows"]), type(GIVEN["rows"][0])] == [list, dict]
     assert Inputs({}) == {}
+
+    assert repr(GIVEN) == (
+        """inputs({'city': "Rom", 'rows': [{"a": 1}], 'long': """ + '"' + "x" * 58 + "…})"
+    )
 
 
 def test_nothing_of_it_can_be_changed():
@@ -25,12 +29,6 @@ def test_nothing_of_it_can_be_changed():
         GIVEN._encoded = {}
     with pytest.raises(TypeError):
         GIVEN._encoded["city"] = "1"
-
-
-def test_its_representation_is_short():
-    assert repr(GIVEN) == (
-        """inputs({'city': "Rom", 'rows': [{"a": 1}], 'long': """ + '"' + "x" * 58 + "…})"
-    )
 
 
 def test_what_is_missing_is_told_with_what_there_is_and_who_gives_more():

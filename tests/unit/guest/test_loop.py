@@ -51,14 +51,12 @@ def test_without_tasks_waiting_is_one_blocking_read(driven):
     assert not driver.loop.used
 
 
-def test_an_awaiting_cell_is_cancelled_by_an_interrupt(driven):
+def test_an_awaiting_cell_is_cancelled_by_an_interrupt_and_one_that_cancels_itself_is_not(driven):
     driver, _ = driven
     threading.Timer(0.05, driver.interrupt).start()
     with pytest.raises(KeyboardInterrupt):
         driver.run(asyncio.sleep(30))
 
-
-def test_a_cell_that_cancels_itself_is_not_interrupted(driven):
     async def cancel():
         raise asyncio.CancelledError
 

@@ -1,10 +1,11 @@
 """A guest's way to the relay: who asks gets what he asked for, whoever asked before."""
 
+import contextlib
 import errno
 import os
 import socket
-import threading
 import time
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -17,21 +18,16 @@ from support.relays import SECONDS, Relay
 
 
 @pytest.fixture
-def listener():
+def port():
+    """Where somebody listens."""
     with socket.create_server(("127.0.0.1", 0), backlog=256) as made:
-        yield made
-
-
-@pytest.fixture
-def port(listener):
-    return listener.getsockname()[1]
+        yield made.getsockname()[1]
 
 
 @pytest.fixture
 def relayed(port):
-    made = Relay(f"127.0.0.1:{port}", "db.example:1")
-    yield made
-    made.close()
+    with contextlib.closing(Relay(f"127.0.0.1:{port}", "db.example:1")) as made:
+        yield made
 
 
 @pytest.fixture
@@ -51,9 +47,18 @@ def test_before_it_has_begun_there_is_nobody_to_ask():
     assert caught.value.errno == errno.ENETDOWN
 
 
-def test_what_it_asks_for_it_gets(network, port):
+def test_what_it_asks_for_it_gets_or_is_told_that_it_is_not_on_the_list(network, port, relayed):
     with socket.socket(fileno=network.connecting("127.0.0.1", port)) as sock:
         assert sock.getpeername() == ("127.0.0.1", port)
+
+    with pytest.raises(PermissionError, match=r"10\.0\.0\.5:22 is not on the list"):
+        network.connecting("10.0.0.5", 22)
+    with pytest.raises(socket.gaierror, match=r"other\.example is not on the list") as caught:
+        network.resolve("other.example")
+    assert caught.value.errno == socket.EAI_FAIL
+
+    relayed.book["db.example"] = ["93.184.216.34", "2606:2800:220:1::1"]
+    assert network.resolve("db.example") == ("93.184.216.34", "2606:2800:220:1::1")
 
 
 def test_answers_to_whoever_was_interrupted_are_let_go_of(network, port):
@@ -84,43 +89,22 @@ def test_everybody_gets_his_own(network, relayed, port):
             except PermissionError:
                 wrong.extend(["refused"] if right else [])
 
-    threads = [threading.Thread(target=ask, args=(number % 2 == 0,)) for number in range(8)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
+    with ThreadPoolExecutor(8) as threads:
+        threads.map(ask, [True, False] * 4)
     assert wrong == []
 
 
-def test_a_refusal_says_what_is_not_on_the_list(network):
-    with pytest.raises(PermissionError, match=r"10\.0\.0\.5:22 is not on the list"):
-        network.connecting("10.0.0.5", 22)
-    with pytest.raises(socket.gaierror, match=r"other\.example is not on the list") as caught:
-        network.resolve("other.example")
-    assert caught.value.errno == socket.EAI_FAIL
-
-
-def test_a_name_is_where_the_relay_finds_it(network, relayed):
-    relayed.book["db.example"] = ["93.184.216.34", "2606:2800:220:1::1"]
-    assert network.resolve("db.example") == ("93.184.216.34", "2606:2800:220:1::1")
-
-
-def test_a_relay_that_has_ended_is_told():
-    ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
-    made = Network()
-    made.begin(ours.detach())
-    theirs.close()
-    with pytest.raises(OSError):
-        made.connecting("127.0.0.1", 1)
-
-
-def test_a_relay_that_does_not_answer_is_not_waited_for_for_ever(monkeypatch):
+def test_a_relay_that_has_ended_or_does_not_answer_is_not_waited_for_for_ever(monkeypatch):
     monkeypatch.setattr(guest_network, "_PATIENCE", 50)
-    ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
-    made = Network()
-    made.begin(ours.detach())
-    with theirs, pytest.raises(TimeoutError, match="cellblock's relay does not answer"):
-        made.connecting("127.0.0.1", 1)
+    for ended in (True, False):
+        ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        made = Network()
+        made.begin(ours.detach())
+        if ended:
+            theirs.close()
+        said = "" if ended else "cellblock's relay does not answer"
+        with theirs, pytest.raises(OSError if ended else TimeoutError, match=said or None):
+            made.connecting("127.0.0.1", 1)
 
 
 # --- turns ----------------------------------------------------------------------------------------
@@ -139,7 +123,7 @@ def in_child(act):
 def test_one_has_the_turn_at_a_time_in_threads_and_processes(tmp_path):
     shared, file = turns.Turns(), tmp_path / "log"
 
-    def take():
+    def take(_number=0):
         for _ in range(50):
             with shared, file.open("a") as log:
                 log.write("(")
@@ -147,11 +131,8 @@ def test_one_has_the_turn_at_a_time_in_threads_and_processes(tmp_path):
                 log.write(")")
 
     children = [in_child(take) for _ in range(3)]
-    threads = [threading.Thread(target=take) for _ in range(3)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
+    with ThreadPoolExecutor(3) as threads:
+        threads.map(take, range(3))
     for child in children:
         os.waitpid(child, 0)
     assert file.read_text() == "()" * 300

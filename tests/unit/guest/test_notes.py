@@ -45,10 +45,11 @@ def test_a_path_is_judged_by_the_roots(path, field):
 @pytest.mark.parametrize(
     "error",
     [
-        OSError(errno.EACCES, "Failed to open local file '/etc/passwd'. Detail: [errno 13]"),
-        PermissionError("Permission denied (os error 13): /etc/passwd"),
+        OSError(
+            errno.EACCES, "Failed to open local file '/etc/passwd'. Detail: [errno 13]"
+        ),  # arrow
+        PermissionError("Permission denied (os error 13): /etc/passwd"),  # polars
     ],
-    ids=["arrow", "polars"],
 )
 def test_a_path_is_found_in_what_a_library_says(error):
     (note,) = noted(error)
@@ -81,8 +82,15 @@ def test_what_is_not_our_doing_gets_no_note(error):
     assert noted(error) == []
 
 
-def test_without_locks_nothing_is_our_doing():
+def test_without_locks_and_where_the_policy_allows_it_nothing_is_our_doing():
     assert noted(refused("/etc/passwd"), Plan()) == []
+
+    def connect():
+        raise OSError(errno.EACCES, "x")  # socket.connect()
+
+    with pytest.raises(OSError) as caught:
+        connect()
+    assert noted(caught.value, Plan(locks=("seccomp",), network=True, subprocess=True)) == []
 
 
 def test_calls_are_known_by_the_line_that_made_them():
@@ -100,24 +108,13 @@ def test_calls_are_known_by_the_line_that_made_them():
         assert noted(caught.value) == [note]
 
 
-def test_what_the_policy_allows_is_not_named():
-    def connect():
-        raise OSError(errno.EACCES, "x")  # socket.connect()
-
-    with pytest.raises(OSError) as caught:
-        connect()
-    assert noted(caught.value, Plan(locks=("seccomp",), network=True, subprocess=True)) == []
-
-
-def test_the_cause_is_noted_where_it_is():
+def test_the_cause_is_noted_where_it_is_and_what_raises_at_every_touch_is_left_alone():
     cause = refused("/etc/passwd")
     error = RuntimeError("library")
     error.__cause__ = cause
     assert noted(error) == []
     assert len(cause.__notes__) == 1
 
-
-def test_an_exception_that_raises_at_every_touch_is_left_alone():
     class NastyError(PermissionError):
         @property
         def errno(self):

@@ -3,6 +3,7 @@
 import io
 import threading
 import time
+from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
@@ -68,12 +69,7 @@ def test_lone_surrogates_are_escaped(streams, sink):
     assert sink.sent == [("stdout", "a\\udc80b")]
 
 
-def test_only_text_is_text(streams):
-    with pytest.raises(TypeError, match="must be str, not bytes"):
-        streams[0].write(b"bytes")
-
-
-def test_the_buffer_takes_bytes_and_the_stream_says_what_it_is(streams, sink):
+def test_the_buffer_takes_bytes_and_the_stream_only_text_and_says_what_it_is(streams, sink):
     out, _ = streams
     assert out.buffer.write("né".encode()) == 3
     out.writelines(["a", "b"])
@@ -82,6 +78,9 @@ def test_the_buffer_takes_bytes_and_the_stream_says_what_it_is(streams, sink):
     assert (out.encoding, out.fileno(), out.isatty(), out.writable()) == ("utf-8", 1, False, True)
     with pytest.raises(io.UnsupportedOperation):
         out.read()
+
+    with pytest.raises(TypeError, match="must be str, not bytes"):
+        streams[0].write(b"bytes")
 
 
 def test_threads_lose_nothing(streams, sink):
@@ -93,11 +92,8 @@ def test_threads_lose_nothing(streams, sink):
             if mark == "a":
                 time.sleep(0)
 
-    threads = [threading.Thread(target=write, args=(mark,)) for mark in "abcd"]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
+    with ThreadPoolExecutor(4) as threads:
+        threads.map(write, "abcd")
     out.flush()
     text = "".join(text for _, text in sink.sent)
     assert {mark: text.count(mark) for mark in "abcd"} == dict.fromkeys("abcd", 500)

@@ -7,7 +7,6 @@ import signal
 import socket
 import subprocess
 import sys
-from pathlib import Path
 
 import pytest
 
@@ -20,52 +19,31 @@ from cellblock.wire import frames, messages
 from support.simulator import Reactor
 
 
-def descriptors():
-    return len(list(Path("/proc/self/fd").iterdir()))
-
-
 @pytest.fixture
 def reactor():
     return Reactor()
 
 
 def guest(reactor, **options):
-    ignore = lambda *_: None  # noqa: E731
-    return Guest(reactor, ignore, ignore, ignore, **options)
-
-
-class Zygote:
-    """What a zygote is asked for."""
-
-    def __init__(self):
-        self.asked = []
-
-    def allow(self, lineage, _pid):
-        self.asked.append(("allow", lineage))
-
-    def members(self, _lineage, _session, pids):
-        self.asked.append(("members", pids))
+    return Guest(reactor, print, print, print, **options)
 
 
 # --- descriptors ------------------------------------------------------------------------------
 
 
-@pytest.fixture
-def few(monkeypatch):
-    """Have the host open one pipe, and then no more."""
-    real, left = os.pipe, [1]
+def none_left(*_):
+    raise OSError(errno.EMFILE, os.strerror(errno.EMFILE))
+
+
+def test_a_guest_for_which_there_are_too_few_descriptors_leaves_none_open(
+    reactor, descriptors, monkeypatch
+):
+    pipes = [none_left, os.pipe]
 
     def pipe():
-        if not left:
-            raise OSError(errno.EMFILE, os.strerror(errno.EMFILE))
-        left.pop()
-        return real()
+        return pipes.pop()()
 
     monkeypatch.setattr(guest_process.os, "pipe", pipe)
-
-
-@pytest.mark.usefixtures("few")
-def test_a_guest_for_which_there_are_too_few_descriptors_leaves_none_open(reactor):
     before = descriptors()
     with pytest.raises(OSError, match="Too many open files"):
         guest(reactor)
@@ -73,16 +51,14 @@ def test_a_guest_for_which_there_are_too_few_descriptors_leaves_none_open(reacto
     assert reactor._fds == {}
 
 
-def test_descriptors_that_the_host_lacks_cost_a_snapshot_and_are_told_once(reactor, monkeypatch):
+def test_descriptors_that_the_host_lacks_cost_a_snapshot_and_are_told_once(
+    reactor, zygote, monkeypatch
+):
     serving, told, asked = guest(reactor), [], []
     snapshots = Snapshots(reactor, Settings("always"), lambda: 0.0, told.append, lambda: None)
-
-    def none_left(*_):
-        raise OSError(errno.EMFILE, os.strerror(errno.EMFILE))
-
     monkeypatch.setattr(guest_process.socket, "socketpair", none_left)
     for number in range(3):
-        snapshots.take(serving, Zygote(), lambda number=number: asked.append(number))
+        snapshots.take(serving, zygote, lambda number=number: asked.append(number))
     assert asked == [0, 1, 2]
     assert told == ["the kernel can't open what one takes (Too many open files)"]
     assert snapshots.ring == []
@@ -93,9 +69,9 @@ def test_descriptors_that_the_host_lacks_cost_a_snapshot_and_are_told_once(react
 
 
 @pytest.fixture
-def taken(reactor, monkeypatch):
+def taken(reactor, zygote, monkeypatch):
     """Return what takes a snapshot that stands at once, and notes what the host does for it."""
-    serving, zygote, done = guest(reactor), Zygote(), []
+    serving, done = guest(reactor), []
     serving.pid = 1
     settings = Settings(depth=5, most_bytes=1 << 40)
     snapshots = Snapshots(reactor, settings, lambda: reactor.now, print, lambda: None)
@@ -117,7 +93,7 @@ def taken(reactor, monkeypatch):
         snapshots.ring.ran(Ran(cell, 0.0))
         return copy.guest.pid
 
-    take.snapshots, take.zygote, take.done = snapshots, zygote, done
+    take.snapshots, take.done = snapshots, done
     yield take
     snapshots.clear()
     serving.close()
@@ -149,13 +125,15 @@ def test_memory_is_read_anew_after_a_while_and_at_once_where_it_is_short(
     assert taken.done.count("short") == 6
 
 
-def test_where_memory_is_short_it_is_read_once_for_each_copy_given_up(taken, reactor, monkeypatch):
+def test_where_memory_is_short_it_is_read_once_for_each_copy_given_up(
+    taken, reactor, zygote, monkeypatch
+):
     for _ in range(3):
         taken()
     reactor.advance(2 * room.FRESH)
     taken.done.clear()
     monkeypatch.setattr(room, "available", lambda: taken.done.append("short") or 0)
-    taken.snapshots.take(taken.snapshots._guest, taken.zygote)
+    taken.snapshots.take(taken.snapshots._guest, zygote)
     assert taken.done.count("short") == 4
     assert taken.done.count(("resident", 1)) == 1
     assert taken.snapshots.ring == []
@@ -170,17 +148,17 @@ def test_copies_that_the_end_of_their_guest_sets_going_are_stopped_again(taken):
     assert taken.done.count(("SIGSTOP", first)) >= 2
 
 
-def test_strays_are_looked_for_within_a_second_of_a_snapshot_and_once(taken, reactor):
+def test_strays_are_looked_for_within_a_second_of_a_snapshot_and_once(taken, reactor, zygote):
     pids = [taken() for _ in range(3)]
-    assert [what for what, _ in taken.zygote.asked] == ["allow"] * 3
+    assert zygote.told == ["allow"] * 3
     reactor.advance(1.0)
-    assert taken.zygote.asked[3:] == [("members", (1, *pids))]
+    assert zygote.told[3:] == [(1, *pids)]
 
 
 # --- whose process it is ----------------------------------------------------------------------
 
 
-def test_a_process_of_another_session_is_neither_vouched_for_nor_signalled(reactor):
+def test_a_process_of_another_session_is_neither_vouched_for_nor_signalled(reactor, descriptors):
     waiting = guest(reactor, vouched=True)
     waiting.lineage = Lineage(1, os.getsid(0))
     said = bytes(frames.encode(messages.Standing(id=1)))

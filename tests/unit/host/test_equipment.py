@@ -6,7 +6,7 @@ import pytest
 
 from cellblock.host.equipment import tooling_of
 from cellblock.policy.model import Policy
-from support.approvals import Desk, call
+from support.approvals import call
 
 
 def decides(approvals, **who):
@@ -24,16 +24,17 @@ def test_where_the_policy_has_users_asked_and_nobody_can_be_every_call_is_refuse
     assert (ran, refused) == ([], ["nobody can be asked: a program runs the cells"])
 
 
-def test_who_asks_the_user_decides_about_calls(tmp_path):
-    clerk = Desk(tmp_path / "grants.json").clerk
-    assert decides("prompt", clerk=clerk) is clerk
+CLERK, OWN = object(), object()
 
 
-@pytest.mark.parametrize("approvals", ["prompt", "never"])
-def test_a_fronts_own_decision_comes_before(approvals):
-    own = object()
-    assert decides(approvals, approval=own, clerk=object()) is own
-
-
-def test_what_is_granted_is_done_where_nobody_is_to_be_asked():
-    assert decides("never") is None
+@pytest.mark.parametrize(
+    ("approvals", "who", "one"),
+    [
+        ("prompt", {"clerk": CLERK}, CLERK),
+        ("prompt", {"clerk": CLERK, "approval": OWN}, OWN),
+        ("never", {"clerk": CLERK, "approval": OWN}, OWN),
+        ("never", {}, None),
+    ],
+)
+def test_a_fronts_own_decision_comes_before_that_of_who_asks_the_user(approvals, who, one):
+    assert decides(approvals, **who) is one

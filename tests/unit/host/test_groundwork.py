@@ -1,6 +1,7 @@
 """What decides about cells, and what vouches for it, lies where cells can't write, or read."""
 
 import dataclasses
+from pathlib import Path
 
 import nbformat
 import pytest
@@ -27,10 +28,6 @@ def policy(admission="approved", **places):
 APART = Plan(read_roots=("/r",), write_roots=("/w",))
 
 
-def test_places_apart_from_what_cells_reach_are_fine():
-    check_apart(policy(), APART)
-
-
 @pytest.mark.parametrize(
     ("wrong", "key"),
     [
@@ -48,16 +45,22 @@ def test_a_place_within_their_reach_is_refused_by_name(wrong, key):
     assert "within their reach" in refused.value.message
 
 
-@pytest.mark.parametrize("key", ["approval.folder", "templates.folders"])
-def test_what_decides_lies_where_the_host_writes_nothing_for_cells_either(key):
-    field = {"approval.folder": "folder", "templates.folders": "templates"}[key]
-    made = policy(**{field: "/o/x" if field == "folder" else ("/o/x",)})
-    granted = made.replace(ops=Operations(write_file=WriteFile(roots=("/o",))))
-    copied = made.replace(artifact_export_paths=("*.png",), artifact_folder="/o")
-    for one in (granted, copied):
-        with pytest.raises(PolicyError) as refused:
-            check_apart(one, APART)
-        assert refused.value.key == key
+@pytest.mark.parametrize(
+    ("key", "places"),
+    [("approval.folder", {"folder": "/o/x"}), ("templates.folders", {"templates": ("/o/x",)})],
+)
+@pytest.mark.parametrize(
+    "written",
+    [
+        {"ops": Operations(write_file=WriteFile(roots=("/o",)))},
+        {"artifact_export_paths": ("*.png",), "artifact_folder": "/o"},
+    ],
+    ids=["granted", "copied"],
+)
+def test_what_decides_lies_where_the_host_writes_nothing_for_cells_either(key, places, written):
+    with pytest.raises(PolicyError) as refused:
+        check_apart(policy(**places).replace(**written), APART)
+    assert refused.value.key == key
 
 
 def test_a_link_does_not_hide_where_a_place_is(tmp_path):
@@ -68,23 +71,21 @@ def test_a_link_does_not_hide_where_a_place_is(tmp_path):
         check_apart(policy(folder=f"{tmp_path}/link/approved"), plan)
 
 
-def test_manifests_may_be_read_and_may_lie_anywhere_where_nobody_asks_for_them():
-    check_apart(policy(folder="/r/approved"), APART)
+def test_places_apart_from_what_cells_reach_and_those_that_nobody_asks_for_are_fine():
+    check_apart(policy(), APART)
+    check_apart(policy(folder="/r/approved"), APART)  # manifests may be read
     check_apart(policy("any", folder="/w/approved", key="/w/key"), APART)
 
 
 @pytest.mark.parametrize("admission", ["any", "approved", "template"])
-def test_the_key_is_private_whatever_the_policy_admits(admission, tmp_path, monkeypatch):
+def test_the_key_and_what_users_allowed_are_private_whatever_the_policy_admits(
+    admission, tmp_path, monkeypatch
+):
     monkeypatch.setenv("XDG_DATA_HOME", str(tmp_path / "data"))
-    terms = Terms("safe", tmp_path, tmp_path, private=(tmp_path / "kernel.json",))
-    private = {str(path) for path in _private(terms, policy(admission))}
-    assert {str(tmp_path / "data" / "cellblock"), "/a/key"} <= private
-
-
-def test_what_users_allowed_is_private_whatever_the_policy_asks(tmp_path, monkeypatch):
     monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
-    private = {str(path) for path in _private(Terms("safe", tmp_path, tmp_path), policy())}
-    assert str(tmp_path / "state" / "cellblock") in private
+    private = set(_private(Terms("safe", tmp_path, tmp_path), policy(admission)))
+    ours = {tmp_path / "data" / "cellblock", tmp_path / "state" / "cellblock", Path("/a/key")}
+    assert ours <= private
 
 
 # --- what has to be asked for ---------------------------------------------------------------------

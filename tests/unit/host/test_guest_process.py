@@ -7,39 +7,25 @@ from pathlib import Path
 import pytest
 
 from cellblock.host import incoming
-from cellblock.host.outcome import Cell
 from cellblock.wire import frames, messages
-from support.simulator import Simulation
 
-CELL = Cell(raw="x = 1", execution_count=1)
 STREAM = messages.Stream(name="stdout", text="x" * 1_000)
 
 
 @pytest.fixture
-def sim(monkeypatch):
+def sim(simulate):
     """A session whose guest has taken up a cell."""
-    made = Simulation(monkeypatch, timeout=None)
-    made.session.start()
-    made.reactor.turn()
-    made.run(CELL)
-    (request,) = made.guest.read()
-    made.guest.send(messages.Began(id=request.id))
-    made.reactor.turn()
-    yield made
-    made.close()
+    made = simulate(timeout=None)
+    made.took_up()
+    return made
 
 
 def violation(sim):
-    (outcome,) = sim.outcomes
-    assert outcome.stopped.why == "violation"
-    return outcome.stopped.detail
+    assert sim.ended.stopped.why == "violation"
+    return sim.ended.stopped.detail
 
 
-def descriptors():
-    return len(list(Path("/proc/self/fd").iterdir()))
-
-
-def test_descriptors_are_a_violation_and_stay_out(sim):
+def test_descriptors_are_a_violation_and_stay_out(sim, descriptors):
     before = descriptors()
     with Path(os.devnull).open() as null:
         socket.send_fds(sim.guest.sock, [bytes(frames.encode(STREAM))], [null.fileno()] * 10)
@@ -115,31 +101,22 @@ def test_a_guest_that_is_not_heard_can_still_be_spoken_to_and_replaced(sim):
 
 def test_a_question_is_put_where_one_may_be(sim):
     number = sim.session._under_way.request.message.id
-    sim.guest.send(messages.InputRequest(id=number, prompt="?"))
-    sim.reactor.turn()
+    sim.hears(messages.InputRequest(id=number, prompt="?"))
     assert violation(sim) == "protocol violation: a question where none may be asked"
 
 
-def test_a_cell_that_waited_too_long_for_its_guest_has_all_its_time_in_the_next(monkeypatch):
-    sim = Simulation(monkeypatch, timeout=10.0)
-    sim.session.start()
-    sim.reactor.turn()
-    sim.run(CELL)  # never read, never begun
+def test_a_cell_that_waited_too_long_for_its_guest_has_all_its_time_in_the_next(simulate):
+    sim = simulate(timeout=10.0)
+    sim.runs()  # never read, never begun
     sim.reactor.advance(13.0)
-    (request,) = sim.guest.read()
-    sim.guest.send(messages.Began(id=request.id), messages.Done(id=request.id))
-    sim.reactor.turn()
-    assert [o.status for o in sim.outcomes] == ["ok"]
-    sim.close()
+    sim.done(sim.begins())
+    assert sim.ended.status == "ok"
 
 
-def test_a_cell_that_was_interrupted_before_it_began_does_not_run_in_the_next(monkeypatch):
-    sim = Simulation(monkeypatch, timeout=None)
-    sim.session.start()
-    sim.reactor.turn()
-    sim.run(CELL)
+def test_a_cell_that_was_interrupted_before_it_began_does_not_run_in_the_next(simulate):
+    sim = simulate(timeout=None)
+    sim.runs()
     sim.session.interrupt()
     sim.reactor.advance(4.0)
-    assert [o.stopped.why for o in sim.outcomes] == ["silent"]
+    assert sim.ended.stopped.why == "silent"
     assert sim.guest.read() == []
-    sim.close()

@@ -5,6 +5,7 @@ import os
 import pwd
 import sqlite3
 import time
+from pathlib import Path
 
 import pytest
 
@@ -16,60 +17,57 @@ def path(tmp_path):
     return tmp_path / "cache" / "history.sqlite"
 
 
-def test_this_session_is_0_and_earlier_ones_keep_their_numbers(path):
+@pytest.fixture
+def history(path, closing):
+    return closing(History(path))
+
+
+def test_this_session_is_0_and_earlier_ones_keep_their_numbers(path, history):
     first = History(path)
     first.store(1, "%time a", "time(a)")
     first.store(2, "b", "b")
     first.close()
-    second = History(path)
-    second.store(1, "c", "c")
-    assert second.tail(10, raw=True) == [(1, 1, "%time a"), (1, 2, "b"), (0, 1, "c")]
-    assert second.tail(10, raw=False)[0] == (1, 1, "time(a)")
-    assert second.tail(2, raw=True) == [(1, 2, "b"), (0, 1, "c")]
-    assert second.tail(0, raw=True) == []
-    second.close()
+    history.store(1, "c", "c")
+    assert history.tail(10, raw=True) == [(1, 1, "%time a"), (1, 2, "b"), (0, 1, "c")]
+    assert history.tail(10, raw=False)[0] == (1, 1, "time(a)")
+    assert history.tail(2, raw=True) == [(1, 2, "b"), (0, 1, "c")]
+    assert history.tail(0, raw=True) == []
 
 
-def test_what_was_written_is_not_shown_twice(path):
-    history = History(path)
+def test_what_was_written_is_not_shown_twice(history):
     history.store(1, "a", "a")
     history.flush()
     history.flush()
     assert history.tail(10, raw=True) == [(0, 1, "a")]
 
 
-def test_file_and_folder_are_the_users_alone(path):
-    history = History(path)
-    history.store(1, "a", "a")
-    history.close()
+@pytest.mark.parametrize("before", [None, 0o644])
+def test_file_and_folder_are_the_users_alone(path, before):
+    if before:
+        made(path)
+        path.chmod(before)
+    assert tail(path) == ["ours"]
     assert path.stat().st_mode & 0o777 == 0o600
     assert path.parent.stat().st_mode & 0o777 == 0o700
 
 
-def test_reading_alone_makes_no_file(path):
-    assert History(path).tail(10, raw=True) == []
+def test_reading_alone_makes_no_file(path, history):
+    assert history.tail(10, raw=True) == []
     assert not path.exists()
 
 
-@pytest.mark.parametrize("broken", ["garbage", "folder", "other schema"])
-def test_a_database_that_can_not_be_used_costs_the_earlier_history_only(path, broken):
-    path.parent.mkdir()
-    if broken == "garbage":
-        path.write_bytes(b"not a database" * 100)
-    elif broken == "folder":
-        path.mkdir()
-    else:
-        with sqlite3.connect(path) as db:
-            db.execute("create table history (no_session text)")
-    history = History(path)
-    history.store(1, "a", "a")
-    history.flush()
-    assert history.tail(10, raw=True) == [(0, 1, "a")]
-    history.close()
+@pytest.mark.parametrize(
+    "put",
+    [lambda path: path.write_bytes(b"not a database" * 100), Path.mkdir, os.mkfifo],
+    ids=["garbage", "folder", "pipe"],
+)
+def test_a_database_that_can_not_be_used_costs_the_earlier_history_only(path, put):
+    path.parent.mkdir(mode=0o700)
+    put(path)
+    assert tail(path) == ["ours"]
 
 
-def test_ranges_end_before_their_stop_and_know_no_other_session(path):
-    history = History(path)
+def test_ranges_end_before_their_stop_and_know_no_other_session(history):
     for n in range(1, 5):
         history.store(n, f"c{n}", f"c{n}")
     assert [e[1] for e in history.range(0, 2, 4, raw=True)] == [2, 3]
@@ -77,22 +75,13 @@ def test_ranges_end_before_their_stop_and_know_no_other_session(path):
     assert history.range(7, 1, None, raw=True) == []
 
 
-def test_a_search_finds_the_last_and_each_once_when_asked(path):
-    history = History(path)
+def test_a_search_finds_the_last_and_each_once_when_asked(history):
     for n, text in enumerate(["plot(a)", "x", "plot(a)", "plot(b)"], 1):
         history.store(n, text, text)
     texts = [e[2] for e in history.search("plot*", None, raw=True, unique=False)]
     assert texts == ["plot(a)", "plot(a)", "plot(b)"]
     assert [e[2] for e in history.search("plot*", 1, raw=True, unique=False)] == ["plot(b)"]
     assert len(history.search("plot*", None, raw=True, unique=True)) == 2
-
-
-def test_the_default_is_in_the_users_cache(monkeypatch, tmp_path):
-    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
-    assert default_path() == tmp_path / "cellblock" / "history.sqlite"
-    monkeypatch.delenv("XDG_CACHE_HOME")
-    monkeypatch.setenv("HOME", str(tmp_path))
-    assert default_path() == tmp_path / ".cache" / "cellblock" / "history.sqlite"
 
 
 # --- files that somebody else has prepared --------------------------------------------------------
@@ -105,11 +94,13 @@ insert into sessions (started) values ('then');
 """
 
 
+THEIRS = "insert into history values (1, 1, 'theirs', 'theirs')"
+
+
 def made(path, *statements):
     path.parent.mkdir(mode=0o700, exist_ok=True)
     with contextlib.closing(sqlite3.connect(path)) as db:
-        db.executescript(MADE)
-        for statement in statements:
+        for statement in (MADE, *statements):
             db.executescript(statement)
 
 
@@ -124,7 +115,7 @@ def tail(path):
 
 
 def test_positive_control_an_earlier_history_is_read(path):
-    made(path, "insert into history values (1, 1, 'theirs', 'theirs')")
+    made(path, THEIRS)
     assert tail(path) == ["theirs", "ours"]
 
 
@@ -152,10 +143,17 @@ def test_a_database_that_holds_more_than_history_is_not_read(path, capsys, what)
 
 
 @pytest.mark.parametrize(
-    "value", ["zeroblob(3000000)", "x'fffe'", "null", "hex(zeroblob(2000000))"]
+    "row",
+    [
+        "1, 1, zeroblob(3000000), zeroblob(3000000)",
+        "1, 1, x'fffe', x'fffe'",
+        "1, 1, null, null",
+        "1, 1, hex(zeroblob(2000000)), hex(zeroblob(2000000))",
+        "'a', x'00', 'theirs', 'theirs'",
+    ],
 )
-def test_entries_that_are_no_text_or_too_long_are_left_out(path, value):
-    made(path, f"insert into history values (1, 1, {value}, {value})")
+def test_entries_that_are_no_text_or_too_long_and_numbers_that_are_none_are_left_out(path, row):
+    made(path, f"insert into history values ({row})")
     assert tail(path) == ["ours"]
 
 
@@ -163,11 +161,6 @@ def test_what_comes_back_at_once_is_bounded(path):
     row = "insert into history values (1, {}, hex(zeroblob(500000)), 'x')"
     made(path, *(row.format(n) for n in range(30)))
     assert sum(map(len, tail(path))) < 10 << 20
-
-
-def test_numbers_that_are_none_are_left_out(path):
-    made(path, "insert into history values ('a', x'00', 'theirs', 'theirs')")
-    assert tail(path) == ["ours"]
 
 
 def test_a_database_that_somebody_keeps_locked_holds_nobody_up(path, capsys):
@@ -178,17 +171,13 @@ def test_a_database_that_somebody_keeps_locked_holds_nobody_up(path, capsys):
     assert "locked" in capsys.readouterr().err
 
 
-def link(path, target):
-    path.parent.mkdir(mode=0o700)
-    path.symlink_to(target)
-
-
 def test_a_link_is_not_followed(path, tmp_path, capsys):
     target = tmp_path / "other.sqlite"
-    made(target, "insert into history values (1, 1, 'theirs', 'theirs')")
+    made(target, THEIRS)
     target.chmod(0o644)
     before = target.read_bytes()
-    link(path, target)
+    path.parent.mkdir(mode=0o700)
+    path.symlink_to(target)
     assert tail(path) == ["ours"]
     assert target.read_bytes() == before
     assert target.stat().st_mode & 0o777 == 0o644
@@ -196,10 +185,9 @@ def test_a_link_is_not_followed(path, tmp_path, capsys):
 
 
 def test_a_link_to_nowhere_makes_no_file(path, tmp_path):
-    link(path, tmp_path / "new")
-    history = History(path)
-    history.store(1, "ours", "ours")
-    history.close()
+    path.parent.mkdir(mode=0o700)
+    path.symlink_to(tmp_path / "new")
+    assert tail(path) == ["ours"]
     assert not (tmp_path / "new").exists()
 
 
@@ -210,20 +198,9 @@ def test_a_folder_that_is_a_link_is_not_followed(path, tmp_path):
     assert list((tmp_path / "elsewhere").iterdir()) == []
 
 
-def test_a_pipe_is_not_waited_for(path):
-    path.parent.mkdir(mode=0o700)
-    os.mkfifo(path)
-    assert tail(path) == ["ours"]
-
-
-def test_a_folder_in_its_place_is_left_alone(path):
-    path.mkdir(parents=True)
-    assert tail(path) == ["ours"]
-
-
 @pytest.mark.parametrize("which", ["file", "folder"])
 def test_what_others_can_write_is_not_trusted_and_the_message_says_what_to_do(path, capsys, which):
-    made(path, "insert into history values (1, 1, 'theirs', 'theirs')")
+    made(path, THEIRS)
     (path if which == "file" else path.parent).chmod(0o777)
     assert tail(path) == ["ours"]
     assert "chmod go-w" in capsys.readouterr().err
@@ -231,25 +208,23 @@ def test_what_others_can_write_is_not_trusted_and_the_message_says_what_to_do(pa
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root can give a file to somebody else")
 def test_a_file_of_somebody_elses_is_not_trusted(path, capsys):
-    made(path, "insert into history values (1, 1, 'theirs', 'theirs')")
+    made(path, THEIRS)
     os.chown(path, 65534, 65534)
     assert tail(path) == ["ours"]
     assert "belongs to uid 65534. Remove it." in capsys.readouterr().err
 
 
-def test_a_file_that_others_could_read_is_closed(path):
-    made(path)
-    path.chmod(0o644)
-    tail(path)
-    assert path.stat().st_mode & 0o777 == 0o600
-
-
-def test_a_cache_folder_named_relatively_counts_for_nothing(monkeypatch, tmp_path):
+@pytest.mark.parametrize(
+    ("cache", "expected"), [("{}/c", "c"), (None, ".cache"), ("cache", ".cache")]
+)
+def test_the_default_is_in_the_users_cache_unless_that_is_named_relatively(
+    monkeypatch, tmp_path, cache, expected
+):
     monkeypatch.setenv("HOME", str(tmp_path))
-    monkeypatch.setenv("XDG_CACHE_HOME", "cache")
-    assert default_path() == tmp_path / ".cache" / "cellblock" / "history.sqlite"
-    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "c"))
-    assert default_path() == tmp_path / "c" / "cellblock" / "history.sqlite"
+    monkeypatch.delenv("XDG_CACHE_HOME", raising=False)
+    if cache:
+        monkeypatch.setenv("XDG_CACHE_HOME", cache.format(tmp_path))
+    assert default_path() == tmp_path / expected / "cellblock" / "history.sqlite"
 
 
 def test_without_a_home_there_is_no_file_and_no_error(monkeypatch, tmp_path):

@@ -1,12 +1,11 @@
 """What cells say beyond what is shown: in files of the kernel's own, within a cap, while it lives."""
 
+import contextlib
 import os
 import resource
-import signal
 import stat
 import subprocess
 import sys
-from pathlib import Path
 
 import pytest
 
@@ -21,10 +20,8 @@ def parent(tmp_path):
 
 
 @pytest.fixture
-def kept(parent):
-    made = Kept(parent, 8 * MIB)
-    yield made
-    made.close()
+def kept(parent, closing):
+    return closing(Kept(parent, 8 * MIB))
 
 
 def flood(kept, cell, content, kind="stdout"):
@@ -39,9 +36,10 @@ def files(parent):
 
 
 def read(kept, text):
-    first = kept.page(text, 1)
-    pages = [first, *(kept.page(text, n) for n in range(2, first.count + 1))]
-    assert [p.number for p in pages] == list(range(1, first.count + 1))
+    """Return the pages of a text."""
+    count = kept.page(text, 1).count
+    pages = [kept.page(text, number) for number in range(1, count + 1)]
+    assert [page.number for page in pages] == list(range(1, count + 1))
     return [page.content for page in pages]
 
 
@@ -63,11 +61,12 @@ def test_a_cap_that_is_lowered_costs_the_oldest_cells_at_once(kept, parent, cap)
     assert len(files(parent)) == (1 if cap else 0)
 
 
-def test_files_and_folders_are_the_users_alone(kept, parent):
+def test_files_and_folders_are_the_users_alone_and_go_with_the_kernel(kept, parent):
     flood(kept, 1, "text")
-    for path in parent.rglob("*"):
+    for path in (parent, *parent.rglob("*")):
         assert stat.S_IMODE(path.stat().st_mode) == (0o700 if path.is_dir() else 0o600)
-    assert stat.S_IMODE(parent.stat().st_mode) == 0o700
+    kept.close()
+    assert [p.name for p in parent.rglob("*")] == ["lock"]
 
 
 def test_what_came_before_and_after_the_overflow_is_there(kept):
@@ -128,51 +127,43 @@ def test_a_number_that_comes_again_means_the_last(kept):
     assert read(kept, text) == ["second"]
 
 
-def test_nothing_is_kept_under_a_cap_of_0_and_all_without_one(parent):
-    none, everything = Kept(parent, 0), Kept(parent, None)
+def test_nothing_is_kept_under_a_cap_of_0_and_all_without_one(parent, closing):
+    none, everything = Kept(parent, 0), closing(Kept(parent, None))
     flood(none, 1, "text")
     assert none.full("stdout")
     assert none.texts() == []
     assert not parent.exists()
     flood(everything, 1, "x" * 9 * MIB)
     assert everything.texts()[0].size == 9 * MIB
-    everything.close()
 
 
-def descriptors():
-    return len(list(Path("/proc/self/fd").iterdir()))
-
-
-def few_descriptors(left):
-    """Have the process open no more than so many descriptors besides those it has."""
-    lowest = os.dup(0)
-    os.close(lowest)
-    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    resource.setrlimit(resource.RLIMIT_NOFILE, (lowest + left, hard))
-    return lambda: resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+@contextlib.contextmanager
+def limited(what, most):
+    """Have the process hold to a limit of the OS kernel's."""
+    soft, hard = resource.getrlimit(what)
+    resource.setrlimit(what, (most, hard))
+    try:
+        yield
+    finally:
+        resource.setrlimit(what, (soft, hard))
 
 
 @pytest.mark.parametrize("left", [2, 3])
-def test_a_folder_that_could_not_be_made_whole_is_made_anew_when_it_can(kept, parent, left):
+def test_a_folder_that_could_not_be_made_whole_is_made_anew_when_it_can(
+    kept, parent, descriptors, left
+):
     parent.mkdir(parents=True, mode=0o700)
     before = descriptors()
-    enough = few_descriptors(left)
-    try:
+    lowest = os.dup(0)
+    os.close(lowest)
+    with limited(resource.RLIMIT_NOFILE, lowest + left):
         flood(kept, 1, "text")
-    finally:
-        enough()
     assert kept.texts() == []
     assert descriptors() == before
     flood(kept, 2, "text")
     assert [read(kept, text) for text in kept.texts()] == [["text"]]
     kept.sweep()
     assert len(list(parent.iterdir())) == 2  # the one in use, and the lock beside it
-
-
-def test_all_of_it_goes_with_the_kernel(kept, parent):
-    flood(kept, 1, "text")
-    kept.close()
-    assert [p.name for p in parent.rglob("*")] == ["lock"]
 
 
 HOST = """
@@ -186,36 +177,30 @@ signal.pause()
 
 
 def test_what_killed_kernels_left_is_removed_and_what_others_hold_is_not(kept, parent):
-    hosts = [
-        subprocess.Popen([sys.executable, "-c", HOST, str(parent)], stdout=subprocess.PIPE)
-        for _ in range(2)
-    ]
-    try:
+    command = [sys.executable, "-c", HOST, str(parent)]
+    hosts = []
+    with contextlib.ExitStack() as stack:
+        for _ in range(2):
+            hosts.append(stack.enter_context(subprocess.Popen(command, stdout=subprocess.PIPE)))
+            stack.callback(hosts[-1].kill)
         assert [host.stdout.readline() for host in hosts] == [b"there\n"] * 2
         flood(kept, 1, "text")
-        hosts[0].send_signal(signal.SIGKILL)
+        hosts[0].kill()
         hosts[0].wait()
         kept.sweep()
         left = {int(path.name.partition("-")[0]) for path in parent.iterdir() if path.is_dir()}
         assert left == {hosts[1].pid, os.getpid()}
         assert read(kept, kept.texts()[0]) == ["text"]
-    finally:
-        for host in hosts:
-            host.kill()
-            host.wait()
-            host.stdout.close()
 
 
 def test_a_sweep_follows_no_link_and_takes_no_folder_that_is_not_ours(kept, parent, tmp_path):
     precious = tmp_path / "precious"
     precious.mkdir()
     (precious / "file").write_text("kept")
-    parent.mkdir(parents=True)
-    (parent / "1-link").symlink_to(precious)
-    (parent / "2-dead").mkdir()
+    (parent / "2-dead").mkdir(parents=True)
     (parent / "2-dead" / "link").symlink_to(precious / "file")
-    (parent / "3-deep").mkdir()
-    (parent / "3-deep" / "folder").mkdir()
+    (parent / "3-deep" / "folder").mkdir(parents=True)
+    (parent / "1-link").symlink_to(precious)
     kept.sweep()
     assert (precious / "file").read_text() == "kept"
     assert sorted(p.name for p in parent.iterdir()) == ["1-link", "3-deep", "lock"]
@@ -237,9 +222,8 @@ def test_a_place_that_is_not_ours_alone_keeps_nothing_and_says_why(kept, parent,
     elif planted == "file":
         parent.write_text("")
     flood(kept, 1, "text")
-    state = kept.state("stdout")
-    assert state.failure
-    assert state.size == 0
+    assert kept.state("stdout").failure
+    assert kept.state("stdout").size == 0
     assert kept.texts() == []
     assert not files(elsewhere)
 
@@ -256,13 +240,9 @@ def test_a_link_planted_for_a_file_is_not_written_through(kept, parent, tmp_path
 
 
 def test_a_file_that_can_not_grow_costs_what_would_be_on_it(kept):
-    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
-    resource.setrlimit(resource.RLIMIT_FSIZE, (100_000, hard))
-    try:
+    with limited(resource.RLIMIT_FSIZE, 100_000):
         flood(kept, 1, "x" * 300_000)
         kept.add("stdout", "more")
         kept.settle()
-    finally:
-        resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
     (text,) = kept.texts()
     assert (text.size, text.cut, text.failure) == (100_000, True, "File too large")

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import contextlib
 import os
-import time
 from dataclasses import dataclass
 
 import pytest
 
 from cellblock.host import launch
+from support import processes
 
 
 @dataclass(frozen=True)
@@ -31,7 +31,7 @@ def zygote(request):
 
 
 def test_a_zygote_leads_a_session_whatever_became_it(zygote):
-    assert eventually(lambda: os.getsid(zygote) == zygote)
+    assert processes.until(lambda: os.getsid(zygote) == zygote)
 
 
 def test_what_stays_in_front_is_in_no_group_of_the_hosts():
@@ -42,10 +42,3 @@ def test_what_stays_in_front_is_in_no_group_of_the_hosts():
         assert os.getsid(pid) == os.getsid(0)
     finally:
         launch.drop(sock, pid)
-
-
-def eventually(holds):
-    deadline = time.monotonic() + 10.0
-    while not holds() and time.monotonic() < deadline:
-        time.sleep(0.005)
-    return holds()

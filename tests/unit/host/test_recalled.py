@@ -25,31 +25,31 @@ def recalled(folder, **fields):
     return found and found.words
 
 
-def file_of(folder):
-    (file,) = Path(folder).iterdir()
-    return file
+@pytest.fixture
+def file(folder):
+    """Return the file in which WORDS are kept."""
+    memory(folder).keep(WORDS)
+    (made,) = Path(folder).iterdir()
+    return made
 
 
-def test_nothing_is_recalled_at_first(folder):
+def test_what_went_around_a_zygote_is_recalled_for_the_folders_of_the_next(folder):
     assert recalled(folder) is None
-
-
-def test_what_went_around_a_zygote_is_recalled_for_the_next_ones_scratch_folder(folder):
     memory(folder).keep(WORDS)
     assert recalled(folder) == WORDS
     moved = tuple(word.replace("s-1", "s-2") for word in WORDS)
     assert recalled(folder, scratch="/tmp/s-2") == moved
-
-
-def test_a_folder_that_is_new_stands_in_place_of_another(folder):
-    memory(folder).keep(WORDS)
-    there = recalled(folder, project="/elsewhere")
-    assert there == tuple("/elsewhere" if word == "/work" else word for word in WORDS)
-
-
-def test_another_policy_has_its_own(folder):
-    memory(folder).keep(WORDS)
+    there = tuple("/elsewhere" if word == "/work" else word for word in WORDS)
+    assert recalled(folder, project="/elsewhere") == there
     assert recalled(folder, policy="data") is None
+
+
+def test_what_went_around_another_environments_zygote_is_not_guessed_from(folder, monkeypatch):
+    memory(folder).keep(WORDS)
+    monkeypatch.setattr("sys.executable", "/another/bin/python")
+    assert recalled(folder) is None
+    monkeypatch.undo()
+    assert recalled(folder) == WORDS
 
 
 def test_what_differed_is_not_guessed_from_until_it_is_the_same_again(folder):
@@ -89,50 +89,19 @@ def test_the_newest_few_are_kept(folder):
     assert recalled(folder, policy=f"p{MOST}") == (*WORDS, f"/{MOST}")
 
 
-def test_the_file_is_the_users_alone_and_whole(folder):
-    memory(folder).keep(WORDS)
+def test_the_file_is_the_users_alone_and_whole(folder, file):
     assert stat.S_IMODE(Path(folder).stat().st_mode) == 0o700
-    assert stat.S_IMODE(file_of(folder).stat().st_mode) == 0o600
+    assert stat.S_IMODE(file.stat().st_mode) == 0o600
 
 
-def another_users(file):
-    os.chown(file, 65534, 65534)
+def test_a_file_that_is_not_what_was_kept_is_no_file(folder, file, spoil):
+    spoil(file)
+    assert recalled(folder) is None
 
 
-def a_link(file):
-    file.symlink_to(file.rename(file.with_name("moved")))
-
-
-def a_pipe(file):
-    file.unlink()
-    os.mkfifo(file)
-
-
-def too_large(file):
-    os.truncate(file, MOST_BYTES + 1)
-
-
-def damaged(file):
-    file.write_bytes(b"same\0safe\0\0\0same\0\xff")
-
-
-SPOILT = {
-    "writable by others": lambda file: file.chmod(0o622),
-    "a link": a_link,
-    "a pipe": a_pipe,
-    "too large": too_large,
-    "damaged": damaged,
-    "empty": lambda file: os.truncate(file, 0),
-    "gone": Path.unlink,
-}
-if os.geteuid() == 0:
-    SPOILT["another user's"] = another_users
-
-
-@pytest.mark.parametrize("how", SPOILT)
-def test_a_file_that_is_not_what_was_kept_is_no_file(folder, how):
-    memory(folder).keep(WORDS)
-    SPOILT[how](file_of(folder))
+@pytest.mark.parametrize("content", [b"same\0safe\0\0\0same\0\xff", b" " * (MOST_BYTES + 1)])
+def test_a_file_that_is_damaged_or_too_large_is_no_file(folder, file, content):
+    file.write_bytes(content)
     assert recalled(folder) is None
 
 

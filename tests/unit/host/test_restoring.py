@@ -10,14 +10,6 @@ from support.stepwise import CRASH, EXACT, INEXACT, lost
 # --- a guest is lost ------------------------------------------------------------------------------
 
 
-def test_without_a_copy_a_fresh_guest_serves(stepwise):
-    sim = stepwise(mode="off")
-    sim.begin()
-    sim.reaped(9)
-    assert sim.outcomes[0].stopped == Stopped("crash", CRASH)
-    assert len(sim.guests) == 2
-
-
 def test_with_a_copy_that_stands_the_next_cell_is_sent_to_it(sim):
     copy = sim.guest.copy()
     sim.begin()
@@ -31,17 +23,13 @@ def test_with_a_copy_that_stands_the_next_cell_is_sent_to_it(sim):
 
 
 def test_each_guest_that_takes_over_has_a_seed_of_its_own(sim):
-    seeds = set()
-    for _ in range(3):
-        copy = sim.guest.copy()
-        sim.reaped(9)
-        seeds.add(sim.takes_over(copy).seed)
+    seeds = {lose(sim).seed for _ in range(3)}
     assert {len(seed) for seed in seeds} == {32}
     assert len(seeds) == 3
 
 
-def test_with_a_copy_under_way_it_stands_and_takes_over(stepwise):
-    sim = stepwise()
+def test_with_a_copy_under_way_it_stands_and_takes_over(stepped):
+    sim = stepped()
     copy = sim.guest.copy()
     sim.begin()
     sim.reaped(9)
@@ -50,46 +38,26 @@ def test_with_a_copy_under_way_it_stands_and_takes_over(stepwise):
     assert sim.outcomes[0].stopped == lost()
 
 
-def test_with_a_copy_under_way_that_never_stood_the_one_before_runs_the_last_cell_again(sim):
-    older = sim.guest.copy()
+def two_cells(sim):
+    """Run two cells, the second while nothing keeps the first; lose the guest and its copies."""
     assert sim.cell().status == "ok"
-    newer = sim.guest.copy()
+    assert sim.cell() is None
+    sim.guest.read()
     sim.reaped(9)
-    newer.close()
-    sim.reactor.turn()
-    sim.takes_over(older)
-    assert sim.losses() == []
-    sim.again(INEXACT)
-    assert sim.losses() == [lost(again=(1,))]
+    return sim.guest.copies[1:]
 
 
 def test_with_two_under_way_that_both_fail_the_one_that_stands_takes_over(sim):
     older = sim.guest.copy()
-    assert sim.cell().status == "ok"
-    assert sim.cell() is None  # the one before is not kept yet
-    sim.guest.read()
-    sim.reaped(9)
-    for copy in reversed(sim.guest.copies[1:]):
-        copy.close()
-        sim.reactor.turn()
+    sim.end(*reversed(two_cells(sim)))
     sim.takes_over(older)
     sim.again(INEXACT)
     assert sim.outcomes[-1].stopped == lost(again=(1,))
 
 
-def two_cells(sim):
-    """Run two cells, the second while nothing keeps the first; return the copies asked for."""
-    assert sim.cell().status == "ok"
-    assert sim.cell() is None
-    sim.guest.read()
-    first, second = sim.guest.copies[1:]
-    sim.reaped(9)
-    sim.stands(second, twin=False)
-    return first, second
-
-
 def test_a_cell_that_waits_is_answered_when_its_own_copy_takes_over(sim):
     _, second = two_cells(sim)
+    sim.stands(second, twin=False)
     sim.takes_over(second)
     assert [outcome.status for outcome in sim.outcomes] == ["ok", "ok"]
     assert sim.losses() == [lost()]
@@ -98,10 +66,10 @@ def test_a_cell_that_waits_is_answered_when_its_own_copy_takes_over(sim):
 @pytest.mark.parametrize("early", [True, False])
 def test_a_cell_that_waits_is_stopped_when_the_copy_before_its_own_takes_over(sim, early):
     first, second = two_cells(sim)
+    sim.stands(second, twin=False)
     if early:
         sim.stands(first)
-    second.close()
-    sim.reactor.turn()
+    sim.end(second)
     if not early:
         sim.stands(first)
     sim.takes_over(first)
@@ -152,8 +120,7 @@ def test_a_copy_that_says_anything_but_that_it_took_over_does_not(sim, said):
     sim.begin()
     sim.reaped(9)
     copy.read()
-    copy.send(said)
-    sim.reactor.turn()
+    sim.hears(said, by=copy)
     assert copy.gone()
     assert sim.outcomes[-1].stopped.restored is None
 
@@ -163,8 +130,7 @@ def test_a_guest_that_ends_as_soon_as_it_took_over_makes_way_for_the_copy_before
     sim.reaped(9)
     twin = copy.twin()
     sim.takes_over(copy, twin=False)
-    twin.close()
-    sim.reactor.turn()
+    sim.end(twin)
     sim.reaped(11)
     sim.takes_over(older)
     sim.again(EXACT)
@@ -173,11 +139,16 @@ def test_a_guest_that_ends_as_soon_as_it_took_over_makes_way_for_the_copy_before
     ]
 
 
+def lose(sim):
+    """Have a guest end and its newest copy take over."""
+    copy = sim.guest.copy()
+    sim.reaped(9)
+    return sim.takes_over(copy)
+
+
 def test_a_state_that_ends_every_guest_is_not_restored_for_ever(sim):
     for _ in range(keeper.MAX_LOSSES):
-        copy = sim.guest.copy()
-        sim.reaped(9)
-        sim.takes_over(copy)
+        lose(sim)
     assert all(stopped.restored for stopped in sim.losses())
     sim.reaped(9)
     assert sim.losses()[-1].restored is None
@@ -186,9 +157,7 @@ def test_a_state_that_ends_every_guest_is_not_restored_for_ever(sim):
 
 def test_a_cell_that_ends_well_makes_up_for_all_losses(sim):
     for _ in range(keeper.MAX_LOSSES + 3):
-        copy = sim.guest.copy()
-        sim.reaped(9)
-        sim.takes_over(copy)
+        lose(sim)
         sim.kept()
     assert all(stopped.restored for stopped in sim.losses())
 
@@ -216,8 +185,7 @@ def test_exact_cells_are_followed_by_the_last_one_which_is_told(sim):
     sim.cell(INEXACT)
     newer = sim.guest.copy()
     sim.reaped(9)
-    newer.close()
-    sim.reactor.turn()
+    sim.end(newer)
     sim.takes_over(copy)
     sim.again("a = 1")
     sim.again(INEXACT)
@@ -230,8 +198,7 @@ def test_an_inexact_one_is_not_run_again_when_it_was_not_lately(sim):
     newer = sim.guest.copy()
     sim.reactor.advance(1.1)
     sim.reaped(9)
-    newer.close()
-    sim.reactor.turn()
+    sim.end(newer)
     assert sim.takes_over(older).inputs == [(1, INEXACT)]
     assert sim.losses() == [lost(missed=(1,))]
 
@@ -242,11 +209,8 @@ def test_after_a_breach_of_the_protocol_only_what_comes_out_the_same_is_run_agai
     sim.cell(code)
     sim.guest.read()
     newer = sim.guest.copies[1:]
-    sim.guest.send(messages.Resumed())
-    sim.reactor.turn()
-    for copy in newer:
-        copy.close()
-        sim.reactor.turn()
+    sim.hears(messages.Resumed())
+    sim.end(*newer)
     sim.takes_over(older)
     if code == EXACT:
         sim.again(EXACT)
@@ -274,9 +238,7 @@ def test_what_was_run_again_is_not_lost_with_the_guest_that_did(sim):
     sim.again("a = 1")
     twin, first = sim.guest.copies  # asked for before any of it was run again
     sim.reaped(9)
-    for lost_too in (first, twin.twin(), twin):
-        lost_too.close()
-        sim.reactor.turn()
+    sim.end(first, twin.twin(), twin)
     assert sim.takes_over(older).inputs == []
     sim.again("start = 0")
     sim.again("a = 1")

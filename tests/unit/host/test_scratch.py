@@ -2,12 +2,11 @@
 
 import gc
 import os
-from pathlib import Path
 
 import pytest
 
 from cellblock.host import scratch
-from cellblock.host.scratch import DEEPEST, ENTRIES, LEAST, Scratch
+from cellblock.host.scratch import DEEPEST, LEAST, Scratch
 
 MIB = 1 << 20
 
@@ -16,11 +15,6 @@ def looked(folder, limit=MIB):
     found = Scratch(str(folder), limit)
     found.look()
     return found
-
-
-def open_files():
-    gc.collect()  # other tests' are not left open meanwhile
-    return len(list(Path("/proc/self/fd").iterdir()))
 
 
 def write(path, size):
@@ -35,12 +29,10 @@ def test_what_is_on_disk_counts_in_folders_too(tmp_path):
     assert looked(tmp_path).full
 
 
-def test_an_empty_folder_takes_nothing(tmp_path):
-    assert (looked(tmp_path).size, looked(tmp_path).full) == (0, False)
-
-
-def test_a_folder_that_is_gone_takes_nothing(tmp_path):
-    assert looked(tmp_path / "gone").size == 0
+@pytest.mark.parametrize("name", ["", "gone"])
+def test_a_folder_that_is_empty_or_gone_takes_nothing(tmp_path, name):
+    found = looked(tmp_path / name)
+    assert (found.size, found.full) == (0, False)
 
 
 def test_a_sparse_file_takes_what_it_takes(tmp_path):
@@ -68,14 +60,15 @@ def test_links_are_not_followed(tmp_path):
     assert looked(tmp_path / "root").size == 0
 
 
-def test_empty_files_fill_it_and_a_look_takes_only_so_many(tmp_path):
-    for number in range(ENTRIES + 10):
+def test_empty_files_fill_it_and_a_look_takes_only_so_many(tmp_path, monkeypatch):
+    monkeypatch.setattr(scratch, "ENTRIES", 100)
+    for number in range(110):
         (tmp_path / str(number)).touch()
-    found = Scratch(str(tmp_path), (ENTRIES + 5) * LEAST)
+    found = Scratch(str(tmp_path), 105 * LEAST)
     found.look()
-    assert (found.size, found.full) == (ENTRIES * LEAST, False)
+    assert (found.size, found.full) == (100 * LEAST, False)
     found.look()
-    assert (found.size, found.full) == ((ENTRIES + 10) * LEAST, True)
+    assert (found.size, found.full) == (110 * LEAST, True)
 
 
 def test_folders_without_end_count_as_full(tmp_path):
@@ -96,12 +89,14 @@ def test_a_crowd_of_folders_counts_as_full(tmp_path, monkeypatch):
     assert looked(tmp_path, limit=1 << 40).full
 
 
-def test_no_descriptor_is_left(tmp_path):
+def test_no_descriptor_is_left(tmp_path, descriptors):
     for number in range(3):
         (tmp_path / str(number) / "deeper").mkdir(parents=True)
-    before = open_files()
+    gc.collect()  # other tests' are not left open meanwhile
+    before = descriptors()
     looked(tmp_path)
-    assert open_files() == before
+    gc.collect()
+    assert descriptors() == before
 
 
 @pytest.mark.skipif(os.geteuid() == 0, reason="root may read any folder")

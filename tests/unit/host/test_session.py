@@ -6,184 +6,99 @@ import msgspec
 import pytest
 
 from cellblock.host.keeper import NEXT_START
-from cellblock.host.outcome import MOST_DETAIL, Cell, Stopped
+from cellblock.host.outcome import MOST_DETAIL, Stopped
 from cellblock.host.supply import LAST_WORDS
-from cellblock.wire import messages
-from support.simulator import Simulation
+from cellblock.wire import frames, messages
 
 
 @pytest.fixture
-def simulate(monkeypatch):
-    made = []
-
-    def simulation(**options):
-        made.append(Simulation(monkeypatch, **options))
-        made[-1].session.start()
-        made[-1].reactor.turn()
-        return made[-1]
-
-    yield simulation
-    for simulation in made:
-        simulation.close()
-
-
-def cell(code="x = 1", **fields):
-    return Cell(raw=code, execution_count=1, **fields)
-
-
-def took_up(sim, **fields):
-    """Run a cell and have the guest take it up; return the request."""
-    sim.run(cell(**fields))
-    (request,) = sim.guest.read()
-    sim.guest.send(messages.Began(id=request.id))
-    sim.reactor.turn()
-    return request
-
-
-def ended(sim):
-    (outcome,) = sim.outcomes
-    return outcome
-
-
-def runs_well(sim):
-    """Have the guest run what it was given to a good end."""
-    (request,) = sim.guest.read()
-    sim.guest.send(messages.Began(id=request.id), messages.Done(id=request.id))
-    sim.reactor.turn()
-    assert ended(sim).status == "ok"
+def sim(simulate):
+    return simulate()
 
 
 # --- P1: no source reaches the guest before it passed ---------------------------------------------
 
 
-def test_a_refused_cell_is_denied_at_once_and_never_sent(simulate):
-    sim = simulate()
-    sim.run(cell("import os"))
-    assert ended(sim).status == "denied"
-    assert [f.rule for f in ended(sim).findings] == ["import-not-allowed"]
+def test_a_refused_cell_is_denied_at_once_and_never_sent(sim):
+    sim.runs("import os")
+    assert sim.ended.status == "denied"
+    assert [f.rule for f in sim.ended.findings] == ["import-not-allowed"]
+    assert sim.ended.usage is None
     assert sim.guest.read() == []
 
 
-def test_a_refused_user_expression_is_not_sent_and_its_reply_says_so(simulate):
-    sim = simulate()
-    request = took_up(sim, user_expressions={"good": "x", "bad": "__import__('os')"})
+def test_a_refused_user_expression_is_not_sent_and_its_reply_says_so(sim):
+    request = sim.took_up(user_expressions={"good": "x", "bad": "__import__('os')"})
     assert request.user_expressions == {"good": "x"}
-    sim.guest.send(messages.Done(id=request.id, user_expressions={"good": {"status": "ok"}}))
-    sim.reactor.turn()
-    assert ended(sim).user_expressions["bad"]["ename"] == "PolicyDenied"
-    assert ended(sim).user_expressions["good"] == {"status": "ok"}
+    sim.done(request, user_expressions={"good": {"status": "ok"}})
+    assert sim.ended.user_expressions["bad"]["ename"] == "PolicyDenied"
+    assert sim.ended.user_expressions["good"] == {"status": "ok"}
 
 
-def test_what_the_guest_refuses_is_a_denial_too(simulate):
-    sim = simulate()
-    request = took_up(sim)
+def test_what_the_guest_refuses_is_a_denial_too(sim):
+    request = sim.took_up()
     finding = {"rule": "r", "line": 1, "column": 0, "end_column": 2, "excerpt": "x"}
-    sim.guest.send(messages.Done(id=request.id, refused=[finding | {"line": "lies"}]))
-    sim.reactor.turn()
-    assert ended(sim).status == "denied"
-    assert [(f.rule, f.line) for f in ended(sim).findings] == [("r", 0)]
+    sim.done(request, refused=[finding | {"line": "lies"}])
+    assert sim.ended.status == "denied"
+    assert [(f.rule, f.line) for f in sim.ended.findings] == [("r", 0)]
 
 
 # --- ways to end ----------------------------------------------------------------------------------
 
 
-def test_a_cell_that_ends_well_is_ok(simulate):
-    sim = simulate()
-    request = took_up(sim)
-    sim.guest.send(messages.Stream(name="stdout", text="hi"), messages.Done(id=request.id))
-    sim.reactor.turn()
-    assert ended(sim).status == "ok"
-    assert [kind for kind, _ in sim.notes] == ["locked", "shown"]
-    sim.reactor.advance(100)
-    assert sim.signals() == []
-
-
-def test_over_its_time_it_is_interrupted_first(simulate):
-    sim = simulate(timeout=5.0)
-    request = took_up(sim)
-    sim.reactor.advance(4.9)
+@pytest.mark.parametrize("deaf", [False, True])
+@pytest.mark.parametrize(
+    ("policy", "own", "told"),
+    [(5.0, None, None), (5.0, 60.0, None), (5.0, 2.0, 2.0), (None, 2.0, 2.0)],
+)
+def test_over_its_time_it_is_interrupted_and_killed_if_it_is_deaf(
+    simulate, policy, own, told, deaf
+):
+    sim = simulate(timeout=policy)
+    request = sim.took_up(timeout=own)
+    sim.reactor.advance((told or policy) - 0.1)
     assert sim.signals() == []
     sim.reactor.advance(0.2)
     assert sim.signals() == [signal.SIGINT]
-    sim.guest.send(messages.Done(id=request.id))
-    sim.reactor.turn()
-    assert (ended(sim).stopped.why, ended(sim).stopped.kept) == ("timeout", True)
-    assert len(sim.guests) == 1
-
-
-def test_over_its_time_and_deaf_it_is_killed_and_the_next_guest_is_there(simulate):
-    sim = simulate(timeout=5.0)
-    took_up(sim)
-    sim.reactor.advance(7.1)
-    assert sim.signals() == [signal.SIGINT, signal.SIGKILL]
-    assert (ended(sim).stopped.why, ended(sim).stopped.kept) == ("timeout", False)
+    if deaf:
+        sim.reactor.advance(2.0)
+        assert sim.signals() == [signal.SIGKILL]
+    else:
+        sim.done(request)
+    assert sim.ended.stopped == Stopped("timeout", kept=not deaf, seconds=told)
     sim.outcomes.clear()
-    request = took_up(sim)
-    sim.guest.send(messages.Done(id=request.id))
-    sim.reactor.turn()
-    assert ended(sim).status == "ok"
-    assert len(sim.guests) == 2
+    sim.done(sim.took_up())
+    assert sim.ended.status == "ok"
+    assert len(sim.guests) == 1 + deaf
 
 
-@pytest.mark.parametrize("policy", [5.0, None])
-def test_a_cells_own_limit_counts_where_it_is_less_and_is_told(simulate, policy):
-    sim = simulate(timeout=policy)
-    request = took_up(sim, timeout=2.0)
-    sim.reactor.advance(2.1)
-    assert sim.signals() == [signal.SIGINT]
-    sim.guest.send(messages.Done(id=request.id))
-    sim.reactor.turn()
-    assert ended(sim).stopped == Stopped("timeout", kept=True, seconds=2.0)
-
-
-def test_a_cells_own_limit_is_told_of_one_that_is_killed_too(simulate):
-    sim = simulate(timeout=5.0)
-    took_up(sim, timeout=2.0)
-    sim.reactor.advance(4.1)
-    assert ended(sim).stopped == Stopped("timeout", seconds=2.0)
-
-
-def test_a_cells_own_limit_gives_it_no_more_than_the_policy(simulate):
-    sim = simulate(timeout=5.0)
-    took_up(sim, timeout=60.0)
-    sim.reactor.advance(7.1)
-    assert ended(sim).stopped == Stopped("timeout")
-
-
+@pytest.mark.parametrize("deaf", [False, True])
 @pytest.mark.parametrize("why", ["cpu", "scratch"])
-def test_over_another_limit_it_is_interrupted_once_then_killed(simulate, why):
+def test_over_another_limit_it_is_interrupted_once_and_killed_if_it_is_deaf(simulate, why, deaf):
     sim = simulate(timeout=None)
-    took_up(sim)
+    request = sim.took_up()
     for _ in range(3):
         sim.session._under_way.on_excess(why, urgent=False)
     assert sim.signals() == [signal.SIGINT]
-    sim.reactor.advance(2.1)
-    assert sim.signals() == [signal.SIGKILL]
-    assert (ended(sim).stopped.why, ended(sim).stopped.kept) == (why, False)
+    if deaf:
+        sim.reactor.advance(2.1)
+        assert sim.signals() == [signal.SIGKILL]
+    else:
+        sim.done(request)
+    assert sim.ended.stopped == Stopped(why, kept=not deaf)
+    assert len(sim.guests) == 1 + deaf
 
 
-def test_over_another_limit_and_giving_way_it_keeps_its_guest(simulate):
-    sim = simulate()
-    request = took_up(sim)
-    sim.session._under_way.on_excess("cpu", urgent=False)
-    sim.guest.send(messages.Done(id=request.id))
-    sim.reactor.turn()
-    assert (ended(sim).stopped.why, ended(sim).stopped.kept) == ("cpu", True)
-    assert len(sim.guests) == 1
-
-
-def test_what_gets_worse_by_waiting_is_killed_at_once(simulate):
-    sim = simulate()
-    took_up(sim)
+def test_what_gets_worse_by_waiting_is_killed_at_once(sim):
+    sim.took_up()
     sim.session._under_way.on_excess("memory", urgent=True)
     assert sim.signals() == [signal.SIGKILL]
-    assert ended(sim).stopped == Stopped("memory")
+    assert sim.ended.stopped == Stopped("memory")
     sim.reactor.turn()
     assert len(sim.guests) == 2
 
 
-def test_a_guest_that_grows_between_cells_is_killed_and_its_loss_is_said(simulate):
-    sim = simulate()
+def test_a_guest_that_grows_between_cells_is_killed_and_its_loss_is_said(sim):
     sim.session._under_way.on_excess("scratch", urgent=False)
     assert sim.signals() == []
     sim.session._under_way.on_excess("memory", urgent=True)
@@ -191,50 +106,45 @@ def test_a_guest_that_grows_between_cells_is_killed_and_its_loss_is_said(simulat
     assert ("restarted", Stopped("memory")) in sim.notes
 
 
-def test_what_a_cell_took_is_in_its_outcome(simulate):
-    sim = simulate()
-    request = took_up(sim)
+def test_a_cell_that_ends_well_is_ok_and_what_it_took_is_in_its_outcome(sim):
+    request = sim.took_up()
     sim.reactor.advance(1.5)
-    sim.guest.send(
+    sim.hears(
         messages.Stream(name="stdout", text="ä" * 10),
         messages.Display(data={"text/plain": "x" * 5, "image/png": b"1234"}),
         messages.Done(id=request.id, read_bytes=512),
     )
-    sim.reactor.turn()
-    usage = ended(sim).usage
+    assert sim.ended.status == "ok"
+    assert [kind for kind, _ in sim.notes] == ["locked", "shown", "shown"]
+    usage = sim.ended.usage
     assert (usage.wall_seconds, usage.output_bytes, usage.read_bytes) == (1.5, 29, 512)
-
-
-def test_a_cell_that_is_refused_to_step_back_has_run_and_says_what_it_took(simulate):
-    sim = simulate()
-    request = took_up(sim, code="x = 1\n%time")
-    sim.reactor.advance(1.5)
-    sim.guest.send(messages.Undo(steps=9), messages.Done(id=request.id, read_bytes=512))
-    sim.reactor.turn()
-    assert (ended(sim).error.ename, ended(sim).error.evalue) == (
-        "UndoRefused",
-        "%undo 9: there is nothing to undo",
-    )
-    assert (ended(sim).usage.wall_seconds, ended(sim).usage.read_bytes) == (1.5, 512)
-
-
-def test_a_cell_that_did_not_run_took_nothing(simulate):
-    sim = simulate()
-    sim.run(cell("import os"))
-    assert ended(sim).usage is None
-
-
-def test_without_a_limit_a_cell_may_take_forever(simulate):
-    sim = simulate(timeout=None)
-    took_up(sim)
-    sim.reactor.advance(10**6)
-    assert sim.outcomes == []
+    sim.reactor.advance(100)
     assert sim.signals() == []
 
 
-def test_an_interrupt_that_was_slept_through_is_heard_of_at_once(simulate):
-    sim = simulate()
-    took_up(sim)
+def test_a_cell_that_is_refused_to_step_back_has_run_and_says_what_it_took(sim):
+    request = sim.took_up(code="x = 1\n%time")
+    sim.reactor.advance(1.5)
+    sim.hears(messages.Undo(steps=9), messages.Done(id=request.id, read_bytes=512))
+    assert sim.ended.error.ename == "UndoRefused"
+    assert sim.ended.error.evalue == "%undo 9: there is nothing to undo"
+    assert (sim.ended.usage.wall_seconds, sim.ended.usage.read_bytes) == (1.5, 512)
+
+
+@pytest.mark.parametrize("begun", [True, False])
+def test_without_a_limit_a_cell_may_take_forever_and_be_waited_for(simulate, begun):
+    sim = simulate(timeout=None)
+    sim.runs()
+    if begun:  # else a task of an earlier cell keeps the loop
+        sim.begins()
+    sim.reactor.advance(10**6)
+    assert sim.outcomes == []
+    assert sim.signals() == []
+    assert len(sim.guests) == 1
+
+
+def test_an_interrupt_that_was_slept_through_is_heard_of_at_once(sim):
+    sim.took_up()
     sim.session.interrupt()
     sim.reactor.advance(0.6)
     first, *rest = [number for _, number in sim.kills]
@@ -242,88 +152,61 @@ def test_an_interrupt_that_was_slept_through_is_heard_of_at_once(simulate):
     assert rest == [signal.SIGURG] * 3
 
 
-def test_what_has_ended_is_woken_no_more_and_neither_is_what_follows(simulate):
-    sim = simulate()
-    request = took_up(sim)
+@pytest.mark.parametrize("completing", [False, True])
+def test_what_has_ended_is_woken_no_more_and_neither_is_what_follows(sim, completing):
+    if completing:
+        sim.session.complete("a.", 2, lambda _answer: None)
+        answer = messages.Completed(id=sim.sent().id, matches=[], start=0, end=0)
+    else:
+        answer = messages.Done(id=sim.took_up().id)
     sim.session.interrupt()
-    sim.guest.send(messages.Done(id=request.id))
-    sim.reactor.turn()
-    took_up(sim)
+    sim.reactor.advance(0.06 if completing else 0)
+    sim.hears(answer)
+    sim.took_up()
     sim.reactor.advance(0.6)
     assert [number for _, number in sim.kills] == [signal.SIGINT]
 
 
-def test_what_follows_an_interrupted_completion_is_not_woken_for_that(simulate):
-    sim = simulate()
-    sim.session.complete("a.", 2, lambda _answer: None)
-    sim.reactor.turn()
-    (request,) = sim.guest.read()
-    sim.session.interrupt()
-    sim.reactor.advance(0.06)
-    sim.guest.send(messages.Completed(id=request.id, matches=[], start=0, end=0))
-    sim.reactor.turn()
-    took_up(sim)
-    sim.reactor.advance(0.6)
-    assert [number for _, number in sim.kills] == [signal.SIGINT]
-
-
-def test_what_has_not_begun_is_interrupted_once_it_has(simulate):
-    sim = simulate()
-    sim.session.execute(cell("1"), sim.outcomes.append)
-    sim.session.interrupt()
+def test_what_has_not_begun_is_interrupted_once_it_has(sim):
+    sim.interrupted_at_once()
     assert sim.signals() == []
-    sim.reactor.turn()
-    (request,) = sim.guest.read()
-    sim.guest.send(messages.Began(id=request.id))
-    sim.reactor.turn()
+    sim.begins()
     assert sim.signals() == [signal.SIGINT]
     sim.reactor.advance(1)
     assert sim.signals() == []
 
 
-def test_a_task_that_keeps_the_guest_from_what_is_interrupted_is_interrupted(simulate):
-    sim = simulate()
-    sim.session.execute(cell("1"), sim.outcomes.append)
-    sim.session.interrupt()
+def test_a_task_that_keeps_the_guest_from_what_is_interrupted_is_interrupted(sim):
+    sim.interrupted_at_once()
     sim.reactor.advance(0.1)
     assert sim.signals() == [signal.SIGINT]
 
 
 @pytest.mark.parametrize("came", [False, True])
-def test_an_interrupt_that_is_about_to_hit_a_cell_is_not_sent_to_it_again(simulate, came):
-    sim = simulate()
-    sim.session.execute(cell("1"), sim.outcomes.append)
-    sim.session.interrupt()
-    sim.reactor.turn()
-    (request,) = sim.guest.read()
+def test_an_interrupt_that_is_about_to_hit_a_cell_is_not_sent_to_it_again(sim, came):
+    sim.interrupted_at_once()
+    request = sim.sent()
     sim.reactor.advance(0.1)
     assert sim.signals() == [signal.SIGINT]
     # Told so late that the host took it for kept by a task; it may be, and then was interrupted.
-    sim.guest.send(messages.Began(id=request.id, interrupted=came))
-    sim.reactor.turn()
+    sim.hears(messages.Began(id=request.id, interrupted=came))
     assert sim.signals() == [signal.SIGINT] * came
 
 
-def test_an_interrupt_that_comes_while_a_guest_starts_is_for_the_cell_that_it_gets(simulate):
-    sim = simulate()
+def test_an_interrupt_that_comes_while_a_guest_starts_is_for_the_cell_that_it_gets(sim):
     sim.start_well = False
     sim.reaped(9)
     sim.reactor.advance(5)
-    sim.session.execute(cell("1"), sim.outcomes.append)
-    sim.session.interrupt()
+    sim.interrupted_at_once()
     sim.reactor.advance(0.1)
     sim.signals()
-    sim.guest.send(messages.Ready(report=messages.LockReport()))
-    sim.reactor.turn()
-    (request,) = sim.guest.read()
-    sim.guest.send(messages.Began(id=request.id))
-    sim.reactor.turn()
+    sim.hears(messages.Ready(report=messages.LockReport()))
+    sim.begins()
     assert sim.signals() == [signal.SIGINT]
 
 
-def test_a_second_interrupt_kills_unless_it_is_the_same_key_press(simulate):
-    sim = simulate()
-    took_up(sim)
+def test_a_second_interrupt_kills_unless_it_is_the_same_key_press(sim):
+    sim.took_up()
     sim.session.interrupt()
     sim.reactor.advance(0.4)
     sim.session.interrupt()
@@ -331,178 +214,128 @@ def test_a_second_interrupt_kills_unless_it_is_the_same_key_press(simulate):
     sim.reactor.advance(0.2)
     sim.session.interrupt()
     assert sim.signals() == [signal.SIGKILL]
-    assert ended(sim).stopped.why == "interrupt"
+    assert sim.ended.stopped.why == "interrupt"
 
 
 @pytest.mark.parametrize(
     ("status", "detail"),
     [(9, "signal SIGKILL"), (11, "signal SIGSEGV"), (3 << 8, "status 3"), (50, "signal 50")],
 )
-def test_a_guest_that_died_costs_its_cell_and_its_end_is_told(simulate, status, detail):
-    sim = simulate()
-    took_up(sim)
+def test_a_guest_that_died_costs_its_cell_and_its_end_is_told(sim, status, detail):
+    sim.took_up()
     sim.reaped(status)
-    assert ended(sim).stopped.why == "crash"
-    assert detail in ended(sim).stopped.detail
+    assert sim.ended.stopped.why == "crash"
+    assert detail in sim.ended.stopped.detail
     assert len(sim.guests) == 2
 
 
-def test_what_a_guest_said_before_it_died_is_heard_before_its_end(simulate):
-    sim = simulate()
-    took_up(sim)
+@pytest.mark.parametrize("held", [False, True])
+def test_what_a_guest_said_before_it_died_is_heard_before_its_end(sim, held):
+    sim.took_up()
+    sim.session.hold(held=held)
     said = messages.Stream(name="stdout", text="x" * 100_000)
     sim.guest.send(said, messages.Breach(operation="socket.connect"))
     sim.reaped(9)
-    assert ended(sim).stopped == Stopped("breach", "socket.connect")
+    assert sim.ended.stopped == Stopped("breach", "socket.connect")
     assert ("shown", said) in sim.notes
     assert len(sim.guests) == 2
 
 
-def test_a_guest_that_dies_after_its_cell_ended_does_not_cost_the_cell(simulate):
-    sim = simulate()
-    request = took_up(sim)
+def test_a_guest_that_dies_after_its_cell_ended_does_not_cost_the_cell(sim):
+    request = sim.took_up()
     sim.guest.send(messages.Done(id=request.id))
     sim.reaped(9)
-    assert ended(sim).status == "ok"
-    assert [stopped.why for kind, stopped in sim.notes if kind == "restarted"] == ["crash"]
-    assert len(sim.guests) == 2
-
-
-def test_a_guest_that_died_while_nobody_heard_it_is_heard_out(simulate):
-    sim = simulate()
-    took_up(sim)
-    sim.session.hold(held=True)
-    said = messages.Stream(name="stdout", text="x")
-    sim.guest.send(said)
-    sim.reaped(9)
-    assert ended(sim).stopped.why == "crash"
-    assert ("shown", said) in sim.notes
-
-
-def test_a_guest_that_died_while_idle_is_told_and_replaced(simulate):
-    sim = simulate()
-    sim.reaped(9)
+    assert sim.ended.status == "ok"
     assert [kind for kind, _ in sim.notes] == ["locked", "restarted", "locked"]
+    assert sim.notes[1][1].why == "crash"
     assert len(sim.guests) == 2
 
 
-def test_a_zygote_that_died_costs_the_cell_and_is_replaced(simulate):
-    sim = simulate()
-    took_up(sim)
+@pytest.mark.parametrize("failing", [0, 1])
+def test_a_zygote_that_died_costs_the_cell_at_once_and_is_replaced_when_it_can_be(sim, failing):
+    sim.took_up()
+    sim.spawns_to_fail = failing
     sim.kill_zygote()
-    assert ended(sim).stopped.why == "crash"
-    assert "zygote" in ended(sim).stopped.detail
-    assert len(sim.guests) == 2
-
-
-def test_a_zygote_that_is_dead_before_it_is_spoken_to_is_replaced(simulate):
-    sim = simulate()
-    sim.deaths = 2
-    sim.kill_zygote()
-    took_up(sim)
-    assert [note for note in sim.notes if note[0] == "failed"] == []
-    assert len(sim.guests) == 2
-
-
-def test_zygotes_that_are_all_dead_before_they_are_spoken_to_end_every_cell_with_that(simulate):
-    sim = simulate()
-    sim.deaths = 1_000
-    sim.kill_zygote()
-    for _ in range(2):
-        sim.run(cell())
-        assert [o.error.evalue for o in sim.outcomes] == [
-            "the guest ended 3 times while starting: its zygote ended"
-        ]
-        sim.outcomes.clear()
-
-
-def test_a_host_that_can_not_start_a_guest_tries_again_and_the_cell_runs(simulate):
-    sim = simulate()
-    sim.spawns_to_fail = 2
-    sim.kill_zygote()
-    sim.run(cell())
+    assert sim.ended.stopped == Stopped("crash", "its zygote ended")
     sim.reactor.advance(2 * NEXT_START)
-    runs_well(sim)
+    assert len(sim.guests) == 2
 
 
-def test_a_cell_that_is_lost_while_the_host_can_not_start_another_guest_ends_at_once(simulate):
-    sim = simulate()
-    took_up(sim)
-    sim.spawns_to_fail = 1
+@pytest.mark.parametrize("failing", ["deaths", "spawns_to_fail"])
+def test_a_host_that_can_not_start_a_guest_tries_again_and_the_cell_runs(sim, failing):
+    setattr(sim, failing, 2)
     sim.kill_zygote()
-    assert ended(sim).stopped == Stopped("crash", "its zygote ended")
-
-
-def test_a_host_that_never_can_ends_every_cell_with_the_reason(simulate):
-    sim = simulate()
-    sim.spawns_to_fail = 1_000
-    sim.kill_zygote()
-    sim.run(cell())
+    sim.runs()
     sim.reactor.advance(2 * NEXT_START)
-    sim.run(cell())
-    why = "its process could not be started: Too many open files"
-    assert [o.error.evalue for o in sim.outcomes] == [why, why]
+    sim.done(sim.begins())
+    assert sim.ended.status == "ok"
+    assert "failed" not in dict(sim.notes)
+    assert len(sim.guests) == 2
 
 
-def test_a_guest_that_hangs_up_has_a_moment_to_say_how_it_ended(simulate):
-    sim = simulate()
-    took_up(sim)
+@pytest.mark.parametrize(
+    ("failing", "why"),
+    [
+        ("deaths", "the guest ended 3 times while starting: its zygote ended"),
+        ("spawns_to_fail", "its process could not be started: Too many open files"),
+    ],
+)
+def test_a_host_that_never_can_ends_every_cell_with_the_reason(sim, failing, why):
+    setattr(sim, failing, 1_000)
+    sim.kill_zygote()
+    sim.runs()
+    sim.reactor.advance(2 * NEXT_START)
+    sim.runs()
+    assert [outcome.error.evalue for outcome in sim.outcomes] == [why, why]
+
+
+def test_a_guest_that_hangs_up_has_a_moment_to_say_how_it_ended(sim):
+    sim.took_up()
     sim.guest.sock.close()
     sim.reactor.turn()
     assert sim.signals() == []
     sim.reactor.advance(1.1)
     assert sim.signals() == [signal.SIGKILL]
-    assert ended(sim).stopped.detail == "protocol violation: it closed its channel"
+    assert sim.ended.stopped.detail == "protocol violation: it closed its channel"
 
 
 # --- P3: every byte from the guest is hostile -----------------------------------------------------
 
+
+def framed(payload):
+    return len(payload).to_bytes(4, "big") + payload
+
+
+OUT_OF_TURN = (
+    messages.Done(id=77),
+    messages.Completed(id=1, matches=[], start=0, end=0),
+    messages.Ready(report=messages.LockReport(achieved={"seccomp": "yes"})),
+    messages.NotReady(lock="seccomp", detail="after all"),
+    messages.Tried(results={"tcp": messages.Attempt(outcome="refused")}),
+)
 LIES = {
-    "no message": b"\0\0\0\1\xc1",
+    "no message": framed(b"\xc1"),
     "a huge frame": b"\xff\xff\xff\xff",
-    "a frame with a field too many": msgspec.msgpack.encode({"type": "began", "id": 1, "x": 1}),
-    "an unknown message": msgspec.msgpack.encode({"type": "sudo"}),
-    "nesting": b"\x81\xa4type\xa6stream" + b"\x91" * 100_000,
+    "a field too many": framed(msgspec.msgpack.encode({"type": "began", "id": 1, "x": 1})),
+    "an unknown message": framed(msgspec.msgpack.encode({"type": "sudo"})),
+    "nesting": framed(b"\x81\xa4type\xa6stream" + b"\x91" * 100_000),
+    **{type(message).__name__: frames.encode(message) for message in OUT_OF_TURN},
 }
 
 
 @pytest.mark.parametrize("kind", LIES)
-def test_a_malformed_frame_kills_the_guest_and_never_the_session(simulate, kind):
-    sim = simulate()
-    took_up(sim)
-    lie = LIES[kind]
-    framed = lie if lie[0] in {0, 0xFF} else len(lie).to_bytes(4, "big") + lie
-    sim.guest.sock.sendall(framed)
+def test_a_frame_malformed_or_out_of_turn_kills_the_guest_and_never_the_session(sim, kind):
+    sim.took_up()
+    sim.guest.sock.sendall(LIES[kind])
     sim.reactor.turn()
-    assert ended(sim).stopped.why == "violation"
+    assert sim.ended.stopped.why == "violation"
     assert len(sim.guests) == 2
 
 
-@pytest.mark.parametrize(
-    "lie",
-    [
-        messages.Done(id=77),
-        messages.Completed(id=1, matches=[], start=0, end=0),
-        messages.Ready(report=messages.LockReport(achieved={"seccomp": "yes"})),
-        messages.NotReady(lock="seccomp", detail="after all"),
-    ],
-    ids=lambda m: type(m).__name__,
-)
-def test_a_message_out_of_turn_kills_the_guest(simulate, lie):
-    sim = simulate()
-    took_up(sim)
-    sim.guest.send(lie)
-    sim.reactor.turn()
-    assert ended(sim).stopped.why == "violation"
-    assert len(sim.guests) == 2
-
-
-def test_a_breach_of_the_language_layer_ends_the_guest_and_is_told_with_its_operation(simulate):
-    sim = simulate()
-    took_up(sim)
-    sim.guest.send(messages.Breach(operation="socket.connect"))
-    sim.reactor.turn()
-    assert ended(sim).stopped == Stopped("breach", "socket.connect")
+def test_a_breach_of_the_language_layer_ends_the_guest_and_is_told_with_its_operation(sim):
+    sim.took_up()
+    sim.hears(messages.Breach(operation="socket.connect"))
+    assert sim.ended.stopped == Stopped("breach", "socket.connect")
     assert len(sim.guests) == 2
 
 
@@ -510,71 +343,45 @@ def test_a_detail_is_bounded_whoever_words_it():
     assert len(Stopped("crash", "x" * 24_000_000).detail) == MOST_DETAIL
 
 
-def test_why_no_guest_can_be_had_is_bounded(simulate):
-    sim = simulate()
+def test_a_guest_that_can_not_confine_itself_serves_nobody_and_why_is_bounded(sim):
     sim.start_well = False
     sim.kill_zygote()
-    sim.guest.send(messages.NotReady(lock="seccomp", detail="x" * 10_000))
-    sim.reactor.turn()
+    sim.hears(messages.NotReady(lock="seccomp", detail="x" * 10_000))
     ((_, detail),) = [note for note in sim.notes if note[0] == "failed"]
     assert detail.startswith("seccomp: xxx")
     assert len(detail) == LAST_WORDS
-
-
-def test_a_report_of_locks_counts_once(simulate):
-    sim = simulate()
-    took_up(sim)
-    sim.guest.send(messages.Ready(report=messages.LockReport(achieved={"landlock": "forged"})))
-    sim.reactor.turn()
-    assert ended(sim).stopped.why == "violation"
-
-
-def test_a_guest_that_serves_was_not_asked_to_try_its_locks(simulate):
-    sim = simulate()
-    took_up(sim)
-    results = {"tcp": messages.Attempt(outcome="refused")}
-    sim.guest.send(messages.Tried(results=results))
-    sim.reactor.turn()
-    assert ended(sim).stopped.why == "violation"
+    sim.runs()
+    assert "seccomp: xxx" in sim.ended.error.evalue
 
 
 def test_a_question_nobody_can_answer_does_not_stop_the_clock(simulate):
     sim = simulate(timeout=5.0)
     sim.answers_questions = False
-    request = took_up(sim)
+    request = sim.took_up()
     sim.guest.send(messages.InputRequest(id=request.id, prompt="?"))
     sim.reactor.advance(10)
-    assert ended(sim).status == "stopped"
-
-
-def test_the_users_time_is_not_the_cells_but_the_clock_starts_again_with_the_answer(simulate):
-    sim = simulate(timeout=5.0)
-    request = took_up(sim, allow_stdin=True)
-    sim.guest.send(messages.InputRequest(id=request.id, prompt="?"))
-    sim.reactor.advance(100)
-    assert sim.outcomes == []
-    sim.session.answer("yes")
-    assert [m.value for m in sim.guest.read()] == ["yes"]
-    sim.reactor.advance(7.1)
-    assert ended(sim).stopped.why == "timeout"
+    assert sim.ended.status == "stopped"
 
 
 def test_answers_give_back_what_was_left_and_no_new_time(simulate):
     sim = simulate(timeout=5.0)
-    request = took_up(sim, allow_stdin=True)
+    request = sim.took_up(allow_stdin=True)
     for _ in range(4):
         sim.reactor.advance(1.1)
         sim.guest.send(messages.InputRequest(id=request.id, prompt="?"))
         sim.reactor.advance(100)
         sim.session.answer("yes")
+        assert [m.value for m in sim.guest.read()] == ["yes"]
     assert sim.signals() == []
     sim.reactor.advance(0.7)
     assert sim.signals() == [signal.SIGINT]
+    sim.reactor.advance(2.1)
+    assert sim.ended.stopped == Stopped("timeout")
 
 
 def test_a_question_that_is_interrupted_does_not_stop_the_clock_for_good(simulate):
     sim = simulate(timeout=5.0)
-    request = took_up(sim, allow_stdin=True)
+    request = sim.took_up(allow_stdin=True)
     sim.reactor.advance(1)
     sim.guest.send(messages.InputRequest(id=request.id, prompt="?"))
     sim.reactor.advance(100)
@@ -582,27 +389,27 @@ def test_a_question_that_is_interrupted_does_not_stop_the_clock_for_good(simulat
     sim.reactor.advance(3.9)
     assert sim.signals() == [signal.SIGINT]
     sim.reactor.advance(2.2)
-    assert (ended(sim).stopped.why, ended(sim).stopped.kept) == ("timeout", False)
+    assert (sim.ended.stopped.why, sim.ended.stopped.kept) == ("timeout", False)
 
 
-def test_a_wish_to_step_back_is_a_cells_alone(simulate):
-    sim, answers = simulate(), []
+def test_a_wish_to_step_back_is_that_of_a_cell_which_has_begun(sim):
+    answers, wish = [], messages.Undo(steps=1)
     sim.session.comm("comm_msg", {"comm_id": "1"}, {}, [], answers.append)
-    sim.reactor.turn()
-    (request,) = sim.guest.read()
-    sim.guest.send(
-        messages.Began(id=request.id), messages.Undo(steps=1), messages.Done(id=request.id)
-    )
-    sim.reactor.turn()
-    assert answers == [None]
+    sim.hears(wish, messages.Done(id=sim.begins().id))
+    sim.session.complete("a", 1, answers.append)
+    completed = messages.Completed(id=sim.sent().id, matches=[], start=0, end=0)
+    sim.hears(wish, completed)
+    assert answers == [None, completed]
+    sim.runs()
+    sim.hears(wish)
+    sim.done(sim.begins())
+    assert sim.ended.status == "ok"
     assert len(sim.guests) == 1
 
 
-def test_an_answer_after_the_cell_ended_goes_nowhere(simulate):
-    sim = simulate()
-    request = took_up(sim, allow_stdin=True)
-    sim.guest.send(messages.Done(id=request.id))
-    sim.reactor.turn()
+def test_an_answer_after_the_cell_ended_goes_nowhere(sim):
+    request = sim.took_up(allow_stdin=True)
+    sim.done(request)
     sim.session.answer("late")
     assert sim.guest.read() == []
 
@@ -610,145 +417,106 @@ def test_an_answer_after_the_cell_ended_goes_nowhere(simulate):
 # --- requests that never arrive -------------------------------------------------------------------
 
 
-def test_a_stolen_request_runs_once_more_in_the_next_guest(simulate):
-    sim = simulate()
-    sim.run(cell())
+@pytest.mark.parametrize("twice", [False, True])
+def test_a_stolen_request_runs_once_more_in_the_next_guest_and_no_more(sim, twice):
+    sim.runs()
     sim.guest.read()  # a thread of the guest took it and says nothing
     sim.reactor.advance(4.1)
     assert [stopped.why for kind, stopped in sim.notes if kind == "restarted"] == ["silent"]
     assert sim.outcomes == []
-    runs_well(sim)
-
-
-def test_a_request_stolen_twice_is_given_up(simulate):
-    sim = simulate()
-    sim.run(cell())
-    for _ in range(2):
+    if twice:
         sim.guest.read()
         sim.reactor.advance(4.1)
-    assert ended(sim).stopped.why == "silent"
-
-
-def test_a_guest_whose_main_thread_is_busy_elsewhere_is_waited_for(simulate):
-    sim = simulate(timeout=None)
-    sim.run(cell())
-    sim.reactor.advance(100)  # unread: a task of an earlier cell keeps the loop
-    assert len(sim.guests) == 1
-    assert sim.outcomes == []
+        assert sim.ended.stopped.why == "silent"
+    else:
+        sim.done(sim.begins())
+        assert sim.ended.status == "ok"
 
 
 # --- starting -------------------------------------------------------------------------------------
 
 
-def test_a_cell_waits_for_its_guest(simulate):
-    sim = simulate()
+def test_a_cell_waits_for_its_guest(sim):
     sim.start_well = False
     sim.reaped(9)
-    sim.run(cell())
+    sim.runs()
     assert sim.guest.read() == []
-    sim.guest.send(messages.Ready(report=messages.LockReport()))
-    sim.reactor.turn()
+    sim.hears(messages.Ready(report=messages.LockReport()))
     assert len(sim.guest.read()) == 1
 
 
-def test_p5_a_missing_required_lock_means_that_nothing_runs(monkeypatch):
-    sim = Simulation(monkeypatch, required=("seccomp",))
-    sim.session.start()
-    sim.run(cell())
-    assert ended(sim).status == "error"
-    assert "seccomp" in ended(sim).error.evalue
+def test_p5_a_missing_required_lock_means_that_nothing_runs(simulate):
+    sim = simulate(required=("seccomp",))
+    for _ in range(2):
+        sim.runs()
+    assert [outcome.status for outcome in sim.outcomes] == ["error", "error"]
+    assert "seccomp" in sim.outcomes[0].error.evalue
     assert [kind for kind, _ in sim.notes] == ["failed"]
-    sim.run(cell())
-    assert len(sim.outcomes) == 2
     assert len(sim.guests) == 1
-    sim.close()
 
 
-def test_a_guest_that_can_not_confine_itself_serves_nobody(simulate):
-    sim = simulate()
-    sim.start_well = False
-    sim.reaped(9)
-    sim.guest.send(messages.NotReady(lock="landlock", detail="EPERM"))
-    sim.run(cell())
-    assert "landlock" in ended(sim).error.evalue
-
-
-def test_a_front_may_refuse_what_the_locks_achieved(monkeypatch):
-    sim = Simulation(monkeypatch)
+def test_a_front_may_refuse_what_the_locks_achieved(sim):
     sim.refusal = "network_access is required and not enforced"
-    sim.run(cell())
-    assert ended(sim).error.evalue == sim.refusal
-    sim.close()
+    sim.reaped(9)
+    sim.runs()
+    assert sim.ended.error.evalue == sim.refusal
 
 
-def test_guests_that_end_while_starting_are_tried_three_times(simulate):
-    sim = simulate()
+def test_guests_that_end_while_starting_are_tried_three_times(sim):
     sim.start_well = False
     sim.reaped(9)
-    sim.run(cell())
+    sim.runs()
     for _ in range(3):
         sim.guest.err.write(b"no memory\n")
         sim.reactor.turn()
         sim.reaped(1 << 8)
-    assert "the guest ended 3 times while starting" in ended(sim).error.evalue
-    assert "no memory" in ended(sim).error.evalue
+    assert "the guest ended 3 times while starting" in sim.ended.error.evalue
+    assert "no memory" in sim.ended.error.evalue
 
 
 # --- queries --------------------------------------------------------------------------------------
 
 
-def test_a_query_that_hangs_is_answered_with_nothing_and_costs_no_guest(simulate):
-    sim = simulate()
+def test_a_query_that_hangs_is_answered_with_nothing_and_costs_no_guest(sim):
     answers = []
     sim.session.complete("a.", 2, answers.append)
-    sim.reactor.turn()
-    (query,) = sim.guest.read()
+    query = sim.sent()
     sim.reactor.advance(10.1)
     assert answers == [None]
     assert sim.signals() == [signal.SIGINT]
-    sim.guest.send(messages.Completed(id=query.id, matches=["late"], start=0, end=0))
-    sim.reactor.turn()
+    sim.hears(messages.Completed(id=query.id, matches=["late"], start=0, end=0))
     assert len(sim.guests) == 1
     assert answers == [None]
 
 
-def test_a_query_answered_with_another_kind_of_reply_kills_the_guest(simulate):
-    sim = simulate()
+def test_a_query_answered_with_another_kind_of_reply_kills_the_guest(sim):
     answers = []
     sim.session.inspect("a", 1, 0, answers.append)
-    sim.reactor.turn()
-    (query,) = sim.guest.read()
-    sim.guest.send(messages.Completed(id=query.id, matches=[], start=0, end=0))
-    sim.reactor.turn()
+    query = sim.sent()
+    sim.hears(messages.Completed(id=query.id, matches=[], start=0, end=0))
     (again,) = sim.guest.read()
     assert (again, len(sim.guests), answers) == (query, 2, [])
-    sim.guest.send(messages.Completed(id=query.id, matches=[], start=0, end=0))
-    sim.reactor.turn()
+    sim.hears(messages.Completed(id=query.id, matches=[], start=0, end=0))
     assert (answers, len(sim.guests)) == ([None], 3)
 
 
-def test_a_claim_to_have_begun_what_is_unread_kills_the_guest(simulate):
-    sim = simulate()
-    sim.run(cell())
+def test_a_claim_to_have_begun_what_is_unread_kills_the_guest(sim):
+    sim.runs()
     sim.guest.send(messages.Began(id=2))
-    sim.guest.send(messages.Began(id=1))
-    sim.reactor.turn()
+    sim.hears(messages.Began(id=1))
     assert len(sim.guests) == 2
 
 
-def test_one_request_at_a_time(simulate):
-    sim = simulate()
-    took_up(sim)
+def test_one_request_at_a_time(sim):
+    sim.took_up()
     with pytest.raises(RuntimeError, match="one request at a time"):
         sim.session.complete("a", 1, print)
 
 
-def test_text_written_below_python_is_shown_before_the_cells_end(simulate):
-    sim = simulate()
-    request = took_up(sim)
+def test_text_written_below_python_is_shown_before_the_cells_end(sim):
+    request = sim.took_up()
     sim.guest.out.write("né".encode() + b"\xff\n")
-    sim.guest.send(messages.Done(id=request.id))
-    sim.reactor.turn()
-    assert ended(sim).status == "ok"
+    sim.done(request)
+    assert sim.ended.status == "ok"
     shown = [m for kind, m in sim.notes if kind == "shown"]
     assert [(m.name, m.text) for m in shown] == [("stdout", "né\ufffd\n")]

@@ -9,29 +9,24 @@ from cellblock.host import budget, forks, keeper, pace, room
 from cellblock.wire import messages
 from support.stepwise import EXACT
 
+
+def asked_for(sim):
+    """Return how many copies the guest was asked for."""
+    sim.guest.copy()
+    return len(sim.guest.copies)
+
+
 # --- standing -------------------------------------------------------------------------------------
 
 
-def test_a_copy_is_asked_for_in_idle_time_only(stepwise):
-    sim = stepwise()
-    sim.stands(sim.guest.copy())
+def test_a_copy_is_asked_for_in_idle_time_only(sim):
     due = messages.Allow(id=1, pid=sim.guest.pid)
     assert [m for m in sim.told if isinstance(m, messages.Allow)] == [due]
     assert sim.cell(EXACT).status == "ok"
     sim.reactor.advance(pace.IDLE / 2)
-    sim.guest.read()
-    assert len(sim.guest.copies) == 1
+    assert asked_for(sim) == 1
     sim.reactor.advance(pace.IDLE)
-    sim.guest.read()
-    assert len(sim.guest.copies) == 2
-
-
-def test_a_long_cell_is_answered_when_the_copy_that_holds_it_stands(sim):
-    assert sim.cell(seconds=0.2) is None
-    sim.reactor.advance(forks.PATIENCE - 0.1)
-    assert sim.outcomes == []
-    sim.stands(sim.guest.copy())
-    assert [outcome.status for outcome in sim.outcomes] == ["ok"]
+    assert asked_for(sim) == 2
 
 
 def test_a_cell_that_waits_for_its_snapshot_is_over_no_limit_any_more(sim):
@@ -56,21 +51,11 @@ def test_a_long_cell_is_answered_when_it_is_certain_that_no_copy_will_stand(sim)
     assert [outcome.status for outcome in sim.outcomes] == ["ok", "ok"]
 
 
-def test_a_copy_that_stands_after_its_time_is_not_heard(sim):
-    sim.cell(seconds=0.2)
-    late = sim.guest.copy()
-    sim.reactor.advance(forks.PATIENCE)
-    assert late.gone()
-    with pytest.raises(BrokenPipeError):
-        sim.stands(late)
-
-
 def test_a_guest_that_says_it_can_make_none_is_believed_and_the_user_told_once(sim):
     for _ in range(3):
         assert sim.cell(seconds=0.2) is None
         asked = sim.guest.copy()
-        sim.guest.send(messages.NotStanding(id=asked.number, errno=errno.ENOMEM))
-        sim.reactor.turn()
+        sim.hears(messages.NotStanding(id=asked.number, errno=errno.ENOMEM))
         assert asked.gone()
     assert [outcome.status for outcome in sim.outcomes] == ["ok"] * 3
     assert sim.notices() == ["one could not be made (Cannot allocate memory)"]
@@ -80,8 +65,7 @@ def test_what_says_anything_but_that_it_stands_is_no_copy(sim):
     sim.cell()
     copy = sim.guest.copy()
     sim._standing = copy.pid
-    copy.send(messages.Standing(id=copy.number + 1))
-    sim.reactor.turn()
+    sim.hears(messages.Standing(id=copy.number + 1), by=copy)
     assert copy.gone()
 
 
@@ -93,22 +77,13 @@ def test_a_copy_is_stopped_while_it_stands_and_set_going_to_take_over(sim):
     assert set(sim.kills) == {(copy.pid, signal.SIGCONT)}
 
 
-def test_a_copy_that_is_lost_while_it_stands_is_made_again(sim):
-    sim.guest.copies[0].close()
-    sim.reactor.turn()
-    sim.reactor.advance(pace.IDLE)
-    sim.guest.read()
-    assert len(sim.guest.copies) == 2
-
-
-def test_copies_that_are_lost_again_and_again_are_given_up(sim):
+def test_copies_that_are_lost_while_they_stand_are_made_again_and_given_up_after_some(sim):
     for _ in range(keeper.MAX_LOSSES + 3):
-        sim.guest.copy().close()
-        sim.reactor.turn()
+        sim.end(sim.guest.copy())
         sim.reactor.advance(pace.IDLE)
-        sim.guest.read()
-        if sim.guest.copies[-1].sock.fileno() >= 0:
-            sim.stands(sim.guest.copies[-1])
+        copy = sim.guest.copy()
+        if copy.sock.fileno() >= 0:
+            sim.stands(copy)
     assert len(sim.guest.copies) == keeper.MAX_LOSSES + 1
     sim.kept()
     assert len(sim.guest.copies) == keeper.MAX_LOSSES + 2
@@ -125,18 +100,12 @@ def test_one_short_cell_is_answered_before_it_is_kept_and_the_next_when_that_one
     assert [outcome.status for outcome in sim.outcomes] == ["ok", "ok"]
 
 
-def test_short_cells_that_come_out_the_same_are_all_answered_at_once(sim):
-    for _ in range(10):
+def test_short_cells_that_come_out_the_same_are_all_answered_at_once_and_twenty_left_unkept(sim):
+    for _ in range(20):
         assert sim.cell(EXACT).status == "ok"
-    sim.guest.read()
-    assert len(sim.guest.copies) == 1
-
-
-def test_not_more_than_twenty_are_left_to_be_run_again(sim):
-    for _ in range(21):
-        sim.cell(EXACT)
-    sim.guest.read()
-    assert len(sim.guest.copies) == 2
+    assert asked_for(sim) == 1
+    assert sim.cell(EXACT).status == "ok"
+    assert asked_for(sim) == 2
 
 
 # --- how many are kept ----------------------------------------------------------------------------
@@ -144,7 +113,6 @@ def test_not_more_than_twenty_are_left_to_be_run_again(sim):
 
 def test_as_many_are_kept_as_can_be_undone_and_the_newest(stepwise):
     sim = stepwise(depth=2)
-    sim.stands(sim.guest.copy())
     for _ in range(5):
         sim.kept()
     assert [copy.gone() for copy in sim.guest.copies] == [True] * 3 + [False] * 3
@@ -160,7 +128,6 @@ def test_what_nobody_would_call_a_step_is_given_up(sim):
 def test_the_oldest_goes_first_when_they_hold_too_much(stepwise, monkeypatch):
     size = room.PAGE * 100
     sim = stepwise(most_bytes=2 * size)
-    sim.stands(sim.guest.copy())
     faults = iter(range(0, 10_000, 100))  # a hundred pages between any two
     monkeypatch.setattr(room, "faults", lambda _: next(faults))
     monkeypatch.setattr(room, "resident", lambda _: room.LARGE - 1)
@@ -185,21 +152,18 @@ def plenty(monkeypatch):
 
 def slow(sim):
     """Run a cell whose copy takes longer than it may; say whether one was asked for."""
-    sim.guest.read()
-    known = len(sim.guest.copies)
+    known = asked_for(sim)
     sim.cell()
-    sim.guest.read()
-    if len(sim.guest.copies) == known:
+    if asked_for(sim) == known:
         return False
     sim.reactor.advance(budget.TOO_LONG + 0.05)
     sim.stands(sim.guest.copies[-1])
     return True
 
 
-def test_two_slow_ones_in_a_row_begin_a_rest_which_time_ends(stepwise, plenty):
-    assert plenty
+@pytest.mark.usefixtures("plenty")
+def test_two_slow_ones_in_a_row_begin_a_rest_which_time_ends(stepwise):
     sim = stepwise(mode="auto")
-    sim.stands(sim.guest.copy())
     assert [slow(sim) for _ in range(4)] == [True, True, False, False]
     assert sim.notices() == ["the last one took 0.3 s"]
     sim.reactor.advance(20 * 0.3)
@@ -208,43 +172,36 @@ def test_two_slow_ones_in_a_row_begin_a_rest_which_time_ends(stepwise, plenty):
     assert len(sim.notices()) == 1
 
 
-def test_a_quick_one_between_them_makes_up_for_a_slow_one(stepwise, plenty):
-    assert plenty
+@pytest.mark.usefixtures("plenty")
+def test_a_quick_one_between_them_makes_up_for_a_slow_one(stepwise):
     sim = stepwise(mode="auto")
-    sim.stands(sim.guest.copy())
     for _ in range(4):
         assert slow(sim)
         sim.kept()
     assert sim.notices() == []
 
 
-def test_a_small_guest_is_copied_however_long_it_takes(stepwise, plenty):
-    plenty["guest"] = budget.SMALL - 1
-    sim = stepwise(mode="auto")
-    sim.stands(sim.guest.copy())
+@pytest.mark.parametrize(
+    ("mode", "sizes"), [("auto", {"guest": budget.SMALL - 1}), ("always", {"free": 0})]
+)
+def test_a_small_guest_is_copied_however_long_it_takes_and_any_if_always(
+    stepwise, plenty, mode, sizes
+):
+    plenty.update(sizes)
+    sim = stepwise(mode=mode)
     assert all(slow(sim) for _ in range(5))
     assert sim.notices() == []
 
 
 def test_a_guest_that_became_smaller_ends_the_rest(stepwise, plenty):
     sim = stepwise(mode="auto")
-    sim.stands(sim.guest.copy())
     assert [slow(sim) for _ in range(3)] == [True, True, False]
     plenty["guest"] = plenty["guest"] * 3 // 4
     assert slow(sim)
 
 
-def test_always_asks_neither_for_time_nor_for_memory(stepwise, plenty):
-    plenty["free"] = 0
-    sim = stepwise(mode="always")
-    sim.stands(sim.guest.copy())
-    assert all(slow(sim) for _ in range(5))
-    assert sim.notices() == []
-
-
 def test_while_memory_is_short_the_oldest_are_given_up_and_none_is_taken(stepwise, plenty):
     sim = stepwise(mode="auto")
-    sim.stands(sim.guest.copy())
     copy = sim.kept()
     plenty["free"] = room.wanted(plenty["guest"]) - 1
     sim.cell(seconds=0.2)

@@ -13,11 +13,10 @@ from support.stepwise import EXACT, INEXACT, lost
 STAGES = ("told to", "took over", "is running again", "serves")
 
 
-def end(sim, *copies):
-    """Have copies end, one after the other."""
-    for copy in copies:
-        copy.close()
-        sim.reactor.turn()
+def kept_twice(sim):
+    """Run a cell and have what it did kept twice; return the copies."""
+    copy = sim.kept()
+    return copy, sim.twin(copy)
 
 
 def kill(sim, copy, stage):
@@ -33,9 +32,9 @@ def kill(sim, copy, stage):
         sim.again(EXACT)
         young = copy.copy()  # asked for when it took over
         sim.reaped(9)
-        end(sim, young)
+        sim.end(young)
     else:
-        end(sim, *([copy.copy()] if stage != "told to" else []), copy)
+        sim.end(*([copy.copy()] if stage != "told to" else []), copy)
     return twin
 
 
@@ -44,8 +43,7 @@ def kill(sim, copy, stage):
 
 @pytest.mark.parametrize("stage", STAGES)
 def test_a_second_kill_costs_nothing_at_whichever_stage_of_a_restoration_it_comes(sim, stage):
-    copy = sim.kept()
-    sim.twin(copy)
+    copy, _ = kept_twice(sim)
     sim.reactor.advance(10.0)  # too long ago to be run again
     sim.cell(EXACT)
     sim.reaped(9)
@@ -56,33 +54,21 @@ def test_a_second_kill_costs_nothing_at_whichever_stage_of_a_restoration_it_come
     assert sim.cell().status == "ok"
 
 
-def test_as_many_kills_as_come_one_by_one_cost_nothing(sim):
-    copy = sim.kept()
-    sim.twin(copy)
+@pytest.mark.parametrize("given_up", [False, True])
+def test_kills_that_come_one_by_one_cost_nothing_until_a_state_is_given_up(sim, given_up):
+    older = sim.guest.copies[0]
+    copy, _ = kept_twice(sim)
     sim.reactor.advance(10.0)
     sim.reaped(9)
-    for _ in range(twins.MOST_TWINS - 2):
-        twin = copy.twin()
-        sim.doubles(twin)
-        end(sim, copy)
-        copy = twin
-    sim.takes_over(copy)
-    assert sim.losses() == [lost()]
-
-
-def test_a_state_that_ends_all_that_have_it_is_given_up_after_some(sim):
-    older, copy = sim.guest.copies[0], sim.kept()
-    sim.reactor.advance(10.0)
-    sim.reaped(9)
-    for _ in range(twins.MOST_TWINS + 1):
+    for _ in range(twins.MOST_TWINS + 1 if given_up else twins.MOST_TWINS - 2):
         sim.doubles(copy)
         twin = copy.twin()
-        end(sim, copy)
+        sim.end(copy)
         if twin is None:
             break
         copy = twin
-    sim.takes_over(older)
-    assert sim.losses() == [lost(missed=(1,))]
+    sim.takes_over(older if given_up else copy)
+    assert sim.losses() == [lost(missed=(1,)) if given_up else lost()]
 
 
 def test_copies_that_are_killed_cost_those_before_none_of_their_time(sim):
@@ -92,9 +78,9 @@ def test_copies_that_are_killed_cost_those_before_none_of_their_time(sim):
     for _ in range(3):
         sim.doubles(copy)
         twin = copy.twin()
-        end(sim, *([copy] if twin.stood else [twin, copy]))
+        sim.end(*([copy] if twin.stood else [twin, copy]))
         copy = twin
-    end(sim, copy.twin(), copy)
+    sim.end(copy.twin(), copy)
     sim.reactor.advance(3.9)
     assert not older.gone()
     sim.reactor.advance(0.2)
@@ -109,10 +95,9 @@ def test_a_copy_hears_of_a_twin_that_was_given_up_after_it_was_told_to_take_over
     sim.twin(newer)
     assert first.gone()
     sim.reaped(9)
-    end(sim, newer.twin(), newer)
+    sim.end(newer.twin(), newer)
     second = copy.twin()
-    copy.send(messages.Standing(id=first.number))
-    sim.reactor.turn()
+    sim.hears(messages.Standing(id=first.number), by=copy)
     assert not copy.gone()
     sim.stands(second)
     copy.send(messages.Standing(id=second.number))
@@ -130,7 +115,7 @@ def test_a_copy_without_a_twin_makes_one_before_it_goes_on(sim):
     assert twin.number > copy.number
     (resume,) = copy.read()  # after it
     sim.stands(twin)
-    end(sim, copy)
+    sim.end(copy)
     (other,) = twin.read()
     assert (resume.inputs, resume.seed != other.seed) == (other.inputs, True)
 
@@ -140,8 +125,8 @@ def test_what_ran_lately_is_run_again_when_guest_and_copy_end_before_there_is_a_
     sim.cell()
     under_way = sim.guest.copy()
     sim.reaped(9)
-    end(sim, under_way)
-    end(sim, copy.twin(), copy)
+    sim.end(under_way)
+    sim.end(copy.twin(), copy)
     sim.takes_over(older)
     sim.again(INEXACT)
     sim.again(INEXACT)
@@ -149,8 +134,7 @@ def test_what_ran_lately_is_run_again_when_guest_and_copy_end_before_there_is_a_
 
 
 def test_an_input_that_was_ended_is_known_to_whoever_takes_over_later(sim):
-    copy = sim.kept()
-    twin = sim.twin(copy)
+    copy, twin = kept_twice(sim)
     sim.begin("x = run()")
     sim.reaped(9)
     assert sim.takes_over(copy).inputs == [(2, "x = run()")]
@@ -164,7 +148,7 @@ def test_a_cell_that_waited_for_a_copy_is_answered_when_its_twin_takes_over(sim)
     sim.reaped(9)
     sim.stands(copy)
     twin = copy.twin()
-    end(sim, copy)
+    sim.end(copy)
     sim.takes_over(twin)
     assert [outcome.status for outcome in sim.outcomes] == ["ok"]
     assert sim.losses() == [lost()]
@@ -180,15 +164,13 @@ def test_one_that_does_not_take_over_takes_its_twin_along(sim):
 
 
 def test_a_guest_that_ended_before_it_was_heard_is_replaced_at_once(sim):
-    copy = sim.kept()
-    twin = sim.twin(copy)
+    copy, twin = kept_twice(sim)
     sim.reaped(9)
     copy.read()
     sim.guests.append(copy)
     copy.send(messages.Resumed())
     sim.tell_reaped(copy, 9)  # heard first: it is polled in the order of descriptors
-    copy.close()
-    sim.reactor.turn()
+    sim.end(copy)
     sim.takes_over(twin)
     assert sim.losses() == [lost(), lost()]
 
@@ -198,6 +180,7 @@ def test_a_guest_that_ended_before_it_was_heard_is_replaced_at_once(sim):
 
 def test_a_long_cell_is_answered_when_its_copy_stands_twice(sim):
     assert sim.cell(seconds=0.2) is None
+    sim.reactor.advance(forks.PATIENCE - 0.1)
     copy = sim.guest.copy()
     sim.stands(copy, twin=False)
     assert sim.outcomes == []
@@ -212,8 +195,7 @@ def test_a_long_cell_is_answered_when_it_is_certain_that_there_is_no_twin(sim, w
     sim.stands(copy, twin=False)
     twin = copy.twin()
     if why == "refused":
-        copy.send(messages.NotStanding(id=twin.number, errno=errno.EAGAIN))
-        sim.reactor.turn()
+        sim.hears(messages.NotStanding(id=twin.number, errno=errno.EAGAIN), by=copy)
     else:
         sim.reactor.advance(forks.PATIENCE)
     assert [outcome.status for outcome in sim.outcomes] == ["ok"]
@@ -234,8 +216,7 @@ def test_cells_that_follow_each_other_at_once_cost_no_twin(sim):
 
 
 def test_both_are_stopped_and_known_to_belong_to_the_guest(sim):
-    copy = sim.kept()
-    twin = sim.twin(copy)
+    copy, twin = kept_twice(sim)
     assert {(copy.pid, signal.SIGSTOP), (twin.pid, signal.SIGSTOP)} <= set(sim.kills[-3:])
     assert set(sim.session._keeper.snapshots.ring.sizes()) >= {copy.pid, twin.pid}
     sim.reactor.advance(1.0)
@@ -254,18 +235,15 @@ def test_only_the_newest_has_a_twin(sim):
 
 def test_the_copy_before_is_kept_until_the_newest_stands_twice(stepwise):
     sim = stepwise(depth=0)
-    first = sim.guest.copy()
-    sim.stands(first)
-    second = sim.kept()
+    first, second = sim.guest.copy(), sim.kept()
     assert not first.gone()
     sim.twin(second)
     assert first.gone()
 
 
 def test_a_copy_that_is_lost_is_followed_by_its_twin_and_that_has_another(sim):
-    copy = sim.kept()
-    twin = sim.twin(copy)
-    end(sim, copy)
+    copy, twin = kept_twice(sim)
+    sim.end(copy)
     sim.doubles(twin)
     sim.reactor.advance(pace.IDLE)
     assert twin.twin().stood
@@ -277,7 +255,7 @@ def test_a_copy_that_is_lost_is_followed_by_its_twin_and_that_has_another(sim):
 
 def test_a_twin_that_is_lost_is_made_again(sim):
     copy = sim.kept()
-    end(sim, sim.twin(copy))
+    sim.end(sim.twin(copy))
     assert copy.twin() is not None
     sim.doubles(copy)
     assert copy.twin().stood
@@ -285,8 +263,6 @@ def test_a_twin_that_is_lost_is_made_again(sim):
 
 @pytest.mark.parametrize("said", [messages.Standing(id=99), messages.Resumed()])
 def test_a_copy_that_says_anything_but_that_it_has_a_twin_is_ended_with_it(sim, said):
-    copy = sim.kept()
-    twin = sim.twin(copy)
-    copy.send(said)
-    sim.reactor.turn()
+    copy, twin = kept_twice(sim)
+    sim.hears(said, by=copy)
     assert (copy.gone(), twin.gone()) == (True, True)

@@ -3,8 +3,6 @@
 from cellblock.host.outcome import Cell, Restored, Stopped
 from support.stepwise import INEXACT
 
-# --- undo -----------------------------------------------------------------------------------------
-
 
 def undo(sim, line="%undo"):
     sim.count += 1
@@ -16,15 +14,18 @@ def undone(sim):
     return [stopped.undone for kind, stopped in sim.notes if kind == "undone"]
 
 
-def test_undo_goes_to_the_copy_before_and_the_guest_ends(sim):
-    first, _ = sim.guest.copies[0], sim.kept()
+def test_undo_goes_to_the_copy_before_and_the_guest_ends_and_so_on_from_there(sim):
+    first, second, _ = sim.guest.copies[0], sim.kept(), sim.kept()
     guest = sim.guest
     sim.outcomes.clear()
     undo(sim)
     assert guest.gone()
-    assert sim.takes_over(first).inputs == [(1, f"# undone\n{INEXACT}"), (2, "%undo")]
+    assert sim.takes_over(second).inputs == [(2, f"# undone\n{INEXACT}"), (3, "%undo")]
     assert [outcome.status for outcome in sim.outcomes] == ["ok"]
-    assert undone(sim) == [(1,)]
+    sim.stands(sim.guest.copy())
+    undo(sim)
+    sim.takes_over(first)
+    assert undone(sim) == [(2,), (1,)]
 
 
 def test_undo_over_cells_that_share_a_copy_runs_those_before_again(sim):
@@ -59,8 +60,7 @@ def test_undo_to_a_copy_that_fails_goes_to_the_one_before_and_runs_what_is_missi
     first, second = sim.guest.copies[0], sim.kept()
     sim.kept()
     undo(sim)
-    second.close()
-    sim.reactor.turn()
+    sim.end(second)
     sim.takes_over(first)
     sim.again(INEXACT)
     (stopped,) = [s for kind, s in sim.notes if kind == "undone"]
@@ -75,14 +75,3 @@ def test_undo_when_every_copy_has_ended_says_that_nothing_is_restored(sim):
     sim.reactor.turn()
     assert [s for kind, s in sim.notes if kind == "undone"] == [Stopped("undo", undone=(1,))]
     assert len(sim.guests) == 2
-
-
-def test_a_cell_that_was_undone_can_be_followed_by_undoing_the_one_before(sim):
-    first, second = sim.guest.copies[0], sim.kept()
-    sim.kept()
-    undo(sim)
-    sim.takes_over(second)
-    sim.stands(sim.guest.copy())
-    undo(sim)
-    sim.takes_over(first)
-    assert undone(sim) == [(2,), (1,)]

@@ -50,8 +50,8 @@ class Zygotes:
         seat.fork(guest)
         return guest
 
-    def told(self, which=-1):
-        sock, data = self.theirs[which], b""
+    def told(self):
+        sock, data = self.theirs[-1], b""
         sock.setblocking(False)
         with contextlib.suppress(BlockingIOError):
             while part := socket.recv_fds(sock, 1 << 20, 30):  # up to the next descriptors
@@ -62,8 +62,8 @@ class Zygotes:
         payloads = frames.Splitter().feed(data)
         return [msgspec.msgpack.decode(one, type=messages.ToZygote) for one in payloads]
 
-    def say(self, message, fds=(), which=-1):
-        socket.send_fds(self.theirs[which], [bytes(frames.encode(message))], list(fds))
+    def say(self, message, fds=()):
+        socket.send_fds(self.theirs[-1], [bytes(frames.encode(message))], list(fds))
         self.reactor.turn()
 
 
@@ -117,6 +117,9 @@ def test_who_leaves_names_its_forks_and_is_told_when_nothing_is_left(zygotes):
     for seat in (a, b, a):
         zygotes.fork(seat)
     zygotes.told()
+    assert b.quit()  # has a zygote of its own from now on, and leaves this one to the others
+    (leave,) = zygotes.told()
+    assert (type(leave), leave.forks) == (messages.Leave, (2,))
     a.end()
     (leave,) = zygotes.told()
     assert sorted(leave.forks) == [1, 3]
@@ -125,16 +128,6 @@ def test_who_leaves_names_its_forks_and_is_told_when_nothing_is_left(zygotes):
     assert zygotes.left == []
     zygotes.say(messages.Left(id=leave.id))
     assert zygotes.left == ["a"]
-
-
-def test_who_has_a_zygote_of_its_own_from_now_on_leaves_the_shared_one_to_the_others(zygotes):
-    a, b = zygotes.seat("a"), zygotes.seat("b")
-    zygotes.fork(a)
-    zygotes.fork(b)
-    zygotes.told()
-    assert a.quit()
-    (leave,) = zygotes.told()
-    assert (type(leave), leave.forks) == (messages.Leave, (1,))
 
 
 def test_locks_for_a_copy_are_made_by_the_zygote_that_is_shared(zygotes):

@@ -58,16 +58,8 @@ class Around:
 
 
 def test_a_zygote_is_kept_only_in_what_is_due():
-    due, same, other = Around("bwrap", "--a"), Around("bwrap", "--a"), Around("bwrap", "--b")
-    assert early._alike(due, due)
-    assert early._alike(same, due)
-    assert not early._alike(other, due)
-    assert not early._alike(None, due)
-    assert not early._alike(due, None)
-    assert early._alike(None, None)
-
-
-def test_without_words_two_views_are_two():
-    first, second = Around(), Around()
-    assert early._alike(first, first)
-    assert not early._alike(first, second)
+    due, other, wordless = Around("bwrap", "--a"), Around("bwrap", "--b"), Around()
+    for one, two in ((due, due), (Around("bwrap", "--a"), due), (None, None), (wordless, wordless)):
+        assert early._alike(one, two)
+    for one, two in ((other, due), (None, due), (due, None), (wordless, Around())):
+        assert not early._alike(one, two)

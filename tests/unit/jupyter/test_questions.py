@@ -18,11 +18,11 @@ class Channels:
         return f"question-{len(self.sent)}"
 
 
-def message(kind, content, *, parent=None, sender=b"lab", number="cell-1"):
+def message(kind, content, *, parent=None, sender=b"lab"):
     return Message(
         identities=[sender],
         raw_header=b"{}",
-        header={"msg_id": number, "msg_type": kind},
+        header={"msg_id": "cell-1", "msg_type": kind},
         parent=parent or {},
         metadata={},
         content=content,
@@ -150,11 +150,6 @@ def test_what_a_cell_asks_has_one_line_no_mark_and_says_that_it_is_the_cells(ask
     assert HOSTS_MARK not in shown
     assert len(shown.splitlines()) == 1
     assert shown.isprintable()
-
-
-def test_where_nobody_is_asked_by_the_host_a_cells_question_is_its_own_words(asked):
-    asked.cell_asks("Name? ")
-    assert asked.prompts == ["Name? "]
 
 
 def test_an_answer_that_is_no_text_is_an_empty_one(asked):

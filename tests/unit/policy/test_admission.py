@@ -33,7 +33,9 @@ def test_every_preset_admits_any_cell_and_keeps_approvals_in_the_users_data_fold
         assert policy.templates.folders == (shipped_folder(),)
 
 
-def test_places_are_expanded_and_relative_ones_are_the_files(operator, tmp_path, monkeypatch):
+def test_places_are_expanded_and_relative_ones_are_the_files_but_for_the_data_folder(
+    operator, tmp_path, monkeypatch
+):
     monkeypatch.setenv("XDG_DATA_HOME", str(tmp_path / "xdg"))
     policy = operator(
         'approval.folder = "{project}/.cellblock"\napproval.key = "{data}/other.key"\n'
@@ -43,8 +45,6 @@ def test_places_are_expanded_and_relative_ones_are_the_files(operator, tmp_path,
     assert policy.approval.key == f"{tmp_path}/xdg/cellblock/other.key"
     assert policy.templates.folders == (f"{tmp_path}/shelf", shipped_folder())
 
-
-def test_a_data_folder_that_is_relative_counts_for_nothing(operator, tmp_path, monkeypatch):
     monkeypatch.setenv("XDG_DATA_HOME", "here")
     assert operator("").approval.key == f"{tmp_path}/home/.local/share/cellblock/approval.key"
 

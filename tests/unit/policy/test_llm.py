@@ -26,8 +26,13 @@ def operator(tmp_path):
     return write
 
 
-def test_nothing_is_granted_that_is_not_asked_for():
+def test_nothing_is_granted_that_is_not_asked_for_and_what_is_left_out_is_the_presets(operator):
     assert not Policy().llm.granted
+
+    llm = operator(max_calls="5").llm
+    assert llm.granted
+    assert (llm.models, llm.max_calls, llm.max_tokens) == (("small", "large"), 5, 1_000_000)
+    assert operator().digest() != operator(max_tokens="7").digest()
 
 
 def test_denials_name_what_is_granted_as_cells_call_it(operator):
@@ -36,86 +41,55 @@ def test_denials_name_what_is_granted_as_cells_call_it(operator):
     assert operator(base_url=None).rules().operations == frozenset()
 
 
-def test_what_is_left_out_is_the_presets(operator):
-    llm = operator(max_calls="5").llm
-    assert llm.granted
-    assert (llm.models, llm.max_calls, llm.max_tokens) == (("small", "large"), 5, 1_000_000)
-    assert operator().digest() != operator(max_tokens="7").digest()
-
-
 def test_dspy_comes_with_both_of_what_it_takes(operator):
     assert operator('extends = "data"').rules().allows_module("cellblock.dspy")
     assert not operator().rules().allows_module("cellblock.dspy")
     assert not operator('extends = "data"', base_url=None).rules().allows_module("cellblock")
 
 
-@pytest.mark.parametrize(
-    ("changed", "said"),
-    [
-        (
-            {"base_url": '"llm.example.org"'},
-            (
-                "llm.base_url: not an endpoint's address (got 'llm.example.org')."
-                " Write it as in https://api.openai.com/v1."
-            ),
-        ),
-        (
-            {"base_url": '"https://me:sk-secret@a.org/v1"'},
-            (
-                "llm.base_url: it may be shown, so it holds no secret (got '•••')."
-                " Give the key by key_env or keyring, and nothing behind the path."
-            ),
-        ),
-        (
-            {"base_url": '"https://a.org/v1?key=sk-secret"'},
-            (
-                "llm.base_url: it may be shown, so it holds no secret (got '•••')."
-                " Give the key by key_env or keyring, and nothing behind the path."
-            ),
-        ),
-        (
-            {"base_url": '"http://a.org/v1"'},
-            (
-                "llm.base_url: the key would cross the network in the clear (got 'http://a.org/v1')."
-                " Write https, or leave out the key."
-            ),
-        ),
-        (
-            {"models": "[]"},
-            "llm.models: none is named (got []). Name one at least, the default first.",
-        ),
-        (
-            {"models": '["a\\nb"]'},
-            "llm.models: not the name of a model (got 'a\\nb'). Name it as the endpoint does.",
-        ),
-        (
-            {"key_env": '"sk-proj-abc"'},
-            (
-                "llm.key_env: not the name of a variable (got '•••')."
-                " Give its name as in `env`, without $; the key itself stands nowhere in a policy."
-            ),
-        ),
-        (
-            {"keyring": '"lab:me"'},
-            "llm.keyring: the key is in key_env already (got 'lab:me'). Give one of the two.",
-        ),
-        (
-            {"keyring": '"lab"', "key_env": None},
-            "llm.keyring: not a place in a keyring (got 'lab'). Write service:user.",
-        ),
-        ({"max_calls": "0"}, "llm.max_calls: wrong value (got 0). It should be"),
-        ({"max_tokens": "-1"}, "llm.max_tokens: wrong value (got -1). It should be"),
-        ({"timeout": "nan"}, "llm.timeout: wrong value"),
-        ({"max_in_flight": "1001"}, "llm.max_in_flight: wrong value (got 1001). It should be"),
-        ({"api_key": '"sk-secret"'}, "llm.api_key: no such key."),
-    ],
-)
-def test_one_error_names_key_value_and_remedy(operator, changed, said):
+NO_SECRET = "it may be shown, so it holds no secret (got '•••'). Give the key by key_env or keyring, and nothing behind the path."
+#: By key and value.
+WRONG = {
+    ("base_url", '"llm.example.org"'): (
+        "not an endpoint's address (got 'llm.example.org'). Write it as in https://api.openai.com/v1."
+    ),
+    ("base_url", '"https://me:sk-secret@a.org/v1"'): NO_SECRET,
+    ("base_url", '"https://a.org/v1?key=sk-secret"'): NO_SECRET,
+    ("base_url", '"http://a.org/v1"'): (
+        "the key would cross the network in the clear (got 'http://a.org/v1')."
+        " Write https, or leave out the key."
+    ),
+    ("models", "[]"): "none is named (got []). Name one at least, the default first.",
+    ("models", '["a\\nb"]'): (
+        "not the name of a model (got 'a\\nb'). Name it as the endpoint does."
+    ),
+    ("key_env", '"sk-proj-abc"'): (
+        "not the name of a variable (got '•••')."
+        " Give its name as in `env`, without $; the key itself stands nowhere in a policy."
+    ),
+    ("keyring", '"lab:me"'): "the key is in key_env already (got 'lab:me'). Give one of the two.",
+    ("max_calls", "0"): "wrong value (got 0). It should be",
+    ("max_tokens", "-1"): "wrong value (got -1). It should be",
+    ("timeout", "nan"): "wrong value",
+    ("max_in_flight", "1001"): "wrong value (got 1001). It should be",
+    ("api_key", '"sk-secret"'): "no such key.",
+}
+
+
+@pytest.mark.parametrize(("wrong", "said"), WRONG.items())
+def test_one_error_names_key_value_and_remedy(operator, wrong, said):
+    key, value = wrong
     with pytest.raises(PolicyError) as refused:
-        operator(**changed)
-    text = str(refused.value)
-    assert f"team.toml: {said}" in text
-    assert "sk-secret" not in text
+        operator(**{key: value})
+    assert f"team.toml: llm.{key}: {said}" in str(refused.value)
+    assert "sk-secret" not in str(refused.value)
+
+
+def test_a_place_in_a_keyring_is_a_service_and_a_user(operator):
+    with pytest.raises(PolicyError) as refused:
+        operator(keyring='"lab"', key_env=None)
+    said = "llm.keyring: not a place in a keyring (got 'lab'). Write service:user."
+    assert said in str(refused.value)
 
 
 @pytest.mark.parametrize(

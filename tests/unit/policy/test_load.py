@@ -16,7 +16,7 @@ from cellblock.policy import schema
 from cellblock.policy.load import foresee, load, preset_values, to_judge_by, unchecked
 from cellblock.policy.model import Policy
 from cellblock.policy.sections import rows
-from cellblock.policy.vocabulary import AVAILABLE_BACKENDS, PRESETS, TIERS
+from cellblock.policy.vocabulary import PRESETS, TIERS
 
 
 @pytest.fixture
@@ -80,26 +80,14 @@ def test_a_tier_is_a_preset_and_a_backend_in_one_word(tier, preset, backend, tmp
     assert foresee(tier, project=tmp_path) == policy
 
 
-def test_an_unsafe_tier_has_to_be_asked_for(tmp_path):
-    with pytest.raises(PolicyError, match="mode unsafe has to be asked for"):
-        load("local_unsafe", project=tmp_path, allow_unsafe=False)
-
-
 @pytest.mark.parametrize("tier", [name for name in TIERS if name.startswith("docker")])
 def test_a_tier_runs_nothing_elsewhere_than_it_says(tier, tmp_path, operator):
-    assert preset_values(tier)["backend"] == "docker"
-    for attempt in (
-        lambda: load(tier, project=tmp_path, allow_unsafe=True),
-        lambda: operator(f'extends = "{tier}"', allow_unsafe=True),
-    ):
-        if "docker" in AVAILABLE_BACKENDS:
-            assert attempt().backend == "docker"
-        else:
-            with pytest.raises(PolicyError, match="this backend does not exist yet"):
-                attempt()
+    extended = operator(f'extends = "{tier}"', allow_unsafe=True)
+    for policy in (load(tier, project=tmp_path, allow_unsafe=True), extended):
+        assert policy.backend == "docker"
 
 
-def test_unsafe_has_to_be_asked_for(tmp_path):
+def test_unsafe_has_to_be_asked_for_of_a_preset_a_tier_and_a_file(tmp_path, operator):
     with pytest.raises(PolicyError) as refused:
         load("unsafe", project=tmp_path, allow_unsafe=False)
     assert str(refused.value) == (
@@ -107,9 +95,9 @@ def test_unsafe_has_to_be_asked_for(tmp_path):
         "Start the kernel with --allow-unsafe, or choose a policy of mode safe."
     )
     assert load("unsafe", project=tmp_path, allow_unsafe=True).mode == "unsafe"
+    with pytest.raises(PolicyError, match="mode unsafe has to be asked for"):
+        load("local_unsafe", project=tmp_path, allow_unsafe=False)
 
-
-def test_a_file_of_mode_unsafe_has_to_be_asked_for_too(operator):
     for text in ('mode = "unsafe"', 'mode = "trusted"', 'extends = "unsafe"'):
         with pytest.raises(PolicyError, match="has to be asked for"):
             operator(text)
@@ -136,10 +124,13 @@ def test_what_each_preset_shows(tmp_path):
     assert shown == {"safe": "sanitized", "data": "isolated", "unsafe": "isolated"}
 
 
-def test_unsafe_keeps_the_os_layer_of_safe(tmp_path):
+def test_unsafe_has_no_language_layer_and_keeps_the_os_layer_of_safe(tmp_path):
     safe, unsafe = (load(n, project=tmp_path, allow_unsafe=True) for n in ("safe", "unsafe"))
     shown = {"display": safe.display, "widget_modules": safe.widget_modules}
     assert unsafe.replace(name=safe.name, mode=safe.mode, **shown) == safe
+
+    assert load("unsafe", project=tmp_path, allow_unsafe=True).rules().language is False
+    assert load("safe", project=tmp_path, allow_unsafe=True).rules().language is True
 
 
 def test_the_targets_of_widgets_are_no_other_comms(operator):
@@ -172,22 +163,14 @@ def test_a_link_in_the_project_gives_cells_nothing_outside_it(tmp_path):
     assert str(outside) in str(failure.value)
 
 
-def test_a_link_within_the_project_is_followed(tmp_path):
-    (tmp_path / "results").mkdir()
-    (tmp_path / "work").symlink_to(tmp_path / "results")
-
-    policy = load("data", project=tmp_path, allow_unsafe=False)
-
-    assert str(tmp_path / "results") in policy.filesystem_write_roots
-
-
-def test_a_project_that_is_a_link_is_followed(tmp_path):
-    (tmp_path / "there" / "work").mkdir(parents=True)
+def test_a_project_that_is_a_link_and_links_within_it_are_followed(tmp_path):
+    (tmp_path / "there" / "results").mkdir(parents=True)
+    (tmp_path / "there" / "work").symlink_to(tmp_path / "there" / "results")
     (tmp_path / "project").symlink_to(tmp_path / "there")
 
     policy = load("data", project=tmp_path / "project", allow_unsafe=False)
 
-    assert str(tmp_path / "there" / "work") in policy.filesystem_write_roots
+    assert str(tmp_path / "there" / "results") in policy.filesystem_write_roots
 
 
 def test_a_root_that_is_neither_folder_nor_file_is_an_error(operator, tmp_path):
@@ -224,28 +207,31 @@ def test_a_file_whose_name_is_not_text_is_one_error(tmp_path):
         load(os.fsdecode(path), project=tmp_path, allow_unsafe=False)
 
 
-def test_a_file_is_named_after_itself_and_extends_safe(operator):
+def test_a_file_is_named_after_itself_and_changes_safe_or_what_it_extends_key_by_key(operator):
     assert operator("") == operator('extends = "safe"') == operator('extends = "pure"')
     assert operator("").name == "team"
     assert operator("").replace(name="safe").digest() == _safe().digest()
 
-
-def test_a_key_replaces_and_add_appends(operator):
     replaced = operator('extends = "data"\nallowed_modules = ["sqlite3"]')
     added = operator('extends = "data"\n[add]\nallowed_modules = ["sqlite3"]')
     assert replaced.allowed_modules == ("sqlite3",)
     assert added.allowed_modules == (*preset_values("data")["allowed_modules"], "sqlite3")
 
-
-def test_none_is_no_limit(operator):
     assert operator('timeout = "none"\nmemory_max_bytes = "none"').timeout is None
 
 
-def test_relative_paths_are_relative_to_the_policy_file(operator, tmp_path):
+def test_relative_paths_are_relative_to_the_policy_file_and_links_are_shown_as_what_they_point_to(
+    operator, tmp_path
+):
     (tmp_path / "lab" / "in").mkdir(parents=True)
     policy = operator('filesystem_read_roots = ["in", "./in/..", "../lab"]')
     lab = str(tmp_path / "lab")
     assert policy.filesystem_read_roots == (f"{lab}/in", lab)
+
+    (tmp_path / "real").mkdir()
+    (tmp_path / "link").symlink_to("real")
+    policy = operator('filesystem_read_roots = ["{project}/link"]')
+    assert policy.filesystem_read_roots == (f"{tmp_path}/real",)
 
 
 def test_home_is_expanded_once(operator, tmp_path, monkeypatch):
@@ -256,13 +242,6 @@ def test_home_is_expanded_once(operator, tmp_path, monkeypatch):
     assert policy.read_deny_paths == (f"{tmp_path}/.secret",)
 
 
-def test_a_link_is_shown_as_what_it_points_to(operator, tmp_path):
-    (tmp_path / "real").mkdir()
-    (tmp_path / "link").symlink_to("real")
-    policy = operator('filesystem_read_roots = ["{project}/link"]')
-    assert policy.filesystem_read_roots == (f"{tmp_path}/real",)
-
-
 def test_scratch_stays_as_written_until_there_is_one(operator, tmp_path):
     text = 'filesystem_write_roots = ["{scratch}/out?"]'
     assert operator(text).filesystem_write_roots == ("{scratch}/out",)
@@ -271,170 +250,89 @@ def test_scratch_stays_as_written_until_there_is_one(operator, tmp_path):
 
 @pytest.mark.parametrize(
     ("text", "message"),
-    [
-        ("timeot = 3", "timeot: no such key. Did you mean timeout?"),
-        ("zzz = 3", "zzz: no such key. See `cellblock policy schema` for the known keys."),
-        (
-            'timeout = "soon"',
-            "timeout: wrong value (got 'soon'). It should be a number, or \"none\" for no limit.",
+    {
+        "timeot = 3": "timeot: no such key. Did you mean timeout?",
+        "zzz = 3": "zzz: no such key. See `cellblock policy schema` for the known keys.",
+        'timeout = "soon"': "timeout: wrong value (got 'soon'). It should be a number, or \"none\" for no limit.",
+        "timeout = nan": 'timeout: wrong value (got nan). It should be a finite number, or "none" for no limit.',
+        "timeout = -1": (
+            "timeout: wrong value (got -1). It should be greater than or equal to 0.1, "
+            'or "none" for no limit.'
         ),
-        (
-            "timeout = nan",
-            'timeout: wrong value (got nan). It should be a finite number, or "none" for no limit.',
+        "cpu_seconds = true": (
+            "cpu_seconds: wrong value (got True). It should be a whole number, "
+            'or "none" for no limit.'
         ),
-        (
-            "timeout = -1",
-            (
-                "timeout: wrong value (got -1). It should be greater than or equal to 0.1, "
-                'or "none" for no limit.'
-            ),
+        f"max_file_size = {2**70}": (
+            f"max_file_size: wrong value (got {2**70}). It should be less than or equal to "
+            '9007199254740992, or "none" for no limit.'
         ),
-        (
-            "cpu_seconds = true",
-            (
-                "cpu_seconds: wrong value (got True). It should be a whole number, "
-                'or "none" for no limit.'
-            ),
+        'mode = "unsave"': "mode: wrong value (got 'unsave'). It should be 'safe' or 'unsafe'.",
+        "magics = 3": "magics: wrong value (got 3). It should be a list.",
+        "magics = [3]": "magics: wrong value (got 3). It should be a text.",
+        'magics = ["tiem"]': "magics: no such magic (got 'tiem'). Did you mean time?",
+        'magics = ["%time"]': "magics: no such magic (got '%time'). Write it without %.",
+        'require = ["network"]': "require: no such capability (got 'network'). Did you mean network_access?",
+        'container_runtime = "--privileged"': (
+            "container_runtime: not the name of a runtime (got '--privileged'). "
+            "Give a name that the engine knows, as in `docker info`."
         ),
-        (
-            f"max_file_size = {2**70}",
-            (
-                f"max_file_size: wrong value (got {2**70}). It should be less than or equal to "
-                '9007199254740992, or "none" for no limit.'
-            ),
+        'container_image = "a b"': (
+            "container_image: not the name of an image (got 'a b'). "
+            "Give a name as in `docker images`: name:tag."
         ),
-        ('mode = "unsave"', "mode: wrong value (got 'unsave'). It should be 'safe' or 'unsafe'."),
-        ("magics = 3", "magics: wrong value (got 3). It should be a list."),
-        ("magics = [3]", "magics: wrong value (got 3). It should be a text."),
-        ('magics = ["tiem"]', "magics: no such magic (got 'tiem'). Did you mean time?"),
-        ('magics = ["%time"]', "magics: no such magic (got '%time'). Write it without %."),
-        (
-            'require = ["network"]',
-            "require: no such capability (got 'network'). Did you mean network_access?",
+        'allowed_modules = ["no_such_thing_at_all"]': (
+            "allowed_modules: no such module here (got 'no_such_thing_at_all'). "
+            "Install it, or remove the entry."
         ),
-        (
-            'container_runtime = "--privileged"',
-            (
-                "container_runtime: not the name of a runtime (got '--privileged'). "
-                "Give a name that the engine knows, as in `docker info`."
-            ),
+        'allowed_modules = ["sqlite"]': (
+            "allowed_modules: no such module here (got 'sqlite'). "
+            "Did you mean sqlite3? Install it, or remove the entry."
         ),
-        (
-            'container_image = "a b"',
-            (
-                "container_image: not the name of an image (got 'a b'). "
-                "Give a name as in `docker images`: name:tag."
-            ),
+        'allowed_modules = ["os.path"]': (
+            "allowed_modules: not a top-level package (got 'os.path'). "
+            "Give os: packages come whole."
         ),
-        (
-            'allowed_modules = ["no_such_thing_at_all"]',
-            (
-                "allowed_modules: no such module here (got 'no_such_thing_at_all'). "
-                "Install it, or remove the entry."
-            ),
+        'allowed_modules = ["a b"]': (
+            "allowed_modules: not a module name (got 'a b'). Give a name as in an import statement."
         ),
-        (
-            'allowed_modules = ["sqlite"]',
-            (
-                "allowed_modules: no such module here (got 'sqlite'). "
-                "Did you mean sqlite3? Install it, or remove the entry."
-            ),
+        'pre_imported = ["os.path"]': (
+            "pre_imported: not a top-level module (got 'os.path'). "
+            "A dotted name binds no single name."
         ),
-        (
-            'allowed_modules = ["os.path"]',
-            (
-                "allowed_modules: not a top-level package (got 'os.path'). "
-                "Give os: packages come whole."
-            ),
+        'filesystem_read_roots = ["{home}/x"]': (
+            "filesystem_read_roots: unknown placeholder (got '{home}/x'). "
+            "Begin with one of {project}, {scratch}, or write ./{home}/x for a file."
         ),
-        (
-            'allowed_modules = ["a b"]',
-            (
-                "allowed_modules: not a module name (got 'a b'). "
-                "Give a name as in an import statement."
-            ),
+        'filesystem_read_roots = [""]': (
+            "filesystem_read_roots: not a path (got ''). "
+            "Write an absolute path, one relative to this file, or one below ~."
         ),
-        (
-            'pre_imported = ["os.path"]',
-            (
-                "pre_imported: not a top-level module (got 'os.path'). "
-                "A dotted name binds no single name."
-            ),
+        'filesystem_read_roots = ["~no_such_user/x"]': (
+            "filesystem_read_roots: no such user (got '~no_such_user/x'). "
+            "Write an absolute path, one relative to this file, or one below ~."
         ),
-        (
-            'filesystem_read_roots = ["{home}/x"]',
-            (
-                "filesystem_read_roots: unknown placeholder (got '{home}/x'). "
-                "Begin with one of {project}, {scratch}, or write ./{home}/x for a file."
-            ),
+        'network_access = ["example.org:443", "*.example.com:443"]': (
+            "network_access: a wildcard (got '*.example.com:443'). "
+            "List each host: others may run hosts that it would let in."
         ),
-        (
-            'filesystem_read_roots = [""]',
-            (
-                "filesystem_read_roots: not a path (got ''). "
-                "Write an absolute path, one relative to this file, or one below ~."
-            ),
+        "network_access = 3": (
+            "network_access: wrong value (got 3). "
+            "It should be true, false or a list of host:port texts."
         ),
-        (
-            'filesystem_read_roots = ["~no_such_user/x"]',
-            (
-                "filesystem_read_roots: no such user (got '~no_such_user/x'). "
-                "Write an absolute path, one relative to this file, or one below ~."
-            ),
+        'env_var_access = ["PATH"]': "env_var_access: always has a sandbox value (got 'PATH'). Remove the entry.",
+        'env_var_access = ["A=1"]': "env_var_access: not a variable name (got 'A=1'). Give a name as in `env`, without $.",
+        'pre_imported = ["os"]': "pre_imported: not an allowed module (got 'os'). Add it to allowed_modules.",
+        'name = ""': "name: not a name (got ''). Give 1 to 64 printable characters.",
+        'extends = "daat"': "extends: no such preset (got 'daat'). Did you mean data?",
+        "extends = []": (
+            "extends: no such preset (got []). Known presets: data, docker, docker_unsafe, "
+            "local, local_unsafe, safe, unsafe."
         ),
-        (
-            'network_access = ["example.org"]',
-            (
-                "network_access: not a host and port (got 'example.org'). "
-                "Write host:port, as in example.org:443."
-            ),
-        ),
-        (
-            'network_access = ["example.org:443", "*.example.com:443"]',
-            (
-                "network_access: a wildcard (got '*.example.com:443'). "
-                "List each host: others may run hosts that it would let in."
-            ),
-        ),
-        (
-            'network_access = ["https://example.org/"]',
-            (
-                "network_access: not a host and port (got 'https://example.org/'). "
-                "Write host:port, without a scheme, a path or a range: example.org:443."
-            ),
-        ),
-        (
-            "network_access = 3",
-            (
-                "network_access: wrong value (got 3). "
-                "It should be true, false or a list of host:port texts."
-            ),
-        ),
-        (
-            'env_var_access = ["PATH"]',
-            "env_var_access: always has a sandbox value (got 'PATH'). Remove the entry.",
-        ),
-        (
-            'env_var_access = ["A=1"]',
-            "env_var_access: not a variable name (got 'A=1'). Give a name as in `env`, without $.",
-        ),
-        (
-            'pre_imported = ["os"]',
-            "pre_imported: not an allowed module (got 'os'). Add it to allowed_modules.",
-        ),
-        ('name = ""', "name: not a name (got ''). Give 1 to 64 printable characters."),
-        ('extends = "daat"', "extends: no such preset (got 'daat'). Did you mean data?"),
-        (
-            "extends = []",
-            (
-                "extends: no such preset (got []). Known presets: data, docker, docker_unsafe, "
-                "local, local_unsafe, safe, unsafe."
-            ),
-        ),
-        ("add = 3", "add: can't be added (got 3). Write a table: [add]."),
-        ("[add]\nmagics = 3", "add.magics: can't be added (got 3). Give a list."),
-        ("[add]\nmagcs = []", "add.magcs: can't be added (got []). Did you mean magics?"),
-    ],
+        "add = 3": "add: can't be added (got 3). Write a table: [add].",
+        "[add]\nmagics = 3": "add.magics: can't be added (got 3). Give a list.",
+        "[add]\nmagcs = []": "add.magcs: can't be added (got []). Did you mean magics?",
+    }.items(),
 )
 def test_one_error_names_file_key_value_and_remedy(operator, tmp_path, text, message):
     with pytest.raises(PolicyError) as refused:
@@ -457,33 +355,19 @@ def test_cells_cannot_rewrite_their_own_policy(operator):
             operator(f'filesystem_write_roots = ["{root}"]')
 
 
-@pytest.mark.parametrize("text", ["a = [", "\x00", "a = " + "[" * 5000, f"a = {'9' * 5000}"])
-def test_what_is_not_toml_is_one_error(operator, text):
-    with pytest.raises(PolicyError):
-        operator(text)
-
-
-def test_bytes_that_are_not_text_are_one_error(tmp_path):
-    (tmp_path / "p.toml").write_bytes(b'name = "\xff"')
-    with pytest.raises(PolicyError, match="not TOML"):
+@pytest.mark.parametrize(
+    "content", [b"a = [", b"\0", b"a = " + b"[" * 5000, b"a = " + b"9" * 5000, b'name = "\xff"']
+)
+def test_what_is_not_toml_is_one_error(tmp_path, content):
+    (tmp_path / "p.toml").write_bytes(content)
+    with pytest.raises(PolicyError, match=r"not TOML|Exceeds the limit"):
         load(str(tmp_path / "p.toml"), project=tmp_path, allow_unsafe=False)
 
 
-def test_an_endless_file_is_not_read(tmp_path):
-    with pytest.raises(PolicyError, match="not a regular file"):
-        load("/dev/zero", project=tmp_path, allow_unsafe=False)
-
-
-@pytest.mark.parametrize("spec", ["/", "a\0b", "~no_such_user/x", "x" * 5000])
+@pytest.mark.parametrize("spec", ["/", "a\0b", "~no_such_user/x", "x" * 5000, "/dev/zero"])
 def test_a_spec_that_is_no_file_is_one_error(tmp_path, spec):
-    with pytest.raises(PolicyError):
+    with pytest.raises(PolicyError, match="not a regular file" if spec == "/dev/zero" else None):
         load(spec, project=tmp_path, allow_unsafe=False)
-
-
-def test_a_misspelt_preset_is_recognised(tmp_path):
-    with pytest.raises(PolicyError) as refused:
-        load("saef", project=tmp_path, allow_unsafe=False)
-    assert str(refused.value) == "saef: no such policy. Did you mean safe? Or give a file."
 
 
 @pytest.mark.parametrize("spec", ["/nowhere/lab.toml", "lab.toml", "./safe"])
@@ -511,11 +395,6 @@ def test_the_presets_and_the_language_layer_agree_on_what_is_offered():
     assert set(data.magics) - set(safe.magics) == {"matplotlib"}
     assert set(data.allowed_modules) >= allowlist.default_raw_modules("data")
     assert safe.rules().modules == data.rules().modules == allowlist.default_modules("safe")
-
-
-def test_the_rules_of_mode_unsafe_have_no_language_layer(tmp_path):
-    assert load("unsafe", project=tmp_path, allow_unsafe=True).rules().language is False
-    assert load("safe", project=tmp_path, allow_unsafe=True).rules().language is True
 
 
 def test_what_is_foreseen_of_a_good_policy_is_what_is_loaded(tmp_path):

@@ -12,9 +12,14 @@ from cellblock.policy.enforcement import CAPABILITIES
 from cellblock.policy.model import FIELDS, LIMITS, LISTS, Policy
 
 
-def test_a_policy_is_frozen():
+def test_a_policy_is_frozen_and_toml_values_become_the_types_of_record():
     with pytest.raises(dataclasses.FrozenInstanceError):
         Policy().timeout = 3
+
+    parsed = schema.parse({"timeout": 5, "network_access": ["a:1"]}, file="x")
+    assert parsed.timeout == 5.0
+    assert isinstance(parsed.timeout, float)
+    assert parsed.network_access == ("a:1",)
 
 
 def test_every_field_of_the_os_layer_has_a_status():
@@ -22,14 +27,10 @@ def test_every_field_of_the_os_layer_has_a_status():
     assert sorted(os_layer) == sorted(CAPABILITIES)
 
 
-def test_limits_are_the_fields_that_may_be_none():
-    optional = [f.name for f in dataclasses.fields(Policy) if "None" in str(f.type)]
-    assert tuple(optional) == LIMITS
-
-
-def test_lists_are_the_fields_that_hold_tuples_only():
-    tuples = [f.name for f in dataclasses.fields(Policy) if isinstance(f.default, tuple)]
-    assert tuple(tuples) == LISTS
+def test_limits_are_the_fields_that_may_be_none_and_lists_those_that_hold_tuples_only():
+    fields = dataclasses.fields(Policy)
+    assert tuple(f.name for f in fields if "None" in str(f.type)) == LIMITS
+    assert tuple(f.name for f in fields if isinstance(f.default, tuple)) == LISTS
 
 
 def test_the_digest_tells_policies_apart_and_equal_ones_together():
@@ -45,13 +46,6 @@ def test_the_schema_documents_every_field_with_its_default():
     for name, field in described["properties"].items():
         assert field["description"].strip(), name
         assert "default" in field, name
-
-
-def test_toml_values_become_the_types_of_record():
-    parsed = schema.parse({"timeout": 5, "network_access": ["a:1"]}, file="x")
-    assert parsed.timeout == 5.0
-    assert isinstance(parsed.timeout, float)
-    assert parsed.network_access == ("a:1",)
 
 
 @pytest.mark.parametrize("tool", ["policy_docs.py", "enforcement_docs.py", "rules_docs.py"])

@@ -60,7 +60,6 @@ def test_a_notebook_cannot_ask_for_more(base, file):
     ("own", "key", "message"),
     [
         ("no table", "", "not a table"),
-        ([], "", "not a table"),
         ({"polcy": {}}, ".polcy", "no such key"),
         ({"policy": []}, ".policy", "not a table"),
         ({"policy": {}, "mode": "safe"}, ".mode", "no such key"),
@@ -107,20 +106,12 @@ def read(file, base):
     return of_file(file, base, project=file.parent)
 
 
-def test_the_file_is_read_as_the_notebook_is(base, file):
-    nbformat.write(asking({"policy": {"timeout": 10}}), file)
-    assert read(file, base) == (base.replace(timeout=10.0), "")
-    nbformat.write(asking({"policy": {"timeout": 100}}), file)
-    with pytest.raises(WideningError):
-        read(file, base)
-
-
-def test_a_key_is_found_by_whatever_json_spells_it(base, file):
+def test_keys_are_read_however_json_spells_them_and_the_last_of_two_counts_as_it_does_everywhere(
+    base, file
+):
     file.write_text('{"m\\u0065tadata": {"cellblo\\u0063k": {"policy": {"timeout": 10}}}}')
     assert read(file, base)[0].timeout == 10.0
 
-
-def test_of_a_key_that_is_there_twice_the_last_counts_as_it_does_everywhere(base, file):
     twice = '{"metadata": {"cellblock": {"policy": {"timeout": 10, "timeout": 100}}}}'
     file.write_text(twice)
     assert json.loads(twice)["metadata"]["cellblock"]["policy"] == {"timeout": 100}
@@ -128,8 +119,14 @@ def test_of_a_key_that_is_there_twice_the_last_counts_as_it_does_everywhere(base
         read(file, base)
 
 
-def test_a_notebook_that_is_not_saved_yet_asks_for_nothing(base, file):
+def test_the_file_is_read_as_the_notebook_is_once_it_is_saved(base, file):
     assert read(file, base) == (base, "")
+
+    nbformat.write(asking({"policy": {"timeout": 10}}), file)
+    assert read(file, base) == (base.replace(timeout=10.0), "")
+    nbformat.write(asking({"policy": {"timeout": 100}}), file)
+    with pytest.raises(WideningError):
+        read(file, base)
 
 
 @pytest.mark.parametrize(
@@ -144,14 +141,12 @@ def test_what_is_no_notebook_is_told_and_asks_for_nothing(base, file, content):
     )
 
 
-def test_a_pipe_is_not_waited_for(base, file):
-    os.mkfifo(file)
-    assert read(file, base)[1].endswith("it is no file")
-
-
-def test_a_folder_is_no_notebook(base, file):
-    file.mkdir()
-    assert read(file, base)[0] == base
+@pytest.mark.parametrize("make", [os.mkfifo, Path.mkdir])
+def test_what_is_no_file_is_no_notebook_and_not_waited_for(base, file, make):
+    make(file)
+    policy, why = read(file, base)
+    assert policy == base
+    assert why.endswith("it is no file")
 
 
 def test_a_notebook_without_end_is_not_read(base, file, monkeypatch):
@@ -163,13 +158,11 @@ def test_a_notebook_without_end_is_not_read(base, file, monkeypatch):
     assert why.endswith("it is larger than 1 MiB")
 
 
-def test_a_table_without_end_is_an_error(base, file):
+def test_a_table_without_end_is_an_error_and_one_that_nests_so_costs_nothing(base, file):
     nbformat.write(asking({"policy": {"x" * 70_000: 1}}), file)
     with pytest.raises(PolicyError, match="larger than 64 KiB"):
         read(file, base)
 
-
-def test_a_table_that_nests_without_end_costs_nothing(base, file):
     deep = "[" * 20_000 + "]" * 20_000
     file.write_text(f'{{"metadata": {{"cellblock": {deep}}}}}')
     policy, why = read(file, base)

@@ -32,10 +32,8 @@ def test_a_card_names_what_was_copied_and_what_was_not():
 
 
 def test_files_beneath_the_notebook_are_links_and_others_are_paths():
-    assert (
-        '<a href="./artifacts/plot.png">artifacts/plot.png</a>'
-        in artifacts([file("plot.png")], [])["text/html"]
-    )
+    link = '<a href="./artifacts/plot.png">artifacts/plot.png</a>'
+    assert link in artifacts([file("plot.png")], [])["text/html"]
     assert "<a " not in artifacts([file("plot.png", linked=False)], [])["text/html"]
 
 

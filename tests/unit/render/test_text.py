@@ -7,15 +7,11 @@ from hypothesis import strategies as st
 from cellblock.render.text import clip, visible, width, wrap
 
 
-def test_controls_and_format_characters_are_spelled_out():
+def test_controls_are_spelled_out_and_widths_and_cuts_follow_the_terminal():
     assert visible("a\x00\x1b\t\x7f\u202e\u00a0") == "a␀␛␉⟨U+007F⟩⟨U+202E⟩⟨U+00A0⟩"
 
-
-def test_widths_follow_the_terminal():
     assert [width(text) for text in ("abc", "漢字", "e\u0301", "\uff21\uff22")] == [3, 4, 1, 4]
 
-
-def test_clip_counts_columns():
     assert clip("漢字漢字", 5) == "漢字…"
     assert clip("abc", 3) == "abc"
 

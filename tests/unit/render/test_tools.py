@@ -48,11 +48,8 @@ def test_what_is_left_is_in_every_form():
             assert line in bundle["text/html"]
 
 
-def test_an_account_that_was_overdrawn_has_nothing_left():
+def test_of_an_account_that_was_overdrawn_nothing_is_left_and_of_none_nothing_is_said():
     assert str(Asked(5, 4, 900, 100)) == "0 of 4 calls and 0 of 100 tokens are left"
 
-
-def test_without_a_budget_nothing_is_said_of_one():
-    assert (
-        "budgets" not in tools(offered(Llm(models=("a",))))["application/vnd.cellblock.tools+json"]
-    )
+    shown = tools(offered(Llm(models=("a",))))
+    assert "budgets" not in shown["application/vnd.cellblock.tools+json"]

@@ -23,7 +23,7 @@ def test_the_table_in_a_terminal():
     ]
 
 
-def test_top_is_the_longest_first_and_a_number_is_one_cell():
+def test_top_is_the_longest_first_a_number_is_one_cell_and_what_is_none_is_said():
     def numbers(argument):
         cells = usage(ROWS, TOTALS, argument)["application/vnd.cellblock.usage+json"]["cells"]
         return [cell["number"] for cell in cells]
@@ -31,15 +31,13 @@ def test_top_is_the_longest_first_and_a_number_is_one_cell():
     assert numbers("top") == [2, 1, 4]
     assert numbers("4") == [4]
 
-
-def test_what_is_no_cell_is_said():
     assert usage([], TOTALS)["text/plain"] == "No cell has ended yet."
     for argument in ("3", "-1", "huh", "2 3", "²"):
         said = usage(ROWS, TOTALS, argument)["text/plain"]
         assert said == "No such cell. %usage shows all cells, %usage top the dearest, %usage 7 one."
 
 
-def test_the_data_is_whole():
+def test_the_data_is_whole_of_the_last_cells():
     data = usage(ROWS[:1], TOTALS)["application/vnd.cellblock.usage+json"]
     assert data["totals"]["cells"] == 3
     assert data["cells"] == [
@@ -54,8 +52,6 @@ def test_the_data_is_whole():
         }
     ]
 
-
-def test_the_last_cells_are_shown_and_the_totals_are_of_all():
     many = [ROWS[2]._replace(number=number) for number in range(1, 201)]
     data = usage(many, TOTALS)["application/vnd.cellblock.usage+json"]
     assert [cell["number"] for cell in data["cells"]] == list(range(201 - MOST_ROWS, 201))

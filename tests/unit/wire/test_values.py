@@ -71,11 +71,14 @@ def test_what_is_no_data_is_refused(given):
         values.plain(given)
 
 
-def test_what_is_within_itself_is_refused():
+def test_what_is_within_itself_or_more_than_a_frame_holds_is_refused():
     given = []
     given.append(given)
     with pytest.raises(ValueError, match="64 levels"):
         values.plain(given)
+
+    with pytest.raises(ValueError, match="over 2000000 values"):
+        values.encode([[]] * 2_000_001, 2**24)
 
 
 @pytest.mark.parametrize(
@@ -89,8 +92,3 @@ def test_what_is_within_itself_is_refused():
 def test_what_can_not_be_carried_is_refused(given, said):
     with pytest.raises(ValueError, match=said):
         values.encode(given, 1_000)
-
-
-def test_more_values_than_a_frame_may_hold_are_refused():
-    with pytest.raises(ValueError, match="over 2000000 values"):
-        values.encode([[]] * 2_000_001, 2**24)

@@ -59,7 +59,9 @@ class Importer:
         if level:
             raise _refusal("relative-import", "." * level + name)
         if self._rules.is_raw(name):
-            return _real_import(name, {}, None, tuple(fromlist), 0)
+            items = tuple(map(_exact, fromlist))
+            imported = _real_import(name, {}, None, items, 0)
+            return _listing(imported) if "*" in items else imported
         if not self._rules.allows_module(name):
             raise _refusal("import-not-allowed", name)
         module = self.facade(name)
@@ -147,6 +149,19 @@ def _exposed(real: ModuleType, names: tuple[str, ...] | None) -> Sequence[str]:
         listed = [name for name in namespace_of_module(real) if not name.startswith("_")]
     unlisted = _UNLISTED.get(real.__name__, ())
     return [name for name in (*listed, *unlisted) if attribute_allowed(name)]
+
+
+def _listing(real: ModuleType) -> ModuleType:
+    """Return a module of which ``import *`` binds what it would of ``real``.
+
+    Without an ``__all__`` the interpreter asks for ``__dict__`` in the cell's name, in vain.
+    """
+    if not isinstance(real, ModuleType) or getattr(real, "__all__", None) is not None:
+        return real
+    made = ModuleType(real.__name__)
+    public = {k: v for k, v in namespace_of_module(real).items() if not k.startswith("_")}
+    vars(made).update(public, __all__=list(public))
+    return made
 
 
 def _settle_star(module: ModuleType) -> None:

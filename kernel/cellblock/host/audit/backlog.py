@@ -61,6 +61,10 @@ class Backlog:
             self._waiting, self._lost = [], 0
             self._problem, self._untold = None, False
 
+    def used_up(self) -> AuditError | None:
+        """Return that the log has all the bytes that a session's may, if so."""
+        return self._log.used_up()
+
     def standing(self) -> AuditError | None:
         """Try to write what waits, if anything does; return why that can't be written.
 

@@ -26,6 +26,8 @@ if TYPE_CHECKING:
 
 _NEW: Final = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_APPEND | os.O_NOFOLLOW | os.O_CLOEXEC
 _NO_ROOM: Final = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
+#: A session's log has as many files as these, when nothing runs any more that would fill others.
+MOST_FILES: Final = 16
 _encode = msgspec.json.Encoder().encode
 
 
@@ -45,6 +47,8 @@ class Log:
         self._stem = f"{started}-{self.session}"
         self._fd: int | None = None
         self._part, self._size = 0, 0
+        #: Bytes of all its files.
+        self._written = 0
         #: A line may have been cut, and not taken back.
         self._torn = False
         self._seq, self._prev = 0, chain.FIRST
@@ -68,6 +72,17 @@ class Log:
             self._preface = ()
         except OSError as exc:
             raise self._failed(exc) from None
+
+    def used_up(self) -> AuditError | None:
+        """Return that the log has all the bytes that a session's may, if so; it stays valid."""
+        most = MOST_FILES * self._max_bytes
+        if self._written < most:
+            return None
+        what = f"it has the {most:,} bytes that the log of a session may have"
+        remedy = (
+            f"Start a new session, or raise audit.max_bytes, of which it is {MOST_FILES} times."
+        )
+        return AuditError(what, file=str(self.path), key="audit.max_bytes", remedy=remedy)
 
     def close(self) -> None:
         """Close the file."""
@@ -138,6 +153,7 @@ class Log:
         self._put(bytes(data))
         self._seq, self._prev = seq, prev
         self._size += len(data)
+        self._written += len(data)
 
     def _put(self, data: bytes) -> None:
         """Write all of ``data`` to the file's end, or take back what was written of it."""

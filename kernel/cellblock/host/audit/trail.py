@@ -30,6 +30,7 @@ if TYPE_CHECKING:
 _BY_ITSELF: Final = "crash"
 #: Why something is not done after all: the log is required.
 UNWRITTEN: Final = "the audit log could not be written"
+USED_UP: Final = "the audit log has all the bytes that a session's may"
 
 
 class Audit:
@@ -56,8 +57,10 @@ class Audit:
         return self._log.enter(record, hurry=hurry) if self._log is not None else None
 
     def barred(self) -> AuditError | None:
-        """Return why nothing may run, if the log is required and what waits can't be written."""
-        return self._log.standing() if self._log is not None and self._required else None
+        """Return why nothing may run: the log is full, or is required and can't be written."""
+        if self._log is None:
+            return None
+        return self._log.used_up() or (self._log.standing() if self._required else None)
 
     def close(self) -> None:
         """Write that the session ended in good order."""
@@ -73,20 +76,22 @@ class Audit:
         """Enter a decision about a cell before it starts; ``admitted`` are its expressions' names.
 
         ``by`` says what admitted it, where not every cell is. Returned is why it may not start
-        after all: the log is required and can't be written.
+        after all: the log has all it may, or is required and can't be written.
         """
         if self._log is None:
             return None
         self._cells += 1
         decision: records.Decision = "denied" if findings else "allowed"
         record = self._decision(cell, decision, findings, admitted)
+        if not findings and (full := self._log.used_up()) is not None:
+            self.enter(_refused(record, USED_UP))
+            return full
         if by:
             record = replace(record, by=entries.said(by))
         problem = self.enter(record, hurry=not findings)
         if problem is None or findings or not self._required:
             return None
-        left = entries.refused(record.expressions, "allowed")
-        self._log.amend(replace(record, decision="refused", why=UNWRITTEN, expressions=left))
+        self._log.amend(_refused(record, UNWRITTEN))
         self._log.untold()  # the cell's outcome says so
         return problem
 
@@ -184,19 +189,20 @@ class Audit:
         )
 
     def called(self, call: Call) -> None:
-        """Enter a call of a tool, without what it returned."""
+        """Enter a call of a tool, without what it returned; in a full log without arguments."""
         if self._log is None:
             return
         told = call.as_dict()
         error = told.get("error", {})
+        full = self._log.used_up() is not None
         self.enter(
             records.Tool(
                 cell=self._cells,
                 name=told["name"],
                 outcome=told["status"],
                 seconds=told["seconds"],
-                args=tuple(told["args"]),
-                kwargs=told["kwargs"],
+                args=() if full else tuple(told["args"]),
+                kwargs={} if full else told["kwargs"],
                 error=entries.name(error.get("type", "")),
                 message=entries.said(error.get("message", "")) if self._sources else "",
                 tokens=call.tokens,
@@ -293,3 +299,9 @@ class Audit:
             self.enter(records.Kill(cell=cell, why=stopped.why, detail=detail))
         if stopped.restored is not None:
             self.enter(entries.restore_of(stopped.restored))
+
+
+def _refused(record: records.Cell, why: str) -> records.Cell:
+    """Return an allowed cell's record as that of one that may not start after all."""
+    left = entries.refused(record.expressions, "allowed")
+    return replace(record, decision="refused", why=why, expressions=left)

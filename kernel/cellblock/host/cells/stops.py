@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Final
 from cellblock.host.cells import restored
 from cellblock.render import stopped as cards
 from cellblock.render.problem import problem
+from cellblock.render.text import visible
 from cellblock.render.values import asked
 
 if TYPE_CHECKING:
@@ -54,20 +55,24 @@ def unheard(ended: Stopped | str, policy: Policy | None) -> Bundle:
 
 
 def reason(stopped: Stopped, policy: Policy | None) -> tuple[str, str]:
-    """Return why a cell was stopped, and the limit or cause in words."""
+    """Return why a cell was stopped, and the limit or cause in words.
+
+    A guest may have had a say in those: what would act on a terminal is spelled out.
+    """
+    detail = visible(stopped.detail)
     match stopped.why:
         case "timeout" | "cpu" | "memory" | "scratch":
             return stopped.why, _limit(stopped.why, policy, stopped.seconds)
         case "interrupt":
             return "interrupted", ""
         case "violation":
-            return "protocol", stopped.detail
+            return "protocol", detail
         case "breach":
-            return "breach", cards.operation(stopped.detail)
+            return "breach", cards.operation(detail)
         case "crash":
-            return "crashed", stopped.detail
+            return "crashed", detail
         case _:
-            return "lost", stopped.detail
+            return "lost", detail
 
 
 def _limit(why: str, policy: Policy | None, own: float | None) -> str:

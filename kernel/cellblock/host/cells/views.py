@@ -232,7 +232,7 @@ class Views:
 
         title, detail = "This cell runs, and is not on the audit log", error.message
         if not runs:
-            title = "This cell did not run: the policy requires an audit log"
+            title = "This cell did not run: it would not be on the audit log"
             detail = f"{detail}. Your variables are kept."
         shown = (title, detail, error.file, error.key, "", error.remedy)
         return problem(*shown), replace(problem_failure(*shown), ename="AuditProblem")

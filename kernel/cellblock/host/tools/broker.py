@@ -231,7 +231,7 @@ class Broker:
         """Return why no call begins now, if so: what comes of it could not be entered."""
         if not self._barred():
             return None
-        said = "the audit log is required and can't be written"
+        said = "it would not be on the audit log"
         return Answer(kind="CallRefused", message=said)
 
     def _refuse(self, one: _UnderWay, answer: Answer) -> None:

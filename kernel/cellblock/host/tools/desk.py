@@ -124,8 +124,9 @@ class Desk:
         self.catch_up()
 
     def catch_up(self) -> None:
-        """Show what nobody was there to be shown."""
-        if self._lines and self._request() is not None:
+        """Show what nobody was there to be shown, where a cell is by now."""
+        request = self._request()
+        if self._lines and request is not None and isinstance(request.message, messages.Execute):
             lines, self._lines = self._lines, []
             text = "".join(f"{line}\n" for line in lines)
             self._show(messages.Stream(name="stderr", text=text))

@@ -15,6 +15,4 @@ def attack(door):
         "import comm\ncomm.get_comm_manager().register_target('t',"
         f" lambda c, msg: open({door.mark!r}, 'w').write('x'))"
     )
-    door.kernel.until_idle(
-        door.kernel.send("comm_open", {"comm_id": "c", "target_name": "t", "data": {}})
-    )
+    door.open_comm()

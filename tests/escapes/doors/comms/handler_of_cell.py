@@ -6,6 +6,4 @@ def attack(door):
         "get_ipython().kernel.comm_manager.register_target('t',"
         f" lambda comm, msg: open({door.mark!r}, 'w').write('x'))"
     )
-    door.kernel.until_idle(
-        door.kernel.send("comm_open", {"comm_id": "c", "target_name": "t", "data": {}})
-    )
+    door.open_comm()

@@ -4,8 +4,7 @@
 def attack(door):
     door.prey.world.write("evilcomm.py", door.prey.module("evilcomm"))
     for name in ("evilcomm", "os:system", "evilcomm.f"):
-        content = {"comm_id": "c", "target_name": name, "target_module": name, "data": {}}
-        door.kernel.until_idle(door.kernel.send("comm_open", content))
+        door.open_comm(target_name=name, target_module=name)
 
 
 def control(door):

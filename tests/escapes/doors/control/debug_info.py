@@ -3,22 +3,5 @@
 ALONE = True
 
 
-CLIENT = {
-    "clientID": "t",
-    "adapterID": "",
-    "pathFormat": "path",
-    "linesStartAt1": True,
-    "columnsStartAt1": True,
-}
-
-
 def attack(door):
-    for channel in ("control", "shell"):
-        door.ask(
-            "debug_request", channel, type="request", seq=1, command="initialize", arguments=CLIENT
-        )
-        request = {"type": "request", "seq": 2, "command": "debugInfo", "arguments": {}}
-        reply = door.ask("debug_request", channel, **request)
-        if "tmpFilePrefix" in str(reply):
-            return True
-    return False
+    return "tmpFilePrefix" in str(door.debug("debugInfo"))

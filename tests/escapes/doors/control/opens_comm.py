@@ -26,6 +26,5 @@ def attack(door):
 def control(door):
     """On shell the handler is called."""
     attack(door)
-    content = {"comm_id": "c", "target_name": "t", "data": {}}
-    door.kernel.until_idle(door.kernel.send("comm_open", content))
+    door.open_comm()
     return door.value("called")["data"]["text/plain"] == "[1]"

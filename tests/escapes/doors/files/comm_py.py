@@ -1,14 +1,7 @@
 """P2: a comm.py beside the notebook runs in place of the real one."""
 
+from support import doors
+
 CONTROL = "loose"
-
-
-def prepare(prey):
-    prey.world.write("comm.py", prey.module("comm"))
-    return {}
-
-
-def attack(door):
-    door.run("%time 1")
-    door.ask("is_complete_request", code="%time 1")
-    door.ask("complete_request", code="import zm", cursor_pos=9)
+prepare = doors.beside("comm")
+attack = doors.import_more

@@ -1,6 +1,9 @@
 """P2: a package beside the notebook, in place of the real one."""
 
+from support import doors
+
 CONTROL = "loose"
+attack = doors.import_more
 
 
 def prepare(prey):
@@ -10,9 +13,3 @@ def prepare(prey):
     (folder / "config.py").write_text("")
     prey.world.give(folder)
     return {}
-
-
-def attack(door):
-    door.run("%time 1")
-    door.ask("is_complete_request", code="%time 1")
-    door.ask("complete_request", code="import zm", cursor_pos=9)

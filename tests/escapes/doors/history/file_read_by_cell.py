@@ -1,18 +1,10 @@
 """P2: a cell reads the history file of the host."""
 
-from support.doors import ARGVS, wait_ready
-from support.kernels import Kernel
+from support.doors import after_kernels_of
 
 POLICY = "unsafe"
 
-
-def prepare(prey):
-    """Have an earlier kernel of each kind run a cell that the later one should not be told of."""
-    for kind in ("unsafe", "stock"):
-        kernel = wait_ready(Kernel(ARGVS[kind], world=prey.world))
-        kernel.run(f"key = '{prey.token}'")
-        kernel.close()
-    return {}
+prepare = after_kernels_of("unsafe")
 
 
 CODE = """

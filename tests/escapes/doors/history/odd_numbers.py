@@ -6,16 +6,8 @@ NUMBERS = (-1, -(10**30), 10**30, 2.5, "5", None, True, [1])
 def attack(door):
     for n in NUMBERS:
         for kind in ("tail", "search", "range", "none", None, [1]):
-            reply = door.ask(
-                "history_request",
-                hist_access_type=kind,
-                n=n,
-                session=n,
-                start=n,
-                stop=n,
-                pattern=n,
-                output=False,
-            )
+            content = dict.fromkeys(("n", "session", "start", "stop", "pattern"), n)
+            reply = door.ask("history_request", hist_access_type=kind, output=False, **content)
             if reply.get("status") != "ok":
                 return f"{kind} {n!r}: {reply}"
     return ""
@@ -24,5 +16,4 @@ def attack(door):
 def control(door):
     """A proper request has an answer."""
     door.run("apricot = 1")
-    found = door.ask("history_request", hist_access_type="tail", n=1, output=False, raw=True)
-    return "apricot" in str(found)
+    return "apricot" in door.history("tail", n=1)

@@ -1,30 +1,11 @@
 """P2: a search finds what another notebook ran."""
 
-from support.doors import ARGVS, wait_ready
-from support.kernels import Kernel
+from support.doors import after_kernels_of
 
-
-def prepare(prey):
-    """Have an earlier kernel of each kind run a cell that the later one should not be told of."""
-    for kind in ("safe", "stock"):
-        kernel = wait_ready(Kernel(ARGVS[kind], world=prey.world))
-        kernel.run(f"key = '{prey.token}'")
-        kernel.close()
-    return {}
+prepare = after_kernels_of("safe")
 
 
 def attack(door):
     door.run("here = 1")
-    return door.token in str(
-        [
-            door.ask(
-                "history_request",
-                hist_access_type="search",
-                pattern=p,
-                n=50,
-                output=False,
-                raw=True,
-            )
-            for p in ("*", "key*", "*canary*")
-        ]
-    )
+    found = [door.history("search", pattern=p, n=50) for p in ("*", "key*", "*canary*")]
+    return door.token in str(found)

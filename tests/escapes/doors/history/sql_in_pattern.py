@@ -1,31 +1,12 @@
 """P2: SQL in the pattern of a search."""
 
-from support.doors import ARGVS, wait_ready
-from support.kernels import Kernel
+from support.doors import after_kernels_of
 
-
-def prepare(prey):
-    """Have an earlier kernel of each kind run a cell that the later one should not be told of."""
-    for kind in ("safe", "stock"):
-        kernel = wait_ready(Kernel(ARGVS[kind], world=prey.world))
-        kernel.run(f"key = '{prey.token}'")
-        kernel.close()
-    return {}
+prepare = after_kernels_of("safe")
 
 
 def attack(door):
     door.run("here = 1")
-    return door.token in str(
-        [
-            door.ask(
-                "history_request",
-                hist_access_type="search",
-                pattern=p,
-                n=50,
-                output=False,
-                raw=True,
-                unique=True,
-            )
-            for p in ("*' or 1=1 --", "%", "_%", "[k]*", "*key*")
-        ]
-    )
+    patterns = ("*' or 1=1 --", "%", "_%", "[k]*", "*key*")
+    found = [door.history("search", pattern=p, n=50, unique=True) for p in patterns]
+    return door.token in str(found)

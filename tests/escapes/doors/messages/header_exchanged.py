@@ -3,12 +3,3 @@
 
 def change(frames):
     frames[2] = frames[2].replace(b"execute_request", b"execute_request ")
-
-
-def attack(door):
-    return door.forge(change)
-
-
-def control(door):
-    """Properly signed, it is heard."""
-    return door.forge(list)

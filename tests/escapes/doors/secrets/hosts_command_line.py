@@ -4,7 +4,5 @@ POLICY = "unsafe"
 
 
 def attack(door):
-    _, published = door.run(f"print(open('/proc/{door.kernel.proc.pid}/cmdline').read())")
-    return str(door.kernel.file) in str(
-        [m["content"] for m in published if m["msg_type"] == "stream"]
-    )
+    said = door.said(f"print(open('/proc/{door.kernel.proc.pid}/cmdline').read())")
+    return str(door.kernel.file) in said

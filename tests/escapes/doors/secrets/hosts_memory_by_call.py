@@ -16,6 +16,5 @@ print('GOT', libc.process_vm_readv({pid}, ctypes.byref(here), 1, ctypes.byref(th
 
 
 def attack(door):
-    _, published = door.run(CODE.format(pid=door.kernel.proc.pid))
-    said = "".join(m["content"]["text"] for m in published if m["msg_type"] == "stream")
+    said = door.said(CODE.format(pid=door.kernel.proc.pid))
     return "GOT" in said and "GOT -1" not in said

@@ -8,6 +8,4 @@ CODE = "import gc, sys\nprint([k for k in sys.modules if k.startswith(('cellbloc
 
 
 def attack(door):
-    _, published = door.run(CODE)
-    said = "".join(m["content"]["text"] for m in published if m["msg_type"] == "stream")
-    return "'" in said
+    return "'" in door.said(CODE)

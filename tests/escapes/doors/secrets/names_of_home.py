@@ -4,5 +4,5 @@ POLICY = "unsafe"
 
 
 def attack(door):
-    _, published = door.run(f"import os; print(list(os.walk({str(door.prey.world.home)!r})))")
-    return "Documents" in str([m["content"] for m in published if m["msg_type"] == "stream"])
+    home = str(door.prey.world.home)
+    return "Documents" in door.said(f"import os; print(list(os.walk({home!r})))")

@@ -5,7 +5,7 @@ from support.client import Client
 
 def attack(door, look=lambda _, other: other):
     with Client(door.kernel.info) as other:
-        other.ask("kernel_info_request", {})
+        other.wait_heard()
         mid = door.kernel.execute_send("input('Name? ')", allow_stdin=True)
         asked = look(door.kernel, other).stdin.poll(500)
         door.kernel.recv("stdin")

@@ -52,13 +52,13 @@ instances = [print, len, getattr, setattr, hasattr, delattr, display, canary, ty
   IPython.display.HTML("a"), IPython.display.Markdown("a"), IPython.display.JSON({}), IPython.display.Image(b"x", format="png"), IPython.display.ProgressBar(3), IPython.display.DisplayHandle(), abc.ABC, typing.Protocol, enum.auto(), enum.property(fn), memoryview(b"a"), time.gmtime()]
 c.close()
 seen, stack, held = set(), collections.deque([(r, "root") for r in roots] + [(i, "instance") for i in instances]), []
-count = 0
-while stack and count < 120_000:
+count = found = 0
+while stack and count < 120_000 and found < 100:
     thing, path = stack.popleft()
     if id(thing) in seen or type(thing) in (int, str, bytes, float, bool, type(None), complex): continue
     seen.add(id(thing)); held.append(thing); count += 1
     try:
-        if canary(thing): print("   at", path)
+        if canary(thing): found += 1; print("   at", path)
     except BaseException: pass
     if path.count(".") > 7: continue
     names = []

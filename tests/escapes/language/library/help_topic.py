@@ -1,3 +1,3 @@
-# The help builtin.
-help("modules")
+# The help builtin, which imports whatever is named.
+help("this")
 print("ESCAPED")

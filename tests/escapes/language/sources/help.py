@@ -1,4 +1,4 @@
 # The interactive help.
 # unseen: Python 3.11 refuses it
-help("modules")
+help("this")
 print("ESCAPED", help)

@@ -53,21 +53,19 @@ def home(made, folder, answer):
     return asyncio.run(taken())
 
 
-def test_a_log_is_all_files_of_its_session(audit, tmp_path):
+def test_a_log_is_all_files_of_its_session_and_one_that_is_too_large_is_left(audit, tmp_path):
     (tmp_path / FIRST).write_bytes(b"1")
     (tmp_path / SECOND).write_bytes(b"2")
     assert log_of(SESSION, audit) == Log(files={FIRST: b"1", SECOND: b"2"})
+
+    with (tmp_path / FIRST).open("wb") as file:
+        file.truncate(MOST_AUDIT + 1)
+    assert log_of(SESSION, audit) == Log(left="it is over 16 MiB")
 
 
 @pytest.mark.parametrize(("session", "log"), [("", True), (SESSION, False)])
 def test_where_no_log_is_written_none_is_missed(audit, session, log):
     assert log_of(session, dataclasses.replace(audit, log=log)) == Log()
-
-
-def test_a_log_that_is_too_large_is_left_and_why_is_said(audit, tmp_path):
-    with (tmp_path / FIRST).open("wb") as file:
-        file.truncate(MOST_AUDIT + 1)
-    assert log_of(SESSION, audit) == Log(left="it is over 16 MiB")
 
 
 def test_a_log_that_can_not_be_read_is_left_and_why_is_said(audit, tmp_path):

@@ -42,23 +42,16 @@ def test_a_policy_is_the_same_there_but_for_what_is_the_workers_own(name):
     policy = accepted(offered(name))
     own = {"read_deny_paths": sent.read_deny_paths, "audit": sent.audit}
     assert policy.replace(**own) == sent
-    assert set(policy.read_deny_paths) > {*sent.read_deny_paths, "~/.ssh"} - {"~/.ssh"}
-    assert "~/.ssh" in policy.read_deny_paths
+    assert set(policy.read_deny_paths) >= {*sent.read_deny_paths, "~/.ssh"}
     assert policy.audit.folder == "{cache}/audit"
 
 
-def test_a_policy_that_was_changed_on_the_way_is_refused():
-    sent = offered("safe")
+def test_a_policy_that_was_changed_on_the_way_is_of_another_version_or_is_none_is_refused():
+    changed = offered("safe").policy | {"network_access": True}
     with pytest.raises(BackendError, match="not the one that its hash is of"):
-        accepted(offered("safe", policy=sent.policy | {"network_access": True}))
-
-
-def test_a_policy_from_another_version_is_refused():
+        accepted(offered("safe", policy=changed))
     with pytest.raises(BackendError, match=r"where the run is$"):
         accepted(offered("safe", version="0.0.1"))
-
-
-def test_a_policy_that_is_none_is_refused():
     with pytest.raises(PolicyError):
         accepted(offered("safe", policy={"no": "field"}))
 
@@ -96,15 +89,13 @@ def test_a_narrower_policy_is_sent_with_its_hash_and_taken_up_with_what_is_denie
     assert (taken.timeout, taken.read_deny_paths[-1]) == (1.0, "/worker")
 
 
-def test_what_asks_for_nothing_is_sent_without_and_what_wants_more_is_not_sent(tmp_path, base):
+def test_what_asks_for_nothing_is_sent_without_and_a_key_in_any_spelling_is_seen(tmp_path, base):
     assert asyncio.run(narrowing.less_of(Job("a", notebook("1"), str(tmp_path)), base)) is None
     torn = Job("a", b'{"metadata": {"cellblock": ', str(tmp_path))
     assert asyncio.run(narrowing.less_of(torn, base)) is None
     with pytest.raises(WideningError):
         less_of(tmp_path, {"policy": {"timeout": 1e6}}, base)
 
-
-def test_a_key_that_is_spelled_by_numbers_is_seen(tmp_path, base):
     content = notebook("1", metadata={"cellblock": {"policy": {"timeout": 1}}})
     content = content.replace(b"cellblock", b"cellblo\\u0063k")
     less = asyncio.run(narrowing.less_of(Job("a", content, str(tmp_path)), base))

@@ -39,7 +39,7 @@ def test_a_notebook_is_written_as_nbformat_writes_it():
     assert Document(made["cells"], told, 5).written().decode() == expected
 
 
-def test_a_cell_is_read_back_as_it_is_written():
+def test_a_cell_is_read_back_as_it_is_written_and_what_is_compact_made_the_same_again():
     written = Document(CELLS, {}, 5)
     cell = written.cell(0)
     assert cell["source"] == ["x = 'é\x7f'\n", "\n", "y"]
@@ -47,8 +47,6 @@ def test_a_cell_is_read_back_as_it_is_written():
     written.put(0, cell)
     assert nbformat.reads(written.written().decode(), 4).cells[0].source == "x = 'é\x7f'\n\ny"
 
-
-def test_what_is_compact_is_made_the_same_document_again():
     written = Document(CELLS, {"a": 1}, 4)
     again = Document.of(written.compact())
     assert again.written() == written.written()

@@ -48,14 +48,12 @@ def test_a_link_in_a_files_place_is_replaced_and_what_it_leads_to_is_left(folder
     assert (tmp_path / "mine").read_text() == "mine"
 
 
-def test_a_file_that_can_not_be_written_leaves_nothing(folder):
+def test_a_file_that_can_not_be_written_leaves_nothing_and_one_run_writes_at_a_time(folder):
     (folder.path / "x.ipynb").mkdir()
     with pytest.raises(OSError):
         folder.write("x.ipynb", b"x")
     assert names(folder.path / ".cellblock") == ["lock"]
 
-
-def test_one_run_writes_there_at_a_time(folder):
     with pytest.raises(OutputFolderError) as refused:
         OutputFolder(folder.path)
     said = f"{folder.path}: another run writes there. Wait for it, or name another folder."

@@ -13,20 +13,12 @@ from cellblock.batch.run.notebook import UnreadableError, read
 from support.runs import code, document, markdown, notebook
 
 #: It would become a line of two thousand million signs.
-HEADING = json.dumps(
-    {
-        "nbformat": 3,
-        "nbformat_minor": 0,
-        "metadata": {},
-        "worksheets": [
-            {"cells": [{"cell_type": "heading", "level": 2_000_000_000, "source": "x"}]}
-        ],
-    }
-).encode()
+HEADING = {"cell_type": "heading", "level": 2_000_000_000, "source": "x"}
+OLD = {"nbformat": 3, "nbformat_minor": 0, "metadata": {}, "worksheets": [{"cells": [HEADING]}]}
 SHOWN = {"output_type": "stream", "name": "stdout", "text": ["old\n"]}
 
 
-def test_cells_are_read_without_what_an_earlier_run_showed():
+def test_cells_are_read_without_what_an_earlier_run_showed_and_lines_are_put_together():
     content = notebook(markdown("# t"), code("x = 1\n", outputs=[SHOWN], execution_count=7))
     text, cell = read(content).cells
     assert not text.runs
@@ -37,8 +29,6 @@ def test_cells_are_read_without_what_an_earlier_run_showed():
         "execution_count": None,
     }  # fmt: skip
 
-
-def test_sources_in_lines_are_put_together():
     found = read(notebook(code(["a = 1\n", "a"]), markdown(["x\n", "y"])))
     assert [cell.source for cell in found.cells] == ["a = 1\na", "x\ny"]
 
@@ -71,7 +61,7 @@ def test_a_cell_runs_where_nbclient_runs_it(cell, runs):
         (notebook(nbformat=5), "is of format 5, and formats up to 4 are known"),
         (notebook(nbformat="4"), "says no number of a format (nbformat)"),
         (notebook(nbformat=3), "is of an older format, and nbformat can't read it"),
-        (HEADING, "is of an older format, and nbformat can't read it"),
+        (json.dumps(OLD).encode(), "is of an older format, and nbformat can't read it"),
         (notebook(nbformat_minor=-1), "says no number of a minor format (nbformat_minor)"),
         (notebook(cells={}), "is no notebook: it has no list of cells"),
         (notebook(cells=[None]), "has a cell of no known type: cell 1"),
@@ -96,11 +86,16 @@ def test_a_file_that_is_too_large_is_not_parsed(monkeypatch):
     assert LARGEST == 64 << 20
 
 
-def test_numbers_that_can_not_be_written_and_halves_of_letters_are_replaced():
+def test_what_can_not_be_written_is_replaced_and_what_an_earlier_run_left_is_dropped():
     metadata = {"a": float("nan"), "b": 10**30, "c": "x\ud800"}
     found = read(notebook(code("'\ud800'"), metadata=metadata))
     assert found.metadata == {"a": None, "b": None, "c": "x\ufffd"}
     assert found.cells[0].source == "'\ufffd'"
+
+    metadata = {"widgets": {"x": 1}, "signature": "s", "title": "t"}
+    found = read(notebook(code("1", metadata={"trusted": True, "name": "n"}), metadata=metadata))
+    assert found.metadata == {"title": "t"}
+    assert found.cells[0].body["metadata"] == {"name": "n"}
 
 
 def test_cells_without_a_name_of_their_own_are_given_one():
@@ -117,13 +112,6 @@ def test_an_older_format_is_read_as_nbformat_makes_it_todays():
     old.worksheets = [nbformat.v3.new_worksheet(cells=[nbformat.v3.new_code_cell("print(1)")])]
     found = read(json.dumps(old).encode())
     assert [cell.source for cell in found.cells] == ["print(1)"]
-
-
-def test_state_of_an_earlier_runs_widgets_and_trust_are_dropped():
-    metadata = {"widgets": {"x": 1}, "signature": "s", "title": "t"}
-    found = read(notebook(code("1", metadata={"trusted": True, "name": "n"}), metadata=metadata))
-    assert found.metadata == {"title": "t"}
-    assert found.cells[0].body["metadata"] == {"name": "n"}
 
 
 @pytest.mark.parametrize(

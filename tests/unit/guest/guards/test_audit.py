@@ -78,50 +78,32 @@ OPERATIONS = {
     "sys.setprofile(print)": "sys.setprofile",
     "signal.pthread_kill(threading.get_ident(), 0)": "signal.pthread_kill",
 }
-NAMES = list(OPERATIONS)
 
 
 def caught(program):
     return f"{SETUP}try:\n    {program}\nexcept BaseException:\n    pass\nprint('WENT ' + 'ON')\n"
 
 
-@pytest.fixture(scope="module", params=[True, False], ids=["armed", "not armed"])
-def armed_and_results(request, tmp_path_factory):
-    world = guarded.World(tmp_path_factory.mktemp("world"))
+def ran(folder, *, arm):
+    world = guarded.World(folder)
     programs = [
-        guarded.Program(str(number), (caught(program),)) for number, program in enumerate(NAMES)
+        guarded.Program(str(number), (caught(program),))
+        for number, program in enumerate(OPERATIONS)
     ]
-    results = world.run(programs, check=False, guards=False, arm=request.param, layer=True)
-    return request.param, dict(zip(NAMES, results.values(), strict=True))
+    results = world.run(programs, check=False, guards=False, arm=arm, layer=True)
+    return zip(OPERATIONS.items(), results.values(), strict=True)
 
 
-@pytest.mark.parametrize("program", NAMES)
-def test_an_operation_ends_the_process_where_the_hook_is(program, armed_and_results):
-    armed, results = armed_and_results
-    result = results[program]
-    if armed:
-        assert result["error"] == ["stopped", OPERATIONS[program]]
-        assert "WENT ON" not in result["out"]
-        assert result["files"] == []
-    else:
-        assert "WENT ON" in result["out"], result
+def test_an_operation_ends_the_process_where_the_hook_is(tmp_path):
+    for (program, operation), result in ran(tmp_path, arm=True):
+        assert result["error"] == ["stopped", operation], program
+        assert "WENT ON" not in result["out"], program
+        assert result["files"] == [], program
 
 
-@pytest.mark.parametrize(
-    "program",
-    [
-        "import json, decimal, zoneinfo; zoneinfo.ZoneInfo('Europe/Paris')",
-        "import asyncio; await asyncio.to_thread(sum, [1])",
-        "import datetime; datetime.datetime.strptime('2020', '%Y')",
-        "import traceback\ntry: 1/0\nexcept ZeroDivisionError: traceback.format_exc()",
-        "f = lambda: 1; f.__defaults__ = (1,); f.__name__; id(f); class_ = type('C', (), {})",
-        "'x'.encode('utf-16'); 'ü'.encode('idna'); b'x'.decode('cp1252')",
-        "import uuid, random, time; uuid.uuid4(); random.random(); time.sleep(0)",
-    ],
-)
-def test_honest_code_does_not_meet_it(program):
-    (result,) = guarded.run([[program]])
-    assert (result["denied"], result["error"]) == ([], None)
+def test_positive_control_without_the_hook_it_goes_on(tmp_path):
+    for (program, _), result in ran(tmp_path, arm=False):
+        assert "WENT ON" in result["out"], (program, result)
 
 
 @pytest.mark.parametrize("locked", [False, True])

@@ -1,7 +1,6 @@
 """Templates come from the operator's folders, by name, and from nowhere else."""
 
 import dataclasses
-import json
 import os
 import re
 import time
@@ -9,7 +8,6 @@ import time
 import pytest
 
 from cellblock.analysis import analyse
-from cellblock.analysis.admission import Admitted, judge
 from cellblock.errors import AdmissionError
 from cellblock.host.admission.gate import Gate
 from cellblock.host.admission.schema import checker
@@ -41,7 +39,7 @@ def refused(*folders):
 
 
 def test_a_folder_holds_a_template_for_each_pair_of_files(folder):
-    put(folder, "plot-2")
+    put(folder, "plot-2", schema="")  # none is {}: it takes everything
     (folder / "readme.txt").write_text("")
     (folder / "_shared.py").write_text("")
     found = load([str(folder)])
@@ -70,28 +68,25 @@ def test_a_link_out_of_the_folder_is_refused_and_one_within_is_followed(folder, 
     assert load([str(folder)])["draw"].source == SOURCE
     for name in ("draw.py", "draw.schema.json"):
         (folder / name).unlink()
-        (folder / name).symlink_to(tmp_path / "outside" / name)
-        said = f"a link leads out of the folder, to {tmp_path / 'outside' / name}"
-        assert refused(folder) == said
+        outside = tmp_path / "outside" / name
+        (folder / name).symlink_to(outside)
+        assert refused(folder) == f"a link leads out of the folder, to {outside}"
         (folder / name).unlink()
         (folder / name).symlink_to(f".{name}")
 
 
-def test_a_file_that_others_can_write_or_that_is_none_is_refused(folder):
+def test_files_and_folders_that_others_can_write_or_that_are_none_are_refused(folder):
     (folder / "draw.py").chmod(0o666)
     assert refused(folder) == "others can write it (mode 0666)"
     (folder / "draw.py").unlink()
     os.mkfifo(folder / "draw.py")
     assert refused(folder) == "it is not a regular file"
-
-
-def test_a_folder_that_others_can_write_is_refused(folder):
+    put(folder / "more", "draw")
+    (folder / "more" / "draw.schema.json").unlink()
+    assert refused(folder / "more") == "there is no such file"
     folder.chmod(0o777)
     assert refused(folder) == "others can write it (mode 0777)"
-
-
-def test_a_folder_that_is_not_there_is_refused(tmp_path):
-    assert refused(tmp_path / "none") == "can't be read: No such file or directory"
+    assert refused(folder / "none") == "can't be read: No such file or directory"
 
 
 @pytest.mark.parametrize(
@@ -111,7 +106,6 @@ def test_a_template_that_is_none_is_told_when_it_is_read(folder, source, said):
 @pytest.mark.parametrize(
     ("schema", "said"),
     [
-        ("", None),
         ("[]", "not a JSON schema: no object"),
         ('{"type": "objekt"}', "not a JSON schema of draft 2020-12: $.type"),
         ('{"type": "object", "type": "array"}', "line 1: the key 'type' stands in one object"),
@@ -126,15 +120,7 @@ def test_a_template_that_is_none_is_told_when_it_is_read(folder, source, said):
 )
 def test_a_schema_that_is_none_is_told_when_it_is_read(folder, schema, said):
     put(folder, "draw", schema=schema)
-    if said is None:
-        assert "draw" in load([str(folder)])  # no schema is {}: it takes everything
-    else:
-        assert refused(folder).startswith(said)
-
-
-def test_a_template_without_a_schema_is_none(folder):
-    (folder / "draw.schema.json").unlink()
-    assert refused(folder) == "there is no such file"
+    assert refused(folder).startswith(said)
 
 
 @pytest.mark.parametrize("name", ["Draw", "draw it", "dräw", "1draw", "draw.old"])
@@ -143,12 +129,14 @@ def test_a_file_whose_name_no_cell_can_say_is_told(folder, name):
     assert refused(folder) == "not a template's name"
 
 
+def with_templates(kind, folder):
+    templates = dataclasses.replace(Policy().templates, folders=(str(folder),))
+    return Policy(admission=kind).replace(templates=templates)
+
+
 @pytest.mark.parametrize("kind", ["any", "template"])
 def test_nothing_is_read_before_a_cell_asks_and_what_is_wrong_then_stops_it(kind, folder):
-    policy = Policy(admission=kind).replace(
-        templates=dataclasses.replace(Policy().templates, folders=(str(folder / "none"),))
-    )
-    gate = Gate(policy, folder)
+    gate = Gate(with_templates(kind, folder / "none"), folder)
     with pytest.raises(AdmissionError, match="No such file"):
         gate.judge("%%template draw")
     if kind == "any":
@@ -157,11 +145,10 @@ def test_nothing_is_read_before_a_cell_asks_and_what_is_wrong_then_stops_it(kind
 
 def test_what_templates_there_are_is_told_once(folder):
     told = []
-    policy = Policy(admission="template").replace(
-        templates=dataclasses.replace(Policy().templates, folders=(str(folder),))
-    )
     gate = Gate(
-        policy, folder, lambda admitted, source: told.append((sorted(admitted.templates), source))
+        with_templates("template", folder),
+        folder,
+        lambda admitted, source: told.append((sorted(admitted.templates), source)),
     )
     gate.judge("%%template draw")
     gate.judge("x = 1")
@@ -213,6 +200,8 @@ def test_a_problem_is_told_in_bounds():
     (found,) = checker({"enum": [1]}, "x")("y" * 10**6)
     assert len(found.message) <= 201
     assert len(checker({"items": {"type": "null"}}, "x")([1] * 1_000)) == 20
+    # A reference that leads nowhere refuses every state.
+    assert problems({}, {"$ref": "#/nowhere"}) == [("$", "schema")]
 
 
 def test_a_state_made_to_be_slow_to_check_is_refused_in_time():
@@ -229,15 +218,3 @@ def test_a_state_made_to_be_slow_to_check_is_refused_in_time():
     assert re.match("^(a+)+$", "a" * 22 + "!") is None
     assert time.monotonic() - short > 0.05
     assert time.monotonic() - began < 30
-
-
-def test_a_reference_that_leads_nowhere_refuses_every_state():
-    assert problems({}, {"$ref": "#/nowhere"}) == [("$", "schema")]
-
-
-def test_nothing_of_a_state_becomes_source():
-    template = load([shipped_folder()])["describe"]
-    state = {"numbers": [1, 2], "digits": "__import__('os')"}
-    raw = f"%%template describe\n{json.dumps(state)}"
-    ruling = judge(raw, Admitted("template", templates={"describe": template}))
-    assert [(f.rule, "$.digits" in f.why) for f in ruling.findings] == [("template-state", True)]

@@ -17,14 +17,20 @@ CSV = Import("module", "csv", "reads tables")
 
 
 @pytest.fixture
-def desk(tmp_path):
-    made = Desk(tmp_path / "state" / "grants.json")
-    made.clerk.begin(cell())
-    return made
+def later(tmp_path):
+    """Return the desk of another kernel, whose first cell runs."""
+
+    def make(**under):
+        made = Desk(tmp_path / "state" / "grants.json", replace(UNDER, **under))
+        made.clerk.begin(cell())
+        return made
+
+    return make
 
 
-def said(desk):
-    return [(d.scope, d.why, d.asked) for _, d in desk.entered]
+@pytest.fixture
+def desk(later):
+    return later()
 
 
 def ask_import(desk, imports=(CSV,)):
@@ -58,7 +64,7 @@ def test_what_was_allowed_runs_and_nothing_else(desk):
     assert desk.refused == [(2, "you said no")]
 
 
-def test_what_is_allowed_for_the_session_lets_those_in_line_pass(desk):
+def test_what_is_allowed_for_the_session_lets_those_in_line_pass_and_no_later_kernel(desk, later):
     calls = [desk.calls("a", str(n), number=n) for n in range(5)]
     desk.user.says("session")
     assert desk.ran == calls
@@ -66,38 +72,30 @@ def test_what_is_allowed_for_the_session_lets_those_in_line_pass(desk):
     desk.clerk.begin(cell())
     desk.calls("z")
     assert len(desk.ran) == 6
+    other = later()
+    other.calls("a")
+    assert other.ran == []
 
 
-def test_a_session_is_no_longer_than_that(desk, tmp_path):
-    desk.calls("a")
-    desk.user.says("session")
-    later = Desk(tmp_path / "state" / "grants.json")
-    later.clerk.begin(cell())
-    later.calls("a")
-    assert later.ran == []
-
-
-def test_what_is_allowed_for_always_is_so_later_until_it_is_taken_back(desk, tmp_path):
+def test_what_is_allowed_for_always_is_so_later_until_it_is_taken_back(desk, later):
     desk.calls("a")
     desk.user.says("always")
-    later = Desk(tmp_path / "state" / "grants.json")
-    later.clerk.begin(cell())
-    later.calls("b")
-    assert len(later.ran) == 1
-    assert later.user.questions == []
-    later.store.revoke(None)
-    for each in (desk, later):
+    other = later()
+    other.calls("b")
+    assert len(other.ran) == 1
+    assert other.user.questions == []
+    other.store.revoke(None)
+    for each in (desk, other):
         each.calls("c", number=9)
         assert len(each.ran) == 1
         assert "may cell" in each.user.text
 
 
 @pytest.mark.parametrize("changed", ["scope", "policy", "digest"])
-def test_what_is_allowed_under_one_policy_in_one_place_is_so_nowhere_else(desk, tmp_path, changed):
+def test_what_is_allowed_under_one_policy_in_one_place_is_so_nowhere_else(desk, later, changed):
     desk.calls("a")
     desk.user.says("always")
-    other = Desk(tmp_path / "state" / "grants.json", replace(UNDER, **{changed: "another"}))
-    other.clerk.begin(cell())
+    other = later(**{changed: "another"})
     other.calls("a")
     assert other.ran == []
     assert len(other.user.questions) == 1
@@ -112,20 +110,15 @@ def test_what_can_not_be_kept_holds_for_the_session_and_is_said(desk, tmp_path):
     assert desk.told == ["could not keep that for always: File exists. It holds for this session"]
 
 
-def test_an_import_once_is_for_one_cell(desk):
+def test_an_import_once_is_for_one_cell_until_its_end(desk):
     decisions = ask_import(desk)
     assert "may cell [3] import csv?" in desk.user.text
     desk.user.says()
     assert [d.scope for d in decisions] == ["once"]
     assert desk.clerk.granted(RULES).modules == ("csv",)
-    desk.clerk.begin(cell("another"))
-    assert desk.clerk.granted(RULES) is None
-
-
-def test_an_import_once_is_for_no_handler_behind_its_cell(desk):
-    ask_import(desk)
-    desk.user.says()
     desk.clerk.end()
+    assert desk.clerk.granted(RULES) is None  # nor is it for a handler behind its cell
+    desk.clerk.begin(cell("another"))
     assert desk.clerk.granted(RULES) is None
 
 
@@ -152,13 +145,6 @@ def test_nothing_is_laid_out_for_a_question_that_is_not_put(desk, monkeypatch):
     assert (len(desk.ran), len(laid_out)) == (99, 1)
 
 
-def test_an_import_for_the_session_is_for_all_cells(desk):
-    ask_import(desk)
-    desk.user.says("session")
-    desk.clerk.begin(cell("another"))
-    assert desk.clerk.granted(RULES).modules == ("csv",)
-
-
 def test_a_file_lets_nothing_in_that_nobody_may_approve_of(desk):
     ask_import(desk, [Import("module", name, "") for name in ("os", "sys", "csv", "numpy")])
     desk.user.says("always")
@@ -167,6 +153,17 @@ def test_a_file_lets_nothing_in_that_nobody_may_approve_of(desk):
 
 
 # --- a policy that becomes narrower -----------------------------------------------------------
+
+
+def test_what_was_allowed_for_the_session_is_so_between_cells_and_under_a_narrower_policy(desk):
+    desk.calls("a")
+    desk.user.says("session")
+    desk.clerk.end()
+    desk.calls("b", number=2)
+    assert len(desk.ran) == 2
+    desk.clerk.hold_to("e" * 64, {})
+    desk.calls("c", number=3)
+    assert len(desk.ran) == 3
 
 
 def test_a_narrower_policy_is_another_one_for_what_was_allowed_for_always(desk):
@@ -181,20 +178,13 @@ def test_a_narrower_policy_is_another_one_for_what_was_allowed_for_always(desk):
     assert {one.digest for one in desk.store.grants()} == {"d" * 64, "e" * 64}
 
 
-def test_what_was_allowed_for_the_session_is_so_under_a_narrower_policy(desk):
-    desk.calls("a")
-    desk.user.says("session")
-    desk.clerk.hold_to("e" * 64, {})
-    desk.calls("b", number=2)
-    assert len(desk.ran) == 2
-
-
 def test_a_package_that_was_approved_of_stays_out_once_the_policy_lets_none_in(desk):
     rules = dataclasses.replace(RULES, raw_modules=frozenset({"numpy"}))
     ask_import(desk, [Import("package", "msgspec", "")])
     desk.user.says("session")
     assert desk.clerk.granted(rules).packages == ("msgspec",)
     assert desk.clerk.granted(RULES) is None
+    desk.clerk.begin(cell("another"))  # the session's
     assert desk.clerk.granted(rules).packages == ("msgspec",)
 
 
@@ -243,23 +233,18 @@ def test_an_answer_after_the_question_was_taken_back_is_nobodys(desk):
 # --- the end of a call, a cell, a guest -------------------------------------------------------
 
 
-def test_a_call_that_nobody_waits_for_is_asked_about_no_more(desk):
-    desk.calls("a", number=1)
-    desk.calls("b", number=2)
+def test_a_call_that_nobody_waits_for_is_asked_about_no_more_and_the_next_is(desk):
+    for number in (1, 2):
+        desk.calls("a", number=number)
+    later = desk.calls("b", number=3)
     desk.clerk.dropped(2)
     desk.clerk.dropped(1)
     assert desk.user.withdrawn == 1
-    assert len(desk.user.questions) == 1
-    assert not desk.clerk.asks
-
-
-def test_the_next_is_asked_about_when_one_is_dropped(desk):
-    desk.calls("a", number=1)
-    later = desk.calls("b", number=2)
-    desk.clerk.dropped(1)
+    assert len(desk.user.questions) == 2
     assert "path = 'b'" in desk.user.text
     desk.user.says()
     assert desk.ran == [later]
+    assert not desk.clerk.asks
 
 
 def test_an_interrupt_refuses_what_waits_and_what_comes(desk):
@@ -286,14 +271,6 @@ def test_the_end_of_a_cell_refuses_what_waits_and_what_comes(desk):
     ]
 
 
-def test_what_is_allowed_already_runs_between_cells(desk):
-    desk.calls("a")
-    desk.user.says("session")
-    desk.clerk.end()
-    desk.calls("b", number=2)
-    assert len(desk.ran) == 2
-
-
 # --- who is not asked -------------------------------------------------------------------------
 
 
@@ -306,22 +283,21 @@ def test_where_nobody_can_be_asked_nothing_is_allowed(desk):
     assert [(d.scope, d.why) for d in decisions] == [(None, why)]
 
 
-def test_a_flood_is_told_no_by_itself(desk):
-    for number in range(10):
+@pytest.mark.parametrize(
+    ("word", "most", "why"),
+    [
+        ("no", 3, "you said no 3 times in this cell"),
+        ("once", MOST_ASKED, f"one cell may ask {MOST_ASKED} times"),
+    ],
+)
+def test_a_flood_is_told_no_by_itself_also_where_it_is_always_allowed(desk, word, most, why):
+    for number in range(most + 5):
         desk.calls(str(number), number=number)
         if desk.clerk.asks:
-            desk.user.says("no")
-    assert len(desk.user.questions) == 3
-    assert desk.refused[3:] == [(n, "you said no 3 times in this cell") for n in range(3, 10)]
-
-
-def test_there_is_an_end_to_questions_of_a_cell_that_is_always_allowed(desk):
-    for number in range(MOST_ASKED + 5):
-        desk.calls(str(number), number=number)
-        if desk.clerk.asks:
-            desk.user.says()
-    assert len(desk.user.questions) == len(desk.ran) == MOST_ASKED
-    assert {why for _, why in desk.refused} == {"one cell may ask 20 times"}
+            desk.user.says(word)
+    assert len(desk.user.questions) == most
+    assert len(desk.ran) == (most if word == "once" else 0)
+    assert desk.refused[-5:] == [(number, why) for number in range(most, most + 5)]
 
 
 def test_who_asks_the_same_again_is_not_asked_about(desk):
@@ -358,7 +334,7 @@ def test_each_answer_is_entered_and_what_needed_none_once_a_cell(desk):
     desk.user.says("session")
     for number in range(3, 9):
         desk.calls("c", number=number)
-    assert said(desk) == [
+    assert [(d.scope, d.why, d.asked) for _, d in desk.entered] == [
         ("once", "", True),
         ("session", "", True),
         ("session", "", False),

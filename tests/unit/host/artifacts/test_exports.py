@@ -2,6 +2,7 @@
 
 import os
 import resource
+import shutil
 import signal
 import stat
 from pathlib import Path
@@ -91,14 +92,8 @@ def test_only_what_changed_since_is_copied_again_and_in_its_place(place):
     assert names_in(place.shelf) == ["a", "b"]
 
 
-def test_what_was_there_before_the_first_cell_is_nobodys_artifact(place):
-    place.write("earlier", b"1")
-    place.exports = place.exporting()
-    place.write("mine", b"1")
-    assert place.names() == ["mine"]
-
-
-def test_what_is_not_meant_stays(place):
+def test_what_is_not_meant_or_was_there_before_the_first_cell_stays(place):
+    place.write("earlier.csv")
     place.exports = place.exporting("*.csv")
     for name in ("a.csv", "a.txt", "in/a.csv", ".ipython/a.csv"):
         place.write(name)
@@ -128,20 +123,18 @@ def test_a_copy_that_the_user_replaced_or_wrote_to_is_not_written_to(place, repl
     assert (place.shelf / "a").read_text() == "mine"
 
 
-def test_a_folder_that_is_a_link_takes_nothing(place, tmp_path):
+@pytest.mark.parametrize(
+    ("link", "taken", "name"),
+    [("shelf", None, "a"), ("shelf/in", None, "in/a"), ("shelf/in-2", "shelf/in", "in/a")],
+)
+def test_a_folder_that_is_a_link_takes_nothing(place, tmp_path, link, taken, name):
     (tmp_path / "else").mkdir()
-    place.shelf.symlink_to(tmp_path / "else")
-    place.write("a")
-    assert place.why() == {"a": "it can't be copied: Not a directory"}
-    assert not names_in(tmp_path / "else")
-
-
-def test_a_folder_within_that_is_a_link_takes_nothing(place, tmp_path):
-    (tmp_path / "else").mkdir()
-    place.shelf.mkdir()
-    (place.shelf / "in").symlink_to(tmp_path / "else")
-    place.write("in/a")
-    assert place.why() == {"in/a": "it can't be copied: Not a directory"}
+    (tmp_path / link).parent.mkdir(exist_ok=True)
+    (tmp_path / link).symlink_to(tmp_path / "else")
+    if taken:
+        (tmp_path / taken).touch()
+    place.write(name)
+    assert place.why() == {name: "it can't be copied: Not a directory"}
     assert not names_in(tmp_path / "else")
 
 
@@ -168,52 +161,35 @@ def test_a_file_that_becomes_a_folder_is_copied_beside_its_earlier_copy(place):
 def test_a_folder_that_becomes_a_file_is_copied_beside_its_earlier_copies(place):
     place.write("a/b", b"1")
     assert place.names() == ["a/b"]
-    (place.scratch / "a/b").unlink()
-    (place.scratch / "a").rmdir()
+    shutil.rmtree(place.scratch / "a")
     place.write("a", b"2")
     assert place.names() == ["a-2"]
     assert (place.shelf / "a/b").read_bytes() == b"1"
 
 
 @pytest.mark.parametrize("make", [Path.touch, os.mkfifo])
-def test_what_the_user_has_by_a_folders_name_is_left_alone(place, make):
+def test_what_the_user_has_by_a_folders_name_is_left_alone(place, monkeypatch, make):
+    monkeypatch.setattr(shelf, "_MOST_NUMBERS", 3)
     place.shelf.mkdir()
     make(place.shelf / "in.d")
     before = (place.shelf / "in.d").lstat()
     place.write("in.d/a")
     assert place.names() == ["in-2.d/a"]
     assert (place.shelf / "in.d").lstat() == before
+    for name in ("on", "on-2"):
+        make(place.shelf / name)
+    place.write("on/a")
+    assert place.why() == {"on/a": "a thousand others have its name"}
 
 
-def test_a_numbered_folder_that_is_a_link_is_not_followed(place, tmp_path):
-    (tmp_path / "else").mkdir()
-    place.shelf.mkdir()
-    (place.shelf / "in").touch()
-    (place.shelf / "in-2").symlink_to(tmp_path / "else")
-    place.write("in/a")
-    assert place.why() == {"in/a": "it can't be copied: Not a directory"}
-    assert not names_in(tmp_path / "else")
-
-
-def test_folders_names_that_are_all_taken_are_said_to_be(place, monkeypatch):
-    monkeypatch.setattr(shelf, "_MOST_NUMBERS", 3)
-    place.shelf.mkdir()
-    for name in ("in", "in-2"):
-        (place.shelf / name).touch()
-    place.write("in/a")
-    assert place.why() == {"in/a": "a thousand others have its name"}
-
-
-def test_links_to_files_and_folders_are_not_followed(place):
+def test_links_to_files_and_folders_are_not_followed_nor_hard_ones_copied(place):
     (place.scratch / "passwd").symlink_to("/etc/passwd")
     (place.scratch / "etc").symlink_to("/etc")
-    assert place.why() == {"passwd": "it is a link", "etc": "it is a link"}
+    (place.scratch / "mine").hardlink_to(place.secret)
+    link = "it is a link"
+    hard = "it has another name (a hard link)"
+    assert place.why() == {"passwd": link, "etc": link, "mine": hard}
     assert not place.cell_ends()  # told once
-
-
-def test_a_hard_link_to_a_file_outside_is_not_copied(place):
-    os.link(place.secret, place.scratch / "mine")
-    assert place.why() == {"mine": "it has another name (a hard link)"}
 
 
 def test_pipes_sockets_and_devices_are_no_files_and_nothing_waits(place):
@@ -223,30 +199,24 @@ def test_pipes_sockets_and_devices_are_no_files_and_nothing_waits(place):
     assert set(place.why().values()) == {"it is no file"}
 
 
-def test_a_pipe_put_in_a_files_place_meanwhile_is_not_waited_for(place, monkeypatch):
-    path, real = place.write("a"), os.open
+@pytest.mark.parametrize(
+    ("make", "why"),
+    [
+        (lambda path, _: os.mkfifo(path), "it is no regular file"),
+        (Path.symlink_to, "it can't be read: Too many levels of symbolic links"),
+    ],
+)
+def test_a_pipe_or_link_put_in_a_files_place_meanwhile_is_not_read(place, monkeypatch, make, why):
+    path, real, done = place.write("a"), os.open, []
 
     def swap(name, flags, *rest, **keywords):
-        if name == "a" and path.is_file() and not path.is_fifo():
+        if name == "a" and not done:
             path.unlink()
-            os.mkfifo(path)
+            done.append(make(path, place.secret))
         return real(name, flags, *rest, **keywords)
 
     monkeypatch.setattr("cellblock.host.artifacts.shelf.os.open", swap)
-    assert place.why() == {"a": "it is no regular file"}
-
-
-def test_a_link_put_in_a_files_place_meanwhile_is_not_followed(place, monkeypatch):
-    path, real = place.write("a"), os.open
-
-    def swap(name, flags, *rest, **keywords):
-        if name == "a" and not path.is_symlink():
-            path.unlink()
-            path.symlink_to(place.secret)
-        return real(name, flags, *rest, **keywords)
-
-    monkeypatch.setattr("cellblock.host.artifacts.shelf.os.open", swap)
-    assert place.why() == {"a": "it can't be read: Too many levels of symbolic links"}
+    assert place.why() == {"a": why}
 
 
 def test_a_folder_made_a_link_meanwhile_leads_nowhere(place, tmp_path, monkeypatch):
@@ -297,21 +267,19 @@ def test_all_files_together_are_bounded_and_a_new_copy_takes_the_old_ones_room(p
     assert place.names() == ["a"]
 
 
-def test_files_without_number_are_bounded_and_said_to_be(place, monkeypatch):
-    monkeypatch.setattr(exports_module, "MOST_OF_A_CELL", 5)
+@pytest.mark.parametrize(
+    ("bound", "pattern", "copied"),
+    [((exports_module, "MOST_OF_A_CELL", 5), "**/*", 5), ((search, "ENTRIES", 10), "*.csv", 0)],
+)
+def test_files_and_entries_without_number_are_bounded_and_said_to_be(
+    place, monkeypatch, bound, pattern, copied
+):
+    monkeypatch.setattr(*bound)
+    place.exports = place.exporting(pattern)
     for number in range(20):
-        place.write(f"{number}")
+        place.write(f"{number}.txt")
     result = place.cell_ends()
-    assert (len(result.artifacts), result.uncounted) == (5, True)
-
-
-def test_entries_without_number_are_bounded_and_said_to_be(place, monkeypatch):
-    monkeypatch.setattr(search, "ENTRIES", 50)
-    for number in range(100):
-        (place.scratch / f"{number}.txt").touch()
-    place.exports = place.exporting("*.csv")
-    result = place.cell_ends()
-    assert (result.artifacts, result.uncounted) == ((), True)
+    assert (len(result.artifacts), result.uncounted) == (copied, True)
 
 
 def test_folders_without_end_are_bounded(place, monkeypatch):
@@ -337,16 +305,22 @@ def test_no_descriptor_is_left_open(place):
     assert len(names_in(Path("/proc/self/fd"))) == before
 
 
-def test_names_with_markup_line_breaks_and_marks_are_copied_under_harmless_ones(place):
-    for name in ("<b>.csv", "a\nb.csv", "a\u202eb.csv", os.fsdecode(b"\xff.csv")):
+@pytest.mark.parametrize(
+    ("names", "copies"),
+    [
+        (
+            ("<b>.csv", "a\nb.csv", "a\u202eb.csv", os.fsdecode(b"\xff.csv")),
+            ["_.csv", "_b_.csv", "a b.csv", "a_b.csv"],
+        ),
+        (("a<", "a>"), ["a_", "a_-2"]),  # which become one
+    ],
+)
+def test_names_with_markup_line_breaks_and_marks_are_copied_under_harmless_ones(
+    place, names, copies
+):
+    for name in names:
         place.write(name)
-    assert sorted(place.names()) == ["_.csv", "_b_.csv", "a b.csv", "a_b.csv"]
-
-
-def test_two_names_that_become_one_are_told_apart(place):
-    place.write("a<", b"1")
-    place.write("a>", b"2")
-    assert sorted(place.names()) == ["a_", "a_-2"]
+    assert sorted(place.names()) == copies
 
 
 def test_a_disk_that_is_full_costs_the_artifact_and_leaves_no_half(place):
@@ -370,7 +344,9 @@ def test_a_fault_of_ours_costs_artifacts_and_not_the_end_of_a_cell(place, monkey
     assert "ZeroDivisionError" in capsys.readouterr().err
 
 
-def test_others_have_their_turn_while_much_is_copied(place, monkeypatch):
+def test_others_have_their_turn_while_much_is_copied_as_has_the_end_of_a_session(
+    place, monkeypatch
+):
     monkeypatch.setattr(exports_module, "STEP", 0.0)
     for number in range(5):
         place.write(f"{number}")
@@ -381,13 +357,8 @@ def test_others_have_their_turn_while_much_is_copied(place, monkeypatch):
     place.reactor.advance(1)
     assert turns == [0]
     assert len(found[0].artifacts) == 5
-
-
-def test_a_session_that_ends_meanwhile_copies_nothing_more(place, monkeypatch):
-    monkeypatch.setattr(exports_module, "STEP", 0.0)
     place.write("a")
-    found = []
     place.exports.after_cell(found.append)
     place.exports.close()
     place.reactor.advance(1)
-    assert found == []
+    assert len(found) == 1

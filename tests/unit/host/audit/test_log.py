@@ -31,13 +31,9 @@ def log(folder):
     made.close()
 
 
-def notice(text="x"):
-    return body(records.Notice(text=text))
-
-
 def write(log, *texts):
     for text in texts:
-        log.write([notice(text)])
+        log.write([body(records.Notice(text=text))])
 
 
 def read(folder):
@@ -71,22 +67,17 @@ def full_at(size):
 # --- what is on disk ------------------------------------------------------------------------------
 
 
-def test_a_log_is_the_users_alone_and_so_is_its_folder(log, folder):
-    write(log, "a")
+def test_a_log_is_the_users_alone_as_is_its_folder_and_a_record_on_disk_when_it_was_written(
+    log, folder
+):
+    write(log, "a", "b")
     (path,) = folder.iterdir()
     assert stat.S_IMODE(path.stat().st_mode) == 0o600
     assert stat.S_IMODE(folder.stat().st_mode) == 0o700
-    flags = fcntl.fcntl(log._fd, fcntl.F_GETFL)
-    assert flags & os.O_APPEND
+    assert fcntl.fcntl(log._fd, fcntl.F_GETFL) & os.O_APPEND
     assert fcntl.fcntl(log._fd, fcntl.F_GETFD) & fcntl.FD_CLOEXEC
-
-
-def test_a_record_is_on_disk_when_it_was_written(log, folder):
-    write(log, "a", "b")
-    assert [(r["seq"], r["kind"], r["text"]) for r in read(folder)] == [
-        (0, "gap", "a"),
-        (1, "gap", "b"),
-    ]
+    found = [(r["seq"], r["kind"], r["text"]) for r in read(folder)]
+    assert found == [(0, "gap", "a"), (1, "gap", "b")]
     assert only(folder).sound
 
 
@@ -147,29 +138,37 @@ def test_a_log_that_another_wrote_to_is_left_and_the_next_says_so(log, folder, c
     assert "the file before was changed by somebody else" in [p.what for p in only(folder).problems]
 
 
-def test_a_link_in_the_folders_place_is_not_followed(folder, tmp_path):
-    folder.parent.mkdir()
-    (tmp_path / "theirs").mkdir()
-    folder.symlink_to(tmp_path / "theirs")
-    with pytest.raises(AuditError) as refused:
-        write(Log(folder, max_bytes=1 << 20, fsync=False), "a")
-    assert refused.value.message == "a link stands in its folder's place"
-    assert not list((tmp_path / "theirs").iterdir())
+def linked(folder):
+    (folder.parent / "theirs").mkdir()
+    folder.symlink_to(folder.parent / "theirs")
 
 
-def test_a_folder_that_others_may_write_holds_no_log(folder):
-    folder.mkdir(parents=True)
+def shared(folder):
+    folder.mkdir()
     folder.chmod(0o777)
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        (linked, "a link stands in its folder's place"),
+        (shared, "it would not be this user's alone"),
+    ],
+)
+def test_a_folder_that_is_a_link_or_that_others_may_write_holds_no_log(
+    log, folder, change, message
+):
+    folder.parent.mkdir()
+    change(folder)
     with pytest.raises(AuditError) as refused:
-        write(Log(folder, max_bytes=1 << 20, fsync=False), "a")
-    assert refused.value.message == "it would not be this user's alone"
+        write(log, "a")
+    assert refused.value.message == message
     assert not list(folder.iterdir())
 
 
-def test_a_file_in_the_folders_place_is_an_error_that_names_file_key_and_remedy(folder):
+def test_a_file_in_the_folders_place_is_an_error_that_names_file_key_and_remedy(log, folder):
     folder.parent.mkdir()
     folder.write_text("")
-    log = Log(folder, max_bytes=1 << 20, fsync=False)
     with pytest.raises(AuditError) as refused:
         write(log, "a")
     assert str(refused.value) == (
@@ -255,15 +254,12 @@ def test_a_cell_that_may_not_start_for_want_of_a_log_is_on_it_as_refused(log, fo
 def test_a_log_that_is_not_required_keeps_no_cell_from_running_and_is_told_of_once(log):
     audit = Audit(log)
     audit.decided(cell(), (), {})
-    with full_at(log.path.stat().st_size):
-        assert audit.decided(cell(), (), {}) is None
-        assert audit.untold() is not None
-        assert audit.decided(cell(), (), {}) is None
-        assert audit.untold() is None
-    audit.decided(cell(), (), {})
-    with full_at(log.path.stat().st_size):
+    for _ in range(2):
+        with full_at(log.path.stat().st_size):
+            for told in (True, False):
+                assert audit.decided(cell(), (), {}) is None
+                assert (audit.untold() is not None) is told
         audit.decided(cell(), (), {})
-    assert audit.untold() is not None
 
 
 def test_without_a_log_nothing_is_entered_and_nothing_is_required(tmp_path, monkeypatch):
@@ -275,19 +271,17 @@ def test_without_a_log_nothing_is_entered_and_nothing_is_required(tmp_path, monk
     assert not list(Path().iterdir())
 
 
-def test_a_source_that_is_no_text_is_on_the_log(log, folder):
-    audit = Audit(log, sources=True)
-    assert audit.decided(cell("'\ud800'"), (), {}) is None
-    (record,) = read(folder)
-    assert record["source"] == "'?'"
-    assert only(folder).sound
+LONG = "x" * 2 * MOST_WAITING  # longer than all that may wait
 
 
-def test_a_source_that_is_longer_than_all_that_may_wait_is_on_the_log(log, folder):
+@pytest.mark.parametrize(
+    ("raw", "source"), [("'\ud800'", "'?'"), (LONG, LONG)], ids=["odd", "long"]
+)
+def test_a_source_that_is_no_text_or_long_is_on_the_log(log, folder, raw, source):
     audit = Audit(log, sources=True)
-    assert audit.decided(cell("x" * 2 * MOST_WAITING), (), {}) is None
+    assert audit.decided(cell(raw), (), {}) is None
     (record,) = read(folder)
-    assert len(record["source"]) == 2 * MOST_WAITING
+    assert record["source"] == source
     assert only(folder).sound
 
 

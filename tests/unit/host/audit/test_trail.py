@@ -40,9 +40,29 @@ def simulate(monkeypatch, log):
         simulation.close()
 
 
-def kinds(log):
+def run(sim, raw="x = 1", *then, count=1, **more):
+    sim.run(Cell(raw=raw, execution_count=count, **more), *then)
+
+
+def ends(sim, **done):
+    """Have the guest say that its cell has ended."""
+    (request,) = sim.guest.read()
+    sim.guest.send(messages.Began(id=request.id), messages.Done(id=request.id, **done))
+    sim.reactor.turn()
+
+
+def read(log):
     lines = log.path.read_text().splitlines() if log.path.exists() else []
-    return [(record["kind"], record["cell"]) for record in map(json.loads, lines)]
+    return [json.loads(line) for line in lines]
+
+
+def kinds(log):
+    return [(record["kind"], record["cell"]) for record in read(log)]
+
+
+#: What a cell that has ended leaves on its log.
+WHOLE = [("cell", 1), ("outcome", 1)]
+BESIDE = {"user_expressions": {"good": "x", "bad": "__import__('os')"}}
 
 
 def test_a_decision_is_written_before_anything_is_sent(simulate, log, monkeypatch):
@@ -54,30 +74,31 @@ def test_a_decision_is_written_before_anything_is_sent(simulate, log, monkeypatc
         real(message, done, seconds)
 
     monkeypatch.setattr(sim.session._under_way, "submit", submit)
-    sim.run(Cell(raw="x = 1", execution_count=1))
+    run(sim)
     assert seen == [[("cell", 1)]]
 
 
 def test_a_cell_that_is_refused_for_want_of_a_log_reaches_no_guest(simulate, log):
     log._folder.write_text("")
     sim = simulate(required=True)
-    sim.run(Cell(raw="x = 1", execution_count=1))
-    (outcome,) = sim.outcomes
+    run(sim)
+    run(sim, "import os")
+    outcome, denied = sim.outcomes
     assert outcome.status == "refused"
     assert outcome.unwritten.key == "audit.folder"
+    assert denied.status == "denied"  # whether or not it can be written
     assert sim.guest.read() == []
     log._folder.unlink()
-    sim.run(Cell(raw="x = 1", execution_count=2))
+    run(sim, count=2)
     (request,) = sim.guest.read()
     assert request.execution_count == 2
 
 
 def decisions(log):
     """Return of each record of a cell how it, and each of its expressions, was decided."""
-    told = map(json.loads, log.path.read_text().splitlines())
     return [
         (record["decision"], [one["decision"] for one in record["expressions"]])
-        for record in told
+        for record in read(log)
         if record["kind"] == "cell"
     ]
 
@@ -85,10 +106,9 @@ def decisions(log):
 def test_expressions_of_a_cell_that_is_refused_for_want_of_a_log_are_refused(simulate, log):
     log._folder.write_text("")
     sim = simulate(required=True)
-    beside = {"good": "x", "bad": "__import__('os')"}
-    sim.run(Cell(raw="x = 1", execution_count=1, user_expressions=beside))
+    run(sim, **BESIDE)
     log._folder.unlink()
-    sim.run(Cell(raw="x = 1", execution_count=2, user_expressions=beside))
+    run(sim, **BESIDE)
     assert decisions(log) == [
         ("refused", ["refused", "denied"]),
         ("allowed", ["allowed", "denied"]),
@@ -96,36 +116,18 @@ def test_expressions_of_a_cell_that_is_refused_for_want_of_a_log_are_refused(sim
 
 
 def test_expressions_of_a_cell_about_which_nothing_could_be_decided_are_refused(log):
-    beside = {"good": "x", "bad": "__import__('os')"}
-    Audit(log).undecided(Cell(raw="x", execution_count=1, user_expressions=beside), "no key")
+    Audit(log).undecided(Cell(raw="x", execution_count=1, **BESIDE), "no key")
     assert decisions(log) == [("refused", ["refused", "refused"])]
-
-
-def test_a_denied_cell_is_denied_whether_or_not_it_can_be_written(simulate, log):
-    log._folder.write_text("")
-    sim = simulate(required=True)
-    sim.run(Cell(raw="import os", execution_count=1))
-    assert sim.outcomes[0].status == "denied"
 
 
 def test_a_cell_that_the_end_of_its_session_cuts_off_has_an_outcome(simulate, log):
     sim = simulate()
-    sim.run(Cell(raw="x = 1", execution_count=1))
+    run(sim)
     sim.session.disconnect()
     sim.session.disconnect()
-    assert kinds(log) == [("cell", 1), ("outcome", 1)]
-    last = json.loads(log.path.read_text().splitlines()[-1])
+    assert kinds(log) == WHOLE
+    last = read(log)[-1]
     assert (last["status"], last["why"]) == ("stopped", "shutdown")
-
-
-def test_a_cell_that_ended_before_its_session_is_not_cut_off(simulate, log):
-    sim = simulate()
-    sim.run(Cell(raw="x = 1", execution_count=1))
-    (request,) = sim.guest.read()
-    sim.guest.send(messages.Began(id=request.id), messages.Done(id=request.id))
-    sim.reactor.turn()
-    sim.session.disconnect()
-    assert kinds(log) == [("cell", 1), ("outcome", 1)]
 
 
 def test_where_a_required_log_can_not_be_written_no_handler_and_no_call_runs(
@@ -149,58 +151,53 @@ def test_where_a_required_log_can_not_be_written_no_handler_and_no_call_runs(
     assert [type(one) for one in sim.guest.read()] == [messages.CommIn]
 
 
-def test_a_log_that_nobody_requires_bars_nothing(simulate, log):
-    sim = simulate()
+def test_a_log_that_nobody_requires_bars_nothing(log):
+    audit = Audit(log)
     log._folder.write_text("")
-    sim.session._audit.refused_more(1)
-    assert sim.session._audit.barred() is None
+    audit.refused_more(1)
+    assert audit.barred() is None
 
 
 WISH = Wish(of="call", subjects=("tool",), sha256="0", asks="call tool?", all_of="each")
 
 
-def test_consent_that_a_required_log_does_not_have_counts_as_none(simulate, log):
-    audit, yes = simulate(required=True).session._audit, Decision(scope="once", asked=True)
+def test_consent_that_a_required_log_does_not_have_counts_as_none(log):
+    audit, yes = Audit(log, required=True), Decision(scope="once", asked=True)
     log._folder.write_text("")
     assert audit.approved(WISH, yes) == "the audit log could not be written"
     assert audit.untold() is not None
     log._folder.unlink()
     assert audit.approved(WISH, yes) == ""
-    records = map(json.loads, log.path.read_text().splitlines())
-    assert [one["decision"] for one in records if one["kind"] == "approval"] == ["no", "once"]
+    decided = [one["decision"] for one in read(log) if one["kind"] == "approval"]
+    assert decided == ["no", "once"]
 
 
 def test_an_outcome_is_written_after_its_reply(simulate, log):
     sim, seen = simulate(), []
-    sim.run(Cell(raw="x = 1", execution_count=1), lambda _outcome: seen.append(kinds(log)))
-    (request,) = sim.guest.read()
-    sim.guest.send(messages.Began(id=request.id), messages.Done(id=request.id))
-    sim.reactor.turn()
+    run(sim, "x = 1", lambda _outcome: seen.append(kinds(log)))
+    ends(sim)
     assert seen == [[("cell", 1)]]
-    assert kinds(log) == [("cell", 1), ("outcome", 1)]
+    assert kinds(log) == WHOLE
+    sim.session.disconnect()
+    assert kinds(log) == WHOLE  # the end of the session does not cut it off
 
 
 def test_an_exception_whose_name_is_a_text_stays_off_the_log(simulate, log):
     sim = simulate()
-    sim.run(Cell(raw="x = 1", execution_count=1))
-    (request,) = sim.guest.read()
-    error = messages.Error(ename="my secret", evalue="secret", traceback=["secret"])
-    sim.guest.send(messages.Began(id=request.id), messages.Done(id=request.id, error=error))
-    sim.reactor.turn()
+    run(sim)
+    ends(sim, error=messages.Error(ename="my secret", evalue="secret", traceback=["secret"]))
     assert "secret" not in log.path.read_text()
-    assert kinds(log) == [("cell", 1), ("outcome", 1)]
+    assert kinds(log) == WHOLE
 
 
 def test_a_log_that_is_removed_between_two_cells_is_missed_by_the_end_of_the_next(simulate, log):
     sim = simulate()
-    for count in (1, 2):
-        sim.run(Cell(raw="x = 1", execution_count=count))
-        (request,) = sim.guest.read()
-        sim.guest.send(messages.Began(id=request.id), messages.Done(id=request.id))
-        sim.reactor.turn()
-        if count == 1:
-            log.path.unlink()
-    part, outcome = map(json.loads, log.path.read_text().splitlines())
+    run(sim)
+    ends(sim)
+    log.path.unlink()
+    run(sim, count=2)
+    ends(sim)
+    part, outcome = read(log)
     assert (part["kind"], part["why"]) == ("part", "removed")
     assert (outcome["kind"], outcome["cell"]) == ("outcome", 2)
 
@@ -209,7 +206,7 @@ def test_denials_alone_fill_a_log_and_go_on_in_the_next(monkeypatch, tmp_path):
     log = Log(tmp_path / "audit", max_bytes=1_500, fsync=False)
     sim = Simulation(monkeypatch, audit=Audit(log))
     for count in range(10):
-        sim.run(Cell(raw="import os", execution_count=count))
+        run(sim, "import os", count=count)
     sim.close()
     assert len(list((tmp_path / "audit").iterdir())) > 2
 
@@ -223,19 +220,15 @@ def test_a_cell_whose_import_was_approved_in_vain_is_refused_for_want_of_a_log(m
     sim.reactor.turn()
     log._folder.write_text("")
     for _ in range(2):
-        sim.run(Cell(raw="import csv", execution_count=1, allow_stdin=True))
+        run(sim, "import csv", allow_stdin=True)
         user.says()
         assert sim.outcomes[-1].status == "refused"
         assert sim.outcomes[-1].unwritten.key == "audit.folder"
     log._folder.unlink()
-    sim.run(Cell(raw="import csv", execution_count=2, allow_stdin=True))
+    run(sim, "import csv", allow_stdin=True)
     user.says()
     (request,) = sim.guest.read()
     assert request.granted.modules == ("csv",)
-    records = [json.loads(line) for line in log.path.read_text().splitlines()]
-    assert [one["decision"] for one in records if "decision" in one] == [
-        *("no", "refused"),
-        *("no", "refused"),
-        *("once", "allowed"),
-    ]
+    decided = [one["decision"] for one in read(log) if "decision" in one]
+    assert decided == ["no", "refused", "no", "refused", "once", "allowed"]
     sim.close()

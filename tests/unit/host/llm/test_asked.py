@@ -36,6 +36,10 @@ def test_a_conversation_is_taken_as_it_is():
     assert [msgspec.to_builtins(one) for one in wanted.messages] == said
 
 
+MOST = "max_tokens: 100 at most (llm.max_tokens_per_call)"
+NAMED = "model: 'other' is not allowed; the policy names small, large"
+
+
 @pytest.mark.parametrize(
     ("given", "said"),
     [
@@ -43,24 +47,15 @@ def test_a_conversation_is_taken_as_it_is():
         ({"prompt": 5}, "prompt: Expected `str`, got `int`"),
         ({"prompt": b"x"}, "prompt: Expected `str`, got `bytes`"),
         ({"prompt": "x", "max_tokens": 0}, "max_tokens: Expected `int` >= 1"),
-        ({"prompt": "x", "max_tokens": -5}, "max_tokens: Expected `int` >= 1"),
         ({"prompt": "x", "max_tokens": True}, "max_tokens: Expected `int | null`, got `bool`"),
         ({"prompt": "x", "max_tokens": 1e9}, "max_tokens: Expected `int | null`, got `float`"),
-        (
-            {"prompt": "x", "max_tokens": 2**64 - 1},
-            "max_tokens: 100 at most (llm.max_tokens_per_call)",
-        ),
+        ({"prompt": "x", "max_tokens": 2**64 - 1}, MOST),
+        ({"prompt": "x", "max_tokens": 101}, MOST),
         ({"prompt": "x", "temperature": float("nan")}, "temperature: Expected `float` >= 0.0"),
         ({"prompt": "x", "temperature": float("inf")}, "temperature: Expected `float` <= 2.0"),
-        (
-            {"prompt": "x", "model": "other"},
-            "model: 'other' is not allowed; the policy names small, large",
-        ),
+        ({"prompt": "x", "model": "other"}, NAMED),
         ({"prompt": "x", "base_url": "http://a"}, "Object contains unknown field `base_url`"),
-        (
-            {"prompt": "x", "extra_headers": {"a": "b"}},
-            "Object contains unknown field `extra_headers`",
-        ),
+        ({"prompt": "x", "extra_headers": {}}, "Object contains unknown field `extra_headers`"),
         ({"prompt": "x", "n": 100}, "Object contains unknown field `n`"),
         ({"prompt": "x", "stop": ["a"] * 5}, "stop: Expected `array` of length <= 4"),
         ({"prompt": "x", "stop": [""]}, "stop[0]: Expected `str` of length >= 1"),
@@ -99,18 +94,12 @@ def test_messages_are_texts_by_those_who_may_speak(messages):
         b"\xc0",
         b"",
         b"\x91" * 5_000,
+        # A refusal repeats little of what was said.
+        msgspec.msgpack.encode(([], {"prompt": "x", "y" * 100_000: 1})),
+        msgspec.msgpack.encode(([], {"prompt": "x", "model": "y" * 100_000})),
     ],
 )
 def test_bytes_that_no_honest_guest_sends_are_refused_too(payload):
     with pytest.raises(asked.WrongError) as refused:
         read(payload)
     assert len(str(refused.value)) <= 300
-
-
-def test_a_refusal_repeats_little_of_what_was_said():
-    with pytest.raises(asked.WrongError) as refused:
-        read({"prompt": "x", "y" * 100_000: 1})
-    assert len(str(refused.value)) == 300
-    with pytest.raises(asked.WrongError) as refused:
-        read({"prompt": "x", "model": "y" * 100_000})
-    assert len(str(refused.value)) < 300

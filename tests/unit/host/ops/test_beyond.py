@@ -3,33 +3,8 @@
 import msgspec
 import pytest
 
-from cellblock.host.ops import beyond, catalog, functions, settings
+from cellblock.host.ops import beyond, catalog, functions
 from cellblock.host.tools.provider import Call
-from cellblock.policy import operations as tables
-
-
-@pytest.fixture
-def granted(tmp_path):
-    (tmp_path / "lab/keys").mkdir(parents=True)
-    (tmp_path / "lab/a.txt").write_text("a")
-    roots = (str(tmp_path / "lab"),)
-    given = tables.Http(hosts=("*", "10.0.0.1"), paths=("/v1/",))
-    http = {name: getattr(given, name) for name in settings.Http.__struct_fields__}
-    return settings.Settings(
-        project=str(tmp_path / "lab"),
-        denied=(str(tmp_path / "lab/keys"),),
-        read_file=settings.ReadFile(roots=roots, max_bytes=10),
-        write_file=settings.WriteFile(roots=roots, max_bytes=10, replace=True),
-        list_dir=settings.ListDir(roots=roots, max_entries=10),
-        http=settings.Http(**http),
-        install=settings.Install(
-            index="http://127.0.0.1:9/simple",
-            allow=("Some-Package<2",),
-            max_bytes=10**6,
-            timeout=1.0,
-            folder=str(tmp_path / "packages"),
-        ),
-    )
 
 
 def call(name, *args, **kwargs):
@@ -71,17 +46,16 @@ REFUSED = [
 
 
 @pytest.mark.parametrize(("args", "kwargs", "why"), REFUSED)
-def test_what_is_not_granted_is_refused_by_its_spelling(granted, args, kwargs, why):
-    answer = beyond.answer(call(*args, **kwargs), granted)
+def test_what_is_not_granted_is_refused_by_its_spelling_as_the_worker_does(
+    everything, args, kwargs, why
+):
+    answer = beyond.answer(call(*args, **kwargs), everything)
     assert (answer.kind, answer.message) == ("NotGranted", why)
-
-
-@pytest.mark.parametrize(("args", "kwargs", "why"), [one for one in REFUSED if one[0][0] != "http"])
-def test_the_worker_says_the_same(granted, args, kwargs, why):
     name, *rest = args
-    with pytest.raises(Exception) as caught:
-        functions.load(granted)[f"ops.{name}"].function(*rest, **kwargs)
-    assert (caught.value.kind, str(caught.value)) == ("NotGranted", why)
+    if name != "http":  # which is asked of servers, in its own tests
+        with pytest.raises(Exception) as caught:
+            functions.load(everything)[f"ops.{name}"].function(*rest, **kwargs)
+        assert (caught.value.kind, str(caught.value)) == ("NotGranted", why)
 
 
 @pytest.mark.parametrize(
@@ -95,8 +69,8 @@ def test_the_worker_says_the_same(granted, args, kwargs, why):
         (("install",), {}),
     ],
 )
-def test_what_is_granted_is_asked_about(granted, args, kwargs):
-    assert beyond.answer(call(*args, **kwargs), granted) is None
+def test_what_is_granted_is_asked_about(everything, args, kwargs):
+    assert beyond.answer(call(*args, **kwargs), everything) is None
 
 
 @pytest.mark.parametrize(
@@ -111,14 +85,14 @@ def test_what_is_granted_is_asked_about(granted, args, kwargs):
         b"\x92\x91" + b"\x91" * 100_000 + b"\x80",
     ],
 )
-def test_what_is_no_call_of_an_operation_is_left_to_who_says_so(granted, arguments):
+def test_what_is_no_call_of_an_operation_is_left_to_who_says_so(everything, arguments):
     for tool in catalog.ALL.values():
         if tool is not catalog.ALL["list_dir"] and tool is not catalog.ALL["install"]:
             made = Call(1, tool, msgspec.Raw(arguments), answer=lambda _answer: None)
-            assert beyond.answer(made, granted) is None
+            assert beyond.answer(made, everything) is None
 
 
-def test_an_address_that_is_none_is_not_asked_about_either(granted):
-    answer = beyond.answer(call("http", "https://a@b/"), granted)
+def test_an_address_that_is_none_is_not_asked_about_either(everything):
+    answer = beyond.answer(call("http", "https://a@b/"), everything)
     assert answer.kind == "ValueError"
     assert answer.message.startswith("'https://a@b/' is no plain address")

@@ -1,6 +1,5 @@
 """Packages for cells: wheels of the policy's index, within its list. Nothing is ever built."""
 
-import contextlib
 import io
 import os
 import signal
@@ -64,6 +63,22 @@ def installer(index, tmp_path):
     return make
 
 
+@pytest.fixture
+def silent():
+    """An index that says nothing."""
+    made = Index()
+    made._say = lambda *_: made.wait(30) and b""
+    yield made
+    made.close()
+
+
+def of(index, folder, timeout):
+    table = settings.Install(
+        index=index.url, allow=("a",), max_bytes=10**6, timeout=timeout, folder=str(folder)
+    )
+    return Installer(table)
+
+
 @pytest.fixture(params=["uv", "pip"])
 def by(request, tmp_path, monkeypatch):
     """Have this one install, with a cache of its own and no second try."""
@@ -79,11 +94,15 @@ def by(request, tmp_path, monkeypatch):
 
 
 @pytest.fixture
-def impatient(by, monkeypatch):
-    """Have pip, too, try once."""
-    command = wheels._command
-    retries = ["--retries", "0"] if by == "pip" else []
-    monkeypatch.setattr(wheels, "_command", lambda *given: [*command(*given), *retries])
+def retry(by, monkeypatch):
+    """Have pip, too, try again so many times only."""
+
+    def limit(times):
+        command = wheels._command
+        retries = ["--retries", str(times)] if by == "pip" else []
+        monkeypatch.setattr(wheels, "_command", lambda *given: [*command(*given), *retries])
+
+    return limit
 
 
 def refusal(call, *args):
@@ -119,12 +138,16 @@ def test_what_a_package_needs_comes_along_in_versions_that_fit(installer):
     told = installer().install("needy", "alpha-one")
     assert told["installed"] == ["alpha-one 1.0", "needy 1.0"]
     assert len(told["paths"]) == 2
+    # And so does the list say which.
+    assert installer("alpha-one<2").install("alpha-one")["installed"] == ["alpha-one 1.0"]
 
 
 def test_what_is_needed_has_to_be_listed_too(installer, index):
     said = refusal(installer("greedy").install, "greedy")
     assert said == "NotGranted: unlisted: greedy needs it, and it is not in allow of [ops.install]"
     assert index.asked_for() == ["greedy"]
+    said = refusal(installer("pointing", "evil").install, "pointing")
+    assert said == "NotGranted: pointing: it names what it needs by an address: evil"
 
 
 def test_what_the_interpreter_has_is_not_installed_again(installer):
@@ -157,10 +180,6 @@ def test_what_is_not_in_the_list_is_not_looked_for(installer, index, asked):
     assert index.asked_for() == []
 
 
-def test_a_version_that_is_not_in_the_list_is_not_installed(installer):
-    assert installer("alpha-one<2").install("alpha-one")["installed"] == ["alpha-one 1.0"]
-
-
 @pytest.mark.usefixtures("by")
 def test_sources_are_never_built_and_the_failure_is_remembered_until_it_is_cleared(
     installer, index, tmp_path
@@ -184,11 +203,6 @@ def test_sources_are_never_built_and_the_failure_is_remembered_until_it_is_clear
     del index.files["sources-2.0-py3-none-any.whl"]
 
 
-def test_what_a_wheel_names_by_an_address_is_not_fetched(installer):
-    said = refusal(installer("pointing", "evil").install, "pointing")
-    assert said == "NotGranted: pointing: it names what it needs by an address: evil"
-
-
 @pytest.mark.usefixtures("by")
 def test_a_package_that_is_too_large_is_not_kept(installer, tmp_path):
     said = refusal(installer("large", real=True, max_bytes=1_000_000).install, "large")
@@ -198,29 +212,19 @@ def test_a_package_that_is_too_large_is_not_kept(installer, tmp_path):
 
 
 @pytest.mark.usefixtures("by")
-def test_an_index_that_says_nothing_is_not_waited_for_longer_than_the_policy_says(tmp_path):
-    silent = Index()
-    try:
-        silent._say = lambda *_: silent.wait(30) and b""
-        table = settings.Install(
-            index=silent.url, allow=("a",), max_bytes=10**6, timeout=1.0, folder=str(tmp_path)
-        )
-        began = time.monotonic()
-        said = refusal(Installer(table).install, "a")
-        assert said == "TimeoutError: a: it took too long ([ops.install] timeout)"
-        assert time.monotonic() - began < 15
-        assert shelf.Shelf(tmp_path).failures() == []
-    finally:
-        silent.close()
+def test_an_index_that_says_nothing_is_not_waited_for_longer_than_the_policy_says(silent, tmp_path):
+    began = time.monotonic()
+    said = refusal(of(silent, tmp_path, timeout=1.0).install, "a")
+    assert said == "TimeoutError: a: it took too long ([ops.install] timeout)"
+    assert time.monotonic() - began < 15
+    assert shelf.Shelf(tmp_path).failures() == []
 
 
 def test_an_index_that_refuses_connections_is_tried_again_by_the_next_call(
-    by, installer, index, tmp_path, monkeypatch
+    retry, installer, index, tmp_path
 ):
+    retry(1)
     made, origin = installer(real=True), index.url
-    command = wheels._command
-    retries = ["--retries", "1"] if by == "pip" else []
-    monkeypatch.setattr(wheels, "_command", lambda *given: [*command(*given), *retries])
     away = msgspec.structs.replace(made._table, index="http://127.0.0.1:9/simple")
     said = refusal(Installer(away).install, "alpha-one")
     assert said == "ConnectError: alpha-one: its index can't be reached, or does not answer"
@@ -229,30 +233,31 @@ def test_an_index_that_refuses_connections_is_tried_again_by_the_next_call(
     assert back.install("alpha-one")["installed"] == ["alpha-one 2.0"]
 
 
-@pytest.mark.parametrize(
-    "told",
-    [
-        ("/simple", "503 Service Unavailable"),
-        ("/simple", "401 Unauthorized"),
-        ("/simple", "429 Too Many Requests"),
-        ("/files", "502 Bad Gateway"),
-        ("/files", "401 Unauthorized"),
-    ],
-)
-@pytest.mark.usefixtures("impatient")
+#: Where an index gives nothing for now, and how it says so.
+GIVES_NOTHING = [
+    ("/simple", "503 Service Unavailable"),
+    ("/simple", "401 Unauthorized"),
+    ("/simple", "429 Too Many Requests"),
+    ("/files", "502 Bad Gateway"),
+    ("/files", "401 Unauthorized"),
+]
+
+
 def test_an_index_that_gives_nothing_now_is_tried_again_by_the_next_call(
-    installer, index, tmp_path, monkeypatch, told
+    retry, installer, index, tmp_path, monkeypatch
 ):
-    made, page, (where, status) = installer(real=True), index._say, told
+    retry(0)
+    made, page = installer(real=True), index._say
+    for where, status in GIVES_NOTHING:
 
-    def say(path, head):
-        return answer(status=status) if path.startswith(where) else page(path, head)
+        def say(path, head, where=where, status=status):
+            return answer(status=status) if path.startswith(where) else page(path, head)
 
-    with monkeypatch.context() as patched:
-        patched.setattr(index, "_say", say)
-        said = refusal(made.install, "alpha-one")
-    assert said == "ConnectError: alpha-one: its index answers that it can't be had now"
-    assert shelf.Shelf(tmp_path / "shelf").failures() == []
+        with monkeypatch.context() as patched:
+            patched.setattr(index, "_say", say)
+            said = refusal(made.install, "alpha-one")
+        assert said == "ConnectError: alpha-one: its index answers that it can't be had now", status
+        assert shelf.Shelf(tmp_path / "shelf").failures() == []
     assert made.install("alpha-one")["installed"] == ["alpha-one 2.0"]
 
 
@@ -285,19 +290,21 @@ def test_an_index_that_gives_nothing_now_is_tried_again_by_the_next_call(
             "InstallError",
             "No matching distribution found for a503",
         ),
+        (
+            1,  # in words of newer pips
+            (
+                "ERROR: HTTPConnectionPool(host='h', port=1): Max retries exceeded with url: /a (Caused "
+                "by ResponseError('too many 502 error responses'))"
+            ),
+            "ConnectError",
+            "its index answers that it can't be had now",
+        ),
     ],
 )
 def test_only_what_is_the_package_s_own_is_remembered(status, said, kind, message):
     error = wheels._failed(status, said, "")
     assert (error.kind, error.message) == (kind, message)
-    assert (kind in TRANSIENT) == (kind == "OSError")
-
-
-def test_an_index_that_answers_is_none_that_can_not_be_reached_in_words_of_newer_pips():
-    why = "Max retries exceeded with url: /a (Caused by ResponseError('too many 502 error responses'))"
-    error = wheels._failed(1, f"ERROR: HTTPConnectionPool(host='h', port=1): {why}", "")
-    assert error.kind == "ConnectError"
-    assert error.message == "its index answers that it can't be had now"
+    assert (kind in TRANSIENT) == (kind != "InstallError")
 
 
 def test_uv_is_found_beside_the_interpreter_where_path_does_not_name_it(monkeypatch):
@@ -306,11 +313,8 @@ def test_uv_is_found_beside_the_interpreter_where_path_does_not_name_it(monkeypa
 
 
 def test_a_call_that_is_cancelled_leaves_nothing_running_and_nothing_remembered(
-    tmp_path, monkeypatch
+    silent, tmp_path, monkeypatch
 ):
-    silent = Index()
-    stopped = []
-
     class Stopped(BaseException):
         pass
 
@@ -320,36 +324,26 @@ def test_a_call_that_is_cancelled_leaves_nothing_running_and_nothing_remembered(
         time_sleep(seconds)
 
     time_sleep = time.sleep
-    try:
-        silent._say = lambda *_: silent.wait(30) and b""
-        monkeypatch.setattr(wheels.time, "sleep", sleep)
-        table = settings.Install(
-            index=silent.url, allow=("a",), max_bytes=10**6, timeout=60.0, folder=str(tmp_path)
-        )
-        with contextlib.suppress(Stopped):
-            Installer(table).install("a")
-            stopped.append("no")
-        assert stopped == []
-        assert shelf.Shelf(tmp_path).failures() == []
-    finally:
-        silent.close()
+    monkeypatch.setattr(wheels.time, "sleep", sleep)
+    with pytest.raises(Stopped):
+        of(silent, tmp_path, timeout=60.0).install("a")
+    assert shelf.Shelf(tmp_path).failures() == []
 
 
 def test_two_kernels_that_install_wait_for_each_other(tmp_path):
-    kept = shelf.Shelf(tmp_path)
+    kept, got = shelf.Shelf(tmp_path), []
     kept.prepare({})
+
+    def enter():
+        with kept.locked(time.monotonic() + 10):
+            got.append("in")
+
     with kept.locked(time.monotonic() + 5):
         assert refusal(kept.locked(time.monotonic() + 0.1).__enter__).startswith("TimeoutError: ")
-        got = []
-        thread = threading.Thread(target=lambda: _enter(kept, got))
+        thread = threading.Thread(target=enter)
         thread.start()
     thread.join(10)
     assert got == ["in"]
-
-
-def _enter(kept, got):
-    with kept.locked(time.monotonic() + 10):
-        got.append("in")
 
 
 def test_a_folder_is_named_for_its_content_and_nothing_else(tmp_path):

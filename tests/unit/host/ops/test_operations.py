@@ -3,6 +3,7 @@
 import asyncio
 import inspect
 from pathlib import Path
+from types import SimpleNamespace
 
 import msgspec
 import pytest
@@ -21,28 +22,6 @@ from cellblock.policy.model import Policy
 from cellblock.render.budgets import Written
 from cellblock.wire import messages
 from support.simulator import Reactor
-
-
-@pytest.fixture
-def everything(tmp_path):
-    """Return settings that grant all there is."""
-    roots = (str(tmp_path),)
-    given = tables.Http(hosts=("a.example",))
-    http = {name: getattr(given, name) for name in settings.Http.__struct_fields__}
-    return settings.Settings(
-        project=str(tmp_path),
-        read_file=settings.ReadFile(roots=roots, max_bytes=10),
-        write_file=settings.WriteFile(roots=roots, max_bytes=10, replace=True),
-        list_dir=settings.ListDir(roots=roots, max_entries=10),
-        http=settings.Http(**http),
-        install=settings.Install(
-            index="http://127.0.0.1:9/simple",
-            allow=("a",),
-            max_bytes=10**6,
-            timeout=1.0,
-            folder=str(tmp_path / "packages"),
-        ),
-    )
 
 
 @pytest.mark.parametrize("name", catalog.ALL)
@@ -92,11 +71,15 @@ def test_arguments_that_are_a_flood_are_refused_unread(everything, name, args, k
 def test_what_is_sent_as_json_may_be_long(everything):
     function = functions.load(everything)["ops.http"].function
     with pytest.raises(OperationError, match="is none of its hosts"):
-        asyncio.run(function("https://b.example", json=[None] * 2_000, params={"a": 1}))
+        asyncio.run(function("http://b.example", json=[None] * 2_000, params={"a": 1}))
 
 
-def test_the_guest_knows_all_operations_by_name():
+def test_the_guest_knows_all_operations_by_name_and_each_says_what_its_section_needs():
     assert tuple(catalog.ALL) == messages.OPERATIONS == tuple(tables.OPERATIONS)
+    assert set(catalog._NEEDED) == set(catalog.ALL)
+    for name, tool in catalog.ALL.items():
+        assert f"[{tool.name}]" in catalog.refusal(tool.name), name
+        assert inspect.cleandoc(tool.doc) == tool.doc
 
 
 def test_settings_cross_to_the_worker(everything):
@@ -184,11 +167,17 @@ def test_arguments_may_be_as_large_as_what_is_written_or_sent():
     assert sizes == {"ops.read_file": 65_536, "ops.write_file": 5_065_536}
 
 
+def operating(settings, ledger, begin):
+    """Return the operations of a session, with this to begin a call in place of a worker."""
+    offer = Offer(tools=(), settings=settings, ledger=ledger, timeout=5.0)
+    operations = Operations(Reactor(), offer)
+    operations._workshop = SimpleNamespace(begin=begin)
+    return operations
+
+
 def test_what_a_session_writes_is_counted_where_no_worker_can_forget_it(everything):
-    ledger = Ledger(max_bytes=10_000)
-    offer = Offer(tools=(), settings=everything, ledger=ledger, timeout=5.0)
-    operations, answers, begun = Operations(Reactor(), offer), [], []
-    operations._workshop = type("Workshop", (), {"begin": lambda _self, call: begun.append(call)})()
+    ledger, answers, begun = Ledger(max_bytes=10_000), [], []
+    operations = operating(everything, ledger, begun.append)
     for size in (1, 1, 9_000, 1_800, 1, 1):
         arguments = msgspec.Raw(b"x" * size)
         operations.begin(Call(1, catalog.WRITE_FILE, arguments, answers.append))
@@ -214,10 +203,7 @@ def test_what_a_session_writes_is_counted_where_no_worker_can_forget_it(everythi
 )
 def test_what_a_refused_write_would_have_taken_is_given_back(everything, kind, left):
     ledger, answers = Ledger(max_bytes=10_000), []
-    offer = Offer(tools=(), settings=everything, ledger=ledger, timeout=5.0)
-    operations = Operations(Reactor(), offer)
-    workshop = type("Workshop", (), {"begin": lambda _self, call: call.answer(Answer(kind=kind))})
-    operations._workshop = workshop()
+    operations = operating(everything, ledger, lambda call: call.answer(Answer(kind=kind)))
     operations.begin(Call(1, catalog.WRITE_FILE, msgspec.Raw(b"x" * 8_000), answers.append))
     assert [answer.kind for answer in answers] == [kind]
     assert ledger.spent() == Written(left, 10_000)
@@ -238,10 +224,3 @@ def test_a_worker_knows_a_narrower_policy_or_is_another_and_what_was_spent_stays
     assert operations._workshop._settings.operations == denied
     assert [answer.kind for answer in answers] == ["WorkerLost"]
     assert operations._offer.ledger is ledger
-
-
-def test_every_operation_says_what_its_section_needs():
-    assert set(catalog._NEEDED) == set(catalog.ALL)
-    for name, tool in catalog.ALL.items():
-        assert f"[{tool.name}]" in catalog.refusal(tool.name), name
-        assert inspect.cleandoc(tool.doc) == tool.doc

@@ -94,49 +94,38 @@ def test_a_bundle_that_loses_its_rich_part_says_so():
     }
 
 
-def test_the_guest_can_not_speak_for_the_host_in_its_own_mime_types():
-    assert refused_types({"application/vnd.cellblock.outcome+json": {}, "text/plain": ""}) == [
-        "application/vnd.cellblock.outcome+json"
-    ]
-
-
-def test_refused_types_are_bounded_and_printable():
-    data = {f"x/\x1b[2J{'y' * 1_000}{i}": "" for i in range(10_000)}
-    names = refused_types(data)
+def test_the_guest_can_not_speak_for_the_host_and_what_is_refused_is_bounded_and_printable():
+    own = "application/vnd.cellblock.outcome+json"
+    assert refused_types({own: {}, "text/plain": ""}) == [own]
+    names = refused_types({f"x/\x1b[2J{'y' * 1_000}{i}": "" for i in range(10_000)})
     assert len(names) == 8
     assert all(len(name) <= 100 and name.isprintable() for name in names)
 
 
-def test_image_bytes_travel_as_base64():
-    assert clean_bundle({"image/png": b"\x89PNG"}) == {"image/png": "iVBORw=="}
-
-
-def test_base64_text_is_made_canonical():
-    wrapped = base64.encodebytes(b"x" * 100).decode()
-    assert clean_bundle({"image/png": wrapped}) == {
-        "image/png": base64.b64encode(b"x" * 100).decode()
-    }
-
-
-def test_an_image_can_not_break_out_of_the_attribute_it_is_written_into():
+def test_an_image_is_canonical_base64_and_can_not_break_out_of_its_attribute():
+    for image in (b"x" * 100, base64.encodebytes(b"x" * 100).decode()):
+        clean = {"image/png": base64.b64encode(b"x" * 100).decode()}
+        assert clean_bundle({"image/png": image}) == clean
     text = clean_bundle({"image/png": 'AAAA"><script>alert(1)</script>'})["image/png"]
     assert set(text).isdisjoint("\"<>' ")
 
 
-def test_numbers_that_json_has_not_become_null():
-    data = {"application/json": {"a": [math.nan, math.inf, -math.inf, 1.5, 1 << 80]}}
-    assert clean_bundle(data) == {"application/json": {"a": [None, None, None, 1.5, None]}}
+DAY = dt.datetime(2026, 1, 2, tzinfo=dt.UTC)
 
 
-def test_keys_become_text():
-    data = {"application/json": {1: 0, 2.5: 0, None: 0, b"k": 0, (1,): 0}}
-    assert set(clean_bundle(data)["application/json"]) == {"1", "2.5", "None", "k", "tuple"}
-
-
-def test_values_that_json_has_not_are_bytes_dates_or_null():
-    day = dt.datetime(2026, 1, 2, tzinfo=dt.UTC)
-    data = {"application/json": [b"ab", day, msgspec.msgpack.Ext(3, b"")]}
-    assert clean_bundle(data)["application/json"] == ["YWI=", "2026-01-02T00:00:00+00:00", None]
+@pytest.mark.parametrize(
+    ("value", "shown"),
+    [
+        ([math.nan, math.inf, -math.inf, 1.5, 1 << 80], [None, None, None, 1.5, None]),
+        (
+            {1: 0, 2.5: 0, None: 0, b"k": 0, (1,): 0},
+            dict.fromkeys(["1", "2.5", "None", "k", "tuple"], 0),
+        ),
+        ([b"ab", DAY, msgspec.msgpack.Ext(3, b"")], ["YWI=", "2026-01-02T00:00:00+00:00", None]),
+    ],
+)
+def test_what_json_has_not_becomes_text_or_null(value, shown):
+    assert clean_bundle({"application/json": value}) == {"application/json": shown}
 
 
 @pytest.mark.parametrize("mime", ["text/plain", "text/html", "application/json"])
@@ -144,26 +133,26 @@ def test_lone_surrogates_never_reach_the_encoder(mime):
     assert clean_bundle({mime: "a\udc80b"}) == {mime: "a\ufffdb"}
 
 
-def test_json_deeper_than_its_bound_is_left_out():
-    deep = []
-    for _ in range(59):
-        deep = [deep]
-    assert clean_bundle({"application/json": deep}) == {"application/json": deep}
-    assert clean_bundle({"application/json": [deep]}) == {
+def nested(depth):
+    made = []
+    for _ in range(depth):
+        made = [made]
+    return made
+
+
+@pytest.mark.parametrize("depth", [60, 100_000])  # the latter is more than Python can follow
+def test_json_deeper_than_its_bound_is_left_out(depth):
+    assert clean_bundle({"application/json": nested(59)}) == {"application/json": nested(59)}
+    assert clean_bundle({"application/json": nested(depth)}) == {
         "text/plain": "[cellblock left out application/json (too large)]"
     }
 
 
-def test_json_far_deeper_than_the_interpreter_can_follow_is_left_out():
-    deep = []
-    for _ in range(100_000):
-        deep = [deep]
-    assert "too large" in clean_bundle({"application/json": deep})["text/plain"]
-
-
-def test_one_large_part_does_not_cost_the_others():
+def test_one_large_part_does_not_cost_the_others_and_all_share_one_bound():
     data = {"text/html": "x" * 3_000, "text/plain": "a table", "image/png": b"x"}
     assert clean_bundle(data, SMALL) == {"text/plain": "a table", "image/png": "eA=="}
+    mimes = ["text/html", "text/markdown", "text/latex", "image/svg+xml"]
+    assert len(sent(clean_bundle(dict.fromkeys(mimes, "é" * 400), SMALL))) < 2_500
 
 
 def test_a_long_plain_text_is_cut_and_says_so():
@@ -172,21 +161,17 @@ def test_a_long_plain_text_is_cut_and_says_so():
     assert len(text) <= SMALL.display_bytes
 
 
-def test_parts_of_one_bundle_share_one_bound():
-    mimes = ["text/html", "text/markdown", "text/latex", "image/svg+xml"]
-    clean = clean_bundle(dict.fromkeys(mimes, "é" * 400), SMALL)
-    assert len(sent(clean)) < 2_500
-
-
-@pytest.mark.parametrize("data", [None, [], "text", 3, b"x", ()])
-def test_what_is_no_bundle_is_an_empty_one(data):
-    assert clean_bundle(data) == {}
+def test_what_is_no_bundle_is_an_empty_one():
+    assert [clean_bundle(data) for data in (None, [], "text", 3, b"x", ())] == [{}] * 6
 
 
 def test_metadata_is_a_bounded_object_or_nothing():
     assert clean_metadata({"image/png": {"width": 640}}) == {"image/png": {"width": 640}}
     assert clean_metadata({"x": "y" * 300}, SMALL) == {}
     assert clean_metadata([1]) == {}
+    # nbconvert would show the files that are named there.
+    named = {"filenames": {"image/png": "http://collector.invalid/p"}, "tags": ["a"]}
+    assert clean_metadata(named) == {"tags": ["a"]}
 
 
 # --- errors, prompts, names -------------------------------------------------------------------
@@ -245,21 +230,18 @@ def test_only_pages_are_left_of_the_payloads():
     assert clean_payload([*acts, page]) == [page]
 
 
-def test_metadata_does_not_name_the_files_that_nbconvert_shows_for_images():
-    metadata = {"filenames": {"image/png": "http://collector.invalid/p"}, "tags": ["a"]}
-    assert clean_metadata(metadata) == {"tags": ["a"]}
-
-
 def test_a_page_is_a_clean_bundle_with_a_plain_text():
-    page = {"source": "page", "data": {"application/javascript": "x", "text/html": "<b>"}}
-    assert clean_payload([page]) == [
-        {"source": "page", "data": {"text/plain": "", "text/html": "<b></b>"}, "start": 0}
+    data = {"application/javascript": "x", "text/html": "<b onclick=x>1</b>"}
+    clean = {"text/plain": "", "text/html": "<b>1</b>"}
+    assert clean_payload([{"source": "page", "data": data}]) == [
+        {"source": "page", "data": clean, "start": 0}
     ]
 
 
-def test_expressions_are_bundles_or_errors():
-    assert clean_expressions({"a": {"status": "ok", "data": {"text/plain": "1"}}, "b": 3}) == {
-        "a": {"status": "ok", "data": {"text/plain": "1"}, "metadata": {}},
+def test_expressions_are_clean_bundles_or_errors():
+    said = {"a": {"status": "ok", "data": {"text/html": "<b onclick=x>1</b>"}}, "b": 3}
+    assert clean_expressions(said) == {
+        "a": {"status": "ok", "data": {"text/html": "<b>1</b>"}, "metadata": {}},
         "b": {"status": "error", "ename": "Error", "evalue": "", "traceback": []},
     }
 
@@ -285,23 +267,9 @@ SCALARS = (
     | st.datetimes(timezones=st.just(dt.UTC))
     | st.builds(msgspec.msgpack.Ext, st.integers(0, 100), st.binary(max_size=5))
 )
-WORDS = st.sampled_from(
-    [
-        "text/plain",
-        "text/html",
-        "image/png",
-        "application/json",
-        "source",
-        "page",
-        "data",
-        "ok",
-        "status",
-        "start",
-        "ename",
-        "traceback",
-        "application/javascript",
-    ]
-)
+MIMES = ["text/plain", "text/html", "image/png", "application/json", "application/javascript"]
+KEYS = ["source", "page", "data", "ok", "status", "start", "ename", "traceback"]
+WORDS = st.sampled_from([*MIMES, *KEYS])
 JUNK = st.recursive(
     SCALARS | WORDS,
     lambda inner: (

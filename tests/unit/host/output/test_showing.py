@@ -15,11 +15,8 @@ BUNDLE = {
 FRAME = '<iframe class="cellblock-frame" sandbox="allow-scripts"'
 
 
-def test_text_is_the_plain_text():
+def test_text_is_the_plain_text_or_says_what_it_left_out():
     assert showing.text(BUNDLE) == {"text/plain": "plain"}
-
-
-def test_text_says_what_it_left_out_where_there_is_no_plain_text():
     shown = showing.text({"image/png": b"", "text/html": ""})
     note = "[cellblock shows text only, and left out image/png, text/html]"
     assert shown == {"text/plain": note}
@@ -32,9 +29,7 @@ def test_sanitized_has_no_script_and_names_what_would_show_it():
         "text/plain": "Figure\n[cellblock left out application/vnd.plotly.v1+json; "
         'display = "isolated" in the policy would show it]'
     }
-
-
-def test_a_type_that_no_display_shows_gets_no_such_advice():
+    # No display shows this one.
     shown = showing.sanitized({"application/pdf": "x"})
     assert shown == {"text/plain": "[cellblock left out application/pdf]"}
 
@@ -84,12 +79,6 @@ def test_isolated_runs_a_program_only_where_nothing_stands_for_it():
     assert "text/html" not in showing.isolated(program | {"image/png": b""})
 
 
-def test_isolated_pages_are_within_the_bounds():
-    small = bounds.DEFAULT.within(2_000)
-    shown = showing.isolated({"text/html": SCRIPT, "text/plain": "x" * 3_000}, small)
-    assert shown == {"text/plain": "[cellblock left out text/html (too large)]"}
-
-
 def test_trusted_passes_on_everything_but_what_is_ours_to_say():
     shown = showing.trusted(BUNDLE | {"Application/vnd.Cellblock.x": 1})
     assert shown == {
@@ -100,16 +89,21 @@ def test_trusted_passes_on_everything_but_what_is_ours_to_say():
     }
 
 
-def test_trusted_is_within_the_bounds():
-    shown = showing.trusted({"text/html": "x" * 100}, bounds.DEFAULT.within(50))
-    assert shown == {"text/plain": "[cellblock left out text/html (too large)]"}
+def test_pages_are_within_the_bounds():
+    left_out = {"text/plain": "[cellblock left out text/html (too large)]"}
+    both = {"text/html": SCRIPT, "text/plain": "x" * 3_000}
+    assert showing.isolated(both, bounds.DEFAULT.within(2_000)) == left_out
+    assert showing.trusted({"text/html": "x" * 100}, bounds.DEFAULT.within(50)) == left_out
 
 
-@pytest.mark.parametrize("display", ["text", "sanitized", "isolated", "trusted"])
-@pytest.mark.parametrize("data", [None, [], "x", {}, {1: 2}, {"text/html": 3}, {"text/html": [1]}])
-def test_anything_at_all_becomes_a_bundle(display, data):
-    shown = showing.for_display(display)(data)
-    assert all(isinstance(mime, str) for mime in shown)
+ANYTHING = [None, [], "x", {}, {1: 2}, {"text/html": 3}, {"text/html": [1]}]
+
+
+def test_anything_at_all_becomes_a_bundle():
+    for data in ANYTHING:
+        for display in ["text", "sanitized", "isolated", "trusted"]:
+            shown = showing.for_display(display)(data)
+            assert all(isinstance(mime, str) for mime in shown), (display, data)
 
 
 def test_in_passing_there_are_no_frames():

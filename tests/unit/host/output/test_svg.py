@@ -50,49 +50,48 @@ def test_a_style_sheet_matches_only_its_own_drawing():
 
 
 def test_matplotlibs_doctype_and_declaration_are_no_obstacle():
-    text = (
+    cleaned = svg.clean(
         '<?xml version="1.0" encoding="utf-16" standalone="no"?>\n<!DOCTYPE svg PUBLIC '
         '"-//W3C//DTD SVG 1.1//EN" "http://www.w3.org/Graphics/SVG/1.1/DTD/svg11.dtd">\n'
         f"{HEAD}<!-- c --><rect/></svg>"
     )
-    cleaned = svg.clean(text)
     assert cleaned.endswith("<rect/></svg>")
     assert "DOCTYPE" not in cleaned
 
 
-@pytest.mark.parametrize(
-    ("body", "left"),
-    [
-        ("<script>alert(1)</script><rect/>", "<rect/>"),
-        ('<rect onload="x" ONLOAD="y"/>', "<rect/>"),
-        ('<a href="javascript:alert(1)"/>', '<a target="_blank" rel="noopener noreferrer"/>'),
-        (
-            '<a><animate attributeName="href" values="javascript:1"/><set to="x"/></a>',
-            '<a target="_blank" rel="noopener noreferrer"/>',
-        ),
-        ("<foreignObject><body xmlns='http://www.w3.org/1999/xhtml'/></foreignObject><g/>", "<g/>"),
-        ("<x:script xmlns:x='http://www.w3.org/2000/svg'>1</x:script><g/>", "<g/>"),
-        ("<h:script xmlns:h='http://www.w3.org/1999/xhtml'>1</h:script><g/>", "<g/>"),
-        ("<g xmlns='' /><rect/>", "<rect/>"),
-        ('<use href="https://e.invalid/x.svg#a"/>', "<use/>"),
-        ('<use href="data:image/svg+xml,x#a"/>', "<use/>"),
-        ('<image href="//e.invalid/x.png"/>', "<image/>"),
-        ('<image href="data:image/svg+xml;base64,AAAA"/>', "<image/>"),
-        ('<feImage href="//e.invalid"/><filter id="f"/>', '<filter id="cb-f"/>'),
-        ('<rect fill="url(//e.invalid#x)"/>', "<rect/>"),
-        ('<rect style="fill: url(//e.invalid); stroke: red"/>', '<rect style="stroke: red"/>'),
-        ("<style>@import '//e'; rect { fill: url(//e) }</style><g/>", "<g/>"),
-        ("<style><![CDATA[</style><script>]]></style><g/>", "<g/>"),
-        ("<title><a href='x'/><style>*{fill:red}</style>t</title>", "<title>t</title>"),
-        ("<desc>&lt;img src=x onerror=1&gt;</desc>", "<desc>&lt;img src=x onerror=1&gt;</desc>"),
-        ("<?xml-stylesheet href='//e'?><g/>", "<g/>"),
-        ("text<g/>", "<g/>"),
-        ('<g aria-label="&quot;&gt;&lt;script>"/>', '<g aria-label="&quot;&gt;&lt;script&gt;"/>'),
-        ('<handler type="text/javascript">x</handler><g/>', "<g/>"),
-    ],
-)
-def test_what_acts_is_taken_out(body, left):
-    assert inner(body) == left
+ACTS = [
+    ("<script>alert(1)</script><rect/>", "<rect/>"),
+    ('<rect onload="x" ONLOAD="y"/>', "<rect/>"),
+    ('<a href="javascript:alert(1)"/>', '<a target="_blank" rel="noopener noreferrer"/>'),
+    (
+        '<a><animate attributeName="href" values="javascript:1"/><set to="x"/></a>',
+        '<a target="_blank" rel="noopener noreferrer"/>',
+    ),
+    ("<foreignObject><body xmlns='http://www.w3.org/1999/xhtml'/></foreignObject><g/>", "<g/>"),
+    ("<x:script xmlns:x='http://www.w3.org/2000/svg'>1</x:script><g/>", "<g/>"),
+    ("<h:script xmlns:h='http://www.w3.org/1999/xhtml'>1</h:script><g/>", "<g/>"),
+    ("<g xmlns='' /><rect/>", "<rect/>"),
+    ('<use href="https://e.invalid/x.svg#a"/>', "<use/>"),
+    ('<use href="data:image/svg+xml,x#a"/>', "<use/>"),
+    ('<image href="//e.invalid/x.png"/>', "<image/>"),
+    ('<image href="data:image/svg+xml;base64,AAAA"/>', "<image/>"),
+    ('<feImage href="//e.invalid"/><filter id="f"/>', '<filter id="cb-f"/>'),
+    ('<rect fill="url(//e.invalid#x)"/>', "<rect/>"),
+    ('<rect style="fill: url(//e.invalid); stroke: red"/>', '<rect style="stroke: red"/>'),
+    ("<style>@import '//e'; rect { fill: url(//e) }</style><g/>", "<g/>"),
+    ("<style><![CDATA[</style><script>]]></style><g/>", "<g/>"),
+    ("<title><a href='x'/><style>*{fill:red}</style>t</title>", "<title>t</title>"),
+    ("<desc>&lt;img src=x onerror=1&gt;</desc>", "<desc>&lt;img src=x onerror=1&gt;</desc>"),
+    ("<?xml-stylesheet href='//e'?><g/>", "<g/>"),
+    ("text<g/>", "<g/>"),
+    ('<g aria-label="&quot;&gt;&lt;script>"/>', '<g aria-label="&quot;&gt;&lt;script&gt;"/>'),
+    ('<handler type="text/javascript">x</handler><g/>', "<g/>"),
+]
+
+
+def test_what_acts_is_taken_out():
+    for body, left in ACTS:
+        assert inner(body) == left, (body, left)
 
 
 @pytest.mark.parametrize(
@@ -127,10 +126,9 @@ def test_a_refused_drawing_leaves_a_note():
     }
 
 
-def test_what_comes_out_is_well_formed_and_cleans_to_itself():
+def test_what_comes_out_is_well_formed():
     text = f'{HEAD}<g id="a"><text>x &lt; y</text><style>.b{{fill:red}}</style></g></svg>'
-    once = svg.clean(text)
-    assert ET.fromstring(once).tag == "{http://www.w3.org/2000/svg}svg"
+    assert ET.fromstring(svg.clean(text)).tag == "{http://www.w3.org/2000/svg}svg"
 
 
 def test_a_megabyte_of_small_elements_takes_less_than_a_second():

@@ -28,62 +28,61 @@ def test_colours_and_line_redraws_stay(text):
     assert clean_stream(text) == text
 
 
+NOT_KEPT = [
+    "\x1b]0;title\x07",
+    "\x1b]0;title\x1b\\",
+    "\x1b]52;c;cm0gLXJmIC8K\x07",
+    "\x1bP$q\x1b\\",
+    "\x1b_G payload\x1b\\",
+    "\x1b^private\x1b\\",
+    "\x1bXstring\x1b\\",
+    "\x1b[2J",
+    "\x1b[3J",
+    "\x1b[H",
+    "\x1b[1;1H",
+    "\x1b[5A",
+    "\x1b[?1049h",
+    "\x1b[?25l",
+    "\x1b[6n",
+    "\x1b[c",
+    "\x1b[20t",
+    "\x1b[1000L",
+    "\x1b[4i",
+    "\x1bc",
+    "\x1b(0",
+    "\x1b#8",
+    "\x1b7",
+    "\x9b",
+    "\x9d",
+    "\x90",
+    "\x07",
+    "\x00",
+    "\x0c",
+    "\x0e",
+    "\x7f",
+    "\x1b",
+    "\x1b[" + "1;" * 1_000 + "m",
+]
+
+
+def test_no_other_sequence_passes():
+    for sequence in NOT_KEPT:
+        assert clean_stream(f"a{sequence}b".replace("\x1bb", "\x1b")) in ("ab", "a"), sequence
+
+
 @pytest.mark.parametrize(
-    "sequence",
+    ("text", "shown"),
     [
-        "\x1b]0;title\x07",
-        "\x1b]0;title\x1b\\",
-        "\x1b]52;c;cm0gLXJmIC8K\x07",
-        "\x1bP$q\x1b\\",
-        "\x1b_G payload\x1b\\",
-        "\x1b^private\x1b\\",
-        "\x1bXstring\x1b\\",
-        "\x1b[2J",
-        "\x1b[3J",
-        "\x1b[H",
-        "\x1b[1;1H",
-        "\x1b[5A",
-        "\x1b[?1049h",
-        "\x1b[?25l",
-        "\x1b[6n",
-        "\x1b[c",
-        "\x1b[20t",
-        "\x1b[1000L",
-        "\x1b[4i",
-        "\x1bc",
-        "\x1b(0",
-        "\x1b#8",
-        "\x1b7",
-        "\x9b",
-        "\x9d",
-        "\x90",
-        "\x07",
-        "\x00",
-        "\x0c",
-        "\x0e",
-        "\x7f",
-        "\x1b",
-        "\x1b[" + "1;" * 1_000 + "m",
+        ("\x1b]8;;http://evil\x1b\\text\x1b]8;;\x1b\\", "text"),
+        # An unfinished string does not swallow what follows.
+        ("\x1b]0;title\nnext", "0;title\nnext"),
+        # What is dropped can't leave a new sequence.
+        ("\x1b\x00[2J\x1b\x1b[2J\x1b\x1b[31m[2J", "[2J\x1b[31m[2J"),
+        ("a\udc80", "a\ufffd"),
     ],
 )
-def test_no_other_sequence_passes(sequence):
-    assert clean_stream(f"a{sequence}b".replace("\x1bb", "\x1b")) in ("ab", "a")
-
-
-def test_a_link_keeps_its_text():
-    assert clean_stream("\x1b]8;;http://evil\x1b\\text\x1b]8;;\x1b\\") == "text"
-
-
-def test_an_unfinished_string_does_not_swallow_what_follows():
-    assert clean_stream("\x1b]0;title\nnext") == "0;title\nnext"
-
-
-def test_what_is_dropped_can_not_leave_a_new_sequence():
-    assert clean_stream("\x1b\x00[2J\x1b\x1b[2J\x1b\x1b[31m[2J") == "[2J\x1b[31m[2J"
-
-
-def test_surrogates_are_replaced():
-    assert clean_stream("a\udc80") == "a\ufffd"
+def test_what_is_dropped_takes_nothing_along_and_leaves_nothing(text, shown):
+    assert clean_stream(text) == shown
 
 
 def test_a_stream_over_its_bound_says_what_is_missing():
@@ -106,14 +105,11 @@ def test_a_colour_cut_in_two_waits_for_its_end(text, head, tail):
     assert split_tail(text) == (head, tail)
 
 
-@pytest.mark.parametrize(
-    "unit", ["\x1b]", "\x1b[", "\x1b[1;", "\x1b]0;x", "\x1b ", "\x1b", "\x1bP"]
-)
-def test_hostile_text_takes_linear_time(unit):
-    text = unit * (500_000 // len(unit))
-    started = time.process_time()
-    clean_text(text)
-    assert time.process_time() - started < 5
+def test_hostile_text_takes_linear_time():
+    for unit in ["\x1b]", "\x1b[", "\x1b[1;", "\x1b]0;x", "\x1b ", "\x1b", "\x1bP"]:
+        started = time.process_time()
+        clean_text(unit * (200_000 // len(unit)))
+        assert time.process_time() - started < 2, unit
 
 
 @given(st.text(st.sampled_from("\x1b[]0;mKJHP\\\x07\x9b\x9c\x00\r\nab\udc80é"), max_size=60))

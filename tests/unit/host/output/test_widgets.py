@@ -15,6 +15,12 @@ MODULES = (BASE, CONTROLS, OUTPUT)
 PNG = b"\x89PNG\r\n\x1a\n"
 
 
+def opening(name, model, module=CONTROLS, **state):
+    """Return the content of what opens a widget's comm."""
+    state = {"_model_module": module, "_model_name": model, **state}
+    return {"comm_id": name, "target_name": "jupyter.widget", "data": {"state": state}}
+
+
 class Guest:
     """Says things and keeps what passed, as a front end would have it."""
 
@@ -33,9 +39,8 @@ class Guest:
     def open(self, stem, module=CONTROLS, *, buffers=(), paths=(), **state):
         self.serial += 1
         name = f"c{self.serial}"
-        state = {"_model_module": module, "_model_name": f"{stem}Model", **state}
-        data = {"state": state, "buffer_paths": list(paths)}
-        content = {"comm_id": name, "target_name": "jupyter.widget", "data": data}
+        content = opening(name, f"{stem}Model", module, **state)
+        content["data"]["buffer_paths"] = list(paths)
         return name, self.tell("comm_open", content, buffers)
 
     def update(self, name, *, buffers=(), paths=(), method="update", **state):
@@ -55,9 +60,13 @@ def left(passed):
 # --- who is admitted --------------------------------------------------------------------------
 
 
-def test_a_widget_has_its_classes_from_the_table_whatever_it_says(guest):
-    _, passed = guest.open(
-        "Text", _model_module_version="*", _view_module="http://x", _view_name="<b>"
+#: Keys that no widget has.
+OTHERS = {"_esm": "x", "__proto__": {"a": 1}, "comm_live": False}
+
+
+def test_a_widget_has_its_classes_and_keys_from_the_table_whatever_it_says(guest):
+    name, passed = guest.open(
+        "Text", _model_module_version="*", _view_module="http://x", _view_name="<b>", **OTHERS
     )
     assert passed.metadata == {"version": "2.1.0"}
     assert passed.data["state"] == {
@@ -68,16 +77,11 @@ def test_a_widget_has_its_classes_from_the_table_whatever_it_says(guest):
         "_view_module_version": "2.0.0",
         "_view_name": "TextView",
     }
-
-
-def test_an_update_can_not_change_the_classes(guest):
-    name, _ = guest.open("Text")
+    # No update changes them.
     passed = guest.update(name, _model_name="HTMLModel", _view_name="HTMLView", value="x")
     assert passed.data["state"]["_view_name"] == "TextView"
     assert guest.update(name, _view_name="HTMLView").data["state"] == {}
-
-
-def test_a_model_that_the_table_does_not_have_is_refused_also_in_a_module_that_is_let_in(guest):
+    # What the table does not have is refused, also in a module that is let in.
     _, refused = guest.open("Tomorrow")
     assert refused == Refused("jupyter.widget", CONTROLS, "TomorrowModel")
 
@@ -90,16 +94,11 @@ def test_a_comm_has_a_plain_id_or_is_dropped(guest, name):
 
 def test_an_id_is_used_once_at_a_time(guest):
     name, first = guest.open("Label")
-    data = {"state": {"_model_module": CONTROLS, "_model_name": "HTMLModel"}}
-    again = {"comm_id": name, "target_name": "jupyter.widget", "data": data}
+    again = opening(name, "HTMLModel")
     assert guest.tell("comm_open", again) is None
     guest.tell("comm_close", {"comm_id": name, "data": {}})
     assert guest.tell("comm_open", again).comm.model.name == "HTMLModel"
     assert first.comm.model.name == "LabelModel"
-
-
-def test_a_message_on_no_comm_is_dropped(guest):
-    assert guest.update("never", value="x") is None
 
 
 def test_there_is_an_end_to_the_number_of_comms(guest, monkeypatch):
@@ -108,10 +107,10 @@ def test_there_is_an_end_to_the_number_of_comms(guest, monkeypatch):
 
 
 def test_what_is_not_committed_is_not_open(guest):
-    content = {"comm_id": "x", "target_name": "jupyter.widget", "data": {"state": {}}}
-    content["data"]["state"] = {"_model_module": CONTROLS, "_model_name": "LabelModel"}
+    content = opening("x", "LabelModel")
     guest.comms.clean(messages.CommOut(kind="comm_open", content=content), "p1")
     assert not guest.comms.knows("x")
+    assert guest.update("x", value="y") is None
 
 
 def test_an_operators_module_gets_what_is_said_within_bounds():
@@ -142,19 +141,21 @@ def test_trusted_output_has_every_comm():
     assert guest.comms.view({"model_id": name}) is not None
 
 
+def test_a_view_in_an_output_is_of_an_admitted_widget(guest):
+    view = "application/vnd.jupyter.widget-view+json"
+    assert guest.comms.view({"model_id": "no"}) is None
+    assert view not in gateway.clean_bundle({view: {"model_id": "no"}, "text/plain": "x"})
+
+
 @pytest.mark.parametrize("target", ["mine", "jupyter.widget.control"])
-def test_the_front_end_opens_what_the_policy_names(target):
+def test_the_front_end_opens_what_the_policy_names_and_nothing_else(target):
     comms = Comms(modules=MODULES, targets=("mine",))
     assert comms.opened_by_front({"comm_id": "f", "target_name": target, "data": {}})
     assert comms.listing(target) == {"f": {"target_name": target}}
     comms.closed_by_front("f")
     assert comms.listing(None) == {}
-
-
-@pytest.mark.parametrize("target", ["other", "jupyter.widget", None])
-def test_the_front_end_opens_nothing_else(target):
-    comms = Comms(modules=MODULES)
-    assert not comms.opened_by_front({"comm_id": "f", "target_name": target, "data": {}})
+    for other in ("other", "jupyter.widget", None):
+        assert not comms.opened_by_front({"comm_id": "f", "target_name": other, "data": {}})
 
 
 # --- values -----------------------------------------------------------------------------------
@@ -221,22 +222,16 @@ def test_what_ipywidgets_itself_sends_passes_as_it_is(guest, stem, key, value):
     assert passed.left == []
 
 
-def test_a_key_that_the_widget_does_not_have_is_dropped(guest):
-    _, passed = guest.open("Text", _esm="x", __proto__={"a": 1}, comm_live=False)
-    assert set(passed.data["state"]) == set(MODELS[CONTROLS, "TextModel"].identity())
-
-
 def test_html_is_sanitised_and_what_is_all_refused_has_a_word_in_its_place(guest):
-    _, passed = guest.open("HTML", value="<b>a</b><img src=x onerror=1>")
+    classes = ["jp-Dialog", "lm-Menu", "mine", "a b", 3]
+    _, passed = guest.open("HTML", value="<b>a</b><img src=x onerror=1>", _dom_classes=classes)
     assert passed.data["state"]["value"].startswith("<b>a</b>")
     assert "onerror" not in passed.data["state"]["value"]
+    assert passed.data["state"]["_dom_classes"] == ["mine"]  # none of the page's
     _, passed = guest.open("HTML", value="<script>1</script>")
     assert passed.data["state"]["value"] == "<small>[cellblock left out script]</small>"
-
-
-def test_classes_of_the_page_are_dropped(guest):
-    _, passed = guest.open("HTML", _dom_classes=["jp-Dialog", "lm-Menu", "mine", "a b", 3])
-    assert passed.data["state"]["_dom_classes"] == ["mine"]
+    _, passed = guest.open("Label", value=r"$\href{javascript:1}{x}$")
+    assert r"\href" not in passed.data["state"]["value"]
 
 
 def test_only_references_to_admitted_widgets_of_the_right_kind_pass(guest):
@@ -269,28 +264,27 @@ def test_css_that_loads_moves_or_is_more_than_a_value_does_not(value):
         widgets_css.size(value)
 
 
-@pytest.mark.parametrize("value", ["-1px", "calc(0px - 9px)", "max(-1px, -2px)", "0 0 -4px 0"])
-def test_a_margin_pulls_nothing_over_its_neighbours(value):
-    with pytest.raises(RefusedError):
-        widgets_css.margin(value)
-
-
-@pytest.mark.parametrize("value", ["1px", "-1px", "50%", "calc(1px)"])
-def test_an_offset_does_not_move_a_widget(value):
-    with pytest.raises(RefusedError):
-        widgets_css.offset(value)
+def test_a_margin_pulls_nothing_over_its_neighbours_and_an_offset_moves_no_widget():
+    refused = {
+        widgets_css.margin: ["-1px", "calc(0px - 9px)", "max(-1px, -2px)", "0 0 -4px 0"],
+        widgets_css.offset: ["1px", "-1px", "50%", "calc(1px)"],
+    }
+    for clean, values in refused.items():
+        for value in values:
+            with pytest.raises(RefusedError):
+                clean(value)
     assert widgets_css.offset("auto") == "auto"
 
 
 # --- bytes ------------------------------------------------------------------------------------
 
 
-def media(guest, stem, said, data):
-    return guest.open(stem, format=said, paths=[["value"]], buffers=[data])
+def image(guest, said, data):
+    return guest.open("Image", format=said, paths=[["value"]], buffers=[data])
 
 
 def test_bytes_travel_as_a_buffer_at_their_key(guest):
-    _, passed = media(guest, "Image", "png", PNG)
+    _, passed = image(guest, "png", PNG)
     assert (passed.data["buffer_paths"], passed.buffers) == ([["value"]], [PNG])
     assert "value" not in passed.data["state"]
 
@@ -304,15 +298,15 @@ def test_a_buffer_has_no_other_place(guest, path):
 
 
 def test_an_image_at_an_address_is_left_out_but_for_one_that_carries_its_own(guest):
-    _, passed = media(guest, "Image", "url", b"http://x/")
+    _, passed = image(guest, "url", b"http://x/")
     assert (left(passed), passed.buffers) == (["value"], [])
     assert "format" not in passed.data["state"]
     carried = b"data:image/png;base64,iVBORw0K"
-    assert media(guest, "Image", "url", carried)[1].buffers == [carried]
+    assert image(guest, "url", carried)[1].buffers == [carried]
 
 
 def test_bytes_that_passed_as_a_picture_do_not_become_anything_else(guest):
-    name, _ = media(guest, "Image", "png", b"http://x/")
+    name, _ = image(guest, "png", b"http://x/")
     for said in ("url", "svg+xml", "jpeg2000"):
         assert left(guest.update(name, format=said)) == ["format"]
     assert guest.update(name, format="gif").data["state"] == {"format": "gif"}
@@ -320,9 +314,9 @@ def test_bytes_that_passed_as_a_picture_do_not_become_anything_else(guest):
 
 def test_a_drawing_is_cleaned_and_one_that_is_none_is_left_out(guest):
     svg = b"<svg xmlns='http://www.w3.org/2000/svg' onload='x()'><rect width='1'/></svg>"
-    _, passed = media(guest, "Image", "svg+xml", svg)
+    _, passed = image(guest, "svg+xml", svg)
     assert b"onload" not in passed.buffers[0]
-    assert left(media(guest, "Image", "svg+xml", b"<html>")[1]) == ["value"]
+    assert left(image(guest, "svg+xml", b"<html>")[1]) == ["value"]
 
 
 @pytest.mark.parametrize(
@@ -368,9 +362,9 @@ def test_a_description_that_becomes_html_is_told_again_sanitised(guest):
     assert "//x" not in state["description"]
 
 
-def test_commands_that_reach_out_of_a_formula_are_broken(guest):
-    _, passed = guest.open("Label", value=r"$\href{javascript:1}{x}$")
-    assert r"\href" not in passed.data["state"]["value"]
+def end(guest, stem, key="value"):
+    """Return an end of a link: a new widget and its key."""
+    return [f"IPY_MODEL_{guest.open(stem)[0]}", key]
 
 
 @pytest.mark.parametrize(
@@ -400,27 +394,20 @@ def test_commands_that_reach_out_of_a_formula_are_broken(guest):
     ],
 )
 def test_a_link_carries_only_what_may_stand_at_its_other_end(guest, source, target, passes):
-    (one, _), (other, _) = guest.open(source[0]), guest.open(target[0])
-    ends = {"source": [f"IPY_MODEL_{one}", source[1]], "target": [f"IPY_MODEL_{other}", target[1]]}
-    _, passed = guest.open("DirectionalLink", **ends)
+    _, passed = guest.open(
+        "DirectionalLink", source=end(guest, *source), target=end(guest, *target)
+    )
     assert ({"source", "target"} <= set(passed.data["state"])) is passes
 
 
 def test_a_link_both_ways_is_judged_both_ways(guest):
-    (one, _), (other, _) = guest.open("HTML"), guest.open("Text")
-    ends = {"source": [f"IPY_MODEL_{one}", "value"], "target": [f"IPY_MODEL_{other}", "value"]}
+    ends = {"source": end(guest, "HTML"), "target": end(guest, "Text")}
     assert left(guest.open("DirectionalLink", **ends)[1]) == []
     assert left(guest.open("Link", **ends)[1]) == ["target"]
-
-
-def test_a_link_whose_end_is_changed_is_judged_with_the_other(guest):
-    text, number, html = (guest.open(stem)[0] for stem in ("Text", "IntSlider", "HTML"))
-    name, _ = guest.open(
-        "DirectionalLink",
-        source=[f"IPY_MODEL_{number}", "value"],
-        target=[f"IPY_MODEL_{html}", "value"],
-    )
-    assert left(guest.update(name, source=[f"IPY_MODEL_{text}", "value"])) == ["target"]
+    # One whose end is changed is judged with the other.
+    text, number, html = (end(guest, stem) for stem in ("Text", "IntSlider", "HTML"))
+    name, _ = guest.open("DirectionalLink", source=number, target=html)
+    assert left(guest.update(name, source=text)) == ["target"]
 
 
 # --- captures, views, states ------------------------------------------------------------------
@@ -442,13 +429,6 @@ def test_outputs_are_what_the_gateway_makes_of_them(guest):
     assert echoed.data["state"] == {}
 
 
-def test_a_view_in_an_output_is_of_an_admitted_widget():
-    view = "application/vnd.jupyter.widget-view+json"
-    comms = Comms(modules=MODULES)
-    assert comms.view({"model_id": "no"}) is None
-    assert view not in gateway.clean_bundle({view: {"model_id": "no"}, "text/plain": "x"})
-
-
 def test_a_capture_is_of_the_request_that_runs_and_is_released(guest):
     name, passed = guest.open("Output", OUTPUT, msg_id="anything")
     assert passed.data["state"]["msg_id"] == "p1"
@@ -459,27 +439,27 @@ def test_a_capture_is_of_the_request_that_runs_and_is_released(guest):
 
 
 def test_all_states_are_told_by_the_names_their_widgets_were_let_in_by(guest):
-    image, _ = media(guest, "Image", "png", PNG)
+    picture, _ = image(guest, "png", PNG)
     html, _ = guest.open("HTML", value="x")
     assert guest.comms.opened_by_front({"comm_id": "f", "target_name": "jupyter.widget.control"})
     row = {"model_name": "AnyModel", "model_module": "anywidget", "model_module_version": "*"}
     states = {
         html: row | {"state": {"value": "<script>1</script>", "_model_name": "AnyModel"}},
-        image: row | {"state": {"format": "png"}},
+        picture: row | {"state": {"format": "png"}},
         "never": row | {"state": {"_esm": "x"}},
     }
     data = {
         "method": "update_states",
         "states": states,
-        "buffer_paths": [[image, "state", "value"], ["__proto__", "x"]],
+        "buffer_paths": [[picture, "state", "value"], ["__proto__", "x"]],
     }
     passed = guest.tell("comm_msg", {"comm_id": "f", "data": data}, [PNG, b"x"])
     shown = passed.data["states"]
-    assert set(shown) == {html, image}
+    assert set(shown) == {html, picture}
     assert shown[html]["model_name"] == "HTMLModel"
     assert shown[html]["state"]["_model_name"] == "HTMLModel"
     assert "<script>" not in shown[html]["state"]["value"]
-    assert (passed.data["buffer_paths"], passed.buffers) == ([[image, "state", "value"]], [PNG])
+    assert (passed.data["buffer_paths"], passed.buffers) == ([[picture, "state", "value"]], [PNG])
 
 
 def test_every_model_of_ipywidgets_is_in_the_table_with_every_key():

@@ -1,13 +1,18 @@
-"""What a list lets guests reach, and what the names on it can't be made to lead to."""
+"""What a list lets guests reach, and what the names on it can't be made to lead to.
+
+Which addresses are public is tested here for whoever asks: the relay and operations.
+"""
 
 import pytest
 
 from cellblock.host.internet import is_public
+from cellblock.host.ops import addresses
 from cellblock.host.relay.allowlist import MOST_FOUND, Allowlist, read
 
 PUBLIC = [
     "93.184.216.34",
     "8.8.8.8",
+    "::ffff:8.8.8.8",
     "2606:2800:220:1::1",
     "64:ff9b::808:808",  # NAT64 of a public address
 ]
@@ -25,6 +30,7 @@ NOT_PUBLIC = [
     "172.16.0.1",
     "192.0.0.192",  # metadata (Oracle)
     "192.0.2.1",
+    "192.88.99.1",
     "192.168.0.1",
     "198.18.0.1",
     "203.0.113.1",
@@ -35,6 +41,7 @@ NOT_PUBLIC = [
     "::1",
     "::127.0.0.1",
     "::ffff:10.0.0.1",
+    "::ffff:169.254.169.254",
     "64:ff9b::a9fe:a9fe",  # NAT64 of a metadata address
     "64:ff9b::7f00:1",
     "64:ff9b:1::1",
@@ -44,7 +51,9 @@ NOT_PUBLIC = [
     "2002:808:808::1",  # 6to4: whose relay that is nobody knows
     "2002:7f00:1::1",  # 6to4 of loopback
     "2002:a9fe:a9fe::1",
+    "3fff::1",
     "4000::1",
+    "5f00::1",
     "fc00::1",
     "fd00:ec2::254",  # metadata (Amazon)
     "fe80::1",
@@ -56,11 +65,15 @@ NOT_PUBLIC = [
 @pytest.mark.parametrize("text", PUBLIC)
 def test_an_address_of_the_internets_is_public(text):
     assert is_public(read(text))
+    assert not addresses.refusal([text], private=False)
 
 
-@pytest.mark.parametrize("text", NOT_PUBLIC)
-def test_an_address_of_this_machine_or_network_is_not(text):
-    assert not is_public(read(text))
+def test_an_address_of_this_machine_or_network_is_not_and_no_operation_asks_it():
+    for text in NOT_PUBLIC:
+        assert not is_public(read(text)), text
+        assert addresses.refusal([text], private=False), text
+        # One is enough, wherever it stands.
+        assert addresses.refusal(["8.8.8.8", text], private=False), text
 
 
 def reaches(allowlist, text, port):
@@ -90,25 +103,18 @@ def test_a_listed_name_is_reached_where_it_was_found_and_at_no_other_port():
 def test_other_names_are_not_to_be_looked_up():
     allowlist = Allowlist(["example.org:443", "10.0.0.5:5432"])
     assert allowlist.knows("example.org")
-    for name in (
-        "www.example.org",
-        "org",
-        "example.org.",
-        "EXAMPLE.org",
-        "10.0.0.5",
-        "localhost",
-        "",
-    ):
+    for name in ("www.example.org", "org", "example.org.", "EXAMPLE.org", "10.0.0.5", "localhost"):
         assert not allowlist.knows(name)
+    assert not allowlist.knows("")
 
 
-@pytest.mark.parametrize("text", NOT_PUBLIC)
-def test_a_name_that_is_made_to_lead_inside_leads_nowhere(text):
-    allowlist = Allowlist(["rebound.example:80"])
-    good, bad = allowlist.found("rebound.example", ["93.184.216.34", text])
-    assert good == ["93.184.216.34"]
-    assert read(bad) == read(text)
-    assert not reaches(allowlist, text, 80)
+def test_a_name_that_is_made_to_lead_inside_leads_nowhere():
+    for text in NOT_PUBLIC:
+        allowlist = Allowlist(["rebound.example:80"])
+        good, bad = allowlist.found("rebound.example", ["93.184.216.34", text])
+        assert good == ["93.184.216.34"], text
+        assert read(bad) == read(text), text
+        assert not reaches(allowlist, text, 80), text
 
 
 def test_a_name_leads_inside_where_that_address_is_listed_at_the_same_port():

@@ -80,14 +80,16 @@ def test_other_hosts_are_not(start, listener, port, host):
     answer, given = start(f"127.0.0.1:{port}").guest().connect(port, host)
     assert (answer.errno, given) == (errno.EACCES, [])
     assert answer.why == f"{OTHERS[host].format(port)} is not on the list"
-    listener.setblocking(False)
-    with pytest.raises(BlockingIOError):
-        listener.accept()
+    nobody_came(listener)
 
 
 def test_other_ports_are_not(start, listener, port):
     answer, given = start(f"127.0.0.1:{port % 65_535 + 1}").guest().connect(port)
     assert (answer.errno, given) == (errno.EACCES, [])
+    nobody_came(listener)
+
+
+def nobody_came(listener):
     listener.setblocking(False)
     with pytest.raises(BlockingIOError):
         listener.accept()
@@ -201,17 +203,23 @@ def test_a_question_always_has_an_answer(start, raised, error):
 # --- guests that do not mean well -----------------------------------------------------------------
 
 NONCE = b"12345678"
+
+
+def connect(address="127.0.0.1", port=1, nonce=NONCE):
+    return relay.encode(relay.Connect(nonce=nonce, address=address, port=port))
+
+
 GARBAGE = {
     "zeros": b"\0" * 100,
     "text": b"CONNECT example.org:443 HTTP/1.1\r\n\r\n",
     "socks": b"\x05\x01\x00",
     "no map": relay.encode(relay.Answer(nonce=NONCE)),
-    "cut": relay.encode(relay.Connect(nonce=NONCE, address="127.0.0.1", port=1))[:-1],
-    "and more": relay.encode(relay.Connect(nonce=NONCE, address="127.0.0.1", port=1)) + b"x",
-    "short nonce": relay.encode(relay.Connect(nonce=b"", address="127.0.0.1", port=1)),
-    "port 0": relay.encode(relay.Connect(nonce=NONCE, address="127.0.0.1", port=0)),
-    "port 65536": relay.encode(relay.Connect(nonce=NONCE, address="127.0.0.1", port=65_536)),
-    "no host": relay.encode(relay.Connect(nonce=NONCE, address="", port=1)),
+    "cut": connect()[:-1],
+    "and more": connect() + b"x",
+    "short nonce": connect(nonce=b""),
+    "port 0": connect(port=0),
+    "port 65536": connect(port=65_536),
+    "no host": connect(""),
     "long name": relay.encode(relay.Resolve(nonce=NONCE, name="a" * 254)),
     "nested": b"\x91" * 1_000,
     "too large": b"x" * (relay.MOST + 1),
@@ -234,8 +242,7 @@ def test_who_talks_nonsense_is_not_served_any_more_and_others_are(start, port, k
 def test_a_descriptor_is_not_taken(start):
     relayed = start("127.0.0.1:1")
     hostile = relayed.guest()
-    request = relay.encode(relay.Connect(nonce=NONCE, address="127.0.0.1", port=1))
-    socket.send_fds(hostile.sock, [request], [0])
+    socket.send_fds(hostile.sock, [connect()], [0])
     assert relayed.said().detail == "a packet that is too large, or has a descriptor for the relay"
     assert not hostile.is_heard()
 
@@ -243,9 +250,8 @@ def test_a_descriptor_is_not_taken(start):
 def test_who_does_not_read_is_not_served_any_more_and_others_are(start, port):
     relayed = start(f"127.0.0.1:{port}")
     hostile, honest = relayed.guest(7), relayed.guest(8)
-    request = relay.encode(relay.Connect(nonce=NONCE, address="127.0.0.9", port=1))
     with pytest.raises(OSError, match=r"Broken pipe|reset"):
-        flood(hostile.sock, request)
+        flood(hostile.sock, connect("127.0.0.9"))
     while isinstance(told := relayed.said(), speech.Judged):
         pass
     assert told == speech.Breach(number=7, detail="it does not read what the relay answers")

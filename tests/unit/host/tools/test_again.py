@@ -1,5 +1,7 @@
 """What a tool did is done once: a cell that called one is kept, not run again."""
 
+from types import SimpleNamespace
+
 import msgspec
 
 from cellblock.host.tools import Limits
@@ -9,20 +11,17 @@ from cellblock.wire import messages
 from support.stepwise import INEXACT, lost
 
 
-class AtOnce:
-    """Runs nothing, and answers with None."""
-
-    def begin(self, call):
-        call.answer(Answer(b"\xc0"))
+def at_once(call):
+    call.answer(Answer(b"\xc0"))
 
 
-def with_a_tool(sim):
+def with_a_tool(sim, begin=at_once):
     """Give a session, whose guest is told of none, one tool; return what is seen of calls."""
     seen = []
     desk = sim.session._desk
     desk._broker = Broker(
         sim.reactor,
-        AtOnce(),
+        SimpleNamespace(begin=begin, cancel=lambda _number: None),
         Limits(in_flight=3, calls=5, max_bytes=2**20),
         clock=lambda: sim.reactor.now,
         send=desk._send,
@@ -46,10 +45,15 @@ def cell_with_a_call(sim):
     sim.reactor.turn()
 
 
-def test_a_call_that_the_end_of_its_session_cuts_off_is_entered(sim, monkeypatch):
-    seen = with_a_tool(sim)
-    monkeypatch.setattr(AtOnce, "begin", lambda _self, _call: None)
-    monkeypatch.setattr(AtOnce, "cancel", lambda _self, _number: None, raising=False)
+def loses_its_newer_copy(sim):
+    newer = sim.guest.copy()
+    sim.reaped(9)
+    newer.close()
+    sim.reactor.turn()
+
+
+def test_a_call_that_the_end_of_its_session_cuts_off_is_entered(sim):
+    seen = with_a_tool(sim, begin=lambda _call: None)
     sim.begin()
     calls(sim)
     sim.session.disconnect()
@@ -69,10 +73,7 @@ def test_a_cell_that_called_a_tool_is_not_run_again_for_a_state_that_was_lost(si
     seen = with_a_tool(sim)
     older = sim.guest.copy()
     cell_with_a_call(sim)
-    newer = sim.guest.copy()
-    sim.reaped(9)
-    newer.close()
-    sim.reactor.turn()
+    loses_its_newer_copy(sim)
     assert sim.takes_over(older).inputs == [(1, INEXACT)]
     assert sim.outcomes[-1].stopped == lost()
     assert len(seen) == 1
@@ -82,10 +83,7 @@ def test_one_that_calls_a_tool_only_when_it_is_run_again_costs_its_copy(sim):
     seen = with_a_tool(sim)
     older = sim.guest.copy()
     sim.cell()
-    newer = sim.guest.copy()
-    sim.reaped(9)
-    newer.close()
-    sim.reactor.turn()
+    loses_its_newer_copy(sim)
     sim.takes_over(older)
     sim.guest.read()
     calls(sim)

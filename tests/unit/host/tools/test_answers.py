@@ -60,9 +60,9 @@ OTHERS = [
 ]
 
 
-@pytest.mark.parametrize(("said", "crosses"), PATHS)
-def test_no_path_of_the_host_crosses(said, crosses):
-    assert raised(1, ValueError(said)).message == crosses
+def test_no_path_of_the_host_crosses():
+    for said, crosses in PATHS:
+        assert raised(1, ValueError(said)).message == crosses, (said, crosses)
 
 
 @pytest.mark.parametrize("said", OTHERS)
@@ -73,9 +73,9 @@ def test_what_is_no_path_of_the_host_stays(said):
 PARTS = r"""/,/(,'/,'/a,/'a,"/,/a b, a/,/a:1,:1,[::,https://,https://a,file://,</,./,\n/,GET /"""
 
 
-@pytest.mark.parametrize("part", ["\x1b[", *PARTS.split(",")])
-def test_a_message_takes_no_longer_than_it_is_long(part):
-    before = time.process_time()
-    for said in (part * 4_000, part * 4_000 + "!", f"/{part * 4_000}", f"'/{part * 4_000}"):
-        assert len(scrubbed(said)) <= 2_000
-    assert time.process_time() - before < 0.2
+def test_a_message_takes_no_longer_than_it_is_long():
+    for part in ["\x1b[", *PARTS.split(",")]:
+        before = time.process_time()
+        for said in (part * 4_000, part * 4_000 + "!", f"/{part * 4_000}", f"'/{part * 4_000}"):
+            assert len(scrubbed(said)) <= 2_000, part
+        assert time.process_time() - before < 0.2, part

@@ -2,6 +2,7 @@
 
 import msgspec
 import pytest
+from msgspec.structs import replace
 
 from cellblock.host.llm.ledger import Ledger
 from cellblock.host.tools import Limits, Models, Tooling
@@ -36,8 +37,7 @@ def made():
     """Make a crew of a program's functions, with language models or without."""
 
     def make(source, **more):
-        limits = Limits(in_flight=1, calls=None, max_bytes=1)
-        crew = Crew(None, Tooling(given=lambda: source, limits=limits, **more))
+        crew = Crew(None, Tooling(given=lambda: source, limits=LIMITS, **more))
         told = []
         crew.open(lambda: told.append("ready"), lambda error: told.append(str(error)), print)
         return crew, told
@@ -45,9 +45,11 @@ def made():
     return make
 
 
-def models():
-    section = Llm(base_url="http://127.0.0.1:1/v1", models=("small",))
-    return Models(section=section, ledger=Ledger(max_calls=1, max_tokens=1))
+LIMITS = Limits(in_flight=1, calls=None, max_bytes=1)
+MODELS = Models(
+    section=Llm(base_url="http://127.0.0.1:1/v1", models=("small",)),
+    ledger=Ledger(max_calls=1, max_tokens=1),
+)
 
 
 def test_no_guest_is_started_before_a_programs_functions_are_known(made):
@@ -62,7 +64,7 @@ def test_no_guest_is_started_before_a_programs_functions_are_known(made):
 
 def test_a_call_goes_to_whoever_has_the_tool(made):
     source = Source("add")
-    crew, _ = made(source, models=models())
+    crew, _ = made(source, models=MODELS)
     source.say()
     assert [tool.name for tool in crew.tools] == ["add", "llm", "llm.chat"]
     crew.provider().begin(Call(1, source.tools[0], msgspec.Raw(), print))
@@ -72,7 +74,7 @@ def test_a_call_goes_to_whoever_has_the_tool(made):
 def test_tools_that_a_narrower_policy_has_not_are_gone_before_they_are_known_and_after(made):
     source = Source("add", "look_up")
     crew, _ = made(source)
-    limits = Limits(in_flight=1, calls=None, max_bytes=1, timeout=2.0, timeouts={"add": 1.0})
+    limits = replace(LIMITS, timeout=2.0, timeouts={"add": 1.0})
     crew.hold_to(Tooling(limits=limits), {"add"})
     assert source.held == (2.0, {"add": 1.0})
     source.say()
@@ -83,7 +85,7 @@ def test_tools_that_a_narrower_policy_has_not_are_gone_before_they_are_known_and
 
 def test_a_name_that_the_policy_has_is_no_functions(made):
     source = Source("llm")
-    crew, told = made(source, models=models())
+    crew, told = made(source, models=MODELS)
     source.say()
     assert told == [
         "tools: the policy has a tool of this name already (got 'llm'). Rename one of them."

@@ -23,9 +23,11 @@ def load(*entries):
 
 
 def test_a_function_is_told_as_it_is_written():
-    tools = load("operators_tools:forecast", "operators_tools:fetch", "operators_tools:log_in")
+    names = ("forecast", "fetch", "log_in", "add")
+    tools = load(*(f"operators_tools:{name}" for name in names))
     told = {name: signature(one.tool) for name, one in tools.items()}
     assert told == {
+        "add": "add(a: int, b: int = 1) -> int",
         "forecast": "forecast(city: str, *, days: int = 2) -> Forecast",
         "fetch": "async fetch(key: str, delay: float = 0.0) -> str",
         "log_in": "log_in(user: str, password: str) -> str",
@@ -33,10 +35,8 @@ def test_a_function_is_told_as_it_is_written():
     log_in = tools["log_in"].tool
     assert [one.secret for one in log_in.parameters] == [False, True]
     assert log_in.secret_result
-
-
-def test_arguments_are_checked_by_the_type_hints():
-    add = load("operators_tools:add")["add"].function
+    # Arguments are checked by the type hints.
+    add = tools["add"].function
     assert add("4", b=2) == 6
     with pytest.raises(ValueError, match="valid integer"):
         add("x")
@@ -46,6 +46,7 @@ def test_arguments_are_checked_by_the_type_hints():
     ("entry", "message"),
     [
         ("operators_tools:nothing", "operators_tools has no nothing"),
+        ("operator:add", "another tool is named add"),
         ("no_such_module:f", "no_such_module can't be imported: ModuleNotFoundError"),
         ("nobodys_entry_point", "no installed package has an entry point of this name"),
         ("builtins:open", "open can't be the name of a tool"),
@@ -56,15 +57,10 @@ def test_arguments_are_checked_by_the_type_hints():
 )
 def test_what_is_no_tool_is_told(entry, message):
     with pytest.raises(registry.NoToolError) as refused:
-        load(entry)
+        load("operators_tools:add", entry)
     assert message in refused.value.message
     assert refused.value.entry == entry
     assert refused.value.remedy
-
-
-def test_two_of_one_name_are_refused():
-    with pytest.raises(registry.NoToolError, match="another tool is named add"):
-        load("operators_tools:add", "operator:add")
 
 
 def test_a_default_that_is_no_literal_is_not_told():

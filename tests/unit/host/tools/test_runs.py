@@ -59,23 +59,17 @@ def answers(said, count):
 
 
 def test_a_call_that_is_cancelled_before_a_thread_is_free_is_answered_at_once(runs, said, door):
-    begin(runs, 1, "wait")
-    begin(runs, 2, "wait")
+    for number in (1, 2, 3):
+        begin(runs, number, "wait")
     runs.cancel(2)
     runs.cancel(2)
     assert answers(said, 1) == [(2, "Cancelled")]
+    # One that is dropped has no answer.
+    assert (runs.drop(3), runs.drop(3)) == (True, False)
     door.set()
     assert answers(said, 1) == [(1, "")]
-    begin(runs, 3, "wait")
-    assert answers(said, 1) == [(3, "")]
-
-
-def test_a_call_that_is_dropped_before_a_thread_is_free_has_no_answer(runs, said, door):
-    begin(runs, 1, "wait")
-    begin(runs, 2, "wait")
-    assert (runs.drop(2), runs.drop(2)) == (True, False)
-    door.set()
-    assert answers(said, 1) == [(1, "")]
+    begin(runs, 4, "wait")
+    assert answers(said, 1) == [(4, "")]
 
 
 def test_a_call_that_is_cancelled_before_its_first_step_is_answered(runs, said, door, stalled):

@@ -43,103 +43,100 @@ def reactor():
 
 @pytest.fixture
 def shop(monkeypatch, reactor):
+    """Return a workshop with a call under way, whose answers nobody hears for now."""
     monkeypatch.setattr(workshop, "Worker", Worker)
     made = workshop.Workshop(reactor, Settings(entries=("x",), timeout=LIMIT, max_bytes=1_000))
     made.open(lambda _tools: None, pytest.fail)
     made._worker.says(speech.Loaded(tools=(TOOL,)))
+    made.answers = begin(made)
+    made.hold(held=True)
     return made
 
 
 @pytest.fixture
-def told(shop):
-    """Return which calls the first worker was told to stop."""
-    worker = shop._worker
-    return lambda: [one.number for one in worker.sent if isinstance(one, speech.Cancel)]
+def worker(shop):
+    return shop._worker
 
 
-def begin(shop, number=1):
+def begin(shop):
     answers = []
     nothing = msgspec.Raw(msgspec.msgpack.encode(((), {})))
-    shop.begin(Call(number, TOOL, nothing, answer=answers.append))
+    shop.begin(Call(1, TOOL, nothing, answer=answers.append))
     return answers
 
 
-def test_an_answer_that_came_in_time_and_was_not_heard_is_one(shop, reactor):
-    answers, worker = begin(shop), shop._worker
-    shop.hold(held=True)
-    worker.says(speech.Returned(number=1, value=msgspec.Raw(b"\x05")))
+RETURNED = speech.Returned(number=1, value=msgspec.Raw(b"\x05"))
+STOPPED = speech.Raised(number=1, kind="Cancelled", message="")
+
+
+def test_an_answer_that_came_in_time_and_was_not_heard_is_one(shop, worker, reactor):
+    worker.says(RETURNED)
     reactor.advance(10 * LIMIT)
-    assert answers == []
+    assert shop.answers == []
     shop.hold(held=False)
     reactor.advance(10 * LIMIT)
-    assert [one.value for one in answers] == [b"\x05"]
+    assert [one.value for one in shop.answers] == [b"\x05"]
     assert not worker.killed
 
 
-def test_a_call_that_does_not_end_is_over_its_time_once_answers_are_heard(shop, reactor):
-    answers, worker = begin(shop), shop._worker
-    shop.hold(held=True)
+def test_a_call_that_does_not_end_is_over_its_time_once_answers_are_heard(shop, worker, reactor):
     reactor.advance(10 * LIMIT)
     shop.hold(held=False)
     reactor.advance(2 * workshop.GRACE)
-    assert [one.kind for one in answers] == ["TimeoutError"]
+    assert [one.kind for one in shop.answers] == ["TimeoutError"]
     reactor.advance(2 * workshop.GRACE)
     assert worker.killed
 
 
-def test_a_call_that_nobody_waits_for_is_not_ended_over_an_answer_that_was_not_heard(shop, reactor):
-    begin(shop)
-    worker = shop._worker
-    shop.hold(held=True)
+def test_a_call_that_nobody_waits_for_is_not_ended_over_an_answer_that_was_not_heard(
+    shop, worker, reactor
+):
     shop.cancel(1)
-    worker.says(speech.Raised(number=1, kind="Cancelled", message=""))
+    worker.says(STOPPED)
     reactor.advance(10 * LIMIT)
     shop.hold(held=False)
     reactor.advance(10 * LIMIT)
     assert not worker.killed
 
 
-def test_a_call_is_told_to_stop_in_time_where_nobody_hears_answers(shop, reactor, told):
-    answers, worker = begin(shop), shop._worker
-    shop.hold(held=True)
+def told_to_stop(worker):
+    return [one.number for one in worker.sent if isinstance(one, speech.Cancel)]
+
+
+def test_a_call_is_told_to_stop_in_time_where_nobody_hears_answers(shop, worker, reactor):
     reactor.advance(LIMIT + workshop.GRACE)
-    assert told() == [1]
-    worker.says(speech.Raised(number=1, kind="Cancelled", message=""))
+    assert told_to_stop(worker) == [1]
+    worker.says(STOPPED)
     reactor.advance(10 * LIMIT)
-    assert (told(), answers, worker.killed) == ([1], [], False)
+    assert (told_to_stop(worker), shop.answers, worker.killed) == ([1], [], False)
     shop.hold(held=False)
-    assert [one.kind for one in answers] == ["TimeoutError"]
+    assert [one.kind for one in shop.answers] == ["TimeoutError"]
 
 
-def test_a_call_that_does_not_stop_ends_its_worker_though_nobody_hears_it(shop, reactor):
-    answers, worker = begin(shop), shop._worker
-    shop.hold(held=True)
+def test_a_call_that_does_not_stop_ends_its_worker_though_nobody_hears_it(shop, worker, reactor):
     reactor.advance(LIMIT + workshop.UNHEARD - workshop.GRACE)
     assert not worker.killed
     reactor.advance(4 * workshop.GRACE)
     assert worker.killed
-    assert [one.kind for one in answers] == ["TimeoutError"]
+    assert [one.kind for one in shop.answers] == ["TimeoutError"]
 
 
-def test_an_answer_that_is_heard_a_moment_after_others_is_in_time(shop, reactor):
-    answers, worker = begin(shop), shop._worker
-    shop.hold(held=True)
+def test_an_answer_that_is_heard_a_moment_after_others_is_in_time(shop, worker, reactor):
     reactor.advance(LIMIT - 0.001)
     shop.hold(held=False)  # it lies in the pipe behind others
     reactor.advance(workshop.GRACE / 2)
-    worker.says(speech.Returned(number=1, value=msgspec.Raw(b"\x05")))
-    assert [one.value for one in answers] == [b"\x05"]
+    worker.says(RETURNED)
+    assert [one.value for one in shop.answers] == [b"\x05"]
 
 
 def test_a_worker_that_begins_while_nobody_hears_answers_is_heard_until_it_has_imported(
     shop, reactor
 ):
-    shop.hold(held=True)
     shop._on_lost("it was killed")
     answers, worker = begin(shop), shop._worker
     worker.says(speech.Loaded(tools=(TOOL,)))
     assert [type(one) for one in worker.sent] == [speech.Load, speech.Begin]
-    worker.says(speech.Returned(number=1, value=msgspec.Raw(b"\x05")))
+    worker.says(RETURNED)
     reactor.advance(2 * workshop.LOADING)
     assert answers == []
     shop.hold(held=False)

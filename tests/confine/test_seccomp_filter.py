@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import errno
+from functools import cache
 
 import pytest
 
 from cellblock.guest.confine import allowlist, arch, seccomp
 from cellblock.guest.confine.gates import Grants, gates
-from unit.guest.confine.simulator import Call, verdict
+from confine.simulator import Call, verdict
 
 PID = 4242
 ALLOW = "allow"
@@ -203,43 +204,32 @@ ROWS = [
 ]
 
 
-def names(row):
-    grants, name, args, _ = row
-    kind = "network" if grants.network else "relayed" if grants.relayed else ""
-    kind = kind or ("subprocess" if grants.subprocess else "closed")
-    kind = "gated" if grants.gated else kind
-    return f"{kind}-{name}-{'-'.join(f'{arg:#x}' for arg in args)}"
-
-
 @pytest.fixture(params=arch.KNOWN)
 def machine(request):
     return arch.named(request.param)
 
 
+@cache
+def built(name, grants):
+    return seccomp.build(name, grants).filled(PID)
+
+
 def code(machine, grants):
-    return seccomp.build(machine.name, grants).filled(PID)
+    return built(machine.name, grants)
 
 
-@pytest.mark.parametrize("row", ROWS, ids=names)
-def test_a_call_is_decided_by_its_arguments(machine, row):
-    grants, name, args, expected = row
-    if name not in machine.numbers:
-        pytest.skip(f"{machine.name} has no {name}")
-
-    call = Call(machine.numbers[name], machine.audit, args)
-
-    assert verdict(code(machine, grants), call) == expected
+def test_a_call_is_decided_by_its_arguments(machine):
+    for grants, name, args, expected in ROWS:
+        if name in machine.numbers:
+            call = Call(machine.numbers[name], machine.audit, args)
+            assert verdict(code(machine, grants), call) == expected, (grants, name, args)
 
 
-@pytest.mark.parametrize("foreign", [0x40000003, 0x40000028, 0xC00000B7, 0xC000003E, 0])
-def test_a_call_under_another_architecture_is_refused_whatever_its_number(machine, foreign):
-    if foreign == machine.audit:
-        pytest.skip("that is this architecture")
+def test_a_call_under_another_architecture_is_refused_whatever_its_number(machine):
     program = code(machine, NETWORK)
 
-    verdicts = {verdict(program, Call(number, foreign)) for number in range(480)}
-
-    assert verdicts == {EPERM}
+    for foreign in {0x40000003, 0x40000028, 0xC00000B7, 0xC000003E, 0} - {machine.audit}:
+        assert {verdict(program, Call(number, foreign)) for number in range(480)} == {EPERM}
 
 
 def test_x32_calls_are_refused():
@@ -251,23 +241,12 @@ def test_x32_calls_are_refused():
     assert verdicts == {errno.ENOSYS}
 
 
-def test_every_call_that_no_rule_names_is_refused(machine):
-    allowed = {name for group in allowlist.ALWAYS for name in group.names} | {"truncate"}
-    gated = {gate.name for gate in gates(CLOSED)}
-    program = code(machine, CLOSED)
-
-    for name, number in machine.numbers.items():
-        if name in gated:
-            continue
-        expected = ALLOW if name in allowed else allowlist.REFUSED_WITH.get(name, EPERM)
-        assert verdict(program, Call(number, machine.audit)) == expected, name
-
-
 def test_every_number_up_to_a_thousand_is_decided_as_documented(machine):
     """What no table knows is not implemented; a gate refuses at least what makes no sense."""
     allowed = {name for group in allowlist.ALWAYS for name in group.names} | {"truncate"}
     gated = {gate.name: gate for gate in gates(CLOSED)}
     names = {number: name for name, number in machine.numbers.items()}
+    assert max(names) < 1024
     program = code(machine, CLOSED)
 
     for number in range(1024):
@@ -281,11 +260,9 @@ def test_every_number_up_to_a_thousand_is_decided_as_documented(machine):
         assert verdict(program, Call(number, machine.audit)) in expected, name or number
 
 
-@pytest.mark.parametrize("number", [-1, 2**31 - 1, 470, 500, 1000, 5000])
-def test_a_number_of_the_future_is_not_implemented(machine, number):
-    call = Call(number, machine.audit)
-
-    assert verdict(code(machine, NETWORK), call) == errno.ENOSYS
+def test_a_number_of_the_future_is_not_implemented(machine):
+    for number in (-1, 2**31 - 1, 470, 500, 1000, 5000):
+        assert verdict(code(machine, NETWORK), Call(number, machine.audit)) == errno.ENOSYS
 
 
 def test_the_filter_fits_the_kernel_and_searches_in_few_steps(machine):

@@ -12,6 +12,7 @@ import resource
 import signal
 import socket
 import struct
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -19,24 +20,22 @@ import pytest
 from cellblock.guest.confine import ConfineError, arch, capabilities, confine, libc, process
 from cellblock.guest.confine.apart import stand_apart, stand_first
 from cellblock.wire.messages import Limits
+from confine.cell import run
 from support import faults
-from unit.guest.confine.cell import run
 
 MACHINE = arch.current()
 LIMITS = Limits(
     memory_max_bytes=1 << 30, max_processes=1000, max_open_files=200, max_file_size=1 << 20
 )
 REFUSED = "refused by the OS kernel"
+NO_LANDLOCK = "landlock: this OS kernel has no Landlock, or it is not switched on"
 
 #: Faults, by the lock that they are of, to what a guest comes to that has it required.
 FATAL = {
     # Landlock: asking for its version, making a ruleset, adding rules, taking them.
-    "landlock_create_ruleset=ENOSYS": "landlock: this OS kernel has no Landlock, or it is not "
-    "switched on",
-    "landlock_create_ruleset=EOPNOTSUPP": "landlock: this OS kernel has no Landlock, or it is not "
-    "switched on",
-    "landlock_create_ruleset=nothing": "landlock: this OS kernel has no Landlock, or it is not "
-    "switched on",
+    "landlock_create_ruleset=ENOSYS": NO_LANDLOCK,
+    "landlock_create_ruleset=EOPNOTSUPP": NO_LANDLOCK,
+    "landlock_create_ruleset=nothing": NO_LANDLOCK,
     "landlock_create_ruleset:2=0=EINVAL": f"landlock: {REFUSED}: Invalid argument",
     "landlock_create_ruleset:2=0=nothing": f"landlock: {REFUSED}: File descriptor in bad state",
     "openat2=ENOSYS": f"landlock: {REFUSED}: Function not implemented",
@@ -96,38 +95,40 @@ def confined(world, *texts, **changes):
     return program
 
 
-@pytest.mark.parametrize("fault", FATAL)
-def test_nothing_runs_where_the_call_behind_a_lock_fails_or_does_nothing(fault, world, uid):
-    outcome = run(confined(world, fault), plan=None, uid=uid)
-    assert outcome == f"ConfineError: {FATAL[fault]}"
+def each(faults, world, uid):
+    """Return what comes of the same program under each fault."""
+    return {fault: run(confined(world, fault), plan=None, uid=uid) for fault in faults}
 
 
-@pytest.mark.parametrize("fault", FATAL_FOR_ROOT)
-def test_nothing_of_roots_is_left_where_dropping_it_fails_or_does_nothing(fault, world, uid):
+def fatal(faults):
+    return {fault: f"ConfineError: {why}" for fault, why in faults.items()}
+
+
+def test_nothing_runs_where_the_call_behind_a_lock_fails_or_does_nothing(world, uid):
+    assert each(FATAL, world, uid) == fatal(FATAL)
+
+
+def test_nothing_of_roots_is_left_where_dropping_it_fails_or_does_nothing(world, uid):
     if uid:
         pytest.skip("whoever is not root has nothing to drop, and no_new_privs by now")
-    outcome = run(confined(world, fault), plan=None, uid=uid)
-    assert outcome == f"ConfineError: {FATAL_FOR_ROOT[fault]}"
+    assert each(FATAL_FOR_ROOT, world, uid) == fatal(FATAL_FOR_ROOT)
 
 
-@pytest.mark.parametrize("name", RLIMITS)
-@pytest.mark.parametrize("answer", ["EPERM", "nothing"])
-def test_nothing_runs_without_a_limit_that_was_to_be_set(name, answer, world, uid):
-    fault = f"prlimit64:1={RLIMITS[name]}:2=*={answer}"
-    outcome = run(confined(world, fault), plan=None, uid=uid)
-    said = f"the limit for {name} did not stick"
-    if answer == "EPERM":
-        said = "not allowed to raise maximum limit"
-    assert outcome == f"ConfineError: rlimits: {said}"
+def test_nothing_runs_without_a_limit_that_was_to_be_set(world, uid):
+    limited = {}
+    for name, number in RLIMITS.items():
+        fault = f"prlimit64:1={number}:2=*"
+        limited[f"{fault}=EPERM"] = "rlimits: not allowed to raise maximum limit"
+        limited[f"{fault}=nothing"] = f"rlimits: the limit for {name} did not stick"
+    assert each(limited, world, uid) == fatal(limited)
 
 
-@pytest.mark.parametrize("answer", ["EPERM", "nothing"])
-def test_nothing_runs_without_a_limit_on_tasks_where_nobody_else_counts_them(answer, world, uid):
+def test_nothing_runs_without_a_limit_on_tasks_where_nobody_else_counts_them(world, uid):
     if not uid:
         pytest.skip("the OS kernel does not hold root to it, and the report says so")
-    fault = f"prlimit64:1={resource.RLIMIT_NPROC}:2=*={answer}"
-    outcome = run(confined(world, fault), plan=None, uid=uid)
-    assert outcome.startswith("ConfineError: rlimits: ")
+    fault = f"prlimit64:1={resource.RLIMIT_NPROC}:2=*"
+    for outcome in each([f"{fault}=EPERM", f"{fault}=nothing"], world, uid).values():
+        assert outcome.startswith("ConfineError: rlimits: ")
 
 
 def test_a_filter_that_does_nothing_is_seen_also_where_networks_and_processes_are_allowed(
@@ -183,12 +184,12 @@ def under_gate(world, *texts, hand_over=lambda _fd: None):
     return program
 
 
-@pytest.mark.parametrize("error", ["EBUSY", "EINVAL", "ENOSYS"])
 def test_where_no_listener_can_be_had_the_filter_refuses_by_itself_and_no_gate_is_reported(
-    error, world, uid
+    world, uid
 ):
-    outcome = run(under_gate(world, f"{LISTENING}={error}"), plan=None, uid=uid)
-    assert outcome == "ok: (False, True)"
+    for error in ("EBUSY", "EINVAL", "ENOSYS"):
+        outcome = run(under_gate(world, f"{LISTENING}={error}"), plan=None, uid=uid)
+        assert outcome == "ok: (False, True)", error
 
 
 def test_a_listener_that_is_none_is_found_out(world, uid):
@@ -196,10 +197,10 @@ def test_a_listener_that_is_none_is_found_out(world, uid):
     assert outcome == "ConfineError: seccomp: no listener came of the gate's filter"
 
 
-@pytest.mark.parametrize("error", ["EPERM", "ENOMEM"])
-def test_nothing_runs_where_a_listener_is_refused_for_another_reason(error, world, uid):
-    outcome = run(under_gate(world, f"{LISTENING}={error}"), plan=None, uid=uid)
-    assert outcome.startswith(f"ConfineError: seccomp: {REFUSED}: ")
+def test_nothing_runs_where_a_listener_is_refused_for_another_reason(world, uid):
+    for error in ("EPERM", "ENOMEM"):
+        outcome = run(under_gate(world, f"{LISTENING}={error}"), plan=None, uid=uid)
+        assert outcome.startswith(f"ConfineError: seccomp: {REFUSED}: "), error
 
 
 def test_nothing_runs_where_the_listener_can_not_be_handed_over(world, uid):
@@ -250,9 +251,9 @@ def standing_apart(*texts):
     return program
 
 
-@pytest.mark.parametrize("fault", APART)
-def test_a_guest_that_can_not_leave_its_zygote_behind_does_not_start(fault, uid):
-    assert run(standing_apart(fault), plan=None, uid=uid) == f"ok: {APART[fault]}"
+def test_a_guest_that_can_not_leave_its_zygote_behind_does_not_start(uid):
+    for fault, why in APART.items():
+        assert run(standing_apart(fault), plan=None, uid=uid) == f"ok: {why}", fault
 
 
 def test_without_a_call_that_closes_many_descriptors_each_is_closed(uid):
@@ -260,14 +261,14 @@ def test_without_a_call_that_closes_many_descriptors_each_is_closed(uid):
     assert outcome == "ok: (True, False)"
 
 
-@pytest.mark.parametrize("fault", FIRST)
-def test_a_zygote_that_could_not_see_to_its_guests_does_not_start(fault, uid):
-    def program():
+def test_a_zygote_that_could_not_see_to_its_guests_does_not_start(uid):
+    def program(fault):
         ctypes.CDLL(None).prctl(process.PR_SET_DUMPABLE, 1, 0, 0, 0)
         faults.install(fault)
         stand_first(namespace=True)
 
-    assert run(program, plan=None, uid=uid) == f"ConfineError: {FIRST[fault]}"
+    came = {fault: run(partial(program, fault), plan=None, uid=uid) for fault in FIRST}
+    assert came == fatal(FIRST)
 
 
 def test_what_is_left_open_is_found_out_whoever_was_to_close_it(monkeypatch, uid):

@@ -1,0 +1,31 @@
+"""Pure code: what is tested here starts no kernel."""
+
+import sys
+from pathlib import Path
+
+import pytest
+
+from cellblock import cli
+
+# jsonschema imports it if it is there, for a format that nothing here has: it takes a second.
+sys.modules["rfc3987_syntax"] = None
+
+
+def pytest_collection_modifyitems(items):
+    for item in items:
+        if Path(__file__).parent in item.path.parents:
+            item.add_marker(pytest.mark.unit)
+
+
+@pytest.fixture
+def command(monkeypatch, capfd):
+    """Run ``cellblock …`` in this process; return exit status, stdout and stderr."""
+
+    def run(*args):
+        monkeypatch.setattr(sys, "argv", ["cellblock", *args])
+        with pytest.raises(SystemExit) as ended:
+            cli.main()
+        out, err = capfd.readouterr()
+        return ended.value.code, out, err
+
+    return run
