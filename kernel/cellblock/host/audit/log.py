@@ -43,7 +43,8 @@ class Log:
     def __init__(self, folder: Path, *, max_bytes: int, fsync: bool) -> None:
         self._folder, self._max_bytes, self._fsync = folder, max_bytes, fsync
         self.session = os.urandom(8).hex()
-        started = dt.datetime.now(dt.UTC).strftime("%Y%m%dT%H%M%SZ")
+        # To the microsecond: names are sorted by, and two sessions may begin within a second.
+        started = dt.datetime.now(dt.UTC).strftime("%Y%m%dT%H%M%S%fZ")
         self._stem = f"{started}-{self.session}"
         self._fd: int | None = None
         self._part, self._size = 0, 0

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 #: Bytes of a line; a source of four million characters may take six each.
 LONGEST: Final = 32 << 20
-_NAME: Final = re.compile(r"\d{8}T\d{6}Z-([0-9a-f]{16})\.(\d{4,9})\.jsonl")
+_NAME: Final = re.compile(r"\d{8}T\d{6}(?:\d{6})?Z-([0-9a-f]{16})\.(\d{4,9})\.jsonl")
 _READ: Final = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
 
 

@@ -67,6 +67,15 @@ def full_at(size):
 # --- what is on disk ------------------------------------------------------------------------------
 
 
+def test_sessions_that_begin_within_a_second_are_listed_in_their_order(folder):
+    logs = [Log(folder, max_bytes=1 << 20, fsync=False) for _ in range(6)]
+    for log in reversed(logs):
+        write(log, "x")
+        log.close()
+    assert [one.id for one in shelf.sessions(folder)] == [log.session for log in logs]
+    assert shelf.find(folder, "last").id == logs[-1].session
+
+
 def test_a_log_is_the_users_alone_as_is_its_folder_and_a_record_on_disk_when_it_was_written(
     log, folder
 ):
