@@ -40,6 +40,8 @@ def test_packages_let_in_raw_work():
     for package in ("matplotlib", "pandas", "pydantic"):
         pytest.importorskip(package, reason="preset data's packages are not installed")
     programs = list(guarded.programs(FOLDER / "data.txt"))
-    results = guarded.run([cells for _, cells in programs], preset="data")
+    # No guest has the audit hook where packages are let in raw: they may ask for programs, as
+    # matplotlib does where it finds no list of the fonts yet, and go on without.
+    results = guarded.run([cells for _, cells in programs], preset="data", arm=False)
     for (name, _), result in zip(programs, results, strict=True):
         assert (result["denied"], result["error"]) == ([], None), (name, result["out"])
