@@ -3,23 +3,17 @@
 from __future__ import annotations
 
 import contextlib
-import itertools
 import os
-import secrets
 import socket
 from typing import Any, Self
 
 import zmq
 from jupyter_client.session import Session
 
+from support.ports import next_port
+
 CHANNELS = ("shell", "iopub", "stdin", "control", "hb")
 DEADLINE = 15.0
-
-
-#: Ports below those that systems hand out. One after the other, from anywhere: two suites that run at
-#: the same time hardly ever try the same one in the moment until a kernel has bound it.
-_PORTS = range(10_000, 32_000)
-_turn = itertools.count(secrets.randbelow(len(_PORTS)))
 
 
 def free_ports(count: int) -> list[int]:
@@ -27,7 +21,7 @@ def free_ports(count: int) -> list[int]:
     found: list[int] = []
     with contextlib.ExitStack() as held:  # all at once, so that none is found twice
         while len(found) < count:
-            port = _PORTS[next(_turn) % len(_PORTS)]
+            port = next_port()
             probe = held.enter_context(socket.socket())
             with contextlib.suppress(OSError):
                 probe.bind(("127.0.0.1", port))
