@@ -57,7 +57,7 @@ SEEDS = [
     messages.Inspect(id=3, code="x", cursor=1),
     messages.Input(id=3, value="x"),
     messages.CommIn(id=3, kind="comm_open", content={"a": 1}, buffers=[b"x"]),
-    messages.Fork(id=3, seed=b"x"),
+    messages.Fork(id=3),
     messages.Forked(id=3, pid=7),
     messages.Reaped(pid=7, status=9),
     messages.ZygoteFailed(detail="x"),

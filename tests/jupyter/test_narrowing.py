@@ -156,6 +156,44 @@ def test_what_is_open_stays_open_as_the_card_says_and_is_gone_with_a_new_guest(s
     assert value(kernel, "open(os.environ['TMPDIR'] + '/kept.txt').read()") == "'kept'"
 
 
+@pytest.mark.parametrize("backend", ["landlock", "bubblewrap"])
+def test_a_zygote_reads_nothing_that_a_checkout_or_a_guest_has_put_there(start, world, backend):
+    pytest.importorskip("matplotlib")
+    if backend == "bubblewrap" and (why := machines.no_bubblewrap()):
+        pytest.skip(f"no bubblewrap: {why}")
+    settings = f'preload = ["matplotlib.pyplot"]\nbackend = "{backend}"\n'
+    text = OPEN.replace('extends = "unsafe"\n', f'extends = "unsafe"\n{settings}')
+    world.write("matplotlibrc", "lines.linewidth: 77\n")
+    victim = world.write("victim.txt", "the user's")
+    victim.parent.joinpath("theirs").mkdir()
+    kernel = opened(start, world, text)
+    width = "__import__('matplotlib').rcParams['lines.linewidth']"
+    assert value(kernel, width) == "1.5"
+    # The control: what is read there counts, for whoever looks there.
+    assert value(kernel, "import matplotlib; matplotlib.rc_params()['lines.linewidth']") == "77.0"
+    ran(
+        kernel,
+        "import os, glob, matplotlib as m\nfrom matplotlib import font_manager\n"
+        "home = os.environ['HOME']\n"
+        "font = f'fontlist-v{font_manager.FontManager.__version__}.json'\n"
+        "for folder in [os.environ['MPLCONFIGDIR'], m.get_cachedir(), home]:\n"
+        "    os.makedirs(folder, exist_ok=True)\n"
+        "    open(f'{folder}/matplotlibrc', 'w').write('lines.linewidth: 88')\n"
+        f"    if os.path.lexists(f'{{folder}}/{{font}}'): os.remove(f'{{folder}}/{{font}}')\n"
+        f"    os.symlink({str(victim)!r}, f'{{folder}}/{{font}}')\n"
+        "profile = f'{home}/.ipython/profile_default'\n"
+        "os.makedirs(profile, exist_ok=True)\n"
+        "for name in ('security', 'pid', 'startup', 'log'):\n"
+        "    for found in glob.glob(f'{profile}/{name}'): os.rename(found, found + '.old')\n"
+        f"    os.symlink({str(victim.parent / 'theirs')!r} + name[3:], f'{{profile}}/{{name}}')\n",
+    )
+    narrow(kernel, "--fresh env_var_access=[]")
+    assert value(kernel, width) == "1.5"
+    assert victim.read_text() == "the user's"
+    made = {path.name for path in victim.parent.iterdir() if path.name.startswith("theirs")}
+    assert made == {"theirs"}
+
+
 def test_the_language_layer_is_narrowed_in_a_new_guest(start, world):
     kernel = opened(start, world, f'{OPEN}allowed_modules = ["os", "socket"]\n')
     assert tried(kernel, "import os, socket, sys") == "ok"

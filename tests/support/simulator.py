@@ -337,6 +337,7 @@ class Simulation:
                 self.told.append(message)
             else:
                 guest = FakeGuest(fds, NOBODYS_PID + 1 + len(self.guests))
+                (guest.place,) = guest.read()
                 self.guests.append(guest)
                 sock.sendall(frames.encode(messages.Forked(id=message.id, pid=guest.pid)))
                 if self.start_well:

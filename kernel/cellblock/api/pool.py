@@ -20,7 +20,8 @@ from cellblock.host.equipment import own_tools
 from cellblock.host.groundwork import Ground, Terms, lay
 from cellblock.host.private import make_scratch
 from cellblock.host.scope import starter
-from cellblock.host.sharing import place_of, placed, shareable
+from cellblock.host.sharing import placed, shareable
+from cellblock.host.zygote_process import place_of
 from cellblock.host.zygotes import Seat, Shared
 from cellblock.policy import placing
 from cellblock.policy.model import Policy

@@ -12,6 +12,7 @@ import os
 import random
 import socket
 import sys
+import tempfile
 from typing import TYPE_CHECKING, Any
 
 import comm  # noqa: F401 - imported here so that no guest has to
@@ -52,6 +53,11 @@ if TYPE_CHECKING:
 
 #: Names that IPython puts into the namespace and mode safe takes out of it.
 _IPYTHON_NAMES = ("__builtin__", "get_ipython", "exit", "quit", "open", "_dh")
+#: Variables by which libraries find folders of the user's.
+_AT_HOME = (
+    "HOME", "IPYTHONDIR", "MPLCONFIGDIR", "TMPDIR",
+    "XDG_CACHE_HOME", "XDG_CONFIG_HOME", "XDG_DATA_HOME", "XDG_STATE_HOME",
+)  # fmt: skip
 CHANNEL_FD = 3
 #: Where the listener of the gate is given away, until that is done.
 GATE_FD = 4
@@ -155,9 +161,10 @@ class Prepared:
             stand_apart(self.zygote, kept)
         if self._network is not None:
             self._network.begin(RELAY_FD)
-        random.seed(fork.seed)
-        if fork.place is not None:
-            self._take(fork.place)
+        place = channel.recv()
+        if not isinstance(place, messages.Place):
+            raise TypeError("the first frame must be Place")
+        self._take(place)
         os.chdir(self.request.cwd)
         sys.dont_write_bytecode = True
         if trier is not None:
@@ -175,11 +182,14 @@ class Prepared:
 
     def _take(self, place: messages.Place) -> None:
         """Have this guest's own in the place of what was prepared for all."""
-        self.request = msgspec.structs.replace(self.request, **msgspec.structs.asdict(place))
+        own = msgspec.structs.asdict(place)
+        random.seed(own.pop("seed"))
+        self.request = msgspec.structs.replace(self.request, **own)
+        for name in _AT_HOME:
+            os.environ.pop(name, None)
         os.environ.update(place.environment)
         os.environ["IPYTHONDIR"] = self.shell.ipython_dir = place.ipython_dir
-        if "tempfile" in sys.modules:  # it may have looked up the zygote's
-            vars(sys.modules["tempfile"])["tempdir"] = None
+        tempfile.tempdir = None  # the zygote's may have been looked up
 
     def _lock(self, channel: Channel, *, gated: bool) -> None:
         with _refusals_told(channel):
@@ -217,16 +227,24 @@ class Prepared:
 
 
 def prepare(request: messages.Prepare) -> Prepared:
-    """Build everything that guests share. Runs in the zygote, before any fork."""
-    os.environ.update(request.environment)
-    os.environ["IPYTHONDIR"] = request.ipython_dir
+    """Build everything that guests share. Runs in the zygote, before any fork.
+
+    At home in a folder that is new, and empty: in one that guests have had, or in a checkout,
+    what is imported would read settings and follow links that somebody else put there
+    (promise P12).
+    """
+    home = tempfile.mkdtemp(prefix=".prepared-", dir=request.scratch)
+    os.chdir(home)
+    os.environ.update(request.environment | dict.fromkeys(_AT_HOME, home))
     if request.charts:
         charts.install(request.charts)
     pools.install()
     sys.path.extend(request.paths)
     for name in request.preload:
         importlib.import_module(name)
-    return Prepared(request)
+    prepared = Prepared(request)
+    os.chdir("/")
+    return prepared
 
 
 @contextlib.contextmanager

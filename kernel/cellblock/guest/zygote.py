@@ -45,6 +45,7 @@ def main(control_fd: int) -> NoReturn:
     control = socket.socket(fileno=control_fd)
     process.call_itself("zygote")
     os.environ.clear()  # what wraps us may have put something there; the host tells what is to be
+    os.environ["HOME"] = os.devnull  # until there is one: else libraries ask the user database
     gc.disable()  # nothing made while importing is garbage: looking for it costs a tenth of it
     try:
         # It holds what the policy passes on, and guests are made of it (promise P2).

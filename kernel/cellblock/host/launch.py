@@ -33,6 +33,7 @@ LEAST_FILES = 64
 #: Runs in the zygote before any import: no site, so no .pth file and no sitecustomize is read.
 _BOOT = (
     "import sys, os;"
+    "os.chdir('/');"  # libraries look for settings in the working folder, which is a checkout's
     "os.getsid(0) == os.getpid() or os.setsid();"  # a container's first process leads one
     "sys.path[:] = sys.argv[3:];"
     "sys.prefix = sys.exec_prefix = sys.argv[2];"

@@ -10,7 +10,6 @@ from msgspec.structs import replace
 
 from cellblock.policy.model import PATHS
 from cellblock.policy.paths import within
-from cellblock.wire import messages
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -62,13 +61,6 @@ def placed(
     operators = None if ground.operators is None else all_placed(ground.operators)
     return dataclasses.replace(
         ground, policy=all_placed(ground.policy), operators=operators, told=own
-    )
-
-
-def place_of(told: messages.Prepare) -> messages.Place:
-    """Return what of a ground is one guest's own."""
-    return messages.Place(
-        **{name: getattr(told, name) for name in messages.Place.__struct_fields__}
     )
 
 

@@ -10,6 +10,8 @@ import socket
 import time
 from typing import TYPE_CHECKING, Any
 
+import msgspec
+
 from cellblock.wire import frames, messages
 
 if TYPE_CHECKING:
@@ -30,6 +32,12 @@ PATIENCE = 2.0
 #: Seconds that it is waited for while it removes their folder; then it goes on alone. Whoever
 #: stops a kernel and finds this long kills the host, and the zygote goes on alone then too.
 REMOVAL = 30.0
+
+
+def place_of(told: messages.Prepare) -> messages.Place:
+    """Return what of it is for guests alone."""
+    names = (name for name in messages.Place.__struct_fields__ if name != "seed")
+    return messages.Place(**{name: getattr(told, name) for name in names})
 
 
 class Zygote:
@@ -58,6 +66,8 @@ class Zygote:
         #: The guests' folder, where it is nowhere outside.
         self.folder: int | None = None
         self._forks = 0
+        #: What its guests have for themselves, unless it is said with a fork.
+        self._place: messages.Place | None = None
         reactor.watch(sock.fileno(), self._readable)
 
     def prepare(self, request: messages.Prepare) -> None:
@@ -66,6 +76,8 @@ class Zygote:
         One that sees the guests' folder as a mount of its own can empty it, and no more: what that
         lies in comes along. Guests never have it (``close_inherited``).
         """
+        self._place = place_of(request)
+        request = msgspec.structs.replace(request, inputs={})
         if self._translation is None:
             self._tell(request)
             return
@@ -85,10 +97,15 @@ class Zygote:
         trial: messages.Trial | None = None,
         place: messages.Place | None = None,
     ) -> None:
-        """Have a guest forked; ``Forked`` with its number brings its pid and pidfd."""
+        """Have a guest forked; ``Forked`` with its number brings its pid and pidfd.
+
+        Its place, or that of all, is for itself to read: it waits on the guest's own channel.
+        """
         self._forks += 1
         guest.number = guest.lineage.number = number = self._forks
-        fork = messages.Fork(id=number, seed=os.urandom(32), trial=trial, place=place)
+        if own := place or self._place:
+            guest.send(msgspec.structs.replace(own, seed=os.urandom(32)))
+        fork = messages.Fork(id=number, trial=trial)
         frame = bytes(frames.encode(fork))
         with contextlib.suppress(OSError):  # as below
             sent = socket.send_fds(self._sock, [frame], guest.theirs)

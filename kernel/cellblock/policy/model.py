@@ -103,7 +103,8 @@ class Policy:
 
     preload: Names = ()
     """Modules imported once at kernel start, before confinement. Faster later, slower now; a
-    preloaded module runs its import unconfined."""
+    preloaded module runs its import unconfined, in an empty folder: it finds no settings of the
+    project's or the user's (`./matplotlibrc`)."""
 
     pre_imported: Names = ("json", "math", "re", "asyncio")
     """Modules bound to their names before the first cell."""

@@ -133,13 +133,18 @@ class Prepare(Struct, tag="prepare", frozen=True, kw_only=True):
     #: Calls of tools that may be under way at once, and bytes of the arguments of one.
     tool_max_in_flight: int = 0
     tool_max_bytes: int = 0
-    #: What cells find in ``inputs``: each value as JSON.
+    #: What cells find in ``inputs``, each value as JSON. For guests: no zygote is told.
     inputs: dict[str, str] = {}
 
 
-class Place(Struct, frozen=True, kw_only=True):
-    """Of ``Prepare``, what one guest has for itself where several share a zygote."""
+class Place(Struct, tag="place", frozen=True, kw_only=True):
+    """The first that a guest reads on its channel: what its session has for itself.
 
+    The zygote never holds it, or later guests would find it in memory that they inherit.
+    """
+
+    #: What ``random`` begins with.
+    seed: bytes = b""
     ipython_dir: str
     scratch: str
     cwd: str
@@ -178,9 +183,7 @@ class Fork(Struct, tag="fork", frozen=True, kw_only=True):
     """
 
     id: Id
-    seed: bytes
     trial: Trial | None = None
-    place: Place | None = None
 
 
 class Placed(Struct, tag="placed", frozen=True, kw_only=True):
@@ -590,7 +593,18 @@ class Undo(Struct, tag="undo", frozen=True, kw_only=True):
 
 ToZygote = Prepare | Fork | Allow | Members | Confine | Leave | Quit
 FromZygote = Placed | Forked | Reaped | Confined | Left | ZygoteFailed
-ToGuest = Execute | Complete | Inspect | Input | CommIn | ToolResult | ToolPiece | Snapshot | Resume
+ToGuest = (
+    Place
+    | Execute
+    | Complete
+    | Inspect
+    | Input
+    | CommIn
+    | ToolResult
+    | ToolPiece
+    | Snapshot
+    | Resume
+)
 FromGuest = (
     Ready
     | NotReady

@@ -16,6 +16,7 @@ from support.simulator import Reactor
 PREPARE = messages.Prepare(
     rules={}, preload=(), pre_imported=(), policy_name="p", ipython_dir="/x/.ipython",
     scratch="/x", cwd="/x", environment={"HOME": "/x"}, plan=messages.Plan(),
+    inputs={"name": '"Ada"'},
 )  # fmt: skip
 
 
@@ -82,14 +83,33 @@ def zygotes(monkeypatch):
         sock.close()
 
 
-def test_forks_of_all_seats_are_numbered_apart_and_bring_their_place(zygotes):
+def read(fd):
+    """Return the one message that waits on a guest's channel."""
+    with socket.socket(fileno=os.dup(fd)) as sock:
+        (payload,) = frames.Splitter().feed(sock.recv(1 << 16))
+    return msgspec.msgpack.decode(payload, type=messages.ToGuest)
+
+
+def test_forks_of_all_seats_are_numbered_apart_and_the_zygote_never_has_their_places(
+    zygotes, monkeypatch
+):
+    places = []
+
+    def keep(guest):
+        places.append(read(guest.theirs[0]))
+        release(guest)
+
+    release = Guest.release_theirs
+    monkeypatch.setattr(Guest, "release_theirs", keep)
     a, b = zygotes.seat("a"), zygotes.seat("b")
     first, second = zygotes.fork(a), zygotes.fork(b)
     prepare, *forks = zygotes.told()
     assert (type(prepare), len(zygotes.theirs)) == (messages.Prepare, 1)
-    assert [(one.id, one.place.scratch) for one in forks] == [(1, "/x/a"), (2, "/x/b")]
+    assert forks == [messages.Fork(id=1), messages.Fork(id=2)]
+    assert [one.scratch for one in places] == ["/x/a", "/x/b"]
     assert (first.number, first.lineage.number, second.number) == (1, 1, 2)
-    assert forks[0].seed != forks[1].seed
+    assert places[0].seed != places[1].seed
+    assert prepare.inputs == {}
 
 
 def test_each_hears_of_its_own_forks_and_of_every_end(zygotes):

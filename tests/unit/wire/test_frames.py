@@ -100,7 +100,7 @@ def test_what_is_said_of_a_frame_is_short_and_can_be_shown_whatever_stands_in_it
     [
         (messages.ToGuest, messages.Execute(id=1, source="a", raw="a", execution_count=1)),
         (messages.FromGuest, STREAM),
-        (messages.ToZygote, messages.Fork(id=1, seed=b"x")),
+        (messages.ToZygote, messages.Fork(id=1)),
         (messages.FromZygote, messages.Reaped(pid=1, status=9)),
     ],
 )
