@@ -205,6 +205,8 @@ class Course:
             self._under_way.answer(request, message)
             return
         self._under_way.deadlines.stop()
+        if self._clerk is not None:
+            self._clerk.end()  # it may not be answered yet: a snapshot is taken first
         if self._link.made_connections(self._keeper.snapshots.ring.connected):
             request.called = True
         if request.undo and message.error is None:

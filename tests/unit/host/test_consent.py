@@ -150,6 +150,17 @@ def test_the_end_of_a_cell_ends_its_questions(sim):
     assert sim.user.withdrawn == 1
 
 
+def test_a_cell_that_has_ended_asks_no_more_while_its_snapshot_is_taken(stepped, tmp_path):
+    desk = Desk(tmp_path / "state" / "grants.json")
+    sim = stepped(clerk=desk.clerk)
+    assert sim.cell(seconds=0.2) is None  # not answered: no snapshot stands
+    desk.calls("a")
+    assert desk.refused == [(1, "nobody can be asked while no cell runs")]
+    assert desk.user.questions == []
+    sim.stands(sim.guest.copy())
+    assert [outcome.status for outcome in sim.outcomes] == ["ok"]
+
+
 def test_an_interrupt_refuses_what_a_cell_waits_for(sim):
     sim.took_up()
     sim.desk.calls("a")
