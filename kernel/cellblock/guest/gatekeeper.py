@@ -7,16 +7,21 @@ import os
 import select
 import signal
 import socket
+import time
 from functools import partial
 from typing import TYPE_CHECKING
 
 from cellblock.guest.confine import again, arch, gate
+from cellblock.guest.confine.errors import LockFailed
 from cellblock.wire.messages import Limits
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from cellblock.wire.messages import Confine, Plan
+
+#: Seconds that processes have to end in, and between two looks at them.
+_PATIENCE, _PAUSE = 2.0, 0.001
 
 
 class Gatekeeper:
@@ -76,7 +81,8 @@ class Gatekeeper:
         """No fork of guest ``number`` is due any more, and ``members`` is all that may be there."""
         for found in self._of(number):
             found.withdraw_fork()
-        _kill_strays(session, members)
+        with contextlib.suppress(LockFailed):  # what is sent SIGKILL runs no more, gone or not
+            end_strays(session, members)
 
     def confine(self, request: Confine, done: Callable[[], None]) -> None:
         """Decide about guest ``request.id`` by a narrower plan, whose locks are ready for a copy.
@@ -92,8 +98,7 @@ class Gatekeeper:
         )
         self._layers[request.id] += 1
 
-        # Whoever was sent SIGKILL makes no further call, and what it had begun starts nothing.
-        clear = partial(_kill_strays, request.session, (request.pid,))
+        clear = partial(end_strays, request.session, (request.pid,))
         lower = partial(again.lower, request.pid, plan.limits)
         gate_.lock(gate.Lock(request.pid, made, clear, lower, done))
 
@@ -166,11 +171,42 @@ class Gatekeeper:
             found.close()
 
 
-def _kill_strays(session: int, members: tuple[int, ...]) -> None:
-    """Kill what is in a guest's session and none of ``members``."""
-    for pid in gate.descendants(os.getpid()):
-        if pid not in members and gate.session(pid) == session:
-            _kill(pid)
+def end_strays(session: int, members: tuple[int, ...]) -> None:
+    """End what is in a guest's session and none of ``members``. Raises LockFailed.
+
+    No process leaves its session, so all are looked at, and not who descends from whom: whoever
+    dies hands its children over meanwhile. It is done when a look finds nothing that lives, since
+    what one had begun to start may come after the look.
+    """
+    deadline = time.monotonic() + _PATIENCE
+    while [pid for pid in _processes() if pid not in members and _kill_of(session, pid)]:
+        if time.monotonic() > deadline:
+            raise LockFailed("what a cell has started does not end")
+        time.sleep(_PAUSE)
+
+
+def _processes() -> list[int]:
+    return [int(name) for name in os.listdir("/proc") if name.isdecimal()]  # noqa: PTH208
+
+
+def _kill_of(session: int, pid: int) -> bool:
+    """Kill a process if it is in this session; say whether it was, and lives."""
+    if gate.session(pid) != session:
+        return False
+    try:
+        fd = os.pidfd_open(pid)
+    except OSError:
+        return False
+    try:
+        # Looked at again: the number may have become another's before there was a descriptor.
+        if select.select([fd], [], [], 0)[0] or gate.session(pid) != session:
+            return False
+        signal.pidfd_send_signal(fd, signal.SIGKILL)
+    except ProcessLookupError:
+        return False
+    finally:
+        os.close(fd)
+    return True
 
 
 def _kill(pid: int) -> None:

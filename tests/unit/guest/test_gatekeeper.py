@@ -9,9 +9,10 @@ import time
 
 import pytest
 
-from cellblock.guest.confine import arch
-from cellblock.guest.gatekeeper import Gatekeeper
+from cellblock.guest.confine import arch, gate
+from cellblock.guest.gatekeeper import Gatekeeper, end_strays
 from cellblock.wire.messages import Plan
+from support import processes
 
 pytestmark = pytest.mark.skipif(arch.current() is None, reason="no table for this machine")
 
@@ -96,6 +97,49 @@ def test_a_number_that_another_fork_has_by_now_is_no_ones_any_more(gates):
     gates.forked(1, pid)  # 7 had ended, and its number is used again
     gates.leave_alone(9, (7,))
     assert gates.ended() == (9,)
+    assert alive(pid)
+
+
+def hands_over(many=30):
+    """Begin a session in which a process dies of the others' deaths, and leaves a child to us."""
+    pid = os.fork()
+    if pid:
+        return pid
+    os.setsid()
+    read, write = os.pipe()
+    if os.fork() == 0:
+        os.close(write)
+        if os.fork() == 0:
+            time.sleep(60)
+            os._exit(0)
+        os.read(read, 1)
+        os._exit(0)
+    for _ in range(many):
+        if os.fork() == 0:
+            time.sleep(60)
+            os._exit(0)
+    time.sleep(60)
+    os._exit(0)
+
+
+def in_session(number):
+    return [pid for pid in processes.parents() if pid != number and gate.session(pid) == number]
+
+
+def test_nothing_is_left_of_a_session_whose_dying_hand_their_children_over():
+    for _ in range(5):
+        leader = hands_over()
+        while len(in_session(leader)) < 32:
+            time.sleep(0.01)
+        end_strays(leader, ())
+        assert in_session(leader) == []
+        assert not alive(leader)
+
+
+def test_members_of_a_session_stay(gates):
+    pid = gates.fork(1)
+    turned(pid)
+    end_strays(pid, (pid,))
     assert alive(pid)
 
 

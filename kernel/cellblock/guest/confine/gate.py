@@ -98,9 +98,9 @@ class Request(msgspec.Struct, frozen=True):
 class Lock:
     """A ruleset that is due on one process: its descriptor, which is closed when it is laid.
 
-    ``clear`` ends whatever else was started under the locks before, ``lower`` lowers the limits
-    that no gate keeps, and may raise OSError; ``done`` is called just before the one thread goes
-    on, which then is restricted.
+    ``clear`` ends whatever else was started under the locks before, and may raise LockFailed;
+    ``lower`` lowers the limits that no gate keeps, and may raise OSError; ``done`` is called just
+    before the one thread goes on, which then is restricted.
     """
 
     pid: int
@@ -216,7 +216,7 @@ class Gate:
         """Return 0 to let the call go on, or the errno it fails with."""
         try:
             return self._decide(request)
-        except OSError:  # its task is gone, or can't be looked at
+        except (OSError, LockFailed):  # its task is gone, or can't be looked at
             return errno.EPERM
 
     def _decide(self, request: Request) -> int:
@@ -270,8 +270,8 @@ class Gate:
         if request.args[1]:  # flags, of which some make it fail
             return False
         self._lock = None
-        lock.clear()
         try:
+            lock.clear()
             self._add(request, lock.ruleset)
         finally:
             os.close(lock.ruleset)
