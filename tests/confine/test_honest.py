@@ -169,6 +169,15 @@ def locks_on_ranges(w):
         return os.isatty(file.fileno())
 
 
+def buffers_of_sockets(_w):
+    """Ask for more than there is, as libraries do; what is there counts for no limit of memory."""
+    ends = socket.socketpair()
+    sizes = [end.getsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF) for end in ends]
+    ends[0].setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 2 * sizes[0])
+    ends[1].setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 2 * sizes[1])
+    return sizes == [end.getsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF) for end in ends]
+
+
 HONEST = {
     threads: "ok: [0, 1, 2, 3, 4, 5, 6, 7]",
     event_loops: "ok: [[1, 2], [1, 2], [1, 2]]",
@@ -184,6 +193,7 @@ HONEST = {
     devices: "ok: 4",
     own_map: "ok: True",
     locks_on_ranges: "ok: False",
+    buffers_of_sockets: "ok: True",
 }
 
 

@@ -14,6 +14,7 @@ from confine.simulator import Call, verdict
 PID = 4242
 ALLOW = "allow"
 EPERM = errno.EPERM
+NOTHING = 0  # it succeeds, and does nothing
 THREAD = 0x3D0F00  # what glibc's pthread_create asks for
 HIGH = 1 << 40  # bits that the OS kernel ignores in an int argument
 CLOSED = Grants(truncate=True, scoped=True)
@@ -151,6 +152,9 @@ ROWS = [
     (CLOSED, "recvmsg", (3, 1, 0), ALLOW),
     (CLOSED, "getsockopt", (3, 1, 4), ALLOW),
     (CLOSED, "getsockopt", (3, 1, 77), EPERM),
+    (CLOSED, "setsockopt", (3, 1, 7), NOTHING),
+    (NETWORK, "setsockopt", (3, 1, 8), NOTHING),
+    (CLOSED, "setsockopt", (3, 1, 32), EPERM),  # SO_SNDBUFFORCE
     (CLOSED, "setsockopt", (3, 1, 26), EPERM),
     (CLOSED, "setsockopt", (3, 6, 1), EPERM),
     (NETWORK, "socket", (2, 1 | 0o2000000, 0), ALLOW),

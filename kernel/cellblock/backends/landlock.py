@@ -92,7 +92,10 @@ def _memory(policy: Policy, support: Support) -> Declare:
         "RLIMIT_DATA: what is larger is a MemoryError; the filter refuses what it misses; "
         "the host kills a guest that it sees to hold an eighth more"
     )
-    holes = ["files on a file system in memory that are not mapped: scratch_max_bytes"]
+    holes = [
+        "files on a file system in memory that are not mapped: scratch_max_bytes",
+        "buffers of sockets and pipes: a quarter MiB for each of max_open_files in each process",
+    ]
     if policy.subprocess_execution:
         holes += ["what processes that a cell starts take in between, or share"]
     return partly("memory_max_bytes", mechanism, *holes, locks=("rlimits", "seccomp"))

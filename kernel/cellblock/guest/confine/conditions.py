@@ -59,12 +59,16 @@ Alternative = tuple[Condition, ...]
 
 
 class Gate(msgspec.Struct, frozen=True):
-    """When a call passes; else it fails with ``errno``."""
+    """When a call passes; else it fails with ``errno``.
+
+    Calls that are ``void`` succeed, and do nothing.
+    """
 
     name: str
     alternatives: tuple[Alternative, ...]
     why: str
     errno: int = errno.EPERM
+    void: tuple[Alternative, ...] = ()
 
 
 class Grants(msgspec.Struct, frozen=True):

@@ -118,11 +118,11 @@ GETSOCKOPT: Final = (
     38,  # SO_PROTOCOL
     39,  # SO_DOMAIN
 )
+#: SO_SNDBUF, SO_RCVBUF: what is in a socket's buffers counts for no limit of memory.
+BUFFERS: Final = 7, 8
 #: Not SO_ATTACH_FILTER and its like: code in the OS kernel.
 SETSOCKOPT: Final = (
     2,  # SO_REUSEADDR
-    7,  # SO_SNDBUF
-    8,  # SO_RCVBUF
     9,  # SO_KEEPALIVE
     13,  # SO_LINGER
     15,  # SO_REUSEPORT
@@ -279,4 +279,6 @@ def _socket_options(grants: Grants) -> Iterator[Gate]:
         )
         read, write = read + internet, write + internet
     yield Gate("getsockopt", read, "no SO_PEERPIDFD")
-    yield Gate("setsockopt", write, "no socket filters")
+    # Larger ones would be cut down by the OS kernel, too, without an error (socket(7)).
+    void = ((In(1, (SOL_SOCKET,)), In(2, BUFFERS)),)
+    yield Gate("setsockopt", write, "no socket filters, no larger buffers", void=void)

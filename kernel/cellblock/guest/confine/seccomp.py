@@ -145,11 +145,13 @@ def _tree(runs: list[tuple[int, str]]) -> Iterator[bpf.Item]:
 def _gated(shut: Mapping[str, Gate]) -> Iterator[bpf.Item]:
     for gate in shut.values():
         yield Label(f"gate {gate.name}")
-        for nth, conditions in enumerate(gate.alternatives):
+        judged = [(one, _ALLOW) for one in gate.alternatives]
+        judged += [(one, _refuse(0)) for one in gate.void]
+        for nth, (conditions, verdict) in enumerate(judged):
             onward = f"gate {gate.name} {nth}"
             for condition in conditions:
                 yield from _condition(condition, onward)
-            yield Op(bpf.JA, yes=_ALLOW)
+            yield Op(bpf.JA, yes=verdict)
             yield Label(onward)
         yield Op(bpf.JA, yes=_refuse(gate.errno))
 
