@@ -190,6 +190,8 @@ class Simulation:
         self._standing, self._pidfds = None, {}
         self._fake_vouching(monkeypatch)
         monkeypatch.setattr("cellblock.host.guest_process.os.kill", self._kill)
+        # A collection of the test's own garbage is no time that a guest took.
+        monkeypatch.setattr("cellblock.host.guest_process.thread_time", lambda: self.reactor.now)
         rules = Rules(
             language=language,
             modules={"math": None},

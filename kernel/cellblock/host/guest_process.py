@@ -10,9 +10,9 @@ import signal
 import socket
 import struct
 import termios
-import time
 import traceback
 from functools import partial
+from time import thread_time
 from typing import TYPE_CHECKING
 
 from cellblock.errors import GuestError, WireError
@@ -34,8 +34,8 @@ READ_SIZE = 1 << 16  # more is mapped anew for every read, which costs 40 µs
 MAX_PENDING = 2 * frames.MAX_FRAME
 #: Reads of what an ended guest has said: a socket holds less (socket(7), wmem_max).
 LAST_READS = 64
-#: Of a guest of which nothing is asked: seconds of the host's that it may take at once, and for
-#: each of them how many it is not listened to then.
+#: Of a guest of which nothing is asked: seconds of the host's processor that it may take at once,
+#: and for each of them how many it is not listened to then.
 AT_ONCE, REST = 0.005, 4
 #: Seconds after an interrupt at which waits are cut short once more.
 _WAKES = (0.02, 0.1, 0.5)
@@ -78,7 +78,8 @@ class Guest:
         self.copied = False
         #: Something is asked of it, or was never yet.
         self._asked = True
-        #: Seconds of the host's that it took since it was last left alone, and how long it is.
+        #: Seconds of the host's processor that it took since it was last left alone, and how long
+        #: it is.
         self._took = 0.0
         self._rest: Timer | None = None
         self._wakes: list[Timer] = []
@@ -107,9 +108,9 @@ class Guest:
             self.pipes.append(Pipe(read, partial(self._on_written, name), self._reactor))
 
     def _on_written(self, name: messages.StreamName, text: str) -> None:
-        began = time.perf_counter()
+        began = thread_time()
         self.on_text(name, text)
-        self._count(time.perf_counter() - began)
+        self._count(thread_time() - began)
 
     def release_theirs(self) -> None:
         """Close our copies of the guest's ends, once the zygote has them."""
@@ -227,9 +228,9 @@ class Guest:
             # The OS kernel has closed them: no room was given for any (unix(7)).
             self._lose("protocol violation: descriptors or credentials on the channel")
         elif data:
-            began = time.perf_counter()
+            began = thread_time()
             self._take(data)
-            self._count(time.perf_counter() - began)
+            self._count(thread_time() - began)
         else:
             self._lose("")
 
