@@ -24,7 +24,7 @@ def too_long(*_):
     raise TooLongError
 
 
-def try_programs(space, programs, write, seconds):
+def try_programs(guest, programs, write, seconds):
     """Run each program in a copy of the prepared namespace; write what each one saw."""
     signal.signal(signal.SIGALRM, too_long)
     for number, program in enumerate(programs):
@@ -40,11 +40,11 @@ def try_programs(space, programs, write, seconds):
         def told(text, seen=seen):
             seen += [mark for mark in MARKS if mark in str(text)]
 
-        own = {**space, "see": see, "told": told}
+        own = {**guest.space, "see": see, "told": told}
         ended = False
         signal.setitimer(signal.ITIMER_REAL, seconds)
         try:
-            exec(compile(program, "<program>", "exec"), own)
+            exec(compile(guest.parse(program), "<program>", "exec"), own)
             ended = True
         except BaseException:
             pass
@@ -52,7 +52,7 @@ def try_programs(space, programs, write, seconds):
         os.write(write, json.dumps([number, ended, seen[:1]]).encode() + b"\n")
 
 
-def batch(space, programs, limits):
+def batch(guest, programs, limits):
     """Try ``programs`` in a fork; return which came to their end and which saw what."""
     read, write = os.pipe()
     pid = os.fork()
@@ -64,7 +64,7 @@ def batch(space, programs, limits):
         sys.stdout = sys.__stdout__ = sys.stderr = sys.__stderr__ = io.StringIO()
         asyncio.set_event_loop(asyncio.new_event_loop())
         events._set_running_loop(asyncio.get_event_loop())
-        try_programs(space, programs, write, limits["seconds"])
+        try_programs(guest, programs, write, limits["seconds"])
         os._exit(0)
     os.close(write)
     out, deadline = b"", time.monotonic() + limits["batch_seconds"]
@@ -92,6 +92,6 @@ def serve(guest, work):
     answers = os.fdopen(os.dup(1), "w")
     guest.run(work["prelude"])
     for line in sys.stdin:
-        json.dump(batch(guest.space, json.loads(line), work), answers)
+        json.dump(batch(guest, json.loads(line), work), answers)
         answers.write("\n")
         answers.flush()

@@ -44,9 +44,10 @@ import IPython.display
 from cellblock.analysis import Rules, analyse, default_magics, transform
 from cellblock.analysis import default_modules as modules
 from cellblock.analysis import default_raw_modules as raw
-from cellblock.guest import guards, magics, tracebacks
+from cellblock.guest import audit_hook, guards, magics, tracebacks
 from cellblock.guest import shell as shells
 from cellblock.guest.prepared import _IPYTHON_NAMES as IPYTHON_NAMES
+from cellblock.guest.rewriting import rewrite
 
 PRESET = WORK["preset"]
 RULES = Rules(WORK["layer"], modules(PRESET), raw(PRESET), default_magics(PRESET), True)
@@ -84,8 +85,12 @@ class Guest:
         tracebacks.trim(error)
         print("\n".join(tracebacks.render(self.shell, error)))
 
+    def parse(self, source):
+        tree = ast.parse(source)
+        return rewrite(tree) if WORK["guards"] else tree
+
     def run(self, source):
-        body = ast.parse(source).body
+        body = self.parse(source).body
         last = body.pop() if body and isinstance(body[-1], ast.Expr) else None
         self.execute(ast.Module(body, []), "exec")
         if last:
@@ -126,7 +131,7 @@ def child(guest, cells, report, stop):
         sys.stderr = sys.__stderr__ = Stream(2)
     asyncio.set_event_loop(asyncio.new_event_loop())
     if WORK["arm"]:
-        guards.arming(RULES)(stop)
+        audit_hook.arming(RULES)(stop)
     try:
         for cell in cells:
             source = transform(cell).source

@@ -5,7 +5,8 @@ format mini-language and the completer, so that a computed name reaches what a l
 
 Names without double underscores are allowed unless a table below refuses them: modules are
 facades without private names, so ``self._x`` stays free. Double-underscore names are refused
-unless they are data-model methods or harmless descriptions of the cell's own objects.
+unless they are data-model methods or harmless descriptions of the cell's own objects. A few names
+are settled object by object when they are read (``guest.guards.access``).
 """
 
 from __future__ import annotations
@@ -24,20 +25,29 @@ def _words(text: str) -> frozenset[str]:
     return frozenset(text.split())
 
 
-#: What an object says about itself. ``__dict__``, ``__closure__``, ``__self__`` and ``__func__``
-#: are settled object by object at run time: one's own are fine, the interpreter's are not.
+#: Allowed, but what is read depends on the object: a cell's own is fine, the interpreter's is not.
+SETTLED = _words(
+    """
+    __closure__ __defaults__ __delattr__ __dict__ __func__ __getattr__ __getattribute__
+    __kwdefaults__ __self__ __setattr__ format format_map obj
+    """
+)
+#: Of these, what only a function has.
+OF_FUNCTIONS = _words("__closure__ __defaults__ __func__ __kwdefaults__ __self__")
+
+#: What an object says about itself.
 _DESCRIPTIONS = _words(
     """
     __abstractmethods__ __all__ __annotations__ __args__ __author__ __base__ __bases__ __bound__
-    __cause__ __class__ __closure__ __constraints__ __context__ __contravariant__ __covariant__
-    __dataclass_fields__ __dataclass_params__ __default__ __defaults__ __deprecated__ __dict__
-    __doc__ __final__ __func__ __infer_variance__ __isabstractmethod__ __kwdefaults__
+    __cause__ __class__ __constraints__ __context__ __contravariant__ __covariant__
+    __dataclass_fields__ __dataclass_params__ __default__ __deprecated__
+    __doc__ __final__ __infer_variance__ __isabstractmethod__
     __match_args__ __members__ __metadata__ __module__ __mro__ __name__ __notes__ __objclass__
     __optional_keys__ __orig_bases__ __orig_class__ __origin__ __override__ __parameters__
-    __qualname__ __readonly_keys__ __mutable_keys__ __required_keys__ __self__ __signature__
+    __qualname__ __readonly_keys__ __mutable_keys__ __required_keys__ __signature__
     __slots__ __static_attributes__ __firstlineno__ __supertype__ __suppress_context__
     __text_signature__ __total__ __traceback__ __type_params__ __unpacked__ __value__
-    __version__ __wrapped__
+    __version__ __weakref__ __wrapped__
     """
 )
 
@@ -47,8 +57,8 @@ _METHODS = _words(
     """
     __abs__ __add__ __aenter__ __aexit__ __aiter__ __and__ __anext__ __await__ __bool__
     __buffer__ __bytes__ __call__ __ceil__ __class_getitem__ __complex__ __contains__ __copy__
-    __deepcopy__ __del__ __delattr__ __delete__ __delitem__ __dir__ __divmod__ __enter__ __eq__
-    __exit__ __float__ __floor__ __floordiv__ __format__ __fspath__ __ge__ __get__ __getattr__
+    __deepcopy__ __del__ __delete__ __delitem__ __dir__ __divmod__ __enter__ __eq__
+    __exit__ __float__ __floor__ __floordiv__ __format__ __fspath__ __ge__ __get__
     __getitem__ __getnewargs__ __getnewargs_ex__ __getstate__ __gt__ __hash__ __iadd__ __iand__
     __ifloordiv__ __ilshift__ __imatmul__ __imod__ __imul__ __index__ __init__
     __init_subclass__ __instancecheck__ __int__ __invert__ __ior__ __ipow__ __irshift__ __isub__
@@ -57,14 +67,14 @@ _METHODS = _words(
     __post_init__ __pow__ __prepare__ __radd__ __rand__ __rdivmod__ __release_buffer__
     __replace__ __repr__ __reversed__ __rfloordiv__ __rlshift__ __rmatmul__ __rmod__ __rmul__
     __ror__ __round__ __rpow__ __rrshift__ __rshift__ __rsub__ __rtruediv__ __rxor__ __set__
-    __set_name__ __setattr__ __setitem__ __setstate__ __sizeof__ __str__ __sub__
+    __set_name__ __setitem__ __setstate__ __sizeof__ __str__ __sub__
     __subclasscheck__ __subclasshook__ __truediv__ __trunc__ __xor__
     __array__ __array_function__ __array_interface__ __array_priority__ __array_ufunc__
     __array_wrap__ __dataframe__ __dlpack__ __dlpack_device__
     """
 )
 
-ALLOWED_DUNDERS = _DESCRIPTIONS | _METHODS
+ALLOWED_DUNDERS = _DESCRIPTIONS | _METHODS | {name for name in SETTLED if name[0] == "_"}
 
 _FRAMES = "leads to a running frame, and from there to the globals of whoever called"
 _CODE = "hands out or replaces compiled code, which nobody can check"
@@ -79,7 +89,6 @@ _REFUSED: Mapping[str, str] = MappingProxyType(
         "__code__": _CODE,
         "__file__": _LOADER,
         "__forward_code__": _CODE,
-        "__getattribute__": "reads any attribute by a computed name",
         "__globals__": "is the global namespace of the module that made the function",
         "__import__": "loads any module",
         "__loader__": _LOADER,
@@ -115,9 +124,20 @@ _REFUSED: Mapping[str, str] = MappingProxyType(
         "gi_frame": _FRAMES,
         "gi_yieldfrom": _FRAMES,
         "tb_frame": _FRAMES,
+        "_add_reader": _SHELL,
+        "_add_writer": _SHELL,
         "_csock": _SHELL,
+        "_make_self_pipe": _SHELL,
+        "_remove_reader": _SHELL,
+        "_remove_writer": _SHELL,
         "_selector": _SHELL,
         "_ssock": _SHELL,
+        "add_reader": _SHELL,
+        "add_signal_handler": _SHELL,
+        "add_writer": _SHELL,
+        "remove_reader": _SHELL,
+        "remove_signal_handler": _SHELL,
+        "remove_writer": _SHELL,
     }
 )
 
@@ -125,7 +145,6 @@ _REMEDIES: Mapping[str, str] = MappingProxyType(
     {
         "__code__": "Use __name__, __doc__ or __annotations__, which describe a function.",
         "__file__": "A cell has no file; give names as text.",
-        "__getattribute__": "Use getattr(obj, name), or define __getattr__.",
         "__globals__": "Pass what the function needs as an argument.",
         "__import__": "Write an import statement.",
         "__reduce__": "Use copy.copy, or define __copy__ and __getstate__.",
@@ -137,10 +156,15 @@ _REMEDIES: Mapping[str, str] = MappingProxyType(
 
 
 def attribute_allowed(name: str) -> bool:
-    """Whether code may read, write or delete the attribute ``name``."""
+    """Whether code may use the attribute ``name``, of its own objects at least."""
     if name[:2] == "__" and name[-2:] == "__":
         return name in ALLOWED_DUNDERS
     return name not in _REFUSED
+
+
+def is_free(name: str) -> bool:
+    """Whether code may read the attribute ``name`` of any object."""
+    return attribute_allowed(name) and name not in SETTLED
 
 
 def why_refused(name: str) -> str:
@@ -156,7 +180,7 @@ def remedy_for(name: str) -> str:
 def check_attribute(node: ast.Attribute, report: Report) -> None:
     """Refuse ``x.name`` for every name that ``attribute_allowed`` refuses."""
     name = node.attr
-    if not (attribute_allowed(name) or _forwards(node)):
+    if not attribute_allowed(name):
         why, remedy = why_refused(name), remedy_for(name)
         report.add_last_word("attribute-not-allowed", node, name, why=why, remedy=remedy)
     value = node.value
@@ -164,23 +188,9 @@ def check_attribute(node: ast.Attribute, report: Report) -> None:
         report.uses.append((value.id, node))
 
 
-def _forwards(node: ast.Attribute) -> bool:
-    """Whether this is how a ``__getattribute__`` of one's own hands on to the next.
-
-    What the slot may read is settled by the types: it answers users as a dot does.
-    """
-    value = node.value
-    if node.attr != "__getattribute__" or type(node.ctx) is not ast.Load:
-        return False
-    if type(value) is ast.Call:
-        value = value.func
-        return type(value) is ast.Name and value.id == "super"
-    return type(value) is ast.Name and value.id == "object"
-
-
 def check_class_pattern(node: ast.MatchClass, report: Report) -> None:
-    """Refuse ``case C(name=x)``: a class pattern reads the attribute like a dot."""
+    """Refuse ``case C(name=x)`` for all but free names: a class pattern reads like a dot."""
     for name in node.kwd_attrs:
-        if not attribute_allowed(name):
+        if not is_free(name):
             why, remedy = why_refused(name), remedy_for(name)
             report.add("attribute-not-allowed", node, name, why=why, remedy=remedy)

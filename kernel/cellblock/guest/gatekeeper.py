@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from cellblock.wire.messages import Confine, Plan
 
 #: Seconds that processes have to end in, and between two looks at them.
-_PATIENCE, _PAUSE = 2.0, 0.001
+_PATIENCE, _PAUSE = 10.0, 0.001
 
 
 class Gatekeeper:

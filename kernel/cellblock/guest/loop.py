@@ -12,13 +12,17 @@ from __future__ import annotations
 import asyncio
 import functools
 import selectors
-from asyncio import events, futures
+import weakref
+from asyncio import base_events, events, futures, selector_events, unix_events
 from collections import deque
 from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING, Any
 
+from cellblock.guest.guards.errors import OperationViolation
+from cellblock.guest.guards.freezing import freeze
+
 if TYPE_CHECKING:
-    from collections.abc import Coroutine, Iterator
+    from collections.abc import Callable, Coroutine, Iterator
 
     from cellblock.guest.channel import Channel
     from cellblock.wire import messages
@@ -288,3 +292,90 @@ def allow_nested_run() -> None:
             events._set_running_loop(outer)  # noqa: SLF001
 
     asyncio.run = asyncio.runners.run = run
+
+
+# --- what a cell finds in a loop ---------------------------------------------------------------
+
+#: Of what a loop can do, refused in its own classes: nothing in a guest needs it.
+_REFUSED = frozenset(
+    """
+    connect_accepted_socket connect_read_pipe connect_write_pipe create_connection
+    create_datagram_endpoint create_server create_unix_connection create_unix_server getaddrinfo
+    getnameinfo sendfile sock_accept sock_connect sock_recv sock_recv_into sock_recvfrom
+    sock_recvfrom_into sock_sendall sock_sendfile sock_sendto start_tls subprocess_exec
+    subprocess_shell
+    """.split()  # noqa: SIM905 - a table reads better
+)
+#: Likewise, by how their names begin: each takes the loop's word for what a descriptor is.
+_REFUSED_PRIVATE = (
+    "_accept_", "_connect_", "_create_", "_make_", "_sendfile_", "_sock_", "_start_", "_stop_",
+)  # fmt: skip
+_NEEDED = "_make_self_pipe"
+_HIDDEN = ("_csock", "_selector", "_ssock")
+_CLASSES = (
+    base_events.BaseEventLoop,
+    selector_events.BaseSelectorEventLoop,
+    unix_events._UnixSelectorEventLoop,  # noqa: SLF001 - what SelectorEventLoop is
+)
+
+
+def harden_loops() -> None:
+    """Take sockets, processes and foreign descriptors out of asyncio's loops.
+
+    A cell may hold its loop: ``get_running_loop`` is honest. What asyncio itself and the guest need
+    is among the refused names; so are the loop's sockets and selector, which are kept outside of
+    its ``__dict__``. Call once, before any loop is made, after all classes of them.
+    """
+    for kind in _CLASSES:
+        for name in list(kind.__dict__):
+            if name in _REFUSED or (name.startswith(_REFUSED_PRIVATE) and name != _NEEDED):
+                setattr(kind, name, _refuse(name))
+    for name in _HIDDEN:
+        setattr(selector_events.BaseSelectorEventLoop, name, _kept_outside())
+    _refuse_subclasses()
+    for kind in _CLASSES:
+        freeze(kind)
+
+
+def _refuse_subclasses() -> None:
+    """Refuse loops of cells' own classes: their attributes would take the place of hidden ones."""
+    base = base_events.BaseEventLoop
+    known = frozenset(_descendants(base))
+    make = base.__init__
+
+    def __init_subclass__(cls: type, /, **_keys: object) -> None:  # noqa: ARG001, N807 - its name
+        raise _no_operation("a class of loops")
+
+    def __init__(self: Any) -> None:  # noqa: N807 - as above
+        if type(self) not in known:  # a base before ours may have left ours uncalled
+            raise _no_operation("a class of loops")
+        make(self)
+
+    setattr(base, "__init_subclass__", classmethod(__init_subclass__))  # noqa: B010
+    setattr(base, "__init__", __init__)  # noqa: B010
+
+
+def _descendants(kind: type) -> Iterator[type]:
+    yield kind
+    below: type
+    for below in kind.__subclasses__():
+        yield from _descendants(below)
+
+
+def _refuse(name: str) -> Callable[..., Any]:
+    def refused(*_args: object, **_kwargs: object) -> None:
+        raise _no_operation(f"loop.{name}")
+
+    refused.__name__ = refused.__qualname__ = name
+    return refused
+
+
+def _no_operation(what: str) -> OperationViolation:
+    why, remedy = "reaches processes, sockets or descriptors", "Ask the host for an operation."
+    return OperationViolation("operation-not-allowed", what, why, remedy)
+
+
+def _kept_outside() -> property:
+    """Return an attribute whose values are in no ``__dict__``."""
+    values: weakref.WeakKeyDictionary[Any, Any] = weakref.WeakKeyDictionary()
+    return property(values.__getitem__, values.__setitem__)

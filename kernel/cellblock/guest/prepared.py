@@ -21,6 +21,7 @@ from IPython.core.displayhook import DisplayHook  # noqa: F401 - as above
 
 from cellblock.analysis import Rules
 from cellblock.guest import (
+    audit_hook,
     charts,
     guards,
     llm,
@@ -115,7 +116,7 @@ class Prepared:
             # Raw packages reach the OS layer anyhow, and its refusals name the policy's field.
             return lambda _report: None
         plan = self.request.plan
-        return guards.arming(self.rules, network=plan.network, processes=plan.subprocess)
+        return audit_hook.arming(self.rules, network=plan.network, processes=plan.subprocess)
 
     def _bind_modules(self, names: dict[str, Any]) -> None:
         """Bind the policy's ``pre_imported`` as a cell's own import would."""

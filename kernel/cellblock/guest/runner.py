@@ -235,7 +235,8 @@ class Runner:
             return {"status": "error", "ename": "PolicyDenied", "evalue": "", "traceback": []}
         self.running = True
         try:
-            value = eval(expression, self._shell.user_ns)  # noqa: S307 - checked above
+            code = self._shell.compile(expression.lstrip(" \t"), "<expression>", "eval")
+            value = eval(code, self._shell.user_ns)  # noqa: S307 - checked above
             data, metadata = self._shell.display_formatter.format(value)
         except BaseException as exc:  # noqa: BLE001 - user code
             tracebacks.trim(exc)

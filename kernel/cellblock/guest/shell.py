@@ -5,12 +5,14 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from IPython.core import page, payloadpage
+from IPython.core.compilerop import CachingCompiler
 from IPython.core.interactiveshell import InteractiveShell
 from traitlets import Type
 from traitlets.config import Config
 
 from cellblock.analysis import analyse
 from cellblock.guest.display import Publisher, ResultHook
+from cellblock.guest.rewriting import rewrite
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -21,6 +23,23 @@ if TYPE_CHECKING:
 _EVALUATION = "limited"
 
 
+class CellCompiler(CachingCompiler):
+    """Parses what cells say as the guards have it: all that is run on their behalf comes here."""
+
+    rewritten: ClassVar[bool] = False
+
+    def ast_parse(self, source: str, filename: str = "<unknown>", symbol: str = "exec") -> Any:
+        """Parse and rewrite ``source``. Raises AttributeViolation besides."""
+        tree = super().ast_parse(source, filename, symbol)
+        return rewrite(tree) if self.rewritten else tree
+
+    def __call__(self, source: Any, filename: str, symbol: str, **options: Any) -> Any:
+        """Compile a tree, or source that is parsed here."""
+        if isinstance(source, str) and self.rewritten:
+            source = self.ast_parse(source, filename, symbol)
+        return super().__call__(source, filename, symbol, **options)
+
+
 class GuestShell(InteractiveShell):
     """One user's namespace and everything IPython does with it.
 
@@ -28,6 +47,7 @@ class GuestShell(InteractiveShell):
     """
 
     rules: ClassVar[Any] = None
+    compiler_class = Type(CellCompiler)
     display_pub_class = Type(Publisher)
     displayhook_class = Type(ResultHook)
 
@@ -142,6 +162,7 @@ def build(rules: Rules, builtins: Mapping[str, Any]) -> GuestShell:
     config.InteractiveShell.automagic = not rules.language
     config.InteractiveShell.logstart = False
     GuestShell.rules = rules
+    CellCompiler.rewritten = rules.language
     shell = GuestShell.instance(config=config)
     shell.builtin_trap.activate()
     shell.user_ns["__builtins__"] = dict(builtins)

@@ -75,7 +75,6 @@ DENIED = {
         "x.ag_frame",
         "x.tb_frame",
         "x.f_back",
-        "x.__getattribute__('a')",
         "x.__reduce_ex__(2)",
         "x.__builtins__",
         "x.__loader__",

@@ -1,40 +1,36 @@
-"""HOSTILE side, run-time half of the language layer: what a computed name may reach.
+"""HOSTILE side, run-time half of the language layer: what a cell reaches by a computed name.
 
-Invariant: user code, whose frames carry the guarded builtins, never holds a real module, frame,
-code object or refused builtin, whatever expression it uses to ask.
+It is no boundary: that is the operating system's. It explains, refuses early, and makes the
+well-known escapes fail. ``docs/language.md`` is one page about all of it. The rule is one:
+
+    Names and values, never callers. No cell holds a function that reads any attribute by its name,
+    a real module, a frame, a code object, or a builtin that runs text. What the library reads or
+    runs on a cell's behalf is served by the same rules.
+
+``access`` judges attributes, ``facades`` imports, ``stdlib`` serves what the library does.
+``guest.rewriting`` puts calls of the first two where Python has no function to replace;
+``guest.audit_hook`` refuses operations by their kind, should a cell get around all of this.
 """
 
 from __future__ import annotations
 
 import builtins
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any
 
-from cellblock.guest.guards import (
-    access,
-    audit,
-    dispatch,
-    facades,
-    formats,
-    immutable,
-    libraries,
-    loops,
-    namespace,
-    roots,
-    trust,
-    unheard,
-)
-from cellblock.guest.guards.permits import Permits
-from cellblock.guest.guards.replacements import replacements
-from cellblock.guest.guards.violations import (
+from cellblock.analysis.names import REFUSED_BUILTINS, REFUSED_UNLESS_BOUND
+from cellblock.guest import rewriting
+from cellblock.guest.guards import access, facades, stdlib
+from cellblock.guest.guards.errors import (
     AttributeViolation,
     ImportViolation,
     NameViolation,
     OperationViolation,
     PolicyViolation,
 )
+from cellblock.guest.guards.facades import Permits
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Mapping
 
     from cellblock.analysis import Rules
 
@@ -45,9 +41,18 @@ __all__ = [
     "OperationViolation",
     "Permits",
     "PolicyViolation",
-    "arming",
     "install",
 ]
+
+#: Builtins that user code gets as they are (requirement 1.4), beside exceptions. What is missing
+#: here is a NameError there.
+_ALLOWED = """
+    Ellipsis False None NotImplemented True __build_class__ __debug__ abs aiter all anext any
+    ascii bin bool bytearray bytes callable chr classmethod complex dict dir divmod enumerate
+    filter float format frozenset hash hex id int isinstance issubclass iter len list map max
+    memoryview min next object oct ord pow print property range repr reversed round set slice
+    sorted staticmethod str sum super tuple type zip
+""".split()  # noqa: SIM905 - a table reads better
 
 
 def install(
@@ -56,50 +61,42 @@ def install(
     """Harden this process and return the ``__builtins__`` of user code.
 
     Call once, in the zygote, after IPython is imported and before any user code exists; the
-    process is given to this policy for good. ``extra`` (display, input, tools, ``getpass``) is
-    added to the builtins; ``getpass`` answers the module of that name. ``permits`` may allow more
-    imports than ``rules`` later, and nothing else. Without a language layer nothing is hardened and
-    the real builtins come back, with ``extra``.
+    process is given to this policy for good, and what it compiles has to go through
+    ``rewriting.rewrite``. ``extra`` (display, input, tools, ``getpass``) is added to the builtins;
+    ``getpass`` answers the module of that name. ``permits`` may allow more imports than ``rules``
+    later, and nothing else. Without a language layer nothing is hardened and the real builtins come
+    back, with ``extra``.
     """
+    more = {name: value for name, value in extra.items() if name != "getpass"}
     if not rules.language:
-        return {**vars(builtins), **{n: v for n, v in extra.items() if n != "getpass"}}
-    importer = facades.Importer(permits or Permits(rules), replacements(extra))
-    import_ = facades.guarded_import(importer)
-    guarded = namespace.build(import_, extra)
-    if rules.raw_modules:
-        guarded["open"] = access.open_for_packages(cast("Callable[..., Any]", guarded["open"]))
-    libraries.harden(rules, guarded, audit.roots())
-    formats.close()
-    unheard.harden()
-    dispatch.harden()
-    is_trusted, is_library = trust.judges()
-    if rules.raw_modules:
-        is_trusted = is_library  # packages let in raw examine code and frames as they please
-    else:
-        loops.harden()
-    # Packages that the operator lets in raw examine functions as they please.
-    roots.close(is_library if rules.raw_modules else is_trusted, is_library)
+        return {**vars(builtins), **more}
+    importer = facades.Importer(permits or Permits(rules), extra.get("getpass"))
+    guarded: dict[str, object] = {name: vars(builtins)[name] for name in _ALLOWED}
+    guarded.update((n, v) for n, v in vars(builtins).items() if _is_exception(v))
+    for name, (why, remedy) in {**REFUSED_BUILTINS, **REFUSED_UNLESS_BOUND}.items():
+        guarded[name] = access.refused_builtin(name, why, remedy)
+    guarded |= {
+        "__import__": importer.guarded_import(),
+        "__name__": "builtins",
+        "delattr": access.guarded_delattr,
+        "getattr": access.guarded_getattr,
+        "hasattr": access.guarded_hasattr,
+        "setattr": access.guarded_setattr,
+        "input": builtins.input,
+        rewriting.GETATTR: access.guarded_getattr,
+        rewriting.REAL_GETATTR: getattr,
+        rewriting.HASATTR: access.guarded_hasattr,
+        rewriting.REAL_HASATTR: hasattr,
+        rewriting.READ: access.read,
+        rewriting.WRITE: access.guarded_setattr,
+        rewriting.TEMPLATE: rewriting.template,
+        rewriting.TAKE: importer.take,
+        rewriting.PATTERN: rewriting.pattern,
+        **more,
+    }
+    stdlib.harden(rules, guarded)
     return guarded
 
 
-def arming(
-    rules: Rules,
-    *,
-    files: bool = False,
-    network: bool = False,
-    processes: bool = False,
-) -> Callable[[Callable[[str], None]], None]:
-    """Return what has the process refuse operations that are False here, once called.
-
-    For the zygote, when all modules of this package are imported: what it touches, guests share.
-    What it returns is for the guest, after the OS locks and before the first user byte; there is
-    no way back. What is True is left to the OS layer. Packages that the operator lets in raw need
-    files and native code, so with those only network and processes are refused. It is called with
-    ``report``, which gets the name of an operation that only code which got around the guards can
-    try: it is to end the process.
-    """
-    if not rules.language:
-        return lambda _report: None
-    immutable.freeze_package("cellblock.guest")
-    raw = bool(rules.raw_modules)
-    return audit.arming(files=files or raw, network=network, processes=processes, native=raw)
+def _is_exception(value: Any) -> bool:
+    return isinstance(value, type) and issubclass(value, BaseException)

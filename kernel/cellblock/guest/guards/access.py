@@ -1,31 +1,65 @@
-"""getattr and its family by the rule that the source check applies to a dot."""
+"""``getattr`` and its family by the rule that the source check applies to a dot.
+
+A name is free, refused, or settled object by object (``analysis.attributes``). What reads a settled
+name of an object by way of the library is given a version that checks the name, never the raw one,
+so no cell holds a reader that takes any name.
+"""
 
 from __future__ import annotations
 
-import builtins
+import types
+from _string import formatter_field_name_split, formatter_parser
+from functools import lru_cache
+from types import MappingProxyType, ModuleType
 from typing import TYPE_CHECKING, Any
 
-from cellblock.analysis import attribute_allowed
-from cellblock.analysis.attributes import remedy_for, why_refused
+from cellblock.analysis.attributes import (
+    OF_FUNCTIONS,
+    SETTLED,
+    attribute_allowed,
+    is_free,
+    remedy_for,
+    why_refused,
+)
 from cellblock.analysis.rules import RULES
-from cellblock.guest.guards import trust
-from cellblock.guest.guards.violations import AttributeViolation, NameViolation
+from cellblock.guest.guards.errors import AttributeViolation, NameViolation, PolicyViolation
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
 _RULE = RULES["attribute-not-allowed"]
 #: ``[getattr(x, n) for n in dir(x)]`` is honest: these give a stand-in that can't be called.
-_INERT = frozenset({"__getattribute__", "__reduce__", "__reduce_ex__"})
+_INERT = frozenset({"__reduce__", "__reduce_ex__"})
+#: Names that are remembered once judged; a cell can make more than there is memory for.
+_MOST = 4_096
+_NESTING = 4
+_NONE, _NOT_THERE = object(), object()
 
+REAL_BUILTINS = vars(__import__("builtins"))
 _getattr, _setattr, _delattr, _hasattr = getattr, setattr, delattr, hasattr
 _exact = str.__str__
+_builtins_of = types.FunctionType.__dict__["__builtins__"].__get__
+_function_of = types.MethodType.__dict__["__func__"].__get__
+namespace_of_module: Callable[[ModuleType], dict[str, Any]]
+namespace_of_module = ModuleType.__dict__["__dict__"].__get__  # type: ignore[index]
 
 
 def refusal(name: str) -> AttributeViolation:
     """Return the violation for the attribute ``name``, to be raised."""
     why, remedy = why_refused(name) or _RULE.why, remedy_for(name) or _RULE.remedy
     return AttributeViolation(_RULE.id, name, why, remedy)
+
+
+def text_of(name: Any) -> str:
+    """Return ``name`` as an exact str: a subclass could answer differently when asked again.
+
+    Raises:
+        TypeError: not a str.
+
+    """
+    if not issubclass(type(name), str):
+        raise TypeError(f"attribute name must be string, not '{type(name).__name__}'")
+    return _exact(name)
 
 
 def check_name(name: Any) -> str:
@@ -36,95 +70,252 @@ def check_name(name: Any) -> str:
         TypeError: not a str.
 
     """
-    if type(name) is not str:
-        name = _exact(name)  # a subclass could answer differently when asked again
-    if not attribute_allowed(name):
-        raise refusal(name)
-    return str(name)
+    exact = text_of(name)
+    if not attribute_allowed(exact):
+        raise refusal(exact)
+    return exact
 
 
-def _stand_in(name: str) -> Callable[..., Any]:
-    def refused(*_args: object, **_kwargs: object) -> None:
-        raise refusal(name)
-
-    refused.__name__ = refused.__qualname__ = name
-    return refused
+#: Names that need no look at the object, each with the exact str that was judged; None for others.
+_free: dict[str, str | None] = {}
 
 
-def guarded_getattr(obj: Any, name: str, /, *default: Any) -> Any:
+def _judged(name: Any) -> str:
+    exact = text_of(name)
+    if len(_free) < _MOST:
+        _free[exact] = exact if is_free(exact) else None
+    return exact
+
+
+# --- what cells call -------------------------------------------------------------------------
+
+
+def guarded_getattr(obj: Any, name: str, default: Any = _NONE, /) -> Any:
     """Do as ``getattr`` does, for allowed names."""
-    if type(name) is not str:
-        name = _exact(name)
-    if attribute_allowed(name):
-        return _getattr(obj, name, *default)
-    if name in _INERT:
-        return _stand_in(name)
-    if default:
-        return default[0]
-    raise refusal(name)
+    try:
+        free = _free[name]
+    except KeyError:
+        free = None
+    if free is None:
+        return _get(obj, _judged(name), default)
+    if default is _NONE:
+        return _getattr(obj, free)
+    return _getattr(obj, free, default)
+
+
+def _get(obj: Any, name: str, default: Any) -> Any:
+    """Do as ``getattr`` does for a name that is settled, refused or new."""
+    if name in _INERT and _hasattr(obj, name):
+        return _refusing(name, refusal(name))
+    try:
+        return read(obj, check_name(name))
+    except AttributeError:
+        if default is _NONE:
+            raise
+        return default
 
 
 def guarded_hasattr(obj: Any, name: str, /) -> bool:
     """Do as ``hasattr`` does; a refused attribute is not there."""
-    if type(name) is not str:
-        name = _exact(name)
-    return (attribute_allowed(name) or name in _INERT) and _hasattr(obj, name)
+    try:
+        free = _free[name]
+    except KeyError:
+        free = None
+    if free is None:
+        return _get(obj, _judged(name), _NOT_THERE) is not _NOT_THERE
+    return _hasattr(obj, free)
 
 
 def guarded_setattr(obj: Any, name: str, value: Any, /) -> None:
     """Do as ``setattr`` does, for allowed names."""
-    _setattr(obj, check_name(name), value)
+    _setattr(obj, _check_change(obj, name), value)
 
 
 def guarded_delattr(obj: Any, name: str, /) -> None:
     """Do as ``delattr`` does, for allowed names."""
-    _delattr(obj, check_name(name))
+    _delattr(obj, _check_change(obj, name))
 
 
-def library_getattr(obj: Any, name: str, /, *default: Any) -> Any:
+def _check_change(obj: Any, name: str) -> str:
+    exact = check_name(name)
+    if exact in OF_FUNCTIONS and not is_own(obj):
+        raise refusal(exact)
+    return exact
+
+
+def library_getattr(obj: Any, name: str, default: Any = _NONE, /) -> Any:
     """``getattr`` for library modules that take names from users: refuses the dangerous ones.
 
     Laxer than for users, since the library's own dunders pass here as well.
     """
-    if type(name) is not str:
-        name = _exact(name)
-    if why_refused(name) and name not in _INERT:
-        if default:
-            return default[0]
-        raise refusal(name)
-    return _getattr(obj, name, *default)
+    exact = text_of(name)
+    if exact in SETTLED or why_refused(exact):
+        return guarded_getattr(obj, exact, default)
+    return _getattr(obj, exact) if default is _NONE else _getattr(obj, exact, default)
 
 
 def refused_builtin(name: str, why: str, remedy: str) -> Callable[..., Any]:
     """Return what stands in a builtin's place: whoever calls it learns why not."""
-
-    def refused(*_args: object, **_kwargs: object) -> None:
-        raise NameViolation("builtin-not-allowed", name, why, remedy)
-
-    refused.__name__ = refused.__qualname__ = name
+    refused = _refusing(name, NameViolation("builtin-not-allowed", name, why, remedy))
     refused.__doc__ = f"Not allowed here: {why}."
     return refused
 
 
-def open_for_packages(refused: Callable[..., Any]) -> Callable[..., Any]:
-    """Return ``open`` for C code of raw packages, which takes it from the builtins of the cell.
+def _refusing(name: str, violation: PolicyViolation) -> Callable[..., Any]:
+    def refused(*_args: object, **_kwargs: object) -> None:
+        raise type(violation)(violation.rule, violation.subject, violation.why, violation.remedy)
 
-    ``ndarray.tofile`` does. Whoever names it in the text is ``refused``; a file is the OS layer's.
+    return with_name(refused, name)
+
+
+def with_name(function: Callable[..., Any], name: str) -> Callable[..., Any]:
+    """Return ``function`` under the name of what it stands for."""
+    function.__name__ = function.__qualname__ = name
+    return function
+
+
+with_name(guarded_getattr, "getattr")
+with_name(guarded_hasattr, "hasattr")
+with_name(guarded_setattr, "setattr")
+with_name(guarded_delattr, "delattr")
+
+
+# --- names that are settled object by object -------------------------------------------------
+
+
+def read(obj: Any, name: str) -> Any:
+    """Return ``obj.name``, an allowed name, as cells see it.
+
+    Raises:
+        AttributeViolation: this object's is none of the cell's.
+        AttributeError: there is none.
+
     """
-    _, _, says = trust.operators()
-    real = builtins.open
-
-    def open(*args: Any, **kwargs: Any) -> Any:  # noqa: A001 - this is its name
-        return refused() if says(1, ("open",)) else real(*args, **kwargs)
-
-    open.__doc__ = refused.__doc__
-    return open
+    value = _getattr(obj, name)
+    settle = _SETTLERS.get(name)
+    return value if settle is None else settle(obj, name, value)
 
 
-for _function, _name in (
-    (guarded_getattr, "getattr"),
-    (guarded_hasattr, "hasattr"),
-    (guarded_setattr, "setattr"),
-    (guarded_delattr, "delattr"),
-):
-    _function.__name__ = _function.__qualname__ = _name
+def is_own(function: Any) -> bool:
+    """Say whether a cell made this function or method: its builtins are not the real ones."""
+    if type(function) is types.MethodType:
+        function = _function_of(function)
+    return type(function) is types.FunctionType and _builtins_of(function) is not REAL_BUILTINS
+
+
+def is_real_module(value: Any) -> bool:
+    """Say whether the import system loaded this module: facades have no spec."""
+    return (
+        issubclass(type(value), ModuleType)
+        and namespace_of_module(value).get("__spec__") is not None
+    )
+
+
+def _namespace(obj: Any, name: str, value: Any) -> Any:
+    """Settle ``__dict__``: a class's without what is no cell's to hold, and no real module's."""
+    if is_real_module(obj):
+        raise refusal(name)
+    if type(value) is MappingProxyType:
+        return MappingProxyType({k: v for k, v in value.items() if _is_shown(k, v)})
+    if type(value) is not dict or all(type(k) is not str or attribute_allowed(k) for k in value):
+        return value
+    return {k: v for k, v in value.items() if type(k) is not str or attribute_allowed(k)}
+
+
+def _is_shown(name: Any, value: Any) -> bool:
+    return type(name) is not str or is_free(name) or (name in SETTLED and is_own(value))
+
+
+def _bound(obj: Any, name: str, value: Any) -> Any:
+    """Settle ``__self__`` and ``__func__``: of a cell's methods and builtin ones, no module."""
+    if is_own(obj) or (type(obj) in _BOUND_IN_C and not is_real_module(value)):
+        return value
+    raise refusal(name)
+
+
+_BOUND_IN_C = (types.BuiltinFunctionType, types.MethodWrapperType, classmethod, staticmethod)
+
+
+def _part(obj: Any, name: str, value: Any) -> Any:
+    """Settle ``__closure__`` and defaults: of a cell's functions."""
+    if is_own(obj):
+        return value
+    raise refusal(name)
+
+
+def _by_name(_obj: Any, method: str, value: Any) -> Any:
+    """Settle ``__getattribute__`` and its like: a cell's own, or one that checks the name."""
+    if is_own(value):
+        return value
+    bound, at = _getattr(value, "__self__", None), 0 if type(value) in _BOUND else 1
+
+    def checked(*args: Any) -> Any:
+        if len(args) <= at:
+            return value(*args)
+        obj, name = args[0] if at else bound, args[at]
+        name = check_name(name) if method in _READERS else _check_change(obj, name)
+        found = value(*args[:at], name, *args[at + 1 :])
+        settle = _SETTLERS.get(name) if method in _READERS else None
+        return found if settle is None else settle(obj, name, found)
+
+    return with_name(checked, method)
+
+
+_READERS = ("__getattr__", "__getattribute__")
+_BOUND = (types.MethodWrapperType, types.MethodType, types.BuiltinFunctionType)
+
+
+def _unless_module(_obj: Any, _name: str, value: Any) -> Any:
+    """Settle ``obj``: of an AttributeError it may be a module, where a library's look-up failed."""
+    return None if is_real_module(value) else value
+
+
+def _template(_obj: Any, name: str, value: Any) -> Any:
+    """Settle ``format`` and ``format_map``: of a text that reads nothing but free names."""
+    if type(value) is types.MethodDescriptorType and value.__objclass__ is str:
+        return _format if name == "format" else _format_map
+    if type(value) is types.BuiltinFunctionType and issubclass(type(value.__self__), str):
+        check_template(_exact(value.__self__))
+    return value
+
+
+def _format(self: str, /, *args: Any, **kwargs: Any) -> Any:
+    return read(self, "format")(*args, **kwargs)
+
+
+def _format_map(self: str, mapping: Any, /) -> Any:
+    return read(self, "format_map")(mapping)
+
+
+@lru_cache(maxsize=512)
+def check_template(template: str, depth: int = 0) -> None:
+    """Check every attribute that ``template`` reads, in nested format specs too.
+
+    Raises:
+        AttributeViolation: it is not free.
+
+    """
+    if "." not in template:
+        return
+    try:
+        for _, field, spec, _ in formatter_parser(template):
+            for is_attribute, name in formatter_field_name_split(field)[1] if field else ():
+                if is_attribute and not is_free(name):
+                    raise refusal(name)
+            if spec and "{" in spec and depth < _NESTING:
+                check_template(spec, depth + 1)
+    except ValueError:
+        return  # not a template: str.format says why
+
+
+_PARTS = frozenset({"__closure__", "__defaults__", "__kwdefaults__"})
+_SETTLERS: dict[str, Callable[[Any, str, Any], Any]] = {
+    "__dict__": _namespace,
+    "__self__": _bound,
+    "__func__": _bound,
+    **dict.fromkeys(_PARTS, _part),
+    **dict.fromkeys((*_READERS, "__setattr__", "__delattr__"), _by_name),
+    "obj": _unless_module,
+    "format": _template,
+    "format_map": _template,
+}

@@ -6,181 +6,190 @@ to one changes that session's facade, never the module behind it, which user cod
 
 from __future__ import annotations
 
+import contextlib
 import importlib
+import logging
+import operator
+import reprlib
 import sys
+import types
+import warnings
+from functools import reduce
+from itertools import chain
 from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
-from cellblock.analysis.attributes import attribute_allowed
+from cellblock.analysis.attributes import attribute_allowed, is_free
 from cellblock.analysis.names import RESERVED
 from cellblock.analysis.rules import RULES
-from cellblock.guest.guards.immutable import freeze
-from cellblock.guest.guards.trust import namespace_of_module
-from cellblock.guest.guards.violations import ImportViolation
+from cellblock.guest.deeds import doing
+from cellblock.guest.guards.access import (
+    check_name,
+    guarded_getattr,
+    namespace_of_module,
+    text_of,
+)
+from cellblock.guest.guards.errors import ImportViolation, OperationViolation
+from cellblock.guest.guards.freezing import freeze
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
+    from collections.abc import Callable, Iterator, Sequence
 
     from cellblock.analysis import Rules
-    from cellblock.guest.guards.permits import Permits
+    from cellblock.wire.messages import Granted
 
 _MISSING = object()
 #: Classes that write to themselves as they work; nothing but cells uses the second.
 _CHANGING = frozenset({"weakref.finalize", "difflib.HtmlDiff"})
 #: What is documented and not in the module's ``__all__``.
 _UNLISTED = {"hashlib": ("scrypt",), "re": ("DEBUG",), "reprlib": ("aRepr",)}
+_UNBINDABLE = frozenset({*RESERVED, "__import__"})
 _exact = str.__str__
 _real_import = __import__
+
+
+class Permits:
+    """The rules of whatever runs now: a policy's, and those of what was approved for a cell."""
+
+    def __init__(self, rules: Rules) -> None:
+        self._policys = self.rules = rules
+
+    def give(self, granted: Granted | None) -> Rules:
+        """Have what is ``granted``, and nothing else, be allowed besides; return the rules."""
+        if granted is None:
+            self.rules = self._policys
+        else:
+            self.rules = self._policys.granting(granted.modules, granted.packages)
+        return self.rules
 
 
 class Importer:
     """Answers import statements of user code: facades, and the operator's raw modules.
 
-    ``replacements`` maps (module, name) to what stands in that name's place.
+    ``getpass`` answers the function of that name, where there is one.
     """
 
-    def __init__(self, permits: Permits, replacements: Mapping[tuple[str, str], object]) -> None:
+    def __init__(self, permits: Permits, getpass: object = None) -> None:
         self._permits = permits
-        self._replacements = replacements
+        # Not the library's own: a method that a cell put there would be handed what libraries show.
+        shortened = reprlib.Repr()
+        #: (module, name) to what stands in that name's place.
+        self._replaced: dict[tuple[str, str], object] = {
+            ("getpass", "getpass"): getpass or _MISSING,
+            ("logging", "basicConfig"): _basic_config,
+            ("operator", "attrgetter"): _attrgetter,
+            ("operator", "methodcaller"): _methodcaller,
+            ("reprlib", "aRepr"): shortened,
+            ("reprlib", "repr"): shortened.repr,
+            ("types", "coroutine"): _coroutine,
+            ("warnings", "catch_warnings"): _catch_warnings,
+        }
         self._facades: dict[str, ModuleType] = {}
 
     @property
     def _rules(self) -> Rules:
         return self._permits.rules
 
-    def import_(self, name: str, fromlist: Sequence[str], level: int) -> ModuleType:
-        """Return what the import statement binds.
+    def guarded_import(self) -> Callable[..., Any]:
+        """Return the ``__import__`` of user code: for ``import a.b`` and ``from a import *``."""
 
-        Raises:
-            ImportViolation: the policy refuses the module or one of the names.
-            ImportError: the module does not exist.
+        def __import__(  # noqa: A001, N807 - this is its name
+            name: str,
+            _globals: object = None,
+            _locals: object = None,
+            fromlist: Sequence[str] | None = None,
+            level: int = 0,
+        ) -> ModuleType:
+            if type(fromlist) is list:
+                return self._import_for_c(_exact(name))
+            return self._import(_exact(name), bool(fromlist), level)
 
-        """
+        return __import__
+
+    def _import(self, name: str, star: bool, level: int) -> ModuleType:
         if level:
             raise _refusal("relative-import", "." * level + name)
-        if self._rules.is_raw(name):
-            items = tuple(map(_exact, fromlist))
-            imported = _real_import(name, {}, None, items, 0)
-            return _listing(imported) if "*" in items else imported
-        if not self._rules.allows_module(name):
+        raw = self._rules.is_raw(name)
+        if not (raw or self._rules.allows_module(name)):
             raise _refusal("import-not-allowed", name)
-        module = self.facade(name)
-        if not fromlist:
-            return self.facade(name.partition(".")[0])
-        for item in fromlist:
-            if item == "*":
-                _settle_star(module)
-            self._check_member(module, name, _exact(item))
-        return module
+        if star:
+            return _listing(self._module(name))
+        return _real_import(name) if raw else self.facade(name.partition(".")[0], through=name)
 
-    def import_for_c(self, name: str) -> ModuleType:
+    def _import_for_c(self, name: str) -> ModuleType:
         """Load a module that C code needs while a user's frame runs; answer an empty one.
 
         ``PyImport_Import`` (``datetime.strptime`` loads ``_strptime``) calls the frame's
         ``__import__`` with an empty list where the import statement gives a tuple or None; it drops
         the answer and looks the module up by itself.
-
-        Raises:
-            ImportViolation: not of the standard library, nor raw.
-
         """
         if name.partition(".")[0] not in sys.stdlib_module_names and not self._rules.is_raw(name):
             raise _refusal("import-not-allowed", name)
         importlib.import_module(name)
         return ModuleType(name)
 
-    def _check_member(self, module: ModuleType, name: str, item: str) -> None:
-        # The interpreter looks for a missing name among the *real* submodules in sys.modules,
-        # so a name that the facade lacks has to be refused here.
-        child = f"{name}.{item}"
-        if item == "*" or item in vars(module):
-            return
-        if child in self._rules.modules:
-            self.facade(child)
-            return
-        if attribute_allowed(item) and item.startswith("__") and hasattr(module, item):
-            return
-        raise _refusal("module-name-not-allowed", child)
+    def take(self, name: str, items: tuple[str, ...]) -> tuple[Any, ...]:
+        """Return what ``from name import items`` binds, or ``import name.item as x``.
 
-    def facade(self, name: str) -> ModuleType:
-        """Return the facade of ``name``, made on first use; always the same object."""
+        Raises:
+            ImportViolation: the policy refuses the module or one of the names.
+            ImportError: there is no such module or name.
+
+        """
+        if not (self._rules.is_raw(name) or self._rules.allows_module(name)):
+            raise _refusal("import-not-allowed", name)
+        module = self._module(name, items)
+        if self._rules.is_raw(name):
+            return tuple(_member(module, item) for item in items)
+        return tuple(self._shown(module, name, item) for item in items)
+
+    def _module(self, name: str, items: tuple[str, ...] = ("*",)) -> ModuleType:
+        if self._rules.is_raw(name):
+            return _real_import(name, {}, None, items, 0)
+        return self.facade(name)
+
+    def _shown(self, module: ModuleType, name: str, item: str) -> Any:
+        """Return one name of a facade, as a dot would, or the facade of a submodule."""
+        if item in namespace_of_module(module) or item.startswith("__"):
+            found = guarded_getattr(module, item, _MISSING)
+            if found is not _MISSING:
+                return found
+        if self._rules.allows_module(f"{name}.{item}"):
+            return self.facade(f"{name}.{item}")
+        raise _refusal("module-name-not-allowed", f"{name}.{item}")
+
+    def facade(self, name: str, *, through: str = "") -> ModuleType:
+        """Return the facade of ``name``, made on first use; always the same object.
+
+        ``through`` is a submodule of it that is to be there, too.
+        """
+        if through and through != name:
+            self.facade(through)
         found = self._facades.get(name)
-        if found is not None:
-            return found
-        made = self._make(name)
-        self._facades[name] = made
-        parent, _, last = name.rpartition(".")
-        if parent:
-            vars(self.facade(parent))[last] = made
-        return made
+        if found is None:
+            self._facades[name] = found = self._make(name)
+            parent, _, last = name.rpartition(".")
+            if parent:
+                namespace_of_module(self.facade(parent))[last] = found
+        return found
 
     def _make(self, name: str) -> ModuleType:
-        facade = ModuleType(name)
-        if name not in self._rules.modules:
+        facade, modules = ModuleType(name), self._rules.modules
+        if name not in modules:
             return facade  # a package that is only the way to an allowed submodule
-        real = importlib.import_module(name)
-        exposed = [
-            n for n in _exposed(real, self._rules.modules[name]) if self._put(facade, n, real)
-        ]
+        real, shown = importlib.import_module(name), namespace_of_module(facade)
+        for each in _public(real) if modules[name] is None else modules[name] or ():
+            value = self._replaced.get((name, each), getattr(real, each, _MISSING))
+            if value is not _MISSING and not isinstance(value, ModuleType):
+                if isinstance(value, type) and f"{name}.{each}" not in _CHANGING:
+                    freeze(value)
+                shown[each] = value
+        shown["__all__"] = [each for each in shown if not each.startswith("__")]
         facade.__doc__ = real.__doc__
-        vars(facade)["__all__"] = exposed
-        for child in self._rules.modules:
+        for child in modules:
             if child.rpartition(".")[0] == name and child in sys.modules:
-                vars(facade)[child.rpartition(".")[2]] = self.facade(child)
+                shown[child.rpartition(".")[2]] = self.facade(child)
         return facade
-
-    def _put(self, facade: ModuleType, name: str, real: ModuleType) -> bool:
-        value = self._replacements.get((facade.__name__, name), _MISSING)
-        if value is _MISSING:
-            value = getattr(real, name, _MISSING)
-        if value is _MISSING or isinstance(value, ModuleType):
-            return False
-        if isinstance(value, type) and f"{facade.__name__}.{name}" not in _CHANGING:
-            freeze(value)
-        vars(facade)[name] = value
-        return True
-
-
-def _exposed(real: ModuleType, names: tuple[str, ...] | None) -> Sequence[str]:
-    if names is not None:
-        return names
-    listed = getattr(real, "__all__", None)
-    if listed is None:
-        listed = [name for name in namespace_of_module(real) if not name.startswith("_")]
-    unlisted = _UNLISTED.get(real.__name__, ())
-    return [name for name in (*listed, *unlisted) if attribute_allowed(name)]
-
-
-def _listing(real: ModuleType) -> ModuleType:
-    """Return a module of which ``import *`` binds what it would of ``real``.
-
-    Without an ``__all__`` the interpreter asks for ``__dict__`` in the cell's name, in vain.
-    """
-    if not isinstance(real, ModuleType) or getattr(real, "__all__", None) is not None:
-        return real
-    made = ModuleType(real.__name__)
-    public = {k: v for k, v in namespace_of_module(real).items() if not k.startswith("_")}
-    vars(made).update(public, __all__=list(public))
-    return made
-
-
-def _settle_star(module: ModuleType) -> None:
-    """Have ``import *`` bind what the facade holds: user code may write its ``__all__``.
-
-    Raises:
-        ImportViolation: it names what the interpreter reads behind the cell's back.
-
-    """
-    space = namespace_of_module(module)
-    if type(module) is not ModuleType:  # another class answers as it likes
-        raise _refusal("module-name-not-allowed", f"{space.get('__name__')}.*")
-    if "__all__" not in space:
-        return
-    # A tuple: binding one name may run a finaliser of the cell's, which would add others.
-    space["__all__"] = names = tuple(_exact(name) for name in space["__all__"])
-    for name in names:
-        if name not in space or name in RESERVED or name == "__import__":
-            raise _refusal("module-name-not-allowed", f"{space.get('__name__')}.{name}")
 
 
 def _refusal(rule: str, subject: str) -> ImportViolation:
@@ -188,18 +197,87 @@ def _refusal(rule: str, subject: str) -> ImportViolation:
     return ImportViolation(rule, subject, record.why, record.remedy)
 
 
-def guarded_import(importer: Importer) -> Callable[..., Any]:
-    """Return the ``__import__`` of user code."""
+def _public(real: ModuleType) -> list[str]:
+    listed = getattr(real, "__all__", None)
+    if listed is None:
+        listed = [name for name in namespace_of_module(real) if not name.startswith("_")]
+    return [
+        name for name in (*listed, *_UNLISTED.get(real.__name__, ())) if attribute_allowed(name)
+    ]
 
-    def __import__(  # noqa: A001, N807 - this is its name
-        name: str,
-        _globals: object = None,
-        _locals: object = None,
-        fromlist: Sequence[str] | None = None,
-        level: int = 0,
-    ) -> ModuleType:
-        if type(fromlist) is list:
-            return importer.import_for_c(_exact(name))
-        return importer.import_(_exact(name), tuple(fromlist or ()), level)
 
-    return __import__
+def _member(module: ModuleType, item: str) -> Any:
+    """Return what the interpreter's own instruction takes from a module."""
+    found = getattr(module, item, _MISSING)
+    if found is _MISSING:
+        found = sys.modules.get(f"{module.__name__}.{item}", _MISSING)
+    if found is _MISSING:
+        where = getattr(module, "__file__", None)
+        said = (
+            f"cannot import name {item!r} from {module.__name__!r} ({where or 'unknown location'})"
+        )
+        raise ImportError(said, name=module.__name__, path=where)
+    return found
+
+
+def _listing(module: ModuleType) -> ModuleType:
+    """Return a module of which ``import *`` binds what it would of ``module``, and can bind."""
+    space = namespace_of_module(module)
+    names = space.get("__all__")
+    if names is None:
+        names = [name for name in space if not name.startswith("_")]
+    made = ModuleType(module.__name__)
+    shown = tuple(map(_exact, names))
+    for name in shown:
+        if name in _UNBINDABLE or not name.isidentifier():
+            raise _refusal("module-name-not-allowed", f"{module.__name__}.{name}")
+        namespace_of_module(made)[name] = getattr(module, name)
+    namespace_of_module(made)["__all__"] = shown
+    return made
+
+
+# --- names of allowed modules that user code gets in a guarded form ---------------------------
+
+
+def _attrgetter(attr: str, /, *attrs: str) -> Callable[[Any], Any]:
+    """Do as ``operator.attrgetter`` does, for allowed names."""
+    paths = [[check_name(name) for name in text_of(text).split(".")] for text in (attr, *attrs)]
+    if all(map(is_free, chain(*paths))):
+        get = operator.attrgetter(*map(".".join, paths))
+        # Not the object itself: its class, which type() tells, takes any name.
+        return lambda obj: get(obj)  # noqa: PLW0108 - see above
+    if len(paths) == 1:
+        return lambda obj: reduce(guarded_getattr, paths[0], obj)
+    return lambda obj: tuple(reduce(guarded_getattr, path, obj) for path in paths)
+
+
+def _methodcaller(name: str, /, *args: Any, **kwargs: Any) -> Callable[[Any], Any]:
+    """Do as ``operator.methodcaller`` does, for allowed names."""
+    name = check_name(name)
+    return lambda obj: guarded_getattr(obj, name)(*args, **kwargs)
+
+
+def _basic_config(**kwargs: Any) -> None:
+    """Do as ``logging.basicConfig`` does, for streams."""
+    if kwargs.get("filename") is not None:
+        why, remedy = "opens a log file", "Log to the default stream, or to an io.StringIO."
+        raise OperationViolation("module-name-not-allowed", "logging.basicConfig", why, remedy)
+    logging.basicConfig(**kwargs)
+
+
+def _coroutine(func: Any) -> Any:
+    """Do as ``types.coroutine`` does, which gives a generator function the code of a coroutine."""
+    with doing():
+        return types.coroutine(func)
+
+
+@contextlib.contextmanager
+def _catch_warnings(*, record: bool = False, **filters: Any) -> Iterator[Any]:
+    """Do as ``warnings.catch_warnings`` does; that one's instances hold the module itself."""
+    filters.pop("module", None)
+    with warnings.catch_warnings(record=record, **filters) as log:
+        yield log
+
+
+for _function in (_attrgetter, _methodcaller, _coroutine, _catch_warnings):
+    _function.__name__ = _function.__qualname__ = _function.__name__[1:]

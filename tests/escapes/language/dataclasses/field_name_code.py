@@ -2,6 +2,6 @@
 # unseen: Python itself refuses it today
 from dataclasses import dataclass
 class C: pass
-C.__annotations__ = {"x=print('ESCAPED'), y": int}
+C.__annotations__ = {"x=print('ESC' 'APED'), y": int}
 try: dataclass(C)()
 except Exception as e: raise

@@ -7,12 +7,12 @@ PROGRAM = """
 import os, sys
 import IPython.core.interactiveshell
 from cellblock.analysis import Rules, default_magics, default_modules, default_raw_modules
-from cellblock.guest import guards, prepared
+from cellblock.guest import audit_hook, guards, prepared
 
 SAFE = "safe"
 rules = Rules(True, default_modules(SAFE), default_raw_modules(SAFE), default_magics(SAFE), True)
 guards.install(rules, {})
-arm = guards.arming(rules)
+arm = audit_hook.arming(rules)
 ours = [module for name, module in sys.modules.items() if name.startswith("cellblock.guest.")]
 kinds = {kind for module in ours for kind in vars(module).values() if isinstance(kind, type)}
 own = [kind for kind in kinds if kind.__module__.startswith("cellblock.guest.")]

@@ -10,7 +10,8 @@ from __future__ import annotations
 import ctypes
 import sys
 
-from cellblock.guest.guards.trust import namespace_of_module
+from cellblock.guest.deeds import doing
+from cellblock.guest.guards.access import namespace_of_module
 
 _IMMUTABLE = 1 << 8
 _HEAP = 1 << 9
@@ -37,6 +38,7 @@ def _mark(kind: type) -> None:
     flags = kind.__flags__
     if flags & _IMMUTABLE or not flags & _HEAP:
         return
-    field = ctypes.c_ulong.from_address(id(kind) + _OFFSET)
+    with doing():
+        field = ctypes.c_ulong.from_address(id(kind) + _OFFSET)
     if field.value == flags:
         field.value = flags | _IMMUTABLE

@@ -1,0 +1,323 @@
+"""What a cell's tree becomes before it is compiled, where Python has no function to replace.
+
+- ``x.__dict__`` and the other settled names are read by ``access.read``, and ``x.format`` is asked
+  of what ``template`` returns.
+- ``from a import b`` and ``import a.b as c`` take what the importer returns: the interpreter's own
+  instruction falls back to ``sys.modules``, which holds the real ones.
+- ``case C(x, y)`` reads whatever ``C.__match_args__`` names just then, so it is asked of a stand-in
+  for ``C`` whose names were checked (``pattern``).
+- ``getattr(x, "name")`` with a free name is the interpreter's own, where ``getattr`` is ours: a
+  third of the cost.
+
+What is put in is called by names that no source can spell, and in a class body always looked up
+among the globals: its own namespace is whatever ``__prepare__`` returned.
+"""
+
+from __future__ import annotations
+
+import ast
+from functools import lru_cache
+from typing import TYPE_CHECKING, Any
+
+from cellblock.analysis.attributes import OF_FUNCTIONS, SETTLED, attribute_allowed, is_free
+from cellblock.guest.guards.access import check_name, check_template, read, refusal
+from cellblock.guest.guards.errors import AttributeViolation
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Sequence
+
+READ, WRITE, TEMPLATE, TAKE, PATTERN = "<read>", "<write>", "<template>", "<take>", "<pattern>"
+GETATTR, REAL_GETATTR = "<getattr>", "<real getattr>"
+HASATTR, REAL_HASATTR = "<hasattr>", "<real hasattr>"
+_NAMES = [
+    READ, WRITE, TEMPLATE, TAKE, PATTERN, GETATTR, REAL_GETATTR, HASATTR, REAL_HASATTR,
+]  # fmt: skip
+_BY_NAME = {"getattr": (GETATTR, REAL_GETATTR), "hasattr": (HASATTR, REAL_HASATTR)}
+_FORMATS = frozenset({"format", "format_map"})
+#: What of the settled names is a name of anybody's.
+_COMMON = _FORMATS | {"obj"}
+
+
+def rewrite(tree: ast.AST) -> ast.AST:
+    """Rewrite ``tree``, a module, an expression or an interactive statement, in its place.
+
+    Raises:
+        AttributeViolation: it reads what is refused, or changes what is settled in a way that
+            nobody can judge.
+
+    """
+    found = list(_walk(tree))
+    changed: dict[int, ast.ClassDef] = {}
+    for owner, place, node, scope in reversed(found):  # children before what they are in
+        change = _REWRITES.get(type(node))
+        made = None if change is None else change(node)
+        if made is not None:
+            ast.fix_missing_locations(ast.copy_location(made, node))
+            _put(owner, place, made)
+            if scope is not None:
+                changed[id(scope)] = scope
+    for node in changed.values():
+        after = 1 if ast.get_docstring(node, clean=False) is not None else 0
+        node.body.insert(after, ast.copy_location(ast.Global(list(_NAMES)), node.body[0]))
+    for _, _, node, _ in found:
+        if type(node) is ast.Attribute and node.attr in OF_FUNCTIONS and _is_changed(node):
+            raise refusal(node.attr)
+    return tree
+
+
+def _is_changed(node: ast.Attribute) -> bool:
+    return type(node.ctx) is not ast.Load
+
+
+def _walk(tree: ast.AST) -> Iterator[tuple[Any, Any, Any, Any]]:
+    """Yield (parent, place, node, class or None) of every node, parents first, without recursion.
+
+    A place is a field, or a field and an index.
+    """
+    stack: list[tuple[Any, Any, Any, Any]] = [(None, None, tree, None)]
+    while stack:
+        entry = stack.pop()
+        yield entry
+        _, _, node, scope = entry
+        inner = node if type(node) is ast.ClassDef else scope
+        below = []
+        for field in node._fields:
+            value = getattr(node, field, None)
+            if isinstance(value, ast.AST):
+                below.append((node, field, value, inner))
+            elif type(value) is list:
+                below += [
+                    (node, (field, index), each, inner)
+                    for index, each in enumerate(value)
+                    if isinstance(each, ast.AST)
+                ]
+        stack.extend(reversed(below))
+
+
+def _put(owner: Any, place: Any, node: ast.AST) -> None:
+    if type(place) is tuple:
+        getattr(owner, place[0])[place[1]] = node
+    else:
+        setattr(owner, place, node)
+
+
+# --- small trees ------------------------------------------------------------------------------
+
+
+def _name(name: str) -> ast.Name:
+    return ast.Name(name, ast.Load())
+
+
+def _call(name: str, *args: ast.expr) -> ast.Call:
+    return ast.Call(_name(name), list(args), [])
+
+
+def _bind(name: str, value: ast.expr) -> ast.Assign:
+    return ast.Assign([ast.Name(name, ast.Store())], value)
+
+
+def _forget(bound: Sequence[ast.Assign]) -> ast.Delete:
+    return ast.Delete([ast.Name(name.id, ast.Del()) for b in bound for name in b.targets])  # type: ignore[attr-defined]
+
+
+def _together(body: Sequence[ast.stmt]) -> ast.stmt:
+    """Return one statement that does as several; the compiler drops the condition."""
+    return ast.If(ast.Constant(value=True), list(body), [])
+
+
+# --- what is rewritten: each takes a node and returns what stands in its place, or None ---------
+
+
+def _attribute(node: ast.Attribute) -> ast.expr | None:
+    name, of = node.attr, node.value
+    if not attribute_allowed(name):
+        raise refusal(name)  # as the source check says, which comes first
+    if name not in SETTLED or _is_changed(node):
+        return None
+    if name not in _FORMATS:
+        return _call(READ, of, ast.Constant(name))
+    if type(of) is ast.Constant and type(of.value) is str and _is_harmless(of.value):
+        return None
+    return ast.Attribute(_call(TEMPLATE, of), name, ast.Load())
+
+
+def _is_harmless(text: str) -> bool:
+    try:
+        check_template(text)
+    except AttributeViolation:
+        return False
+    return True
+
+
+def _called(node: ast.Call) -> ast.Call | None:
+    """Have ``getattr(x, "name")`` be the interpreter's own where the name is ours."""
+    called, args = node.func, node.args
+    if type(called) is not ast.Name or called.id not in _BY_NAME or len(args) < 2:  # noqa: PLR2004
+        return None
+    name = args[1]
+    if type(name) is not ast.Constant or type(name.value) is not str or not is_free(name.value):
+        return None
+    if type(args[0]) is ast.Starred:
+        return None
+    ours, real = _BY_NAME[called.id]
+    is_ours = ast.Compare(called, [ast.Is()], [_name(ours)])
+    node.func = ast.copy_location(ast.IfExp(is_ours, _name(real), called), called)
+    return node
+
+
+def _assign(node: ast.Assign) -> ast.stmt | None:
+    """Change ``f.__defaults__`` by what looks whose function it is."""
+    target = node.targets[0]
+    if len(node.targets) > 1 or type(target) is not ast.Attribute:
+        return None
+    if target.attr not in OF_FUNCTIONS:
+        return None
+    target.ctx = ast.Load()
+    return ast.Expr(_call(WRITE, target.value, ast.Constant(target.attr), node.value))
+
+
+def _augmented(node: ast.AugAssign) -> ast.stmt | None:
+    """Change ``x.obj += 1`` by what reads ``x.obj``, in place where that is what ``+=`` does."""
+    target = node.target
+    if type(target) is not ast.Attribute or target.attr not in SETTLED:
+        return None
+    if target.attr not in _COMMON:
+        raise refusal(target.attr)
+    owner = _bind("_<owner>", target.value)
+    value = _bind("_<value>", _call(READ, _name("_<owner>"), ast.Constant(target.attr)))
+    node.target = ast.Name("_<value>", ast.Store())
+    stored = ast.Attribute(_name("_<owner>"), target.attr, ast.Store())
+    write = ast.Assign([stored], _name("_<value>"))
+    return _together([owner, value, node, write, _forget([owner, value])])
+
+
+def _import(node: ast.Import) -> ast.stmt | None:
+    made: list[ast.stmt] = []
+    for alias in node.names:
+        package, _, last = alias.name.rpartition(".")
+        if alias.asname and package:
+            made.append(_taken(package, [ast.alias(last, alias.asname)]))
+        else:
+            made.append(ast.Import([alias]))
+    return _together(made) if any(type(one) is ast.Assign for one in made) else None
+
+
+def _import_from(node: ast.ImportFrom) -> ast.stmt | None:
+    module = node.module
+    if node.level or module is None or module == "__future__" or node.names[0].name == "*":
+        return None
+    return _taken(module, node.names)
+
+
+def _taken(module: str, names: Sequence[ast.alias]) -> ast.Assign:
+    bound: list[ast.expr] = [ast.Name(name.asname or name.name, ast.Store()) for name in names]
+    asked = ast.Tuple([ast.Constant(name.name) for name in names], ast.Load())
+    return ast.Assign([ast.Tuple(bound, ast.Store())], _call(TAKE, ast.Constant(module), asked))
+
+
+def _match(node: ast.Match) -> ast.stmt | None:
+    """Put stand-ins for the classes of positional patterns where the patterns name them."""
+    made: list[ast.Assign] = []
+    for case in node.cases:
+        for part in ast.walk(case.pattern):
+            if type(part) is ast.MatchValue:
+                _check_value(part)
+            elif type(part) is ast.MatchClass and (part.patterns or _calls(part.cls)):
+                name = f"_<pattern {len(made)}>"
+                no_arguments = ast.arguments([], [], None, [], [], None, [])
+                made.append(_bind(name, _call(PATTERN, ast.Lambda(no_arguments, part.cls))))
+                part.cls = ast.copy_location(_name(name), part.cls)
+    return _together([*made, node, _forget(made)]) if made else None
+
+
+def _calls(node: ast.expr) -> bool:
+    return any(type(part) is ast.Call for part in ast.walk(node))
+
+
+def _check_value(pattern: ast.MatchValue) -> None:
+    for part in ast.walk(pattern.value):
+        if type(part) is ast.Call:  # made of a settled name; a pattern can't hold one
+            raise refusal("".join(str(arg.value) for arg in part.args if type(arg) is ast.Constant))
+
+
+_REWRITES: dict[type, Any] = {
+    ast.Assign: _assign,
+    ast.Attribute: _attribute,
+    ast.AugAssign: _augmented,
+    ast.Call: _called,
+    ast.Import: _import,
+    ast.ImportFrom: _import_from,
+    ast.Match: _match,
+}
+
+
+# --- what is called at run time ----------------------------------------------------------------
+
+
+class _Templates:
+    """Whatever ``x.format`` is asked of and is no exact text."""
+
+    def __init__(self, of: Any) -> None:
+        self._of = of
+
+    def __getattr__(self, name: str) -> Any:
+        return read(self._of, name)
+
+
+def template(of: Any) -> Any:
+    """Return what to ask for ``format``, of a cell's ``x.format``: ``x`` where it is harmless."""
+    if type(of) is str:
+        if "." in of:
+            check_template(of)
+        return of
+    return _Templates(of)
+
+
+class _StandIn(type):
+    """Whatever is one of a class's own is one of its stand-in's.
+
+    For ``case C(x, y)`` the interpreter asks whether something is a ``C``, which a metaclass
+    answers, and then reads the attributes that ``C.__match_args__`` names, which a metaclass
+    answers too: any, of anything. A stand-in asks once, checks, and stays as it is.
+    """
+
+    _of: Any
+
+    def __instancecheck__(cls, instance: object) -> bool:
+        return isinstance(instance, cls._of())
+
+
+def pattern(of: Callable[[], Any]) -> Any:
+    """Return the stand-in for the class that ``of`` returns; what that raises, a match raises.
+
+    Raises:
+        AttributeViolation: matching would read what is not free.
+        TypeError: what ``__match_args__`` has is no tuple of names.
+
+    """
+    try:
+        kind = of()
+    except Exception:  # noqa: BLE001 - it may never come to this pattern
+        return _StandIn("class", (), {"__match_args__": (), "_of": staticmethod(of)})
+    if not isinstance(kind, type) or (type(kind) is type and not kind.__flags__ & _HEAP):
+        return kind  # no class, as the interpreter says then, or one that does not change
+    names = getattr(kind, "__match_args__", () if not kind.__flags__ & _MATCHES_ITSELF else None)
+    if names is not None and type(names) is not tuple:
+        raise TypeError(f"__match_args__ must be a tuple (got {type(names).__name__})")
+    for name in (checked := names and tuple(map(check_name, names))) or ():
+        if not is_free(name):
+            raise refusal(name)
+    return _stand_in(kind, checked)
+
+
+@lru_cache(maxsize=256)
+def _stand_in(kind: type, names: tuple[str, ...] | None) -> type:
+    space: dict[str, Any] = {"_of": staticmethod(lambda: kind)}
+    if names is None:  # one that binds the subject, as int does
+        return _StandIn(_name_of(kind), (int,), space)
+    return _StandIn(_name_of(kind), (), {**space, "__match_args__": names})
+
+
+_name_of = type.__dict__["__name__"].__get__
+#: Py_TPFLAGS_HEAPTYPE (made by a class statement, or by type()) and Py_TPFLAGS_MATCH_SELF.
+_HEAP, _MATCHES_ITSELF = 1 << 9, 1 << 22
