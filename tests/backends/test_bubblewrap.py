@@ -283,6 +283,38 @@ def test_by_auto_a_kernel_runs_without_a_wrapper_that_fails(faulty, world):
         assert card["backend"] == "landlock"
 
 
+#: Once there is a file ``now``, a bwrap in whose last moment a cell puts a link in a root's place.
+SWAPPING = """[ -e "$(dirname "$0")/now" ] && mv "{part}" "{part}.away" && ln -s "{secrets}" "{part}"
+exec {bwrap} "$@"
+"""
+
+
+@needs_bwrap
+@pytest.mark.parametrize(
+    "roots",
+    {
+        "read": "filesystem_read_roots=['work/part'] filesystem_write_roots=[]",
+        "written": "filesystem_read_roots=[] filesystem_write_roots=['work/part']",
+    }.values(),
+)
+def test_a_link_put_in_a_root_s_place_while_it_is_mounted_opens_nothing(
+    faulty, world, roots, tmp_path
+):
+    part, secrets = world.work / "work/part", world.root / "secrets"
+    for folder in (part, secrets):
+        folder.mkdir(parents=True)
+    (secrets / "file").write_text("secret")
+    faulty(SWAPPING.format(part=part, secrets=secrets, bwrap=shutil.which("bwrap")))
+    text = 'filesystem_read_roots = ["{project}"]\nfilesystem_write_roots = ["{project}/work"]\n'
+    with started(world, text, PATH=os.environ["PATH"]).wait_ready() as kernel:
+        assert value(kernel, "import os; os.listdir('work/part')") == []
+        (tmp_path / "now").touch()
+        kernel.run(f"%policy narrow --fresh {roots}")
+        reply, published = kernel.run(f"open('{part}/file').read()")
+        assert reply["status"] == "error", published
+        assert f"{part} was moved while it was being mounted" in str(published)
+
+
 @needs_bwrap
 @pytest.mark.parametrize("policy", ["safe", "data"])
 def test_by_auto_a_kernel_s_guests_are_in_namespaces(start, policy):

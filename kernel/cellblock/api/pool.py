@@ -6,6 +6,7 @@ import asyncio
 import dataclasses
 import itertools
 import weakref
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, Self
 
@@ -19,7 +20,6 @@ from cellblock.host import launch
 from cellblock.host.equipment import own_tools
 from cellblock.host.groundwork import Ground, Terms, lay
 from cellblock.host.private import make_scratch
-from cellblock.host.scope import starter
 from cellblock.host.sharing import placed, shareable
 from cellblock.host.zygote_process import place_of
 from cellblock.host.zygotes import Seat, Shared
@@ -27,7 +27,6 @@ from cellblock.policy import placing
 from cellblock.policy.model import Policy
 
 if TYPE_CHECKING:
-    import socket
     from collections.abc import Callable, Iterable, Mapping
     from types import TracebackType
 
@@ -108,7 +107,7 @@ class AsyncSandboxPool:
         try:
             self._ground = ground = await asyncio.to_thread(self._lay, scratch)
             reactor = AsyncioReactor(asyncio.get_running_loop())
-            shared = Shared(reactor, _starter(ground), _warmed(ground.told))
+            shared = Shared(reactor, partial(launch.start, ground.wrap), _warmed(ground.told))
             self._reactor, self._shared = reactor, shared
             policy = ground.policy
             if shareable(ground) and not policy.tools and not policy.packages:
@@ -297,13 +296,6 @@ class AsyncSandboxPool:
     def closed(self, one: AsyncSandbox) -> None:
         """Take note that one was closed."""
         self._open.discard(one)
-
-
-def _starter(ground: Ground) -> Callable[[], tuple[socket.socket, int]]:
-    """Return what starts a zygote; other pools' cells may have moved a narrower policy's roots."""
-    if ground.operators is None:
-        return lambda: launch.start(ground.wrap)
-    return starter(ground, ground.operators)
 
 
 def _warmed(told: messages.Prepare) -> messages.Prepare:

@@ -60,7 +60,8 @@ class View:
     """What a wrapped zygote is to see of the file system; all but ``names`` is canonical.
 
     ``readable`` holds whole roots: what is ``masked`` may lie beneath them. ``names`` are the
-    spellings that the policy, the interpreter and the host use: links on the way are to exist.
+    spellings that the interpreter and the host use: links on the way are to exist. ``movable`` are
+    roots that cells may move: what is mounted there is to be what the host finds there itself.
     """
 
     readable: tuple[str, ...]
@@ -68,6 +69,7 @@ class View:
     masked: tuple[str, ...]
     devices: tuple[str, ...]
     names: tuple[str, ...]
+    movable: tuple[str, ...] = ()
     network: bool = False
     room: Room | None = None
     subprocess: bool = False
@@ -145,6 +147,11 @@ class Backend(ABC):
 
     def unseen(self, view: View) -> tuple[str, ...]:
         """Return names that are here and that a guest behind ``command`` must not see."""
+        del view
+        return ()
+
+    def mounted(self, view: View) -> tuple[str, ...]:
+        """Return those of what is movable that ``command`` has mounted, by their names."""
         del view
         return ()
 

@@ -21,9 +21,9 @@ from typing import TYPE_CHECKING, ClassVar, Final
 from cellblock.backends import aside, forbidding, places, probes, roots
 from cellblock.backends.base import Backend, Declare, Support, View
 from cellblock.backends.landlock import Landlock
-from cellblock.backends.links import links, parts
 from cellblock.backends.shared import EARLIER_LINKS, RELAYED, by_policy, holds, partly
 from cellblock.errors import BackendError
+from cellblock.policy.links import links, parts
 from cellblock.policy.paths import within
 
 if TYPE_CHECKING:
@@ -179,6 +179,10 @@ class Bubblewrap(Backend):
         found = os.stat(program)  # noqa: PTH116 - start-up
         return f"{program} {found.st_dev}:{found.st_ino} {found.st_size} {found.st_mtime_ns}"
 
+    def mounted(self, view: View) -> tuple[str, ...]:
+        """Return all of it: bwrap follows links when it mounts (its ``--bind-fd`` is recent)."""
+        return view.movable
+
     def unseen(self, view: View) -> tuple[str, ...]:
         """Return names that are here, and that neither are nor lead to anything in ``view``."""
         shown = [*view.readable, *view.writable, *view.devices, *view.names, ALTERNATIVES]
@@ -232,13 +236,13 @@ def least_view() -> View:
 def _mounts(argv: Sequence[str], view: View) -> list[str]:
     """Return the options that build the file system, what is above before what is beneath."""
     made: dict[str, tuple[str, ...]] = {}
-    program = os.path.realpath(argv[0])
-    for path in roots.canonical([*view.readable, ALTERNATIVES, program]):
+    own = roots.canonical([ALTERNATIVES, argv[0]])
+    for path in roots.outermost([*view.readable, *own]):
         if not within(path, _PROC):
             made[path] = "--ro-bind-try", path, path
     bound = (*made, *view.writable)
     # Not beneath another: that would make its name anew.
-    masked = roots.canonical(path for path in view.masked if is_shown(path, bound))
+    masked = roots.outermost(path for path in view.masked if is_shown(path, bound))
     made |= {path: _mask(path) for path in masked}
     made |= {path: ("--bind-try", path, path) for path in view.writable}
     made |= {path: ("--dev-bind-try", path, path) for path in view.devices}

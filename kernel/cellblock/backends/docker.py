@@ -112,6 +112,11 @@ class Docker(Backend):
 
         return running.fingerprint(self)
 
+    def mounted(self, view: View) -> tuple[str, ...]:
+        """Return all of it but the scratch folder, which is memory: an engine follows links."""
+        own = view.room.scratch if view.room else None
+        return tuple(path for path in view.movable if path != own)
+
     def bounded(self, view: View) -> tuple[tuple[str, int], ...]:
         """Return the scratch folder, which is memory, and its size."""
         room = view.room

@@ -1,7 +1,8 @@
 """From a policy to what a guest must lock.
 
-Everything here is decided by the host before a guest exists: paths are canonical, so that the
-guest follows no link when it grants them.
+Everything here is decided by the host before a guest exists, about paths without links: a policy's
+are, and cells may have put links in their place since, so they are not resolved again; the
+machine's own become so here. The guest follows no link when it grants them.
 """
 
 from __future__ import annotations
@@ -41,10 +42,10 @@ def plan(
 ) -> Plan:
     """Return what the guest must lock under ``policy``.
 
-    ``scratch`` and ``project`` stand for ``{scratch}`` and ``{project}`` where the policy still
-    has them; ``private`` are places of the host's own (connection file, audit log) that stay
-    unreadable whatever the policy says. A backend that neither locks nor wraps gets an empty plan.
-    Raises PolicyError for a policy that can't be kept.
+    ``scratch`` and ``project``, both canonical, stand for ``{scratch}`` and ``{project}`` where the
+    policy still has them; ``private`` are places of the host's own (connection file, audit log)
+    that stay unreadable whatever the policy says. A backend that neither locks nor wraps gets an
+    empty plan. Raises PolicyError for a policy that can't be kept.
     """
     if not (backend.locks or backend.wraps):
         return Plan()
@@ -85,20 +86,38 @@ def view(
     """
     fill = {"{scratch}": str(scratch), "{project}": str(project)}
     own = [*places.private(os.environ), *map(str, private)]
-    asked = [_filled(root, fill) for root in policy.filesystem_read_roots]
-    named = [*asked, *_default_names(policy, places.interpreter())]
-    packages = tuple(places.packages(policy.allowed_modules, roots.canonical(named)))
-    writable = [_filled(root, fill) for root in policy.filesystem_write_roots]
+    asked = roots.standing(_filled(root, fill) for root in policy.filesystem_read_roots)
+    named = _default_names(policy, places.interpreter())
+    defaults = roots.canonical(named)
+    packages = tuple(places.packages(policy.allowed_modules, (*asked, *defaults)))
+    # The zygote's own folder, whether its guests may write there or not.
+    writable = roots.outermost((*plan.write_roots, str(scratch)))
     return View(
-        readable=roots.canonical((*named, *packages)),
-        # The zygote's own folder, whether its guests may write there or not.
-        writable=roots.canonical((*plan.write_roots, str(scratch))),
+        readable=roots.outermost((*asked, *defaults, *roots.canonical(packages))),
+        writable=writable,
         masked=_denied((*policy.read_deny_paths, *own), fill),
         devices=plan.device_files,
-        names=(*named, *packages, *writable, str(project), str(scratch)),
+        names=(*named, *packages, str(project), str(scratch)),
+        movable=_movable(asked, writable, defaults),
         network=plan.network,
         subprocess=plan.subprocess,
         room=_room(policy, str(scratch)),
+    )
+
+
+def _movable(
+    asked: Sequence[str], writable: Sequence[str], defaults: Sequence[str]
+) -> tuple[str, ...]:
+    """Return roots in whose place cells may put something else before they are mounted.
+
+    Not the machine's own, of which an image may have others, nor what comes with a root that is
+    written to: that is not mounted for itself.
+    """
+    read = (root for root in asked if not any(within(root, other) for other in writable))
+    return tuple(
+        root
+        for root in (*read, *writable)
+        if root != "/" and not any(within(root, other) for other in defaults)
     )
 
 
@@ -119,7 +138,7 @@ def _room(policy: Policy, scratch: str) -> Room:
     memory = None if None in parts else guest * 9 // 4 + sum(others) + _ZYGOTE_BYTES
     most = policy.max_processes
     tasks = None if most is None else most + policy.undo_depth + _ZYGOTE_TASKS
-    return Room(os.path.realpath(scratch), files, memory, tasks)
+    return Room(scratch, files, memory, tasks)
 
 
 def _default_names(policy: Policy, libraries: Iterable[str]) -> list[str]:
@@ -143,7 +162,7 @@ def _default_read_roots(policy: Policy, libraries: Iterable[str]) -> tuple[str, 
 def splits_roots(policy: Policy) -> bool:
     """Return whether a denied path lies beneath something readable, so that it had to be cut."""
     defaults = _default_read_roots(policy, places.interpreter())
-    readable = (*roots.canonical(policy.filesystem_read_roots), *defaults)
+    readable = (*roots.standing(policy.filesystem_read_roots), *defaults)
     return any(
         within(path, root) for path in _denied(policy.read_deny_paths, {}) for root in readable
     )
@@ -156,7 +175,7 @@ def _readable(
     asked = [_filled(root, fill) for root in policy.filesystem_read_roots]
     granted = [
         path
-        for root in roots.canonical(asked)
+        for root in roots.standing(asked)
         for path in roots.without(root, denied, policy_name=policy.name)
     ]
     # The policy's own denials count for default roots too; the host's private places are
@@ -175,9 +194,9 @@ def _readable(
 def _writable(
     policy: Policy, fill: dict[str, str], own: Iterable[str], libraries: Iterable[str]
 ) -> tuple[str, ...]:
-    scratch = os.path.realpath(fill["{scratch}"])
+    scratch = fill["{scratch}"]
     denied = _denied((*policy.read_deny_paths, *own), fill)
-    writable = roots.canonical(_filled(root, fill) for root in policy.filesystem_write_roots)
+    writable = roots.standing(_filled(root, fill) for root in policy.filesystem_write_roots)
     refuse = _refusing(denied, libraries, policy.name, "filesystem_write_roots")
     for root in writable:
         # The scratch folder may lie in a run-time folder that is otherwise private.

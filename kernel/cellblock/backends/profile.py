@@ -83,7 +83,7 @@ def images() -> tuple[str, ...]:
 
 
 def _rules(view: View) -> dict[str, str]:
-    readable = roots.canonical((*view.readable, *_runtime()))
+    readable = roots.outermost((*view.readable, *roots.canonical(_runtime())))
     links = {os.path.normpath(name) for name in _links()}
     names = map(os.path.normpath, view.names)
     above = {*_above((*readable, *view.writable, *names, *links)), *links}

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from cellblock.errors import PolicyError
-from cellblock.policy.paths import within
+from cellblock.policy.paths import identity, within
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -52,9 +52,21 @@ def _stored(path: str) -> str:
 
 def canonical(paths: Iterable[str]) -> tuple[str, ...]:
     """Return existing paths with links resolved, once each, those beneath another left out."""
-    found = sorted({real(path) for path in paths if os.path.exists(path)})  # noqa: PTH110
+    return outermost(real(path) for path in paths if os.path.exists(path))  # noqa: PTH110
+
+
+def standing(paths: Iterable[str]) -> tuple[str, ...]:
+    """Return what of a policy's paths, which are canonical, is there; else as ``canonical``.
+
+    Not resolved again: cells may have put a link there since.
+    """
+    return outermost(path for path in paths if any(identity(path)))
+
+
+def outermost(paths: Iterable[str]) -> tuple[str, ...]:
+    """Return canonical paths once each, sorted, those beneath another left out."""
     kept: list[str] = []
-    for path in found:
+    for path in sorted(set(paths)):
         if not any(within(path, root) for root in kept):
             kept.append(path)
     return tuple(kept)

@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any, NoReturn
 import msgspec
 
 from cellblock.guest import removal
-from cellblock.guest.confine import ConfineError, process
+from cellblock.guest.confine import ConfineError, namespaces, process
 from cellblock.guest.confine.apart import stand_first
 from cellblock.guest.confine.errors import LockFailed
 from cellblock.guest.gatekeeper import Gatekeeper
@@ -54,6 +54,7 @@ def main(control_fd: int) -> NoReturn:
         prepare, above = _receive(control)
         if not isinstance(prepare, messages.Prepare):
             raise TypeError("the first frame must be Prepare")  # noqa: TRY301
+        namespaces.check_mounts(prepare.plan.mounted, prepare.mounts)
         from cellblock.guest import prepared  # noqa: PLC0415 - slow: overlaps the host's imports
 
         ready = prepared.prepare(prepare)

@@ -19,6 +19,7 @@ from cellblock.host.tools.desk import Desk
 from cellblock.host.under_way import UnderWay
 from cellblock.host.usage import size_of
 from cellblock.host.user import User
+from cellblock.policy.paths import open_unlinked
 from cellblock.wire import messages
 
 if TYPE_CHECKING:
@@ -64,7 +65,7 @@ class Course:
     ) -> None:
         self._front, self._rules, self._audit, self._gate = front, rules, audit, gate
         self._timeout = timeout
-        self._scratch = os.path.realpath(prepare.scratch)
+        self._scratch = prepare.scratch
         self._clock = clock
         self._link = Link(reactor, addresses, self._on_breach, audit.asked)
         self._keeper = Keeper(reactor, self, prepare, zygotes, snapshots, clock, self._link.way)
@@ -105,7 +106,7 @@ class Course:
         zygote = self._keeper.supply.zygote
         if path == self._scratch and zygote is not None and zygote.folder is not None:
             return os.open(".", FOLDER, dir_fd=zygote.folder)
-        return os.open(path, FOLDER)
+        return open_unlinked(path, FOLDER)
 
     def hold(self, *, held: bool) -> None:
         """Have the guest wait with its output until front ends have taken theirs, or go on."""

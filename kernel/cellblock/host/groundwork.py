@@ -257,8 +257,8 @@ def planned(
     if not backend.wraps:
         return plan, None
     view = backends.view(policy, plan, **folders)
-    around = replace(plan, unseen=backend.unseen(view), bounded=backend.bounded(view))
-    return around, Wrapping(backend, view)
+    around = {name: getattr(backend, name)(view) for name in ("unseen", "mounted", "bounded")}
+    return replace(plan, **around), Wrapping(backend, view)
 
 
 def _operations(policy: Policy, project: Path, private: Sequence[Path]) -> Settings | None:

@@ -7,6 +7,7 @@ import os
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
+from cellblock.backends.roots import outermost
 from cellblock.errors import PolicyError
 from cellblock.host import launch
 from cellblock.policy import placing
@@ -99,8 +100,7 @@ def _fillable(folder: str, roots: Sequence[str], scratch: str) -> str:
 
     A write root that may be missing, as preset data's work folder, is none until it is made.
     """
-    own = os.path.realpath(scratch)
-    named = ", ".join(root.replace(own, "{scratch}", 1) for root in roots)
+    named = ", ".join(root.replace(scratch, "{scratch}", 1) for root in roots)
     place = Path(folder)
     missing = next((one for one in (*reversed(place.parents), place) if not one.exists()), None)
     make = f"Make the folder {missing}, if the policy lets cells write there. Or n"
@@ -109,8 +109,7 @@ def _fillable(folder: str, roots: Sequence[str], scratch: str) -> str:
 
 def written(policy: Policy) -> tuple[str, ...]:
     """Return the folders that cells may write, canonical and none within another."""
-    found = sorted(map(os.path.realpath, policy.filesystem_write_roots))
-    return tuple(r for r in found if not any(within(r, o) for o in found if o != r))
+    return outermost(policy.filesystem_write_roots)
 
 
 def check_text(told: messages.Prepare, policy_name: str, scratch: Path) -> None:

@@ -9,9 +9,9 @@ from cellblock.errors import StartError
 
 
 def make_scratch() -> str:
-    """Make and return it. Raises StartError."""
+    """Make it and return its path, without links. Raises StartError."""
     try:
-        folder = tempfile.mkdtemp(prefix="cellblock-")
+        folder = os.path.realpath(tempfile.mkdtemp(prefix="cellblock-"))
     except OSError as exc:
         raise StartError(f"no folder for temporary files: {exc}") from None
     if not os.access(folder, os.R_OK | os.W_OK | os.X_OK):

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import errno
-import os
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -17,12 +16,10 @@ from cellblock.host.judged import lasting
 from cellblock.host.terms import Step, Terms
 from cellblock.host.told import addresses_of, bounds_of, proofs_of, settings_of
 from cellblock.policy import placing
-from cellblock.policy.paths import within
 from cellblock.policy.vocabulary import tool_name
 
 if TYPE_CHECKING:
-    import socket
-    from collections.abc import Callable, Mapping
+    from collections.abc import Mapping
 
     from cellblock.host.audit.trail import Audit
     from cellblock.host.cells.station import Station
@@ -82,7 +79,7 @@ class PolicyScope:
             bounds=bounds_of(ground),
             snapshots=settings_of(policy),
             prepare=ground.told,
-            zygote=starter(ground, self.policy),
+            zygote=partial(launch.start, ground.wrap),
             addresses=addresses_of(ground),
             tools=narrowed_tooling(self._tooling, ground),
             tools_gone=_tools(self.policy) - _tools(policy),
@@ -170,20 +167,6 @@ def changes(before: Policy, after: Policy, scratch: Path) -> dict[str, str]:
 
     told = placing.unplaced(after, scratch)
     return {name: entries.said(said(getattr(told, name))) for name in changed(before, after)}
-
-
-def starter(ground: Ground, before: Policy) -> Callable[[], tuple[socket.socket, int]]:
-    """Return what starts a zygote, once it is seen that no cell has moved a root meanwhile."""
-
-    def start() -> tuple[socket.socket, int]:
-        plan = ground.told.plan
-        for root in (*plan.read_roots, *plan.write_roots):
-            movable = any(within(root, folder) for folder in before.filesystem_write_roots)
-            if movable and os.path.realpath(root) != root:
-                raise OSError(errno.ELOOP, f"a link stands at {root}")
-        return launch.start(ground.wrap)
-
-    return start
 
 
 def _nothing_would_run(refusal: str) -> PolicyError:

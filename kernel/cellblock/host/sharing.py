@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import os
 from typing import TYPE_CHECKING, Any
 
 from msgspec.structs import replace
@@ -28,11 +27,10 @@ def placed(
     cells run in.
     """
     told = ground.told
-    bases = (told.scratch, os.path.realpath(told.scratch))
 
     def moved(path: str) -> str:
-        base = next((base for base in bases if within(path, base)), None)
-        return path if base is None else f"{folder}{path.removeprefix(base)}"
+        inside = within(path, told.scratch)
+        return f"{folder}{path.removeprefix(told.scratch)}" if inside else path
 
     def all_moved(paths: Sequence[str]) -> tuple[str, ...]:
         return tuple(map(moved, paths))

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
+from cellblock.policy.paths import identity
 from cellblock.wire import frames, messages
 
 if TYPE_CHECKING:
@@ -77,7 +78,9 @@ class Zygote:
         lies in comes along. Guests never have it (``close_inherited``).
         """
         self._place = place_of(request)
-        request = msgspec.structs.replace(request, inputs={})
+        # Found now, not when it was planned: the user may have made a folder anew since.
+        mounts = tuple(map(identity, request.plan.mounted))
+        request = msgspec.structs.replace(request, inputs={}, mounts=mounts)
         if self._translation is None:
             self._tell(request)
             return

@@ -7,13 +7,13 @@ error that names key, value and remedy. What counts as narrower is ``narrower.TA
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Final
 
 from cellblock.errors import PolicyError, WideningError
 from cellblock.policy.model import FIELDS, PATHS
 from cellblock.policy.narrower import TABLE, said
-from cellblock.policy.paths import expand
+from cellblock.policy.paths import present, resolve
 from cellblock.policy.suggest import closest
 from cellblock.policy.vocabulary import tool_name
 
@@ -134,14 +134,19 @@ def _parsed(policy: Policy, field: str, value: Any, places: Places) -> Any:
 
 def _expanded(policy: Policy, key: str, entries: Sequence[str], places: Places) -> tuple[str, ...]:
     """Return paths expanded; of what no cell may see it is not told whether it is there."""
-    foreseen = _paths(key, [entry.removesuffix("?") for entry in entries], places, exist=False)
+    paths = [resolve(entry, key=key, places=places) for entry in entries]
+    foreseen = _named(paths)
     if PATHS[key] and (why := _wider(key, policy, policy.replace(**{key: foreseen}))):
         raise _widening(key, foreseen, why, places)
-    return _paths(key, entries, places, exist=PATHS[key]) if places.here else foreseen
+    if not places.here:
+        return foreseen
+    return _named(
+        present(entry, path, key=key, places=places, must_exist=PATHS[key])
+        for entry, path in zip(entries, paths, strict=True)
+    )
 
 
-def _paths(key: str, entries: Sequence[str], places: Places, *, exist: bool) -> tuple[str, ...]:
-    found = (expand(entry, key=key, places=places, must_exist=exist) for entry in entries)
+def _named(found: Iterable[str | None]) -> tuple[str, ...]:
     # Where no kernel runs, what is in the scratch folder keeps its name; ".." leads out of it.
     named = (
         os.path.normpath(path) if path.startswith(_SCRATCH) else path

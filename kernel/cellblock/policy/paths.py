@@ -6,12 +6,20 @@ Grammar of an entry::
     placeholder = "{project}" | "{scratch}"
 
 A relative entry is relative to the policy file's folder. A trailing ``?`` drops the entry when
-it does not exist. Links are resolved, so that what is shown is what is enforced.
+it does not exist.
+
+Links are resolved once, in ``resolve``: what is decided and shown is what is enforced. Cells may
+put a link in a folder's place after that. So the path that came of it is never resolved again: it
+is opened by ``open_unlinked``, to which a link is something missing (promise P13).
 """
 
 from __future__ import annotations
 
+import contextlib
+import errno
 import os
+import stat
+import sys
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
@@ -24,6 +32,13 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 
+#: What an entry begins with that stays as written where no kernel runs.
+_SCRATCH: Final = "{scratch}"
+_MACOS: Final = sys.platform == "darwin"
+#: For naming a place: no pipe is waited for and no device touched.
+_PLACE: Final = os.O_RDONLY | os.O_NONBLOCK if _MACOS else os.O_PATH
+#: Of macOS' open(2).
+_O_NOFOLLOW_ANY: Final = 0x20000000 if _MACOS else 0
 #: What makes a pattern of a path.
 _WILD: Final = frozenset("*?[")
 
@@ -45,21 +60,42 @@ class Places:
 def expand(entry: str, *, key: str, places: Places, must_exist: bool) -> str | None:
     """Return the entry as an absolute path, or None for an optional one that is not there.
 
-    Without a scratch folder an entry that names it stays as written.
-    Raises PolicyError for an unknown placeholder or user, for a path that has to exist and does
-    not, and for one that can't be granted: it is no file or folder, can't be read, or a link in the
-    project leads out of it.
+    Raises PolicyError as ``resolve`` and ``present`` do.
     """
-    optional = entry.endswith("?")
+    path = resolve(entry, key=key, places=places)
+    return present(entry, path, key=key, places=places, must_exist=must_exist)
+
+
+def resolve(entry: str, *, key: str, places: Places) -> str:
+    """Return the entry as an absolute path without links: the only time that they are followed.
+
+    Without a scratch folder an entry that names it stays as written.
+    Raises PolicyError for an unknown placeholder or user.
+    """
     text = _placed(entry.removesuffix("?"), key, places)
-    if text.startswith("{scratch}"):
+    if text.startswith(_SCRATCH):
         return text
-    path = os.path.realpath(places.folder / _home(text, key, places))
-    if os.path.exists(path):  # noqa: PTH110  # start-up: no pathlib object per entry
-        if must_exist:
-            _check_grantable(entry, path, key=key, places=places)
+    return os.path.realpath(places.folder / _home(text, key, places))
+
+
+def present(entry: str, path: str, *, key: str, places: Places, must_exist: bool) -> str | None:
+    """Return the path that ``entry`` was resolved to, or None for an optional one not there.
+
+    Raises PolicyError for a path that has to exist and does not, and for one that can't be
+    granted: it is no file or folder, can't be read, or a link in the project leads out of it.
+    """
+    if path.startswith(_SCRATCH):
         return path
-    if optional:
+    with contextlib.suppress(OSError):
+        place = open_unlinked(path)
+        try:
+            mode = os.fstat(place).st_mode
+        finally:
+            os.close(place)
+        if must_exist:
+            _check_grantable(entry, path, mode, key=key, places=places)
+        return path
+    if entry.endswith("?"):
         return None
     if must_exist:
         raise PolicyError(
@@ -116,14 +152,14 @@ _OWN: Final[dict[str, Callable[[], str]]] = {
 }
 
 
-def _check_grantable(entry: str, path: str, *, key: str, places: Places) -> None:
+def _check_grantable(entry: str, path: str, mode: int, *, key: str, places: Places) -> None:
     if _led_out(entry, path, places):
         what = f"a link leads out of the project folder, to {path}"
         remedy = "Put a folder in the link's place, or name where it leads in a policy of your own."
-    elif not os.path.isdir(path) and not os.path.isfile(path):  # noqa: PTH112, PTH113
+    elif not stat.S_ISDIR(mode) and not stat.S_ISREG(mode):
         what = "neither a folder nor a file"
         remedy = "Name the folder or the file that cells are to have."
-    elif not os.access(path, os.R_OK | (os.X_OK if os.path.isdir(path) else 0)):  # noqa: PTH112
+    elif not os.access(path, os.R_OK | (os.X_OK if stat.S_ISDIR(mode) else 0)):
         what = f"the user who runs the kernel can't read {path}"
         remedy = f"Change its mode, or take it out of {key}."
     else:
@@ -139,6 +175,32 @@ def _led_out(entry: str, path: str, places: Places) -> bool:
     tail = entry.removesuffix("?").removeprefix("{project}")
     named = os.path.normpath(f"{project}/{tail}")
     return within(named, project) and not within(path, project)
+
+
+def open_unlinked(path: str, flags: int = _PLACE) -> int:
+    """Return a descriptor of what a canonical path names. Raises OSError: ELOOP for a link in it.
+
+    What was opened says itself where it is (proc(5)), so a link does not matter that comes or goes
+    meanwhile.
+    """
+    fd = os.open(path, flags | os.O_CLOEXEC | _O_NOFOLLOW_ANY)
+    if not _MACOS and os.readlink(f"/proc/self/fd/{fd}") != path:  # noqa: PTH115 - no path
+        os.close(fd)
+        raise OSError(errno.ELOOP, os.strerror(errno.ELOOP), path)
+    return fd
+
+
+def identity(path: str) -> tuple[int, int]:
+    """Return device and inode of what a canonical path names; zeros where nothing is there."""
+    try:
+        place = open_unlinked(path)
+    except OSError:
+        return 0, 0
+    try:
+        found = os.fstat(place)
+    finally:
+        os.close(place)
+    return found.st_dev, found.st_ino
 
 
 def within(path: str, folder: str) -> bool:

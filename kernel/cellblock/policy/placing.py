@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import os
 from typing import TYPE_CHECKING, Any
 
 from cellblock.errors import PolicyError
@@ -110,12 +109,12 @@ def _expanded_operations(policy: Policy, places: Places) -> Operations | None:
 
 def unplaced(policy: Policy, scratch: Path) -> Policy:
     """Return a policy with ``{scratch}`` for one kernel's folder: its digest is every kernel's."""
-    return _moved(policy, os.path.realpath(scratch), "{scratch}")
+    return _moved(policy, str(scratch), "{scratch}")
 
 
 def in_scratch(policy: Policy, scratch: Path) -> Policy:
     """Return what ``unplaced`` made of a policy, in another kernel's folder."""
-    return _moved(policy, "{scratch}", os.path.realpath(scratch))
+    return _moved(policy, "{scratch}", str(scratch))
 
 
 def _moved(policy: Policy, old: str, new: str) -> Policy:

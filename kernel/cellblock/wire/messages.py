@@ -46,7 +46,8 @@ class Plan(Struct, frozen=True, kw_only=True):
     ``required`` names the locks (``landlock``, ``seccomp``, ``rlimits``, ``capabilities``,
     ``no_new_privs``, ``not_dumpable``, ``namespaces``, ``container``) whose failure means that
     nothing runs; the others are tried, and reported as they came out. ``unseen`` are names that
-    the host sees and the guest, where it has namespaces of its own, must not; ``bounded`` are
+    the host sees and the guest, where it has namespaces of its own, must not; ``mounted`` are roots
+    that were mounted there by name, while cells could move them; ``bounded`` are
     folders that are to be file systems of their own, in a container, with the bytes of each.
     """
 
@@ -54,6 +55,7 @@ class Plan(Struct, frozen=True, kw_only=True):
     write_roots: tuple[str, ...] = ()
     device_files: tuple[str, ...] = ()
     unseen: tuple[str, ...] = ()
+    mounted: tuple[str, ...] = ()
     bounded: tuple[tuple[str, int], ...] = ()
     network: bool = False
     #: The host connects to some addresses for the guest, which asks at a socket of its own (relay).
@@ -124,6 +126,9 @@ class Prepare(Struct, tag="prepare", frozen=True, kw_only=True):
     cwd: str
     environment: dict[str, str]
     plan: Plan
+    #: Of what the plan says to be mounted: device and inode, as the host found them through no
+    #: link; zeros where it found nothing.
+    mounts: tuple[tuple[int, int], ...] = ()
     #: How charting libraries show by default: ``pages`` that bring the library along, ``stills``
     #: where no script is shown, or as they like.
     charts: Literal["pages", "stills", ""] = ""

@@ -127,6 +127,23 @@ def test_a_denied_path_beneath_a_root_is_left_out_be_it_there_yet_or_not(planned
     assert str(home) not in result.read_roots
 
 
+@pytest.mark.parametrize("place", ["part", "part/inner"])
+@pytest.mark.parametrize("field", ["filesystem_read_roots", "filesystem_write_roots"])
+def test_a_link_that_cells_put_in_a_root_s_place_leads_nowhere(planned, home, field, place):
+    work = home / "project/work"
+    for folder in (work / "part/inner", home / "data/inner"):
+        folder.mkdir(parents=True)
+
+    def granted():
+        result = planned(**{"filesystem_write_roots": (), field: (f"{work}/{place}",)})
+        return [*own(result, home), *result.write_roots]
+
+    assert granted() == [f"{work}/{place}"]
+    (work / "part").rename(work / "away")
+    (work / "part").symlink_to(home / "data")
+    assert granted() == []
+
+
 def test_links_do_not_lead_around_what_is_denied(planned, home):
     result = planned(filesystem_read_roots=(str(home),), read_deny_paths=("~/.ssh",))
 
@@ -184,7 +201,7 @@ def test_the_root_of_the_file_system_grants_no_other_process_no_device_no_key(pl
     ]
 
 
-@pytest.mark.parametrize("place", ["/proc", "/proc/self", "/dev", "/run"])
+@pytest.mark.parametrize("place", ["/proc", "/proc/1", "/dev", "/run"])
 def test_other_processes_and_devices_are_never_a_root(planned, place):
     with pytest.raises(PolicyError, match="never readable"):
         planned(filesystem_read_roots=(place,))

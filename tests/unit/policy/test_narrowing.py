@@ -247,6 +247,21 @@ def test_a_link_to_what_is_readable_is_taken_by_where_it_leads(policy, places, p
     assert narrowed.filesystem_read_roots == (str(project / "data" / "raw"),)
 
 
+def test_what_was_weighed_is_not_resolved_again(policy, places, project, monkeypatch):
+    work, real = project / "work", os.path.realpath
+
+    def swap(path):
+        found = real(path)
+        if found == str(work / "out") and not (work / "out").is_symlink():
+            (work / "out").rename(work / "away")
+            (work / "out").symlink_to(project.parent / "elsewhere")
+        return found
+
+    monkeypatch.setattr("cellblock.policy.paths.os.path.realpath", swap)
+    _, (error,) = weigh(policy, {"filesystem_read_roots": ["work/out"]}, places=places)
+    assert (error.message, "elsewhere" in str(error)) == ("no such file or folder", False)
+
+
 def test_a_refusal_does_not_tell_what_there_is_outside(policy, places, project):
     told = []
     for name in ("elsewhere", "elsewhere?", "no-such-thing", "no-such-thing?"):

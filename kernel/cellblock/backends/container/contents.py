@@ -17,8 +17,8 @@ from typing import TYPE_CHECKING, Final
 
 from cellblock.backends import places, roots
 from cellblock.backends.container.wanted import LIBRARIES
-from cellblock.backends.links import links as found_links
 from cellblock.errors import BackendError
+from cellblock.policy.links import links as found_links
 from cellblock.policy.paths import within
 
 if TYPE_CHECKING:

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Final
 
 from cellblock.backends import bubblewrap as views
 from cellblock.backends import roots
-from cellblock.backends.links import links
+from cellblock.policy.links import links
 from cellblock.policy.paths import within
 
 if TYPE_CHECKING:
@@ -31,13 +31,12 @@ Mount = tuple[str, tuple[str, ...]]
 def mounts(argv: Sequence[str], view: View) -> list[Mount]:
     """Return the places to mount and the engine's words for each."""
     made: dict[str, tuple[str, ...]] = {}
-    program = os.path.realpath(argv[0])
-    for path in _whole([*view.readable, program]):
+    for path in _whole([*view.readable, *roots.canonical([argv[0]])]):
         if not any(within(path, root) for root in view.writable):  # else it is both
             made[path] = _bound(path, path)
     made |= {at: _bound(target, at) for at, target in _aliases([*argv, *view.names], made)}
     shown = (*made, *view.writable)
-    for path in roots.canonical(path for path in view.masked if views.is_shown(path, shown)):
+    for path in roots.outermost(path for path in view.masked if views.is_shown(path, shown)):
         if not _is_its_own(path):
             made[path] = _masked(path)
     for path in view.writable:
@@ -48,8 +47,8 @@ def mounts(argv: Sequence[str], view: View) -> list[Mount]:
 
 
 def _whole(paths: Iterable[str]) -> list[str]:
-    """Return the paths to mount; the root of all can't be, so that what is in it is."""
-    found = roots.canonical(paths)
+    """Return which of canonical paths to mount; the root of all can't be, so what is in it is."""
+    found = roots.outermost(paths)
     if "/" in found:
         inside = (entry.path for entry in os.scandir("/") if not entry.is_symlink())
         found = tuple(sorted(inside))

@@ -13,15 +13,32 @@ import os
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-from cellblock.guest.confine.errors import LockFailed
+from cellblock.guest.confine.errors import ConfineError, LockFailed
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable
+
     from cellblock.wire.messages import Plan
 
 #: What the first process of a pid namespace is called in it.
 _FIRST: Final = 1
 #: The only network device that a new network namespace has.
 _LOOPBACK: Final = "lo"
+
+
+def check_mounts(paths: Iterable[str], mounts: Iterable[tuple[int, int]]) -> None:
+    """Raise ConfineError unless each path is what the host found there through no link, or nothing.
+
+    What mounts it goes by its name, in whose place an earlier guest may just then have put a link.
+    What is mounted stays, so the zygote looks once, and before it reads anything.
+    """
+    for path, mount in zip(paths, mounts, strict=True):
+        try:
+            found = os.lstat(path)
+        except FileNotFoundError:
+            continue
+        if (found.st_dev, found.st_ino) != mount:
+            raise ConfineError("namespaces", 0, f"{path} was moved while it was being mounted")
 
 
 def look(plan: Plan) -> str:

@@ -11,7 +11,6 @@ Names that begin with a dot are meant only where the part does.
 from __future__ import annotations
 
 import fnmatch
-import os
 import re
 from functools import lru_cache
 from typing import TYPE_CHECKING, Final
@@ -27,8 +26,8 @@ States = frozenset[tuple[int, int]]
 
 
 def rooted(pattern: str, folder: str) -> str:
-    """Return a pattern as an absolute one; any other is relative to ``folder``."""
-    return pattern if pattern.startswith("/") else f"{os.path.realpath(folder)}/{pattern}"
+    """Return a pattern as an absolute one; any other is relative to ``folder``, canonical."""
+    return pattern if pattern.startswith("/") else f"{folder}/{pattern}"
 
 
 def begins_in(pattern: str) -> str:

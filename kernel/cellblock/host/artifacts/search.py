@@ -11,6 +11,8 @@ import os
 import stat
 from typing import TYPE_CHECKING, Final
 
+from cellblock.policy.paths import open_unlinked
+
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
@@ -61,7 +63,7 @@ class Entry:
 
 def open_folder(path: str) -> int:
     """Open a root. Raises OSError, for a link too."""
-    return os.open(path, FOLDER)
+    return open_unlinked(path, FOLDER)
 
 
 class Search:

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Final
 
 from cellblock.host.artifacts.kinds import LOOKED_AT, content_type
 from cellblock.host.artifacts.names import harmless, numbered
+from cellblock.policy.paths import open_unlinked
 
 if TYPE_CHECKING:
     from collections.abc import Generator, Iterator
@@ -140,7 +141,7 @@ class Shelf:
         """
         if self._fd is None:
             os.makedirs(self.path, exist_ok=True)  # noqa: PTH103 - as all paths here
-            self._fd = os.open(self.path, _FOLDER)
+            self._fd = open_unlinked(self.path, _FOLDER)
         at, path = os.dup(self._fd), ""
         for part in name.split("/")[:-1]:
             try:

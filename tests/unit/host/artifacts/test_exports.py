@@ -236,6 +236,21 @@ def test_a_folder_made_a_link_meanwhile_leads_nowhere(place, tmp_path, monkeypat
     assert not place.cell_ends()
 
 
+def test_a_folder_above_a_root_made_a_link_leads_nowhere(place, tmp_path):
+    (tmp_path / "outside" / "in").mkdir(parents=True)
+    (tmp_path / "outside" / "in" / "a").write_text("secret")
+    place.write("above/in/known")
+    root = f"{place.scratch}/above/in"
+    made = Exports(
+        place.reactor, (root,), Patterns([f"{root}/*"]), str(place.shelf), most=9, most_in_all=9
+    )
+    made.begin()
+    place.exports, _ = made, place.exports.close()
+    (place.scratch / "above").rename(place.scratch / "away")
+    (place.scratch / "above").symlink_to(tmp_path / "outside")
+    assert not place.cell_ends()
+
+
 def test_a_sparse_file_of_a_terabyte_costs_nothing(place):
     with place.write("huge").open("r+b") as file:
         file.truncate(1 << 40)

@@ -45,10 +45,8 @@ def test_nothing_is_looked_for_where_no_pattern_leads():
     assert patterns.leads_on(patterns.down(patterns.at("/t"), "deeper"))
 
 
-def test_a_relative_pattern_is_of_the_folder_that_cells_run_in(tmp_path):
-    (tmp_path / "link").symlink_to(tmp_path / "real")
-    (tmp_path / "real").mkdir()
-    assert rooted("*.csv", str(tmp_path / "link")) == f"{tmp_path.resolve()}/real/*.csv"
+def test_a_relative_pattern_is_of_the_folder_that_cells_run_in():
+    assert rooted("*.csv", "/project") == "/project/*.csv"
     assert rooted("/s/*.csv", "/elsewhere") == "/s/*.csv"
 
 

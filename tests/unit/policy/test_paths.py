@@ -1,0 +1,41 @@
+"""P13: a path that was resolved is opened as it is, or not at all."""
+
+import errno
+import os
+
+import pytest
+
+from cellblock.policy.paths import identity, open_unlinked
+
+
+@pytest.fixture
+def place(tmp_path):
+    (tmp_path / "folder").mkdir()
+    (tmp_path / "folder" / "file").write_text("x")
+    (tmp_path / "link").symlink_to("folder")
+    (tmp_path / "folder" / "another").symlink_to("file")
+    return tmp_path
+
+
+@pytest.mark.parametrize("name", ["", "folder", "folder/file"])
+def test_what_has_no_link_in_it_is_opened(place, name):
+    path = str(place / name)
+    fd = open_unlinked(path)
+    assert os.path.sameopenfile(fd, os.open(path, os.O_RDONLY))
+    assert identity(path) == (os.fstat(fd).st_dev, os.fstat(fd).st_ino)
+
+
+@pytest.mark.parametrize("name", ["link", "link/file", "folder/another", "folder/../folder"])
+def test_what_has_one_is_not_and_leaves_nothing_open(place, name):
+    path, before = str(place) + "/" + name, os.listdir("/proc/self/fd")  # noqa: PTH208
+    with pytest.raises(OSError, match="symbolic links") as caught:
+        open_unlinked(path)
+    assert caught.value.errno == errno.ELOOP
+    assert identity(path) == (0, 0)
+    assert os.listdir("/proc/self/fd") == before  # noqa: PTH208
+
+
+def test_a_pipe_is_not_waited_for_and_what_is_not_there_is_missing(place):
+    os.mkfifo(place / "pipe")
+    assert identity(str(place / "pipe"))[1] == (place / "pipe").stat().st_ino
+    assert identity(str(place / "nothing")) == (0, 0)
