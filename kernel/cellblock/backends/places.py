@@ -138,6 +138,7 @@ def started_unconfined(libraries: Iterable[str]) -> Iterator[str]:
 
     ``libraries`` are what ``interpreter`` yields.
     """
+    yield sys.executable
     yield from libraries
     yield from interpreter_programs()
     for prefix in dict.fromkeys((sys.prefix, sys.base_prefix)):

@@ -14,6 +14,7 @@ from cellblock.backends import places, roots
 from cellblock.backends.base import Room, View
 from cellblock.errors import PolicyError
 from cellblock.policy import store
+from cellblock.policy.links import links
 from cellblock.policy.paths import within
 from cellblock.wire.messages import Limits, Plan
 
@@ -218,10 +219,12 @@ def _refusing(
 
     It is asked with whether the root is ours, wherever it lies.
     """
-    programs = roots.canonical(places.started_unconfined(libraries))
+    programs = tuple(places.started_unconfined(libraries))
+    started = (*roots.canonical(programs), *(link for link, _ in links(programs)))
+    hidden = (*denied, *(link for link, _ in links(places.private(os.environ))))
     kept_from: list[tuple[str, Callable[[str, str, str, str], PolicyError]]] = [
-        *((path, _readable_by_writing) for path in denied),
-        *((path, _started_by_writing) for path in programs),
+        *((path, _readable_by_writing) for path in hidden),
+        *((path, _started_by_writing) for path in started),
         (store.base(), _imported_by_writing),
     ]
 

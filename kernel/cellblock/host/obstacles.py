@@ -11,6 +11,7 @@ from cellblock.backends.roots import outermost
 from cellblock.errors import PolicyError
 from cellblock.host import launch
 from cellblock.policy import placing
+from cellblock.policy.links import links
 from cellblock.policy.paths import within
 from cellblock.wire import frames
 
@@ -61,10 +62,10 @@ def check_apart(policy: Policy, plan: messages.Plan) -> None:
 
 
 def _refuse_within(path: str, roots: Sequence[str], what: str, key: str, policy: Policy) -> None:
-    """Raise PolicyError where ``path``, or what it leads to, lies in one of ``roots``."""
-    real = os.path.realpath(path)
+    """Raise PolicyError where ``path``, a link on its way or its end lies in one of ``roots``."""
+    names = (path, os.path.realpath(path), *(link for link, _ in links([path])))
     for root in roots:
-        if within(real, root) or within(path, root):
+        if any(within(name, root) for name in names):
             raise PolicyError(
                 f"{what}: {root} is within their reach",
                 file=policy.name,

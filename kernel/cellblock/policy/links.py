@@ -1,4 +1,8 @@
-"""Links that names lead through: where nothing but roots is shown, they have to be made again."""
+"""Links that names lead through.
+
+Where nothing but roots is shown, they have to be made again; and whoever may write where one stands
+decides what its name means, so such a name is as good as written to.
+"""
 
 from __future__ import annotations
 
@@ -19,13 +23,17 @@ def parts(path: str) -> tuple[str, ...]:
 
 def links(names: Iterable[str]) -> Iterator[tuple[str, str]]:
     """Yield every link that one of ``names`` leads through, and what it says; once each."""
-    seen = set[str]()
+    seen, folders = set[str](), set[str]()
     for name in (name for name in names if name.startswith("/")):
         left, at, most = list(reversed(parts(name))), "/", _MOST_LINKS
+        above, _, last = name.rpartition("/")
+        if above in folders:  # most names are beside others
+            left, at = [last], above
         while left and most:
             part = left.pop()
             at = os.path.normpath(os.path.join(at, part))  # noqa: PTH118 - start-up
-            if not os.path.islink(at):  # noqa: PTH114
+            if at in folders or not os.path.islink(at):  # noqa: PTH114
+                folders.add(at)
                 continue
             target, most = os.readlink(at), most - 1  # noqa: PTH115
             if at not in seen:

@@ -6,8 +6,9 @@ import dataclasses
 from typing import TYPE_CHECKING, Any
 
 from cellblock.errors import PolicyError
+from cellblock.policy.links import links
 from cellblock.policy.model import PATHS
-from cellblock.policy.paths import expand, expand_own, expand_pattern
+from cellblock.policy.paths import expand, expand_own, expand_pattern, within
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -136,10 +137,10 @@ def written_by_host(policy: Policy) -> dict[str, tuple[str, ...]]:
 
 def refuse_writable(path: Path, policy: Policy, spec: str) -> None:
     """Refuse a policy whose own file its cells could rewrite for the next start."""
-    own = path.resolve()
+    own = (str(path.resolve()), *(link for link, _ in links([str(path.absolute())])))
     written = written_by_host(policy) | {"filesystem_write_roots": policy.filesystem_write_roots}
     for key, root in ((key, root) for key, roots in written.items() for root in roots):
-        if own.is_relative_to(root):
+        if any(within(name, root) for name in own):
             raise PolicyError(
                 "cells could rewrite this policy file",
                 file=spec,

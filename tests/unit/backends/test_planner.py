@@ -189,6 +189,22 @@ def test_what_runs_unconfined_is_not_writable(planned, folder):
         planned(filesystem_write_roots=(folder,))
 
 
+def test_a_link_on_the_way_to_what_runs_unconfined_or_is_private_is_not_writable(
+    planned, home, monkeypatch
+):
+    work = home / "project/work"
+    (work / "link").symlink_to(sys.prefix)
+    planned(filesystem_write_roots=(str(work),))
+    for name in ("prefix", "executable"):
+        with monkeypatch.context() as patch:
+            patch.setattr(sys, name, f"{work}/link/x")
+            with pytest.raises(PolicyError, match=f"runs unconfined: {work}/link "):
+                planned(filesystem_write_roots=(str(work),))
+    monkeypatch.setenv("JUPYTER_RUNTIME_DIR", f"{work}/link/runtime")
+    with pytest.raises(PolicyError, match="holds a denied path"):
+        planned(filesystem_write_roots=(str(work),))
+
+
 def test_the_root_of_the_file_system_grants_no_other_process_no_device_no_key(planned, home):
     roots = planned(filesystem_read_roots=("/",)).read_roots
 

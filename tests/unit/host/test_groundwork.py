@@ -66,9 +66,13 @@ def test_what_decides_lies_where_the_host_writes_nothing_for_cells_either(key, p
 def test_a_link_does_not_hide_where_a_place_is(tmp_path):
     (tmp_path / "w").mkdir()
     (tmp_path / "link").symlink_to(tmp_path / "w")
+    (tmp_path / "through").symlink_to(tmp_path / "w" / "out")
+    (tmp_path / "w" / "out").symlink_to(tmp_path)
     plan = Plan(write_roots=(str(tmp_path / "w"),))
-    with pytest.raises(PolicyError):
-        check_apart(policy(folder=f"{tmp_path}/link/approved"), plan)
+    check_apart(policy(folder=f"{tmp_path}/approved"), plan)
+    for name in ("link", "through"):
+        with pytest.raises(PolicyError):
+            check_apart(policy(folder=f"{tmp_path}/{name}/approved"), plan)
 
 
 def test_places_apart_from_what_cells_reach_and_those_that_nobody_asks_for_are_fine():

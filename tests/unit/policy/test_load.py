@@ -349,6 +349,17 @@ def test_a_root_that_does_not_exist_is_an_error(operator, tmp_path):
     assert operator('filesystem_read_roots = ["nowhere?"]').filesystem_read_roots == ()
 
 
+def test_cells_cannot_have_a_link_lead_to_another_policy(tmp_path):
+    (tmp_path / "work").mkdir()
+    (tmp_path / "real.toml").write_text(f'filesystem_write_roots = ["{tmp_path}/work"]')
+    (tmp_path / "work/link").symlink_to("..")
+    (tmp_path / "mine.toml").symlink_to("work/link/real.toml")
+    assert load(f"{tmp_path}/real.toml", project=tmp_path, allow_unsafe=False)
+    for name in ("work/link/real.toml", "mine.toml"):
+        with pytest.raises(PolicyError, match="cells could rewrite this policy file"):
+            load(f"{tmp_path}/{name}", project=tmp_path, allow_unsafe=False)
+
+
 def test_cells_cannot_rewrite_their_own_policy(operator):
     for root in (".", "team.toml", "{project}"):
         with pytest.raises(PolicyError, match="cells could rewrite this policy file"):
