@@ -238,7 +238,7 @@ def _obstacle(spec: str) -> str:
     from cellblock.host.groundwork import Ground, Terms, lay  # noqa: PLC0415
 
     with tempfile.TemporaryDirectory() as scratch:
-        laid = lay(Terms(spec, Path.cwd(), Path(scratch), allow_unsafe=True))
+        laid = lay(Terms(spec, Path.cwd(), Path(scratch).resolve(), allow_unsafe=True))
     return "" if isinstance(laid, Ground | BackendError) else str(laid)
 
 

@@ -118,8 +118,9 @@ def run(  # noqa: PLR0913  # one parameter an option
     _refuse(planned)
     if junit is not None:
         _try_place(junit)
+    asked, written = _policy(policy, preload or (), allow_unsafe=allow_unsafe)
     terms = Terms(
-        parameters=parameters(parameter or (), given or ()),
+        parameters=parameters(parameter or (), given or (), written),
         allow_errors=allow_errors,
         timeout=timeout,
         cell_timeout=cell_timeout,
@@ -127,7 +128,7 @@ def run(  # noqa: PLR0913  # one parameter an option
     )
     order = Order(
         notebooks=planned.notebooks,
-        policy=_policy(policy, preload or (), allow_unsafe=allow_unsafe),
+        policy=asked,
         allow_unsafe=allow_unsafe,
         terms=terms,
         jobs=jobs or processors.available(),
@@ -150,16 +151,20 @@ def _refuse(planned: Plan) -> None:
         raise typer.Exit(code=2)
 
 
-def _policy(spec: str, preload: Any, *, allow_unsafe: bool) -> str | Policy:
-    """Return the policy, checked here so that what is wrong with it is said in these words."""
+def _policy(spec: str, preload: Any, *, allow_unsafe: bool) -> tuple[str | Policy, tuple[str, ...]]:
+    """Return the policy, and the folders that cells may write.
+
+    It is checked here so that what is wrong with it is said in these words.
+    """
     from cellblock.policy.load import condition, load  # noqa: PLC0415
 
     found = load(spec, project=Path.cwd(), allow_unsafe=True)
     if not allow_unsafe and (error := condition(found, spec, ask=_ASK, asks=False)):
         raise error
+    written = found.filesystem_write_roots
     if not preload:
-        return spec
-    return found.replace(preload=tuple(dict.fromkeys((*found.preload, *preload))))
+        return spec, written
+    return found.replace(preload=tuple(dict.fromkeys((*found.preload, *preload)))), written
 
 
 def _run(order: Order, output_dir: Path, cluster: str) -> tuple[Ran, float]:

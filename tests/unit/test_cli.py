@@ -54,6 +54,17 @@ def test_show_prints_every_field_of_any_policy_and_in_json_its_digest(run):
     assert (status, shown["name"], len(shown["digest"])) == (0, "data", 64)
 
 
+def test_a_run_follows_no_link_to_its_inputs_that_cells_could_have_put_there(run, tmp_path):
+    (tmp_path / "work").mkdir()
+    (tmp_path / "secret.json").write_text('{"token": "secret"}')
+    (tmp_path / "work/in.json").symlink_to(tmp_path / "secret.json")
+    (tmp_path / "a.ipynb").write_text("{}")
+    status, out, err = run(
+        "run", "a.ipynb", "-o", "out", "--policy", "data", "--input", "work/in.json"
+    )
+    assert (status, "a link leads there that cells could change" in out + err) == (2, True)
+
+
 def test_schema_is_json_schema_and_show_tells_what_is_wrong_in_one_line(run):
     status, out, _ = run("policy", "schema")
     assert status == 0

@@ -123,7 +123,7 @@ def lay(terms: Terms) -> Ground | PolicyError | BackendError:
         chosen = backends.choose(narrowed, probe=False)
         base = _Base(chosen, terms.project, terms.scratch, tuple(_private(terms, policy)))
         wanted = _begun_in(policy, terms.project, terms.scratch)
-        laid = _laid(base, narrowed, wanted, _inputs(terms))
+        laid = _laid(base, narrowed, wanted, _inputs(terms, policy))
         check_artifacts(policy, laid.told)
     except BackendError as exc:
         return exc
@@ -223,12 +223,12 @@ def _condition(policy: Policy, terms: Terms) -> PolicyError | None:
     return load.condition(policy, _named(terms), ask=terms.ask, asks=terms.asks)
 
 
-def _inputs(terms: Terms) -> dict[str, str]:
+def _inputs(terms: Terms, policy: Policy) -> dict[str, str]:
     if not isinstance(terms.inputs, str):
         return terms.inputs
     from cellblock.host import inputs  # noqa: PLC0415 - most kernels have none
 
-    return inputs.from_file(terms.inputs)
+    return inputs.from_file(terms.inputs, policy.filesystem_write_roots)
 
 
 def _named(terms: Terms) -> str:

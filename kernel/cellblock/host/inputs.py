@@ -8,9 +8,11 @@ import stat
 from typing import TYPE_CHECKING, Any, Final, NoReturn
 
 from cellblock.errors import InputError
+from cellblock.policy.links import follow
+from cellblock.policy.paths import open_unlinked, within
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Mapping, Sequence
 
 #: Bytes of all values as JSON, characters of a name, and levels within each other.
 MOST_BYTES: Final = 4 << 20
@@ -39,10 +41,14 @@ def encoded(values: Mapping[str, Any], *, source: str = "inputs") -> dict[str, s
     return found
 
 
-def from_file(path: str) -> dict[str, str]:
-    """Return the inputs in a file: one JSON object. Raises InputError."""
+def from_file(path: str, written: Sequence[str] = ()) -> dict[str, str]:
+    """Return the inputs in a file: one JSON object. Raises InputError.
+
+    In folders that are ``written`` to, cells could have put a link in its place: to what they can't
+    read themselves.
+    """
     try:
-        values = json.loads(_read(path), parse_constant=_no_constant)
+        values = json.loads(_read(path, written), parse_constant=_no_constant)
     except OSError as exc:
         raise _unreadable(path, f"can't be read: {exc.strerror}", "Check the path.") from None
     except (ValueError, RecursionError) as exc:
@@ -52,8 +58,13 @@ def from_file(path: str) -> dict[str, str]:
     return encoded(values, source=path)
 
 
-def _read(path: str) -> bytes:
-    fd = os.open(os.path.expanduser(path), os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)  # noqa: PTH111
+def _read(path: str, written: Sequence[str]) -> bytes:
+    end, links = follow(os.path.abspath(os.path.expanduser(path)))  # noqa: PTH100, PTH111
+    if link := next((at for at in links for root in written if within(at, root)), None):
+        raise _unreadable(
+            path, f"a link leads there that cells could change: {link}", "Name a file."
+        )
+    fd = open_unlinked(end, os.O_RDONLY | os.O_NONBLOCK)
     with open(fd, "rb") as file:  # noqa: PTH123 - of a descriptor
         if not stat.S_ISREG(os.fstat(fd).st_mode):
             raise _unreadable(path, "not a regular file", "Give a file.")

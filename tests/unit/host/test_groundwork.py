@@ -9,6 +9,7 @@ import pytest
 from cellblock.errors import PolicyError
 from cellblock.host.groundwork import Ground, Terms, _private, lay
 from cellblock.host.obstacles import check_apart
+from cellblock.host.private import make_scratch
 from cellblock.policy.model import Policy
 from cellblock.policy.operations import Operations, WriteFile
 from cellblock.wire.messages import Plan
@@ -73,6 +74,13 @@ def test_a_link_does_not_hide_where_a_place_is(tmp_path):
     for name in ("link", "through"):
         with pytest.raises(PolicyError):
             check_apart(policy(folder=f"{tmp_path}/{name}/approved"), plan)
+
+
+def test_a_folder_for_temporary_files_behind_a_link_is_known_by_where_it_is(tmp_path, monkeypatch):
+    (tmp_path / "real").mkdir()
+    (tmp_path / "link").symlink_to("real")
+    monkeypatch.setattr("tempfile.tempdir", f"{tmp_path}/link")
+    assert make_scratch().startswith(f"{tmp_path}/real/cellblock-")
 
 
 def test_places_apart_from_what_cells_reach_and_those_that_nobody_asks_for_are_fine():

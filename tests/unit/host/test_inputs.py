@@ -61,6 +61,21 @@ def test_a_file_that_holds_none_is_refused(tmp_path, text, said):
     assert said in str(error.value)
 
 
+def test_a_link_that_cells_could_have_put_there_is_not_followed(tmp_path):
+    work, secret = tmp_path / "work", tmp_path / "secret.json"
+    work.mkdir()
+    secret.write_text('{"token": "secret"}')
+    (work / "in.json").symlink_to(secret)
+    (work / "up").symlink_to(tmp_path)
+    (tmp_path / "mine.json").symlink_to("work/in.json")
+    (tmp_path / "fine.json").symlink_to(secret)
+    for name in ("work/in.json", "work/up/secret.json", "mine.json"):
+        assert inputs.from_file(f"{tmp_path}/{name}") == {"token": '"secret"'}
+        with pytest.raises(InputError, match="a link leads there that cells could change"):
+            inputs.from_file(f"{tmp_path}/{name}", [str(work)])
+    assert inputs.from_file(f"{tmp_path}/fine.json", [str(work)]) == {"token": '"secret"'}
+
+
 def test_a_pipe_is_not_waited_for_and_what_is_missing_is_named(tmp_path):
     os.mkfifo(tmp_path / "pipe")
     for name, said in (("pipe", "not a regular file"), ("none", "can't be read: No such file")):

@@ -26,14 +26,17 @@ def joined(arguments: Sequence[str]) -> list[str]:
     return made
 
 
-def parameters(given: Sequence[str], files: Sequence[str]) -> dict[str, Any]:
+def parameters(
+    given: Sequence[str], files: Sequence[str], written: Sequence[str] = ()
+) -> dict[str, Any]:
     """Return the values: of the files, in order, then those given by name. Raises InputError.
 
-    A value that is JSON is what it says; any other is a text.
+    A value that is JSON is what it says; any other is a text. ``written`` are folders that cells
+    may write: see ``inputs.from_file``.
     """
     values = dict[str, Any]()
     for file in files:
-        values |= {name: json.loads(one) for name, one in inputs.from_file(file).items()}
+        values |= {name: json.loads(one) for name, one in inputs.from_file(file, written).items()}
     for one in given:
         name, is_one, text = one.partition("=")
         if not is_one or not name:
