@@ -79,9 +79,10 @@ lessons: .venv/for-test ## Run the lessons in JupyterLab; pictures of them in ar
 	@tools/system-packages
 	CELLBLOCK_LESSONS=all $(BIN)/python -m pytest -q tests/jupyter/lab/test_lessons.py
 
-bench: .venv/for-test ## Measure against stock ipykernel, as ratios; then calls of tools
+bench: .venv/for-test ## Measure against stock ipykernel, as ratios; then calls of tools, and mode safe in a loop
 	$(BIN)/python tests/bench/bench.py
 	$(BIN)/python tests/bench/tools.py
+	$(BIN)/python tests/bench/language.py
 
 bench-snapshots: .venv/for-test ## Measure what snapshots cost, up to 4 GiB, and what a kill costs
 	$(BIN)/python tests/bench/snapshots.py

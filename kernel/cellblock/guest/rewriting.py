@@ -6,8 +6,8 @@
   instruction falls back to ``sys.modules``, which holds the real ones.
 - ``case C(x, y)`` reads whatever ``C.__match_args__`` names just then, so it is asked of a stand-in
   for ``C`` whose names were checked (``pattern``).
-- ``getattr(x, "name")`` with a free name is the interpreter's own, where ``getattr`` is ours: a
-  third of the cost.
+- ``getattr(x, "name")`` with a free name is the interpreter's own, where ``getattr`` is ours: half
+  of the cost.
 
 What is put in is called by names that no source can spell, and in a class body always looked up
 among the globals: its own namespace is whatever ``__prepare__`` returned.
@@ -20,7 +20,7 @@ from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
 from cellblock.analysis.attributes import OF_FUNCTIONS, SETTLED, attribute_allowed, is_free
-from cellblock.guest.guards.access import check_name, check_template, read, refusal
+from cellblock.guest.guards.access import check_template, read, refusal, text_of
 from cellblock.guest.guards.errors import AttributeViolation
 
 if TYPE_CHECKING:
@@ -29,10 +29,14 @@ if TYPE_CHECKING:
 READ, WRITE, TEMPLATE, TAKE, PATTERN = "<read>", "<write>", "<template>", "<take>", "<pattern>"
 GETATTR, REAL_GETATTR = "<getattr>", "<real getattr>"
 HASATTR, REAL_HASATTR = "<hasattr>", "<real hasattr>"
-_NAMES = [
-    READ, WRITE, TEMPLATE, TAKE, PATTERN, GETATTR, REAL_GETATTR, HASATTR, REAL_HASATTR,
-]  # fmt: skip
-_BY_NAME = {"getattr": (GETATTR, REAL_GETATTR), "hasattr": (HASATTR, REAL_HASATTR)}
+SETATTR, REAL_SETATTR = "<setattr>", "<real setattr>"
+_NAMES = [READ, WRITE, TEMPLATE, TAKE, PATTERN, GETATTR, REAL_GETATTR, HASATTR, REAL_HASATTR]
+_NAMES += [SETATTR, REAL_SETATTR]
+_BY_NAME = {
+    "getattr": (GETATTR, REAL_GETATTR),
+    "hasattr": (HASATTR, REAL_HASATTR),
+    "setattr": (SETATTR, REAL_SETATTR),
+}
 _FORMATS = frozenset({"format", "format_map"})
 #: What of the settled names is a name of anybody's.
 _COMMON = _FORMATS | {"obj"}
@@ -58,7 +62,7 @@ def rewrite(tree: ast.AST) -> ast.AST:
                 changed[id(scope)] = scope
     for node in changed.values():
         after = 1 if ast.get_docstring(node, clean=False) is not None else 0
-        node.body.insert(after, ast.copy_location(ast.Global(list(_NAMES)), node.body[0]))
+        node.body.insert(after, ast.copy_location(ast.Global(_NAMES), node.body[0]))
     for _, _, node, _ in found:
         if type(node) is ast.Attribute and node.attr in OF_FUNCTIONS and _is_changed(node):
             raise refusal(node.attr)
@@ -304,10 +308,14 @@ def pattern(of: Callable[[], Any]) -> Any:
     names = getattr(kind, "__match_args__", () if not kind.__flags__ & _MATCHES_ITSELF else None)
     if names is not None and type(names) is not tuple:
         raise TypeError(f"__match_args__ must be a tuple (got {type(names).__name__})")
-    for name in (checked := names and tuple(map(check_name, names))) or ():
-        if not is_free(name):
-            raise refusal(name)
-    return _stand_in(kind, checked)
+    for name in names or ():
+        if type(name) is not str or not is_free(name):
+            raise refusal(text_of(name))
+    # Without a metaclass only what is one, or says so itself, is read: it is the cell's own, and
+    # its attributes are, but for those of classes and texts.
+    return (
+        kind if type(kind) is type and not issubclass(kind, type | str) else _stand_in(kind, names)
+    )
 
 
 @lru_cache(maxsize=256)

@@ -87,6 +87,8 @@ def install(
         rewriting.REAL_GETATTR: getattr,
         rewriting.HASATTR: access.guarded_hasattr,
         rewriting.REAL_HASATTR: hasattr,
+        rewriting.SETATTR: access.guarded_setattr,
+        rewriting.REAL_SETATTR: setattr,
         rewriting.READ: access.read,
         rewriting.WRITE: access.guarded_setattr,
         rewriting.TEMPLATE: rewriting.template,

@@ -128,7 +128,7 @@ def guarded_hasattr(obj: Any, name: str, /) -> bool:
 
 def guarded_setattr(obj: Any, name: str, value: Any, /) -> None:
     """Do as ``setattr`` does, for allowed names."""
-    _setattr(obj, _check_change(obj, name), value)
+    _setattr(obj, _free.get(name) or _check_change(obj, name), value)
 
 
 def guarded_delattr(obj: Any, name: str, /) -> None:

@@ -19,6 +19,7 @@ import logging
 import operator
 import os
 import pathlib
+import pprint
 import pstats
 import string
 import sys
@@ -33,6 +34,7 @@ from cellblock.analysis.names import SHELL_OBJECT
 from cellblock.guest.guards.access import (
     REAL_BUILTINS,
     guarded_getattr,
+    guarded_setattr,
     is_own,
     library_getattr,
     namespace_of_module,
@@ -59,7 +61,10 @@ _ON_TEXT = """
 
 def harden(rules: Rules, guarded: dict[str, object]) -> None:
     """Harden the library for ``rules``; ``guarded`` are the builtins of user code. Call once."""
-    vars(functools)["getattr"] = vars(dataclasses)["getattr"] = library_getattr
+    for module in (dataclasses, functools, pprint):
+        vars(module)["getattr"] = library_getattr
+    for module in (copy, functools):
+        vars(module)["setattr"] = guarded_setattr
     vars(enum)["getattr"] = _getattr_of_enum
     vars(string)["getattr"] = guarded_getattr
     vars(contextlib).update(getattr=_getattr_of_streams, setattr=_setattr_of_streams)
