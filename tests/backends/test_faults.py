@@ -153,7 +153,7 @@ MISSING = "this OS kernel has no Landlock, or it is not switched on: boot with l
 def test_without_landlock_what_is_left_is_shown_in_the_log_on_the_first_cell_and_in_doctor(
     landlocked,
 ):
-    policy = landlocked.policy('backend = "landlock"\n')
+    policy = landlocked.policy('backend = "landlock"\nrequire = []\n')
     without = {"prefix": faults.prefix(NO_LANDLOCK)}
     with Kernel(argv_for(policy), world=landlocked, **without) as kernel:
         published = kernel.wait_heard().run("1")[1]
@@ -171,11 +171,13 @@ def test_without_landlock_what_is_left_is_shown_in_the_log_on_the_first_cell_and
     assert {each["why"] for each in report["order"] if each["name"] == "landlock"} == {MISSING}
 
 
-def test_nothing_runs_without_landlock_where_the_policy_insists(landlocked):
-    policy = landlocked.policy('on_unsupported = "error"\n')
+@pytest.mark.parametrize("policy", ["safe", 'on_unsupported = "error"\nrequire = []\n'])
+def test_nothing_runs_without_landlock_where_the_policy_insists(policy, landlocked):
+    policy = policy if policy == "safe" else landlocked.policy(policy)
     said = card(policy, landlocked, prefix=faults.prefix(NO_LANDLOCK))
     why = f"backend 'auto' can't be had here (bubblewrap: bwrap is not installed: install the package bubblewrap; landlock: {MISSING};"
     assert " ".join(said.split()).startswith(f"The guest can't be started {why}")
+    assert 'one with require = [] and on_unsupported = "warn" runs' in " ".join(said.split())
 
 
 #: Policies to what carries them without Landlock, or why nothing does.
@@ -198,7 +200,7 @@ def test_without_landlock_doctor_and_kernels_come_to_the_same(asked, comes_to, p
     def chosen():
         faults.install(NO_LANDLOCK)
         try:
-            return choose(Policy().replace(**asked), probe=probe).backend.name
+            return choose(Policy(require=()).replace(**asked), probe=probe).backend.name
         except BackendError as error:
             return str(error).partition(" (")[0]
 

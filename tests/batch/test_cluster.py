@@ -147,7 +147,7 @@ def test_a_notebook_has_less_there_too_and_none_has_more(run, worker_and_cluster
 def test_workers_that_can_not_keep_the_policy_get_no_notebook(run, worker_and_cluster):
     _, cluster = worker_and_cluster
     write(run.work / "a.ipynb", "1")
-    nothing = run.world.policy('extends = "safe"\nbackend = "noop"\n')
+    nothing = run.world.policy('extends = "safe"\nbackend = "noop"\nrequire = []\n')
     ended = run("a.ipynb", "-o", "out", "--policy", nothing, "--cluster", cluster.address)
     assert ended.status == 2
     assert f"{cluster.address}: no worker keeps the policy. " in ended.err

@@ -14,7 +14,7 @@ import ast
 import re
 from typing import TYPE_CHECKING
 
-from cellblock.analysis.attributes import attribute_allowed
+from cellblock.analysis.attributes import is_free
 from cellblock.analysis.instead import for_command
 from cellblock.analysis.names import (
     REFUSED_BUILTINS,
@@ -160,7 +160,7 @@ def _check_lookup(node: ast.Call, line: str, report: Report) -> None:
         return
     for word in _IDENTIFIER.findall(line):
         refused = word in RESERVED or word in REFUSED_BUILTINS
-        if not attribute_allowed(word) or (refused and word.startswith("__")):
+        if not is_free(word) or (refused and word.startswith("__")):
             report.add("argument-not-allowed", node, word, why="names interpreter internals")
 
 

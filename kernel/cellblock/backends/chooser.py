@@ -92,4 +92,7 @@ def _refuse_downgrade(policy: Policy, chosen: Chosen) -> None:
     if policy.backend == "auto" and chosen.backend.name != "noop":
         return
     why = "; ".join(f"{name}: {reason}" for name, reason in chosen.passed_over)
-    raise BackendError(f"backend {policy.backend!r} can't be had here ({why})")
+    raise BackendError(
+        f"backend {policy.backend!r} can't be had here ({why}). This policy runs nothing without; "
+        'one with require = [] and on_unsupported = "warn" runs cells all the same'
+    )

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 from cellblock.backends import chooser
 from cellblock.backends.assessment import gaps, heard, replaced, settle
 from cellblock.backends.contract import BY_NAME
+from cellblock.errors import BackendError
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -62,9 +63,14 @@ class DoctorReport:
 def doctor_report(policy: Policy, prove: Prove | None = None) -> DoctorReport:
     """Probe this machine for ``policy``; ``prove`` runs the suite of probes in a guest.
 
-    Without it nothing is verified. Raises BackendError as ``choose`` does.
+    Without it nothing is verified. Where none but noop is left for a policy that insists on more,
+    the report is about noop, and says what keeps cells from running. Raises BackendError as
+    ``choose`` does otherwise.
     """
-    chosen = chooser.choose(policy)
+    try:
+        chosen = chooser.choose(policy)
+    except BackendError:
+        chosen = chooser.choose(policy.replace(require=(), on_unsupported="warn"))
     declared = chosen.declare(policy)
     proof, seen = prove(policy, chosen) if prove else (None, None)
     report = heard(chosen, proof, seen)

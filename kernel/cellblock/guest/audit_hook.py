@@ -45,7 +45,7 @@ _FILES = ("fcntl.", "glob.", "mmap.", "os.", "shutil.", "sqlite3.", "tempfile.")
 _NATIVE = ("ctypes.", "function.__new__", "gc.")
 _INTERPRETER = (
     "cpython.run_", "ensurepip.", "pdb.", "pickle.", "resource.", "setopencodehook",
-    "sys._current", "sys.addaudithook", "sys.setprofile", "sys.settrace", "syslog.",
+    "sys._current", "sys.addaudithook", "sys.settrace", "syslog.",
 )  # fmt: skip
 #: Whoever raises these, no honest cell is behind it.
 _BREACHES = (*_PROCESS, *_NETWORK, *_NATIVE, *_INTERPRETER, "object.__setattr__")

@@ -11,6 +11,7 @@ from IPython.core.completer import provisionalcompleter, rectify_completions
 from IPython.utils.tokenutil import token_at_cursor
 
 from cellblock.analysis import analyse_expression, attribute_allowed
+from cellblock.analysis.attributes import is_free
 from cellblock.guest.display import plain
 from cellblock.guest.text import encodable
 from cellblock.wire import messages
@@ -136,7 +137,7 @@ def inspect(shell: GuestShell, rules: Rules, request: messages.Inspect) -> messa
     left = _start(request.code, min(request.cursor, len(request.code)))
     right = request.cursor + _STRETCH
     name = token_at_cursor(request.code[left:right], request.cursor - left)
-    if rules.language and not all(map(attribute_allowed, _WORD.findall(name))):
+    if rules.language and not all(map(is_free, _WORD.findall(name))):
         return messages.Inspected(id=request.id, data={})
     try:
         bundle = shell.object_inspect_mime(name, detail_level=request.detail)

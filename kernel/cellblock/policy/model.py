@@ -63,7 +63,12 @@ class Policy:
     """What a gap between policy and enforcement does: it is shown on the first cell, nothing runs,
     or it is not shown."""
 
-    require: Names = ()
+    require: Names = (
+        "filesystem_read_roots",
+        "filesystem_write_roots",
+        "network_access",
+        "subprocess_execution",
+    )
     """Capabilities (names of fields below) without whose enforcement nothing runs."""
 
     container_engine: Literal["auto", "docker", "podman", "nerdctl"] = "auto"

@@ -127,6 +127,7 @@ def test_what_each_preset_shows(tmp_path):
 def test_unsafe_has_no_language_layer_and_keeps_the_os_layer_of_safe(tmp_path):
     safe, unsafe = (load(n, project=tmp_path, allow_unsafe=True) for n in ("safe", "unsafe"))
     shown = {"display": safe.display, "widget_modules": safe.widget_modules}
+    shown["require"] = safe.require
     assert unsafe.replace(name=safe.name, mode=safe.mode, **shown) == safe
 
     assert load("unsafe", project=tmp_path, allow_unsafe=True).rules().language is False

@@ -96,6 +96,8 @@ def install(
         rewriting.PATTERN: rewriting.pattern,
         **more,
     }
+    if rules.raw_modules:  # C code of packages takes it from here; no cell can say its name
+        guarded["open"] = open
     stdlib.harden(rules, guarded)
     return guarded
 

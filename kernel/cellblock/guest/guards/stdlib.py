@@ -31,6 +31,7 @@ from typing import TYPE_CHECKING, Any
 
 from cellblock.analysis.attributes import is_free
 from cellblock.analysis.names import SHELL_OBJECT
+from cellblock.guest import loop, rewriting
 from cellblock.guest.guards.access import (
     REAL_BUILTINS,
     guarded_getattr,
@@ -44,8 +45,6 @@ from cellblock.guest.guards.access import (
 )
 from cellblock.guest.guards.errors import OperationViolation
 from cellblock.guest.guards.freezing import freeze
-from cellblock.guest.loop import harden_loops
-from cellblock.guest.rewriting import rewrite
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -80,7 +79,7 @@ def harden(rules: Rules, guarded: dict[str, object]) -> None:
     freeze(type(os.environ))  # a pretty printer's table shows the class
     if not rules.raw_modules:
         _keep_from_files()
-        harden_loops()
+        loop.harden_loops()
 
 
 # --- attributes -------------------------------------------------------------------------------
@@ -165,7 +164,7 @@ def _harden_dispatch() -> None:
 def _exec_profiled(code: Any, space: dict[str, Any], local: Any) -> None:
     """Have ``%prun`` run what a cell would have run."""
     if isinstance(code, str):
-        tree: Any = rewrite(ast.parse(code))
+        tree: Any = rewriting.rewrite(ast.parse(code))
         code = compile(tree, "<prun>", "exec", dont_inherit=True)
     exec(code, space, local)  # noqa: S102 - checked as a magic's argument
 

@@ -67,6 +67,8 @@ class Views:
         #: When the suite of probes saw what is verified; empty where it did not.
         self.proved = ""
         self._gaps_due = False
+        #: What is missing, where the policy has nothing run without it.
+        self._missing = ""
         self._problem: tuple[str, ...] = ("No guest could be started", "")
         self.tools_in_force: tuple[Tool, ...] = ()
         #: Templates by name, read when somebody looks.
@@ -143,6 +145,7 @@ class Views:
         if self.lasting:
             judged = with_lasting(judged, self._policy, self.lasting)
         self.enforcement, self.gaps, self.proved = judged.enforcement, judged.gaps, judged.proved
+        self._missing = judged.refusal
         return judged.refusal
 
     def locked(self, report: LockReport) -> str:
@@ -273,6 +276,9 @@ class Views:
         """Have every cell end with the reason why no guest runs."""
         self.failed = True
         remedy = "Run `cellblock doctor`; then restart the kernel."
+        if detail and detail == self._missing:
+            own = 'a policy with require = [] and on_unsupported = "warn"'
+            remedy = f"Run `cellblock doctor`; or have {own} run cells all the same."
         if why := self._why_not_wrapped(detail):
             # Not taken by itself: it is weaker, and something here is not as it says.
             detail, remedy = why, f'{remedy[:-1]}, or name another backend: backend = "landlock".'

@@ -63,7 +63,6 @@ BREACHES = {
     "sys._current_frames()": "sys._current_frames",
     "sys.addaudithook(print)": "sys.addaudithook",
     "sys.settrace(print)": "sys.settrace",
-    "sys.setprofile(print)": "sys.setprofile",
     "signal.pthread_kill(threading.get_ident(), 0)": "signal.pthread_kill",
 }
 OPERATIONS = REFUSED | BREACHES
