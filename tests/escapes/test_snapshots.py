@@ -7,12 +7,13 @@ while it should wait, one that outlives whoever should end it, or a host that pa
 
 import json
 import os
+import re
 import signal
 from pathlib import Path
 
 import pytest
 
-from support import processes, reading
+from support import machines, processes, reading
 from support.processes import until
 
 PRELUDE = """
@@ -144,6 +145,50 @@ def test_a_copy_that_runs_on_while_it_should_wait_is_stopped(kernel):
     stopped(kernel, "os._exit(1)")  # the end of their parent must not set them going for good
     run(kernel, "1" + LONG)
     until(lambda: not running(kernel))
+
+
+FILLING = {
+    "new": ("B = []", "B.append(bytearray(b'x') * (120 << 20))", 0),
+    # As many pages as the guest could write to; left are its own, the newest copy's and the twin's.
+    "written to": ("B = bytearray(b'x') * (120 << 20)", "B[::4096] = b'y' * (120 << 8)", 3),
+}
+
+
+@pytest.mark.parametrize("somebody", machines.users(wrapped=True), indirect=True)
+@pytest.mark.parametrize("kind", FILLING)
+def test_copies_that_fill_themselves_once_they_stand_hold_no_more_than_the_limits(
+    start, somebody, kind
+):
+    made, fill, left = FILLING[kind]
+    tight = "memory_max_bytes = 200_000_000\nundo_max_bytes = 60_000_000\n"
+    policy = somebody["world"].policy(f"extends = 'unsafe'\n{tight}")
+    kernel = start(policy, "--allow-unsafe", **somebody)
+    run(
+        kernel,
+        f"{PRELUDE}\n{made}\n"
+        "standing = snapshots._wait\n"
+        "def filled(request, fds):\n"
+        "    hear = channel.recv\n"
+        "    def recv():\n"
+        "        if not channel.filled:\n"
+        f"            channel.filled = True; {fill}\n"
+        "        return hear()\n"
+        "    channel.filled, channel.recv = False, recv\n"
+        "    return standing(request, fds)\n"
+        "snapshots._wait = filled" + LONG,
+    )
+    for number in range(4):
+        run(kernel, f"{number}" + LONG)
+    until(lambda: sum(anonymous(pid) > 100 << 10 for pid in kernel.tree()) <= left)
+
+
+def anonymous(pid):
+    """Return a process's pages that are no file's, in KiB; 0 when it is gone (proc(5))."""
+    try:
+        status = Path(f"/proc/{pid}/status").read_text()
+    except OSError:
+        return 0
+    return sum(int(kib) for kib in re.findall(r"^RssAnon:\s+(\d+)", status, re.MULTILINE))
 
 
 def test_a_guest_that_answers_for_its_copy_is_no_copy(kernel):

@@ -6,12 +6,13 @@ import signal
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final
 
+from cellblock.host import room
+from cellblock.host.gauge import Gauge
 from cellblock.wire import messages
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from cellblock.host import room
     from cellblock.host.guest_process import Guest
 
 #: Seconds up to which a request counts as short: run again, nobody notices.
@@ -71,6 +72,11 @@ class Copy:
     connections: int = 0
     #: It was told to stop, and nothing is known to have set it going since.
     still: bool = False
+    #: Bytes that it has come to hold since it was made, and that it wrote to of those it had.
+    grew: int = 0
+    rewrote: int = 0
+    #: Seconds of the processor that it had used when that was read.
+    used: float = 0.0
     #: Made by it, to stand in its place; how many there were of this state; the numbers of those
     #: that it has not parted with yet.
     twin: Copy | None = None
@@ -98,6 +104,15 @@ class Copy:
         if self.standing and not self.busy and (again or not self.still):
             self.guest.signal(signal.SIGSTOP)
             self.still = True
+
+    def measure(self) -> None:
+        """Read what it has come to hold, and wrote to, if it did anything since that was read."""
+        if not self.standing or self.guest.pid is None:
+            return
+        used = Gauge(self.guest.pid).cpu()
+        if used is not None and used != self.used:
+            self.used = used
+            self.grew, self.rewrote = room.taken(self.guest.pid, self.had)
 
     def part_with_twin(self) -> None:
         """Let go of its twin, if it has one."""

@@ -17,8 +17,8 @@ if TYPE_CHECKING:
     from cellblock.host.ring import Ring
     from cellblock.host.zygotes import Forker
 
-#: Seconds that a guest which was killed may take to be gone.
-_RESTLESS: Final = 30.0
+#: Seconds until what has come to stand, or was set going, is looked at.
+_LOOK: Final = 0.1
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,6 +30,8 @@ class Settings:
     most_bytes: int | None = None
     #: Cells may start processes: those are not to be taken for strays.
     processes: bool = False
+    #: Bytes that all of them may come to hold while they wait.
+    most_grown: int | None = None
 
 
 class Keeping:
@@ -39,41 +41,61 @@ class Keeping:
         self,
         reactor: Reactor,
         settings: Settings,
-        clock: Callable[[], float],
         ring: Ring,
         serving: Callable[[], tuple[Guest | None, Forker | None]],
     ) -> None:
-        self._settings, self._clock, self._ring = settings, clock, ring
-        self._strays = Strays(reactor, ring, serving, processes=settings.processes)
-        #: Until when copies may be set going.
-        self._restless_until = 0.0
+        self._reactor, self._settings, self._ring = reactor, settings, ring
+        self.strays = Strays(reactor, ring, serving, processes=settings.processes)
+        #: They are about to be looked at.
+        self._due = False
 
     def hold_to(self, settings: Settings) -> None:
         """Keep what these say, of the copies that there are, too, when the next one stands."""
         self._settings = settings
-        self._strays.hold_to(processes=settings.processes)
-
-    def lost(self) -> None:
-        """Take note that the guest has ended which the copies were made by."""
-        self._restless_until = self._clock() + _RESTLESS
+        self.strays.hold_to(processes=settings.processes)
 
     def decided(self, copy: Copy) -> None:
         """Go on with a copy that stands, and has its twin where that is waited for."""
         if copy in self._ring and copy.standing and (copy.settled or not copy.twice):
             self._stop()
             self._keep_few(copy)
-            self._strays.end_soon()
+            self.strays.end_soon()
+            self.look_soon()
             copy.settle()
 
-    def _stop(self) -> None:
-        """Stop all that stand: waiting needs no processor, and whatever else one does, it may not.
-
-        The end of the guest that they were made by sets them going, and may take a while: until
-        it is past, all are told again.
-        """
-        again = self._clock() < self._restless_until
+    def _stop(self, *, again: bool = False) -> None:
+        """Stop all that stand: waiting needs no processor, and nothing else may be done."""
         for copy in self._ring.all():
             copy.stop(again=again)
+
+    def look_soon(self) -> None:
+        """Have all looked at before long."""
+        if not self._due:
+            self._due = True
+            self._reactor.call_later(_LOOK, self._look_now)
+
+    def _look_now(self) -> None:
+        self._due = False
+        self.look()
+
+    def look(self) -> None:
+        """See that copies are still, and hold no more than they may.
+
+        What one does by itself it does before it is stopped, or when the end of a guest, or of one
+        of its threads, has set it going (prctl(2), PR_SET_PDEATHSIG). It has pages of its own then:
+        new ones, or for those that it shares with its guest. The latter are as many as if the
+        guest had written to them, and are counted so; but a twin has no reason to write.
+        """
+        ring, most = self._ring, self._settings.most_grown
+        self._stop(again=True)
+        for copy in ring.all():
+            copy.measure()
+            if ring.maker(copy) is not None:
+                copy.grew = max(copy.grew, copy.rewrote)
+        while most is not None and sum(copy.grew for copy in ring.all()) > most:
+            self.drop(max(ring.all(), key=lambda copy: copy.grew))
+        if ring and ring[-1].settled:
+            self._keep_few(ring[-1])
 
     def _keep_few(self, newest: Copy) -> None:
         """Keep one that stands, and as many to step back to as the policy has room for.
@@ -92,6 +114,8 @@ class Keeping:
         while ring.index(newest) > max(spare, self._settings.depth):
             self.drop(ring[0])
         most = self._settings.most_bytes
+        if newest.settled and newest.twins:
+            spare = 0  # its twin was given up: what the one before holds counts
         while most is not None and ring.index(newest) > spare and ring.cost() > most:
             self.drop(ring[0])
 
@@ -110,7 +134,7 @@ class Keeping:
             # Its pid is not known, and its fork may have been taken by something else. Others that
             # are under way have theirs due still, or have forked and not said so.
             self._stop()
-            self._strays.end_twice()
+            self.strays.end_twice()
         copy.settle()
         if maker is not None:
             self.decided(maker)
@@ -121,7 +145,3 @@ class Keeping:
             self.drop(self._ring[0])
             return True
         return False
-
-    def end_strays(self) -> None:
-        """Have whatever is neither the guest nor a copy of it ended."""
-        self._strays.end()

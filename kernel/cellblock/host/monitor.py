@@ -42,6 +42,11 @@ SLACK_PART, SLACK_BYTES = 8, 64 << 20
 Excess = Literal["cpu", "memory", "scratch"]
 
 
+def slack(memory: int) -> int:
+    """Return what may be held above ``memory_max_bytes``."""
+    return max(memory // SLACK_PART, SLACK_BYTES)
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Bounds:
     """What the monitor holds a guest to; None is no limit."""
@@ -58,8 +63,8 @@ class Monitor:
     """Looks at one guest at a time.
 
     ``on_excess`` is told what there is too much of, and whether to wait would make it worse; it
-    is told again at every look at which that is still so. ``copies`` tells which processes are the
-    guest's snapshots, and the bytes that each has from it.
+    is told again at every look at which that is still so. ``copies`` looks at the guest's
+    snapshots, and tells which processes they are, and the bytes that each has from it.
     """
 
     def __init__(
@@ -91,7 +96,7 @@ class Monitor:
         limit = bounds.scratch_max_bytes
         self._scratch = Scratch(bounds.scratch, limit) if limit is not None else None
         memory = bounds.memory_max_bytes
-        self._most = None if memory is None else memory + max(memory // SLACK_PART, SLACK_BYTES)
+        self._most = None if memory is None else memory + slack(memory)
 
     # --- requests -----------------------------------------------------------------------------
 
@@ -183,12 +188,13 @@ class Monitor:
                 self._on_excess("scratch", self._scratch.far)
 
     def _hoards(self) -> bool:
+        copies = self._copies()
         memory = self._gauge.memory() if self._gauge is not None else None
         if memory is None:
             return False
         self._take_peak(memory.resident, memory.peak)
         held = memory.held + (
-            self._family.held(memory.held, self._copies()) if self._family is not None else 0
+            self._family.held(memory.held, copies) if self._family is not None else 0
         )
         return self._most is not None and held > self._most
 

@@ -86,7 +86,10 @@ class Ring(UserList[Copy]):
 
     def cost(self) -> int:
         """Return at most how many bytes those to step back to hold for themselves."""
-        return sum(room.left_behind(older.had, newer.had) for older, newer in pairwise(self))
+        return sum(
+            min(older.had.size, room.left_behind(older.had, newer.had) + older.rewrote)
+            for older, newer in pairwise(self)
+        )
 
     def forget(self, copy: Copy) -> None:
         """Leave one out: what ran after it ran after the one before it, too."""

@@ -9,6 +9,8 @@ from functools import lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
+from cellblock.host.gauge import Gauge
+
 if TYPE_CHECKING:
     from collections.abc import Callable
 
@@ -21,7 +23,8 @@ PLENTY: Final = 2**30
 #: Bytes of a guest from which huge pages count: one of them is one fault. Reading how many there
 #: are takes 80 µs, which a guest without large arrays is spared.
 LARGE: Final = 32 * 2**20
-_HUGE: Final = re.compile(rb"^thp_fault_alloc (\d+)", re.MULTILINE)
+#: Given for what was touched, or for small ones (madvise(2), MADV_COLLAPSE: no fault at all).
+_HUGE: Final = re.compile(rb"^thp_(?:fault|collapse)_alloc (\d+)", re.MULTILINE)
 _KIB, _SHORT = 1024, 8192
 
 
@@ -56,6 +59,20 @@ class Reading:
 def read(pid: int | None, resident: int, given: int) -> Reading:
     """Read what a guest has; ``given`` are the pages of those that it has its state from."""
     return Reading(resident, given + faults(pid), _huge_pages() if resident >= LARGE else None)
+
+
+def taken(pid: int, had: Reading) -> tuple[int, int]:
+    """Return the bytes that a copy holds beyond what it had, and those that it wrote to.
+
+    What it wrote to is in memory once more; so are huge pages, of which this says nothing. Both
+    are 0 when it is gone.
+    """
+    gauge = Gauge(pid)
+    memory = gauge.memory()
+    gauge.close()
+    if memory is None:
+        return 0, 0
+    return max(0, memory.held - had.size), min(memory.held, faults(pid) * PAGE)
 
 
 def left_behind(older: Reading, newer: Reading) -> int:
@@ -105,10 +122,9 @@ class Free:
 def _huge_pages() -> int:
     """Return how many huge pages the machine has given so far; 0 where it has none (proc(5))."""
     try:
-        found = _HUGE.search(Path("/proc/vmstat").read_bytes())
+        return sum(map(int, _HUGE.findall(Path("/proc/vmstat").read_bytes())))
     except OSError:
         return 0
-    return int(found[1]) if found else 0
 
 
 @lru_cache(maxsize=1)

@@ -51,7 +51,7 @@ class Snapshots:
         self.ring = Ring()
         self._budget = Budget(settings.mode, clock, told)
         self._keeping = Keeping(
-            reactor, settings, clock, self.ring, lambda: (self._guest, self._forks.zygote)
+            reactor, settings, self.ring, lambda: (self._guest, self._forks.zygote)
         )
         self._forks = Forks(
             reactor, clock, self._budget, self._on_message, self._on_lost, self._keeping.drop
@@ -106,7 +106,7 @@ class Snapshots:
     def _serve(self, copy: Copy) -> None:
         copy.guest.signal(signal.SIGCONT)
         self._guest, self._given = copy.guest, copy.had.faults
-        self._keeping.lost()
+        self._keeping.look_soon()  # the end of the guest before sets all going
 
     def take_of_restored(self, copy: Copy, zygote: Forker) -> None:
         """Have a copy that has taken over make one of itself, before anything runs in it."""
@@ -137,13 +137,18 @@ class Snapshots:
     def clear_up(self) -> None:
         """Have what the guest before had started ended: it would count as this one's."""
         if self._settings.processes:
-            self._keeping.end_strays()
+            self._keeping.strays.end()
             self._twins.make_for_newest()  # not before: it would have been taken for a stray
 
     def drop_after(self, kept: Copy) -> None:
         """Let go of all that are newer than ``kept``."""
         while self.ring and self.ring[-1] is not kept:
             self._keeping.drop(self.ring[-1])
+
+    def look(self) -> dict[int, int]:
+        """See that all are still and hold no more than they may; return them, as ``Ring.sizes``."""
+        self._keeping.look()
+        return self.ring.sizes()
 
     def steps(self) -> list[Step]:
         """Return what ``%undo`` can go back to, the nearest first."""
@@ -182,7 +187,8 @@ class Snapshots:
         """
         under_way = sum(not copy.standing for copy in self.ring)
         copy = None
-        if self._settings.mode != "off" and under_way < _MOST_UNDER_WAY:
+        may = under_way < _MOST_UNDER_WAY and self._keeping.strays.few()
+        if self._settings.mode != "off" and may:
             resident = room.resident(guest.pid)
             if self._budget.allows(resident, self._keeping.drop_oldest):
                 copy = self._awaited(guest, resident)
@@ -239,6 +245,9 @@ class Snapshots:
     def _stood(self, copy: Copy) -> None:
         """Go on now that a copy stands; its twin is made at once if that is waited for."""
         if not copy.twins:
+            # A task of the guest's may have gone on, and taken memory, before it forked.
+            now = room.resident(self._guest.pid) if self._guest is not None else 0
+            copy.had = replace(copy.had, size=max(copy.had.size, now))
             self._budget.took(self._clock() - copy.asked_at, copy.had.size)
         if copy.twice or copy.twins:
             self._twins.make_for_newest()

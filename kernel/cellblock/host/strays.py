@@ -14,6 +14,8 @@ if TYPE_CHECKING:
 
 #: Seconds after which strays are looked for again: one may have been in the middle of its fork.
 _AFTERWARDS: Final = 1.0
+#: As many as there may be until nothing is forked for a moment.
+_MOST: Final = 3
 
 
 class Strays:
@@ -34,6 +36,8 @@ class Strays:
         self._processes = processes
         #: They are about to be looked for.
         self._due = False
+        #: Copies that did not stand, whose forks may have been taken by something that lives.
+        self._owed = 0
 
     def hold_to(self, *, processes: bool) -> None:
         """Take what cells start for strays from now on, or leave it alone."""
@@ -51,8 +55,18 @@ class Strays:
 
     def end_twice(self) -> None:
         """Have them ended now and before long: a fork was due that may yet be taken."""
+        self._owed += 1
         self._end_when_still()
         self._reactor.call_later(_AFTERWARDS, self._end_when_still)
+
+    def few(self) -> bool:
+        """Say whether another fork may be due: not before what took those before it is ended.
+
+        While something always is being forked it can't be: there would be more and more of it.
+        """
+        if self._owed >= _MOST and not self._processes:
+            self._end_when_still()
+        return self._owed < _MOST or self._processes
 
     def _end_when_still(self) -> None:
         """Have them ended when nothing is being forked."""
@@ -70,3 +84,4 @@ class Strays:
         pids = [guest.pid, *(one.guest.pid for one in self._copies.all())]
         known = tuple(pid for pid in pids if pid is not None)
         zygote.members(guest.lineage.number, guest.lineage.session, known)
+        self._owed = 0

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from cellblock.host.history import default_path
 from cellblock.host.keeping import Settings
-from cellblock.host.monitor import Bounds
+from cellblock.host.monitor import Bounds, slack
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -40,11 +40,13 @@ def addresses_of(ground: Ground) -> tuple[str, ...]:
 
 def settings_of(policy: Policy) -> Settings:
     """Return what is kept of guests."""
+    memory = policy.memory_max_bytes
     return Settings(
         mode=policy.snapshots,
         depth=policy.undo_depth,
         most_bytes=policy.undo_max_bytes,
         processes=policy.subprocess_execution,
+        most_grown=None if memory is None else slack(memory),
     )
 
 

@@ -48,9 +48,7 @@ class UnderWay:
         self._violation = violation
         self.request: Request | None = None
         self.deadlines = Deadlines(reactor, clock, keeper, front, timeout, self._abandon)
-        self.monitor = Monitor(
-            reactor, bounds, clock, self.on_excess, copies=keeper.snapshots.ring.sizes
-        )
+        self.monitor = Monitor(reactor, bounds, clock, self.on_excess, copies=keeper.snapshots.look)
         #: What the last one took, and calls of tools that it made.
         self.usage: Usage | None = None
         self.made = Made()

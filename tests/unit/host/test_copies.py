@@ -99,12 +99,12 @@ def taken(reactor, zygote, monkeypatch):
     serving.close()
 
 
-def test_one_more_is_looked_at_once_and_stopped_once_however_many_there_are(taken):
+def test_one_more_has_its_guest_read_twice_and_is_stopped_once_however_many_there_are(taken):
     for _ in range(4):
         taken()
     taken.done.clear()
     number = taken()
-    assert taken.done == [("resident", 1), ("SIGSTOP", number)]
+    assert taken.done == [("resident", 1), ("resident", 1), ("SIGSTOP", number)]
 
 
 def test_memory_is_read_anew_after_a_while_and_at_once_where_it_is_short(
@@ -139,12 +139,12 @@ def test_where_memory_is_short_it_is_read_once_for_each_copy_given_up(
     assert taken.snapshots.ring == []
 
 
-def test_copies_that_the_end_of_their_guest_sets_going_are_stopped_again(taken):
+def test_copies_that_the_end_of_their_guest_sets_going_are_stopped_again(taken, reactor):
     first, _ = taken(), taken()
     taken.done.clear()
     taken.snapshots.pop()
     taken()
-    taken()
+    reactor.advance(0.1)
     assert taken.done.count(("SIGSTOP", first)) >= 2
 
 
@@ -153,6 +153,19 @@ def test_strays_are_looked_for_within_a_second_of_a_snapshot_and_once(taken, rea
     assert zygote.told == ["allow"] * 3
     reactor.advance(1.0)
     assert zygote.told[3:] == [(1, *pids)]
+
+
+def test_forks_that_something_else_took_are_few_while_more_are_asked_for(taken, reactor, zygote):
+    """While one copy or another is being made, nothing can be told from it and ended."""
+    taken()
+    serving, most = taken.snapshots._guest, 0
+    for _ in range(40):
+        taken.snapshots.take(serving, zygote)
+        reactor.advance(0.7)
+        ended = [place for place, told in enumerate(zygote.told) if told != "allow"]
+        most = max(most, len(zygote.told[ended[-1] + 1 if ended else 0 :]))
+    assert most <= 6
+    assert zygote.told.count("allow") > 12
 
 
 # --- whose process it is ----------------------------------------------------------------------

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from cellblock.host import room
-from cellblock.host.room import PAGE, Reading, left_behind
+from cellblock.host.room import PAGE, Reading, left_behind, taken
 
 HUGE = room._huge_size()
 
@@ -90,3 +90,44 @@ def test_a_process_leaves_to_its_copy_what_it_wrote_to_or_let_go_of(process, lin
     given = ((after.huge or 0) - (before.huge or 0)) * HUGE >> 20
     others = max(0, given - (128 if "block" in line else 0))
     assert megabytes - 2 <= held <= megabytes + 2 + others
+
+
+@pytest.mark.parametrize("process", ["small"], indirect=True)
+def test_pages_that_become_a_huge_one_without_a_fault_are_left_behind(process):
+    before = room.read(process.pid, room.resident(process.pid), 0)
+    process.stdin.write("kept.madvise(25)  # MADV_COLLAPSE: what a copy shares is copied\n")
+    process.stdin.flush()
+    assert process.stdout.readline() == "\n"
+    after = room.read(process.pid, room.resident(process.pid), 0)
+    assert left_behind(before, after) >> 20 >= 120
+
+
+ON_ITS_OWN = """
+import mmap, os, sys
+kept = mmap.mmap(-1, 64 << 20, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
+for at in range(0, len(kept), 4096): kept[at] = 1
+print(flush=True)
+sys.stdin.readline()
+copy = os.fork()
+if copy:
+    os.waitpid(copy, 0)
+    sys.exit()
+for at in range(0, 32 << 20, 4096): kept[at] = 2
+more = bytearray(b"x") * (16 << 20)
+print(os.getpid(), flush=True)
+sys.stdin.readline()
+"""
+
+
+def test_what_a_copy_comes_to_hold_and_what_it_writes_to_are_told_apart():
+    pipe = subprocess.PIPE
+    with subprocess.Popen(
+        [sys.executable, "-c", ON_ITS_OWN], stdin=pipe, stdout=pipe, text=True
+    ) as made:
+        made.stdout.readline()
+        had = room.read(made.pid, room.resident(made.pid), 0)
+        made.stdin.write("\n")
+        made.stdin.flush()
+        grew, rewrote = taken(int(made.stdout.readline()), had)
+        made.stdin.close()
+    assert (grew >> 20, rewrote >> 20) == (pytest.approx(16, abs=2), pytest.approx(48, abs=4))
