@@ -275,6 +275,25 @@ def test_modules_are_imported_once_for_all(run):
     assert texts(run.work / "out/a.ipynb") == ["True", "np.int64(3)"]
 
 
+PEAK = """
+import atexit, re
+from pathlib import Path
+said = lambda: print("PEAK", re.search(r"VmHWM:\\s+(\\d+)", Path("/proc/self/status").read_text())[1])
+atexit.register(said)
+"""
+
+
+def test_a_notebook_with_large_outputs_takes_its_run_little_more_memory_than_its_cells(run):
+    write(run.work / "text.ipynb", *["display({'text/plain': 'x' * 3_900_000}, raw=True)"] * 25)
+    lines = "display({'text/plain': 'y\\n' * 4_000_000}, raw=True)"
+    write(run.work / "lines.ipynb", lines, lines)
+    process = run.start("text.ipynb", "lines.ipynb", "-o", "out", main=PEAK + MAIN)
+    out, err = process.communicate(timeout=100)
+    ended = Ended(process.returncode, out, err)
+    assert ended.fates == {"text.ipynb": "passed", "lines.ipynb": "passed"}, err
+    assert int(out.rpartition("PEAK ")[2]) < 280 << 10  # KiB
+
+
 def test_a_notebook_that_says_too_much_is_ended_and_kept_within_bounds(run):
     less = "from cellblock.batch.run import document; document.MOST_BYTES = 8 << 20; "
     big = "for _ in range(3): display({'text/plain': 'x' * 1_000_000}, raw=True)"

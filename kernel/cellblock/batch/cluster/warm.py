@@ -173,7 +173,7 @@ class WarmZygote(WorkerPlugin):  # type: ignore[misc]  # it has no types
             self._running.discard(execution)
             if self._thread is not thread:  # it says nothing of the notebook
                 raise BackendError("the pool was ended while the notebook ran")
-        document = held.document.compact() if held.document is not None else None
+        document = held.document.whole() if held.document is not None else None
         audit = log_of(record.session, ground.policy.audit)
         return speech.Returned(record=record, document=document, audit=audit)
 

@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable
 
     from cellblock.api.pool import AsyncSandboxPool
-    from cellblock.api.results import Result
+    from cellblock.api.results import Result, Status
     from cellblock.api.sandbox import AsyncSandbox
     from cellblock.batch.run.narrowing import Pools
     from cellblock.batch.run.notebook import Cell, Notebook
@@ -236,20 +236,26 @@ class Execution:
                 continue
             if (over := self._over(index)) is not None:
                 return over
-            self._at, began = index + 1, now()
-            limit = self._clock.for_cell()
-            result = await sandbox.execute(cell.source, timeout=limit, may_ask=False)
-            self._cells += 1
-            self._keep(index, after(cell, result, (began, now())), outputs, result)
-            ending = self._judged(result, index + 1)
+            self._at = index + 1
+            ending, status = await self._run_cell(sandbox, index, cell, outputs)
             if ending is None:
                 continue
-            if not self._goes_on(cell, ending, result):
+            if not self._goes_on(cell, ending, status):
                 return ending
             self._errors += 1
             if worst.fate is Fate.passed and not self._is_allowed(cell, ending):
                 worst = ending
         return worst
+
+    async def _run_cell(
+        self, sandbox: AsyncSandbox, index: int, cell: Cell, outputs: Outputs
+    ) -> tuple[Ending | None, Status]:
+        """Run a cell; nothing of its result is held while the next one runs."""
+        began, limit = now(), self._clock.for_cell()
+        result = await sandbox.execute(cell.source, timeout=limit, may_ask=False)
+        self._cells += 1
+        self._keep(index, after(cell, result, (began, now())), outputs, result)
+        return self._judged(result, index + 1), result.status
 
     # --- limits -------------------------------------------------------------------------------
 
@@ -278,9 +284,9 @@ class Execution:
         policy = self._sandbox.policy if self._sandbox is not None else None
         return self._clock.is_shorter(policy.timeout if policy is not None else None)
 
-    def _goes_on(self, cell: Cell, ending: Ending, result: Result) -> bool:
+    def _goes_on(self, cell: Cell, ending: Ending, status: Status) -> bool:
         """Say whether the next cell runs after one that did not come to its end."""
-        if result.status == "failed" or self._stopped or self._clock.over(0):
+        if status == "failed" or self._stopped or self._clock.over(0):
             return False
         return cell.may_fail or (self._terms.allow_errors and ending.fate is not Fate.interrupted)
 

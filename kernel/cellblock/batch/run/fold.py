@@ -18,7 +18,7 @@ def fold(folder: OutputFolder, ledger: Ledger) -> int:
     for name, left in left_in(folder):
         with contextlib.suppress(OSError):  # the journal stays, for the next run
             if left is not None:
-                folder.write(left.output, left.content)
+                folder.write(left.output, left.document.written())
                 made += 1
                 if left.record is not None:
                     ledger.enter(left.output, left.key, left.record)

@@ -15,7 +15,7 @@ from cellblock.errors import CellblockError
 from cellblock.guest import removal
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterable, Iterator
     from pathlib import Path
 
 _FOLDER: Final = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
@@ -28,6 +28,7 @@ _READ: Final = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
 OWN: Final = ".cellblock"
 _LOCK: Final = "lock"
 _UNFINISHED: Final = ".part"
+_BUFFER: Final = 1 << 18
 
 
 class OutputFolderError(CellblockError):
@@ -68,11 +69,11 @@ class OutputFolder:
 
     # --- what is for the user -----------------------------------------------------------------
 
-    def write(self, name: str, content: bytes) -> None:
-        """Write a file, whole or not at all; folders on the way are made. Raises OSError."""
+    def write(self, name: str, content: Iterable[bytes]) -> None:
+        """Write a file whole or not at all; folders on the way are made. Raises OSError."""
         part = f"{os.urandom(8).hex()}{_UNFINISHED}"
         with self.open_new(part, 0o666) as descriptor:
-            _put(descriptor, content)
+            put(descriptor, content)
         try:
             with self._folder_of(name) as (folder, last):
                 os.replace(part, last, src_dir_fd=self._own, dst_dir_fd=folder)
@@ -121,7 +122,7 @@ class OutputFolder:
         finally:
             os.close(at)
         try:
-            _put(descriptor, content)
+            put(descriptor, (content,))
         finally:
             os.close(descriptor)
 
@@ -129,10 +130,10 @@ class OutputFolder:
         """Return a descriptor for writing at the end of a file of the run's own. Raises OSError."""
         return os.open(name, _APPEND, 0o600, dir_fd=self._own)
 
-    def read(self, name: str) -> bytes:
-        """Return what is in a file of the run's own. Raises OSError."""
+    def lines(self, name: str) -> Iterator[bytes]:
+        """Yield the lines of a file of the run's own, each with its end. Raises OSError."""
         with os.fdopen(os.open(name, _READ, dir_fd=self._own), "rb") as file:
-            return file.read()
+            yield from file
 
     def names(self, ending: str) -> list[str]:
         """Return the run's own files whose names end so."""
@@ -151,7 +152,7 @@ def _made(name: str, folder: int) -> int:
     return os.open(name, _FOLDER, dir_fd=folder)
 
 
-def _put(descriptor: int, content: bytes) -> None:
-    view = memoryview(content)
-    while view:
-        view = view[os.write(descriptor, view) :]
+def put(descriptor: int, content: Iterable[bytes]) -> None:
+    """Write all of it. Raises OSError."""
+    with open(descriptor, "wb", _BUFFER, closefd=False) as file:
+        file.writelines(content)

@@ -1,20 +1,22 @@
 """What is on disk of a notebook while it runs: a line for its beginning, each cell, and its end.
 
-Each line is appended when its cell ends, so that a run that is killed loses no finished cell: the
-next run in the same folder makes the notebook's file of it (``fold``). A line that was cut off is
-none.
+Its cells follow the beginning as they were, then each as it ended, so that a run that is killed
+loses no finished cell: the next run in the same folder makes the notebook's file of it (``fold``).
+A line that was cut off is none. No more than a line is held besides the notebook.
 """
 
 from __future__ import annotations
 
 import hashlib
 import os
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
 
-from cellblock.batch.run.document import Document, TooMuchError
+from cellblock.batch.run.document import Document, TooMuchError, raw
 from cellblock.batch.run.fate import Record  # noqa: TC001 - msgspec reads the annotations
+from cellblock.batch.run.folder import put
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -29,7 +31,10 @@ class Begun(msgspec.Struct, frozen=True, tag="begun"):
 
     output: str
     key: str
-    document: msgspec.Raw
+    metadata: dict[str, msgspec.Raw]
+    minor: int
+    #: How many there are; the lines that follow have them.
+    cells: int
 
 
 class CellEnded(msgspec.Struct, frozen=True, tag="cell"):
@@ -37,7 +42,7 @@ class CellEnded(msgspec.Struct, frozen=True, tag="cell"):
 
     index: int
     cell: msgspec.Raw
-    widgets: dict[str, Any] = {}
+    widgets: dict[str, msgspec.Raw] = {}
 
 
 class Ended(msgspec.Struct, frozen=True, tag="ended"):
@@ -58,12 +63,14 @@ class Journal:
         self._folder, self.name = folder, _name(output)
         folder.remove(self.name)
         self._descriptor = folder.append_to(self.name)
-        raw = msgspec.Raw(document.compact())
-        self._put(Begun(os.fsencode(output).hex(), key, raw))
+        name, cells = os.fsencode(output).hex(), document.cells
+        self._put(Begun(name, key, raw(document.told), document.minor, len(cells)))
+        for index, cell in enumerate(cells):
+            self.cell(index, cell, {})
 
     def cell(self, index: int, cell: bytes, widgets: dict[str, Any]) -> None:
         """Append a cell."""
-        self._put(CellEnded(index, msgspec.Raw(cell), widgets))
+        self._put(CellEnded(index, msgspec.Raw(cell), raw(widgets)))
 
     def ended(self, record: Record) -> None:
         """Append the end."""
@@ -74,17 +81,16 @@ class Journal:
         os.close(self._descriptor)
 
     def _put(self, line: _Line) -> None:
-        view = memoryview(_encode(line) + b"\n")
-        while view:
-            view = view[os.write(self._descriptor, view) :]
+        put(self._descriptor, (_encode(line), b"\n"))
 
 
-class Left(msgspec.Struct, frozen=True):
-    """What a run left of a notebook: its file as far as it got, and its record if it ended."""
+@dataclass(frozen=True, slots=True)
+class Left:
+    """What a run left of a notebook: how far it got, and its record if it ended."""
 
     output: str
     key: str
-    content: bytes
+    document: Document
     record: Record | None
 
 
@@ -92,31 +98,36 @@ def left_in(folder: OutputFolder) -> Iterator[tuple[str, Left | None]]:
     """Yield the journals that are there by name; None for one in which nothing is to be found."""
     for name in folder.names(ENDING):
         try:
-            lines = folder.read(name)
-        except OSError:  # a folder, a link
-            lines = b""
-        yield name, _left(lines)
+            left = _left(line for line in folder.lines(name) if line.endswith(b"\n"))
+        except (
+            OSError,
+            ValueError,
+            IndexError,
+            msgspec.MsgspecError,
+            RecursionError,
+            TooMuchError,
+        ):
+            left = None  # a folder, a link, not of ours
+        yield name, left
 
 
-def _left(journal: bytes) -> Left | None:
-    lines = journal.split(b"\n")[:-1]
-    try:
-        begun = _decode(lines[0]) if lines else None
-        if not isinstance(begun, Begun):
-            return None
-        document, record = Document.of(bytes(begun.document)), None
-        for line in lines[1:]:
-            match _decode(line):
-                case CellEnded(index=index, cell=cell, widgets=widgets):
-                    document.put_bytes(index, bytes(cell))
-                    document.take_widgets(widgets)
-                case Ended(record=ended):
-                    record = ended
-        output = os.fsdecode(bytes.fromhex(begun.output))
-        content = document.written()
-    except (ValueError, IndexError, msgspec.MsgspecError, RecursionError, TooMuchError):
-        return None  # not of ours
-    return Left(output, begun.key, content, record)
+def _left(lines: Iterator[bytes]) -> Left | None:
+    begun, record = _decode(next(lines, b"")), None
+    if not isinstance(begun, Begun):
+        return None
+    document = Document((), begun.metadata, begun.minor)
+    for line in lines:
+        match _decode(line):
+            case CellEnded(index=index, cell=cell) if index == len(document.cells) < begun.cells:
+                document.add(bytes(cell))
+            case CellEnded(index=index, cell=cell, widgets=widgets):
+                document.put_bytes(index, bytes(cell))
+                document.take_widgets({name: row.copy() for name, row in widgets.items()})
+            case Ended(record=ended):
+                record = ended
+    if len(document.cells) < begun.cells:
+        return None  # nothing was run
+    return Left(os.fsdecode(bytes.fromhex(begun.output)), begun.key, document, record)
 
 
 def _name(output: str) -> str:

@@ -41,7 +41,7 @@ class Ledger:
 
     def recall(self) -> None:
         """Know what was entered until now. Raises OSError."""
-        for line in filter(None, self._folder.read(_NAME).split(b"\n")):
+        for line in self._folder.lines(_NAME):
             try:
                 entry = _decode(line)
             except (msgspec.MsgspecError, RecursionError):

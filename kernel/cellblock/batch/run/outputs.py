@@ -46,7 +46,8 @@ class Outputs:
         self._index, self._now, self._clear_due, self._due = index, [], False, {}
         for one in shown:
             self._take(one)
-        return list(map(finished, self._now))
+        made, self._now = self._now, []
+        return list(map(finished, made))
 
     def updated(self) -> dict[int, bytes]:
         """Write what that cell updated of earlier ones: each at most once. Raises TooMuchError."""
@@ -55,13 +56,7 @@ class Outputs:
             for index, found in self._places[name].items():
                 if index != self._index:
                     places.setdefault(index, {}).update(dict.fromkeys(found, new))
-        return {index: self._rewrite(index, those) for index, those in places.items()}
-
-    def _rewrite(self, index: int, new: dict[int, dict[str, Any]]) -> bytes:
-        cell = self._written.cell(index)
-        for place, shown in new.items():
-            cell["outputs"][place].update(shown)
-        return self._written.put(index, cell)
+        return {index: self._written.update(index, those) for index, those in places.items()}
 
     def _take(self, one: Output) -> None:
         name = (one.content.get("transient") or {}).get("display_id")

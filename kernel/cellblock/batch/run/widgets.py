@@ -9,22 +9,26 @@ from __future__ import annotations
 from base64 import b64encode
 from typing import TYPE_CHECKING, Any, Final
 
+import msgspec
+
+from cellblock.batch.run.document import compact
 from cellblock.batch.run.streams import finished
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
+    from collections.abc import Iterable
 
     from cellblock.api.results import Output
 
-_KEY: Final = "widgets"
-_STATE: Final = "application/vnd.jupyter.widget-state+json"
 _CAPTURE: Final = "msg_id"
+_OUTPUTS: Final = "outputs"
 
 
 class Widgets:
     """The widgets of one notebook."""
 
     def __init__(self) -> None:
+        #: Outputs of those that capture now are objects, all other lists and objects JSON: numbers
+        #: take many times more.
         self._states: dict[str, dict[str, Any]] = {}
         self._buffers: dict[str, dict[tuple[Any, ...], dict[str, Any]]] = {}
         #: Output widgets that capture; the last of them gets what is shown.
@@ -38,7 +42,7 @@ class Widgets:
         if not isinstance(state, dict):
             return
         self._changed[name] = None
-        self._states.setdefault(name, {}).update(state)
+        self._states.setdefault(name, {}).update({key: _held(state[key]) for key in state})
         paths = data.get("buffer_paths") or ()
         for path, buffer in zip(paths, output.buffers, strict=False):
             self._buffers.setdefault(name, {})[tuple(path)] = _buffer(path, buffer)
@@ -47,11 +51,23 @@ class Widgets:
 
     def _capture(self, name: str, *, on: bool) -> None:
         if on:
-            state = self._states[name]
-            state["outputs"] = list(map(dict, state.get("outputs") or ()))
+            self._take_up(name)
             self._capturing.append(name)
         elif name in self._capturing:
             self._capturing.remove(name)
+            if name not in self._capturing:
+                made = list(map(finished, self._take_up(name)))
+                self._states[name][_OUTPUTS] = _held(made)
+
+    def _take_up(self, name: str) -> list[dict[str, Any]]:
+        """Return a widget's outputs as objects, which they are from then on."""
+        state = self._states[name]
+        outputs = state.get(_OUTPUTS)
+        if isinstance(outputs, msgspec.Raw):
+            known = msgspec.json.decode(outputs)
+            outputs = [one for one in known if isinstance(one, dict)] if known else []
+        state[_OUTPUTS] = outputs = outputs or []
+        return outputs
 
     @property
     def captured(self) -> list[dict[str, Any]] | None:
@@ -60,10 +76,7 @@ class Widgets:
             return None
         name = self._capturing[-1]
         self._changed[name] = None
-        outputs = self._states[name].get("outputs")
-        if not isinstance(outputs, list):
-            outputs = self._states[name]["outputs"] = []
-        return outputs
+        return self._take_up(name)  # its model may have set them meanwhile
 
     def changes(self) -> dict[str, Any]:
         """Return the widgets that changed since the last call, as ``metadata`` has them."""
@@ -78,17 +91,14 @@ class Widgets:
         }
 
 
-def metadata(rows: Mapping[str, Any]) -> dict[str, Any]:
-    """Return a notebook's metadata of such rows."""
-    if not rows:
-        return {}
-    return {_KEY: {_STATE: {"state": dict(rows), "version_major": 2, "version_minor": 0}}}
+def _held(value: Any) -> Any:
+    return msgspec.Raw(compact(value)) if isinstance(value, list | dict) else value
 
 
 def _row(state: dict[str, Any], buffers: dict[tuple[Any, ...], dict[str, Any]]) -> dict[str, Any]:
     state = dict(state)
-    if isinstance(state.get("outputs"), list):
-        state["outputs"] = list(map(finished, state["outputs"]))
+    if isinstance(state.get(_OUTPUTS), list):
+        state[_OUTPUTS] = list(map(finished, state[_OUTPUTS]))
     row = {
         "model_name": state.get("_model_name"),
         "model_module": state.get("_model_module"),

@@ -86,7 +86,7 @@ def test_a_log_is_kept_where_the_output_has_no_place(output):
     (output.path / "a.ipynb").mkdir()
     said = []
     record = Record(notebook="a.ipynb", fate=Fate.passed, cells=1, session=SESSION)
-    document = Document((), {}, 5).compact()
+    document = Document((), {}, 5).whole()
     answer = Returned(record=record, document=document, audit=Log(files={FIRST: b"1"}))
     ended = home(workers(output, said), output, answer)
     assert (ended.fate, ended.cells) == (Fate.killed, 1)

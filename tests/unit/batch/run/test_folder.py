@@ -17,8 +17,8 @@ def folder(tmp_path):
 
 
 def test_files_are_written_whole_in_folders_that_are_made(folder):
-    folder.write("a/b/x.ipynb", b"1")
-    folder.write("a/b/x.ipynb", b"2" * 5_000_000)
+    folder.write("a/b/x.ipynb", (b"1",))
+    folder.write("a/b/x.ipynb", (b"2" * 5_000_000,))
     assert (folder.path / "a/b/x.ipynb").read_bytes() == b"2" * 5_000_000
     assert names(folder.path / ".cellblock") == ["lock"]
 
@@ -26,7 +26,7 @@ def test_files_are_written_whole_in_folders_that_are_made(folder):
 @pytest.mark.parametrize("name", ["../x", "a/../../x", "/x", "", "a//b", ".", ".cellblock/x"])
 def test_no_name_leads_out(folder, name):
     with pytest.raises(OSError, match="no name for a file in there"):
-        folder.write(name, b"x")
+        folder.write(name, (b"x",))
     assert names(folder.path.parent) == ["out"]
 
 
@@ -34,7 +34,7 @@ def test_links_to_folders_are_not_followed(folder, tmp_path):
     (tmp_path / "else").mkdir()
     (folder.path / "a").symlink_to(tmp_path / "else")
     with pytest.raises(OSError):
-        folder.write("a/x.ipynb", b"x")
+        folder.write("a/x.ipynb", (b"x",))
     with pytest.raises(OSError):
         folder.cleared("a/x")
     assert names(tmp_path / "else") == []
@@ -43,7 +43,7 @@ def test_links_to_folders_are_not_followed(folder, tmp_path):
 def test_a_link_in_a_files_place_is_replaced_and_what_it_leads_to_is_left(folder, tmp_path):
     (tmp_path / "mine").write_text("mine")
     (folder.path / "x.ipynb").symlink_to(tmp_path / "mine")
-    folder.write("x.ipynb", b"new")
+    folder.write("x.ipynb", (b"new",))
     assert (folder.path / "x.ipynb").read_bytes() == b"new"
     assert (tmp_path / "mine").read_text() == "mine"
 
@@ -51,7 +51,7 @@ def test_a_link_in_a_files_place_is_replaced_and_what_it_leads_to_is_left(folder
 def test_a_file_that_can_not_be_written_leaves_nothing_and_one_run_writes_at_a_time(folder):
     (folder.path / "x.ipynb").mkdir()
     with pytest.raises(OSError):
-        folder.write("x.ipynb", b"x")
+        folder.write("x.ipynb", (b"x",))
     assert names(folder.path / ".cellblock") == ["lock"]
 
     with pytest.raises(OutputFolderError) as refused:

@@ -1,11 +1,14 @@
 """What is shown becomes a cell's outputs as nbclient makes them."""
 
+import json
+import tracemalloc
+
 import pytest
 from nbclient import NotebookClient
 from nbformat import from_dict
 
 from cellblock.api.results import Output
-from cellblock.batch.run.document import Document, cell_bytes
+from cellblock.batch.run.document import Document, encode
 from cellblock.batch.run.outputs import Outputs
 from support.runs import code, document
 
@@ -66,7 +69,7 @@ def ours(cells):
         made = outputs.of_cell(index, shown)
         outputs.updated()
         written.put(index, code("", id=f"c{index}", outputs=made))
-    return [joined(written.cell(index)["outputs"]) for index in range(len(cells))]
+    return [joined(json.loads(cell)["outputs"]) for cell in written.cells]
 
 
 def nbclients(cells):
@@ -117,7 +120,7 @@ def test_an_earlier_cell_is_written_once_however_often_it_is_updated(monkeypatch
     outputs, puts = Outputs(written), []
     first = code("", id="a", outputs=outputs.of_cell(0, [display("1", "x")] * 3))
     written.put(0, first)
-    monkeypatch.setattr(written, "put", lambda index, cell: puts.append(index) or cell_bytes(cell))
+    monkeypatch.setattr(written, "put", lambda index, _: puts.append(index))
     outputs.of_cell(1, [update(str(n), "x") for n in range(1_000)])
     outputs.updated()
     assert puts == [0]
@@ -129,6 +132,11 @@ def test_an_earlier_cell_is_written_once_however_often_it_is_updated(monkeypatch
 def comm(kind, name, state, paths=(), buffers=()):
     data = {"state": state, "buffer_paths": [list(path) for path in paths]}
     return Output(kind, {"comm_id": name, "data": data}, buffers=tuple(buffers))
+
+
+def changes(outputs):
+    """Return the widgets that changed, as they stand in a file."""
+    return json.loads(encode(outputs.widgets.changes()))
 
 
 MODEL = {"_model_name": "SliderModel", "_model_module": "m", "_model_module_version": "2"}
@@ -146,7 +154,7 @@ def test_widgets_are_told_as_nbclient_tells_them():
             Output("comm_close", {"comm_id": "w", "data": {}}),
         ],
     )
-    assert outputs.widgets.changes() == {
+    assert changes(outputs) == {
         "w": {
             "model_name": "SliderModel",
             "model_module": "m",
@@ -158,7 +166,7 @@ def test_widgets_are_told_as_nbclient_tells_them():
             ],
         }
     }
-    assert outputs.widgets.changes() == {}
+    assert changes(outputs) == {}
 
 
 def test_an_output_widget_takes_what_is_shown_while_it_captures():
@@ -179,7 +187,7 @@ def test_an_output_widget_takes_what_is_shown_while_it_captures():
         ],
     )
     assert made == [STREAM | {"text": "before after"}]
-    (row,) = outputs.widgets.changes().values()
+    (row,) = changes(outputs).values()
     shown = {"output_type": "display_data", "data": {"text/plain": "1"}, "metadata": {}}
     assert row["state"]["outputs"] == [STREAM | {"text": "inside"}, shown]
     assert row["state"]["msg_id"] == ""
@@ -192,3 +200,14 @@ def test_nothing_is_changed_of_what_was_handed_in():
         0, [comm("comm_open", "o", state), comm("comm_msg", "o", {"msg_id": "m"}), stream("y")]
     )
     assert state == {"_model_name": "OutputModel", "outputs": [STREAM | {"text": "x"}]}
+
+
+def test_numbers_in_widgets_are_held_as_what_they_are_in_the_file():
+    outputs = Outputs(Document([code("", id="a")], {}, 5))
+    many = {"output_type": "display_data", "metadata": {}}
+    many["data"] = {"application/json": [n + 0.5 for n in range(100_000)]}
+    tracemalloc.start()
+    outputs.of_cell(0, [comm("comm_open", "w", MODEL | {"outputs": [many]})])
+    held, _ = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    assert held < 900_000

@@ -81,7 +81,7 @@ def test_cells_that_ended_are_in_the_file_once_the_run_was_killed(once, tmp_path
     assert not (tmp_path / NAME).exists()
     ledger, made = folded(tmp_path)
     assert (made, shown(tmp_path)) == (1, ["1", "", "1"])
-    assert (tmp_path / NAME).read_bytes() == once.document.written()
+    assert (tmp_path / NAME).read_bytes() == b"".join(once.document.written())
     assert ledger.find(NAME, "key", passed=False) is None
 
 
@@ -104,16 +104,17 @@ def test_a_line_that_was_cut_off_costs_that_line_alone(once, tmp_path, cut):
     assert shown(tmp_path) == ["1", "", ""]
 
 
-BEGUN = b'{"type":"begun","output":"%b","key":"k","document":%b}\n'
-DEEP = b'{"cells":[],"metadata":%b,"nbformat":4,"nbformat_minor":5}'
+BEGUN = b'{"type":"begun","output":"%b","key":"k","metadata":%b,"minor":5,"cells":1}\n'
+CELL = b'{"type":"cell","index":0,"cell":%b}\n'
 NONE = [
     b"",
     b"{}\n",
     b"\xff\n",
     b'{"type":"ended"}\n',
     b"[" * 10**5,
-    BEGUN % (b"61", DEEP % (b'{"a":' * 50_000 + b"1" + b"}" * 50_000)),
-    BEGUN % (b"61", b'{"cells":[%b],"metadata":{}}' % (b"[" * 50_000 + b"]" * 50_000)),
+    BEGUN % (b"61", b"{}"),
+    BEGUN % (b"61", b'{"a":' * 50_000 + b"1" + b"}" * 50_000) + CELL % b"{}",
+    BEGUN % (b"61", b"{}") + CELL % (b"[" * 50_000 + b"]" * 50_000),
 ]
 
 
