@@ -328,6 +328,26 @@ def test_copies_that_do_not_take_over_hold_up_the_next_cell_for_a_bounded_time(k
     assert run(kernel, "6 * 7") == "42"
 
 
+def test_copies_that_say_twice_that_they_took_over_are_ended_and_no_cell_with_them(kernel):
+    run(
+        kernel,
+        "real = snapshots.go_on\n"
+        "def insist(resume):\n"
+        "    resumed = real(resume)\n"
+        "    channel.send(resumed)\n"
+        "    return resumed\n"
+        "snapshots.go_on = insist" + LONG,
+    )
+    for number in range(3):
+        run(kernel, f"{number}" + LONG)
+    stopped(kernel, "os._exit(1)")
+    for _ in range(4):
+        assert run(kernel, "6 * 7") == "42"
+    cards = reading.cards([m for channel, m in kernel.log if channel == "iopub"], "outcome")
+    assert [card["reason"] for card in cards[1:]] == ["protocol"] * len(cards[1:]), cards
+    assert len(cards) > 1, "nobody was told"
+
+
 def test_a_zygote_that_ends_during_a_restoration_takes_the_copy_with_it(kernel):
     run(
         kernel,

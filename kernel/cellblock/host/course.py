@@ -263,11 +263,11 @@ class Course:
             finish(request, Held(request.message.terms, stopped))
         elif request is None:
             self._front.restarted(stopped)
-        elif request.began or request.retried or request.interrupted_at is not None:
-            finish(request, stopped)
-        else:
+        elif request.may_be_sent_again(stopped.why):
             request.renew()
             self._front.restarted(stopped)
+        else:
+            finish(request, stopped)
 
     def on_failure(self, detail: str) -> None:
         """End the request, and all that come, with the reason why no guest runs."""

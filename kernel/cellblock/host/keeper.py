@@ -12,6 +12,7 @@ from cellblock.host import conduct, ends
 from cellblock.host.outcome import Stopped
 from cellblock.host.pace import Pace
 from cellblock.host.relocking import Relocking
+from cellblock.host.request import MAX_LOSSES
 from cellblock.host.restorer import Restorer
 from cellblock.host.restoring import Restoring
 from cellblock.host.snapshots import Snapshots
@@ -32,10 +33,6 @@ if TYPE_CHECKING:
 
 #: Seconds until the next one, where the host itself could not start one.
 NEXT_START = 0.5
-#: Guests in a row that may be lost by themselves, with nothing run in between: a state that ends
-#: every guest which has it is not restored for ever. What a cell ends does not count: the user can
-#: run another, or step back.
-MAX_LOSSES = 8
 #: Seconds a guest that hung up has to exit: one that ends by itself is all but gone by then.
 EXIT_GRACE = 1.0
 #: All that is known where what stands between host and guests went without a word.

@@ -2,9 +2,15 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 from cellblock.host.outcome import Stopped
+from cellblock.wire import messages
+
+#: Guests in a row that may be lost by themselves, with nothing run in between: a state that ends
+#: every guest which has it is not restored for ever. What a cell ends does not count: the user can
+#: run another, or step back.
+MAX_LOSSES: Final = 8
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -34,8 +40,8 @@ class Request:
         self.undo = 0
         #: What it is answered with when that is done.
         self.reply: Any = None
-        #: It was sent to a second guest, because the first was lost before it began.
-        self.retried = False
+        #: How often it was sent to another guest, because one was lost before it began.
+        self.retried = 0
         #: The limit that it was interrupted for.
         self.over: Why | None = None
         self.interrupted_at: float | None = None
@@ -45,8 +51,19 @@ class Request:
         self.questions = 0
 
     def renew(self) -> None:
-        """Make it ready for a second guest, which has all of its time."""
-        self.retried, self.over, self.nudged = True, None, False
+        """Make it ready for another guest, which has all of its time."""
+        self.over, self.nudged = None, False
+        self.retried += 1
+
+    def may_be_sent_again(self, lost: Why) -> bool:
+        """Say whether another guest may get it: twice at most, where it may be what ends guests.
+
+        What breaks the protocol before it has taken a cell up does so by itself, and so does every
+        copy of it; a query is taken up unsaid.
+        """
+        told = isinstance(self.message, messages.Execute | messages.CommIn)
+        most = MAX_LOSSES + 1 if told and lost == "violation" else 1
+        return not self.began and self.interrupted_at is None and self.retried < most
 
     def stopped(self, why: Why, *, kept: bool = False) -> Stopped:
         """Return how it ended that is over a limit."""
