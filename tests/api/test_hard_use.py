@@ -4,15 +4,18 @@ import asyncio
 import gc
 import os
 import signal
+import subprocess
 import sys
 
 import pytest
 
 from cellblock import AsyncSandbox, AsyncSandboxPool, Sandbox
 from cellblock.errors import GuestError
-from support import processes
+from support import machines, processes
 
 pytestmark = pytest.mark.timeout(60)
+WHY_NOT = machines.no_bubblewrap()
+needs_bwrap = pytest.mark.skipif(bool(WHY_NOT), reason=f"no bubblewrap: {WHY_NOT}")
 
 
 def in_fork(action):
@@ -50,6 +53,34 @@ def test_a_fork_is_told_to_open_its_own_and_ends_nothing(sandbox, pool):
     assert in_fork(sandbox.close) == in_fork(pool.close) == "None"
     assert in_fork(sys.exit).startswith("SystemExit")
     assert sandbox.execute("1").status == "ok"
+
+
+FORKING = """
+import os, sys, time
+from cellblock import Policy, Sandbox
+with Sandbox(Policy.preset("safe", backend=sys.argv[1])) as sandbox:
+    sandbox.execute("1")
+    forked = os.fork()
+    if forked:
+        print(forked, flush=True)
+    time.sleep(60)
+"""
+
+
+@pytest.mark.parametrize("backend", ["landlock", pytest.param("bubblewrap", marks=needs_bwrap)])
+def test_guests_end_with_their_program_when_a_fork_of_it_lives_on(home, backend):
+    assert home
+    argv = [sys.executable, "-c", FORKING, backend]
+    with subprocess.Popen(argv, stdout=subprocess.PIPE, text=True) as program:
+        forked = int(program.stdout.readline())
+        pids = processes.tree(program.pid)
+        assert len(pids) > 3
+        program.kill()
+        program.wait()
+        try:
+            processes.until(lambda: {*pids} & {*processes.parents()} == {forked})
+        finally:
+            processes.end(pids)
 
 
 @pytest.mark.parametrize("error", [SystemExit, KeyboardInterrupt, asyncio.CancelledError])

@@ -6,8 +6,8 @@ import threading
 
 import pytest
 
-from support import processes
-from support.kernels import Kernel, argv_for
+from support import processes, reading
+from support.kernels import Kernel, argv_for, placed
 
 GO = "print('go', flush=True)\n"
 FAMILY = """
@@ -79,6 +79,51 @@ def test_children_that_a_policy_allows_end_with_the_kernel(start, world, how):
         kernel.proc.kill()
     else:
         kernel.send("shutdown_request", {"restart": False}, "control")
+    kernel.proc.wait(5)
+    assert processes.gone(pids) == []
+
+
+#: A guest that asks for no signal when its zygote ends, one child and one orphan that have none.
+UNLEASHED = """
+import ctypes, os, time
+print(ctypes.CDLL(None).prctl(1, 18, 0, 0, 0))
+if os.fork() == 0:
+    if os.fork() == 0:
+        time.sleep(600)
+    os._exit(0)
+if os.fork() == 0:
+    time.sleep(600)
+os.wait()
+"""
+#: Where there is no pid namespace, the zygote is forked from a reaper, the host's only child.
+KILLED = {
+    "host and zygote": lambda kernel: [kernel.proc.pid, kernel.zygote()],
+    "host and reaper": lambda kernel: [kernel.proc.pid, kernel.child()],
+}
+
+
+@pytest.mark.parametrize("killed", KILLED)
+@pytest.mark.parametrize("user", ["root", "nobody"])
+def test_guests_that_await_no_signal_of_their_zygotes_end_are_ended_all_the_same(
+    start, user, killed
+):
+    world, prefix = placed(user)
+    policy = world.policy('mode = "unsafe"\nsubprocess_execution = true\nbackend = "landlock"\n')
+    kernel = start(policy, "--allow-unsafe", world=world, prefix=prefix)
+    kernel.own_world = True
+    assert reading.stream(kernel.run(UNLEASHED)[1]) == "0\n"
+    pids = kernel.tree()
+    assert [processes.name(pid) for pid in pids].count("cb-guest") == 3
+    for pid in KILLED[killed](kernel):
+        os.kill(pid, signal.SIGKILL)
+    assert processes.gone(pids[1:]) == []
+
+
+def test_guests_of_a_stopped_zygote_end_with_the_host(start):
+    kernel = start("safe")
+    pids, zygote = kernel.tree(), kernel.zygote()
+    os.kill(zygote, signal.SIGSTOP)
+    kernel.proc.kill()
     kernel.proc.wait(5)
     assert processes.gone(pids) == []
 

@@ -73,7 +73,7 @@ class Prepared:
 
     def __init__(self, request: messages.Prepare) -> None:
         self.request = request
-        #: Guests are forked from whoever makes this.
+        #: The process that guests are forked from.
         self.zygote = os.getpid()
         self.rules = Rules.from_builtins(request.rules)
         self._permits = guards.Permits(self.rules)

@@ -1,7 +1,8 @@
 """The zygote: imports and prepares once, then forks a guest whenever the host asks.
 
 It runs no user code. It dies with the host: the end of its control socket is the host's end,
-and whatever descends from it is killed before it goes.
+and whatever descends from it is killed before it goes. Should it not come to that, its ``reaper``
+does it.
 """
 
 from __future__ import annotations
@@ -13,7 +14,6 @@ import os
 import select
 import signal
 import socket
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn
 
 import msgspec
@@ -23,6 +23,7 @@ from cellblock.guest.confine import ConfineError, namespaces, process
 from cellblock.guest.confine.apart import stand_first
 from cellblock.guest.confine.errors import LockFailed
 from cellblock.guest.gatekeeper import Gatekeeper
+from cellblock.guest.reaper import end_children, stand_between
 from cellblock.wire import frames, messages
 
 if TYPE_CHECKING:
@@ -58,6 +59,9 @@ def main(control_fd: int) -> NoReturn:
         from cellblock.guest import prepared  # noqa: PLC0415 - slow: overlaps the host's imports
 
         ready = prepared.prepare(prepare)
+        gc.freeze()
+        stand_between(control)
+        ready.zygote = os.getpid()
     except EOFError:
         os._exit(0)
     except ConfineError as exc:
@@ -66,7 +70,6 @@ def main(control_fd: int) -> NoReturn:
     except BaseException as exc:  # noqa: BLE001 - whatever it is, the user is told
         _tell(control, messages.ZygoteFailed(detail=f"{type(exc).__name__}: {exc}"))
         os._exit(1)
-    gc.freeze()
     gc.enable()
     if "container" in prepare.plan.locks:
         _tell_place(control, prepare.scratch)
@@ -135,7 +138,7 @@ def _obey(
         case messages.Confine():
             _confine(control, message, gates)
         case messages.Quit():
-            _end_guests()
+            end_children()
             os._exit(0)
 
 
@@ -167,7 +170,8 @@ def _fork(
     status = 1
     try:
         signal.set_wakeup_fd(-1)
-        signal.signal(signal.SIGCHLD, signal.SIG_DFL)
+        for number in (signal.SIGCHLD, signal.SIGTERM):
+            signal.signal(number, signal.SIG_DFL)
         for fd in own:
             os.close(fd)
         gates.leave()
@@ -204,36 +208,13 @@ def _end(control: socket.socket, scratch: str, above: list[int]) -> NoReturn:
     A host that lives waits for the hanging up; nobody has to wait for what a guest left to remove.
     ``above`` has a descriptor of what the folder lies in, where that is out of our sight.
     """
-    _end_guests()
-    control.close()
+    end_children()
+    control.shutdown(socket.SHUT_RDWR)  # the reaper has it, too
     removal.remove(scratch)
     for folder in above:
         with contextlib.suppress(OSError):
             os.rmdir(os.path.basename(scratch), dir_fd=folder)  # noqa: PTH119
     os._exit(0)
-
-
-def _end_guests() -> None:
-    """Kill everything that descends from here, and wait until it is gone."""
-    while children := _children():
-        for pid in children:
-            try:
-                os.kill(pid, signal.SIGKILL)
-            except ProcessLookupError:
-                continue
-        try:
-            os.waitpid(-1, 0)
-        except ChildProcessError:
-            break
-
-
-def _children() -> list[int]:
-    """Return our children; as a subreaper the zygote inherits its descendants' orphans."""
-    try:
-        text = Path(f"/proc/self/task/{os.getpid()}/children").read_text(encoding="ascii")
-    except OSError:
-        return []
-    return [int(pid) for pid in text.split()]
 
 
 def _receive(control: socket.socket) -> tuple[Any, list[int]]:

@@ -8,6 +8,7 @@ import select
 import signal
 import socket
 import time
+import weakref
 from typing import TYPE_CHECKING, Any
 
 import msgspec
@@ -33,6 +34,16 @@ PATIENCE = 2.0
 #: Seconds that it is waited for while it removes their folder; then it goes on alone. Whoever
 #: stops a kernel and finds this long kills the host, and the zygote goes on alone then too.
 REMOVAL = 30.0
+#: Every control socket there is. A fork of this program has none: its zygote waits for their end.
+_SOCKETS: weakref.WeakSet[socket.socket] = weakref.WeakSet()
+
+
+def _close_all() -> None:
+    for sock in _SOCKETS:
+        sock.close()
+
+
+os.register_at_fork(after_in_child=_close_all)
 
 
 def place_of(told: messages.Prepare) -> messages.Place:
@@ -45,8 +56,8 @@ class Zygote:
     """The host's end of a zygote's control socket.
 
     ``on_message`` gets each message and, with ``Forked``, the guest's pidfd, which it must close.
-    ``translation`` is for one in a pid namespace of its own; ``pid`` is then the process that goes
-    when it does, and takes it along.
+    ``pid`` is its reaper. ``translation`` is for one in a pid namespace of its own; ``pid`` is then
+    the process that goes when it does, and takes it along.
     """
 
     def __init__(  # noqa: PLR0913, PLR0917 - as the keeper has it
@@ -59,6 +70,7 @@ class Zygote:
         translation: Translation | None = None,
     ) -> None:
         self._sock, self.pid, self._reactor = sock, pid, reactor
+        _SOCKETS.add(sock)
         self._translation = translation
         self._on_message, self._on_lost = on_message, on_lost
         self._splitter = frames.Splitter()
@@ -231,9 +243,15 @@ class Zygote:
 
     def kill(self) -> bool:
         """Kill it, and its guests with it; say whether it has gone."""
-        with contextlib.suppress(ProcessLookupError):
-            os.kill(self.pid, signal.SIGKILL)
+        # Its reaper, where there is one, is asked first: that kills it and sees to its guests.
+        asking = () if self._translation else (signal.SIGTERM,)
+        gone = any(self._ended_by(number) for number in (*asking, signal.SIGKILL))
         self._release()
+        return gone
+
+    def _ended_by(self, number: int) -> bool:
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(self.pid, number)
         return self._exited(PATIENCE)
 
     def _release(self) -> None:

@@ -34,31 +34,38 @@ def session(tmp_path):
     made.close()
 
 
+def ends(session):
+    """Return the reaper, the zygote and the guest of a session."""
+    reaper = session._keeper.supply.zygote.pid
+    (zygote,) = [pid for pid in processes.tree(reaper) if processes.name(pid) == "cb-zygote"]
+    return reaper, zygote, session._keeper.guest.pid
+
+
 def test_a_zygote_with_much_to_remove_goes_on_alone(session, tmp_path, monkeypatch):
     scratch = tmp_path / "scratch"
     for number in range(5_000):
         (scratch / f"{number}").touch()
     monkeypatch.setattr(zygote_process, "REMOVAL", 0.0)
-    zygote, guest = session._keeper.supply.zygote.pid, session._keeper.guest.pid
+    reaper, _, guest = ends(session)
     assert session.close() is False
     assert guest not in processes.parents()  # guests are gone before it is left to itself
-    assert os.waitstatus_to_exitcode(os.waitpid(zygote, 0)[1]) == 0  # it was not killed
+    assert os.waitstatus_to_exitcode(os.waitpid(reaper, 0)[1]) == 0  # it was not killed
     assert not scratch.exists()
 
 
 def test_a_zygote_with_little_to_remove_is_waited_for(session, tmp_path):
-    zygote = session._keeper.supply.zygote.pid
+    all_of_them = ends(session)
     assert session.close() is True
-    assert processes.gone([zygote]) == []
+    assert processes.gone([*all_of_them]) == []
     assert not (tmp_path / "scratch").exists()
 
 
 def test_a_zygote_that_does_not_end_its_guests_is_killed_and_they_with_it(session, monkeypatch):
     monkeypatch.setattr(zygote_process, "PATIENCE", 0.3)
-    zygote, guest = session._keeper.supply.zygote.pid, session._keeper.guest.pid
-    os.kill(zygote, signal.SIGSTOP)
+    all_of_them = ends(session)
+    os.kill(all_of_them[1], signal.SIGSTOP)
     assert session.close() is True
-    assert processes.gone([zygote, guest]) == []
+    assert processes.gone([*all_of_them]) == []
 
 
 def test_a_guest_is_signalled_even_when_its_pid_is_anothers_by_now(session):

@@ -399,14 +399,14 @@ def session(pid: int) -> int:
 
 def descendants(pid: int) -> Iterator[int]:
     """Yield the children of all of a process's threads, and theirs, as far as they can be read."""
-    waiting = _children(pid)
+    waiting = children(pid)
     while waiting:
         child = waiting.pop()
         yield child
-        waiting += _children(child)
+        waiting += children(child)
 
 
-def _children(pid: int) -> list[int]:
+def children(pid: int) -> list[int]:
     """Return what the threads of ``pid`` have started; any of them may end while we look."""
     found: list[int] = []
     try:
