@@ -6,7 +6,7 @@ import threading
 
 import pytest
 
-from support import processes, reading
+from support import machines, processes, reading
 from support.kernels import Kernel, argv_for, placed
 
 GO = "print('go', flush=True)\n"
@@ -103,7 +103,7 @@ KILLED = {
 
 
 @pytest.mark.parametrize("killed", KILLED)
-@pytest.mark.parametrize("user", ["root", "nobody"])
+@pytest.mark.parametrize("user", machines.users())
 def test_guests_that_await_no_signal_of_their_zygotes_end_are_ended_all_the_same(
     start, user, killed
 ):

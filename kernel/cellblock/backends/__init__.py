@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from cellblock.backends.chooser import Chosen, choose, named
     from cellblock.backends.doctor import DoctorReport, doctor_report
     from cellblock.backends.matrix import COMPATIBILITY_MATRIX
-    from cellblock.backends.planner import plan, view
+    from cellblock.backends.planner import plan, preloaded, view
     from cellblock.backends.resolved import Resolved, resolve
 
 __all__ = [
@@ -33,6 +33,7 @@ __all__ = [
     "heard",
     "named",
     "plan",
+    "preloaded",
     "replaced",
     "resolve",
     "settle",
@@ -51,6 +52,7 @@ _HOME = {
     "heard": "assessment",
     "named": "chooser",
     "plan": "planner",
+    "preloaded": "planner",
     "replaced": "assessment",
     "resolve": "resolved",
     "settle": "assessment",

@@ -68,6 +68,15 @@ def plan(
     )
 
 
+def preloaded(policy: Policy, plan: Plan) -> tuple[str, ...]:
+    """Return where what a zygote preloads lies, when guests under ``plan`` may not read that."""
+    return roots.canonical(places.packages(_preloaded(policy), plan.read_roots))
+
+
+def _preloaded(policy: Policy) -> tuple[str, ...]:
+    return tuple(dict.fromkeys(name.partition(".")[0] for name in policy.preload))
+
+
 def has_list(policy: Policy) -> bool:
     """Say whether there are addresses that cells may reach, and others that they may not."""
     return isinstance(policy.network_access, tuple) and bool(policy.network_access)
@@ -90,7 +99,8 @@ def view(
     asked = roots.standing(_filled(root, fill) for root in policy.filesystem_read_roots)
     named = _default_names(policy, places.interpreter())
     defaults = roots.canonical(named)
-    packages = tuple(places.packages(policy.allowed_modules, (*asked, *defaults)))
+    imported = (*policy.allowed_modules, *_preloaded(policy))
+    packages = tuple(places.packages(imported, (*asked, *defaults)))
     # The zygote's own folder, whether its guests may write there or not.
     writable = roots.outermost((*plan.write_roots, str(scratch)))
     return View(

@@ -73,7 +73,7 @@ class Prepared:
 
     def __init__(self, request: messages.Prepare) -> None:
         self.request = request
-        #: The process that guests are forked from.
+        #: Guests are forked from whoever makes this.
         self.zygote = os.getpid()
         self.rules = Rules.from_builtins(request.rules)
         self._permits = guards.Permits(self.rules)

@@ -6,62 +6,93 @@ a process that does nothing but wait. It is a subreaper, so that every orphan co
 the host or the zygote has ended it kills its children until there are none. No guest can signal it:
 neither the gate nor Landlock lets them. When it ends itself, the zygote is told and does the same.
 
-The zygote is forked from it when all is prepared: so nearly all of its memory is the zygote's, too.
+It also removes the guests' folder, which the zygote's locks would not let that do.
+
+What it has it keeps: it is forked before anything of weight is imported, and imports little.
 """
 
 from __future__ import annotations
 
+import _socket
+import ctypes
 import os
 import select
 import signal
-import socket
 import struct
-from typing import Final, NoReturn
 
-from cellblock.guest.confine import process
-from cellblock.guest.confine.gate import children
+TYPE_CHECKING = False  # typing is not imported yet
+if TYPE_CHECKING:
+    from typing import NoReturn
 
+# <linux/prctl.h>
+_PR_SET_PDEATHSIG = 1
+_PR_SET_DUMPABLE = 4
+_PR_SET_NAME = 15
+_PR_SET_CHILD_SUBREAPER = 36
+_NAME = ctypes.create_string_buffer(b"cb-reaper")
 #: Milliseconds that a zygote has to kill its guests in when its host has ended.
-_PATIENCE: Final = 2_000
+_PATIENCE = 2_000
 #: struct ucred of unix(7); its process is 0 where that is outside of our pid namespace.
-_CREDENTIALS: Final = struct.Struct("=3i")
+_CREDENTIALS = struct.Struct("=3i")
+#: Of the name of the guests' folder, in bytes (path_resolution(7)).
+_LONGEST = 4_096
 
 
-def stand_between(control: socket.socket) -> None:
-    """Fork, and return in the child alone, which is to be the zygote.
+def stand_between(control_fd: int) -> int:
+    """Fork, and return in the child alone, which is to be the zygote. Raises OSError.
 
-    In a pid namespace other than the host's nothing is forked: all in it ends with its first
-    process. Raises OSError, LockFailed.
+    It writes the name of the guests' folder to the descriptor that is returned, and closes that,
+    before it runs any code but ours. In a pid namespace other than the host's nothing is forked:
+    all in it ends with its first process. Then this returns -1.
     """
-    credentials = control.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _CREDENTIALS.size)
-    host, *_ = _CREDENTIALS.unpack(credentials)
-    if host == 0:
-        return
-    watched, reaper = os.pidfd_open(host), os.getpid()
+    control = _socket.socket(fileno=os.dup(control_fd))
+    asked = control.getsockopt(_socket.SOL_SOCKET, _socket.SO_PEERCRED, _CREDENTIALS.size)
+    host_pid, _, _ = _CREDENTIALS.unpack(asked)
+    if host_pid == 0:
+        control.close()
+        return -1
+    host, reaper = os.pidfd_open(host_pid), os.getpid()
+    folder, told = os.pipe()
+    _prctl(_PR_SET_NAME, ctypes.addressof(_NAME))
+    _prctl(_PR_SET_DUMPABLE, 0)
+    _prctl(_PR_SET_CHILD_SUBREAPER, 1)
     zygote = os.fork()
     if zygote:
-        _reap(control, watched, zygote)
-    process.end_with_parent(signal.SIGTERM)
+        os.close(control_fd)
+        os.close(told)
+        _reap(control, host, zygote, folder)
+    _prctl(_PR_SET_PDEATHSIG, signal.SIGTERM)
     if os.getppid() != reaper:  # before it was asked for
         os._exit(1)
-    process.call_itself("zygote")
-    process.adopt_orphans()
     signal.signal(signal.SIGTERM, _end)
-    os.close(watched)
+    control.close()
+    os.close(host)
+    os.close(folder)
+    return told
 
 
-def _reap(control: socket.socket, host: int, zygote: int) -> NoReturn:
+def _reap(control: _socket.socket, host: int, zygote: int, folder: int) -> NoReturn:
     try:
         signal.signal(signal.SIGTERM, _end)
-        process.call_itself("reaper")
         ended = os.pidfd_open(zygote)
-        if ended not in _readable(ended, host):
+        alone = ended not in _readable(ended, host)
+        if alone:
             # A program that was a host while it forked has a child with its end of the socket.
-            control.shutdown(socket.SHUT_RDWR)
-            if not _readable(ended, within=_PATIENCE) and not children(zygote):
-                _readable(ended)  # it removes their folder
+            control.shutdown(_socket.SHUT_RDWR)
+            _readable(ended, within=_PATIENCE)
+        _, status = os.waitpid(zygote, os.WNOHANG)
+        end_children()
+        if alone or status == 0:  # else another zygote of the host's may have the folder
+            _remove(os.fsdecode(os.read(folder, _LONGEST)))
     finally:
         _end()
+
+
+def _remove(folder: str) -> None:
+    if folder:
+        from cellblock.guest import removal  # noqa: PLC0415 - see the top
+
+        removal.remove(folder)
 
 
 def _readable(*fds: int, within: int | None = None) -> list[int]:
@@ -80,7 +111,7 @@ def _end(*_: object) -> NoReturn:
 
 def end_children() -> None:
     """Kill our children and, as a subreaper's, those that they leave, until there are none."""
-    while left := children(os.getpid()):
+    while left := _children():
         for pid in left:
             try:
                 os.kill(pid, signal.SIGKILL)
@@ -90,3 +121,17 @@ def end_children() -> None:
             os.waitpid(-1, 0)
         except ChildProcessError:
             break
+
+
+def _children() -> list[int]:
+    """Return the children of this process, which has one thread that forks."""
+    try:
+        with open(f"/proc/self/task/{os.getpid()}/children", "rb") as file:  # noqa: PTH123 - no pathlib
+            return [int(pid) for pid in file.read().split()]
+    except OSError:
+        return []
+
+
+def _prctl(option: int, value: int) -> None:
+    """Set an attribute of this process; the zygote looks whether that works, and tells the host."""
+    ctypes.CDLL(None).prctl(option, ctypes.c_ulong(value))

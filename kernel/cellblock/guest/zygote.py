@@ -14,16 +14,16 @@ import os
 import select
 import signal
 import socket
-from typing import TYPE_CHECKING, Any, NoReturn
+from typing import TYPE_CHECKING, Any, NamedTuple, NoReturn
 
 import msgspec
 
 from cellblock.guest import removal
-from cellblock.guest.confine import ConfineError, namespaces, process
+from cellblock.guest.confine import ConfineError, confine_zygote, namespaces, process
 from cellblock.guest.confine.apart import stand_first
 from cellblock.guest.confine.errors import LockFailed
 from cellblock.guest.gatekeeper import Gatekeeper
-from cellblock.guest.reaper import end_children, stand_between
+from cellblock.guest.reaper import end_children
 from cellblock.wire import frames, messages
 
 if TYPE_CHECKING:
@@ -39,8 +39,21 @@ _MAX_CONTROL = 8 * 2**20
 _LONGEST = 500
 
 
-def main(control_fd: int) -> NoReturn:
-    """Serve the control socket until the host is gone."""
+class _Left(NamedTuple):
+    """What the zygote removes in the end: the guests' folder, where no reaper does.
+
+    ``above`` has a descriptor of what that lies in, where it is out of our sight.
+    """
+
+    folder: str
+    above: list[int]
+
+
+def main(control_fd: int, reaper: int) -> NoReturn:
+    """Serve the control socket until the host is gone.
+
+    ``reaper`` is told of the guests' folder, which is ours to remove where it is negative.
+    """
     # Until a guest can act on it, an interrupt must not end it.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     control = socket.socket(fileno=control_fd)
@@ -58,10 +71,10 @@ def main(control_fd: int) -> NoReturn:
         namespaces.check_mounts(prepare.plan.mounted, prepare.mounts)
         from cellblock.guest import prepared  # noqa: PLC0415 - slow: overlaps the host's imports
 
+        folder = _handed_on(prepare.scratch, reaper)
+        _confine_itself(prepare)
         ready = prepared.prepare(prepare)
         gc.freeze()
-        stand_between(control)
-        ready.zygote = os.getpid()
     except EOFError:
         os._exit(0)
     except ConfineError as exc:
@@ -73,7 +86,31 @@ def main(control_fd: int) -> NoReturn:
     gc.enable()
     if "container" in prepare.plan.locks:
         _tell_place(control, prepare.scratch)
-    _serve(control, ready, above)
+    _serve(control, ready, _Left(folder, above))
+
+
+def _handed_on(folder: str, reaper: int) -> str:
+    """Leave it to the reaper to remove a folder; return what is ours to remove, or nothing."""
+    if reaper < 0:
+        return folder
+    os.write(reaper, os.fsencode(folder))
+    os.close(reaper)
+    return ""
+
+
+def _confine_itself(prepare: messages.Prepare) -> None:
+    """Take the locks of guests before anything is imported that a policy names.
+
+    Beyond theirs, it reads what it preloads, and of processes what it decides by; and it makes a
+    folder for itself in the scratch folder, whether guests may write there or not.
+    """
+    plan = prepare.plan
+    plan = msgspec.structs.replace(
+        plan,
+        read_roots=(*plan.read_roots, *prepare.preloaded, "/proc"),
+        write_roots=(*plan.write_roots, os.path.realpath(prepare.scratch)),
+    )
+    confine_zygote(plan, around=not {"namespaces", "container"}.isdisjoint(plan.locks))
 
 
 def _import_early() -> None:
@@ -83,18 +120,19 @@ def _import_early() -> None:
     from cellblock.guest import prepared  # noqa: F401, PLC0415
 
 
-def _serve(control: socket.socket, ready: Prepared, above: list[int]) -> NoReturn:
+def _serve(control: socket.socket, ready: Prepared, left: _Left) -> NoReturn:
     wake_read, wake_write = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
     signal.set_wakeup_fd(wake_write, warn_on_full_buffer=False)
     signal.signal(signal.SIGCHLD, lambda *_: None)
     poll = select.poll()
     poll.register(control, select.POLLIN)
     poll.register(wake_read, select.POLLIN)
+    own = (wake_read, wake_write, control.fileno(), *left.above)
 
     def hear() -> None:
         """Do what the host has asked for until now."""
         while any(fd == control.fileno() for fd, _ in hearing.poll(0)):
-            _obey(control, ready, gates, (wake_read, wake_write, control.fileno(), *above), above)
+            _obey(control, ready, gates, own, left)
 
     hearing = select.poll()
     hearing.register(control, select.POLLIN)
@@ -116,13 +154,13 @@ def _obey(
     ready: Prepared,
     gates: Gatekeeper,
     own: tuple[int, ...],
-    above: list[int],
+    left: _Left,
 ) -> None:
     """Do one thing that the host asks for; its end is ours."""
     try:
         message, fds = _receive(control)
     except (EOFError, OSError):
-        _end(control, ready.request.scratch, above)
+        _end(control, left)
     match message:
         case messages.Fork() if len(fds) == len(ready.targets):
             pid = _fork(message, fds, ready, gates, own)
@@ -139,7 +177,7 @@ def _obey(
             _confine(control, message, gates)
         case messages.Quit():
             end_children()
-            os._exit(0)
+            os._exit(1)  # not 0: the reaper would remove their folder
 
 
 def _confine(control: socket.socket, request: messages.Confine, gates: Gatekeeper) -> None:
@@ -202,18 +240,18 @@ def _tell_left(control: socket.socket, gates: Gatekeeper) -> None:
         _tell(control, messages.Left(id=number))
 
 
-def _end(control: socket.socket, scratch: str, above: list[int]) -> NoReturn:
-    """Kill everything that descends from here, hang up, remove the guests' folder, go.
+def _end(control: socket.socket, left: _Left) -> NoReturn:
+    """Kill everything that descends from here, hang up, have the guests' folder removed, go.
 
     A host that lives waits for the hanging up; nobody has to wait for what a guest left to remove.
-    ``above`` has a descriptor of what the folder lies in, where that is out of our sight.
     """
     end_children()
     control.shutdown(socket.SHUT_RDWR)  # the reaper has it, too
-    removal.remove(scratch)
-    for folder in above:
+    if left.folder:
+        removal.remove(left.folder)
+    for folder in left.above:
         with contextlib.suppress(OSError):
-            os.rmdir(os.path.basename(scratch), dir_fd=folder)  # noqa: PTH119
+            os.rmdir(os.path.basename(left.folder), dir_fd=folder)  # noqa: PTH119
     os._exit(0)
 
 

@@ -299,4 +299,5 @@ def told_of(
         tool_max_in_flight=policy.tool_max_in_flight,
         tool_max_bytes=policy.tool_max_bytes,
         inputs=inputs or {},
+        preloaded=backends.preloaded(policy, plan),
     )

@@ -37,8 +37,10 @@ _BOOT = (
     "os.getsid(0) == os.getpid() or os.setsid();"  # a container's first process leads one
     "sys.path[:] = sys.argv[3:];"
     "sys.prefix = sys.exec_prefix = sys.argv[2];"
+    "from cellblock.guest.reaper import stand_between;"
+    "told = stand_between(int(sys.argv[1]));"
     "from cellblock.guest.zygote import main;"
-    "main(int(sys.argv[1]))"
+    "main(int(sys.argv[1]), told)"
 )
 
 

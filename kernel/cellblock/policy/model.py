@@ -107,9 +107,9 @@ class Policy:
     """Line and cell magics that cells may use, without their percent signs."""
 
     preload: Names = ()
-    """Modules imported once at kernel start, before confinement. Faster later, slower now; a
-    preloaded module runs its import unconfined, in an empty folder: it finds no settings of the
-    project's or the user's (`./matplotlibrc`)."""
+    """Modules imported once at kernel start. Faster later, slower now; the import is confined as
+    cells are, in an empty folder: it finds no settings of the project's or the user's
+    (`./matplotlibrc`)."""
 
     pre_imported: Names = ("json", "math", "re", "asyncio")
     """Modules bound to their names before the first cell."""

@@ -135,6 +135,8 @@ class Prepare(Struct, tag="prepare", frozen=True, kw_only=True):
     tools: tuple[Tool, ...] = ()
     #: Folders that packages are imported from, besides those of the interpreter.
     paths: tuple[str, ...] = ()
+    #: Where what is preloaded lies, if that is nowhere that guests may read: for the zygote alone.
+    preloaded: tuple[str, ...] = ()
     #: Calls of tools that may be under way at once, and bytes of the arguments of one.
     tool_max_in_flight: int = 0
     tool_max_bytes: int = 0

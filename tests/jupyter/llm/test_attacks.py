@@ -134,9 +134,9 @@ def test_no_process_of_the_kernels_shows_the_key_to_others(kernel):
 
 
 def worker(kernel):
-    """Return the pid of the process that asks: the host's child that is not the zygote."""
-    host, zygote = kernel.proc.pid, kernel.zygote()
-    (pid,) = [pid for pid, of in processes.parents().items() if of == host and pid != zygote]
+    """Return the pid of the process that asks: the host's child that has no zygote."""
+    host, reaper = kernel.proc.pid, processes.parents()[kernel.zygote()]
+    (pid,) = [pid for pid, of in processes.parents().items() if of == host and pid != reaper]
     return pid
 
 

@@ -14,6 +14,8 @@ import errno
 import os
 from typing import TYPE_CHECKING, Final
 
+from msgspec.structs import replace
+
 from cellblock.guest.confine import (
     arch,
     capabilities,
@@ -34,7 +36,7 @@ from cellblock.wire.messages import LockReport, Plan
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-__all__ = ["LOCKS", "ConfineError", "close_inherited", "confine", "prepare"]
+__all__ = ["LOCKS", "ConfineError", "close_inherited", "confine", "confine_zygote", "prepare"]
 
 #: What a backend has put around the zygote, and a guest can only look at. Looked at first.
 AROUND: Final = ("namespaces", "container")
@@ -91,6 +93,31 @@ def confine(
     if run.achieved.get("seccomp", "").endswith(_GATED):
         run.achieved[GATE] = "starts and foreign signals are the zygote's to decide"
     return LockReport(achieved=run.achieved, failed=run.failed)
+
+
+def confine_zygote(plan: Plan, *, around: bool) -> None:
+    """Take, in a zygote, what all of its guests are under: ``plan`` is the widest of theirs.
+
+    Less what it takes to be one (``allowlist.ZYGOTE``), and less a limit on open files, of which it
+    has some for each guest. ``around`` says that namespaces show it no more than that, so that no
+    Landlock is needed; it then removes what guests leave. Raises ConfineError as ``confine`` does.
+    """
+    machine, run = arch.current(), _Run(plan)
+    if machine is None:
+        return  # no guest will be ready
+    limits = replace(plan.limits, max_open_files=None)
+    version = min(landlock.abi(machine), plan.highest_abi or landlock.HIGHEST_KNOWN_ABI)
+    grants = replace(_grants(plan, version, gated=True), zygote=True, removing=around)
+    locks: dict[str, Callable[[], str]] = {
+        "capabilities": lambda: capabilities.drop(machine),
+        "no_new_privs": process.no_new_privs,
+        "rlimits": lambda: rlimits.apply(limits, gated=True),
+        "landlock": lambda: "" if around else landlock.apply(plan, machine, version),
+        "seccomp": lambda: seccomp.load(machine, seccomp.build(machine.name, grants), os.getpid()),
+    }
+    for lock, act in locks.items():
+        if lock in plan.locks:
+            run.take(lock, act)
 
 
 class _Run:

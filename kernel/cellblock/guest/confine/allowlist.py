@@ -244,6 +244,36 @@ NEEDS_TRUNCATE_RIGHT: Final = ("truncate",)
 #: narrower, and refuses every other.
 NEEDS_GATE: Final = ("landlock_restrict_self",)
 
+#: Allowed a zygote whatever their arguments: what its guests' locks take, what it decides and ends
+#: them by, and calls that name a process: a guest is not the one that its zygote's filter knows.
+ZYGOTE: Final = (
+    "capset",
+    "getpgid",
+    "getpriority",
+    "getsid",
+    "landlock_add_rule",
+    "landlock_create_ruleset",
+    "landlock_restrict_self",
+    "openat2",
+    "pidfd_open",
+    "pidfd_send_signal",
+    "prctl",
+    "prlimit64",
+    "readlink",
+    "readlinkat",
+    "sched_getaffinity",
+    "sched_getparam",
+    "sched_getscheduler",
+    "sched_setaffinity",
+    "seccomp",
+    "sendmsg",
+    "setpriority",
+    "setsid",
+)
+
+#: For one that removes what guests leave, which may be folders that nobody can read.
+REMOVING: Final = ("chmod", "fchmod", "fchmodat")
+
 #: What a refused call fails with, where EPERM would mislead honest callers.
 REFUSED_WITH: Final = {
     # glibc then starts threads by clone, whose flags a filter can read.

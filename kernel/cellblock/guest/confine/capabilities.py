@@ -56,6 +56,8 @@ def held(arch: Arch) -> tuple[int, int, int]:
 
 def _drop_bounding() -> bool:
     """Return whether the bounding set is empty now; an unprivileged user may not change it."""
+    if not any(map(_in_bounding, range(_HIGHEST + 1))):
+        return True  # the zygote's was emptied
     for capability in range(_HIGHEST + 1):
         try:
             libc.prctl(PR_CAPBSET_DROP, capability)

@@ -76,7 +76,8 @@ class Grants(msgspec.Struct, frozen=True):
 
     ``relayed`` says that sockets may be made, and are connected by the host alone; ``scoped`` that
     Landlock confines signals (ABI 6), ``truncate`` that it decides on truncation (ABI 3), ``gated``
-    that the zygote decides on starts and signals (``gate``).
+    that the zygote decides on starts and signals (``gate``), ``zygote`` that it is the zygote's own
+    filter, under which its guests take their locks, ``removing`` that it removes what they leave.
     """
 
     network: bool = False
@@ -85,3 +86,5 @@ class Grants(msgspec.Struct, frozen=True):
     scoped: bool = False
     truncate: bool = False
     gated: bool = False
+    zygote: bool = False
+    removing: bool = False

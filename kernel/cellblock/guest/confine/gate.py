@@ -36,6 +36,9 @@ from cellblock.guest.confine.gates import (
     CLONE_SHARED,
     CLONE_THREAD,
     HANDING_OVER,
+    NOTIF_ADDFD,
+    NOTIF_RECV,
+    NOTIF_SEND,
 )
 
 if TYPE_CHECKING:
@@ -48,14 +51,9 @@ NEW_LISTENER: Final = 1 << 3
 #: A call that was taken up is not interrupted and told again: a fork would be counted twice.
 WAIT_KILLABLE: Final = 1 << 5
 RET_USER_NOTIF: Final = 0x7FC00000
-# ioctl numbers: _IOWR('!', 0, struct seccomp_notif), _IOWR('!', 1, struct seccomp_notif_resp)
-NOTIF_RECV: Final = 0xC0502100
-NOTIF_SEND: Final = 0xC0182101
 CONTINUE: Final = 1
 #: What a listener is called among a process's descriptors (proc(5)).
 _LISTENER: Final = "anon_inode:seccomp notify"
-# _IOW('!', 3, struct seccomp_notif_addfd): id, flags, srcfd, newfd, newfd_flags (Linux 5.9)
-NOTIF_ADDFD: Final = 0x40182103
 ADDFD_SETFD: Final = 1
 CLOEXEC: Final = os.O_CLOEXEC
 _ADDFD: Final = struct.Struct("=QIIII")
@@ -399,14 +397,14 @@ def session(pid: int) -> int:
 
 def descendants(pid: int) -> Iterator[int]:
     """Yield the children of all of a process's threads, and theirs, as far as they can be read."""
-    waiting = children(pid)
+    waiting = _children(pid)
     while waiting:
         child = waiting.pop()
         yield child
-        waiting += children(child)
+        waiting += _children(child)
 
 
-def children(pid: int) -> list[int]:
+def _children(pid: int) -> list[int]:
     """Return what the threads of ``pid`` have started; any of them may end while we look."""
     found: list[int] = []
     try:

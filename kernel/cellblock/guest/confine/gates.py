@@ -92,6 +92,12 @@ IOCTL: Final = (
     0x5451,  # FIOCLEX
     0x802C542A,  # TCGETS2: isatty in newer C libraries
 )
+# <linux/seccomp.h>: _IOWR('!', 0, struct seccomp_notif), _IOWR('!', 1, struct seccomp_notif_resp),
+# _IOW('!', 3, struct seccomp_notif_addfd): id, flags, srcfd, newfd, newfd_flags (Linux 5.9)
+NOTIF_RECV: Final = 0xC0502100
+NOTIF_SEND: Final = 0xC0182101
+NOTIF_ADDFD: Final = 0x40182103
+NOTIF: Final = (NOTIF_RECV, NOTIF_SEND, NOTIF_ADDFD)
 PRCTL: Final = (
     2,  # PR_GET_PDEATHSIG
     3,  # PR_GET_DUMPABLE
@@ -161,7 +167,7 @@ ARCH_PRCTL: Final = (0x1002, 0x5001, 0x5002, 0x5003, 0x5005)
 def gates(grants: Grants) -> tuple[Gate, ...]:
     """Return every gate, as ``grants`` opens or shuts it."""
     return (
-        *_files(),
+        *_files(grants),
         *_memory(grants),
         *_process(grants),
         *_signals(grants),
@@ -169,13 +175,14 @@ def gates(grants: Grants) -> tuple[Gate, ...]:
     )
 
 
-def _files() -> Iterator[Gate]:
+def _files(grants: Grants) -> Iterator[Gate]:
     why = "truncating what is open for reading: Landlock below ABI 3 does not see it"
     yield Gate("open", _opens_honestly(1), why)
     yield Gate("openat", _opens_honestly(2), why)
     yield Gate("creat", ((Masked(1, MODE_NEVER, 0),),), "no set-user-id files")
     yield Gate("fcntl", ((In(1, FCNTL),),), "no F_SETOWN, F_SETSIG: a signal to anybody; no leases")
-    yield Gate("ioctl", ((In(1, IOCTL),),), "devices: queries only, no TIOCSTI, no FIOASYNC")
+    asked = IOCTL + NOTIF if grants.zygote else IOCTL
+    yield Gate("ioctl", ((In(1, asked),),), "devices: queries only, no TIOCSTI, no FIOASYNC")
     yield Gate("renameat2", ((In(4, (0, 1, 2)),),), "no whiteouts")
     cached = "whether a page is in memory says who read it last"
     for name in ("preadv2", "pwritev2"):

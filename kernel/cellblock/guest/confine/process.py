@@ -28,7 +28,7 @@ PR_GET_CHILD_SUBREAPER: Final = 37
 #: What a process is, for whoever looks at a list of them; 15 bytes at most.
 NAMES: Final = {
     name: ctypes.create_string_buffer(f"cb-{name}".encode())
-    for name in ("reaper", "zygote", "guest", "snapshot")
+    for name in ("zygote", "guest", "snapshot")
 }
 
 
@@ -57,13 +57,13 @@ def not_dumpable() -> str:
     return "set"
 
 
-def end_with_parent(by: int = signal.SIGKILL) -> None:
-    """Have the OS kernel signal this process when its parent ends. Raises OSError, LockFailed.
+def end_with_parent() -> None:
+    """Have the OS kernel kill this process when its parent ends. Raises OSError, LockFailed.
 
     However the parent ends; one that has ended already is the caller's to notice (prctl(2)).
     """
-    libc.prctl(PR_SET_PDEATHSIG, by)
-    if _told(PR_GET_PDEATHSIG) != by:
+    libc.prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
+    if _told(PR_GET_PDEATHSIG) != signal.SIGKILL:
         raise LockFailed("it would outlive its parent")
 
 

@@ -65,7 +65,12 @@ def _refuse(number: int) -> str:
 def build(arch_name: str, grants: Grants) -> bpf.Program:
     """Compile the filter; its slots take the guest's process id. Cached: the zygote warms it."""
     arch = named(arch_name)
-    shut = {gate.name: gate for gate in gates(grants) if gate.name in arch.numbers}
+    open_ = allowlist.ZYGOTE if grants.zygote else ()
+    shut = {
+        gate.name: gate
+        for gate in gates(grants)
+        if gate.name in arch.numbers and gate.name not in open_
+    }
     leaves = _leaves(arch, grants, shut)
     items = [*_entry(arch), *_tree(_ranges(leaves)), *_gated(shut)]
     return bpf.assemble([*items, *_returns(items)])
@@ -95,6 +100,8 @@ def _leaves(arch: Arch, grants: Grants, shut: Mapping[str, Gate]) -> dict[int, s
     allowed = {name for group in groups for name in group.names}
     allowed |= set(allowlist.NEEDS_TRUNCATE_RIGHT) if grants.truncate else set()
     allowed |= set(allowlist.NEEDS_GATE) if grants.gated else set()
+    allowed |= set(allowlist.ZYGOTE) if grants.zygote else set()
+    allowed |= set(allowlist.REMOVING) if grants.removing else set()
 
     def leaf(name: str) -> str:
         if name in shut:
