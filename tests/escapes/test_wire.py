@@ -177,7 +177,7 @@ class Target:
                 with contextlib.suppress(ProcessLookupError):
                     os.kill(pid, signal.SIGKILL)
         self.kernel.log.clear()
-        processes.until(lambda: self.lasting() == ["cb-guest", "cb-zygote"])
+        processes.until(lambda: self.lasting() == ["cb-guest", "cb-reaper", "cb-zygote"])
 
     def end(self):
         """End the kernel, of which nothing stays."""
