@@ -29,9 +29,11 @@ def _words(text: str) -> frozenset[str]:
 SETTLED = _words(
     """
     __closure__ __defaults__ __delattr__ __dict__ __func__ __getattr__ __getattribute__
-    __kwdefaults__ __self__ __setattr__ format format_map obj
+    __getstate__ __kwdefaults__ __self__ __setattr__ format format_map obj
     """
 )
+#: Of these, what is a name of anybody's.
+COMMON = _words("format format_map obj")
 #: Of these, what only a function has.
 OF_FUNCTIONS = _words("__closure__ __defaults__ __func__ __kwdefaults__ __self__")
 
@@ -59,7 +61,7 @@ _METHODS = _words(
     __buffer__ __bytes__ __call__ __ceil__ __class_getitem__ __complex__ __contains__ __copy__
     __deepcopy__ __del__ __delete__ __delitem__ __dir__ __divmod__ __enter__ __eq__
     __exit__ __float__ __floor__ __floordiv__ __format__ __fspath__ __ge__ __get__
-    __getitem__ __getnewargs__ __getnewargs_ex__ __getstate__ __gt__ __hash__ __iadd__ __iand__
+    __getitem__ __getnewargs__ __getnewargs_ex__ __gt__ __hash__ __iadd__ __iand__
     __ifloordiv__ __ilshift__ __imatmul__ __imod__ __imul__ __index__ __init__
     __init_subclass__ __instancecheck__ __int__ __invert__ __ior__ __ipow__ __irshift__ __isub__
     __iter__ __itruediv__ __ixor__ __le__ __len__ __length_hint__ __lshift__ __lt__ __matmul__
@@ -189,8 +191,8 @@ def check_attribute(node: ast.Attribute, report: Report) -> None:
 
 
 def check_class_pattern(node: ast.MatchClass, report: Report) -> None:
-    """Refuse ``case C(name=x)`` for all but free names: a class pattern reads like a dot."""
+    """Refuse ``case C(name=x)`` for all but free names and common ones: it reads like a dot."""
     for name in node.kwd_attrs:
-        if not is_free(name):
+        if not (is_free(name) or name in COMMON):
             why, remedy = why_refused(name), remedy_for(name)
             report.add("attribute-not-allowed", node, name, why=why, remedy=remedy)

@@ -20,9 +20,9 @@ from typing import TYPE_CHECKING, Any
 
 from cellblock.analysis.rules import RULES
 from cellblock.guest import installed
-from cellblock.guest.deeds import is_doing
+from cellblock.guest.deeds import is_permitted
 from cellblock.guest.guards.errors import OperationViolation
-from cellblock.guest.guards.freezing import freeze_package
+from cellblock.guest.guards.freezing import freeze_loaded
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -91,7 +91,7 @@ def arming(
     """
     if not rules.language:
         return lambda _report: None
-    freeze_package("cellblock.guest")
+    freeze_loaded(frozenset({"cellblock", "IPython", *sys.stdlib_module_names}))
     native = bool(rules.raw_modules)
     refused: tuple[str, ...] = _INTERPRETER
     refused += () if processes else _PROCESS
@@ -110,7 +110,7 @@ def arming(
 def _hook(
     is_refused: Callable[[str, tuple[Any, ...]], bool], report: Report
 ) -> Callable[[str, tuple[Any, ...]], None]:
-    violation, rule, breaches, is_ours = OperationViolation, _RULE, _BREACHES, is_doing
+    violation, rule, breaches, is_ours = OperationViolation, _RULE, _BREACHES, is_permitted
 
     def hook(event: str, args: tuple[Any, ...]) -> None:
         if not is_refused(event, args) or is_ours():

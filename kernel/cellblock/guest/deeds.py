@@ -2,31 +2,25 @@
 
 from __future__ import annotations
 
-from contextlib import contextmanager
-from typing import TYPE_CHECKING
+from _thread import get_ident
+from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
-    from contextlib import AbstractContextManager
+    from collections.abc import Callable
 
 
-def _deeds() -> tuple[Callable[[], AbstractContextManager[None]], Callable[[], bool]]:
-    under_way: list[bool] = []  # in a closure: there is no table to edit
+def _deeds() -> tuple[Callable[..., Any], Callable[[], bool]]:
+    threads: list[int] = []  # in a closure: there is no table to edit
 
-    @contextmanager
-    def doing() -> Iterator[None]:
-        under_way.append(True)
+    def permitted(action: Callable[..., Any], *args: Any) -> Any:
+        threads.append(get_ident())
         try:
-            yield
+            return action(*args)
         finally:
-            if under_way:  # a fork begins anew
-                under_way.pop()
+            threads.pop()
 
-    def is_doing() -> bool:
-        return bool(under_way)
-
-    return doing, is_doing
+    return permitted, lambda: get_ident() in threads
 
 
-#: A context for what is done, and whether anything is just now.
-doing, is_doing = _deeds()
+#: Calls an action that runs nothing of a cell's; says whether this thread is in one.
+permitted, is_permitted = _deeds()

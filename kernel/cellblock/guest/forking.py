@@ -10,7 +10,7 @@ from __future__ import annotations
 import os
 import warnings
 
-from cellblock.guest.deeds import doing
+from cellblock.guest.deeds import permitted
 
 
 def fork() -> int:
@@ -20,5 +20,4 @@ def fork() -> int:
     """
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", DeprecationWarning)
-        with doing():
-            return os.fork()
+        return int(permitted(os.fork))

@@ -19,7 +19,6 @@ from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING, Any
 
 from cellblock.guest.guards.errors import OperationViolation
-from cellblock.guest.guards.freezing import freeze
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Coroutine, Iterator
@@ -333,8 +332,6 @@ def harden_loops() -> None:
     for name in _HIDDEN:
         setattr(selector_events.BaseSelectorEventLoop, name, _kept_outside())
     _refuse_subclasses()
-    for kind in _CLASSES:
-        freeze(kind)
 
 
 def _refuse_subclasses() -> None:

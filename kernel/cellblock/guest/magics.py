@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 from IPython.core.getipython import get_ipython
 
 from cellblock.analysis import analyse
+from cellblock.guest.guards.access import text_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -24,7 +25,7 @@ def answer_for(rules: Rules) -> Callable[[], Any]:
         return get_ipython
 
     def admit(method: str, *arguments: str) -> Any:
-        spelt = ", ".join(map(repr, map(str, arguments)))
+        spelt = ", ".join(map(repr, arguments))
         if findings := analyse(f"get_ipython().{method}({spelt})", rules):
             from IPython.core.error import UsageError  # noqa: PLC0415
 
@@ -39,13 +40,13 @@ def answer_for(rules: Rules) -> Callable[[], Any]:
 
         def run_line_magic(self, name: str, line: str) -> Any:
             """Run ``%name line``."""
-            shell = admit("run_line_magic", name, line)
-            return shell.run_line_magic(str(name), str(line), 2)
+            name, line = map(text_of, (name, line))
+            return admit("run_line_magic", name, line).run_line_magic(name, line, 2)
 
         def run_cell_magic(self, name: str, line: str, cell: str) -> Any:
             """Run ``%%name line`` over ``cell``."""
-            shell = admit("run_cell_magic", name, line, cell)
-            return shell.run_cell_magic(str(name), str(line), str(cell))
+            name, line, cell = map(text_of, (name, line, cell))
+            return admit("run_cell_magic", name, line, cell).run_cell_magic(name, line, cell)
 
     magics = Magics()
     return lambda: magics

@@ -16,15 +16,17 @@ among the globals: its own namespace is whatever ``__prepare__`` returned.
 from __future__ import annotations
 
 import ast
+import itertools
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
-from cellblock.analysis.attributes import OF_FUNCTIONS, SETTLED, attribute_allowed, is_free
+from cellblock.analysis.attributes import COMMON, OF_FUNCTIONS, SETTLED, attribute_allowed, is_free
 from cellblock.guest.guards.access import check_template, read, refusal, text_of
 from cellblock.guest.guards.errors import AttributeViolation
+from cellblock.guest.guards.freezing import freeze
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
+    from collections.abc import Iterator, Sequence
 
 READ, WRITE, TEMPLATE, TAKE, PATTERN = "<read>", "<write>", "<template>", "<take>", "<pattern>"
 GETATTR, REAL_GETATTR = "<getattr>", "<real getattr>"
@@ -37,56 +39,83 @@ _BY_NAME = {
     "hasattr": (HASATTR, REAL_HASATTR),
     "setattr": (SETATTR, REAL_SETATTR),
 }
+#: How names begin that hold something for a statement, each with a number of its own.
+_OWN, _numbers = "_<", itertools.count()
+_FUNCTIONS = frozenset({ast.FunctionDef, ast.AsyncFunctionDef, ast.Lambda})
 _FORMATS = frozenset({"format", "format_map"})
-#: What of the settled names is a name of anybody's.
-_COMMON = _FORMATS | {"obj"}
 
 
-def rewrite(tree: ast.AST) -> ast.AST:
+def rewrite(tree: ast.AST, *, text: bool = False) -> ast.AST:
     """Rewrite ``tree``, a module, an expression or an interactive statement, in its place.
+
+    ``text``: annotations are kept as text, which is judged when it is evaluated.
 
     Raises:
         AttributeViolation: it reads what is refused, or changes what is settled in a way that
             nobody can judge.
 
     """
-    found = list(_walk(tree))
-    changed: dict[int, ast.ClassDef] = {}
+    text = text or (type(tree) is ast.Module and any(map(_keeps_text, tree.body)))
+    found = list(_walk(tree, ("annotation", "returns") if text else ()))
+    changed: dict[int, tuple[ast.ClassDef, set[str]]] = {}
     for owner, place, node, scope in reversed(found):  # children before what they are in
         change = _REWRITES.get(type(node))
-        made = None if change is None else change(node)
+        made = None if change is None else change(node, scope is not None)
         if made is not None:
-            ast.fix_missing_locations(ast.copy_location(made, node))
+            _locate(made, node)
             _put(owner, place, made)
             if scope is not None:
-                changed[id(scope)] = scope
-    for node in changed.values():
+                _, names = changed.setdefault(id(scope), (scope, set(_NAMES)))
+                parts = (part for part in ast.walk(made) if type(part) is ast.Name)
+                names.update(part.id for part in parts if part.id.startswith(_OWN))
+    for node, names in changed.values():
         after = 1 if ast.get_docstring(node, clean=False) is not None else 0
-        node.body.insert(after, ast.copy_location(ast.Global(_NAMES), node.body[0]))
+        node.body.insert(after, ast.copy_location(ast.Global(sorted(names)), node.body[0]))
     for _, _, node, _ in found:
         if type(node) is ast.Attribute and node.attr in OF_FUNCTIONS and _is_changed(node):
             raise refusal(node.attr)
     return tree
 
 
+def _keeps_text(node: ast.stmt) -> bool:
+    if not isinstance(node, ast.ImportFrom) or node.module != "__future__":
+        return False
+    return any(alias.name == "annotations" for alias in node.names)
+
+
+def _locate(made: ast.AST, node: ast.AST) -> None:
+    """Have what is new be where ``node`` was."""
+    stack = [made]
+    while stack:
+        new = stack.pop()
+        if not hasattr(new, "lineno"):
+            ast.copy_location(new, node)
+            stack.extend(ast.iter_child_nodes(new))
+
+
 def _is_changed(node: ast.Attribute) -> bool:
     return type(node.ctx) is not ast.Load
 
 
-def _walk(tree: ast.AST) -> Iterator[tuple[Any, Any, Any, Any]]:
-    """Yield (parent, place, node, class or None) of every node, parents first, without recursion.
+def _walk(tree: ast.AST, left: Sequence[str]) -> Iterator[tuple[Any, Any, Any, Any]]:
+    """Yield (parent, place, node, class) of every node, parents first, without recursion.
 
-    A place is a field, or a field and an index.
+    A place is a field, or a field and an index. The class is that in whose own body the node is, or
+    None. Fields that are ``left`` aside are not walked.
     """
     stack: list[tuple[Any, Any, Any, Any]] = [(None, None, tree, None)]
     while stack:
         entry = stack.pop()
         yield entry
         _, _, node, scope = entry
-        inner = node if type(node) is ast.ClassDef else scope
-        below = []
+        kind, below = type(node), []
         for field in node._fields:
             value = getattr(node, field, None)
+            if field in left:
+                continue
+            inner = scope
+            if field == "body":
+                inner = node if kind is ast.ClassDef else None if kind in _FUNCTIONS else scope
             if isinstance(value, ast.AST):
                 below.append((node, field, value, inner))
             elif type(value) is list:
@@ -132,7 +161,7 @@ def _together(body: Sequence[ast.stmt]) -> ast.stmt:
 # --- what is rewritten: each takes a node and returns what stands in its place, or None ---------
 
 
-def _attribute(node: ast.Attribute) -> ast.expr | None:
+def _attribute(node: ast.Attribute, _in_class: bool) -> ast.expr | None:
     name, of = node.attr, node.value
     if not attribute_allowed(name):
         raise refusal(name)  # as the source check says, which comes first
@@ -153,7 +182,7 @@ def _is_harmless(text: str) -> bool:
     return True
 
 
-def _called(node: ast.Call) -> ast.Call | None:
+def _called(node: ast.Call, _in_class: bool) -> ast.Call | None:
     """Have ``getattr(x, "name")`` be the interpreter's own where the name is ours."""
     called, args = node.func, node.args
     if type(called) is not ast.Name or called.id not in _BY_NAME or len(args) < 2:  # noqa: PLR2004
@@ -165,11 +194,12 @@ def _called(node: ast.Call) -> ast.Call | None:
         return None
     ours, real = _BY_NAME[called.id]
     is_ours = ast.Compare(called, [ast.Is()], [_name(ours)])
-    node.func = ast.copy_location(ast.IfExp(is_ours, _name(real), called), called)
+    node.func = ast.IfExp(is_ours, _name(real), called)
+    _locate(node.func, called)
     return node
 
 
-def _assign(node: ast.Assign) -> ast.stmt | None:
+def _assign(node: ast.Assign, _in_class: bool) -> ast.stmt | None:
     """Change ``f.__defaults__`` by what looks whose function it is."""
     target = node.targets[0]
     if len(node.targets) > 1 or type(target) is not ast.Attribute:
@@ -180,22 +210,23 @@ def _assign(node: ast.Assign) -> ast.stmt | None:
     return ast.Expr(_call(WRITE, target.value, ast.Constant(target.attr), node.value))
 
 
-def _augmented(node: ast.AugAssign) -> ast.stmt | None:
+def _augmented(node: ast.AugAssign, _in_class: bool) -> ast.stmt | None:
     """Change ``x.obj += 1`` by what reads ``x.obj``, in place where that is what ``+=`` does."""
     target = node.target
     if type(target) is not ast.Attribute or target.attr not in SETTLED:
         return None
-    if target.attr not in _COMMON:
+    if target.attr not in COMMON:
         raise refusal(target.attr)
-    owner = _bind("_<owner>", target.value)
-    value = _bind("_<value>", _call(READ, _name("_<owner>"), ast.Constant(target.attr)))
-    node.target = ast.Name("_<value>", ast.Store())
-    stored = ast.Attribute(_name("_<owner>"), target.attr, ast.Store())
-    write = ast.Assign([stored], _name("_<value>"))
+    number = next(_numbers)
+    of, was = f"{_OWN}owner {number}>", f"{_OWN}value {number}>"
+    owner = _bind(of, target.value)
+    value = _bind(was, _call(READ, _name(of), ast.Constant(target.attr)))
+    node.target = ast.copy_location(ast.Name(was, ast.Store()), target)
+    write = ast.Assign([ast.Attribute(_name(of), target.attr, ast.Store())], _name(was))
     return _together([owner, value, node, write, _forget([owner, value])])
 
 
-def _import(node: ast.Import) -> ast.stmt | None:
+def _import(node: ast.Import, _in_class: bool) -> ast.stmt | None:
     made: list[ast.stmt] = []
     for alias in node.names:
         package, _, last = alias.name.rpartition(".")
@@ -206,7 +237,7 @@ def _import(node: ast.Import) -> ast.stmt | None:
     return _together(made) if any(type(one) is ast.Assign for one in made) else None
 
 
-def _import_from(node: ast.ImportFrom) -> ast.stmt | None:
+def _import_from(node: ast.ImportFrom, _in_class: bool) -> ast.stmt | None:
     module = node.module
     if node.level or module is None or module == "__future__" or node.names[0].name == "*":
         return None
@@ -219,19 +250,34 @@ def _taken(module: str, names: Sequence[ast.alias]) -> ast.Assign:
     return ast.Assign([ast.Tuple(bound, ast.Store())], _call(TAKE, ast.Constant(module), asked))
 
 
-def _match(node: ast.Match) -> ast.stmt | None:
+def _match(node: ast.Match, in_class: bool) -> ast.stmt | None:
     """Put stand-ins for the classes of positional patterns where the patterns name them."""
     made: list[ast.Assign] = []
     for case in node.cases:
         for part in ast.walk(case.pattern):
             if type(part) is ast.MatchValue:
                 _check_value(part)
-            elif type(part) is ast.MatchClass and (part.patterns or _calls(part.cls)):
-                name = f"_<pattern {len(made)}>"
-                no_arguments = ast.arguments([], [], None, [], [], None, [])
-                made.append(_bind(name, _call(PATTERN, ast.Lambda(no_arguments, part.cls))))
-                part.cls = ast.copy_location(_name(name), part.cls)
-    return _together([*made, node, _forget(made)]) if made else None
+            elif type(part) is ast.MatchClass:
+                common = not COMMON.isdisjoint(part.kwd_attrs)
+                if part.patterns or common or _calls(part.cls):
+                    name = f"{_OWN}pattern {next(_numbers)}>"
+                    # In a class's body a lambda would not see the names of that.
+                    asked = part.cls if in_class else ast.Lambda(_no_arguments(), part.cls)
+                    flags = (ast.Constant(in_class), ast.Constant(common))
+                    made.append(_bind(name, _call(PATTERN, asked, *flags)))
+                    part.cls = ast.copy_location(_name(name), part.cls)
+    if not made:
+        return None
+    # What a subject binds, a pattern may name.
+    subject = _bind(f"{_OWN}subject {next(_numbers)}>", node.subject)
+    node.subject = ast.copy_location(_name(subject.targets[0].id), node.subject)  # type: ignore[attr-defined]
+    bound = [subject, *made]
+    nothing = ast.Assign([target for one in bound for target in one.targets], ast.Constant(None))
+    return _together([subject, ast.Try([*made, node], [], [], [nothing, _forget(bound)])])
+
+
+def _no_arguments() -> ast.arguments:
+    return ast.arguments([], [], None, [], [], None, [])
 
 
 def _calls(node: ast.expr) -> bool:
@@ -286,13 +332,19 @@ class _StandIn(type):
     """
 
     _of: Any
+    #: Whatever says that it is one, and is not, is none.
+    _strict = False
 
     def __instancecheck__(cls, instance: object) -> bool:
-        return isinstance(instance, cls._of())
+        kind = cls._of()
+        return issubclass(type(instance), kind) if cls._strict else isinstance(instance, kind)
 
 
-def pattern(of: Callable[[], Any]) -> Any:
-    """Return the stand-in for the class that ``of`` returns; what that raises, a match raises.
+def pattern(asked: Any, known: bool, common: bool) -> Any:
+    """Return the stand-in for a class, or the class itself where that makes no difference.
+
+    ``asked`` is the class where it is ``known``, else what returns it: what that raises, a match
+    raises. ``common``: ``format`` and the like are read by name.
 
     Raises:
         AttributeViolation: matching would read what is not free.
@@ -300,32 +352,46 @@ def pattern(of: Callable[[], Any]) -> Any:
 
     """
     try:
-        kind = of()
+        kind = asked if known else asked()
     except Exception:  # noqa: BLE001 - it may never come to this pattern
-        return _StandIn("class", (), {"__match_args__": (), "_of": staticmethod(of)})
+        return _frozen("class", (), {"__match_args__": (), "_of": staticmethod(asked)})
     if not isinstance(kind, type) or (type(kind) is type and not kind.__flags__ & _HEAP):
+        if common:
+            raise refusal("format")
         return kind  # no class, as the interpreter says then, or one that does not change
     names = getattr(kind, "__match_args__", () if not kind.__flags__ & _MATCHES_ITSELF else None)
     if names is not None and type(names) is not tuple:
         raise TypeError(f"__match_args__ must be a tuple (got {type(names).__name__})")
+    plain = type(kind) is type and all(k is object or _is_plain(k) for k in kind.__mro__)
+    common = common or not COMMON.isdisjoint(map(text_of, names or ()))
     for name in names or ():
-        if type(name) is not str or not is_free(name):
+        if type(name) is not str or not (is_free(name) or (plain and name in COMMON)):
             raise refusal(text_of(name))
-    # Without a metaclass only what is one, or says so itself, is read: it is the cell's own, and
-    # its attributes are, but for those of classes and texts.
-    return (
-        kind if type(kind) is type and not issubclass(kind, type | str) else _stand_in(kind, names)
-    )
+    if common and not plain:
+        raise refusal("format")
+    # What is one of a cell's own plain classes, or says so, has attributes of its own.
+    return kind if plain and not common else _stand_in(kind, names, common)
+
+
+def _is_plain(kind: type) -> bool:
+    return type(kind) is type and kind.__flags__ & (_HEAP | _IMMUTABLE) == _HEAP
 
 
 @lru_cache(maxsize=256)
-def _stand_in(kind: type, names: tuple[str, ...] | None) -> type:
-    space: dict[str, Any] = {"_of": staticmethod(lambda: kind)}
+def _stand_in(kind: type, names: tuple[str, ...] | None, strict: bool) -> type:
+    space: dict[str, Any] = {"_of": staticmethod(lambda: kind), "_strict": strict}
     if names is None:  # one that binds the subject, as int does
-        return _StandIn(_name_of(kind), (int,), space)
-    return _StandIn(_name_of(kind), (), {**space, "__match_args__": names})
+        return _frozen(_name_of(kind), (int,), space)
+    return _frozen(_name_of(kind), (), {**space, "__match_args__": names})
+
+
+def _frozen(name: str, bases: tuple[type, ...], space: dict[str, Any]) -> type:
+    made = _StandIn(name, bases, space)
+    freeze(made)
+    return made
 
 
 _name_of = type.__dict__["__name__"].__get__
-#: Py_TPFLAGS_HEAPTYPE (made by a class statement, or by type()) and Py_TPFLAGS_MATCH_SELF.
-_HEAP, _MATCHES_ITSELF = 1 << 9, 1 << 22
+#: Py_TPFLAGS_IMMUTABLETYPE, Py_TPFLAGS_HEAPTYPE (made by a class statement, or by type()) and
+#: Py_TPFLAGS_MATCH_SELF.
+_IMMUTABLE, _HEAP, _MATCHES_ITSELF = 1 << 8, 1 << 9, 1 << 22

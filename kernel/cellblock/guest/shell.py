@@ -1,6 +1,7 @@
 """IPython's shell, without its terminal, its files and its history database."""
 
 from __future__ import annotations
+import __future__ as futures
 
 from typing import TYPE_CHECKING, Any, ClassVar
 
@@ -31,11 +32,14 @@ class CellCompiler(CachingCompiler):
     def ast_parse(self, source: str, filename: str = "<unknown>", symbol: str = "exec") -> Any:
         """Parse and rewrite ``source``. Raises AttributeViolation besides."""
         tree = super().ast_parse(source, filename, symbol)
-        return rewrite(tree) if self.rewritten else tree
+        # Of the class, which no cell can change: an instance's own would come first.
+        if not CellCompiler.rewritten:
+            return tree
+        return rewrite(tree, text=bool(self.flags & futures.annotations.compiler_flag))
 
     def __call__(self, source: Any, filename: str, symbol: str, **options: Any) -> Any:
         """Compile a tree, or source that is parsed here."""
-        if isinstance(source, str) and self.rewritten:
+        if isinstance(source, str) and CellCompiler.rewritten:
             source = self.ast_parse(source, filename, symbol)
         return super().__call__(source, filename, symbol, **options)
 

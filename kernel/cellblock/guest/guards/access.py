@@ -265,9 +265,32 @@ _READERS = ("__getattr__", "__getattribute__")
 _BOUND = (types.MethodWrapperType, types.MethodType, types.BuiltinFunctionType)
 
 
-def _unless_module(_obj: Any, _name: str, value: Any) -> Any:
+def _unless_module(_obj: Any, name: str, value: Any) -> Any:
     """Settle ``obj``: of an AttributeError it may be a module, where a library's look-up failed."""
+    if type(value) is types.MemberDescriptorType:
+        raise refusal(name)  # which reads it of any
     return None if is_real_module(value) else value
+
+
+def _state(_obj: Any, name: str, value: Any) -> Any:
+    """Settle ``__getstate__``: a cell's own, or one that hands out free names."""
+    if is_own(value):
+        return value
+    return with_name(lambda *args: check_state(value(*args)), name)
+
+
+def check_state(state: Any) -> Any:
+    """Return what an object says of itself (PEP 307), of which a class names the parts.
+
+    Raises:
+        AttributeViolation: a name is not free.
+
+    """
+    for part in state if type(state) is tuple else (state,):
+        for key in part if type(part) is dict else ():
+            if not is_free(text_of(key) if type(key) is not str else key):
+                raise refusal(str(key))
+    return state
 
 
 def _template(_obj: Any, name: str, value: Any) -> Any:
@@ -315,6 +338,7 @@ _SETTLERS: dict[str, Callable[[Any, str, Any], Any]] = {
     "__func__": _bound,
     **dict.fromkeys(_PARTS, _part),
     **dict.fromkeys((*_READERS, "__setattr__", "__delattr__"), _by_name),
+    "__getstate__": _state,
     "obj": _unless_module,
     "format": _template,
     "format_map": _template,

@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING, Any
 from cellblock.analysis.attributes import attribute_allowed, is_free
 from cellblock.analysis.names import RESERVED
 from cellblock.analysis.rules import RULES
-from cellblock.guest.deeds import doing
+from cellblock.guest.deeds import permitted
 from cellblock.guest.guards.access import (
     check_name,
     guarded_getattr,
@@ -30,7 +30,7 @@ from cellblock.guest.guards.access import (
     text_of,
 )
 from cellblock.guest.guards.errors import ImportViolation, OperationViolation
-from cellblock.guest.guards.freezing import freeze
+from cellblock.guest.guards.freezing import freeze_loaded
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
@@ -39,8 +39,6 @@ if TYPE_CHECKING:
     from cellblock.wire.messages import Granted
 
 _MISSING = object()
-#: Classes that write to themselves as they work; nothing but cells uses the second.
-_CHANGING = frozenset({"weakref.finalize", "difflib.HtmlDiff"})
 #: What is documented and not in the module's ``__all__``.
 _UNLISTED = {"hashlib": ("scrypt",), "re": ("DEBUG",), "reprlib": ("aRepr",)}
 _UNBINDABLE = frozenset({*RESERVED, "__import__"})
@@ -177,12 +175,13 @@ class Importer:
         facade, modules = ModuleType(name), self._rules.modules
         if name not in modules:
             return facade  # a package that is only the way to an allowed submodule
-        real, shown = importlib.import_module(name), namespace_of_module(facade)
+        before, real = len(sys.modules), importlib.import_module(name)
+        if len(sys.modules) > before:
+            freeze_loaded()
+        shown = namespace_of_module(facade)
         for each in _public(real) if modules[name] is None else modules[name] or ():
             value = self._replaced.get((name, each), getattr(real, each, _MISSING))
             if value is not _MISSING and not isinstance(value, ModuleType):
-                if isinstance(value, type) and f"{name}.{each}" not in _CHANGING:
-                    freeze(value)
                 shown[each] = value
         shown["__all__"] = [each for each in shown if not each.startswith("__")]
         facade.__doc__ = real.__doc__
@@ -267,8 +266,9 @@ def _basic_config(**kwargs: Any) -> None:
 
 def _coroutine(func: Any) -> Any:
     """Do as ``types.coroutine`` does, which gives a generator function the code of a coroutine."""
-    with doing():
+    if type(func) is not types.FunctionType:  # nothing of a cell's may run where this is permitted
         return types.coroutine(func)
+    return permitted(types.coroutine, func)
 
 
 @contextlib.contextmanager

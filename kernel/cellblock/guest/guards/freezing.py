@@ -1,44 +1,52 @@
 """Keeps library classes as they are: a method that user code puts into one would run as library.
 
-``collections.abc.Mapping.get = f`` is called with ``os.environ`` sooner or later. The interpreter
-has a flag for types that must not change (C API: Py_TPFLAGS_IMMUTABLETYPE); it is set on every
-class that a facade shows and on what it derives from.
+``collections.abc.Mapping.get = f`` is called with ``os.environ`` sooner or later, and ``type()`` of
+what a library hands out tells classes that no facade shows. The interpreter has a flag for types
+that must not change (C API: Py_TPFLAGS_IMMUTABLETYPE); it is set on every class of the standard
+library, of IPython and of the guest.
 """
 
 from __future__ import annotations
 
 import ctypes
 import sys
+from typing import TYPE_CHECKING
 
-from cellblock.guest.deeds import doing
-from cellblock.guest.guards.access import namespace_of_module
+from cellblock.guest.deeds import permitted
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
 
 _IMMUTABLE = 1 << 8
 _HEAP = 1 << 9
 #: Offset of tp_flags in PyTypeObject on 64-bit builds; checked against ``__flags__`` before use.
 _OFFSET = 168
+_LIBRARY = frozenset({"IPython", *sys.stdlib_module_names})
+#: Classes that write to themselves as they work; nothing but cells uses the second.
+_CHANGING = frozenset({"weakref.finalize", "difflib.HtmlDiff"})
+_subclasses: Callable[[type], list[type]] = type.__dict__["__subclasses__"]
+
+
+def freeze_loaded(packages: frozenset[str] = _LIBRARY) -> None:
+    """Freeze every class there is of ``packages``, those that functions made included."""
+    stack: list[type] = [object]
+    seen = {id(object)}
+    while stack:
+        kind = stack.pop()
+        for below in _subclasses(kind):
+            if id(below) not in seen:
+                seen.add(id(below))
+                stack.append(below)
+        module = kind.__module__
+        if type(module) is str and module.partition(".")[0] in packages:
+            freeze(kind)
 
 
 def freeze(kind: type) -> None:
-    """Make ``kind`` and its bases refuse new attributes."""
-    for base in type.mro(kind):
-        _mark(base)
-
-
-def freeze_package(package: str) -> None:
-    """Freeze every class that the loaded modules of ``package`` define, but not their bases."""
-    for name, module in list(sys.modules.items()):
-        if name.partition(".")[0] == package.partition(".")[0] and name.startswith(package):
-            for value in list(namespace_of_module(module).values()):
-                if isinstance(value, type) and value.__module__ == name:
-                    _mark(value)
-
-
-def _mark(kind: type) -> None:
+    """Make ``kind`` refuse new attributes, if it does not write to itself."""
     flags = kind.__flags__
-    if flags & _IMMUTABLE or not flags & _HEAP:
+    if flags & _IMMUTABLE or not flags & _HEAP or f"{kind.__module__}.{kind.__name__}" in _CHANGING:
         return
-    with doing():
-        field = ctypes.c_ulong.from_address(id(kind) + _OFFSET)
+    field = permitted(ctypes.c_ulong.from_address, id(kind) + _OFFSET)
     if field.value == flags:
         field.value = flags | _IMMUTABLE

@@ -15,9 +15,9 @@ import cProfile
 import dataclasses
 import enum
 import functools
+import inspect
 import logging
 import operator
-import os
 import pathlib
 import pprint
 import pstats
@@ -26,17 +26,20 @@ import sys
 import traceback
 import types
 import typing
+import weakref
 from types import CodeType, ModuleType
 from typing import TYPE_CHECKING, Any
 
-from cellblock.analysis.attributes import is_free
+from cellblock.analysis.attributes import COMMON, is_free
 from cellblock.analysis.names import SHELL_OBJECT
 from cellblock.guest import loop, rewriting
 from cellblock.guest.guards.access import (
     REAL_BUILTINS,
+    check_state,
     guarded_getattr,
     guarded_setattr,
     is_own,
+    is_real_module,
     library_getattr,
     namespace_of_module,
     read,
@@ -44,7 +47,7 @@ from cellblock.guest.guards.access import (
     with_name,
 )
 from cellblock.guest.guards.errors import OperationViolation
-from cellblock.guest.guards.freezing import freeze
+from cellblock.guest.guards.freezing import freeze, freeze_loaded
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -76,19 +79,29 @@ def harden(rules: Rules, guarded: dict[str, object]) -> None:
     _harden_dispatch()
     _harden_paths()
     _harden_printers()
-    freeze(type(os.environ))  # a pretty printer's table shows the class
+    _harden_references()
     if not rules.raw_modules:
         _keep_from_files()
         loop.harden_loops()
+        # IPython's classes and ours are written to until all is prepared.
+        freeze_loaded(frozenset(sys.stdlib_module_names))
 
 
 # --- attributes -------------------------------------------------------------------------------
 
 
 def _getattr_of_enum(obj: Any, name: str, *default: Any) -> Any:
-    if name == "__reduce_ex__":  # asked of an enumeration's data type, to see who wrote it
-        return getattr(obj, name, *default)
-    return library_getattr(obj, name, *default)
+    if name != "__reduce_ex__":
+        return library_getattr(obj, name, *default)
+    # Asked of an enumeration's data type, and compared, to see who wrote it.
+    found = getattr(obj, name, *default)
+    in_c = type(found) in {types.MethodDescriptorType, types.BuiltinFunctionType}
+    return _stand_in(id(found)) if in_c or type(found) is types.FunctionType else found
+
+
+@functools.lru_cache(maxsize=64)
+def _stand_in(_method: int) -> object:
+    return object()
 
 
 def _getattr_of_streams(obj: Any, name: str, *default: Any) -> Any:
@@ -137,6 +150,15 @@ def _harden_copies() -> None:
     ):
         shallow[kind] = deep[kind] = lambda made, *_memo: made
     deep[types.MethodType] = lambda m, memo: deep_method(m, memo) if is_own(m) else m
+    # A class's metaclass is asked whether it is one of the table's.
+    del shallow[CodeType], deep[CodeType]
+    reconstruct = vars(copy)["_reconstruct"]
+
+    def _reconstruct(x: Any, memo: Any, func: Any, args: Any, *state: Any, **kwargs: Any) -> Any:
+        check_state(state[0] if state else None)
+        return reconstruct(x, memo, func, args, *state, **kwargs)
+
+    vars(copy)["_reconstruct"] = _reconstruct
 
 
 def _harden_dispatch() -> None:
@@ -158,11 +180,25 @@ def _harden_dispatch() -> None:
     vars(functools)["_compose_mro"] = compose_mro
 
 
+def _harden_references() -> None:
+    """Refuse ``WeakMethod`` of the library's methods: it hands out what they are bound to."""
+    new = weakref.WeakMethod.__new__
+
+    def __new__(cls: Any, method: Any, callback: Any = None) -> Any:  # noqa: N807 - its name
+        if not is_own(method):
+            raise refusal("__self__")
+        return new(cls, method, callback)
+
+    setattr(weakref.WeakMethod, "__new__", __new__)  # noqa: B010 - typed as fixed
+
+
 # --- text that is run -------------------------------------------------------------------------
 
 
 def _exec_profiled(code: Any, space: dict[str, Any], local: Any) -> None:
-    """Have ``%prun`` run what a cell would have run."""
+    """Have ``%prun`` run what a cell would have run, where a cell would."""
+    if rewriting.READ not in space.get("__builtins__", ()):
+        raise refusal("runctx")
     if isinstance(code, str):
         tree: Any = rewriting.rewrite(ast.parse(code))
         code = compile(tree, "<prun>", "exec", dont_inherit=True)
@@ -187,7 +223,7 @@ def _harden_dataclasses(guarded: dict[str, object]) -> None:
     def _get_field(cls: Any, name: Any, *args: Any) -> Any:
         if type(name) is not str or not name.isidentifier():
             raise TypeError(f"Field names must be valid identifiers: {name!r}")
-        if name.startswith("__") and not is_free(name):
+        if not (is_free(name) or name in COMMON):
             raise refusal(name)
         return get_field(cls, name, *args)
 
@@ -195,7 +231,8 @@ def _harden_dataclasses(guarded: dict[str, object]) -> None:
         if names.get("__builtins__") is not guarded:  # a class says what module it is from
             names = {"__name__": names.get("__name__"), "__builtins__": guarded}
         # This file's own future import would turn the annotations into text.
-        exec(compile(source, "<string>", "exec", dont_inherit=True), names, local)  # noqa: S102
+        tree: Any = rewriting.rewrite(ast.parse(source))
+        exec(compile(tree, "<string>", "exec", dont_inherit=True), names, local)  # noqa: S102
 
     def _is_type(note: str, cls: type, module: ModuleType, kind: Any, judge: Any) -> bool:
         """Take a facade for its module in ``"dataclasses.InitVar[int]"``."""
@@ -221,8 +258,7 @@ def _harden_hints(rules: Rules, guarded: dict[str, object]) -> None:
         _check_code(code)
         names, local = names or {}, {} if local is None else local
         if not rules.raw_modules:  # library annotations matter only where libraries come in
-            names = {} if _is_library(names) else names
-            local = {} if _is_library(local) else local
+            names, local = _harmless(names), _harmless(local)
         return eval(code, {**names, "__builtins__": guarded}, local)  # noqa: S307 - see above
 
     def _eval_type(t: Any, *args: Any, **kwargs: Any) -> Any:
@@ -237,11 +273,11 @@ def _harden_hints(rules: Rules, guarded: dict[str, object]) -> None:
         raise TypeError("Cannot subclass special typing classes")
 
     space.update(eval=eval_, _eval_type=_eval_type)
+    vars(inspect)["eval"] = eval_
     # A reference holds code; nobody derives from it, and it is copied as what it is.
     final.__init_subclass__ = classmethod(refuse_subclass)
     reference.__copy__ = reference.__deepcopy__ = lambda self, *_memo: self
     reference.__getstate__ = refuse_state
-    freeze(reference)
 
 
 def _check_code(code: CodeType) -> None:
@@ -251,6 +287,15 @@ def _check_code(code: CodeType) -> None:
     for constant in code.co_consts:
         if isinstance(constant, CodeType):
             _check_code(constant)
+
+
+def _harmless(space: Mapping[str, Any]) -> Mapping[str, Any]:
+    """Return a namespace without what no cell may hold: none of a library's, no real module."""
+    if _is_library(space):
+        return {}
+    if type(space) is dict and any(map(is_real_module, space.values())):
+        return {name: value for name, value in space.items() if not is_real_module(value)}
+    return space
 
 
 def _is_library(space: Any) -> bool:
@@ -323,7 +368,8 @@ def _harden_printers() -> None:
             setattr(self, table, dict(getattr(self, table)))
 
     printer.__init__ = __init__
-    freeze(printer)
+    for kind in printer.__mro__:
+        freeze(kind)
 
 
 def _keep_from_files() -> None:
@@ -331,7 +377,6 @@ def _keep_from_files() -> None:
     from IPython.core import display  # noqa: PLC0415 - as above
 
     shown: Any = display.DisplayObject
-    reload = shown.reload
 
     def refuse(what: str, remedy: str) -> None:
         why = "would read or write a file or a URL"
@@ -340,7 +385,6 @@ def _keep_from_files() -> None:
     def _reload(self: Any) -> None:
         if self.filename is not None or self.url is not None:
             refuse(type(self).__name__, "Pass the data itself.")
-        reload(self)
 
     shown.reload = _reload
     vars(display)["_safe_exists"] = lambda _path: False
