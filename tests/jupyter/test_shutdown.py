@@ -119,6 +119,14 @@ def test_guests_that_await_no_signal_of_their_zygotes_end_are_ended_all_the_same
     assert processes.gone(pids[1:]) == []
 
 
+def test_their_folder_goes_too_when_host_and_zygote_are_killed(start):
+    kernel = start("safe")
+    zygote = kernel.zygote()
+    for pid in (kernel.proc.pid, zygote):
+        os.kill(pid, signal.SIGKILL)
+    processes.until(lambda: list((kernel.world.root / "tmp").iterdir()) == [])
+
+
 def test_guests_of_a_stopped_zygote_end_with_the_host(start):
     kernel = start("safe")
     pids, zygote = kernel.tree(), kernel.zygote()

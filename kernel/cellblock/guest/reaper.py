@@ -75,14 +75,14 @@ def _reap(control: _socket.socket, host: int, zygote: int, folder: int) -> NoRet
     try:
         signal.signal(signal.SIGTERM, _end)
         ended = os.pidfd_open(zygote)
-        alone = ended not in _readable(ended, host)
-        if alone:
+        if ended not in _readable(ended, host):
             # A program that was a host while it forked has a child with its end of the socket.
             control.shutdown(_socket.SHUT_RDWR)
             _readable(ended, within=_PATIENCE)
         _, status = os.waitpid(zygote, os.WNOHANG)
         end_children()
-        if alone or status == 0:  # else another zygote of the host's may have the folder
+        # A host that lives may have given the folder to another zygote, unless this one says so.
+        if status == 0 or _readable(host, within=0):
             _remove(os.fsdecode(os.read(folder, _LONGEST)))
     finally:
         _end()

@@ -59,12 +59,13 @@ _LONGEST_STATEMENT: Final = 1_000
 
 
 def prepare(plan: Plan) -> None:
-    """Do ahead, in the zygote, what does not depend on the guest: compile the filters."""
+    """Do ahead, in the zygote, what does not depend on the guest: compile the filter.
+
+    That of guests behind a gate: where there can be none, each compiles its own.
+    """
     machine = arch.current()
     if machine is not None and "seccomp" in plan.locks:
-        version = landlock.abi(machine)
-        for gated in (False, True):
-            seccomp.build(machine.name, _grants(plan, version, gated=gated))
+        seccomp.build(machine.name, _grants(plan, landlock.abi(machine), gated=True))
 
 
 def confine(
