@@ -1,5 +1,6 @@
 """Sandboxes in this process, in folders of their own, and nothing left of them afterwards."""
 
+import gc
 import os
 import tempfile
 import threading
@@ -67,6 +68,7 @@ def asking_policy(home):
 @pytest.fixture
 def nothing_left(home):
     """See to it that a test leaves no process, no temporary file, no descriptor and no thread."""
+    gc.collect()  # what other tests dropped would be missing afterwards
     before = seen(home), threading.active_count()
     yield
     processes.until(lambda: (seen(home), threading.active_count()) == before)
