@@ -71,7 +71,8 @@ with Sandbox(Policy.preset("safe", backend=sys.argv[1])) as sandbox:
 def test_guests_end_with_their_program_when_a_fork_of_it_lives_on(home, backend):
     assert home
     argv = [sys.executable, "-c", FORKING, backend]
-    with subprocess.Popen(argv, stdout=subprocess.PIPE, text=True) as program:
+    env = os.environ | {"PATH": machines.path(backend)}
+    with subprocess.Popen(argv, stdout=subprocess.PIPE, text=True, env=env) as program:
         forked = int(program.stdout.readline())
         pids = processes.tree(program.pid)
         assert len(pids) > 3

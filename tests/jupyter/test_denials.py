@@ -88,7 +88,7 @@ def test_gaps_are_shown_above_the_first_cell_and_policy_says_what_enforces_each_
 
 
 def test_a_noop_backend_is_a_gap_for_every_lock_and_warned_of_once(start, world):
-    kernel = start(world.policy('backend = "noop"'), world=world)
+    kernel = start(world.policy('backend = "noop"\nrequire = []'), world=world)
     _, first = kernel.run("1")
     _, second = kernel.run("import time; time.sleep(0)")
     (card,) = reading.cards(first, "enforcement")

@@ -79,7 +79,8 @@ def test_an_error_that_raises_at_every_touch_is_shown_as_it_is(unsafe):
 
 
 def test_without_locks_there_is_nothing_to_note(start, world):
-    kernel = start(world.policy('mode = "unsafe"\nbackend = "noop"'), "--allow-unsafe", world=world)
+    policy = world.policy('mode = "unsafe"\nbackend = "noop"\nrequire = []')
+    kernel = start(policy, "--allow-unsafe", world=world)
     closed = world.write("closed", "")
     reply, published = kernel.run(f"import os; os.mkdir({str(closed)!r} + '/x')")
     assert reply["status"] == "error"

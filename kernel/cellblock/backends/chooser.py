@@ -87,10 +87,9 @@ def _refuse_downgrade(policy: Policy, chosen: Chosen) -> None:
         return
     if policy.backend == chosen.backend.name:
         return
-    if policy.backend == "auto" and chosen.backend.name != Noop.name:
+    strict = policy.on_unsupported == "error" and policy.backend != "auto"
+    if chosen.backend.name != Noop.name and not strict:
         return  # what it lacks is a gap, of which each is looked at
-    if policy.backend == "auto" and chosen.backend.name != "noop":
-        return
     why = "; ".join(f"{name}: {reason}" for name, reason in chosen.passed_over)
     raise BackendError(
         f"backend {policy.backend!r} can't be had here ({why}). This policy runs nothing without; "
