@@ -76,11 +76,11 @@ def harden(rules: Rules, guarded: dict[str, object]) -> None:
     _harden_hints(rules, guarded)
     _harden_formats()
     _harden_copies()
-    _harden_dispatch()
     _harden_paths()
     _harden_printers()
-    _harden_references()
-    if not rules.raw_modules:
+    if not rules.raw_modules:  # packages do what they like, and these too
+        _harden_dispatch()
+        _harden_references()
         _keep_from_files()
         loop.harden_loops()
         # IPython's classes and ours are written to until all is prepared.
@@ -274,8 +274,9 @@ def _harden_hints(rules: Rules, guarded: dict[str, object]) -> None:
 
     space.update(eval=eval_, _eval_type=_eval_type)
     vars(inspect)["eval"] = eval_
-    # A reference holds code; nobody derives from it, and it is copied as what it is.
-    final.__init_subclass__ = classmethod(refuse_subclass)
+    # A reference holds code; no cell derives from it, and it is copied as what it is.
+    if not rules.raw_modules:
+        final.__init_subclass__ = classmethod(refuse_subclass)
     reference.__copy__ = reference.__deepcopy__ = lambda self, *_memo: self
     reference.__getstate__ = refuse_state
 
