@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import io
+import os
 import threading
 import time
 from typing import TYPE_CHECKING, Any
@@ -24,6 +25,8 @@ if TYPE_CHECKING:
 LATENCY = 0.02
 #: Characters that are sent at once.
 BATCH = 1 << 16
+#: Seconds that a thread waits for another that sends before it looks whether that one lives.
+_PATIENCE = 0.5
 
 
 class OutStream(io.TextIOBase):
@@ -112,6 +115,8 @@ class Outlet:
         self._kind: messages.StreamName = "stdout"
         self._size = 0
         self._lock = threading.RLock()
+        #: Which thread had it last, as the OS kernel numbers them.
+        self._holder = 0
         self._dirty = threading.Event()
         self._thread: threading.Thread | None = None
 
@@ -131,7 +136,7 @@ class Outlet:
 
     def flush(self) -> None:
         """Send what is collected."""
-        with self._lock:
+        with self.still():
             parts, self._parts, self._size = self._parts, [], 0
             self._dirty.clear()
             text = "".join(parts)
@@ -141,9 +146,18 @@ class Outlet:
 
     @contextlib.contextmanager
     def still(self) -> Iterator[None]:
-        """Have nothing half sent, for a fork."""
-        with self._lock:
+        """Have nothing half sent, for a fork, and by no other thread."""
+        own = threading.get_native_id()
+        while not self._lock.acquire(timeout=_PATIENCE):
+            # CPython 3.11 reaches no handler where no memory is left: a thread that ended so holds
+            # the lock for ever.
+            if not os.path.exists(f"/proc/self/task/{self._holder}"):  # noqa: PTH110 - it allocates
+                self._lock = threading.RLock()
+        self._holder, lock = own, self._lock
+        try:
             yield
+        finally:
+            lock.release()
 
     def renew(self) -> None:
         """Begin anew in a copy, which has neither the thread nor what the original wrote."""

@@ -112,3 +112,19 @@ def test_where_no_thread_can_be_started_text_leaves_at_once(streams, sink, monke
     streams[0].write("c")
     assert sink.arrived.wait(2)
     assert sink.sent[2:] == [("stdout", "c")]
+
+
+def test_what_a_thread_without_memory_kept_to_itself_holds_nobody_up(sink):
+    outlet = Outlet(sink)
+    held = []
+
+    def end_without_a_handler():
+        held.append(outlet.still())
+        held[0].__enter__()
+
+    thread = threading.Thread(target=end_without_a_handler)
+    thread.start()
+    thread.join()
+    outlet.add("stdout", "x")
+    outlet.flush()
+    assert sink.sent == [("stdout", "x")]
