@@ -114,9 +114,9 @@ class Outlet:
         self._parts: list[str] = []
         self._kind: messages.StreamName = "stdout"
         self._size = 0
-        self._lock = threading.RLock()
-        #: Which thread had it last, as the OS kernel numbers them.
-        self._holder = 0
+        self._lock = threading.Lock()
+        #: Which thread has it, as the OS kernel numbers them: Python's numbers are used again.
+        self._held = self._lock, 0
         self._dirty = threading.Event()
         self._thread: threading.Thread | None = None
 
@@ -148,21 +148,29 @@ class Outlet:
     def still(self) -> Iterator[None]:
         """Have nothing half sent, for a fork, and by no other thread."""
         own = threading.get_native_id()
-        while not self._lock.acquire(timeout=_PATIENCE):
+        if self._held[1] == own:  # a finaliser that prints, in the middle of it
+            yield
+            return
+        mine = lock, _ = self._lock, own
+        while not lock.acquire(timeout=_PATIENCE):
             # CPython 3.11 reaches no handler where no memory is left: a thread that ended so holds
             # the lock for ever.
-            if not os.path.exists(f"/proc/self/task/{self._holder}"):  # noqa: PTH110 - it allocates
-                self._lock = threading.RLock()
-        self._holder, lock = own, self._lock
+            held, by = self._held
+            if held is lock is self._lock and not os.path.exists(f"/proc/self/task/{by}"):  # noqa: PTH110
+                self._lock = threading.Lock()
+            mine = lock, _ = self._lock, own
+        self._held = mine
         try:
             yield
         finally:
+            self._held = lock, 0
             lock.release()
 
     def renew(self) -> None:
         """Begin anew in a copy, which has neither the thread nor what the original wrote."""
         self._parts, self._size = [], 0
-        self._lock, self._dirty, self._thread = threading.RLock(), threading.Event(), None
+        self._lock, self._dirty, self._thread = threading.Lock(), threading.Event(), None
+        self._held = self._lock, 0
 
     def _start(self) -> None:
         thread = threading.Thread(target=self._drain, daemon=True, name="cellblock-output")
