@@ -32,6 +32,8 @@ _PR_SET_CHILD_SUBREAPER = 36
 _NAME = ctypes.create_string_buffer(b"cb-reaper")
 #: Milliseconds that a zygote has to kill its guests in when its host has ended.
 _PATIENCE = 2_000
+#: Milliseconds that a host that was sent SIGKILL has to be gone in.
+_LAST = 500
 #: struct ucred of unix(7); its process is 0 where that is outside of our pid namespace.
 _CREDENTIALS = struct.Struct("=3i")
 #: Of the name of the guests' folder, in bytes (path_resolution(7)).
@@ -81,8 +83,10 @@ def _reap(control: _socket.socket, host: int, zygote: int, folder: int) -> NoRet
             _readable(ended, within=_PATIENCE)
         _, status = os.waitpid(zygote, os.WNOHANG)
         end_children()
-        # A host that lives may have given the folder to another zygote, unless this one says so.
-        if status == 0 or _readable(host, within=0):
+        control.shutdown(_socket.SHUT_RDWR)  # a host that lives hears of it now
+        # It may have given the folder to another zygote, unless this one says so. One that was
+        # killed just before its zygote takes a while to be gone.
+        if status == 0 or _readable(host, within=_LAST):
             _remove(os.fsdecode(os.read(folder, _LONGEST)))
     finally:
         _end()
