@@ -14,6 +14,7 @@ from types import MappingProxyType, ModuleType
 from typing import TYPE_CHECKING, Any
 
 from cellblock.analysis.attributes import (
+    COMMON,
     OF_FUNCTIONS,
     SETTLED,
     attribute_allowed,
@@ -287,10 +288,15 @@ def check_state(state: Any) -> Any:
 
     """
     for part in state if type(state) is tuple else (state,):
-        for key in part if type(part) is dict else ():
-            if not is_free(text_of(key) if type(key) is not str else key):
-                raise refusal(str(key))
+        for key, value in part.items() if type(part) is dict else ():
+            if issubclass(type(key), str) and not _is_harmless(_exact(key), value):
+                raise refusal(_exact(key))
     return state
+
+
+def _is_harmless(name: str, value: Any) -> bool:
+    """Say whether a cell may hold this; ``obj`` and ``format`` are names of its own, too."""
+    return is_free(name) or (name in COMMON and _SETTLERS[name](None, name, value) is value)
 
 
 def _template(_obj: Any, name: str, value: Any) -> Any:
