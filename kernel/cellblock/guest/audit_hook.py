@@ -22,7 +22,7 @@ from cellblock.analysis.rules import RULES
 from cellblock.guest import installed
 from cellblock.guest.deeds import is_permitted
 from cellblock.guest.guards.errors import OperationViolation
-from cellblock.guest.guards.freezing import freeze_loaded
+from cellblock.guest.guards.freezing import LIBRARY, freeze_loaded
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -91,7 +91,7 @@ def arming(
     """
     if not rules.language:
         return lambda _report: None
-    freeze_loaded(frozenset({"cellblock", "IPython", *sys.stdlib_module_names}))
+    freeze_loaded(LIBRARY | {"cellblock"})
     native = bool(rules.raw_modules)
     refused: tuple[str, ...] = _INTERPRETER
     refused += () if processes else _PROCESS

@@ -23,7 +23,7 @@ from typing import TYPE_CHECKING, Any
 from cellblock.analysis.attributes import COMMON, OF_FUNCTIONS, SETTLED, attribute_allowed, is_free
 from cellblock.guest.guards.access import check_template, read, refusal, text_of
 from cellblock.guest.guards.errors import AttributeViolation
-from cellblock.guest.guards.freezing import freeze
+from cellblock.guest.guards.freezing import HEAP, IMMUTABLE, freeze
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -355,7 +355,7 @@ def pattern(asked: Any, known: bool, common: bool) -> Any:
         kind = asked if known else asked()
     except Exception:  # noqa: BLE001 - it may never come to this pattern
         return _frozen("class", (), {"__match_args__": (), "_of": staticmethod(asked)})
-    if not isinstance(kind, type) or (type(kind) is type and not kind.__flags__ & _HEAP):
+    if not isinstance(kind, type) or (type(kind) is type and not kind.__flags__ & HEAP):
         if common:
             raise refusal("format")
         return kind  # no class, as the interpreter says then, or one that does not change
@@ -374,7 +374,7 @@ def pattern(asked: Any, known: bool, common: bool) -> Any:
 
 
 def _is_plain(kind: type) -> bool:
-    return type(kind) is type and kind.__flags__ & (_HEAP | _IMMUTABLE) == _HEAP
+    return type(kind) is type and kind.__flags__ & (HEAP | IMMUTABLE) == HEAP
 
 
 @lru_cache(maxsize=256)
@@ -392,6 +392,5 @@ def _frozen(name: str, bases: tuple[type, ...], space: dict[str, Any]) -> type:
 
 
 _name_of = type.__dict__["__name__"].__get__
-#: Py_TPFLAGS_IMMUTABLETYPE, Py_TPFLAGS_HEAPTYPE (made by a class statement, or by type()) and
 #: Py_TPFLAGS_MATCH_SELF.
-_IMMUTABLE, _HEAP, _MATCHES_ITSELF = 1 << 8, 1 << 9, 1 << 22
+_MATCHES_ITSELF = 1 << 22

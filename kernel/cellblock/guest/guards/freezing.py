@@ -17,17 +17,17 @@ from cellblock.guest.deeds import permitted
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-_IMMUTABLE = 1 << 8
-_HEAP = 1 << 9
+#: Py_TPFLAGS_HEAPTYPE: made by a class statement, or by type().
+IMMUTABLE, HEAP = 1 << 8, 1 << 9
 #: Offset of tp_flags in PyTypeObject on 64-bit builds; checked against ``__flags__`` before use.
 _OFFSET = 168
-_LIBRARY = frozenset({"IPython", *sys.stdlib_module_names})
+LIBRARY = frozenset({"IPython", *sys.stdlib_module_names})
 #: Classes that write to themselves as they work; nothing but cells uses the second.
 _CHANGING = frozenset({"weakref.finalize", "difflib.HtmlDiff"})
 _subclasses: Callable[[type], list[type]] = type.__dict__["__subclasses__"]
 
 
-def freeze_loaded(packages: frozenset[str] = _LIBRARY) -> None:
+def freeze_loaded(packages: frozenset[str] = LIBRARY) -> None:
     """Freeze every class there is of ``packages``, those that functions made included."""
     stack: list[type] = [object]
     seen = {id(object)}
@@ -45,8 +45,8 @@ def freeze_loaded(packages: frozenset[str] = _LIBRARY) -> None:
 def freeze(kind: type) -> None:
     """Make ``kind`` refuse new attributes, if it does not write to itself."""
     flags = kind.__flags__
-    if flags & _IMMUTABLE or not flags & _HEAP or f"{kind.__module__}.{kind.__name__}" in _CHANGING:
+    if flags & IMMUTABLE or not flags & HEAP or f"{kind.__module__}.{kind.__name__}" in _CHANGING:
         return
     field = permitted(ctypes.c_ulong.from_address, id(kind) + _OFFSET)
     if field.value == flags:
-        field.value = flags | _IMMUTABLE
+        field.value = flags | IMMUTABLE

@@ -84,7 +84,7 @@ def harden(rules: Rules, guarded: dict[str, object]) -> None:
         _keep_from_files()
         loop.harden_loops()
         # IPython's classes and ours are written to until all is prepared.
-        freeze_loaded(frozenset(sys.stdlib_module_names))
+        freeze_loaded(sys.stdlib_module_names)
 
 
 # --- attributes -------------------------------------------------------------------------------
