@@ -1,6 +1,7 @@
 """A run that is ended, by whatever, leaves no process, loses no cell, and runs nothing twice."""
 
 import contextlib
+import json
 import signal
 import time
 
@@ -22,12 +23,12 @@ def ended(process):
 
 
 def waits(run, cells):
-    """Wait until the journal has so many finished cells."""
-    own = run.work / "out/.cellblock"
+    """Wait until journals have so many finished cells, after all of a notebook as it was."""
 
     def there():
-        lines = [path.read_bytes().count(b'"type":"cell"') for path in own.glob("*.cells")]
-        return sum(lines) >= cells
+        lines = [json.loads(line) for line in journal(run).split("\n")[:-1]]
+        began = sum(line["cells"] for line in lines if line["type"] == "begun")
+        return began and sum(line["type"] == "cell" for line in lines) >= began + cells
 
     processes.until(there, 60)
 

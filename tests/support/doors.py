@@ -109,12 +109,12 @@ class Door:
         return self.run("None", **extra)[0].get("user_expressions", {}).get(name, {})
 
     def ask(self, kind: str, channel: str = "shell", /, **content: Any) -> dict:
-        """Return the content of the reply to a request, or nothing where none comes."""
+        """Return the content of the reply to a request; raises TimeoutError after 30 s.
+
+        Stock ipykernel imports jedi at its first completion, which takes seconds under load.
+        """
         mid = self.kernel.send(kind, content, channel)
-        try:
-            return self.kernel.reply(mid, channel, 6)["content"]
-        except TimeoutError:
-            return {}
+        return self.kernel.reply(mid, channel, 30)["content"]
 
     def debug(self, command: str, **arguments: Any) -> list[dict]:
         """Return the debugger's replies on control and shell, having introduced ourselves.
