@@ -29,11 +29,11 @@ def _words(text: str) -> frozenset[str]:
 SETTLED = _words(
     """
     __closure__ __defaults__ __delattr__ __dict__ __func__ __getattr__ __getattribute__
-    __getstate__ __kwdefaults__ __self__ __setattr__ format format_map obj
+    __getstate__ __kwdefaults__ __self__ __setattr__ format format_map obj parser
     """
 )
 #: Of these, what is a name of anybody's.
-COMMON = _words("format format_map obj")
+COMMON = _words("format format_map obj parser")
 #: Of these, what only a function has.
 OF_FUNCTIONS = _words("__closure__ __defaults__ __func__ __kwdefaults__ __self__")
 
@@ -81,6 +81,7 @@ ALLOWED_DUNDERS = _DESCRIPTIONS | _METHODS | {name for name in SETTLED if name[0
 _FRAMES = "leads to a running frame, and from there to the globals of whoever called"
 _CODE = "hands out or replaces compiled code, which nobody can check"
 _LOADER = "belongs to the import system, which reads files and loads any module"
+_FILES = "is the module that a path works on files with"
 _SHELL = "belongs to the shell or the event loop, not to the cell"
 
 #: Refused names, with the reason to show. Dunders that are in no table are refused as well.
@@ -102,8 +103,10 @@ _REFUSED: Mapping[str, str] = MappingProxyType(
         "__subclasses__": "lists every class in the process, the dangerous ones too",
         "_convert_": "builds an enumeration out of any module's globals",
         "_current_frames": _FRAMES,
+        "_flavour": _FILES,
         "_getframe": _FRAMES,
         "_getframemodulename": _FRAMES,
+        "_globber": _FILES,
         "ag_await": _FRAMES,
         "ag_code": _CODE,
         "ag_frame": _FRAMES,
@@ -125,6 +128,7 @@ _REFUSED: Mapping[str, str] = MappingProxyType(
         "gi_code": _CODE,
         "gi_frame": _FRAMES,
         "gi_yieldfrom": _FRAMES,
+        "pathmod": _FILES,
         "tb_frame": _FRAMES,
         "_add_reader": _SHELL,
         "_add_writer": _SHELL,

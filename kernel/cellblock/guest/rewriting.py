@@ -7,7 +7,7 @@
 - ``case C(x, y)`` reads whatever ``C.__match_args__`` names just then, so it is asked of a stand-in
   for ``C`` whose names were checked (``pattern``).
 - ``getattr(x, "name")`` with a free name is the interpreter's own, where ``getattr`` is ours: half
-  of the cost.
+  of the cost. So is ``getattr(x, name)``, once that name was judged.
 
 What is put in is called by names that no source can spell, and in a class body always looked up
 among the globals: its own namespace is whatever ``__prepare__`` returned.
@@ -32,8 +32,9 @@ READ, WRITE, TEMPLATE, TAKE, PATTERN = "<read>", "<write>", "<template>", "<take
 GETATTR, REAL_GETATTR = "<getattr>", "<real getattr>"
 HASATTR, REAL_HASATTR = "<hasattr>", "<real hasattr>"
 SETATTR, REAL_SETATTR = "<setattr>", "<real setattr>"
+FREE = "<free>"
 _NAMES = [READ, WRITE, TEMPLATE, TAKE, PATTERN, GETATTR, REAL_GETATTR, HASATTR, REAL_HASATTR]
-_NAMES += [SETATTR, REAL_SETATTR]
+_NAMES += [SETATTR, REAL_SETATTR, FREE]
 _BY_NAME = {
     "getattr": (GETATTR, REAL_GETATTR),
     "hasattr": (HASATTR, REAL_HASATTR),
@@ -182,21 +183,28 @@ def _is_harmless(text: str) -> bool:
     return True
 
 
-def _called(node: ast.Call, _in_class: bool) -> ast.Call | None:
-    """Have ``getattr(x, "name")`` be the interpreter's own where the name is ours."""
+def _called(node: ast.Call, _in_class: bool) -> ast.expr | None:
+    """Have ``getattr(x, "name")`` be the interpreter's own where the name is free."""
     called, args = node.func, node.args
     if type(called) is not ast.Name or called.id not in _BY_NAME or len(args) < 2:  # noqa: PLR2004
         return None
     name = args[1]
-    if type(name) is not ast.Constant or type(name.value) is not str or not is_free(name.value):
-        return None
-    if type(args[0]) is ast.Starred:
-        return None
     ours, real = _BY_NAME[called.id]
     is_ours = ast.Compare(called, [ast.Is()], [_name(ours)])
-    node.func = ast.IfExp(is_ours, _name(real), called)
-    _locate(node.func, called)
-    return node
+    if type(name) is ast.Constant:
+        if type(name.value) is not str or not is_free(name.value) or type(args[0]) is ast.Starred:
+            return None
+        node.func = ast.IfExp(is_ours, _name(real), called)
+        _locate(node.func, called)
+        return node
+    # Evaluated twice, so only what does nothing when it is. What is read is the text that was
+    # judged, whatever the name says it is equal to.
+    if not all(type(arg) in {ast.Name, ast.Constant} for arg in args) or node.keywords:
+        return None
+    is_free_name = ast.Compare(name, [ast.In()], [_name(FREE)])
+    judged = ast.Subscript(_name(FREE), name, ast.Load())
+    fast = ast.Call(_name(real), [args[0], judged, *args[2:]], [])
+    return ast.IfExp(ast.BoolOp(ast.And(), [is_ours, is_free_name]), fast, node)
 
 
 def _assign(node: ast.Assign, _in_class: bool) -> ast.stmt | None:

@@ -89,6 +89,7 @@ def install(
         rewriting.REAL_HASATTR: hasattr,
         rewriting.SETATTR: access.guarded_setattr,
         rewriting.REAL_SETATTR: setattr,
+        rewriting.FREE: access.free_names,
         rewriting.READ: access.read,
         rewriting.WRITE: access.guarded_setattr,
         rewriting.TEMPLATE: rewriting.template,

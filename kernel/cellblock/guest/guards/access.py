@@ -24,6 +24,7 @@ from cellblock.analysis.attributes import (
 )
 from cellblock.analysis.rules import RULES
 from cellblock.guest.guards.errors import AttributeViolation, NameViolation, PolicyViolation
+from cellblock.guest.guards.freezing import IMMUTABLE
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -77,14 +78,14 @@ def check_name(name: Any) -> str:
     return exact
 
 
-#: Names that need no look at the object, each with the exact str that was judged; None for others.
-_free: dict[str, str | None] = {}
+#: Names that need no look at the object, each with the exact str that was judged.
+free_names: dict[str, str] = {}
 
 
 def _judged(name: Any) -> str:
     exact = text_of(name)
-    if len(_free) < _MOST:
-        _free[exact] = exact if is_free(exact) else None
+    if len(free_names) < _MOST and is_free(exact):
+        free_names[exact] = exact
     return exact
 
 
@@ -93,10 +94,7 @@ def _judged(name: Any) -> str:
 
 def guarded_getattr(obj: Any, name: str, default: Any = _NONE, /) -> Any:
     """Do as ``getattr`` does, for allowed names."""
-    try:
-        free = _free[name]
-    except KeyError:
-        free = None
+    free = free_names.get(name)
     if free is None:
         return _get(obj, _judged(name), default)
     if default is _NONE:
@@ -118,10 +116,7 @@ def _get(obj: Any, name: str, default: Any) -> Any:
 
 def guarded_hasattr(obj: Any, name: str, /) -> bool:
     """Do as ``hasattr`` does; a refused attribute is not there."""
-    try:
-        free = _free[name]
-    except KeyError:
-        free = None
+    free = free_names.get(name)
     if free is None:
         return _get(obj, _judged(name), _NOT_THERE) is not _NOT_THERE
     return _hasattr(obj, free)
@@ -129,7 +124,7 @@ def guarded_hasattr(obj: Any, name: str, /) -> bool:
 
 def guarded_setattr(obj: Any, name: str, value: Any, /) -> None:
     """Do as ``setattr`` does, for allowed names."""
-    _setattr(obj, _free.get(name) or _check_change(obj, name), value)
+    _setattr(obj, free_names.get(name) or _check_change(obj, name), value)
 
 
 def guarded_delattr(obj: Any, name: str, /) -> None:
@@ -267,8 +262,8 @@ _BOUND = (types.MethodWrapperType, types.MethodType, types.BuiltinFunctionType)
 
 
 def _unless_module(_obj: Any, name: str, value: Any) -> Any:
-    """Settle ``obj``: of an AttributeError it may be a module, where a library's look-up failed."""
-    if type(value) is types.MemberDescriptorType:
+    """Settle ``obj`` of an AttributeError, and ``parser`` of a pure path: both may be a module."""
+    if type(value) is types.MemberDescriptorType and value.__objclass__.__flags__ & IMMUTABLE:
         raise refusal(name)  # which reads it of any
     return None if is_real_module(value) else value
 

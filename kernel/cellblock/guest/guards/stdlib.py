@@ -54,12 +54,6 @@ if TYPE_CHECKING:
 
     from cellblock.analysis import Rules
 
-#: What of posixpath and ntpath looks at text alone.
-_ON_TEXT = """
-    altsep basename commonpath curdir dirname extsep isabs join normcase normpath pardir pathsep sep
-    split splitdrive splitext splitroot
-""".split()  # noqa: SIM905 - as long as it is
-
 
 def harden(rules: Rules, guarded: dict[str, object]) -> None:
     """Harden the library for ``rules``; ``guarded`` are the builtins of user code. Call once."""
@@ -312,48 +306,12 @@ def _is_library(space: Any) -> bool:
 
 
 def _harden_paths() -> None:
-    """Give pure paths what works on text alone, where they hold modules and what lists folders.
-
-    Paths that work on files get theirs as attributes of their own; no cell holds one.
-    """
-    pure = {*pathlib.PurePosixPath.__mro__, *pathlib.PureWindowsPath.__mro__} - {object}
-    for name, part in (
-        ("_flavour", _pure_flavour),
-        ("parser", _pure_flavour),
-        ("pathmod", _pure_flavour),
-        ("_globber", _pure_globber),
-    ):
-        for path in (pathlib.PosixPath, pathlib.WindowsPath, pathlib.Path):
-            if hasattr(path, name):
-                setattr(path, name, getattr(path, name))
-        for kind in pure:
-            if (value := vars(kind).get(name)) is not None:
-                setattr(kind, name, part(value))
+    """Give pure paths properties of which no part reads any attribute (3.11)."""
     for name, value in list(vars(pathlib.PurePath).items()):
         getter = getattr(value, "fget", None)
-        if isinstance(getter, operator.attrgetter):  # 3.11; its class takes any name
+        if isinstance(getter, operator.attrgetter):
             plain = with_name(lambda self, get=getter: get(self), name)
             setattr(pathlib.PurePath, name, property(plain, doc=value.__doc__))
-
-
-def _pure_flavour(flavour: Any) -> Any:
-    """Return a module of the functions on text; an object that holds one, in 3.11."""
-    if not isinstance(flavour, ModuleType):
-        if not hasattr(flavour, "pathmod"):
-            return flavour
-        made = copy.copy(flavour)
-        made.pathmod = _pure_flavour(flavour.pathmod)
-        return made
-    shown = ModuleType(flavour.__name__)
-    for name in _ON_TEXT:
-        if hasattr(flavour, name):
-            setattr(shown, name, getattr(flavour, name))
-    return shown
-
-
-def _pure_globber(globber: Any) -> Any:
-    """Return what makes something that compiles patterns, and lists no folder (3.13)."""
-    return staticmethod(lambda *a, **k: types.SimpleNamespace(compile=globber(*a, **k).compile))
 
 
 def _harden_printers() -> None:
