@@ -18,7 +18,7 @@ from docutils import nodes
 from sphinx.util.docutils import SphinxDirective
 
 from cellblock.batch.source import judge_source
-from cellblock.host.cells.principle import principle
+from cellblock.host.cell.status import principle
 from cellblock.policy.load import to_judge_by
 from cellblock.render.denial import denial
 

@@ -235,7 +235,7 @@ def _obstacle(spec: str) -> str:
     """Return what keeps a policy that can be read from holding in this folder, if anything does."""
     import tempfile  # noqa: PLC0415
 
-    from cellblock.host.groundwork import Ground, Terms, lay  # noqa: PLC0415
+    from cellblock.host.session.config import Ground, Terms, lay  # noqa: PLC0415
 
     with tempfile.TemporaryDirectory() as scratch:
         laid = lay(Terms(spec, Path.cwd(), Path(scratch).resolve(), allow_unsafe=True))

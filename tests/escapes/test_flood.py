@@ -2,7 +2,7 @@
 
 Through each route go CELLBLOCK_FLOOD_GB, a half unless that says otherwise: what makes a host grow
 beyond its bound that keeps it, as the controls show. Empty displays are a hundredth of it, two hundred
-thousand messages. What a host may hold beyond what it had is `cellblock.host.memory`.
+thousand messages. What a host may hold beyond what it had is `cellblock.host.files`.
 """
 
 import os
@@ -11,7 +11,7 @@ import time
 import pytest
 import zmq
 
-from cellblock.host.memory import HOST_MEMORY
+from cellblock.host.files import HOST_MEMORY
 from support.client import is_idle
 from support.kernels import argv_changed
 from support.processes import peak_memory

@@ -28,7 +28,7 @@ from pathlib import Path
 
 import pytest
 
-from cellblock.host.memory import HOST_MEMORY
+from cellblock.host.files import HOST_MEMORY
 from support import machines, processes, reading
 from support.kernels import Kernel, argv_changed, argv_for, placed
 from support.processes import peak_memory

@@ -17,7 +17,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from cellblock.errors import WireError
-from cellblock.host.outcome import Cell
+from cellblock.host.session.types import Cell
 from cellblock.wire import frames, messages, shape
 from support.simulator import Simulation
 from support.traffic import record

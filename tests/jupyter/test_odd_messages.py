@@ -6,7 +6,7 @@ import time
 
 import pytest
 
-from cellblock.host.memory import HOST_MEMORY
+from cellblock.host.files import HOST_MEMORY
 from support import reading
 from support.client import Client
 from support.processes import peak_memory

@@ -14,7 +14,7 @@ import pytest
 sys.path.insert(0, str(Path(__file__).parent))
 from weather import Size, Storm
 
-from cellblock.host.room import FRESH
+from cellblock.host.snapshots.memory import FRESH
 from support import machines
 from support.heirs import guests
 from support.kernels import argv_changed

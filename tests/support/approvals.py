@@ -8,7 +8,7 @@ from cellblock.host.approvals.clerk import Clerk
 from cellblock.host.approvals.grants import Grants, Under
 from cellblock.host.approvals.prompt import Prompt
 from cellblock.host.approvals.store import Store
-from cellblock.host.outcome import Cell
+from cellblock.host.session.types import Cell
 from cellblock.host.tools.provider import Call
 from cellblock.wire import messages, values
 

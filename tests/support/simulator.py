@@ -17,11 +17,11 @@ import msgspec
 from cellblock.analysis import Rules
 from cellblock.host.admission.gate import Gate
 from cellblock.host.audit.trail import Audit
-from cellblock.host.guest_process import Guest
-from cellblock.host.keeping import Settings
-from cellblock.host.monitor import Bounds
-from cellblock.host.session import Session
-from cellblock.host.zygotes import Own
+from cellblock.host.guests.process import Guest
+from cellblock.host.guests.zygotes import Own
+from cellblock.host.session.limits import Bounds
+from cellblock.host.session.session import Session
+from cellblock.host.snapshots.forking import Settings
 from cellblock.policy.model import Policy
 from cellblock.wire import frames, messages
 
@@ -189,9 +189,9 @@ class Simulation:
         self.told = []
         self._standing, self._pidfds = None, {}
         self._fake_vouching(monkeypatch)
-        monkeypatch.setattr("cellblock.host.guest_process.os.kill", self._kill)
+        monkeypatch.setattr("cellblock.host.guests.process.os.kill", self._kill)
         # A collection of the test's own garbage is no time that a guest took.
-        monkeypatch.setattr("cellblock.host.guest_process.thread_time", lambda: self.reactor.now)
+        monkeypatch.setattr("cellblock.host.guests.process.thread_time", lambda: self.reactor.now)
         rules = Rules(
             language=language,
             modules={"math": None},
@@ -276,7 +276,7 @@ class Simulation:
         monkeypatch.setattr(Guest, "_take_credentials", take_credentials)
         monkeypatch.setattr(Guest, "vouch", vouch)
         monkeypatch.setattr(
-            "cellblock.host.guest_process.signal.pidfd_send_signal",
+            "cellblock.host.guests.process.signal.pidfd_send_signal",
             lambda fd, number: self._kill(self._pidfds[fd], number),
         )
 

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from cellblock.host import pace, twins
-from cellblock.host.keeping import Settings
-from cellblock.host.outcome import Cell, Restored, Stopped
+from cellblock.host.session.types import Cell, Restored, Stopped
+from cellblock.host.snapshots import forking
+from cellblock.host.snapshots.forking import Settings
 from cellblock.wire import messages
 from support.simulator import Simulation
 
@@ -20,7 +20,7 @@ class Stepwise(Simulation):
         self.count = 0
         self.session.start()
         self.reactor.turn()
-        self.reactor.advance(pace.IDLE)
+        self.reactor.advance(forking.IDLE)
 
     def begin(self, code=INEXACT, **fields):
         """Run a cell and have the guest take it up; return the request."""
@@ -43,14 +43,14 @@ class Stepwise(Simulation):
     def kept(self, code=INEXACT, **fields):
         """Run a cell and have the copy that holds what it did stand; return that copy."""
         self.cell(code, **fields)
-        self.reactor.advance(pace.IDLE)
+        self.reactor.advance(forking.IDLE)
         copy = self.guest.copy()
         self.stands(copy)
         return copy
 
     def twin(self, copy):
         """Have a copy that stands make its twin, when nothing else comes; return that."""
-        self.reactor.advance(twins.TWIN_AFTER)
+        self.reactor.advance(forking.TWIN_AFTER)
         self.doubles(copy)
         return copy.twin()
 

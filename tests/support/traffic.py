@@ -7,15 +7,15 @@ import time
 from pathlib import Path
 
 from cellblock import backends
-from cellblock.host import guest_process, launch
 from cellblock.host.admission.gate import Gate
 from cellblock.host.audit.trail import Audit
-from cellblock.host.groundwork import told_of
-from cellblock.host.keeping import Settings
-from cellblock.host.monitor import Bounds
-from cellblock.host.outcome import Cell
-from cellblock.host.session import Session
-from cellblock.host.zygotes import Own
+from cellblock.host.guests import process, spawn
+from cellblock.host.guests.zygotes import Own
+from cellblock.host.session.config import told_of
+from cellblock.host.session.limits import Bounds
+from cellblock.host.session.session import Session
+from cellblock.host.session.types import Cell
+from cellblock.host.snapshots.forking import Settings
 from cellblock.jupyter.reactor import ZmqReactor
 from cellblock.policy import load
 from cellblock.wire import frames
@@ -44,7 +44,7 @@ def real_session(folder: Path, reactor: ZmqReactor, front: object) -> Session:
         timeout=None,
         bounds=Bounds(),
         clock=time.monotonic,
-        zygotes=Own(reactor, launch.start),
+        zygotes=Own(reactor, spawn.start),
         snapshots=Settings(mode="off"),
         audit=Audit(),
         gate=Gate(policy, folder),
@@ -58,21 +58,21 @@ class _Recorder:
         self._session = real_session(folder, self._reactor, Front())
 
     def run(self) -> list[list[bytes]]:
-        take = guest_process.Guest._take
+        take = process.Guest._take
 
         def recorded(guest, data):
             for payload in frames.Splitter().feed(data):
                 self.parts[-1].append(len(payload).to_bytes(4, "big") + payload)
             take(guest, data)
 
-        guest_process.Guest._take = recorded
+        process.Guest._take = recorded
         try:
             self._session.start()
             self._next(lambda d: self._session.execute(Cell(raw=CELL, execution_count=1), d))
             self._next(lambda d: self._session.complete("pri", 3, d))
             self._next(lambda d: self._session.inspect("print", 5, 0, d))
         finally:
-            guest_process.Guest._take = take
+            process.Guest._take = take
             self._session.close()
         return self.parts[:-1]
 

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from cellblock.api.bench import Bench
     from cellblock.host.approvals import wishes
     from cellblock.host.approvals.answers import Answer
-    from cellblock.host.outcome import Cell
+    from cellblock.host.session.types import Cell
     from cellblock.policy.model import Policy
 
     Approve = Callable[[Wish], Any]

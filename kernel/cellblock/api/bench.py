@@ -14,8 +14,8 @@ from typing import TYPE_CHECKING, Any, Final, cast, get_args
 from cellblock.api import results
 from cellblock.api.making import made_of
 from cellblock.errors import GuestError, PolicyError
-from cellblock.host.cells.outputs import Outputs
-from cellblock.host.cells.station import Station
+from cellblock.host.cell.cell import Station
+from cellblock.host.cell.outputs import Outputs
 from cellblock.host.output import gateway
 
 if TYPE_CHECKING:
@@ -23,10 +23,9 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
     from cellblock.host.audit.trail import Audit
-    from cellblock.host.cells.front import Asked
-    from cellblock.host.cells.run import CellRun
-    from cellblock.host.cells.views import Views
-    from cellblock.host.kept import Kept
+    from cellblock.host.cell.cell import Asked, CellRun
+    from cellblock.host.cell.output_log import Kept
+    from cellblock.host.cell.status import Views
     from cellblock.wire import messages as wire
 
     Ask = Callable[[str], Any]

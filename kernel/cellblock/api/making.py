@@ -11,9 +11,9 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from cellblock.analysis import Finding
-    from cellblock.host.cells.run import CellRun
-    from cellblock.host.cells.views import Views
-    from cellblock.host.outcome import Outcome, Stopped
+    from cellblock.host.cell.cell import CellRun
+    from cellblock.host.cell.status import Views
+    from cellblock.host.session.types import Outcome, Stopped
     from cellblock.host.tools.record import Record
 
 
@@ -120,11 +120,11 @@ def _denial(finding: Finding) -> results.Denial:
 
 
 def _stop(stopped: Stopped, content: Mapping[str, Any], views: Views) -> results.Stop:
-    from cellblock.host.cells import stops  # noqa: PLC0415 - few cells are
+    from cellblock.host.cell import status  # noqa: PLC0415 - few cells are
 
     state: Any = "kept" if stopped.kept else "gone" if stopped.restored is None else "restored"
     said = plain("\n".join(content.get("traceback", ())))
-    return results.Stop(stopped.why, stops.reason(stopped, views.in_force)[1], state, said)
+    return results.Stop(stopped.why, status.reason(stopped, views.in_force)[1], state, said)
 
 
 def _call(record: Record) -> results.ToolCall:

@@ -15,14 +15,13 @@ import msgspec
 from cellblock.api.reactor import AsyncioReactor
 from cellblock.errors import GuestError, PolicyError
 from cellblock.guest import removal
-from cellblock.host import inputs as given_inputs
-from cellblock.host import launch
-from cellblock.host.equipment import own_tools
-from cellblock.host.groundwork import Ground, Terms, lay
-from cellblock.host.private import make_scratch
-from cellblock.host.sharing import placed, shareable
-from cellblock.host.zygote_process import place_of
-from cellblock.host.zygotes import Seat, Shared
+from cellblock.host.guests import spawn
+from cellblock.host.guests.zygote import place_of
+from cellblock.host.guests.zygotes import Seat, Shared
+from cellblock.host.session import history as given_inputs
+from cellblock.host.session.build import placed, shareable
+from cellblock.host.session.config import Ground, Terms, lay, make_scratch
+from cellblock.host.session.settings import own_tools
 from cellblock.policy import placing
 from cellblock.policy.model import Policy
 
@@ -32,9 +31,9 @@ if TYPE_CHECKING:
 
     from cellblock.api.results import Wish
     from cellblock.api.sandbox import AsyncSandbox
+    from cellblock.host.guests.zygote import Zygote
     from cellblock.host.tools.functions import Functions
     from cellblock.host.tools.registry import Registered
-    from cellblock.host.zygote_process import Zygote
     from cellblock.wire import messages
 
     Tools = Iterable[Callable[..., Any]] | Mapping[str, Callable[..., Any]]
@@ -107,7 +106,7 @@ class AsyncSandboxPool:
         try:
             self._ground = ground = await asyncio.to_thread(self._lay, scratch)
             reactor = AsyncioReactor(asyncio.get_running_loop())
-            shared = Shared(reactor, partial(launch.start, ground.wrap), _warmed(ground.told))
+            shared = Shared(reactor, partial(spawn.start, ground.wrap), _warmed(ground.told))
             self._reactor, self._shared = reactor, shared
             policy = ground.policy
             if shareable(ground) and not policy.tools and not policy.packages:

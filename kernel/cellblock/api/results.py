@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final, Literal
 
 from cellblock.host.artifacts import Artifact, Skipped
-from cellblock.host.usage import Usage
+from cellblock.host.session.types import Usage
 from cellblock.render.bundle import (
     ARTIFACTS_JSON,
     DENIAL_JSON,

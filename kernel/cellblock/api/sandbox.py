@@ -16,10 +16,10 @@ from cellblock.api.bench import ANSWERING, Bench
 from cellblock.api.pool import AsyncSandboxPool
 from cellblock.errors import GuestError, PolicyError
 from cellblock.guest import removal
-from cellblock.host.cells.front import Asked
-from cellblock.host.founding import audit_of, enter_start, exports_of, found, views_of
-from cellblock.host.history import default_path
-from cellblock.host.kept import Kept
+from cellblock.host.cell.cell import Asked
+from cellblock.host.cell.output_log import Kept
+from cellblock.host.session.build import audit_of, enter_start, exports_of, found, views_of
+from cellblock.host.session.history import default_path
 from cellblock.policy.paths import within
 from cellblock.render.text import COLUMNS, wrap
 
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from cellblock.api.bench import OnOutput
     from cellblock.api.pool import Tools
     from cellblock.api.results import Result, Wish
-    from cellblock.host.groundwork import Ground
+    from cellblock.host.session.config import Ground
     from cellblock.host.tools.functions import Functions
     from cellblock.policy.enforcement import Enforcement, Gap
     from cellblock.policy.model import Policy

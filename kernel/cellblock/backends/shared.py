@@ -23,7 +23,7 @@ EARLIER_LINKS: Final = (
 #: How a list of addresses is kept.
 RELAYED: Final = "the host's relay looks up what is listed, connects to it, hands the socket in"
 
-#: Whether one process can look at another's clock and memory as ``host.gauge`` does.
+#: Whether one process can look at another's clock and memory as ``host.session.limits`` does.
 _WATCHED = os.uname().sysname == "Linux"
 
 
@@ -47,7 +47,7 @@ def nothing(capability: str) -> Declare:
 
 
 def watched(capability: str) -> Declare:
-    """Declare what the host's looking alone does about memory (``host.monitor``)."""
+    """Declare what the host's looking alone does about memory (``host.session.limits``)."""
     if not _WATCHED:
         return nothing(capability)
     mechanism = "the host kills a guest that it sees to hold an eighth more"

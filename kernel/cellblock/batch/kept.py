@@ -21,8 +21,8 @@ import msgspec
 
 import cellblock
 from cellblock.batch.verdict import Verdict
-from cellblock.host.history import default_path
-from cellblock.host.private_file import PrivateFile
+from cellblock.host.files import PrivateFile
+from cellblock.host.session.history import default_path
 
 if TYPE_CHECKING:
     from cellblock.batch.verdict import Kind, Terms

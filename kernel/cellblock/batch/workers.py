@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Final, Generic, NamedTuple, TypeVar
 from cellblock.batch.rules import own_finding
 from cellblock.batch.verdict import Found, Judged, Kind, Ready, Task, Terms, Verdict
 from cellblock.errors import CheckError, WireError
-from cellblock.host.launch import import_path
+from cellblock.host.guests.spawn import import_path
 from cellblock.wire import frames
 
 if TYPE_CHECKING:

@@ -14,7 +14,7 @@ import signal
 import sys
 
 from cellblock.errors import StartError
-from cellblock.host import launch
+from cellblock.host.guests import spawn
 from cellblock.jupyter.early import Early
 
 TYPE_CHECKING = False  # a zygote is started before typing is imported
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
     from pathlib import Path
 
-    from cellblock.host.groundwork import Terms
+    from cellblock.host.session.config import Terms
     from cellblock.jupyter.kernel import Kernel
     from cellblock.jupyter.reactor import ZmqReactor
 
@@ -103,14 +103,14 @@ def _assembled(options: Options, project: str) -> tuple[ZmqReactor, Kernel, Call
     """Close this process to others, then put the kernel together: all that is slow to import."""
     early = Early(options.policy, project)
     early.start_bare()
-    from cellblock.host.hardening import protect_host  # noqa: PLC0415 - after the spawn
+    from cellblock.host.guests.spawn import protect_host  # noqa: PLC0415 - after the spawn
 
     protect_host()
-    from cellblock.host.private import make_scratch  # noqa: PLC0415 - as above
+    from cellblock.host.session.config import make_scratch  # noqa: PLC0415 - as above
 
     scratch = make_scratch()
     early.start_as_before(scratch)
-    from cellblock.host.groundwork import Ground, foresee, lay  # noqa: PLC0415 - as above
+    from cellblock.host.session.config import Ground, foresee, lay  # noqa: PLC0415 - as above
 
     terms = _terms(options, project, scratch)
     early.start_in(lambda: foresee(terms))
@@ -125,7 +125,7 @@ def _assembled(options: Options, project: str) -> tuple[ZmqReactor, Kernel, Call
 def _terms(options: Options, project: str, scratch: str) -> Terms:
     from pathlib import Path  # noqa: PLC0415 - as above
 
-    from cellblock.host.groundwork import Terms  # noqa: PLC0415 - as above
+    from cellblock.host.session.config import Terms  # noqa: PLC0415 - as above
 
     keys = Path(options.connection_file)
     return Terms(
@@ -167,7 +167,7 @@ def _started_in() -> str:
 
 def _check_file_limit() -> None:
     # ZeroMQ aborts the process where it can't open what it needs.
-    if 0 <= (limit := os.sysconf("SC_OPEN_MAX")) < launch.LEAST_FILES:
+    if 0 <= (limit := os.sysconf("SC_OPEN_MAX")) < spawn.LEAST_FILES:
         raise StartError(f"only {limit} files may be open. Raise it: ulimit -n 1024.")
 
 

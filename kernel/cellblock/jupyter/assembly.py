@@ -8,12 +8,12 @@ from typing import TYPE_CHECKING, Any
 import zmq
 
 from cellblock.guest import removal
-from cellblock.host import launch
-from cellblock.host.founding import audit_of, enter_start, exports_of, found, views_of
-from cellblock.host.groundwork import Ground
-from cellblock.host.history import History, default_path
-from cellblock.host.kept import Kept
-from cellblock.host.zygotes import Own
+from cellblock.host.cell.output_log import Kept
+from cellblock.host.guests import spawn
+from cellblock.host.guests.zygotes import Own
+from cellblock.host.session.build import audit_of, enter_start, exports_of, found, views_of
+from cellblock.host.session.config import Ground
+from cellblock.host.session.history import History, default_path
 from cellblock.jupyter import sockets
 from cellblock.jupyter.kernel import Kernel
 from cellblock.jupyter.messages import Composer
@@ -97,9 +97,9 @@ def _begin(ground: Ground, reactor: ZmqReactor, kernel: Kernel, early: Early) ->
 def _zygote(
     ground: Ground, prestarted: list[tuple[socket.socket, int]]
 ) -> tuple[socket.socket, int]:
-    return prestarted.pop() if prestarted else launch.start(ground.wrap)
+    return prestarted.pop() if prestarted else spawn.start(ground.wrap)
 
 
 def _end(prestarted: list[tuple[socket.socket, int]]) -> None:
     while prestarted:
-        launch.drop(*prestarted.pop())
+        spawn.drop(*prestarted.pop())

@@ -5,7 +5,7 @@ from __future__ import annotations
 from itertools import islice
 from typing import TYPE_CHECKING, Any
 
-from cellblock.host.cells.front import Asked
+from cellblock.host.cell.cell import Asked
 
 if TYPE_CHECKING:
     from cellblock.jupyter.messages import Message

@@ -10,15 +10,15 @@ from cellblock.host.approvals.clerk import Clerk
 from cellblock.host.approvals.grants import Grants, Under
 from cellblock.host.approvals.prompt import Prompt
 from cellblock.host.approvals.store import Store, default_path
-from cellblock.host.scope import changes
+from cellblock.host.session.narrowing import changes
 from cellblock.policy import placing
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from cellblock.host.approvals.asking import Decision
-    from cellblock.host.groundwork import Ground
-    from cellblock.host.outcome import Cell
+    from cellblock.host.session.config import Ground
+    from cellblock.host.session.types import Cell
     from cellblock.jupyter.kernel import Kernel
     from cellblock.policy.model import Policy
 

@@ -11,7 +11,7 @@ from __future__ import annotations
 import contextlib
 import os
 
-from cellblock.host import launch
+from cellblock.host.guests import spawn
 from cellblock.policy.home import cache_folder
 
 TYPE_CHECKING = False  # a zygote is started before typing is imported
@@ -19,8 +19,8 @@ if TYPE_CHECKING:
     import socket
     from collections.abc import Callable
 
-    from cellblock.host.groundwork import Wrapping
-    from cellblock.host.recalled import Memory, Recalled
+    from cellblock.host.guests.spawn import Memory, Recalled
+    from cellblock.host.session.config import Wrapping
 
 #: The backends that wrap a zygote, those that do not, and how much of a policy is looked through
 #: for them; what the strongest is known by to be here.
@@ -45,12 +45,12 @@ class Early:
     def start_bare(self) -> None:
         """Start it at once, where nothing goes around it. Raises OSError."""
         if not self._wrapped:
-            self.zygotes.append(launch.start())
+            self.zygotes.append(spawn.start())
 
     def start_as_before(self, scratch: str) -> None:
         """Start it in what went around the last one, if that is known and stood the test."""
         if self._wrapped:
-            from cellblock.host.recalled import Memory  # noqa: PLC0415 - as needed
+            from cellblock.host.guests.spawn import Memory  # noqa: PLC0415 - as needed
 
             self._memory = Memory(cache_folder(), self._policy, self._project, scratch)
             self._start(self._memory.recall())
@@ -63,14 +63,14 @@ class Early:
     def _start(self, around: Wrapping | Recalled | None) -> None:
         if around is not None:
             with contextlib.suppress(OSError):  # it is tried again, and told
-                self.zygotes.append(launch.start(around))
+                self.zygotes.append(spawn.start(around))
                 self._around = around
 
     def settle(self, due: Wrapping | None) -> None:
         """End it unless it is in what is due."""
         self._due = due
         if self.zygotes and not _alike(self._around, due):
-            launch.drop(*self.zygotes.pop())
+            spawn.drop(*self.zygotes.pop())
 
     def remember(self) -> None:
         """Keep what was due for the next kernel."""

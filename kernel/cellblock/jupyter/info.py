@@ -14,7 +14,7 @@ from cellblock.jupyter.messages import PROTOCOL
 _LONGEST_PATTERN = 1_000
 
 if TYPE_CHECKING:
-    from cellblock.host.history import History
+    from cellblock.host.session.history import History
     from cellblock.wire import messages as wire
 
 

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, Final
 from jupyter_client.kernelspec import KernelSpecManager, NoSuchKernel
 
 from cellblock.errors import CellblockError
-from cellblock.host.inputs import from_file
+from cellblock.host.session.history import from_file
 from cellblock.policy.load import KNOWN, condition, load
 from cellblock.policy.vocabulary import SPELLINGS
 

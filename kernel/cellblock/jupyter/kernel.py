@@ -10,8 +10,8 @@ import traceback
 from collections import deque
 from typing import TYPE_CHECKING, Any
 
-from cellblock.host.cells.outputs import Outputs
-from cellblock.host.cells.station import Station
+from cellblock.host.cell.cell import Station
+from cellblock.host.cell.outputs import Outputs
 from cellblock.jupyter import cells, info
 from cellblock.jupyter.channels import Channels
 from cellblock.jupyter.control import Control
@@ -25,11 +25,11 @@ if TYPE_CHECKING:
     import zmq
 
     from cellblock.host.audit.trail import Audit
-    from cellblock.host.cells.views import Views
-    from cellblock.host.history import History
-    from cellblock.host.kept import Kept
-    from cellblock.host.outcome import Stopped
-    from cellblock.host.session import Session
+    from cellblock.host.cell.output_log import Kept
+    from cellblock.host.cell.status import Views
+    from cellblock.host.session.history import History
+    from cellblock.host.session.session import Session
+    from cellblock.host.session.types import Stopped
     from cellblock.jupyter.messages import Composer, Message
     from cellblock.jupyter.reactor import ZmqReactor
     from cellblock.wire import messages as wire
@@ -252,9 +252,9 @@ class Kernel(Station):
 
         def done(ended: Stopped | str | None) -> None:
             if ended is not None:
-                from cellblock.host.cells import stops  # noqa: PLC0415 - few do
+                from cellblock.host.cell import status  # noqa: PLC0415 - few do
 
-                self.outputs.card(stops.unheard(ended, self.views.in_force))
+                self.outputs.card(status.unheard(ended, self.views.in_force))
                 if isinstance(ended, str) and message.kind == "comm_open":
                     self.outputs.comms.unheard(content, message)
             self.outputs.end()

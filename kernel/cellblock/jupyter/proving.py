@@ -14,12 +14,11 @@ from cellblock import backends
 from cellblock.backends import contract
 from cellblock.errors import CellblockError
 from cellblock.guest import removal
-from cellblock.host import launch, proofs
-from cellblock.host.groundwork import planned, told_of
-from cellblock.host.history import default_path
-from cellblock.host.private import make_scratch
-from cellblock.host.prover import Prover
-from cellblock.host.surroundings import Surroundings
+from cellblock.host import probes
+from cellblock.host.guests import spawn
+from cellblock.host.probes import Prover, Surroundings
+from cellblock.host.session.config import make_scratch, planned, told_of
+from cellblock.host.session.history import default_path
 from cellblock.jupyter.reactor import ZmqReactor
 from cellblock.wire import messages
 
@@ -28,8 +27,8 @@ if TYPE_CHECKING:
 
     from cellblock.backends import Chosen
     from cellblock.backends.contract import Proof
-    from cellblock.host.groundwork import Wrapping
     from cellblock.host.relay.reach import Reach
+    from cellblock.host.session.config import Wrapping
     from cellblock.policy.enforcement import Enforcement
     from cellblock.policy.model import Policy
 
@@ -41,8 +40,8 @@ def proved(
     proof, report = prove(policy, chosen, project)
     if report is not None and not proof.failure:
         with contextlib.suppress(OSError):  # what wraps the zygote is gone, say
-            key = proofs.key(policy, chosen.backend, report, project=project, scratch=None)
-            proofs.Proofs(default_path().parent).keep(key, proof)
+            key = probes.key(policy, chosen.backend, report, project=project, scratch=None)
+            probes.Proofs(default_path().parent).keep(key, proof)
     return proof, report
 
 
@@ -77,11 +76,11 @@ def _prove(
     told, wrap = _launched(tried, chosen, project, scratch, around)
     loop = ZmqReactor()
     with _relayed(tried, told, loop) as reach:
-        prover = Prover(loop, told, lambda: launch.start(wrap), around.touched, reach)
+        prover = Prover(loop, told, lambda: spawn.start(wrap), around.touched, reach)
         prover.run(_trial(policy, around))
     declared = backends.settle(chosen.declare(tried), prover.report)
     results = _compared(policy, prover, declared)
-    return contract.Proof(results, proofs.where(), _now(), prover.failure), prover.report
+    return contract.Proof(results, probes.where(), _now(), prover.failure), prover.report
 
 
 def _with(listed: bool | tuple[str, ...], address: str) -> bool | tuple[str, ...]:
@@ -146,7 +145,7 @@ def _compared(
 
 def _unproved(policy: Policy, why: str) -> Proof:
     results = {probe.name: contract.Seen("unwitnessed", why) for probe in contract.asked(policy)}
-    return contract.Proof(results, proofs.where(), _now(), why)
+    return contract.Proof(results, probes.where(), _now(), why)
 
 
 def _roots(policy: Policy, scratch: Path) -> tuple[str, ...]:

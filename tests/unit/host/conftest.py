@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from cellblock.host.outcome import Cell
+from cellblock.host.session.types import Cell
 from cellblock.wire import messages
 from support.simulator import Simulation
 from support.stepwise import Stepwise

@@ -4,9 +4,9 @@ import errno
 
 import pytest
 
-from cellblock.host.guest_process import Guest
-from cellblock.host.keeping import Settings
-from cellblock.host.snapshots import Snapshots
+from cellblock.host.guests.process import Guest
+from cellblock.host.snapshots.forking import Settings
+from cellblock.host.snapshots.store import Snapshots
 from cellblock.wire import messages
 from support.simulator import NOBODYS_PID, Reactor
 

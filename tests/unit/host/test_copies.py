@@ -10,11 +10,12 @@ import sys
 
 import pytest
 
-from cellblock.host import guest_process, room, twins
-from cellblock.host.copies import Lineage, Ran
-from cellblock.host.guest_process import Guest
-from cellblock.host.keeping import Settings
-from cellblock.host.snapshots import Snapshots
+from cellblock.host.guests import process
+from cellblock.host.guests.process import Guest
+from cellblock.host.snapshots import forking, memory
+from cellblock.host.snapshots.copies import Lineage, Ran
+from cellblock.host.snapshots.forking import Settings
+from cellblock.host.snapshots.store import Snapshots
 from cellblock.wire import frames, messages
 from support.simulator import Reactor
 
@@ -43,7 +44,7 @@ def test_a_guest_for_which_there_are_too_few_descriptors_leaves_none_open(
     def pipe():
         return pipes.pop()()
 
-    monkeypatch.setattr(guest_process.os, "pipe", pipe)
+    monkeypatch.setattr(process.os, "pipe", pipe)
     before = descriptors()
     with pytest.raises(OSError, match="Too many open files"):
         guest(reactor)
@@ -56,7 +57,7 @@ def test_descriptors_that_the_host_lacks_cost_a_snapshot_and_are_told_once(
 ):
     serving, told, asked = guest(reactor), [], []
     snapshots = Snapshots(reactor, Settings("always"), lambda: 0.0, told.append, lambda: None)
-    monkeypatch.setattr(guest_process.socket, "socketpair", none_left)
+    monkeypatch.setattr(process.socket, "socketpair", none_left)
     for number in range(3):
         snapshots.take(serving, zygote, lambda number=number: asked.append(number))
     assert asked == [0, 1, 2]
@@ -75,11 +76,11 @@ def taken(reactor, zygote, monkeypatch):
     serving.pid = 1
     settings = Settings(depth=5, most_bytes=1 << 40)
     snapshots = Snapshots(reactor, settings, lambda: reactor.now, print, lambda: None)
-    monkeypatch.setattr(room, "resident", lambda pid: done.append(("resident", pid)) or 1 << 20)
-    monkeypatch.setattr(room, "available", lambda: done.append("available") or 1 << 40)
-    monkeypatch.setattr(room, "faults", lambda _: 0)
+    monkeypatch.setattr(memory, "resident", lambda pid: done.append(("resident", pid)) or 1 << 20)
+    monkeypatch.setattr(memory, "available", lambda: done.append("available") or 1 << 40)
+    monkeypatch.setattr(memory, "faults", lambda _: 0)
     monkeypatch.setattr(Guest, "vouch", lambda _: True)
-    monkeypatch.setattr(twins, "TWIN_AFTER", 60.0)  # those have tests of their own
+    monkeypatch.setattr(forking, "TWIN_AFTER", 60.0)  # those have tests of their own
     monkeypatch.setattr(
         Guest, "signal", lambda self, n: done.append((signal.Signals(n).name, self.pid))
     )
@@ -113,13 +114,13 @@ def test_memory_is_read_anew_after_a_while_and_at_once_where_it_is_short(
     taken()
     taken()
     assert taken.done.count("available") == 1
-    reactor.advance(2 * room.FRESH)
+    reactor.advance(2 * memory.FRESH)
     taken()
     assert taken.done.count("available") == 2
-    short = room.wanted(1 << 20)
-    monkeypatch.setattr(room, "available", lambda: taken.done.append("short") or short)
+    short = memory.wanted(1 << 20)
+    monkeypatch.setattr(memory, "available", lambda: taken.done.append("short") or short)
     for _ in range(3):
-        reactor.advance(2 * room.FRESH)
+        reactor.advance(2 * memory.FRESH)
         taken()
         taken()
     assert taken.done.count("short") == 6
@@ -130,9 +131,9 @@ def test_where_memory_is_short_it_is_read_once_for_each_copy_given_up(
 ):
     for _ in range(3):
         taken()
-    reactor.advance(2 * room.FRESH)
+    reactor.advance(2 * memory.FRESH)
     taken.done.clear()
-    monkeypatch.setattr(room, "available", lambda: taken.done.append("short") or 0)
+    monkeypatch.setattr(memory, "available", lambda: taken.done.append("short") or 0)
     taken.snapshots.take(taken.snapshots._guest, zygote)
     assert taken.done.count("short") == 4
     assert taken.done.count(("resident", 1)) == 1

@@ -3,8 +3,8 @@
 from pathlib import Path
 from types import SimpleNamespace
 
-from cellblock.host.environment import guest_environment
-from cellblock.host.launch import import_path, zygote_argv
+from cellblock.host.guests.spawn import import_path, zygote_argv
+from cellblock.host.session.config import guest_environment
 
 HOST = {
     "AWS_SECRET_ACCESS_KEY": "s3cret",

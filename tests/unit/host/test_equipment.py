@@ -4,7 +4,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from cellblock.host.equipment import tooling_of
+from cellblock.host.session.settings import tooling_of
 from cellblock.policy.model import Policy
 from support.approvals import call
 

@@ -7,9 +7,7 @@ import nbformat
 import pytest
 
 from cellblock.errors import PolicyError
-from cellblock.host.groundwork import Ground, Terms, _private, lay
-from cellblock.host.obstacles import check_apart
-from cellblock.host.private import make_scratch
+from cellblock.host.session.config import Ground, Terms, _private, check_apart, lay, make_scratch
 from cellblock.policy.model import Policy
 from cellblock.policy.operations import Operations, WriteFile
 from cellblock.wire.messages import Plan

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from cellblock.host import incoming
+from cellblock.host.guests import process
 from cellblock.wire import frames, messages
 
 STREAM = messages.Stream(name="stdout", text="x" * 1_000)
@@ -45,9 +45,9 @@ def test_out_of_band_bytes_are_a_violation_and_no_endless_loop(sim):
 @pytest.mark.parametrize("sent", [1, 3, 4, 500])
 def test_a_frame_that_does_not_end_is_a_violation(sim, sent):
     sim.guest.sock.sendall(frames.encode(STREAM)[:sent])
-    sim.reactor.advance(incoming.FRAME_LOOKS * incoming.FRAME_LOOK)
+    sim.reactor.advance(process.FRAME_LOOKS * process.FRAME_LOOK)
     assert sim.outcomes == []
-    sim.reactor.advance(2 * incoming.FRAME_LOOK)
+    sim.reactor.advance(2 * process.FRAME_LOOK)
     assert violation(sim) == "protocol violation: a frame that does not end"
 
 

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from cellblock.host.history import History, default_path
+from cellblock.host.session.history import History, default_path
 
 
 @pytest.fixture

@@ -9,7 +9,7 @@ import sys
 
 import pytest
 
-from cellblock.host.kept import MEMORY, PAGE, Kept
+from cellblock.host.cell.output_log import MEMORY, PAGE, Kept
 
 MIB = 1 << 20
 
@@ -168,7 +168,7 @@ def test_a_folder_that_could_not_be_made_whole_is_made_anew_when_it_can(
 
 HOST = """
 import os, pathlib, signal, sys
-from cellblock.host.kept import Kept
+from cellblock.host.cell.output_log import Kept
 kept = Kept(pathlib.Path(sys.argv[1]), 1 << 20)
 kept.begin(1); kept.add("stdout", "text"); kept.overflowed("stdout"); kept.settle()
 print("there", flush=True)

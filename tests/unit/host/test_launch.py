@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 import pytest
 
-from cellblock.host import launch
+from cellblock.host.guests import spawn
 from support import processes
 
 
@@ -25,9 +25,9 @@ class Wrap:
 
 @pytest.fixture(params=[None, Wrap(("/usr/bin/env",), stays=False)], ids=["alone", "behind env"])
 def zygote(request):
-    sock, pid = launch.start(request.param)
+    sock, pid = spawn.start(request.param)
     yield pid
-    launch.drop(sock, pid)
+    spawn.drop(sock, pid)
 
 
 def test_a_zygote_leads_a_session_whatever_became_it(zygote):
@@ -36,9 +36,9 @@ def test_a_zygote_leads_a_session_whatever_became_it(zygote):
 
 def test_what_stays_in_front_is_in_no_group_of_the_hosts():
     wait = ("/bin/sh", "-c", '"$@" & wait', "sh")
-    sock, pid = launch.start(Wrap(wait, stays=True))
+    sock, pid = spawn.start(Wrap(wait, stays=True))
     try:
         assert os.getpgid(pid) == pid
         assert os.getsid(pid) == os.getsid(0)
     finally:
-        launch.drop(sock, pid)
+        spawn.drop(sock, pid)

@@ -7,9 +7,15 @@ import time
 
 import pytest
 
-from cellblock.host.family import Family
-from cellblock.host.gauge import Gauge
-from cellblock.host.monitor import FIRST_LOOK, IDLE_MOST, PACE, Bounds, Monitor
+from cellblock.host.session.limits import (
+    FIRST_LOOK,
+    IDLE_MOST,
+    PACE,
+    Bounds,
+    Family,
+    Gauge,
+    Monitor,
+)
 from support import processes
 from support.simulator import NOBODYS_PID, Reactor
 

@@ -10,13 +10,12 @@ import pytest
 
 from cellblock.analysis import Rules, admission
 from cellblock.errors import BackendError, PolicyError
-from cellblock.host import pace
 from cellblock.host.admission.gate import Gate
-from cellblock.host.copies import Copy
-from cellblock.host.keeping import Settings
-from cellblock.host.monitor import Bounds
-from cellblock.host.outcome import Cell
-from cellblock.host.terms import Step, Terms
+from cellblock.host.session.limits import Bounds
+from cellblock.host.session.types import Cell, Step, Terms
+from cellblock.host.snapshots import forking
+from cellblock.host.snapshots.copies import Copy
+from cellblock.host.snapshots.forking import Settings
 from cellblock.policy.model import Policy
 from cellblock.policy.narrowing import changed, weigh
 from cellblock.policy.paths import Places
@@ -416,7 +415,7 @@ def test_an_interrupt_while_locks_are_made_does_no_harm(used):
     copy = relocking(used)
     used.session.interrupt()
     goes_on(used, copy)
-    used.reactor.advance(pace.IDLE)
+    used.reactor.advance(forking.IDLE)
     assert used.outcomes[-1].status == "ok"
 
 

@@ -9,8 +9,8 @@ import subprocess
 import msgspec
 import pytest
 
-from cellblock.host import numbers
-from cellblock.host.numbers import NO_PROCESS, Translation
+from cellblock.host.guests import zygote
+from cellblock.host.guests.zygote import NO_PROCESS, Translation
 from cellblock.wire import messages
 
 
@@ -88,4 +88,4 @@ def test_no_process_has_the_number_of_none():
     with contextlib.suppress(ProcessLookupError):
         os.kill(NO_PROCESS, 0)
         raise AssertionError
-    assert numbers._innermost(NO_PROCESS) == 0
+    assert zygote._innermost(NO_PROCESS) == 0

@@ -3,10 +3,10 @@
 import pytest
 
 from cellblock.host.audit.trail import Audit
-from cellblock.host.cells import outputs
-from cellblock.host.cells.outputs import Outputs
-from cellblock.host.cells.views import Views
-from cellblock.host.kept import Kept
+from cellblock.host.cell import outputs
+from cellblock.host.cell.output_log import Kept
+from cellblock.host.cell.outputs import Outputs
+from cellblock.host.cell.status import Views
 from cellblock.wire import messages
 
 

@@ -4,7 +4,7 @@ import os
 
 import pytest
 
-from cellblock.host.pipe import PIPE_READ, Pipe
+from cellblock.host.guests.process import PIPE_READ, Pipe
 from support.simulator import Reactor
 
 

@@ -2,7 +2,7 @@
 
 import pytest
 
-from cellblock.host.cells.principle import principle
+from cellblock.host.cell.status import principle
 from cellblock.policy.model import Policy
 from cellblock.render.denial import AMBIENT
 

@@ -11,8 +11,8 @@ import pytest
 import cellblock
 from cellblock.backends import named
 from cellblock.backends.contract import Proof, Seen, asked
-from cellblock.host import proofs
-from cellblock.host.proofs import MOST, MOST_BYTES, NAME, Proofs, is_whole
+from cellblock.host import probes
+from cellblock.host.probes import MOST, MOST_BYTES, NAME, Proofs, is_whole
 from cellblock.policy.model import Policy
 from cellblock.wire.messages import LockReport
 
@@ -23,7 +23,7 @@ PROJECT = Path("/somewhere/project")
 
 
 def key(policy=None, backend="landlock", report=REPORT, project=PROJECT, scratch=None):
-    return proofs.key(policy or Policy(), named(backend), report, project=project, scratch=scratch)
+    return probes.key(policy or Policy(), named(backend), report, project=project, scratch=scratch)
 
 
 @pytest.fixture
@@ -47,10 +47,10 @@ def test_what_is_kept_is_for_its_owner_alone(folder):
 
 #: Each makes one part of a key another one.
 CHANGES = {
-    "OS kernel": lambda m: m.setattr(proofs, "where", lambda: "Linux 7.0"),
+    "OS kernel": lambda m: m.setattr(probes, "where", lambda: "Linux 7.0"),
     "cellblock": lambda m: m.setattr(cellblock, "__version__", "9.9"),
-    "suite": lambda m: m.setattr(proofs, "PROBES", proofs.PROBES[1:]),
-    "interpreter": lambda m: m.setattr(proofs.sys, "prefix", "/another"),
+    "suite": lambda m: m.setattr(probes, "PROBES", probes.PROBES[1:]),
+    "interpreter": lambda m: m.setattr(probes.sys, "prefix", "/another"),
     "user": lambda m: m.setattr(os, "geteuid", lambda: UID + 1),
     "wrapper": lambda m: m.setattr(type(named("landlock")), "fingerprint", lambda _: "newer"),
 }

@@ -2,8 +2,7 @@
 
 import pytest
 
-from cellblock.host.quota import MOST_TAIL, Quota
-from cellblock.host.tails import DisplayTail, TextTail
+from cellblock.host.cell.quota import MOST_TAIL, DisplayTail, Quota, TextTail
 
 CAP = 8_000
 ROOM = CAP // 8

@@ -2,8 +2,8 @@
 
 import pytest
 
-from cellblock.host import keeper
-from cellblock.host.outcome import Restored, Stopped
+from cellblock.host.guests import supervisor
+from cellblock.host.session.types import Restored, Stopped
 from cellblock.wire import messages
 from support.stepwise import CRASH, EXACT, INEXACT, lost
 
@@ -147,7 +147,7 @@ def lose(sim):
 
 
 def test_a_state_that_ends_every_guest_is_not_restored_for_ever(sim):
-    for _ in range(keeper.MAX_LOSSES):
+    for _ in range(supervisor.MAX_LOSSES):
         lose(sim)
     assert all(stopped.restored for stopped in sim.losses())
     sim.reaped(9)
@@ -156,7 +156,7 @@ def test_a_state_that_ends_every_guest_is_not_restored_for_ever(sim):
 
 
 def test_a_cell_that_ends_well_makes_up_for_all_losses(sim):
-    for _ in range(keeper.MAX_LOSSES + 3):
+    for _ in range(supervisor.MAX_LOSSES + 3):
         lose(sim)
         sim.kept()
     assert all(stopped.restored for stopped in sim.losses())

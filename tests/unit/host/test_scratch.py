@@ -5,8 +5,8 @@ import os
 
 import pytest
 
-from cellblock.host import scratch
-from cellblock.host.scratch import DEEPEST, LEAST, Scratch
+from cellblock.host.session import limits
+from cellblock.host.session.limits import DEEPEST, LEAST, Scratch
 
 MIB = 1 << 20
 
@@ -61,7 +61,7 @@ def test_links_are_not_followed(tmp_path):
 
 
 def test_empty_files_fill_it_and_a_look_takes_only_so_many(tmp_path, monkeypatch):
-    monkeypatch.setattr(scratch, "ENTRIES", 100)
+    monkeypatch.setattr(limits, "ENTRIES", 100)
     for number in range(110):
         (tmp_path / str(number)).touch()
     found = Scratch(str(tmp_path), 105 * LEAST)
@@ -83,7 +83,7 @@ def test_folders_without_end_count_as_full(tmp_path):
 
 
 def test_a_crowd_of_folders_counts_as_full(tmp_path, monkeypatch):
-    monkeypatch.setattr(scratch, "MOST_FOLDERS", 5)
+    monkeypatch.setattr(limits, "MOST_FOLDERS", 5)
     for number in range(10):
         (tmp_path / str(number)).mkdir()
     assert looked(tmp_path, limit=1 << 40).full
@@ -123,7 +123,7 @@ def test_who_finds_it_full_may_clear_up_and_not_add(tmp_path):
 
 
 def test_far_too_full_is_told_apart(tmp_path, monkeypatch):
-    monkeypatch.setattr(scratch, "FAR_BYTES", MIB)
+    monkeypatch.setattr(limits, "FAR_BYTES", MIB)
     write(tmp_path / "1", MIB * 3 // 2)
     found = looked(tmp_path)
     assert (found.full, found.far) == (True, False)

@@ -5,9 +5,8 @@ import signal
 import msgspec
 import pytest
 
-from cellblock.host.keeper import NEXT_START
-from cellblock.host.outcome import MOST_DETAIL, Stopped
-from cellblock.host.supply import LAST_WORDS
+from cellblock.host.guests.supervisor import LAST_WORDS, NEXT_START
+from cellblock.host.session.types import MOST_DETAIL, Stopped
 from cellblock.wire import frames, messages
 
 

@@ -5,7 +5,8 @@ import signal
 
 import pytest
 
-from cellblock.host import budget, forks, keeper, pace, room
+from cellblock.host.guests import supervisor
+from cellblock.host.snapshots import forking, memory
 from cellblock.wire import messages
 from support.stepwise import EXACT
 
@@ -23,9 +24,9 @@ def test_a_copy_is_asked_for_in_idle_time_only(sim):
     due = messages.Allow(id=1, pid=sim.guest.pid)
     assert [m for m in sim.told if isinstance(m, messages.Allow)] == [due]
     assert sim.cell(EXACT).status == "ok"
-    sim.reactor.advance(pace.IDLE / 2)
+    sim.reactor.advance(forking.IDLE / 2)
     assert asked_for(sim) == 1
-    sim.reactor.advance(pace.IDLE)
+    sim.reactor.advance(forking.IDLE)
     assert asked_for(sim) == 2
 
 
@@ -41,7 +42,7 @@ def test_a_cell_that_waits_for_its_snapshot_is_over_no_limit_any_more(sim):
 
 def test_a_long_cell_is_answered_when_it_is_certain_that_no_copy_will_stand(sim):
     assert sim.cell(seconds=0.2) is None
-    sim.reactor.advance(forks.PATIENCE)
+    sim.reactor.advance(forking.PATIENCE)
     assert [outcome.status for outcome in sim.outcomes] == ["ok"]
     assert sim.guest.copy().gone()
     claimed = [m for m in sim.told if isinstance(m, messages.Members)]
@@ -78,15 +79,15 @@ def test_a_copy_is_stopped_while_it_stands_and_set_going_to_take_over(sim):
 
 
 def test_copies_that_are_lost_while_they_stand_are_made_again_and_given_up_after_some(sim):
-    for _ in range(keeper.MAX_LOSSES + 3):
+    for _ in range(supervisor.MAX_LOSSES + 3):
         sim.end(sim.guest.copy())
-        sim.reactor.advance(pace.IDLE)
+        sim.reactor.advance(forking.IDLE)
         copy = sim.guest.copy()
         if copy.sock.fileno() >= 0:
             sim.stands(copy)
-    assert len(sim.guest.copies) == keeper.MAX_LOSSES + 1
+    assert len(sim.guest.copies) == supervisor.MAX_LOSSES + 1
     sim.kept()
-    assert len(sim.guest.copies) == keeper.MAX_LOSSES + 2
+    assert len(sim.guest.copies) == supervisor.MAX_LOSSES + 2
 
 
 # --- what is answered before it is kept -----------------------------------------------------------
@@ -126,11 +127,11 @@ def test_what_nobody_would_call_a_step_is_given_up(sim):
 
 
 def test_the_oldest_goes_first_when_they_hold_too_much(stepwise, monkeypatch):
-    size = room.PAGE * 100
+    size = memory.PAGE * 100
     sim = stepwise(most_bytes=2 * size)
     faults = iter(range(0, 10_000, 100))  # a hundred pages between any two
-    monkeypatch.setattr(room, "faults", lambda _: next(faults))
-    monkeypatch.setattr(room, "resident", lambda _: room.LARGE - 1)
+    monkeypatch.setattr(memory, "faults", lambda _: next(faults))
+    monkeypatch.setattr(memory, "resident", lambda _: memory.LARGE - 1)
     for _ in range(5):
         sim.kept()
     gone = [copy.gone() for copy in sim.guest.copies]
@@ -145,8 +146,8 @@ def test_the_oldest_goes_first_when_they_hold_too_much(stepwise, monkeypatch):
 def plenty(monkeypatch):
     """Memory without end, and guests of one GiB."""
     sizes = {"free": 1 << 40, "guest": 1 << 30}
-    monkeypatch.setattr(room, "available", lambda: sizes["free"])
-    monkeypatch.setattr(room, "resident", lambda _: sizes["guest"])
+    monkeypatch.setattr(memory, "available", lambda: sizes["free"])
+    monkeypatch.setattr(memory, "resident", lambda _: sizes["guest"])
     return sizes
 
 
@@ -156,7 +157,7 @@ def slow(sim):
     sim.cell()
     if asked_for(sim) == known:
         return False
-    sim.reactor.advance(budget.TOO_LONG + 0.05)
+    sim.reactor.advance(memory.TOO_LONG + 0.05)
     sim.stands(sim.guest.copies[-1])
     return True
 
@@ -182,7 +183,7 @@ def test_a_quick_one_between_them_makes_up_for_a_slow_one(stepwise):
 
 
 @pytest.mark.parametrize(
-    ("mode", "sizes"), [("auto", {"guest": budget.SMALL - 1}), ("always", {"free": 0})]
+    ("mode", "sizes"), [("auto", {"guest": memory.SMALL - 1}), ("always", {"free": 0})]
 )
 def test_a_small_guest_is_copied_however_long_it_takes_and_any_if_always(
     stepwise, plenty, mode, sizes
@@ -203,7 +204,7 @@ def test_a_guest_that_became_smaller_ends_the_rest(stepwise, plenty):
 def test_while_memory_is_short_the_oldest_are_given_up_and_none_is_taken(stepwise, plenty):
     sim = stepwise(mode="auto")
     copy = sim.kept()
-    plenty["free"] = room.wanted(plenty["guest"]) - 1
+    plenty["free"] = memory.wanted(plenty["guest"]) - 1
     sim.cell(seconds=0.2)
     sim.cell(seconds=0.2)
     assert [outcome.status for outcome in sim.outcomes] == ["ok"] * 3

@@ -1,6 +1,6 @@
 """``%undo``: which copy it goes to, and what it runs again there."""
 
-from cellblock.host.outcome import Cell, Restored, Stopped
+from cellblock.host.session.types import Cell, Restored, Stopped
 from support.stepwise import INEXACT
 
 

@@ -7,7 +7,7 @@ import sys
 
 import pytest
 
-from cellblock.host import zygote_process
+from cellblock.host.guests import zygote
 from cellblock.jupyter.reactor import ZmqReactor
 from support import processes
 from support.traffic import Front, real_session
@@ -45,7 +45,7 @@ def test_a_zygote_with_much_to_remove_goes_on_alone(session, tmp_path, monkeypat
     scratch = tmp_path / "scratch"
     for number in range(5_000):
         (scratch / f"{number}").touch()
-    monkeypatch.setattr(zygote_process, "REMOVAL", 0.0)
+    monkeypatch.setattr(zygote, "REMOVAL", 0.0)
     reaper, _, guest = ends(session)
     assert session.close() is False
     assert guest not in processes.parents()  # guests are gone before it is left to itself
@@ -61,7 +61,7 @@ def test_a_zygote_with_little_to_remove_is_waited_for(session, tmp_path):
 
 
 def test_a_zygote_that_does_not_end_its_guests_is_killed_and_they_with_it(session, monkeypatch):
-    monkeypatch.setattr(zygote_process, "PATIENCE", 0.3)
+    monkeypatch.setattr(zygote, "PATIENCE", 0.3)
     all_of_them = ends(session)
     os.kill(all_of_them[1], signal.SIGSTOP)
     assert session.close() is True

@@ -7,9 +7,9 @@ import socket
 import msgspec
 import pytest
 
-from cellblock.host import ends
-from cellblock.host.guest_process import Guest
-from cellblock.host.zygotes import Seat, Shared
+from cellblock.host.guests import zygote
+from cellblock.host.guests.process import Guest
+from cellblock.host.guests.zygotes import Seat, Shared
 from cellblock.wire import frames, messages
 from support.simulator import Reactor
 
@@ -76,7 +76,7 @@ def close(fd):
 @pytest.fixture
 def zygotes(monkeypatch):
     made = Zygotes()
-    monkeypatch.setattr("cellblock.host.zygote_process.os.kill", lambda *_: None)
+    monkeypatch.setattr("cellblock.host.guests.zygote.os.kill", lambda *_: None)
     yield made
     made.shared.close()
     for sock in made.theirs:
@@ -124,7 +124,7 @@ def test_each_hears_of_its_own_forks_and_of_every_end(zygotes):
 
 def test_a_fork_that_comes_when_its_keeper_has_gone_is_ended(zygotes, monkeypatch):
     killed = []
-    monkeypatch.setattr(ends, "kill", lambda pid, fd: killed.append(pid) or close(fd))
+    monkeypatch.setattr(zygote, "kill", lambda pid, fd: killed.append(pid) or close(fd))
     seat = zygotes.seat("a")
     zygotes.fork(seat)
     assert seat.end() is False

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from cellblock.api.pool import AsyncSandboxPool
     from cellblock.batch.run.execution import Job
     from cellblock.batch.run.notebook import Notebook
-    from cellblock.host.groundwork import Ground
+    from cellblock.host.session.config import Ground
     from cellblock.policy.enforcement import Gap
     from cellblock.policy.model import Policy
 

@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     from distributed import Worker
 
     from cellblock.batch.run.document import Document
-    from cellblock.host.groundwork import Ground
+    from cellblock.host.session.config import Ground
     from cellblock.policy.enforcement import Gap
     from cellblock.policy.model import Policy
 

@@ -92,7 +92,7 @@ def ending_of(result: Result, cell: int, *, own_limit: bool = False) -> Ending |
 
 def _stopped(result: Result, own_limit: bool) -> str:
     """Say why a cell was stopped: what became of its variables is of no use to anybody here."""
-    from cellblock.host.cells.stops import LIMITS  # noqa: PLC0415 - few cells are
+    from cellblock.host.cell.status import LIMITS  # noqa: PLC0415 - few cells are
 
     stop, error = result.stop, result.error
     if stop is None or error is None:

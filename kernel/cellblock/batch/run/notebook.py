@@ -14,8 +14,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from cellblock.batch.limits import LARGEST
+from cellblock.host.files import UpgradeError, upgraded
 from cellblock.host.output.jsonable import Cleaner, TooLargeError
-from cellblock.host.upgrade import UpgradeError, upgraded
 from cellblock.render.text import clip, visible
 
 if TYPE_CHECKING:

@@ -6,7 +6,7 @@ import json
 from typing import TYPE_CHECKING, Any, Final, NoReturn
 
 from cellblock.errors import InputError
-from cellblock.host import inputs
+from cellblock.host.session import history
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -36,14 +36,14 @@ def parameters(
     """
     values = dict[str, Any]()
     for file in files:
-        values |= {name: json.loads(one) for name, one in inputs.from_file(file, written).items()}
+        values |= {name: json.loads(one) for name, one in history.from_file(file, written).items()}
     for one in given:
         name, is_one, text = one.partition("=")
         if not is_one or not name:
             remedy = "Write -p NAME=VALUE, or -p NAME VALUE."
             raise InputError("no name and value", file="-p", key="", value=repr(one), remedy=remedy)
         values[name] = _value(text)
-    inputs.encoded(values, source="-p")
+    history.encoded(values, source="-p")
     return values
 
 

@@ -26,7 +26,7 @@ from cellblock.host.admission.manifest import (
     cells_of,
     verified,
 )
-from cellblock.host.upgrade import FORMAT, UpgradeError, upgraded
+from cellblock.host.files import FORMAT, UpgradeError, upgraded
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping

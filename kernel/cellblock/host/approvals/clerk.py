@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from cellblock.host.approvals.answers import Answer
     from cellblock.host.approvals.grants import Grants
     from cellblock.host.approvals.wishes import Wish
-    from cellblock.host.outcome import Cell
+    from cellblock.host.session.types import Cell
     from cellblock.host.tools.provider import Call
 
     #: Returns why what was allowed may not be done after all, if so.

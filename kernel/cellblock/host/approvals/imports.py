@@ -9,7 +9,7 @@ from importlib.machinery import PathFinder
 from pathlib import PurePath
 from typing import TYPE_CHECKING, Final
 
-from cellblock.host.launch import import_path
+from cellblock.host.guests.spawn import import_path
 
 if TYPE_CHECKING:
     from collections.abc import Iterable

@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from cellblock.host.approvals.answers import Answer
     from cellblock.host.approvals.grants import Grants
     from cellblock.host.approvals.wishes import Wish
-    from cellblock.host.outcome import Cell
+    from cellblock.host.session.types import Cell
 
     #: Puts a text to whoever runs the cell, and returns what takes it back; None where nobody can
     #: be asked. What it is given last is called with what was typed, unless it was taken back.

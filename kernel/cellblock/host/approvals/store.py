@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Final, Literal
 import msgspec
 
 from cellblock.host.approvals.wishes import Of  # noqa: TC001 - msgspec asks what it is
-from cellblock.host.private_file import PrivateFile
+from cellblock.host.files import PrivateFile
 from cellblock.policy.home import state_folder
 from cellblock.render.text import clip
 

@@ -11,7 +11,7 @@ from cellblock.render.text import clip, exact
 if TYPE_CHECKING:
     from cellblock.host.approvals.grants import Under
     from cellblock.host.approvals.wishes import Of, Scope, Wish
-    from cellblock.host.outcome import Cell
+    from cellblock.host.session.types import Cell
 
 #: Characters of a policy's name, and of a scope.
 _NAME: Final = 64

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from cellblock.host.artifacts.patterns import Patterns
     from cellblock.host.artifacts.search import Entry, State
     from cellblock.host.artifacts.shelf import Copied
-    from cellblock.host.reactor import Reactor
+    from cellblock.host.session.types import Reactor
 
 #: Seconds that one step takes.
 STEP: Final = 0.02

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
     from cellblock.analysis import Finding
-    from cellblock.host.outcome import Cell, Restored
+    from cellblock.host.session.types import Cell, Restored
     from cellblock.policy.enforcement import Gap
 
 #: Characters of a text that a guest may have written.

@@ -18,7 +18,7 @@ import msgspec
 
 from cellblock.errors import AuditError
 from cellblock.host.audit import chain, records
-from cellblock.host.history import FOLDER, UntrustedError, check_own
+from cellblock.host.session.history import FOLDER, UntrustedError, check_own
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -9,7 +9,7 @@ from msgspec.structs import replace
 from cellblock.analysis.admission import sha256
 from cellblock.host.audit import entries, records
 from cellblock.host.audit.backlog import Backlog
-from cellblock.host.terms import Step
+from cellblock.host.session.types import Step
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
@@ -21,9 +21,8 @@ if TYPE_CHECKING:
     from cellblock.host.approvals.wishes import Wish
     from cellblock.host.artifacts import Artifact
     from cellblock.host.audit.log import Log
-    from cellblock.host.outcome import Cell, Outcome, Stopped
     from cellblock.host.relay.reach import Account
-    from cellblock.host.terms import Terms
+    from cellblock.host.session.types import Cell, Outcome, Stopped, Terms
     from cellblock.host.tools.record import Record as Call
     from cellblock.policy.enforcement import Enforcement, Gap
 

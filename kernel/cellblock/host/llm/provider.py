@@ -16,7 +16,7 @@ from cellblock.wire.messages import Tool
 
 if TYPE_CHECKING:
     from cellblock.host.llm.ledger import Ledger
-    from cellblock.host.reactor import Reactor
+    from cellblock.host.session.types import Reactor
     from cellblock.policy.sections import Llm as Section
 
 #: What the worker runs.

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
     from cellblock.host.ops import settings
     from cellblock.host.ops.ledger import Ledger
-    from cellblock.host.reactor import Reactor
+    from cellblock.host.session.types import Reactor
     from cellblock.wire.messages import Tool
 
 #: Seconds that a call has beyond its own limit, to say itself that it took too long.

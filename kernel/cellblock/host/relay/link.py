@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from cellblock.host.reactor import Reactor
     from cellblock.host.relay.reach import Account, Reach
+    from cellblock.host.session.types import Reactor
 
 
 class Link:

@@ -9,13 +9,13 @@ from collections import Counter
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final
 
+from cellblock.host.guests.worker_process import Worker
 from cellblock.host.relay import speech
-from cellblock.host.worker_process import Worker
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from cellblock.host.reactor import Reactor
+    from cellblock.host.session.types import Reactor
 
 _MODULE: Final = "cellblock.host.relay.server"
 #: Relays in a row that may end before one has served.

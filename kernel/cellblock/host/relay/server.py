@@ -17,7 +17,7 @@ import time
 from typing import TYPE_CHECKING, Final
 
 from cellblock.errors import WireError
-from cellblock.host.hardening import call_itself, end_with, protect_host
+from cellblock.host.guests.spawn import call_itself, end_with, protect_host
 from cellblock.host.relay import allowlist, speech
 from cellblock.host.relay.names import Names
 from cellblock.wire import frames, relay

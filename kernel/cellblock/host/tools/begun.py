@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Final
 from cellblock.host.tools.provider import Answer
 
 if TYPE_CHECKING:
-    from cellblock.host.reactor import Timer
+    from cellblock.host.session.types import Timer
     from cellblock.host.tools.provider import Call
 
 #: Bytes that a call holds beside its arguments.

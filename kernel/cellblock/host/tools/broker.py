@@ -22,7 +22,7 @@ from cellblock.wire import messages
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Mapping
 
-    from cellblock.host.reactor import Reactor
+    from cellblock.host.session.types import Reactor
     from cellblock.host.tools import Limits
     from cellblock.host.tools.approval import Approval
     from cellblock.host.tools.provider import Provider

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
     from cellblock.host.llm.provider import Llm
     from cellblock.host.ops.provider import Operations
-    from cellblock.host.reactor import Reactor
+    from cellblock.host.session.types import Reactor
     from cellblock.host.tools import Tooling
     from cellblock.host.tools.provider import Answer, Call, Provider, Source
     from cellblock.wire.messages import Tool

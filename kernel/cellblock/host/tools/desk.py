@@ -13,9 +13,9 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Collection
 
     from cellblock.errors import PolicyError
-    from cellblock.host.keeper import Keeper
-    from cellblock.host.reactor import Reactor
-    from cellblock.host.request import Request
+    from cellblock.host.guests.supervisor import Keeper
+    from cellblock.host.session.requests import Request
+    from cellblock.host.session.types import Reactor
     from cellblock.host.tools import Tooling
     from cellblock.host.tools.broker import Broker
 

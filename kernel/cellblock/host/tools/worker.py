@@ -11,7 +11,7 @@ import sys
 import threading
 from typing import TYPE_CHECKING, Any
 
-from cellblock.host.hardening import end_with, protect_host
+from cellblock.host.guests.spawn import end_with, protect_host
 from cellblock.host.tools import speech
 from cellblock.wire import frames
 

@@ -11,15 +11,15 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
 from cellblock.errors import PolicyError
+from cellblock.host.guests.worker_process import Worker
 from cellblock.host.tools import speech
 from cellblock.host.tools.begun import Begun
 from cellblock.host.tools.provider import Answer
-from cellblock.host.worker_process import Worker
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
-    from cellblock.host.reactor import Reactor, Timer
+    from cellblock.host.session.types import Reactor, Timer
     from cellblock.host.tools.provider import Call
     from cellblock.host.tools.settings import Settings
     from cellblock.wire.messages import Tool

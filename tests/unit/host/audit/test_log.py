@@ -16,7 +16,7 @@ from cellblock.host.audit.backlog import MOST_WAITING
 from cellblock.host.audit.log import Log, body
 from cellblock.host.audit.trail import Audit
 from cellblock.host.audit.verify import verify
-from cellblock.host.outcome import Cell
+from cellblock.host.session.types import Cell
 
 
 @pytest.fixture

@@ -12,7 +12,7 @@ from cellblock.host.approvals.wishes import Wish
 from cellblock.host.audit import backlog
 from cellblock.host.audit.log import Log
 from cellblock.host.audit.trail import Audit
-from cellblock.host.outcome import Cell
+from cellblock.host.session.types import Cell
 from cellblock.wire import messages
 from support.approvals import UNDER, User
 from support.simulator import Simulation

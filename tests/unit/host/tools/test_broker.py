@@ -3,7 +3,7 @@
 import msgspec
 import pytest
 
-from cellblock.host.outcome import Cell
+from cellblock.host.session.types import Cell
 from cellblock.host.tools import Limits
 from cellblock.host.tools.broker import MOST_RECORDS, MOST_UNDER_WAY, MUCH_WAITING, Broker
 from cellblock.host.tools.provider import Answer

@@ -1,0 +1,172 @@
+"""Comm messages, both ways, and what is shown of those that do not pass."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from cellblock.host.output.encoding import json_size
+from cellblock.host.output.widgets import VIEW, WIDGET, Comms
+from cellblock.host.output.widgets_comm import Refused
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from cellblock.host.cell.cell import Parent, Publisher
+    from cellblock.host.cell.outputs import Withheld
+    from cellblock.host.cell.quota import Quota
+    from cellblock.host.output.widgets_comm import Passed
+    from cellblock.policy.model import Policy
+    from cellblock.render.bundle import Bundle
+    from cellblock.wire import messages as wire
+
+
+#: Cards about refusals in one cell, and parts that its last card names.
+MOST_CARDS = 5
+MOST_PARTS = 12
+
+
+class CommTraffic:
+    """What front ends and the guest say to each other through comms."""
+
+    def __init__(
+        self,
+        publisher: Publisher,
+        policy: Policy | None,
+        show: Callable[[Any], dict[str, Any]],
+        card: Callable[[Bundle], None],
+        withheld: Withheld,
+    ) -> None:
+        display = policy.display if policy else "text"
+        self._publisher, self._card, self._withheld = publisher, card, withheld
+        self._policy_name = policy.name if policy else ""
+        self._modules = policy.widget_modules if policy and display != "text" else ()
+        self._comms = Comms(
+            modules=self._modules,
+            targets=policy.comm_targets if policy and display != "text" else (),
+            trusted=display == "trusted",
+            show=lambda data: self.bundle(data, show),
+        )
+        self._refused: set[Refused] = set()
+        self._parts: dict[tuple[str, str, str], None] = {}
+
+    # --- from the front end -------------------------------------------------------------------
+
+    def arrived(self, kind: str, content: dict[str, Any], parent: Parent) -> bool:
+        """Say whether a front end's message is for the guest; answer one that opens in vain."""
+        name = content["comm_id"]
+        if kind == "comm_open":
+            if self._comms.opened_by_front(content):
+                return True
+            self._say_closed(name, parent)
+            return False
+        known = self._comms.knows(name)
+        if known and kind == "comm_close":
+            self._comms.closed_by_front(name)
+        return known
+
+    def unheard(self, content: dict[str, Any], parent: Parent) -> None:
+        """Close what a front end opened, where the guest has not heard of that."""
+        self._comms.closed_by_front(content["comm_id"])
+        self._say_closed(content["comm_id"], parent)
+
+    def _say_closed(self, name: str, parent: Parent) -> None:
+        self._publisher.publish("comm_close", {"comm_id": name, "data": {}}, parent)
+
+    def listing(self, target: str | None) -> dict[str, dict[str, str]]:
+        """Return the ``comms`` of a ``comm_info_reply``."""
+        return self._comms.listing(target)
+
+    # --- from the guest -----------------------------------------------------------------------
+
+    def said(self, message: wire.CommOut, parent: Parent | None, quota: Quota) -> None:
+        """Pass on what may pass, within the quota; show a card for what may not."""
+        if quota.spent(sum(map(len, message.buffers))):
+            return
+        passed = self._comms.clean(message, _id(parent))
+        if isinstance(passed, Refused):
+            self._withheld.comm(f"{passed.target} {passed.module}".strip())
+            self._refuse(passed)
+        elif passed is not None and quota.admits(max(_size(passed), _weight(message.content))):
+            self._publish(passed, parent)
+            self._comms.commit(passed)
+            self._note(passed)
+
+    def bundle(self, data: Any, show: Callable[[Any], dict[str, Any]]) -> dict[str, Any]:
+        """Return a bundle cleaned by ``show``, with the view of a widget that is there."""
+        view = self._comms.view(data[VIEW]) if type(data) is dict and VIEW in data else None
+        if view is None:
+            return show(data)
+        cleaned = show({key: value for key, value in data.items() if key != VIEW})
+        return cleaned | {VIEW: view}
+
+    def release(self, parent: Parent | None) -> None:
+        """End every capture of outputs, before a card of ours is shown."""
+        for passed in self._comms.release():
+            self._publish(passed, parent)
+
+    def reset(self) -> None:
+        """Forget all comms: a new guest knows none."""
+        self._comms.reset()
+
+    def begin(self) -> None:
+        """Count refusals anew, for a new request."""
+        self._refused.clear()
+        self._parts.clear()
+
+    def end(self) -> None:
+        """Say what was left out of the widgets that passed."""
+        if self._parts:
+            from cellblock.render.widgets import left_out  # noqa: PLC0415 - rarely needed
+
+            parts = list(self._parts)
+            self._parts.clear()
+            self._card(left_out(parts, policy_name=self._policy_name))
+
+    def _publish(self, passed: Passed, parent: Parent | None) -> None:
+        self._publisher.publish(
+            passed.kind,
+            passed.content(),
+            parent,
+            buffers=passed.buffers,
+            metadata=passed.metadata,
+        )
+
+    def _note(self, passed: Passed) -> None:
+        model = passed.comm.model
+        for key, why in passed.left:
+            if model is not None and len(self._parts) < MOST_PARTS:
+                self._parts[model.name.removesuffix("Model"), key, why] = None
+
+    def _refuse(self, refused: Refused) -> None:
+        """Show one card for each module and target, and no flood of cards."""
+        once = Refused(refused.target, refused.module)
+        if once in self._refused or len(self._refused) >= MOST_CARDS:
+            return
+        self._refused.add(once)
+        from cellblock.render import widgets  # noqa: PLC0415 - rarely needed
+
+        name = self._policy_name
+        if refused.target == WIDGET:
+            known = refused.module in self._modules
+            card = widgets.widget(refused.module, refused.model, policy_name=name, known=known)
+        else:
+            card = widgets.comm(refused.target, policy_name=name)
+        self._card(card)
+
+
+def _id(parent: Parent | None) -> str:
+    return str(parent.header.get("msg_id", "")) if parent is not None else ""
+
+
+def _weight(value: Any, depth: int = 8) -> int:
+    """Return how much text there was to clean, of which nothing may be left to count."""
+    if isinstance(value, str):
+        return len(value)
+    if not depth or not isinstance(value, dict | list):
+        return 0
+    items = value.values() if isinstance(value, dict) else value
+    return sum(_weight(item, depth - 1) for item in items)
+
+
+def _size(passed: Passed) -> int:
+    return json_size(passed.content()) + json_size(passed.metadata) + sum(map(len, passed.buffers))

@@ -1,0 +1,346 @@
+"""The full text of cells that overflowed: in files of the host's, up to a cap, for ``%output``.
+
+A cell's text is gathered in memory and costs nothing else, until some of it is left out; then it
+is written, from its beginning. A disk that can't be written costs what would be on it, nothing
+else.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Final
+
+from cellblock.host.files import OwnFolder
+from cellblock.host.output.terminal import clean_text, without_styles
+from cellblock.render.kept import Row, kept_list, kept_note, kept_page
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from cellblock.host.cell.quota import Kind
+    from cellblock.render.bundle import Bundle
+
+
+#: Bytes of one stream that are gathered before anything overflows. More, which takes a cap that is
+#: larger, is written ahead.
+MEMORY: Final = 4 << 20
+#: Bytes written at once, from then on.
+_BLOCK: Final = 64 << 10
+#: Bytes of a page, and how far its end may lie behind that, to be the end of a line.
+PAGE: Final = 32 << 10
+_LINE: Final = 4 << 10
+_NO_LIMIT: Final = 1 << 60
+
+
+@dataclass(slots=True, eq=False)
+class Text:
+    """What is kept of one cell's stdout, stderr or displays; ``size`` is what is on disk."""
+
+    cell: int
+    kind: Kind
+    serial: int
+    size: int = 0
+    #: Whether some of it was left out of what was shown.
+    over: bool = False
+    #: Whether no more is taken.
+    full: bool = False
+    #: Whether something is missing at the end, and why if not for the cap.
+    cut: bool = False
+    failure: str = ""
+    fd: int | None = None
+    pending: bytearray = field(default_factory=bytearray)
+    mark: int = MEMORY
+
+    @property
+    def name(self) -> str:
+        """Its file's."""
+        return f"{self.cell}.{self.kind}.{self.serial}"
+
+
+@dataclass(frozen=True, slots=True)
+class Page:
+    """One page of a text; numbers count from 1."""
+
+    text: Text
+    number: int
+    count: int
+    content: str
+
+
+class Kept:
+    """What one kernel keeps, within ``cap`` bytes; None is no limit, 0 keeps nothing.
+
+    One cell gets half of the cap: its beginning.
+    """
+
+    def __init__(self, parent: Path, cap: int | None) -> None:
+        self._folder = OwnFolder(parent)
+        self._cap = _NO_LIMIT if cap is None else cap
+        self._texts: list[Text] = []
+        self._now: dict[Kind, Text] = {}
+        self._cell = self._serial = 0
+
+    def limit(self, cap: int | None) -> None:
+        """Keep no more than this from now on, of what there is, too."""
+        self._cap = _NO_LIMIT if cap is None else cap
+        self._make_room(0)
+
+    # --- the running cell ---------------------------------------------------------------------
+
+    def begin(self, cell: int) -> None:
+        """Keep what comes under this cell's number."""
+        if self._now:
+            self.settle()
+            for text in self._now.values():
+                if not text.over:
+                    self._forget(text)
+            self._now = {}
+        self._cell = cell
+
+    def full(self, kind: Kind) -> bool:
+        """Say whether no more of this kind is taken."""
+        return not self._cap or (kind in self._now and self._now[kind].full)
+
+    def add(self, kind: Kind, content: str) -> None:
+        """Take cleaned text."""
+        text = self._now.get(kind)
+        if text is None:
+            if not self._cap:
+                return
+            self._serial += 1
+            text = self._now[kind] = Text(self._cell, kind, self._serial)
+        if not text.full:
+            text.pending += content.encode("utf-8", "replace")
+            if len(text.pending) > text.mark:
+                self._write(text)
+
+    def overflowed(self, kind: Kind) -> None:
+        """Take note that this kind's text is not shown whole."""
+        text = self._now.get(kind)
+        if text is not None and not text.over:
+            text.over, text.mark = True, _BLOCK
+            self._replace_earlier(text)
+            self._write(text)
+
+    def settle(self) -> None:
+        """Write what is gathered of texts that overflowed, and have them closed."""
+        for text in self._now.values():
+            if text.over:
+                self._write(text)
+            if text.fd is not None:
+                os.close(text.fd)
+                text.fd = None
+
+    def state(self, kind: Kind) -> Text | None:
+        """Return what is kept of the running cell, after ``settle``."""
+        return self._now.get(kind)
+
+    # --- files --------------------------------------------------------------------------------
+
+    def _write(self, text: Text) -> None:
+        """Write what is gathered, as far as there is room."""
+        mine = sum(t.size for t in self._now.values())
+        data = memoryview(bytes(text.pending))[: max(0, self._cap // 2 - mine)]
+        text.cut |= len(data) < len(text.pending)
+        text.full = text.cut
+        text.pending.clear()
+        self._make_room(len(data))
+        try:
+            if data and text.fd is None:
+                self._open(text)
+            while data and text.fd is not None:
+                done = os.write(text.fd, data)
+                text.size += done
+                data = data[done:]
+        except OSError as exc:
+            text.failure = exc.strerror or str(exc)
+            text.full = text.cut = True
+
+    def _open(self, text: Text) -> None:
+        if text.size:  # written before, then settled
+            text.fd = self._folder.append(text.name)
+            return
+        text.fd = self._folder.create(text.name)
+        self._texts.append(text)
+
+    def _make_room(self, size: int) -> None:
+        """Forget the oldest cells until ``size`` more bytes are within the cap."""
+        while self._texts and sum(t.size for t in self._texts) + size > self._cap:
+            oldest = next((t for t in self._texts if self._now.get(t.kind) is not t), None)
+            if oldest is None:
+                return
+            self._forget(oldest)
+
+    def _replace_earlier(self, text: Text) -> None:
+        """Forget what another request kept under the same number."""
+        for earlier in self._texts.copy():
+            if earlier is not text and (earlier.cell, earlier.kind) == (text.cell, text.kind):
+                self._forget(earlier)
+
+    def _forget(self, text: Text) -> None:
+        if text.fd is not None:
+            os.close(text.fd)
+            text.fd = None
+        if text in self._texts:
+            self._texts.remove(text)
+            self._folder.remove(text.name)
+
+    def sweep(self) -> None:
+        """Remove what kernels left that were killed."""
+        self._folder.sweep()
+
+    def close(self) -> None:
+        """Remove everything."""
+        for text in self._now.values():
+            if text.fd is not None:
+                os.close(text.fd)
+        self._now, self._texts = {}, []
+        self._folder.close()
+
+    # --- reading ------------------------------------------------------------------------------
+
+    def texts(self) -> list[Text]:
+        """Return what can be read, in the order in which it came."""
+        return [text for text in self._texts if text.over and text.size]
+
+    def page(self, text: Text, number: int) -> Page:
+        """Return a page, the last for 0. Raises OSError, and IndexError for one that is not."""
+        fd = self._folder.read(text.name)
+        try:
+            count = _pages(fd, text.size)
+            number = number or count
+            if number > count:
+                raise IndexError(count)
+            start, end = (_boundary(fd, n, text.size) for n in (number - 1, number))
+            content = os.pread(fd, end - start, start).decode("utf-8", "replace")
+        finally:
+            os.close(fd)
+        return Page(text, number, count, content)
+
+
+def _pages(fd: int, size: int) -> int:
+    count = max(1, -(-size // PAGE))
+    while count > 1 and _boundary(fd, count - 1, size) >= size:
+        count -= 1  # the line at whose end it would begin is the last
+    return count
+
+
+def _boundary(fd: int, number: int, size: int) -> int:
+    """Return where page ``number`` ends: with a line if one ends nearby, else between letters."""
+    at = number * PAGE
+    if at <= 0 or at >= size:
+        return min(max(at, 0), size)
+    ahead = os.pread(fd, min(_LINE, size - at), at)
+    line = ahead.find(b"\n")
+    if line >= 0:
+        return at + line + 1
+    with contextlib.suppress(StopIteration):
+        return at + next(i for i, byte in enumerate(ahead) if byte & 0xC0 != 0x80)  # noqa: PLR2004 - UTF-8
+    return at
+
+
+# MERGED from paging: its docstring was:
+# ``%output``: what it asks for, and the card that answers.
+
+_KINDS: Final = ("stdout", "stderr", "display")
+_USAGE: Final = (
+    "%output lists what is kept; %output 7 shows cell 7's first page, %output 7 2 and "
+    "%output 7 last others, %output 7 stderr another stream."
+)
+_MOST_DIGITS: Final = 9
+
+
+@dataclass(frozen=True, slots=True)
+class Asked:
+    """A cell's number, which of its texts, and the page: 0 is the last."""
+
+    cell: int
+    kind: str | None = None
+    page: int = 1
+
+
+def answer(kept: Kept, argument: str) -> Bundle:
+    """Return the card for ``%output argument``."""
+    if not argument.strip():
+        return kept_list([_row(text) for text in kept.texts()])
+    asked = parse(argument)
+    return kept_note(_USAGE) if asked is None else _page(kept, asked)
+
+
+def parse(argument: str) -> Asked | None:
+    """Read an argument: a number, then a stream and a page, each once; None if it is none."""
+    words = argument.split()
+    cell = _number(words[0]) if words else None
+    if cell is None:
+        return None
+    found: dict[str, str | int] = {}
+    for word in words[1:]:
+        key, value = ("kind", word) if word in _KINDS else ("page", _page_number(word))
+        if value is None or key in found:
+            return None
+        found[key] = value
+    kind, page = found.get("kind"), found.get("page", 1)
+    return Asked(cell, None if kind is None else str(kind), int(page))
+
+
+def _page_number(word: str) -> int | None:
+    return 0 if word == "last" else _number(word) or None
+
+
+def _number(word: str) -> int | None:
+    known = word.isascii() and word.isdecimal() and len(word) <= _MOST_DIGITS
+    return int(word) if known else None
+
+
+def command(cell: int, kind: str) -> str:
+    """Return what shows a text's first page."""
+    return f"%output {cell}" if kind == "stdout" else f"%output {cell} {kind}"
+
+
+def remedy(text: Text | None) -> str:
+    """Return where to read what was left out, for the line that says how much that was."""
+    if text is None:
+        return ""
+    if not text.size:
+        return f". Not kept: {text.failure}" if text.failure else ""
+    said = f"Its first {text.size:,} bytes" if text.cut else "All of it"
+    why = f" ({text.failure})" if text.failure else ""
+    return f". {said}{why}: {command(text.cell, text.kind)}"
+
+
+def _row(text: Text) -> Row:
+    missing = ""
+    if text.cut:
+        missing = f"its beginning: {text.failure}" if text.failure else "its beginning"
+    return Row(text.cell, text.kind, text.size, command(text.cell, text.kind), missing)
+
+
+def _page(kept: Kept, asked: Asked) -> Bundle:
+    texts = [t for t in kept.texts() if t.cell == asked.cell and asked.kind in (None, t.kind)]
+    if not texts:
+        return kept_note(_nothing(kept, asked))
+    text = min(texts, key=lambda t: _KINDS.index(t.kind))
+    row = _row(text)
+    try:
+        page = kept.page(text, asked.page)
+    except IndexError as exc:
+        return kept_note(f"There are {exc.args[0]:,} pages: {row.command} last")
+    except OSError as exc:
+        return kept_note(f"What was kept can't be read: {exc.strerror or exc}.")
+    content = without_styles(clean_text(page.content))
+    return kept_page(row, page.number, page.count, content)
+
+
+def _nothing(kept: Kept, asked: Asked) -> str:
+    what = f"{asked.kind} of cell {asked.cell}" if asked.kind else f"cell {asked.cell}"
+    cells = sorted({text.cell for text in kept.texts()})
+    those = "cell" if len(cells) == 1 else "cells"
+    there = f"; there is output of {those} {_joined(cells)}" if cells else ""
+    return f"Nothing is kept of {what}{there}."
+
+
+def _joined(cells: list[int]) -> str:
+    first = ", ".join(map(str, cells[-10:]))
+    return f"…, {first}" if len(cells) > 10 else first  # noqa: PLR2004

@@ -1,0 +1,384 @@
+"""A guest's output on its way to whoever looks: through the gateway, within the quota."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Final
+
+import msgspec
+
+from cellblock.host.cell.quota import STREAMS
+from cellblock.host.output import gateway
+from cellblock.host.output.encoding import json_size
+from cellblock.host.output.terminal import split_tail
+from cellblock.wire import messages as wire
+
+if TYPE_CHECKING:
+    from collections.abc import Collection
+
+    from cellblock.host.audit.trail import Audit
+    from cellblock.host.cell.cell import Brake, CellRun, Parent, Publisher
+    from cellblock.host.cell.comms import CommTraffic
+    from cellblock.host.cell.output_log import Kept
+    from cellblock.host.cell.quota import Held, Kind, Stream
+    from cellblock.host.cell.status import View, Views
+
+
+# MERGED from bundles: its docstring was:
+# Displays and results as front ends get them: cleaned, measured, under the id of a display.
+
+Shown = wire.Display | wire.Result
+encode = msgspec.msgpack.Encoder().encode
+decode = msgspec.msgpack.Decoder(Shown).decode
+
+
+def id_of(message: Shown) -> str | None:
+    """Return the id under which a display is updated."""
+    name = None if isinstance(message, wire.Result) else message.display_id
+    return gateway.clean_name(name) if name is not None else None
+
+
+def is_update(message: Shown) -> bool:
+    """Say whether it stands for displays that were shown before."""
+    return isinstance(message, wire.Display) and message.update
+
+
+def raw_size(message: Shown) -> int:
+    """Return the bytes of what it shows as it came."""
+    return sum(len(v) if isinstance(v, str | bytes) else 0 for v in message.data.values())
+
+
+def content_of(
+    message: Shown, name: str | None, data: dict[str, Any]
+) -> tuple[dict[str, Any], int]:
+    """Return the content of a message with that id, of which ``data`` is left, and its bytes."""
+    metadata = gateway.clean_metadata(message.metadata)
+    size = sum(len(v) if isinstance(v, str) else json_size(v) for v in data.values())
+    content = {"data": data, "metadata": metadata}
+    return content, size + json_size(metadata) + len(name or "")
+
+
+def finished(
+    message: Shown, content: dict[str, Any], name: str | None, *, count: int, update: bool
+) -> tuple[str, dict[str, Any]]:
+    """Return what is published: a message's type and its whole content."""
+    if isinstance(message, wire.Result):
+        return "execute_result", content | {"execution_count": count}
+    content["transient"] = {} if name is None else {"display_id": name}
+    return "update_display_data" if update else "display_data", content
+
+
+# MERGED from withheld: its docstring was:
+# What of a cell's output no front end was shown, on its way to the audit log.
+
+#: Types, and comms, that are named of one cell.
+_MOST: Final = 20
+
+
+class Withheld:
+    """Counts of one cell; ``enter`` writes them, if there are any, and begins anew."""
+
+    def __init__(self, audit: Audit) -> None:
+        self._audit = audit
+        self._begin()
+
+    def _begin(self) -> None:
+        self._bytes: dict[str, int] = {}
+        self._types: dict[str, None] = {}
+        self._comms: dict[str, None] = {}
+        #: Messages that no front end took in time.
+        self.messages = 0
+
+    def enter(self) -> None:
+        """Put what was counted on the audit log."""
+        if self._bytes or self._types or self._comms or self.messages:
+            self._audit.withheld(self._bytes, self._types, self.messages, self._comms)
+            self._begin()
+
+    def size(self, kind: str, size: int) -> None:
+        """Count bytes of a stream, or of displays."""
+        self._bytes[kind] = self._bytes.get(kind, 0) + size
+
+    def of_bundle(self, given: Any, shown: dict[str, Any]) -> None:
+        """Note the types of a bundle that the gateway lets nothing pass of."""
+        if type(given) is dict and not given.keys() <= shown.keys():
+            self._note(self._types, *(str(key) for key in given if key not in shown))
+
+    def comm(self, name: str) -> None:
+        """Note a comm, or a widget's module, that was refused."""
+        self._note(self._comms, name)
+
+    @staticmethod
+    def _note(seen: dict[str, None], *names: str) -> None:
+        for name in names:
+            if len(seen) < _MOST:
+                seen[name] = None
+
+
+#: Fields of the policy that decide about comms.
+_OF_COMMS = frozenset({"comm_targets", "display", "widget_modules"})
+
+
+class Outputs:
+    """What is shown, under the request that it belongs to.
+
+    Output between cells belongs to the cell, or comm message, that came last. What is beyond its
+    quota is held, and its end shown with the cell's.
+    """
+
+    def __init__(
+        self, publisher: Publisher, views: Views, brake: Brake, kept: Kept, audit: Audit
+    ) -> None:
+        self._publisher, self._views, self._brake = publisher, views, brake
+        self._withheld = Withheld(audit)
+        self._kept, self._number = kept, 0
+        self._parent: Parent | None = None
+        self._cell: CellRun | None = None
+        self._quota = views.quota()
+        #: Our own, shown since ``begin``.
+        self._cards: list[dict[str, Any]] = []
+        self._comms: CommTraffic | None = None
+        #: Bytes that were left out since ``begin``.
+        self.left_out: dict[str, int] = {}
+        #: Messages that no front end took in time.
+        self._untaken = 0
+        #: What the last piece of a stream began and the next one may complete.
+        self._cut: dict[Stream, str] = {}
+        #: Text that was shown last, and whether any had colours.
+        self._last, self._coloured = "", False
+
+    @property
+    def comms(self) -> CommTraffic:
+        """Comms, from the first message about one on: kernels start without them."""
+        if self._comms is None:
+            from cellblock.host.cell.comms import CommTraffic  # noqa: PLC0415 - as said
+
+            policy = self._views.in_force
+            self._comms = CommTraffic(
+                self._publisher, policy, self._views.show, self._show_card, self._withheld
+            )
+        return self._comms
+
+    def publish(self, kind: str, content: Any) -> None:
+        """Show what needs no looking at any more, under the request that it belongs to."""
+        self._publisher.publish(kind, content, self._parent)
+
+    def narrowed(self, fields: Collection[str]) -> None:
+        """Show and keep what a narrower policy lets through; where it says so, no comm is open."""
+        self._kept.limit(self._views.kept_bytes())
+        if not _OF_COMMS.isdisjoint(fields):
+            self._comms = None
+
+    def forget_comms(self) -> None:
+        """Take note that a new guest serves, in which no comm is open."""
+        if self._comms is not None:
+            self._comms.reset()
+
+    def begin(self, parent: Parent, cell: CellRun | None = None) -> None:
+        """Show what comes under ``parent``, with a fresh quota."""
+        self._settle()
+        self._withheld.enter()
+        self._parent, self._cell = parent, cell
+        self._number = self._number if cell is None else cell.count
+        self._quota, self._untaken, self._cards = self._views.quota(), 0, []
+        self._last, self._coloured, self._cut, self.left_out = "", False, {}, {}
+        self._kept.begin(self._number)
+        if self._comms is not None:
+            self._comms.begin()
+
+    def end(self) -> None:
+        """Show the end of what the cell said, and what was left out of it."""
+        if self._comms is not None:
+            self._comms.end()
+        self._settle()
+        self._cell = None
+        if self._untaken:
+            self._note(f"{self._untaken:,} messages: a front end did not take them in time")
+        self._withheld.messages += self._untaken
+        self._withheld.enter()
+
+    # --- what is held -------------------------------------------------------------------------
+
+    def _settle(self) -> None:
+        """Show what is held, each kind after a line that says how much of it is left out."""
+        quota = self._quota
+        if quota.calm():
+            return
+        self._kept.settle()
+        if quota.clear_owed:
+            quota.clear_owed = False
+            self._clear(wait=False)
+        for kind in STREAMS:
+            text, left_out = quota.end_of_text(kind, gateway.clean_stream)
+            self._left_out(kind, left_out)
+            self._publish_held("stream", {"name": kind, "text": text}, text)
+        ready = [message for held in quota.end_of_displays() if (message := self._ready(held))]
+        self._left_out("display", quota.displays_left_out())
+        for name, content in ready:
+            self._publish_held(name, content, "")
+
+    def _ready(self, held: Held) -> tuple[str, dict[str, Any]] | None:
+        """Return a display that was held as it is published, or None if there is no room."""
+        message = decode(held.message)
+        name = id_of(message)
+        content, size = self._content(message, name)
+        if not self._quota.shows_held(size):
+            return None
+        return self._finished(message, content, name, update=held.update)
+
+    def _publish_held(self, name: str, content: dict[str, Any], text: str) -> None:
+        if name == "stream" and not text:
+            return
+        if self._brake.admits():
+            self._last = text
+            self.publish(name, content)
+        else:
+            self._untaken += 1
+
+    def _left_out(self, kind: Kind, size: int) -> None:
+        """Say how much is left out here, and how to read it."""
+        if size:
+            self._withheld.size(kind, size)
+            self.left_out[kind] = self.left_out.get(kind, 0) + size
+            from cellblock.host.cell import output_log  # noqa: PLC0415 - most cells do without
+
+            cap = f"{kind}_max_bytes is {self._quota.cap(kind):,}"
+            where = "" if kind == "display" else f" of {kind} here"
+            self._note(f"{size:,} bytes{where}: {cap}{output_log.remedy(self._kept.state(kind))}")
+
+    def _note(self, what: str) -> None:
+        """Say what was left out."""
+        self.notice(f"left out {what}")
+
+    def notice(self, what: str) -> None:
+        """Say something of our own, on a line of its own and in no colour of the cell's."""
+        start = "\x1b[0m" if self._coloured else ""
+        if self._last and not self._last.endswith("\n"):
+            start += "\n"
+        self._last = ""
+        text = {"name": "stderr", "text": f"{start}[cellblock {what}]\n"}
+        self.publish("stream", text)
+
+    # --- what comes ---------------------------------------------------------------------------
+
+    def shown(self, message: wire.FromGuest) -> None:
+        """Pass on one message, if there is still room for it."""
+        if self._brake.admits() or isinstance(message, wire.Error):
+            self._show(message)
+            self._brake.check()
+        else:
+            self._untaken += 1
+
+    def _show(self, message: wire.FromGuest) -> None:
+        match message:
+            case wire.Stream(name=name, text=text):
+                self._text("stderr" if name == "stderr" else "stdout", text)
+            case wire.Display():
+                self._bundle(message)
+            case wire.Result() if self._cell is not None:
+                self._bundle(message)
+            case wire.CommOut():
+                self.comms.said(message, self._parent, self._quota)
+            case wire.Error():
+                self._error(message)
+            case wire.ShowPolicy() | wire.ShowUsage() | wire.ShowTools() | wire.ShowOutput():
+                self._answer(message)
+            case wire.ShowTemplates():
+                self._answer(message)
+            case wire.Clear(wait=wait):
+                if self._quota.clear(sum(map(json_size, self._cards)), wait=wait):
+                    self._clear(wait=wait)
+
+    def _answer(self, asked: View) -> None:
+        """Show a table or a page of ours, where there is room for one."""
+        from cellblock.host.cell import status  # noqa: PLC0415 - most cells do without
+
+        if (bundle := status.answer(asked, self._views, self._kept, self._quota)) is not None:
+            self._show_card(bundle)
+
+    def _clear(self, *, wait: bool) -> None:
+        """Clear what was shown, but for what we said ourselves: a denial can't be taken back."""
+        self.publish("clear_output", {"wait": wait})
+        self._last = ""
+        for bundle in self._cards:
+            self._show_card(bundle)
+
+    def _error(self, message: wire.Error) -> None:
+        """Show an exception: a cell's first whatever it showed before, the next within bounds."""
+        first = self._cell is not None and not self._cell.failed
+        size = len(message.evalue) + sum(map(len, message.traceback))
+        if not self._quota.admits(size) and not first:
+            return
+        if first:
+            self._settle()
+        if self._cell is not None:
+            self._cell.error(message)
+        else:
+            error = gateway.clean_error(message.ename, message.evalue, message.traceback)
+            self.publish("error", error)
+
+    def _text(self, kind: Stream, text: str) -> None:
+        quota = self._quota
+        text, self._cut[kind] = split_tail(self._cut.get(kind, "") + text)
+        if quota.holds(kind) and self._kept.full(kind):
+            quota.text(kind, text)  # cleaned when it is shown: of most of it nothing is
+            return
+        text = gateway.clean_stream(text)
+        self._kept.add(kind, text)
+        shown = quota.text(kind, text)
+        if shown:
+            self._last = shown
+            self._coloured = self._coloured or "\x1b" in shown
+            self.publish("stream", {"name": kind, "text": shown})
+        if shown is not text and quota.over(kind):
+            self._kept.overflowed(kind)
+
+    def _bundle(self, message: Shown) -> None:
+        """Show a display or a result, or hold it when the cell has shown enough."""
+        quota = self._quota
+        quota.display_comes()
+        if not quota.holds("display") and not quota.full():
+            name = id_of(message)
+            content, size = self._content(message, name)
+            if quota.fits(size):
+                self._kept.add("display", f"{content['data'].get('text/plain', '')}\n")
+                update = is_update(message)
+                self.publish(*self._finished(message, content, name, update=update))
+                return
+        self._hold(message)
+
+    def _hold(self, message: Shown) -> None:
+        size = raw_size(message)
+        encoded = b"" if size > self._quota.display_room() else encode(message)
+        update, name = is_update(message), id_of(message)
+        self._quota.hold(encoded, max(size, len(encoded)), name, update=update)
+        if not self._kept.full("display"):
+            plain = gateway.clean_stream(message.data.get("text/plain", ""))
+            self._kept.add("display", f"{plain}\n")
+            if self._quota.over("display"):
+                self._kept.overflowed("display")
+
+    def _content(self, message: Shown, name: str | None) -> tuple[dict[str, Any], int]:
+        """Return the content, cleaned, of a bundle of that id, and its size in bytes."""
+        show, comms = self._views.show, self._comms
+        data = show(message.data) if comms is None else comms.bundle(message.data, show)
+        self._withheld.of_bundle(message.data, data)
+        return content_of(message, name, data)
+
+    def _finished(
+        self, message: Shown, content: dict[str, Any], name: str | None, *, update: bool
+    ) -> tuple[str, dict[str, Any]]:
+        """Return what is published: a message's type and its whole content."""
+        count = self._number if self._cell is None else self._cell.count
+        return finished(message, content, name, count=count, update=update)
+
+    def card(self, bundle: dict[str, Any]) -> None:
+        """Show one of our own bundles where the user looks, whatever a cell captures."""
+        self._settle()
+        if self._comms is not None:
+            self._comms.release(self._parent)
+        self._cards.append(bundle)
+        self._show_card(bundle)
+
+    def _show_card(self, bundle: dict[str, Any]) -> None:
+        content = {"data": bundle, "metadata": {}, "transient": {}}
+        self.publish("display_data", content)

@@ -1,0 +1,292 @@
+"""A folder on disk that belongs to one running kernel, and goes with it.
+
+Kernels' folders lie side by side. Each holds a lock (flock(2)) for as long as its kernel lives,
+so that a later kernel tells those of the dead, and removes them. Links are never followed.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import os
+import resource
+import stat
+import subprocess
+import sys
+import time
+from typing import TYPE_CHECKING, Final
+
+from cellblock.host.guests.spawn import import_path
+from cellblock.host.session.history import FOLDER, check_own
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+
+_LOCK: Final = "lock"
+_MAKE: Final = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
+_OPEN: Final = os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
+_APPEND: Final = os.O_WRONLY | os.O_APPEND | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
+_READ: Final = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
+#: Tries, and seconds between them, while another kernel removes what dead ones left.
+_TRIES, _PAUSE = 20, 0.005
+
+
+class OwnFolder:
+    """One kernel's folder, made when the first file is."""
+
+    def __init__(self, parent: Path) -> None:
+        self._parent = parent
+        self._name = ""
+        self._fd: int | None = None
+        self._lock: int | None = None
+
+    def create(self, name: str) -> int:
+        """Return a descriptor of a new file, the user's alone. Raises OSError."""
+        return os.open(name, _MAKE, 0o600, dir_fd=self._made())
+
+    def append(self, name: str) -> int:
+        """Return a descriptor for writing at a file's end. Raises OSError."""
+        return os.open(name, _APPEND, dir_fd=self._made())
+
+    def read(self, name: str) -> int:
+        """Return a descriptor for reading a file. Raises OSError."""
+        return os.open(name, _READ, dir_fd=self._made())
+
+    def remove(self, name: str) -> None:
+        """Remove a file, if it is there."""
+        with contextlib.suppress(OSError):
+            os.unlink(name, dir_fd=self._made())
+
+    def close(self) -> None:
+        """Remove the folder with all that is in it."""
+        if self._fd is None or self._lock is None:
+            return
+        with contextlib.suppress(OSError), self._beside() as beside:
+            _empty(self._fd)
+            os.rmdir(self._name, dir_fd=beside)
+        os.close(self._fd)
+        os.close(self._lock)
+        self._fd = self._lock = None
+
+    def sweep(self) -> None:
+        """Remove what kernels left that ended without doing so."""
+        if not self._parent.exists():
+            return
+        with contextlib.suppress(OSError), self._beside() as beside:
+            lock = _locked(beside, fcntl.LOCK_EX)
+            try:
+                for name in os.listdir(beside):  # noqa: PTH208 - by descriptor
+                    if name not in (self._name, _LOCK):
+                        _remove_dead(beside, name)
+            finally:
+                os.close(lock)
+
+    def _made(self) -> int:
+        if self._fd is None:
+            with self._beside() as beside:
+                guard = _locked(beside, fcntl.LOCK_SH)  # nobody sweeps before ours is locked
+                try:
+                    self._fd = self._make(beside)
+                finally:
+                    os.close(guard)
+        return self._fd
+
+    def _make(self, beside: int) -> int:
+        """Make a folder, lock it and return it; one that fails half-way is left to be swept."""
+        name = f"{os.getpid()}-{os.urandom(4).hex()}"
+        os.mkdir(name, 0o700, dir_fd=beside)
+        folder = os.open(name, FOLDER, dir_fd=beside)
+        try:
+            self._lock = _locked(folder, fcntl.LOCK_EX)
+        except OSError:
+            os.close(folder)
+            raise
+        self._name = name
+        return folder
+
+    @contextlib.contextmanager
+    def _beside(self) -> Iterator[int]:
+        """Open the folder that kernels' folders lie in. Raises OSError, for others' too."""
+        self._parent.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+        above = os.open(self._parent.parent, FOLDER)
+        try:
+            check_own(os.fstat(above), self._parent.parent)
+            with contextlib.suppress(FileExistsError):
+                os.mkdir(self._parent.name, 0o700, dir_fd=above)
+            beside = os.open(self._parent.name, FOLDER, dir_fd=above)
+        finally:
+            os.close(above)
+        try:
+            check_own(os.fstat(beside), self._parent)
+            yield beside
+        finally:
+            os.close(beside)
+
+
+def _locked(folder: int, how: int) -> int:
+    """Return the lock of a folder, held. Raises OSError when it can't be had at once."""
+    lock = os.open(_LOCK, _OPEN, 0o600, dir_fd=folder)
+    for tries in range(_TRIES):
+        try:
+            fcntl.flock(lock, how | fcntl.LOCK_NB)
+        except OSError:
+            if how == fcntl.LOCK_EX or tries == _TRIES - 1:
+                os.close(lock)
+                raise
+            time.sleep(_PAUSE)
+        else:
+            break
+    return lock
+
+
+def _remove_dead(beside: int, name: str) -> None:
+    """Remove a kernel's folder unless its lock is held."""
+    with contextlib.suppress(OSError):
+        folder = os.open(name, FOLDER, dir_fd=beside)
+        try:
+            check_own(os.fstat(folder), name)
+            lock = _locked(folder, fcntl.LOCK_EX)
+            try:
+                _empty(folder)
+            finally:
+                os.close(lock)
+        finally:
+            os.close(folder)
+        os.rmdir(name, dir_fd=beside)
+
+
+def _empty(folder: int) -> None:
+    """Remove the files of a folder; one that has folders in it is not ours, and stays."""
+    for name in os.listdir(folder):
+        os.unlink(name, dir_fd=folder)
+
+
+# MERGED from private_file: its docstring was:
+# A file in the user's cache folder that is his alone, and there whole or not at all.
+#
+# A file that is missing, too large, a link, no file or not the user's alone has nothing in it.
+
+
+class PrivateFile:
+    """The file at ``path``, of which at most ``most_bytes`` are read."""
+
+    def __init__(self, path: Path, most_bytes: int) -> None:
+        self._folder, self._name, self._most = path.parent, path.name, most_bytes
+
+    def read(self) -> bytes:
+        """Return what is in it. Never raises."""
+        with contextlib.suppress(OSError), self._opened() as folder:
+            file = os.open(self._name, _READ, dir_fd=folder)
+            try:
+                return self._content(file)
+            finally:
+                os.close(file)
+        return b""
+
+    def _content(self, file: int) -> bytes:
+        status = os.fstat(file)
+        check_own(status, self._name)
+        if not stat.S_ISREG(status.st_mode) or status.st_size > self._most:
+            return b""
+        with os.fdopen(file, "rb", closefd=False) as stream:
+            return stream.read(self._most)
+
+    def write(self, content: bytes) -> None:
+        """Put a new file in place of the old one. Raises OSError, and the old one stays."""
+        self._folder.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+        self._folder.mkdir(mode=0o700, exist_ok=True)
+        with self._opened() as folder:
+            name = f".{self._name}-{os.getpid()}-{os.urandom(4).hex()}"
+            file = os.open(name, _MAKE, 0o600, dir_fd=folder)
+            try:
+                with os.fdopen(file, "wb") as stream:
+                    stream.write(content)
+                os.replace(name, self._name, src_dir_fd=folder, dst_dir_fd=folder)
+            except OSError:
+                with contextlib.suppress(OSError):
+                    os.unlink(name, dir_fd=folder)
+                raise
+
+    @contextlib.contextmanager
+    def _opened(self) -> Iterator[int]:
+        folder = os.open(self._folder, FOLDER)
+        try:
+            check_own(os.fstat(folder), self._folder)
+            yield folder
+        finally:
+            os.close(folder)
+
+
+# MERGED from memory: its docstring was:
+# What a guest, and front ends that do not read, can make a host hold.
+
+#: Bytes that a host takes at most beyond what it has when its first cell runs: the dearest frame
+#: with what is made of it (220 MiB, measured), what waits for a guest that does not read (48 MiB,
+#: ``guest_process.MAX_PENDING``) and for front ends (16 MiB and a message, ``jupyter.outflow``),
+#: what is gathered of a cell (12 MiB, ``kept.MEMORY``) and held until it ends (4 MiB, ``quota``).
+HOST_MEMORY = 320 * 2**20
+
+
+# MERGED from upgrade: its docstring was:
+# Notebooks of formats before 4, made notebooks of today's by nbformat, in a process with limits.
+#
+# nbformat trusts what it upgrades: a heading's level is a number of signs that it writes, so that a
+# line of a file could ask for all the memory there is.
+
+_BOOT: Final = "import sys;sys.path[:] = sys.argv[1:];from cellblock.host.files import main;main()"
+_EARLY: Final = ("LANG", "LC_", "LD_", "PATH", "TZ")
+#: What jsonschema imports if it is there, for a format that no notebook's schema has: two seconds.
+_SLOW: Final = "rfc3987_syntax"
+#: Today's major format.
+FORMAT: Final = 4
+#: Of the process: seconds of processor time, seconds in all, bytes of memory and of its answer.
+_CPU_SECONDS: Final = 10
+_SECONDS: Final = 60.0
+_MEMORY: Final = 1 << 30
+_LARGEST: Final = 64 << 20
+
+
+class UpgradeError(Exception):
+    """nbformat can't read it, or takes too much for it."""
+
+
+def upgraded(content: bytes) -> bytes:
+    """Return a notebook of today's format as JSON. Blocks for a while. Raises UpgradeError."""
+    argv = [sys.executable, "-I", "-S", "-X", "utf8", "-c", _BOOT, *import_path()]
+    early = {name: value for name, value in os.environ.items() if name.startswith(_EARLY)}
+    try:
+        done = subprocess.run(  # noqa: S603 - this interpreter, and words of ours
+            argv,
+            input=content,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.DEVNULL,  # nbformat quotes what it reads
+            env=early,
+            timeout=_SECONDS,
+            check=True,
+        )
+    except (OSError, subprocess.SubprocessError):
+        raise UpgradeError("nbformat can't read it") from None
+    return done.stdout
+
+
+def main() -> None:
+    """Upgrade what is on stdin; end by an error where that takes too much, or can't be."""
+    for kind, most in (
+        (resource.RLIMIT_CORE, 0),
+        (resource.RLIMIT_CPU, _CPU_SECONDS),
+        (resource.RLIMIT_DATA, _MEMORY),
+    ):
+        hard = resource.getrlimit(kind)[1]
+        limit = most if hard == resource.RLIM_INFINITY else min(most, hard)
+        resource.setrlimit(kind, (limit, hard))
+    sys.modules[_SLOW] = None  # type: ignore[assignment]
+    import nbformat  # noqa: PLC0415 - under the limits
+
+    text = sys.stdin.buffer.read().decode()
+    made = nbformat.writes(nbformat.reads(text, as_version=FORMAT), version=FORMAT)  # type: ignore[no-untyped-call]
+    content = made.encode()
+    if len(content) > _LARGEST:
+        sys.exit(1)
+    sys.stdout.buffer.write(content)

@@ -1,0 +1,466 @@
+"""Running the suite of probes: a zygote as any other, and guests of its that never serve.
+
+What is proved is the real launch path: the same wrapper, zygote, fork, descriptors and locks as a
+kernel's, under the policy in question. Two guests are forked: one tries all probes, another has a
+thread before its locks, and is to refuse to start.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import os
+import resource
+import secrets
+import signal
+import socket
+import sys
+import tempfile
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final, Protocol
+
+import msgspec
+
+import cellblock
+from cellblock.backends.contract import PROBES, Proof, asked
+from cellblock.guest import removal
+from cellblock.guest.trying import EARLIER_THREAD
+from cellblock.host.files import PrivateFile
+from cellblock.host.guests import zygote
+from cellblock.host.guests.process import Guest
+from cellblock.host.guests.zygote import Zygote, translation_for
+from cellblock.host.session.history import default_path
+from cellblock.host.session.types import Reactor
+from cellblock.policy.paths import within
+from cellblock.wire import messages
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Iterator
+
+    from cellblock.backends.base import Backend
+    from cellblock.host.relay.reach import Reach
+    from cellblock.policy.model import Policy
+    from cellblock.wire.messages import LockReport
+
+
+#: Seconds that a suite may take; it takes half of one, and what a policy preloads.
+PATIENCE: Final = 60.0
+_LONGEST: Final = 500
+
+
+class Loop(Reactor, Protocol):
+    """A reactor that somebody runs."""
+
+    def run(self) -> None:
+        """Serve until ``stop``."""
+
+    def stop(self) -> None:
+        """End ``run``."""
+
+
+class Prover:
+    """One suite. ``report``, ``results``, ``touched`` and ``failure`` say what came of it."""
+
+    def __init__(
+        self,
+        loop: Loop,
+        prepare: messages.Prepare,
+        spawn: Callable[[], tuple[socket.socket, int]],
+        look: Callable[[], set[str]],
+        reach: Reach | None = None,
+    ) -> None:
+        self._loop, self._prepare, self._spawn = loop, prepare, spawn
+        self._look, self._reach = look, reach
+        self._guest: Guest | None = None
+        self._last_words = ""
+        self.report: LockReport | None = None
+        self.results: dict[str, messages.Attempt] = {}
+        self.failure = ""
+        #: The probes of which something is to be seen outside.
+        self.touched: set[str] = set()
+
+    def run(self, trial: messages.Trial) -> None:
+        """Have both guests try. Never raises for what they do."""
+        try:
+            sock, pid = self._spawn()
+        except OSError as error:
+            self.failure = f"no zygote could be started: {error}"
+            return
+        translation = translation_for(self._prepare.plan)
+        zygote = Zygote(sock, pid, self._loop, self._on_zygote, self._on_lost, translation)
+        late = self._loop.call_later(PATIENCE, lambda: self._fail("it took too long"))
+        try:
+            zygote.prepare(self._prepare)
+            self._fork(zygote, trial)
+            self.touched = self._look()  # now: the zygote removes what lies in its folder
+            if not self.failure:
+                self._fork(zygote, _with_thread(trial))
+        finally:
+            late.cancel()
+            zygote.end()
+
+    def _fork(self, zygote: Zygote, trial: messages.Trial) -> None:
+        self._guest = guest = Guest(
+            self._loop,
+            lambda message: self._on_message(message, threaded=trial.thread),
+            self._on_text,
+            lambda reason: self._on_end(reason, threaded=trial.thread),
+        )
+        try:
+            if self._reach is not None:
+                guest.theirs.append(self._reach.admit())
+            zygote.fork(guest, trial=trial)
+            self._loop.run()
+        finally:
+            guest.close()
+
+    def _on_message(self, message: Any, *, threaded: bool) -> None:
+        if isinstance(message, messages.Tried):
+            self.results |= message.results
+            self._loop.stop()
+        elif isinstance(message, messages.Ready):
+            self.report = self.report or message.report
+        elif isinstance(message, messages.NotReady) and threaded:
+            self.results[EARLIER_THREAD] = _refused_for(message)
+            self._loop.stop()
+        elif isinstance(message, messages.NotReady):
+            self._fail(f"{message.lock}: {message.detail}")
+        else:
+            self._fail("a guest said something else than what it tried")
+
+    def _on_text(self, _kind: messages.StreamName, text: str) -> None:
+        self._last_words = (self._last_words + text)[-_LONGEST:]
+
+    def _on_end(self, reason: str, *, threaded: bool) -> None:
+        if threaded:
+            self._loop.stop()  # what it did not say is unwitnessed
+        else:
+            self._fail(reason or f"a guest ended: {self._last_words.strip() or 'it said nothing'}")
+
+    def _on_zygote(self, message: Any, pidfd: int | None) -> None:
+        guest = self._guest
+        if isinstance(message, messages.Forked):
+            if guest is not None and guest.pidfd is None and message.id == guest.number:
+                guest.pid, guest.pidfd, guest.lineage.session = message.pid, pidfd, message.pid
+            else:
+                zygote.kill(message.pid, pidfd)
+        elif isinstance(message, messages.ZygoteFailed):
+            self._fail(message.detail)
+
+    def _on_lost(self) -> None:
+        self._fail("its zygote ended")
+
+    def _fail(self, why: str) -> None:
+        self.failure = self.failure or why[:_LONGEST]
+        self._loop.stop()
+
+
+def _with_thread(trial: messages.Trial) -> messages.Trial:
+    import msgspec  # noqa: PLC0415
+
+    return msgspec.structs.replace(trial, probes=(), thread=True)
+
+
+def _refused_for(message: messages.NotReady) -> messages.Attempt:
+    """Return what it is worth that a guest with a thread did not start: only for that reason."""
+    outcome: Any = "refused" if message.lock == "process" else "unwitnessed"
+    return messages.Attempt(outcome=outcome, detail=message.detail[:_LONGEST])
+
+
+# MERGED from proofs: its docstring was:
+# What suites of probes saw, kept for kernels' starts: in the user's cache folder, his alone.
+#
+# A proof counts for what it was made on: the OS kernel, Landlock's ABI, the backend and what it
+# wraps with, cellblock, the interpreter, the user and the policy. For anything else there is none,
+# and a file that is damaged, too large or somebody else's is no file: what would be verified is
+# asserted then.
+
+NAME: Final = "proofs.json"
+#: Proofs that are kept, newest last, and bytes of a file that is read: one proof has some 4,000.
+MOST: Final = 32
+MOST_BYTES: Final = 1 << 20
+#: What policies have folders of their own in.
+_FOLDERS: Final = (
+    "filesystem_read_roots",
+    "filesystem_write_roots",
+    "read_deny_paths",
+    "artifact_export_paths",
+)
+
+
+class _Kept(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """One proof, and the parts of what it counts for."""
+
+    key: tuple[str, ...]
+    proof: Proof
+
+
+def where() -> str:
+    """Return which OS kernel this is: release, build and machine."""
+    machine = os.uname()
+    return f"{machine.sysname} {machine.release} {machine.version}, {machine.machine}"
+
+
+def key(
+    policy: Policy,
+    backend: Backend,
+    report: LockReport,
+    *,
+    project: Path,
+    scratch: Path | None,
+) -> tuple[str, ...]:
+    """Return what a proof counts for.
+
+    The folders that ``{project}`` and ``{scratch}`` stand for are not in it; all others are.
+    """
+    suite = hashlib.sha256(repr([(p.name, p.capability, p.hole) for p in PROBES]).encode())
+    return (
+        where(),
+        report.achieved.get("landlock", "no Landlock").partition(",")[0],
+        f"{backend.name} {backend.fingerprint()}",
+        f"cellblock {cellblock.__version__}, suite {suite.hexdigest()}",
+        f"{sys.version}, {sys.prefix}, uid {os.geteuid()}",
+        _placeless(policy, project, scratch).digest(),
+    )
+
+
+def _placeless(policy: Policy, project: Path, scratch: Path | None) -> Policy:
+    places = (
+        [("{project}", project)]
+        if scratch is None
+        else [
+            ("{scratch}", scratch),
+            ("{project}", project),
+        ]
+    )
+
+    def said(path: str) -> str:
+        for name, folder in places:
+            if path == str(folder) or path.startswith(f"{folder}/"):
+                return name + path.removeprefix(str(folder))
+        return path
+
+    paths: dict[str, Any] = {f: tuple(map(said, getattr(policy, f))) for f in _FOLDERS}
+    return policy.replace(**paths, artifact_folder=said(policy.artifact_folder))
+
+
+def is_whole(proof: Proof, policy: Policy) -> bool:
+    """Say whether a proof has something of all probes that ``policy`` is asked, and of no others.
+
+    One that lacks some would verify on what is left.
+    """
+    return not proof.failure and proof.results.keys() == {probe.name for probe in asked(policy)}
+
+
+class Proofs:
+    """The file in ``folder``. Nothing here raises: what can't be kept or read is not there."""
+
+    def __init__(self, folder: Path) -> None:
+        self._file = PrivateFile(folder / NAME, MOST_BYTES)
+
+    def find(self, wanted: tuple[str, ...]) -> Proof | None:
+        """Return the proof for this very key."""
+        return next((each.proof for each in self._kept() if each.key == wanted), None)
+
+    def keep(self, made_for: tuple[str, ...], proof: Proof) -> bool:
+        """Keep a proof in place of an older one for the same; say whether that could be done."""
+        others = [each for each in self._kept() if each.key != made_for]
+        try:
+            self._file.write(msgspec.json.encode([*others, _Kept(made_for, proof)][-MOST:]))
+        except OSError:
+            return False
+        return True
+
+    def _kept(self) -> list[_Kept]:
+        """Return what is kept; nothing where the file is missing or damaged."""
+        try:
+            return msgspec.json.decode(self._file.read(), type=list[_Kept])
+        except msgspec.MsgspecError:
+            return []
+
+
+# MERGED from surroundings: its docstring was:
+# What a trial's guest tries its locks on, and what of it was touched, as the host sees.
+#
+# A guest says what it was refused. Where that can be looked at from outside, it is: a probe that
+# left a trace has passed, whatever the guest says of it.
+
+#: Names of listeners on loopback, and of those on local sockets.
+PORTS: Final = (
+    "tcp",
+    "tcp_fast_open",
+    "mptcp",
+    "udp",
+    "listed",
+    "unlisted_port",
+    "turn_connection",
+)
+#: What listens at the port of another, at an address of its own.
+_ELSEWHERE: Final = ("unlisted_host", "listed", "127.0.0.2")
+SOCKETS: Final = {"path": "unix_socket", "abstract": "abstract_socket"}
+_TEXT: Final = "cellblock's own, for a trial\n"
+_FILES: Final = ("secret", "movable", "removable", "long")
+#: Where there may be a folder, beside that for temporary files: one may be cells' to write to.
+_PLACES: Final = ("/tmp", "/var/tmp")  # noqa: S108 - what is made there is made by mkdtemp
+_MODE, _WHEN = 0o600, 1_000_000_000
+
+
+class Surroundings:
+    """Folders, listeners and a process, all of them made for one trial. Raises OSError.
+
+    ``outside`` is a folder of no root's; ``inside`` is to be a read root, with ``denied`` in it.
+    """
+
+    def __init__(self, write_roots: Iterable[str]) -> None:
+        self.base = _made_away_from(tuple(write_roots))
+        self.outside, self.inside = self.base / "outside", self.base / "inside"
+        self.denied = self.inside / "denied"
+        #: In the host's environment, and in no guest's.
+        self.variable = f"CELLBLOCK_TRIAL_{secrets.token_hex(8)}"
+        os.environ[self.variable] = "set"
+        self._listeners: dict[str, socket.socket] = {}
+        self.process, self._leash = 0, -1
+        try:
+            self.process, self._leash = _sentinel()
+            self._fill()
+            for name, listener in self._listen():
+                self._listeners[name] = listener
+            self._nice = _nice(self.process)
+            self._limit = resource.prlimit(self.process, resource.RLIMIT_NOFILE)
+        except BaseException:
+            self.close()
+            raise
+
+    @property
+    def ports(self) -> dict[str, int]:
+        """Return where somebody listens on loopback, by probe."""
+        names = (*PORTS, _ELSEWHERE[0])
+        return {name: self._listeners[name].getsockname()[1] for name in names}
+
+    @property
+    def listed(self) -> str:
+        """Return the address that is to be on the list, where the policy has one."""
+        return f"127.0.0.1:{self.ports['listed']}"
+
+    @property
+    def sockets(self) -> dict[str, str]:
+        """Return where somebody listens on local sockets, by kind."""
+        return {"path": str(self.outside / "socket"), "abstract": f"\0{self.variable}"}
+
+    def _fill(self) -> None:
+        for folder in (self.outside, self.inside, self.inside / "folder", self.denied):
+            folder.mkdir(mode=0o700)
+        for path in (*(self.outside / name for name in _FILES), self.inside / "file"):
+            path.write_text(_TEXT, encoding="ascii")
+            path.chmod(_MODE)
+            os.utime(path, (_WHEN, _WHEN))
+        for name in ("file", "linked"):
+            (self.denied / name).write_text(_TEXT, encoding="ascii")
+        with contextlib.suppress(OSError):  # a file system without: that probe is unwitnessed
+            (self.inside / "earlier").hardlink_to(self.denied / "linked")
+
+    def _listen(self) -> Iterator[tuple[str, socket.socket]]:
+        for name in PORTS:
+            kind = socket.SOCK_DGRAM if name == "udp" else socket.SOCK_STREAM
+            yield name, _bound(socket.AF_INET, kind, ("127.0.0.1", 0))
+        name, other, host = _ELSEWHERE
+        port = self._listeners[other].getsockname()[1]
+        yield name, _bound(socket.AF_INET, socket.SOCK_STREAM, (host, port))
+        for where, name in SOCKETS.items():
+            yield name, _bound(socket.AF_UNIX, socket.SOCK_STREAM, self.sockets[where])
+
+    def touched(self) -> set[str]:
+        """Return the probes that left a trace."""
+        looks: dict[str, Callable[[], bool]] = {
+            "write_file": lambda: _changed(self.outside / "secret"),
+            "hard_link": lambda: (self.outside / "secret").stat().st_nlink > 1,
+            "make_file": (self.outside / "new").exists,
+            "move_file": lambda: not (self.outside / "movable").exists(),
+            "remove": lambda: not (self.outside / "removable").exists(),
+            "truncate": lambda: _changed(self.outside / "long"),
+            "write_readable_file": lambda: _changed(self.inside / "file"),
+            "chmod": lambda: (self.inside / "file").stat().st_mode & 0o777 != _MODE,
+            # Writing moves the time on; setting it as the probe does takes it back.
+            "utime": lambda: (self.inside / "file").stat().st_mtime < _WHEN,
+            "limit_of_another": self._is_limited,
+            "priority_of_another": lambda: _nice(self.process) != self._nice,
+        }
+        looks |= {name: partial(_called, sock) for name, sock in self._listeners.items()}
+        return {name for name, look in looks.items() if _shows(look)}
+
+    def _is_limited(self) -> bool:
+        return resource.prlimit(self.process, resource.RLIMIT_NOFILE) != self._limit
+
+    def close(self) -> None:
+        """Leave nothing behind."""
+        os.environ.pop(self.variable, None)
+        for listener in self._listeners.values():
+            listener.close()
+        if self.process:
+            os.close(self._leash)
+            os.kill(self.process, signal.SIGKILL)
+            os.waitpid(self.process, 0)
+            self.process = 0
+        removal.remove(str(self.base))
+
+
+def _made_away_from(roots: tuple[str, ...]) -> Path:
+    """Make a folder where no cell may write. Raises OSError where there is no such place."""
+    for above in dict.fromkeys((tempfile.gettempdir(), *_PLACES, str(default_path().parents[1]))):
+        real = os.path.realpath(above)
+        if any(within(real, root) for root in roots):
+            continue
+        with contextlib.suppress(OSError):
+            return Path(tempfile.mkdtemp(prefix="cellblock-trial-", dir=real))
+    raise OSError("there is no folder for a trial that cells may not write to")
+
+
+def _bound(family: int, kind: int, address: object) -> socket.socket:
+    made = socket.socket(family, kind)
+    made.bind(address)  # type: ignore[arg-type]
+    if kind == socket.SOCK_STREAM:
+        made.listen()
+    made.setblocking(False)
+    return made
+
+
+def _shows(look: Callable[[], bool]) -> bool:
+    """Say whether there is a trace; what can't be looked at any more has one."""
+    try:
+        return look()
+    except OSError:
+        return True
+
+
+def _called(listener: socket.socket) -> bool:
+    try:
+        if listener.type == socket.SOCK_STREAM:
+            listener.accept()[0].close()
+        else:
+            listener.recv(1)
+    except BlockingIOError:
+        return False
+    return True
+
+
+def _changed(path: Path) -> bool:
+    return path.read_text(encoding="ascii", errors="replace") != _TEXT
+
+
+def _nice(process: int) -> int:
+    return os.getpriority(os.PRIO_PROCESS, process)
+
+
+def _sentinel() -> tuple[int, int]:
+    """Start a process that ends when the descriptor is closed; return its pid, and that."""
+    ours, theirs = os.pipe()
+    pid = os.fork()
+    if pid == 0:
+        try:
+            os.close(theirs)
+            os.read(ours, 1)
+        finally:
+            os._exit(0)
+    os.close(ours)
+    return pid, theirs

@@ -1,0 +1,690 @@
+"""The time of the request under way: silence, its limit, and how long it may take to give way.
+
+A cell's limit is one deadline, which is put off by the time that a user takes over questions.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import re
+import stat
+import time
+from dataclasses import dataclass
+from itertools import islice
+from pathlib import Path
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Any, Final, Literal, NamedTuple
+
+from cellblock.host.session.types import Stopped, Usage
+from cellblock.wire import messages
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Mapping
+
+    from cellblock.host.guests.supervisor import Keeper
+    from cellblock.host.session.requests import Request
+    from cellblock.host.session.types import Front, Reactor, Timer, Why
+
+
+#: Seconds that an interrupted cell has to end before it is killed for the limit it is over.
+GRACE: float = 2.0
+#: Seconds without a sign of life after which a request that was read is taken for stolen.
+SILENCE: Final = 4.0
+#: Seconds that an idle guest takes to take a request up.
+TAKE_UP: Final = 0.05
+#: Seconds that an interrupted request has that was never taken up, or can't be interrupted.
+DEAF_GRACE: Final = 3.0
+#: Seconds that completion and inspection may take.
+QUERY_TIMEOUT: Final = 10.0
+
+
+class Deadlines:
+    """Interrupts and kills by the clock.
+
+    ``timeout`` are seconds of a cell, or None; ``abandon`` is told of a query that takes too long.
+    """
+
+    def __init__(  # noqa: PLR0913, PLR0917 - whom it acts on
+        self,
+        reactor: Reactor,
+        clock: Callable[[], float],
+        keeper: Keeper,
+        front: Front,
+        timeout: float | None,
+        abandon: Callable[[Request], None],
+    ) -> None:
+        self._reactor, self._clock, self._keeper, self._front = reactor, clock, keeper, front
+        self._timeout, self._abandon = timeout, abandon
+        self._timers: list[Timer] = []
+        #: Seconds left of the limit, when they were last counted, and the timer while they run.
+        self._left, self._counted = 0.0, 0.0
+        self._limit: Timer | None = None
+
+    def hold_to(self, timeout: float | None) -> None:
+        """Have cells end after so many seconds, from the next one on."""
+        self._timeout = timeout
+
+    def sent(self, request: Request) -> None:
+        """Begin: a request goes to the guest, which may be its second."""
+        self.stop()
+        request.nudged = False  # what was sent before this was not for whom gets it
+        if isinstance(request.message, messages.Execute | messages.CommIn):
+            self._later(SILENCE, lambda: self._check_silence(request))
+            self._left = self._seconds(request) or 0.0
+            self.resume(request)
+        else:
+            self._later(QUERY_TIMEOUT, lambda: self._abandon(request))
+
+    def pause(self) -> None:
+        """Stop counting: a user was asked, whose time is not the cell's."""
+        if self._limit is not None:
+            self._limit.cancel()
+            self._limit = None
+            self._left = max(0.0, self._left - (self._clock() - self._counted))
+
+    def resume(self, request: Request) -> None:
+        """Go on counting: there is an answer, or none is waited for any more."""
+        if self._seconds(request) is not None and self._limit is None:
+            self._counted = self._clock()
+            due = self._reactor.call_later(self._left, lambda: self.over(request, "timeout"))
+            self._limit = due
+
+    def interrupted(self, request: Request) -> None:
+        """Interrupt for the user, and give the request some time; a question of its is withdrawn.
+
+        One that is on its way is interrupted when it has begun. Before, only a task that keeps the
+        guest from it is; should that come so late that it hits the cell, the guest says so.
+        """
+        self._later(DEAF_GRACE, lambda: self._give_up_deaf(request))
+        if isinstance(request.message, messages.Execute | messages.CommIn):
+            self.resume(request)
+        if request.began:
+            self._keeper.interrupt()
+        else:
+            self._later(TAKE_UP, lambda: None if request.began else self._nudge(request))
+
+    def _nudge(self, request: Request) -> None:
+        request.nudged = True
+        self._keeper.interrupt()
+
+    def over(self, request: Request, why: Why) -> None:
+        """Interrupt what is over a limit; kill it if it does not give way."""
+        if request.over is None:
+            request.over = why
+            self._front.hurry()
+            self._keeper.interrupt()
+            self._later(GRACE, lambda: self._keeper.replace(request.stopped(why)))
+
+    def stop(self) -> None:
+        """Watch nothing: the request has ended, or its guest has."""
+        for timer in (*self._timers, *filter(None, [self._limit])):
+            timer.cancel()
+        self._timers.clear()
+        self._limit = None
+
+    def _seconds(self, request: Request) -> float | None:
+        """Return the limit of a request: a policy's, or its own where that is less."""
+        return self._timeout if request.seconds is None else request.seconds
+
+    def _later(self, seconds: float, action: Callable[[], None]) -> None:
+        self._timers.append(self._reactor.call_later(seconds, action))
+
+    def _check_silence(self, request: Request) -> None:
+        """Tell a guest that never got its request from one that is merely slow to take it up."""
+        guest = self._keeper.guest
+        if request.began or guest is None:
+            return
+        if guest.held or guest.unread() or request.heard:
+            # Nobody listens to it, or its main thread is elsewhere: a task or a thread keeps it.
+            # The user can interrupt.
+            self._later(SILENCE, lambda: self._check_silence(request))
+        else:
+            self._keeper.replace(Stopped("silent", "a request vanished on its way"))
+
+    def _give_up_deaf(self, request: Request) -> None:
+        guest = self._keeper.guest
+        if not request.began or (guest is not None and guest.deaf()):
+            self._keeper.replace(Stopped("silent", "it did not react to an interrupt"))
+
+
+# MERGED from gauge: its docstring was:
+# Reading what a process takes, from outside and without a right over it.
+#
+# Sources: clock_getcpuclockid(3) for the processor clock of another process; proc(5) for the rest.
+# Both are open to any process, for one that can't be traced too.
+
+_PAGE: Final = os.sysconf("SC_PAGE_SIZE")
+_MOST: Final = 4096
+_FIELDS: Final = re.compile(
+    rb"VmHWM:\s+(\d+).*VmRSS:\s+(\d+).*RssAnon:\s+(\d+).*RssShmem:\s+(\d+).*VmPTE:\s+(\d+)",
+    re.DOTALL,
+)
+
+
+class Memory(NamedTuple):
+    """Bytes of one process."""
+
+    #: The most that was ever resident, and what is now.
+    peak: int
+    resident: int
+    #: What can't be had back by reading a file again: private and shared pages, page tables.
+    held: int
+
+
+class Gauge:
+    """One process; every reading is None once it is gone.
+
+    Descriptors are kept, because a descriptor of /proc means this process whatever its number
+    means by now. The clock goes by number: ask only while the process is known not to be reaped.
+    """
+
+    def __init__(self, pid: int) -> None:
+        self.pid = pid
+        self._clock = (~pid << 3) | 2
+        self._statm = self._status = -1
+
+    def cpu(self) -> float | None:
+        """Return the seconds of processor time of all its threads, the ended ones too."""
+        try:
+            return time.clock_gettime(self._clock)
+        except OSError:
+            return None
+
+    def resident(self) -> int | None:
+        """Return the bytes resident now; a tenth of what ``memory`` takes."""
+        try:
+            if self._statm < 0:
+                self._statm = _opened(self.pid, "statm")
+            return int(os.pread(self._statm, _MOST, 0).split(None, 2)[1]) * _PAGE
+        except (OSError, IndexError):
+            return None
+
+    def memory(self) -> Memory | None:
+        """Return what it has of memory."""
+        try:
+            if self._status < 0:
+                self._status = _opened(self.pid, "status")
+            found = _FIELDS.search(os.pread(self._status, _MOST, 0))
+        except OSError:
+            return None
+        if found is None:  # a zombie has none
+            return None
+        peak, resident, private, shared, tables = (int(kib) << 10 for kib in found.groups())
+        return Memory(peak, resident, private + shared + tables)
+
+    def close(self) -> None:
+        """Let go of it."""
+        for fd in (self._statm, self._status):
+            if fd >= 0:
+                with contextlib.suppress(OSError):
+                    os.close(fd)
+        self._statm = self._status = -1
+
+
+def _opened(pid: int, name: str) -> int:
+    return os.open(f"/proc/{pid}/{name}", os.O_RDONLY | os.O_CLOEXEC)
+
+
+# MERGED from family: its docstring was:
+# The processes that a guest has started, where its policy lets it.
+#
+# They are found as descendants of the guest's parent, the zygote, to whom orphans come, in the
+# guest's session, which none of them can leave (``guest.confine``: no setsid). What is the parent's
+# in each of them is not counted twice: pages are shared until they are written.
+
+_TICK: Final = 1 / os.sysconf("SC_CLK_TCK")
+#: Processes that are looked at; more than this are not counted.
+MOST: Final = 512
+
+
+class _Stat(NamedTuple):
+    """Of proc(5), /proc/PID/stat: numbered from the field after the name, which is the third."""
+
+    parent: int
+    session: int
+    faults: int
+    seconds: float
+
+
+class Family:
+    """The descendants of one guest's, read anew every time."""
+
+    def __init__(self, pid: int) -> None:
+        self._pid = pid
+        own = _stat(pid)
+        self._session = own.session if own else 0
+
+    def cpu(self) -> float:
+        """Return the seconds of all that live, and of all that were waited for."""
+        own = _stat(self._pid, waited_only=True)
+        return sum(member.seconds for member in self._members().values()) + (
+            own.seconds if own else 0
+        )
+
+    def held(self, parents: int, copies: Mapping[int, int] = MappingProxyType({})) -> int:
+        """Return the bytes that the others hold by themselves; ``parents`` are the guest's.
+
+        A fork shares its parent's pages until it writes to them, which is one minor fault each.
+        ``copies`` are snapshots, and what each has from the guest of its time, which may have more
+        or less by now; ``undo_max_bytes`` bounds that. A copy waits: what it has besides counts.
+        """
+        total = 0
+        for pid, member in self._members().items():
+            private = _private(pid)
+            if pid in copies:
+                total += max(0, private - copies[pid])
+                continue
+            total += max(private - parents, min(private, member.faults * _PAGE))
+        return total
+
+    def _members(self) -> dict[int, _Stat]:
+        found: dict[int, _Stat] = {}
+        # Read anew: that of a restored snapshot was the guest before it, until that was dead.
+        own = _stat(self._pid)
+        waiting = _children(own.parent) if own else []
+        while waiting and len(found) < MOST:
+            pid = waiting.pop()
+            member = _stat(pid)
+            if member is None or member.session != self._session:
+                continue
+            waiting += _children(pid)
+            if pid != self._pid:
+                found[pid] = member
+        return found
+
+
+def _children(pid: int) -> list[int]:
+    """Return the processes that any thread of ``pid`` has started."""
+    found: list[int] = []
+    try:
+        for task in Path(f"/proc/{pid}/task").iterdir():
+            found += map(int, (task / "children").read_bytes().split())
+    except (OSError, ValueError):
+        pass
+    return found
+
+
+def _stat(pid: int, *, waited_only: bool = False) -> _Stat | None:
+    try:
+        fields = Path(f"/proc/{pid}/stat").read_bytes().rpartition(b") ")[2].split()
+        ticks = sum(map(int, fields[13:15] if waited_only else fields[11:15]))
+        return _Stat(int(fields[1]), int(fields[3]), int(fields[7]), ticks * _TICK)
+    except (OSError, ValueError, IndexError):
+        return None
+
+
+def _private(pid: int) -> int:
+    """Return the bytes resident of a process that are no file's and not shared."""
+    try:
+        _, resident, shared, *_ = map(int, Path(f"/proc/{pid}/statm").read_bytes().split())
+    except (OSError, ValueError):
+        return 0
+    return max(0, resident - shared) * _PAGE
+
+
+# MERGED from scratch: its docstring was:
+# How full a guest's scratch folder is: a walk over hostile folders in bounded steps.
+
+#: Entries that one look takes, some 4 µs each.
+ENTRIES: Final = 4_000
+#: Bytes that an entry counts as at least: files without number fill a disk too.
+LEAST: Final = 4_096
+#: Folders within folders that are followed; what lies deeper counts as too much.
+DEEPEST: Final = 64
+#: Folders not yet entered that are remembered; more count as too much.
+MOST_FOLDERS: Final = 100_000
+#: What counts as too much whatever the limit is.
+ENDLESS: Final = 2**60
+#: Above the limit by this part, and this many bytes, there is no time left for an interrupt.
+FAR_PART, FAR_BYTES = 4, 64 << 20
+
+#: Of ``st_blocks`` (stat(2)).
+_BLOCK: Final = 512
+_FOLDER: Final = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
+_NAMED: Final = os.O_PATH | os.O_NOFOLLOW | os.O_CLOEXEC
+
+
+class Scratch:
+    """The bytes on disk beneath ``folder``, against ``limit``.
+
+    A folder that was too full before a cell is the cell's fault only if it grows further: else
+    nobody could clear it up.
+    """
+
+    def __init__(self, folder: str, limit: int) -> None:
+        self._folder, self.limit = folder, limit
+        #: What there was when the cell began; None until a walk has found that out.
+        self._floor: int | None = 0
+        self._walk: Iterator[int] | None = None
+        self._counted = 0
+        #: As far as it is known.
+        self.size = 0
+        #: Whether the last whole walk found more than the one before.
+        self.grew = False
+
+    def begin(self) -> None:
+        """Take note that a cell begins, which answers for what comes."""
+        self._floor = 0
+        if self.size > self.limit:
+            self._floor = self._walk = None
+
+    def look(self) -> None:
+        """Go on with the walk, or begin the next."""
+        if self._walk is None:
+            self._walk, self._counted = _sizes(self._folder), 0
+        taken = 0
+        for size in islice(self._walk, ENTRIES):
+            taken += 1
+            self._counted += size
+        if taken == ENTRIES:
+            self.size = max(self.size, self._counted)
+        else:
+            self._whole(self._counted)
+
+    def _whole(self, total: int) -> None:
+        self.grew, self.size, self._walk = total > self.size, total, None
+        if self._floor is None:
+            self._floor = total
+
+    @property
+    def full(self) -> bool:
+        """Whether there is too much in it."""
+        return self._floor is not None and self.size > max(self.limit, self._floor)
+
+    @property
+    def far(self) -> bool:
+        """Whether there is so much that to wait would make it worse."""
+        bound = max(self.limit, self._floor or 0)
+        return self.full and self.size > bound + max(bound // FAR_PART, FAR_BYTES)
+
+
+class _Level:
+    """A folder that is open, and the folders in it that are not yet entered."""
+
+    __slots__ = ("fd", "folders")
+
+    def __init__(self, name: str, within: int | None) -> None:
+        self.fd = _open(name, within)
+        self.folders: list[str] = []
+
+    def entries(self) -> Iterator[int]:
+        """Yield what each entry takes; note the folders."""
+        with os.scandir(self.fd) as found:
+            for entry in found:
+                try:
+                    status = entry.stat(follow_symlinks=False)
+                except OSError:  # it is gone
+                    continue
+                if stat.S_ISDIR(status.st_mode):
+                    self.folders.append(entry.name)
+                    yield max(LEAST, status.st_blocks * _BLOCK)
+                else:
+                    yield max(LEAST, status.st_blocks * _BLOCK // max(1, status.st_nlink))
+
+
+def _sizes(folder: str) -> Iterator[int]:
+    """Yield what each entry beneath ``folder`` takes of the disk.
+
+    A descriptor a level, so that a folder that is moved, or made a link, leads nowhere else.
+    """
+    stack: list[_Level] = []
+    waiting, down = 0, folder
+    try:
+        while True:
+            with contextlib.suppress(OSError):
+                stack.append(_Level(down, stack[-1].fd if stack else None))
+                yield from stack[-1].entries()
+                waiting += len(stack[-1].folders)
+            while stack and not stack[-1].folders:
+                os.close(stack.pop().fd)
+            if not stack:
+                return
+            if waiting > MOST_FOLDERS or len(stack) > DEEPEST:
+                yield ENDLESS
+                return
+            waiting, down = waiting - 1, stack[-1].folders.pop()
+    finally:
+        for level in stack:
+            os.close(level.fd)
+
+
+def _open(name: str, within: int | None) -> int:
+    """Open a folder; one that its maker has no right to read is made readable first."""
+    try:
+        return os.open(name, _FOLDER, dir_fd=within)
+    except PermissionError:
+        named = os.open(name, _NAMED, dir_fd=within)
+    try:
+        # A path to a descriptor follows no link that a name might.
+        Path(f"/proc/self/fd/{named}").chmod(stat.S_IRWXU)
+    finally:
+        os.close(named)
+    return os.open(name, _FOLDER, dir_fd=within)
+
+
+# MERGED from monitor: its docstring was:
+# Watching what a request takes while it is under way, and what it took when it has ended.
+#
+# A request that ends within ``FIRST_LOOK`` costs two readings of a clock and one of a size. Longer
+# ones are looked at now and then. Whoever owns the monitor interrupts and kills.
+
+#: Seconds from the start of a request to the first look, and between looks.
+FIRST_LOOK: Final = 0.05
+#: Seconds after which it is read what a guest's processes had used until then. Below ``LONG``, and
+#: not at once: it takes longer than a short cell, which has no need of it.
+BASELINE: Final = 0.002
+PACE: Final = 0.1
+#: Seconds between looks while the scratch folder grows and is more than half full.
+QUICK: Final = 0.02
+#: Seconds between looks at a guest that was given nothing to do, as long as it does something,
+#: and at most; in between twice as long every time.
+IDLE_PACE: Final = 2.0
+IDLE_MOST: Final = 32.0
+#: Seconds of processor time that say that a guest does something by itself.
+IDLE_CPU: Final = 0.005
+#: Seconds from which a cell's peak is read, not only what it has at its end.
+LONG: Final = 0.005
+#: What a guest may hold above ``memory_max_bytes``: an eighth, and this at least. RLIMIT_DATA is
+#: the limit; it does not count stacks, page tables and shared pages.
+SLACK_PART, SLACK_BYTES = 8, 64 << 20
+
+Excess = Literal["cpu", "memory", "scratch"]
+
+
+def slack(memory: int) -> int:
+    """Return what may be held above ``memory_max_bytes``."""
+    return max(memory // SLACK_PART, SLACK_BYTES)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Bounds:
+    """What the monitor holds a guest to; None is no limit."""
+
+    cpu_seconds: float | None = None
+    memory_max_bytes: int | None = None
+    scratch_max_bytes: int | None = None
+    scratch: str = ""
+    #: Whether cells may start processes, which then count too.
+    processes: bool = False
+
+
+class Monitor:
+    """Looks at one guest at a time.
+
+    ``on_excess`` is told what there is too much of, and whether to wait would make it worse; it
+    is told again at every look at which that is still so. ``copies`` looks at the guest's
+    snapshots, and tells which processes they are, and the bytes that each has from it.
+    """
+
+    def __init__(
+        self,
+        reactor: Reactor,
+        bounds: Bounds,
+        clock: Callable[[], float],
+        on_excess: Callable[[Excess, bool], None],
+        *,
+        copies: Callable[[], Mapping[int, int]] = dict,
+    ) -> None:
+        self._reactor, self._clock = reactor, clock
+        self._copies = copies
+        self._on_excess = on_excess
+        self.hold_to(bounds)
+        self._gauge: Gauge | None = None
+        self._family: Family | None = None
+        self._timer: Timer | None = None
+        self._idle = self._began = 0.0
+        self._cpu_began = self._cpu = self._family_cpu = 0.0
+        #: What the guest's processes used before this request is known.
+        self._based = False
+        self._peak = self._known_peak = 0
+        self.output_bytes = 0
+
+    def hold_to(self, bounds: Bounds) -> None:
+        """Have these bounds, from the next request on."""
+        self._bounds = bounds
+        limit = bounds.scratch_max_bytes
+        self._scratch = Scratch(bounds.scratch, limit) if limit is not None else None
+        memory = bounds.memory_max_bytes
+        self._most = None if memory is None else memory + slack(memory)
+
+    # --- requests -----------------------------------------------------------------------------
+
+    def begin(self, pid: int | None) -> None:
+        """Take note that a request goes to the guest ``pid``."""
+        self._follow(pid)
+        self._began = self._clock()
+        self._cpu_began = self._cpu = self._cpu_now() or 0.0
+        self._peak = self.output_bytes = 0
+        if self._scratch is not None:
+            self._scratch.begin()
+        self._based = False
+        if self._family is None:
+            self._look_in(FIRST_LOOK, self._look)
+        else:
+            self._look_in(BASELINE, self._leave_out_earlier)
+
+    def end(self, read_bytes: int = 0) -> Usage:
+        """Take note that it ended, whichever way; return what it took."""
+        wall = self._clock() - self._began
+        if wall >= LONG and self._based:
+            self._count_family()
+        self._cpu_now()
+        self._measure_peak(wall)
+        self._idle = IDLE_PACE
+        self._look_in(IDLE_PACE, self._look_idle)
+        return Usage(wall, self._cpu - self._cpu_began, self._peak, self.output_bytes, read_bytes)
+
+    def lost(self) -> None:
+        """Stop looking: the guest is gone. What was read of it stays, for ``end``."""
+        self._stop()
+        self._follow(None)
+
+    # --- looks --------------------------------------------------------------------------------
+
+    def _look_in(self, seconds: float, look: Callable[[], None]) -> None:
+        self._stop()
+        self._timer = self._reactor.call_later(seconds, look)
+
+    def _stop(self) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+
+    def _leave_out_earlier(self) -> None:
+        """Charge the request nothing of what the guest's processes used between it and the last."""
+        before = self._family_cpu
+        self._count_family()
+        earlier = self._family_cpu - before
+        self._cpu_began += earlier
+        self._cpu += earlier
+        self._based = True
+        self._look_in(FIRST_LOOK - BASELINE, self._look)
+
+    def _look(self) -> None:
+        self._count_family()
+        cpu = self._cpu_now()
+        if cpu is None:
+            return
+        scratch = self._scratch
+        filling = scratch is not None and scratch.grew and scratch.size > scratch.limit // 2
+        self._look_in(QUICK if filling else PACE, self._look)
+        limit = self._bounds.cpu_seconds
+        if self._hoards():
+            self._on_excess("memory", True)
+        elif limit is not None and cpu - self._cpu_began > limit:
+            self._on_excess("cpu", False)
+        else:
+            self._look_at_scratch()
+
+    def _look_idle(self) -> None:
+        """Look after threads and tasks that a cell left behind."""
+        self._count_family()
+        before, cpu = self._cpu, self._cpu_now()
+        if cpu is None:
+            return
+        busy = cpu - before > IDLE_CPU
+        self._idle = IDLE_PACE if busy else min(2 * self._idle, IDLE_MOST)
+        self._look_in(self._idle, self._look_idle)
+        if self._hoards():
+            self._on_excess("memory", True)
+        elif busy:
+            self._look_at_scratch()
+
+    def _look_at_scratch(self) -> None:
+        if self._scratch is not None:
+            self._scratch.look()
+            if self._scratch.full:
+                self._on_excess("scratch", self._scratch.far)
+
+    def _hoards(self) -> bool:
+        copies = self._copies()
+        memory = self._gauge.memory() if self._gauge is not None else None
+        if memory is None:
+            return False
+        self._take_peak(memory.resident, memory.peak)
+        held = memory.held + (
+            self._family.held(memory.held, copies) if self._family is not None else 0
+        )
+        return self._most is not None and held > self._most
+
+    # --- readings -----------------------------------------------------------------------------
+
+    def _follow(self, pid: int | None) -> None:
+        gauge = self._gauge
+        if gauge is not None and gauge.pid == pid:
+            return
+        if gauge is not None:
+            gauge.close()
+        self._gauge = Gauge(pid) if pid is not None else None
+        self._family = Family(pid) if pid is not None and self._bounds.processes else None
+        self._known_peak, self._family_cpu = 0, 0.0
+
+    def _cpu_now(self) -> float | None:
+        """Return the guest's processor time; the last reading stays when it is gone."""
+        cpu = self._gauge.cpu() if self._gauge is not None else None
+        if cpu is not None:
+            cpu += self._family_cpu
+            self._cpu = max(self._cpu, cpu)
+        return cpu
+
+    def _count_family(self) -> None:
+        """Read the processor time of what the guest has started: too slow for every cell."""
+        if self._family is not None:
+            self._family_cpu = max(self._family_cpu, self._family.cpu())
+
+    def _measure_peak(self, wall: float) -> None:
+        gauge: Any = self._gauge
+        if gauge is None:
+            return
+        if wall < LONG:
+            resident = gauge.resident()
+            self._peak = max(self._peak, resident or 0)
+        elif (memory := gauge.memory()) is not None:
+            self._take_peak(memory.resident, memory.peak)
+
+    def _take_peak(self, resident: int, peak: int) -> None:
+        """Count the process's own peak where it rose since it was last read."""
+        rose = peak > self._known_peak
+        self._peak = max(self._peak, peak if rose else resident)
+        self._known_peak = peak

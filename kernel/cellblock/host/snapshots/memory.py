@@ -1,0 +1,253 @@
+"""Whether one more copy of a guest can be afforded: in memory, and in the time it takes."""
+
+from __future__ import annotations
+
+import os
+import re
+from dataclasses import dataclass
+from functools import lru_cache
+from pathlib import Path
+from typing import TYPE_CHECKING, Final, Literal
+
+from cellblock.host.session.limits import Gauge
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+
+# MERGED from room: its docstring was:
+# How much memory there is: the machine's, that of our control group, and a guest's.
+
+PAGE: Final = os.sysconf("SC_PAGE_SIZE")
+#: Bytes that stay free whatever is asked for.
+RESERVE: Final = 192 * 2**20
+#: Seconds for which it is known how much there is, while this many bytes more than needed are.
+FRESH: Final = 0.05
+PLENTY: Final = 2**30
+#: Bytes of a guest from which huge pages count: one of them is one fault. Reading how many there
+#: are takes 80 µs, which a guest without large arrays is spared.
+LARGE: Final = 32 * 2**20
+#: Given for what was touched, or for small ones (madvise(2), MADV_COLLAPSE: no fault at all).
+_HUGE: Final = re.compile(rb"^thp_(?:fault|collapse)_alloc (\d+)", re.MULTILINE)
+_KIB, _SHORT = 1024, 8192
+
+
+def _read(path: str) -> bytes:
+    """Return a short file of /proc, in a third of the time that a file object takes."""
+    fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+    try:
+        return os.read(fd, _SHORT)
+    finally:
+        os.close(fd)
+
+
+def resident(pid: int | None) -> int:
+    """Return the bytes of a process's own memory that are resident; 0 when it is gone (proc(5))."""
+    try:
+        fields = _read(f"/proc/{pid}/statm").split()
+    except OSError:
+        return 0
+    return (int(fields[1]) - int(fields[2])) * PAGE
+
+
+@dataclass(frozen=True, slots=True)
+class Reading:
+    """What a guest had at one moment: bytes of its own, and pages that it was given until then."""
+
+    size: int
+    faults: int
+    #: Of the whole machine's; None for a guest that is not large.
+    huge: int | None = None
+
+
+def read(pid: int | None, resident: int, given: int) -> Reading:
+    """Read what a guest has; ``given`` are the pages of those that it has its state from."""
+    return Reading(resident, given + faults(pid), _huge_pages() if resident >= LARGE else None)
+
+
+def taken(pid: int, had: Reading) -> tuple[int, int]:
+    """Return the bytes that a copy holds beyond what it had, and those that it wrote to.
+
+    What it wrote to is in memory once more; so are huge pages, of which this says nothing. Both
+    are 0 when it is gone.
+    """
+    gauge = Gauge(pid)
+    memory = gauge.memory()
+    gauge.close()
+    if memory is None:
+        return 0, 0
+    return max(0, memory.held - had.size), min(memory.held, faults(pid) * PAGE)
+
+
+def left_behind(older: Reading, newer: Reading) -> int:
+    """Return at most how many bytes only a copy made at ``older`` has by ``newer``.
+
+    What the guest wrote to was given to it anew, one fault a page. What it let go of made it
+    smaller, or else what it was given would have made it larger.
+    """
+    huge = 0 if newer.huge is None or older.huge is None else max(0, newer.huge - older.huge)
+    given = max(0, newer.faults - older.faults) * PAGE + huge * _huge_size()
+    return min(older.size, max(0, older.size + given - newer.size))
+
+
+def faults(pid: int | None) -> int:
+    """Return how many pages a process was given without reading; 0 when it is gone (proc(5))."""
+    try:
+        stat = _read(f"/proc/{pid}/stat")
+    except OSError:
+        return 0
+    return int(stat.rpartition(b")")[2].split()[7])
+
+
+def wanted(resident: int) -> int:
+    """Return how many bytes must be free for one more copy of a guest of this size.
+
+    A cell that rewrites everything doubles it; most change little. Half is in between, and what
+    turns out to be too much is given back before memory runs out.
+    """
+    return RESERVE + resident // 2
+
+
+class Free:
+    """Whether there is room for something: read anew unless it lately was far from short."""
+
+    def __init__(self, clock: Callable[[], float]) -> None:
+        self._clock = clock
+        self._bytes, self._read_at = 0, 0.0
+
+    def has(self, wanted: int) -> bool:
+        """Say whether ``wanted`` bytes can be had."""
+        now = self._clock()
+        if self._bytes - wanted < PLENTY or now - self._read_at > FRESH:
+            self._bytes, self._read_at = available(), now
+        return self._bytes >= wanted
+
+
+def _huge_pages() -> int:
+    """Return how many huge pages the machine has given so far; 0 where it has none (proc(5))."""
+    try:
+        return sum(map(int, _HUGE.findall(Path("/proc/vmstat").read_bytes())))
+    except OSError:
+        return 0
+
+
+@lru_cache(maxsize=1)
+def _huge_size() -> int:
+    try:
+        return int(Path("/sys/kernel/mm/transparent_hugepage/hpage_pmd_size").read_bytes())
+    except (OSError, ValueError):
+        return 0
+
+
+def available() -> int:
+    """Return the bytes that can be had without swapping (proc(5), cgroup v2)."""
+    return min(_of_machine(), _of_group())
+
+
+def _of_machine() -> int:
+    try:
+        lines = _read("/proc/meminfo").splitlines()
+    except OSError:
+        return 0
+    for line in lines:
+        if line.startswith(b"MemAvailable:"):
+            return int(line.split()[1]) * _KIB
+    return 0
+
+
+def _of_group() -> int:
+    room = 1 << 62
+    for limit, usage in _groups():
+        try:
+            most = limit.read_text(encoding="ascii").strip()
+            if most != "max":
+                room = min(room, int(most) - int(usage.read_text(encoding="ascii")))
+        except (OSError, ValueError):
+            continue
+    return room
+
+
+@lru_cache(maxsize=1)
+def _groups() -> tuple[tuple[Path, Path], ...]:
+    """Return the files that bound this process, of its group and those above it."""
+    try:
+        lines = Path("/proc/self/cgroup").read_text(encoding="utf-8").splitlines()
+    except (OSError, ValueError):
+        return ()
+    own = next((line[3:] for line in lines if line.startswith("0::")), None)
+    if own is None:
+        return ()
+    base = Path("/sys/fs/cgroup")
+    folder = base / own.lstrip("/")
+    found = [at for at in (folder, *folder.parents) if at.is_relative_to(base)]
+    named = ((at / "memory.max", at / "memory.current") for at in found)
+    return tuple(pair for pair in named if pair[0].exists())
+
+
+#: Seconds above which ``auto`` takes no more of them, until the guest has become smaller. One
+#: alone may be the machine's fault; after this many in a row there is a rest, as many times longer.
+TOO_LONG: Final = 0.25
+_SLOW: Final = 2
+_REST: Final = 20
+#: Bytes of a guest that is copied in milliseconds: where that takes long, everything does, and
+#: nothing is spared by leaving it out.
+SMALL: Final = 256 * 2**20
+
+#: What the policy says of when copies are made.
+Mode = Literal["auto", "always", "off"]
+#: Why none is taken: the guest could not, memory, its time, or descriptors of the host's.
+Reason = Literal["failed", "memory", "slow", "files"]
+
+
+class Budget:
+    """``told`` is called with why no copy is made, once for each reason."""
+
+    def __init__(self, mode: Mode, clock: Callable[[], float], told: Callable[[str], None]) -> None:
+        self._mode, self._clock, self._told = mode, clock, told
+        self._said: set[Reason] = set()
+        #: Copies in a row that took too long; resident bytes of their guest, and when to try again.
+        self._slow = 0
+        self._too_large: int | None = None
+        self._rests_until = 0.0
+        self._free = Free(clock)
+
+    def allows(self, resident: int, drop_oldest: Callable[[], bool]) -> bool:
+        """Say whether there is room for a copy of a guest of ``resident`` bytes.
+
+        ``drop_oldest`` makes some, and says whether there was a copy to drop. Where the policy
+        says ``always``, it is not asked for.
+        """
+        if self._mode == "always":
+            return True
+        if self._rests(resident):
+            return False
+        while not self._free.has(wanted(resident)):
+            if not drop_oldest():
+                self.say("memory", "memory is short")
+                return False
+        return True
+
+    def _rests(self, resident: int) -> bool:
+        if self._too_large is None:
+            return False
+        if resident > self._too_large * 3 // 4 and self._clock() < self._rests_until:
+            return True
+        self._too_large = None
+        return False
+
+    def took(self, seconds: float, resident: int) -> None:
+        """Take note of how long a copy of a guest of ``resident`` bytes took to stand."""
+        if self._mode != "auto" or seconds <= TOO_LONG or resident < SMALL:
+            self._slow = 0
+            return
+        self._slow += 1
+        if self._slow >= _SLOW:
+            self._too_large = resident
+            self._rests_until = self._clock() + _REST * seconds
+            self.say("slow", f"the last one took {seconds:.1f} s")
+
+    def say(self, reason: Reason, detail: str) -> None:
+        """Tell the user, once for each reason, that a killed cell may cost something."""
+        if reason not in self._said:
+            self._said.add(reason)
+            self._told(detail)
