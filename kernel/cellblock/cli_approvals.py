@@ -11,7 +11,7 @@ import typer
 from cellblock.errors import CellblockError
 
 if TYPE_CHECKING:
-    from cellblock.host.approvals.store import Grant, Store
+    from cellblock.host.consent.approvals.store import Grant, Store
     from cellblock.policy.model import Policy
 
 app: Final = typer.Typer(
@@ -124,13 +124,13 @@ def _policy(spec: str) -> Policy:
 
 
 def _store() -> Store:
-    from cellblock.host.approvals.store import Store  # noqa: PLC0415 - as above
+    from cellblock.host.consent.approvals.store import Store  # noqa: PLC0415 - as above
 
     return Store(_path())
 
 
 def _path() -> Path:
-    from cellblock.host.approvals.store import default_path  # noqa: PLC0415 - as above
+    from cellblock.host.consent.approvals.store import default_path  # noqa: PLC0415 - as above
 
     return default_path()
 

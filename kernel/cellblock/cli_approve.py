@@ -15,8 +15,8 @@ import typer
 from cellblock.errors import AdmissionError
 
 if TYPE_CHECKING:
-    from cellblock.host.admission.approving import New, Review
-    from cellblock.host.admission.manifest import Place
+    from cellblock.host.consent.admission.approve import New, Review
+    from cellblock.host.consent.admission.manifest import Place
     from cellblock.policy.model import Policy
 
 Notebooks = Annotated[list[Path] | None, typer.Argument(metavar="NOTEBOOK...")]
@@ -62,7 +62,7 @@ def approve(
 def templates(*, policy: SpecOption = "safe") -> None:
     """List the templates of a policy, checked as cells are. Exit status 1 when one is refused."""
     from cellblock.analysis import analyse  # noqa: PLC0415
-    from cellblock.host.admission.shelf import load  # noqa: PLC0415
+    from cellblock.host.consent.admission.admission import load  # noqa: PLC0415
     from cellblock.render.findings import summary  # noqa: PLC0415
 
     asked, refused = _policy(policy, Path.cwd()), False
@@ -81,7 +81,7 @@ def _policy(spec: str, project: Path) -> Policy:
 
 
 def _place(policy: Policy, notebook: Path) -> Place:
-    from cellblock.host.admission.manifest import Place  # noqa: PLC0415
+    from cellblock.host.consent.admission.manifest import Place  # noqa: PLC0415
 
     return Place(policy, notebook.resolve().parent)
 
@@ -98,18 +98,18 @@ def _check_counts(policy: Policy, spec: str) -> None:
 
 
 def _approve_one(notebook: Path, policy: Policy, *, asked: bool) -> bool:
-    from cellblock.host.admission import approving  # noqa: PLC0415
+    from cellblock.host.consent.admission import approve  # noqa: PLC0415
 
     place = _place(policy, notebook)
     with place.held(_waiting):
-        manifest, why = approving.known(place)
-        reviewed = approving.review(notebook, policy, manifest)
+        manifest, why = approve.known(place)
+        reviewed = approve.review(notebook, policy, manifest)
         _show(reviewed, policy, place, why)
         if not (reviewed.changes or why):
             return True
         if not (asked or _confirmed(notebook)):
             return False
-        if approving.approve(place, policy, reviewed, manifest):
+        if approve.approve(place, policy, reviewed, manifest):
             _note(f"made the key {place.key}: whoever can read it can approve")
     _say(f"Approved {notebook}")
     return True
@@ -155,11 +155,11 @@ def _show_cell(cell: New, policy: Policy) -> None:
 
 def _revoke_one(notebook: Path, policy: Policy, *, asked: bool) -> bool:
     del asked  # less may run: nobody has to be asked
-    from cellblock.host.admission import approving  # noqa: PLC0415
+    from cellblock.host.consent.admission import approve  # noqa: PLC0415
 
     place = _place(policy, notebook)
     with place.held(_waiting):
-        cells = approving.revoke(place, notebook)
+        cells = approve.revoke(place, notebook)
     _say(f"Took back {cells} cells of {notebook}")
     return True
 
@@ -167,8 +167,8 @@ def _revoke_one(notebook: Path, policy: Policy, *, asked: bool) -> bool:
 def _list_one(notebook: Path, policy: Policy, *, asked: bool) -> bool:
     del asked
     from cellblock.analysis.admission import runs_nothing, sha256  # noqa: PLC0415
-    from cellblock.host.admission.approving import read_notebook  # noqa: PLC0415
-    from cellblock.host.admission.manifest import approved  # noqa: PLC0415
+    from cellblock.host.consent.admission.approve import read_notebook  # noqa: PLC0415
+    from cellblock.host.consent.admission.manifest import approved  # noqa: PLC0415
 
     known = approved(_place(policy, notebook).read()[0], notebook.resolve().name)
     every = True
@@ -181,7 +181,7 @@ def _list_one(notebook: Path, policy: Policy, *, asked: bool) -> bool:
 
 
 def _list_all(policy: Policy) -> None:
-    from cellblock.host.admission.approving import manifests  # noqa: PLC0415
+    from cellblock.host.consent.admission.approve import manifests  # noqa: PLC0415
 
     for file, manifest in manifests(policy):
         if isinstance(manifest, AdmissionError):

@@ -18,9 +18,8 @@ if TYPE_CHECKING:
 
     from rich.table import Table
 
-    from cellblock.host.audit.chain import Entry
-    from cellblock.host.audit.shelf import Session
-    from cellblock.host.audit.verify import Verdict
+    from cellblock.host.audit.log import Entry
+    from cellblock.host.audit.reader import Session, Verdict
 
 app: Final = typer.Typer(help="Show, verify and export audit logs.", no_args_is_help=True)
 
@@ -76,10 +75,10 @@ def verify(
     Without SESSION all in the folder are looked at. A log without a closing record has an open
     end: its host was killed, or it was cut there.
     """
-    from cellblock.host.audit import shelf  # noqa: PLC0415
-    from cellblock.host.audit.verify import verify as look  # noqa: PLC0415
+    from cellblock.host.audit import reader  # noqa: PLC0415
+    from cellblock.host.audit.reader import verify as look  # noqa: PLC0415
 
-    chosen = [_found(folder, one) for one in sessions or ()] or shelf.sessions(_folder(folder))
+    chosen = [_found(folder, one) for one in sessions or ()] or reader.sessions(_folder(folder))
     if head and len(chosen) != 1:
         raise typer.BadParameter("Name the session that the hash is of.", param_hint="--head")
     wrong = 0
@@ -111,7 +110,7 @@ def export(
 
     The log is verified first: what is not whole is told on stderr, with exit status 1.
     """
-    from cellblock.host.audit.verify import verify as look  # noqa: PLC0415
+    from cellblock.host.audit.reader import verify as look  # noqa: PLC0415
 
     found = _found(folder, session)
     verdict = look(found)
@@ -133,11 +132,11 @@ def _folder(given: Path | None) -> Path:
 
 
 def _found(folder: Path | None, name: str) -> Session:
-    from cellblock.host.audit import shelf  # noqa: PLC0415
+    from cellblock.host.audit import reader  # noqa: PLC0415
 
     if "/" in name or name.endswith(".jsonl"):
-        return shelf.of_file(Path(name))
-    return shelf.find(_folder(folder), name)
+        return reader.of_file(Path(name))
+    return reader.find(_folder(folder), name)
 
 
 def _lines(session: Session, failed: list[AuditError]) -> Iterator[bytes]:
@@ -145,11 +144,11 @@ def _lines(session: Session, failed: list[AuditError]) -> Iterator[bytes]:
 
     Raises AuditError for a file that is no session's.
     """
-    from cellblock.host.audit import shelf  # noqa: PLC0415
+    from cellblock.host.audit import reader  # noqa: PLC0415
 
     for file in session.files:
         try:
-            yield from shelf.lines(file)
+            yield from reader.lines(file)
         except AuditError as exc:
             if not session.id:
                 raise
@@ -158,7 +157,7 @@ def _lines(session: Session, failed: list[AuditError]) -> Iterator[bytes]:
 
 def _entries(session: Session, failed: list[AuditError]) -> Iterator[Entry]:
     """Yield what can be read of a session's records; see ``_lines``."""
-    from cellblock.host.audit.chain import read  # noqa: PLC0415
+    from cellblock.host.audit.log import read  # noqa: PLC0415
 
     return (entry for raw in _lines(session, failed) if (entry := read(raw)) is not None)
 
@@ -211,7 +210,7 @@ def _sessions(folder: Path, failed: list[AuditError]) -> Table:
     from rich.markup import escape  # noqa: PLC0415
     from rich.table import Table  # noqa: PLC0415
 
-    from cellblock.host.audit import shelf  # noqa: PLC0415
+    from cellblock.host.audit import reader  # noqa: PLC0415
 
     table = Table(box=SIMPLE_HEAD, collapse_padding=True, pad_edge=False, title_justify="left")
     table.title = escape(f"audit logs in {_clean(folder)}")
@@ -221,7 +220,7 @@ def _sessions(folder: Path, failed: list[AuditError]) -> Table:
     for name in ("cells", "denied", "stopped"):
         table.add_column(name, justify="right", no_wrap=True)
     table.add_column("end", no_wrap=True)
-    for session in shelf.sessions(folder):
+    for session in reader.sessions(folder):
         table.add_row(*_summary(session, failed))
     return table
 

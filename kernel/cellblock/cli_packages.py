@@ -11,7 +11,7 @@ import typer
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from cellblock.host.ops.shelf import Shelf
+    from cellblock.host.services.operations.package_store import Shelf
 
 app: Final = typer.Typer(help="Show and clear packages that ops.install got.", no_args_is_help=True)
 
@@ -69,7 +69,7 @@ def _matching(names: list[str]) -> Callable[[str], bool]:
 
 
 def _shelves() -> list[Shelf]:
-    from cellblock.host.ops.shelf import Shelf  # noqa: PLC0415
+    from cellblock.host.services.operations.package_store import Shelf  # noqa: PLC0415
     from cellblock.policy import store  # noqa: PLC0415
 
     base = Path(store.base())

@@ -6,7 +6,7 @@ import pytest
 
 from cellblock import Policy, Sandbox, SandboxPool
 from cellblock.errors import PolicyError
-from cellblock.host.approvals import store
+from cellblock.host.consent.approvals import store
 from cellblock.policy import placing
 from cellblock.policy.load import checked
 

@@ -7,8 +7,8 @@ import pytest
 
 from cellblock import Policy, Sandbox, SandboxPool
 from cellblock.errors import PolicyError
-from cellblock.host.admission import approving
-from cellblock.host.admission.manifest import Place
+from cellblock.host.consent.admission import approve
+from cellblock.host.consent.admission.manifest import Place
 from cellblock.policy import load
 from support.endpoint import KEY, Endpoint
 from support.servers import Site
@@ -142,9 +142,9 @@ def approved(home):
     placed = load.checked(policy, project=path.parent, allow_unsafe=False)
     place = Place(placed, path.parent)
     with place.held():
-        manifest, _ = approving.known(place)
-        reviewed = approving.review(path, placed, manifest)
-        assert approving.approve(place, placed, reviewed, manifest)
+        manifest, _ = approve.known(place)
+        reviewed = approve.review(path, placed, manifest)
+        assert approve.approve(place, placed, reviewed, manifest)
     return policy
 
 

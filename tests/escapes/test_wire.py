@@ -236,7 +236,7 @@ LACKING = {
 
 @pytest.mark.parametrize("name", LACKING)
 def test_a_host_that_lets_it_pass_would_be_noticed(start, world, name):
-    change = f"from cellblock.host import conduct; {LACKING[name]}"
+    change = f"from cellblock.host.session import types as conduct; {LACKING[name]}"
     argv = argv_changed(change, policy(world, 3), "--allow-unsafe")
     kernel = start(argv=argv, world=world)
     mid = kernel.execute_send(PRELUDE + PROGRAMS[name])

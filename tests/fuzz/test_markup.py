@@ -11,8 +11,8 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from cellblock.host.output import markup
-from cellblock.host.output.refusal import RefusedError
+from cellblock.host.output import html
+from cellblock.host.output.text import RefusedError
 from support.active_content import BLANKS, PIECES, in_tokens, in_tree
 
 pytestmark = pytest.mark.quick
@@ -45,7 +45,7 @@ def looked(test):
 
 def sanitised(mime, text):
     try:
-        return markup.sanitise(mime, text)
+        return html.sanitise(mime, text)
     except RefusedError:
         return ""
 

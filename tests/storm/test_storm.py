@@ -22,7 +22,7 @@ from support.kernels import argv_changed
 KILLS = int(os.environ.get("STORM_KILLS", "30"))
 SEED = int(os.environ.get("STORM_SEED", "0")) or int(time.time())
 #: A busy machine may take long over a copy; whether it rests then is not what is asked here.
-PATIENT = "from cellblock.host import budget; budget.TOO_LONG = 60.0"
+PATIENT = "from cellblock.host.snapshots import memory as budget; budget.TOO_LONG = 60.0"
 #: Of the host, over a whole storm.
 MOST_GROWTH = 24 << 20
 #: Host, zygote and what is in front, guest; copies to step back to, the newest, those that do not

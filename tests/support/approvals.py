@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import re
 
-from cellblock.host.approvals.clerk import Clerk
-from cellblock.host.approvals.grants import Grants, Under
-from cellblock.host.approvals.prompt import Prompt
-from cellblock.host.approvals.store import Store
+from cellblock.host.consent.approvals.approver import Clerk, Grants, Under
+from cellblock.host.consent.approvals.prompt import Prompt
+from cellblock.host.consent.approvals.store import Store
+from cellblock.host.services.tools.types import Call
 from cellblock.host.session.types import Cell
-from cellblock.host.tools.provider import Call
 from cellblock.wire import messages, values
 
 UNDER = Under(scope="/home/ada/lab", policy="mine", digest="d" * 64)

@@ -5,9 +5,10 @@ import select
 import socket
 import threading
 
-from cellblock.host.relay import names, server, speech
-from cellblock.host.relay.allowlist import Allowlist
-from cellblock.wire import frames, relay
+from cellblock.host.services.network import relay, relay_server
+from cellblock.host.services.network.addresses import Allowlist
+from cellblock.wire import frames
+from cellblock.wire import relay as protocol
 
 SECONDS = 20
 
@@ -20,21 +21,21 @@ class Guest:
         sock.settimeout(SECONDS)
 
     def tell(self, request):
-        self.sock.send(relay.encode(request))
+        self.sock.send(protocol.encode(request))
 
     def hear(self):
-        packet, fds, *_ = socket.recv_fds(self.sock, relay.MOST, 4)
-        return (relay.answer(packet) if packet else None), fds
+        packet, fds, *_ = socket.recv_fds(self.sock, protocol.MOST, 4)
+        return (protocol.answer(packet) if packet else None), fds
 
     def connect(self, port, host="127.0.0.1"):
         nonce = os.urandom(8)
-        self.tell(relay.Connect(nonce=nonce, address=host, port=port))
+        self.tell(protocol.Connect(nonce=nonce, address=host, port=port))
         answer, fds = self.hear()
         assert answer.nonce == nonce
         return answer, [socket.socket(fileno=fd) for fd in fds]
 
     def resolve(self, name):
-        self.tell(relay.Resolve(nonce=os.urandom(8), name=name))
+        self.tell(protocol.Resolve(nonce=os.urandom(8), name=name))
         answer, fds = self.hear()
         return answer if answer.errno else read(fds[0])
 
@@ -49,7 +50,7 @@ def read(pipe):
     poll.register(pipe, select.POLLIN)
     assert poll.poll(SECONDS * 1_000)
     with os.fdopen(pipe, "rb") as file:
-        return relay.found(file.read())
+        return protocol.found(file.read())
 
 
 def after(go, addresses):
@@ -73,8 +74,8 @@ class Relay:
         self.host, theirs = socket.socketpair()
         self.host.settimeout(SECONDS)
         allowed = Allowlist(entries)
-        self.names = names.Names(allowed, self.look_up)
-        self.server = server.Server(theirs, self.names, allowed)
+        self.names = relay_server.Names(allowed, self.look_up)
+        self.server = relay_server.Server(theirs, self.names, allowed)
         self.thread = threading.Thread(target=self.server.serve, daemon=True)
         self.thread.start()
         self.splitter = frames.Splitter()
@@ -88,13 +89,13 @@ class Relay:
     def guest(self, number=1):
         ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         with theirs:
-            admit = frames.encode(speech.Admit(number=number))
+            admit = frames.encode(relay.Admit(number=number))
             socket.send_fds(self.host, [bytes(admit)], [theirs.fileno()])
         return Guest(ours)
 
     def said(self):
         """Return the next thing that it tells the host."""
-        decode = frames.Decoder(speech.FromRelay)
+        decode = frames.Decoder(relay.FromRelay)
         while not self.heard:
             self.heard += map(decode, self.splitter.feed(self.host.recv(1 << 16)))
         return self.heard.pop(0)

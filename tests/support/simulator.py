@@ -15,8 +15,8 @@ from pathlib import Path
 import msgspec
 
 from cellblock.analysis import Rules
-from cellblock.host.admission.gate import Gate
-from cellblock.host.audit.trail import Audit
+from cellblock.host.audit.recorder import Audit
+from cellblock.host.consent.admission.admission import Gate
 from cellblock.host.guests.process import Guest
 from cellblock.host.guests.zygotes import Own
 from cellblock.host.session.limits import Bounds

@@ -1,7 +1,7 @@
 """A relay that judges nothing: what a suite of probes has to find out."""
 
-from cellblock.host.relay import server
-from cellblock.host.relay.allowlist import Allowlist
+from cellblock.host.services.network import relay_server
+from cellblock.host.services.network.addresses import Allowlist
 
 Allowlist.reaches = lambda *_: True
-main = server.main
+main = relay_server.main

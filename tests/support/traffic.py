@@ -7,8 +7,8 @@ import time
 from pathlib import Path
 
 from cellblock import backends
-from cellblock.host.admission.gate import Gate
-from cellblock.host.audit.trail import Audit
+from cellblock.host.audit.recorder import Audit
+from cellblock.host.consent.admission.admission import Gate
 from cellblock.host.guests import process, spawn
 from cellblock.host.guests.zygotes import Own
 from cellblock.host.session.config import told_of

@@ -11,14 +11,14 @@ from typing import TYPE_CHECKING
 from packaging.requirements import Requirement
 from packaging.utils import parse_wheel_filename
 
-from cellblock.host.ops import wheels
-from cellblock.host.ops.errors import OperationError
+from cellblock.host.services.operations import packages
+from cellblock.host.services.operations.urls import OperationError
 from support.web import Web, answer
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from cellblock.host.ops.shelf import Package
+    from cellblock.host.services.operations.package_store import Package
 
 
 def wheel(
@@ -93,7 +93,7 @@ class Index(Web):
             raise OperationError("InstallError", "there is none")
         with zipfile.ZipFile(io.BytesIO(found[max(fits)])) as archive:
             archive.extractall(into)
-        return wheels._package(into)
+        return packages._package(into)
 
     def asked_for(self) -> list[str]:
         """Return what was asked for since the last call."""

@@ -9,9 +9,9 @@ from typer.testing import CliRunner
 
 from cellblock import cli_approvals
 from cellblock.cli import app
-from cellblock.host.approvals import store
-from cellblock.host.approvals.grants import Under
-from cellblock.host.approvals.store import Store
+from cellblock.host.consent.approvals import store
+from cellblock.host.consent.approvals.approver import Under
+from cellblock.host.consent.approvals.store import Store
 from cellblock.policy.load import load
 
 

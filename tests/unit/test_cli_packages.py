@@ -4,7 +4,7 @@ import pytest
 from typer.testing import CliRunner
 
 from cellblock.cli import app
-from cellblock.host.ops.shelf import Package, Shelf
+from cellblock.host.services.operations.package_store import Package, Shelf
 from cellblock.policy import store
 
 

@@ -10,8 +10,7 @@ import msgspec
 from cellblock.api.bench import answer_of
 from cellblock.api.results import Wish
 from cellblock.errors import PolicyError
-from cellblock.host.approvals.clerk import PROGRAM, Clerk
-from cellblock.host.approvals.grants import Grants, Under
+from cellblock.host.consent.approvals.approver import PROGRAM, Clerk, Grants, Under
 from cellblock.wire import values
 
 if TYPE_CHECKING:
@@ -19,8 +18,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from cellblock.api.bench import Bench
-    from cellblock.host.approvals import wishes
-    from cellblock.host.approvals.answers import Answer
+    from cellblock.host.consent.approvals import request
+    from cellblock.host.consent.approvals.prompt import Answer
     from cellblock.host.session.types import Cell
     from cellblock.policy.model import Policy
 
@@ -44,7 +43,7 @@ class Approver:
 
     def __call__(
         self,
-        wish: wishes.Wish,
+        wish: request.Wish,
         cell: Cell | None,
         note: str,  # noqa: ARG002 - for who mistypes
         answered: Callable[[Answer], None],
@@ -59,7 +58,7 @@ class Approver:
             self._asked.cancel()
 
     async def _put(
-        self, wish: wishes.Wish, cell: Cell | None, answered: Callable[[Answer], None]
+        self, wish: request.Wish, cell: Cell | None, answered: Callable[[Answer], None]
     ) -> None:
         answer: Answer = "no"
         try:
@@ -85,7 +84,7 @@ def clerk_of(policy: Policy, bench: Bench, approver: Approver) -> Clerk:
     return Clerk(approver, grants, observe=observe, tell=tell, manner=PROGRAM)
 
 
-def wish_of(wish: wishes.Wish, cell: Cell | None) -> Wish:
+def wish_of(wish: request.Wish, cell: Cell | None) -> Wish:
     """Return what a program is asked. Raises ValueError, msgspec.MsgspecError."""
     count, source = (0, "") if cell is None else (cell.execution_count, cell.raw)
     args, kwargs = values.decode(msgspec.Raw(wish.arguments)) if wish.arguments else ((), {})

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     import asyncio
     from collections.abc import Callable, Mapping, Sequence
 
-    from cellblock.host.audit.trail import Audit
+    from cellblock.host.audit.recorder import Audit
     from cellblock.host.cell.cell import Asked, CellRun
     from cellblock.host.cell.output_log import Kept
     from cellblock.host.cell.status import Views

@@ -13,8 +13,8 @@ if TYPE_CHECKING:
     from cellblock.analysis import Finding
     from cellblock.host.cell.cell import CellRun
     from cellblock.host.cell.status import Views
+    from cellblock.host.services.tools.types import Record
     from cellblock.host.session.types import Outcome, Stopped
-    from cellblock.host.tools.record import Record
 
 
 def made_of(

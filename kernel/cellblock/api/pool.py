@@ -32,8 +32,8 @@ if TYPE_CHECKING:
     from cellblock.api.results import Wish
     from cellblock.api.sandbox import AsyncSandbox
     from cellblock.host.guests.zygote import Zygote
-    from cellblock.host.tools.functions import Functions
-    from cellblock.host.tools.registry import Registered
+    from cellblock.host.services.tools.in_process import Functions
+    from cellblock.host.services.tools.registry import Registered
     from cellblock.wire import messages
 
     Tools = Iterable[Callable[..., Any]] | Mapping[str, Callable[..., Any]]
@@ -122,7 +122,7 @@ class AsyncSandboxPool:
         """Return the ground. Raises what keeps it from being one."""
         project = self._folder()
         if self._given:
-            from cellblock.host.tools.functions import registered  # noqa: PLC0415 - pydantic
+            from cellblock.host.services.tools.in_process import registered  # noqa: PLC0415 - pydantic
 
             self._tools = registered(self._given)
         terms = Terms(self._asked, project, scratch, self._allow_unsafe, ask=ASK)
@@ -263,7 +263,7 @@ class AsyncSandboxPool:
 
     def functions(self, policy: Policy) -> Functions:
         """Return the source of the tools that were given."""
-        from cellblock.host.tools.functions import Functions  # noqa: PLC0415 - as above
+        from cellblock.host.services.tools.in_process import Functions  # noqa: PLC0415 - as above
 
         return Functions(
             asyncio.get_running_loop(),

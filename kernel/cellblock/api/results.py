@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final, Literal
 
-from cellblock.host.artifacts import Artifact, Skipped
+from cellblock.host.services.artifacts.collect import Artifact, Skipped
 from cellblock.host.session.types import Usage
 from cellblock.render.bundle import (
     ARTIFACTS_JSON,

@@ -31,8 +31,8 @@ if TYPE_CHECKING:
     from cellblock.api.bench import OnOutput
     from cellblock.api.pool import Tools
     from cellblock.api.results import Result, Wish
+    from cellblock.host.services.tools.in_process import Functions
     from cellblock.host.session.config import Ground
-    from cellblock.host.tools.functions import Functions
     from cellblock.policy.enforcement import Enforcement, Gap
     from cellblock.policy.model import Policy
 

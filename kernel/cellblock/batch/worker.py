@@ -63,7 +63,7 @@ def by_terms(terms: Terms) -> By:
         return placed(project)
 
     def admitted(file: Path) -> Admitted:
-        from cellblock.host.admission.gate import of_notebook  # noqa: PLC0415 - as above
+        from cellblock.host.consent.admission.admission import of_notebook  # noqa: PLC0415 - as above
 
         # A kernel's project is the folder of its notebook, and so is what approvals are for.
         return of_notebook(placed(file.parent), file)

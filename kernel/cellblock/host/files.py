@@ -163,7 +163,6 @@ def _empty(folder: int) -> None:
         os.unlink(name, dir_fd=folder)
 
 
-# MERGED from private_file: its docstring was:
 # A file in the user's cache folder that is his alone, and there whole or not at all.
 #
 # A file that is missing, too large, a link, no file or not the user's alone has nothing in it.
@@ -219,7 +218,6 @@ class PrivateFile:
             os.close(folder)
 
 
-# MERGED from memory: its docstring was:
 # What a guest, and front ends that do not read, can make a host hold.
 
 #: Bytes that a host takes at most beyond what it has when its first cell runs: the dearest frame
@@ -229,11 +227,10 @@ class PrivateFile:
 HOST_MEMORY = 320 * 2**20
 
 
-# MERGED from upgrade: its docstring was:
 # Notebooks of formats before 4, made notebooks of today's by nbformat, in a process with limits.
 #
-# nbformat trusts what it upgrades: a heading's level is a number of signs that it writes, so that a
-# line of a file could ask for all the memory there is.
+# nbformat trusts what it upgrades: a heading's level is a number of signs that it writes, so
+# that a line of a file could ask for all the memory there is.
 
 _BOOT: Final = "import sys;sys.path[:] = sys.argv[1:];from cellblock.host.files import main;main()"
 _EARLY: Final = ("LANG", "LC_", "LD_", "PATH", "TZ")

@@ -39,7 +39,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
 
     from cellblock.backends.base import Backend
-    from cellblock.host.relay.reach import Reach
+    from cellblock.host.services.network.relay import Reach
     from cellblock.policy.model import Policy
     from cellblock.wire.messages import LockReport
 
@@ -168,13 +168,12 @@ def _refused_for(message: messages.NotReady) -> messages.Attempt:
     return messages.Attempt(outcome=outcome, detail=message.detail[:_LONGEST])
 
 
-# MERGED from proofs: its docstring was:
 # What suites of probes saw, kept for kernels' starts: in the user's cache folder, his alone.
 #
 # A proof counts for what it was made on: the OS kernel, Landlock's ABI, the backend and what it
-# wraps with, cellblock, the interpreter, the user and the policy. For anything else there is none,
-# and a file that is damaged, too large or somebody else's is no file: what would be verified is
-# asserted then.
+# wraps with, cellblock, the interpreter, the user and the policy. For anything else there is
+# none, and a file that is damaged, too large or somebody else's is no file: what would be
+# verified is asserted then.
 
 NAME: Final = "proofs.json"
 #: Proofs that are kept, newest last, and bytes of a file that is read: one proof has some 4,000.
@@ -280,7 +279,6 @@ class Proofs:
             return []
 
 
-# MERGED from surroundings: its docstring was:
 # What a trial's guest tries its locks on, and what of it was touched, as the host sees.
 #
 # A guest says what it was refused. Where that can be looked at from outside, it is: a probe that

@@ -6,17 +6,16 @@ import os
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from cellblock.host.approvals.clerk import Clerk
-from cellblock.host.approvals.grants import Grants, Under
-from cellblock.host.approvals.prompt import Prompt
-from cellblock.host.approvals.store import Store, default_path
+from cellblock.host.consent.approvals.approver import Clerk, Grants, Under
+from cellblock.host.consent.approvals.prompt import Prompt
+from cellblock.host.consent.approvals.store import Store, default_path
 from cellblock.host.session.narrowing import changes
 from cellblock.policy import placing
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from cellblock.host.approvals.asking import Decision
+    from cellblock.host.consent.approvals.prompt import Decision
     from cellblock.host.session.config import Ground
     from cellblock.host.session.types import Cell
     from cellblock.jupyter.kernel import Kernel

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
     import zmq
 
-    from cellblock.host.audit.trail import Audit
+    from cellblock.host.audit.recorder import Audit
     from cellblock.host.cell.output_log import Kept
     from cellblock.host.cell.status import Views
     from cellblock.host.session.history import History

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from cellblock.host.output.encoding import encode
+from cellblock.host.output.text import encode
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
     from cellblock.backends import Chosen
     from cellblock.backends.contract import Proof
-    from cellblock.host.relay.reach import Reach
+    from cellblock.host.services.network.relay import Reach
     from cellblock.host.session.config import Wrapping
     from cellblock.policy.enforcement import Enforcement
     from cellblock.policy.model import Policy
@@ -93,7 +93,7 @@ def _relayed(policy: Policy, told: messages.Prepare, loop: ZmqReactor) -> Iterat
     if not (told.plan.relayed and isinstance(policy.network_access, tuple)):
         yield None
         return
-    from cellblock.host.relay.reach import Reach  # noqa: PLC0415 - most policies have no list
+    from cellblock.host.services.network.relay import Reach  # noqa: PLC0415 - most policies have no list
 
     with contextlib.closing(Reach(loop, policy.network_access, lambda _detail: None)) as reach:
         yield reach

@@ -1,6 +1,6 @@
 """What ``%tools`` lists, and what it and ``%usage`` say of a session's budgets."""
 
-from cellblock.host.llm.offer import tools as offered
+from cellblock.host.services.llm.provider import tools as offered
 from cellblock.policy.sections import Llm
 from cellblock.render.budgets import Asked, Written
 from cellblock.render.tools import tools

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from cellblock.batch.cluster.speech import MOST_AUDIT, Log
 from cellblock.errors import AuditError
-from cellblock.host.audit import shelf
+from cellblock.host.audit import reader
 
 if TYPE_CHECKING:
     from cellblock.policy.sections import Audit
@@ -18,7 +18,7 @@ def log_of(session: str, audit: Audit) -> Log:
     if not session or not audit.log:
         return Log()
     try:
-        found = shelf.find(Path(audit.folder), session)
+        found = reader.find(Path(audit.folder), session)
         if sum(path.stat().st_size for path in found.files) > MOST_AUDIT:
             return Log(left=f"it is over {MOST_AUDIT >> 20} MiB")
         return Log(files={path.name: path.read_bytes() for path in found.files})

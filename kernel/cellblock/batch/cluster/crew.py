@@ -20,7 +20,7 @@ from cellblock.batch.run.execution import UnwritableError
 from cellblock.batch.run.fate import Fate, Record, said
 from cellblock.batch.run.narrowing import told
 from cellblock.errors import BackendError, PolicyError
-from cellblock.host.audit import shelf
+from cellblock.host.audit import reader
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -176,7 +176,7 @@ class Workers:
         """Keep what a worker has sent. Raises OSError where its log can't be kept."""
         record, log = answer.record, answer.audit
         for name, content in log.files.items():
-            if shelf.is_name(name):
+            if reader.is_name(name):
                 self._folder.keep(_AUDIT, name, content)
         if log.left:
             self._said(f"{record.notebook}: its audit log stays on its worker: {log.left}")

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from cellblock.batch.limits import LARGEST
 from cellblock.host.files import UpgradeError, upgraded
-from cellblock.host.output.jsonable import Cleaner, TooLargeError
+from cellblock.host.output.text import Cleaner, TooLargeError
 from cellblock.render.text import clip, visible
 
 if TYPE_CHECKING:

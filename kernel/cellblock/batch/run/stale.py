@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Final
 
-from cellblock.host.output import gateway, showing
+from cellblock.host.output import gateway
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -16,12 +16,12 @@ _JSON: Final = ("application/json", "+json")
 
 def cleaned(outputs: Iterable[Any], display: str) -> list[dict[str, Any]]:
     """Return what may be shown of them under a policy's ``display``; the rest is left out."""
-    show = showing.for_display(display)
+    show = gateway.for_display(display)
     made = (_cleaned(one, show) for one in list(outputs)[:_MOST] if type(one) is dict)
     return [one for one in made if one is not None]
 
 
-def _cleaned(one: dict[str, Any], show: showing.Show) -> dict[str, Any] | None:
+def _cleaned(one: dict[str, Any], show: gateway.Show) -> dict[str, Any] | None:
     kind = one.get("output_type")
     match kind:
         case "stream":

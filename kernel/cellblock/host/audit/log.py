@@ -11,18 +11,83 @@ import contextlib
 import datetime as dt
 import errno
 import fcntl
+import hashlib
 import os
-from typing import TYPE_CHECKING, Final
+import sys
+import time
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
 
 from cellblock.errors import AuditError
-from cellblock.host.audit import chain, records
+from cellblock.host.audit import records
+from cellblock.host.audit.records import VERSION
 from cellblock.host.session.history import FOLDER, UntrustedError, check_own
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
     from pathlib import Path
+
+
+# A line of an audit log: a JSON object whose first fields bind it to the line before.
+#
+# ::
+#
+#     {"v":1,"seq":7,"session":"…","prev":"<hash of line 6>","time":"…","kind":"…",…,"hash":"…"}
+#
+# ``hash`` is the SHA-256, in hex, of the line's bytes before ``,"hash":``. So a line is read
+# byte for byte: another spelling of the same JSON is another record. ``prev`` of a session's
+# first line is 64 zeros.
+
+FIRST: Final = "0" * 64
+_HASH: Final = b',"hash":"'
+_END: Final = b'"}\n'
+_TAIL: Final = len(_HASH) + 64 + len(_END)
+_decode = msgspec.json.Decoder(dict[str, Any]).decode
+
+
+@dataclass(frozen=True, slots=True)
+class Entry:
+    """A line that was read; ``intact`` says whether its hash is that of its bytes."""
+
+    seq: int
+    session: str
+    prev: str
+    hash: str
+    record: dict[str, Any]
+    intact: bool
+
+    @property
+    def kind(self) -> str:
+        """What kind of record it is."""
+        return str(self.record.get("kind", ""))
+
+
+def entry_line(body: bytes, *, seq: int, session: str, prev: str) -> tuple[bytes, str]:
+    """Return a line with its end of line, and its hash; ``body`` is a JSON object's inside."""
+    head = f'{{"v":{VERSION},"seq":{seq},"session":"{session}","prev":"{prev}",'.encode()
+    told = head + body
+    digest = hashlib.sha256(told).hexdigest()
+    return told + _HASH + digest.encode() + _END, digest
+
+
+def read(raw: bytes) -> Entry | None:
+    """Return what a line says, None when it is no record of this version."""
+    told, tail = raw[:-_TAIL], raw[-_TAIL:]
+    if not tail.startswith(_HASH) or not tail.endswith(_END):
+        return None
+    try:
+        digest = tail[len(_HASH) : -len(_END)].decode("ascii")
+        record = _decode(raw)
+        seq, session, prev = record["seq"], record["session"], record["prev"]
+    except (msgspec.DecodeError, KeyError, UnicodeDecodeError, RecursionError):
+        return None
+    if type(seq) is not int or record.get("v") != VERSION:
+        return None
+    intact = hashlib.sha256(told).hexdigest() == digest
+    return Entry(seq, str(session), str(prev), digest, record, intact)
+
 
 _NEW: Final = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_APPEND | os.O_NOFOLLOW | os.O_CLOEXEC
 _NO_ROOM: Final = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
@@ -52,7 +117,7 @@ class Log:
         self._written = 0
         #: A line may have been cut, and not taken back.
         self._torn = False
-        self._seq, self._prev = 0, chain.FIRST
+        self._seq, self._prev = 0, FIRST
         #: What the current file begins with, until it is written.
         self._preface: tuple[bytes, ...] = ()
 
@@ -148,7 +213,7 @@ class Log:
     def _append(self, bodies: Sequence[bytes]) -> None:
         seq, prev, data = self._seq, self._prev, bytearray()
         for each in bodies:
-            line, prev = chain.line(each, seq=seq, session=self.session, prev=prev)
+            line, prev = entry_line(each, seq=seq, session=self.session, prev=prev)
             data += line
             seq += 1
         self._put(bytes(data))
@@ -188,3 +253,93 @@ class Log:
         else:
             remedy = f"Have {self._folder} writable, or give another audit.folder in the policy."
         return AuditError(what, file=str(self.path), key="audit.folder", remedy=remedy)
+
+
+# Records on their way to a log: those that can't be written wait for the next, within bounds.
+
+#: Bytes of records that wait for a log that can't be written, but for one record of any size.
+MOST_WAITING: Final = 1 << 20
+#: Seconds for which a log that could not be written is not tried again for a question's sake.
+PAUSE: Final = 0.05
+
+
+class Backlog:
+    """What of a session waits for its log; nothing, while that can be written."""
+
+    def __init__(self, log: Log) -> None:
+        self._log = log
+        self._waiting: list[bytes] = []
+        self._lost = 0
+        #: Why the log can't be written now, and whether the user has yet to be told.
+        self._problem: AuditError | None = None
+        self._untold = False
+        self._tried = 0.0
+
+    @property
+    def session(self) -> str:
+        """What the session is called on its log."""
+        return self._log.session
+
+    def untold(self) -> AuditError | None:
+        """Return why the log can't be written, if the user has yet to be told; he is, by that."""
+        untold, self._untold = self._untold, False
+        return self._problem if untold else None
+
+    def enter(self, record: records.Record, *, hurry: bool) -> AuditError | None:
+        """Write a record. One that can't be written waits for the next; returned is why.
+
+        In a ``hurry``, because a cell waits for it, what others did to the file is left to the next
+        record to find; once that has found something, to this one.
+        """
+        self._hold(record)
+        self._write(hurry=hurry and self._problem is None)
+        return self._problem
+
+    def _write(self, *, hurry: bool) -> None:
+        try:
+            self._log.write(self._due(), hurry=hurry)
+        except AuditError as exc:
+            self._untold = self._untold or self._problem is None
+            self._problem, self._tried = exc, time.monotonic()
+        else:
+            self._waiting, self._lost = [], 0
+            self._problem, self._untold = None, False
+
+    def used_up(self) -> AuditError | None:
+        """Return that the log has all the bytes that a session's may, if so."""
+        return self._log.used_up()
+
+    def standing(self) -> AuditError | None:
+        """Try to write what waits, if anything does; return why that can't be written.
+
+        Not again at once: a guest may have this asked a thousand times in a row.
+        """
+        if self._problem is not None and time.monotonic() - self._tried >= PAUSE:
+            self._write(hurry=False)
+        return self._problem
+
+    def amend(self, record: records.Record) -> None:
+        """Have the record that came last, and waits, be this one."""
+        if not self._lost:
+            self._waiting[-1] = body(record)
+
+    def close(self, last: records.Record) -> None:
+        """Write the last record, and close the log; say on stderr what it does not have."""
+        self.enter(last, hurry=False)
+        if self._problem is not None:
+            lost = len(self._waiting) + self._lost
+            print(f"cellblock: {lost} audit records lost: {self._problem}", file=sys.stderr)  # noqa: T201
+        self._log.close()
+
+    def _hold(self, record: records.Record) -> None:
+        entry = body(record)
+        waiting = sum(map(len, self._waiting))
+        if self._lost or (waiting and waiting + len(entry) > MOST_WAITING):
+            self._lost += 1
+        else:
+            self._waiting.append(entry)
+
+    def _due(self) -> list[bytes]:
+        if not self._lost:
+            return self._waiting
+        return [*self._waiting, body(records.Lost(records=self._lost))]

@@ -23,7 +23,8 @@ if TYPE_CHECKING:
 
     from opentelemetry.sdk._logs.export import LogRecordExporter
 
-    from cellblock.host.audit.chain import Entry
+    from cellblock.host.audit.log import Entry
+
 
 #: Records that are sent at once.
 _BATCH: Final = 500

@@ -6,9 +6,21 @@ What comes from a guest or a cell is bounded before (``entries``).
 
 from __future__ import annotations
 
-from typing import Any, Final, Literal
+from typing import TYPE_CHECKING, Any, Final, Literal
 
 from msgspec import Struct
+from msgspec.structs import replace
+
+from cellblock.analysis.admission import sha256
+from cellblock.render.text import encodable
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping, Sequence
+
+    from cellblock import analysis
+    from cellblock.host.session import types
+    from cellblock.policy import enforcement
+
 
 VERSION: Final = 1
 
@@ -290,3 +302,88 @@ class Lost(Record, frozen=True, kw_only=True, tag="lost"):
     """Records before this one could not be written, and were more than memory is kept for."""
 
     records: int
+
+
+# What values, and texts of others, become in a record: bounded, and as they can be written.
+
+#: Characters of a text that a guest may have written.
+_LONGEST: Final = 200
+
+
+def expressions_of(cell: types.Cell, admitted: Iterable[str]) -> tuple[Expression, ...]:
+    """Return a cell's expressions as they are entered; ``admitted`` are names of those that run."""
+    names = set(admitted)
+    return tuple(
+        Expression(sha256=sha256(text), decision="allowed" if name in names else "denied")
+        for name, text in cell.user_expressions.items()
+    )
+
+
+def refused(expressions: Iterable[Expression], those: Decision) -> tuple[Expression, ...]:
+    """Return the expressions of a cell that is refused, ``those`` among them refused with it."""
+    return tuple(
+        replace(each, decision="refused") if each.decision == those else each
+        for each in expressions
+    )
+
+
+def bounded(times: Mapping[str, int]) -> dict[str, int]:
+    """Return addresses as they are entered, and how often each was asked for."""
+    return {said(address): number for address, number in times.items()}
+
+
+def gap_of(gap: enforcement.Gap) -> Gap:
+    """Return a gap as it is entered."""
+    return Gap(
+        capability=gap.capability,
+        status=str(gap.status),
+        asked=gap.asked,
+        consequence=gap.consequence,
+        actual=gap.actual,
+        contradicted=gap.contradicted,
+    )
+
+
+def restore_of(restored: types.Restored) -> Restore:
+    """Return what a snapshot that took over lacks, as it is entered."""
+    return Restore(
+        threads=len(restored.threads),
+        tasks=restored.tasks,
+        files=restored.files,
+        connections=restored.connections,
+        again=restored.again,
+        missed=restored.missed,
+    )
+
+
+def findings_of(findings: Sequence[analysis.Finding], *, sources: bool) -> tuple[Finding, ...]:
+    """Return findings as they are entered: names that were refused, but no text beside them."""
+    return tuple(
+        Finding(
+            rule=f.rule,
+            line=f.line,
+            column=f.column,
+            subject=said(f.subject) if sources or _is_name(f.subject) else "",
+            excerpt=said(f.excerpt) if sources else "",
+        )
+        for f in findings
+    )
+
+
+def _is_name(text: str) -> bool:
+    return all(part.isidentifier() for part in text.lstrip("%").split("."))
+
+
+def name(text: str) -> str:
+    """Return what should be a name, or nothing: a guest may say anything."""
+    return text[:_LONGEST] if _is_name(text) else ""
+
+
+def said(text: str) -> str:
+    """Return a text of others, bounded."""
+    return whole(text[:_LONGEST])
+
+
+def whole(text: str) -> str:
+    """Return a text as it can be written."""
+    return encodable(text)

@@ -14,16 +14,15 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
     from cellblock.errors import PolicyError
-    from cellblock.host.approvals.clerk import Clerk
-    from cellblock.host.artifacts import Exported
-    from cellblock.host.artifacts.exports import Exports
-    from cellblock.host.audit.trail import Audit
+    from cellblock.host.audit.recorder import Audit
     from cellblock.host.cell.outputs import Outputs
     from cellblock.host.cell.status import Views
+    from cellblock.host.consent.approvals.approver import Clerk
+    from cellblock.host.services.artifacts.collect import Exported, Exports
+    from cellblock.host.services.tools.types import Approval
     from cellblock.host.session.history import History
     from cellblock.host.session.session import Session
     from cellblock.host.session.types import Outcome, Stopped
-    from cellblock.host.tools.approval import Approval
     from cellblock.render.bundle import Failure
     from cellblock.wire import messages as wire
 
@@ -203,7 +202,6 @@ class CellRun:
         self._station.end_cell(content, self._metadata, abort=False)
 
 
-# MERGED from station: its docstring was:
 # A session's front, as far as it is the same for every one: what is shown of what it tells.
 
 
@@ -301,7 +299,6 @@ class Station(ABC):
         return refusal
 
 
-# MERGED from front: its docstring was:
 # What the way of a cell needs of whoever wants it run, and what is handed in.
 
 

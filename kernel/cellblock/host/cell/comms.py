@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from cellblock.host.output.encoding import json_size
-from cellblock.host.output.widgets import VIEW, WIDGET, Comms
-from cellblock.host.output.widgets_comm import Refused
+from cellblock.host.output.text import json_size
+from cellblock.host.output.widgets import VIEW, WIDGET, Comms, Refused
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -14,7 +13,7 @@ if TYPE_CHECKING:
     from cellblock.host.cell.cell import Parent, Publisher
     from cellblock.host.cell.outputs import Withheld
     from cellblock.host.cell.quota import Quota
-    from cellblock.host.output.widgets_comm import Passed
+    from cellblock.host.output.widgets import Passed
     from cellblock.policy.model import Policy
     from cellblock.render.bundle import Bundle
     from cellblock.wire import messages as wire

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final
 
 from cellblock.host.files import OwnFolder
-from cellblock.host.output.terminal import clean_text, without_styles
+from cellblock.host.output.text import clean_text, without_styles
 from cellblock.render.kept import Row, kept_list, kept_note, kept_page
 
 if TYPE_CHECKING:
@@ -241,7 +241,6 @@ def _boundary(fd: int, number: int, size: int) -> int:
     return at
 
 
-# MERGED from paging: its docstring was:
 # ``%output``: what it asks for, and the card that answers.
 
 _KINDS: Final = ("stdout", "stderr", "display")

@@ -8,14 +8,13 @@ import msgspec
 
 from cellblock.host.cell.quota import STREAMS
 from cellblock.host.output import gateway
-from cellblock.host.output.encoding import json_size
-from cellblock.host.output.terminal import split_tail
+from cellblock.host.output.text import json_size, split_tail
 from cellblock.wire import messages as wire
 
 if TYPE_CHECKING:
     from collections.abc import Collection
 
-    from cellblock.host.audit.trail import Audit
+    from cellblock.host.audit.recorder import Audit
     from cellblock.host.cell.cell import Brake, CellRun, Parent, Publisher
     from cellblock.host.cell.comms import CommTraffic
     from cellblock.host.cell.output_log import Kept
@@ -23,7 +22,6 @@ if TYPE_CHECKING:
     from cellblock.host.cell.status import View, Views
 
 
-# MERGED from bundles: its docstring was:
 # Displays and results as front ends get them: cleaned, measured, under the id of a display.
 
 Shown = wire.Display | wire.Result
@@ -67,7 +65,6 @@ def finished(
     return "update_display_data" if update else "display_data", content
 
 
-# MERGED from withheld: its docstring was:
 # What of a cell's output no front end was shown, on its way to the audit log.
 
 #: Types, and comms, that are named of one cell.

@@ -10,13 +10,12 @@ from collections import deque
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final, Literal
 
-from cellblock.host.output.terminal import split_tail
+from cellblock.host.output.text import split_tail
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
 
-# MERGED from tails: its docstring was:
 # The end of what a cell says beyond its quota: rolling, and bounded in bytes.
 
 #: Bytes that a message costs a front end, whatever is in it.

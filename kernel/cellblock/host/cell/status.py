@@ -11,8 +11,8 @@ from weakref import WeakKeyDictionary
 from cellblock.errors import AdmissionError, InputError
 from cellblock.host.cell import output_log
 from cellblock.host.cell.quota import Quota
-from cellblock.host.output import showing
-from cellblock.host.output.encoding import json_size
+from cellblock.host.output import gateway
+from cellblock.host.output.text import json_size
 from cellblock.host.session.settings import judge, with_lasting
 from cellblock.host.session.types import Account
 from cellblock.host.snapshots import restore
@@ -37,8 +37,8 @@ if TYPE_CHECKING:
     from cellblock.backends import Chosen
     from cellblock.backends.contract import Proof
     from cellblock.errors import AuditError, PolicyError
-    from cellblock.host.artifacts import Exported
     from cellblock.host.cell.output_log import Kept
+    from cellblock.host.services.artifacts.collect import Exported
     from cellblock.host.session.types import Stopped
     from cellblock.policy.enforcement import Enforcement, Gap
     from cellblock.policy.model import Policy
@@ -113,11 +113,11 @@ class Views:
 
     def show(self, data: Any) -> dict[str, Any]:
         """Return what the policy's ``display`` lets a cell's output show of a bundle."""
-        return showing.for_display(self._display)(data)
+        return gateway.for_display(self._display)(data)
 
     def show_in_passing(self, data: Any) -> dict[str, Any]:
         """Return the same for pagers, tooltips and expressions."""
-        return showing.for_page(self._display)(data)
+        return gateway.for_page(self._display)(data)
 
     @property
     def _display(self) -> str:
@@ -321,7 +321,6 @@ class Views:
         return problem(*self._problem), problem_failure(*self._problem)
 
 
-# MERGED from tables: its docstring was:
 # What a cell asks to see of ours: the tables of ``%policy`` and the like, pages of ``%output``.
 
 #: Bytes that a table is counted as, before it is made.
@@ -406,7 +405,6 @@ def _templates(views: Views, name: str) -> Bundle:
         return views.unadmitted(error)[0]
 
 
-# MERGED from principle: its docstring was:
 # What a policy gives cells, in a sentence: said once on a card, whatever the policy is called.
 
 #: What makes a list of packages the scientific stack.
@@ -465,7 +463,6 @@ def _listed(names: Sequence[str]) -> str:
     return f"{head} and {left} more" if left > 0 else head
 
 
-# MERGED from stops: its docstring was:
 # How what was stopped is shown: a cell, a guest between cells, a handler of a comm's messages.
 #
 # ``policy`` is the one in force, whose limit it may have been.

@@ -18,7 +18,7 @@ from time import thread_time
 from typing import TYPE_CHECKING, Final
 
 from cellblock.errors import GuestError, WireError
-from cellblock.host.output.terminal import split_tail
+from cellblock.host.output.text import split_tail
 from cellblock.host.snapshots.copies import Lineage
 from cellblock.wire import frames, messages
 from cellblock.wire.messages import FromGuest, Stream, StreamName
@@ -31,7 +31,6 @@ if TYPE_CHECKING:
     from cellblock.host.session.types import Reactor, Timer
 
 
-# MERGED from incoming: its docstring was:
 # What a guest's bytes say: whole messages, and whether a frame that has begun ever ends.
 
 #: Seconds between looks at a frame that is not whole, and looks that it may take. Long, because a
@@ -102,7 +101,6 @@ class Incoming:
             self._lose("protocol violation: a frame that does not end")
 
 
-# MERGED from pipe: its docstring was:
 # The host's end of a guest's raw output: what is written below Python.
 
 PIPE_READ: Final = 1 << 16
@@ -149,7 +147,6 @@ class Pipe:
             self._fd = -1
 
 
-# MERGED from speaker: its docstring was:
 # Who speaks on a channel: what the OS kernel says of the process behind it.
 #
 # Source: unix(7), pidfd_open(2), setsid(2), proc(5).

@@ -114,7 +114,6 @@ def drop(sock: socket.socket, pid: int) -> None:
     os.waitpid(pid, 0)
 
 
-# MERGED from recalled: its docstring was:
 # What went around earlier zygotes: the next one starts in the same before its policy is read.
 #
 # A backend that wraps a zygote needs the policy for that, and to read one takes longer than all
@@ -122,11 +121,12 @@ def drop(sock: socket.socket, pid: int) -> None:
 # same most of the time, so that is kept in a file in the user's cache folder, his alone.
 #
 # Contract: a guess, and nothing more. Who starts a zygote in it compares ``words`` with what the
-# policy asks for, before the zygote is told anything, and ends it where they differ. What differed
-# once is not guessed from until it was the same again. For a folder that is new it is what went
-# around another folder's, with this one in its place.
+# policy asks for, before the zygote is told anything, and ends it where they differ. What
+# differed once is not guessed from until it was the same again. For a folder that is new it is
+# what went around another folder's, with this one in its place.
 #
-# Standard library only, and of that only what is cheap: this runs before anything else is imported.
+# Standard library only, and of that only what is cheap: this runs before anything else is
+# imported.
 
 TYPE_CHECKING = False  # typing is not imported yet
 
@@ -244,7 +244,6 @@ def _write(folder: str, entries: list[list[str]]) -> None:
         return
 
 
-# MERGED from hardening: its docstring was:
 # What the host and processes of its own do to themselves: not to be read, not to be left over.
 
 _PR_SET_PDEATHSIG = 1
@@ -288,7 +287,6 @@ def protect_host() -> None:
         raise StartError(f"it can't do without core dumps (RLIMIT_CORE). {_REMEDY}") from None
 
 
-# MERGED from processors: its docstring was:
 # How many processors there are to run on.
 
 

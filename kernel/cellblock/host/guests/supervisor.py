@@ -35,7 +35,6 @@ if TYPE_CHECKING:
 #: every guest which has it is not restored for ever. What a cell ends does not count: the user can
 #: run another, or step back.
 MAX_LOSSES: Final = 8
-# MERGED from supply: its docstring was:
 # Where a keeper's next guest comes from: the zygote, what that was told, how often none came.
 
 #: Guests in a row that may fail to start before the keeper gives up.
@@ -474,7 +473,6 @@ class Keeper:
         self._ward.on_failure(detail[:LAST_WORDS])
 
 
-# MERGED from ward: its docstring was:
 # What a keeper tells, and whom.
 
 

@@ -293,14 +293,13 @@ class Zygote:
             os.waitpid(self.pid, 0)
 
 
-# MERGED from numbers: its docstring was:
 # What processes are called: by one number here, and by another where their zygote is.
 #
-# A zygote may live in a pid namespace of its own, where a backend put it. It speaks of processes by
-# their numbers there, the host by those here, and the same number means two processes. So whatever
-# crosses the control socket is translated, here alone: all of the host knows processes by its own
-# numbers. A pidfd means one process on either side, and the OS kernel tells what that is
-# called on both (proc(5): ``Pid`` and ``NSpid``); nobody's word is taken for it.
+# A zygote may live in a pid namespace of its own, where a backend put it. It speaks of processes
+# by their numbers there, the host by those here, and the same number means two processes. So
+# whatever crosses the control socket is translated, here alone: all of the host knows processes
+# by its own numbers. A pidfd means one process on either side, and the OS kernel tells what that
+# is called on both (proc(5): ``Pid`` and ``NSpid``); nobody's word is taken for it.
 
 #: No process has this number or one above it (proc(5), pid_max): what is sent to it comes to
 #: nothing. It stands for a guest that was gone before the host heard of it.
@@ -387,7 +386,6 @@ def _read(path: str) -> bytes:
         os.close(fd)
 
 
-# MERGED from ends: its docstring was:
 # How processes end: killing what is left of a guest, and saying what its exit status means.
 
 

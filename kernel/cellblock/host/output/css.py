@@ -12,11 +12,205 @@ import re
 from functools import lru_cache
 from typing import TYPE_CHECKING, Final
 
-from cellblock.host.output.allow_css import DRAWING, PROPERTIES
+from cellblock.host.output import names
 from cellblock.host.output.names import is_own_class, local_reference, safe_id
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
+
+
+# CSS properties that output may set, on a page and in a drawing.
+
+#: They change how a box looks or is laid out where it stands. None takes a box out of its place
+#: (position, transform, z-index), covers others or makes text (content).
+PROPERTIES: Final = frozenset(
+    (
+        "align-content",
+        "align-items",
+        "align-self",
+        "background",
+        "background-color",
+        "border",
+        "border-bottom",
+        "border-bottom-color",
+        "border-bottom-left-radius",
+        "border-bottom-right-radius",
+        "border-bottom-style",
+        "border-bottom-width",
+        "border-collapse",
+        "border-color",
+        "border-left",
+        "border-left-color",
+        "border-left-style",
+        "border-left-width",
+        "border-radius",
+        "border-right",
+        "border-right-color",
+        "border-right-style",
+        "border-right-width",
+        "border-spacing",
+        "border-style",
+        "border-top",
+        "border-top-color",
+        "border-top-left-radius",
+        "border-top-right-radius",
+        "border-top-style",
+        "border-top-width",
+        "border-width",
+        "box-shadow",
+        "box-sizing",
+        "caption-side",
+        "clear",
+        "color",
+        "column-gap",
+        "direction",
+        "display",
+        "empty-cells",
+        "flex",
+        "flex-basis",
+        "flex-direction",
+        "flex-flow",
+        "flex-grow",
+        "flex-shrink",
+        "flex-wrap",
+        "float",
+        "font",
+        "font-family",
+        "font-size",
+        "font-size-adjust",
+        "font-stretch",
+        "font-style",
+        "font-variant",
+        "font-variant-numeric",
+        "font-weight",
+        "gap",
+        "grid-area",
+        "grid-auto-columns",
+        "grid-auto-flow",
+        "grid-auto-rows",
+        "grid-column",
+        "grid-column-end",
+        "grid-column-start",
+        "grid-row",
+        "grid-row-end",
+        "grid-row-start",
+        "grid-template-columns",
+        "grid-template-rows",
+        "height",
+        "hyphens",
+        "justify-content",
+        "justify-items",
+        "justify-self",
+        "letter-spacing",
+        "line-height",
+        "list-style-position",
+        "list-style-type",
+        "margin",
+        "margin-bottom",
+        "margin-left",
+        "margin-right",
+        "margin-top",
+        "max-height",
+        "max-width",
+        "min-height",
+        "min-width",
+        "opacity",
+        "order",
+        "overflow",
+        "overflow-wrap",
+        "overflow-x",
+        "overflow-y",
+        "padding",
+        "padding-bottom",
+        "padding-left",
+        "padding-right",
+        "padding-top",
+        "row-gap",
+        "tab-size",
+        "table-layout",
+        "text-align",
+        "text-decoration",
+        "text-decoration-color",
+        "text-decoration-line",
+        "text-decoration-style",
+        "text-indent",
+        "text-overflow",
+        "text-shadow",
+        "text-transform",
+        "unicode-bidi",
+        "vertical-align",
+        "visibility",
+        "white-space",
+        "width",
+        "word-break",
+        "word-spacing",
+        "word-wrap",
+        "writing-mode",
+    )
+)
+#: For SVG, whose viewport clips whatever is drawn.
+DRAWING: Final = frozenset(
+    (
+        "alignment-baseline",
+        "baseline-shift",
+        "clip-path",
+        "clip-rule",
+        "color",
+        "color-interpolation",
+        "color-interpolation-filters",
+        "color-rendering",
+        "display",
+        "dominant-baseline",
+        "fill",
+        "fill-opacity",
+        "fill-rule",
+        "filter",
+        "flood-color",
+        "flood-opacity",
+        "font",
+        "font-family",
+        "font-size",
+        "font-stretch",
+        "font-style",
+        "font-variant",
+        "font-weight",
+        "image-rendering",
+        "isolation",
+        "letter-spacing",
+        "lighting-color",
+        "marker",
+        "marker-end",
+        "marker-mid",
+        "marker-start",
+        "mask",
+        "mask-type",
+        "mix-blend-mode",
+        "opacity",
+        "paint-order",
+        "shape-rendering",
+        "stop-color",
+        "stop-opacity",
+        "stroke",
+        "stroke-dasharray",
+        "stroke-dashoffset",
+        "stroke-linecap",
+        "stroke-linejoin",
+        "stroke-miterlimit",
+        "stroke-opacity",
+        "stroke-width",
+        "text-anchor",
+        "text-decoration",
+        "text-rendering",
+        "transform",
+        "transform-origin",
+        "vector-effect",
+        "visibility",
+        "white-space",
+        "word-spacing",
+        "writing-mode",
+    )
+)
+
 
 _WORDS: Final = r"[\w#%.+,/\s-]|'[\w ,.+-]*+'|\"[\w ,.+-]*+\"|!important"
 _FUNCTIONS: Final = (
@@ -148,3 +342,45 @@ def _renamed(found: re.Match[str]) -> str:
     if found[1] == "#":
         return "#" + (safe_id(found[2]) or "\\")
     return found[0] if is_own_class(found[2]) else "\\"
+
+
+# What an HTML attribute of a known name may say.
+
+
+def attribute(name: str, value: str) -> str | None:
+    """Return the value of an attribute that ``allow_html`` has, None to drop it."""
+    check = _CHECKS.get(name)
+    return check(value) if check else value
+
+
+def _style(value: str) -> str | None:
+    return declarations(value) or None
+
+
+def _target(value: str) -> str | None:
+    return value if value == "_blank" else None
+
+
+def _length(value: str) -> str | None:
+    return None if is_huge(value) else value
+
+
+def _ids(value: str) -> str | None:
+    return " ".join(filter(None, map(names.safe_id, value.split()))) or None
+
+
+_CHECKS: Final[dict[str, Callable[[str], str | None]]] = {
+    "border": _length,
+    "cellpadding": _length,
+    "cellspacing": _length,
+    "class": names.safe_classes,
+    "for": names.safe_id,
+    "headers": _ids,
+    "height": _length,
+    "href": names.link,
+    "id": names.safe_id,
+    "src": names.raster,
+    "style": _style,
+    "target": _target,
+    "width": _length,
+}

@@ -6,18 +6,106 @@
 from __future__ import annotations
 
 import binascii
-from typing import TYPE_CHECKING, Any, Final
+import re
+from enum import StrEnum
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
-from cellblock.host.output.bounds import DEFAULT, Bounds
-from cellblock.host.output.jsonable import Cleaner, TooLargeError
-from cellblock.host.output.metadata import settle
-from cellblock.host.output.mimes import ALLOWED, Form, Trust
-from cellblock.host.output.refusal import RefusedError
-from cellblock.host.output.terminal import clean_line, clean_text, cut, is_plain
+from cellblock.host.output.text import (
+    DEFAULT,
+    Bounds,
+    Cleaner,
+    RefusedError,
+    TooLargeError,
+    clean_line,
+    clean_text,
+    cut,
+    is_plain,
+)
 from cellblock.render.text import HOSTS_MARK
 
 if TYPE_CHECKING:
     from collections.abc import Callable
+
+    Show = Callable[[Any], dict[str, Any]]
+
+
+# The mime types that a guest may show. A type that is not here is dropped.
+#
+# ``passive`` types are drawn and nothing else; ``markup`` can carry scripts and remote
+# references and is sanitised; ``active`` ones make the page run code that the kernel's other
+# rules hold. Not here, because their renderers run code or fetch data for them: scripts; Vega,
+# Plotly and Bokeh (expressions, data addresses, links); GeoJSON (popups take property texts as
+# HTML, map tiles come from the network); PDF (a viewer's business). Nor widgets, whose state and
+# views pass by way of ``widgets``. Front ends match types by exact spelling, so no parameters
+# and no capitals are known.
+
+
+class Form(StrEnum):
+    """How a type's value travels."""
+
+    base64 = "base64"
+    json = "json"
+    text = "text"
+
+
+class Trust(StrEnum):
+    """What showing a type can do."""
+
+    active = "active"
+    markup = "markup"
+    passive = "passive"
+
+
+class Mime(NamedTuple):
+    """One row of the table."""
+
+    form: Form
+    trust: Trust
+
+
+ALLOWED: Final[dict[str, Mime]] = {
+    "application/json": Mime(Form.json, Trust.passive),
+    "application/vnd.dataresource+json": Mime(Form.json, Trust.passive),
+    "image/bmp": Mime(Form.base64, Trust.passive),
+    "image/gif": Mime(Form.base64, Trust.passive),
+    "image/jpeg": Mime(Form.base64, Trust.passive),
+    "image/png": Mime(Form.base64, Trust.passive),
+    "image/svg+xml": Mime(Form.text, Trust.markup),
+    "image/webp": Mime(Form.base64, Trust.passive),
+    "text/html": Mime(Form.text, Trust.markup),
+    "text/latex": Mime(Form.text, Trust.markup),  # MathJax knows \href
+    "text/markdown": Mime(Form.text, Trust.markup),
+    "text/plain": Mime(Form.text, Trust.passive),
+}
+
+
+# A bundle's metadata: what exporters write into attributes, and keys that are prototypes.
+
+#: nbconvert takes ``filenames`` for the addresses of a bundle's images; the others are what every
+#: object of a front end has, and copying them changes its copy's kind.
+_DROPPED: Final = frozenset(("__proto__", "constructor", "filenames", "prototype"))
+_SIZES: Final = frozenset(("height", "width"))
+_SIZE: Final = re.compile(r"\d{1,5}(?:\.\d{1,3})?(?:px|em|%)?", re.ASCII)
+
+
+def settle(metadata: dict[str, Any]) -> dict[str, Any]:
+    """Return metadata without those keys, at any depth, and with sizes that are sizes."""
+    return {
+        key: _settled(value)
+        for key, value in metadata.items()
+        if key not in _DROPPED and (key not in _SIZES or _is_size(value))
+    }
+
+
+def _settled(value: Any) -> Any:
+    if type(value) is dict:
+        return settle(value)
+    return [_settled(item) for item in value] if type(value) is list else value
+
+
+def _is_size(value: Any) -> bool:
+    return type(value) in (int, float) or (type(value) is str and bool(_SIZE.fullmatch(value)))
+
 
 _PLAIN = "text/plain"
 #: Bundles of one short plain text need no copy; this is what most cells show.
@@ -107,9 +195,9 @@ def clean_value(
 
 
 def _sanitised(mime: str, text: str) -> str:
-    from cellblock.host.output import markup  # noqa: PLC0415 - a kernel's start does without
+    from cellblock.host.output import html  # noqa: PLC0415 - a kernel's start does without
 
-    return markup.sanitise(mime, text)
+    return html.sanitise(mime, text)
 
 
 def _base64(value: Any, left: int) -> tuple[str, int]:
@@ -275,3 +363,118 @@ def _match_field(value: Any, key: str, bounds: Bounds) -> Any:
 def clean_comm(data: Any, bounds: Bounds = DEFAULT) -> dict[str, Any]:
     """Return a comm message's ``data``; one that is over its bounds is dropped whole."""
     return _object(data, bounds.comm, bounds)
+
+
+# What of a mime bundle reaches the front end: one function for each value of ``display``.
+#
+# Each takes whatever a guest sent and returns a bundle within the bounds. None lets through a
+# type that is ours to say (``application/vnd.cellblock.*``).
+
+_HTML: Final = "text/html"
+_SCRIPT: Final = "application/javascript"
+_OURS: Final = "application/vnd.cellblock."
+_HINT: Final = 'display = "isolated" in the policy would show it'
+
+
+def text(data: Any, bounds: Bounds = DEFAULT) -> dict[str, Any]:
+    """Return the plain text of a bundle; a note where there is none."""
+    if type(data) is not dict or not data:
+        return {}
+    plain = data.get(_PLAIN)
+    if plain is not None:
+        return clean_bundle({_PLAIN: plain}, bounds)
+    names = ", ".join(clean_line(str(key)[:100], 100) for key in list(data)[:8])
+    return {_PLAIN: f"[cellblock shows text only, and left out {names}]"}
+
+
+def sanitized(data: Any, bounds: Bounds = DEFAULT) -> dict[str, Any]:
+    """Return what the gateway's sanitisers leave of a bundle."""
+    return clean_bundle(data, bounds, _HINT)
+
+
+def isolated(data: Any, bounds: Bounds = DEFAULT) -> dict[str, Any]:
+    """Return the bundle sanitised, but for a part that needs scripts: that goes into frames."""
+    page = _shown_page(data)
+    if page is None:
+        return clean_bundle(data, bounds)
+    from cellblock.host.output import frames  # noqa: PLC0415 - most kernels show no such page
+
+    html = frames.framed(page)
+    left = bounds.display_bytes - len(html)
+    if left < 0:
+        return noted({}, [f"{_HTML} (too large)"])
+    rest = {key: data[key] for key in ALLOWED if key in data and key != _HTML}
+    return clean_bundle(rest, bounds.within(left)) | {_HTML: html}
+
+
+def _shown_page(data: Any) -> str | None:
+    """Return the HTML of a bundle that is more than text, None if there is none."""
+    if type(data) is not dict or (_HTML not in data and _SCRIPT not in data):
+        return None
+    html = data.get(_HTML)
+    if isinstance(html, str) and "<" in html and _needs_scripts(html):
+        return clean_text(html)
+    script = data.get(_SCRIPT)
+    if not isinstance(script, str) or any(key in data for key in _STILL):
+        return None
+    from cellblock.host.output import frames  # noqa: PLC0415 - as above
+
+    return frames.script_page(clean_text(script))
+
+
+#: A program beside one of these is another form of it.
+_STILL: Final = (_HTML, "image/png", "image/svg+xml", "text/markdown")
+
+
+def _needs_scripts(html: str) -> bool:
+    from cellblock.host.output import frames  # noqa: PLC0415 - as above
+
+    return frames.is_active(html)
+
+
+def trusted(data: Any, bounds: Bounds = DEFAULT) -> dict[str, Any]:
+    """Return the bundle as it is, within the bounds."""
+    if type(data) is not dict:
+        return {}
+    left, shown, dropped = bounds.display_bytes, dict[str, Any](), list[str]()
+    for key in list(data)[: bounds.mime_types]:
+        mime = clean_line(key, 200)
+        if not mime or mime.lower().startswith(_OURS):
+            dropped.append(mime or type(key).__name__)
+            continue
+        try:
+            shown[mime], size = _as_it_is(mime, data[key], left, bounds)
+        except TooLargeError:
+            dropped.append(f"{mime} (too large)")
+        else:
+            left -= size
+    return noted(shown, dropped)
+
+
+def _as_it_is(mime: str, value: Any, left: int, bounds: Bounds) -> tuple[Any, int]:
+    """Return one type's value and its size in bytes. Raises ``TooLargeError``."""
+    if mime in ALLOWED:
+        return clean_value(mime, value, left, bounds, sanitise=False)
+    cleaner = Cleaner(nodes=bounds.nodes, chars=left, depth=bounds.depth)
+    return cleaner.clean(value), left - cleaner.chars
+
+
+_BY_DISPLAY: Final[dict[str, Show]] = {
+    "text": text,
+    "sanitized": sanitized,
+    "isolated": isolated,
+    "trusted": trusted,
+}
+
+
+def for_display(display: str) -> Show:
+    """Return what makes a bundle fit to be shown in a cell's output under this policy."""
+    return _BY_DISPLAY[display]
+
+
+def for_page(display: str) -> Show:
+    """Return the same for places that show a value in passing: pagers, tooltips, expressions.
+
+    Frames have no room there.
+    """
+    return _BY_DISPLAY["sanitized" if display == "isolated" else display]

@@ -11,12 +11,16 @@ from __future__ import annotations
 
 import re
 import secrets
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
-from cellblock.host.output import css, latex, names, shape, svg
-from cellblock.host.output.allow_html import ATTRIBUTES, TAGS
-from cellblock.host.output.attributes import attribute
-from cellblock.host.output.refusal import RefusedError
+from cellblock.host.output import css, html_shape, markdown, names, svg
+from cellblock.host.output.css import attribute
+from cellblock.host.output.html_allowlist import ATTRIBUTES, TAGS
+from cellblock.host.output.text import RefusedError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
 
 _HOLE: Final = "cellblock-svg"
 #: Elements of a kind that someone misses when it goes; others go without a word.
@@ -53,9 +57,9 @@ class _Cleaner:
         self._missed: set[str] = set()
 
     def clean(self, text: str) -> str:
-        body, elements = shape.regular(shape.cut_opaque(text, self._opaque))
+        body, elements = html_shape.regular(html_shape.cut_opaque(text, self._opaque))
         self._missed |= elements & _MISSED
-        body = latex.clean_formulas(self._filled(self._filtered(shape.parted(body))))
+        body = names.clean_formulas(self._filled(self._filtered(html_shape.parted(body))))
         if not self._missed:
             return self._scoped(body)
         missed = ", ".join(sorted(self._missed))
@@ -85,7 +89,7 @@ class _Cleaner:
             self._missed.add("remote image")
         return kept
 
-    def _opaque(self, element: shape.Opaque) -> str:
+    def _opaque(self, element: html_shape.Opaque) -> str:
         if element.name == "style":
             self._rules.append(_content(element.source))
         elif element.name == "svg":
@@ -132,3 +136,21 @@ def _drawn(source: str) -> str | None:
         return svg.clean(source)
     except RefusedError:
         return None
+
+
+# One sanitiser for each type that can carry scripts and remote references (requirement 6.1).
+#
+# Each returns text from which nothing runs or loads. What none of it should be shown of, it
+# refuses.
+
+_SANITISERS: Final[dict[str, Callable[[str], str]]] = {
+    "image/svg+xml": svg.clean,
+    "text/html": clean,
+    "text/latex": names.clean,
+    "text/markdown": markdown.clean,
+}
+
+
+def sanitise(mime: str, text: str) -> str:
+    """Return what may be shown of ``text``. Raises ``RefusedError``."""
+    return _SANITISERS[mime](text)

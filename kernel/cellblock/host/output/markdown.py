@@ -12,15 +12,77 @@ Price: in code, a tag or ``a<b`` holds a joiner, which is copied with it.
 from __future__ import annotations
 
 import re
+from bisect import bisect_left
 from html import escape, unescape
 from typing import Final
 
-from cellblock.host.output import formulas, latex
-from cellblock.host.output.allow_html import ATTRIBUTES, OTHER_ELEMENTS, TAGS
-from cellblock.host.output.attributes import attribute
-from cellblock.host.output.formulas import Formulas
-from cellblock.host.output.latex import JOINER
-from cellblock.host.output.refusal import RefusedError
+from cellblock.host.output import names
+from cellblock.host.output.css import attribute
+from cellblock.host.output.html_allowlist import ATTRIBUTES, OTHER_ELEMENTS, TAGS
+from cellblock.host.output.names import JOINER
+from cellblock.host.output.text import RefusedError
+
+# Formulas in Markdown, where a front end could make attributes or commands of them.
+#
+# JupyterLab takes formulas out of the text, leaves ``@@0@@`` in their places, parses what is
+# left and puts them back with only ``&``, ``<`` and ``>`` escaped. One whose place went into an
+# attribute (a link's address or title, the language of a code block) ends it with its quotes and
+# starts a handler. And what a formula says is settled only when Markdown's entities and escapes
+# are gone.
+
+#: What starts a formula, or an escape that could spell a formula's place.
+_MARK: Final = re.compile(r"[$\\]")
+_BLANK_LINE: Final = re.compile(r"\n\s*\n")
+_PLACE: Final = re.compile(r"@(?=@\d)")
+_ADDRESS: Final = re.compile(r"(?:(?:https?|ftp)://|www\.)[^\s<]*+", re.IGNORECASE)
+_LINKED: Final = re.compile(r"(?<=:)(?=//)|(?<=www)(?=\.)", re.IGNORECASE)
+_ENTITY: Final = re.compile(r"&(?=(#\d{1,8}|#[xX][0-9A-Fa-f]{1,7}|[A-Za-z][A-Za-z0-9]{1,31}))")
+_COMMAND: Final = re.compile(r"[A-Za-z\\]")
+_UNSETTLED: Final = re.compile(r"[$\\@&<]")
+
+
+def settle(text: str) -> str:
+    """Return Markdown without places of formulas, addresses that hold one, or spelled commands."""
+    if "@@" in text:
+        text = _PLACE.sub("@" + JOINER, text)
+    if "&" in text:
+        text = _ENTITY.sub(_entity, text)
+    return _ADDRESS.sub(_address, text) if _MARK.search(text) else text
+
+
+def _entity(found: re.Match[str]) -> str:
+    """Break an entity that stands for a part of a command's name."""
+    name = f"&{found[1]};"
+    character = unescape(name)
+    return "&" + JOINER if character != name and _COMMAND.search(character) else "&"
+
+
+def _address(found: re.Match[str]) -> str:
+    """Break an address that would be a link by itself, if a formula starts within."""
+    return _LINKED.sub(JOINER, found[0]) if _MARK.search(found[0]) else found[0]
+
+
+def is_language(info: str) -> bool:
+    """Tell whether what names a code block's language does nothing else."""
+    return _UNSETTLED.search(info) is None
+
+
+class Formulas:
+    """Where formulas could start in one text."""
+
+    def __init__(self, text: str) -> None:
+        self._marks = [mark.start() for mark in _MARK.finditer(text)]
+        blanks = _BLANK_LINE.finditer(text) if self._marks else ()
+        self._ends = [blank.start() for blank in blanks]
+
+    def follow(self, at: int) -> bool:
+        """Tell whether one could start between ``at`` and its paragraph's end."""
+        mark = bisect_left(self._marks, at)
+        if mark == len(self._marks):
+            return False
+        end = bisect_left(self._ends, at)
+        return end == len(self._ends) or self._marks[mark] < self._ends[end]
+
 
 _INTERESTING: Final = re.compile(r"<[A-Za-z/!?]|!\[|\][(:]|```|~~~|:::|[\\$]|&[#A-Za-z]|@@")
 _LINE_END: Final = re.compile("\r\n?|[\x85\u2028\u2029]")
@@ -81,16 +143,16 @@ def clean(text: str) -> str:
         raise RefusedError("too much markup")
     if not _INTERESTING.search(text):
         return text
-    text = formulas.settle(_LINE_END.sub("\n", text))
+    text = settle(_LINE_END.sub("\n", text))
     text = _OPENING.sub(_opening, _FENCE.sub(_fence, text))
     text = _BRACKET.sub(_Brackets(text).settle, text)
     text = _SCRIPT.sub(rf"\g<0>{JOINER}", text)
-    return latex.clean_formulas(text)
+    return names.clean_formulas(text)
 
 
 def _fence(found: re.Match[str]) -> str:
     fence, info = found[1] or found[4], found[2] or found[5]
-    plain = found[3] or formulas.is_language(info)
+    plain = found[3] or is_language(info)
     drawn = "mermaid" in unescape(info).lower()
     return found[0] if plain and not drawn else f"{fence}text{found[3] or ''}"
 

@@ -8,19 +8,136 @@ it says. The front end's own comms reach targets that the policy names, and no o
 from __future__ import annotations
 
 import re
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Final
 
-from cellblock.host.output import gateway, widgets_control, widgets_raw, widgets_state
-from cellblock.host.output.widgets_comm import Comm, Passed, Refused
-from cellblock.host.output.widgets_models import MODELS, VERSIONS, Model
-from cellblock.host.output.widgets_scope import Scope
+from cellblock.host.output import gateway, widget_state
+from cellblock.host.output.widget_kinds import Scope
+from cellblock.host.output.widget_models import MODELS, VERSIONS, Model
+from cellblock.host.output.widget_state import Memory
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-    from cellblock.host.output.widgets_state import Cleaned
+    from cellblock.host.output.widget_state import Cleaned
     from cellblock.wire import messages
+
+
+# A comm, a message on it that may pass, and the refusal of one: values.
+
+
+@dataclass(frozen=True, slots=True)
+class Refused:
+    """A comm that was not opened: its target and, of a widget, its module and model."""
+
+    target: str
+    module: str = ""
+    model: str = ""
+
+
+@dataclass(slots=True)
+class Comm:
+    """One comm that the front end knows of."""
+
+    id: str
+    target: str
+    model: Model | None = None
+    memory: Memory = field(default_factory=Memory)
+
+
+@dataclass(slots=True)
+class Passed:
+    """A message that may go to the front end; ``Comms.commit`` once it does."""
+
+    kind: str
+    comm: Comm
+    data: dict[str, Any]
+    buffers: list[bytes] = field(default_factory=list)
+    left: list[tuple[str, str]] = field(default_factory=list)
+    memories: list[tuple[Comm, Memory]] = field(default_factory=list)
+    metadata: dict[str, Any] = field(default_factory=dict)
+
+    def content(self) -> dict[str, Any]:
+        """Return the message's content."""
+        content = {"comm_id": self.comm.id, "data": self.data}
+        return content | {"target_name": self.comm.target} if self.kind == "comm_open" else content
+
+
+# What passes as it is said, to an operator's module or target: bounded, and no more than that.
+
+_LONGEST_PATH = 20
+
+
+def said(data: dict[Any, Any], buffers: list[bytes]) -> tuple[dict[str, Any], list[bytes]]:
+    """Return a message's data, bounded, and its buffers, if they have plain places."""
+    cleaned = gateway.clean_comm(data)
+    if "buffer_paths" not in cleaned:
+        return cleaned, buffers
+    cleaned["buffer_paths"], buffers = plain_paths(cleaned["buffer_paths"], buffers)
+    return cleaned, buffers
+
+
+def plain_paths(paths: Any, buffers: list[bytes]) -> tuple[list[Any], list[bytes]]:
+    """Return the paths, each with its buffer, that stay within plain objects and lists."""
+    kept = [
+        (path, buffer)
+        for path, buffer in zip(paths if type(paths) is list else [], buffers, strict=False)
+        if type(path) is list and 0 < len(path) <= _LONGEST_PATH and all(map(_is_step, path))
+    ]
+    return [path for path, _ in kept], [buffer for _, buffer in kept]
+
+
+def _is_step(part: Any) -> bool:
+    """Refuse the names through which a path leaves an object for its class."""
+    if type(part) is int:
+        return part >= 0
+    return type(part) is str and part not in {"__proto__", "constructor", "prototype"}
+
+
+def clean_version(value: Any) -> str:
+    """Return a version as package managers write it, ``""`` for anything else."""
+    return value if isinstance(value, str) and re.fullmatch(r"[\w.^~*+-]{1,40}", value) else ""
+
+
+# The answer to a page that asks for every widget's state: one row a widget, told apart here.
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """One widget's state as the guest tells it, with its own buffers and their paths."""
+
+    id: str
+    state: dict[Any, Any]
+    version: str
+    paths: list[list[Any]] = field(default_factory=list)
+    buffers: list[bytes] = field(default_factory=list)
+
+    def shown(self, model: Model, state: dict[str, Any]) -> dict[str, Any]:
+        """Return the row with ``state`` in it, under the name the widget was let through as."""
+        return {
+            "model_name": model.name,
+            "model_module": model.module,
+            "model_module_version": VERSIONS.get(model.module, self.version),
+            "state": state,
+        }
+
+
+def rows(data: dict[Any, Any], buffers: list[bytes]) -> Iterator[Row]:
+    """Yield the rows of an ``update_states`` that are rows."""
+    states, found = data.get("states"), dict[str, Row]()
+    for name, row in states.items() if type(states) is dict else ():
+        state = row.get("state") if type(row) is dict else None
+        if type(name) is str and type(state) is dict:
+            version = clean_version(row.get("model_module_version"))
+            found[name] = Row(name, state, version)
+    paths = data.get("buffer_paths")
+    for path, buffer in zip(paths if type(paths) is list else [], buffers, strict=False):
+        match path:
+            case [str(name), "state", *rest] if name in found:
+                found[name].paths.append(rest)
+                found[name].buffers.append(buffer)
+    yield from found.values()
+
 
 WIDGET: Final = "jupyter.widget"
 CONTROL: Final = "jupyter.widget.control"
@@ -204,7 +321,7 @@ class Comms:
             return None
         passed = Passed("comm_msg", comm, {})
         shown, paths = dict[str, Any](), list[list[Any]]()
-        for row in widgets_control.rows(data, message.buffers):
+        for row in rows(data, message.buffers):
             one = self._open.get(row.id)
             if one is None or one.model is None:
                 continue
@@ -216,13 +333,13 @@ class Comms:
         passed.data = {"method": "update_states", "states": shown, "buffer_paths": paths}
         return passed
 
-    def _row(self, comm: Comm, row: widgets_control.Row, parent: str) -> Cleaned:
+    def _row(self, comm: Comm, row: Row, parent: str) -> Cleaned:
         if comm.model is not None and comm.model.keys:
             state = {**row.state, "_model_name": comm.model.name}
             return self._state(comm, state, row.paths, row.buffers, parent)
-        paths, buffers = widgets_raw.plain_paths(row.paths, row.buffers)
+        paths, buffers = plain_paths(row.paths, row.buffers)
         state = gateway.clean_comm(row.state)
-        return widgets_state.Cleaned(comm.memory, state, paths, buffers)
+        return widget_state.Cleaned(comm.memory, state, paths, buffers)
 
     def _state(
         self, comm: Comm, state: dict[Any, Any], paths: Any, buffers: list[bytes], parent: str
@@ -230,8 +347,8 @@ class Comms:
         if comm.model is None:
             raise RuntimeError("no widget")
         scope = Scope(model_of=self._model_of, show=self._show, parent=parent)
-        whole = widgets_state.merged(state, paths, buffers)
-        return widgets_state.clean(comm.model, comm.memory, whole, scope, self._widget_of)
+        whole = widget_state.merged(state, paths, buffers)
+        return widget_state.clean(comm.model, comm.memory, whole, scope, self._widget_of)
 
     def _model_of(self, name: str) -> str | None:
         model = self._widget_of(name)
@@ -268,6 +385,6 @@ def _passed(kind: str, comm: Comm, cleaned: Cleaned) -> Passed:
 
 
 def _raw(kind: str, comm: Comm, data: dict[Any, Any], message: messages.CommOut) -> Passed:
-    cleaned, buffers = widgets_raw.said(data, message.buffers)
+    cleaned, buffers = said(data, message.buffers)
     metadata = gateway.clean_metadata(message.metadata)
     return Passed(kind, comm, cleaned, buffers, metadata=metadata)

@@ -16,11 +16,11 @@ from msgspec.structs import replace
 
 from cellblock import __version__
 from cellblock.errors import BackendError, PolicyError
-from cellblock.host.admission.gate import Gate
-from cellblock.host.audit import entries, records
+from cellblock.host.audit import records
 from cellblock.host.audit.log import Log
-from cellblock.host.audit.trail import Audit
+from cellblock.host.audit.recorder import Audit
 from cellblock.host.cell.status import Views
+from cellblock.host.consent.admission.admission import Gate
 from cellblock.host.session.config import written
 from cellblock.host.session.narrowing import PolicyScope, enter_notebook
 from cellblock.host.session.session import Session
@@ -38,9 +38,9 @@ from cellblock.policy.paths import within
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from cellblock.host.artifacts.exports import Exports
     from cellblock.host.cell.cell import Station
     from cellblock.host.guests.zygotes import Zygotes
+    from cellblock.host.services.artifacts.collect import Exports
     from cellblock.host.session.config import Ground
     from cellblock.host.session.settings import Given
     from cellblock.host.session.types import Reactor
@@ -124,8 +124,11 @@ def exports_of(ground: Ground, reactor: Reactor, session: Session) -> Exports | 
     policy = ground.policy
     if not policy.artifact_export_paths:
         return None
-    from cellblock.host.artifacts.exports import Exports  # noqa: PLC0415 - most sessions have none
-    from cellblock.host.artifacts.patterns import Patterns, rooted  # noqa: PLC0415 - as above
+    from cellblock.host.services.artifacts.collect import (  # noqa: PLC0415 - as above
+        Exports,
+        Patterns,
+        rooted,
+    )
 
     return Exports(
         reactor,
@@ -147,7 +150,7 @@ def _enter_start(audit: Audit, policy: Policy, backend: str, project: Path) -> N
             os_kernel=f"{system.sysname} {system.release}",
             uid=os.getuid(),
             pid=os.getpid(),
-            project=entries.whole(str(project)),
+            project=records.whole(str(project)),
             policy=policy.name,
             digest=policy.digest(),
             mode=policy.mode,
@@ -159,7 +162,6 @@ def _enter_start(audit: Audit, policy: Policy, backend: str, project: Path) -> N
     )
 
 
-# MERGED from sharing: its docstring was:
 # What of a ground is one guest's own, where several share a zygote.
 
 

@@ -32,11 +32,10 @@ if TYPE_CHECKING:
 
     from cellblock.backends import Chosen
     from cellblock.backends.base import Backend, View
-    from cellblock.host.ops.settings import Settings
+    from cellblock.host.services.operations.catalog import Settings
     from cellblock.policy.model import Policy
 
 
-# MERGED from obstacles: its docstring was:
 # What keeps a policy that can be read from holding here: limits, names, places in cells' reach.
 
 #: Descriptors of the host's for a copy of the guest: a socket, two pipes, a pidfd.
@@ -97,15 +96,15 @@ def check_artifacts(policy: Policy, told: messages.Prepare) -> None:
     """Raise PolicyError for files to be copied out that no cell can write, or not safely."""
     if not policy.artifact_export_paths:
         return
-    from cellblock.host.artifacts import patterns  # noqa: PLC0415 - most name none
+    from cellblock.host.services.artifacts import collect  # noqa: PLC0415 - most name none
 
     file, roots, folder = policy.name, written(policy), policy.artifact_folder
     for pattern in policy.artifact_export_paths:
-        absolute = patterns.rooted(pattern, told.cwd)
-        states = patterns.Patterns([absolute])
+        absolute = collect.rooted(pattern, told.cwd)
+        states = collect.Patterns([absolute])
         if not any(states.leads_on(states.at(root)) for root in roots):
             what, key = "cells can't write what this means", "artifact_export_paths"
-            remedy = _fillable(patterns.begins_in(absolute), roots, told.scratch)
+            remedy = _fillable(collect.begins_in(absolute), roots, told.scratch)
             raise PolicyError(what, file=file, key=key, value=repr(pattern), remedy=remedy)
     theirs = (*roots, *placing.written_by_host(policy).get("ops.write_file.roots", ()))
     if root := next((root for root in theirs if within(folder, root)), None):
@@ -143,7 +142,6 @@ def check_text(told: messages.Prepare, policy_name: str, scratch: Path) -> None:
         raise PolicyError(what, file=policy_name, key="", value=value, remedy=remedy) from None
 
 
-# MERGED from environment: its docstring was:
 # The guest's environment: made here, nothing inherited but what the policy names.
 
 
@@ -404,9 +402,9 @@ def planned(
 def _operations(policy: Policy, project: Path, private: Sequence[Path]) -> Settings | None:
     if policy.ops is None:
         return None
-    from cellblock.host.ops import ground  # noqa: PLC0415 - most policies grant none
+    from cellblock.host.services.operations import catalog  # noqa: PLC0415 - most policies grant none
 
-    return ground.lay(policy, project=project, private=private)
+    return catalog.lay(policy, project=project, private=private)
 
 
 _CHARTS: Final[dict[str, Literal["pages", "stills", ""]]] = {
@@ -443,7 +441,6 @@ def told_of(
     )
 
 
-# MERGED from private: its docstring was:
 # The guest's private folder.
 
 

@@ -215,7 +215,6 @@ def _refuse_schema(db: sqlite3.Connection) -> None:
         raise UntrustedError("it holds more than history. Remove it.")
 
 
-# MERGED from inputs: its docstring was:
 # What cells find in ``inputs``: JSON data of whoever runs them, checked and bounded.
 
 #: Bytes of all values as JSON, characters of a name, and levels within each other.

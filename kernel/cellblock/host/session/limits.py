@@ -148,11 +148,10 @@ class Deadlines:
             self._keeper.replace(Stopped("silent", "it did not react to an interrupt"))
 
 
-# MERGED from gauge: its docstring was:
 # Reading what a process takes, from outside and without a right over it.
 #
-# Sources: clock_getcpuclockid(3) for the processor clock of another process; proc(5) for the rest.
-# Both are open to any process, for one that can't be traced too.
+# Sources: clock_getcpuclockid(3) for the processor clock of another process; proc(5) for the
+# rest. Both are open to any process, for one that can't be traced too.
 
 _PAGE: Final = os.sysconf("SC_PAGE_SIZE")
 _MOST: Final = 4096
@@ -226,12 +225,11 @@ def _opened(pid: int, name: str) -> int:
     return os.open(f"/proc/{pid}/{name}", os.O_RDONLY | os.O_CLOEXEC)
 
 
-# MERGED from family: its docstring was:
 # The processes that a guest has started, where its policy lets it.
 #
 # They are found as descendants of the guest's parent, the zygote, to whom orphans come, in the
-# guest's session, which none of them can leave (``guest.confine``: no setsid). What is the parent's
-# in each of them is not counted twice: pages are shared until they are written.
+# guest's session, which none of them can leave (``guest.confine``: no setsid). What is the
+# parent's in each of them is not counted twice: pages are shared until they are written.
 
 _TICK: Final = 1 / os.sysconf("SC_CLK_TCK")
 #: Processes that are looked at; more than this are not counted.
@@ -323,7 +321,6 @@ def _private(pid: int) -> int:
     return max(0, resident - shared) * _PAGE
 
 
-# MERGED from scratch: its docstring was:
 # How full a guest's scratch folder is: a walk over hostile folders in bounded steps.
 
 #: Entries that one look takes, some 4 µs each.
@@ -463,11 +460,10 @@ def _open(name: str, within: int | None) -> int:
     return os.open(name, _FOLDER, dir_fd=within)
 
 
-# MERGED from monitor: its docstring was:
 # Watching what a request takes while it is under way, and what it took when it has ended.
 #
-# A request that ends within ``FIRST_LOOK`` costs two readings of a clock and one of a size. Longer
-# ones are looked at now and then. Whoever owns the monitor interrupts and kills.
+# A request that ends within ``FIRST_LOOK`` costs two readings of a clock and one of a size.
+# Longer ones are looked at now and then. Whoever owns the monitor interrupts and kills.
 
 #: Seconds from the start of a request to the first look, and between looks.
 FIRST_LOOK: Final = 0.05

@@ -11,8 +11,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
 from cellblock.errors import BackendError, PolicyError
-from cellblock.host.admission.gate import Gate
-from cellblock.host.audit import entries, records
+from cellblock.host.audit import records
+from cellblock.host.consent.admission.admission import Gate
 from cellblock.host.guests import spawn
 from cellblock.host.session.settings import addresses_of, bounds_of, lasting, proofs_of, settings_of
 from cellblock.host.session.settings import narrowed as narrowed_tooling
@@ -26,15 +26,15 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
     from cellblock.analysis import Finding, Rules
-    from cellblock.host.audit.trail import Audit
+    from cellblock.host.audit.recorder import Audit
     from cellblock.host.cell.cell import Station
     from cellblock.host.guests.process import Guest
     from cellblock.host.guests.supervisor import Keeper
+    from cellblock.host.services.tools.types import Tooling
     from cellblock.host.session.config import Ground
     from cellblock.host.session.requests import Request
     from cellblock.host.session.types import Cell, Scope
     from cellblock.host.snapshots.copies import Copy
-    from cellblock.host.tools import Tooling
     from cellblock.policy.cell import Asked
     from cellblock.policy.model import Policy
     from cellblock.render.narrowed import Guest as Became
@@ -187,7 +187,6 @@ def _kept_by_nobody(why: str) -> PolicyError:
     return PolicyError(why, file="", key="", value="", remedy="Run `cellblock doctor`.")
 
 
-# MERGED from scope: its docstring was:
 # The policy of one session, which notebook and cells can make narrower.
 
 
@@ -312,7 +311,7 @@ def enter_notebook(ground: Ground, audit: Audit) -> None:
         records.Narrowing(
             fields=changes(operators, ground.policy, scratch),
             digest=placing.unplaced(ground.policy, scratch).digest(),
-            file=entries.whole(ground.notebook),
+            file=records.whole(ground.notebook),
         )
     )
 
@@ -327,7 +326,7 @@ def changes(before: Policy, after: Policy, scratch: Path) -> dict[str, str]:
     from cellblock.policy.narrowing import changed  # noqa: PLC0415 - as above
 
     told = placing.unplaced(after, scratch)
-    return {name: entries.said(said(getattr(told, name))) for name in changed(before, after)}
+    return {name: records.said(said(getattr(told, name))) for name in changed(before, after)}
 
 
 def _nothing_would_run(refusal: str) -> PolicyError:

@@ -1,6 +1,7 @@
 """How a session's requests go, one at a time: sent, begun, watched, ended, lost and sent again.
 
-What is sent has been admitted (``host.session.session``). A guest is kept for it, and says how it goes.
+What is sent has been admitted (``host.session.session``). A guest is kept for it, and says how it
+goes.
 """
 
 from __future__ import annotations
@@ -12,15 +13,15 @@ from typing import TYPE_CHECKING, Any, Final
 
 from cellblock.analysis.again import can_run_again
 from cellblock.errors import CellblockError, FrameTooLargeError
-from cellblock.host.audit import entries, records
+from cellblock.host.audit import records
 from cellblock.host.guests.supervisor import MAX_LOSSES, Keeper
-from cellblock.host.relay.link import Link
+from cellblock.host.services.network.relay import Link
+from cellblock.host.services.tools.session_tools import Desk
+from cellblock.host.services.tools.types import Made
 from cellblock.host.session import types
 from cellblock.host.session.limits import Deadlines, Monitor
 from cellblock.host.session.types import Claim, Front, Held, Refused, Step, Stopped, size_of
 from cellblock.host.snapshots.copies import SHORT, Ran
-from cellblock.host.tools.desk import Desk
-from cellblock.host.tools.record import Made
 from cellblock.policy.paths import open_unlinked
 from cellblock.wire import messages
 
@@ -28,18 +29,17 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from cellblock.analysis import Rules
-    from cellblock.host.admission.gate import Gate
-    from cellblock.host.approvals.clerk import Clerk
-    from cellblock.host.audit.trail import Audit
+    from cellblock.host.audit.recorder import Audit
+    from cellblock.host.consent.admission.admission import Gate
+    from cellblock.host.consent.approvals.approver import Clerk
     from cellblock.host.guests.process import Guest
     from cellblock.host.guests.zygotes import Zygotes
+    from cellblock.host.services.tools.types import Tooling
     from cellblock.host.session.limits import Bounds, Excess
     from cellblock.host.session.types import Front, Reactor, Scope, Terms, Usage, Why
     from cellblock.host.snapshots.forking import Settings
-    from cellblock.host.tools import Tooling
 
 
-# MERGED from user: its docstring was:
 # The user's part in a request: he is asked, answers and interrupts, and takes his time.
 
 #: A second interrupt this soon after the first is the same key press, repeated.
@@ -124,7 +124,6 @@ class User:
             self._clerk.interrupt()
 
 
-# MERGED from request: its docstring was:
 # What is under way: one message to a guest, whom to tell, and how far it got.
 
 
@@ -181,7 +180,6 @@ class Request:
         return Stopped(why, kept=kept, seconds=seconds)
 
 
-# MERGED from under_way: its docstring was:
 # The one request under way: sent to the guest that there is, watched, and ended.
 
 
@@ -340,7 +338,6 @@ class UnderWay:
             self.finish(self.request, detail)
 
 
-# MERGED from undo: its docstring was:
 # ``%undo`` by itself: what the host does without asking the guest.
 
 #: As ``guest.asking`` reads it; whatever else a cell says, the guest answers.
@@ -353,7 +350,6 @@ def asked_for(cell: str) -> int:
     return int(found[1] or 1) if found else 0
 
 
-# MERGED from settling: its docstring was:
 # What becomes of a request that ran to its end: answered once it is kept, or stepped back over.
 
 
@@ -643,6 +639,6 @@ class Course:
 
     def on_failure(self, detail: str) -> None:
         """End the request, and all that come, with the reason why no guest runs."""
-        self._audit.enter(records.Failure(detail=entries.said(detail)))
+        self._audit.enter(records.Failure(detail=records.said(detail)))
         self._front.failed(detail)
         self._under_way.fail(detail)

@@ -14,8 +14,8 @@ from cellblock.analysis.approvable import granting
 from cellblock.analysis.magics import SHOWS_POLICY
 from cellblock.analysis.written import as_written
 from cellblock.errors import AdmissionError
-from cellblock.host.audit import entries, records
-from cellblock.host.audit.trail import UNWRITTEN
+from cellblock.host.audit import records
+from cellblock.host.audit.recorder import UNWRITTEN
 from cellblock.host.session import requests
 from cellblock.host.session.requests import Course, Request
 from cellblock.host.session.types import Cell, Outcome, Refused, Stopped, outcome_of, refusal
@@ -27,8 +27,8 @@ if TYPE_CHECKING:
     from cellblock.analysis import Finding, Rules
     from cellblock.analysis.admission import Ruling
     from cellblock.errors import AuditError, PolicyError
-    from cellblock.host.approvals.asking import Decision
-    from cellblock.host.approvals.clerk import Clerk
+    from cellblock.host.consent.approvals.approver import Clerk
+    from cellblock.host.consent.approvals.prompt import Decision
     from cellblock.host.session.narrowing import Narrower
 
 
@@ -56,7 +56,7 @@ class Session(Course):
         self._under_way.ready()
 
     def _refused(self, error: PolicyError) -> None:
-        self._audit.enter(records.Failure(detail=entries.said(str(error))))
+        self._audit.enter(records.Failure(detail=records.said(str(error))))
         self._front.refused(error)
         self._under_way.fail(str(error))
 
@@ -99,7 +99,7 @@ class Session(Course):
         try:
             ruling = self._gate.judge(cell.raw)
         except AdmissionError as error:
-            self._audit.undecided(cell, entries.said(str(error)))
+            self._audit.undecided(cell, records.said(str(error)))
             done(Outcome("refused", unadmitted=error))
             return
         if _SHOWS_POLICY in cell.raw and (narrower := self._narrower_for(cell, ruling)) is not None:

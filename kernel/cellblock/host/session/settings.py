@@ -10,11 +10,10 @@ from typing import TYPE_CHECKING, Any, Final
 
 from msgspec import structs
 
+from cellblock.host.services.tools.types import Limits, Models, Nobody, Tooling
 from cellblock.host.session.history import default_path
 from cellblock.host.session.limits import Bounds, slack
 from cellblock.host.snapshots.forking import Settings
-from cellblock.host.tools import Limits, Models, Tooling
-from cellblock.host.tools.approval import Nobody
 from cellblock.policy.enforcement import Gap, Status
 
 if TYPE_CHECKING:
@@ -23,11 +22,10 @@ if TYPE_CHECKING:
     from cellblock.backends.contract import Proof
     from cellblock.host.cell.cell import Station
     from cellblock.host.cell.status import Views
-    from cellblock.host.ops.provider import Offer
+    from cellblock.host.services.operations.provider import Offer
+    from cellblock.host.services.tools.types import Approval, Source
+    from cellblock.host.services.tools.types import Settings as ToolSettings
     from cellblock.host.session.config import Ground
-    from cellblock.host.tools.approval import Approval
-    from cellblock.host.tools.provider import Source
-    from cellblock.host.tools.settings import Settings as ToolSettings
     from cellblock.policy.model import Policy
     from cellblock.wire.messages import LockReport, Tool
 
@@ -88,7 +86,6 @@ def proofs_of(ground: Ground) -> Callable[[LockReport], Proof | None]:
     return find
 
 
-# MERGED from equipment: its docstring was:
 # What cells of a session may call: from a policy, and from the program that has them run.
 
 
@@ -142,13 +139,13 @@ def own_tools(policy: Policy) -> tuple[Tool, ...]:
     """Return what the host has of its own for cells to call: operations, language models."""
     found: tuple[Tool, ...] = ()
     if policy.operations is not None:
-        from cellblock.host.ops import catalog  # noqa: PLC0415 - most policies grant none
+        from cellblock.host.services.operations import catalog  # noqa: PLC0415 - most policies grant none
 
         found += catalog.granted(policy.operations)
     if policy.llm.granted:
-        from cellblock.host.llm import offer  # noqa: PLC0415 - as above
+        from cellblock.host.services.llm import provider  # noqa: PLC0415 - as above
 
-        found += offer.tools(policy.llm)
+        found += provider.tools(policy.llm)
     return found
 
 
@@ -156,7 +153,7 @@ def _tools(policy: Policy) -> ToolSettings | None:
     """Return what the worker of the operator's tools is told; None where there are none."""
     if not policy.tools:
         return None
-    from cellblock.host.tools.settings import Settings as Made  # noqa: PLC0415 - few have any
+    from cellblock.host.services.tools.types import Settings as Made  # noqa: PLC0415 - few have any
 
     return Made(
         entries=policy.tools,
@@ -172,9 +169,9 @@ def _offer(ground: Ground, views: Views) -> Offer | None:
     policy, section = ground.policy, ground.policy.operations
     if section is None or ground.operations is None:
         return None
-    from cellblock.host.ops import catalog  # noqa: PLC0415 - as above
-    from cellblock.host.ops.ledger import Ledger  # noqa: PLC0415 - as above
-    from cellblock.host.ops.provider import Offer as Made  # noqa: PLC0415 - as above
+    from cellblock.host.services.operations import catalog  # noqa: PLC0415 - as above
+    from cellblock.host.services.operations.provider import Ledger  # noqa: PLC0415 - as above
+    from cellblock.host.services.operations.provider import Offer as Made  # noqa: PLC0415 - as above
 
     written = section.write_file
     ledger = Ledger(max_bytes=written.max_total_bytes if written is not None else 0)
@@ -191,7 +188,7 @@ def _offer(ground: Ground, views: Views) -> Offer | None:
 
 
 def _models(policy: Policy, views: Views) -> Models:
-    from cellblock.host.llm.ledger import Ledger  # noqa: PLC0415 - as above
+    from cellblock.host.services.llm.provider import Ledger  # noqa: PLC0415 - as above
 
     llm = policy.llm
     ledger = Ledger(max_calls=llm.max_calls, max_tokens=llm.max_tokens)
@@ -199,7 +196,6 @@ def _models(policy: Policy, views: Views) -> Models:
     return Models(section=llm, ledger=ledger)
 
 
-# MERGED from judged: its docstring was:
 # What a policy is worth in a guest that has told what it locked.
 
 

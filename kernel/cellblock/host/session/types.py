@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Final, Literal, Protocol
 import msgspec
 
 from cellblock.analysis import Finding
-from cellblock.host.tools.record import Made
+from cellblock.host.services.tools.types import Made
 from cellblock.wire import messages
 
 if TYPE_CHECKING:
@@ -19,12 +19,12 @@ if TYPE_CHECKING:
 
     from cellblock.analysis import Rules
     from cellblock.errors import AdmissionError, AuditError, PolicyError
-    from cellblock.host.admission.gate import Gate
+    from cellblock.host.consent.admission.admission import Gate
     from cellblock.host.guests.process import Guest
+    from cellblock.host.services.tools.types import Tooling
     from cellblock.host.session.limits import Bounds
     from cellblock.host.session.requests import Request
     from cellblock.host.snapshots.forking import Settings
-    from cellblock.host.tools import Tooling
     from cellblock.policy.model import Policy
 
 
@@ -224,7 +224,6 @@ def refusal(findings: tuple[Finding, ...]) -> dict[str, Any]:
     }
 
 
-# MERGED from usage: its docstring was:
 # What a request costs, as the host measured it, and the session's account of its cells.
 
 #: Cells that are remembered one by one, and characters of their first line.
@@ -310,11 +309,10 @@ class Account:
         return iter(self._entries)
 
 
-# MERGED from conduct: its docstring was:
 # What a guest may say when. Each rule returns how it was broken, or nothing.
 #
-# An honest guest keeps all of them by its own code, whatever a cell does with the language alone:
-# who breaks one has taken over the process, and is ended for it.
+# An honest guest keeps all of them by its own code, whatever a cell does with the language
+# alone: who breaks one has taken over the process, and is ended for it.
 
 #: Questions that a cell may repeat while none is answered: one that is interrupted may ask again.
 MAX_QUESTIONS = 1_000
@@ -378,7 +376,6 @@ def reply(message: Any, request: Request | None) -> str:
     return ""
 
 
-# MERGED from reactor: its docstring was:
 # What a session needs of the loop it lives in.
 
 
@@ -407,7 +404,6 @@ class Reactor(Protocol):
         """Take note that an answer may come at once; a loop may look out for it, briefly."""
 
 
-# MERGED from terms: its docstring was:
 # What a session holds cells to, when its policy becomes narrower, and who knows the policy.
 
 

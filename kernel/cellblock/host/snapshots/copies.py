@@ -150,7 +150,6 @@ class Step:
     undone: tuple[Ran, ...]
 
 
-# MERGED from ring: its docstring was:
 # The copies of a guest, the oldest first: what ran after each, and what that says of its state.
 
 

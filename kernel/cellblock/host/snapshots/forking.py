@@ -88,7 +88,6 @@ def _ignore(_: Any) -> None: ...
 def _ignore_text(_kind: messages.StreamName, _text: str) -> None: ...
 
 
-# MERGED from twins: its docstring was:
 # The twin of the newest copy, which that has forked by itself.
 #
 # When it takes over, its state would exist in it alone, and end with it.
@@ -163,7 +162,6 @@ class Twins:
         self._decided(twin)
 
 
-# MERGED from strays: its docstring was:
 # Ends what was forked besides a session's guest and its copies.
 
 #: Seconds after which strays are looked for again: one may have been in the middle of its fork.
@@ -241,7 +239,6 @@ class Strays:
         self._owed = 0
 
 
-# MERGED from keeping: its docstring was:
 # How many of the copies that stand are kept, and that they do nothing meanwhile.
 
 #: Seconds until what has come to stand, or was set going, is looked at.
@@ -374,7 +371,6 @@ class Keeping:
         return False
 
 
-# MERGED from pace: its docstring was:
 # When a snapshot is taken: at once, or in idle time if that loses nothing.
 
 #: Seconds without a request that count as idle time.

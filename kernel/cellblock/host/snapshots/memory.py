@@ -15,7 +15,6 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
 
-# MERGED from room: its docstring was:
 # How much memory there is: the machine's, that of our control group, and a guest's.
 
 PAGE: Final = os.sysconf("SC_PAGE_SIZE")

@@ -171,7 +171,6 @@ class Restorer:
         self._owner.on_restored(restoring, copy.guest)
 
 
-# MERGED from restoring: its docstring was:
 # One restoration: from a guest's end until a snapshot of it serves in its place.
 
 #: Seconds that the first copy has to take over, and to catch up; after each one that does not, the
@@ -326,11 +325,11 @@ def _counts(those: Sequence[Ran]) -> tuple[int, ...]:
     return tuple(ran.message.execution_count for ran in those if ran.visible)
 
 
-# MERGED from relocking: its docstring was:
 # More locks for a guest that runs: a copy of it takes over with them, and nothing else is left.
 #
-# The zygote makes them ready, and says when they are on the copy (``guest.confine.again``); a copy
-# that goes on without is ended like any other that lies. Until they are ready nothing has changed.
+# The zygote makes them ready, and says when they are on the copy (``guest.confine.again``); a
+# copy that goes on without is ended like any other that lies. Until they are ready nothing has
+# changed.
 
 #: No two wishes have the same, whoever shares a zygote: all hear of each.
 _TICKETS: Final = itertools.count(1)
@@ -382,7 +381,6 @@ class Relocking:
         self._restorer.promote(copy, Restoring(stopped, None, now=now, plan=plan))
 
 
-# MERGED from restored: its docstring was:
 # What a snapshot that took over lacks, in words.
 
 

@@ -4,7 +4,8 @@ import datetime as dt
 
 import pytest
 
-from cellblock.host.audit import chain, records
+from cellblock.host.audit import log as chain
+from cellblock.host.audit import records
 from cellblock.host.audit.log import body
 
 sdk = pytest.importorskip("opentelemetry.sdk._logs.export", reason="the extra otel is missing")
@@ -16,7 +17,7 @@ from cellblock.host.audit import otel  # noqa: E402 - after it is known that it 
 def entries(*given):
     prev = chain.FIRST
     for seq, record in enumerate(given):
-        line, prev = chain.line(body(record), seq=seq, session="s", prev=prev)
+        line, prev = chain.entry_line(body(record), seq=seq, session="s", prev=prev)
         yield chain.read(line)
 
 

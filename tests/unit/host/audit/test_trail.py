@@ -4,14 +4,12 @@ import json
 
 import pytest
 
-from cellblock.host.approvals.asking import Decision
-from cellblock.host.approvals.clerk import Clerk
-from cellblock.host.approvals.grants import Grants
-from cellblock.host.approvals.prompt import Prompt
-from cellblock.host.approvals.wishes import Wish
-from cellblock.host.audit import backlog
+from cellblock.host.audit import log as backlog
 from cellblock.host.audit.log import Log
-from cellblock.host.audit.trail import Audit
+from cellblock.host.audit.recorder import Audit
+from cellblock.host.consent.approvals.approver import Clerk, Grants
+from cellblock.host.consent.approvals.prompt import Decision, Prompt
+from cellblock.host.consent.approvals.request import Wish
 from cellblock.host.session.types import Cell
 from cellblock.wire import messages
 from support.approvals import UNDER, User

@@ -3,7 +3,7 @@ import time
 import pytest
 
 from cellblock.host.output import css
-from cellblock.host.output.allow_css import DRAWING
+from cellblock.host.output.css import DRAWING
 
 
 @pytest.mark.parametrize(

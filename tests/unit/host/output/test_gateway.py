@@ -9,7 +9,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from cellblock.host.output import gateway
-from cellblock.host.output.bounds import Bounds
 from cellblock.host.output.gateway import (
     clean_bundle,
     clean_comm,
@@ -24,6 +23,7 @@ from cellblock.host.output.gateway import (
     clean_stream,
     refused_types,
 )
+from cellblock.host.output.text import Bounds
 
 SMALL = Bounds(
     display_bytes=2_000,

@@ -5,7 +5,7 @@ import pytest
 
 from cellblock.host.output import html, names
 from cellblock.host.output.gateway import clean_bundle
-from cellblock.host.output.refusal import RefusedError
+from cellblock.host.output.text import RefusedError
 
 PIXEL = "data:image/png;base64,iVBORw0KGgo="
 

@@ -3,7 +3,7 @@ import time
 import pytest
 
 from cellblock.host.output import markdown
-from cellblock.host.output.refusal import RefusedError
+from cellblock.host.output.text import RefusedError
 
 PIXEL = "data:image/png;base64,iVBORw0KGgo="
 

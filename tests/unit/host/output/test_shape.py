@@ -1,6 +1,6 @@
 import pytest
 
-from cellblock.host.output import shape
+from cellblock.host.output import html_shape
 
 
 @pytest.mark.parametrize(
@@ -19,13 +19,13 @@ from cellblock.host.output import shape
     ],
 )
 def test_tags_are_paired_as_a_browser_would(text, result):
-    assert shape.regular(text)[0] == result
+    assert html_shape.regular(text)[0] == result
 
 
 def test_nesting_is_bounded_whatever_hides_the_end_tags():
     for piece in ("<div>", "<div x='</div>'>", "<div><b></div>", "<p><table><td></p>"):
         depth = deepest = 0
-        for tag in shape._TAG.finditer(shape.regular(piece * 5_000)[0]):
+        for tag in html_shape._TAG.finditer(html_shape.regular(piece * 5_000)[0]):
             depth += -1 if tag[1] else 1
             deepest = max(deepest, depth)
         assert deepest <= 128
@@ -50,5 +50,5 @@ def test_what_is_no_markup_is_cut_out(text, rest, cut):
         names.append(element.name)
         return ""
 
-    assert shape.cut_opaque(text, taken) == rest
+    assert html_shape.cut_opaque(text, taken) == rest
     assert names == cut

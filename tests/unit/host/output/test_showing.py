@@ -2,7 +2,7 @@
 
 import pytest
 
-from cellblock.host.output import bounds, showing
+from cellblock.host.output import gateway, text
 
 SCRIPT = "<p>text</p><script>act()</script>"
 BUNDLE = {
@@ -16,26 +16,26 @@ FRAME = '<iframe class="cellblock-frame" sandbox="allow-scripts"'
 
 
 def test_text_is_the_plain_text_or_says_what_it_left_out():
-    assert showing.text(BUNDLE) == {"text/plain": "plain"}
-    shown = showing.text({"image/png": b"", "text/html": ""})
+    assert gateway.text(BUNDLE) == {"text/plain": "plain"}
+    shown = gateway.text({"image/png": b"", "text/html": ""})
     note = "[cellblock shows text only, and left out image/png, text/html]"
     assert shown == {"text/plain": note}
 
 
 def test_sanitized_has_no_script_and_names_what_would_show_it():
-    assert "act()" not in showing.sanitized(BUNDLE)["text/html"]
+    assert "act()" not in gateway.sanitized(BUNDLE)["text/html"]
     figure = {"text/plain": "Figure", "application/vnd.plotly.v1+json": {}}
-    assert showing.sanitized(figure) == {
+    assert gateway.sanitized(figure) == {
         "text/plain": "Figure\n[cellblock left out application/vnd.plotly.v1+json; "
         'display = "isolated" in the policy would show it]'
     }
     # No display shows this one.
-    shown = showing.sanitized({"application/pdf": "x"})
+    shown = gateway.sanitized({"application/pdf": "x"})
     assert shown == {"text/plain": "[cellblock left out application/pdf]"}
 
 
 def test_isolated_puts_what_needs_scripts_into_frames_and_keeps_the_rest():
-    shown = showing.isolated(BUNDLE)
+    shown = gateway.isolated(BUNDLE)
     assert sorted(shown) == ["image/png", "text/html", "text/plain"]
     assert shown["text/html"].startswith(FRAME)
     assert "act()" not in shown["text/html"]
@@ -53,7 +53,7 @@ def test_isolated_puts_what_needs_scripts_into_frames_and_keeps_the_rest():
     ],
 )
 def test_isolated_leaves_what_needs_no_scripts_in_the_page(html):
-    assert showing.isolated({"text/html": html}) == showing.sanitized({"text/html": html})
+    assert gateway.isolated({"text/html": html}) == gateway.sanitized({"text/html": html})
 
 
 @pytest.mark.parametrize(
@@ -70,17 +70,17 @@ def test_isolated_leaves_what_needs_no_scripts_in_the_page(html):
     ],
 )
 def test_isolated_frames_whatever_runs(html):
-    assert showing.isolated({"text/html": html})["text/html"].startswith(FRAME)
+    assert gateway.isolated({"text/html": html})["text/html"].startswith(FRAME)
 
 
 def test_isolated_runs_a_program_only_where_nothing_stands_for_it():
     program = {"application/javascript": "element.append(1)", "text/plain": "<Javascript>"}
-    assert showing.isolated(program)["text/html"].startswith(FRAME)
-    assert "text/html" not in showing.isolated(program | {"image/png": b""})
+    assert gateway.isolated(program)["text/html"].startswith(FRAME)
+    assert "text/html" not in gateway.isolated(program | {"image/png": b""})
 
 
 def test_trusted_passes_on_everything_but_what_is_ours_to_say():
-    shown = showing.trusted(BUNDLE | {"Application/vnd.Cellblock.x": 1})
+    shown = gateway.trusted(BUNDLE | {"Application/vnd.Cellblock.x": 1})
     assert shown == {
         "text/plain": "plain",
         "text/html": SCRIPT,
@@ -92,8 +92,8 @@ def test_trusted_passes_on_everything_but_what_is_ours_to_say():
 def test_pages_are_within_the_bounds():
     left_out = {"text/plain": "[cellblock left out text/html (too large)]"}
     both = {"text/html": SCRIPT, "text/plain": "x" * 3_000}
-    assert showing.isolated(both, bounds.DEFAULT.within(2_000)) == left_out
-    assert showing.trusted({"text/html": "x" * 100}, bounds.DEFAULT.within(50)) == left_out
+    assert gateway.isolated(both, text.DEFAULT.within(2_000)) == left_out
+    assert gateway.trusted({"text/html": "x" * 100}, text.DEFAULT.within(50)) == left_out
 
 
 ANYTHING = [None, [], "x", {}, {1: 2}, {"text/html": 3}, {"text/html": [1]}]
@@ -102,10 +102,10 @@ ANYTHING = [None, [], "x", {}, {1: 2}, {"text/html": 3}, {"text/html": [1]}]
 def test_anything_at_all_becomes_a_bundle():
     for data in ANYTHING:
         for display in ["text", "sanitized", "isolated", "trusted"]:
-            shown = showing.for_display(display)(data)
+            shown = gateway.for_display(display)(data)
             assert all(isinstance(mime, str) for mime in shown), (display, data)
 
 
 def test_in_passing_there_are_no_frames():
-    assert showing.for_page("isolated") is showing.for_display("sanitized")
-    assert showing.for_page("text") is showing.for_display("text")
+    assert gateway.for_page("isolated") is gateway.for_display("sanitized")
+    assert gateway.for_page("text") is gateway.for_display("text")

@@ -5,7 +5,7 @@ import pytest
 
 from cellblock.host.output import names, svg
 from cellblock.host.output.gateway import clean_bundle
-from cellblock.host.output.refusal import RefusedError
+from cellblock.host.output.text import RefusedError
 
 HEAD = '<svg xmlns="http://www.w3.org/2000/svg" xmlns:xlink="http://www.w3.org/1999/xlink">'
 PIXEL = "data:image/png;base64,iVBORw0KGgo="

@@ -5,9 +5,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cellblock.host.output.bounds import Bounds
 from cellblock.host.output.gateway import clean_stream
-from cellblock.host.output.terminal import clean_text, split_tail
+from cellblock.host.output.text import Bounds, clean_text, split_tail
 
 KEPT = re.compile("\x1b\\[[0-9;:]*m|\x1b\\[[0-2]?K")
 

@@ -1,0 +1,307 @@
+"""What a session and its front enter in the audit log."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+from msgspec.structs import replace
+
+from cellblock.analysis.admission import sha256
+from cellblock.host.audit import records
+from cellblock.host.audit.log import Backlog
+from cellblock.host.session.types import Step
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping, Sequence
+
+    from cellblock.analysis import Finding
+    from cellblock.analysis.admission import Admitted
+    from cellblock.errors import AuditError
+    from cellblock.host.audit.log import Log
+    from cellblock.host.consent.approvals.prompt import Decision
+    from cellblock.host.consent.approvals.request import Wish
+    from cellblock.host.services.artifacts.collect import Artifact
+    from cellblock.host.services.network.relay import Account
+    from cellblock.host.services.tools.types import Record as Call
+    from cellblock.host.session.types import Cell, Outcome, Stopped, Terms
+    from cellblock.policy.enforcement import Enforcement, Gap
+
+
+_BY_ITSELF: Final = "crash"
+#: Why something is not done after all: the log is required.
+UNWRITTEN: Final = "the audit log could not be written"
+USED_UP: Final = "the audit log has all the bytes that a session's may"
+
+
+class Audit:
+    """A session's entries; without a ``log`` nothing is entered, and nothing is required."""
+
+    def __init__(
+        self, log: Log | None = None, *, required: bool = False, sources: bool = False
+    ) -> None:
+        self._log = None if log is None else Backlog(log)
+        self._required, self._sources = required, sources
+        self._cells = 0
+
+    @property
+    def session(self) -> str:
+        """What the session is called on its log; empty without one."""
+        return self._log.session if self._log is not None else ""
+
+    def untold(self) -> AuditError | None:
+        """Return why the log can't be written, if the user has yet to be told; he is, by that."""
+        return self._log.untold() if self._log is not None else None
+
+    def enter(self, record: records.Record, *, hurry: bool = False) -> AuditError | None:
+        """Write a record; return why it can't be written now. For a ``hurry``, see ``Log``."""
+        return self._log.enter(record, hurry=hurry) if self._log is not None else None
+
+    def barred(self) -> AuditError | None:
+        """Return why nothing may run: the log is full, or is required and can't be written."""
+        if self._log is None:
+            return None
+        return self._log.used_up() or (self._log.standing() if self._required else None)
+
+    def close(self) -> None:
+        """Write that the session ended in good order."""
+        if self._log is not None:
+            self._log.close(records.SessionEnd(cells=self._cells))
+            self._log = None
+
+    # --- cells --------------------------------------------------------------------------------
+
+    def decided(
+        self, cell: Cell, findings: Sequence[Finding], admitted: Iterable[str], *, by: str = ""
+    ) -> AuditError | None:
+        """Enter a decision about a cell before it starts; ``admitted`` are its expressions' names.
+
+        ``by`` says what admitted it, where not every cell is. Returned is why it may not start
+        after all: the log has all it may, or is required and can't be written.
+        """
+        if self._log is None:
+            return None
+        self._cells += 1
+        decision: records.Decision = "denied" if findings else "allowed"
+        record = self._decision(cell, decision, findings, admitted)
+        if not findings and (full := self._log.used_up()) is not None:
+            self.enter(_refused(record, USED_UP))
+            return full
+        if by:
+            record = replace(record, by=records.said(by))
+        problem = self.enter(record, hurry=not findings)
+        if problem is None or findings or not self._required:
+            return None
+        self._log.amend(_refused(record, UNWRITTEN))
+        self._log.untold()  # the cell's outcome says so
+        return problem
+
+    def undecided(self, cell: Cell, why: str) -> None:
+        """Enter a cell that was refused because nothing could be decided about it."""
+        if self._log is not None:
+            self._cells += 1
+            record = self._decision(cell, "refused", (), ())
+            left = records.refused(record.expressions, "denied")  # nobody looked at them, either
+            self.enter(replace(record, why=why, expressions=left))
+
+    def in_force(self, admitted: Admitted, source: str) -> None:
+        """Enter what may run from now on."""
+        templates = admitted.templates.values() if admitted.kind == "template" else ()
+        self.enter(
+            records.Admission(
+                admission=admitted.kind,
+                source=records.whole(source),
+                cells=len(admitted.cells),
+                templates={each.name: sha256(each.source) for each in templates},
+            )
+        )
+
+    def too_long(self, raw: str, count: int) -> None:
+        """Enter a cell that was refused before it was looked at."""
+        if self._log is not None:
+            self._cells += 1
+            why, digest = "it is too long to be looked at", sha256(raw)
+            self.enter(
+                records.Cell(
+                    cell=self._cells, count=count, sha256=digest, decision="refused", why=why
+                )
+            )
+
+    def _decision(
+        self,
+        cell: Cell,
+        decision: records.Decision,
+        findings: Sequence[Finding],
+        admitted: Iterable[str],
+    ) -> records.Cell:
+        return records.Cell(
+            cell=self._cells,
+            count=cell.execution_count,
+            sha256=sha256(cell.raw),
+            decision=decision,
+            findings=records.findings_of(findings, sources=self._sources) if findings else (),
+            expressions=records.expressions_of(cell, admitted) if cell.user_expressions else (),
+            silent=cell.silent,
+            source=records.whole(cell.raw) if self._sources else "",
+        )
+
+    @property
+    def number(self) -> int:
+        """The number of the last decision."""
+        return self._cells
+
+    def ended(self, number: int, outcome: Outcome) -> None:
+        """Enter how an allowed cell ended."""
+        if self._log is None:
+            return
+        error, stopped = outcome.error, outcome.stopped
+        self.enter(
+            records.Outcome(
+                cell=number,
+                status=outcome.status,
+                error=records.name(error.ename) if error is not None else "",
+                message=records.said(error.evalue) if error and self._sources else "",
+                why=stopped.why if stopped is not None else "",
+                findings=records.findings_of(outcome.findings, sources=self._sources),
+                usage=outcome.usage.as_dict() if outcome.usage is not None else {},
+            )
+        )
+
+    def cut_off(self, number: int) -> None:
+        """Enter that an allowed cell had not ended when its session did."""
+        self.enter(records.Outcome(cell=number, status="stopped", why="shutdown"))
+
+    def withheld(
+        self,
+        sizes: Mapping[str, int],
+        types: Iterable[str],
+        messages: int,
+        comms: Iterable[str] = (),
+    ) -> None:
+        """Enter what the last cell said and nobody was shown."""
+        self.enter(
+            records.Withheld(
+                cell=self._cells,
+                bytes=dict(sizes),
+                types=tuple(map(records.said, types)),
+                messages=messages,
+                comms=tuple(map(records.said, comms)),
+            )
+        )
+
+    def called(self, call: Call) -> None:
+        """Enter a call of a tool, without what it returned; in a full log without arguments."""
+        if self._log is None:
+            return
+        told = call.as_dict()
+        error = told.get("error", {})
+        full = self._log.used_up() is not None
+        self.enter(
+            records.Tool(
+                cell=self._cells,
+                name=told["name"],
+                outcome=told["status"],
+                seconds=told["seconds"],
+                args=() if full else tuple(told["args"]),
+                kwargs={} if full else told["kwargs"],
+                error=records.name(error.get("type", "")),
+                message=records.said(error.get("message", "")) if self._sources else "",
+                tokens=call.tokens,
+            )
+        )
+
+    def refused_more(self, calls: int) -> None:
+        """Enter how many calls were refused that have no record of their own."""
+        self.enter(records.Refusals(cell=self._cells, calls=calls))
+
+    def approved(self, wish: Wish, decision: Decision) -> str:
+        """Enter what came of something that takes the user's consent.
+
+        Returned is why it may not be done after all, if so: the log is required.
+        """
+        record = records.Approval(
+            cell=self._cells,
+            of=wish.of,
+            subjects=tuple(map(records.said, wish.subjects)),
+            decision=decision.scope or "no",
+            sha256=wish.sha256,
+            asked=decision.asked,
+            why=decision.why,
+        )
+        problem = self.enter(record)
+        if problem is None or decision.scope is None or self._log is None or not self._required:
+            return ""
+        self._log.amend(replace(record, decision="no", why=UNWRITTEN))
+        return UNWRITTEN
+
+    def asked(self, account: Account) -> None:
+        """Enter what guests asked the relay for, if they did."""
+        if account:
+            self.enter(
+                records.Connections(
+                    cell=self._cells,
+                    reached=records.bounded(account.reached),
+                    refused=records.bounded(account.refused),
+                    others=account.others,
+                )
+            )
+
+    def exported(self, artifacts: Iterable[Artifact]) -> None:
+        """Enter the files that were copied out after the last cell."""
+        for one in artifacts:
+            self.enter(
+                records.Artifact(
+                    cell=self._cells,
+                    name=records.whole(one.name),
+                    bytes=one.size_bytes,
+                    type=one.content_type,
+                    sha256=one.sha256,
+                )
+            )
+
+    def narrowed(self, terms: Terms) -> None:
+        """Enter that the policy becomes narrower, as the last cell that was decided asks for."""
+        self.enter(
+            records.Narrowing(
+                fields={name: records.said(value) for name, value in terms.changed.items()},
+                digest=terms.digest,
+                cell=self._cells,
+                guest="" if terms.step is Step.none else terms.step.value,
+            )
+        )
+
+    # --- guests -------------------------------------------------------------------------------
+
+    def locked(
+        self,
+        enforcement: Mapping[str, Enforcement],
+        gaps: Iterable[Gap],
+        locks: Mapping[str, str],
+        proved: str = "",
+    ) -> None:
+        """Enter what is enforced in a new guest, and when probes saw that."""
+        self.enter(
+            records.Enforcement(
+                capabilities={name: str(each.status) for name, each in enforcement.items()},
+                locks={name: records.said(text) for name, text in locks.items()},
+                gaps=tuple(map(records.gap_of, gaps)),
+                proved=records.said(proved),
+            )
+        )
+
+    def lost(self, stopped: Stopped) -> None:
+        """Enter that a guest is no more, and what took its place."""
+        cell, detail = self._cells, records.said(stopped.detail)
+        if stopped.why == "undo":
+            self.enter(records.Undo(cell=cell, counts=stopped.undone))
+        elif stopped.why == _BY_ITSELF:
+            self.enter(records.Crash(cell=cell, detail=detail))
+        else:
+            self.enter(records.Kill(cell=cell, why=stopped.why, detail=detail))
+        if stopped.restored is not None:
+            self.enter(records.restore_of(stopped.restored))
+
+
+def _refused(record: records.Cell, why: str) -> records.Cell:
+    """Return an allowed cell's record as that of one that may not start after all."""
+    left = records.refused(record.expressions, "allowed")
+    return replace(record, decision="refused", why=why, expressions=left)

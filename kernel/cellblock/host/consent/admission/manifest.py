@@ -1,0 +1,387 @@
+"""A manifest: which cells were approved, of which notebooks, for one scope and one policy.
+
+Two lines: what vouches for the second, and that second line, JSON, of which every byte is signed::
+
+    {"cellblock": "approval", "version": 1, "key": ID, "signature": "hmac-sha256:…"}
+    {"scope": …, "policy": …, "serial": …, "notebooks": {NAME: {"cells": [{"sha256": …, …}]}}}
+
+The second is not looked at before the signature is found to be the key's.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import hashlib
+import hmac
+import json
+import os
+import stat
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Final, Literal
+
+import msgspec
+
+from cellblock.analysis.admission import Approved, sha256
+from cellblock.errors import AdmissionError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Mapping
+
+    from cellblock.policy.model import Policy
+
+
+# Files that decide what may run: opened without following links, bounded, written whole.
+
+_READ: Final = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
+_MAKE: Final = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
+_OTHERS_WRITE: Final = stat.S_IWGRP | stat.S_IWOTH
+
+
+def read_file(path: Path, most: int, *, what: str, remedy: str) -> tuple[bytes, os.stat_result]:
+    """Return a regular file of at most ``most`` bytes, and its status.
+
+    Raises AdmissionError for anything else: a link, a pipe, a larger one; FileNotFoundError where
+    there is none.
+    """
+    try:
+        fd = os.open(path, _READ)
+    except FileNotFoundError:
+        raise
+    except OSError as exc:
+        why = "a link" if path.is_symlink() else f"can't be opened: {exc.strerror}"
+        raise AdmissionError(f"{what} is {why}", file=str(path), remedy=remedy) from None
+    try:
+        status = os.fstat(fd)
+        if not stat.S_ISREG(status.st_mode):
+            message = f"{what} is not a regular file"
+            raise AdmissionError(message, file=str(path), remedy=remedy)
+        content = _content_of(fd, most + 1)
+    except OSError as exc:
+        message = f"{what} can't be read: {exc.strerror}"
+        raise AdmissionError(message, file=str(path), remedy=remedy) from None
+    finally:
+        os.close(fd)
+    if len(content) > most:
+        message = f"{what} is larger than {most:,} bytes"
+        raise AdmissionError(message, file=str(path), remedy=remedy)
+    return content, status
+
+
+def _content_of(fd: int, most: int) -> bytes:
+    """Return a file's first bytes. Raises OSError."""
+    parts: list[bytes] = []
+    while most > 0 and (part := os.read(fd, most)):
+        parts.append(part)
+        most -= len(part)
+    return b"".join(parts)
+
+
+def check_own(path: Path, status: os.stat_result, *, secret: bool = False) -> None:
+    """Raise AdmissionError for what neither this user nor root owns, or others may write.
+
+    What is ``secret`` others may not read either; root's may have a group that does.
+    """
+    owner = status.st_uid
+    if owner not in (os.geteuid(), 0):
+        message = f"it belongs to uid {owner}, who is neither you nor root"
+        raise AdmissionError(message, file=str(path), remedy="Remove it, or make it yours.")
+    rights = _OTHERS_WRITE
+    if secret:
+        rights |= stat.S_IROTH | (0 if owner == 0 and os.geteuid() != 0 else stat.S_IRGRP)
+    if status.st_mode & rights:
+        mode = "go-rwx" if secret else "go-w"
+        what = "read or write" if secret else "write"
+        message = f"others can {what} it (mode {stat.S_IMODE(status.st_mode):04o})"
+        raise AdmissionError(message, file=str(path), remedy=f"chmod {mode} {path}")
+
+
+def write(path: Path, content: bytes, *, mode: int = 0o600) -> None:
+    """Put a new file in place of an old one, whole or not at all. Raises AdmissionError."""
+    beside = path.with_name(f".{path.name}-{os.urandom(4).hex()}")
+    try:
+        path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+        with os.fdopen(os.open(beside, _MAKE, mode), "wb") as file:
+            file.write(content)
+            file.flush()
+            os.fsync(file.fileno())
+        beside.replace(path)
+    except OSError as exc:
+        with contextlib.suppress(OSError):
+            beside.unlink()
+        message = f"can't be written: {exc.strerror}"
+        remedy = "See to it that there is room, and that the folder is yours."
+        raise AdmissionError(message, file=str(path), remedy=remedy) from None
+
+
+# The key that manifests are signed with (HMAC, RFC 2104), and the numbers that they had last.
+#
+# A secret of the user's like nbformat's ``notebook_secret``, and not that one: Jupyter signs a
+# notebook there whenever all its cells were run, which is not what approving is. Beside the key
+# lies the serial number of each manifest that was written here, so that an older one is known
+# for what it is, though its signature holds.
+
+_BYTES: Final = 32
+_MOST: Final = 256
+_MOST_SERIALS: Final = 1 << 20
+#: Said before what is signed, so that no signature is one of something else.
+_PURPOSE: Final = b"cellblock approval, version 1\n"
+_FETCH: Final = "Approve notebooks here (cellblock approve), or fetch the key that was used."
+
+
+@dataclass(frozen=True, slots=True, repr=False)
+class Key:
+    """A key; ``id`` names it and does not give it away."""
+
+    secret: bytes
+
+    @property
+    def id(self) -> str:
+        """Sixteen hexadecimal digits."""
+        return hmac.digest(self.secret, b"cellblock approval key", "sha256").hex()[:16]
+
+    def sign(self, content: bytes) -> str:
+        """Return the signature of ``content``: HMAC-SHA-256, in hex."""
+        return hmac.new(self.secret, _PURPOSE + content, hashlib.sha256).hexdigest()
+
+    def vouches(self, content: bytes, signature: str) -> bool:
+        """Say whether ``signature`` is ours of ``content``."""
+        return hmac.compare_digest(self.sign(content).encode(), signature.encode())
+
+
+def read_key(path: Path) -> Key:
+    """Return the key in a file of the user's own. Raises AdmissionError."""
+    try:
+        content, status = read_file(path, _MOST, what="the key", remedy=_FETCH)
+        folder = path.parent.stat()
+    except FileNotFoundError:
+        message = "there is no key, so that nothing can have been approved"
+        raise AdmissionError(message, file=str(path), key="approval.key", remedy=_FETCH) from None
+    check_own(path, status, secret=True)
+    check_own(path.parent, folder)
+    with contextlib.suppress(ValueError):
+        secret = bytes.fromhex(content.decode("ascii").strip())
+        if len(secret) == _BYTES:
+            return Key(secret)
+    message = f"it holds no key: {_BYTES} bytes in hexadecimal"
+    raise AdmissionError(message, file=str(path), key="approval.key", remedy=_FETCH)
+
+
+def read_or_make_key(path: Path) -> tuple[Key, bool]:
+    """Return the key, and whether it was made just now. Raises AdmissionError."""
+    if not os.path.lexists(path):
+        write(path, os.urandom(_BYTES).hex().encode() + b"\n")
+        return read_key(path), True
+    return read_key(path), False
+
+
+# --- serial numbers ---------------------------------------------------------------------------
+
+
+def serials(path: Path) -> dict[str, int]:
+    """Return the last serial number by manifest's name; ``path`` is the key's. Raises."""
+    beside = _serials_of(path)
+    remedy = "If you know that no approval was taken back since, remove it."
+    try:
+        content, status = read_file(beside, _MOST_SERIALS, what="it", remedy=remedy)
+    except FileNotFoundError:
+        return {}
+    check_own(beside, status)
+    with contextlib.suppress(ValueError, RecursionError):
+        found = json.loads(content)
+        if isinstance(found, dict) and all(type(n) is int for n in found.values()):
+            return found
+    message = "it does not hold the numbers of manifests"
+    raise AdmissionError(message, file=str(beside), remedy=remedy)
+
+
+def keep_serials(path: Path, numbers: Mapping[str, int]) -> None:
+    """Write them. Raises AdmissionError."""
+    write(_serials_of(path), json.dumps(numbers, indent=0, sort_keys=True).encode())
+
+
+def _serials_of(path: Path) -> Path:
+    return path.with_name(f"{path.name}.serials")
+
+
+MOST_BYTES: Final = 16 << 20
+MOST_CELLS: Final = 10_000
+_AGAIN: Final = "Approve again: cellblock approve NOTEBOOK."
+_ALGORITHM: Final = "hmac-sha256:"
+_LOCK: Final = os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
+Positive = Annotated[int, msgspec.Meta(ge=0)]
+
+
+class Cell(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """A text that may run: the source of a notebook's cell, with that cell's number, from 1."""
+
+    number: Positive
+    sha256: str
+    source: str
+
+
+class Notebook(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """What of a notebook was approved, when, by whom, and under which state of the policy."""
+
+    at: str
+    by: str
+    digest: str
+    cells: tuple[Cell, ...]
+
+
+class Manifest(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """All that was approved for a scope under a policy; each one written has the next number."""
+
+    scope: str
+    policy: str
+    serial: Positive = 0
+    notebooks: dict[str, Notebook] = {}
+
+
+class _Head(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    cellblock: Literal["approval"]
+    version: Literal[1]
+    key: str
+    signature: str
+
+
+class Place:
+    """Where the manifest for a policy's cells lies, and the key that has to vouch for it."""
+
+    def __init__(self, policy: Policy, project: Path) -> None:
+        asked = policy.approval
+        self.scope = asked.scope.replace("{project}", os.path.realpath(project))
+        self.policy = policy.name
+        self.key = Path(asked.key)
+        name = hashlib.sha256(f"{self.scope}\0{self.policy}".encode()).hexdigest()[:32]
+        self.file = Path(asked.folder, f"{name}.json")
+
+    def read(self) -> tuple[Manifest, os.stat_result]:
+        """Return the manifest, and the file's status when it was read.
+
+        Raises AdmissionError: it is missing, not signed with our key, for something else, or older
+        than one that was written here.
+        """
+        secret = read_key(self.key)
+        try:
+            content, status = _content(self.file)
+        except FileNotFoundError:
+            remedy = "Approve what is to run: cellblock approve NOTEBOOK."
+            raise _wrong(self.file, f"no notebook in {self.scope} was approved", remedy) from None
+        manifest = _verified(self.file, content, secret)
+        self._check_place(manifest)
+        return manifest, status
+
+    def _check_place(self, manifest: Manifest) -> None:
+        if manifest.policy != self.policy:
+            message = f"it is for policy {manifest.policy!r}, not for {self.policy!r}"
+            raise _wrong(self.file, message, _AGAIN)
+        if manifest.scope != self.scope:
+            message = f"it is for {manifest.scope!r}, not for {self.scope!r}"
+            raise _wrong(self.file, message, _AGAIN, field="approval.scope")
+        newest = serials(self.key).get(self.file.name, 0)
+        if manifest.serial < newest:
+            message = f"it is number {manifest.serial}, and number {newest} was written since"
+            raise _wrong(self.file, message, _AGAIN)
+
+    # --- writing ------------------------------------------------------------------------------
+
+    @contextlib.contextmanager
+    def held(self, waiting: Callable[[], None] = lambda: None) -> Iterator[None]:
+        """Keep others from writing with this key meanwhile. Raises AdmissionError.
+
+        Where another does so, ``waiting`` is called, and this waits for as long as that takes.
+        """
+        try:
+            self.key.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+            lock = os.open(self.key.with_name(f"{self.key.name}.lock"), _LOCK, 0o600)
+        except OSError as exc:
+            remedy = "Give a folder of yours: approval.key."
+            raise _wrong(self.file, f"can't be written: {exc.strerror}", remedy) from None
+        try:
+            try:
+                fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError:
+                waiting()
+                fcntl.flock(lock, fcntl.LOCK_EX)
+            yield
+        finally:
+            os.close(lock)
+
+    def write(self, notebooks: Mapping[str, Notebook], serial: int) -> Manifest:
+        """Sign and write what is approved from now on; ``serial`` is the last one's number.
+
+        Raises AdmissionError: too much of it, or it can't be written.
+        """
+        secret, known = read_key(self.key), serials(self.key)
+        newest = max(serial, known.get(self.file.name, 0))
+        if sum(len(each.cells) for each in notebooks.values()) > MOST_CELLS:
+            raise _wrong(
+                self.file, f"more than {MOST_CELLS:,} cells", "Approve fewer notebooks here."
+            )
+        manifest = Manifest(self.scope, self.policy, newest + 1, dict(notebooks))
+        payload = msgspec.json.encode(manifest) + b"\n"
+        head = _Head("approval", 1, secret.id, _ALGORITHM + secret.sign(payload))
+        content = msgspec.json.encode(head) + b"\n" + payload
+        if len(content) > MOST_BYTES:
+            raise _wrong(
+                self.file, f"more than {MOST_BYTES:,} bytes", "Approve fewer notebooks here."
+            )
+        write(self.file, content)
+        keep_serials(self.key, known | {self.file.name: manifest.serial})
+        return manifest
+
+
+def verified(file: Path, secret: Key) -> Manifest:
+    """Return a manifest that the key vouches for, wherever it may count. Raises AdmissionError."""
+    return _verified(file, _content(file)[0], secret)
+
+
+def _content(file: Path) -> tuple[bytes, os.stat_result]:
+    return read_file(file, MOST_BYTES, what="the manifest", remedy=_AGAIN)
+
+
+def _verified(file: Path, content: bytes, secret: Key) -> Manifest:
+    first, _, payload = content.partition(b"\n")
+    try:
+        head = msgspec.json.decode(first, type=_Head)
+    except (msgspec.MsgspecError, RecursionError):
+        raise _wrong(file, "it is not a signed manifest", _AGAIN) from None
+    if head.key != secret.id:
+        message = f"it was signed with another key: {head.key[:16]!r}, not {secret.id!r}"
+        raise _wrong(file, message, f"{_AGAIN} Or fetch that key.", field="approval.key")
+    if not secret.vouches(payload, head.signature.removeprefix(_ALGORITHM)):
+        raise _wrong(file, "it was changed since it was signed", _AGAIN)
+    try:
+        return msgspec.json.decode(payload, type=Manifest)
+    except (msgspec.MsgspecError, RecursionError) as exc:
+        raise _wrong(file, f"it was written by another version: {exc}", _AGAIN) from None
+
+
+def _wrong(file: Path, message: str, remedy: str, field: str = "approval.folder") -> AdmissionError:
+    return AdmissionError(message, file=str(file), key=field, remedy=remedy)
+
+
+def approved(manifest: Manifest, notebook: str | None = None) -> dict[str, Approved]:
+    """Return the cells that may run by their hash: all, or those of one notebook."""
+    return {
+        sha256(cell.source): Approved(cell.source, name, cell.number)
+        for name, each in manifest.notebooks.items()
+        if notebook is None or name == notebook
+        for cell in each.cells
+    }
+
+
+def cells_of(sources: Mapping[int, str]) -> tuple[Cell, ...]:
+    """Return what is approved by approving these cells, by number; blank ones need it not.
+
+    A cell with lines that end in CR LF counts as front ends send it, too: some with LF.
+    """
+    forms = (
+        (number, form)
+        for number, source in sources.items()
+        if source.strip(" \t\r\n")
+        for form in dict.fromkeys((source, source.replace("\r\n", "\n")))
+    )
+    return tuple(Cell(number, sha256(form), form) for number, form in forms)

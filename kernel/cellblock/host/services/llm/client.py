@@ -1,0 +1,444 @@
+"""The key, and openai's client with bounds around what it reads. In the worker, which alone has it.
+
+Works with the client's versions over httpx and over httpx2.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+import importlib
+import os
+import re
+from functools import lru_cache
+from typing import TYPE_CHECKING, Annotated, Any, Final
+from urllib.parse import quote
+
+import msgspec
+import openai
+import openai.resources.chat.completions
+
+from cellblock.host.services.tools import calls
+from cellblock.render.text import encodable
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator
+
+
+# Why there is no completion, as a cell is told: in our words, and the endpoint's where they
+# help.
+#
+# Runs in the worker. What the client raises quotes requests, addresses and keys, and goes no
+# further.
+
+TOO_LARGE: Final = "the endpoint's answer is too large (tool_max_bytes)"
+NO_COMPLETION: Final = "the endpoint's answer is no completion"
+_LONGEST_DETAIL, _LOOKED_AT = 300, 2_000
+_REFUSED_KEY: Final = (401, 403)
+_REDIRECTS: Final = range(300, 400)
+_FAILED: Final = range(400, 600)
+#: What the client's HTTP library, whichever it is, calls a request that was never sent.
+_NOT_SENT: Final = ("ConnectError", "ConnectTimeout", "PoolTimeout")
+
+#: Kind, message, and the tokens that it cost: None where that may be anything.
+Told = tuple[str, str, int | None]
+
+
+class UnusableError(Exception):
+    """An endpoint that can't be asked, or an answer that can't be used.
+
+    ``tokens`` is None where it may have cost something.
+    """
+
+    def __init__(self, kind: str, message: str, tokens: int | None = None) -> None:
+        super().__init__(message)
+        self.told: Told = (kind, message, tokens)
+
+
+def told(exc: Exception, redactor: Redactor) -> Told:
+    """Return what a cell is told of an exception, whosever it is."""
+    cause = exc.__cause__
+    for one in (exc, cause):
+        if isinstance(one, UnusableError):
+            return one.told
+    status = getattr(exc, "status_code", None)
+    if isinstance(exc, openai.APIStatusError) and isinstance(status, int):
+        return _of_status(status, exc, redactor)
+    cost = 0 if type(cause).__name__ in _NOT_SENT else None
+    if isinstance(exc, openai.APITimeoutError):
+        return "TimeoutError", "the endpoint did not answer in time (llm.timeout)", cost
+    if isinstance(exc, openai.APIConnectionError):
+        return "ConnectionError", "the endpoint can't be reached, or hung up", cost
+    if isinstance(exc, openai.APIError):  # told in the middle of a stream
+        return "EndpointError", f"the endpoint says: {_detail(exc, redactor)}", None
+    return "EndpointError", NO_COMPLETION, None
+
+
+def _of_status(status: int, exc: Any, redactor: Redactor) -> Told:
+    if status in _REFUSED_KEY:
+        # Whatever it says of the key is not for cells.
+        return "AuthenticationError", f"the endpoint refuses the host's key ({status})", 0
+    if status in _REDIRECTS:
+        return "EndpointError", f"the endpoint is elsewhere, which is not followed ({status})", 0
+    name, cost = type(exc).__name__[:_LONGEST_NAME], 0 if status in _FAILED else None
+    detail = _detail(exc, redactor)
+    return name, f"the endpoint refuses ({status})" + (f": {detail}" if detail else ""), cost
+
+
+def _detail(exc: Any, redactor: Redactor) -> str:
+    """Return the endpoint's own words, if it has any: one line, bounded, without the key."""
+    body = getattr(exc, "body", None)
+    inner = body.get("error", body) if isinstance(body, dict) else None
+    said = inner.get("message") if isinstance(inner, dict) else inner
+    if not isinstance(said, str):
+        return ""
+    # The key is out of it before it is cut, and all that is done to it after that is short.
+    said = redactor.error(redactor.text(encodable(said))[:_LOOKED_AT])
+    line = " ".join(said.split())
+    return "".join(c for c in line if c.isprintable())[:_LONGEST_DETAIL]
+
+
+# What the client imports at its first call: not within that call's time.
+
+
+#: Bytes that may come for each that a text may have: names, numbers and escapes around it.
+_AROUND: Final = 4
+_AROUND_PIECES: Final = 64
+_ROOM: Final = 2**20
+#: Seconds that a connection may take.
+_CONNECTING: Final = 10.0
+#: Sent where an endpoint needs no key.
+_NO_KEY: Final = "none"
+
+
+@lru_cache(maxsize=1)
+def key_of(variable: str, keyring: str) -> str:
+    """Return the key. Raises UnusableError."""
+    if variable:
+        found = os.environ.get(variable, "").strip()
+        if not found:
+            raise UnusableError("NoKey", f"the host's environment has no {variable}", 0)
+    elif keyring:
+        found = _from_keyring(*keyring.split(":", 1))
+    else:
+        return _NO_KEY
+    if not (found.isascii() and found.isprintable()):
+        raise UnusableError("NoKey", "the host's key can't be sent: it is no line of ASCII", 0)
+    return found
+
+
+def _from_keyring(service: str, user: str) -> str:
+    try:
+        import keyring  # noqa: PLC0415 - optional
+
+        found = keyring.get_password(service, user)
+    except ImportError:
+        said = "keyring is not installed for the host: pip install 'cellblock[keyring]'"
+        raise UnusableError("NoKey", said, 0) from None
+    except Exception as exc:  # noqa: BLE001 - its backends' errors have no common base
+        said = f"the host's keyring can't be read: {type(exc).__name__}"
+        raise UnusableError("NoKey", said, 0) from None
+    if not found:
+        raise UnusableError("NoKey", f"the host's keyring has no {service}:{user}", 0)
+    return str(found).strip()
+
+
+@lru_cache(maxsize=1)
+def client_of(known: Connection, key: str) -> Any:
+    """Return the client, which keeps its connections."""
+    for name in [name for name in os.environ if name.startswith("OPENAI_")]:
+        del os.environ[name]  # addresses and headers that the policy does not name
+    http: Any = openai.DefaultAsyncHttpxClient
+    limits = _http().Limits(
+        max_connections=known.max_in_flight, max_keepalive_connections=known.max_in_flight
+    )
+    return openai.AsyncOpenAI(
+        api_key=key,
+        base_url=known.base_url,
+        max_retries=known.retries,
+        timeout=openai.Timeout(known.timeout, connect=_CONNECTING, pool=None),
+        default_headers={"Accept-Encoding": "identity"},
+        http_client=http(
+            follow_redirects=False, limits=limits, event_hooks={"response": [_bounding(known)]}
+        ),
+    )
+
+
+def _http() -> Any:
+    """Return the HTTP library that this version of the client is built on."""
+    base = openai.DefaultAsyncHttpxClient.__mro__[1]
+    return importlib.import_module(base.__module__.partition(".")[0])
+
+
+def _bounding(known: Connection) -> Any:
+    """Return what bounds a response, called before any of its body is read."""
+    whole = _AROUND * known.max_bytes + _ROOM
+    pieces = _AROUND_PIECES * known.max_bytes + _ROOM
+
+    class Bounded(_http().AsyncByteStream):  # type: ignore[misc]
+        """A body that ends with an error where it, or one event of it, would be too large."""
+
+        def __init__(self, inner: Any, most: int) -> None:
+            self._inner, self._most = inner, most
+
+        async def __aiter__(self) -> AsyncIterator[bytes]:
+            size = event = 0
+            async for data in self._inner:
+                size += len(data)
+                event = 0 if b"\n\n" in data or b"\r\n\r\n" in data else event + len(data)
+                if size > self._most or event > whole:
+                    raise UnusableError("AnswerTooLarge", TOO_LARGE)
+                yield data
+
+        async def aclose(self) -> None:
+            await self._inner.aclose()
+
+    async def bound(response: Any) -> None:
+        # It was not asked for, and a little of it makes much.
+        response.headers.pop("content-encoding", None)
+        streamed = response.headers.get("content-type", "").startswith("text/event-stream")
+        response.stream = Bounded(response.stream, pieces if streamed else whole)
+
+    return bound
+
+
+# What an endpoint answers, read strictly. Runs in the worker.
+#
+# The client makes its models of whatever came, without checking it.
+
+#: Seconds between pieces.
+_PACE: Final = 0.1
+
+_Tokens = Annotated[int, msgspec.Meta(ge=0, le=2**53)]
+
+
+class Usage(msgspec.Struct, frozen=True):
+    """What a call took, as the endpoint counts."""
+
+    prompt_tokens: _Tokens
+    completion_tokens: _Tokens
+
+
+class _Said(msgspec.Struct):
+    content: str | None = None
+
+
+class _Choice(msgspec.Struct):
+    message: _Said
+    finish_reason: str | None = None
+
+
+class _Completion(msgspec.Struct):
+    choices: Annotated[list[_Choice], msgspec.Meta(min_length=1, max_length=1)]
+    model: str | None = None
+    usage: Usage | None = None
+
+
+class _Part(msgspec.Struct):
+    delta: _Said
+    finish_reason: str | None = None
+
+
+class _Chunk(msgspec.Struct):
+    choices: Annotated[list[_Part], msgspec.Meta(max_length=1)]
+    model: str | None = None
+    usage: Usage | None = None
+
+
+class Answer(msgspec.Struct, frozen=True):
+    """All of an answer; ``usage`` is None where the endpoint does not tell."""
+
+    text: str
+    finish_reason: str
+    model: str
+    usage: Usage | None
+
+
+def whole(completion: Any) -> Answer:
+    """Return an answer that came at once. Raises msgspec.ValidationError."""
+    read = msgspec.convert(completion, _Completion, from_attributes=True)
+    choice = read.choices[0]
+    text, reason = choice.message.content or "", choice.finish_reason or ""
+    return Answer(text, reason, read.model or "", read.usage)
+
+
+async def gathered(stream: Any, redactor: Redactor, *, most_bytes: int, most_events: int) -> Answer:
+    """Return an answer that comes in pieces, and tell of them as they come.
+
+    Raises UnusableError and msgspec.ValidationError.
+    """
+    heard, teller = list[str](), _Teller(redactor)
+    size, reason, model, usage = 0, "", "", None
+    async with stream as chunks:
+        async for chunk in chunks:
+            most_events -= 1
+            read = msgspec.convert(chunk, _Chunk, from_attributes=True)
+            model, usage = read.model or model, read.usage or usage
+            for part in read.choices:
+                reason = part.finish_reason or reason
+                heard.append(text := part.delta.content or "")
+                size += len(text.encode("utf-8", "replace"))
+                teller.add(text)
+            if size > most_bytes or not most_events:
+                raise UnusableError("AnswerTooLarge", TOO_LARGE)
+    if not heard:
+        raise UnusableError("EndpointError", NO_COMPLETION)
+    return Answer("".join(heard), reason, model, usage)
+
+
+class _Teller:
+    """Tells what has come of a text, ten times a second at most."""
+
+    def __init__(self, redactor: Redactor) -> None:
+        self._redactor = redactor
+        self._text, self._told, self._due = "", 0, 0.0
+
+    def add(self, text: str) -> None:
+        self._text += encodable(text)
+        now = asyncio.get_running_loop().time()
+        if now < self._due:
+            return
+        self._due = now + _PACE
+        safe = self._redactor.safe(self._text)
+        if len(safe) > self._told:
+            calls.give(safe[self._told :])
+            self._told = len(safe)
+
+
+# Keeps a key out of what others say of it: endpoints quote keys, whole or in part.
+
+MASK: Final = "•••"
+#: Shorter ones are no secrets, and stand in any text.
+_SHORTEST: Final = 8
+#: What looks like a key, or like part of one.
+_LOOKS: Final = re.compile(r"\bsk-[\w*.…-]{4,}|\b[Bb]earer\s+\S+|\b\S*\*{3,}\S*")
+
+
+class Redactor:
+    """Takes one key out of texts."""
+
+    def __init__(self, key: str) -> None:
+        plain = key.strip()
+        forms = {plain, quote(plain, safe=""), base64.b64encode(plain.encode()).decode()}
+        # The longest first: one may hold another.
+        ordered = sorted(forms, key=len, reverse=True)
+        self._forms = tuple(ordered) if len(plain) >= _SHORTEST else ()
+
+    def text(self, text: str) -> str:
+        """Return ``text`` without the key."""
+        for form in self._forms:
+            text = text.replace(form, MASK)
+        return text
+
+    def error(self, text: str) -> str:
+        """Return a short text in which nothing looks like a key, either."""
+        return _LOOKS.sub(MASK, self.text(text))
+
+    def safe(self, text: str) -> str:
+        """Return as much of a growing text as can't become a key, without it."""
+        clean = self.text(text)
+        held = max((_begun(clean, form) for form in self._forms), default=0)
+        return clean[: len(clean) - held]
+
+
+def _begun(text: str, form: str) -> int:
+    """Return how many characters at the end of ``text`` may be the beginning of ``form``."""
+    most = min(len(text), len(form) - 1)
+    return next((size for size in range(most, 0, -1) if text.endswith(form[:size])), 0)
+
+
+# What the worker answers: a completion, or why there is none; and what is known of its cost.
+
+
+class Connection(msgspec.Struct, frozen=True, kw_only=True):
+    """How an endpoint is asked; ``max_bytes`` bounds the text of one answer."""
+
+    base_url: str
+    key_env: str
+    keyring: str
+    timeout: float
+    retries: int
+    max_in_flight: int
+    token_parameter: str
+    max_bytes: int
+
+
+class Completed(msgspec.Struct, frozen=True, kw_only=True, tag="completed"):
+    """``value`` is what the cell gets, encoded."""
+
+    value: msgspec.Raw
+    tokens: int
+
+
+class Failed(msgspec.Struct, frozen=True, kw_only=True, tag="failed"):
+    """No completion. ``tokens`` is None where it may have been made, and paid for."""
+
+    kind: str
+    message: str
+    tokens: int | None = 0
+
+
+# Asks an endpoint, through openai's client. What the worker runs, for each call.
+
+#: Events that may come for each token, and beside them.
+_EVENTS, _MORE_EVENTS = 4, 1_000
+_LONGEST_NAME: Final = 200
+
+
+async def complete(connection: dict[str, Any], wanted: dict[str, Any]) -> dict[str, Any]:
+    """Return ``speech.Completed`` or ``speech.Failed``, as data; raises nothing of the client's."""
+    known = msgspec.convert(connection, Connection)
+    redactor = Redactor("")
+    try:
+        key = await asyncio.to_thread(key_of, known.key_env, known.keyring)
+        redactor = Redactor(key)
+        answer = await _asked(client_of(known, key), known, wanted, redactor)
+        return _completed(answer, known, wanted, redactor)
+    except Exception as exc:  # noqa: BLE001 - whatever the client makes of what it got
+        kind, message, tokens = told(exc, redactor)
+    return {"type": "failed", "kind": kind, "message": message, "tokens": tokens}
+
+
+async def _asked(
+    asker: Any, known: Connection, wanted: dict[str, Any], redactor: Redactor
+) -> Answer:
+    options: dict[str, Any] = {
+        "model": wanted["model"],
+        "messages": wanted["messages"],
+        known.token_parameter: wanted["max_tokens"],
+    }
+    if wanted["temperature"] is not None:
+        options["temperature"] = wanted["temperature"]
+    if wanted["stop"]:
+        options["stop"] = wanted["stop"]
+    create = asker.chat.completions.create
+    if not wanted["stream"]:
+        return whole(await create(**options))
+    stream = await create(**options, stream=True, stream_options={"include_usage": True})
+    events = _EVENTS * wanted["max_tokens"] + _MORE_EVENTS
+    return await gathered(stream, redactor, most_bytes=known.max_bytes, most_events=events)
+
+
+def _completed(
+    answer: Answer, known: Connection, wanted: dict[str, Any], redactor: Redactor
+) -> dict[str, Any]:
+    text, tokens = redactor.text(encodable(answer.text)), _cost(answer, wanted)
+    if len(text.encode()) > known.max_bytes:
+        raise UnusableError("AnswerTooLarge", TOO_LARGE, tokens)
+    value = {
+        "text": text,
+        # The key is out of them before they are cut: half of it would not be seen as one.
+        "finish_reason": redactor.text(encodable(answer.finish_reason))[:_LONGEST_NAME],
+        "model": redactor.text(encodable(answer.model))[:_LONGEST_NAME],
+        "prompt_tokens": answer.usage.prompt_tokens if answer.usage else None,
+        "completion_tokens": answer.usage.completion_tokens if answer.usage else None,
+    }
+    return {"type": "completed", "value": value, "tokens": tokens}
+
+
+def _cost(answer: Answer, wanted: dict[str, Any]) -> int:
+    """Return the tokens it took; where the endpoint does not tell, as many as there are bytes."""
+    if answer.usage is not None:
+        return answer.usage.prompt_tokens + answer.usage.completion_tokens
+    said = sum(len(message["content"].encode()) for message in wanted["messages"])
+    return said + len(encodable(answer.text).encode())

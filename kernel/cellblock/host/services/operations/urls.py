@@ -1,0 +1,204 @@
+"""Addresses of the web, read in one strict way: what is judged is what is asked, byte by byte.
+
+An address that two parsers could read differently is refused: white space, control characters,
+letters of other scripts, backslashes, user names, hosts in any spelling but one.
+"""
+
+from __future__ import annotations
+
+import ipaddress
+import re
+import unicodedata
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final
+from urllib.parse import unquote_to_bytes
+
+from cellblock.host.services.network.addresses import METADATA, PRIVATE, is_in, is_public, unwrapped
+from cellblock.policy import hosts
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from cellblock.host.services.operations.catalog import Http
+
+
+# Which addresses cells may have asked: public ones, and no others unless the policy says so.
+
+
+def refusal(addresses: Iterable[str], *, private: bool) -> str:
+    """Return why a host with these addresses is not asked; nothing if it may be.
+
+    One address that may not be asked is enough. ``private``: the policy allows such for this host.
+    """
+    for text in addresses:
+        if why := _judge(unwrapped(ipaddress.ip_address(text)), private=private):
+            return why
+    return ""
+
+
+def _judge(address: ipaddress.IPv4Address | ipaddress.IPv6Address, *, private: bool) -> str:
+    if is_in(address, METADATA):
+        return "it has a link-local address, or one at which a cloud gives out credentials"
+    if is_in(address, PRIVATE):
+        return "" if private else "it has a private or loopback address (allow_private)"
+    return "" if is_public(address) else "it has no public address"
+
+
+# What an operation raises: told to the cell as it stands, so nothing of this machine is in it.
+
+#: Failures that say nothing of what was asked for: another time it may be had.
+TRANSIENT: Final = frozenset({"ConnectError", "OSError", "TimeoutError"})
+#: What ``ops.write_file`` fails with before it has written anything.
+UNWRITTEN: Final = frozenset(
+    {
+        "FileNotFoundError",
+        "NotADirectoryError",
+        "NotAFile",
+        "NotGranted",
+        "PermissionError",
+        "TooLarge",
+        "ValidationError",
+        "ValueError",
+    }
+)
+
+
+class OperationError(Exception):
+    """An operation was refused or failed. ``kind`` is what the cell sees as the error's type."""
+
+    def __init__(self, kind: str, message: str) -> None:
+        super().__init__(message)
+        self.kind, self.message = kind, message
+
+
+def not_granted(message: str) -> OperationError:
+    """Return the error for what the policy's section does not cover."""
+    return OperationError("NotGranted", message)
+
+
+def failed(path: str, error: OSError) -> OperationError:
+    """Return the error for what the OS kernel said of ``path``, as the cell named that."""
+    return OperationError(type(error).__name__, f"{path}: {error.strerror or 'it failed'}")
+
+
+_LONGEST: Final = 8_192
+_MAX_PORT: Final = 65_535
+_URL: Final = re.compile(
+    r"(?P<scheme>https?)://(?P<host>\[[^\]/?#@]*\]|[^\[\]/?#:@]*)(?::(?P<port>[0-9]{0,5}))?"
+    r"(?P<path>/[^?#]*)?(?:\?(?P<query>[^#]*))?(?:#.*)?",
+    re.IGNORECASE,
+)
+#: What may stand in an address at all: visible ASCII, less what parsers disagree about.
+_PLAIN: Final = re.compile(r"[!#-;=?-\[\]_a-z~]*", re.IGNORECASE | re.ASCII)
+_ESCAPES: Final = re.compile(rb"%(?![0-9A-Fa-f]{2})")
+#: Rounds of escapes within escapes that are undone to see what a server may make of a path.
+_ROUNDS: Final = 4
+_CONTROLS: Final = re.compile(r"[\x00-\x1f\x7f]")
+
+
+@dataclass(frozen=True, slots=True)
+class Url:
+    """An address in its parts; ``host`` is canonical, ``target`` what is sent."""
+
+    scheme: str
+    host: str
+    port: int
+    path: str
+    query: str | None
+
+    @property
+    def target(self) -> str:
+        """The path with the query, as it is sent."""
+        return self.path if self.query is None else f"{self.path}?{self.query}"
+
+    @property
+    def authority(self) -> str:
+        """The host, with the port where it is not the scheme's own."""
+        own = self.port == hosts.PORTS[self.scheme]
+        return self.host if own else f"{self.host}:{self.port}"
+
+    @property
+    def origin(self) -> tuple[str, str, int]:
+        """Who is asked, and how."""
+        return self.scheme, self.host, self.port
+
+    def __str__(self) -> str:
+        return f"{self.scheme}://{self.authority}{self.target}"
+
+
+def read(text: str) -> Url:
+    """Return the parts of an address. Raises OperationError."""
+    found = _URL.fullmatch(text) if len(text) <= _LONGEST else None
+    if found is None or not _PLAIN.fullmatch(text) or _ESCAPES.search(text.encode()):
+        said = f"{text[:100]!r} is no plain address of http or https"
+        raise OperationError("ValueError", f"{said}: escape what is not ASCII, name no user")
+    scheme = found["scheme"].lower()
+    port = int(found["port"] or hosts.PORTS[scheme])
+    try:
+        host = hosts.canonical(found["host"])
+    except ValueError as exc:
+        raise OperationError("ValueError", f"{found['host'][:100]!r}: {exc}") from None
+    if not 0 < port <= _MAX_PORT:
+        raise OperationError("ValueError", f"{port}: no such port")
+    return Url(scheme, host, port, found["path"] or "/", found["query"])
+
+
+class Grants:
+    """Whom, how and for what a policy lets cells have the host ask."""
+
+    def __init__(self, table: Http) -> None:
+        self._entries = [hosts.parse(entry) for entry in table.hosts]
+        self._methods, self._paths = table.methods, table.paths
+        self._private = table.allow_private
+
+    def check(self, method: str, url: Url) -> bool:
+        """Return whether the host may have a private address. Raises OperationError."""
+        if method not in self._methods:
+            said = f"{method[:20]!r} is none of its methods: {', '.join(self._methods)}"
+            raise not_granted(f"{said} ([ops.http] methods)")
+        entries = [entry for entry in self._entries if entry.admits(*url.origin)]
+        if not entries:
+            who = f"{url.scheme}://{url.authority}"
+            raise not_granted(f"{who} is none of its hosts ([ops.http] hosts)")
+        self._check_path(url.path)
+        return self._private and any(not entry.beneath for entry in entries)
+
+    def _check_path(self, path: str) -> None:
+        if "/" in self._paths:
+            return
+        if not _is_plain(path):
+            said = f"{path[:100]!r} may be read in more ways than one"
+            rule = "with [ops.http] paths, UTF-8, no escaped /, no .. and no //"
+            raise not_granted(f"{said}: {rule}")
+        for entry in self._paths:
+            if path == entry or (entry.endswith("/") and path.startswith(entry)):
+                return
+        raise not_granted(f"{path[:100]!r} is beneath none of its paths ([ops.http] paths)")
+
+
+def _is_plain(path: str) -> bool:
+    """Say whether every server has to read this path as the same place."""
+    decoded = path
+    try:
+        for _ in range(_ROUNDS):
+            before, decoded = decoded, _read_once(decoded)
+            if decoded == before:
+                break
+        else:
+            return False
+    except UnicodeDecodeError:  # as an overlong form of a dot, which some servers take for one
+        return False
+    parts = decoded.split("/")
+    if len(parts) != path.count("/") + 1 or "\\" in decoded or _CONTROLS.search(decoded):
+        return False
+    # ``..;x`` is ``..`` to servers that cut parameters off.
+    names = [part.partition(";")[0] for part in parts]
+    return "" not in parts[1:-1] and "." not in names and ".." not in names
+
+
+def _read_once(path: str) -> str:
+    """Return a path less one layer of escapes, and of letters that stand for others (NFKC).
+
+    Raises UnicodeDecodeError.
+    """
+    return unicodedata.normalize("NFKC", unquote_to_bytes(path).decode())

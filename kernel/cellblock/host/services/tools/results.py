@@ -1,0 +1,253 @@
+"""What a tool returned, or raised, in the form in which a cell gets it. Runs in the worker."""
+
+from __future__ import annotations
+
+import dataclasses
+import enum
+import itertools
+import re
+import sys
+import typing
+from typing import TYPE_CHECKING, Any, Final
+
+import msgspec
+import pydantic
+
+from cellblock.host.services.operations.urls import OperationError
+from cellblock.host.services.tools.protocol import Raised, Returned
+from cellblock.host.services.tools.types import MASK, is_secret_at, is_secret_named
+from cellblock.render.text import encodable
+from cellblock.tools import Secret
+from cellblock.wire import values
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+    from cellblock.wire.messages import Tool
+
+
+# What a tool calls secret: found in its type hints, and taken out of what it says went wrong.
+
+#: Texts and numbers of a call's secrets that are looked for; of more, no message is told.
+MOST: Final = 100
+_TYPES: Final = (pydantic.SecretStr, pydantic.SecretBytes)
+
+
+def is_secret(hint: Any) -> bool:
+    """Whether a hint says so, or one within it: of a model's field, say.
+
+    What has a secret in it is secret as a whole.
+    """
+    seen: list[Any] = []
+    left = [hint]
+    while left:
+        one = left.pop()
+        if any(one is known for known in seen):
+            continue
+        seen.append(one)
+        if one in _TYPES or _is_mark(one):
+            return True
+        left += _within(one)
+    return False
+
+
+def _is_mark(hint: Any) -> bool:
+    return hint is Secret or isinstance(hint, Secret)
+
+
+def _within(hint: Any) -> Iterator[Any]:
+    """Yield what a hint is made of: marks, arguments, what it stands for, types of its fields."""
+    if isinstance(hint, list | tuple):
+        yield from hint
+        return
+    yield from getattr(hint, "__metadata__", ())
+    yield from typing.get_args(hint)
+    for name in ("__value__", "__supertype__", "__bound__", "__constraints__", "__origin__"):
+        yield getattr(hint, name, None)
+    if isinstance(hint, dataclasses.InitVar):
+        yield hint.type
+    if isinstance(hint, type):
+        yield from _fields(hint)
+
+
+def _fields(kind: type) -> Iterator[Any]:
+    if issubclass(kind, pydantic.BaseModel):
+        for field in kind.model_fields.values():
+            yield field.annotation
+            yield from field.metadata
+        for computed in getattr(kind, "__pydantic_computed_fields__", {}).values():
+            yield computed.return_type
+        return
+    # By their marks: those of TypedDict in typing_extensions are not those of typing's.
+    typed = dataclasses.is_dataclass(kind) or issubclass(kind, msgspec.Struct)
+    if typed or hasattr(kind, "__required_keys__") or hasattr(kind, "_fields"):
+        try:
+            yield from typing.get_type_hints(kind, include_extras=True).values()
+        except Exception:  # noqa: BLE001 - names that only a type checker sees
+            yield Secret  # who knows
+
+
+def masked(text: str, tool: Tool, arguments: bytes) -> str:
+    """Return a text without what the secret arguments of a call have of texts and numbers."""
+    if not any(one.secret for one in tool.parameters):
+        return text
+    try:
+        args, kwargs = values.decode(msgspec.Raw(arguments))
+    except (msgspec.MsgspecError, RecursionError, ValueError, TypeError):
+        return MASK
+    secret = [value for index, value in enumerate(args) if is_secret_at(tool, index)]
+    secret += [value for key, value in kwargs.items() if is_secret_named(tool, key)]
+    found = set(itertools.islice(_said(secret), 2 * MOST))
+    if len(found) > MOST:
+        return MASK
+    for said in sorted(found, key=len, reverse=True):
+        text = text.replace(said, MASK)
+    return text
+
+
+def _said(value: Any) -> Iterator[str]:
+    """Yield what a message may have of a value, as it is and as it is written in code."""
+    match value:
+        case str() if value:
+            yield from {value, repr(value)[1:-1]}
+        case bytes() if value:
+            yield from {value.decode(errors="replace"), repr(value)[2:-1]}
+        case int() | float() if not isinstance(value, bool):
+            yield str(value)
+        case list():
+            for one in value:
+                yield from _said(one)
+        case dict():
+            for one in value.values():
+                yield from _said(one)
+
+
+_LONGEST_KIND, _LONGEST_MESSAGE = 200, 2_000
+#: What of a validation error is told in detail; and how many details it may have for that, since
+#: pydantic makes all of them, a kilobyte each, to tell one.
+_DETAILS, _MOST_DETAILS = 20, 1_000
+#: What may be an absolute path of this machine, or begins as one and stays. Nothing here is tried
+#: twice at one place, so that a message takes no longer than it is long.
+_PATH: Final = re.compile(
+    r"""
+    (?P<stays>
+        # Addresses of the web, up to what may carry a path: a query, an empty name.
+        (?<!\w)(?:https?|wss?|ftp|s3|gs)://(?:\[[0-9a-f:.]+\]|[\w.@%-]+)(?::\d+)?
+            (?:/[\w.@%~+!$*()&-]+)*+/?
+        # Requests, but not verbs, nor for what some machine has.
+        | \b(?-i:GET|HEAD|POST|PUT|PATCH|DELETE|OPTIONS)[ ]
+            (?!/(?:s?bin|boot|dev|etc|home|lib\d*|media|mnt\w*|opt|proc|root|run|srv|sys|tmp|usr
+                |var|app|data|library|nix|private|snap|users|volumes|work\w*)\b)
+            (?:/[\w.@%~+!$*()&-]+)++/?
+        | </\w+>
+    )
+    # In quotes, spaces and all; an apostrophe before a letter ends nothing.
+    | (?<=["'`])/(?:[^"'`\n]|'(?=\w))++(?=["'`]|\Z)
+    # Not behind a word, nor behind one dot or two, where it is relative; but behind what a line
+    # break is written as, or a colour.
+    | (?:(?<!\w)(?<!(?<![\w.])\.)(?<!(?<![\w.])\.\.)|(?<=\\[nrt])|\x1b\[[0-9;]*+m(?=/))
+        (?:file://[\w.-]*+)?
+        /(?:[^\s"'`<>|:]|'(?=\w)|:(?!\d{1,7}+(?::\d{1,7}+)?+(?![\w/-])))*+
+        # A name with a space in it goes on with another slash.
+        (?:(?<![.,:;!?)\]}])[ ][^\s"'`<>|:/]++/(?:[^\s"'`<>|:]|'(?=\w))*+)*+
+    """,
+    re.VERBOSE | re.IGNORECASE,
+)
+#: What ends a sentence rather than a path.
+_ENDS: Final = ".,:;!?)]}"
+#: Kinds of values to how data is made of them.
+_KINDS: Final[tuple[tuple[Any, Callable[[Any], Any]], ...]] = (
+    (pydantic.BaseModel, lambda model: model.model_dump()),
+    (pydantic.SecretStr | pydantic.SecretBytes, lambda secret: secret.get_secret_value()),
+    (enum.Enum, lambda member: member.value),
+    (msgspec.Struct, msgspec.structs.asdict),
+    (dict, dict),
+    (list | tuple | set | frozenset, list),
+)
+
+
+def returned(number: int, value: Any, most: int) -> Returned | Raised:
+    """Return the answer that carries ``value``, or what keeps it from being carried."""
+    try:
+        return Returned(number=number, value=values.encode(values.plain(value, _data), most))
+    except (TypeError, ValueError) as exc:
+        said = f"what it returned does not cross: {exc}"
+        return Raised(number=number, kind=type(exc).__name__, message=scrubbed(said))
+
+
+def _data(value: Any) -> Any:
+    """Return data for a value that is made of some. Raises TypeError."""
+    if dataclasses.is_dataclass(value) and not isinstance(value, type):
+        return {f.name: getattr(value, f.name) for f in dataclasses.fields(value)}
+    numpy = sys.modules.get("numpy")
+    if numpy is not None and isinstance(value, numpy.generic | numpy.ndarray):
+        return value.tolist()
+    for kind, data in _KINDS:
+        if isinstance(value, kind):
+            return data(value)
+    raise TypeError(f"{type(value).__name__} is no data that crosses")
+
+
+def raised(
+    number: int, error: BaseException, tool: Tool | None = None, arguments: bytes | None = None
+) -> Raised:
+    """Return the answer that tells of ``error``: its type and message, and nothing of this host.
+
+    ``tool`` names the parameters that a validation error counts, and which of the ``arguments``,
+    encoded, no message may have.
+    """
+    if isinstance(error, OperationError):
+        # What it says is the cell's own words and ours: no path of this machine is in it.
+        return Raised(number=number, kind=error.kind, message=_sent(error.message))
+    kind = type(error).__name__[:_LONGEST_KIND]
+    try:
+        message = _message(error, tool)
+        if tool is not None and arguments is not None:
+            message = masked(message, tool, arguments)
+    except Exception:  # noqa: BLE001 - an exception's own __str__ may raise anything
+        message = ""
+    return Raised(number=number, kind=kind, message=scrubbed(message))
+
+
+def _message(error: BaseException, tool: Tool | None) -> str:
+    if isinstance(error, pydantic.ValidationError):
+        if (many := error.error_count()) > _MOST_DETAILS:
+            return f"{many:,} values do not fit the type hints"
+        # Without the values: one of them may be secret.
+        details = error.errors(include_url=False, include_context=False, include_input=False)
+        names = [one.name for one in tool.parameters] if tool is not None else []
+        return "; ".join(_detail(detail, names) for detail in details[:_DETAILS])
+    if isinstance(error, OSError) and error.strerror:
+        return error.strerror
+    return str(error)
+
+
+def _detail(detail: Any, names: list[str]) -> str:
+    first, *rest = detail["loc"] or ("",)
+    if isinstance(first, int) and first < len(names):
+        first = names[first]
+    where = ".".join(map(str, (first, *rest)))
+    return f"{where}: {detail['msg']}" if where else str(detail["msg"])
+
+
+def scrubbed(text: str) -> str:
+    """Return a text without absolute paths of this machine, as it crosses.
+
+    Addresses of the web stay. Of a path that is in no quotes, a last name's words may stay behind
+    its first space.
+    """
+    return _PATH.sub(_hidden, encodable(text[: 2 * _LONGEST_MESSAGE]))[:_LONGEST_MESSAGE]
+
+
+def _hidden(found: re.Match[str]) -> str:
+    """Return what stands for what may be a path; itself, if it names nothing."""
+    text = found[0]
+    path = text.rstrip(_ENDS)
+    if found["stays"] or not re.search(r"\w", path):
+        return text
+    return f"<path>{text[len(path) :]}"
+
+
+def _sent(text: str) -> str:
+    """Return a text as it crosses: of bounded length, and without surrogates."""
+    return encodable(text)[:_LONGEST_MESSAGE]

@@ -1,0 +1,42 @@
+"""Names that cells chose can hide, reorder and lead away nothing."""
+
+import pytest
+
+from cellblock.host.services.artifacts.store import LONGEST, harmless, numbered
+
+
+@pytest.mark.parametrize(
+    ("path", "name"),
+    [
+        ("plots/a b.png", "plots/a b.png"),
+        ("Grüße.csv", "Grüße.csv"),
+        ("<img src=x onerror=alert(1)>.png", "_img src=x onerror=alert(1)_.png"),
+        ("a\nb\u2028c\x1b[31m.csv", "a b c_[31m.csv"),
+        ("invoice\u202efdp.exe", "invoice_fdp.exe"),
+        ("../../etc/passwd", "_./_./etc/passwd"),
+        (".bashrc", "_bashrc"),
+        ("-rf", "_rf"),
+        ("javascript:alert(1)", "javascript_alert(1)"),
+        ("%2e%2e", "_2e_2e"),
+        ("\udcff.csv", "_.csv"),
+        (" ", "_"),
+        ("//", "_"),
+        ("e\u0301.csv", "é.csv"),
+    ],
+)
+def test_a_name_is_made_harmless(path, name):
+    assert harmless(path) == name
+
+
+def test_a_long_name_keeps_its_extension_and_whole_letters():
+    name = harmless("é" * 300 + ".parquet")
+    assert len(name.encode()) <= LONGEST
+    assert name.endswith("é.parquet")
+
+
+@pytest.mark.parametrize(
+    ("name", "second"),
+    [("a.png", "a-2.png"), ("a", "a-2"), ("in/a.tar.gz", "in/a.tar-2.gz"), ("in.d/a", "in.d/a-2")],
+)
+def test_a_name_that_is_taken_gets_a_number(name, second):
+    assert numbered(name, 2) == second

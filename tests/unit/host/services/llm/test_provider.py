@@ -1,0 +1,133 @@
+"""Between cells and a worker: who is asked, what it is told, and what is entered for it."""
+
+import msgspec
+import pytest
+
+from cellblock.host.services.llm.provider import Ledger, LlmProvider
+from cellblock.host.services.tools.types import Answer, Call
+from cellblock.policy.sections import Llm as Section
+from support.simulator import Reactor
+
+SECTION = Section(base_url="http://127.0.0.1:1/v1", models=("small",), max_tokens_per_call=100)
+#: What the shortest call is entered with: a byte, what it may take beyond that, and the answer.
+LEAST = 1 + 16 + 64 + 100
+
+
+class Worker:
+    """Stands where the workshop does; the test answers."""
+
+    def __init__(self):
+        self.calls, self.cancelled = [], []
+
+    def begin(self, call):
+        self.calls.append(call)
+
+    def cancel(self, number):
+        self.cancelled.append(number)
+
+
+class Counter:
+    """A provider over a worker that the test is, and what cells were answered."""
+
+    def __init__(self, tokens=1_000):
+        self.ledger = Ledger(max_calls=10, max_tokens=tokens)
+        self.llm = LlmProvider(Reactor(), SECTION, self.ledger, max_bytes=1_000)
+        self.worker = self.llm._workshop = Worker()
+        self.answers, self.pieces = {}, []
+
+    def ask(self, number, **given):
+        def answer(said):
+            assert number not in self.answers
+            self.answers[number] = said
+
+        self.llm.begin(self.call(number, answer, **given))
+
+    def call(self, number, answer, **given):
+        raw = msgspec.Raw(msgspec.msgpack.encode(([], {"prompt": "x"} | given)))
+        return Call(number, self.llm.tools[0], raw, answer, self.pieces.append)
+
+    def reply(self, **said):
+        self.worker.calls.pop(0).answer(Answer(msgspec.msgpack.encode(said)))
+
+
+@pytest.fixture
+def counter():
+    return Counter()
+
+
+def test_a_call_goes_on_with_what_the_policy_says_and_its_answer_comes_back(counter):
+    counter.ask(1, stream=True)
+    (call,) = counter.worker.calls
+    (connection, wanted), named = msgspec.msgpack.decode(call.arguments)
+    assert named == {}
+    assert connection == {
+        "base_url": "http://127.0.0.1:1/v1",
+        "key_env": "",
+        "keyring": "",
+        "timeout": 120.0,
+        "retries": 2,
+        "max_in_flight": 16,
+        "token_parameter": "max_tokens",
+        "max_bytes": 1_000,
+    }
+    assert wanted["messages"] == [{"role": "user", "content": "x"}]
+    call.piece("o")
+    counter.reply(type="completed", value={"text": "ok"}, tokens=12)
+    assert counter.pieces == ["o"]
+    assert counter.answers[1] == Answer(msgspec.msgpack.encode({"text": "ok"}), tokens=12)
+    assert counter.ledger.spent() == (1, 10, 12, 1_000)
+
+
+def test_what_is_wrong_or_too_dear_reaches_no_worker(counter):
+    counter.ask(1, max_tokens=-1)
+    counter.ask(2, prompt="x" * 900)
+    assert counter.answers[1].kind == "ValidationError"
+    assert counter.answers[2] == Answer(
+        kind="BudgetSpent",
+        message="it may take 1,080 tokens, too many (llm.max_tokens):"
+        " 10 of 10 calls and 1,000 of 1,000 tokens are left",
+    )
+    assert counter.worker.calls == []
+    assert counter.ledger.spent() == (0, 10, 0, 1_000)
+
+
+def test_calls_at_once_share_what_is_left(counter):
+    for number in range(100):
+        counter.ask(number)
+    admitted = 1_000 // LEAST
+    assert len(counter.worker.calls) == admitted
+    assert {said.kind for said in counter.answers.values()} == {"BudgetSpent"}
+    assert len(counter.answers) == 100 - admitted
+
+
+@pytest.mark.parametrize(("tokens", "entered"), [(0, 0), (7, 7), (None, LEAST)])
+def test_a_failure_costs_what_is_known_of_it_or_all_that_it_might(counter, tokens, entered):
+    counter.ask(1)
+    counter.reply(type="failed", kind="RateLimitError", message="busy", tokens=tokens)
+    assert counter.answers[1] == Answer(kind="RateLimitError", message="busy", tokens=entered)
+    assert counter.ledger.spent().tokens == entered
+    # So does a call whose time ran out, or whose worker is lost.
+    counter.ask(2)
+    counter.worker.calls.pop().answer(Answer(kind="TimeoutError", message="too long"))
+    assert counter.answers[2] == Answer(kind="TimeoutError", message="too long", tokens=LEAST)
+    assert counter.ledger.spent().tokens == entered + LEAST
+
+
+def test_a_call_that_is_withdrawn_again_and_again_spends_the_budget(counter):
+    for number in range(100):
+        counter.ask(number)
+        counter.llm.cancel(number)
+    admitted = 1_000 // LEAST
+    assert len(counter.worker.calls) == admitted
+    assert counter.ledger.spent().tokens == admitted * LEAST
+    assert counter.worker.cancelled == list(range(100))
+    # An answer that comes late enters nothing more.
+    counter.reply(type="completed", value=None, tokens=5)
+    assert counter.ledger.spent().tokens == admitted * LEAST
+
+
+def test_what_a_policy_does_not_grant_is_known_before_anybody_is_asked(counter):
+    answer = counter.llm.beyond(counter.call(1, print, model="other"))
+    why = "model: 'other' is not allowed; the policy names small"
+    assert (answer.kind, answer.message) == ("ValidationError", why)
+    assert counter.llm.beyond(counter.call(1, print)) is None

@@ -1,0 +1,369 @@
+"""The broker: every call judged, answered once, and accounted for."""
+
+import msgspec
+import pytest
+
+from cellblock.host.services.tools.broker import MOST_RECORDS, MOST_UNDER_WAY, MUCH_WAITING, Broker
+from cellblock.host.services.tools.types import Answer, Limits
+from cellblock.host.session.types import Cell
+from cellblock.wire import messages
+from support.approvals import Desk as Asking
+from support.simulator import Reactor
+
+
+class Provider:
+    """Runs nothing: the test answers."""
+
+    def __init__(self):
+        self.calls, self.cancelled, self.held = [], [], []
+
+    def begin(self, call):
+        self.calls.append(call)
+
+    def cancel(self, number):
+        self.cancelled.append(number)
+
+    def hold(self, *, held):
+        self.held.append(held)
+
+
+class Desk:
+    """A broker between a provider and a guest that says what the test says."""
+
+    def __init__(self, approval=None, **limits):
+        self.reactor, self.provider = Reactor(), Provider()
+        self.sent, self.seen, self.told, self.backlog = [], [], [], 0
+        self.unlisted, self.barred = [], None
+        self.broker = Broker(
+            self.reactor,
+            self.provider,
+            Limits(**{"in_flight": 3, "calls": 5, "max_bytes": 2**20} | limits),
+            clock=lambda: self.reactor.now,
+            send=self.sent.append,
+            waiting=lambda: self.backlog,
+            observe=self.seen.append,
+            unlisted=self.unlisted.append,
+            barred=lambda: self.barred,
+            tell=self.told.append,
+            approval=approval,
+        )
+        secret = messages.Parameter(name="key", kind=3, secret=True)
+        parameters = (messages.Parameter(name="value", kind=1), secret)
+        large = messages.Tool(name="ops.large", max_bytes=3_000_000)
+        tools = (messages.Tool(name="tool", parameters=parameters), large)
+        self.broker.offer(tools, {"ops.none": "this policy does not grant it"})
+        self.broker.begin()
+
+    def call(self, number=1, name="tool", arguments=([1], {}), *, querying=False):
+        raw = msgspec.Raw(msgspec.msgpack.encode(arguments))
+        message = messages.ToolCall(id=number, name=name, arguments=raw)
+        return self.broker.call(message, querying=querying)
+
+
+@pytest.fixture
+def desk():
+    return Desk()
+
+
+class Asked:
+    """Approves of nothing by itself: the test decides."""
+
+    def __init__(self):
+        self.calls, self.proceed, self.refuse, self.gone = [], [], [], []
+
+    def decide(self, call, proceed, refuse):
+        self.calls.append(call)
+        self.proceed.append(proceed)
+        self.refuse.append(refuse)
+
+    def dropped(self, number):
+        self.gone.append(number)
+
+
+@pytest.fixture
+def asked():
+    return Asked()
+
+
+def test_a_call_is_answered_once_whatever_its_provider_says(desk):
+    assert not desk.call(7)
+    (call,) = desk.provider.calls
+    call.tell("half of it")
+    assert desk.told == ["half of it"]
+    call.answer(Answer(b"\x05"))
+    call.answer(Answer(b"\x06"))
+    (result,) = desk.sent
+    assert (result.id, bytes(result.value), result.kind) == (7, b"\x05", "")
+    assert [record.status for record in desk.seen] == ["ok"]
+
+
+def test_a_tool_that_is_taken_away_is_none_and_lower_limits_count_at_once(desk):
+    desk.broker.hold_to(Limits(in_flight=1, calls=5, max_bytes=2**20))
+    assert not desk.call(1)
+    assert desk.call(2) == "more calls at once than there may be"
+    desk.broker.drop_tools({"another"})
+    desk.broker.drop()
+    assert not desk.call(3)
+    desk.broker.drop_tools({"tool"})
+    assert desk.call(4) == "a call of what is no tool"
+
+
+LARGER = "a call with larger arguments than there may be"
+
+
+@pytest.mark.parametrize(
+    ("before", "call", "breach"),
+    [
+        ([], {"name": "other"}, "a call of what is no tool"),
+        ([1], {"number": 1}, "a call under an id that is in use"),
+        ([1, 2, 3], {"number": 4}, "more calls at once than there may be"),
+        ([], {"arguments": (["x" * 2**20], {})}, LARGER),
+        # An operation has a size of its own.
+        ([], {"name": "ops.large", "arguments": (["x" * 3_000_000], {})}, LARGER),
+    ],
+)
+def test_what_no_honest_guest_asks_is_a_breach(desk, before, call, breach):
+    for number in before:
+        assert not desk.call(number)
+    assert desk.call(**call) == breach
+    assert len(desk.provider.calls) == len(before)
+
+
+def test_too_many_calls_of_one_cell_are_refused_and_the_next_cell_may(desk):
+    for number in range(6):
+        assert not desk.call(number)
+        if number < 5:
+            desk.provider.calls[-1].answer(Answer())
+    assert desk.sent[-1].kind == "CallRefused"
+    assert len(desk.provider.calls) == 5
+    desk.broker.begin()
+    assert not desk.call(9)
+    assert len(desk.provider.calls) == 6
+
+
+def test_what_calls_hold_together_is_bounded():
+    desk = Desk(in_flight=100, calls=None, max_bytes=16 * 2**20)
+    for number in range(10):
+        assert not desk.call(number, arguments=(["x" * (10 * 2**20)], {}))
+    assert len(desk.provider.calls) == MOST_UNDER_WAY // (10 * 2**20)
+    desk.provider.calls[0].answer(Answer())
+    assert not desk.call(50, arguments=(["x" * (10 * 2**20)], {}))
+    assert desk.sent[-1].kind == ""
+
+
+def test_an_answer_to_a_call_that_was_withdrawn_reaches_nobody(desk):
+    desk.call(1)
+    desk.broker.withdraw(messages.ToolWithdrawn(id=1))
+    desk.call(1)  # the next guest counts from one, too
+    first, second = desk.provider.calls
+    assert desk.provider.cancelled == [first.number]
+    first.answer(Answer(b"\x01"))
+    assert not desk.sent
+    second.answer(Answer(b"\x02"))
+    assert [bytes(result.value) for result in desk.sent] == [b"\x02"]
+    # Nor does one that a guest which is gone waited for.
+    desk.call(3)
+    desk.broker.drop()
+    desk.provider.calls[2].answer(Answer())
+    assert len(desk.sent) == 1
+    assert desk.provider.cancelled == [first.number, desk.provider.calls[2].number]
+
+
+def test_answers_are_kept_back_while_a_guest_does_not_take_them(desk):
+    desk.call(1)
+    desk.backlog = MUCH_WAITING + 1
+    desk.provider.calls[0].answer(Answer())
+    assert desk.provider.held == [True]
+    desk.reactor.advance(1)
+    assert desk.provider.held == [True]
+    desk.backlog = 0
+    desk.reactor.advance(1)
+    assert desk.provider.held == [True, False]
+
+
+def test_the_account_tells_of_what_is_unfinished_masks_secrets_and_measures_what_is_large(desk):
+    desk.call(1, arguments=(["a"], {"key": "hunter2"}))
+    desk.call(2)
+    desk.call(3, name="ops.large", arguments=(["x" * 2_000_000], {}))
+    desk.reactor.advance(2)
+    desk.provider.calls[1].answer(Answer(kind="ValueError", message="no"))
+    failed, open_, large = desk.broker.end().as_list()
+    assert failed == {
+        "name": "tool",
+        "args": [1],
+        "kwargs": {},
+        "status": "error",
+        "error": {"type": "ValueError", "message": "no"},
+        "seconds": 2.0,
+    }
+    assert open_["status"] == "unfinished"
+    assert open_["kwargs"] == {"key": "•••"}
+    assert large["args"] == ["… 2,000,008 bytes"]
+
+
+def test_an_earlier_cells_call_is_not_on_a_later_ones_account(desk):
+    desk.call(1)
+    desk.broker.begin()
+    desk.provider.calls[0].answer(Answer())
+    made = desk.broker.end()
+    assert (made.records, made.left_out) == ((), 0)
+    assert len(desk.seen) == 1
+
+
+# --- operations, and approval -----------------------------------------------------------------
+
+
+def test_what_is_known_and_not_granted_is_refused_on_record_and_never_run(desk):
+    assert not desk.call(name="ops.none", arguments=(["secret.txt"], {}))
+    (result,) = desk.sent
+    assert (result.kind, result.message) == ("NotGranted", "this policy does not grant it")
+    assert not desk.provider.calls
+    (record,) = desk.seen
+    assert (record.status, record.as_dict()["args"]) == ("refused", ["secret.txt"])
+
+
+def test_a_flood_of_refusals_is_entered_a_hundred_times_a_cell_and_the_rest_counted():
+    desk = Desk(calls=None)
+    for _ in range(2):
+        for number in range(150):
+            desk.call(number, name="ops.none")
+        desk.broker.end()
+        desk.broker.begin()
+    assert (len(desk.sent), len(desk.seen), desk.unlisted) == (300, 200, [50, 50])
+    # Those after a cell are counted before the next, or when all ends.
+    for number in range(101):
+        desk.call(number, name="ops.none")
+    desk.broker.end()
+    desk.call(1, name="ops.none")
+    desk.broker.begin()
+    for number in range(103):
+        desk.call(number, name="ops.none")
+    desk.broker.close()
+    desk.broker.close()
+    assert desk.unlisted[2:] == [1, 1, 3]
+
+
+def test_nothing_is_run_before_it_is_approved_or_where_it_is_not(asked):
+    desk = Desk(asked)
+    desk.call(1)
+    assert (len(asked.calls), desk.provider.calls) == (1, [])
+    asked.proceed[0]()
+    assert desk.provider.calls == asked.calls
+    desk.provider.calls[0].answer(Answer(b"\x05"))
+    assert [bytes(result.value) for result in desk.sent] == [b"\x05"]
+    desk.call(2)
+    asked.refuse[1]("nobody was there to ask")
+    asked.proceed[1]()
+    assert len(desk.provider.calls) == 1
+    refused = desk.sent[1]
+    assert (refused.kind, refused.message) == ("NotApproved", "nobody was there to ask")
+    assert [record.status for record in desk.seen] == ["ok", "refused"]
+
+
+def test_a_call_that_is_withdrawn_while_it_is_asked_about_is_not_run(asked):
+    desk = Desk(asked)
+    desk.call(1)
+    desk.broker.withdraw(messages.ToolWithdrawn(id=1))
+    assert asked.gone == [asked.calls[0].number]
+    asked.proceed[0]()
+    asked.refuse[0]("no")
+    assert (desk.provider.calls, desk.sent) == ([], [])
+    desk.call(2)
+    desk.broker.drop()
+    assert set(asked.gone) == {call.number for call in asked.calls}
+
+
+def test_where_all_calls_are_dropped_nobody_is_asked_about_the_next(tmp_path):
+    one = Asking(tmp_path / "grants.json")
+    one.clerk.begin(Cell(raw="x", execution_count=1, allow_stdin=True))
+    desk = Desk(one.clerk, in_flight=10)
+    for number in range(5):
+        desk.call(number, arguments=([number], {}))
+    assert len(one.user.questions) == 1
+    desk.broker.drop()
+    assert len(one.user.questions) == 1
+    assert [record.status for record in desk.seen] == ["withdrawn"] * 5
+
+
+def test_how_many_calls_were_refused_is_told_where_all_are_dropped(desk):
+    desk.broker.hold_to(Limits(in_flight=3, calls=0, max_bytes=2**20))
+    for number in range(250):
+        desk.call(number)
+    for end in (desk.broker.drop, desk.broker.close):
+        end()
+        assert (len(desk.seen), desk.unlisted) == (MOST_RECORDS, [250 - MOST_RECORDS])
+
+
+def test_a_call_begins_only_where_what_comes_of_it_can_be_entered_also_one_that_waited(asked):
+    for desk, go_on in (
+        (Desk(rate=1), lambda desk: desk.reactor.advance(5)),
+        (Desk(asked), lambda _desk: asked.proceed[-1]()),
+    ):
+        desk.call(1)
+        desk.call(2)
+        begun = len(desk.provider.calls)
+        desk.barred = "why"
+        go_on(desk)
+        assert len(desk.provider.calls) == begun
+        assert desk.sent[-1].message == "it would not be on the audit log"
+    desk = Desk()
+    desk.barred = "why"
+    assert not desk.call(1)
+    assert desk.provider.calls == []
+    assert desk.sent[0].message == "it would not be on the audit log"
+    desk.barred = None
+    assert not desk.call(2)
+    assert len(desk.provider.calls) == 1
+
+
+def test_nobody_is_asked_about_what_is_refused_anyhow_as_to_complete_a_name(asked):
+    desk = Desk(asked)
+    assert not desk.call(1, name="ops.none")
+    assert not desk.call(2, querying=True)
+    assert asked.calls == desk.provider.calls == []
+    assert [result.kind for result in desk.sent] == ["NotGranted", "CallRefused"]
+
+
+def test_calls_of_a_second_are_bounded_across_cells_and_more_wait():
+    desk = Desk(in_flight=99, calls=None, rate=4)
+    for number in range(6):
+        assert not desk.call(number)
+    assert len(desk.provider.calls) == 4
+    desk.broker.end()
+    desk.broker.begin()
+    desk.call(7)
+    assert len(desk.provider.calls) == 4
+    desk.reactor.advance(0.26)
+    assert len(desk.provider.calls) == 5
+    desk.reactor.advance(0.5)
+    assert [call.number for call in desk.provider.calls] == [1, 2, 3, 4, 5, 6, 7]
+    desk.reactor.advance(5)
+    for number in range(8, 14):
+        desk.call(number)
+    assert len(desk.provider.calls) == 11
+
+
+def test_what_waits_holds_no_more_than_there_may_be_under_way():
+    desk = Desk(in_flight=999, calls=None, rate=1, max_bytes=2**20)
+    large = (["x" * 1_000_000], {})
+    for number in range(99):
+        desk.call(number, arguments=large)
+    most = MOST_UNDER_WAY // 1_000_000
+    assert (len(desk.provider.calls), len(desk.sent)) == (1, 99 - most)
+    assert "hold 48 MiB" in desk.sent[0].message
+
+
+def test_what_is_refused_waits_too_and_is_refused_on_record_when_it_is_withdrawn():
+    desk = Desk(in_flight=3, calls=None, rate=1)
+    desk.call(1, name="ops.none")
+    assert len(desk.sent) == 1
+    desk.call(2, name="ops.none")
+    desk.call(3, name="ops.none")
+    desk.call(4)
+    assert desk.call(5) == "more calls at once than there may be"
+    desk.broker.withdraw(messages.ToolWithdrawn(id=3))
+    desk.broker.withdraw(messages.ToolWithdrawn(id=4))
+    desk.reactor.advance(9)
+    assert [message.id for message in desk.sent] == [1, 2]
+    assert [record.status for record in desk.seen] == ["refused", "refused", "withdrawn", "refused"]
+    assert not desk.provider.calls
