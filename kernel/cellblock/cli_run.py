@@ -112,7 +112,7 @@ def run(  # noqa: PLR0913  # one parameter an option
     from cellblock.batch.run.plan import plan  # noqa: PLC0415
     from cellblock.batch.run.runner import Order  # noqa: PLC0415
     from cellblock.batch.run.terms import Terms  # noqa: PLC0415
-    from cellblock.host.guests import spawn  # noqa: PLC0415
+    from cellblock.host.guests.own_process import available_processors  # noqa: PLC0415
 
     planned = plan(paths, output_dir, exclude or ())
     _refuse(planned)
@@ -131,7 +131,7 @@ def run(  # noqa: PLR0913  # one parameter an option
         policy=asked,
         allow_unsafe=allow_unsafe,
         terms=terms,
-        jobs=jobs or spawn.available(),
+        jobs=jobs or available_processors(),
         resume=resume or again,
         again=again,
         report=junit,

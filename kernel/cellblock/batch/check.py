@@ -12,7 +12,7 @@ from cellblock.batch.limits import LARGEST
 from cellblock.batch.rules import own_finding
 from cellblock.batch.verdict import Checked, Found, Kind, Problem, Report, Terms, Verdict
 from cellblock.batch.workers import Given, Workers
-from cellblock.host.guests import spawn
+from cellblock.host.guests.own_process import available_processors
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -43,7 +43,7 @@ class Check:
 
     def __init__(self, policy: Policy, terms: Terms, *, jobs: int = 0, kept: Kept | None) -> None:
         self._policy, self._terms, self._kept = policy, terms, kept
-        self._jobs = jobs or spawn.available()
+        self._jobs = jobs or available_processors()
         self._checked = dict[files.File, Verdict]()
         self._problems = list[Problem]()
 

@@ -103,7 +103,7 @@ def _assembled(options: Options, project: str) -> tuple[ZmqReactor, Kernel, Call
     """Close this process to others, then put the kernel together: all that is slow to import."""
     early = Early(options.policy, project)
     early.start_bare()
-    from cellblock.host.guests.spawn import protect_host  # noqa: PLC0415 - after the spawn
+    from cellblock.host.guests.own_process import protect_host  # noqa: PLC0415 - after the spawn
 
     protect_host()
     from cellblock.host.session.config import make_scratch  # noqa: PLC0415 - as above

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     import socket
     from collections.abc import Callable
 
-    from cellblock.host.guests.spawn import Memory, Recalled
+    from cellblock.host.guests.wrapping_cache import Memory, Recalled
     from cellblock.host.session.config import Wrapping
 
 #: The backends that wrap a zygote, those that do not, and how much of a policy is looked through
@@ -50,7 +50,7 @@ class Early:
     def start_as_before(self, scratch: str) -> None:
         """Start it in what went around the last one, if that is known and stood the test."""
         if self._wrapped:
-            from cellblock.host.guests.spawn import Memory  # noqa: PLC0415 - as needed
+            from cellblock.host.guests.wrapping_cache import Memory  # noqa: PLC0415 - as needed
 
             self._memory = Memory(cache_folder(), self._policy, self._project, scratch)
             self._start(self._memory.recall())

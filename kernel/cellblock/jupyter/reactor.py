@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 import zmq
 
-from cellblock.host.guests import spawn
+from cellblock.host.guests.own_process import available_processors
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -59,7 +59,7 @@ class ZmqReactor:
         self._running = False
         self._expecting = False
         #: What was expected last came at once; never where it takes our processor to send it.
-        self._brisk, self._alone = False, spawn.available() == 1
+        self._brisk, self._alone = False, available_processors() == 1
 
     def watch(
         self, fd: Any, on_ready: Callable[[], None], *, read: bool = True, write: bool = False

@@ -19,7 +19,7 @@ from threading import Lock
 from typing import TYPE_CHECKING, Final
 
 from cellblock.errors import WireError
-from cellblock.host.guests.spawn import call_itself, end_with, protect_host
+from cellblock.host.guests.own_process import call_itself, end_with, protect_host
 from cellblock.host.services.network import addresses, relay
 from cellblock.host.services.network.addresses import THIS_MACHINE
 from cellblock.policy.addresses import LOCALHOST

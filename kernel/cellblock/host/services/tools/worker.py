@@ -11,7 +11,7 @@ import sys
 import threading
 from typing import TYPE_CHECKING, Any
 
-from cellblock.host.guests.spawn import end_with, protect_host
+from cellblock.host.guests.own_process import end_with, protect_host
 from cellblock.host.services.tools import protocol
 from cellblock.wire import frames
 
