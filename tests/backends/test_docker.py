@@ -392,14 +392,14 @@ def test_an_image_on_a_base_has_what_is_in_both(docker, monkeypatch, tmp_path):
     monkeypatch.setattr(contents, "files", lambda: [str(tmp_path / "added")])
     name = build(docker, name="cellblock:test-base", base=images.FRAME)
     try:
-        assert docker_holds(docker, name) == contents.held()
+        assert docker_holds(docker, name) == contents.held_folders()
         made = docker.ask("create", name, "/nothing").stdout.decode().strip()
         archive = docker.ask("export", made).stdout
         undertaker.remove(docker, [made])
         with tarfile.open(fileobj=io.BytesIO(archive)) as tar:
             assert tar.extractfile(str(tmp_path / "added").lstrip("/")).read() == b"ours"
             links = {f"/{each.name}": each.linkname for each in tar if each.issym()}
-        assert {*contents.links()} <= {*links.items()}
+        assert {*contents.image_links()} <= {*links.items()}
     finally:
         docker.ask("rmi", "--force", name, seconds=60.0)
 

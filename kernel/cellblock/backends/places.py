@@ -107,7 +107,7 @@ def _shared(folder: str) -> Iterator[str]:
     yield from (str(path) for path in sorted(Path(folder).iterdir()) if path.name != "jupyter")
 
 
-def packages(names: Iterable[str], granted: Iterable[str]) -> Iterator[str]:
+def package_folders(names: Iterable[str], granted: Iterable[str]) -> Iterator[str]:
     """Yield where packages that the policy lets in lie, when not in the folders ``granted``.
 
     That is where editable installs and .pth files put them: the package alone, not its project.
@@ -162,7 +162,7 @@ _JUPYTER_DATA: Final = ("JUPYTER_DATA_DIR", "JUPYTER_PATH")
 _PRIVATE_DATA: Final = ("kernels", "nbsignatures.db", "notebook_secret", "runtime")
 
 
-def private(environ: Mapping[str, str]) -> Iterator[str]:
+def private_folders(environ: Mapping[str, str]) -> Iterator[str]:
     """Yield what no guest may read whatever the policy says.
 
     Other processes (/proc), devices, run-time sockets, and Jupyter's own folders: connection

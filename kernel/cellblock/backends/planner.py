@@ -51,7 +51,7 @@ def plan(
     if not (backend.locks or backend.wraps):
         return Plan()
     fill = {"{scratch}": str(scratch), "{project}": str(project)}
-    own = [*places.private(os.environ), *map(str, private)]
+    own = [*places.private_folders(os.environ), *map(str, private)]
     libraries = tuple(places.interpreter())
     write = _writable(policy, fill, own, libraries)
     return Plan(
@@ -70,7 +70,7 @@ def plan(
 
 def preloaded(policy: Policy, plan: Plan) -> tuple[str, ...]:
     """Return where what a zygote preloads lies, when guests under ``plan`` may not read that."""
-    return roots.canonical(places.packages(_preloaded(policy), plan.read_roots))
+    return roots.canonical(places.package_folders(_preloaded(policy), plan.read_roots))
 
 
 def _preloaded(policy: Policy) -> tuple[str, ...]:
@@ -95,12 +95,12 @@ def view(
     Whole roots, where the plan grants what is beside denied paths: those are masked.
     """
     fill = {"{scratch}": str(scratch), "{project}": str(project)}
-    own = [*places.private(os.environ), *map(str, private)]
+    own = [*places.private_folders(os.environ), *map(str, private)]
     asked = roots.standing(_filled(root, fill) for root in policy.filesystem_read_roots)
     named = _default_names(policy, places.interpreter())
     defaults = roots.canonical(named)
     imported = (*policy.allowed_modules, *_preloaded(policy))
-    packages = tuple(places.packages(imported, (*asked, *defaults)))
+    packages = tuple(places.package_folders(imported, (*asked, *defaults)))
     # The zygote's own folder, whether its guests may write there or not.
     writable = roots.outermost((*plan.write_roots, str(scratch)))
     return View(
@@ -193,7 +193,7 @@ def _readable(
     # not beneath any of them, except /proc and /sys, of which single files are granted.
     by_policy = _denied(policy.read_deny_paths, fill)
     defaults = _default_read_roots(policy, libraries)
-    packages = roots.canonical(places.packages(policy.allowed_modules, defaults))
+    packages = roots.canonical(places.package_folders(policy.allowed_modules, defaults))
     granted += [
         path
         for root in (*defaults, *packages)
@@ -231,7 +231,7 @@ def _refusing(
     """
     programs = tuple(places.started_unconfined(libraries))
     started = (*roots.canonical(programs), *(link for link, _ in links(programs)))
-    hidden = (*denied, *(link for link, _ in links(places.private(os.environ))))
+    hidden = (*denied, *(link for link, _ in links(places.private_folders(os.environ))))
     kept_from: list[tuple[str, Callable[[str, str, str, str], PolicyError]]] = [
         *((path, _readable_by_writing) for path in hidden),
         *((path, _started_by_writing) for path in started),
@@ -248,7 +248,7 @@ def _refusing(
 
 def denied(policy: Policy, *, private: Sequence[Path] = ()) -> tuple[str, ...]:
     """Return what is neither read nor written for cells whatever the roots are, by every name."""
-    own = (*places.private(os.environ), *map(str, private), store.base())
+    own = (*places.private_folders(os.environ), *map(str, private), store.base())
     return _denied((*policy.read_deny_paths, *own), {})
 
 

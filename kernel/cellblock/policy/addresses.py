@@ -52,7 +52,7 @@ class Malformed(Exception):  # noqa: N818 - a policy's error is made of it
         super().__init__(message)
 
 
-def parse(entry: str) -> Address:
+def parse_address(entry: str) -> Address:
     """Return what ``entry`` names. Raises Malformed."""
     if "*" in entry:
         raise Malformed("a wildcard", "List each host: others may run hosts that it would let in.")

@@ -54,7 +54,7 @@ def check(
     if policy.ops is not None or policy.packages:
         from cellblock.policy import granting  # noqa: PLC0415 - most policies grant nothing
 
-        granting.check(policy, file=file, here=here)
+        granting.check_grants(policy, file=file, here=here)
 
 
 def _raising(field: str, one: Callable[[Policy], None], policy: Policy, file: str) -> None:
@@ -208,7 +208,7 @@ def _network_access(policy: Policy) -> None:
 
     for entry in policy.network_access:
         try:
-            addresses.parse(entry)
+            addresses.parse_address(entry)
         except addresses.Malformed as wrong:
             raise _Wrong(wrong.message, entry, wrong.remedy) from None
 

@@ -21,7 +21,7 @@ _METHOD: Final = re.compile(r"[A-Z]{1,20}")
 _PATH: Final = re.compile(r"(?:/[A-Za-z0-9._~!$&'()*+,;=:@-]*)+")
 
 
-def check(policy: Policy, *, file: str, here: bool = True) -> None:
+def check_grants(policy: Policy, *, file: str, here: bool = True) -> None:
     """Raise PolicyError unless what is granted means something, ``here`` on this machine."""
     if here:
         _needed(policy, file)
@@ -57,7 +57,7 @@ def _http(table: Http, file: str) -> None:
             raise _wrong(file, f"ops.http.{field}", "()", "it grants nothing", f"Name {example}.")
     for entry in table.hosts:
         try:
-            hosts.parse(entry)
+            hosts.parse_host(entry)
         except ValueError as exc:
             remedy = "Write host, host:port, *.domain or http://host:port."
             raise _wrong(file, "ops.http.hosts", repr(entry), str(exc), remedy) from None

@@ -49,7 +49,7 @@ class Entry:
         return host.endswith(f".{self.host}")
 
 
-def parse(entry: str) -> Entry:
+def parse_host(entry: str) -> Entry:
     """Return what an entry of a policy means. Raises ValueError that says what is wrong."""
     found = _ENTRY.fullmatch(entry)
     if found is None:

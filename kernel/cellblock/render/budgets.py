@@ -41,7 +41,7 @@ def _left(taken: int, most: int, unit: str) -> str:
     return f"{max(most - taken, 0):,} of {most:,} {unit}"
 
 
-def lines(spent: Mapping[str, Spent]) -> list[str]:
+def budget_lines(spent: Mapping[str, Spent]) -> list[str]:
     """Return what a card says of budgets, by the name of what takes of each."""
     return [f"{name}: {one} for this session." for name, one in spent.items()]
 

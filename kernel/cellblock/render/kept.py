@@ -17,7 +17,7 @@ _SYMBOL: Final = "≡"
 
 
 @dataclass(frozen=True, slots=True)
-class Row:
+class KeptRow:
     """One text that is kept: bytes, what shows it, and what is missing at its end."""
 
     cell: int
@@ -27,7 +27,7 @@ class Row:
     missing: str
 
 
-def kept_list(rows: Sequence[Row]) -> Bundle:
+def kept_list(rows: Sequence[KeptRow]) -> Bundle:
     """Return the card that lists what is kept."""
     if not rows:
         return kept_note("Nothing is kept: no cell has said more than was shown.")
@@ -39,12 +39,12 @@ def kept_list(rows: Sequence[Row]) -> Bundle:
     }
 
 
-def _row(row: Row) -> str:
+def _row(row: KeptRow) -> str:
     missing = f" ({row.missing})" if row.missing else ""
     return f"cell {row.cell}, {row.kind}, {count(row.size, 'byte')}{missing}: {row.command}"
 
 
-def kept_page(row: Row, number: int, pages: int, content: str) -> Bundle:
+def kept_page(row: KeptRow, number: int, pages: int, content: str) -> Bundle:
     """Return the card for one page; ``content`` has no terminal sequences any more."""
     title = f"Output of cell {row.cell}, {row.kind}"
     where = f"page {number:,} of {pages:,}"

@@ -48,7 +48,7 @@ def tools(known: Sequence[_Tool], spent: Mapping[str, budgets.Spent] | None = No
     if not known:
         return {"text/plain": _NONE}
     title = _title(known)
-    notes = [*budgets.lines(spent or {}), _HOW]
+    notes = [*budgets.budget_lines(spent or {}), _HOW]
     lines = [line for tool in known for line in _plain(tool)]
     return {
         "text/plain": "\n".join([title, *lines, *notes]),

@@ -22,7 +22,7 @@ _EIGHTHS: Final = " ▏▎▍▌▋▊▉█"
 _HOW: Final = "%usage shows all cells, %usage top the dearest, %usage 7 one."
 
 
-class Row(NamedTuple):
+class UsageRow(NamedTuple):
     """One cell: its number, the first line of its source, and what it took."""
 
     number: int
@@ -45,7 +45,7 @@ class Totals(NamedTuple):
 
 
 def usage(
-    rows: Sequence[Row],
+    rows: Sequence[UsageRow],
     totals: Totals,
     argument: str = "",
     spent: Mapping[str, budgets.Spent] | None = None,
@@ -60,7 +60,7 @@ def usage(
         return {"text/plain": said}
     title = _title(totals)
     most = max(rows, key=lambda row: row.wall_seconds)
-    left = budgets.lines(spent or {})
+    left = budgets.budget_lines(spent or {})
     return {
         "text/plain": _plain(title, chosen, most, left),
         "text/html": _html(title, chosen, most, left),
@@ -73,7 +73,7 @@ def usage(
     }
 
 
-def _chosen(rows: Sequence[Row], argument: str) -> Sequence[Row]:
+def _chosen(rows: Sequence[UsageRow], argument: str) -> Sequence[UsageRow]:
     if not argument:
         return rows[-MOST_ROWS:]
     if argument == "top":
@@ -86,27 +86,27 @@ def _title(totals: Totals) -> str:
     return f"Usage: {count(totals.cells, 'cell')}, {wall} wall, {cpu} cpu"
 
 
-def _values(row: Row) -> list[str]:
+def _values(row: UsageRow) -> list[str]:
     """Return what a row shows, in the order of ``_HEADS``."""
     sizes = (row.peak_memory_bytes, row.output_bytes, row.read_bytes)
     shown = (size(value).replace(" bytes", " B") for value in sizes)
     return [duration(row.wall_seconds), duration(row.cpu_seconds), *shown]
 
 
-def _part(row: Row, most: Row) -> float:
+def _part(row: UsageRow, most: UsageRow) -> float:
     return min(1.0, row.wall_seconds / most.wall_seconds) if most.wall_seconds > 0 else 0.0
 
 
 # --- plain text -------------------------------------------------------------------------------
 
 
-def _plain(title: str, rows: Sequence[Row], most: Row, left: Sequence[str]) -> str:
+def _plain(title: str, rows: Sequence[UsageRow], most: UsageRow, left: Sequence[str]) -> str:
     head = f"{'cell':>6}" + "".join(f"{name:>{_COLUMN}}" for name in _HEADS)
     table = [head, *(_plain_row(row, most) for row in rows)]
     return "\n".join([*wrap(title, columns=COLUMNS), *table, *left])
 
 
-def _plain_row(row: Row, most: Row) -> str:
+def _plain_row(row: UsageRow, most: UsageRow) -> str:
     mark = "▸" if row is most else " "
     start = f"{mark}{row.number:>5}" + "".join(f"{v:>{_COLUMN}}" for v in _values(row))
     start += f" {_bar(_part(row, most))} "
@@ -122,7 +122,7 @@ def _bar(part: float) -> str:
 # --- HTML -------------------------------------------------------------------------------------
 
 
-def _html(title: str, rows: Sequence[Row], most: Row, left: Sequence[str]) -> m.Html:
+def _html(title: str, rows: Sequence[UsageRow], most: UsageRow, left: Sequence[str]) -> m.Html:
     heads = ("cell", *_HEADS, "", "")
     head = m.element("tr", *(_cell(name, tag="th", right=name != "") for name in heads))
     table = m.element(
@@ -137,7 +137,7 @@ def _html(title: str, rows: Sequence[Row], most: Row, left: Sequence[str]) -> m.
     return m.card(title, scroll, *notes, symbol="◔", color=m.GREY, label=title)
 
 
-def _html_row(row: Row, most: Row) -> m.Html:
+def _html_row(row: UsageRow, most: UsageRow) -> m.Html:
     dearest = row is most
     color = m.AMBER if dearest else m.GREY
     bar = m.element(

@@ -4,7 +4,7 @@ import ipaddress
 
 import pytest
 
-from cellblock.policy.addresses import Address, Malformed, parse
+from cellblock.policy.addresses import Address, Malformed, parse_address
 
 GOOD = {
     "pypi.example:443": Address("pypi.example", 443, None),
@@ -76,7 +76,7 @@ BAD = {
 
 @pytest.mark.parametrize("entry", GOOD)
 def test_an_entry_names_one_host_and_one_port_and_is_written_as_it_is_read(entry):
-    assert parse(entry) == parse(str(parse(entry))) == GOOD[entry]
+    assert parse_address(entry) == parse_address(str(parse_address(entry))) == GOOD[entry]
 
 
 @pytest.mark.parametrize(
@@ -84,5 +84,5 @@ def test_an_entry_names_one_host_and_one_port_and_is_written_as_it_is_read(entry
 )
 def test_what_could_be_read_otherwise_is_refused_with_what_to_write(entry, said):
     with pytest.raises(Malformed) as caught:
-        parse(entry)
+        parse_address(entry)
     assert (caught.value.message, caught.value.remedy) == said

@@ -176,7 +176,7 @@ def test_each_index_and_list_has_a_folder_of_its_own(monkeypatch, tmp_path):
     ],
 )
 def test_an_entry_admits_whom_it_names(entry, admitted, others):
-    found = hosts.parse(entry)
+    found = hosts.parse_host(entry)
     assert found.admits(*admitted)
     assert not [other for other in others if found.admits(*other)]
 

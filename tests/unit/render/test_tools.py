@@ -4,7 +4,7 @@ from cellblock.host.services.llm.provider import tools as offered
 from cellblock.policy.sections import Llm
 from cellblock.render.budgets import Asked, Written
 from cellblock.render.tools import tools
-from cellblock.render.usage import Row, Totals, usage
+from cellblock.render.usage import Totals, UsageRow, usage
 from cellblock.wire.messages import Tool
 
 SPENT = {
@@ -36,7 +36,7 @@ def test_the_list_in_a_terminal():
 
 
 def test_what_is_left_is_in_every_form():
-    rows, totals = [Row(1, "x", 0.1, 0.1, 0, 0, 0)], Totals(1, 0.1, 0.1, 0, 0)
+    rows, totals = [UsageRow(1, "x", 0.1, 0.1, 0, 0, 0)], Totals(1, 0.1, 0.1, 0, 0)
     for bundle in (
         tools(offered(Llm(models=("a",))), SPENT),
         usage(rows, totals, spent=SPENT),

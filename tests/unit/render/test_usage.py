@@ -2,13 +2,13 @@
 
 import re
 
-from cellblock.render.usage import MOST_ROWS, Row, Totals, usage
+from cellblock.render.usage import MOST_ROWS, Totals, UsageRow, usage
 
 MIB = 1 << 20
 ROWS = [
-    Row(1, "import numpy as np", 0.12, 0.1, 40 * MIB, 0, 8192),
-    Row(2, "fit(model, 'a name that does not end')", 83.2, 75.5, 300 * MIB, 1_500, 0),
-    Row(4, "x = 1", 0.0006, 0.0004, 41 * MIB, 0, 0),
+    UsageRow(1, "import numpy as np", 0.12, 0.1, 40 * MIB, 0, 8192),
+    UsageRow(2, "fit(model, 'a name that does not end')", 83.2, 75.5, 300 * MIB, 1_500, 0),
+    UsageRow(4, "x = 1", 0.0006, 0.0004, 41 * MIB, 0, 0),
 ]
 TOTALS = Totals(3, 83.3206, 75.6004, 1_500, 8192)
 

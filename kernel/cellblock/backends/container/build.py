@@ -38,7 +38,7 @@ def build(engine: Engine, *, mounted: bool = False, base: str = "", name: str = 
     Raises BackendError.
     """
     name = name or (images.FRAME if mounted else images.own_name())
-    held = () if mounted else contents.held()
+    held = () if mounted else contents.held_folders()
     try:
         with tempfile.TemporaryFile() as layer:
             write_layer(layer, () if mounted else contents.files(), links=not base)
@@ -72,7 +72,7 @@ def write_layer(layer: IO[bytes], paths: Iterable[str], *, links: bool = True) -
     with tarfile.open(fileobj=layer, mode="w", format=tarfile.PAX_FORMAT) as tar:
         made = set[str]()
         if links:
-            for at, target in contents.links():
+            for at, target in contents.image_links():
                 _add_parents(tar, at, made)
                 _add_link(tar, at, target)
         for path in paths:
@@ -185,9 +185,9 @@ def _put(engine: Engine, container: str, layer: IO[bytes]) -> None:
 def _put_links(engine: Engine, container: str) -> None:
     """Put the links in, but those that the base has a folder for."""
     try:
-        _put(engine, container, _linked(contents.links()))
+        _put(engine, container, _linked(contents.image_links()))
     except BackendError:
-        for link in contents.links():
+        for link in contents.image_links():
             with contextlib.suppress(BackendError):
                 _put(engine, container, _linked((link,)))
 

@@ -38,15 +38,15 @@ _LINKED: Final = re.compile(r"^\s(?:\S+ => )?(/\S+) \(0x", re.MULTILINE)
 _AT_ONCE: Final = 200
 
 
-def held() -> tuple[str, ...]:
+def held_folders() -> tuple[str, ...]:
     """Return the roots that such an image stands for, links to them among them."""
     names = _names()
     canonical = roots.canonical([*names, os.path.realpath(sys.executable)])
     kept = [path for path in canonical if not any(within(path, other) for other in _ELSEWHERE)]
-    return (*kept, *(at for at, _ in links()))
+    return (*kept, *(at for at, _ in image_links()))
 
 
-def links() -> tuple[tuple[str, str], ...]:
+def image_links() -> tuple[tuple[str, str], ...]:
     """Return the links by which what is held is found, and what each says."""
     return tuple(found_links([sys.executable, *_names()]))
 

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Final
 
 from cellblock.host.files import OwnFolder
 from cellblock.host.output.text import clean_text, without_styles
-from cellblock.render.kept import Row, kept_list, kept_note, kept_page
+from cellblock.render.kept import KeptRow, kept_list, kept_note, kept_page
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -309,11 +309,11 @@ def remedy(text: Text | None) -> str:
     return f". {said}{why}: {command(text.cell, text.kind)}"
 
 
-def _row(text: Text) -> Row:
+def _row(text: Text) -> KeptRow:
     missing = ""
     if text.cut:
         missing = f"its beginning: {text.failure}" if text.failure else "its beginning"
-    return Row(text.cell, text.kind, text.size, command(text.cell, text.kind), missing)
+    return KeptRow(text.cell, text.kind, text.size, command(text.cell, text.kind), missing)
 
 
 def _page(kept: Kept, asked: Asked) -> Bundle:

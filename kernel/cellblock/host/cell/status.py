@@ -25,7 +25,7 @@ from cellblock.render.problem import problem
 from cellblock.render.templates import templates
 from cellblock.render.text import visible
 from cellblock.render.tools import tools
-from cellblock.render.usage import Row, Totals, usage
+from cellblock.render.usage import Totals, UsageRow, usage
 from cellblock.render.values import asked
 from cellblock.wire import messages as wire
 
@@ -382,7 +382,7 @@ def _before(views: Views) -> dict[str, object]:
 
 def _usage(views: Views, line: str) -> Bundle:
     account = views.account
-    rows = [Row(e.number, e.line, **e.usage.as_dict()) for e in account]
+    rows = [UsageRow(e.number, e.line, **e.usage.as_dict()) for e in account]
     totals = Totals(
         account.cells,
         account.wall_seconds,

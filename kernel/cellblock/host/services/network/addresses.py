@@ -10,7 +10,7 @@ from __future__ import annotations
 import ipaddress
 from typing import TYPE_CHECKING, Final
 
-from cellblock.policy.addresses import LOCALHOST, parse
+from cellblock.policy.addresses import LOCALHOST, parse_address
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -102,7 +102,7 @@ class Allowlist:
         self._ports: dict[str, set[int]] = {}
         self._listed: set[tuple[IPAddress, int]] = set()
         self._found: dict[str, dict[IPAddress, None]] = {}
-        for address in map(parse, entries):
+        for address in map(parse_address, entries):
             if address.literal is not None:
                 self._listed.add((address.literal, address.port))
                 continue

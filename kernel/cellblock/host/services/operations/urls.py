@@ -147,7 +147,7 @@ class Grants:
     """Whom, how and for what a policy lets cells have the host ask."""
 
     def __init__(self, table: Http) -> None:
-        self._entries = [hosts.parse(entry) for entry in table.hosts]
+        self._entries = [hosts.parse_host(entry) for entry in table.hosts]
         self._methods, self._paths = table.methods, table.paths
         self._private = table.allow_private
 
