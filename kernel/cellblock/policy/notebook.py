@@ -26,13 +26,13 @@ if TYPE_CHECKING:
     from cellblock.policy.model import Policy
 
 #: The table in a notebook's metadata, and all that is understood in it.
-TABLE: Final = "cellblock"
+NOTEBOOK_TABLE: Final = "cellblock"
 KEYS: Final = ("policy",)
 #: Bytes of a notebook that is looked through, and of what it may say of its policy.
 MAX_NOTEBOOK_BYTES: Final = 64 * 2**20
 MAX_TABLE_BYTES: Final = 64 * 2**10
 _SUFFIX: Final = ".ipynb"
-_WHERE: Final = f"metadata.{TABLE}"
+_WHERE: Final = f"metadata.{NOTEBOOK_TABLE}"
 _REMEDY: Final = "Take it out of the notebook's metadata: only the operator can allow more."
 
 
@@ -61,7 +61,7 @@ def of_notebook(  # noqa: PLR0913 - a notebook, a policy, and where both are
 def asked_of(notebook: Mapping[str, Any]) -> Any:
     """Return what a notebook has in our place of its metadata, whatever it is; None for nothing."""
     metadata = notebook.get("metadata")
-    return metadata.get(TABLE) if isinstance(metadata, Mapping) else None
+    return metadata.get(NOTEBOOK_TABLE) if isinstance(metadata, Mapping) else None
 
 
 def file_of(environ: Mapping[str, str]) -> Path | None:
@@ -170,7 +170,9 @@ def _table(content: bytes, file: Path) -> tuple[Any, str]:
     pieces = dict[str, msgspec.Raw]
     try:
         whole = msgspec.json.decode(content, type=pieces)
-        raw = bytes(msgspec.json.decode(whole["metadata"], type=pieces).get(TABLE, b"null"))
+        raw = bytes(
+            msgspec.json.decode(whole["metadata"], type=pieces).get(NOTEBOOK_TABLE, b"null")
+        )
     except (msgspec.MsgspecError, LookupError, ValueError, RecursionError):
         return None, _unread(file, "it is no notebook in JSON")
     if len(raw) > MAX_TABLE_BYTES:

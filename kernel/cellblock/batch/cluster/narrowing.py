@@ -17,7 +17,7 @@ from cellblock.errors import BackendError, PolicyError
 from cellblock.policy import load, placing
 from cellblock.policy.enforcement import Status
 from cellblock.policy.narrowing import check_narrower
-from cellblock.policy.notebook import TABLE, asked_of, of_notebook
+from cellblock.policy.notebook import NOTEBOOK_TABLE, asked_of, of_notebook
 from cellblock.policy.paths import Places
 
 if TYPE_CHECKING:
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 _VOID: Final = (Status.unenforced, Status.unavailable)
 _FILE: Final = "the notebook's policy"
 #: What is in every notebook that asks for a policy: the key as it is, or a letter by its number.
-_ASKS: Final = (f'"{TABLE}"'.encode(), b"\\u")
+_ASKS: Final = (f'"{NOTEBOOK_TABLE}"'.encode(), b"\\u")
 
 
 # --- where the run is -------------------------------------------------------------------------
@@ -91,7 +91,7 @@ class Sent(Pools):
         if asked_of({"metadata": notebook.metadata}) is None:
             return self.operators.ground.policy
         what, remedy = "asks for a policy, and none was sent with it", "Report this."
-        key = f"metadata.{TABLE}"
+        key = f"metadata.{NOTEBOOK_TABLE}"
         raise PolicyError(what, file=str(job.file), key=key, value="", remedy=remedy)
 
     async def _open(self, pool: AsyncSandboxPool) -> None:

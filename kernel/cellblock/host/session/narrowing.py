@@ -292,13 +292,13 @@ class PolicyScope:
 
 def _guest(held: Held, *, used: bool) -> Became:
     """Return where cells run from now on."""
-    from cellblock.render import narrowed  # noqa: PLC0415 - as above
+    from cellblock.render.narrowed import Guest as GuestNow  # noqa: PLC0415 - as above
 
     if held.terms.step is Step.none:
-        return narrowed.Guest.same
+        return GuestNow.same
     if held.stopped is not None and held.stopped.restored is not None:
-        return narrowed.Guest.kept
-    return narrowed.Guest.instead if used else narrowed.Guest.new
+        return GuestNow.kept
+    return GuestNow.instead if used else GuestNow.new
 
 
 def enter_notebook(ground: Ground, audit: Audit) -> None:
