@@ -14,8 +14,8 @@ from typing import TYPE_CHECKING, Any, Final
 
 from cellblock.backends.chooser import ORDER
 from cellblock.backends.contract import PROBES
-from cellblock.backends.probes import unprobed
-from cellblock.backends.shared import HOST
+from cellblock.backends.landlock import unprobed
+from cellblock.backends.base import HOST
 from cellblock.policy.enforcement import CAPABILITIES
 from cellblock.policy.model import Policy
 

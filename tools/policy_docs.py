@@ -15,9 +15,9 @@ from typing import TYPE_CHECKING, Any
 
 from cellblock.policy.load import preset_values
 from cellblock.policy.model import Policy
-from cellblock.policy.narrower import TABLE, Home
+from cellblock.policy.narrowing import TABLE, Home
 from cellblock.policy.schema import json_schema
-from cellblock.policy.sections import SECTIONS, fields
+from cellblock.policy.model import SECTIONS, fields
 from cellblock.policy.vocabulary import PRESETS
 
 if TYPE_CHECKING:

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Final
 from cellblock.analysis import RULES
 from cellblock.analysis.allowlist import ALLOWLIST
 from cellblock.analysis.names import REFUSED_BUILTINS, REFUSED_UNLESS_BOUND, RESERVED
-from cellblock.batch.rules import OWN, REPORTED
+from cellblock.batch.verdict import OWN, REPORTED
 from cellblock.policy import load
 
 if TYPE_CHECKING:

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 from docutils import nodes
 from sphinx.util.docutils import SphinxDirective
 
-from cellblock.batch.source import judge_source
+from cellblock.batch.judge import judge_source
 from cellblock.host.cell.status import principle
 from cellblock.policy.load import to_judge_by
 from cellblock.render.denial import denial

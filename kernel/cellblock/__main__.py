@@ -2,7 +2,7 @@
 
 import sys
 
-from cellblock.jupyter.app import main
+from cellblock.jupyter.start import main
 
 if __name__ == "__main__":
     main(sys.argv[1:])

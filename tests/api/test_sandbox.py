@@ -11,7 +11,7 @@ import pytest
 from cellblock import Policy, Sandbox
 from cellblock.errors import InputError
 from cellblock.host.cell import status
-from cellblock.render.policy_table import policy_table
+from cellblock.render.tables import policy_table
 
 pytestmark = pytest.mark.usefixtures("home")
 

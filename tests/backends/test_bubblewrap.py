@@ -21,7 +21,7 @@ import pytest
 
 from backends import apart
 from backends.apart import STAT, devices, emptied, patiently, refused
-from cellblock.backends import doctor_report, forbidding
+from cellblock.backends import bubblewrap, doctor_report
 from cellblock.backends.bubblewrap import Bubblewrap
 from cellblock.policy.enforcement import Status
 from cellblock.policy.model import Policy
@@ -215,7 +215,7 @@ SETTINGS = {
 def faulty(monkeypatch, tmp_path):
     """Put another bwrap on the path, and other settings in place."""
     monkeypatch.setenv("PATH", f"{tmp_path}:{os.environ['PATH']}")
-    monkeypatch.setattr(forbidding, "_SETTINGS", tmp_path / "sys")
+    monkeypatch.setattr(bubblewrap, "_SETTINGS", tmp_path / "sys")
 
     def make(script, **settings):
         (tmp_path / "bwrap").write_text(f"#!/bin/sh\n{script}\n")

@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from cellblock.backends import choose, doctor_report, probes
-from cellblock.backends.landlock import Landlock
+from cellblock.backends import choose, doctor_report
+from cellblock.backends.landlock import Landlock, unprobed
 from cellblock.errors import BackendError
 from cellblock.guest.confine import arch, landlock
 from cellblock.policy.enforcement import CAPABILITIES, Status
@@ -32,7 +32,7 @@ def _machine_without_bubblewrap(monkeypatch):
 @pytest.fixture
 def no_landlock(monkeypatch):
     monkeypatch.setattr(
-        Landlock, "probe", lambda _: probes.unprobed("switched off for a test", usable=False)
+        Landlock, "probe", lambda _: unprobed("switched off for a test", usable=False)
     )
 
 
@@ -107,8 +107,8 @@ def test_a_strict_policy_does_not_fall_back(strict):
 
 
 def test_a_probe_that_hangs_is_no_answer(monkeypatch):
-    monkeypatch.setattr(probes, "PATIENCE", 0.05)
-    monkeypatch.setattr(probes, "_answer", lambda *_: time.sleep(60))
+    monkeypatch.setattr(landlock, "PATIENCE", 0.05)
+    monkeypatch.setattr(landlock, "_answer", lambda *_: time.sleep(60))
 
     support = Landlock().probe()
 
@@ -117,7 +117,7 @@ def test_a_probe_that_hangs_is_no_answer(monkeypatch):
 
 
 def test_a_probe_that_dies_is_no_answer(monkeypatch):
-    monkeypatch.setattr(probes, "_answer", lambda *_: os._exit(1))
+    monkeypatch.setattr(landlock, "_answer", lambda *_: os._exit(1))
 
     assert not Landlock().probe().usable
 

@@ -12,8 +12,8 @@ from pathlib import Path
 
 import pytest
 
+from cellblock.backends.base import EARLIER_LINKS, NAMES
 from cellblock.backends.contract import PROBES, asked
-from cellblock.backends.shared import EARLIER_LINKS, NAMES
 from cellblock.guest.attempts import PROBES as ATTEMPTS
 from cellblock.guest.confine import arch, landlock
 from cellblock.guest.trying import EARLIER_THREAD, INHERITED

@@ -112,7 +112,7 @@ def test_a_python_that_can_take_no_lock_starts_no_kernel(landlocked):
 
 def doctor(world, policy, prefix=(), **variables):
     """Return doctor's exit status, its report, and each capability's status."""
-    command = [*prefix, sys.executable, "-P", "-c", "from cellblock.cli import main; main()"]
+    command = [*prefix, sys.executable, "-P", "-c", "from cellblock.cli.main import main; main()"]
     command += ["doctor", "--policy", str(policy), "--json"]
     status, said = ran(world, *command, **variables)
     report = json.loads(said)

@@ -15,29 +15,18 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cellblock.backends import (
-    choose,
-    chooser,
-    doctor_report,
-    gaps,
-    places,
-    planner,
-    probes,
-    sbpl,
-    seatbelt,
-)
+from cellblock.backends import choose, chooser, doctor_report, gaps, landlock, planner, seatbelt
 from cellblock.backends.landlock import Landlock
-from cellblock.backends.profile import TEMPLATE, images
-from cellblock.backends.seatbelt import Seatbelt
+from cellblock.backends.seatbelt import TEMPLATE, Seatbelt, images
 from cellblock.errors import BackendError, PolicyError
-from cellblock.policy import store
+from cellblock.policy import paths
 from cellblock.policy.enforcement import CAPABILITIES, Status
 from cellblock.policy.load import load
 from cellblock.policy.model import Policy
 from cellblock.policy.operations import Install, Operations
 from support.sbpl import Profile, parse, strings
 
-SUPPORT = probes.unprobed("for a test", usable=True)
+SUPPORT = landlock.unprobed("for a test", usable=True)
 PRESETS = ("safe", "data", "unsafe")
 
 
@@ -76,7 +65,7 @@ def place(tmp_path, monkeypatch):
     for name in ("XDG_DATA_HOME", "XDG_RUNTIME_DIR", "JUPYTER_RUNTIME_DIR", "IPYTHONDIR"):
         monkeypatch.delenv(name, raising=False)
     monkeypatch.setenv("HOME", str(made.home))
-    monkeypatch.setattr(places, "_MACOS", True)
+    monkeypatch.setattr(planner, "_MACOS", True)
     return made
 
 
@@ -211,12 +200,12 @@ def test_denied_paths_are_denied_whatever_is_above_them(place):
 
 def test_packages_are_readable_in_the_folder_of_the_hosts_own_that_is_denied(place):
     granted = Operations(install=Install(index="https://example.org/simple", allow=("a",)))
-    data, packages = place.home / ".local/share/cellblock", store.folder(granted.install)
+    data, packages = place.home / ".local/share/cellblock", paths.folder(granted.install)
     Path(packages, "lib").mkdir(parents=True)
     profile = Profile(place.text(ops=granted, private=[data]))
     assert profile.allows("file-read-data", f"{packages}/lib/a/__init__.py")
     assert not profile.allows("file-write-create", f"{packages}/lib/a.py")
-    for path in (f"{packages}/beside", f"{data}/approval.key", f"{store.base()}/another/lib/a.py"):
+    for path in (f"{packages}/beside", f"{data}/approval.key", f"{paths.base()}/another/lib/a.py"):
         assert not profile.allows("file-read-data", path)
 
 
@@ -355,7 +344,7 @@ def test_what_can_not_be_denied_or_written_is_refused_too(place, field):
 @pytest.mark.parametrize("path", ["", "a", "a/b", "/a/../b", "/a/./b", "/a\0b"])
 def test_only_whole_canonical_paths_are_quoted(path):
     with pytest.raises(ValueError, match=r"path|control"):
-        sbpl.quoted(path)
+        seatbelt.quoted(path)
 
 
 names = st.text(st.characters(exclude_characters="/"), min_size=1, max_size=30) | st.sampled_from(
@@ -367,7 +356,7 @@ names = st.text(st.characters(exclude_characters="/"), min_size=1, max_size=30) 
 def test_any_path_is_quoted_so_that_it_is_read_back_or_refused(parts):
     path = "/" + "/".join(parts)
     try:
-        text = sbpl.rule("deny", "file*", sbpl.trees([path]))
+        text = seatbelt.rule("deny", "file*", seatbelt.trees([path]))
     except ValueError:
         assert {".", ".."} & set(parts) or {"Cc", "Cs"} & set(map(unicodedata.category, path))
         return
@@ -375,7 +364,7 @@ def test_any_path_is_quoted_so_that_it_is_read_back_or_refused(parts):
 
 
 def test_a_rule_about_nothing_is_no_rule(place):
-    assert sbpl.rule("allow", "file-read*", ()) == ""
+    assert seatbelt.rule("allow", "file-read*", ()) == ""
     for rule in place.profile(filesystem_write_roots=(), read_deny_paths=()).rules:
         assert rule.filters or rule.action == "deny" or rule.operations == ["process-fork"]
 
@@ -481,7 +470,7 @@ def test_without_sandbox_exec_it_is_unusable(on_macos, monkeypatch):
 
 
 def test_auto_takes_it_where_it_is_the_strongest_and_a_strict_policy_is_no_obstacle(monkeypatch):
-    monkeypatch.setattr(Landlock, "probe", lambda _: probes.unprobed("no", usable=False))
+    monkeypatch.setattr(Landlock, "probe", lambda _: landlock.unprobed("no", usable=False))
     monkeypatch.setattr(Seatbelt, "probe", lambda _: SUPPORT)
 
     chosen = choose(Policy().replace(require=("network_access",)))
@@ -490,7 +479,7 @@ def test_auto_takes_it_where_it_is_the_strongest_and_a_strict_policy_is_no_obsta
 
 
 def test_every_place_that_is_always_readable_can_be_said():
-    assert all(sbpl.quoted(path) for path, _ in (*places.SYSTEM, *places.PROGRAMS))
+    assert all(seatbelt.quoted(path) for path, _ in (*planner.SYSTEM, *planner.PROGRAMS))
 
 
 def test_a_scratch_folder_in_a_private_place_is_refused(place, monkeypatch):

@@ -7,10 +7,9 @@ import time
 from types import SimpleNamespace
 
 from cellblock import AsyncSandboxPool
-from cellblock.batch.run import clock
-from cellblock.batch.run.execution import Execution, Job
-from cellblock.batch.run.narrowing import Pools
-from cellblock.batch.run.terms import Terms
+from cellblock.batch.run import execution
+from cellblock.batch.run.execution import Execution, Job, Pools
+from cellblock.batch.run.plan import Terms
 from support import processes
 from support.runs import notebook
 
@@ -33,7 +32,7 @@ def send(pids, number):
 def test_a_zygotes_start_takes_no_notebooks_time_and_a_guests_does(here, monkeypatch):
     passed = [0.0]  # for notebooks, beside the time that it takes
     slow = SimpleNamespace(monotonic=lambda: time.monotonic() + passed[0])
-    monkeypatch.setattr(clock, "time", slow)
+    monkeypatch.setattr(execution, "time", slow)
 
     async def run_all():
         async with AsyncSandboxPool("safe") as pool, Pools(pool) as pools:

@@ -64,7 +64,7 @@ def written(folder: Path, count: int) -> list[Path]:
 
 
 def by_cellblock(paths: list[Path], out: Path) -> list[str]:
-    main = "from cellblock.cli import main; main()"
+    main = "from cellblock.cli.main import main; main()"
     return [sys.executable, "-c", main, "run", str(paths[0].parent), "-o", str(out)]
 
 

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from cellblock.analysis import analyse, size, transform
+from cellblock.analysis import analyse, analyser, transform
 from cellblock.policy.load import to_judge_by
 
 RULES = to_judge_by("safe").rules()
@@ -55,7 +55,7 @@ ORDINARY = {
 def longest(unit, before, behind):
     """Return as much of a shape as is looked at."""
     words = len(re.findall(r"\w+|[^\w\s]", f"{unit} "))
-    room = size.CHARACTERS - len(before) - len(behind), size.WORDS - 20
+    room = analyser.CHARACTERS - len(before) - len(behind), analyser.WORDS - 20
     return f"{before}{unit * min(room[0] // len(unit), room[1] // words)}{behind}"
 
 
@@ -79,7 +79,7 @@ def test_the_longest_of_each_shape_is_read_within_bounds(shape):
 
 @pytest.mark.parametrize("name", ORDINARY)
 def test_ordinary_source_is_read(name):
-    size.check_shape(ORDINARY[name])
+    analyser.check_shape(ORDINARY[name])
 
 
 @pytest.mark.parametrize("name", [name for name in SHAPES if name.startswith(("parts", "fields"))])

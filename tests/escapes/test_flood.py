@@ -192,7 +192,9 @@ def test_a_time_limit_is_kept_while_a_front_end_stalls(kernel):
 
 
 def test_a_host_without_a_brake_would_be_seen_to_grow(kernel):
-    kernel = kernel(change="from cellblock.jupyter import outflow; outflow.HIGH = 1 << 60")
+    kernel = kernel(
+        change="from cellblock.jupyter import channels as outflow; outflow.HIGH = 1 << 60"
+    )
     before = peak_memory(kernel.proc.pid)
     behind = listener(kernel)
     assert Ended(kernel, kernel.execute_send(flood("displays", 0.5)), 60).idle
@@ -201,7 +203,7 @@ def test_a_host_without_a_brake_would_be_seen_to_grow(kernel):
 
 
 def test_a_host_that_does_not_count_values_would_be_seen_to_grow(kernel):
-    kernel = kernel(change="from cellblock.wire import shape; shape.MAX_VALUES = 1 << 60")
+    kernel = kernel(change="from cellblock.wire import frames as shape; shape.MAX_VALUES = 1 << 60")
     before = peak_memory(kernel.proc.pid)
     raw = r"b'\x82\xa4type\xa7display\xa4data\x81\xb0application/json\xdd\x00\x4b\x00\x00'"
     wide = r"b'\xa4\xf0\x9f\x98\x80' * 0x4b0000"

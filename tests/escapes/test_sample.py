@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from cellblock.backends.container import engines
-from cellblock.backends.container.build import build
+from cellblock.backends.container_engine import find
+from cellblock.backends.container_image import build
 from support import engine, machines
 from support.kernels import argv_for
 
@@ -41,7 +41,7 @@ def container_engine():
     with engine.running() as why:
         if why:
             pytest.skip(f"no container engine: {why}")
-        build(engines.find("docker", os.environ), mounted=True)
+        build(find("docker", os.environ), mounted=True)
         yield
 
 
@@ -79,7 +79,7 @@ def install(world, env):
 
 
 def install_unsafe(world, env, policy, name):
-    code = "from cellblock.cli import main; main()"
+    code = "from cellblock.cli.main import main; main()"
     options = ["--policy", str(policy), "--allow-unsafe", "--name", name, "--user"]
     subprocess.run(
         [sys.executable, "-P", "-c", code, "install", *options],

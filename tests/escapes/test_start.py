@@ -387,7 +387,7 @@ def test_a_kernelspecs_logo_holds_nothing_that_a_page_runs(name):
 
 def test_installing_again_takes_out_what_somebody_put_beside_a_kernelspec(world):
     env = world.environment()
-    code = "from cellblock.cli import main; main()"
+    code = "from cellblock.cli.main import main; main()"
     command = [sys.executable, "-P", "-c", code, "install", "--policy", "safe", "--user"]
 
     def install():

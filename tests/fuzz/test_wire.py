@@ -18,7 +18,7 @@ from hypothesis import strategies as st
 
 from cellblock.errors import WireError
 from cellblock.host.session.types import Cell
-from cellblock.wire import frames, messages, shape
+from cellblock.wire import frames, messages
 from support.simulator import Simulation
 from support.traffic import record
 
@@ -191,7 +191,7 @@ def test_what_is_looked_through_is_what_is_decoded():
 
 def refused(payload):
     try:
-        shape._walk(payload, 0)
+        frames._walk(payload, 0)
     except WireError:
         return True
     return False
@@ -261,7 +261,7 @@ def test_what_is_encoded_arrives_as_it_was(sent, data):
 @given(values)
 def test_what_holds_text_keys_alone_is_let_through(value):
     payload = msgspec.msgpack.encode(value)
-    shape._walk(payload, 0)
+    frames._walk(payload, 0)
 
 
 # --- traffic --------------------------------------------------------------------------------------

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from cellblock import cli
+from cellblock.cli import main
 from cellblock.host.audit import reader
 from cellblock.host.audit.reader import verify
 from cellblock.policy.load import load
@@ -448,7 +448,7 @@ def test_the_command_shows_verifies_and_exports_what_a_kernel_wrote(
     def cellblock(*arguments):
         monkeypatch.setattr(sys, "argv", ["cellblock", "audit", *arguments])
         with pytest.raises(SystemExit) as ended:
-            cli.main()
+            main.main()
         out, err = capfd.readouterr()
         return ended.value.code, out + err
 

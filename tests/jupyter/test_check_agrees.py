@@ -6,9 +6,9 @@ from unittest import mock
 import msgspec
 import pytest
 
+from cellblock.batch.check_workers import by_terms
 from cellblock.batch.judge import judge
 from cellblock.batch.verdict import Kind, Terms
-from cellblock.batch.worker import by_terms
 from cellblock.policy.load import to_judge_by
 from support import reading
 from support.admission import FINE, MARK, OBSERVE, RESET, approve, notebook

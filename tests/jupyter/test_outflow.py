@@ -5,7 +5,7 @@ import time
 import pytest
 import zmq
 
-from cellblock.jupyter import outflow, sockets
+from cellblock.jupyter import channels, messages
 from support.client import connection
 
 PIECE = [b"stream", b"<IDS|MSG>", b"x" * (64 << 10)]
@@ -15,9 +15,9 @@ SENT = 40 << 20
 @pytest.fixture
 def bound(tmp_path, monkeypatch):
     """The iopub socket of a kernel whose patience is three seconds, and its address."""
-    monkeypatch.setattr(sockets, "_STALLED_MS", 3_000)
+    monkeypatch.setattr(messages, "_STALLED_MS", 3_000)
     info, context = connection(), zmq.Context()
-    made = sockets.bind(context, sockets.Connection(tmp_path / "kernel.json", info))
+    made = messages.bind(context, messages.Connection(tmp_path / "kernel.json", info))
     yield made["iopub"], f"tcp://127.0.0.1:{info['iopub_port']}"
     context.destroy(linger=0)
 
@@ -41,7 +41,7 @@ def subscribe(bound):
 
 
 def sent(iopub):
-    flow = outflow.Outflow(iopub)
+    flow = channels.Outflow(iopub)
     for _ in range(SENT // len(PIECE[-1])):
         flow.send(PIECE)
     return flow
@@ -58,7 +58,7 @@ def left(flow, wanted, seconds):
 
 
 def test_without_a_subscriber_nothing_waits(bound):
-    assert left(sent(bound[0]), outflow.MARK_EVERY, 2) <= outflow.MARK_EVERY
+    assert left(sent(bound[0]), channels.MARK_EVERY, 2) <= channels.MARK_EVERY
 
 
 def test_what_a_subscriber_does_not_read_waits_and_what_it_reads_does_not(bound, subscribe):
@@ -67,7 +67,7 @@ def test_what_a_subscriber_does_not_read_waits_and_what_it_reads_does_not(bound,
     assert left(flow, 0, 0.5) > SENT // 2
     for _ in range(SENT // len(PIECE[-1])):
         assert reader.recv_multipart() == PIECE
-    assert left(flow, outflow.MARK_EVERY, 2) <= outflow.MARK_EVERY
+    assert left(flow, channels.MARK_EVERY, 2) <= channels.MARK_EVERY
 
 
 def test_the_slowest_of_several_counts(bound, subscribe):
@@ -82,7 +82,7 @@ def test_the_slowest_of_several_counts(bound, subscribe):
 def test_one_that_takes_nothing_is_cut_off_and_the_next_is_served(bound, subscribe):
     subscribe()
     flow = sent(bound[0])
-    assert left(flow, outflow.MARK_EVERY, 20) <= outflow.MARK_EVERY
+    assert left(flow, channels.MARK_EVERY, 20) <= channels.MARK_EVERY
     reader = subscribe()
     flow.send(PIECE)
     assert reader.recv_multipart() == PIECE
@@ -118,41 +118,41 @@ class Level:
 @pytest.fixture
 def brake(monkeypatch):
     holds = []
-    made = outflow.Brake(Reactor(), Level(), holds.append)
+    made = channels.Brake(Reactor(), Level(), holds.append)
     made.holds, made.reactor, made.level = holds, made._reactor, made._outflow
     made.now = 0.0
-    monkeypatch.setattr(outflow.time, "monotonic", lambda: made.now)
+    monkeypatch.setattr(channels.time, "monotonic", lambda: made.now)
     return made
 
 
 def test_the_guest_waits_between_the_marks(brake):
-    brake.level.level = outflow.HIGH + 1
+    brake.level.level = channels.HIGH + 1
     brake.check()
-    brake.level.level = outflow.LOW + 1
+    brake.level.level = channels.LOW + 1
     brake.reactor.turn()
     assert brake.holds == [True]
-    brake.level.level = outflow.LOW
+    brake.level.level = channels.LOW
     brake.reactor.turn()
     assert brake.holds == [True, False]
     assert brake.admits()
 
 
 def test_progress_renews_patience_and_a_stall_ends_it(brake):
-    brake.level.level = 3 * outflow.HIGH
+    brake.level.level = 3 * channels.HIGH
     brake.check()
     for _ in range(5):
-        brake.now += outflow.PATIENCE - 1
+        brake.now += channels.PATIENCE - 1
         brake.level.level -= 1
         brake.reactor.turn()
     assert brake.holds == [True]
-    brake.now += outflow.PATIENCE + 1
+    brake.now += channels.PATIENCE + 1
     brake.reactor.turn()
     assert brake.holds == [True, False]
     assert not brake.admits()
     brake.check()
     assert brake.holds == [True, False]  # not again until it has been low
-    brake.level.level = outflow.LOW
+    brake.level.level = channels.LOW
     assert brake.admits()
-    brake.level.level = outflow.HIGH + 1
+    brake.level.level = channels.HIGH + 1
     brake.check()
     assert brake.holds == [True, False, True]

@@ -20,7 +20,14 @@ POLICY = 'backend = "landlock"\n'
 def cellblock(world, *words, prefix=()):
     """Run the command in a world, by its user."""
     done = subprocess.run(
-        [*prefix, sys.executable, "-P", "-c", "from cellblock.cli import main; main()", *words],
+        [
+            *prefix,
+            sys.executable,
+            "-P",
+            "-c",
+            "from cellblock.cli.main import main; main()",
+            *words,
+        ],
         check=False,
         capture_output=True,
         text=True,

@@ -11,7 +11,7 @@ import sys
 
 import pytest
 
-from cellblock import cli
+from cellblock.cli import main
 
 
 def in_this_process(line: str) -> subprocess.CompletedProcess[str]:
@@ -25,7 +25,7 @@ def in_this_process(line: str) -> subprocess.CompletedProcess[str]:
     ):
         patch.setattr(sys, "argv", arguments)
         try:
-            cli.main()
+            main.main()
         except SystemExit as ended:
             status = int(ended.code or 0)
     return subprocess.CompletedProcess(arguments, status, out.getvalue(), err.getvalue())

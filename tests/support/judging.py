@@ -8,14 +8,14 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from cellblock.batch.cells import Cells
+from cellblock.batch.check_workers import by_terms
+from cellblock.batch.judge import Cells
 from cellblock.batch.verdict import Terms
-from cellblock.batch.worker import by_terms
 from cellblock.policy.load import to_judge_by
 
 if TYPE_CHECKING:
     from cellblock.analysis import Finding
-    from cellblock.batch.cells import By
+    from cellblock.batch.judge import By
 
 
 def by(

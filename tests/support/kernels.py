@@ -54,7 +54,7 @@ def argv_changed(change: str, policy: str | Path, *options: str) -> list[str]:
 
 def changed(change: str, argv: list[str]) -> list[str]:
     """Return a kernel's command whose host first runs ``change``."""
-    main = f"{change}; import sys; from cellblock.jupyter.app import main; main(sys.argv[1:])"
+    main = f"{change}; import sys; from cellblock.jupyter.start import main; main(sys.argv[1:])"
     return [argv[0], "-E", "-P", "-c", main, *argv[argv.index("cellblock") + 1 :]]
 
 

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from support.kernels import World
 
-MAIN = "from cellblock.cli import main; main()"
+MAIN = "from cellblock.cli.main import main; main()"
 
 
 def code(source: str, *tags: str, **fields: Any) -> dict[str, Any]:

@@ -18,7 +18,7 @@ import msgspec
 from cellblock.backends import choose, gaps, heard, settle
 from cellblock.backends.contract import contradicted
 from cellblock.host.guests import spawn
-from cellblock.jupyter import proving
+from cellblock.jupyter import probe
 from cellblock.policy.model import Policy
 
 #: Where a zygote's first line of code ends and what spoils it is put in.
@@ -59,15 +59,15 @@ def run(backend: str, *, spoil: str = "", plan: dict[str, Any] | None = None, **
     """
     policy = Policy().replace(name="tried", backend=backend, **fields)
     chosen = choose(policy, probe=False)
-    boot, told = spawn._BOOT, proving.told_of
+    boot, told = spawn._BOOT, probe.told_of
     spawn._BOOT = boot.replace(_MAIN, f"exec({spoil!r});{_MAIN}")
-    proving.told_of = lambda policy, made, *rest: told(
+    probe.told_of = lambda policy, made, *rest: told(
         policy, msgspec.structs.replace(made, **plan or {}), *rest
     )
     try:
-        proof, seen = proving.prove(policy, chosen, Path.cwd())
+        proof, seen = probe.prove(policy, chosen, Path.cwd())
     finally:
-        spawn._BOOT, proving.told_of = boot, told
+        spawn._BOOT, probe.told_of = boot, told
     declared, report = chosen.declare(policy), heard(chosen, proof, seen)
     settled = settle(declared, report, proof)
     return Suite(

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from cellblock import cli
+from cellblock.cli import main
 
 # jsonschema imports it if it is there, for a format that nothing here has: it takes a second.
 sys.modules["rfc3987_syntax"] = None
@@ -24,7 +24,7 @@ def command(monkeypatch, capfd):
     def run(*args):
         monkeypatch.setattr(sys, "argv", ["cellblock", *args])
         with pytest.raises(SystemExit) as ended:
-            cli.main()
+            main.main()
         out, err = capfd.readouterr()
         return ended.value.code, out, err
 

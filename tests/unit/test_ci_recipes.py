@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from cellblock import cli
+from cellblock.cli import main
 from support.notebooks import notebook
 
 ROOT = Path(__file__).parents[2]
@@ -70,7 +70,7 @@ def project(tmp_path, monkeypatch):
         # In this process: a start of Python's each would be most of the time.
         monkeypatch.setattr(sys, "argv", shlex.split(os.path.expandvars(line)))
         with pytest.raises(SystemExit) as ended:
-            cli.main()
+            main.main()
         return ended.value.code
 
     identity = "-c user.name=a -c user.email=a@example.org"

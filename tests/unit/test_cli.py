@@ -7,14 +7,14 @@ import sys
 import pytest
 
 from cellblock.backends.contract import Proof, Seen
-from cellblock.jupyter import proving
-from cellblock.render.gaps import NO_GAPS, TITLE
+from cellblock.jupyter import probe
+from cellblock.render.stopped import NO_GAPS, TITLE
 
 #: What the suite of probes said of a backend, of which these tests run it once.
 PROVED = {}
 
 
-def proved_once(policy, chosen, project, proved=proving.proved):
+def proved_once(policy, chosen, project, proved=probe.proved):
     name = type(chosen.backend).__name__
     if name not in PROVED:
         PROVED[name] = proved(policy, chosen, project)
@@ -25,7 +25,7 @@ def proved_once(policy, chosen, project, proved=proving.proved):
 def run(command, monkeypatch, tmp_path):
     """Run the command in a folder of its own, with Jupyter's folders in it."""
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr(proving, "proved", proved_once)
+    monkeypatch.setattr(probe, "proved", proved_once)
     monkeypatch.delenv("XDG_CACHE_HOME", raising=False)
     for variable in ("JUPYTER_DATA_DIR", "JUPYTER_CONFIG_DIR", "JUPYTER_RUNTIME_DIR", "HOME"):
         (tmp_path / variable.lower()).mkdir()
@@ -35,7 +35,7 @@ def run(command, monkeypatch, tmp_path):
 
 def test_help_imports_nothing_that_help_does_not_need():
     code = (
-        "import sys; from cellblock import cli; "
+        "import sys; from cellblock.cli import main as cli; "
         "print([m for m in ('pydantic', 'jupyter_client', 'zmq', 'IPython') if m in sys.modules])"
     )
     shown = subprocess.run(
@@ -215,8 +215,8 @@ def test_doctor_says_the_same_in_json_and_for_people(run):
         assert capability["capability"] in shown
         assert capability["status"] in shown
     assert report["unproved"] == ""
-    for probe in report["probes"]:
-        assert f"{probe['name']} {probe['outcome']}" in shown
+    for each in report["probes"]:
+        assert f"{each['name']} {each['outcome']}" in shown
     fields = ["capability", "status", "asked", "actual", "consequence", "remedy", "contradicted"]
     assert all(list(gap) == fields for gap in report["gaps"])
     assert report["os_kernel"] in shown
@@ -236,7 +236,7 @@ def test_image_build_is_mounted_or_on_a_base_and_says_why_there_is_no_engine(run
 
 def test_doctor_fails_where_a_probe_passes_that_should_not(run, monkeypatch):
     proof = Proof({"environment": Seen("passed")}, "Linux 6.1", "now")
-    monkeypatch.setattr("cellblock.jupyter.proving.proved", lambda *_: (proof, None))
+    monkeypatch.setattr("cellblock.jupyter.probe.proved", lambda *_: (proof, None))
     status, shown, _ = run("doctor")
     assert status == 1
     assert "✗ environment: a cell can read the host's environment" in shown

@@ -126,7 +126,7 @@ def test_without_a_terminal_nobody_is_asked_and_nothing_is_approved(run, noteboo
 @pytest.mark.parametrize("agrees", [True, False])
 def test_whoever_is_there_is_asked(run, notebook, monkeypatch, agrees):
     notebook("x = 1")
-    monkeypatch.setattr("cellblock.cli_approve.sys.stdin.isatty", lambda: True, raising=False)
+    monkeypatch.setattr("cellblock.cli.approve.sys.stdin.isatty", lambda: True, raising=False)
     monkeypatch.setattr("typer.confirm", lambda _text: agrees)
     ended, out, _ = run("approve", "a.ipynb", "--policy", "lab.toml")
     assert ended == (not agrees)
@@ -282,7 +282,7 @@ def test_who_waits_for_another_who_approves_is_told_so(notebook, admits, policy,
     name = notebook("x = 1")
     place = Place(policy(), tmp_path)
     slow = "import sys; sys.modules['rfc3987_syntax'] = None"  # what nbformat's checks import
-    code = f"{slow}; from cellblock.cli import main; main()"
+    code = f"{slow}; from cellblock.cli.main import main; main()"
     command = [sys.executable, "-P", "-c", code, "approve", name, "--policy", "lab.toml", "--yes"]
     with place.held():
         second = subprocess.Popen(command, stderr=subprocess.PIPE, text=True, cwd=tmp_path)

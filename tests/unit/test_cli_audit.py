@@ -112,7 +112,14 @@ def test_what_a_record_says_is_no_command_to_the_terminal(run, log):
 def test_a_letter_that_the_terminal_lacks_is_spelled_by_its_number(tmp_path):
     written(tmp_path / "cellblock" / "audit", text="a ☃")
     done = subprocess.run(
-        [sys.executable, "-c", "from cellblock.cli import main; main()", "audit", "show", "last"],
+        [
+            sys.executable,
+            "-c",
+            "from cellblock.cli.main import main; main()",
+            "audit",
+            "show",
+            "last",
+        ],
         env=os.environ | {"XDG_CACHE_HOME": str(tmp_path), "PYTHONIOENCODING": "ascii"},
         capture_output=True,
         check=False,

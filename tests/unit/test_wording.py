@@ -5,8 +5,7 @@ from dataclasses import replace
 import pytest
 
 from cellblock import CellError, Denial, Display, Result, Stop
-from cellblock.api.results import Artifact, Skipped
-from cellblock.api.wording import clipped
+from cellblock.api.results import Artifact, Skipped, clipped
 
 #: As IPython has it: a cell's frames, a library's between them, what it says in the end.
 LINES = (

@@ -8,22 +8,114 @@ as ``Admitted``, the kernel as the gate at run time and ``cellblock check`` as t
 
 from __future__ import annotations
 
+import ast
+import difflib
 import hashlib
+import json
+import math
 import re
+import unicodedata
+from collections import Counter
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Any, Final, Literal
+from itertools import islice
+from typing import TYPE_CHECKING, Any, Final, Literal, NoReturn
 
-from cellblock.analysis.findings import Report
-from cellblock.analysis.policy import NO_RULES
-from cellblock.analysis.rules import RULES
-from cellblock.analysis.templates import called
-from cellblock.analysis.transform import transform
+from cellblock.analysis.analyser import analyse
+from cellblock.analysis.findings import LINE_END, NO_RULES, RULES, Report
+from cellblock.analysis.transform import parse, transform
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable, Iterable, Mapping, Sequence
 
-    from cellblock.analysis.findings import Finding
-    from cellblock.analysis.templates import Called
+    from cellblock.analysis.findings import Finding, Rules
+
+
+# Templates: what a cell that names one says, and what a template's file may do (requirement
+# 1.13).
+#
+# A template is a file of definitions with a function ``run(state)``. A cell says ``%%template
+# NAME`` and gives the state as JSON: data for that function, never part of any source.
+
+ENTRY: Final = "run"
+#: The first line that is not blank; what comes before it holds blanks alone.
+_CELL: Final = re.compile(r"((?:[ \t\r]*\n)*)%%template(?!\w)([^\n]*)(?:\n|\Z)")
+_NAME: Final = re.compile(r"[a-z][a-z0-9_-]{0,63}")
+
+
+@dataclass(frozen=True, slots=True)
+class Called:
+    """A cell that names a template. ``name`` is empty where what stands there is no name.
+
+    ``line`` is the number, from 1, of the line that names it; ``body`` is what comes after that.
+    """
+
+    name: str
+    said: str
+    body: str
+    line: int
+
+
+def called(raw: str) -> Called | None:
+    """Return what a cell says that begins with ``%%template``; None for any other."""
+    found = _CELL.match(raw)
+    if found is None:
+        return None
+    said = found[2].strip(" \t\r")
+    name = said if _NAME.fullmatch(said) else ""
+    return Called(name, said, raw[found.end() :], found[1].count("\n") + 1)
+
+
+def is_name(text: str) -> bool:
+    """Say whether a template may have this name: letters, digits, ``-`` and ``_``, all small."""
+    return _NAME.fullmatch(text) is not None
+
+
+# --- a template's file ------------------------------------------------------------------------
+
+
+def analyse_template(source: str, rules: Rules) -> tuple[Finding, ...]:
+    """Return every finding in ``source``, as ``analyse`` does, and what is no definition.
+
+    Never raises.
+    """
+    found = analyse(source, rules)
+    try:
+        parse(source)
+    except (SyntaxError, RecursionError, MemoryError, ValueError):
+        return found  # it does not run, or ``analyse`` has refused it
+    from cellblock.analysis.template_rules import definitions  # noqa: PLC0415 - few policies have any
+
+    return tuple(sorted([*found, *definitions(source)]))
+
+
+def entry(source: str) -> tuple[Finding, ...]:
+    """Return why ``source`` can't be started: it has no ``run(state)``. Never raises."""
+    from cellblock.analysis.template_rules import read  # noqa: PLC0415 - as above
+
+    report = Report(source, NO_RULES)
+    tree = read(report)
+    if tree is None:
+        return ()  # told by ``definitions``
+    starts = [
+        node
+        for node in tree.body
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef) and node.name == ENTRY
+    ]
+    if not starts:
+        why = "is missing: a template is started by a function of that name at its top level"
+        report.add_at("template-definitions", (1, 0, 1), f"{ENTRY}(state)", why=why)
+    for node in starts:
+        if not _takes_one(node.args):
+            why = "has to take one argument, the state, by its place"
+            report.add("template-definitions", node, ENTRY, why=why)
+    return tuple(report.findings)
+
+
+def _takes_one(of: ast.arguments) -> bool:
+    places = len(of.posonlyargs) + len(of.args)
+    named = all(default is not None for default in of.kw_defaults)
+    return named and places > 0 and places - len(of.defaults) <= 1
+
 
 Kind = Literal["any", "approved", "template"]
 #: Problems of one state that are told.
@@ -161,12 +253,6 @@ def _judge_approved(raw: str, call: Called | None, admitted: Admitted) -> Ruling
 
 
 def _unapproved(raw: str, admitted: Admitted) -> Finding:
-    from cellblock.analysis.nearest import (  # noqa: PLC0415 - what is approved needs none of it
-        difference,
-        nearest,
-        one_line,
-        unified,
-    )
 
     by_source = {each.source: each for each in admitted.cells.values()}
     near = nearest(raw, by_source)
@@ -189,8 +275,6 @@ def _unapproved(raw: str, admitted: Admitted) -> Finding:
 
 def _settle(raw: str, call: Called, admitted: Admitted, by: str) -> Ruling:
     """Decide about a cell that names a template."""
-    from cellblock.analysis.state import StateError, read_state  # noqa: PLC0415 - most name none
-
     template = admitted.templates.get(call.name) if call.name else None
     if template is None:
         return Ruling((_not_found(raw, call, admitted),))
@@ -249,3 +333,234 @@ def _finding(  # noqa: PLR0913 - a finding's parts
     report = Report(raw, NO_RULES)
     report.add_at(rule, span, subject, why=why or RULES[rule].why, remedy=remedy)
     return replace(report.findings[0], detail=detail)
+
+
+# JSON as a template takes it: read strictly, so that no two readers see two states in one text.
+#
+# No key twice, no NaN or Infinity, no number that crosses the wire as another, no text that is
+# not Unicode; bounded in size, depth and number of values.
+
+#: Characters of a state, values in it, and containers within each other.
+LONGEST: Final = 1 << 20
+MOST_VALUES: Final = 50_000
+DEEPEST: Final = 32
+#: Of whole numbers on the wire: 64 bits, with a sign or without.
+_LEAST, _MOST = -(2**63), 2**64
+_DIGITS: Final = 20
+#: Texts, so that nothing in them is taken for a mark, and marks. One without an end takes all.
+_MARKS: Final = re.compile(
+    r"""
+    "[^"\\]*+(?:\\.[^"\\]*+)*+(?:"|\\?\Z)
+    | [\[\]{},]
+    """,
+    re.DOTALL | re.VERBOSE,
+)
+
+
+class StateError(ValueError):
+    """A text that is no state; ``line`` and ``column`` of it, from 1, as far as they are known."""
+
+    def __init__(self, message: str, line: int = 1, column: int = 1) -> None:
+        self.message, self.line, self.column = message, line, column
+        super().__init__(message)
+
+
+def read_state(text: str) -> Any:
+    """Return the data that ``text`` stands for; nothing but blanks is ``{}``.
+
+    Raises:
+        StateError: it is not JSON, ambiguous, or beyond the bounds.
+
+    """
+    if not text.strip(" \t\r\n"):
+        return {}
+    if len(text) > LONGEST:
+        raise StateError(f"it has {len(text):,} characters; {LONGEST:,} are read")
+    _check_shape(text)
+    try:
+        text.encode()
+        state = json.loads(
+            text,
+            object_pairs_hook=_object,
+            parse_constant=_no_number,
+            parse_float=_float,
+            parse_int=_int,
+        )
+        json.dumps(state, ensure_ascii=False).encode()  # escapes can stand for half a character
+    except json.JSONDecodeError as exc:
+        raise StateError(f"it is not JSON: {exc.msg}", exc.lineno, exc.colno) from None
+    except UnicodeEncodeError:
+        raise StateError("a text in it is not Unicode: half of a surrogate pair") from None
+    except RecursionError:
+        raise StateError(f"it is nested deeper than {DEEPEST}") from None
+    return state
+
+
+def _check_shape(text: str) -> None:
+    """Raise StateError for too many values, or too deep, before any of it is built."""
+    depth = values = 0
+    for mark in _MARKS.finditer(text):
+        match mark[0]:
+            case "[" | "{":
+                depth, values = depth + 1, values + 1
+                if depth > DEEPEST:
+                    line = text.count("\n", 0, mark.start()) + 1
+                    raise StateError(f"it is nested deeper than {DEEPEST}", line)
+            case "]" | "}":
+                depth -= 1
+            case ",":
+                values += 1
+        if values > MOST_VALUES:
+            raise StateError(f"it has more than {MOST_VALUES:,} values")
+
+
+def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    found = dict(pairs)
+    if len(found) < len(pairs):
+        twice, _ = Counter(key for key, _ in pairs).most_common(1)[0]
+        raise StateError(f"the key {twice[:60]!r} stands in one object twice")
+    return found
+
+
+def _no_number(name: str) -> NoReturn:
+    raise StateError(f"{name} is no JSON")
+
+
+def _float(digits: str) -> float:
+    value = float(digits)
+    if not math.isfinite(value):
+        raise StateError(f"{digits[:_DIGITS]} is larger than any number here")
+    return value
+
+
+def _int(digits: str) -> int:
+    if len(digits) > _DIGITS + 1 or not _LEAST <= int(digits) < _MOST:
+        raise StateError(f"{digits[:_DIGITS]}… has more than 64 bits")
+    return int(digits)
+
+
+# How a text differs from the nearest of some others: said of a character, and shown as lines.
+#
+# Bounded: what is compared line by line is a piece, for difflib's time grows with the square.
+
+#: Texts that are looked at, and characters of each whose numbers are compared.
+_MOST_LOOKED_AT: Final = 2_000
+_SAMPLE: Final = 2_000
+#: Lines of a piece that is compared, lines that are shown, characters of one, lines around.
+_PIECE: Final = 120
+MOST_SHOWN: Final = 60
+_WIDEST: Final = 160
+_AROUND: Final = 2
+
+
+@dataclass(frozen=True, slots=True)
+class Difference:
+    """Where a text first differs from another: line from 1, column from 0, and what stands there.
+
+    ``here`` and ``there`` are single characters, or empty at the end of a text.
+    """
+
+    line: int
+    column: int
+    here: str
+    there: str
+
+    def said(self) -> str:
+        """Return what is different, where it can't be seen or be told by sight."""
+        if not (_needs_a_name(self.here) or _needs_a_name(self.there)):
+            return ""
+        return f"here is {_named(self.here)}, approved is {_named(self.there)}"
+
+
+def nearest(text: str, others: Iterable[str]) -> str | None:
+    """Return the one of ``others`` that is most like ``text``; None where there are none."""
+    lines, signs = _bags(text)
+    best, best_score = None, -1.0
+    for other in islice(others, _MOST_LOOKED_AT):
+        other_lines, other_signs = _bags(other)
+        score = _likeness(lines, other_lines) + _likeness(signs, other_signs)
+        if score > best_score:
+            best, best_score = other, score
+    return best
+
+
+def difference(text: str, other: str) -> Difference:
+    """Return where ``text`` first differs from ``other``, which it does."""
+    same, end = 0, min(len(text), len(other))
+    while same < end:  # what is the same is same..end at most
+        middle = (same + end + 1) // 2
+        if text[same:middle] == other[same:middle]:
+            same = middle
+        else:
+            end = middle - 1
+    lines = LINE_END.split(text[:same])
+    return Difference(len(lines), len(lines[-1]), text[same : same + 1], other[same : same + 1])
+
+
+def unified(text: str, other: str, label: str) -> str:
+    """Return the difference as ``diff -u`` has it, at most MOST_SHOWN lines of it."""
+    here, there = text.split("\n"), other.split("\n")
+    skipped = _common(here, there)
+    old, new = there[skipped : skipped + _PIECE], here[skipped : skipped + _PIECE]
+    left_out = max(len(here), len(there)) > skipped + _PIECE
+    lines = [_clipped(each) for each in _compared(old, new, skipped)]
+    left_out = left_out or len(lines) > MOST_SHOWN
+    head = [f"--- {one_line(label)}", "+++ this cell"]
+    return "\n".join([*head, *lines[:MOST_SHOWN], *(["…"] if left_out else [])])
+
+
+def one_line(label: str) -> str:
+    """Return a label in which a file's name can't begin a line that would be the difference's."""
+    return label.replace("\n", "\N{SYMBOL FOR LINE FEED}")
+
+
+def _bags(text: str) -> tuple[Counter[str], Counter[str]]:
+    sample = text[:_SAMPLE]
+    return Counter(sample.split("\n")), Counter(sample)
+
+
+def _likeness(one: Counter[str], other: Counter[str]) -> float:
+    """Return how much of two bags is the same: from 0 to 1."""
+    both = sum((one & other).values())
+    return 2 * both / max(1, one.total() + other.total())
+
+
+def _common(here: Sequence[str], there: Sequence[str]) -> int:
+    """Return how many lines at the start are the same, but for those that are shown around."""
+    pairs = zip(here, there, strict=False)
+    same = next((n for n, (one, other) in enumerate(pairs) if one != other), None)
+    return max(0, (min(len(here), len(there)) if same is None else same) - _AROUND)
+
+
+def _compared(old: Sequence[str], new: Sequence[str], skipped: int) -> Iterable[str]:
+    """Yield a unified difference's hunks, with the numbers that their lines have."""
+    found = difflib.SequenceMatcher(None, old, new, autojunk=False)
+    for group in found.get_grouped_opcodes(_AROUND):
+        (_, a, _, c, _), (_, _, b, _, d) = group[0], group[-1]
+        yield f"@@ -{skipped + a + 1},{b - a} +{skipped + c + 1},{d - c} @@"
+        for tag, i, j, k, m in group:
+            if tag == "equal":
+                yield from (f" {line}" for line in old[i:j])
+            else:
+                yield from (f"-{line}" for line in old[i:j])
+                yield from (f"+{line}" for line in new[k:m])
+
+
+def _clipped(line: str) -> str:
+    return line if len(line) <= _WIDEST else f"{line[:_WIDEST]}…"
+
+
+def _needs_a_name(char: str) -> bool:
+    return not (char.isascii() and char.isprintable()) or char in ("", " ")
+
+
+def _named(char: str) -> str:
+    """Return a character as it can be told from those that look like it."""
+    if not char:
+        return "the end of the cell"
+    if char == "\n":
+        return "the end of the line"
+    if not _needs_a_name(char):
+        return repr(char)
+    name = unicodedata.name(char, "a control character")
+    return f"U+{ord(char):04X} ({name})"

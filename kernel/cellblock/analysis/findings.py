@@ -7,16 +7,153 @@ Positions are those of the source analysed: lines from 1, columns from 0 and in 
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Protocol
-
-from cellblock.analysis.rules import RULES
+from dataclasses import dataclass, field, replace
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Any, Protocol
 
 if TYPE_CHECKING:
     import ast
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Iterable, Mapping, Sequence
 
-    from cellblock.analysis.policy import Rules
+
+# The rules, one id each: the same in findings, docs/rules.md, tests and the audit log.
+
+
+@dataclass(frozen=True, slots=True)
+class Rule:
+    """A rule: ``why`` and ``remedy`` serve where a finding has nothing more precise to say."""
+
+    id: str
+    title: str
+    why: str
+    remedy: str
+
+
+_TABLE = (
+    Rule(
+        "argument-not-allowed",
+        "A magic's argument is not allowed",
+        "this argument makes the magic run text that cannot be checked, or write a file",
+        "Give the magic plain text without {braces} and $names, and no file options.",
+    ),
+    Rule(
+        "attribute-not-allowed",
+        "An attribute that leads to interpreter internals",
+        "leads from an ordinary object into the interpreter's own objects",
+        "Use the public interface of the object.",
+    ),
+    Rule(
+        "builtin-not-allowed",
+        "A builtin that this policy refuses",
+        "reaches beyond the cell's own values",
+        "Work on values that the cell was given, or ask the host for an operation.",
+    ),
+    Rule(
+        "cell-not-approved",
+        "A cell that nobody approved",
+        "This text is not among the cells that were approved",
+        "Have it approved: cellblock approve NOTEBOOK. Until then run a cell that is.",
+    ),
+    Rule(
+        "import-not-allowed",
+        "A module that is not on the allowlist",
+        "is not on this policy's list of allowed modules",
+        "Use an allowed module, or let the operator add it to allowed_modules.",
+    ),
+    Rule(
+        "magic-not-allowed",
+        "A magic that is not on the allowlist",
+        "is not on this policy's list of allowed magics",
+        "Write it in Python, or let the operator add it to magics.",
+    ),
+    Rule(
+        "module-name-not-allowed",
+        "A name of an allowed module that this policy holds back",
+        "is not among the names that this policy allows from the module",
+        "Use an allowed name, or let the operator widen the module's entry in allowed_modules.",
+    ),
+    Rule(
+        "name-not-allowed",
+        "A name that belongs to the interpreter",
+        "belongs to the interpreter, not to the cell",
+        "Choose another name.",
+    ),
+    Rule(
+        "narrowing-not-kept",
+        "A narrowing that can't be put in force",
+        "can't be put in force here",
+        "Narrow something else, or let the operator change the policy.",
+    ),
+    Rule(
+        "node-not-allowed",
+        "Syntax that cellblock does not know",
+        "is syntax that this version of cellblock does not know, so nobody has judged it",
+        "Write it in older syntax, or update cellblock.",
+    ),
+    Rule(
+        "not-a-template",
+        "A cell that is no template",
+        "This policy runs shipped templates only, and this cell names none",
+        "Begin the cell with %%template NAME, and give its state as JSON. %template lists them.",
+    ),
+    Rule(
+        "operation-not-allowed",
+        "An operation on the machine, met at run time",
+        "is refused by this policy",
+        "Work on the cell's own values, or ask the host for an operation.",
+    ),
+    Rule(
+        "policy-only-narrows",
+        "A change that would allow more",
+        "would allow more than the policy does",
+        "Only the operator can allow more, in the policy of the kernel.",
+    ),
+    Rule(
+        "relative-import",
+        "A relative import",
+        "a notebook cell is not inside a package, so a relative import can only reach files",
+        "Import an allowed module by its full name.",
+    ),
+    Rule(
+        "shell-escape",
+        "A shell command",
+        "starts a process on the machine",
+        "Do it in Python, or ask the host for an operation.",
+    ),
+    Rule(
+        "shell-object",
+        "The shell object itself",
+        "is the running shell: whoever holds it can run unchecked text",
+        "Use a magic (%name) where one is allowed; display() and input() are plain functions here.",
+    ),
+    Rule(
+        "source-too-complex",
+        "Source that cannot be checked",
+        "is nested too deeply to be checked, and what is not checked does not run",
+        "Break the expression up into several statements.",
+    ),
+    Rule(
+        "template-definitions",
+        "A template that does more than define",
+        "runs when the template is loaded, not when it is asked for",
+        "Put it into a function that run(state) calls.",
+    ),
+    Rule(
+        "template-not-found",
+        "A template that is not shipped",
+        "No template of this name is shipped",
+        "%template lists those that are.",
+    ),
+    Rule(
+        "template-state",
+        "A state that the template does not take",
+        "This is not a state that the template takes",
+        "%template NAME shows the schema that a state has to fit.",
+    ),
+)
+
+RULES: Mapping[str, Rule] = MappingProxyType({rule.id: rule for rule in _TABLE})
+
 
 #: A sentence, or one with a rewrite.
 Remedy = str | tuple[str, str]
@@ -161,3 +298,88 @@ class Report:
             return offset
         raw = text.encode("utf-8", "surrogatepass")[:offset]
         return len(raw.decode("utf-8", "ignore"))
+
+
+# What of a policy the language layer needs, in a form that crosses the wire.
+
+
+@dataclass(frozen=True, slots=True)
+class Rules:
+    """The language layer's part of a policy.
+
+    ``modules`` maps an allowed module to the names a cell may take from it, None for all public
+    ones; cells get a facade of it. ``raw_modules`` are top-level packages that cells get as they
+    are, submodules included: the operator's choice. ``operations`` are those of the host's that
+    are granted, as cells call them (``ops.http``, ``llm``): remedies show how they are used.
+    ``approvals`` says that a user who can be asked may approve of some imports beyond these:
+    ``approvable`` knows which. ``reads`` says that packages can read files, ``writes`` names a
+    folder where they can write some that stay, if there is one: for remedies, too.
+    """
+
+    language: bool
+    modules: Mapping[str, tuple[str, ...] | None]
+    raw_modules: frozenset[str]
+    magics: frozenset[str]
+    operations: frozenset[str] = frozenset()
+    approvals: bool = False
+    reads: bool = False
+    writes: str = ""
+
+    def to_builtins(self) -> dict[str, Any]:
+        """Return plain data for the wire; ``from_builtins`` reads it back."""
+        return {
+            "language": self.language,
+            "modules": {name: None if n is None else list(n) for name, n in self.modules.items()},
+            "raw_modules": sorted(self.raw_modules),
+            "magics": sorted(self.magics),
+            "operations": sorted(self.operations),
+            "approvals": self.approvals,
+            "reads": self.reads,
+            "writes": self.writes,
+        }
+
+    @classmethod
+    def from_builtins(cls, data: Mapping[str, Any]) -> Rules:
+        """Build rules from what ``to_builtins`` gave.
+
+        Raises:
+            KeyError: a field is missing.
+
+        """
+        modules = {k: None if n is None else tuple(n) for k, n in data["modules"].items()}
+        return cls(
+            language=bool(data["language"]),
+            modules=modules,
+            raw_modules=frozenset(data["raw_modules"]),
+            magics=frozenset(data["magics"]),
+            operations=frozenset(data["operations"]),
+            approvals=bool(data["approvals"]),
+            reads=bool(data["reads"]),
+            writes=str(data["writes"]),
+        )
+
+    def granting(self, modules: Iterable[str], packages: Iterable[str]) -> Rules:
+        """Return rules under which these may be imported, too.
+
+        ``modules`` by their public names, where they have none yet; ``packages`` as they are.
+        """
+        return replace(
+            self,
+            modules={**dict.fromkeys(modules), **self.modules},
+            raw_modules=self.raw_modules.union(packages),
+        )
+
+    def is_raw(self, module: str) -> bool:
+        """Whether ``module`` belongs to a package that cells get as it is."""
+        return module.partition(".")[0] in self.raw_modules
+
+    def allows_module(self, module: str) -> bool:
+        """Whether ``import module`` may run; a package counts if a submodule of it is allowed."""
+        if module in self.modules or self.is_raw(module):
+            return True
+        prefix = module + "."
+        return any(name.startswith(prefix) for name in self.modules)
+
+
+#: For findings that no rule of a policy's is asked about.
+NO_RULES = Rules(language=False, modules={}, raw_modules=frozenset(), magics=frozenset())

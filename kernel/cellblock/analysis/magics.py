@@ -15,18 +15,19 @@ import re
 from typing import TYPE_CHECKING
 
 from cellblock.analysis.attributes import is_free
-from cellblock.analysis.instead import for_command
 from cellblock.analysis.names import (
     REFUSED_BUILTINS,
     RESERVED,
     SHELL_OBJECT,
     refuse_reserved,
 )
+from cellblock.analysis.remedies import for_command
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from cellblock.analysis.findings import Remedy, Report
+
 
 _RUNNERS = frozenset({"run_line_magic", "run_cell_magic"})
 _SHELL = frozenset({"system", "getoutput", "getoutput_pipe", "system_raw", "system_piped"})

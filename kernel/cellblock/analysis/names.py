@@ -6,12 +6,13 @@ import ast
 from types import MappingProxyType
 from typing import TYPE_CHECKING
 
-from cellblock.analysis.instead import by_package, for_open
+from cellblock.analysis.remedies import by_package, for_open
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from cellblock.analysis.findings import Positioned, Report
+
 
 _INPUT = "take the data as an input of the cell"
 _RENAME = " If it is a name of your own, choose another."

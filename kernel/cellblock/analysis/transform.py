@@ -21,11 +21,12 @@ from pathlib import Path
 from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
-from cellblock.analysis import size
+from cellblock.analysis import analyser
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
     from tokenize import TokenInfo
+
 
 #: A cell is read anew after each line that is transformed: how many tokens in all, and how
 #: many characters of a token's line count as one more, which Python 3.12 copies each time. About a
@@ -62,7 +63,7 @@ def parse(source: str) -> ast.Module:
         RecursionError, MemoryError: nested too deeply.
 
     """
-    size.check_shape(source)
+    analyser.check_shape(source)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # invalid escapes are reported where the cell runs
         return ast.parse(source)
@@ -75,7 +76,7 @@ def forget() -> None:
 
 def parse_expression(source: str) -> ast.Expression:
     """Parse one expression; raises as ``parse`` does."""
-    size.check_shape(source)
+    analyser.check_shape(source)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         return ast.parse(source, mode="eval")
@@ -143,7 +144,7 @@ def check_complete(code: str) -> tuple[str, int | None]:
     if len(code) > _LONGEST_ASKED:
         return "unknown", None
     try:
-        size.check_shape(code)
+        analyser.check_shape(code)
         with _manager() as manager:
             status, indent = manager.check_complete(code)
     except Exception:  # noqa: BLE001 - as above

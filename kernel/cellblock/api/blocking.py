@@ -19,11 +19,12 @@ if TYPE_CHECKING:
     from pathlib import Path
     from types import TracebackType
 
-    from cellblock.api.bench import OnOutput
+    from cellblock.api.front import OnOutput
     from cellblock.api.pool import Tools
     from cellblock.api.results import Result, Wish
     from cellblock.policy.enforcement import Enforcement, Gap
     from cellblock.policy.model import Policy
+
 
 T = TypeVar("T")
 #: Seconds that what goes on in the loop has to end with it.

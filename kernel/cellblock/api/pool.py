@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import dataclasses
 import itertools
+import traceback
 import weakref
 from functools import partial
 from pathlib import Path
@@ -12,7 +13,6 @@ from typing import TYPE_CHECKING, Any, Final, Self
 
 import msgspec
 
-from cellblock.api.reactor import AsyncioReactor
 from cellblock.errors import GuestError, PolicyError
 from cellblock.guest import removal
 from cellblock.host.guests import spawn
@@ -22,7 +22,7 @@ from cellblock.host.session import history as given_inputs
 from cellblock.host.session.build import placed, shareable
 from cellblock.host.session.config import Ground, Terms, lay, make_scratch
 from cellblock.host.session.settings import own_tools
-from cellblock.policy import placing
+from cellblock.policy import paths
 from cellblock.policy.model import Policy
 
 if TYPE_CHECKING:
@@ -37,6 +37,57 @@ if TYPE_CHECKING:
     from cellblock.wire import messages
 
     Tools = Iterable[Callable[..., Any]] | Mapping[str, Callable[..., Any]]
+
+
+# A session's loop over asyncio's.
+
+
+class AsyncioReactor:
+    """``host.reactor.Reactor`` on a loop that somebody runs; to be used in its thread alone."""
+
+    def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
+        self._loop = loop
+        #: Whom to call, and which of reading and writing is watched, by descriptor.
+        self._watched: dict[int, tuple[Callable[[], None], bool, bool]] = {}
+
+    def watch(
+        self, fd: int, on_ready: Callable[[], None], *, read: bool = True, write: bool = False
+    ) -> None:
+        """Call ``on_ready`` when a descriptor is ready."""
+        _, reads, writes = self._watched.get(fd, (on_ready, False, False))
+        self._watched[fd] = on_ready, read, write
+        if read != reads:
+            (self._loop.add_reader(fd, self._call, fd) if read else self._loop.remove_reader(fd))
+        if write != writes:
+            (self._loop.add_writer(fd, self._call, fd) if write else self._loop.remove_writer(fd))
+
+    def unwatch(self, fd: int) -> None:
+        """Stop watching."""
+        _, reads, writes = self._watched.pop(fd, (None, False, False))
+        if reads and not self._loop.is_closed():
+            self._loop.remove_reader(fd)
+        if writes and not self._loop.is_closed():
+            self._loop.remove_writer(fd)
+
+    def call_later(self, seconds: float, action: Callable[[], None]) -> asyncio.TimerHandle:
+        """Call ``action`` in ``seconds``."""
+        return self._loop.call_later(seconds, _attempt, action)
+
+    def expect(self) -> None:
+        """Do nothing: how asyncio waits is its own business."""
+
+    def _call(self, fd: int) -> None:
+        if (watched := self._watched.get(fd)) is not None:
+            _attempt(watched[0])
+
+
+def _attempt(action: Callable[[], None]) -> None:
+    """Call ``action``; a fault of ours is told on stderr and ends no session (promise P6)."""
+    try:
+        action()
+    except Exception:  # noqa: BLE001 - the loop goes on
+        traceback.print_exc()
+
 
 _NOT_OPEN: Final = "the pool is not open: use `async with AsyncSandboxPool(…) as pool:`"
 ASK: Final = "Pass allow_unsafe=True"
@@ -136,10 +187,10 @@ class AsyncSandboxPool:
         asked, operators = self._asked, self._operators
         assert isinstance(asked, Policy)  # noqa: S101 - for the type checker
         assert operators is not None  # noqa: S101 - as above
-        if placing.unplaced(ground.policy, scratch).digest() != asked.digest():
+        if paths.unplaced(ground.policy, scratch).digest() != asked.digest():
             what, remedy = "a folder that it names was moved meanwhile", "Run it again."
             raise PolicyError(what, file=asked.name, key="", value="", remedy=remedy)
-        return dataclasses.replace(ground, operators=placing.in_scratch(operators, scratch))
+        return dataclasses.replace(ground, operators=paths.in_scratch(operators, scratch))
 
     def _folder(self) -> Path:
         """Return the project folder. Raises PolicyError where there is none."""
@@ -225,8 +276,8 @@ class AsyncSandboxPool:
         Opening it raises PolicyError where a folder that the policy names has been moved.
         """
         scratch = Path(self.ground.told.scratch)
-        mine = placing.unplaced(self.ground.policy, scratch)
-        return self._like(placing.unplaced(policy, scratch), mine)
+        mine = paths.unplaced(self.ground.policy, scratch)
+        return self._like(paths.unplaced(policy, scratch), mine)
 
     def _like(self, policy: str | Policy, operators: Policy | None) -> AsyncSandboxPool:
         made = AsyncSandboxPool(

@@ -12,7 +12,7 @@ import warnings
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, Self
 
-from cellblock.api.bench import ANSWERING, Bench
+from cellblock.api.front import ANSWERING, Bench
 from cellblock.api.pool import AsyncSandboxPool
 from cellblock.errors import GuestError, PolicyError
 from cellblock.guest import removal
@@ -27,14 +27,14 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
     from types import TracebackType
 
-    from cellblock.api.approving import Approver
-    from cellblock.api.bench import OnOutput
+    from cellblock.api.front import Approver, OnOutput
     from cellblock.api.pool import Tools
     from cellblock.api.results import Result, Wish
     from cellblock.host.services.tools.in_process import Functions
     from cellblock.host.session.config import Ground
     from cellblock.policy.enforcement import Enforcement, Gap
     from cellblock.policy.model import Policy
+
 
 _LOG: Final = logging.getLogger("cellblock")
 #: Seconds that an interrupted cell has before it is killed.
@@ -151,7 +151,7 @@ class AsyncSandbox:
 
     def _have_asked(self, approve: Callable[[Wish], Any], ground: Ground, bench: Bench) -> None:
         """Have the program answer. Raises PolicyError for a policy that asks nobody."""
-        from cellblock.api.approving import Approver, clerk_of  # noqa: PLC0415 - few programs do
+        from cellblock.api.front import Approver, clerk_of  # noqa: PLC0415 - few programs do
 
         self._approver = Approver(asyncio.get_running_loop(), approve, bench)
         bench.clerk = clerk_of(ground.policy, bench, self._approver)

@@ -2,7 +2,7 @@
 
 Invariant: nothing is claimed that a backend does not declare, and what a lock's report does not
 bear out is lowered before it is shown. Import what you need from the modules:
-``chooser``, ``planner``, ``assessment``, ``doctor``; the names below are the same, imported when
+``chooser``, ``planner``, ``report``; the names below are the same, imported when
 first used.
 """
 
@@ -14,12 +14,19 @@ TYPE_CHECKING = False  # a zygote may be started before typing is imported
 if TYPE_CHECKING:
     from typing import Any
 
-    from cellblock.backends.assessment import blocking, gaps, heard, replaced, settle
-    from cellblock.backends.chooser import Chosen, choose, named
-    from cellblock.backends.doctor import DoctorReport, doctor_report
-    from cellblock.backends.matrix import COMPATIBILITY_MATRIX
+    from cellblock.backends.chooser import COMPATIBILITY_MATRIX, Chosen, choose, named
     from cellblock.backends.planner import plan, preloaded, view
-    from cellblock.backends.resolved import Resolved, resolve
+    from cellblock.backends.report import (
+        DoctorReport,
+        Resolved,
+        blocking,
+        doctor_report,
+        gaps,
+        heard,
+        replaced,
+        resolve,
+        settle,
+    )
 
 __all__ = [
     "COMPATIBILITY_MATRIX",
@@ -41,21 +48,21 @@ __all__ = [
 ]
 
 _HOME = {
-    "COMPATIBILITY_MATRIX": "matrix",
+    "COMPATIBILITY_MATRIX": "chooser",
     "Chosen": "chooser",
-    "DoctorReport": "doctor",
-    "Resolved": "resolved",
-    "blocking": "assessment",
+    "DoctorReport": "report",
+    "Resolved": "report",
+    "blocking": "report",
     "choose": "chooser",
-    "doctor_report": "doctor",
-    "gaps": "assessment",
-    "heard": "assessment",
+    "doctor_report": "report",
+    "gaps": "report",
+    "heard": "report",
     "named": "chooser",
     "plan": "planner",
     "preloaded": "planner",
-    "replaced": "assessment",
-    "resolve": "resolved",
-    "settle": "assessment",
+    "replaced": "report",
+    "resolve": "report",
+    "settle": "report",
     "view": "planner",
 }
 

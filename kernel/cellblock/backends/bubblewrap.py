@@ -16,21 +16,95 @@ from __future__ import annotations
 import os
 import shutil
 import sys
+from pathlib import Path
 from typing import TYPE_CHECKING, ClassVar, Final
 
-from cellblock.backends import aside, forbidding, places, probes, roots
-from cellblock.backends.base import Backend, Declare, Support, View
+from cellblock.backends import aside, landlock, planner
+from cellblock.backends.base import (
+    EARLIER_LINKS,
+    RELAYED,
+    Backend,
+    Declare,
+    Support,
+    View,
+    by_policy,
+    holds,
+    partly,
+)
 from cellblock.backends.landlock import Landlock
-from cellblock.backends.shared import EARLIER_LINKS, RELAYED, by_policy, holds, partly
 from cellblock.errors import BackendError
-from cellblock.policy.links import links, parts
-from cellblock.policy.paths import within
+from cellblock.policy.paths import links, parts, within
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
     from contextlib import AbstractContextManager
 
     from cellblock.policy.model import Policy
+
+
+# Why bwrap(1) can't make namespaces here: which setting forbids it, or what its words mean.
+#
+# Source: user_namespaces(7), namespaces(7); bubblewrap.c and network.c of bubblewrap 0.8.
+
+MISSING: Final = "bwrap is not installed: install the package bubblewrap"
+_SETTINGS: Final = Path("/proc/sys")
+#: Setting, the value that forbids user namespaces to those who are not root, and what to do.
+_FORBIDDING: Final = (
+    ("user.max_user_namespaces", "0", "sysctl user.max_user_namespaces=10000"),
+    ("kernel.unprivileged_userns_clone", "0", "sysctl kernel.unprivileged_userns_clone=1"),
+    (
+        "kernel.apparmor_restrict_unprivileged_userns",
+        "1",
+        "an AppArmor profile for bwrap that has userns, or the setting 0",
+    ),
+)
+#: What bwrap says, and what that means where no setting is known to forbid it.
+_MEANINGS: Final = (
+    ("Can't mount proc", "this container hides parts of /proc, so no new one can be mounted"),
+    ("setuid", "this OS kernel has no user namespaces, and bwrap is not setuid root"),
+    (
+        "No permissions to creat",
+        "user namespaces are forbidden here: by a container, or by seccomp",
+    ),
+    ("max_", "no more user namespaces may be made: see user.max_user_namespaces"),
+    ("No space left", "no more user namespaces may be made: see user.max_user_namespaces"),
+    ("uid map", "user namespaces have no rights here: see AppArmor, SELinux or the container"),
+    ("RTM_NEWADDR", "user namespaces have no rights here: see AppArmor, SELinux or the container"),
+)
+_LONGEST: Final = 300
+
+
+def refusal(said: str) -> str:
+    """Say which setting has ``bwrap`` fail, or what it says means, and its own words."""
+    words = f"(bwrap: {said.removeprefix('bwrap: ')[:_LONGEST]})"
+    for name, value, remedy in _FORBIDDING:
+        if _setting(name) == value:
+            return f"{_said(name, value, remedy)} {words}"
+    for part, meaning in _MEANINGS:
+        if part in said:
+            return f"{meaning} {words}"
+    return f"it fails here {words}"
+
+
+def forbidden() -> str | None:
+    """Say which setting forbids it for certain: AppArmor's may have an exception for bwrap."""
+    certain = _FORBIDDING[:1] if os.getuid() == 0 else _FORBIDDING[:2]
+    for name, value, remedy in certain:
+        if _setting(name) == value:
+            return _said(name, value, remedy)
+    return None
+
+
+def _said(name: str, value: str, remedy: str) -> str:
+    return f"{name} is {value}; to allow it: {remedy}"
+
+
+def _setting(name: str) -> str:
+    try:
+        return (_SETTINGS / name.replace(".", "/")).read_text(encoding="ascii").strip()
+    except (OSError, ValueError):
+        return ""
+
 
 PROGRAM: Final = "bwrap"
 NAMESPACES: Final = (
@@ -51,7 +125,7 @@ _ENOUGH: Final = 3
 _PATIENCE: Final = 10.0
 _INSIDE: Final = (
     "import sys; sys.path[:] = sys.argv[2:];"
-    "from cellblock.backends.probes import answer_inside; answer_inside(sys.argv[1])"
+    "from cellblock.backends.landlock import answer_inside; answer_inside(sys.argv[1])"
 )
 
 _LOCKS: Final = ("namespaces", "landlock", "seccomp", "capabilities", "no_new_privs")
@@ -110,8 +184,8 @@ class Bubblewrap(Backend):
 
     def glance(self) -> Support:
         """Look for the program, for what forbids it for certain, and at what Landlock looks at."""
-        why = forbidding.MISSING if shutil.which(PROGRAM) is None else forbidding.forbidden()
-        return Landlock().glance() if why is None else probes.unprobed(why, usable=False)
+        why = MISSING if shutil.which(PROGRAM) is None else forbidden()
+        return Landlock().glance() if why is None else landlock.unprobed(why, usable=False)
 
     def attempt(self) -> Support:
         """Start next to nothing behind it: only making namespaces tells whether one may."""
@@ -123,7 +197,7 @@ class Bubblewrap(Backend):
         try:
             self._run([least], least_view())
         except BackendError as error:
-            return probes.unprobed(str(error), usable=False)
+            return landlock.unprobed(str(error), usable=False)
         return found
 
     def probe(self) -> Support:
@@ -132,13 +206,13 @@ class Bubblewrap(Backend):
         if not found.usable:
             return found
         view = least_view()
-        plan = probes.plan_for(self.locks, unseen=self.unseen(view))
+        plan = landlock.plan_for(self.locks, unseen=self.unseen(view))
         inside = [sys.executable, "-I", "-S", "-X", "utf8", "-c", _INSIDE, plan]
         try:
             printed = self._run([*inside, *absolute(sys.path)], view)
         except BackendError as error:
-            return probes.unprobed(str(error), usable=False)
-        return probes.judged(probes.answered(printed))
+            return landlock.unprobed(str(error), usable=False)
+        return landlock.judged(landlock.answered(printed))
 
     def wrap(self, argv: Sequence[str], view: View) -> list[str]:
         """Return the command that starts ``argv`` seeing ``view`` alone."""
@@ -214,7 +288,7 @@ def _ended(wrapped: Sequence[str]) -> bytes:
     except subprocess.SubprocessError as error:
         raise BackendError(f"{PROGRAM} could not be tried: {error}") from None
     if ran.returncode != 0:
-        raise BackendError(forbidding.refusal(ran.stderr.decode(errors="replace").strip()))
+        raise BackendError(refusal(ran.stderr.decode(errors="replace").strip()))
     return ran.stdout
 
 
@@ -225,9 +299,9 @@ def absolute(paths: Iterable[str]) -> list[str]:
 
 def least_view() -> View:
     """Return what the interpreter needs, and nothing else."""
-    names = [*(path for path, _ in places.SYSTEM), *places.interpreter()]
-    devices = roots.canonical(places.DEVICES)
-    return View(roots.canonical(names), (), (), devices, tuple(names))
+    names = [*(path for path, _ in planner.SYSTEM), *planner.interpreter()]
+    devices = planner.canonical(planner.DEVICES)
+    return View(planner.canonical(names), (), (), devices, tuple(names))
 
 
 # --- mounts -----------------------------------------------------------------------------------
@@ -236,13 +310,13 @@ def least_view() -> View:
 def _mounts(argv: Sequence[str], view: View) -> list[str]:
     """Return the options that build the file system, what is above before what is beneath."""
     made: dict[str, tuple[str, ...]] = {}
-    own = roots.canonical([ALTERNATIVES, argv[0]])
-    for path in roots.outermost([*view.readable, *own]):
+    own = planner.canonical([ALTERNATIVES, argv[0]])
+    for path in planner.outermost([*view.readable, *own]):
         if not within(path, _PROC):
             made[path] = "--ro-bind-try", path, path
     bound = (*made, *view.writable)
     # Not beneath another: that would make its name anew.
-    masked = roots.outermost(path for path in view.masked if is_shown(path, bound))
+    masked = planner.outermost(path for path in view.masked if is_shown(path, bound))
     made |= {path: _mask(path) for path in masked}
     made |= {path: ("--bind-try", path, path) for path in view.writable}
     made |= {path: ("--dev-bind-try", path, path) for path in view.devices}

@@ -8,15 +8,18 @@ from typing import TYPE_CHECKING, Final
 
 from cellblock.backends.bubblewrap import Bubblewrap
 from cellblock.backends.docker import Docker
-from cellblock.backends.landlock import Landlock
-from cellblock.backends.noop import Noop
+from cellblock.backends.landlock import Landlock, Noop, unprobed
 from cellblock.backends.seatbelt import Seatbelt
 from cellblock.errors import BackendError
+from cellblock.policy.enforcement import CAPABILITIES, Status
+from cellblock.policy.model import Policy
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from cellblock.backends.base import Backend, Support
     from cellblock.policy.enforcement import Enforcement
-    from cellblock.policy.model import Policy
+
 
 #: Strongest first. The first is taken that its probe shows to work, after the one that the policy
 #: names; of those that are not only taken by name.
@@ -95,3 +98,18 @@ def _refuse_downgrade(policy: Policy, chosen: Chosen) -> None:
         f"backend {policy.backend!r} can't be had here ({why}). This policy runs nothing without; "
         'one with require = [] and on_unsupported = "warn" runs cells all the same'
     )
+
+
+# Capability by backend, derived from the backends' own declarations, never by hand.
+
+
+def _column(index: int) -> dict[str, Status]:
+    declared = ORDER[index].declare(Policy(), unprobed("declared, not probed", usable=True))
+    return {name: each.status for name, each in declared.items()}
+
+
+#: Under the default policy, on a machine where each backend works.
+COMPATIBILITY_MATRIX: Final[Mapping[str, Mapping[str, Status]]] = {
+    capability: {backend.name: _column(nth)[capability] for nth, backend in enumerate(ORDER)}
+    for capability in CAPABILITIES
+}

@@ -13,13 +13,14 @@ from typing import TYPE_CHECKING, Final
 
 import msgspec
 
-from cellblock.backends.shared import EARLIER_LINKS, NAMES
+from cellblock.backends.base import EARLIER_LINKS, NAMES
 from cellblock.policy.enforcement import Enforcement, Status
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
     from cellblock.policy.model import Policy
+
 
 #: Tried in a guest of its own.
 EARLIER_THREAD: Final = "earlier_thread"

@@ -3,3 +3,14 @@
 What stands in a file is hostile: it is read in a process that has little time and memory, and
 nothing of it is printed as it is.
 """
+
+from enum import StrEnum
+
+
+class Format(StrEnum):
+    """What a report is written as; here, since the command line has it before it needs the rest."""
+
+    text = "text"
+    json = "json"
+    sarif = "sarif"
+    github = "github"

@@ -5,17 +5,83 @@ Verdicts cross a pipe and lie in the cache: plain values, decoded strictly, with
 
 from __future__ import annotations
 
+import errno
+import os
+import signal
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import TYPE_CHECKING, Any
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
 
-from cellblock.analysis import Finding  # noqa: TC001 - msgspec reads the annotations
-from cellblock.batch.limits import Limits
+from cellblock.analysis import (
+    RULES,
+    Finding,
+    Rule,
+)
+from cellblock.analysis.findings import EXCERPT_LIMIT
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+    from pathlib import Path
+
     from cellblock.policy.model import Policy
+
+
+# The file of a report: what whoever asked for it named, and nothing that a link there leads to.
+#
+# A report often lies in a checkout, whose author may have put a link in its place: following
+# that would overwrite any file of the user's, with text that is partly the author's.
+
+_WRITE: Final = os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOCTTY | os.O_CLOEXEC
+#: Where links are the system's: ``/dev/stdout`` is one.
+_SYSTEM: Final = ("/dev/", "/proc/")
+
+
+def write(path: Path, text: str) -> None:
+    """Write a report; what UTF-8 has no form for is spelled by its number. Raises OSError."""
+    follows = os.path.abspath(path).startswith(_SYSTEM)  # noqa: PTH100 - resolves no links
+    try:
+        descriptor = os.open(path, _WRITE if follows else _WRITE | os.O_NOFOLLOW, 0o666)
+    except OSError as error:
+        if error.errno == errno.ELOOP:
+            raise OSError(errno.ELOOP, "it is a link, and none is followed") from None
+        raise
+    with os.fdopen(descriptor, "wb") as file:
+        file.write(text.encode("utf-8", "backslashreplace"))
+
+
+# What one file may take, and what is said of one that took more.
+
+#: Bytes of a notebook with its outputs, and of a script.
+LARGEST: Final = 64 << 20
+#: How a process ends that says itself why.
+OUT_OF_MEMORY: Final = 77
+
+
+class Limits(msgspec.Struct, frozen=True):
+    """For the process that reads a file, the interpreter's own share among them.
+
+    Seconds of processor time; seconds in all, on a machine however loaded; bytes of memory.
+    """
+
+    cpu_seconds: int = 10
+    seconds: float = 120.0
+    memory: int = 1 << 30
+
+    def why(self, code: int, *, overdue: bool) -> str:
+        """Return why a process that ended with ``code`` gave no verdict on its file."""
+        if overdue:
+            return f"took longer than {self.seconds:g} s"
+        if code == -signal.SIGXCPU:
+            return f"took more than {self.cpu_seconds} s of processor time"
+        if code == OUT_OF_MEMORY:
+            return f"takes more than {self.memory >> 20} MiB of memory to read"
+        if code < 0:
+            return f"ended the process that read it ({signal.Signals(-code).name})"
+        return f"ended the process that read it (exit status {code})"
+
 
 #: Findings of one file that are told one by one.
 MOST_FOUND = 1_000
@@ -127,3 +193,58 @@ class Report:
     def status(self) -> int:
         """The exit status: 0 clean, 1 findings, 2 where something could not be checked."""
         return 2 if self.problems else int(self.total > 0)
+
+
+# Rules of the check alone: what the kernel never meets, or leaves to Python to say.
+
+_TABLE = (
+    Rule(
+        "file-not-checked",
+        "A file that could not be checked to its end",
+        "could not be checked to its end",
+        "Make the file smaller or simpler; what can't be checked does not pass.",
+    ),
+    Rule(
+        "file-not-readable",
+        "A file that is no notebook or script",
+        "can't be read",
+        "Mend the file, or leave it out with --exclude.",
+    ),
+    Rule(
+        "source-not-python",
+        "Source that Python can't read",
+        "is not Python, so nobody can tell what it does",
+        "Mend it, or check it with the version of Python that is to run it.",
+    ),
+)
+
+OWN: Mapping[str, Rule] = MappingProxyType({rule.id: rule for rule in _TABLE})
+
+#: All that a report may name; ``operation-not-allowed`` is met at run time only.
+REPORTED: Final[Mapping[str, Rule]] = MappingProxyType(
+    {
+        name: rule
+        for name, rule in sorted({**RULES, **OWN}.items())
+        if name != "operation-not-allowed"
+    }
+)
+#: Characters of a reason that is made of what a parser said.
+_LONGEST = 300
+
+
+def own_finding(
+    rule: str, why: str = "", *, line: int = 1, column: int = 0, text: str = ""
+) -> Finding:
+    """Return a finding by one of these rules; ``text`` is the line it stands in."""
+    cut = column - 40 if column > EXCERPT_LIMIT - 60 and len(text) > EXCERPT_LIMIT else 0
+    return Finding(
+        line=line,
+        column=column,
+        end_column=column + 1,
+        rule=rule,
+        subject="",
+        excerpt=text.replace("\t", " ")[cut : cut + EXCERPT_LIMIT],
+        why=why[:_LONGEST] or OWN[rule].why,
+        remedy=OWN[rule].remedy,
+        cut=cut,
+    )

@@ -18,7 +18,7 @@ import sysconfig
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
-from cellblock.analysis.rules import RULES
+from cellblock.analysis.findings import RULES
 from cellblock.guest import installed
 from cellblock.guest.deeds import is_permitted
 from cellblock.guest.guards.errors import OperationViolation

@@ -6,7 +6,7 @@ import ast
 import linecache
 from typing import TYPE_CHECKING, Final
 
-from cellblock.analysis.templates import ENTRY, entry
+from cellblock.analysis.admission import ENTRY, entry
 
 if TYPE_CHECKING:
     from cellblock.analysis import Finding
@@ -20,7 +20,7 @@ STATE: Final = "state of the cell"
 
 def refused(request: messages.Execute) -> tuple[Finding, ...]:
     """Return what keeps a template from being one: judged here again, as cells are."""
-    from cellblock.analysis.definitions import definitions  # noqa: PLC0415 - few policies have any
+    from cellblock.analysis.template_rules import definitions  # noqa: PLC0415 - few policies have any
 
     return (*definitions(request.source), *entry(request.source))
 

@@ -14,7 +14,7 @@ from cellblock.host.guests.zygotes import Own
 from cellblock.host.session.build import audit_of, enter_start, exports_of, found, views_of
 from cellblock.host.session.config import Ground
 from cellblock.host.session.history import History, default_path
-from cellblock.jupyter import sockets
+from cellblock.jupyter import messages
 from cellblock.jupyter.kernel import Kernel
 from cellblock.jupyter.messages import Composer
 from cellblock.jupyter.reactor import ZmqReactor
@@ -24,8 +24,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from cellblock.errors import BackendError, PolicyError
-    from cellblock.jupyter.app import Options
-    from cellblock.jupyter.early import Early
+    from cellblock.jupyter.start import Early, Options
 
 
 #: Seconds after which what killed kernels left is removed: past the first reply.
@@ -44,8 +43,8 @@ def assemble(
     """
     views = views_of(ground)
     context: zmq.Context[Any] = zmq.Context()
-    connection = sockets.read_connection(Path(options.connection_file))
-    bound = sockets.bind(context, connection)
+    connection = messages.read_connection(Path(options.connection_file))
+    bound = messages.bind(context, connection)
     reactor = ZmqReactor()
     composer = Composer(connection.key, connection.scheme)
     kept = Kept(default_path().parent / "output", views.kept_bytes())
@@ -89,9 +88,9 @@ def _begin(ground: Ground, reactor: ZmqReactor, kernel: Kernel, early: Early) ->
     if ground.policy.approvals == "never":
         begin()
         return
-    from cellblock.jupyter import consent  # noqa: PLC0415 - few policies have anybody asked
+    from cellblock.jupyter import prompts  # noqa: PLC0415 - few policies have anybody asked
 
-    consent.begin(ground, kernel, begin)
+    prompts.begin(ground, kernel, begin)
 
 
 def _zygote(

@@ -8,16 +8,14 @@ from __future__ import annotations
 import time
 import traceback
 from collections import deque
+from itertools import islice
 from typing import TYPE_CHECKING, Any
 
-from cellblock.host.cell.cell import Station
+from cellblock.host.cell.cell import Asked, Station
 from cellblock.host.cell.outputs import Outputs
-from cellblock.jupyter import cells, info
-from cellblock.jupyter.channels import Channels
-from cellblock.jupyter.control import Control
-from cellblock.jupyter.outflow import Brake
-from cellblock.jupyter.questions import Questions
-from cellblock.jupyter.stragglers import Stragglers
+from cellblock.jupyter import replies
+from cellblock.jupyter.channels import Brake, Channels, Control
+from cellblock.jupyter.prompts import Questions
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -33,6 +31,77 @@ if TYPE_CHECKING:
     from cellblock.jupyter.messages import Composer, Message
     from cellblock.jupyter.reactor import ZmqReactor
     from cellblock.wire import messages as wire
+
+
+# From an ``execute_request`` to what it asks for.
+
+#: User expressions that are answered, characters of a name, and of all texts.
+MOST_EXPRESSIONS = 100
+LONGEST_NAME = 1_000
+LONGEST_EXPRESSIONS = 400_000
+
+
+def asked(message: Message) -> Asked:
+    """Return what a request asks for; anything but text is no source, and runs as none."""
+    content = message.content
+    silent, code = bool(content.get("silent", False)), content.get("code")
+    return Asked(
+        code=code if isinstance(code, str) else "",
+        silent=silent,
+        store=bool(content.get("store_history", True)) and not silent,
+        allow_stdin=bool(content.get("allow_stdin")),
+        stop_on_error=bool(content.get("stop_on_error", True)),
+        expressions=_expressions(content.get("user_expressions")),
+    )
+
+
+def _expressions(given: Any) -> dict[str, str]:
+    """Return user_expressions, as many and as long as are answered."""
+    pairs = islice(given.items(), MOST_EXPRESSIONS) if isinstance(given, dict) else ()
+    left, taken = LONGEST_EXPRESSIONS, dict[str, str]()
+    for name, text in pairs:
+        if isinstance(text, str) and len(name) <= LONGEST_NAME and len(text) <= left:
+            taken[name] = text
+            left -= len(text)
+    return taken
+
+
+# Cells that were sent before a failure was seen, and arrive after it.
+#
+# A notebook that runs all its cells sends them one by one, and ``stop_on_error`` is to abort
+# those behind one that fails ("Messaging in Jupyter", execute_request). A denial is answered
+# within a millisecond, when the next cell may still be on its way through the server.
+
+#: Seconds in which nobody reads an error and runs another cell for it.
+BLINK = 0.1
+
+
+class Stragglers:
+    """Tells the cells to abort from those that somebody runs knowing of the failure.
+
+    Front ends that people look at name the cell in a request's metadata (``cellId``). Programs
+    don't; they wait for each reply, and have their next request heard at once.
+    """
+
+    def __init__(self) -> None:
+        self._failed: object = None
+        self._until = 0.0
+
+    def begin(self, failed: Message) -> None:
+        """Take what comes within a blink of now for sent before ``failed`` was answered."""
+        self._failed = failed.metadata.get("cellId")
+        self._until = time.monotonic() + BLINK
+
+    def among(self, message: Message) -> bool:
+        """Say whether ``message`` is one of them; if so, the next has as long again."""
+        if self._failed is None or time.monotonic() >= self._until:
+            return False
+        cell = message.metadata.get("cellId")
+        if cell is None or cell == self._failed or not message.content.get("stop_on_error", True):
+            return False
+        self._until = time.monotonic() + BLINK
+        return True
+
 
 #: Seconds after a reply before history is written.
 IDLE_WRITE = 0.5
@@ -159,13 +228,13 @@ class Kernel(Station):
             self._reactor.call_later(0, self._pump)
 
     def _kernel_info(self, _message: Message) -> None:
-        self._reply(info.kernel_info())
+        self._reply(replies.kernel_info())
 
     def _is_complete(self, message: Message) -> None:
-        self._reply(info.is_complete(str(message.content.get("code", ""))))
+        self._reply(replies.is_complete(str(message.content.get("code", ""))))
 
     def _history(self, message: Message) -> None:
-        self._reply({"history": info.history(self.history, message.content)})
+        self._reply({"history": replies.history(self.history, message.content)})
 
     def _shutdown(self, message: Message) -> None:
         self._reply(message.content)
@@ -178,7 +247,7 @@ class Kernel(Station):
             self._abort(message)
             self._finished()
             return
-        self.run(cells.asked(message), message)
+        self.run(asked(message), message)
 
     def end_cell(self, content: dict[str, Any], metadata: dict[str, Any], *, abort: bool) -> None:
         """Answer the running cell; with ``abort``, refuse the cells queued behind it."""
@@ -223,7 +292,7 @@ class Kernel(Station):
         empty = {"matches": [], "cursor_start": cursor, "cursor_end": cursor, "metadata": {}}
 
         def done(reply: wire.Completed | None) -> None:
-            self._reply(empty if reply is None else info.completions(reply, code, cursor))
+            self._reply(empty if reply is None else replies.completions(reply, code, cursor))
 
         self._ask_guest(lambda s: s.complete(code, cursor, done), empty)
 
@@ -244,7 +313,7 @@ class Kernel(Station):
         self._reply({"comms": comms})
 
     def _comm(self, message: Message) -> None:
-        content = info.comm_content(message.content)
+        content = replies.comm_content(message.content)
         if self.session is None or not self.outputs.comms.arrived(message.kind, content, message):
             self._finished()
             return

@@ -21,6 +21,7 @@ from cellblock.host.guests.own_process import available_processors
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+
 #: As plain numbers: zmq's own flags take microseconds to be combined.
 _IN, _OUT = int(zmq.POLLIN), int(zmq.POLLOUT)
 #: Cancelled timers that are no burden however few there are besides.

@@ -14,15 +14,35 @@ from __future__ import annotations
 import os
 import tomllib
 from pathlib import Path
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from cellblock.errors import PolicyError
-from cellblock.policy import placing
-from cellblock.policy.model import LIMITS, LISTS, Policy
+from cellblock.policy import paths
+from cellblock.policy.model import LIMITS, LISTS, SECTIONS, Policy
 from cellblock.policy.paths import Places
-from cellblock.policy.sections import SECTIONS
-from cellblock.policy.suggest import closest
 from cellblock.policy.vocabulary import PRESETS, SPELLINGS, TIERS
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+
+# Did you mean: remedies for a misspelt name.
+
+_FEW = 12
+
+
+def closest(name: str, known: Iterable[str], *, what: str) -> str:
+    """Return a sentence that names the closest of ``known``, or all when they are few."""
+    import difflib  # noqa: PLC0415  # only when something is wrong already
+
+    names = sorted(known)
+    near = difflib.get_close_matches(name, names, n=1)
+    if near:
+        return f"Did you mean {near[0]}?"
+    if len(names) <= _FEW:
+        return f"Known {what}: {', '.join(names)}."
+    return f"See `cellblock policy schema` for the known {what}."
+
 
 MAX_FILE_BYTES: Final = 2**20
 #: How whoever starts a kernel allows what has to be asked for.
@@ -54,14 +74,14 @@ def checked(
 
     Its relative paths are relative to ``project``. Raises PolicyError.
     """
-    from cellblock.policy import checks, schema  # noqa: PLC0415 - as in _file
+    from cellblock.policy import schema  # noqa: PLC0415 - as in _file
 
     file = policy.name
     found = schema.parse(normal(policy.as_dict()), file=file)
     presets = map(preset_values, PRESETS)
     ours = {name for preset in presets for name in preset.get("allowed_modules", ())}
-    checks.check(found, file=file, missing_is_fine=ours)
-    found = placing.placed(found, Places(file, project, project, scratch))
+    schema.check(found, file=file, missing_is_fine=ours)
+    found = paths.placed(found, Places(file, project, project, scratch))
     return _allowed(found, file, allow_unsafe=allow_unsafe)
 
 
@@ -116,7 +136,7 @@ def foresee(spec: str, *, project: Path, scratch: Path | None = None) -> Policy:
         return _preset(name, project, scratch)
     path, base, own = _parts(spec)
     places = Places(spec, path.resolve().parent, project, scratch)
-    return placing.placed(unchecked(_merged(base, own, spec)), places)
+    return paths.placed(unchecked(_merged(base, own, spec)), places)
 
 
 def folder_of(spec: str, project: Path) -> Path:
@@ -147,13 +167,13 @@ def to_judge_by(spec: str) -> Policy:
 
 
 def _unplaced_file(spec: str) -> Policy:
-    from cellblock.policy import checks, schema  # noqa: PLC0415 - as in _file
+    from cellblock.policy import schema  # noqa: PLC0415 - as in _file
 
     _, base, own = _parts(spec)
     policy = schema.parse(_merged(base, own, spec), file=spec)
     # Modules to import at start are not looked for; those to allow are taken by name.
     elsewhere = policy.replace(preload=(), pre_imported=())
-    checks.check(elsewhere, file=spec, missing_is_fine=policy.allowed_modules, here=False)
+    schema.check(elsewhere, file=spec, missing_is_fine=policy.allowed_modules, here=False)
     return policy
 
 
@@ -179,7 +199,7 @@ def preset_policy(name: str) -> Policy:
 def _preset(name: str, project: Path, scratch: Path | None) -> Policy:
     # Not checked here: the tests check that what is shipped equals what ``schema`` makes of it.
     policy = unchecked(preset_values(name))
-    return placing.placed(policy, Places(name, project, project, scratch))
+    return paths.placed(policy, Places(name, project, project, scratch))
 
 
 def unchecked(values: dict[str, Any]) -> Policy:
@@ -195,20 +215,20 @@ def _frozen(values: dict[str, Any]) -> dict[str, Any]:
 
 
 def _check_backend(policy: Policy, spec: str) -> None:
-    from cellblock.policy import checks  # noqa: PLC0415 - as in _file
+    from cellblock.policy import schema  # noqa: PLC0415 - as in _file
 
-    checks.check(policy, file=spec, missing_is_fine=policy.allowed_modules)
+    schema.check(policy, file=spec, missing_is_fine=policy.allowed_modules)
 
 
 def _file(spec: str, project: Path, scratch: Path | None) -> Policy:
-    from cellblock.policy import checks, schema  # noqa: PLC0415  # a preset needs neither
+    from cellblock.policy import schema  # noqa: PLC0415  # a preset needs neither
 
     path, base, own = _parts(spec)
     policy = schema.parse(_merged(base, own, spec), file=spec)
     inherited = () if "allowed_modules" in own else tuple(base.get("allowed_modules", ()))
-    checks.check(policy, file=spec, missing_is_fine=inherited)
-    policy = placing.placed(policy, Places(spec, path.resolve().parent, project, scratch))
-    placing.refuse_writable(path, policy, spec)
+    schema.check(policy, file=spec, missing_is_fine=inherited)
+    policy = paths.placed(policy, Places(spec, path.resolve().parent, project, scratch))
+    paths.refuse_writable(path, policy, spec)
     return policy
 
 

@@ -1,25 +1,281 @@
-"""Making a policy narrower: for a notebook, or for what is left of a session (promise P8).
+"""What "narrower" means, field by field: one table, so that no field is without a rule.
 
-``narrow`` is the whole of it: a policy and changes in, a policy that allows no more out, or an
-error that names key, value and remedy. What counts as narrower is ``narrower.TABLE``.
+A rule looks at two whole policies and says why the second allows more than the first, or nothing.
+What it says ends a sentence: "timeout: 100 is more than 60". Fields that grant nothing to cells, or
+are the operator's alone, are not narrowed at all, and say why.
 """
 
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from enum import Enum
 from typing import TYPE_CHECKING, Any, Final
 
 from cellblock.errors import PolicyError, WideningError
+from cellblock.policy.load import closest
 from cellblock.policy.model import FIELDS, PATHS
-from cellblock.policy.narrower import TABLE, said
-from cellblock.policy.paths import present, resolve
-from cellblock.policy.suggest import closest
+from cellblock.policy.paths import present, resolve, within
 from cellblock.policy.vocabulary import tool_name
 
 if TYPE_CHECKING:
     from cellblock.policy.model import Policy
     from cellblock.policy.paths import Places
+
+
+#: Given the field's name, the policy that there is, and the one that there would be.
+Rule = Callable[[str, "Policy", "Policy"], str]
+_LONGEST: Final = 200
+
+
+class Home(Enum):
+    """Who keeps a field, and so what it takes to have less of it."""
+
+    host = "host"
+    """The host: it keeps less from one cell to the next."""
+
+    locks = "locks"
+    """Locks of the guest's, on which more can be laid."""
+
+    guest = "guest"
+    """What a guest is made of: only a new one has less of it."""
+
+
+@dataclass(frozen=True, slots=True)
+class Way:
+    """How one field is narrowed: in words, for the documentation, and by what rule.
+
+    No words: it is not. ``adds``: the more entries its list has, the less is allowed. ``anew`` says
+    of two policies that the second takes a new guest, where its field's ``home`` would do else.
+    """
+
+    words: str
+    rule: Rule
+    home: Home = Home.host
+    adds: bool = False
+    anew: Callable[[Policy, Policy], bool] = lambda _old, _new: False
+
+
+def said(value: object) -> str:
+    """Return a value as TOML has it, cut where it is long."""
+    if value is None:
+        text = '"none"'
+    elif isinstance(value, bool):
+        text = str(value).lower()
+    elif isinstance(value, tuple):
+        text = f"[{', '.join(map(repr, value))}]"
+    elif isinstance(value, float):
+        text = repr(value).removesuffix(".0")
+    else:
+        text = repr(value)
+    return text if len(text) <= _LONGEST else f"{text[: _LONGEST - 1]}…"
+
+
+# --- rules ------------------------------------------------------------------------------------
+
+
+def _fewer(field: str, old: Policy, new: Policy) -> str:
+    """Take entries away, and add none."""
+    before = getattr(old, field)
+    more = next((entry for entry in getattr(new, field) if entry not in before), None)
+    return "" if more is None else f"{said(more)} is not among what the policy has"
+
+
+def _more(field: str, old: Policy, new: Policy) -> str:
+    """Add entries, and take none away."""
+    after = getattr(new, field)
+    less = next((entry for entry in getattr(old, field) if entry not in after), None)
+    return "" if less is None else f"{said(less)} would be gone"
+
+
+def _lower(field: str, old: Policy, new: Policy) -> str:
+    """Lower a number; where there was no limit, any is one."""
+    before, after = getattr(old, field), getattr(new, field)
+    if before is None or (after is not None and after <= before):
+        return ""
+    return f"{said(after)} is more than {said(before)}"
+
+
+def _off(field: str, old: Policy, new: Policy) -> str:
+    """Switch off what is on."""
+    return "it is off" if getattr(new, field) and not getattr(old, field) else ""
+
+
+def _towards(*order: str) -> Rule:
+    """Return the rule that a word becomes one that comes later in ``order``."""
+
+    def rule(field: str, old: Policy, new: Policy) -> str:
+        before, after = getattr(old, field), getattr(new, field)
+        return "" if order.index(after) >= order.index(before) else f"it is {said(before)}"
+
+    return rule
+
+
+def _beneath(*granting: str) -> Rule:
+    """Return the rule that each root lies beneath one that grants as much.
+
+    All are canonical, so no link leads out.
+    """
+
+    def rule(field: str, old: Policy, new: Policy) -> str:
+        granted = tuple(root for name in granting for root in getattr(old, name))
+        for path in getattr(new, field):
+            if not any(within(path, root) for root in granted):
+                return f"{said(path)} lies beneath none of {said(granted)}"
+        return ""
+
+    return rule
+
+
+def _denied(_field: str, old: Policy, new: Policy) -> str:
+    """Deny whatever was denied, by its own name or by a folder that it lies in."""
+    for path in old.read_deny_paths:
+        if not any(within(path, folder) for folder in new.read_deny_paths):
+            return f"{said(path)} would no longer be denied"
+    return ""
+
+
+def _network(_field: str, old: Policy, new: Policy) -> str:
+    before, after = old.network_access, new.network_access
+    if before is True or after is False:
+        return ""
+    if after is True:
+        return f"it is {said(before)}"
+    known = () if isinstance(before, bool) else before
+    more = next((entry for entry in after if entry not in known), None)
+    return "" if more is None else f"{said(more)} is not among what the policy has"
+
+
+def _lists_anew(old: Policy, new: Policy) -> bool:
+    """Say whether addresses are listed that a guest which may connect itself can't ask for."""
+    return (
+        old.network_access is True and bool(new.network_access) and new.network_access is not True
+    )
+
+
+def _tool_timeouts(_field: str, old: Policy, new: Policy) -> str:
+    for name in map(tool_name, new.tools):
+        before, after = _seconds(old, name), _seconds(new, name)
+        if before is not None and (after is None or after > before):
+            return f"{said(after)} for {name} is more than {said(before)}"
+    return ""
+
+
+def _seconds(policy: Policy, tool: str) -> float | None:
+    return policy.tool_timeouts.get(tool, policy.tool_timeout)
+
+
+def _never(why: str) -> Way:
+    """Refuse any change, for this reason."""
+    return Way("", lambda _field, _old, _new: why)
+
+
+# --- the table --------------------------------------------------------------------------------
+
+_OPERATORS: Final = "what enforces a policy is the operator's to choose"
+_LOADED: Final = "it says what is made ready for cells, and allows nothing"
+_ADMITTED: Final = "which cells may run at all is the operator's to say, before there is any"
+_ASKED: Final = "to ask users is less for calls and more for imports: the operator's to say"
+_COPIED: Final = "what is copied out is for others than cells, and the operator's to say"
+_GRANTED: Final = (
+    "it is granted table by table, and kept by workers of the host's own: the operator's to change"
+)
+_FEWER: Final = Way("fewer entries", _fewer)
+_LOWER: Final = Way("a lower number", _lower)
+_OFF: Final = Way("false", _off)
+
+
+def _by_guest(way: Way) -> Way:
+    return replace(way, home=Home.guest)
+
+
+def _by_locks(way: Way) -> Way:
+    return replace(way, home=Home.locks)
+
+
+#: Every field, in the model's order.
+TABLE: Final[dict[str, Way]] = {
+    "name": _never("it is what messages call the operator's policy"),
+    "mode": _by_guest(Way("`safe`", _towards("unsafe", "safe"))),
+    "backend": _never(_OPERATORS),
+    "on_unsupported": Way("`error`, or `warn`", _towards("ignore", "warn", "error")),
+    "require": Way("more entries", _more, adds=True),
+    "container_engine": _never(_OPERATORS),
+    "container_runtime": _never(_OPERATORS),
+    "container_image": _never(_OPERATORS),
+    "admission": _never(_ADMITTED),
+    "approval": _never(_ADMITTED),
+    "approvals": _never(_ASKED),
+    "templates": _never(_ADMITTED),
+    "audit": _never("the audit log is the operator's: it is about cells, and not theirs"),
+    "allowed_modules": _by_guest(_FEWER),
+    "magics": _by_guest(_FEWER),
+    "preload": _never(_LOADED),
+    "pre_imported": _never(_LOADED),
+    "tools": _by_guest(_FEWER),
+    "tool_timeout": _LOWER,
+    "tool_timeouts": Way("lower numbers", _tool_timeouts),
+    "tool_max_calls": _LOWER,
+    "tool_max_per_second": _LOWER,
+    "tool_max_in_flight": _by_guest(_LOWER),
+    "tool_max_bytes": _by_guest(_LOWER),
+    "llm": _never(_GRANTED),
+    "ops": _never(_GRANTED),
+    "packages": _never("they are there before the first cell, and allow nothing by themselves"),
+    "artifact_export_paths": _never(_COPIED),
+    "artifact_folder": _never(_COPIED),
+    # What is writable is readable.
+    "filesystem_read_roots": _by_locks(
+        Way(
+            "paths beneath those that can be read or written",
+            _beneath("filesystem_read_roots", "filesystem_write_roots"),
+        )
+    ),
+    "filesystem_write_roots": _by_locks(
+        Way("paths beneath those that can be written", _beneath("filesystem_write_roots"))
+    ),
+    "read_deny_paths": _by_locks(Way("more paths, or folders around them", _denied, adds=True)),
+    "network_access": _by_locks(
+        Way(
+            "false, or fewer addresses (a list instead of `true`: a new guest)",
+            _network,
+            anew=_lists_anew,
+        )
+    ),
+    "subprocess_execution": _by_locks(_OFF),
+    "package_installation": _OFF,
+    "env_var_access": _by_guest(_FEWER),
+    "display": Way(
+        "`isolated`, `sanitized` or `text`, in this order",
+        _towards("trusted", "isolated", "sanitized", "text"),
+    ),
+    "widget_modules": _FEWER,
+    "comm_targets": _FEWER,
+    "snapshots": _never("snapshots keep your variables, and no cell is to take that away"),
+    "undo_depth": _LOWER,
+    "timeout": _LOWER,
+    "idle_timeout": _LOWER,
+    "cpu_seconds": _LOWER,
+    "memory_max_bytes": _by_locks(_LOWER),
+    "max_processes": _by_locks(_LOWER),
+    "max_open_files": _by_locks(_LOWER),
+    "max_file_size": _by_locks(_LOWER),
+    "scratch_max_bytes": _LOWER,
+    "stdout_max_bytes": _LOWER,
+    "stderr_max_bytes": _LOWER,
+    "display_max_bytes": _LOWER,
+    "undo_max_bytes": _LOWER,
+    "output_kept_max_bytes": _LOWER,
+    "artifact_max_bytes": _never(_COPIED),
+    "artifacts_max_bytes": _never(_COPIED),
+}
+
+
+# Making a policy narrower: for a notebook, or for what is left of a session (promise P8).
+#
+# ``narrow`` is the whole of it: a policy and changes in, a policy that allows no more out, or an
+# error that names key, value and remedy. What counts as narrower is ``narrower.TABLE``.
 
 #: In changes, as in a file: what is added to a list, where that allows less.
 ADD: Final = "add"
@@ -169,12 +425,12 @@ def _consistent(old: Policy, new: Policy) -> Policy:
 
 def _check(narrowed: Policy, policy: Policy, places: Places) -> None:
     """Raise PolicyError for what is named and means nothing: a capability, an address."""
-    from cellblock.policy import checks  # noqa: PLC0415 - as above
+    from cellblock.policy import schema  # noqa: PLC0415 - as above
 
     if not places.here:  # what is made ready need not be installed
         narrowed = narrowed.replace(preload=(), pre_imported=())
     known = policy.allowed_modules
-    checks.check(narrowed, file=places.file, missing_is_fine=known, here=places.here)
+    schema.check(narrowed, file=places.file, missing_is_fine=known, here=places.here)
 
 
 def _mistake(message: str, key: str, value: Any, remedy: str, places: Places) -> PolicyError:

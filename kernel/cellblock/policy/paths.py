@@ -16,20 +16,25 @@ is opened by ``open_unlinked``, to which a link is something missing (promise P1
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 import errno
 import os
 import stat
 import sys
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from cellblock.errors import PolicyError
 from cellblock.policy.home import cache_folder, data_folder, shipped_folder
+from cellblock.policy.model import PATHS
 from cellblock.policy.vocabulary import PLACEHOLDERS
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterable, Iterator
     from pathlib import Path
+
+    from cellblock.policy.model import Policy
+    from cellblock.policy.operations import Install, Operations
 
 
 #: What an entry begins with that stays as written where no kernel runs.
@@ -235,3 +240,220 @@ def _home(text: str, key: str, places: Places) -> str:
         what = "the user who runs the kernel has no home folder"
         remedy = "Set HOME where the kernel is started."
     raise PolicyError(what, file=places.file, key=key, value=repr(text), remedy=remedy)
+
+
+# Where the packages lie that a policy has installed: one folder for each index and list.
+#
+# Guests read what is in ``lib`` beneath it, and nothing beside that. It is there before a guest
+# is confined, since no right can be added later; what is installed appears in it.
+
+#: Of a hash: enough for no two lists to meet.
+_DIGITS: Final = 16
+
+
+def base() -> str:
+    """Return the folder of all policies' packages, ``$XDG_DATA_HOME/cellblock/packages``."""
+    return os.path.realpath(f"{data_folder()}/packages")
+
+
+def folder(table: Install) -> str:
+    """Return the folder of one index and list, for this interpreter on this machine."""
+    import hashlib  # noqa: PLC0415  # most kernels install nothing
+    import json  # noqa: PLC0415  # as above
+    import sys  # noqa: PLC0415  # as above
+    import sysconfig  # noqa: PLC0415  # as above
+
+    whose = [sys.implementation.cache_tag, sysconfig.get_platform(), sys.abiflags]
+    named = json.dumps([table.index, sorted(table.allow), whose])
+    return f"{base()}/{hashlib.sha256(named.encode()).hexdigest()[:_DIGITS]}"
+
+
+def readable(policy: Policy) -> str | None:
+    """Return what guests read of it; None where the policy installs nothing."""
+    section = policy.operations
+    if section is None or section.install is None:
+        return None
+    return f"{folder(section.install)}/lib"
+
+
+# Links that names lead through.
+#
+# Where nothing but roots is shown, they have to be made again; and whoever may write where one
+# stands decides what its name means, so such a name is as good as written to.
+
+#: Links that a path may lead through (path_resolution(7)).
+_MOST_LINKS: Final = 40
+
+
+def parts(path: str) -> tuple[str, ...]:
+    """Return the names that make up ``path``."""
+    return tuple(filter(None, path.split("/")))
+
+
+def links(names: Iterable[str]) -> Iterator[tuple[str, str]]:
+    """Yield every link that one of ``names`` leads through, and what it says; once each."""
+    seen, folders = set[str](), set[str]()
+    for name in names:
+        if name.startswith("/"):
+            found = follow(name, folders)[1]
+            yield from ((at, target) for at, target in found.items() if at not in seen)
+            seen.update(found)
+
+
+def follow(name: str, folders: set[str] | None = None) -> tuple[str, dict[str, str]]:
+    """Return where an absolute name leads, and the links on the way with what each says.
+
+    ``folders`` are known to be no links; what else is none is added.
+    """
+    folders = set() if folders is None else folders
+    found = dict[str, str]()
+    left, at, most = list(reversed(parts(name))), "/", _MOST_LINKS
+    above, _, last = name.rpartition("/")
+    if above in folders:  # most names are beside others
+        left, at = [last], above
+    while left and most:
+        part = left.pop()
+        at = os.path.normpath(os.path.join(at, part))  # noqa: PTH118 - start-up
+        if at in folders or not os.path.islink(at):  # noqa: PTH114
+            folders.add(at)
+            continue
+        found[at] = target = os.readlink(at)  # noqa: PTH115
+        left += reversed(parts(target))
+        at = "/" if target.startswith("/") else os.path.dirname(at)  # noqa: PTH120
+        most -= 1
+    return "/".join([at.rstrip("/"), *reversed(left)]), found
+
+
+# From a policy's paths as they are written to places on this machine, and back.
+
+
+def placed(policy: Policy, places: Places) -> Policy:
+    """Return a policy with its paths made real. Raises PolicyError."""
+    paths: dict[str, tuple[str, ...]] = {}
+    for key, must_exist in PATHS.items():
+        entries = (
+            expand(entry, key=key, places=places, must_exist=must_exist)
+            for entry in getattr(policy, key)
+        )
+        paths[key] = tuple(dict.fromkeys(entry for entry in entries if entry is not None))
+    paths["artifact_export_paths"] = tuple(
+        expand_pattern(entry, key="artifact_export_paths", places=places)
+        for entry in policy.artifact_export_paths
+    )
+    own = _own_places(policy, places)
+    return policy.replace(**paths, **own, ops=_expanded_operations(policy, places))
+
+
+def foreseen(policy: Policy, places: Places) -> Policy:
+    """Return a policy with its paths as they would be here, for whoever runs nothing under it.
+
+    None of them has to exist; one that means nothing here stays as it is written.
+    """
+
+    def path(entry: str, key: str) -> str:
+        plain = entry.removesuffix("?")
+        try:
+            return expand(plain, key=key, places=places, must_exist=False) or plain
+        except PolicyError:
+            return plain
+
+    paths = {
+        key: tuple(dict.fromkeys(path(entry, key) for entry in getattr(policy, key)))
+        for key in PATHS
+    }
+
+    def own(entry: str) -> str:
+        try:
+            return expand_own(entry, key="", places=places)
+        except PolicyError:
+            return entry
+
+    approval, folders = policy.approval, tuple(map(own, policy.templates.folders))
+    return policy.replace(
+        **paths,
+        approval=dataclasses.replace(approval, folder=own(approval.folder), key=own(approval.key)),
+        templates=dataclasses.replace(policy.templates, folders=folders),
+    )
+
+
+def _own_places(policy: Policy, places: Places) -> dict[str, Any]:
+    """Return the fields that name the host's own folders and files, expanded."""
+
+    def own(section: str, key: str, entry: str) -> str:
+        return expand_own(entry, key=f"{section}.{key}", places=places)
+
+    approval, templates = policy.approval, policy.templates
+    folders = tuple(own("templates", "folders", entry) for entry in templates.folders)
+    shelf = policy.artifact_folder
+    if policy.artifact_export_paths:  # else nothing is put there, and no policy differs by it
+        shelf = expand_own(shelf, key="artifact_folder", places=places)
+    return {
+        "artifact_folder": shelf,
+        "approval": dataclasses.replace(
+            approval,
+            folder=own("approval", "folder", approval.folder),
+            key=own("approval", "key", approval.key),
+        ),
+        "audit": dataclasses.replace(
+            policy.audit, folder=own("audit", "folder", policy.audit.folder)
+        ),
+        "templates": dataclasses.replace(templates, folders=folders),
+    }
+
+
+def _expanded_operations(policy: Policy, places: Places) -> Operations | None:
+    section = policy.operations
+    if section is None:
+        return None
+    from cellblock.policy.operations import expanded  # noqa: PLC0415 - most policies grant nothing
+
+    def path(entry: str, key: str) -> str | None:
+        if entry.startswith("{scratch}"):
+            remedy = "Name a folder of yours: cells use {scratch} themselves."
+            what = "cells have no need of the host there"
+            raise PolicyError(what, file=places.file, key=key, value=repr(entry), remedy=remedy)
+        return expand(entry, key=key, places=places, must_exist=True)
+
+    return expanded(section, path)
+
+
+def unplaced(policy: Policy, scratch: Path) -> Policy:
+    """Return a policy with ``{scratch}`` for one kernel's folder: its digest is every kernel's."""
+    return _moved(policy, str(scratch), "{scratch}")
+
+
+def in_scratch(policy: Policy, scratch: Path) -> Policy:
+    """Return what ``unplaced`` made of a policy, in another kernel's folder."""
+    return _moved(policy, "{scratch}", str(scratch))
+
+
+def _moved(policy: Policy, old: str, new: str) -> Policy:
+    paths = {
+        key: tuple(entry.replace(old, new, 1) for entry in getattr(policy, key))
+        for key in (*PATHS, "artifact_export_paths")
+    }
+    return policy.replace(**paths)
+
+
+def written_by_host(policy: Policy) -> dict[str, tuple[str, ...]]:
+    """Return the folders that the host writes to for cells, by the fields that name them."""
+    table = policy.operations.write_file if policy.operations is not None else None
+    found = {} if table is None else {"ops.write_file.roots": table.roots}
+    if policy.artifact_export_paths:
+        found["artifact_folder"] = (policy.artifact_folder,)
+    return found
+
+
+def refuse_writable(path: Path, policy: Policy, spec: str) -> None:
+    """Refuse a policy whose own file its cells could rewrite for the next start."""
+    own = (str(path.resolve()), *(link for link, _ in links([str(path.absolute())])))
+    written = written_by_host(policy) | {"filesystem_write_roots": policy.filesystem_write_roots}
+    for key, root in ((key, root) for key, roots in written.items() for root in roots):
+        if any(within(name, root) for name in own):
+            raise PolicyError(
+                "cells could rewrite this policy file",
+                file=spec,
+                key=key,
+                value=repr(root),
+                remedy="Move the file out of the folders that cells may write.",
+            )

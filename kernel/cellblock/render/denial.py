@@ -3,26 +3,162 @@
 from __future__ import annotations
 
 from collections import Counter
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from cellblock.render import markup as m
-from cellblock.render.bundle import DENIAL_JSON, JSON_VERSION, Bundle, Failure, count
-from cellblock.render.excerpt import Excerpt, excerpt, window
-from cellblock.render.findings import (
-    ABOUT_THE_CELL,
-    NAME_COLUMNS,
-    finding_json,
-    remedies,
-    rewrites,
-    subject,
-    summary,
-)
+from cellblock.render import cards as m
+from cellblock.render.cards import DENIAL_JSON, JSON_VERSION, Bundle, Failure, count
 from cellblock.render.text import COLUMNS, clip, encodable, visible, width, wrap
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from cellblock.analysis import Finding
+
+
+# What is said of findings, however it is drawn: in a line, with remedies and rewrites, as data.
+
+#: Lines of a rewrite: a guest may claim more.
+_MOST_REWRITE = 2
+_IN_SUMMARY = 4
+#: Columns that a name is given.
+NAME_COLUMNS = 40
+#: Rules whose reasons are whole sentences.
+ABOUT_THE_CELL = frozenset(
+    {
+        "argument-not-allowed",
+        "cell-not-approved",
+        "not-a-template",
+        "relative-import",
+        "source-too-complex",
+        "template-not-found",
+        "template-state",
+    }
+)
+
+
+def summary(findings: Sequence[Finding]) -> str:
+    """Return one line: ``2 findings: import-not-allowed at line 1 (os), …``."""
+    named = [
+        f"{visible(f.rule)} at line {f.line}" + (f" ({subject(f)})" if f.subject else "")
+        for f in findings[:_IN_SUMMARY]
+    ]
+    left = len(findings) - len(named)
+    more = [f"and {left:,} more"] if left else []
+    return f"{count(len(findings), 'finding')}: {', '.join([*named, *more])}"
+
+
+def subject(finding: Finding) -> str:
+    """Return what a finding is about, visible and not too long."""
+    return clip(visible(finding.subject), NAME_COLUMNS)
+
+
+def remedies(findings: Sequence[Finding]) -> list[str]:
+    """Return each finding's remedy, empty where an earlier finding has said it."""
+    said: set[str] = set()
+    told = []
+    for finding in findings:
+        told.append("" if finding.remedy in said else _continued(finding.remedy))
+        said.add(finding.remedy)
+    return told
+
+
+def rewrites(findings: Sequence[Finding]) -> list[list[str]]:
+    """Return each finding's rewrite by lines, none where an earlier finding has shown it."""
+    shown = [finding.rewrite for finding in findings]
+    return [
+        []
+        if text in shown[:index]
+        else [visible(ln) for ln in text.split("\n")[:_MOST_REWRITE] if ln]
+        for index, text in enumerate(shown)
+    ]
+
+
+def _continued(remedy: str) -> str:
+    """Return ``remedy`` as it reads after "Instead:"; names and acronyms keep their case."""
+    first, _, _ = remedy.partition(" ")
+    return remedy[:1].lower() + remedy[1:] if first.istitle() and first.isalpha() else remedy
+
+
+def finding_json(finding: Finding) -> dict[str, Any]:
+    """Return a finding as JSON data: lines count from 1, columns from 0 and in characters."""
+    told = {
+        "rule": finding.rule,
+        "line": finding.line,
+        "column": finding.column,
+        "end_column": finding.end_column,
+        "excerpt": encodable(finding.excerpt),
+        "subject": encodable(finding.subject),
+        "why": encodable(finding.why),
+        "remedy": encodable(finding.remedy),
+    }
+    more = {"detail": finding.detail, "rewrite": finding.rewrite}
+    return told | {key: encodable(text) for key, text in more.items() if text}
+
+
+# A source line with a mark under what a finding is about.
+
+_ELLIPSIS = "…"
+
+
+@dataclass(frozen=True, slots=True)
+class Excerpt:
+    """One source line, split around its mark; every part is visible text."""
+
+    before: str
+    marked: str
+    after: str
+
+    @property
+    def line(self) -> str:
+        """The whole line."""
+        return self.before + self.marked + self.after
+
+    @property
+    def indent(self) -> int:
+        """Columns before the mark."""
+        return width(self.before)
+
+    @property
+    def carets(self) -> str:
+        """A caret for each column of the mark, at least one."""
+        return "^" * max(1, width(self.marked))
+
+
+def excerpt(finding: Finding) -> Excerpt:
+    """Split a finding's source line around the characters it refuses."""
+    text = finding.excerpt
+    start = min(max(0, finding.column - finding.cut), len(text))
+    end = start + max(1, finding.end_column - finding.column)
+    before = (_ELLIPSIS if finding.cut else "") + visible(text[:start])
+    return Excerpt(before, visible(text[start:end]), visible(text[end:]))
+
+
+def window(shown: Excerpt, columns: int) -> Excerpt:
+    """Return ``shown`` cut to ``columns``, keeping the start of the mark in view."""
+    if width(shown.line) <= columns:
+        return shown
+    before = _keep_end(shown.before, columns // 3)
+    marked = _keep_start(shown.marked, columns - width(before))
+    after = _keep_start(shown.after, columns - width(before) - width(marked))
+    return Excerpt(before, marked, after)
+
+
+def _keep_end(text: str, columns: int) -> str:
+    if width(text) <= columns:
+        return text
+    while text and (width(text) > columns - 1 or not width(text[0])):
+        text = text[1:]
+    return _ELLIPSIS + text
+
+
+def _keep_start(text: str, columns: int) -> str:
+    if width(text) <= columns:
+        return text
+    while text and width(text) > columns - 1:
+        text = text[:-1]
+    return text + _ELLIPSIS if columns > 0 else ""
+
 
 #: Findings drawn in full; a cell made of nothing but findings must not make a 10 MB card.
 MAX_DRAWN = 50

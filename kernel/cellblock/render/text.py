@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
+
 COLUMNS = 80
 #: Begins each line of a question of the host's; no question of a cell's has it.
 HOSTS_MARK = "┃"

@@ -10,10 +10,125 @@ from typing import TYPE_CHECKING, Any, Generic, TypeVar
 import msgspec
 
 from cellblock.errors import FrameTooLargeError, WireError
-from cellblock.wire.shape import check
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
+
+
+# What a payload may be made of, seen before a single value of it is made.
+#
+# Two things that a decoder does not bound: how many values there are, each of which costs its
+# reader 60 bytes and more whatever it takes on the wire, and maps whose keys are arrays. Those
+# become tuples, whose hashes anybody can compute: a megabyte of keys that share one takes half a
+# minute to read, a frame's worth takes hours. Texts and bytes are hashed with a secret, and of
+# the numbers at most a few dozen share a hash.
+#
+# Source: the msgpack specification, "Formats"; CPython's Objects/tupleobject.c.
+
+#: The most values in one frame; a map counts for four and an extension for three, since they cost
+#: as much. What the gateway passes on has half as many at most.
+MAX_VALUES = 2_000_000
+#: Payloads up to here are not looked through: nothing in them is dear.
+SMALL = 8 << 10
+#: Items of an array that are looked at together, and how many it must have for that.
+_RUN, _RUN_FROM = 256, 16
+_ARRAY, _MAP = 1, 2
+
+
+def _heads() -> tuple[bytes, bytes, bytes, bytes]:
+    """Return, by a value's first byte: size, how many bytes give a length, array or map, cost.
+
+    The size is that of the head, with what is in it where that is fixed; the length follows the
+    first byte, and the size when it counts bytes.
+    """
+    size, width, kind = bytearray([1] * 256), bytearray(256), bytearray(256)
+    size[0xA0:0xC0] = range(1, 33)  # short strings
+    for first, extra in ((0xC4, 1), (0xC7, 2), (0xD9, 1)):  # bytes, extensions, strings
+        for power in range(3):
+            width[first + power] = 1 << power
+            size[first + power] = extra + (1 << power)
+    for power in range(4):
+        size[0xCC + power] = size[0xD0 + power] = 1 + (1 << power)  # integers
+    for power in range(5):
+        size[0xD4 + power] = 2 + (1 << power)  # extensions of fixed size
+    size[0xCA], size[0xCB] = 5, 9  # floats
+    for first in (0xDC, 0xDE):  # arrays and maps
+        size[first], size[first + 1] = 3, 5
+        width[first], width[first + 1] = 2, 4
+    for first in (*range(0x90, 0xA0), 0xDC, 0xDD):
+        kind[first] = _ARRAY
+    for first in (*range(0x80, 0x90), 0xDE, 0xDF):
+        kind[first] = _MAP
+    cost = bytearray([1] * 256)
+    for first in (*range(0x80, 0x90), 0xDE, 0xDF):
+        cost[first] = 4
+    for first in (*range(0xC7, 0xCA), *range(0xD4, 0xD9)):
+        cost[first] = 3
+    return bytes(size), bytes(width), bytes(kind), bytes(cost)
+
+
+_SIZE, _WIDTH, _KIND, _COST = _heads()
+
+
+def check(payload: bytes | bytearray, start: int = 0) -> None:
+    """Look through a payload that stands at ``start`` to the end.
+
+    Raises ``FrameTooLargeError`` for too many values, ``WireError`` for an array or a map as a key.
+    What ends early or never was msgpack is left for the decoder to refuse.
+    """
+    if len(payload) - start > SMALL:
+        _walk(payload, start)
+
+
+def _walk(payload: bytes | bytearray, at: int) -> None:
+    """Walk over the heads of all values: one loop, as a frame has up to two million of them."""
+    end, allowed = len(payload), MAX_VALUES
+    above: list[tuple[int, bool]] = []
+    left, in_map = 1, False
+    while left or above:
+        if not left:
+            left, in_map = above.pop()
+            continue
+        if at >= end:
+            return
+        first = payload[at]
+        left -= 1
+        allowed -= _COST[first]
+        kind, width = _KIND[first], _WIDTH[first]
+        length = int.from_bytes(payload[at + 1 : at + 1 + width], "big") if width else first & 15
+        at += _SIZE[first]
+        if not kind:
+            at += length if width else 0
+        elif in_map and left & 1:
+            # Of a map's items those with an odd number behind them are keys.
+            raise WireError("an array or a map is the key of a map")
+        else:
+            above.append((left, in_map))
+            left, in_map = (2 * length, True) if kind == _MAP else (length, False)
+            if kind == _ARRAY and length >= _RUN_FROM:
+                alike, size, cost = _run(payload, at, length)
+                left, at = left - alike, at + alike * size
+                allowed -= alike * cost
+        if allowed < 0:
+            raise FrameTooLargeError(f"over {MAX_VALUES} values in one frame")
+
+
+def _run(payload: bytes | bytearray, at: int, most: int) -> tuple[int, int, int]:
+    """Return how many items from ``at`` on are alike, such as floats, and size and cost of each.
+
+    At most ``most``, and in whole runs but for the last: one slice tells the heads of many.
+    """
+    first = payload[at : at + 1]
+    if not first or _WIDTH[first[0]] or _KIND[first[0]]:
+        return 0, 0, 0
+    size, alike, same = _SIZE[first[0]], 0, _RUN
+    while same == _RUN and alike < most:
+        begin = at + alike * size
+        heads = payload[begin : begin + min(most - alike, _RUN) * size : size]
+        same = len(heads) - len(heads.lstrip(first))
+        alike += same
+    return alike, size, _COST[first[0]]
+
 
 #: The largest payload either side accepts: a 20 MB figure passes, a flood does not.
 MAX_FRAME = 24 * 2**20

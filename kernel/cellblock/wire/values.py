@@ -15,10 +15,11 @@ from typing import TYPE_CHECKING, Any, Final
 import msgspec
 
 from cellblock.errors import WireError
-from cellblock.wire.shape import check
+from cellblock.wire.frames import check
 
 if TYPE_CHECKING:
     from collections.abc import Callable
+
 
 #: Levels of containers within each other.
 MAX_DEPTH: Final = 64

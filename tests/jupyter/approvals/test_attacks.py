@@ -2,7 +2,7 @@
 
 import pytest
 
-from cellblock.analysis.approvable import APPROVABLE
+from cellblock.analysis.imports import APPROVABLE
 from cellblock.render.text import HOSTS_MARK
 from support import reading, toolbox
 from support.approvals import code_in, forget_questions, run, said

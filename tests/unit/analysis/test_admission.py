@@ -6,16 +6,19 @@ import time
 import pytest
 
 from cellblock.analysis.admission import (
+    MOST_SHOWN,
     Admitted,
     Approved,
     Problem,
     Template,
+    difference,
     findings,
     judge,
     judge_expression,
+    nearest,
     sha256,
+    unified,
 )
-from cellblock.analysis.nearest import MOST_SHOWN, difference, nearest, unified
 
 CELL = "import math\nradius = 3\nprint(math.pi * radius ** 2)"
 

@@ -2,7 +2,7 @@
 
 import warnings
 
-from cellblock.analysis.again import can_run_again
+from cellblock.analysis.replay import can_run_again
 
 AGAIN = [
     "x = 1",

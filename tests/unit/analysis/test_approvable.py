@@ -6,7 +6,7 @@ import sys
 import pytest
 
 from cellblock.analysis import Rules, analyse, default_modules, transform
-from cellblock.analysis.approvable import APPROVABLE, NEVER, approvable, granting, wanted
+from cellblock.analysis.imports import APPROVABLE, NEVER, approvable, granting, wanted
 
 STRICT = Rules(
     language=True,

@@ -7,7 +7,7 @@ import re
 import pytest
 
 from cellblock.analysis import Rules
-from cellblock.analysis.instead import MODULES
+from cellblock.analysis.remedies import MODULES
 from unit.analysis.rules_for_tests import DATA, SAFE, findings
 
 

@@ -4,9 +4,9 @@ import ast
 from pathlib import Path
 
 from cellblock.analysis import nodes
+from cellblock.analysis.analyser import walk
 from cellblock.analysis.findings import Report
 from cellblock.analysis.nodes import CHILDREN
-from cellblock.analysis.walk import walk
 from unit.analysis.rules_for_tests import SAFE
 
 #: Neither statements nor expressions of a cell: other entry points, contexts, deprecated names.

@@ -4,9 +4,8 @@ import time
 
 import pytest
 
-from cellblock.analysis.definitions import definitions
-from cellblock.analysis.state import StateError, read_state
-from cellblock.analysis.templates import entry
+from cellblock.analysis.admission import StateError, entry, read_state
+from cellblock.analysis.template_rules import definitions
 
 ALLOWED = [
     '"""A docstring."""',

@@ -6,9 +6,7 @@ import pytest
 
 from cellblock.backends import COMPATIBILITY_MATRIX, blocking, gaps, settle
 from cellblock.backends.chooser import ORDER
-from cellblock.backends.landlock import Landlock
-from cellblock.backends.noop import Noop
-from cellblock.backends.probes import unprobed
+from cellblock.backends.landlock import Landlock, Noop, unprobed
 from cellblock.backends.seatbelt import Seatbelt
 from cellblock.policy.enforcement import CAPABILITIES, Status
 from cellblock.policy.model import Policy

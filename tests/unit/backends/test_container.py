@@ -12,10 +12,18 @@ from pathlib import Path
 
 import pytest
 
+from cellblock.backends import container_engine, container_launcher, docker
 from cellblock.backends.base import Room, View
-from cellblock.backends.container import engines, launcher, mounts, undertaker
-from cellblock.backends.container.engines import Engine, meaning
-from cellblock.backends.container.wanted import Refused, Wanted, _held, owner, started, wanted
+from cellblock.backends.container_engine import (
+    Engine,
+    Refused,
+    Wanted,
+    _held,
+    meaning,
+    owner,
+    started,
+    wanted,
+)
 from cellblock.backends.docker import Docker
 
 ENGINE = Engine("docker", "/usr/bin/docker", (("PATH", "/usr/bin"),))
@@ -37,7 +45,7 @@ def view(**changes):
 
 
 def told(found):
-    return {path: words[1] for path, words in mounts.mounts(["/nonexistent"], found)}
+    return {path: words[1] for path, words in docker.mounts(["/nonexistent"], found)}
 
 
 def test_what_is_wanted_is_told_whole_and_a_container_is_told_to_have_nothing(monkeypatch):
@@ -150,9 +158,9 @@ def test_what_engines_say_is_explained_and_passed_on_bounded(said, means):
 def test_an_owner_is_an_orphan_only_where_that_is_certain():
     mine = owner(os.getpid())
     boot, space, user, pid, _ = mine.split(":")
-    assert not undertaker.is_orphan(mine)
-    assert undertaker.is_orphan(f"{boot}:{space}:{user}:{pid}:1")
-    assert undertaker.is_orphan(f"another:{space}:{user}:1:1")
+    assert not container_launcher.is_orphan(mine)
+    assert container_launcher.is_orphan(f"{boot}:{space}:{user}:{pid}:1")
+    assert container_launcher.is_orphan(f"another:{space}:{user}:1:1")
     for unknown in (
         f"{boot}:1:{user}:{pid}:1",
         f"{boot}:{space}:{int(user) + 1}:{pid}:1",
@@ -160,14 +168,14 @@ def test_an_owner_is_an_orphan_only_where_that_is_certain():
         "",
         "cellblock",
     ):
-        assert not undertaker.is_orphan(unknown)
+        assert not container_launcher.is_orphan(unknown)
     assert started(2**22 + 1) == 0
 
 
 def test_only_what_finds_the_engine_is_passed_to_it(tmp_path):
     (tmp_path / "podman").touch(mode=0o755)
     environ = {"PATH": str(tmp_path), "HOME": "/home/x", "AWS_SECRET": "s", "HTTP_PROXY": "p"}
-    found = engines.find("auto", environ)
+    found = container_engine.find("auto", environ)
     assert (found.name, found.program) == ("podman", f"{tmp_path}/podman")
     assert dict(found.environment) == {"PATH": str(tmp_path), "HOME": "/home/x"}
 
@@ -279,10 +287,10 @@ def test_nothing_is_handed_to_who_is_not_ours_or_not_first(uid, first, refusal):
     try:
         with connection:
             if refusal is None:
-                os.close(launcher.first_process(connection))
+                os.close(container_launcher.first_process(connection))
             else:
                 with pytest.raises(Refused, match=refusal):
-                    launcher.first_process(connection)
+                    container_launcher.first_process(connection)
     finally:
         os.waitpid(pid, 0)
         shutil.rmtree(folder)

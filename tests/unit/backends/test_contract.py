@@ -6,8 +6,7 @@ import pytest
 
 from cellblock.backends import blocking, gaps, named, resolve, settle
 from cellblock.backends.contract import Proof, Seen, asked
-from cellblock.backends.landlock import Landlock
-from cellblock.backends.probes import unprobed
+from cellblock.backends.landlock import Landlock, unprobed
 from cellblock.errors import BackendError
 from cellblock.policy.enforcement import CAPABILITIES, Status
 from cellblock.policy.model import Policy

@@ -5,9 +5,8 @@ import sys
 
 import pytest
 
-from cellblock.backends import places, roots
-from cellblock.backends.landlock import Landlock
-from cellblock.backends.noop import Noop
+from cellblock.backends import planner
+from cellblock.backends.landlock import Landlock, Noop
 from cellblock.backends.planner import plan, splits_roots, view
 from cellblock.errors import PolicyError
 from cellblock.policy.model import Policy
@@ -66,7 +65,7 @@ def test_placeholders_stand_for_the_kernels_folders_and_every_lock_is_required(
 def test_the_interpreter_is_readable_and_the_folders_around_it_are_not(planned):
     roots = planned().read_roots
 
-    for place in (os.__file__, sys.prefix + "/lib", places.__file__):
+    for place in (os.__file__, sys.prefix + "/lib", planner.__file__):
         path = os.path.realpath(place)
         assert any(path == root or path.startswith(root + "/") for root in roots), path
     # Neither the home folder nor a prefix as a whole, nor a place that holds others' data.
@@ -180,7 +179,7 @@ def test_a_root_inside_a_denied_path_and_a_writable_folder_around_one_are_refuse
     [
         sys.prefix,
         f"{sys.prefix}/lib",
-        places.__file__.rpartition("/backends/")[0],
+        planner.__file__.rpartition("/backends/")[0],
         f"{sys.prefix}/bin",
     ],
 )
@@ -256,7 +255,7 @@ def test_kernelspecs_beside_the_interpreter_stay_unreadable(tmp_path, monkeypatc
     for prefix in ("prefix", "exec_prefix", "base_prefix"):
         monkeypatch.setattr(sys, prefix, str(tmp_path))
 
-    granted = list(places.interpreter())
+    granted = list(planner.interpreter())
 
     assert f"{tmp_path}/share/man" in granted
     assert not [path for path in granted if f"{tmp_path}/share/jupyter".startswith(path)]
@@ -279,7 +278,7 @@ def test_a_scratch_folder_may_lie_in_the_run_time_folder(tmp_path, home, monkeyp
 
 
 def test_too_many_siblings_are_refused(planned, home, monkeypatch):
-    monkeypatch.setattr(roots, "MAX_EXPANSION", 20)
+    monkeypatch.setattr(planner, "MAX_EXPANSION", 20)
     for number in range(30):
         (home / "data" / f"{number}").touch()
 

@@ -1,6 +1,6 @@
 import pytest
 
-from cellblock.batch import check, worker
+from cellblock.batch import check, check_workers
 from cellblock.batch.verdict import Task
 
 
@@ -11,12 +11,12 @@ class Here:
         return cls
 
     def __init__(self, terms, _most):
-        self._by = worker.by_terms(terms)
+        self._by = check_workers.by_terms(terms)
 
     def judge(self, files):
         for file in files:
             task = Task(file.kind, len(file.content), file.place)
-            yield file.known_by, worker._verdict(file.content, task, self._by)
+            yield file.known_by, check_workers._verdict(file.content, task, self._by)
 
     def close(self):
         pass

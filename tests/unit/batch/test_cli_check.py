@@ -10,7 +10,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from cellblock.batch import worker
+from cellblock.batch import check_workers
 from support.notebooks import notebook
 
 ROOT = Path(__file__).parents[3]
@@ -51,7 +51,7 @@ def nobody_judges(monkeypatch):
     def fail(*_):
         raise AssertionError("not from the cache")
 
-    return lambda: monkeypatch.setattr(worker, "_verdict", fail)
+    return lambda: monkeypatch.setattr(check_workers, "_verdict", fail)
 
 
 def test_clean_files_end_with_0(run, here):

@@ -10,10 +10,20 @@ import pytest
 
 import cellblock
 from cellblock.analysis import RULES, Finding
-from cellblock.batch.formats import Format, sarif, written
+from cellblock.batch import Format, report_formats
 from cellblock.batch.judge import judge
-from cellblock.batch.rules import OWN, REPORTED, own_finding
-from cellblock.batch.verdict import Checked, Found, Kind, Problem, Report, Verdict
+from cellblock.batch.report_formats import written
+from cellblock.batch.verdict import (
+    OWN,
+    REPORTED,
+    Checked,
+    Found,
+    Kind,
+    Problem,
+    Report,
+    Verdict,
+    own_finding,
+)
 from support.judging import by
 from support.notebooks import notebook
 
@@ -195,7 +205,7 @@ def test_sarif_has_regions_of_the_file_and_cells_as_logical_locations():
 
 
 def test_sarif_has_every_rule_with_help_and_its_page(monkeypatch):
-    monkeypatch.setattr(sarif, "rules_page", lambda: "https://docs.example/rules.html")
+    monkeypatch.setattr(report_formats, "rules_page", lambda: "https://docs.example/rules.html")
     (run,) = json.loads(written(FULL, Format.sarif))["runs"]
     rules = run["tool"]["driver"]["rules"]
     assert [rule["id"] for rule in rules] == list(REPORTED)
@@ -214,10 +224,10 @@ def test_the_page_of_the_rules_is_where_the_package_says_its_documentation_is(mo
         def get_all(self, _):
             return self.urls
 
-    monkeypatch.setattr(sarif.metadata, "metadata", lambda _: Metadata())
-    assert sarif.rules_page() == "https://docs.example/en/rules.html"
+    monkeypatch.setattr(report_formats.metadata, "metadata", lambda _: Metadata())
+    assert report_formats.rules_page() == "https://docs.example/en/rules.html"
     Metadata.urls = None
-    assert sarif.rules_page() == ""
+    assert report_formats.rules_page() == ""
 
 
 def test_fingerprints_tell_alike_findings_apart_and_do_not_move_with_lines():
@@ -231,7 +241,7 @@ def test_fingerprints_tell_alike_findings_apart_and_do_not_move_with_lines():
 
 
 def test_no_more_results_than_code_scanning_takes(monkeypatch):
-    monkeypatch.setattr(sarif, "MOST_RESULTS", 2)
+    monkeypatch.setattr(report_formats, "MOST_RESULTS", 2)
     (run,) = json.loads(written(FULL, Format.sarif))["runs"]
     assert len(run["results"]) == 2
     told = run["invocations"][0]["toolExecutionNotifications"]

@@ -6,9 +6,8 @@ from pathlib import Path
 import pytest
 
 from cellblock.analysis import analyse, transform
-from cellblock.batch.judge import judge
-from cellblock.batch.positions import Places
-from cellblock.batch.source import judge_source
+from cellblock.batch.judge import judge, judge_source
+from cellblock.batch.notebook import Places
 from cellblock.batch.verdict import MOST_FOUND, Kind
 from cellblock.policy.load import to_judge_by
 from support.judging import by

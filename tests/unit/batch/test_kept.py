@@ -6,11 +6,9 @@ import msgspec
 import pytest
 
 import cellblock
-from cellblock.batch import kept as module
-from cellblock.batch.kept import MOST_FILES, Kept
-from cellblock.batch.limits import Limits
-from cellblock.batch.rules import own_finding
-from cellblock.batch.verdict import Found, Kind, Terms, Verdict
+from cellblock.batch import check_cache as module
+from cellblock.batch.check_cache import MOST_FILES, Kept
+from cellblock.batch.verdict import Found, Kind, Limits, Terms, Verdict, own_finding
 from cellblock.policy.load import to_judge_by
 
 SAFE = to_judge_by("safe")

@@ -7,8 +7,7 @@ import pytest
 
 from cellblock.batch.judge import judge
 from cellblock.batch.verdict import Kind
-from cellblock.policy.model import FIELDS
-from cellblock.policy.sections import Templates
+from cellblock.policy.model import FIELDS, Templates
 from support.judging import by, of_cells
 from support.notebooks import notebook
 

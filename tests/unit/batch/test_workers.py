@@ -5,10 +5,9 @@ import time
 
 import pytest
 
-from cellblock.batch import workers as module
-from cellblock.batch.limits import Limits
-from cellblock.batch.verdict import Kind, Terms
-from cellblock.batch.workers import Given, Workers
+from cellblock.batch import check_workers as module
+from cellblock.batch.check_workers import Given, Workers
+from cellblock.batch.verdict import Kind, Limits, Terms
 from cellblock.errors import CheckError
 from cellblock.policy.load import to_judge_by
 from support.notebooks import notebook

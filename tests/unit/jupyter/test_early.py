@@ -8,7 +8,7 @@ import pytest
 
 from cellblock.backends.bubblewrap import PROGRAM
 from cellblock.backends.chooser import ORDER
-from cellblock.jupyter import early
+from cellblock.jupyter import start
 from support import machines
 
 POLICIES = {
@@ -36,18 +36,18 @@ def test_a_zygote_waits_for_a_policy_that_has_it_wrapped(text, machine, tmp_path
     policy = tmp_path / "lab.toml"
     policy.write_text(text)
     with_it, without = POLICIES[text]
-    assert early.may_be_wrapped(str(policy)) == (with_it if machine == "bubblewrap" else without)
+    assert start.may_be_wrapped(str(policy)) == (with_it if machine == "bubblewrap" else without)
 
 
 @pytest.mark.parametrize("preset", ["safe", "data", "unsafe", "local"])
 def test_a_preset_takes_the_strongest(preset, machine):
-    assert early.may_be_wrapped(preset) == (machine == "bubblewrap")
+    assert start.may_be_wrapped(preset) == (machine == "bubblewrap")
 
 
 def test_it_knows_every_backend_and_its_program():
     by_wrapping = {wraps: {b.name.encode() for b in ORDER if b.wraps == wraps} for wraps in (1, 0)}
-    assert (set(early.WRAPPING), set(early.BARE)) == (by_wrapping[1], by_wrapping[0])
-    assert early.WRAPPER == PROGRAM
+    assert (set(start.WRAPPING), set(start.BARE)) == (by_wrapping[1], by_wrapping[0])
+    assert start.WRAPPER == PROGRAM
 
 
 class Around:
@@ -60,6 +60,6 @@ class Around:
 def test_a_zygote_is_kept_only_in_what_is_due():
     due, other, wordless = Around("bwrap", "--a"), Around("bwrap", "--b"), Around()
     for one, two in ((due, due), (Around("bwrap", "--a"), due), (None, None), (wordless, wordless)):
-        assert early._alike(one, two)
+        assert start._alike(one, two)
     for one, two in ((other, due), (None, due), (due, None), (wordless, Around())):
-        assert not early._alike(one, two)
+        assert not start._alike(one, two)

@@ -3,7 +3,7 @@
 import pytest
 
 from cellblock.jupyter.messages import Message
-from cellblock.jupyter.questions import Questions
+from cellblock.jupyter.prompts import Questions
 from cellblock.render.text import HOSTS_MARK
 from cellblock.wire import messages
 

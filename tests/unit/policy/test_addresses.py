@@ -4,7 +4,7 @@ import ipaddress
 
 import pytest
 
-from cellblock.policy.addresses import Address, Malformed, parse_address
+from cellblock.policy.network import Address, Malformed, parse_address
 
 GOOD = {
     "pypi.example:443": Address("pypi.example", 443, None),

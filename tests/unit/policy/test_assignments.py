@@ -4,7 +4,7 @@ import datetime as dt
 
 import pytest
 
-from cellblock.policy.assignments import LONGEST, Assignment, UnreadableError, read
+from cellblock.policy.narrow_requests import LONGEST, Assignment, UnreadableError, read
 
 
 def pairs(line):

@@ -4,7 +4,7 @@ import pytest
 
 from cellblock.analysis import Rules
 from cellblock.errors import PolicyError
-from cellblock.policy import cell
+from cellblock.policy import narrow_requests
 from cellblock.policy.model import Policy
 
 RULES = Rules(True, {}, frozenset(), frozenset({"policy"}))
@@ -20,7 +20,7 @@ RULES = Rules(True, {}, frozenset(), frozenset({"policy"}))
     ],
 )
 def test_a_cell_of_nothing_but_narrowings_is_the_hosts(source):
-    assert cell.is_alone(source)
+    assert narrow_requests.is_alone(source)
 
 
 X = [
@@ -45,11 +45,11 @@ X = [
 
 def test_whatever_else_a_cell_says_it_is_not():
     for source in X:
-        assert not cell.is_alone(source), source
+        assert not narrow_requests.is_alone(source), source
 
 
 def read(source):
-    asked, findings = cell.read(source, RULES)
+    asked, findings = narrow_requests.read_cell(source, RULES)
     found = [(f.rule, f.line, f.column, f.end_column, f.subject, f.why) for f in findings]
     return asked, found
 
@@ -116,7 +116,7 @@ def test_what_a_guest_is_made_of_takes_a_new_one(less, kept):
     )
     after = before.replace(**less)
     if kept:
-        cell.check_keeps_guest(before, after)
+        narrow_requests.check_keeps_guest(before, after)
         return
     with pytest.raises(PolicyError, match="takes a new guest, and your variables would be gone"):
-        cell.check_keeps_guest(before, after)
+        narrow_requests.check_keeps_guest(before, after)

@@ -14,8 +14,7 @@ from cellblock.analysis import allowlist
 from cellblock.errors import PolicyError
 from cellblock.policy import schema
 from cellblock.policy.load import foresee, load, preset_values, to_judge_by, unchecked
-from cellblock.policy.model import Policy
-from cellblock.policy.sections import rows
+from cellblock.policy.model import Policy, rows
 from cellblock.policy.vocabulary import PRESETS, TIERS
 
 

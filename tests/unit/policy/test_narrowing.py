@@ -8,11 +8,9 @@ from dataclasses import replace
 import pytest
 
 from cellblock.errors import PolicyError, WideningError
-from cellblock.policy.model import FIELDS, LIMITS, Policy
-from cellblock.policy.narrower import TABLE, Home
-from cellblock.policy.narrowing import MOST_ENTRIES, changed, narrow, weigh
+from cellblock.policy.model import FIELDS, LIMITS, Audit, Policy
+from cellblock.policy.narrowing import MOST_ENTRIES, TABLE, Home, changed, narrow, weigh
 from cellblock.policy.paths import Places
-from cellblock.policy.sections import Audit
 
 
 @pytest.fixture

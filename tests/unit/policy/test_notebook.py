@@ -9,9 +9,9 @@ import nbformat
 import pytest
 
 from cellblock.errors import PolicyError, WideningError
-from cellblock.policy import notebook
+from cellblock.policy import narrow_requests
 from cellblock.policy.model import Policy
-from cellblock.policy.notebook import file_of, of_file, of_notebook
+from cellblock.policy.narrow_requests import file_of, of_file, of_notebook
 
 
 @pytest.fixture
@@ -150,7 +150,7 @@ def test_what_is_no_file_is_no_notebook_and_not_waited_for(base, file, make):
 
 
 def test_a_notebook_without_end_is_not_read(base, file, monkeypatch):
-    monkeypatch.setattr(notebook, "MAX_NOTEBOOK_BYTES", 2**20)
+    monkeypatch.setattr(narrow_requests, "MAX_NOTEBOOK_BYTES", 2**20)
     with file.open("wb") as written:
         written.truncate(2**30)
     policy, why = read(file, base)

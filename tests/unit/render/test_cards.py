@@ -5,15 +5,20 @@ from types import SimpleNamespace
 import pytest
 
 from cellblock.analysis import Finding
+from cellblock.render.cards import AMBER, RED, asked, escape, problem, problem_failure
 from cellblock.render.denial import denial_failure
-from cellblock.render.gaps import gaps
-from cellblock.render.markup import AMBER, RED, escape
-from cellblock.render.narrowed import Guest, Row, narrowed
-from cellblock.render.policy_table import policy_table
-from cellblock.render.problem import problem, problem_failure
-from cellblock.render.stopped import Reason, State, stopped, stopped_failure
+from cellblock.render.stopped import (
+    Guest,
+    Reason,
+    Row,
+    State,
+    gaps,
+    narrowed,
+    stopped,
+    stopped_failure,
+)
+from cellblock.render.tables import policy_table
 from cellblock.render.text import visible, width
-from cellblock.render.values import asked
 
 ATTACK = "<script>\u202e\x1b]0;x\x07</script>\udc80"
 

@@ -1,10 +1,8 @@
 """What ``%tools`` lists, and what it and ``%usage`` say of a session's budgets."""
 
 from cellblock.host.services.llm.provider import tools as offered
-from cellblock.policy.sections import Llm
-from cellblock.render.budgets import Asked, Written
-from cellblock.render.tools import tools
-from cellblock.render.usage import Totals, UsageRow, usage
+from cellblock.policy.model import Llm
+from cellblock.render.tables import Asked, Totals, UsageRow, Written, tools, usage
 from cellblock.wire.messages import Tool
 
 SPENT = {

@@ -2,7 +2,7 @@
 
 import re
 
-from cellblock.render.usage import MOST_ROWS, Totals, UsageRow, usage
+from cellblock.render.tables import MOST_ROWS, Totals, UsageRow, usage
 
 MIB = 1 << 20
 ROWS = [

@@ -6,7 +6,7 @@ import msgspec
 import pytest
 
 from cellblock.errors import FrameTooLargeError, WireError
-from cellblock.wire import frames, messages, shape
+from cellblock.wire import frames, messages
 
 decode = frames.Decoder(messages.FromGuest)
 WORD = (1 << 64) - 1
@@ -63,8 +63,8 @@ def refuse(payload):
 
 def test_in_what_is_not_looked_through_they_cost_little():
     keys = list(colliding(2_000))
-    small = display(table(keys[: shape.SMALL // 24]))
-    assert len(small) <= shape.SMALL
+    small = display(table(keys[: frames.SMALL // 24]))
+    assert len(small) <= frames.SMALL
     assert min(seconds(decode, small) for _ in range(3)) < 0.2
 
 
@@ -75,7 +75,7 @@ def test_in_what_is_not_looked_through_they_cost_little():
 )
 def test_too_many_values_are_refused(value):
     with pytest.raises(FrameTooLargeError, match="over 2000000 values"):
-        shape.check(msgspec.msgpack.encode(value))
+        frames.check(msgspec.msgpack.encode(value))
 
 
 @pytest.mark.parametrize(
@@ -90,7 +90,7 @@ def test_too_many_values_are_refused(value):
     ids=["floats", "a mixture", "lengths", "keys that are no arrays", "long texts"],
 )
 def test_what_honest_guests_send_is_let_through(value):
-    shape.check(msgspec.msgpack.encode(value))
+    frames.check(msgspec.msgpack.encode(value))
 
 
 def test_an_honest_guest_is_told_before_it_sends_what_would_end_it():

@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     _JSON = msgspec.Raw | bytes
     _Form = Callable[[_JSON, int], Iterator[bytes]]
 
+
 _FORMAT: Final = 4
 #: Where a notebook's metadata has widgets, and of which kind.
 _WIDGETS: Final = "widgets"

@@ -8,35 +8,192 @@ from __future__ import annotations
 
 import asyncio
 import os
-from contextlib import AsyncExitStack, asynccontextmanager
-from dataclasses import dataclass
+import time
+from contextlib import AsyncExitStack, asynccontextmanager, contextmanager
+from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any, Final, Protocol, Self, TypeVar
 
 from cellblock.analysis.magics import SHOWS_POLICY
-from cellblock.batch.run.bodies import EXECUTION, after, before, now
-from cellblock.batch.run.clock import OPENING, Clock
 from cellblock.batch.run.document import Document, TooMuchError
-from cellblock.batch.run.fate import Ending, Fate, Record, ending_of, said
-from cellblock.batch.run.injected import with_parameters
-from cellblock.batch.run.narrowing import told
-from cellblock.batch.run.notebook import UnreadableError, read
+from cellblock.batch.run.notebook import (
+    EXECUTION,
+    UnreadableError,
+    after,
+    before,
+    now,
+    read,
+    with_parameters,
+)
 from cellblock.batch.run.outputs import Outputs
+from cellblock.batch.run.result import Ending, Fate, Record, ending_of, said
 from cellblock.errors import CellblockError, PolicyError
-from cellblock.jupyter.info import kernel_info
+from cellblock.jupyter.replies import kernel_info
+from cellblock.policy import paths
+from cellblock.policy.narrow_requests import asked_of, of_notebook
 from cellblock.policy.paths import within
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Callable
+    from collections.abc import AsyncIterator, Callable, Iterator
+    from types import TracebackType
 
     from cellblock.api.pool import AsyncSandboxPool
     from cellblock.api.results import Result, Status
     from cellblock.api.sandbox import AsyncSandbox
-    from cellblock.batch.run.narrowing import Pools
     from cellblock.batch.run.notebook import Cell, Notebook
-    from cellblock.batch.run.terms import Terms
+    from cellblock.batch.run.plan import Terms
     from cellblock.policy.enforcement import Gap
     from cellblock.policy.model import Policy
+
+
+# A notebook's time: what it has taken, what is left of it, and what is not its own.
+
+#: Seconds that a guest has to be ready: the first one waits for what its policy preloads.
+OPENING: Final = 120.0
+#: The least time that a cell is given.
+_LEAST: Final = 0.01
+
+
+class Clock:
+    """Goes from when it is made, under the limits of a run's terms."""
+
+    def __init__(self, terms: Terms) -> None:
+        self._timeout, self._cell_timeout = terms.timeout, terms.cell_timeout
+        self._began = time.monotonic()
+
+    @property
+    def seconds(self) -> float:
+        """What the notebook has taken."""
+        return time.monotonic() - self._began
+
+    @contextmanager
+    def stopped(self) -> Iterator[None]:
+        """Have it stand still: what is waited for would be there for whoever comes first."""
+        since = time.monotonic()
+        try:
+            yield
+        finally:
+            self._began += time.monotonic() - since
+
+    def over(self, cell: int) -> Ending | None:
+        """Return what becomes of a notebook that has no time left, at this cell; None if it has."""
+        if self._timeout is None or self.seconds < self._timeout:
+            return None
+        what = f"the notebook took longer than {self._timeout:g} s (--timeout)"
+        return Ending(Fate.timed_out, what, cell)
+
+    def for_opening(self) -> float:
+        """Return the seconds that a guest of a warm zygote has to be ready."""
+        return min([OPENING, *self._left()])
+
+    def for_cell(self) -> float | None:
+        """Return the seconds that the next cell may take, where that is for us to say."""
+        own = [] if self._cell_timeout is None else [self._cell_timeout]
+        return min([*own, *self._left()], default=None)
+
+    def is_shorter(self, timeout: float | None) -> bool:
+        """Say whether a cell has less than this by the run's own limit for cells."""
+        own = self._cell_timeout
+        return own is not None and (timeout is None or own < timeout)
+
+    def _left(self) -> list[float]:
+        return [] if self._timeout is None else [max(_LEAST, self._timeout - self.seconds)]
+
+
+# What of a run's policy its notebooks have, and a pool of warm guests for each such policy.
+#
+# A notebook's metadata can ask for less than the operator's policy, and never has more (promise
+# P8). Pools of narrower policies are opened when a notebook asks, and few that nobody uses are
+# kept.
+
+#: Pools of narrower policies that are kept for notebooks to come: each has a zygote.
+MOST_IDLE: Final = 4
+
+
+def told(error: PolicyError) -> str:
+    """Return why a notebook can't have the policy that it asks for; which one is known."""
+    got = f" (got {error.value})" if error.value else ""
+    return f"{error.key}: {error.message}{got}\nInstead: {error.remedy}"
+
+
+@dataclass(slots=True, eq=False)
+class _Held:
+    """A pool, who is in it, and whose turn it is to open it."""
+
+    pool: AsyncSandboxPool
+    users: int = 0
+    turn: asyncio.Lock = field(default_factory=asyncio.Lock)
+
+
+class Pools:
+    """The operator's pool, which is open and somebody else's, and those of narrower policies."""
+
+    def __init__(self, operators: AsyncSandboxPool) -> None:
+        self.operators = operators
+        #: By the policy's digest; the one that was used last is last.
+        self._held: dict[str, _Held] = {}
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        await self.close()
+
+    async def left_to(self, notebook: Notebook, job: Job) -> Policy:
+        """Return the policy that a notebook has. Raises PolicyError, also where it wants more."""
+        whole, ground = {"metadata": notebook.metadata}, self.operators.ground
+        if asked_of(whole) is None:
+            return ground.policy
+        return await asyncio.to_thread(
+            of_notebook,
+            whole,
+            ground.policy,
+            file=job.file,
+            project=ground.project,
+            scratch=Path(ground.told.scratch),
+        )
+
+    @asynccontextmanager
+    async def having(self, policy: Policy) -> AsyncIterator[AsyncSandboxPool]:
+        """Have a pool under this policy, which is open. Raises what opening one does."""
+        if policy == self.operators.ground.policy:
+            yield self.operators
+            return
+        scratch = Path(self.operators.ground.told.scratch)
+        digest = paths.unplaced(policy, scratch).digest()
+        held = self._held.pop(digest, None) or _Held(self.operators.narrowed(policy))
+        self._held[digest] = held
+        held.users += 1
+        try:
+            async with held.turn:
+                await self._open(held.pool)
+            yield held.pool
+        finally:
+            held.users -= 1
+            await self._let_go()
+
+    async def _open(self, pool: AsyncSandboxPool) -> None:
+        """Open a pool of a narrower policy, unless it is."""
+        await pool.open()
+
+    async def _let_go(self) -> None:
+        """Close what nobody uses, but for what was used last."""
+        idle = [digest for digest, held in self._held.items() if not held.users]
+        gone = [self._held.pop(digest) for digest in idle[:-MOST_IDLE]]
+        for held in gone:
+            await held.pool.close()
+
+    async def close(self) -> None:
+        """Close the pools of narrower policies."""
+        while self._held:
+            _, held = self._held.popitem()
+            await held.pool.close()
+
 
 T = TypeVar("T")
 #: Seconds from interrupting what runs to killing it, when the run is to end.

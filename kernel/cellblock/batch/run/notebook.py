@@ -1,6 +1,7 @@
-"""Bytes to a notebook: checked, within bounds, and without what an earlier run has shown.
+"""Parameters as papermill sets them: by a cell behind the one that is tagged ``parameters``.
 
-Read as nbformat reads it, by whose schema it is judged. Its author is a stranger.
+Source: papermill's ``parameterize_notebook``. Without such a tag cells find them in ``inputs``
+alone, where they are in any case.
 """
 
 from __future__ import annotations
@@ -8,18 +9,28 @@ from __future__ import annotations
 import functools
 import importlib.util
 import json
+import keyword
 import re
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
-from cellblock.batch.limits import LARGEST
+from cellblock.batch.verdict import LARGEST
 from cellblock.host.files import UpgradeError, upgraded
+from cellblock.host.output import gateway
 from cellblock.host.output.text import Cleaner, TooLargeError
 from cellblock.render.text import clip, visible
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterable, Mapping, Sequence
+
+    from cellblock.api.results import Result
+
+
+# Bytes to a notebook: checked, within bounds, and without what an earlier run has shown.
+#
+# Read as nbformat reads it, by whose schema it is judged. Its author is a stranger.
 
 _FORMAT: Final = 4
 _CELL_TYPES: Final = ("code", "markdown", "raw")
@@ -245,3 +256,144 @@ def _listed(outputs: Any) -> list[Any]:
 
 def _own(metadata: dict[str, Any]) -> dict[str, Any]:
     return {key: value for key, value in metadata.items() if key not in _DROPPED}
+
+
+_TAG: Final = "parameters"
+_INJECTED: Final = "injected-parameters"
+#: Characters of a value that is written out; a longer one is taken from ``inputs``.
+_LONGEST: Final = 1_000
+
+
+def with_parameters(notebook: Notebook, parameters: Mapping[str, Any]) -> Notebook:
+    """Return a notebook in which a cell sets the parameters that can be names in Python.
+
+    One that an earlier run has put there is replaced.
+    """
+    source = _source(parameters)
+    begin, end = _place(notebook.cells)
+    if not source or not end:
+        return notebook
+    cells = (*notebook.cells[:begin], _cell(notebook, source), *notebook.cells[end:])
+    return replace(notebook, cells=cells)
+
+
+def _place(cells: Sequence[Cell]) -> tuple[int, int]:
+    """Return what the cell takes the place of, from and to; (0, 0) where there is no place."""
+    for number, cell in enumerate(cells):
+        if cell.is_code and _INJECTED in cell.tags:
+            return number, number + 1
+    found = [n for n, cell in enumerate(cells, 1) if cell.is_code and _TAG in cell.tags]
+    return (found[0], found[0]) if found else (0, 0)
+
+
+def _source(parameters: Mapping[str, Any]) -> str:
+    lines = [
+        f"{name} = {_written(name, value)}"
+        for name, value in parameters.items()
+        if name.isidentifier() and not keyword.iskeyword(name)
+    ]
+    return "\n".join(["# Parameters", *lines]) if lines else ""
+
+
+def _written(name: str, value: Any) -> str:
+    """Return JSON's value as an expression."""
+    text = repr(value)
+    return text if len(text) <= _LONGEST else f"inputs[{name!r}]"
+
+
+def _cell(notebook: Notebook, source: str) -> Cell:
+    body: dict[str, Any] = {
+        "cell_type": "code",
+        "source": source,
+        "metadata": {"tags": [_INJECTED]},
+        "outputs": [],
+        "execution_count": None,
+    }
+    if notebook.minor >= WITH_IDS:
+        taken = {cell.body["id"] for cell in notebook.cells}
+        names = (f"{_INJECTED}{'-' * n}" for n in range(len(taken) + 1))
+        body["id"] = next(name for name in names if name not in taken)
+    return Cell(body, [])
+
+
+# Outputs that stood in a notebook already: of cells that are not run, cleaned as a guest's are.
+
+#: Of one cell; more are no outputs that anybody looked at.
+_MOST: Final = 1_000
+_JSON: Final = ("application/json", "+json")
+
+
+def cleaned(outputs: Iterable[Any], display: str) -> list[dict[str, Any]]:
+    """Return what may be shown of them under a policy's ``display``; the rest is left out."""
+    show = gateway.for_display(display)
+    made = (_cleaned(one, show) for one in list(outputs)[:_MOST] if type(one) is dict)
+    return [one for one in made if one is not None]
+
+
+def _cleaned(one: dict[str, Any], show: gateway.Show) -> dict[str, Any] | None:
+    kind = one.get("output_type")
+    match kind:
+        case "stream":
+            name = "stderr" if one.get("name") == "stderr" else "stdout"
+            return {
+                "output_type": kind,
+                "name": name,
+                "text": gateway.clean_stream(_whole(one.get("text"))),
+            }
+        case "error":
+            parts = (one.get("ename"), one.get("evalue"), one.get("traceback"))
+            return {"output_type": kind, **gateway.clean_error(*parts)}
+        case "display_data" | "execute_result":
+            made = {"output_type": kind, "data": show(_bundle(one.get("data")))}
+            made["metadata"] = gateway.clean_metadata(one.get("metadata"))
+            return made if kind == "display_data" else made | {"execution_count": _count(one)}
+    return None
+
+
+def _bundle(data: Any) -> dict[str, Any]:
+    if type(data) is not dict:
+        return {}
+    return {k: v if k.endswith(_JSON) else _whole(v) for k, v in data.items()}
+
+
+def _whole(text: Any) -> Any:
+    """Return a text that is written in lines in one piece."""
+    if type(text) is list and all(type(line) is str for line in text):
+        return "".join(text)
+    return text
+
+
+def _count(one: dict[str, Any]) -> int | None:
+    count = one.get("execution_count")
+    return count if type(count) is int and 0 <= count < 1 << 31 else None
+
+
+# A cell as it is written: before it ran, and after.
+
+#: Where a cell's metadata says when it ran.
+EXECUTION: Final = "execution"
+
+
+def before(cell: Cell, display: str) -> dict[str, Any]:
+    """Return a cell as it is written before it runs; one that will not keeps its outputs."""
+    if cell.outputs and not cell.runs:
+        return cell.body | {"outputs": cleaned(cell.outputs, display)}
+    return cell.body
+
+
+def after(cell: Cell, result: Result, times: tuple[str, str]) -> dict[str, Any]:
+    """Return a cell that ran, without its outputs; times under nbclient's names."""
+    began, ended = times
+    execution = {
+        "iopub.status.busy": began,
+        "iopub.execute_input": began,
+        "iopub.status.idle": ended,
+        "shell.execute_reply": ended,
+    }
+    metadata = cell.body["metadata"] | {EXECUTION: execution}
+    return cell.body | {"metadata": metadata, "execution_count": result.execution_count}
+
+
+def now() -> str:
+    """Return the time as it stands in messages and in notebooks."""
+    return datetime.now(UTC).isoformat().replace("+00:00", "Z")

@@ -7,21 +7,28 @@ two meet in one file, however they are called.
 from __future__ import annotations
 
 import errno
+import hashlib
+import json
 import os
 import stat
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final, NoReturn
 
-from cellblock.batch import files
-from cellblock.batch.limits import LARGEST
-from cellblock.batch.run.folder import OWN
-from cellblock.batch.verdict import Kind, Problem
+import msgspec
+
+from cellblock import __version__
+from cellblock.batch import check
+from cellblock.batch.run.state import OWN
+from cellblock.batch.verdict import LARGEST, Kind, Problem
+from cellblock.errors import InputError
+from cellblock.host.session import history
 from cellblock.policy.paths import within
 from cellblock.render.text import visible
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
+
 
 _OPEN: Final = os.O_RDONLY | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC
 
@@ -29,7 +36,7 @@ _OPEN: Final = os.O_RDONLY | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC
 _NONE: Final = "no notebook is there"
 _OTHER: Final = "only notebooks are run (.ipynb)"
 #: What is said of paths, where scripts are no use.
-_WORDS: Final = {files.NOTHING: _NONE, files.NEITHER: _OTHER}
+_WORDS: Final = {check.NOTHING: _NONE, check.NEITHER: _OTHER}
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,7 +64,7 @@ class Plan:
 
 def plan(paths: Sequence[str], output_dir: Path, exclude: Sequence[str] = ()) -> Plan:
     """Return what ``paths`` name, but for what an earlier run has written to ``output_dir``."""
-    found, told = files.find(paths, exclude)
+    found, told = check.find(paths, exclude)
     problems = [Problem(one.path, _WORDS.get(one.message, one.message)) for one in told]
     folder, given = os.path.realpath(output_dir), {_absolute(path) for path in paths}
     written = not any(within(os.path.realpath(path), folder) for path in paths)
@@ -82,7 +89,7 @@ def _absolute(path: str | Path) -> str:
     return os.path.abspath(path)  # noqa: PTH100 - resolves no links
 
 
-def _output(file: files.File) -> str:
+def _output(file: check.File) -> str:
     """Return a file's name in DIR; in there ``.cellblock`` is the run's own."""
     path = Path(file.shown)
     outside = path.is_absolute() or path.parts[0] in {"..", OWN}
@@ -108,3 +115,76 @@ def read(planned: Planned) -> bytes:
         if not stat.S_ISREG(os.fstat(descriptor).st_mode):
             raise OSError(errno.EINVAL, "not a regular file")
         return file.read(LARGEST + 1)
+
+
+# What a run is told, besides its policy: the same for each of its notebooks.
+
+
+class Terms(msgspec.Struct, frozen=True, kw_only=True):
+    """How notebooks are run; seconds, where there is a limit. It can be sent to other processes."""
+
+    parameters: dict[str, Any] = {}
+    allow_errors: bool = False
+    #: Of a whole notebook, and of each cell where the policy does not allow fewer.
+    timeout: float | None = None
+    cell_timeout: float | None = None
+    #: Whether cells say when they ran.
+    timing: bool = True
+
+    def key(self, content: bytes, digest: str) -> str:
+        """Return what a notebook and its terms are known by under a policy of that digest.
+
+        Equal ones would be run in the same way: a resumed run does not.
+        """
+        told = msgspec.structs.asdict(self)
+        known = [__version__, hashlib.sha256(content).hexdigest(), digest, told]
+        return hashlib.sha256(json.dumps(known, sort_keys=True).encode()).hexdigest()
+
+
+# ``-p NAME VALUE``, ``-p NAME=VALUE`` and ``--input FILE``: what cells find in ``inputs``.
+
+_OPTIONS: Final = ("-p", "--parameter")
+
+
+def joined(arguments: Sequence[str]) -> list[str]:
+    """Return a command line with ``-p NAME VALUE`` as ``-p NAME=VALUE``."""
+    made, rest = list[str](), list(arguments)
+    while rest:
+        made.append(rest.pop(0))
+        if made[-1] == "--":
+            return made + rest
+        if made[-1] in _OPTIONS and len(rest) > 1 and "=" not in rest[0]:
+            made.append(f"{rest.pop(0)}={rest.pop(0)}")
+    return made
+
+
+def parameters(
+    given: Sequence[str], files: Sequence[str], written: Sequence[str] = ()
+) -> dict[str, Any]:
+    """Return the values: of the files, in order, then those given by name. Raises InputError.
+
+    A value that is JSON is what it says; any other is a text. ``written`` are folders that cells
+    may write: see ``inputs.from_file``.
+    """
+    values = dict[str, Any]()
+    for file in files:
+        values |= {name: json.loads(one) for name, one in history.from_file(file, written).items()}
+    for one in given:
+        name, is_one, text = one.partition("=")
+        if not is_one or not name:
+            remedy = "Write -p NAME=VALUE, or -p NAME VALUE."
+            raise InputError("no name and value", file="-p", key="", value=repr(one), remedy=remedy)
+        values[name] = _value(text)
+    history.encoded(values, source="-p")
+    return values
+
+
+def _value(text: str) -> Any:
+    try:
+        return json.loads(text, parse_constant=_no_constant)
+    except (ValueError, RecursionError):
+        return text
+
+
+def _no_constant(text: str) -> NoReturn:
+    raise ValueError(text)

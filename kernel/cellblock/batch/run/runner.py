@@ -8,28 +8,124 @@ import os
 import signal
 from contextlib import contextmanager
 from dataclasses import dataclass
+from pathlib import Path, PurePosixPath
 from typing import TYPE_CHECKING, Any, Final, Protocol
 
 from cellblock.api.pool import AsyncSandboxPool
-from cellblock.batch.run import apart, notebook, plan
-from cellblock.batch.run.checkpoint import Checkpoint
-from cellblock.batch.run.crew import Guests
-from cellblock.batch.run.execution import Job
-from cellblock.batch.run.fate import Fate, Record
-from cellblock.batch.run.fold import fold
-from cellblock.batch.run.folder import OutputFolder, OutputFolderError
-from cellblock.batch.run.ledger import Ledger
-from cellblock.batch.run.narrowing import Pools
+from cellblock.batch.run import notebook, plan
+from cellblock.batch.run.execution import Execution, Job, Pools
+from cellblock.batch.run.plan import Planned
+from cellblock.batch.run.result import Fate, Record
+from cellblock.batch.run.state import OWN, Checkpoint, Ledger, OutputFolder, OutputFolderError, fold
+from cellblock.policy import paths
+from cellblock.policy.paths import within
 
 if TYPE_CHECKING:
     from collections.abc import Coroutine, Iterator, Sequence
-    from pathlib import Path
 
-    from cellblock.batch.run.crew import Crew
-    from cellblock.batch.run.plan import Planned
-    from cellblock.batch.run.terms import Terms
+    from cellblock.batch.run.execution import Saver
+    from cellblock.batch.run.plan import Terms
+    from cellblock.batch.run.state import OutputFolder
     from cellblock.policy.enforcement import Gap
     from cellblock.policy.model import Policy
+
+
+# Who runs a run's notebooks: guests of this process, or, elsewhere, those of others.
+
+
+class Crew(Protocol):
+    """Runs notebooks, so many of them at once, under a policy of this ``digest``."""
+
+    digest: str
+
+    @property
+    def lanes(self) -> int:
+        """How many are to be under way by now."""
+
+    @property
+    def gaps(self) -> tuple[Gap, ...]:
+        """What the policy asks for and is not enforced; known once a notebook has run."""
+
+    async def run(self, job: Job, terms: Terms, saver: Saver) -> Record:
+        """Run a notebook; whatever is wrong with it is its record."""
+
+    def stop(self) -> None:
+        """Have what runs end soon; twice, at once."""
+
+
+class Guests:
+    """Guests of pools of this process."""
+
+    def __init__(self, pools: Pools, lanes: int) -> None:
+        self._pools, self.lanes = pools, lanes
+        ground = pools.operators.ground
+        self.digest = paths.unplaced(ground.policy, Path(ground.told.scratch)).digest()
+        self.gaps: tuple[Gap, ...] = ()
+        self._running: set[Execution] = set()
+
+    async def run(self, job: Job, terms: Terms, saver: Saver) -> Record:
+        """Run a notebook in a sandbox of the pool that has its policy."""
+        execution = Execution(job, terms, saver)
+        self._running.add(execution)
+        try:
+            return await execution.run(self._pools)
+        finally:
+            self._running.discard(execution)
+            self.gaps = together(self.gaps, execution.gaps)
+
+    def stop(self) -> None:
+        """Interrupt all that runs, and kill what goes on."""
+        for execution in self._running:
+            execution.stop()
+
+
+def together(gaps: tuple[Gap, ...], more: tuple[Gap, ...]) -> tuple[Gap, ...]:
+    """Return gaps, and what else there is where another policy asks for something else."""
+    known = {(gap.capability, gap.consequence) for gap in gaps}
+    return (*gaps, *(gap for gap in more if (gap.capability, gap.consequence) not in known))
+
+
+# Nothing that is written of a run is in cells' reach, nor in the place of another's files.
+
+
+def check(order: Order, folder: OutputFolder, write_roots: Sequence[str]) -> None:
+    """Raise OutputFolderError where cells could change what is written, or where it leads."""
+    roots = list(map(os.path.realpath, write_roots))
+    for path in _written(order, folder):
+        for root in roots:
+            if within(path, root):
+                what = f"cells could change what is written: {root} is writable"
+                raise OutputFolderError(f"{path}: {what}. Name another place.")
+
+
+def _written(order: Order, folder: OutputFolder) -> Iterator[str]:
+    """Yield what a run writes; links in DIR are not followed, but by whoever named it."""
+    path = os.path.realpath(folder.path)
+    yield path
+    yield os.path.join(path, OWN)  # noqa: PTH118 - of thousands of notebooks
+    for planned in order.notebooks:
+        yield os.path.join(path, planned.output)  # noqa: PTH118 - as above
+    if order.report is not None:
+        yield os.path.join(os.path.realpath(order.report.parent), order.report.name)  # noqa: PTH118
+
+
+def check_artifacts(notebooks: Sequence[Planned], folder: OutputFolder) -> None:
+    """Raise OutputFolderError where a notebook's artifacts would be among another's files."""
+    taken = dict[str, Planned]()
+    for planned in notebooks:
+        first = taken.setdefault(planned.artifacts, planned)
+        if first is not planned:
+            raise _shared(planned.artifacts, planned, first, folder)
+    for planned in notebooks:
+        for above in PurePosixPath(planned.output).parents:
+            if (other := taken.get(str(above))) is not None:
+                raise _shared(str(above), planned, other, folder)
+
+
+def _shared(name: str, one: Planned, other: Planned, folder: OutputFolder) -> OutputFolderError:
+    what = f"files of {other.name}'s cells would be among those of {one.name}"
+    return OutputFolderError(f"{folder.path}/{name}: {what}. Run them into two folders.")
+
 
 _ENDINGS: Final = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 #: Seconds between looks at whether a crew has become larger.
@@ -88,10 +184,10 @@ async def _here(order: Order, folder: OutputFolder, listener: Listener) -> Ran:
     run = Run(order, folder, listener)
     with run.heeding_signals():
         async with AsyncSandboxPool(order.policy, allow_unsafe=order.allow_unsafe) as pool:
-            apart.check(order, folder, pool.ground.told.plan.write_roots)
+            check(order, folder, pool.ground.told.plan.write_roots)
             exports = bool(pool.ground.policy.artifact_export_paths)
             if exports:
-                apart.check_artifacts(order.notebooks, folder)
+                check_artifacts(order.notebooks, folder)
             notebook.warm_up()  # while the zygote prepares
             async with Pools(pool) as pools:
                 return await run.by(Guests(pools, order.jobs), exports=exports)

@@ -22,7 +22,7 @@ from cellblock.analysis.attributes import (
     remedy_for,
     why_refused,
 )
-from cellblock.analysis.rules import RULES
+from cellblock.analysis.findings import RULES
 from cellblock.guest.guards.errors import AttributeViolation, NameViolation, PolicyViolation
 from cellblock.guest.guards.freezing import IMMUTABLE
 

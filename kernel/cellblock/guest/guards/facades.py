@@ -20,8 +20,8 @@ from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
 from cellblock.analysis.attributes import attribute_allowed, is_free
+from cellblock.analysis.findings import RULES
 from cellblock.analysis.names import RESERVED
-from cellblock.analysis.rules import RULES
 from cellblock.guest.deeds import permitted
 from cellblock.guest.guards.access import (
     check_name,

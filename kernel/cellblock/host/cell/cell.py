@@ -6,7 +6,7 @@ from abc import ABC, abstractmethod
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Protocol
 
-from cellblock.analysis import size, transform
+from cellblock.analysis import analyser, transform
 from cellblock.host.output import gateway
 from cellblock.host.session.types import Cell
 
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from cellblock.host.session.history import History
     from cellblock.host.session.session import Session
     from cellblock.host.session.types import Outcome, Stopped
-    from cellblock.render.bundle import Failure
+    from cellblock.render.cards import Failure
     from cellblock.wire import messages as wire
 
 
@@ -47,7 +47,7 @@ class CellRun:
     def start(self) -> None:
         """Say what runs, then run it."""
         station = self._station
-        if excess := size.excess(self.raw):
+        if excess := analyser.excess(self.raw):
             station.audit.too_long(self.raw, self.count)
             self.fail(*station.views.too_long(*excess))
             return

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from cellblock.host.cell.quota import Quota
     from cellblock.host.output.widgets import Passed
     from cellblock.policy.model import Policy
-    from cellblock.render.bundle import Bundle
+    from cellblock.render.cards import Bundle
     from cellblock.wire import messages as wire
 
 
@@ -115,7 +115,7 @@ class CommTraffic:
     def end(self) -> None:
         """Say what was left out of the widgets that passed."""
         if self._parts:
-            from cellblock.render.widgets import left_out  # noqa: PLC0415 - rarely needed
+            from cellblock.render.other import left_out  # noqa: PLC0415 - rarely needed
 
             parts = list(self._parts)
             self._parts.clear()
@@ -142,14 +142,14 @@ class CommTraffic:
         if once in self._refused or len(self._refused) >= MOST_CARDS:
             return
         self._refused.add(once)
-        from cellblock.render import widgets  # noqa: PLC0415 - rarely needed
+        from cellblock.render import other  # noqa: PLC0415 - rarely needed
 
         name = self._policy_name
         if refused.target == WIDGET:
             known = refused.module in self._modules
-            card = widgets.widget(refused.module, refused.model, policy_name=name, known=known)
+            card = other.widget(refused.module, refused.model, policy_name=name, known=known)
         else:
-            card = widgets.comm(refused.target, policy_name=name)
+            card = other.comm(refused.target, policy_name=name)
         self._card(card)
 
 

@@ -14,13 +14,13 @@ from typing import TYPE_CHECKING, Final
 
 from cellblock.host.files import OwnFolder
 from cellblock.host.output.text import clean_text, without_styles
-from cellblock.render.kept import KeptRow, kept_list, kept_note, kept_page
+from cellblock.render.tables import KeptRow, kept_list, kept_note, kept_page
 
 if TYPE_CHECKING:
     from pathlib import Path
 
     from cellblock.host.cell.quota import Kind
-    from cellblock.render.bundle import Bundle
+    from cellblock.render.cards import Bundle
 
 
 #: Bytes of one stream that are gathered before anything overflows. More, which takes a cap that is

@@ -19,14 +19,10 @@ from cellblock.host.snapshots import restore
 from cellblock.policy.narrowing import changed
 from cellblock.policy.paths import within
 from cellblock.render import stopped as cards
+from cellblock.render.cards import asked, problem
 from cellblock.render.denial import AMBIENT
-from cellblock.render.policy_table import policy_table
-from cellblock.render.problem import problem
-from cellblock.render.templates import templates
+from cellblock.render.tables import Totals, UsageRow, policy_table, templates, tools, usage
 from cellblock.render.text import visible
-from cellblock.render.tools import tools
-from cellblock.render.usage import Totals, UsageRow, usage
-from cellblock.render.values import asked
 from cellblock.wire import messages as wire
 
 if TYPE_CHECKING:
@@ -42,8 +38,8 @@ if TYPE_CHECKING:
     from cellblock.host.session.types import Stopped
     from cellblock.policy.enforcement import Enforcement, Gap
     from cellblock.policy.model import Policy
-    from cellblock.render.budgets import Spent
-    from cellblock.render.bundle import Bundle, Failure
+    from cellblock.render.cards import Bundle, Failure
+    from cellblock.render.tables import Spent
     from cellblock.wire.messages import LockReport, Tool
 
 
@@ -177,7 +173,7 @@ class Views:
             self._warn(self._policy.name)
         refusal = self._judge(report)
         if first:
-            from cellblock.render.gaps import line  # noqa: PLC0415
+            from cellblock.render.stopped import line  # noqa: PLC0415
 
             for gap in self.gaps:
                 self._log(line(gap))
@@ -213,7 +209,7 @@ class Views:
         if not self._gaps_due or self._policy is None or self._chosen is None:
             return None
         self._gaps_due = False
-        from cellblock.render.gaps import gaps  # noqa: PLC0415
+        from cellblock.render.stopped import gaps  # noqa: PLC0415
 
         return gaps(self.gaps, policy_name=self._policy.name, backend=self._chosen.backend.name)
 
@@ -239,7 +235,7 @@ class Views:
 
     def too_long(self, has: int, cap: int, what: str) -> Shown:
         """Return what is shown of a cell that is too long to be looked at."""
-        from cellblock.render.problem import problem, problem_failure  # noqa: PLC0415
+        from cellblock.render.cards import problem, problem_failure  # noqa: PLC0415
 
         said = ("This cell is too long", f"It has {has:,} {what}; {cap:,} are looked at.")
         remedy = "Keep data in a file, or divide the cell."
@@ -248,7 +244,7 @@ class Views:
 
     def unwritten(self, error: AuditError, *, runs: bool) -> Shown:
         """Return what is shown of a cell that is not on the audit log, and runs or does not."""
-        from cellblock.render.problem import problem, problem_failure  # noqa: PLC0415
+        from cellblock.render.cards import problem, problem_failure  # noqa: PLC0415
 
         title, detail = "This cell runs, and is not on the audit log", error.message
         if not runs:
@@ -259,7 +255,7 @@ class Views:
 
     def unadmitted(self, error: AdmissionError) -> Shown:
         """Return what is shown of a cell about which nobody can tell whether it may run."""
-        from cellblock.render.problem import problem, problem_failure  # noqa: PLC0415
+        from cellblock.render.cards import problem, problem_failure  # noqa: PLC0415
 
         title = "This cell did not run: what may run can't be told"
         shown = (title, error.message, error.file, error.key, "", error.remedy)
@@ -267,7 +263,7 @@ class Views:
 
     def artifacts(self, found: Exported) -> Bundle:
         """Return the card for files that were copied out; links lead from the project."""
-        from cellblock.render.artifacts import File, Left, artifacts  # noqa: PLC0415
+        from cellblock.render.other import File, Left, artifacts  # noqa: PLC0415
 
         files = []
         for one in found.artifacts:
@@ -316,7 +312,7 @@ class Views:
 
     def problem(self) -> Shown:
         """Return what every cell shows when nothing can run."""
-        from cellblock.render.problem import problem, problem_failure  # noqa: PLC0415
+        from cellblock.render.cards import problem, problem_failure  # noqa: PLC0415
 
         return problem(*self._problem), problem_failure(*self._problem)
 

@@ -16,14 +16,13 @@ from typing import TYPE_CHECKING, Any, Final, Literal, Protocol
 from msgspec.structs import replace
 
 from cellblock import backends
-from cellblock.backends.roots import outermost
+from cellblock.backends.planner import outermost
 from cellblock.errors import BackendError, PolicyError, StartError
 from cellblock.host.guests import spawn
 from cellblock.host.session.history import default_path
-from cellblock.policy import load, placing
+from cellblock.policy import load, paths
 from cellblock.policy.home import data_folder, state_folder
-from cellblock.policy.links import links
-from cellblock.policy.paths import within
+from cellblock.policy.paths import links, within
 from cellblock.wire import frames, messages
 
 if TYPE_CHECKING:
@@ -65,7 +64,7 @@ def check_apart(policy: Policy, plan: messages.Plan) -> None:
     And for manifests or templates in what cells may write.
     """
     readable = (*plan.read_roots, *plan.write_roots)
-    by_host = placing.written_by_host(policy).values()
+    by_host = paths.written_by_host(policy).values()
     writable = (*plan.write_roots, *itertools.chain.from_iterable(by_host))
     secret = {"audit.folder": policy.audit.folder} if policy.audit.log else {}
     deciding = [("templates.folders", folder) for folder in policy.templates.folders]
@@ -106,7 +105,7 @@ def check_artifacts(policy: Policy, told: messages.Prepare) -> None:
             what, key = "cells can't write what this means", "artifact_export_paths"
             remedy = _fillable(collect.begins_in(absolute), roots, told.scratch)
             raise PolicyError(what, file=file, key=key, value=repr(pattern), remedy=remedy)
-    theirs = (*roots, *placing.written_by_host(policy).get("ops.write_file.roots", ()))
+    theirs = (*roots, *paths.written_by_host(policy).get("ops.write_file.roots", ()))
     if root := next((root for root in theirs if within(folder, root)), None):
         what, key = f"cells could change what was copied out: {root} is writable", "artifact_folder"
         remedy = "Choose a folder elsewhere."
@@ -324,9 +323,11 @@ def _narrowed(policy: Policy, terms: Terms) -> tuple[Policy, str]:
     """Return what the notebook that cells are of leaves of a policy; see ``Ground.notice``."""
     if terms.notebook is None:
         return policy, ""
-    from cellblock.policy import notebook  # noqa: PLC0415 - not for every kernel
+    from cellblock.policy import narrow_requests  # noqa: PLC0415 - not for every kernel
 
-    return notebook.of_file(terms.notebook, policy, project=terms.project, scratch=terms.scratch)
+    return narrow_requests.of_file(
+        terms.notebook, policy, project=terms.project, scratch=terms.scratch
+    )
 
 
 def foresee(terms: Terms) -> Wrapping | None:
@@ -376,7 +377,7 @@ def _named(terms: Terms) -> str:
 def _private(terms: Terms, policy: Policy) -> list[Path]:
     """Return what no guest reads: history, kept output, logs, approvals, what is the front's own.
 
-    Keys of kernels that start later are not readable either: see ``backends.roots``.
+    Keys of kernels that start later are not readable either: see ``backends.planner``.
     """
     own = [default_path().parent, Path(policy.audit.folder)]
     approvals = [Path(data_folder()), Path(policy.approval.key), Path(state_folder())]

@@ -19,8 +19,7 @@ from typing import TYPE_CHECKING, Any, Final, NoReturn
 
 from cellblock.errors import InputError
 from cellblock.policy.home import cache_folder
-from cellblock.policy.links import follow
-from cellblock.policy.paths import open_unlinked, within
+from cellblock.policy.paths import follow, open_unlinked, within
 
 if TYPE_CHECKING:
     import sqlite3

@@ -18,8 +18,8 @@ from cellblock.host.session.settings import addresses_of, bounds_of, lasting, pr
 from cellblock.host.session.settings import narrowed as narrowed_tooling
 from cellblock.host.session.types import Claim, Held, NotHeld, Outcome, Step, Terms, outcome_of
 from cellblock.host.snapshots.restore import lacking
-from cellblock.policy import cell as narrowing
-from cellblock.policy import placing
+from cellblock.policy import narrow_requests as narrowing
+from cellblock.policy import paths
 from cellblock.policy.vocabulary import tool_name
 
 if TYPE_CHECKING:
@@ -35,9 +35,9 @@ if TYPE_CHECKING:
     from cellblock.host.session.requests import Request
     from cellblock.host.session.types import Cell, Scope
     from cellblock.host.snapshots.copies import Copy
-    from cellblock.policy.cell import Asked
     from cellblock.policy.model import Policy
-    from cellblock.render.narrowed import Guest as Became
+    from cellblock.policy.narrow_requests import Asked
+    from cellblock.render.stopped import Guest as Became
 
 
 class Holder(Protocol):
@@ -77,7 +77,7 @@ class Narrower:
 
         ``by`` says what admitted the cell, where not every cell is.
         """
-        asked, findings = narrowing.read(cell.raw, rules)
+        asked, findings = narrowing.read_cell(cell.raw, rules)
         terms: Terms | None = None
         if not findings:
             terms, findings = self._weighed(asked, cell.raw, rules)
@@ -232,7 +232,7 @@ class PolicyScope:
         return Terms(
             policy=policy,
             changed=changes(self.policy, policy, scratch),
-            digest=placing.unplaced(policy, scratch).digest(),
+            digest=paths.unplaced(policy, scratch).digest(),
             step=step,
             rules=policy.rules(),
             timeout=policy.timeout,
@@ -268,7 +268,7 @@ class PolicyScope:
 
     def told(self, held: Held, *, used: bool) -> None:
         """Show what is in force now; ``used`` says that there were variables before."""
-        from cellblock.render.narrowed import Row, narrowed  # noqa: PLC0415 - as above
+        from cellblock.render.stopped import Row, narrowed  # noqa: PLC0415 - as above
 
         views, before, terms = self._station.views, self._before, held.terms
         restored = held.stopped.restored if held.stopped is not None else None
@@ -292,7 +292,7 @@ class PolicyScope:
 
 def _guest(held: Held, *, used: bool) -> Became:
     """Return where cells run from now on."""
-    from cellblock.render.narrowed import Guest as GuestNow  # noqa: PLC0415 - as above
+    from cellblock.render.stopped import Guest as GuestNow  # noqa: PLC0415 - as above
 
     if held.terms.step is Step.none:
         return GuestNow.same
@@ -310,7 +310,7 @@ def enter_notebook(ground: Ground, audit: Audit) -> None:
     audit.enter(
         records.Narrowing(
             fields=changes(operators, ground.policy, scratch),
-            digest=placing.unplaced(ground.policy, scratch).digest(),
+            digest=paths.unplaced(ground.policy, scratch).digest(),
             file=records.whole(ground.notebook),
         )
     )
@@ -322,10 +322,12 @@ def _tools(policy: Policy) -> frozenset[str]:
 
 def changes(before: Policy, after: Policy, scratch: Path) -> dict[str, str]:
     """Return the fields that differ, with what they are after, as TOML has it."""
-    from cellblock.policy.narrower import said  # noqa: PLC0415 - as above
-    from cellblock.policy.narrowing import changed  # noqa: PLC0415 - as above
+    from cellblock.policy.narrowing import (  # noqa: PLC0415 - as needed
+        changed,
+        said,
+    )
 
-    told = placing.unplaced(after, scratch)
+    told = paths.unplaced(after, scratch)
     return {name: records.said(said(getattr(told, name))) for name in changed(before, after)}
 
 

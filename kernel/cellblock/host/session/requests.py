@@ -11,7 +11,7 @@ import re
 import traceback
 from typing import TYPE_CHECKING, Any, Final
 
-from cellblock.analysis.again import can_run_again
+from cellblock.analysis.replay import can_run_again
 from cellblock.errors import CellblockError, FrameTooLargeError
 from cellblock.host.audit import records
 from cellblock.host.guests.supervisor import MAX_LOSSES, Keeper

@@ -10,9 +10,9 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Literal
 
 from cellblock.analysis import analyse, analyse_expression, transform
-from cellblock.analysis.approvable import granting
+from cellblock.analysis.analyser import as_written
+from cellblock.analysis.imports import granting
 from cellblock.analysis.magics import SHOWS_POLICY
-from cellblock.analysis.written import as_written
 from cellblock.errors import AdmissionError
 from cellblock.host.audit import records
 from cellblock.host.audit.recorder import UNWRITTEN
@@ -190,7 +190,7 @@ class Session(Course):
         admitted = not ruling.findings and ruling.run is None
         if self._scope is None or not may or not admitted:
             return None
-        from cellblock.policy.cell import is_alone  # noqa: PLC0415 - few sessions get here
+        from cellblock.policy.narrow_requests import is_alone  # noqa: PLC0415 - few sessions get here
 
         if not is_alone(cell.raw):
             return None

@@ -247,7 +247,7 @@ def lasting(fields: Iterable[str], *, seen: bool) -> dict[str, str]:
 
 def with_lasting(judged: Judged, policy: Policy, lasting: Mapping[str, str]) -> Judged:
     """Return the same with what lasts of a wider policy, as holes and as gaps."""
-    from cellblock.render.values import asked  # noqa: PLC0415 - as needed
+    from cellblock.render.cards import asked  # noqa: PLC0415 - as needed
 
     enforcement, gaps = dict(judged.enforcement), list(judged.gaps)
     for name, hole in lasting.items():

@@ -7,15 +7,13 @@ import pytest
 
 pytest.importorskip("distributed", reason="Dask is not installed")
 
-from cellblock.batch.cluster.audit import log_of
-from cellblock.batch.cluster.crew import Workers
-from cellblock.batch.cluster.speech import MOST_AUDIT, Log, Offer, Returned
-from cellblock.batch.run.checkpoint import Checkpoint
+from cellblock.batch.cluster.protocol import MOST_AUDIT, Log, Offer, Returned
+from cellblock.batch.cluster.scheduler import Workers
+from cellblock.batch.cluster.worker import log_of
 from cellblock.batch.run.document import Document
-from cellblock.batch.run.fate import Fate, Record
-from cellblock.batch.run.folder import OutputFolder
-from cellblock.policy.model import Policy
-from cellblock.policy.sections import Audit
+from cellblock.batch.run.result import Fate, Record
+from cellblock.batch.run.state import Checkpoint, OutputFolder
+from cellblock.policy.model import Audit, Policy
 
 SESSION = "0123456789abcdef"
 FIRST, SECOND = (f"20260101T000000Z-{SESSION}.{part}.jsonl" for part in ("0001", "0002"))

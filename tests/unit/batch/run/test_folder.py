@@ -2,7 +2,7 @@
 
 import pytest
 
-from cellblock.batch.run.folder import OutputFolder, OutputFolderError
+from cellblock.batch.run.state import OutputFolder, OutputFolderError
 
 
 def names(folder):

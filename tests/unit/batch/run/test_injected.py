@@ -4,8 +4,7 @@ import json
 
 import pytest
 
-from cellblock.batch.run.injected import with_parameters
-from cellblock.batch.run.notebook import read
+from cellblock.batch.run.notebook import read, with_parameters
 from support.runs import code, document, markdown
 
 KERNEL = {"name": "x", "display_name": "x", "language": "python"}

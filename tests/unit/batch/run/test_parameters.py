@@ -2,8 +2,8 @@
 
 import pytest
 
-from cellblock import cli
-from cellblock.batch.run.parameters import joined, parameters
+from cellblock.batch.run.plan import joined, parameters
+from cellblock.cli import main
 from cellblock.errors import InputError
 
 
@@ -50,6 +50,6 @@ def test_help_shows_both_ways_to_give_a_parameter(monkeypatch, capsys):
     monkeypatch.setenv("COLUMNS", "120")
     monkeypatch.setattr("sys.argv", ["cellblock", "run", "--help"])
     with pytest.raises(SystemExit):
-        cli.main()
+        main.main()
     words = " ".join(capsys.readouterr().out.replace("│", " ").split())
     assert "NAME=VALUE What cells find in `inputs`; repeatable. NAME VALUE does, too." in words

@@ -7,8 +7,7 @@ from pathlib import Path
 import pytest
 
 from cellblock.api.pool import AsyncSandboxPool
-from cellblock.batch.run.execution import Job
-from cellblock.batch.run.narrowing import MOST_IDLE, Pools
+from cellblock.batch.run.execution import MOST_IDLE, Job, Pools
 from cellblock.batch.run.notebook import read
 from cellblock.errors import PolicyError, WideningError
 from cellblock.policy.model import Policy

@@ -7,9 +7,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cellblock.batch.limits import LARGEST
 from cellblock.batch.run import notebook as module
 from cellblock.batch.run.notebook import UnreadableError, read
+from cellblock.batch.verdict import LARGEST
 from support.runs import code, document, markdown, notebook
 
 #: It would become a line of two thousand million signs.

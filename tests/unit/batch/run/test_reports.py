@@ -7,13 +7,11 @@ from xml.etree import ElementTree as ET
 import pytest
 from rich.console import Console
 
-from cellblock import cli_run
-from cellblock.batch.run import wording
-from cellblock.batch.run.fate import Fate, Record
-from cellblock.batch.run.junit import junit
-from cellblock.batch.run.progress import Bar, Lines
+from cellblock.batch.run import result
+from cellblock.batch.run.report import Bar, Lines, junit, print_summary
+from cellblock.batch.run.result import Fate, Record
 from cellblock.batch.run.runner import Ran
-from cellblock.batch.run.summary import print_summary
+from cellblock.cli import run
 from cellblock.policy.enforcement import Gap
 
 PASSED = Record(
@@ -51,15 +49,15 @@ def printed(show, columns=100, **options):
 
 
 def test_a_notebook_is_told_in_a_line_and_why_it_did_not_pass_below_within_bounds():
-    assert wording.told(PASSED) == "passed          a/x.ipynb  (5 cells, 0.12 s)"
-    assert wording.told(DENIED) == (
+    assert result.told(PASSED) == "passed          a/x.ipynb  (5 cells, 0.12 s)"
+    assert result.told(DENIED) == (
         "denied          b.ipynb  (2 cells, 0.05 s)\n"
         "    cell 3: The cell was not run: 1 finding (policy safe).\n"
         "    line 1: import-not-allowed: os"
     )
 
     lines = "\n".join(f"line {n} " + "x" * 500 for n in range(100))
-    told = wording.told(Record(notebook="a", fate=Fate.failed, reason=lines)).splitlines()
+    told = result.told(Record(notebook="a", fate=Fate.failed, reason=lines)).splitlines()
     assert len(told) == 14
     assert max(map(len, told)) == 124
     assert told[-1] == "    … 88 more lines"
@@ -124,7 +122,7 @@ def test_where_colours_are_forced_into_a_pipe_there_is_no_bar(monkeypatch):
     monkeypatch.delenv("CI", raising=False)
     monkeypatch.setenv("FORCE_COLOR", "1")
     assert Console().is_terminal
-    assert isinstance(cli_run._listener(Console(), 3), Lines)
+    assert isinstance(run._listener(Console(), 3), Lines)
 
 
 def test_a_summary_has_a_row_a_notebook_and_counts_fates():
@@ -143,7 +141,7 @@ def test_of_many_notebooks_those_that_did_not_pass_have_a_row_and_what_was_kept_
 
     kept = Record(notebook="a", fate=Fate.passed, kept=True)
     said = "2 notebooks: 2 passed (1 of them in an earlier run); 2.0 s, 0.5 a second"
-    assert wording.totals([kept, PASSED], 2.0) == said
+    assert result.totals([kept, PASSED], 2.0) == said
 
 
 def test_a_ci_server_is_told_each_notebook():

@@ -6,15 +6,12 @@ import os
 
 import pytest
 
-from cellblock.batch.run import checkpoint as module
-from cellblock.batch.run.checkpoint import Checkpoint
+from cellblock.batch.run import state as module
 from cellblock.batch.run.document import Document
 from cellblock.batch.run.execution import UnwritableError
-from cellblock.batch.run.fate import Fate, Record
-from cellblock.batch.run.fold import fold
-from cellblock.batch.run.folder import OutputFolder, OutputFolderError
-from cellblock.batch.run.ledger import Ledger
-from cellblock.batch.run.terms import Terms
+from cellblock.batch.run.plan import Terms
+from cellblock.batch.run.result import Fate, Record
+from cellblock.batch.run.state import Checkpoint, Ledger, OutputFolder, OutputFolderError, fold
 from support.runs import code
 
 NAME = "a/x.ipynb"

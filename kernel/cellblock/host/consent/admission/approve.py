@@ -14,8 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from cellblock.analysis import analyse, transform
-from cellblock.analysis.admission import Approved, runs_nothing, sha256
-from cellblock.analysis.nearest import nearest, unified
+from cellblock.analysis.admission import Approved, nearest, runs_nothing, sha256, unified
 from cellblock.errors import AdmissionError
 from cellblock.host.consent.admission import manifest
 from cellblock.host.consent.admission.manifest import (

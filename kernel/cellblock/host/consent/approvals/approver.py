@@ -17,7 +17,7 @@ import msgspec
 from msgspec.structs import asdict, replace
 
 from cellblock.analysis.admission import sha256
-from cellblock.analysis.approvable import approvable, wanted
+from cellblock.analysis.imports import approvable, wanted
 from cellblock.host.consent.approvals import request, store
 from cellblock.host.consent.approvals.prompt import Asking, Decision
 from cellblock.host.guests.spawn import import_path
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping
 
     from cellblock.analysis import Finding, Rules
-    from cellblock.analysis.approvable import Import
+    from cellblock.analysis.imports import Import
     from cellblock.host.consent.approvals.prompt import Answer
     from cellblock.host.consent.approvals.request import Of, Scope, Wish
     from cellblock.host.consent.approvals.store import Grant, Store

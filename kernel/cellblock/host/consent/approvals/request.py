@@ -10,14 +10,14 @@ import msgspec
 from msgspec.structs import replace
 
 from cellblock.host.services.tools.types import MASK, is_secret_at, is_secret_named
-from cellblock.render.question import laid_out, letters
+from cellblock.render.other import laid_out, letters
 from cellblock.render.text import clip, exact, wrap
 from cellblock.wire import values
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
 
-    from cellblock.analysis.approvable import Import
+    from cellblock.analysis.imports import Import
     from cellblock.host.services.tools.types import Call
     from cellblock.wire.messages import Tool
 

@@ -12,13 +12,13 @@ import msgspec
 from cellblock.host.services.llm.client import Completed, Failed
 from cellblock.host.services.tools.types import Answer, Call, Settings
 from cellblock.host.services.tools.worker_pool import Workshop
-from cellblock.render.budgets import Asked
+from cellblock.render.tables import Asked
 from cellblock.wire.messages import Parameter, Tool
 
 if TYPE_CHECKING:
     from cellblock.host.session.types import Reactor
-    from cellblock.policy.sections import Llm
-    from cellblock.policy.sections import Llm as Section
+    from cellblock.policy.model import Llm
+    from cellblock.policy.model import Llm as Section
 
 
 # ``llm`` and ``llm.chat`` as cells see them: signatures that name the models of the policy.

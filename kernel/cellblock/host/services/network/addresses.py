@@ -10,14 +10,14 @@ from __future__ import annotations
 import ipaddress
 from typing import TYPE_CHECKING, Final
 
-from cellblock.policy.addresses import LOCALHOST, parse_address
+from cellblock.policy.network import LOCALHOST, parse_address
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
     Address = ipaddress.IPv4Address | ipaddress.IPv6Address
     Network = ipaddress.IPv4Network | ipaddress.IPv6Network
-    from cellblock.policy.addresses import IPAddress
+    from cellblock.policy.network import IPAddress
 
 
 # Which addresses are the Internet's, and of one host each: for operations and for the relay.

@@ -22,7 +22,7 @@ from cellblock.errors import WireError
 from cellblock.host.guests.own_process import call_itself, end_with, protect_host
 from cellblock.host.services.network import addresses, relay
 from cellblock.host.services.network.addresses import THIS_MACHINE
-from cellblock.policy.addresses import LOCALHOST
+from cellblock.policy.network import LOCALHOST
 from cellblock.wire import frames
 from cellblock.wire import relay as protocol
 
@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     LookUp = Callable[[str], Iterable[str]]
     import msgspec
 
-    from cellblock.policy.addresses import IPAddress
+    from cellblock.policy.network import IPAddress
 
 
 # Looking listed names up: in threads, since getaddrinfo(3) waits, and each no more than it must.

@@ -11,9 +11,9 @@ from typing import TYPE_CHECKING, Any, Final
 
 from msgspec.structs import replace
 
-from cellblock.backends import planner, roots
+from cellblock.backends import planner
 from cellblock.errors import PolicyError
-from cellblock.policy import store
+from cellblock.policy import paths
 from cellblock.wire.messages import Parameter, Struct, Tool
 
 if TYPE_CHECKING:
@@ -240,7 +240,7 @@ def _check_roots(policy: Policy, section: Operations, denied: Sequence[str]) -> 
     for name, table in section.with_roots().items():
         key = f"ops.{name}.roots"
         for root in table.roots:
-            roots.refuse_denied(root, denied, policy_name=policy.name, key=key)
+            planner.refuse_denied(root, denied, policy_name=policy.name, key=key)
             if name != "read_file" and not Path(root).is_dir():
                 message = "not a folder"
                 remedy = "Name the folder that it is in."
@@ -255,7 +255,7 @@ def _check_roots(policy: Policy, section: Operations, denied: Sequence[str]) -> 
 def _install(policy: Policy, section: Operations) -> Install | None:
     if section.install is None:
         return None
-    folder = store.folder(section.install)
+    folder = paths.folder(section.install)
     try:
         Path(folder, "lib").mkdir(parents=True, mode=0o700, exist_ok=True)
     except OSError as exc:

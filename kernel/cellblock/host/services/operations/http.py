@@ -22,7 +22,7 @@ import httpx
 
 from cellblock.host.services.operations import urls
 from cellblock.host.services.operations.urls import OperationError, not_granted
-from cellblock.policy.hosts import is_address
+from cellblock.policy.network import is_address
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Sequence

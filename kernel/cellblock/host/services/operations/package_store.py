@@ -1,6 +1,6 @@
 """Packages on disk: each unpacked wheel in a folder of its own, named for what is in it.
 
-Below the folder of one index and list (``policy.store``)::
+Below the folder of one index and list (``policy.paths``)::
 
     lib/NAME-VERSION-HASH/   what guests import; nothing else here is theirs to read
     known/HASH.json          what a requirement came to

@@ -28,8 +28,8 @@ from cellblock.host.services.operations.package_store import Package, Shelf, siz
 from cellblock.host.services.operations.urls import TRANSIENT, OperationError, not_granted
 from cellblock.host.services.tools.calls import tell
 from cellblock.host.services.tools.results import scrubbed
-from cellblock.policy import installers, requirements
-from cellblock.policy.requirements import canonical
+from cellblock.policy import operations
+from cellblock.policy.operations import canonical
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
@@ -92,10 +92,10 @@ def fetch(requirement: str, *, index: str, into: Path, most: int, deadline: floa
 
 def _command(requirement: str, index: str, into: Path, log: str) -> list[str]:
     shared = ["--no-deps", "--only-binary", ":all:", "--index-url", index, "--target", str(into)]
-    if (uv := installers.uv()) is not None:
+    if (uv := operations.uv()) is not None:
         own = ["--no-config", "--no-progress", "--link-mode", "copy", "--python", sys.executable]
         return [uv, "pip", "install", "--quiet", *own, *shared, requirement]
-    if not installers.has_pip():
+    if not operations.has_pip():
         raise OperationError("InstallError", "neither uv nor pip is there any more")
     own = ["--isolated", "--no-input", "--no-compile", "--disable-pip-version-check", "--log", log]
     pip = [sys.executable, "-I", "-m", "pip", "install", "--quiet", "--no-cache-dir"]
@@ -173,7 +173,7 @@ class Installer:
 
     def __init__(self, table: Install, fetch: Fetch = fetch) -> None:
         self._table, self._shelf, self._fetch = table, Shelf(table.folder), fetch
-        self._allowed = _joined(map(requirements.parse, table.allow))
+        self._allowed = _joined(map(operations.parse, table.allow))
 
     def install(self, *packages: str) -> dict[str, Any]:
         """Have the host install packages that the policy grants: wheels from its index.
@@ -240,7 +240,7 @@ class Installer:
 
 def check_names(asked: Iterable[str], allow: Iterable[str]) -> None:
     """Raise OperationError for packages that are neither listed nor in the interpreter already."""
-    allowed = _joined(map(requirements.parse, allow))
+    allowed = _joined(map(operations.parse, allow))
     for name in dict.fromkeys(canonical(_asked(text).name) for text in asked):
         if name not in allowed and _here(name) is None:
             raise _not_listed(name)
@@ -253,7 +253,7 @@ def _not_listed(name: str, for_whom: str = "") -> OperationError:
 
 def _asked(text: str) -> Requirement:
     try:
-        return requirements.parse(text)
+        return operations.parse(text)
     except ValueError as exc:
         raise OperationError("ValueError", f"{text[:100]!r}: {exc}") from None
 

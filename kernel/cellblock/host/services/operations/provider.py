@@ -17,8 +17,8 @@ from cellblock.host.services.operations.urls import (
 from cellblock.host.services.tools.types import Answer, Call
 from cellblock.host.services.tools.types import Settings as WorkerSettings
 from cellblock.host.services.tools.worker_pool import Workshop
-from cellblock.policy.hosts import is_address
-from cellblock.render.budgets import Written
+from cellblock.policy.network import is_address
+from cellblock.render.tables import Written
 from cellblock.wire import values
 
 if TYPE_CHECKING:

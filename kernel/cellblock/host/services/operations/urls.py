@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Final
 from urllib.parse import unquote_to_bytes
 
 from cellblock.host.services.network.addresses import METADATA, PRIVATE, is_in, is_public, unwrapped
-from cellblock.policy import hosts
+from cellblock.policy import network
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -114,7 +114,7 @@ class Url:
     @property
     def authority(self) -> str:
         """The host, with the port where it is not the scheme's own."""
-        own = self.port == hosts.PORTS[self.scheme]
+        own = self.port == network.PORTS[self.scheme]
         return self.host if own else f"{self.host}:{self.port}"
 
     @property
@@ -133,9 +133,9 @@ def read(text: str) -> Url:
         said = f"{text[:100]!r} is no plain address of http or https"
         raise OperationError("ValueError", f"{said}: escape what is not ASCII, name no user")
     scheme = found["scheme"].lower()
-    port = int(found["port"] or hosts.PORTS[scheme])
+    port = int(found["port"] or network.PORTS[scheme])
     try:
-        host = hosts.canonical(found["host"])
+        host = network.canonical(found["host"])
     except ValueError as exc:
         raise OperationError("ValueError", f"{found['host'][:100]!r}: {exc}") from None
     if not 0 < port <= _MAX_PORT:
@@ -147,7 +147,7 @@ class Grants:
     """Whom, how and for what a policy lets cells have the host ask."""
 
     def __init__(self, table: Http) -> None:
-        self._entries = [hosts.parse_host(entry) for entry in table.hosts]
+        self._entries = [network.parse_host(entry) for entry in table.hosts]
         self._methods, self._paths = table.methods, table.paths
         self._private = table.allow_private
 

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from cellblock.host.services.llm.provider import Ledger
     from cellblock.host.services.operations import catalog as operations
     from cellblock.host.services.operations.provider import Offer
-    from cellblock.policy.sections import Llm
+    from cellblock.policy.model import Llm
     from cellblock.wire.messages import Tool
 
 

@@ -6,7 +6,7 @@ import pytest
 from msgspec.structs import replace
 
 from cellblock.analysis import Rules
-from cellblock.analysis.approvable import Import
+from cellblock.analysis.imports import Import
 from cellblock.host.consent.approvals import request
 from cellblock.host.consent.approvals.approver import MOST_ASKED
 from support.approvals import UNDER, Desk, cell, code_in

@@ -6,7 +6,7 @@ import itertools
 import msgspec
 import pytest
 
-from cellblock.analysis.approvable import Import
+from cellblock.analysis.imports import Import
 from cellblock.host.consent.approvals import prompt, request
 from cellblock.host.services.tools.types import Call
 from cellblock.wire import messages

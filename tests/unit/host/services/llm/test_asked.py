@@ -5,7 +5,7 @@ import pytest
 
 from cellblock.host.services.llm import provider
 from cellblock.host.services.tools.types import Call
-from cellblock.policy.sections import Llm
+from cellblock.policy.model import Llm
 
 SECTION = Llm(base_url="http://127.0.0.1:1/v1", models=("small", "large"), max_tokens_per_call=100)
 TOOLS = {tool.name: tool for tool in provider.tools(SECTION)}

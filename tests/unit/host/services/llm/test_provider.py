@@ -5,7 +5,7 @@ import pytest
 
 from cellblock.host.services.llm.provider import Ledger, LlmProvider
 from cellblock.host.services.tools.types import Answer, Call
-from cellblock.policy.sections import Llm as Section
+from cellblock.policy.model import Llm as Section
 from support.simulator import Reactor
 
 SECTION = Section(base_url="http://127.0.0.1:1/v1", models=("small",), max_tokens_per_call=100)

@@ -7,7 +7,7 @@ from msgspec.structs import replace
 from cellblock.host.services.llm.provider import Ledger
 from cellblock.host.services.tools.session_tools import Crew
 from cellblock.host.services.tools.types import Call, Limits, Models, Tooling
-from cellblock.policy.sections import Llm
+from cellblock.policy.model import Llm
 from cellblock.wire.messages import Tool
 
 

@@ -7,7 +7,7 @@ import pytest
 
 from cellblock.host.services.tools import registry
 from cellblock.host.services.tools.results import raised, returned
-from cellblock.render.tools import signature
+from cellblock.render.tables import signature
 from cellblock.wire import values
 
 SUPPORT = Path(__file__).parents[4] / "support"

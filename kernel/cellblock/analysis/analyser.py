@@ -1,0 +1,261 @@
+"""Source to findings: the decision of the language layer, pure and without side effects."""
+
+from __future__ import annotations
+
+import ast
+import dataclasses
+import re
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Any, Final, cast
+
+from cellblock.analysis import attributes, imports, magics, names
+from cellblock.analysis.findings import EXCERPT_LIMIT, LINE_END, Finding, Report
+from cellblock.analysis.nodes import CHILDREN
+from cellblock.analysis.transform import (
+    leading_blank_lines,
+    parse,
+    parse_expression,
+    transform_as_ipython,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Mapping, Sequence
+
+    from cellblock.analysis.findings import Finding, Positioned, Rules
+    from cellblock.analysis.transform import Transformed
+
+
+# Walks a tree without recursion: depth is the writer's choice, the stack is ours.
+
+
+def walk(
+    tree: ast.AST, report: Report, checks: Mapping[type, Callable[[Any, Report], bool | None]]
+) -> None:
+    """Run the check of every node's type, parents first; refuse nodes that nobody has judged.
+
+    A check that returns True has dealt with the node's children too.
+    """
+    stack: list[Any] = [tree]
+    children, pop, push, extend = CHILDREN, stack.pop, stack.append, stack.extend
+    while stack:
+        node = pop()
+        if node is None:  # a Dict's ** key, a keyword without default
+            continue
+        kind = type(node)
+        check = checks.get(kind)
+        if check is not None and check(node, report):
+            continue
+        fields = children.get(kind)
+        if fields is None:
+            _unknown(node, report)
+            continue
+        for name in fields:
+            value = getattr(node, name)
+            if type(value) is list:
+                extend(value)
+            elif value is not None:
+                push(value)
+
+
+def _unknown(node: ast.AST, report: Report) -> None:
+    name = type(node).__name__
+    if hasattr(node, "lineno"):
+        report.add("node-not-allowed", cast("Positioned", node), name)
+    else:  # operators have no position of their own
+        report.add_at("node-not-allowed", (1, 0, 1), name)
+
+
+_CHECKS: Mapping[type, Callable[[Any, Report], bool | None]] = MappingProxyType(
+    {
+        ast.AsyncFunctionDef: names.check_definition,
+        ast.Attribute: attributes.check_attribute,
+        ast.Call: magics.check_call,
+        ast.ClassDef: names.check_definition,
+        ast.ExceptHandler: names.check_handler,
+        ast.FunctionDef: names.check_definition,
+        ast.Global: names.check_scope,
+        ast.Import: imports.check_import,
+        ast.ImportFrom: imports.check_import_from,
+        ast.MatchAs: names.check_capture,
+        ast.MatchClass: attributes.check_class_pattern,
+        ast.MatchMapping: names.check_rest,
+        ast.MatchStar: names.check_capture,
+        ast.Name: names.check_name,
+        ast.Nonlocal: names.check_scope,
+        ast.arg: names.check_argument,
+    }
+)
+
+_NESTING_LIMIT = 5
+
+
+def analyse(source: str, rules: Rules) -> tuple[Finding, ...]:
+    """Return every finding in ``source``, in order of position. Never raises.
+
+    Source that is not Python has no findings: it can't run, and the guest reports the error.
+    """
+    if not rules.language:
+        return ()
+    return tuple(_analyse(source, rules, 0, 0))
+
+
+def analyse_expression(source: str, rules: Rules) -> tuple[Finding, ...]:
+    """Return every finding in one expression, as ``eval`` would read it. Never raises."""
+    if not rules.language:
+        return ()
+    return tuple(_analyse(source.lstrip(" \t"), rules, 0, 0, read=parse_expression))
+
+
+def _analyse(
+    source: str,
+    rules: Rules,
+    shift: int,
+    depth: int,
+    read: Callable[[str], ast.AST] = parse,
+) -> Sequence[Finding]:
+    def nested(text: str, rules: Rules, shift: int) -> Sequence[Finding]:
+        try:
+            source = transform_as_ipython(text)
+        except ValueError as error:
+            unread = Report(text, rules, shift=shift, nested=nested)
+            _refuse_unread(unread, error)
+            return unread.findings
+        return _analyse(source, rules, shift + leading_blank_lines(text), depth + 1)
+
+    report = Report(source, rules, shift=shift, nested=nested)
+    try:
+        tree = read(source)
+    except SyntaxError:
+        return ()
+    except (RecursionError, MemoryError, ValueError) as error:
+        _refuse_unread(report, error)
+        return report.findings
+    if depth > _NESTING_LIMIT:
+        _refuse_unread(report, RecursionError("magics within magics"))
+        return report.findings
+    walk(tree, report, _CHECKS)
+    names.settle_pending(report)
+    imports.settle_uses(report)
+    return sorted(report.findings)
+
+
+def _refuse_unread(report: Report, error: BaseException) -> None:
+    why = ""
+    if isinstance(error, ValueError):
+        why = f"holds what cannot be read as source ({error})"
+    report.add_at("source-too-complex", (1, 0, 1), report.line(1).strip(), why=why)
+
+
+# How much source is looked at: what is costs the host at most some 3 s and 0.8 GB.
+#
+# CPython's parser takes up to 2 kB and 5 us a word, but for two shapes, which cost it the square
+# of their length. Those are looked for before it parses.
+
+#: Characters of a cell, or of one expression.
+CHARACTERS: Final = 4 << 20
+#: Words and signs, those in text and comments too.
+WORDS: Final = 400_000
+_WORD: Final = re.compile(r"\w+|[^\w\s]")
+
+#: Source that is too short for any shape to matter.
+_SHORT: Final = 4096
+#: ``import a.b.c`` joins the name anew at each dot and keeps what it joined: characters in all.
+DOTTED_CHARACTERS: Final = 50_000_000
+_DOTS: Final = 64
+_NAME: Final = r"[\w\x80-\U0010ffff]"
+_DOTTED: Final = re.compile(rf"(?<!{_NAME}){_NAME}++(?:[\s\\]*+\.[\s\\]*+{_NAME}++)++")
+#: Python 3.11 looks for each field of an f-string from its start: characters looked at in all.
+FORMATTED_CHARACTERS: Final = 2_000_000_000
+_FORMATTED: Final = re.compile(r"(?<!\w)(?:[ft]r?|r[ft])(\"\"\"|'''|\"|')", re.IGNORECASE)
+_ENDS: Final = {quote: re.compile(rf"(?<!\\){quote}") for quote in ('"""', "'''")} | {
+    quote: re.compile(rf"(?<!\\)[{quote}\n]") for quote in ('"', "'")
+}
+
+
+def excess(source: str) -> tuple[int, int, str] | None:
+    """Return what there is too much of, how much is looked at, and of what; None if it fits."""
+    if len(source) > CHARACTERS:
+        return len(source), CHARACTERS, "characters"
+    if len(source) > WORDS and (words := sum(1 for _ in _WORD.finditer(source))) > WORDS:
+        return words, WORDS, "words and signs"
+    return None
+
+
+def check_shape(source: str) -> None:
+    """Raise ValueError for source that would cost Python's parser the square of its length."""
+    if len(source) <= _SHORT:
+        return
+    if source.count(".") > _DOTS and _joined(source) > DOTTED_CHARACTERS:
+        raise ValueError("a name of too many parts")
+    if source.count("{") > _DOTS and _searched(source) > FORMATTED_CHARACTERS:
+        raise ValueError("an f-string of too many fields")
+
+
+def _joined(source: str) -> int:
+    """Return how many characters the parser joins for dotted names, if all of them were imports."""
+    names = (found[0] for found in _DOTTED.finditer(source))
+    return sum(name.count(".") * len(name) // 2 for name in names if name.count(".") > _DOTS)
+
+
+def _searched(source: str) -> int:
+    """Return how many characters Python 3.11 looks at for the fields of all f-strings, at most.
+
+    What looks like the beginning of one counts, in text and comments too: no text can hide one.
+    """
+    total = 0
+    for start in _FORMATTED.finditer(source):
+        end = _ENDS[start[1]].search(source, start.end())
+        length = (end.start() if end else len(source)) - start.end()
+        total += length * source.count("{", start.end(), start.end() + length)
+    return total
+
+
+# Findings by the lines that people wrote, where IPython made others of them.
+
+
+def as_written(found: Sequence[Finding], raw: str, transformed: Transformed) -> list[Finding]:
+    """Return findings by the lines of ``raw``; they were made by those that IPython made of it."""
+    if not transformed.changed or not found:
+        return list(found)
+    before = LINE_END.split(raw)
+    lines = list(_lines(before, LINE_END.split(transformed.source), transformed.line_offset))
+    made = []
+    for finding in found:
+        beyond = finding.line + transformed.line_offset  # in a cell magic's body, which is one line
+        number = lines[finding.line - 1] if finding.line <= len(lines) else beyond
+        made.append(_shown(finding, min(number, len(before)), before))
+    return made
+
+
+def _lines(before: list[str], after: list[str], offset: int) -> Iterator[int]:
+    """Yield for each line of ``after`` that of ``before`` it is from. Both count from 1.
+
+    IPython makes one line of an escape that goes on over several; all else keeps its line.
+    """
+    same = _count(before) - offset == _count(after)
+    at = offset
+    for line in after:
+        yield at + 1
+        while not same and at < len(before) - 1 and before[at] != line and before[at][-1:] == "\\":
+            at += 1
+        at += 1
+
+
+def _count(lines: list[str]) -> int:
+    return len(lines) - (not lines[-1])
+
+
+def _shown(finding: Finding, number: int, before: list[str]) -> Finding:
+    """Return a finding with the line as it was written, marked whole where it was transformed."""
+    text = before[number - 1].replace("\t", " ")
+    if text[finding.cut : finding.cut + EXCERPT_LIMIT] == finding.excerpt:
+        return dataclasses.replace(finding, line=number)
+    start, end = len(text) - len(text.lstrip()), len(text.rstrip())
+    return dataclasses.replace(
+        finding,
+        line=number,
+        column=start,
+        end_column=max(end, start + 1),
+        excerpt=text[:EXCERPT_LIMIT],
+        cut=0,
+    )

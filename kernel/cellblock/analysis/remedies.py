@@ -1,0 +1,357 @@
+"""What would do the job of what is refused: operations of the host's, and how to write it.
+
+Data, and the little that makes sentences of it. Only what an operation really replaces is here:
+nothing starts a process or opens a socket.
+"""
+
+from __future__ import annotations
+
+import ast
+import re
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Final, NamedTuple
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Iterator, Mapping
+
+    from cellblock.analysis.findings import Rules
+
+
+# A command's words, as far as they are the same to any shell: for what is shown, never to run.
+
+#: A word as a shell parts a line; else one sign of an operator, or a quote without its other one.
+_WORD = re.compile(r"""(?:[^\s'"\\<>|;&()]|'[^']*+'|"[^"\\]*+"|\\.)++|\S""")
+_ENDS = frozenset("\"#&'();<>\\|")
+#: Short options that take no value; of any other, the next word may be one.
+_FLAGS: Mapping[str, str] = MappingProxyType(
+    {
+        "cat": "AETbenstuv",
+        "conda": "qvy",
+        "curl": "46LNORSVfgiknpqsv",
+        "dir": "1ABCFGHLNQRSUXZabcdfghiklmnopqrstuvx",
+        "head": "qvz",
+        "less": "EFGIMNQRSUWXefgimnqrsuw",
+        "ll": "1ABCFGHLNQRSUXZabcdfghiklmnopqrstuvx",
+        "load": "ny",
+        "ls": "1ABCFGHLNQRSUXZabcdfghiklmnopqrstuvx",
+        "mamba": "qvy",
+        "micromamba": "qvy",
+        "more": "cdflpsu",
+        "pip": "IUqv",
+        "pip3": "IUqv",
+        "save": "af",
+        "tail": "Ffqvz",
+        "uv": "Uqv",
+        "wget": "NScnqv",
+        "writefile": "a",
+    }
+)
+#: The same of long ones.
+_LONG_FLAGS = frozenset(
+    {
+        "--all",
+        "--append",
+        "--fail",
+        "--force-reinstall",
+        "--ignore-installed",
+        "--location",
+        "--no-cache-dir",
+        "--no-deps",
+        "--pre",
+        "--quiet",
+        "--silent",
+        "--system",
+        "--upgrade",
+        "--user",
+        "--verbose",
+        "--yes",
+    }
+)
+
+
+def words(line: str) -> list[str]:
+    """Return the words of a line up to its first operator, quoted ones without their quotes."""
+    found: list[str] = []
+    for word in _WORD.findall(line):
+        if word in _ENDS or word[0] == "#":
+            if word in "<>" and found and found[-1].isdecimal():  # as 2 in 2>
+                found.pop()
+            break
+        plain = word[0] in "'\"" and word[0] not in word[1:-1] and word[0] == word[-1]
+        found.append(word[1:-1] if plain else word)
+    return found
+
+
+def operands(program: str, given: Iterable[str]) -> Iterator[str]:
+    """Yield the words of a command that are no options, nor may be the value of one."""
+    flags = _FLAGS.get(program, "")
+    may_be_value = False
+    for word in given:
+        if word.startswith("-"):
+            may_be_value = not _takes_none(word, flags)
+        elif may_be_value:
+            may_be_value = False
+        else:
+            yield word
+
+
+def _takes_none(option: str, flags: str) -> bool:
+    """Say whether an option takes no value from the next word, as far as is known."""
+    if option.startswith("--"):
+        return option in _LONG_FLAGS or "=" in option
+    # A number says itself what it is the value of, as in -n5.
+    return set(option[1:]) <= set(flags) or bool(re.fullmatch(r"-[a-zA-Z]?\d+", option))
+
+
+#: Characters of a path, an address or a name that a rewrite repeats.
+_LONGEST = 60
+_WRITES = frozenset("wax+")
+#: What names a package, with extras and versions; a file does not.
+_PACKAGE = re.compile(
+    r"([a-z][a-z0-9._-]*+)(?<!\.whl|\.zip|\.txt)(?<!\.gz)(?:\[[^]]*\])?(?:[=<>!~].*)?",
+    re.IGNORECASE | re.ASCII,
+)
+#: Words that a shell, or IPython, makes nothing else of.
+_PATH = re.compile(r"(?!.*://)[^]*?[{}$`~!'\"\\]+")
+_URL = re.compile(r"https?://[^]*[{}$`'\"\\]+")
+
+
+class Instead(NamedTuple):
+    """Operations, as cells call them, and two lines of a cell that use all of these.
+
+    ``imports`` is what those lines import and the policy may not allow; ``otherwise`` is what does
+    less of the job, with fewer operations.
+    """
+
+    operations: tuple[str, ...]
+    rewrite: str
+    imports: str = ""
+    otherwise: tuple[Instead, ...] = ()
+
+    def remedy(
+        self, rules: Rules, *, first: str = "", more: str = "", asked: str = ""
+    ) -> tuple[str, str]:
+        """Return the sentence that says so, and a rewrite where all that it uses is granted.
+
+        ``first`` is what could be done without anybody's help, ``asked`` what the user could, and
+        ``more`` what the operator could do besides; all are fragments.
+        """
+        ways = (self, *self.otherwise)
+        granted = next((way for way in ways if rules.operations.issuperset(way.operations)), None)
+        if granted is not None:
+            operator = f"let the operator {more}" if more else ""
+            choices = [f"ask the host, {_named(granted)}", asked, operator]
+        else:
+            also = f" or {more}" if more else ""
+            choices = [first, asked, f"let the operator grant {_named(ways[-1])}{also}"]
+        text = ", or ".join(filter(None, choices))
+        return f"{text[0].upper()}{text[1:]}.", _shown(granted, rules) if granted else ""
+
+
+def _named(way: Instead) -> str:
+    return " and ".join(way.operations)
+
+
+def _shown(way: Instead, rules: Rules) -> str:
+    return way.rewrite if not way.imports or rules.allows_module(way.imports) else ""
+
+
+_READ_FILE: Final = ("ops.read_file",)
+
+
+def _read(path: str = '"data/a.csv"') -> Instead:
+    return Instead(_READ_FILE, f"text = ops.read_file({path})\nlines = text.splitlines()")
+
+
+def _read_bytes(path: str) -> Instead:
+    return Instead(_READ_FILE, f"import io\nfile = io.BytesIO(ops.read_file({path}, binary=True))")
+
+
+def _write(path: str = '"out.txt"') -> Instead:
+    return Instead(("ops.write_file",), f'text = "…"\nops.write_file({path}, text)')
+
+
+def _append(path: str = '"log.txt"', *, binary: bool = False) -> Instead:
+    name, more, way = ("data", 'b"..."', ", binary=True") if binary else ("text", '"…"', "")
+    lines = f"{name} = ops.read_file({path}{way}) + {more}\nops.write_file({path}, {name})"
+    return Instead(("ops.read_file", "ops.write_file"), lines)
+
+
+def _list(path: str = '"data"') -> Instead:
+    lines = f'for entry in ops.list_dir({path}):\n    print(entry["name"])'
+    return Instead(("ops.list_dir",), lines)
+
+
+def _http(url: str = '"https://api.example.org/items"') -> Instead:
+    return Instead(("ops.http",), f"response = ops.http({url})\nitems = response.json()")
+
+
+def _install(name: str) -> Instead:
+    module = name.replace("-", "_").lower()
+    return Instead(("ops.install",), f'ops.install("{name}")\nimport {module}', imports=module)
+
+
+_ROWS = Instead(
+    _READ_FILE,
+    'text = ops.read_file("data/a.csv")\nrows = [line.split(",") for line in text.splitlines()]',
+)
+_OS = Instead(
+    ("ops.list_dir", "ops.read_file"),
+    'names = [entry["name"] for entry in ops.list_dir("data")]\ntext = ops.read_file("data/a.csv")',
+    otherwise=(_list(), _read()),
+)
+_GZIP = Instead(
+    _READ_FILE,
+    'import zlib\ndata = zlib.decompress(ops.read_file("data/a.gz", binary=True), 31)',
+)
+#: Nothing is shown that would replace what these keep.
+_UPDATE = Instead(("ops.read_file", "ops.write_file"), "")
+_CREATE = Instead(("ops.write_file",), "")
+_LLM = Instead(("llm",), 'answer = llm("…")\nprint(answer)')
+
+#: By module, or by a name of one.
+MODULES: Mapping[str, Instead] = MappingProxyType(
+    {
+        "aiohttp": _http(),
+        "anthropic": _LLM,
+        "codecs": _read(),
+        "cohere": _LLM,
+        "csv": _ROWS,
+        "fileinput": _read(),
+        "glob": _list(),
+        "google.genai": _LLM,
+        "google.generativeai": _LLM,
+        "groq": _LLM,
+        "gzip": _GZIP,
+        "http.client": _http(),
+        "httpx": _http(),
+        "io.open": _read(),
+        "langchain_anthropic": _LLM,
+        "langchain_openai": _LLM,
+        "linecache": _read(),
+        "litellm": _LLM,
+        "mistralai": _LLM,
+        "ollama": _LLM,
+        "openai": _LLM,
+        "os": _OS,
+        "pathlib.Path": _read(),
+        "pathlib.PosixPath": _read(),
+        "requests": _http(),
+        "urllib.request": _http(),
+        "urllib3": _http(),
+    }
+)
+#: By the first word of a command, or the name of a magic.
+_COMMANDS: Mapping[str, Callable[..., Instead]] = MappingProxyType(
+    {
+        "cat": _read,
+        "curl": _http,
+        "dir": _list,
+        "head": _read,
+        "less": _read,
+        "ll": _list,
+        "load": _read,
+        "ls": _list,
+        "more": _read,
+        "pycat": _read,
+        "save": _write,
+        "tail": _read,
+        "wget": _http,
+        "writefile": _write,
+    }
+)
+#: What of pandas reads a table, by the ending of its file's name.
+_READERS: Mapping[str, str] = MappingProxyType(
+    {
+        "csv": "read_csv",
+        "feather": "read_feather",
+        "json": "read_json",
+        "parquet": "read_parquet",
+        "txt": "read_csv",
+        "xls": "read_excel",
+        "xlsx": "read_excel",
+    }
+)
+_INSTALLERS = frozenset({"conda", "mamba", "micromamba", "pip", "pip3", "uv"})
+#: Options with which a magic writes at the end of a file.
+_APPENDS = frozenset({"--append", "-a"})
+
+
+def for_open(call: ast.Call | None) -> Instead:
+    """Return what replaces a call of ``open``; one that is only named reads."""
+    path, mode = _arguments(call)
+    if "a" in mode:
+        return _append(path or '"log.txt"', binary="b" in mode)
+    if "+" in mode:
+        return _UPDATE
+    if "x" in mode:
+        return _CREATE
+    if "w" in mode:
+        return _write(path or '"out.txt"')
+    return _read_bytes(path or '"data/a.png"') if "b" in mode else _read(path or '"data/a.csv"')
+
+
+def by_package(call: ast.Call | None, rules: Rules) -> str:
+    """Return how pandas does what a call of ``open`` would, where cells have it and files."""
+    path, mode = _arguments(call)
+    if "pandas" not in rules.raw_modules:
+        return ""
+    if _WRITES.intersection(mode):
+        folder = _quoted(f"{rules.writes}/out.csv")
+        return f"write it with pandas, as df.to_csv({folder})" if rules.writes and folder else ""
+    return read_by_pandas(rules, path)
+
+
+def read_by_pandas(rules: Rules, path: str = "") -> str:
+    """Return how pandas reads a table, where cells have it and files; ``path`` is quoted."""
+    if "pandas" not in rules.raw_modules or not rules.reads:
+        return ""
+    ending = path.strip("\"'").rpartition(".")[2]
+    reader = _READERS.get(ending, "read_csv") if path else "read_csv"
+    known = not path or ending in _READERS
+    shown = path if path and known else '"data/a.csv"'
+    return f"read tables with pandas, as pd.{reader}({shown})"
+
+
+def _arguments(call: ast.Call | None) -> tuple[str, str]:
+    """Return path and mode as far as the source says them."""
+    if call is None:
+        return "", ""
+    given: dict[str | None, ast.expr] = dict(zip(("file", "mode"), call.args, strict=False))
+    given |= {keyword.arg: keyword.value for keyword in call.keywords}
+    path, mode = (_text(given.get(name)) for name in ("file", "mode"))
+    return _quoted(path) if path else "", mode
+
+
+def _text(node: ast.expr | None) -> str:
+    return node.value if isinstance(node, ast.Constant) and isinstance(node.value, str) else ""
+
+
+def _quoted(text: str) -> str:
+    if len(text) > _LONGEST or not text.isprintable():
+        return ""
+    plain = not set(text) & set('"\\')
+    return f'"{text}"' if plain else repr(text)
+
+
+def for_command(line: str) -> Instead | None:
+    """Return what replaces a shell command, or a magic of the same words, if anything does."""
+    program, *given = words(line) or [""]
+    program = program.lstrip("%")
+    if program in _INSTALLERS and "install" in given:
+        asked = given[given.index("install") + 1 :]
+        return _first_package(operands(program, asked))
+    make = _COMMANDS.get(program)
+    if make is None:
+        return None
+    if make is _write and _APPENDS.intersection(given):
+        make = _append
+    first = next(operands(program, given), "")
+    fits = (_URL if make is _http else _PATH).fullmatch(first)
+    shown = _quoted(first) if fits else ""
+    return make(shown) if shown else make()
+
+
+def _first_package(asked: Iterable[str]) -> Instead | None:
+    name = next((found[1] for word in asked if (found := _PACKAGE.fullmatch(word))), "")
+    return _install(name) if name and len(name) <= _LONGEST else None

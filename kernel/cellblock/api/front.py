@@ -1,0 +1,346 @@
+"""A session's front that hands what is shown to whoever asked for the cell."""
+
+from __future__ import annotations
+
+import contextlib
+import contextvars
+import itertools
+import os
+import threading
+import traceback
+from inspect import isawaitable
+from typing import TYPE_CHECKING, Any, Final, cast, get_args
+
+import msgspec
+
+from cellblock.api import results
+from cellblock.api.results import Wish, made_of
+from cellblock.errors import GuestError, PolicyError
+from cellblock.host.cell.cell import Station
+from cellblock.host.cell.outputs import Outputs
+from cellblock.host.consent.approvals.approver import PROGRAM, Clerk, Grants, Under
+from cellblock.host.output import gateway
+from cellblock.wire import values
+
+if TYPE_CHECKING:
+    import asyncio
+    from collections.abc import Callable, Mapping, Sequence
+
+    from cellblock.host.audit.recorder import Audit
+    from cellblock.host.cell.cell import Asked, CellRun
+    from cellblock.host.cell.output_log import Kept
+    from cellblock.host.cell.status import Views
+    from cellblock.wire import messages as wire
+
+    Ask = Callable[[str], Any]
+    OnOutput = Callable[[results.Output], object]
+    from collections.abc import Callable
+
+    from cellblock.host.consent.approvals import request
+    from cellblock.host.consent.approvals.prompt import Answer
+    from cellblock.host.session.types import Cell
+    from cellblock.policy.model import Policy
+
+    Approve = Callable[[Wish], Any]
+
+
+#: What is an output of a cell; the rest of what is published says how it goes.
+_KINDS: Final = frozenset(get_args(results.Kind))
+#: Characters of an answer that reach the cell.
+LONGEST_ANSWER: Final = 1 << 20
+#: The benches whose cells wait for an answer of the callback that runs here.
+ANSWERING: Final[contextvars.ContextVar[frozenset[object]]] = contextvars.ContextVar(
+    "answering", default=frozenset()
+)
+
+
+class _Parent:
+    """What outputs belong to."""
+
+    __slots__ = ("header",)
+
+    def __init__(self, msg_id: str) -> None:
+        self.header: Mapping[str, Any] = {"msg_id": msg_id}
+
+
+class _NoBrake:
+    """What takes outputs takes them at once."""
+
+    def admits(self) -> bool:
+        return True
+
+    def check(self) -> None: ...
+
+
+class Bench(Station):
+    """One cell at a time; ``ready`` is done when the first guest is, or raises why none can be."""
+
+    def __init__(
+        self,
+        loop: asyncio.AbstractEventLoop,
+        views: Views,
+        kept: Kept,
+        audit: Audit,
+        ask: Ask | None,
+    ) -> None:
+        super().__init__(Outputs(self, views, _NoBrake(), kept, audit), views, audit)
+        self._loop, self._ask = loop, ask
+        self.ready: asyncio.Future[None] = loop.create_future()
+        self._stem, self._serial = os.urandom(8).hex(), itertools.count()
+        self._run: CellRun | None = None
+        self._done: asyncio.Future[results.Result] | None = None
+        self._outputs: list[results.Output] = []
+        self._on_output: OnOutput | None = None
+        self._question: asyncio.Task[None] | None = None
+
+    def execute(self, asked: Asked, on_output: OnOutput | None) -> asyncio.Future[results.Result]:
+        """Run a cell; ``on_output`` is called with each output as it comes, until the next cell."""
+        self._outputs, self._on_output, self._run = [], on_output, None
+        self._done = done = self._loop.create_future()
+        try:
+            run = self.run(asked, _Parent(f"{self._stem}_{next(self._serial)}"))
+        except BaseException:
+            self.cell = self._done = None
+            raise
+        if not done.done():
+            self._run = run
+        return done
+
+    def abandon(self, error: Exception) -> None:
+        """Have whoever waits know that nothing will come any more."""
+        for future in (self.ready, self._done):
+            if future is not None and not future.done():
+                future.set_exception(error)
+                future.exception()  # nobody may be waiting
+        self._stop_asking()
+
+    def interrupt(self) -> None:
+        """Interrupt what runs; a second time, kill what goes on."""
+        self._stop_asking()
+        if self.session is not None:
+            self.session.interrupt()
+
+    # --- outputs ------------------------------------------------------------------------------
+
+    def publish(
+        self,
+        kind: str,
+        content: Any,
+        parent: Any,
+        *,
+        buffers: Sequence[bytes] = (),
+        metadata: Any = None,
+    ) -> None:
+        """Hand on an output; between cells to whoever had the last one run."""
+        del parent
+        if kind not in _KINDS:
+            return
+        output = results.Output(cast("results.Kind", kind), content, metadata or {}, tuple(buffers))
+        if self.cell is not None:
+            self._outputs.append(output)
+        if self._on_output is not None:
+            try:
+                self._on_output(output)
+            except BaseException as exc:  # the caller's fault: it ends no loop
+                if isinstance(exc, KeyboardInterrupt) and _in_main_thread():
+                    raise
+                traceback.print_exc()
+
+    def end_cell(self, content: dict[str, Any], metadata: dict[str, Any], *, abort: bool) -> None:
+        """Make a result of the running cell."""
+        del metadata, abort
+        self._stop_asking()
+        run = self.cell
+        # Shown before it counts as ended: the end of what it said is the cell's.
+        self.outputs.end()
+        self.cell = None
+        if run is None or self._done is None or self._done.done():
+            return
+        outputs, self._outputs = tuple(self._outputs), []
+        self._done.set_result(made_of(run, content, outputs, self.outputs.left_out, self.views))
+
+    # --- what a session tells -----------------------------------------------------------------
+
+    def hurry(self) -> None:
+        """Do nothing: the guest is never held."""
+
+    def locked(self, report: wire.LockReport) -> str:
+        """Take note of what a guest's locks achieved."""
+        refusal = super().locked(report)
+        if not refusal and not self.ready.done():
+            self.ready.set_result(None)
+        return refusal
+
+    def refused(self, error: PolicyError) -> None:
+        """Remember why the policy can't be kept."""
+        super().refused(error)
+        if not self.ready.done():
+            self.ready.set_exception(error)
+
+    def failed(self, detail: str) -> None:
+        """Remember why no guest runs."""
+        super().failed(detail)
+        if not self.ready.done():
+            self.ready.set_exception(GuestError(self.views.problem()[1].report))
+
+    def asked(self, request: wire.InputRequest) -> bool:
+        """Have the question answered, or answered that it is not."""
+        ask = self._ask
+        if ask is None:
+            self._loop.call_soon(self._answer, "", True)
+            return False
+        if self._question is not None:
+            return False
+        prompt = gateway.clean_prompt(request.prompt)
+        self._question = self._loop.create_task(self._put(ask, prompt))
+        return True
+
+    async def _put(self, ask: Ask, prompt: str) -> None:
+        text, eof = "", False
+        try:
+            text = str(await answer_of(self._loop, ask, prompt, self))
+        except EOFError:
+            eof = True
+        except Exception:  # noqa: BLE001 - the caller's fault, told to the caller
+            traceback.print_exc()
+            eof = True
+        self._question = None
+        self._answer(text[:LONGEST_ANSWER].encode("utf-8", "replace").decode(), eof)
+
+    def _answer(self, text: str, eof: bool) -> None:
+        if self.session is not None and self.cell is not None:
+            self.session.answer(text, eof=eof)
+
+    def _stop_asking(self) -> None:
+        question, self._question = self._question, None
+        if question is not None:
+            question.cancel()
+
+
+async def answer_of(
+    loop: asyncio.AbstractEventLoop, ask: Callable[[Any], Any], prompt: object, bench: Bench
+) -> Any:
+    """Return what ``ask`` answers, to be awaited in a task of its own.
+
+    It is called in a thread that keeps no program from ending, as it may wait for ever; if it is
+    async, it runs on this loop. Raises what it raises; RuntimeError for what would end the loop.
+    """
+    ANSWERING.set(ANSWERING.get() | {bench})
+    context = contextvars.copy_context()
+    answer: asyncio.Future[Any] = loop.create_future()
+
+    def settle(take: Callable[[Any], None], value: Any) -> None:
+        if not answer.done():
+            take(value)
+
+    def call() -> None:
+        took, value = answer.set_result, None
+        try:
+            value = context.run(ask, prompt)
+        except BaseException as exc:  # noqa: BLE001 - whoever awaits gets it
+            took, value = answer.set_exception, _harmless(exc)
+        with contextlib.suppress(RuntimeError):  # the loop is closed
+            loop.call_soon_threadsafe(settle, took, value)
+
+    threading.Thread(target=call, name="cellblock-input", daemon=True).start()
+    said = await answer
+    try:
+        return await said if isawaitable(said) else said
+    except SystemExit as exc:
+        raise _harmless(exc) from exc
+
+
+def _harmless(error: BaseException) -> Exception:
+    """Return an exception that a future takes, and that ends no loop."""
+    if isinstance(error, Exception) and not isinstance(error, StopIteration):
+        return error
+    made = RuntimeError(f"the callback raised {type(error).__name__}")
+    made.__cause__ = error
+    return made
+
+
+def _in_main_thread() -> bool:
+    return threading.current_thread() is threading.main_thread()
+
+
+# A program's own word on what takes consent, where its policy has that asked.
+
+_ANSWERS: Final[dict[object, Answer]] = {
+    True: "once",
+    "once": "once",
+    "session": "session",
+    False: "no",
+    None: "no",
+}
+
+
+class Approver:
+    """Has ``approve`` answer, one wish at a time (``host.approvals.clerk.Ask``)."""
+
+    def __init__(self, loop: asyncio.AbstractEventLoop, approve: Approve, bench: Bench) -> None:
+        self._loop, self._approve, self._bench = loop, approve, bench
+        self._asked: asyncio.Task[None] | None = None
+
+    def __call__(
+        self,
+        wish: request.Wish,
+        cell: Cell | None,
+        note: str,  # noqa: ARG002 - for who mistypes
+        answered: Callable[[Answer], None],
+    ) -> Callable[[], None]:
+        """Ask; return what takes that back. What raises, or says something else, is a no."""
+        self._asked = self._loop.create_task(self._put(wish, cell, answered))
+        return self.close
+
+    def close(self) -> None:
+        """Wait for no answer any more."""
+        if self._asked is not None:
+            self._asked.cancel()
+
+    async def _put(
+        self, wish: request.Wish, cell: Cell | None, answered: Callable[[Answer], None]
+    ) -> None:
+        answer: Answer = "no"
+        try:
+            asked = wish_of(wish, cell)
+            answer = _answer(await answer_of(self._loop, self._approve, asked, self._bench))
+        except Exception:  # noqa: BLE001 - the caller's fault, told to the caller
+            traceback.print_exc()
+        answered(answer)
+
+
+def clerk_of(policy: Policy, bench: Bench, approver: Approver) -> Clerk:
+    """Return who has the program asked. Raises PolicyError for a policy that asks nobody."""
+    if policy.approvals == "never":
+        raise PolicyError(
+            "approve= would never be called: the policy has nobody asked",
+            file=policy.name,
+            key="approvals",
+            value=repr(policy.approvals),
+            remedy='Leave approve= out, or choose a policy with approvals = "prompt".',
+        )
+    grants = Grants(Under(scope="", policy=policy.name, digest=""), None)
+    observe, tell = bench.audit.approved, bench.outputs.notice
+    return Clerk(approver, grants, observe=observe, tell=tell, manner=PROGRAM)
+
+
+def wish_of(wish: request.Wish, cell: Cell | None) -> Wish:
+    """Return what a program is asked. Raises ValueError, msgspec.MsgspecError."""
+    count, source = (0, "") if cell is None else (cell.execution_count, cell.raw)
+    args, kwargs = values.decode(msgspec.Raw(wish.arguments)) if wish.arguments else ((), {})
+    return Wish(
+        kind="import" if wish.of == "import" else "call",
+        names=wish.subjects,
+        args=tuple(args),
+        kwargs=kwargs,
+        text="\n".join([f"may cell [{count}] {wish.asks}", *wish.shown]),
+        source=source,
+        execution_count=count,
+    )
+
+
+def _answer(said: object) -> Answer:
+    """Return what a program said. Raises TypeError for what is none of what it may."""
+    if isinstance(said, bool | str | None) and said in _ANSWERS:
+        return _ANSWERS[said]
+    raise TypeError(f"approve= returns True, False, 'once' or 'session', not {said!r}")

@@ -1,0 +1,295 @@
+"""``cellblock audit``: what sessions did, whether their logs are whole, and out with them.
+
+What stands in a log may be a cell's words: nothing of it is printed with control characters.
+"""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, Final
+
+import typer
+
+from cellblock.errors import AuditError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from rich.table import Table
+
+    from cellblock.host.audit.log import Entry
+    from cellblock.host.audit.reader import Session, Verdict
+
+
+app: Final = typer.Typer(help="Show, verify and export audit logs.", no_args_is_help=True)
+
+_WHAT: Final = "A session's id, or how it begins; `last`; or a log's file."
+Folder = Annotated[
+    Path | None, typer.Option("--folder", help="Where the logs lie, if not in the cache folder.")
+]
+One = Annotated[str, typer.Argument(metavar="SESSION", help=_WHAT)]
+Some = Annotated[list[str] | None, typer.Argument(metavar="SESSION...", help=_WHAT)]
+
+#: What records of a kind say in a table, by field, besides what is theirs alone.
+_HEAD: Final = frozenset({"v", "seq", "session", "prev", "hash", "time", "kind"})
+#: Characters of a time, up to its minutes.
+_MINUTES: Final = 16
+_LOUD: Final = frozenset({"crash", "failure", "gap", "kill", "lost"})
+
+
+@app.command()
+def show(
+    session: Annotated[str, typer.Argument(metavar="SESSION", help=_WHAT)] = "",
+    *,
+    folder: Folder = None,
+) -> None:
+    """List sessions, or show the records of one. Says nothing of whether a log is whole.
+
+    Exit status 1 when a log can't be read.
+    """
+    from rich.console import Console  # noqa: PLC0415
+
+    failed: list[AuditError] = []
+    if session:
+        table = _records(_found(folder, session), failed)
+    else:
+        table = _sessions(_folder(folder), failed)
+    Console(highlight=False, emoji=False).print(table)
+    for problem in failed:
+        typer.echo(f"cellblock: {_clean(problem)}", err=True)
+    raise typer.Exit(code=bool(failed))
+
+
+@app.command()
+def verify(
+    sessions: Some = None,
+    *,
+    folder: Folder = None,
+    head: Annotated[str, typer.Option(help="A hash that `export --head` gave earlier.")] = "",
+    open_end: Annotated[
+        bool, typer.Option("--open-end", help="Take logs of hosts that were killed.")
+    ] = False,
+) -> None:
+    """Say of each session whether its log is whole. Exit status 1 when one is not.
+
+    Without SESSION all in the folder are looked at. A log without a closing record has an open
+    end: its host was killed, or it was cut there.
+    """
+    from cellblock.host.audit import reader  # noqa: PLC0415
+    from cellblock.host.audit.reader import verify as look  # noqa: PLC0415
+
+    chosen = [_found(folder, one) for one in sessions or ()] or reader.sessions(_folder(folder))
+    if head and len(chosen) != 1:
+        raise typer.BadParameter("Name the session that the hash is of.", param_hint="--head")
+    wrong = 0
+    for one in chosen:
+        verdict = look(one, head=head)
+        wrong += not verdict.sound or (verdict.state == "open" and not open_end)
+        _tell(verdict)
+    if not chosen:
+        typer.echo(f"no session in {_folder(folder)}")
+    raise typer.Exit(code=bool(wrong))
+
+
+@app.command()
+def export(
+    session: One,
+    *,
+    folder: Folder = None,
+    head: Annotated[
+        bool, typer.Option("--head", help="Print id, number and hash of the last record only.")
+    ] = False,
+    otel: Annotated[
+        bool, typer.Option("--otel", help="Send OpenTelemetry logs (OTLP over HTTP).")
+    ] = False,
+    endpoint: Annotated[
+        str | None, typer.Option(help="Where to; default OTEL_EXPORTER_OTLP_ENDPOINT.")
+    ] = None,
+) -> None:
+    """Print a session's records as JSON Lines, or its head to be kept elsewhere, or send them.
+
+    The log is verified first: what is not whole is told on stderr, with exit status 1.
+    """
+    from cellblock.host.audit.reader import verify as look  # noqa: PLC0415
+
+    found = _found(folder, session)
+    verdict = look(found)
+    if head:
+        typer.echo(f"{verdict.session} {verdict.seq} {verdict.head}")
+    elif otel:
+        _send(found, endpoint)
+    else:
+        for raw in _lines(found, []):
+            sys.stdout.buffer.write(raw)
+    _complain(verdict)
+    raise typer.Exit(code=not verdict.sound)
+
+
+def _folder(given: Path | None) -> Path:
+    from cellblock.policy.home import cache_folder  # noqa: PLC0415
+
+    return given or Path(cache_folder(), "audit")
+
+
+def _found(folder: Path | None, name: str) -> Session:
+    from cellblock.host.audit import reader  # noqa: PLC0415
+
+    if "/" in name or name.endswith(".jsonl"):
+        return reader.of_file(Path(name))
+    return reader.find(_folder(folder), name)
+
+
+def _lines(session: Session, failed: list[AuditError]) -> Iterator[bytes]:
+    """Yield what can be read of a session; ``failed`` gets why the rest can't.
+
+    Raises AuditError for a file that is no session's.
+    """
+    from cellblock.host.audit import reader  # noqa: PLC0415
+
+    for file in session.files:
+        try:
+            yield from reader.lines(file)
+        except AuditError as exc:
+            if not session.id:
+                raise
+            failed.append(exc)
+
+
+def _entries(session: Session, failed: list[AuditError]) -> Iterator[Entry]:
+    """Yield what can be read of a session's records; see ``_lines``."""
+    from cellblock.host.audit.log import read  # noqa: PLC0415
+
+    return (entry for raw in _lines(session, failed) if (entry := read(raw)) is not None)
+
+
+def _send(session: Session, endpoint: str | None) -> None:
+    try:
+        from cellblock.host.audit import otel  # noqa: PLC0415
+    except ModuleNotFoundError as exc:
+        remedy = "Install it: pip install 'cellblock[otel]'."
+        what = f"{exc.name} is not installed"
+        raise AuditError(what, file="--otel", remedy=remedy) from None
+    if not otel.export(_entries(session, []), session.id, otel.exporter(endpoint)):
+        remedy = "Check --endpoint, or OTEL_EXPORTER_OTLP_ENDPOINT, and try again."
+        raise AuditError("the collector did not take the records", file="--otel", remedy=remedy)
+
+
+# --- what is printed --------------------------------------------------------------------------
+
+
+def _tell(verdict: Verdict) -> None:
+    ends = {
+        "ended": "whole",
+        "running": "whole so far, and being written",
+        "open": "whole, but its end is open: the host was killed, or records are cut off",
+    }
+    state = ends[verdict.state] if verdict.sound else "not whole"
+    typer.echo(f"{_clean(verdict.session)}: {verdict.records} records, {state}")
+    if verdict.sound:
+        typer.echo(f"  head {verdict.seq} {verdict.head}")
+    for problem in _problems(verdict):
+        typer.echo(f"  {problem}")
+
+
+def _complain(verdict: Verdict) -> None:
+    for problem in _problems(verdict):
+        typer.echo(f"cellblock: {problem}", err=True)
+
+
+def _problems(verdict: Verdict) -> Iterator[str]:
+    from cellblock.render.cards import count  # noqa: PLC0415
+
+    yield from map(_clean, verdict.problems)
+    if verdict.more:
+        yield f"and {count(verdict.more, 'more problem')}"
+
+
+def _sessions(folder: Path, failed: list[AuditError]) -> Table:
+    """Return a table that shows an id and a time whole where there are 80 columns."""
+    from rich.box import SIMPLE_HEAD  # noqa: PLC0415
+    from rich.markup import escape  # noqa: PLC0415
+    from rich.table import Table  # noqa: PLC0415
+
+    from cellblock.host.audit import reader  # noqa: PLC0415
+
+    table = Table(box=SIMPLE_HEAD, collapse_padding=True, pad_edge=False, title_justify="left")
+    table.title = escape(f"audit logs in {_clean(folder)}")
+    for name in ("session", "started"):
+        table.add_column(name, no_wrap=True)
+    table.add_column("policy", overflow="fold")
+    for name in ("cells", "denied", "stopped"):
+        table.add_column(name, justify="right", no_wrap=True)
+    table.add_column("end", no_wrap=True)
+    for session in reader.sessions(folder):
+        table.add_row(*_summary(session, failed))
+    return table
+
+
+def _summary(session: Session, failed: list[AuditError]) -> tuple[str, ...]:
+    from rich.markup import escape  # noqa: PLC0415
+
+    first: dict[str, Any] = {}
+    cells = denied = stopped = 0
+    kind, before = "", len(failed)
+    for entry in _entries(session, failed):
+        kind, record = entry.kind, entry.record
+        first = first or record
+        cells += kind == "cell"
+        denied += kind == "cell" and record.get("decision") != "allowed"
+        stopped += kind == "outcome" and record.get("status") == "stopped"
+    end = "running" if session.running() else "ended" if kind == "session-end" else "open"
+    end = "unreadable" if len(failed) > before else end
+    started, policy = (escape(_clean(first.get(key, ""))) for key in ("time", "policy"))
+    started = started[:_MINUTES].replace("T", " ")
+    return session.id, started, policy, str(cells), str(denied), str(stopped), end
+
+
+def _records(session: Session, failed: list[AuditError]) -> Table:
+    from rich.markup import escape  # noqa: PLC0415
+    from rich.table import Table  # noqa: PLC0415
+
+    title = escape(f"session {_clean(session.id)}")
+    table = Table("", "time", "record", "what", title=title, title_justify="left")
+    for entry in _entries(session, failed):
+        fields = _fields(entry).items()
+        what = "  ".join(f"{_clean(key)} {_clean(_short(value))}" for key, value in fields)
+        time = _clean(entry.record.get("time", ""))[11:23]
+        cells = (str(entry.seq), time, _clean(entry.kind), what)
+        table.add_row(*map(escape, cells), style=_style(entry))
+    return table
+
+
+def _fields(entry: Entry) -> dict[str, object]:
+    """Return what a record says, of what is enforced only what is not."""
+    fields = {key: value for key, value in entry.record.items() if key not in _HEAD}
+    known, holds = fields.pop("capabilities", None), ("asserted", "verified")
+    if isinstance(known, dict):
+        short = {key: status for key, status in known.items() if status not in holds}
+        return {"enforced": f"{len(known) - len(short)} of {len(known)}", "not": short}
+    return fields
+
+
+def _style(entry: Entry) -> str:
+    if entry.kind in _LOUD or entry.record.get("status") == "stopped":
+        return "red"
+    decision = entry.record.get("decision", "allowed")
+    return "yellow" if decision != "allowed" or entry.kind == "withheld" else ""
+
+
+def _short(value: object) -> object:
+    """Return a record's field as it stands in a table."""
+    if isinstance(value, dict):
+        return ", ".join(f"{key}={_short(each)}" for key, each in value.items())
+    if isinstance(value, list):
+        return "; ".join(str(_short(each)) for each in value)
+    if isinstance(value, str) and len(value) == 64:  # noqa: PLR2004 - a hash
+        return value[:12]
+    return value
+
+
+def _clean(value: object) -> str:
+    """Return a text without what a terminal would act on."""
+    return "".join(
+        char if char.isprintable() else "\N{REPLACEMENT CHARACTER}" for char in str(value)
+    )

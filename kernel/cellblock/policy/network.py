@@ -1,0 +1,224 @@
+"""Addresses in ``network_access``: a host and a port each, written one way only.
+
+Grammar of an entry::
+
+    entry = host ":" port
+    host  = name | IPv4 address | "[" IPv6 address "]"
+    name  = labels of a-z, 0-9, "-" and "_", with dots between them
+
+There are no wildcards, ranges or schemes. What another reader could take for something else
+(``127.1``, ``[::ffff:10.0.0.1]``) is refused: an entry means here what it means to its reviewer.
+"""
+
+from __future__ import annotations
+
+import ipaddress
+import re
+from dataclasses import dataclass
+from typing import Final
+from urllib.parse import SplitResult, urlsplit
+
+IPAddress = ipaddress.IPv4Address | ipaddress.IPv6Address
+
+#: The one name whose addresses are known without asking (RFC 6761).
+LOCALHOST: Final = "localhost"
+_EXAMPLE: Final = "Write host:port, as in example.org:443."
+_PORT: Final = re.compile(r"[1-9][0-9]{0,4}", re.ASCII)
+_MOST_PORT: Final = 65_535
+_LABEL: Final = r"[a-z0-9_](?:[a-z0-9_-]{0,61}[a-z0-9_])?"
+_NAME: Final = re.compile(rf"{_LABEL}(?:\.{_LABEL})*", re.ASCII)
+_LONGEST_NAME: Final = 253
+#: How the last label of what inet_aton(3) reads as an address begins.
+_NUMBER: Final = re.compile(r"(?:.*\.)?(?:[0-9]+|0x[0-9a-f]*)", re.ASCII)
+
+
+@dataclass(frozen=True, slots=True)
+class Address:
+    """One entry. ``literal`` is the host where that is an address and no name."""
+
+    host: str
+    port: int
+    literal: IPAddress | None
+
+    def __str__(self) -> str:
+        host = f"[{self.host}]" if ":" in self.host else self.host
+        return f"{host}:{self.port}"
+
+
+class Malformed(Exception):  # noqa: N818 - a policy's error is made of it
+    """An entry that is none: what is wrong, and what to do."""
+
+    def __init__(self, message: str, remedy: str) -> None:
+        self.message, self.remedy = message, remedy
+        super().__init__(message)
+
+
+def parse_address(entry: str) -> Address:
+    """Return what ``entry`` names. Raises Malformed."""
+    if "*" in entry:
+        raise Malformed("a wildcard", "List each host: others may run hosts that it would let in.")
+    if "/" in entry:
+        remedy = "Write host:port, without a scheme, a path or a range: example.org:443."
+        raise Malformed("not a host and port", remedy)
+    text, _, port = entry.rpartition(":")
+    if not text or not _PORT.fullmatch(port) or int(port) > _MOST_PORT:
+        raise Malformed("not a host and port", _EXAMPLE)
+    if text.startswith("[") and text.endswith("]") and ":" in text:
+        literal = _literal(text[1:-1], port)
+        return Address(str(literal), int(port), literal)
+    if ":" in text:
+        remedy = "Write an IPv6 address in brackets: [2001:db8::1]:443."
+        raise Malformed("not a host and port", remedy)
+    return _named(text.lower(), port)
+
+
+def _named(host: str, port: str) -> Address:
+    if _NUMBER.fullmatch(host):
+        literal = _literal(host, port)
+        return Address(str(literal), int(port), literal)
+    if not host.isascii():
+        raise Malformed("not a name as DNS has it", _in_ascii(host, port))
+    if len(host) > _LONGEST_NAME or not _NAME.fullmatch(host):
+        raise Malformed("not a host and port", _EXAMPLE)
+    return Address(host, int(port), None)
+
+
+def _in_ascii(host: str, port: str) -> str:
+    try:
+        return f"Write {host.encode('idna').decode()}:{port}."
+    except UnicodeError:
+        return _EXAMPLE
+
+
+def _literal(text: str, port: str) -> IPAddress:
+    try:
+        address = ipaddress.ip_address(text)
+    except ValueError:
+        remedy = "Write all of it: 127.0.0.1:443, [2001:db8::1]:443."
+        raise Malformed("not an address", remedy) from None
+    if "%" in text or address.is_multicast or _is_broadcast(address):
+        raise Malformed("not an address of one host", "Give one host's address.")
+    if address.is_unspecified:
+        # To connect there is to connect to this machine (ip(7)).
+        raise Malformed("not an address of one host", f"For this machine write 127.0.0.1:{port}.")
+    if isinstance(address, ipaddress.IPv6Address) and address.ipv4_mapped is not None:
+        raise Malformed("an IPv4 address in disguise", f"Write {address.ipv4_mapped}:{port}.")
+    return address
+
+
+def _is_broadcast(address: IPAddress) -> bool:
+    return str(address) == "255.255.255.255"
+
+
+# Who ``ops.http`` may ask, as a policy spells it and as an address names it.
+#
+# Grammar of an entry::
+#
+#     entry  = [ scheme "://" ] who [ ":" port ]
+#     scheme = "http" | "https"                       https where it is left out
+#     who    = "*" | [ "*." ] name | ipv4 | "[" ipv6 "]"
+#     port   = 1 .. 65535                             the scheme's own where it is left out
+#
+# A name has letters, digits, ``-`` and ``_``: one of another script is written in its ASCII form
+# (``xn--…``). What ends in a number is an address, in the one spelling that RFC 3986 knows for
+# it.
+
+PORTS: Final = {"http": 80, "https": 443}
+_ENTRY: Final = re.compile(
+    r"(?:(?P<scheme>https?)://)?(?P<who>\[[^\]]*\]|[^:/]*)(?::(?P<port>[0-9]{1,5}))?"
+)
+_HOSTS_LABEL: Final = re.compile(r"(?!-)[a-z0-9_-]{1,63}(?<!-)", re.ASCII)
+#: What some resolvers take for a number, and with it for an address (inet_aton(3)).
+_HOSTS_NUMBER: Final = re.compile(r"\d+|0x[0-9a-f]*", re.ASCII)
+_LONGEST: Final = 253
+_MAX_PORT: Final = 65_535
+
+
+@dataclass(frozen=True, slots=True)
+class Entry:
+    """Whom an entry admits. ``host`` is canonical; empty with ``beneath`` for anybody."""
+
+    scheme: str
+    host: str
+    port: int
+    beneath: bool = False
+
+    def admits(self, scheme: str, host: str, port: int) -> bool:
+        """Say whether a canonical host may be asked in this way."""
+        if (scheme, port) != (self.scheme, self.port):
+            return False
+        if not self.beneath:
+            return host == self.host
+        if not self.host:
+            return True
+        return host.endswith(f".{self.host}")
+
+
+def parse_host(entry: str) -> Entry:
+    """Return what an entry of a policy means. Raises ValueError that says what is wrong."""
+    found = _ENTRY.fullmatch(entry)
+    if found is None:
+        raise ValueError("not a host")
+    scheme = found["scheme"] or "https"
+    who, port = found["who"], int(found["port"] or PORTS[scheme])
+    if not 0 < port <= _MAX_PORT:
+        raise ValueError("no such port")
+    if who == "*":
+        return Entry(scheme, "", port, beneath=True)
+    beneath = who.startswith("*.")
+    host = canonical(who.removeprefix("*."))
+    if beneath and is_address(host):
+        raise ValueError("nothing is beneath an address")
+    return Entry(scheme, host, port, beneath)
+
+
+def canonical(host: str) -> str:
+    """Return a host in the one spelling that is compared. Raises ValueError."""
+    if host.startswith("[") and host.endswith("]"):
+        address = ipaddress.IPv6Address(host[1:-1])
+        if address.scope_id is not None:
+            raise ValueError("an address with a zone is this machine's own affair")
+        return f"[{address.compressed}]"
+    if not host.isascii():
+        raise ValueError("write it in its ASCII form, xn--…")
+    name = host.lower()
+    labels = name.split(".")
+    if len(name) > _LONGEST or not all(map(_HOSTS_LABEL.fullmatch, labels)):
+        raise ValueError("not the name of a host")
+    if _HOSTS_NUMBER.fullmatch(labels[-1]):
+        return str(ipaddress.IPv4Address(name))
+    return name
+
+
+def is_address(host: str) -> bool:
+    """Say whether a canonical host is an address and no name."""
+    return host.startswith("[") or host.rpartition(".")[2].isdecimal()
+
+
+# URLs that a policy names: endpoints of language models, package indexes.
+
+
+def split(text: str) -> SplitResult | None:
+    """Return an address in its parts, None if it is none of http or https."""
+    try:
+        url = urlsplit(text)
+        _ = url.port
+    except ValueError:
+        return None
+    fits = url.scheme in ("http", "https") and url.hostname and text.isascii()
+    return url if fits and text.isprintable() and " " not in text else None
+
+
+def says_more(url: SplitResult) -> bool:
+    """Say whether there is more in it than where something is: a user, a password, a query."""
+    return "@" in url.netloc or bool(url.query or url.fragment)
+
+
+def is_here(host: str) -> bool:
+    """Say whether a host is this machine by its very name."""
+    import ipaddress  # noqa: PLC0415 - for few policies
+
+    try:
+        return host == "localhost" or ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return False

@@ -1,0 +1,326 @@
+"""The shapes that every card shares: a mime bundle, and the error that goes with it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, Final
+
+from cellblock.render.text import COLUMNS, clip, encodable, visible, wrap
+
+#: Mime type to text or JSON data, as Jupyter's ``display_data`` carries it.
+Bundle = dict[str, Any]
+
+JSON_VERSION = 1
+ARTIFACTS_JSON = "application/vnd.cellblock.artifacts+json"
+DENIAL_JSON = "application/vnd.cellblock.denial+json"
+ENFORCEMENT_JSON = "application/vnd.cellblock.enforcement+json"
+NARROWING_JSON = "application/vnd.cellblock.narrowing+json"
+OUTCOME_JSON = "application/vnd.cellblock.outcome+json"
+POLICY_JSON = "application/vnd.cellblock.policy+json"
+PROBLEM_JSON = "application/vnd.cellblock.problem+json"
+TEMPLATES_JSON = "application/vnd.cellblock.templates+json"
+TOOLS_JSON = "application/vnd.cellblock.tools+json"
+USAGE_JSON = "application/vnd.cellblock.usage+json"
+
+_RED, _PLAIN = "\x1b[31m", "\x1b[0m"
+
+
+@dataclass(frozen=True, slots=True)
+class Failure:
+    """An error that is shown beside a card (ADR 0040).
+
+    ``report`` is the card's plain text. Front ends show a published error below the card, so
+    that one is a single line; runners without a front end print the reply's, so that is whole.
+    """
+
+    ename: str
+    evalue: str
+    report: str
+
+    def published(self) -> dict[str, Any]:
+        """Content of the iopub ``error`` message."""
+        line = f"{_RED}{self.ename}{_PLAIN}: {self.evalue}"
+        return {"ename": self.ename, "evalue": self.evalue, "traceback": [line]}
+
+    def replied(self) -> dict[str, Any]:
+        """Error fields of the ``execute_reply``, without ``status``."""
+        head, _, rest = self.report.partition("\n")
+        lines = [f"{_RED}{head}{_PLAIN}", *rest.split("\n")] if rest else [head]
+        return {"ename": self.ename, "evalue": self.evalue, "traceback": lines}
+
+
+def count(number: int, noun: str) -> str:
+    """Return ``1 finding``, ``2 findings``."""
+    return f"{number:,} {noun}" if number == 1 else f"{number:,} {noun}s"
+
+
+# HTML for cards: escaped by construction, inline styles, the front end's own colours.
+#
+# Style elements leak into the page and are dropped by sanitisers, so every style is inline.
+# Colours are JupyterLab's variables, then VS Code's, then a value that reads on light and dark.
+# Signal colours are mixed with the text's own: as they come, JupyterLab's red is too dark on a
+# dark page and its orange too light on a light one (WCAG 2.2 asks 4.5:1 for text, 3:1 for
+# symbols). Headings are ``role=heading``: real ones would fill the notebook's table of contents.
+
+_ROW: Final = (
+    "display:flex;flex-wrap:wrap;justify-content:space-between;align-items:center;gap:4px 12px"
+)
+
+
+class Html(str):
+    """Markup that is safe to show; only ``element`` and ``escape`` make it."""
+
+    __slots__ = ()
+
+
+_ESCAPES: Final = str.maketrans(
+    {"&": "&amp;", "<": "&lt;", ">": "&gt;", '"': "&quot;", "'": "&#x27;", "`": "&#x60;"}
+)
+
+TEXT: Final = "var(--jp-content-font-color1,var(--vscode-foreground,inherit))"
+MUTED: Final = "color-mix(in srgb,currentColor 78%,transparent)"
+SURFACE: Final = "var(--jp-layout-color1,transparent)"
+SHADE: Final = (
+    "var(--jp-layout-color2,var(--vscode-textCodeBlock-background,rgba(127,127,127,.12)))"
+)
+LINE: Final = "var(--jp-border-color2,var(--vscode-panel-border,rgba(127,127,127,.4)))"
+_ERROR: Final = "--jp-error-color1,var(--vscode-errorForeground,#d9403c)"
+_WARNING: Final = "--jp-warn-color1,var(--vscode-editorWarning-foreground,#b57c00)"
+_SUCCESS: Final = "--jp-success-color1,var(--vscode-testing-iconPassed,#2e8540)"
+RED: Final = f"color-mix(in srgb,var({_ERROR}) 75%,currentColor)"
+AMBER: Final = f"color-mix(in srgb,var({_WARNING}) 75%,currentColor)"
+GREEN: Final = f"color-mix(in srgb,var({_SUCCESS}) 75%,currentColor)"
+#: Red for text on a shade.
+CARET: Final = f"color-mix(in srgb,var({_ERROR}) 50%,currentColor)"
+GREY: Final = MUTED
+_SANS: Final = "var(--jp-content-font-family,var(--vscode-font-family,system-ui,sans-serif))"
+MONO: Final = "var(--jp-code-font-family,var(--vscode-editor-font-family,monospace))"
+MONO_SIZE: Final = "var(--jp-code-font-size,13px)"
+
+
+def escape(text: str) -> Html:
+    """Return ``text`` with its markup escaped and its invisible characters spelled out."""
+    if isinstance(text, Html):
+        return text
+    return Html("\n".join(map(visible, text.split("\n"))).translate(_ESCAPES))
+
+
+def element(tag: str, *children: str, style: str = "", **attributes: str) -> Html:
+    """Return one element. Children that are not ``Html`` are escaped, and so are attributes.
+
+    An underscore in an attribute's name stands for a hyphen.
+    """
+    given = {"style": style, **attributes} if style else attributes
+    pairs = "".join(f' {name.replace("_", "-")}="{escape(str(v))}"' for name, v in given.items())
+    return Html(f"<{tag}{pairs}>{''.join(map(escape, children))}</{tag}>")
+
+
+def join(*parts: str) -> Html:
+    """Return the parts one after another, each escaped unless it is markup."""
+    return Html("".join(map(escape, parts)))
+
+
+def heading(*children: str, level: int, style: str = "") -> Html:
+    """Return a heading for screen readers that the table of contents does not list."""
+    return element("div", *children, role="heading", aria_level=str(level), style=style)
+
+
+def paragraph(*children: str, color: str = TEXT, tight: bool = False) -> Html:
+    """Return a paragraph in the card's measure."""
+    return element("p", *children, style=f"margin:{0 if tight else 6}px 0 0;color:{color}")
+
+
+def code(text: str) -> Html:
+    """Return ``text`` as inline code."""
+    style = (
+        f"font-family:{MONO};font-size:{MONO_SIZE};background:{SHADE};color:{TEXT};"
+        "padding:1px 4px;border-radius:3px"
+    )
+    return element("code", text, style=style)
+
+
+def chip(label: str, value: str) -> Html:
+    """Return a small label such as ``policy: safe``."""
+    style = (
+        f"font-size:12px;color:{MUTED};border:1px solid {LINE};border-radius:10px;"
+        "padding:1px 8px;white-space:nowrap"
+    )
+    return element("span", f"{label}: ", element("b", value), style=style)
+
+
+def chips(*pairs: tuple[str, str]) -> Html:
+    """Return a row of chips."""
+    row = [chip(label, value) for label, value in pairs]
+    return element("span", *row, style="display:flex;flex-wrap:wrap;gap:4px 6px")
+
+
+def icon(symbol: str, color: str) -> Html:
+    """Return a decorative symbol; the words beside it say the same."""
+    style = (
+        f"color:{color};font-size:16px;line-height:1;font-weight:bold;"
+        "font-family:system-ui,sans-serif;margin-right:8px"
+    )
+    return element("span", symbol, aria_hidden="true", style=style)
+
+
+def card(title: str, *body: str, symbol: str, color: str, label: str, side: str = "") -> Html:
+    """Return a whole card: a coloured edge, a title row, and the body below it."""
+    head = heading(icon(symbol, color), title, level=3, style="font-weight:600;font-size:14px")
+    row = element("div", head, side, style=_ROW)
+    style = (
+        f"border:1px solid {LINE};border-left:4px solid {color};border-radius:3px;"
+        f"padding:10px 14px 12px;margin:4px 0;max-width:860px;box-sizing:border-box;"
+        f"color:{TEXT};background:{SURFACE};font-family:{_SANS};font-size:13px;line-height:1.5;"
+        "overflow-wrap:anywhere;text-align:left"
+    )
+    return element("div", row, *body, role="group", aria_label=label, style=style)
+
+
+# How a status looks: a symbol and a colour, always beside the word itself.
+
+
+@dataclass(frozen=True, slots=True)
+class Look:
+    """A status's symbol and its colour in HTML."""
+
+    symbol: str
+    color: str
+
+
+LOOKS: Final = {
+    "asserted": Look("●", GREEN),
+    "partial": Look("◐", AMBER),
+    "unavailable": Look("○", GREY),
+    "unenforced": Look("✗", RED),
+    "verified": Look("✓", GREEN),
+}
+_UNKNOWN: Final = Look("?", RED)
+
+
+def look(status: str) -> Look:
+    """Return how ``status`` is shown; an unknown one is shown as bad."""
+    return LOOKS.get(status, _UNKNOWN)
+
+
+def badge(status: str) -> Html:
+    """Return symbol and word in the status's colour."""
+    shown = look(status)
+    symbol = element("span", shown.symbol, aria_hidden="true", style=f"color:{shown.color}")
+    return element("span", symbol, f" {status}", style="white-space:nowrap;font-weight:600")
+
+
+def capability_words(capability: str) -> str:
+    """Return a policy field's name as words: ``network access``."""
+    return capability.replace("_", " ").replace(".", " ")
+
+
+# Policy values as a person would say them.
+
+_UNITS: Final = ((1 << 30, "GiB"), (1 << 20, "MiB"), (1 << 10, "KiB"))
+_SECONDS: Final = ("cpu_seconds", "idle_timeout", "llm.timeout", "timeout", "tool_timeout")
+_SIZES: Final = ("_bytes", "_size")
+_MAX_NAMES: Final = 12
+_MAX_VALUE: Final = 300
+_MILLISECONDS_UNTIL: Final = 0.9995
+_SECONDS_UNTIL: Final = 100.0
+
+
+def asked(field: str, value: object) -> str:
+    """Return what a policy field asks for: ``2 GiB``, ``60 s``, ``no limit``."""
+    if isinstance(value, str) and value.isdecimal():
+        value = int(value[:_MAX_NAMES])
+    if isinstance(value, bool):
+        return "yes" if value else "no"
+    if value is None:
+        return "no limit"
+    if isinstance(value, int) and field.endswith(_SIZES):
+        return size(value)
+    if isinstance(value, int | float) and field in _SECONDS:
+        return f"{value:g} s"
+    return clip(_listed(value), _MAX_VALUE)
+
+
+def size(value: int) -> str:
+    """Return bytes as ``1.5 GiB``."""
+    for unit, name in _UNITS:
+        if value >= unit:
+            return f"{value / unit:.4g} {name}"
+    return f"{value} bytes"
+
+
+def duration(seconds: float) -> str:
+    """Return a time as ``1.5 ms``, ``12.3 s``, ``2 min 5 s``."""
+    if seconds < _MILLISECONDS_UNTIL:
+        return f"{seconds * 1000:.3g} ms"
+    if seconds < _SECONDS_UNTIL:
+        return f"{seconds:.3g} s"
+    return f"{int(seconds // 60):,} min {int(seconds % 60)} s"
+
+
+def _listed(value: object) -> str:
+    if isinstance(value, list | tuple | set | frozenset):
+        names = sorted(map(str, value)) if isinstance(value, set | frozenset) else value
+        shown = [str(name) for name in list(names)[:_MAX_NAMES]]
+        more = len(value) - len(shown)
+        return ", ".join([*shown, *([f"and {more} more"] if more else [])]) or "none"
+    if isinstance(value, dict):
+        return _listed([f"{key}: {item}" for key, item in value.items()])
+    return str(value)
+
+
+# The card for a configuration that can't be used: file, key, value, remedy.
+
+_PROBLEM_MAX_VALUE: Final = 200
+_LABELS: Final = ("File", "Key", "Value")
+
+
+def problem(  # noqa: PLR0913, PLR0917  # the parts of a PolicyError, in its order
+    title: str, detail: str, file: str = "", key: str = "", value: str = "", remedy: str = ""
+) -> Bundle:
+    """Return the card for a configuration problem; empty parts are left out."""
+    facts = _facts(file, key, value)
+    return {
+        "text/plain": _plain(title, detail, facts, remedy),
+        "text/html": _html(title, detail, facts, remedy),
+        PROBLEM_JSON: {
+            "version": JSON_VERSION,
+            "title": encodable(title),
+            "detail": encodable(detail),
+            "file": encodable(file),
+            "key": encodable(key),
+            "value": encodable(value),
+            "remedy": encodable(remedy),
+        },
+    }
+
+
+def problem_failure(  # noqa: PLR0913, PLR0917  # as problem
+    title: str, detail: str, file: str = "", key: str = "", value: str = "", remedy: str = ""
+) -> Failure:
+    """Return the error that goes with the card ``problem`` makes of the same arguments."""
+    report = _plain(title, detail, _facts(file, key, value), remedy)
+    return Failure("PolicyProblem", " ".join(wrap(detail, columns=10_000)), report)
+
+
+def _facts(file: str, key: str, value: str) -> list[tuple[str, str]]:
+    values = (file, key, clip(value, _PROBLEM_MAX_VALUE))
+    return [(label, text) for label, text in zip(_LABELS, values, strict=True) if text]
+
+
+def _plain(title: str, detail: str, facts: list[tuple[str, str]], remedy: str) -> str:
+    lines = wrap(title, columns=COLUMNS)
+    if detail:
+        lines += wrap(detail, indent="  ", columns=COLUMNS)
+    for label, text in facts:
+        lines += wrap(text, indent=f"  {label + ':':<7}", hanging=" " * 9, columns=COLUMNS)
+    if remedy:
+        lines += wrap(f"Instead: {remedy}", indent="  ", columns=COLUMNS)
+    return "\n".join(lines)
+
+
+def _html(title: str, detail: str, facts: list[tuple[str, str]], remedy: str) -> Html:
+    body = [paragraph(detail)] if detail else []
+    body += [paragraph(element("strong", f"{label}: "), code(text)) for label, text in facts]
+    if remedy:
+        body.append(paragraph(element("strong", "Instead: "), remedy))
+    return card(title, *body, symbol="!", color=RED, label=title)
