@@ -31,9 +31,9 @@ _PLOTLY: Final = (
 _ALTAIR: Final = "browser colab default html jupyter jupyterlab mimetype nteract"
 
 
-def install(how: Literal["pages", "stills"]) -> None:
+def install_charts(how: Literal["pages", "stills"]) -> None:
     """Mend charting libraries when they are imported. For the zygote, before any fork."""
-    mender.install(_PAGES if how == "pages" else _STILLS)
+    mender.install_mender(_PAGES if how == "pages" else _STILLS)
 
 
 def _plotly(module: Any) -> None:

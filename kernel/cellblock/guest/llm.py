@@ -74,7 +74,7 @@ class Llm:
 _Pair = tuple["Callable[..., Completion]", "Callable[..., Any]"]
 
 
-def build(
+def build_llm(
     known: Mapping[str, messages.Tool], most: int, calls: Callable[[], Calls]
 ) -> dict[str, Any]:
     """Return ``llm`` by its name; where it is not granted, one that says so when it is called.
@@ -89,7 +89,7 @@ def build(
 
 
 def _withheld(most: int, calls: Callable[[], Calls]) -> Llm:
-    built = plain_tools.build(tuple(map(operations.stand_in, (NAME, CHAT))), most, calls)
+    built = plain_tools.build_tools(tuple(map(operations.stand_in, (NAME, CHAT))), most, calls)
     return Llm(*((built[name], built[name]) for name in (NAME, CHAT)))
 
 

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     Mend = Callable[[Any], None]
 
 
-def install(mends: Mapping[str, Mend]) -> None:
+def install_mender(mends: Mapping[str, Mend]) -> None:
     """Mend these modules, by name, when they are imported. For the zygote, before any fork."""
     sys.meta_path.insert(0, _Mender(mends))
 

@@ -68,7 +68,7 @@ def _pausing(name: str) -> Any:
 
 def install() -> None:
     """Mend threadpoolctl when it is imported. For the zygote, before any fork."""
-    mender.install({"threadpoolctl": _mend})
+    mender.install_mender({"threadpoolctl": _mend})
 
 
 def _mend(module: Any) -> None:

@@ -131,9 +131,9 @@ class Prepared:
         known = {tool.name: tool for tool in request.tools}
         asked = (llm.NAME, llm.CHAT) if llm.CHAT in known else ()
         plain = tuple(tool for tool in request.tools if tool.name not in asked)
-        found = tools.build(plain, most, calls)
-        others = tools.build(operations.withheld(plain), most, calls)
-        asking = llm.build(known, most, calls)
+        found = tools.build_tools(plain, most, calls)
+        others = tools.build_tools(operations.withheld(plain), most, calls)
+        asking = llm.build_llm(known, most, calls)
         return {"ToolError": ToolError, **operations.gathered(found, others), **asking}
 
     def _bind_tools(self) -> None:
@@ -212,7 +212,7 @@ class Prepared:
         sys.displayhook = self.shell.displayhook
         self._bind_inputs()
         plan = self.request.plan
-        server = serve.Server(
+        serving = serve.Server(
             self.shell,
             self._permits,
             channel,
@@ -223,8 +223,8 @@ class Prepared:
             network=self._network,
             tools=self.request.tool_max_in_flight,
         )
-        self.servers.append(server)
-        server.forever()
+        self.servers.append(serving)
+        serving.forever()
 
 
 def prepare(request: messages.Prepare) -> Prepared:
@@ -238,7 +238,7 @@ def prepare(request: messages.Prepare) -> Prepared:
     os.chdir(home)
     os.environ.update(request.environment | dict.fromkeys(_AT_HOME, home))
     if request.charts:
-        charts.install(request.charts)
+        charts.install_charts(request.charts)
     pools.install()
     sys.path.extend(request.paths)
     for name in request.preload:
@@ -268,9 +268,9 @@ def _mended_network() -> Network:
     from cellblock.guest import sockets  # noqa: PLC0415 - most policies have no list
     from cellblock.guest.network import Network  # noqa: PLC0415 - as above
 
-    network = Network()
-    sockets.mend(network)
-    return network
+    connected = Network()
+    sockets.mend(connected)
+    return connected
 
 
 def _take_descriptors(fds: list[int], where: tuple[int, ...]) -> set[int]:

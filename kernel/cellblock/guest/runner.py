@@ -189,7 +189,7 @@ class Runner:
         tree = self._parse(request.source, name)
         self._run(tree, name, "exec", namespace)
         namespace[templates.STATE] = asked.state
-        start = templates.start(tree, show=not request.silent)
+        start = templates.start_call(tree, show=not request.silent)
         mode = "exec" if request.silent else "single"
         self._run(start, templates.CALL, mode, namespace)
 

@@ -32,7 +32,7 @@ def remember(name: str, source: str) -> str:
     return file
 
 
-def start(tree: ast.Module, *, show: bool) -> ast.AST:
+def start_call(tree: ast.Module, *, show: bool) -> ast.AST:
     """Return the tree that calls ``run`` with the state, and awaits it if that is asynchronous."""
     load = ast.Load()
     call: ast.expr = ast.Call(ast.Name(ENTRY, load), [ast.Name(STATE, load)], [])

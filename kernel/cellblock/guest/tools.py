@@ -34,7 +34,7 @@ class _Text:
         return self._text
 
 
-def build(
+def build_tools(
     tools: tuple[messages.Tool, ...], most: int, calls: Callable[[], Calls]
 ) -> dict[str, Any]:
     """Return a function for each tool, by name. ``calls`` finds the guest's when one is called.

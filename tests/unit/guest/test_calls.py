@@ -328,7 +328,7 @@ def stub(**fields):
         def block(self, _tool, arguments):
             return values.decode(arguments)
 
-    return tools.build((tool,), 1_000, Sink)["tool"]
+    return tools.build_tools((tool,), 1_000, Sink)["tool"]
 
 
 def test_a_function_has_its_tools_signature_and_takes_numpys_numbers_as_pythons():

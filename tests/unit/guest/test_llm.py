@@ -5,7 +5,7 @@ from cellblock.wire.messages import Tool
 
 
 def build(*names):
-    return llm.build({name: Tool(name=name) for name in names}, 2**20, lambda: None)
+    return llm.build_llm({name: Tool(name=name) for name in names}, 2**20, lambda: None)
 
 
 def test_where_it_is_not_granted_a_tool_may_be_called_llm_or_a_stub_says_so():

@@ -202,8 +202,8 @@ def _takers(
         return said + _GATED if under_gate else said
 
     return {
-        "namespaces": lambda: namespaces.look(plan),
-        "container": lambda: container.look(plan),
+        "namespaces": lambda: namespaces.look_at_namespaces(plan),
+        "container": lambda: container.look_at_container(plan),
         "capabilities": lambda: capabilities.drop(machine),
         "no_new_privs": process.no_new_privs,
         "not_dumpable": process.not_dumpable,

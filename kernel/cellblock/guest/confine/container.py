@@ -32,7 +32,7 @@ _NO_BOUND: Final = 2**60
 _PAGE: Final = 1 << 16
 
 
-def look(plan: Plan) -> str:
+def look_at_container(plan: Plan) -> str:
     """Say what the engine did. Raises LockFailed for what it did not, OSError without /proc."""
     if not os.statvfs("/").f_flag & os.ST_RDONLY:
         raise LockFailed("the root of the file system can be written")

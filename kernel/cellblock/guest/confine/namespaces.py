@@ -41,7 +41,7 @@ def check_mounts(paths: Iterable[str], mounts: Iterable[tuple[int, int]]) -> Non
             raise ConfineError("namespaces", 0, f"{path} was moved while it was being mounted")
 
 
-def look(plan: Plan) -> str:
+def look_at_namespaces(plan: Plan) -> str:
     """Say which namespaces are ours. Raises LockFailed where one is not, OSError without /proc."""
     seen = [_processes(), _names(plan.unseen)]
     seen += [] if plan.network else [_devices()]
