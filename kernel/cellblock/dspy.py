@@ -15,12 +15,12 @@ from typing import TYPE_CHECKING, Any, Final
 import dspy
 from dspy import lm15
 
-from cellblock.guest import llm as broker
+from cellblock.guest import host_services as broker
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from cellblock.guest.llm import Completion
+    from cellblock.guest.host_services import Completion
 
 __all__ = ["LM"]
 

@@ -14,9 +14,9 @@ import pytest
 
 from cellblock.backends.base import EARLIER_LINKS, NAMES
 from cellblock.backends.contract import PROBES, asked
-from cellblock.guest.attempts import PROBES as ATTEMPTS
 from cellblock.guest.confine import arch, landlock
-from cellblock.guest.trying import EARLIER_THREAD, INHERITED
+from cellblock.guest.probes import EARLIER_THREAD, INHERITED
+from cellblock.guest.probes import PROBES as ATTEMPTS
 from cellblock.host.services.network import relay
 from cellblock.policy.enforcement import CAPABILITIES
 from cellblock.policy.model import Policy
@@ -260,7 +260,7 @@ def test_no_guest_starts_without_the_library_behind_the_locks():
 
 def test_a_guest_that_lies_about_its_probes_is_found_out_by_what_it_touched():
     lies = (
-        "import cellblock.guest.trying as t\n"
+        "import cellblock.guest.probes as t\n"
         "tried = t.tried\n"
         "def lied(name, place):\n"
         "    tried(name, place)\n"
@@ -292,7 +292,7 @@ def test_a_guest_that_lies_about_its_probes_is_found_out_by_what_it_touched():
 
 
 def test_a_guest_that_says_nothing_of_a_probe_has_not_been_seen_to_be_refused():
-    silent = "import cellblock.guest.trying as t\nt.PROBES.clear()"
+    silent = "import cellblock.guest.probes as t\nt.PROBES.clear()"
     found = suite.run("landlock" if HERE else "noop", spoil=silent)
     assert found.outcomes["tcp"] == "unwitnessed"
     assert found.statuses["network_access"] in {"asserted", "unenforced"}

@@ -4,12 +4,12 @@ import struct
 
 import pytest
 
-from cellblock.guest.confine import bpf
-from cellblock.guest.confine.bpf import Label, Op
+from cellblock.guest.confine import seccomp
+from cellblock.guest.confine.seccomp import Label, Op
 from confine.simulator import run
 
-RETURN_1 = [Label("one"), Op(bpf.RET, 1)]
-RETURN_2 = [Label("two"), Op(bpf.RET, 2)]
+RETURN_1 = [Label("one"), Op(seccomp.RET, 1)]
+RETURN_2 = [Label("two"), Op(seccomp.RET, 2)]
 
 
 def at(value: int) -> bytes:
@@ -17,8 +17,8 @@ def at(value: int) -> bytes:
 
 
 def test_a_conditional_jump_reaches_its_label():
-    code = bpf.assemble(
-        [Op(bpf.LD_W_ABS, 0), Op(bpf.JEQ, 7, yes="one", no="two"), *RETURN_1, *RETURN_2]
+    code = seccomp.assemble(
+        [Op(seccomp.LD_W_ABS, 0), Op(seccomp.JEQ, 7, yes="one", no="two"), *RETURN_1, *RETURN_2]
     ).code
 
     assert run(code, at(7)) == 1
@@ -28,19 +28,19 @@ def test_a_conditional_jump_reaches_its_label():
 def test_a_jump_beyond_255_instructions_arrives():
     for distance in (253, 254, 255, 256, 257, 300, 3000):
         for yes, no in (("one", ""), ("", "two"), ("one", "two")):
-            padding = [Op(bpf.LD_W_ABS, 0)] * distance
-            jump = [Op(bpf.LD_W_ABS, 0), Op(bpf.JEQ, 7, yes=yes, no=no), Op(bpf.RET, 3)]
-            code = bpf.assemble([*jump, *padding, *RETURN_1, *RETURN_2]).code
+            padding = [Op(seccomp.LD_W_ABS, 0)] * distance
+            jump = [Op(seccomp.LD_W_ABS, 0), Op(seccomp.JEQ, 7, yes=yes, no=no), Op(seccomp.RET, 3)]
+            code = seccomp.assemble([*jump, *padding, *RETURN_1, *RETURN_2]).code
             came = run(code, at(7)), run(code, at(8))
             assert came == (1 if yes else 3, 2 if no else 3), (distance, yes, no)
 
 
 def test_a_slot_is_filled_and_nothing_else():
-    program = bpf.assemble(
+    program = seccomp.assemble(
         [
-            Op(bpf.LD_W_ABS, 0),
-            Op(bpf.JEQ, slot=True, yes="one"),
-            Op(bpf.JEQ, 5, yes="two"),
+            Op(seccomp.LD_W_ABS, 0),
+            Op(seccomp.JEQ, slot=True, yes="one"),
+            Op(seccomp.JEQ, 5, yes="two"),
             *RETURN_1,
             *RETURN_2,
         ]
@@ -53,4 +53,4 @@ def test_a_slot_is_filled_and_nothing_else():
 
 def test_a_jump_to_nowhere_is_an_error():
     with pytest.raises(KeyError, match="nowhere"):
-        bpf.assemble([Op(bpf.JEQ, 1, yes="nowhere"), Op(bpf.RET, 0)])
+        seccomp.assemble([Op(seccomp.JEQ, 1, yes="nowhere"), Op(seccomp.RET, 0)])

@@ -15,16 +15,15 @@ import pytest
 from cellblock.guest.confine import (
     LOCKS,
     ConfineError,
-    allowlist,
     arch,
-    capabilities,
     close_inherited,
     confine,
     landlock,
     libc,
+    process,
+    syscalls,
 )
-from cellblock.guest.confine.conditions import Grants
-from cellblock.guest.confine.gates import gates
+from cellblock.guest.confine.syscall_args import Grants, gates
 from cellblock.wire.messages import Limits, Plan
 from confine.cell import run
 
@@ -126,7 +125,7 @@ def test_confined_each_attack_fails_and_unconfined_it_succeeds(world, uid):
 
 def test_every_call_that_is_not_allowed_is_refused_by_the_os_kernel(world, uid):
     """By its number, up to a thousand: the filter that was loaded is the filter that was tested."""
-    free = {name for group in allowlist.ALWAYS for name in group.names} | {"truncate"}
+    free = {name for group in syscalls.ALWAYS for name in group.names} | {"truncate"}
     gated = {gate.name for gate in gates(Grants(truncate=True, scoped=True))}
     names = {number: name for name, number in MACHINE.numbers.items()}
     # Linux does not filter these two, which only its own probes may make: SIGILL for all others.
@@ -145,7 +144,7 @@ def test_every_call_that_is_not_allowed_is_refused_by_the_os_kernel(world, uid):
     def documented(name):
         if name is None:
             return errno.ENOSYS
-        return allowlist.REFUSED_WITH.get(name, errno.EPERM)
+        return syscalls.REFUSED_WITH.get(name, errno.EPERM)
 
     assert len(refused) > 750
     assert run(wrong, plan=world.plan(), uid=uid) == "ok: {}"
@@ -192,7 +191,7 @@ def test_an_empty_plan_takes_nothing():
 
 
 def test_no_capability_is_left(world, uid):
-    assert run(lambda: capabilities.held(MACHINE), plan=world.plan(), uid=uid) == "ok: (0, 0, 0)"
+    assert run(lambda: process.held(MACHINE), plan=world.plan(), uid=uid) == "ok: (0, 0, 0)"
 
 
 def test_limits_are_hard_and_cores_are_off(world, uid):

@@ -17,7 +17,7 @@ from pathlib import Path
 
 import pytest
 
-from cellblock.guest.confine import ConfineError, arch, capabilities, confine, libc, process
+from cellblock.guest.confine import ConfineError, arch, confine, libc, process
 from cellblock.guest.confine.apart import stand_apart, stand_first
 from cellblock.wire.messages import Limits
 from confine.cell import run
@@ -158,7 +158,7 @@ def test_capabilities_that_may_be_inherited_count_as_held(world, uid):
         pytest.skip("only root has any to inherit")
 
     def program():
-        head = struct.pack("=Ii", capabilities.VERSION_3, 0)
+        head = struct.pack("=Ii", process.VERSION_3, 0)
         spaces = (ctypes.create_string_buffer(data, len(data)) for data in (head, INHERITING))
         libc.syscall(MACHINE.numbers["capset"], *spaces)
         process.no_new_privs()  # to be let make a fault

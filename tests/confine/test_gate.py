@@ -16,10 +16,10 @@ import time
 
 import pytest
 
-from cellblock.guest.confine import LOCKS, again, arch, confine, gate, libc
-from cellblock.guest.confine.conditions import Grants
-from cellblock.guest.confine.errors import LockFailed
-from cellblock.guest.confine.gate import Gate, Request
+from cellblock.guest.confine import LOCKS, arch, confine, landlock, libc, notify
+from cellblock.guest.confine.libc import LockFailed
+from cellblock.guest.confine.notify import Gate, Request
+from cellblock.guest.confine.syscall_args import Grants
 from cellblock.wire.messages import Limits
 from confine import simulator
 from confine.cell import LIBRARIES
@@ -145,7 +145,7 @@ def test_threads_that_start_threads_at_once_do_not_outrun_the_count(plan):
         def _hear(self):
             line = self.ours.recv(4096).decode()
             if line:
-                self.counted = gate._threads(self.pid)
+                self.counted = notify._threads(self.pid)
                 self.ours.send(b"go")
             return bool(line)
 
@@ -320,7 +320,7 @@ ASKED = [
     ({}, "execve", (1,), False),
     ({}, "openat", (0, 1, 0), False),
     ({"subprocess": True}, "execve", (1,), True),
-    *(({"network": True}, call, (3, 1, 16), True) for call in gate.REACHING),
+    *(({"network": True}, call, (3, 1, 16), True) for call in notify.REACHING),
     ({"network": True}, "sendto", (3, 1, 1, 0, 0, 0), False),
     ({"network": True}, "sendto", (3, 1, 1, 0, 0x1000, 16), True),
     ({"network": True}, "sendto", (3, 1, 1, 0, 1 << 40, 16), True),
@@ -338,13 +338,13 @@ def test_the_zygote_is_asked_about_what_may_change_and_about_nothing_on_the_way(
     for grants, call, args, asked in ASKED:
         if call not in known.numbers:
             continue
-        program = gate.build(known, Grants(**grants)).filled(4242)
+        program = notify.build(known, Grants(**grants)).filled(4242)
         answer = simulator.run(program, Call(known.numbers[call], known.audit, args).packed)
-        assert (answer == gate.RET_USER_NOTIF) is asked, (grants, call, args)
+        assert (answer == notify.RET_USER_NOTIF) is asked, (grants, call, args)
 
 
 def test_networks_and_programs_are_as_the_policy_has_them_by_now():
-    for call in (*gate.REACHING, "sendto", "sendmsg", "execve"):
+    for call in (*notify.REACHING, "sendto", "sendmsg", "execve"):
         by = decider(processes=True, network=True)
         assert decide(by, call, 0, 0, 0) == 0, call
         by.hold_to(most_tasks=None, processes=False, network=False)
@@ -370,7 +370,7 @@ class Locked(Guest):
         self.narrower, self.options, self.done = narrower, options, []
 
     def serve(self):
-        self.ruleset = again.ruleset(self.narrower, 1)
+        self.ruleset = landlock.ruleset(self.narrower, 1)
         return super().serve()
 
     def _hear(self):
@@ -379,8 +379,8 @@ class Locked(Guest):
             if word == "lock":
                 done = functools.partial(self.done.append, "done")
                 pid = self.options.get("pid", self.pid)
-                lower = functools.partial(again.lower, pid, self.narrower.limits)
-                self.gate.lock(gate.Lock(pid, self.ruleset, lambda: None, lower, done))
+                lower = functools.partial(landlock.lower, pid, self.narrower.limits)
+                self.gate.lock(notify.Lock(pid, self.ruleset, lambda: None, lower, done))
                 self.ours.send(b"go")
             else:
                 self.said.append(word)
@@ -465,9 +465,9 @@ def test_a_thread_that_was_there_before_keeps_the_ruleset_away(plan, narrower):
 
 
 def test_a_lock_that_was_due_is_not_when_a_snapshot_is(narrower):
-    ruleset = again.ruleset(narrower, 1)
+    ruleset = landlock.ruleset(narrower, 1)
     by = decider()
-    by.lock(gate.Lock(os.getpid(), ruleset, lambda: None, lambda: None, lambda: None))
+    by.lock(notify.Lock(os.getpid(), ruleset, lambda: None, lambda: None, lambda: None))
     assert decide(by, "clone", THREAD) == errno.EPERM
     by.allow_fork(None)
     assert decide(by, "landlock_restrict_self", 1, 0) == errno.EPERM
@@ -478,10 +478,10 @@ def test_a_lock_that_was_due_is_not_when_a_snapshot_is(narrower):
 
 def test_a_ruleset_that_no_more_fits_is_known_before_anything_is_ended(narrower):
     with pytest.raises(LockFailed, match="narrowed too often"):
-        again.ruleset(narrower, again.MOST_AGAIN + 1)
-    made = again.ruleset(narrower, 1)
-    assert not again._fits(MACHINE, made, 17)
-    assert again._fits(MACHINE, made, 3)
+        landlock.ruleset(narrower, landlock.MOST_AGAIN + 1)
+    made = landlock.ruleset(narrower, 1)
+    assert not landlock._fits(MACHINE, made, 17)
+    assert landlock._fits(MACHINE, made, 3)
     os.close(made)
 
 
@@ -517,8 +517,8 @@ def test_descendants_that_come_and_go_while_they_are_looked_for_are_no_failure()
     parent = subprocess.Popen([sys.executable, "-c", churn])
     try:
         for _ in range(200):
-            assert [*gate.descendants(parent.pid), *gate.descendants(os.getpid())]
+            assert [*notify.descendants(parent.pid), *notify.descendants(os.getpid())]
     finally:
         parent.kill()
         parent.wait()
-    assert parent.pid not in set(gate.descendants(os.getpid()))
+    assert parent.pid not in set(notify.descendants(os.getpid()))

@@ -7,8 +7,8 @@ from functools import cache
 
 import pytest
 
-from cellblock.guest.confine import allowlist, arch, seccomp
-from cellblock.guest.confine.gates import Grants, gates
+from cellblock.guest.confine import arch, seccomp, syscalls
+from cellblock.guest.confine.syscall_args import Grants, gates
 from confine.simulator import Call, verdict
 
 PID = 4242
@@ -247,7 +247,7 @@ def test_x32_calls_are_refused():
 
 def test_every_number_up_to_a_thousand_is_decided_as_documented(machine):
     """What no table knows is not implemented; a gate refuses at least what makes no sense."""
-    allowed = {name for group in allowlist.ALWAYS for name in group.names} | {"truncate"}
+    allowed = {name for group in syscalls.ALWAYS for name in group.names} | {"truncate"}
     gated = {gate.name: gate for gate in gates(CLOSED)}
     names = {number: name for name, number in machine.numbers.items()}
     assert max(names) < 1024
@@ -260,7 +260,7 @@ def test_every_number_up_to_a_thousand_is_decided_as_documented(machine):
         elif name in gated:
             expected = {ALLOW, gated[name].errno}
         else:
-            expected = {ALLOW if name in allowed else allowlist.REFUSED_WITH.get(name, EPERM)}
+            expected = {ALLOW if name in allowed else syscalls.REFUSED_WITH.get(name, EPERM)}
         assert verdict(program, Call(number, machine.audit)) in expected, name or number
 
 

@@ -5,8 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from cellblock.guest.confine import allowlist, arch
-from cellblock.guest.confine.gates import Grants, gates
+from cellblock.guest.confine import arch, syscalls
+from cellblock.guest.confine.syscall_args import Grants, gates
 
 ARCHES = {name: arch.named(name) for name in arch.KNOWN}
 HEADERS = {
@@ -14,7 +14,7 @@ HEADERS = {
     "aarch64": "/usr/include/aarch64-linux-gnu/asm/unistd_64.h",
 }
 EVERYTHING = Grants(network=True, subprocess=True, scoped=True, truncate=True)
-ALL_GROUPS = (*allowlist.ALWAYS, *allowlist.NETWORK, *allowlist.SUBPROCESS)
+ALL_GROUPS = (*syscalls.ALWAYS, *syscalls.NETWORK, *syscalls.SUBPROCESS)
 ALLOWED = {name for group in ALL_GROUPS for name in group.names}
 GATED = {gate.name for gate in gates(EVERYTHING)}
 
@@ -197,7 +197,7 @@ def test_the_generic_table_has_the_numbers_that_arm64_is_known_for():
 
 def test_every_name_that_decides_something_is_a_call():
     known = {name for each in ARCHES.values() for name in each.numbers}
-    named = ALLOWED | GATED | set(allowlist.REFUSED_WITH) | set(allowlist.NEEDS_TRUNCATE_RIGHT)
+    named = ALLOWED | GATED | set(syscalls.REFUSED_WITH) | set(syscalls.NEEDS_TRUNCATE_RIGHT)
 
     assert sorted((named | set(NEVER)) - known) == []
 
@@ -207,7 +207,7 @@ def test_a_call_is_decided_in_one_place():
 
     assert len(names) == len(set(names))
     assert set() == ALLOWED & GATED
-    assert (ALLOWED | GATED) & set(allowlist.REFUSED_WITH) == set()
+    assert (ALLOWED | GATED) & set(syscalls.REFUSED_WITH) == set()
 
 
 def test_groups_are_sorted_so_that_a_diff_is_a_review():

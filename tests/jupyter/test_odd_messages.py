@@ -183,7 +183,7 @@ def test_an_answer_of_any_size_and_type_ends_the_wait_and_nothing_else(safe, ans
 
 
 CLAIM = """
-import cellblock.guest.serve as serve
+import cellblock.guest.server as serve
 from cellblock.wire import messages
 def claim(shell, rules, request):
     return messages.Completed(id=request.id, matches=["bait"], start=START, end=END)

@@ -12,8 +12,8 @@ import sys
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from cellblock.guest.confine import arch, bpf
-from cellblock.guest.confine.bpf import Label, Op
+from cellblock.guest.confine import arch, seccomp
+from cellblock.guest.confine.seccomp import Label, Op
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -70,24 +70,24 @@ def prefix(*texts: str) -> tuple[str, ...]:
 
 
 def _program(faults: list[Fault]) -> bytes:
-    return bpf.assemble(list(_items(faults))).code
+    return seccomp.assemble(list(_items(faults))).code
 
 
-def _items(faults: list[Fault]) -> Iterator[bpf.Item]:
+def _items(faults: list[Fault]) -> Iterator[seccomp.Item]:
     machine = arch.current()
-    yield Op(bpf.LD_W_ABS, 4)
-    yield Op(bpf.JEQ, machine.audit, no="allow")
+    yield Op(seccomp.LD_W_ABS, 4)
+    yield Op(seccomp.JEQ, machine.audit, no="allow")
     for nth, one in enumerate(faults):
         onward = f"after {nth}"
-        yield Op(bpf.LD_W_ABS, 0)
-        yield Op(bpf.JEQ, machine.numbers[one.call], no=onward)
+        yield Op(seccomp.LD_W_ABS, 0)
+        yield Op(seccomp.JEQ, machine.numbers[one.call], no=onward)
         for arg, value in one.where:
-            yield Op(bpf.LD_W_ABS, _ARGS + 8 * arg)
+            yield Op(seccomp.LD_W_ABS, _ARGS + 8 * arg)
             if value == "*":
-                yield Op(bpf.JEQ, 0, yes=onward)
+                yield Op(seccomp.JEQ, 0, yes=onward)
             else:
-                yield Op(bpf.JEQ, int(value, 0), no=onward)
-        yield Op(bpf.RET, _RET_ERRNO | one.answer)
+                yield Op(seccomp.JEQ, int(value, 0), no=onward)
+        yield Op(seccomp.RET, _RET_ERRNO | one.answer)
         yield Label(onward)
     yield Label("allow")
-    yield Op(bpf.RET, _RET_ALLOW)
+    yield Op(seccomp.RET, _RET_ALLOW)

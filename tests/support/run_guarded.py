@@ -44,10 +44,10 @@ import IPython.display
 from cellblock.analysis import Rules, analyse, default_magics, transform
 from cellblock.analysis import default_modules as modules
 from cellblock.analysis import default_raw_modules as raw
-from cellblock.guest import audit_hook, guards, magics, tracebacks
+from cellblock.guest import audit_hook, guards, shell, tracebacks
 from cellblock.guest import shell as shells
-from cellblock.guest.prepared import _IPYTHON_NAMES as IPYTHON_NAMES
 from cellblock.guest.rewriting import rewrite
+from cellblock.guest.setup import _IPYTHON_NAMES as IPYTHON_NAMES
 
 PRESET = WORK["preset"]
 RULES = Rules(WORK["layer"], modules(PRESET), raw(PRESET), default_magics(PRESET), True)
@@ -69,7 +69,7 @@ class Guest:
 
     def __init__(self):
         extra = {"display": IPython.display.display, "input": input, "canary": canary}
-        extra["get_ipython"] = magics.answer_for(RULES)
+        extra["get_ipython"] = shell.answer_for(RULES)
         # Without guards a copy of the real builtins, by which the audit hook knows user code.
         names = guards.install(RULES, extra) if WORK["guards"] else {**vars(builtins), **extra}
         self.shell = shells.build(RULES, names)

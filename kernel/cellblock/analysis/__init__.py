@@ -6,11 +6,11 @@ ambient. The OS layer is the boundary. Host and guest call the same ``analyse``.
 
 from __future__ import annotations
 
-from cellblock.analysis.admission import analyse_template
 from cellblock.analysis.allowlist import default_magics, default_modules, default_raw_modules
 from cellblock.analysis.analyser import analyse, analyse_expression
 from cellblock.analysis.attributes import attribute_allowed
 from cellblock.analysis.findings import RULES, Finding, Rule, Rules
+from cellblock.analysis.templates import analyse_template
 from cellblock.analysis.transform import Transformed, check_complete, forget, transform
 
 __all__ = [

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, Final, Self
 import msgspec
 
 from cellblock.errors import GuestError, PolicyError
-from cellblock.guest import removal
+from cellblock.guest import remove_tree
 from cellblock.host.guests import spawn
 from cellblock.host.guests.zygote import place_of
 from cellblock.host.guests.zygotes import Seat, Shared
@@ -166,7 +166,7 @@ class AsyncSandboxPool:
                 shared.warm()
         except BaseException:
             self._ground = None
-            removal.remove(str(scratch))
+            remove_tree.remove(str(scratch))
             raise
 
     def _lay(self, scratch: Path) -> Ground:
@@ -237,7 +237,7 @@ class AsyncSandboxPool:
             if not gone:  # it goes on removing
                 return
         if self._scratch is not None:
-            await asyncio.to_thread(removal.remove, str(self._scratch))
+            await asyncio.to_thread(remove_tree.remove, str(self._scratch))
             self._scratch = None
 
     # --- for sandboxes ------------------------------------------------------------------------

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, Final, Self
 from cellblock.api.front import ANSWERING, Bench
 from cellblock.api.pool import AsyncSandboxPool
 from cellblock.errors import GuestError, PolicyError
-from cellblock.guest import removal
+from cellblock.guest import remove_tree
 from cellblock.host.cell.cell import Asked
 from cellblock.host.cell.output_log import Kept
 from cellblock.host.session.build import audit_of, enter_start, exports_of, found, views_of
@@ -271,7 +271,7 @@ class AsyncSandbox:
             with contextlib.suppress(TimeoutError):
                 await asyncio.wait_for(self._left.wait(), LEAVING)
         if self._ground is not None:
-            await asyncio.to_thread(removal.remove, self._ground.told.scratch)
+            await asyncio.to_thread(remove_tree.remove, self._ground.told.scratch)
 
     def _end(self, bench: Bench) -> bool:
         """End the session; say whether something of its may be left for a moment."""

@@ -207,7 +207,7 @@ def _inside(control_fd: int, argv: Sequence[str]) -> list[str]:
     ours = str(Path(__file__).parents[3])
     boot = (
         "import sys; sys.path.append(sys.argv[1]);"
-        "from cellblock.guest.contained import enter;"
+        "from cellblock.guest.zygote import enter;"
         "enter(sys.argv[2], int(sys.argv[3]), sys.argv[4:])"
     )
     return [argv[0], "-I", "-S", "-X", "utf8", "-c", boot, ours, WAY, str(control_fd), *argv]

@@ -1,7 +1,7 @@
 """The contract that every backend's declarations are held to: one suite of probes.
 
 A probe is an attempt that a guest makes in the real launch path, with a positive control
-(``guest.attempts`` has the programs). Here stands what each one means: which capability is at
+(``guest.probes`` has the programs). Here stands what each one means: which capability is at
 stake, under which policies, and what a cell can do where it passes. A declaration that a probe
 contradicts counts for nothing.
 """

@@ -13,10 +13,10 @@ from typing import TYPE_CHECKING, AnyStr, Final
 import msgspec
 
 from cellblock.analysis import Finding, Rules, analyse, analyse_template, analyser, transform
-from cellblock.analysis.admission import called, entry
 from cellblock.analysis.analyser import as_written
 from cellblock.analysis.findings import LINE_END, NO_RULES, Report
 from cellblock.analysis.magics import SHOWS_POLICY
+from cellblock.analysis.templates import called, entry
 from cellblock.analysis.transform import parse
 from cellblock.batch.notebook import Places, UnreadableError, place_of, read_notebook, read_script
 from cellblock.batch.verdict import MOST_FOUND, Found, Kind, Verdict, own_finding

@@ -18,10 +18,10 @@ from typing import TYPE_CHECKING, Any, Final, Literal
 
 from IPython.display import display
 
-from cellblock.guest import mender
+from cellblock.guest import import_hooks
 
 if TYPE_CHECKING:
-    from cellblock.guest.mender import Mend
+    from cellblock.guest.import_hooks import Mend
 
 #: Names under which notebooks ask plotly and altair for what they would show anyway.
 _PLOTLY: Final = (
@@ -33,7 +33,7 @@ _ALTAIR: Final = "browser colab default html jupyter jupyterlab mimetype nteract
 
 def install_charts(how: Literal["pages", "stills"]) -> None:
     """Mend charting libraries when they are imported. For the zygote, before any fork."""
-    mender.install_mender(_PAGES if how == "pages" else _STILLS)
+    import_hooks.install_mender(_PAGES if how == "pages" else _STILLS)
 
 
 def _plotly(module: Any) -> None:

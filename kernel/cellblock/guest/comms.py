@@ -7,11 +7,11 @@ from typing import TYPE_CHECKING, Any
 import comm
 from comm.base_comm import BaseComm, CommManager
 
-from cellblock.guest.display import plain
+from cellblock.guest.output import plain
 from cellblock.wire import messages
 
 if TYPE_CHECKING:
-    from cellblock.guest.display import Out
+    from cellblock.guest.output import Out
 
 
 class Kernel:

@@ -12,8 +12,7 @@ from IPython.utils.tokenutil import token_at_cursor
 
 from cellblock.analysis import analyse_expression, attribute_allowed
 from cellblock.analysis.attributes import is_free
-from cellblock.guest.display import plain
-from cellblock.guest.text import encodable
+from cellblock.guest.output import encodable, plain
 from cellblock.wire import messages
 
 if TYPE_CHECKING:

@@ -11,8 +11,8 @@ import time
 from functools import partial
 from typing import TYPE_CHECKING
 
-from cellblock.guest.confine import again, arch, gate
-from cellblock.guest.confine.errors import LockFailed
+from cellblock.guest.confine import arch, landlock, notify
+from cellblock.guest.confine.libc import LockFailed
 from cellblock.wire.messages import Limits
 
 if TYPE_CHECKING:
@@ -35,7 +35,7 @@ class Gatekeeper:
         self._poll, self._plan, self._settle = poll, plan, settle
         self._machine = arch.current()
         self._awaited: dict[int, tuple[socket.socket, int]] = {}
-        self._gates: dict[int, tuple[gate.Gate, int]] = {}
+        self._gates: dict[int, tuple[notify.Gate, int]] = {}
         #: The sessions that forks began, by their numbers; and what is to end, by the wish's.
         self._sessions: dict[int, int] = {}
         self._ending: dict[int, frozenset[int]] = {}
@@ -91,18 +91,18 @@ class Gatekeeper:
         where it can't be; then nothing is decided otherwise than before.
         """
         (gate_,), plan = self._of(request.id), request.plan
-        again.lower(request.pid, Limits())  # whether that is possible
-        made = again.ruleset(plan, self._layers[request.id])
+        landlock.lower(request.pid, Limits())  # whether that is possible
+        made = landlock.ruleset(plan, self._layers[request.id])
         gate_.hold_to(
             most_tasks=plan.limits.max_processes, processes=plan.subprocess, network=plan.network
         )
         self._layers[request.id] += 1
 
         clear = partial(end_strays, request.session, (request.pid,))
-        lower = partial(again.lower, request.pid, plan.limits)
-        gate_.lock(gate.Lock(request.pid, made, clear, lower, done))
+        lower = partial(landlock.lower, request.pid, plan.limits)
+        gate_.lock(notify.Lock(request.pid, made, clear, lower, done))
 
-    def _of(self, number: int) -> list[gate.Gate]:
+    def _of(self, number: int) -> list[notify.Gate]:
         return [found for found, whose in self._gates.values() if whose == number]
 
     def _take(self, fd: int) -> None:
@@ -116,7 +116,7 @@ class Gatekeeper:
     def _open(self, listener: int, number: int) -> None:
         os.set_inheritable(listener, False)
         assert self._machine is not None  # noqa: S101 - who calls has looked
-        made = gate.Gate(
+        made = notify.Gate(
             listener,
             self._machine,
             most_tasks=self._plan.limits.max_processes,
@@ -151,8 +151,8 @@ class Gatekeeper:
         if not self._ending:
             return ()
         own, alive = os.getsid(0), dict[int, int]()
-        for pid in gate.descendants(os.getpid()):
-            session = gate.session(pid)
+        for pid in notify.descendants(os.getpid()):
+            session = notify.session(pid)
             # A fork that has yet to begin a session is still in ours.
             alive[pid] = pid if session == own else session
         done = tuple(w for w, ends in self._ending.items() if ends.isdisjoint(alive.values()))
@@ -191,7 +191,7 @@ def _processes() -> list[int]:
 
 def _kill_of(session: int, pid: int) -> bool:
     """Kill a process if it is in this session; say whether it was, and lives."""
-    if gate.session(pid) != session:
+    if notify.session(pid) != session:
         return False
     try:
         fd = os.pidfd_open(pid)
@@ -199,7 +199,7 @@ def _kill_of(session: int, pid: int) -> bool:
         return False
     try:
         # Looked at again: the number may have become another's before there was a descriptor.
-        if select.select([fd], [], [], 0)[0] or gate.session(pid) != session:
+        if select.select([fd], [], [], 0)[0] or notify.session(pid) != session:
             return False
         signal.pidfd_send_signal(fd, signal.SIGKILL)
     except ProcessLookupError:

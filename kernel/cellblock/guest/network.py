@@ -1,7 +1,7 @@
 """A guest's way to the relay: it asks for connections, and for where names are.
 
 The filter lets a guest make TCP sockets and connect none: under a list of addresses the host makes
-connections, and hands them in. What asks here is Python's own ``socket`` (``guest.sockets``).
+connections, and hands them in. What asks here is Python's own ``socket`` (``guest.network``).
 
 Nothing is decided here: this is the hostile side. Source: unix(7), recvmsg(2).
 """
@@ -13,14 +13,15 @@ import errno
 import os
 import select
 import socket
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, NoReturn
 
 from cellblock.errors import WireError
-from cellblock.guest.turns import Turns
+from cellblock.guest.tool_calls import Turns
 from cellblock.wire import relay
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Callable, Iterable
+
 
 #: MSG_CMSG_CLOEXEC (recvmsg(2)), which Python's socket module does not name.
 _CLOSE_ON_EXEC: Final = 0x40000000
@@ -128,3 +129,204 @@ def _all(pipe: int) -> bytes:
     while poll.poll() and (part := os.read(pipe, relay.MOST_FOUND)):
         data += part
     return data
+
+
+# Python's own ``socket``, mended under a list of addresses, so that honest code does not notice.
+#
+# ``connect`` asks the relay (``guest.network``), which hands in a socket that is connecting, and
+# that takes the place of the one it was asked for. Names are looked up by the relay, too. What
+# opens sockets in native code meets the refusal. Source: connect(2), getaddrinfo(3).
+
+_INTERNET: Final = (socket.AF_INET, socket.AF_INET6)
+#: What may be set before a socket is connected, and would be lost with it.
+_OPTIONS: Final = (
+    (socket.SOL_SOCKET, socket.SO_KEEPALIVE),
+    (socket.IPPROTO_TCP, socket.TCP_NODELAY),
+    (socket.IPPROTO_TCP, socket.TCP_KEEPIDLE),
+    (socket.IPPROTO_TCP, socket.TCP_KEEPINTVL),
+    (socket.IPPROTO_TCP, socket.TCP_KEEPCNT),
+    (socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT),
+)
+_LONGEST_NAME: Final = 253
+#: Bytes of one ``sendmsg``, which the filter does not let through, that are sent as ``send``.
+_MOST_SENT: Final = 1 << 20
+
+
+def mend(network: Network) -> None:
+    """Have Python's sockets connect by way of the relay. For the zygote, before any fork."""
+    mended: Any = socket.socket
+    mended.connect = _connect(network, mended.connect)
+    mended.connect_ex = _connect_ex(network, mended.connect_ex)
+    mended.sendmsg = _sendmsg(mended.sendmsg)
+    socket.getaddrinfo = _getaddrinfo(network, socket.getaddrinfo)
+    socket.gethostbyname = _gethostbyname
+    socket.gethostbyname_ex = _gethostbyname_ex
+
+
+# --- connections ------------------------------------------------------------------------------
+
+
+def _connect(network: Network, original: Callable[..., None]) -> Callable[..., None]:
+    def connect(self: socket.socket, address: Any) -> None:
+        """Connect the socket to a remote address, by way of cellblock's relay."""
+        if self.family not in _INTERNET or not isinstance(address, tuple):
+            return original(self, address)
+        error = _begin(network, self, address)
+        if error == errno.EINPROGRESS and self.gettimeout() != 0:
+            error = _wait(self)
+            if error == errno.ETIMEDOUT and self.gettimeout() is not None:
+                raise TimeoutError("timed out")
+        if error:
+            raise OSError(error, os.strerror(error))
+        return None
+
+    return connect
+
+
+def _connect_ex(network: Network, original: Callable[..., int]) -> Callable[..., int]:
+    def connect_ex(self: socket.socket, address: Any) -> int:
+        """Connect as ``connect`` does, but return an error's number instead of raising it."""
+        if self.family not in _INTERNET or not isinstance(address, tuple):
+            return original(self, address)
+        try:
+            error = _begin(network, self, address)
+        except socket.gaierror:
+            raise
+        except OSError as exc:
+            return exc.errno or errno.ENETDOWN
+        if error == errno.EINPROGRESS and self.gettimeout() != 0:
+            return _wait(self) or 0
+        return error
+
+    return connect_ex
+
+
+def _begin(network: Network, sock: socket.socket, address: Any) -> int:
+    """Have a socket be one that is connecting; return EINPROGRESS, or what it is already.
+
+    Raises OSError where it may not, or can't.
+    """
+    if state := _state(sock):
+        return state
+    host, port = address[:2]
+    (found, *_) = socket.getaddrinfo(host, port, sock.family, socket.SOCK_STREAM)
+    given = network.connecting(str(found[4][0]), int(found[4][1]))
+    try:
+        _take_place(given, sock)
+    finally:
+        os.close(given)
+    return errno.EINPROGRESS
+
+
+def _state(sock: socket.socket) -> int:
+    """Return what connect(2) would of a socket that is not fresh, else 0; see tcp_poll."""
+    poll = select.poll()
+    poll.register(sock.fileno(), select.POLLOUT)
+    events = dict(poll.poll(0)).get(sock.fileno(), 0)
+    if not events:
+        return errno.EALREADY
+    if events & select.POLLHUP:
+        return sock.getsockopt(socket.SOL_SOCKET, socket.SO_ERROR)
+    return errno.EISCONN
+
+
+def _take_place(given: int, sock: socket.socket) -> None:
+    """Put a socket that was handed in where another is, with what was set on that."""
+    fresh = _socket.socket(fileno=given)
+    try:
+        for level, option in _OPTIONS:
+            value = sock.getsockopt(level, option)
+            if value != fresh.getsockopt(level, option):
+                fresh.setsockopt(level, option, value)
+    finally:
+        fresh.detach()
+    os.set_blocking(given, sock.gettimeout() is None)
+    os.dup2(given, sock.fileno(), inheritable=sock.get_inheritable())
+
+
+def _wait(sock: socket.socket) -> int:
+    """Wait until a socket is connected, or is not going to be; return an error's number."""
+    seconds = sock.gettimeout()
+    poll = select.poll()
+    poll.register(sock.fileno(), select.POLLOUT)
+    if not poll.poll(None if seconds is None else seconds * 1_000):
+        return errno.ETIMEDOUT
+    return sock.getsockopt(socket.SOL_SOCKET, socket.SO_ERROR)
+
+
+def _sendmsg(original: Callable[..., int]) -> Callable[..., int]:
+    def sendmsg(
+        self: socket.socket,
+        buffers: Iterable[Any],
+        ancdata: Iterable[Any] = (),
+        flags: int = 0,
+        address: Any = None,
+    ) -> int:
+        """Send buffers; of many, as much as is sent at once."""
+        ancdata = list(ancdata)
+        if ancdata or address is not None:
+            return original(self, buffers, ancdata, flags, address)
+        return self.send(_joined(buffers), flags)
+
+    return sendmsg
+
+
+def _joined(buffers: Iterable[Any]) -> bytes:
+    joined = bytearray()
+    for buffer in buffers:
+        joined += buffer
+        if len(joined) >= _MOST_SENT:
+            break
+    return bytes(joined)
+
+
+# --- names ------------------------------------------------------------------------------------
+
+
+def _getaddrinfo(network: Network, original: Callable[..., list[Any]]) -> Callable[..., list[Any]]:
+    def getaddrinfo(  # noqa: PLR0913, PLR0917 - socket.getaddrinfo's own
+        host: Any,
+        port: Any,
+        family: int = 0,
+        type: int = 0,  # noqa: A002 - as above
+        proto: int = 0,
+        flags: int = 0,
+    ) -> list[Any]:
+        """Resolve host and port into list of address info entries, by way of cellblock's relay."""
+        # Without netlink the C library does not know which families there are.
+        numeric = (flags & ~socket.AI_ADDRCONFIG) | socket.AI_NUMERICHOST
+        rest = family, type, proto
+        try:
+            return original(host, port, *rest, numeric if host is not None else flags)
+        except socket.gaierror as exc:
+            if exc.errno != socket.EAI_NONAME or flags & socket.AI_NUMERICHOST:
+                raise
+        found = []
+        for address in network.resolve(_text(host)):
+            if family in (0, socket.AF_INET6 if ":" in address else socket.AF_INET):
+                found += original(address, port, *rest, numeric)
+        return found or _nowhere(host)
+
+    return getaddrinfo
+
+
+def _text(host: Any) -> str:
+    name = host.decode("ascii") if isinstance(host, bytes | bytearray) else str(host)
+    if not name.isascii():
+        name = name.encode("idna").decode("ascii")
+    return name if 0 < len(name) <= _LONGEST_NAME else _nowhere(host)
+
+
+def _nowhere(host: Any) -> NoReturn:
+    raise socket.gaierror(socket.EAI_NONAME, f"{host!r} has no such address")
+
+
+def _gethostbyname(hostname: str) -> str:
+    """Return the IPv4 address of a host."""
+    return str(socket.getaddrinfo(hostname, None, socket.AF_INET, socket.SOCK_STREAM)[0][4][0])
+
+
+def _gethostbyname_ex(hostname: str) -> tuple[str, list[str], list[str]]:
+    """Return a host's name, other names and IPv4 addresses."""
+    found = socket.getaddrinfo(hostname, None, socket.AF_INET, socket.SOCK_STREAM)
+    return hostname, [], [str(address[0]) for *_, address in found]

@@ -94,9 +94,9 @@ def _reap(control: _socket.socket, host: int, zygote: int, folder: int) -> NoRet
 
 def _remove(folder: str) -> None:
     if folder:
-        from cellblock.guest import removal  # noqa: PLC0415 - see the top
+        from cellblock.guest import remove_tree  # noqa: PLC0415 - see the top
 
-        removal.remove(folder)
+        remove_tree.remove(folder)
 
 
 def _readable(*fds: int, within: int | None = None) -> list[int]:

@@ -7,26 +7,208 @@ is the guest then, with everything the guest had but what a fork can't copy.
 
 from __future__ import annotations
 
+import _socket
 import contextlib
 import errno
+import fcntl
 import os
 import random
+import select
 import signal
+import socket
+import stat
 import sys
 import threading
-from typing import TYPE_CHECKING, Any
+import warnings
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
-from cellblock.guest import files, forking
 from cellblock.guest.confine import libc, process
-from cellblock.guest.text import encodable
+from cellblock.guest.deeds import permitted
+from cellblock.guest.output import encodable
 from cellblock.wire import messages
 
 if TYPE_CHECKING:
-    from cellblock.guest import pools
+    from cellblock.guest import native_pools
     from cellblock.guest.channel import Channel
     from cellblock.guest.loop import Driver
     from cellblock.guest.network import Network
-    from cellblock.guest.streams import Outlet
+    from cellblock.guest.output import Outlet
+
+
+# Open files, for a snapshot: what a copy needs so that they are as they were.
+#
+# A copy shares its open files with the original, offsets too. Where the original has read on,
+# written, cut or grown them before it was killed, the copy sets them back. A file that can be
+# read is kept in memory while it is small; of others only the length is known, which is enough
+# for what only ever grows. Files that are not open stay as the killed cell left them.
+
+#: Bytes of open files that are kept, each and together.
+MOST_EACH = 8 * 2**20
+MOST_TOGETHER = 32 * 2**20
+#: Descriptors that are looked at, from the lowest; this many unused ones in a row are the end.
+_MOST, _GAP = 256, 16
+_FIRST = 4
+
+
+class Kept(NamedTuple):
+    """One open file: where it stood, and its contents where they could be kept."""
+
+    fd: int
+    inode: tuple[int, int]
+    offset: int
+    size: int
+    changed: int
+    writable: bool
+    contents: bytes | None
+
+
+def look(before: tuple[Kept, ...] = ()) -> tuple[Kept, ...]:
+    """Return what is open now. ``before`` saves reading again what has not changed."""
+    known = {(kept.inode, kept.size, kept.changed): kept.contents for kept in before}
+    found, room, unused = list[Kept](), MOST_TOGETHER, 0
+    for fd in range(_FIRST, _MOST):
+        try:
+            status = os.fstat(fd)
+        except OSError:
+            unused += 1
+            if unused >= _GAP:
+                break
+            continue
+        unused = 0
+        if stat.S_ISREG(status.st_mode):
+            with contextlib.suppress(OSError):
+                kept = _kept(fd, status, known, room)
+                room -= len(kept.contents or b"")
+                found.append(kept)
+    return tuple(found)
+
+
+def _kept(
+    fd: int,
+    status: os.stat_result,
+    known: dict[tuple[tuple[int, int], int, int], bytes | None],
+    room: int,
+) -> Kept:
+    mode = fcntl.fcntl(fd, fcntl.F_GETFL) & os.O_ACCMODE
+    inode, size, changed = (status.st_dev, status.st_ino), status.st_size, status.st_ctime_ns
+    contents = known.get((inode, size, changed))
+    if contents is None and mode == os.O_RDWR and size <= min(MOST_EACH, room):
+        contents = os.pread(fd, size, 0)
+    offset = os.lseek(fd, 0, os.SEEK_CUR)
+    return Kept(fd, inode, offset, size, changed, mode != os.O_RDONLY, contents)
+
+
+def still_open(kept: tuple[Kept, ...]) -> tuple[Kept, ...]:
+    """Return those that a copy has: a library may close some in children (matplotlib its fonts)."""
+    return tuple(one for one in kept if _is_open(one))
+
+
+def _is_open(one: Kept) -> bool:
+    try:
+        status = os.fstat(one.fd)
+    except OSError:
+        return False
+    return (status.st_dev, status.st_ino) == one.inode
+
+
+def restore(kept: tuple[Kept, ...]) -> int:
+    """Set open files back to how they were kept; return how many that was not possible for."""
+    return sum(not _restored(one) for one in kept)
+
+
+def _restored(one: Kept) -> bool:
+    try:
+        status = os.fstat(one.fd)
+        if (status.st_dev, status.st_ino) != one.inode:
+            return False
+        whole = True
+        if one.writable and (status.st_size, status.st_ctime_ns) != (one.size, one.changed):
+            whole = _rewritten(one, status.st_size)
+        os.lseek(one.fd, one.offset, os.SEEK_SET)
+    except OSError:
+        return False
+    return whole
+
+
+def _rewritten(one: Kept, size: int) -> bool:
+    """Set the contents back; say whether they are what they were, as far as can be known."""
+    if one.contents is not None:
+        position = 0
+        while position < len(one.contents):
+            position += os.pwrite(one.fd, one.contents[position : position + 2**20], position)
+    os.ftruncate(one.fd, one.size)
+    return one.contents is not None or size >= one.size
+
+
+# Connections, for a snapshot: a copy has none.
+#
+# A fork shares them with the guest, and two processes at one connection take each other's bytes;
+# and while a copy holds one, closing it in the guest would not be heard at the other end. So a
+# copy lets go of them at once. Should it take over, its sockets say that they are not connected.
+
+_INTERNET: Final = (socket.AF_INET, socket.AF_INET6)
+#: Descriptors that are looked at, from the lowest; this many unused ones in a row are the end.
+_CONNECTIONS_FIRST, _CONNECTIONS_MOST, _CONNECTIONS_GAP = 4, 4_096, 32
+
+
+def let_go() -> int:
+    """Put a socket that leads nowhere in place of each that is connected; return how many."""
+    found, unused, nowhere = 0, 0, -1
+    for fd in range(_CONNECTIONS_FIRST, _CONNECTIONS_MOST):
+        try:
+            mode = os.fstat(fd).st_mode
+        except OSError:
+            unused += 1
+            if unused >= _CONNECTIONS_GAP:
+                break
+            continue
+        unused = 0
+        if stat.S_ISSOCK(mode) and _is_connected(fd):
+            with contextlib.suppress(OSError):
+                nowhere = _socket.socket().detach() if nowhere < 0 else nowhere
+                os.dup2(nowhere, fd, inheritable=os.get_inheritable(fd))
+                found += 1
+    if nowhere >= 0:
+        os.close(nowhere)
+    return found
+
+
+def _is_connected(fd: int) -> bool:
+    """Say whether this is TCP's end of a connection, or of one that is being made."""
+    try:
+        sock = _socket.socket(fileno=fd)
+    except OSError:
+        return False
+    try:
+        if sock.family not in _INTERNET or sock.type != socket.SOCK_STREAM:
+            return False
+        sock.getpeername()
+    except OSError:
+        poll = select.poll()
+        poll.register(fd, select.POLLOUT)
+        return not poll.poll(0) and not sock.getsockopt(socket.SOL_SOCKET, socket.SO_ACCEPTCONN)
+    else:
+        return True
+    finally:
+        sock.detach()
+
+
+# Forking a running guest.
+#
+# By ``os.fork``, because only there nothing of Python's runs between the C library's fork and
+# the interpreter's repairs in the child: a request to give up the GIL, made by a thread that the
+# child does not have, would be waited for in between for ever.
+
+
+def fork() -> int:
+    """Fork as ``os.fork`` does, without its warning of threads. Raises OSError.
+
+    Their loss is known, and told to the user when a copy takes over.
+    """
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", DeprecationWarning)
+        return int(permitted(os.fork))
+
 
 _PR_SET_PDEATHSIG = 1
 #: Taken before cells can put something else in its place.
@@ -47,7 +229,7 @@ class Snapshots:
         outlet: Outlet,
         driver: Driver,
         zygote: int,
-        openmp: pools.OpenMP | None,
+        openmp: native_pools.OpenMP | None,
         network: Network | None = None,
         *,
         connects: bool = False,
@@ -61,7 +243,7 @@ class Snapshots:
         #: The pid of the zygote, whose death is to be ours.
         self._zygote = zygote
         self._copies: list[int] = []
-        self._files: tuple[files.Kept, ...] = ()
+        self._files: tuple[Kept, ...] = ()
         self._orphaned = False
         self._lost: list[str] = []
 
@@ -71,7 +253,7 @@ class Snapshots:
         self.settle()
         try:
             self._outlet.flush()
-            self._files = files.look(self._files)
+            self._files = look(self._files)
             threads = _threads()
             if self._openmp is not None:
                 self._openmp.let_go()
@@ -89,7 +271,7 @@ class Snapshots:
         if len(fds) != _DESCRIPTORS:
             raise OSError(errno.EMFILE, "")
         with self._outlet.still(), self._channel.still():
-            return forking.fork()
+            return fork()
 
     def _part(self, pid: int, fds: list[int]) -> None:
         """Let go of what is the child's: while it is open here, its end can't be seen."""
@@ -103,7 +285,7 @@ class Snapshots:
         """Wait, as the copy, until the guest is gone, and make a twin when the host asks."""
         try:
             self._copies, self._orphaned, self._lost = [], True, threads
-            self._files = files.still_open(self._files)
+            self._files = still_open(self._files)
             self._connections = _let_go() if self._connects else 0
             process.call_itself("snapshot")
             message = self._wait(request, fds)
@@ -153,7 +335,7 @@ class Snapshots:
         process.call_itself("guest")
         _reseed(resume.seed)
         tasks = self._driver.resume()
-        changed = files.restore(self._files)
+        changed = restore(self._files)
         if self._network is not None:
             self._network.renew(self._channel.take_descriptors())
             if resume.plan is not None and not resume.plan.relayed:
@@ -176,9 +358,8 @@ class Snapshots:
 
 
 def _let_go() -> int:
-    from cellblock.guest import connections  # noqa: PLC0415 - most guests have no network
 
-    return connections.let_go()
+    return let_go()
 
 
 def _number(exc: OSError | MemoryError) -> int:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import array
 import contextlib
+import fcntl
 import gc
 import os
 import select
@@ -18,16 +19,17 @@ from typing import TYPE_CHECKING, Any, NamedTuple, NoReturn
 
 import msgspec
 
-from cellblock.guest import removal
-from cellblock.guest.confine import ConfineError, confine_zygote, namespaces, process
+from cellblock.guest import remove_tree
+from cellblock.guest.confine import ConfineError, confine_zygote, process, witness
 from cellblock.guest.confine.apart import stand_first
-from cellblock.guest.confine.errors import LockFailed
+from cellblock.guest.confine.libc import LockFailed
 from cellblock.guest.gatekeeper import Gatekeeper
 from cellblock.guest.reaper import end_children
 from cellblock.wire import frames, messages
 
 if TYPE_CHECKING:
-    from cellblock.guest.prepared import Prepared
+    from cellblock.guest.setup import Prepared
+
 
 #: Channel, stdout, stderr, and the way to the relay where there is one.
 _MOST_DESCRIPTORS = 4
@@ -68,12 +70,12 @@ def main(control_fd: int, reaper: int) -> NoReturn:
         prepare, above = _receive(control)
         if not isinstance(prepare, messages.Prepare):
             raise TypeError("the first frame must be Prepare")  # noqa: TRY301
-        namespaces.check_mounts(prepare.plan.mounted, prepare.mounts)
-        from cellblock.guest import prepared  # noqa: PLC0415 - slow: overlaps the host's imports
+        witness.check_mounts(prepare.plan.mounted, prepare.mounts)
+        from cellblock.guest import setup  # noqa: PLC0415 - slow: overlaps the host's imports
 
         folder = _handed_on(prepare.scratch, reaper)
         _confine_itself(prepare)
-        ready = prepared.prepare(prepare)
+        ready = setup.prepare(prepare)
         gc.freeze()
     except EOFError:
         os._exit(0)
@@ -117,7 +119,7 @@ def _import_early() -> None:
     """Import what every guest needs while the host still reads its policy."""
     import IPython.core.interactiveshell  # noqa: F401, PLC0415
 
-    from cellblock.guest import prepared  # noqa: F401, PLC0415
+    from cellblock.guest import setup  # noqa: F401, PLC0415
 
 
 def _serve(control: socket.socket, ready: Prepared, left: _Left) -> NoReturn:
@@ -248,7 +250,7 @@ def _end(control: socket.socket, left: _Left) -> NoReturn:
     end_children()
     control.shutdown(socket.SHUT_RDWR)  # the reaper has it, too
     if left.folder:
-        removal.remove(left.folder)
+        remove_tree.remove(left.folder)
     for folder in left.above:
         with contextlib.suppress(OSError):
             os.rmdir(os.path.basename(left.folder), dir_fd=folder)  # noqa: PTH119
@@ -309,3 +311,29 @@ def _tell(control: socket.socket, message: msgspec.Struct) -> None:
 
 def _send(control: socket.socket, message: msgspec.Struct) -> None:
     control.sendall(frames.encode(message))
+
+
+# The first thing that runs in a container: it fetches the zygote's descriptors, and becomes it.
+#
+# A container inherits no descriptor. A socket of the host's is mounted into it, and through that
+# come the control socket's end and the host's stderr. The engine's environment, in which there
+# may be a proxy's password, ends with this program's memory.
+
+_STDERR = 2
+
+
+def enter(way: str, control_fd: int, argv: list[str]) -> NoReturn:
+    """Become ``argv``, with the control socket at ``control_fd``. Raises OSError."""
+    with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as connection:
+        connection.connect(way)
+        _, fds, *_ = socket.recv_fds(connection, 1, 2)
+    null = os.open(os.devnull, os.O_RDWR)
+    control, errors = fds
+    # Out of each other's way first; what is above is closed by the exec.
+    above = max(control_fd, _STDERR) + 1
+    high = [fcntl.fcntl(fd, fcntl.F_DUPFD_CLOEXEC, above) for fd in (null, null, errors, control)]
+    for fd in (null, control, errors):
+        os.close(fd)
+    for target, fd in zip((0, 1, _STDERR, control_fd), high, strict=True):
+        os.dup2(fd, target)
+    os.execve(argv[0], argv, {})  # noqa: S606 - the host's own words

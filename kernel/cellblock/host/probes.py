@@ -24,8 +24,8 @@ import msgspec
 
 import cellblock
 from cellblock.backends.contract import PROBES, Proof, asked
-from cellblock.guest import removal
-from cellblock.guest.trying import EARLIER_THREAD
+from cellblock.guest import remove_tree
+from cellblock.guest.probes import EARLIER_THREAD
 from cellblock.host.files import PrivateFile
 from cellblock.host.guests import zygote
 from cellblock.host.guests.process import Guest
@@ -400,7 +400,7 @@ class Surroundings:
             os.kill(self.process, signal.SIGKILL)
             os.waitpid(self.process, 0)
             self.process = 0
-        removal.remove(str(self.base))
+        remove_tree.remove(str(self.base))
 
 
 def _made_away_from(roots: tuple[str, ...]) -> Path:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import zmq
 
-from cellblock.guest import removal
+from cellblock.guest import remove_tree
 from cellblock.host.cell.output_log import Kept
 from cellblock.host.guests import spawn
 from cellblock.host.guests.zygotes import Own
@@ -70,7 +70,7 @@ def assemble(
         _end(early.zygotes)
         gone = kernel.session is None or kernel.session.close()
         if gone:  # else its zygote is still at it
-            removal.remove(scratch)
+            remove_tree.remove(scratch)
         context.destroy(linger=200)
 
     return reactor, kernel, cleanup

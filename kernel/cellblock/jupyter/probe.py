@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 from cellblock import backends
 from cellblock.backends import contract
 from cellblock.errors import CellblockError
-from cellblock.guest import removal
+from cellblock.guest import remove_tree
 from cellblock.host import probes
 from cellblock.host.guests import spawn
 from cellblock.host.probes import Prover, Surroundings
@@ -56,7 +56,7 @@ def prove(
         try:
             scratch = Path(make_scratch())
             # The zygote removes it, where there comes to be one.
-            made.callback(removal.remove, str(scratch))
+            made.callback(remove_tree.remove, str(scratch))
             around = made.enter_context(contextlib.closing(Surroundings(_roots(policy, scratch))))
             return _prove(policy, chosen, project, scratch, around)
         except (OSError, CellblockError) as error:

@@ -4,8 +4,8 @@ import time
 
 import pytest
 
-from cellblock.analysis.admission import StateError, entry, read_state
 from cellblock.analysis.template_rules import definitions
+from cellblock.analysis.templates import StateError, entry, read_state
 
 ALLOWED = [
     '"""A docstring."""',

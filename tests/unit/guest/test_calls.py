@@ -10,10 +10,10 @@ import msgspec
 import numpy as np
 import pytest
 
-from cellblock.guest import tools
-from cellblock.guest.calls import Calls, ToolError, _Call
+from cellblock.guest import host_services
 from cellblock.guest.channel import Channel
 from cellblock.guest.loop import Driver
+from cellblock.guest.tool_calls import Calls, ToolError, _Call
 from cellblock.wire import frames, messages, values
 
 decode = frames.Decoder(messages.FromGuest)
@@ -328,7 +328,7 @@ def stub(**fields):
         def block(self, _tool, arguments):
             return values.decode(arguments)
 
-    return tools.build_tools((tool,), 1_000, Sink)["tool"]
+    return host_services.build_tools((tool,), 1_000, Sink)["tool"]
 
 
 def test_a_function_has_its_tools_signature_and_takes_numpys_numbers_as_pythons():

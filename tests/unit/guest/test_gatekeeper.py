@@ -9,7 +9,7 @@ import time
 
 import pytest
 
-from cellblock.guest.confine import arch, gate
+from cellblock.guest.confine import arch, notify
 from cellblock.guest.gatekeeper import Gatekeeper, end_strays
 from cellblock.wire.messages import Plan
 from support import processes
@@ -123,7 +123,7 @@ def hands_over(many=30):
 
 
 def in_session(number):
-    return [pid for pid in processes.parents() if pid != number and gate.session(pid) == number]
+    return [pid for pid in processes.parents() if pid != number and notify.session(pid) == number]
 
 
 def test_nothing_is_left_of_a_session_whose_dying_hand_their_children_over():

@@ -2,7 +2,7 @@
 
 import pytest
 
-from cellblock.guest.inputs import Inputs
+from cellblock.guest.setup import Inputs
 
 GIVEN = Inputs({"city": '"Rom"', "rows": '[{"a": 1}]', "long": '"' + "x" * 100 + '"'})
 

@@ -3,7 +3,7 @@
 import pytest
 
 from cellblock.guest.confine import ConfineError
-from cellblock.guest.confine.namespaces import check_mounts
+from cellblock.guest.confine.witness import check_mounts
 from cellblock.policy.paths import identity
 
 

@@ -6,7 +6,7 @@ import sqlite3
 
 import pytest
 
-from cellblock.guest.notes import explain
+from cellblock.guest.runner import explain
 from cellblock.wire.messages import Plan
 
 LOCKED = Plan(

@@ -7,7 +7,7 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
-from cellblock.guest.streams import BATCH, Outlet, out_stream
+from cellblock.guest.output import BATCH, Outlet, out_stream
 
 
 class Sink:

@@ -25,7 +25,7 @@ from cellblock.batch.run.result import (
     Record,
 )
 from cellblock.errors import CellblockError
-from cellblock.guest import removal
+from cellblock.guest import remove_tree
 
 if TYPE_CHECKING:
     import asyncio
@@ -168,7 +168,7 @@ class OutputFolder:
     def cleared(self, name: str) -> str:
         """Return the path of a folder that is not there, or not any more. Raises OSError."""
         with self._folder_of(name) as (folder, last):
-            removal.remove(f"/proc/self/fd/{folder}/{last}")
+            remove_tree.remove(f"/proc/self/fd/{folder}/{last}")
         return str(self.path.resolve() / name)
 
     @contextlib.contextmanager

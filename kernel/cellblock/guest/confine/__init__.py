@@ -16,21 +16,10 @@ from typing import TYPE_CHECKING, Final
 
 from msgspec.structs import replace
 
-from cellblock.guest.confine import (
-    arch,
-    capabilities,
-    container,
-    gate,
-    landlock,
-    namespaces,
-    process,
-    rlimits,
-    seccomp,
-    witness,
-)
-from cellblock.guest.confine.conditions import Grants
-from cellblock.guest.confine.descriptors import close_inherited
-from cellblock.guest.confine.errors import ConfineError, LockFailed, fatal
+from cellblock.guest.confine import arch, landlock, notify, process, seccomp, witness
+from cellblock.guest.confine.apart import close_inherited
+from cellblock.guest.confine.libc import ConfineError, LockFailed, fatal
+from cellblock.guest.confine.syscall_args import Grants
 from cellblock.wire.messages import LockReport, Plan
 
 if TYPE_CHECKING:
@@ -110,9 +99,9 @@ def confine_zygote(plan: Plan, *, around: bool) -> None:
     version = min(landlock.abi(machine), plan.highest_abi or landlock.HIGHEST_KNOWN_ABI)
     grants = replace(_grants(plan, version, gated=True), zygote=True, removing=around)
     locks: dict[str, Callable[[], str]] = {
-        "capabilities": lambda: capabilities.drop(machine),
+        "capabilities": lambda: process.drop(machine),
         "no_new_privs": process.no_new_privs,
-        "rlimits": lambda: rlimits.apply(limits, gated=True),
+        "rlimits": lambda: process.apply(limits, gated=True),
         "landlock": lambda: "" if around else landlock.apply(plan, machine, version),
         "seccomp": lambda: seccomp.load(machine, seccomp.build(machine.name, grants), os.getpid()),
     }
@@ -196,18 +185,18 @@ def _takers(
     def filter_calls() -> str:
         under_gate = _under_gate(machine, _grants(plan, version, gated=True), hand_over)
         if gated and not under_gate and plan.limits.max_processes is not None:
-            rlimits.limit_tasks(plan.limits.max_processes)
+            process.limit_tasks(plan.limits.max_processes)
         program = seccomp.build(machine.name, _grants(plan, version, gated=under_gate))
         said = seccomp.load(machine, program, os.getpid())
         return said + _GATED if under_gate else said
 
     return {
-        "namespaces": lambda: namespaces.look_at_namespaces(plan),
-        "container": lambda: container.look_at_container(plan),
-        "capabilities": lambda: capabilities.drop(machine),
+        "namespaces": lambda: witness.look_at_namespaces(plan),
+        "container": lambda: witness.look_at_container(plan),
+        "capabilities": lambda: process.drop(machine),
         "no_new_privs": process.no_new_privs,
         "not_dumpable": process.not_dumpable,
-        "rlimits": lambda: rlimits.apply(plan.limits, gated=gated),
+        "rlimits": lambda: process.apply(plan.limits, gated=gated),
         "landlock": lambda: landlock.apply(plan, machine, version),
         "seccomp": filter_calls,
     }
@@ -225,7 +214,7 @@ def _under_gate(
     if hand_over is None:
         return False
     try:
-        gate.install(machine, os.getpid(), grants, hand_over)
+        notify.install(machine, os.getpid(), grants, hand_over)
     except OSError as error:
         if error.errno not in (errno.EBUSY, errno.EINVAL, errno.ENOSYS):
             raise

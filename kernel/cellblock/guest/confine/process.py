@@ -6,14 +6,21 @@ What is set is asked for again: a filter above us may answer for the OS kernel (
 from __future__ import annotations
 
 import ctypes
+import errno
 import os
+import resource
 import signal
 import struct
 from pathlib import Path
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from cellblock.guest.confine import libc
-from cellblock.guest.confine.errors import LockFailed
+from cellblock.guest.confine.libc import LockFailed
+
+if TYPE_CHECKING:
+    from cellblock.guest.confine.arch import Arch
+    from cellblock.wire.messages import Limits
+
 
 # <linux/prctl.h>
 PR_SET_PDEATHSIG: Final = 1
@@ -95,3 +102,164 @@ def thread_count() -> int:
     Raises OSError where /proc is missing: then nothing vouches for a single thread.
     """
     return len(list(Path("/proc/self/task").iterdir()))
+
+
+# Linux capabilities: all of them dropped, from every set.
+
+# <linux/capability.h>, <linux/prctl.h>, <linux/securebits.h>
+VERSION_3: Final = 0x20080522
+PR_CAPBSET_READ: Final = 23
+PR_CAPBSET_DROP: Final = 24
+PR_GET_SECUREBITS: Final = 27
+PR_SET_SECUREBITS: Final = 28
+PR_CAP_AMBIENT: Final = 47
+PR_CAP_AMBIENT_CLEAR_ALL: Final = 4
+#: NOROOT, NO_SETUID_FIXUP, NO_CAP_AMBIENT_RAISE, each with its lock: uid 0 means nothing on exec.
+SECUREBITS: Final = 0b1100_1111
+_HIGHEST: Final = 63
+
+
+def drop(arch: Arch) -> str:
+    """Empty the bounding, ambient, effective, permitted and inheritable sets.
+
+    Raises OSError, and LockFailed where something is left that could be taken away.
+    """
+    bounding = _drop_bounding()
+    _try_prctl(PR_CAP_AMBIENT, PR_CAP_AMBIENT_CLEAR_ALL)
+    # Without CAP_SETPCAP this fails, and then there was nothing to keep from coming back.
+    locked = _try_prctl(PR_SET_SECUREBITS, SECUREBITS)
+    if locked and libc.prctl(PR_GET_SECUREBITS) & SECUREBITS != SECUREBITS:
+        raise LockFailed("the securebits did not stick")
+    header = ctypes.create_string_buffer(struct.pack("=Ii", VERSION_3, 0), 8)
+    libc.syscall(arch.numbers["capset"], header, ctypes.create_string_buffer(24))
+    if any(held(arch)):
+        raise LockFailed("capabilities are left after capset")
+    return f"none held{', bounding set empty' if bounding else ''}"
+
+
+def held(arch: Arch) -> tuple[int, int, int]:
+    """Return the effective, permitted and inheritable sets of this thread, as bit masks."""
+    header = ctypes.create_string_buffer(struct.pack("=Ii", VERSION_3, 0), 8)
+    data = ctypes.create_string_buffer(24)
+    libc.syscall(arch.numbers["capget"], header, data)
+    words = struct.unpack("=6I", data.raw)
+    effective, permitted, inheritable = (words[n + 3] << 32 | words[n] for n in range(3))
+    return effective, permitted, inheritable
+
+
+def _drop_bounding() -> bool:
+    """Return whether the bounding set is empty now; an unprivileged user may not change it."""
+    if not any(map(_in_bounding, range(_HIGHEST + 1))):
+        return True  # the zygote's was emptied
+    for capability in range(_HIGHEST + 1):
+        try:
+            libc.prctl(PR_CAPBSET_DROP, capability)
+        except OSError as error:
+            if error.errno == errno.EPERM:
+                return False
+            if error.errno != errno.EINVAL:
+                raise
+            break  # the OS kernel knows no capability this high
+    if any(_in_bounding(capability) for capability in range(_HIGHEST + 1)):
+        raise LockFailed("capabilities are left in the bounding set")
+    return True
+
+
+def _in_bounding(capability: int) -> bool:
+    try:
+        return libc.prctl(PR_CAPBSET_READ, capability) != 0
+    except OSError as error:
+        if error.errno != errno.EINVAL:  # as above
+            raise
+        return False
+
+
+def _try_prctl(option: int, value: int) -> bool:
+    """Say whether it was done; that it may not be, or is not known, is no failure."""
+    try:
+        libc.prctl(option, value)
+    except OSError as error:
+        if error.errno not in (errno.EPERM, errno.EINVAL):
+            raise
+        return False
+    return True
+
+
+# Resource limits: soft and hard alike, so that a cell can't raise them again.
+
+#: Field of ``wire.Limits`` to the limit that carries it, and why that one.
+CARRIERS: Final = {
+    # RLIMIT_AS would count address space that is never used; RSS is not enforced by Linux.
+    # DATA counts private writable memory and fails allocation: MemoryError, process alive.
+    "memory_max_bytes": resource.RLIMIT_DATA,
+    "max_open_files": resource.RLIMIT_NOFILE,
+    # SIGXFSZ is ignored by CPython, so that a larger write fails with EFBIG.
+    "max_file_size": resource.RLIMIT_FSIZE,
+}
+
+
+def apply(limits: Limits, *, gated: bool = False) -> str:
+    """Set every limit that is configured, and no core dumps.
+
+    Raises OSError, ValueError, LockFailed.
+
+    ``gated`` says that somebody else counts tasks, for this guest alone.
+    """
+    done = [_lower(resource.RLIMIT_CORE, 0, "core")]
+    for field, carrier in CARRIERS.items():
+        wanted = getattr(limits, field)
+        if wanted is not None:
+            done.append(_lower(carrier, wanted, field))
+    if limits.memory_max_bytes is not None:
+        done.append(_limit_stack(limits.memory_max_bytes))
+    if limits.max_processes is not None and not gated:
+        done.append(limit_tasks(limits.max_processes))
+    return ", ".join(done)
+
+
+def _lower(which: int, wanted: int, label: str) -> str:
+    """Set both limits to ``wanted`` or to the present hard limit, whichever is lower."""
+    hard = resource.getrlimit(which)[1]
+    value = wanted if hard == resource.RLIM_INFINITY else min(wanted, hard)
+    resource.setrlimit(which, (value, value))
+    if resource.getrlimit(which) != (value, value):
+        raise LockFailed(f"the limit for {label} did not stick")
+    return f"{label}={value}"
+
+
+def _limit_stack(memory: int) -> str:
+    """Bound the main thread's stack, which grows outside of RLIMIT_DATA; never raise it."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_STACK)
+    known = [value for value in (soft, hard, memory) if value != resource.RLIM_INFINITY]
+    return _lower(resource.RLIMIT_STACK, min(known), "stack")
+
+
+def limit_tasks(wanted: int) -> str:
+    """Allow ``wanted`` tasks more than the user has now.
+
+    RLIMIT_NPROC counts all tasks of the user on the machine, this notebook's or not, and
+    Linux never applies it to uid 0 (getrlimit(2); kernel/fork.c, ``INIT_USER``).
+    """
+    if os.getuid() == 0:
+        return "max_processes not applied to uid 0"
+    return _lower(resource.RLIMIT_NPROC, tasks_of(os.getuid()) + wanted, "tasks of this user")
+
+
+def tasks_of(uid: int) -> int:
+    """Count the threads of all processes that belong to ``uid``; vanished ones count as none."""
+    return sum(
+        _threads_if_owned(entry, uid)
+        for entry in os.scandir("/proc")
+        if entry.name[0] in "123456789"
+    )
+
+
+def _threads_if_owned(entry: os.DirEntry[str], uid: int) -> int:
+    try:
+        if entry.stat().st_uid not in (uid, 0):
+            return 0
+        lines = Path(entry.path, "status").read_bytes().splitlines()
+        fields = dict(line.partition(b":")[::2] for line in lines)
+        return int(fields[b"Threads"]) if int(fields[b"Uid"].split()[0]) == uid else 0
+    except (OSError, KeyError, ValueError):
+        return 0

@@ -14,10 +14,11 @@ import sys
 from functools import lru_cache
 from typing import TYPE_CHECKING, Final
 
-from cellblock.guest.confine import allowlist, bpf, libc
+import msgspec
+
+from cellblock.guest.confine import libc, syscalls
 from cellblock.guest.confine.arch import named
-from cellblock.guest.confine.bpf import Label, Op
-from cellblock.guest.confine.conditions import (
+from cellblock.guest.confine.syscall_args import (
     Gate,
     Grants,
     In,
@@ -26,14 +27,148 @@ from cellblock.guest.confine.conditions import (
     NotIn,
     Null,
     Own,
+    gates,
 )
-from cellblock.guest.confine.gates import gates
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Iterable, Iterator, Mapping, Sequence
 
     from cellblock.guest.confine.arch import Arch
-    from cellblock.guest.confine.conditions import Condition
+    from cellblock.guest.confine.syscall_args import Condition
+
+
+# An assembler for classic BPF, as seccomp filters use it.
+#
+# Source: Documentation/networking/filter.rst, seccomp(2). A conditional jump reaches 255
+# instructions; where a target is farther off, the assembler puts an unconditional jump (which
+# reaches anywhere) right behind the conditional one.
+
+# <linux/bpf_common.h>
+LD_W_ABS: Final = 0x20
+JA: Final = 0x05
+JEQ: Final = 0x15
+JGE: Final = 0x35
+JSET: Final = 0x45
+AND: Final = 0x54
+RET: Final = 0x06
+
+_REACH: Final = 255
+
+
+class Label(msgspec.Struct, frozen=True):
+    """A place to jump to."""
+
+    name: str
+
+
+class Op(msgspec.Struct, frozen=True):
+    """One instruction. ``yes`` and ``no`` are labels; an empty one means the next instruction.
+
+    ``slot`` marks a constant that ``Program.load``'s caller fills in, such as the process id.
+    """
+
+    code: int
+    k: int = 0
+    yes: str = ""
+    no: str = ""
+    slot: bool = False
+
+
+Item = Label | Op
+
+
+class Program(msgspec.Struct, frozen=True):
+    """Assembled code: ``sock_filter`` records, and which of them hold a slot."""
+
+    code: bytes
+    slots: tuple[int, ...]
+
+    def __len__(self) -> int:
+        return len(self.code) // 8
+
+    def filled(self, value: int) -> bytes:
+        """Return the code with ``value`` in every slot."""
+        code = bytearray(self.code)
+        for index in self.slots:
+            struct.pack_into("=I", code, index * 8 + 4, value)
+        return bytes(code)
+
+
+def assemble(items: Sequence[Item]) -> Program:
+    """Resolve labels. Raises KeyError for a label that is jumped to and nowhere placed."""
+    far: frozenset[tuple[int, str]] = frozenset()
+    while True:
+        places = _layout(items, far)
+        overlong = frozenset(_overlong(items, places, far))
+        if overlong <= far:
+            return _emit(items, places, far)
+        far |= overlong
+
+
+def _targets(op: Op) -> tuple[str, ...]:
+    return tuple(name for name in (op.yes, op.no) if name)
+
+
+def _trampolines(index: int, op: Op, far: frozenset[tuple[int, str]]) -> list[str]:
+    if op.code == JA:
+        return []
+    return [name for name in dict.fromkeys(_targets(op)) if (index, name) in far]
+
+
+def _layout(items: Sequence[Item], far: frozenset[tuple[int, str]]) -> dict[str | int, int]:
+    """Map each label's name and each item's index to its place in the program."""
+    places: dict[str | int, int] = {}
+    at = 0
+    for index, item in enumerate(items):
+        if isinstance(item, Label):
+            places[item.name] = at
+            continue
+        places[index] = at
+        at += 1 + len(_trampolines(index, item, far))
+    return places
+
+
+def _overlong(
+    items: Sequence[Item], places: Mapping[str | int, int], far: frozenset[tuple[int, str]]
+) -> Iterable[tuple[int, str]]:
+    for index, item in enumerate(items):
+        if isinstance(item, Op) and item.code != JA:
+            for name in _targets(item):
+                if (index, name) not in far and places[name] - places[index] - 1 > _REACH:
+                    yield index, name
+
+
+def _emit(
+    items: Sequence[Item], places: Mapping[str | int, int], far: frozenset[tuple[int, str]]
+) -> Program:
+    code = bytearray()
+    slots = []
+    for index, item in enumerate(items):
+        if isinstance(item, Label):
+            continue
+        at = places[index]
+        bridges = _trampolines(index, item, far)
+        if item.slot:
+            slots.append(at)
+        code += _record(item, at, places, bridges)
+        for nth, name in enumerate(bridges, start=1):
+            code += struct.pack("=HBBI", JA, 0, 0, places[name] - (at + nth) - 1)
+    return Program(bytes(code), tuple(slots))
+
+
+def _record(op: Op, at: int, places: Mapping[str | int, int], bridges: Sequence[str]) -> bytes:
+    if op.code == JA:
+        return struct.pack("=HBBI", JA, 0, 0, places[op.yes] - at - 1)
+
+    def offset(name: str) -> int:
+        if not name:
+            return len(bridges)
+        return bridges.index(name) if name in bridges else places[name] - at - 1
+
+    if op.code in (LD_W_ABS, AND, RET):
+        return struct.pack("=HBBI", op.code, 0, 0, op.k)
+    return struct.pack("=HBBI", op.code, offset(op.yes), offset(op.no), op.k)
+
 
 SET_MODE_FILTER: Final = 1
 RET_ALLOW: Final = 0x7FFF0000
@@ -62,10 +197,10 @@ def _refuse(number: int) -> str:
 
 
 @lru_cache(maxsize=16)
-def build(arch_name: str, grants: Grants) -> bpf.Program:
+def build(arch_name: str, grants: Grants) -> Program:
     """Compile the filter; its slots take the guest's process id. Cached: the zygote warms it."""
     arch = named(arch_name)
-    open_ = allowlist.ZYGOTE if grants.zygote else ()
+    open_ = syscalls.ZYGOTE if grants.zygote else ()
     shut = {
         gate.name: gate
         for gate in gates(grants)
@@ -73,16 +208,16 @@ def build(arch_name: str, grants: Grants) -> bpf.Program:
     }
     leaves = _leaves(arch, grants, shut)
     items = [*_entry(arch), *_tree(_ranges(leaves)), *_gated(shut)]
-    return bpf.assemble([*items, *_returns(items)])
+    return assemble([*items, *_returns(items)])
 
 
-def load(arch: Arch, program: bpf.Program, pid: int) -> str:
+def load(arch: Arch, program: Program, pid: int) -> str:
     """Put this thread under the filter, for good. Needs no_new_privs. Raises OSError."""
     load_filter(arch, program, pid, 0)
     return f"allowlist, {len(program)} instructions"
 
 
-def load_filter(arch: Arch, program: bpf.Program, pid: int, flags: int) -> int:
+def load_filter(arch: Arch, program: Program, pid: int, flags: int) -> int:
     """Load ``program`` with ``pid`` in its slots; return what seccomp(2) does."""
     code = ctypes.create_string_buffer(program.filled(pid), len(program.code))
     # struct sock_fprog: unsigned short len; struct sock_filter *filter
@@ -94,21 +229,21 @@ def load_filter(arch: Arch, program: bpf.Program, pid: int, flags: int) -> int:
 
 def _leaves(arch: Arch, grants: Grants, shut: Mapping[str, Gate]) -> dict[int, str]:
     """Map each known call's number to the label that decides it."""
-    groups = [*allowlist.ALWAYS]
-    groups += allowlist.NETWORK if grants.network else ()
-    groups += allowlist.SUBPROCESS if grants.subprocess else ()
+    groups = [*syscalls.ALWAYS]
+    groups += syscalls.NETWORK if grants.network else ()
+    groups += syscalls.SUBPROCESS if grants.subprocess else ()
     allowed = {name for group in groups for name in group.names}
-    allowed |= set(allowlist.NEEDS_TRUNCATE_RIGHT) if grants.truncate else set()
-    allowed |= set(allowlist.NEEDS_GATE) if grants.gated else set()
-    allowed |= set(allowlist.ZYGOTE) if grants.zygote else set()
-    allowed |= set(allowlist.REMOVING) if grants.removing else set()
+    allowed |= set(syscalls.NEEDS_TRUNCATE_RIGHT) if grants.truncate else set()
+    allowed |= set(syscalls.NEEDS_GATE) if grants.gated else set()
+    allowed |= set(syscalls.ZYGOTE) if grants.zygote else set()
+    allowed |= set(syscalls.REMOVING) if grants.removing else set()
 
     def leaf(name: str) -> str:
         if name in shut:
             return f"gate {name}"
         if name in allowed:
             return _ALLOW
-        return _refuse(allowlist.REFUSED_WITH.get(name, errno.EPERM))
+        return _refuse(syscalls.REFUSED_WITH.get(name, errno.EPERM))
 
     return {number: leaf(name) for name, number in arch.numbers.items()}
 
@@ -124,24 +259,24 @@ def _ranges(leaves: Mapping[int, str]) -> list[tuple[int, str]]:
     return runs
 
 
-def _entry(arch: Arch) -> Iterator[bpf.Item]:
-    yield Op(bpf.LD_W_ABS, OFFSET_ARCH)
-    yield Op(bpf.JEQ, arch.audit, no=_refuse(errno.EPERM))
-    yield Op(bpf.LD_W_ABS, OFFSET_NR)
+def _entry(arch: Arch) -> Iterator[Item]:
+    yield Op(LD_W_ABS, OFFSET_ARCH)
+    yield Op(JEQ, arch.audit, no=_refuse(errno.EPERM))
+    yield Op(LD_W_ABS, OFFSET_NR)
     if arch.foreign_bit:
-        yield Op(bpf.JGE, arch.foreign_bit, yes=_refuse(errno.ENOSYS))
+        yield Op(JGE, arch.foreign_bit, yes=_refuse(errno.ENOSYS))
 
 
-def _tree(runs: list[tuple[int, str]]) -> Iterator[bpf.Item]:
+def _tree(runs: list[tuple[int, str]]) -> Iterator[Item]:
     """Binary search over the runs; the accumulator holds the number throughout."""
     if len(runs) == 1:
-        yield Op(bpf.JA, yes=runs[0][1])
+        yield Op(JA, yes=runs[0][1])
         return
     middle = len(runs) // 2
     lower, upper = runs[:middle], runs[middle:]
     above = upper[0][1] if len(upper) == 1 else f"from {upper[0][0]}"
     below = lower[0][1] if len(lower) == 1 else ""
-    yield Op(bpf.JGE, upper[0][0], yes=above, no=below)
+    yield Op(JGE, upper[0][0], yes=above, no=below)
     if len(lower) > 1:
         yield from _tree(lower)
     if len(upper) > 1:
@@ -149,7 +284,7 @@ def _tree(runs: list[tuple[int, str]]) -> Iterator[bpf.Item]:
         yield from _tree(upper)
 
 
-def _gated(shut: Mapping[str, Gate]) -> Iterator[bpf.Item]:
+def _gated(shut: Mapping[str, Gate]) -> Iterator[Item]:
     for gate in shut.values():
         yield Label(f"gate {gate.name}")
         judged = [(one, _ALLOW) for one in gate.alternatives]
@@ -158,40 +293,40 @@ def _gated(shut: Mapping[str, Gate]) -> Iterator[bpf.Item]:
             onward = f"gate {gate.name} {nth}"
             for condition in conditions:
                 yield from _condition(condition, onward)
-            yield Op(bpf.JA, yes=verdict)
+            yield Op(JA, yes=verdict)
             yield Label(onward)
-        yield Op(bpf.JA, yes=_refuse(gate.errno))
+        yield Op(JA, yes=_refuse(gate.errno))
 
 
-def _condition(condition: Condition, otherwise: str) -> Iterator[bpf.Item]:
+def _condition(condition: Condition, otherwise: str) -> Iterator[Item]:
     """Fall through if the condition holds, else jump to ``otherwise``."""
     match condition:
         case In(arg, values):
-            yield Op(bpf.LD_W_ABS, low(arg))
-            yield from _one_of([Op(bpf.JEQ, value) for value in values], arg, otherwise)
+            yield Op(LD_W_ABS, low(arg))
+            yield from _one_of([Op(JEQ, value) for value in values], arg, otherwise)
         case Own(arg, others):
-            known = [Op(bpf.JEQ, value) for value in others]
-            yield Op(bpf.LD_W_ABS, low(arg))
-            yield from _one_of([*known, Op(bpf.JEQ, slot=True)], arg, otherwise)
+            known = [Op(JEQ, value) for value in others]
+            yield Op(LD_W_ABS, low(arg))
+            yield from _one_of([*known, Op(JEQ, slot=True)], arg, otherwise)
         case NotIn(arg, values):
-            yield Op(bpf.LD_W_ABS, low(arg))
+            yield Op(LD_W_ABS, low(arg))
             for value in values:
-                yield Op(bpf.JEQ, value, yes=otherwise)
+                yield Op(JEQ, value, yes=otherwise)
         case Masked(arg, mask, value):
-            yield Op(bpf.LD_W_ABS, low(arg))
-            yield Op(bpf.AND, mask)
-            yield Op(bpf.JEQ, value, no=otherwise)
+            yield Op(LD_W_ABS, low(arg))
+            yield Op(AND, mask)
+            yield Op(JEQ, value, no=otherwise)
         case MaskedIn(arg, mask, values):
-            yield Op(bpf.LD_W_ABS, low(arg))
-            yield Op(bpf.AND, mask)
-            yield from _one_of([Op(bpf.JEQ, value) for value in values], arg, otherwise)
+            yield Op(LD_W_ABS, low(arg))
+            yield Op(AND, mask)
+            yield from _one_of([Op(JEQ, value) for value in values], arg, otherwise)
         case Null(arg):
             for half in (low(arg), high(arg)):
-                yield Op(bpf.LD_W_ABS, half)
-                yield Op(bpf.JEQ, 0, no=otherwise)
+                yield Op(LD_W_ABS, half)
+                yield Op(JEQ, 0, no=otherwise)
 
 
-def _one_of(tests: list[Op], arg: int, otherwise: str) -> Iterator[bpf.Item]:
+def _one_of(tests: list[Op], arg: int, otherwise: str) -> Iterator[Item]:
     """Compare the accumulator with each."""
     holds = f"{otherwise} arg {arg} holds"
     for test in tests[:-1]:
@@ -200,12 +335,12 @@ def _one_of(tests: list[Op], arg: int, otherwise: str) -> Iterator[bpf.Item]:
     yield Label(holds)
 
 
-def _returns(items: list[bpf.Item]) -> Iterator[bpf.Item]:
+def _returns(items: list[Item]) -> Iterator[Item]:
     """Place a return for each verdict that is jumped to."""
     wanted = {name for item in items if isinstance(item, Op) for name in (item.yes, item.no)}
     yield Label(_ALLOW)
-    yield Op(bpf.RET, RET_ALLOW)
+    yield Op(RET, RET_ALLOW)
     for name in sorted(wanted):
         if name.startswith("errno "):
             yield Label(name)
-            yield Op(bpf.RET, RET_ERRNO | int(name.removeprefix("errno ")))
+            yield Op(RET, RET_ERRNO | int(name.removeprefix("errno ")))

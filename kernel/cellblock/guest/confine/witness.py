@@ -11,15 +11,18 @@ import _socket
 import contextlib
 import errno
 import os
+import re
 import socket
+from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-from cellblock.guest.confine.errors import LockFailed
+from cellblock.guest.confine.libc import ConfineError, LockFailed
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterable
 
     from cellblock.wire.messages import Plan
+
 
 #: Folders of which at least one is there, and that nobody makes readable.
 _OUTSIDE: Final = ("/", "/proc", "/etc", "/root", "/home")
@@ -89,3 +92,132 @@ def _signal_parent() -> None:
 def _fork() -> None:
     if os.fork() == 0:
         os._exit(0)
+
+
+# Namespaces that the zygote was put into before it began: seen by the guest, not taken by it.
+#
+# What puts it there is a program of the machine's, found on a search path: it may be another
+# than it says, or do less. So this lock, where it is planned, looks for itself, with the host's
+# word for what there is to be seen outside.
+#
+# Source: pid_namespaces(7), mount_namespaces(7), network_namespaces(7).
+
+#: What the first process of a pid namespace is called in it.
+_FIRST: Final = 1
+#: The only network device that a new network namespace has.
+_LOOPBACK: Final = "lo"
+
+
+def check_mounts(paths: Iterable[str], mounts: Iterable[tuple[int, int]]) -> None:
+    """Raise ConfineError unless each path is what the host found there through no link, or nothing.
+
+    What mounts it goes by its name, in whose place an earlier guest may just then have put a link.
+    What is mounted stays, so the zygote looks once, and before it reads anything.
+    """
+    for path, mount in zip(paths, mounts, strict=True):
+        try:
+            found = os.lstat(path)
+        except FileNotFoundError:
+            continue
+        if (found.st_dev, found.st_ino) != mount:
+            raise ConfineError("namespaces", 0, f"{path} was moved while it was being mounted")
+
+
+def look_at_namespaces(plan: Plan) -> str:
+    """Say which namespaces are ours. Raises LockFailed where one is not, OSError without /proc."""
+    seen = [_processes(), _names(plan.unseen)]
+    seen += [] if plan.network else [_devices()]
+    return ", ".join(filter(None, seen))
+
+
+def _processes() -> str:
+    # The zygote comes first, and forked us; of other processes there are only guests.
+    if os.getppid() != _FIRST:
+        raise LockFailed("the zygote is in the machine's pid namespace")
+    # This /proc is of that namespace, or it would call us something else.
+    own = os.readlink("/proc/self")  # noqa: PTH115
+    if own != str(os.getpid()):
+        raise LockFailed("/proc shows another pid namespace")
+    return "processes"
+
+
+def _names(unseen: tuple[str, ...]) -> str:
+    for path in unseen:
+        try:
+            os.lstat(path)
+        except FileNotFoundError:
+            continue
+        except PermissionError:
+            raise LockFailed(f"a name outside of the roots is there: {path}") from None
+        raise LockFailed(f"a name outside of the roots is there: {path}")
+    return "names" if unseen else ""
+
+
+def _devices() -> str:
+    lines = Path("/proc/net/dev").read_text(encoding="ascii", errors="replace").splitlines()
+    found = {line.partition(":")[0].strip() for line in lines if ":" in line}
+    if found - {_LOOPBACK}:
+        raise LockFailed(f"there are network devices: {', '.join(sorted(found))}")
+    return "network devices"
+
+
+# A container that the zygote was put into before it began: seen by the guest, not taken by it.
+#
+# As with ``namespaces``, an engine may be another than it says, or leave out what it was told.
+# What it was to do before any code of ours ran is looked for before the guest's own locks do the
+# same.
+#
+# Source: statvfs(3), proc(5): CapBnd and NoNewPrivs, cgroups(7).
+
+_CAPABILITIES: Final = re.compile(r"^Cap(?:Inh|Prm|Eff|Bnd|Amb):\t0*[1-9a-f]", re.MULTILINE)
+_NO_NEW_PRIVS: Final = re.compile(r"^NoNewPrivs:\t1$", re.MULTILINE)
+#: What bounds the whole of it: cgroup 2's file, cgroup 1's, and what the bound is called.
+_BOUNDS: Final = (
+    ("memory.max", "memory/memory.limit_in_bytes", "bytes of memory"),
+    ("pids.max", "pids/pids.max", "tasks"),
+)
+_CGROUPS: Final = Path("/sys/fs/cgroup")
+#: A bound of cgroup 1 that is none has a number too, near 2**63.
+_NO_BOUND: Final = 2**60
+#: The largest page that a supported machine has.
+_PAGE: Final = 1 << 16
+
+
+def look_at_container(plan: Plan) -> str:
+    """Say what the engine did. Raises LockFailed for what it did not, OSError without /proc."""
+    if not os.statvfs("/").f_flag & os.ST_RDONLY:
+        raise LockFailed("the root of the file system can be written")
+    status = Path("/proc/self/status").read_text(encoding="ascii", errors="replace")
+    if _CAPABILITIES.search(status):
+        raise LockFailed("the engine left capabilities")
+    if not _NO_NEW_PRIVS.search(status):
+        raise LockFailed("the engine did not set no_new_privs")
+    for folder, size in plan.bounded:
+        _check_size(folder, size)
+    return ", ".join(["read-only root", "no capabilities", "no_new_privs", *_bounds()])
+
+
+def _check_size(folder: str, size: int) -> None:
+    """Raise LockFailed unless ``folder`` is a file system of its own, no larger than ``size``."""
+    if os.stat(folder).st_dev == os.stat(os.path.dirname(folder)).st_dev:  # noqa: PTH116, PTH120
+        raise LockFailed(f"{folder} is no file system of its own")
+    there = os.statvfs(folder)
+    if there.f_blocks * there.f_frsize > size + _PAGE:
+        raise LockFailed(f"{folder} holds more than {size} bytes")
+
+
+def _bounds() -> list[str]:
+    """Return the bounds that are there; engines without cgroups of their own set none."""
+    found = []
+    for names in _BOUNDS:
+        value = next(filter(None, map(_bound, names[:2])), 0)
+        found += [f"{value} {names[2]}"] if value else []
+    return found
+
+
+def _bound(name: str) -> int:
+    try:
+        text = (_CGROUPS / name).read_text(encoding="ascii").strip()
+    except (OSError, ValueError):
+        return 0
+    return int(text) if text.isdecimal() and int(text) < _NO_BOUND else 0

@@ -340,7 +340,7 @@ class UnderWay:
 
 # ``%undo`` by itself: what the host does without asking the guest.
 
-#: As ``guest.asking`` reads it; whatever else a cell says, the guest answers.
+#: As ``guest.shell`` reads it; whatever else a cell says, the guest answers.
 _ALONE: Final = re.compile(r"\s*%undo(?:[ \t]+([0-9]{1,9}))?[ \t]*(?:#[^\n]*)?\s*")
 
 

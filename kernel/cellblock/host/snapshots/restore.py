@@ -327,7 +327,7 @@ def _counts(those: Sequence[Ran]) -> tuple[int, ...]:
 
 # More locks for a guest that runs: a copy of it takes over with them, and nothing else is left.
 #
-# The zygote makes them ready, and says when they are on the copy (``guest.confine.again``); a
+# The zygote makes them ready, and says when they are on the copy (``guest.confine.landlock``); a
 # copy that goes on without is ended like any other that lies. Until they are ready nothing has
 # changed.
 

@@ -7,7 +7,7 @@ PROGRAM = """
 import os, sys
 import IPython.core.interactiveshell
 from cellblock.analysis import Rules, default_magics, default_modules, default_raw_modules
-from cellblock.guest import audit_hook, guards, prepared
+from cellblock.guest import audit_hook, guards, setup
 
 SAFE = "safe"
 rules = Rules(True, default_modules(SAFE), default_raw_modules(SAFE), default_magics(SAFE), True)

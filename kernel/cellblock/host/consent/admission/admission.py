@@ -15,8 +15,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from cellblock.analysis import admission
-from cellblock.analysis.admission import Admitted, StateError, Template, entry, is_name, read_state
+from cellblock.analysis.admission import Admitted, Template
 from cellblock.analysis.template_rules import definitions
+from cellblock.analysis.templates import StateError, entry, is_name, read_state
 from cellblock.analysis.transform import parse
 from cellblock.errors import AdmissionError
 from cellblock.host.consent.admission import manifest

@@ -2,30 +2,73 @@
 
 from __future__ import annotations
 
+import mmap
 import os
 import signal
 import threading
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
-from cellblock.guest import comms, pools
-from cellblock.guest.calls import Calls
+from cellblock.guest import comms, native_pools
 from cellblock.guest.channel import Channel, HostGone, take_input
 from cellblock.guest.completion import complete, inspect
-from cellblock.guest.confine import again
+from cellblock.guest.confine import landlock
 from cellblock.guest.loop import Driver
-from cellblock.guest.reserve import Reserve
 from cellblock.guest.runner import Runner
 from cellblock.guest.snapshots import Snapshots
+from cellblock.guest.tool_calls import Calls
 from cellblock.wire import messages
 
 if TYPE_CHECKING:
     from types import FrameType
 
-    from cellblock.guest.display import Out
     from cellblock.guest.guards import Permits
     from cellblock.guest.network import Network
+    from cellblock.guest.output import Out, Outlet
     from cellblock.guest.shell import GuestShell
-    from cellblock.guest.streams import Outlet
+
+
+# Memory set aside, so that a cell can make room in a guest that is full.
+#
+# RLIMIT_DATA counts private writable mappings, touched or not. A few that nobody touches stand
+# for memory that cells can't have until a cell has left nothing: one is given back then, for the
+# next.
+
+#: Pieces, bytes of each at most, and which part of the limit all of them are at most.
+_PIECES: Final = 4
+_LARGEST: Final = 8 << 20
+_PART: Final = 16
+_FLAGS: Final = mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS
+
+
+class Reserve:
+    """What is set aside of ``limit`` bytes; nothing where there is no limit."""
+
+    def __init__(self, limit: int | None) -> None:
+        self._size = min(_LARGEST, (limit or 0) // _PART // _PIECES)
+        self._most = _PIECES if self._size else 0
+        self._pieces: list[mmap.mmap] = []
+        self.settle()
+
+    def settle(self) -> None:
+        """Have as many pieces as there is room for besides one; at least one less if there is none.
+
+        It is given back first, so that there is memory for whatever follows.
+        """
+        self.give()
+        try:
+            while len(self._pieces) < self._most:
+                mmap.mmap(-1, 2 * self._size, flags=_FLAGS).close()
+                self._pieces.append(mmap.mmap(-1, self._size, flags=_FLAGS))
+        except (OSError, MemoryError):
+            return
+
+    def give(self) -> bool:
+        """Give a piece back; return whether there was one."""
+        if not self._pieces:
+            return False
+        self._pieces.pop().close()
+        return True
+
 
 #: Seconds without a request after a fork, before the way of one is rehearsed.
 REST = 0.005
@@ -59,7 +102,7 @@ class Server:
             outlet,
             self._driver,
             zygote,
-            pools.OpenMP() if raw else None,
+            native_pools.OpenMP() if raw else None,
             network,
             # Where no library is let in, nobody has a socket.
             connects=raw and (plan.network or plan.relayed),
@@ -137,7 +180,7 @@ class Server:
         resumed = self._snapshots.go_on(resume)
         if resume.plan is not None:
             self._runner.plan = resume.plan
-            again.ask()
+            landlock.ask()
         self._channel.send(resumed)
 
     def _shell_inputs(self, resume: messages.Resume) -> None:

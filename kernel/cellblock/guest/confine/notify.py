@@ -28,10 +28,10 @@ from typing import TYPE_CHECKING, Final
 
 import msgspec
 
-from cellblock.guest.confine import bpf, seccomp
-from cellblock.guest.confine.bpf import Label, Op
-from cellblock.guest.confine.errors import LockFailed
-from cellblock.guest.confine.gates import (
+from cellblock.guest.confine import seccomp
+from cellblock.guest.confine.libc import LockFailed
+from cellblock.guest.confine.seccomp import Label, Op
+from cellblock.guest.confine.syscall_args import (
     CLONE_NEVER,
     CLONE_SHARED,
     CLONE_THREAD,
@@ -45,7 +45,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
     from cellblock.guest.confine.arch import Arch
-    from cellblock.guest.confine.conditions import Grants
+    from cellblock.guest.confine.syscall_args import Grants
+
 
 NEW_LISTENER: Final = 1 << 3
 #: A call that was taken up is not interrupted and told again: a fork would be counted twice.
@@ -108,9 +109,9 @@ class Lock:
     done: Callable[[], None]
 
 
-def build(arch: Arch, grants: Grants) -> bpf.Program:
+def build(arch: Arch, grants: Grants) -> seccomp.Program:
     """Compile the filter that stops the gate's calls; its slot takes the guest's process id."""
-    return bpf.assemble(list(_filter(arch, grants)))
+    return seccomp.assemble(list(_filter(arch, grants)))
 
 
 def install(arch: Arch, pid: int, grants: Grants, hand_over: Callable[[int], None]) -> None:
@@ -324,44 +325,44 @@ class Gate:
             return
 
 
-def _filter(arch: Arch, grants: Grants) -> Iterator[bpf.Item]:
+def _filter(arch: Arch, grants: Grants) -> Iterator[seccomp.Item]:
     numbers = arch.numbers
-    yield Op(bpf.LD_W_ABS, seccomp.OFFSET_ARCH)
-    yield Op(bpf.JEQ, arch.audit, no="pass")  # the main filter refuses what is foreign
-    yield Op(bpf.LD_W_ABS, seccomp.OFFSET_NR)
+    yield Op(seccomp.LD_W_ABS, seccomp.OFFSET_ARCH)
+    yield Op(seccomp.JEQ, arch.audit, no="pass")  # the main filter refuses what is foreign
+    yield Op(seccomp.LD_W_ABS, seccomp.OFFSET_NR)
     told: tuple[str, ...] = (*STARTING, LOCKING)
     told += REACHING if grants.network else ()
     told += (EXECUTING,) if grants.subprocess else ()
     for name in told:
         if name in numbers:
-            yield Op(bpf.JEQ, numbers[name], yes="stop")
+            yield Op(seccomp.JEQ, numbers[name], yes="stop")
     for name in SIGNALLING:
-        yield Op(bpf.JEQ, numbers[name], yes="whom")
+        yield Op(seccomp.JEQ, numbers[name], yes="whom")
     if grants.network:
-        yield Op(bpf.JEQ, numbers[SENDING_TO], yes="where")
-        yield Op(bpf.JEQ, numbers[SENDING], yes="how")
-    yield Op(bpf.JA, yes="pass")
+        yield Op(seccomp.JEQ, numbers[SENDING_TO], yes="where")
+        yield Op(seccomp.JEQ, numbers[SENDING], yes="how")
+    yield Op(seccomp.JA, yes="pass")
     if grants.network:
         yield from _sending()
     yield Label("whom")
-    yield Op(bpf.LD_W_ABS, seccomp.low(0))
-    yield Op(bpf.JEQ, slot=True, yes="pass")
+    yield Op(seccomp.LD_W_ABS, seccomp.low(0))
+    yield Op(seccomp.JEQ, slot=True, yes="pass")
     yield Label("stop")
-    yield Op(bpf.RET, RET_USER_NOTIF)
+    yield Op(seccomp.RET, RET_USER_NOTIF)
     yield Label("pass")
-    yield Op(bpf.RET, seccomp.RET_ALLOW)
+    yield Op(seccomp.RET, seccomp.RET_ALLOW)
 
 
-def _sending() -> Iterator[bpf.Item]:
+def _sending() -> Iterator[seccomp.Item]:
     """Stop what is sent to an address; the main filter refuses the flags that pass here."""
     yield Label("where")
     for half in (seccomp.low(_ADDRESS), seccomp.high(_ADDRESS)):
-        yield Op(bpf.LD_W_ABS, half)
-        yield Op(bpf.JEQ, 0, no="stop")
-    yield Op(bpf.JA, yes="pass")
+        yield Op(seccomp.LD_W_ABS, half)
+        yield Op(seccomp.JEQ, 0, no="stop")
+    yield Op(seccomp.JA, yes="pass")
     yield Label("how")
-    yield Op(bpf.LD_W_ABS, seccomp.low(_FLAGS))
-    yield Op(bpf.JEQ, HANDING_OVER, yes="pass", no="stop")
+    yield Op(seccomp.LD_W_ABS, seccomp.low(_FLAGS))
+    yield Op(seccomp.JEQ, HANDING_OVER, yes="pass", no="stop")
 
 
 def _group(task: int) -> tuple[int, int]:

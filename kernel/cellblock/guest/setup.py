@@ -8,12 +8,15 @@ import contextlib
 import fcntl
 import getpass
 import importlib
+import json
 import os
 import random
 import socket
 import sys
 import tempfile
-from typing import TYPE_CHECKING, Any
+from collections.abc import Iterator, Mapping
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Any, Final, NoReturn
 
 import comm  # noqa: F401 - imported here so that no guest has to
 import msgspec
@@ -24,33 +27,82 @@ from cellblock.guest import (
     audit_hook,
     charts,
     guards,
-    llm,
+    host_services,
     loop,
-    magics,
-    operations,
-    pools,
-    serve,
+    native_pools,
+    output,
+    server,
     shell,
-    streams,
-    tools,
 )
-from cellblock.guest.asking import Asking
-from cellblock.guest.calls import ToolError
 from cellblock.guest.channel import Channel
 from cellblock.guest.confine import ConfineError, confine, process
 from cellblock.guest.confine import prepare as prepare_locks
 from cellblock.guest.confine.adapt import mend_library
 from cellblock.guest.confine.apart import stand_apart
-from cellblock.guest.confine.gates import HANDING_OVER
-from cellblock.guest.display import Out
-from cellblock.guest.inputs import Inputs
+from cellblock.guest.confine.syscall_args import HANDING_OVER
+from cellblock.guest.output import Out
+from cellblock.guest.shell import Asking
+from cellblock.guest.tool_calls import ToolError
 from cellblock.wire import messages
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
     from cellblock.guest.network import Network
-    from cellblock.guest.trying import Trier
+    from cellblock.guest.probes import Trier
+
+
+# ``inputs``: what whoever runs the cells has given them, to be read and not to be changed.
+
+_SHOWN: Final = 60
+_NAMED: Final = 10
+_GIVEN: Final = "whoever runs the cells gives inputs: --input FILE, or Sandbox(inputs={…})"
+
+
+class Inputs(Mapping[str, Any]):
+    """Values by name. Each look-up gives a copy of its own, of JSON's types.
+
+    ``encoded`` are the values as JSON.
+    """
+
+    __slots__ = ("_encoded",)
+
+    _encoded: Mapping[str, str]
+
+    def __init__(self, encoded: Mapping[str, str]) -> None:
+        object.__setattr__(self, "_encoded", MappingProxyType(dict(encoded)))
+
+    def __getitem__(self, name: str) -> Any:
+        if name not in self._encoded:
+            raise KeyError(self._missing(name))
+        return json.loads(self._encoded[name])
+
+    def _missing(self, name: object) -> str:
+        names, more = list(self._encoded)[:_NAMED], len(self._encoded) - _NAMED
+        known = f"but {', '.join(names)}" if names else "and no other"
+        known += f" and {more:,} more" if more > 0 else ""
+        return f"there is no input {name!r}, {known}; {_GIVEN}"
+
+    def __contains__(self, name: object) -> bool:
+        return name in self._encoded
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._encoded)
+
+    def __len__(self) -> int:
+        return len(self._encoded)
+
+    def __setattr__(self, name: str, value: object) -> NoReturn:
+        raise AttributeError("inputs can be read only")
+
+    def __repr__(self) -> str:
+        shown = ", ".join(f"{name!r}: {_short(text)}" for name, text in self._encoded.items())
+        return f"inputs({{{shown}}})"
+
+
+def _short(text: str) -> str:
+    return text if len(text) <= _SHOWN else f"{text[: _SHOWN - 1]}…"
+
 
 #: Names that IPython puts into the namespace and mode safe takes out of it.
 _IPYTHON_NAMES = ("__builtin__", "get_ipython", "exit", "quit", "open", "_dh")
@@ -77,12 +129,12 @@ class Prepared:
         self.zygote = os.getpid()
         self.rules = Rules.from_builtins(request.rules)
         self._permits = guards.Permits(self.rules)
-        self.servers: list[serve.Server] = []
+        self.servers: list[server.Server] = []
         mend_library(processes=request.plan.subprocess)
         self._network = _mended_network() if request.plan.relayed else None
         loop.allow_nested_run()
-        builtins.input = serve.reader(self.servers, password=False)
-        getpass.getpass = serve.reader(self.servers, password=True)
+        builtins.input = server.reader(self.servers, password=False)
+        getpass.getpass = server.reader(self.servers, password=True)
         self._tools = self._build_tools()
         names = self._guarded_builtins()
         self.shell: Any = shell.build(self.rules, names)
@@ -104,7 +156,7 @@ class Prepared:
 
         extra = {
             "display": display,
-            "get_ipython": magics.answer_for(self.rules),
+            "get_ipython": shell.answer_for(self.rules),
             "input": builtins.input,
             "getpass": getpass.getpass,
             **self._tools,
@@ -129,12 +181,12 @@ class Prepared:
         request = self.request
         most, calls = request.tool_max_bytes, lambda: self.servers[0].calls
         known = {tool.name: tool for tool in request.tools}
-        asked = (llm.NAME, llm.CHAT) if llm.CHAT in known else ()
+        asked = (host_services.NAME, host_services.CHAT) if host_services.CHAT in known else ()
         plain = tuple(tool for tool in request.tools if tool.name not in asked)
-        found = tools.build_tools(plain, most, calls)
-        others = tools.build_tools(operations.withheld(plain), most, calls)
-        asking = llm.build_llm(known, most, calls)
-        return {"ToolError": ToolError, **operations.gathered(found, others), **asking}
+        found = host_services.build_tools(plain, most, calls)
+        others = host_services.build_tools(host_services.withheld(plain), most, calls)
+        asking = host_services.build_llm(known, most, calls)
+        return {"ToolError": ToolError, **host_services.gathered(found, others), **asking}
 
     def _bind_tools(self) -> None:
         """Have completion and inspection find the tools, where they look for names."""
@@ -202,9 +254,9 @@ class Prepared:
         channel.send(messages.Ready(report=report))
 
     def _serve(self, channel: Channel) -> None:
-        outlet = streams.Outlet(channel)
-        sys.stdout = streams.out_stream("stdout", 1, outlet)
-        sys.stderr = streams.out_stream("stderr", 2, outlet)
+        outlet = output.Outlet(channel)
+        sys.stdout = output.out_stream("stdout", 1, outlet)
+        sys.stderr = output.out_stream("stderr", 2, outlet)
         out = Out(channel, outlet)
         self._asking.out = out
         self.shell.display_pub.bind(out)
@@ -212,7 +264,7 @@ class Prepared:
         sys.displayhook = self.shell.displayhook
         self._bind_inputs()
         plan = self.request.plan
-        serving = serve.Server(
+        serving = server.Server(
             self.shell,
             self._permits,
             channel,
@@ -239,7 +291,7 @@ def prepare(request: messages.Prepare) -> Prepared:
     os.environ.update(request.environment | dict.fromkeys(_AT_HOME, home))
     if request.charts:
         charts.install_charts(request.charts)
-    pools.install()
+    native_pools.install()
     sys.path.extend(request.paths)
     for name in request.preload:
         importlib.import_module(name)
@@ -259,17 +311,17 @@ def _refusals_told(channel: Channel) -> Iterator[None]:
 
 
 def _trier(trial: messages.Trial, request: messages.Prepare, fds: list[int]) -> Trier:
-    from cellblock.guest.trying import Trier  # noqa: PLC0415 - no other guest needs it
+    from cellblock.guest.probes import Trier  # noqa: PLC0415 - no other guest needs it
 
     return Trier(trial, request, fds)
 
 
 def _mended_network() -> Network:
-    from cellblock.guest import sockets  # noqa: PLC0415 - most policies have no list
+    from cellblock.guest import network  # noqa: PLC0415 - most policies have no list
     from cellblock.guest.network import Network  # noqa: PLC0415 - as above
 
     connected = Network()
-    sockets.mend(connected)
+    network.mend(connected)
     return connected
 
 

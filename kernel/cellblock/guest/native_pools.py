@@ -14,7 +14,7 @@ import os
 import sys
 from typing import Any, Final
 
-from cellblock.guest import mender
+from cellblock.guest import import_hooks
 
 _OPENMP: Final = ("libgomp", "libomp", "libiomp")
 _HARD: Final = 2
@@ -68,7 +68,7 @@ def _pausing(name: str) -> Any:
 
 def install() -> None:
     """Mend threadpoolctl when it is imported. For the zygote, before any fork."""
-    mender.install_mender({"threadpoolctl": _mend})
+    import_hooks.install_mender({"threadpoolctl": _mend})
 
 
 def _mend(module: Any) -> None:
