@@ -55,6 +55,10 @@ ROWS = [
     (CLOSED, "preadv2", (3, 1, 1, 0, 0, 8), errno.EOPNOTSUPP),
     (CLOSED, "pwritev2", (3, 1, 1, 0, 0, 8 | HIGH), errno.EOPNOTSUPP),
     # memory: what RLIMIT_DATA counts
+    (CLOSED, "mremap", (0x7F12_3456_7000, 4096, 8192, 1), ALLOW),
+    (CLOSED, "mremap", (0x5555_5555_7000, 4096, 8192, 1), ALLOW),
+    (CLOSED, "mremap", (0x7FFC_1234_5000, 4096, 4 << 30, 1), errno.ENOMEM),
+    (CLOSED, "mremap", (0x7FFF_FFFF_F000, 4096, 4 << 30, 1), errno.ENOMEM),
     (CLOSED, "mmap", (0, 4096, 3, 0x22, -1, 0), ALLOW),
     (CLOSED, "mmap", (0, 4096, 3, 0x20022, -1, 0), ALLOW),
     (CLOSED, "mmap", (0, 4096, 1, 0x1, 5, 0), ALLOW),

@@ -40,6 +40,10 @@ SHAPES = {
     "a number": ("9", "", ""),
     "operators": ("-", "", "1"),
     "brackets": ("(", "", ""),
+    "blanks before a sign": (f"a{' ' * 1_500}?\n", "", ""),
+    "blanks before signs": (" ?", "a", ""),
+    "a word before a denied name": ("a", "x = '", "'; x.__globals__"),
+    "denied names on one line": ("x.__globals__;", "", ""),
 }
 #: Ordinary source that has something of the shapes above.
 ORDINARY = {

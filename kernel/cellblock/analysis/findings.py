@@ -163,7 +163,7 @@ SUBJECT_LIMIT = 100
 FINDINGS_LIMIT = 100
 #: What ends a line for Python.
 LINE_END = re.compile(r"\r\n|\r|\n")
-_WORD_BEFORE = re.compile(r"\w+\Z")
+_WORD = re.compile(r"\w*")
 
 
 @dataclass(frozen=True, slots=True, order=True)
@@ -235,16 +235,20 @@ class Report:
         self, rule: str, node: Positioned, subject: str, *, why: str = "", remedy: Remedy = ""
     ) -> None:
         """Record that ``subject``, at ``node``, breaks ``rule``; texts default to the rule's."""
-        self.add_at(rule, self.span(node), subject, why=why, remedy=remedy)
+        if len(self.findings) < FINDINGS_LIMIT:  # to count characters takes a long line's length
+            self.add_at(rule, self.span(node), subject, why=why, remedy=remedy)
 
     def add_last_word(
         self, rule: str, node: Positioned, subject: str, *, why: str = "", remedy: Remedy = ""
     ) -> None:
         """Like ``add``, for the identifier that ends ``node`` (an attribute's name)."""
+        if len(self.findings) >= FINDINGS_LIMIT:
+            return
         end_line = node.end_lineno or node.lineno
         end = self._characters(end_line, node.end_col_offset or 0)
-        word = _WORD_BEFORE.search(self.line(end_line)[:end])
-        start = word.start() if word else max(0, end - 1)
+        # From its end: a search for the beginning would try at each letter of a longer word.
+        word = _WORD.match(self.line(end_line)[:end][::-1])
+        start = end - max(1, word.end() if word else 0)
         self.add_at(rule, (end_line, start, end), subject, why=why, remedy=remedy)
 
     def add_at(

@@ -11,6 +11,7 @@ from __future__ import annotations
 import ast
 import importlib
 import importlib.util
+import re
 import sys
 import warnings
 from contextlib import contextmanager
@@ -19,7 +20,7 @@ from functools import lru_cache, partial
 from operator import ne
 from pathlib import Path
 from types import ModuleType
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 from cellblock.analysis import analyser
 
@@ -33,6 +34,10 @@ if TYPE_CHECKING:
 #: third of a second; a cell that needs more is left as it is.
 _TOKENS_READ = 100_000
 _LINE = 16_000
+#: Blanks in a row: Python 3.11 reads on from each where what follows is no token, so that they take
+#: time as their square; how many of that count as a token.
+_BLANKS: Final = re.compile(r"[ \t\f]{100,}")
+_SQUARE: Final = 30
 #: Lines that are looked at first.
 _AHEAD = 8
 #: Characters of source that is looked at although Python does not accept it.
@@ -214,13 +219,24 @@ class _Meter:
     def __init__(self, generate: Callable[..., Iterator[TokenInfo]]) -> None:
         self._generate, self._left = generate, _TOKENS_READ
 
-    def generate_tokens_catch_errors(self, *args: Any, **options: Any) -> Iterator[TokenInfo]:
+    def generate_tokens_catch_errors(
+        self, readline: Callable[[], str], *args: Any, **options: Any
+    ) -> Iterator[TokenInfo]:
         """Yield as IPython's does. Raises RuntimeError, as IPython's loop does."""
-        for token in self._generate(*args, **options):
-            self._left -= 1 + len(token.line) // _LINE
-            if self._left < 0:
-                raise RuntimeError("more tokens than there is time for")
+
+        def read() -> str:
+            line = readline()
+            self._spend(sum(len(run) ** 2 for run in _BLANKS.findall(line)) // _SQUARE)
+            return line
+
+        for token in self._generate(read, *args, **options):
+            self._spend(1 + len(token.line) // _LINE)
             yield token
+
+    def _spend(self, tokens: int) -> None:
+        self._left -= tokens
+        if self._left < 0:
+            raise RuntimeError("more tokens than there is time for")
 
 
 @lru_cache(maxsize=1)

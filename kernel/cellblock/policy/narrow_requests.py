@@ -137,7 +137,9 @@ def _value(line: str, start: int, end: int) -> Any:
     try:
         if not text.isprintable():
             raise ValueError(text)  # noqa: TRY301 - no value, either
-        return tomllib.loads(f"value = {text}")["value"]
+        found = tomllib.loads(f"value = {text}")["value"]
+        json.dumps(found, default=str)  # what is too deep or too long a number is no value, either
+        return found  # noqa: TRY300 - read whole
     except (ValueError, RecursionError):
         remedy = f"{_PYTHONS[text]}, as TOML has it." if text in _PYTHONS else _AS
         raise UnreadableError("is no TOML value", start, end, remedy) from None

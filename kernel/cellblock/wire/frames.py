@@ -18,18 +18,21 @@ if TYPE_CHECKING:
 # What a payload may be made of, seen before a single value of it is made.
 #
 # Two things that a decoder does not bound: how many values there are, each of which costs its
-# reader 60 bytes and more whatever it takes on the wire, and maps whose keys are arrays. Those
-# become tuples, whose hashes anybody can compute: a megabyte of keys that share one takes half a
-# minute to read, a frame's worth takes hours. Texts and bytes are hashed with a secret, and of
-# the numbers at most a few dozen share a hash.
+# reader 60 bytes and more whatever it takes on the wire, and maps whose keys are chosen to meet in
+# a dict. Arrays become tuples, whose hashes anybody can compute: a megabyte of keys that share one
+# takes half a minute to read, so none is a key. Numbers can be chosen that walk the same places of
+# a dict one after the other, which takes as long as the square of their count: so much do they
+# count for. Texts and bytes are hashed with a secret.
 #
-# Source: the msgpack specification, "Formats"; CPython's Objects/tupleobject.c.
+# Source: the msgpack specification, "Formats"; CPython's Objects/tupleobject.c, dictobject.c.
 
 #: The most values in one frame; a map counts for four and an extension for three, since they cost
 #: as much. What the gateway passes on has half as many at most.
 MAX_VALUES = 2_000_000
+#: Keys of one map that are no text, for each of which such a key counts for one value more.
+KEYS_A_VALUE = 32
 #: Payloads up to here are not looked through: nothing in them is dear.
-SMALL = 8 << 10
+SMALL = 2 << 10
 #: Items of an array that are looked at together, and how many it must have for that.
 _RUN, _RUN_FROM = 256, 16
 _ARRAY, _MAP = 1, 2
@@ -68,6 +71,9 @@ def _heads() -> tuple[bytes, bytes, bytes, bytes]:
 
 
 _SIZE, _WIDTH, _KIND, _COST = _heads()
+#: Whether a value that begins so is text, or bytes.
+_TEXTS = {*range(0xA0, 0xC0), 0xC4, 0xC5, 0xC6, 0xD9, 0xDA, 0xDB}
+_TEXT = bytes(first in _TEXTS for first in range(256))
 
 
 def check(payload: bytes | bytearray, start: int = 0) -> None:
@@ -83,11 +89,12 @@ def check(payload: bytes | bytearray, start: int = 0) -> None:
 def _walk(payload: bytes | bytearray, at: int) -> None:
     """Walk over the heads of all values: one loop, as a frame has up to two million of them."""
     end, allowed = len(payload), MAX_VALUES
-    above: list[tuple[int, bool]] = []
-    left, in_map = 1, False
+    #: Of an array or a map: what is left of it, and how many keys a map has.
+    above: list[tuple[int, int]] = []
+    left, keys = 1, 0
     while left or above:
         if not left:
-            left, in_map = above.pop()
+            left, keys = above.pop()
             continue
         if at >= end:
             return
@@ -97,14 +104,16 @@ def _walk(payload: bytes | bytearray, at: int) -> None:
         kind, width = _KIND[first], _WIDTH[first]
         length = int.from_bytes(payload[at + 1 : at + 1 + width], "big") if width else first & 15
         at += _SIZE[first]
+        if keys and left & 1 and not _TEXT[first]:
+            # Of a map's items those with an odd number behind them are keys.
+            if kind:
+                raise WireError("an array or a map is the key of a map")
+            allowed -= keys // KEYS_A_VALUE
         if not kind:
             at += length if width else 0
-        elif in_map and left & 1:
-            # Of a map's items those with an odd number behind them are keys.
-            raise WireError("an array or a map is the key of a map")
         else:
-            above.append((left, in_map))
-            left, in_map = (2 * length, True) if kind == _MAP else (length, False)
+            above.append((left, keys))
+            left, keys = (2 * length, length) if kind == _MAP else (length, 0)
             if kind == _ARRAY and length >= _RUN_FROM:
                 alike, size, cost = _run(payload, at, length)
                 left, at = left - alike, at + alike * size

@@ -35,6 +35,12 @@ def test_a_line_holds_keys_with_toml_values(line, found):
     assert pairs(line) == found
 
 
+@pytest.mark.parametrize("value", ["{" + ".".join("a" * 9_900) + "=1}", f"[0x{'f' * 5_000}]"])
+def test_a_value_that_nobody_can_write_down_is_none(value):
+    with pytest.raises(UnreadableError, match="is no TOML value"):
+        read(f"timeout={value}")
+
+
 def test_keys_have_their_place_each_time_and_options_are_words_of_their_own():
     assert read("%policy narrow  timeout=1", 14)[0] == (Assignment("timeout", 1, 16, 23),)
 

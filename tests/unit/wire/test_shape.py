@@ -49,6 +49,13 @@ def test_keys_that_collide_are_what_would_hold_up_a_host():
     assert min(seconds(read, alike) for _ in range(3)) > 10 * seconds(read, others)
 
 
+def test_numbers_as_keys_count_for_the_square_of_their_number():
+    numbers = [b"\xce" + n.to_bytes(4, "big") for n in range(20_000)]
+    frames.check(display(table(numbers[:5_000])))
+    with pytest.raises(FrameTooLargeError):
+        frames.check(display(table(numbers)))
+
+
 def test_keys_that_collide_are_refused_at_once():
     payload = display(table(colliding(50_000)))
     with pytest.raises(WireError, match="an array or a map is the key of a map"):

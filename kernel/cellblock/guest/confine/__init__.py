@@ -235,4 +235,20 @@ def _grants(plan: Plan, version: int, *, gated: bool) -> Grants:
         scoped=decides >= landlock.SCOPE_ABI,
         truncate=decides >= landlock.TRUNCATE_ABI,
         gated=gated,
+        stacks=_stacks(),
     )
+
+
+def _stacks() -> int:
+    """Return above which multiple of 4 GiB there is nothing but a process's first stack.
+
+    That is put at random in the last 16 GiB of the address space at most, and all else below that
+    (``mmap_base`` of the OS kernel's arch/x86/mm/mmap.c). Of the kernel's word on where ours begins
+    (proc(5), ``startstack``) the space's size is told; without it nothing is above.
+    """
+    try:
+        with open("/proc/self/stat", "rb") as file:  # noqa: PTH123 - pathlib is not imported yet
+            begins = int(file.read().rpartition(b") ")[2].split()[25])
+    except OSError:
+        begins = 0
+    return max(0, (1 << begins.bit_length() >> 32) - 5)

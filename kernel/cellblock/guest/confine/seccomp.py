@@ -19,6 +19,7 @@ import msgspec
 from cellblock.guest.confine import libc, syscalls
 from cellblock.guest.confine.arch import named
 from cellblock.guest.confine.syscall_args import (
+    Below,
     Gate,
     Grants,
     In,
@@ -320,6 +321,9 @@ def _condition(condition: Condition, otherwise: str) -> Iterator[Item]:
             yield Op(LD_W_ABS, low(arg))
             yield Op(AND, mask)
             yield from _one_of([Op(JEQ, value) for value in values], arg, otherwise)
+        case Below(arg, top):
+            yield Op(LD_W_ABS, high(arg))
+            yield Op(JGE, top, yes=otherwise)
         case Null(arg):
             for half in (low(arg), high(arg)):
                 yield Op(LD_W_ABS, half)

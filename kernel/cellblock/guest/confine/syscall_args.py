@@ -57,6 +57,13 @@ class Null(msgspec.Struct, frozen=True):
     arg: int
 
 
+class Below(msgspec.Struct, frozen=True):
+    """The pointer is below ``top`` times 4 GiB."""
+
+    arg: int
+    top: int
+
+
 class Own(msgspec.Struct, frozen=True):
     """The argument is the guest's process id, or one of ``others`` (0 means self)."""
 
@@ -64,7 +71,7 @@ class Own(msgspec.Struct, frozen=True):
     others: tuple[int, ...] = ()
 
 
-Condition = In | NotIn | Masked | MaskedIn | Null | Own
+Condition = In | NotIn | Masked | MaskedIn | Null | Below | Own
 Alternative = tuple[Condition, ...]
 
 
@@ -88,6 +95,7 @@ class Grants(msgspec.Struct, frozen=True):
     Landlock confines signals (ABI 6), ``truncate`` that it decides on truncation (ABI 3), ``gated``
     that the zygote decides on starts and signals (``gate``), ``zygote`` that it is the zygote's own
     filter, under which its guests take their locks, ``removing`` that it removes what they leave.
+    Above ``stacks`` times 4 GiB there are stacks of a process's first thread, and nothing else.
     """
 
     network: bool = False
@@ -98,6 +106,7 @@ class Grants(msgspec.Struct, frozen=True):
     gated: bool = False
     zygote: bool = False
     removing: bool = False
+    stacks: int = 0x7FFB
 
 
 # <linux/sched.h>
@@ -284,11 +293,14 @@ def _opens_honestly(arg: int) -> tuple[Alternative, ...]:
 def _memory(grants: Grants) -> Iterator[Gate]:
     """Refuse what RLIMIT_DATA does not count: shared memory without a file, growing stacks.
 
-    Processes that a cell may start share memory with each other for good reason.
+    Processes that a cell may start share memory with each other for good reason. A piece of the
+    first stack that is moved stays one that grows, of whatever size; who can't move memory in
+    place copies it.
     """
     private: Alternative = (Masked(3, MAP_TYPE | MAP_GROWSDOWN, MAP_PRIVATE),)
     uncounted = MAP_GROWSDOWN if grants.subprocess else MAP_GROWSDOWN | MAP_ANONYMOUS
     yield Gate("mmap", (private, (Masked(3, uncounted, 0),)), "memory that the limit counts")
+    yield Gate("mremap", ((Below(0, grants.stacks),),), "as mmap", errno.ENOMEM)
     why = "no owner by number"
     operation = MaskedIn(1, 0xFFFFFFFF & ~FUTEX_FLAGS, FUTEX)
     yield Gate("futex", ((operation,),), why, errno.ENOSYS)

@@ -226,7 +226,7 @@ _CUSTOM: Final = re.compile(r"--[A-Za-z][\w-]{0,99}", re.ASCII)
 #: A negative length can pull a box over its neighbours.
 _NEGATIVE: Final = re.compile(r"(?<![\w-])-[\d.]", re.ASCII)
 #: A length that nobody scrolls to the end of: five digits before the point, or an exponent.
-_HUGE: Final = re.compile(r"(?<![\w#.])\d{5}|(?<![\w#])[\d.]*\d[eE][+-]?\d", re.ASCII)
+_HUGE: Final = re.compile(r"(?<![\w#.])\d{5}|(?:(?<![\w#])|(?<=\.))\d++[eE][+-]?\d", re.ASCII)
 _COMMENT: Final = re.compile(r"/\*.*?(?:\*/|\Z)", re.DOTALL)
 
 _NAME: Final = r"[A-Za-z_][\w-]*+"
