@@ -12,10 +12,9 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
-from cellblock.backends.chooser import ORDER
-from cellblock.backends.contract import PROBES
-from cellblock.backends.landlock import unprobed
-from cellblock.backends.base import HOST
+from cellblock.backends.base import HOST, unprobed
+from cellblock.backends.choose import ORDER, named
+from cellblock.backends.probes import PROBES
 from cellblock.policy.enforcement import CAPABILITIES
 from cellblock.policy.model import Policy
 
@@ -49,7 +48,7 @@ _SUPPORT = unprobed("declared, not probed", usable=True)
 def table() -> str:
     """Return one row a capability, as an unprivileged user's kernel declares it."""
     os.getuid = lambda: 1000  # what uid 0 is not held to is said beneath the table
-    head = f"| capability | {' | '.join(backend.name for backend in ORDER)} |\n"
+    head = f"| capability | {' | '.join(ORDER)} |\n"
     return head + f"|---|{'---|' * len(ORDER)}\n" + "".join(_rows())
 
 
@@ -58,7 +57,7 @@ def _rows() -> Iterator[str]:
     for capability in CAPABILITIES:
         for label, fields in ASKED.get(capability, (("", {}),)):
             policy = Policy().replace(read_deny_paths=("/nowhere",), **fields)
-            cells = [_cell(backend, capability, policy) for backend in ORDER]
+            cells = [_cell(backend, capability, policy) for backend in map(named, ORDER)]
             if capability in HOST and len(set(cells)) == 1 and cells[0] == "asserted":
                 same.append(f"`{capability}`")
             else:
@@ -69,7 +68,7 @@ def _rows() -> Iterator[str]:
 def _cell(backend: Backend, capability: str, policy: Policy) -> str:
     if capability == "network_access" and policy.network_access is True:
         return "nothing to hold"
-    found = backend.declarations[capability](policy, _SUPPORT)
+    found = backend.declare(policy, _SUPPORT)[capability]
     return f"{found.status}: {'; '.join(found.holes)}" if found.holes else str(found.status)
 
 

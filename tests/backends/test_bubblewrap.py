@@ -21,8 +21,9 @@ import pytest
 
 from backends import apart
 from backends.apart import STAT, devices, emptied, patiently, refused
-from cellblock.backends import bubblewrap, doctor_report
+from cellblock.backends import bubblewrap
 from cellblock.backends.bubblewrap import Bubblewrap
+from cellblock.backends.report import doctor_report
 from cellblock.policy.enforcement import Status
 from cellblock.policy.model import Policy
 from support import machines, processes, reading
@@ -332,7 +333,7 @@ def test_the_doctor_says_what_was_seen_to_hold(backend):
     assert report.backend == "bubblewrap"
     assert {"names", "files", "sockets", "processes"} <= set(report.witnessed)
     statuses = {each.capability: each.status for each in report.capabilities}
-    # Verified is what the suite of probes saw (``test_contract``).
+    # Verified is what the suite of probes saw (``test_probes``).
     assert statuses["filesystem_read_roots"] is statuses["network_access"] is Status.asserted
 
 

@@ -8,8 +8,10 @@ from pathlib import Path
 
 import pytest
 
-from cellblock.backends import choose, doctor_report
-from cellblock.backends.landlock import Landlock, unprobed
+from cellblock.backends.base import unprobed
+from cellblock.backends.choose import choose
+from cellblock.backends.landlock import Landlock
+from cellblock.backends.report import doctor_report
 from cellblock.errors import BackendError
 from cellblock.guest.confine import arch, landlock
 from cellblock.policy.enforcement import CAPABILITIES, Status
@@ -107,8 +109,10 @@ def test_a_strict_policy_does_not_fall_back(strict):
 
 
 def test_a_probe_that_hangs_is_no_answer(monkeypatch):
-    monkeypatch.setattr(landlock, "PATIENCE", 0.05)
-    monkeypatch.setattr(landlock, "_answer", lambda *_: time.sleep(60))
+    monkeypatch.setattr("cellblock.backends.landlock.PATIENCE", 0.05)
+    monkeypatch.setattr(
+        "cellblock.backends.landlock._confine_and_report", lambda *_: time.sleep(60)
+    )
 
     support = Landlock().probe()
 
@@ -117,7 +121,7 @@ def test_a_probe_that_hangs_is_no_answer(monkeypatch):
 
 
 def test_a_probe_that_dies_is_no_answer(monkeypatch):
-    monkeypatch.setattr(landlock, "_answer", lambda *_: os._exit(1))
+    monkeypatch.setattr("cellblock.backends.landlock._confine_and_report", lambda *_: os._exit(1))
 
     assert not Landlock().probe().usable
 

@@ -5,7 +5,6 @@ Whatever a cell tries is tried in mode unsafe, past all guards: it is the OS lay
 
 from __future__ import annotations
 
-import io
 import json
 import os
 import re
@@ -14,7 +13,6 @@ import signal
 import socket
 import subprocess
 import sys
-import tarfile
 import tempfile
 import time
 from pathlib import Path
@@ -24,18 +22,13 @@ import pytest
 from backends import apart
 from backends.apart import STAT, devices, emptied, patiently, refused
 from cellblock import SandboxPool
-from cellblock.backends import (
-    choose,
-    container_engine,
-    container_image,
-    container_launcher,
-    doctor_report,
-)
-from cellblock.backends.container_engine import OWNER, _held, owner
-from cellblock.backends.container_image import build
+from cellblock.backends import container_engine, container_launcher
+from cellblock.backends.choose import choose
+from cellblock.backends.container_engine import OWNER, owner
+from cellblock.backends.container_image import EMPTY, build
 from cellblock.backends.docker import Docker
+from cellblock.backends.report import doctor_report
 from cellblock.errors import BackendError
-from cellblock.guest import installed
 from cellblock.policy.enforcement import Status
 from cellblock.policy.model import Policy
 from support import engine, pages, processes, reading, suite
@@ -49,8 +42,8 @@ def docker():
     with engine.running() as why:
         if why:
             pytest.skip(f"no container engine: {why}")
-        found = container_engine.find("docker", os.environ)
-        build(found, mounted=True)
+        found = container_engine.find_engine("docker", os.environ)
+        build(found)
         yield found
 
 
@@ -68,7 +61,7 @@ class Contained(Kernel):
 
     def inspected(self):
         """Return what the engine says of its container."""
-        docker = container_engine.find("docker", os.environ)
+        docker = container_engine.find_engine("docker", os.environ)
         for word in docker.ask("ps", "--all", "--quiet", "--no-trunc").stdout.decode().split():
             found = json.loads(docker.ask("inspect", word).stdout or b"[]")
             if found and found[0]["Config"]["Labels"][OWNER] == self.owner():
@@ -91,7 +84,7 @@ class Contained(Kernel):
 
 def started(world, text="", **changed):
     """Start a kernel in mode unsafe, under another environment."""
-    text = f'extends = "unsafe"\nbackend = "docker"\ncontainer_image = "{container_image.FRAME}"\n{text}'
+    text = f'extends = "unsafe"\nbackend = "docker"\ncontainer_image = "{EMPTY}"\n{text}'
     argv = argv_for(world.policy(text), "--allow-unsafe")
     return Contained(argv, world=world, extra_env=environment() | changed)
 
@@ -103,10 +96,10 @@ artifact_export_paths = ["*.csv"]
 """
 
 
-def begun(user=None, image=container_image.FRAME):
+def begun(user=None):
     """Return a kernel whose policy opens one folder, with secrets in it; a cell has run in it."""
     world = World(user)
-    text = f'backend = "docker"\ncontainer_image = "{image}"\n{LIMITS}'
+    text = f'backend = "docker"\ncontainer_image = "{EMPTY}"\n{LIMITS}'
     argv = argv_for(apart.policy_of(world, text), "--allow-unsafe")
     prefix = (nobody_prefix() or ()) if user else ()
     made = Contained(argv, world=world, prefix=prefix, extra_env=environment())
@@ -133,9 +126,9 @@ def kernel(docker):
 def test_what_the_backend_declares_holds(docker, user):
     assert docker
     if user == "same user":
-        found = suite.run("docker", container_image=container_image.FRAME)
+        found = suite.run("docker", container_image=EMPTY)
     elif engine.lets_nobody_in():
-        found = suite.run_as(nobody_prefix(), "docker", container_image=container_image.FRAME)
+        found = suite.run_as(nobody_prefix(), "docker", container_image=EMPTY)
     else:
         pytest.skip("the engine does not let nobody in, or the interpreter is out of reach")
     suite.check_held(found, "docker")
@@ -143,12 +136,12 @@ def test_what_the_backend_declares_holds(docker, user):
 
 def test_what_the_backend_declares_of_a_wide_policy_holds(docker):
     assert docker
-    suite.check_wide_held(suite.run("docker", container_image=container_image.FRAME, **suite.WIDE))
+    suite.check_wide_held(suite.run("docker", container_image=EMPTY, **suite.WIDE))
 
 
 def test_a_kernel_says_verified_of_what_doctor_saw_of_its_image(docker, world):
     assert docker
-    policy = world.policy(f'backend = "docker"\ncontainer_image = "{container_image.FRAME}"\n')
+    policy = world.policy(f'backend = "docker"\ncontainer_image = "{EMPTY}"\n')
     where = environment()
     command = [Path(sys.executable).parent / "cellblock", "doctor", "--policy", policy]
     options = {"cwd": world.work, "env": world.environment(**where), "timeout": 120}
@@ -307,13 +300,12 @@ def test_a_killed_host_leaves_no_container_no_process_and_no_folder(docker):
 
 
 def owners(docker):
-    ids = docker.ask("ps", "--all", "--quiet").stdout.decode().split()
-    return {whose for _, whose in container_launcher._labelled(docker, ids)}
+    return {whose for _, whose in container_launcher.owned(docker)}
 
 
 def test_two_kernels_have_a_container_each_and_the_end_of_one_is_not_the_others(docker):
     whose = ":".join([*owner(os.getpid()).split(":")[:4], "1"])
-    orphan = docker.ask("create", f"--label={OWNER}={whose}", container_image.FRAME, "/nothing")
+    orphan = docker.ask("create", f"--label={OWNER}={whose}", EMPTY, "/nothing")
     first, second = begun(), begun()
     try:
         for kernel, number in ((first, 1), (second, 2)):
@@ -344,74 +336,27 @@ def test_containers_of_hosts_that_are_gone_are_removed_and_others_are_not(docker
     made = {}
     for what, change in changes.items():
         label = ":".join(change.get(nth, part) for nth, part in enumerate(mine))
-        ran = docker.ask("create", f"--label={OWNER}={label}", container_image.FRAME, "/nothing")
+        ran = docker.ask("create", f"--label={OWNER}={label}", EMPTY, "/nothing")
         made[what] = ran.stdout.decode().strip()
     try:
         assert container_launcher.sweep(docker) == [made["gone"]]
         left = docker.ask("ps", "--all", "--quiet", "--no-trunc").stdout.decode().split()
         assert {what for what, name in made.items() if name in left} == {*made} - {"gone"}
     finally:
-        container_launcher.remove(docker, made.values())
+        docker.remove(made.values())
 
 
 # --- images -----------------------------------------------------------------------------------
 
 
 def test_image_build_says_what_it_has_made_and_makes_it_once(docker):
-    command = [Path(sys.executable).parent / "cellblock", "image", "build", "--mounted"]
-    docker.ask("rmi", "--force", container_image.FRAME)
+    command = [Path(sys.executable).parent / "cellblock", "image", "build"]
+    docker.ask("rmi", "--force", EMPTY)
     said = [subprocess.run(command, check=True, capture_output=True).stdout for _ in range(2)]
     assert said == [
-        f"Made {container_image.FRAME}\n".encode(),
-        f"{container_image.FRAME} is there already\n".encode(),
+        f"Made {EMPTY}\n".encode(),
+        f"{EMPTY} is there already\n".encode(),
     ]
-
-
-def test_an_image_of_this_interpreter_needs_nothing_of_the_host(docker, monkeypatch):
-    whole = container_image._beneath
-    unneeded = re.compile(r"/(?:tests?|third_party|lib2to3|tkinter|distutils|table_\w+)/")
-
-    def few(root):
-        """Leave out what is large and not needed: it takes a minute."""
-        if not root.endswith(("/site-packages", "/fonts", "/mime")):
-            yield from (path for path in whole(root) if not unneeded.search(path))
-        for name in (*installed._NEEDED, "cellblock") if root.endswith("/site-packages") else ():
-            if os.path.lexists(f"{root}/{name}"):
-                yield from (path for path in whole(f"{root}/{name}") if not unneeded.search(path))
-
-    monkeypatch.setattr(container_image, "_beneath", few)
-    name = build(docker, name="cellblock:test")
-    kernel = begun(image=name)
-    try:
-        assert value(kernel, "import sqlite3, ssl, zoneinfo\n6 * 7") == 42
-        sources = {mount["Source"] for mount in kernel.inspected()["Mounts"]}
-        assert not {"/usr/lib", sys.base_prefix} & sources
-        assert refused(kernel, "import numpy") == "ModuleNotFoundError"
-    finally:
-        kernel.close()
-        docker.ask("rmi", "--force", name, seconds=60.0)
-
-
-def test_an_image_on_a_base_has_what_is_in_both(docker, monkeypatch, tmp_path):
-    (tmp_path / "added").write_text("ours")
-    monkeypatch.setattr(container_image, "files", lambda: [str(tmp_path / "added")])
-    name = build(docker, name="cellblock:test-base", base=container_image.FRAME)
-    try:
-        assert docker_holds(docker, name) == container_image.held_folders()
-        made = docker.ask("create", name, "/nothing").stdout.decode().strip()
-        archive = docker.ask("export", made).stdout
-        container_launcher.remove(docker, [made])
-        with tarfile.open(fileobj=io.BytesIO(archive)) as tar:
-            assert tar.extractfile(str(tmp_path / "added").lstrip("/")).read() == b"ours"
-            links = {f"/{each.name}": each.linkname for each in tar if each.issym()}
-        assert {*container_image.image_links()} <= {*links.items()}
-    finally:
-        docker.ask("rmi", "--force", name, seconds=60.0)
-
-
-def docker_holds(docker, name):
-    asked = docker.ask("image", "inspect", "--format", "{{json .Config.Labels}}", name)
-    return _held(asked.stdout)
 
 
 def test_the_locks_hold_inside_a_plain_pod(docker, tmp_path):
@@ -428,7 +373,7 @@ def test_the_locks_hold_inside_a_plain_pod(docker, tmp_path):
     ran = docker.ask(
         "run", *options.split(), "--network=none", "--pull=never", "--tmpfs=/own:mode=1777",
         "--env=HOME=/own", "--env=TMPDIR=/own", f"--workdir={tmp_path}", *mounts, f"--entrypoint={sys.executable}",
-        container_image.FRAME, "-c", doctor, "doctor", "--json", f"--policy={policy}", seconds=60.0,
+        EMPTY, "-c", doctor, "doctor", "--json", f"--policy={policy}", seconds=60.0,
     )  # fmt: skip
 
     assert ran.returncode == 0, ran.stderr
@@ -445,12 +390,10 @@ def test_the_locks_hold_inside_a_plain_pod(docker, tmp_path):
 
 def test_a_probe_sees_the_locks_hold_in_a_real_container(docker):
     assert docker
-    found = Docker("docker", "", container_image.FRAME).probe()
+    found = Docker("docker", "", EMPTY).probe()
     assert found.usable, found
     assert {"names", "files", "sockets", "processes", "programs"} <= {*found.witnessed}
-    report = doctor_report(
-        Policy().replace(backend="docker", container_image=container_image.FRAME)
-    )
+    report = doctor_report(Policy().replace(backend="docker", container_image=EMPTY))
     settled = {each.capability: each.status for each in report.capabilities}
     # Verified is what the suite of probes saw, above.
     for name in ("filesystem_read_roots", "filesystem_write_roots", "network_access"):
@@ -472,7 +415,7 @@ def test_an_image_that_is_not_there_is_said_with_the_remedy(docker):
 
 def test_a_runtime_that_is_not_known_is_said(docker):
     assert docker
-    said = why(container_runtime="nosuch", container_image=container_image.FRAME)
+    said = why(container_runtime="nosuch", container_image=EMPTY)
     assert "no OCI runtime of that name: see container_runtime" in said
 
 
@@ -522,7 +465,7 @@ def test_an_engine_that_leaves_something_out_is_found_out(lying, option):
         f'for a; do shift; if [ "$a" = {option} ]; then {instead}; else set -- "$@" "$a"; fi; done\n'
         'exec $real "$@"'
     )
-    found = Docker("docker", "", container_image.FRAME).probe()
+    found = Docker("docker", "", EMPTY).probe()
     assert not found.usable, found
     assert LEAVES_OUT[option] in found.why
 
@@ -532,7 +475,7 @@ def test_an_engine_that_gives_scratch_no_bound_is_found_out(lying):
         'for a; do shift; a=$(printf %s "$a" | sed "s/,tmpfs-size=1048576//"); set -- "$@" "$a"; done\n'
         'exec $real "$@"'
     )
-    found = Docker("docker", "", container_image.FRAME).probe()
+    found = Docker("docker", "", EMPTY).probe()
     assert not found.usable, found
     assert re.search(r"container: /.*/scratch holds more than 1048576 bytes", found.why), found
 
@@ -557,7 +500,7 @@ exec "$program" "$@"
 
 def test_nothing_runs_where_the_engine_starts_no_container(lying, world):
     folder = lying(TRANSPARENT)
-    found = Docker("docker", "", container_image.FRAME).probe()
+    found = Docker("docker", "", EMPTY).probe()
     assert "the zygote is in the machine's pid namespace" in found.why
     # A kernel does not probe: it is found out when it fetches what it needs, or can't.
     assert "error" in card(world, PATH=f"{folder}:{os.environ['PATH']}")
@@ -600,13 +543,13 @@ def storage(monkeypatch):
 
 @pytest.mark.usefixtures("storage")
 def test_podman_starts_the_same():
-    if isinstance(missing := container_engine.find("podman", os.environ), str):
+    if isinstance(missing := container_engine.find_engine("podman", os.environ), str):
         pytest.skip(missing)
-    found = container_engine.find("podman", os.environ)
-    build(found, mounted=True)
+    found = container_engine.find_engine("podman", os.environ)
+    build(found)
     # By name: the default one may not know this machine's cgroups.
     runtime = "runc" if shutil.which("runc") else ""
-    probed = Docker("podman", runtime, container_image.FRAME).probe()
+    probed = Docker("podman", runtime, EMPTY).probe()
     assert probed.usable, probed
 
 
@@ -628,7 +571,7 @@ def test_sandboxes_of_a_pool_have_a_container_each(docker, tmp_path, monkeypatch
     policy = Policy.preset(
         "unsafe",
         backend="docker",
-        container_image=container_image.FRAME,
+        container_image=EMPTY,
         memory_max_bytes=2**28,
         artifact_export_paths=("*.csv",),
         artifact_folder=str(tmp_path / "out"),

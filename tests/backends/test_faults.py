@@ -17,8 +17,9 @@ from functools import partial
 
 import pytest
 
-from cellblock.backends import bubblewrap, choose
+from cellblock.backends import bubblewrap
 from cellblock.backends.bubblewrap import Bubblewrap
+from cellblock.backends.choose import choose
 from cellblock.errors import BackendError
 from cellblock.guest.confine import arch, landlock
 from cellblock.policy.model import Policy
@@ -193,14 +194,14 @@ CHOICES = [
 
 
 @pytest.mark.parametrize(("asked", "comes_to"), CHOICES, ids=str)
-@pytest.mark.parametrize("probe", [True, False], ids=["doctor", "kernel"])
-def test_without_landlock_doctor_and_kernels_come_to_the_same(asked, comes_to, probe, monkeypatch):
+@pytest.mark.parametrize("how", ["probe", "attempt"], ids=["doctor", "kernel"])
+def test_without_landlock_doctor_and_kernels_come_to_the_same(asked, comes_to, how, monkeypatch):
     monkeypatch.setenv("PATH", machines.path("landlock"))
 
     def chosen():
         faults.install(NO_LANDLOCK)
         try:
-            return choose(Policy(require=()).replace(**asked), probe=probe).backend.name
+            return choose(Policy(require=()).replace(**asked), how).backend.name
         except BackendError as error:
             return str(error).partition(" (")[0]
 

@@ -15,18 +15,21 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cellblock.backends import choose, chooser, doctor_report, gaps, landlock, planner, seatbelt
+from cellblock.backends import places, plan, seatbelt
+from cellblock.backends.base import unprobed
+from cellblock.backends.choose import ORDER, choose
 from cellblock.backends.landlock import Landlock
-from cellblock.backends.seatbelt import TEMPLATE, Seatbelt, images
+from cellblock.backends.report import doctor_report, gaps
+from cellblock.backends.seatbelt import TEMPLATE, Seatbelt, executables
 from cellblock.errors import BackendError, PolicyError
-from cellblock.policy import paths
+from cellblock.policy import paths as store
 from cellblock.policy.enforcement import CAPABILITIES, Status
 from cellblock.policy.load import load
 from cellblock.policy.model import Policy
 from cellblock.policy.operations import Install, Operations
 from support.sbpl import Profile, parse, strings
 
-SUPPORT = landlock.unprobed("for a test", usable=True)
+SUPPORT = unprobed("for a test", usable=True)
 PRESETS = ("safe", "data", "unsafe")
 
 
@@ -48,8 +51,8 @@ class Place:
 
     def wrapped(self, policy, private=()):
         where = {"scratch": self.scratch, "project": self.project, "private": private}
-        plan = planner.plan(policy, Seatbelt(), **where)
-        view = planner.view(policy, plan, **where)
+        locks = plan.make_plan(policy, Seatbelt(), **where)
+        view = plan.make_view(policy, locks, **where)
         return Seatbelt().wrap(["python", "-c", "pass"], view)
 
     def text(self, *preset, private=(), **fields):
@@ -65,7 +68,7 @@ def place(tmp_path, monkeypatch):
     for name in ("XDG_DATA_HOME", "XDG_RUNTIME_DIR", "JUPYTER_RUNTIME_DIR", "IPYTHONDIR"):
         monkeypatch.delenv(name, raising=False)
     monkeypatch.setenv("HOME", str(made.home))
-    monkeypatch.setattr(planner, "_MACOS", True)
+    monkeypatch.setattr(places, "_MACOS", True)
     return made
 
 
@@ -200,12 +203,12 @@ def test_denied_paths_are_denied_whatever_is_above_them(place):
 
 def test_packages_are_readable_in_the_folder_of_the_hosts_own_that_is_denied(place):
     granted = Operations(install=Install(index="https://example.org/simple", allow=("a",)))
-    data, packages = place.home / ".local/share/cellblock", paths.folder(granted.install)
+    data, packages = place.home / ".local/share/cellblock", store.folder(granted.install)
     Path(packages, "lib").mkdir(parents=True)
     profile = Profile(place.text(ops=granted, private=[data]))
     assert profile.allows("file-read-data", f"{packages}/lib/a/__init__.py")
     assert not profile.allows("file-write-create", f"{packages}/lib/a.py")
-    for path in (f"{packages}/beside", f"{data}/approval.key", f"{paths.base()}/another/lib/a.py"):
+    for path in (f"{packages}/beside", f"{data}/approval.key", f"{store.base()}/another/lib/a.py"):
         assert not profile.allows("file-read-data", path)
 
 
@@ -241,7 +244,7 @@ def test_programs_are_executed_only_where_the_policy_has_processes(place):
 
     for profile in (without, having):
         assert profile.allows("process-fork")
-        assert all(profile.allows("process-exec", image) for image in images())
+        assert all(profile.allows("process-exec", image) for image in executables())
         assert not profile.allows("process-exec", f"{place.scratch}/made")
     assert not without.allows("process-exec", "/usr/bin/true")
     assert not without.allows("process-exec-interpreter", "/usr/bin/true")
@@ -470,16 +473,16 @@ def test_without_sandbox_exec_it_is_unusable(on_macos, monkeypatch):
 
 
 def test_auto_takes_it_where_it_is_the_strongest_and_a_strict_policy_is_no_obstacle(monkeypatch):
-    monkeypatch.setattr(Landlock, "probe", lambda _: landlock.unprobed("no", usable=False))
+    monkeypatch.setattr(Landlock, "probe", lambda _: unprobed("no", usable=False))
     monkeypatch.setattr(Seatbelt, "probe", lambda _: SUPPORT)
 
     chosen = choose(Policy().replace(require=("network_access",)))
     assert chosen.backend.name == "seatbelt"
-    assert [backend.name for backend in chooser.ORDER][-1] == "noop"
+    assert ORDER[-1] == "noop"
 
 
 def test_every_place_that_is_always_readable_can_be_said():
-    assert all(seatbelt.quoted(path) for path, _ in (*planner.SYSTEM, *planner.PROGRAMS))
+    assert all(seatbelt.quoted(path) for path, _ in (*places.SYSTEM, *places.PROGRAMS))
 
 
 def test_a_scratch_folder_in_a_private_place_is_refused(place, monkeypatch):

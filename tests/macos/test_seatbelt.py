@@ -13,7 +13,8 @@ from pathlib import Path
 
 import pytest
 
-from cellblock.backends import choose, planner
+from cellblock.backends import plan
+from cellblock.backends.choose import choose
 from cellblock.backends.seatbelt import Seatbelt
 from cellblock.policy.model import Policy
 
@@ -51,7 +52,7 @@ class Place:
         argv = [sys.executable, "-I", "-S", "-c", program, str(self.scratch), str(self.home)]
         policy = Policy().replace(filesystem_write_roots=(str(self.scratch),)).replace(**fields)
         where = {"scratch": self.scratch, "project": self.home}
-        view = planner.view(policy, planner.plan(policy, Seatbelt(), **where), **where)
+        view = plan.make_view(policy, plan.make_plan(policy, Seatbelt(), **where), **where)
         done = subprocess.run(
             Seatbelt().wrap(argv, view),
             env={},

@@ -15,8 +15,9 @@ from typing import Any
 
 import msgspec
 
-from cellblock.backends import choose, gaps, heard, settle
-from cellblock.backends.contract import contradicted
+from cellblock.backends.choose import choose
+from cellblock.backends.probes import contradicted
+from cellblock.backends.report import gaps, known_report, settle
 from cellblock.host.guests import spawn
 from cellblock.jupyter import probe
 from cellblock.policy.model import Policy
@@ -58,7 +59,7 @@ def run(backend: str, *, spoil: str = "", plan: dict[str, Any] | None = None, **
     ``spoil`` is code that the zygote runs before it begins, ``plan`` changes what guests lock.
     """
     policy = Policy().replace(name="tried", backend=backend, **fields)
-    chosen = choose(policy, probe=False)
+    chosen = choose(policy, "attempt")
     boot, told = spawn._BOOT, probe.told_of
     spawn._BOOT = boot.replace(_MAIN, f"exec({spoil!r});{_MAIN}")
     probe.told_of = lambda policy, made, *rest: told(
@@ -68,7 +69,7 @@ def run(backend: str, *, spoil: str = "", plan: dict[str, Any] | None = None, **
         proof, seen = probe.prove(policy, chosen, Path.cwd())
     finally:
         spawn._BOOT, probe.told_of = boot, told
-    declared, report = chosen.declare(policy), heard(chosen, proof, seen)
+    declared, report = chosen.declare(policy), known_report(chosen, proof, seen)
     settled = settle(declared, report, proof)
     return Suite(
         chosen.backend.name,

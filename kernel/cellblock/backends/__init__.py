@@ -1,73 +1,47 @@
-"""Backends: what enforces a policy's OS layer, chosen by a probe that ran, declared per field.
+"""What enforces the OS layer of a policy: a command around the zygote, locks in guests, or both.
 
-Invariant: nothing is claimed that a backend does not declare, and what a lock's report does not
-bear out is lowered before it is shown. Import what you need from the modules:
-``chooser``, ``planner``, ``report``; the names below are the same, imported when
-first used.
+Invariant: nothing is claimed that a backend does not declare, and what a guest's report of its
+locks or a probe does not bear out is lowered before it is shown.
+
+The parts, in the order in which a start meets them:
+
+- ``choose``: which backend carries a policy on this machine, and why not the others.
+- ``base``: what a backend is; what a declaration, a view and a probe's result are; what the host
+  itself enforces behind every backend.
+- ``landlock``, ``bubblewrap``, ``docker``, ``seatbelt``, ``noop``: one module a backend, named as
+  in a policy. Behind ``docker`` stand ``container_engine``, ``container_image`` and
+  ``container_launcher``.
+- ``plan``: from a policy to what guests must lock, and to what a zygote sees; ``places`` knows
+  which paths of this machine are always readable and which never are.
+- ``probes``: the attempts that a guest makes to break what was declared, and what they mean.
+- ``report``: declarations, the guest's report and the probes' results together: gaps, ``doctor``.
+- ``args_fd``: arguments that a process listing does not show.
+
+What is demanded and what was achieved are two types, twice: the host demands a ``Plan`` of locks
+and a guest answers with a ``LockReport``; a backend makes a ``Declaration``, and an ``Enforcement``
+says what it is worth here.
+
+May import ``policy``, ``wire`` and ``errors``; of ``guest`` only what confines, and where packages
+lie. A zygote may start before anything else is imported, so nothing is imported here.
 """
 
 from __future__ import annotations
 
-from importlib import import_module
-
-TYPE_CHECKING = False  # a zygote may be started before typing is imported
+TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Any
 
-    from cellblock.backends.chooser import COMPATIBILITY_MATRIX, Chosen, choose, named
-    from cellblock.backends.planner import plan, preloaded, view
-    from cellblock.backends.report import (
-        DoctorReport,
-        Resolved,
-        blocking,
-        doctor_report,
-        gaps,
-        heard,
-        replaced,
-        resolve,
-        settle,
-    )
+    from cellblock.backends.choose import named as named
+    from cellblock.backends.report import COMPATIBILITY_MATRIX as COMPATIBILITY_MATRIX
+    from cellblock.backends.report import resolve as resolve
 
-__all__ = [
-    "COMPATIBILITY_MATRIX",
-    "Chosen",
-    "DoctorReport",
-    "Resolved",
-    "blocking",
-    "choose",
-    "doctor_report",
-    "gaps",
-    "heard",
-    "named",
-    "plan",
-    "preloaded",
-    "replaced",
-    "resolve",
-    "settle",
-    "view",
-]
-
-_HOME = {
-    "COMPATIBILITY_MATRIX": "chooser",
-    "Chosen": "chooser",
-    "DoctorReport": "report",
-    "Resolved": "report",
-    "blocking": "report",
-    "choose": "chooser",
-    "doctor_report": "report",
-    "gaps": "report",
-    "heard": "report",
-    "named": "chooser",
-    "plan": "planner",
-    "preloaded": "planner",
-    "replaced": "report",
-    "resolve": "report",
-    "settle": "report",
-    "view": "planner",
-}
+#: What the documentation offers to users, and the module that has it.
+_PUBLIC = {"COMPATIBILITY_MATRIX": "report", "named": "choose", "resolve": "report"}
 
 
 def __getattr__(name: str) -> Any:
-    if name in _HOME:
-        return getattr(import_module(f"{__name__}.{_HOME[name]}"), name)
-    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    if name not in _PUBLIC:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    from importlib import import_module  # noqa: PLC0415 - nothing at start-up
+
+    return getattr(import_module(f"{__name__}.{_PUBLIC[name]}"), name)

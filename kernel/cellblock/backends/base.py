@@ -1,12 +1,19 @@
-"""What a backend is: something that may wrap the zygote, and that says what it enforces.
+"""What a backend is, and what it says of itself.
 
-A backend has no default declarations: one that forgets a capability, or names one that does not
-exist, fails when its module is imported.
+A backend may put a command in front of the zygote (``command``), names the locks that guests must
+take (``locks``), and declares what it does about every capability (``declarations``). Nothing is
+declared by default: a backend that forgets a capability, or names one that does not exist, fails
+when its module is imported.
+
+Below the class are the declarations that no backend changes: what the host does, and what resource
+limits do wherever a guest can set them.
 """
 
 from __future__ import annotations
 
 import os
+import platform
+import time
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager, nullcontext
@@ -16,10 +23,13 @@ from typing import TYPE_CHECKING, ClassVar, Final
 from cellblock.policy.enforcement import CAPABILITIES, Enforcement, Status
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Sequence
 
     from cellblock.policy.model import Policy
     from cellblock.wire.messages import LockReport
+
+
+# --- what a probe finds -----------------------------------------------------------------------
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,11 +53,20 @@ class Support:
         return f"{self.why}; Linux {self.os_kernel}, Landlock ABI {self.abi}; {self.time}"
 
 
-@dataclass(frozen=True, slots=True)
-class Room:
-    """What all guests of one zygote, their copies and the zygote may take; None is no bound.
+def unprobed(why: str, *, usable: bool) -> Support:
+    """Return a support that no probe backs."""
+    now = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())
+    return Support(usable, why, platform.release(), abi=0, witnessed=(), time=now)
 
-    ``scratch`` is the folder of their own, among what is writable, and ``scratch_bytes`` its size.
+
+# --- what a zygote sees -----------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class Bounds:
+    """What a zygote, its guests and their copies may take together; None is no bound.
+
+    ``scratch`` is their own writable folder, and ``scratch_bytes`` its size.
     """
 
     scratch: str
@@ -58,11 +77,11 @@ class Room:
 
 @dataclass(frozen=True, slots=True)
 class View:
-    """What a wrapped zygote is to see of the file system; all but ``names`` is canonical.
+    """What a wrapped zygote is to see of the file system. All paths but ``names`` are canonical.
 
-    ``readable`` holds whole roots: what is ``masked`` may lie beneath them. ``names`` are the
-    spellings that the interpreter and the host use: links on the way are to exist. ``movable`` are
-    roots that cells may move: what is mounted there is to be what the host finds there itself.
+    ``readable`` are whole roots; what is ``masked`` may lie beneath them. ``names`` are the
+    spellings that the interpreter and the host use: the links on the way have to exist.
+    ``movable`` are roots that cells may move: what is mounted there has to be what the host finds.
     """
 
     readable: tuple[str, ...]
@@ -72,11 +91,48 @@ class View:
     names: tuple[str, ...]
     movable: tuple[str, ...] = ()
     network: bool = False
-    room: Room | None = None
+    bounds: Bounds | None = None
     subprocess: bool = False
 
 
-Declare = Callable[["Policy", Support], Enforcement]
+# --- what a backend declares ------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class Declaration:
+    """What a backend claims about one capability, wherever it works.
+
+    The claim is void where the guest does not achieve one of ``locks``. What it is worth on this
+    machine is an ``Enforcement``.
+    """
+
+    status: Status
+    mechanism: str
+    holes: tuple[str, ...] = ()
+    locks: tuple[str, ...] = ()
+
+
+#: A declaration, or what makes one where it depends on the policy.
+Declare = Declaration | Callable[["Policy"], Declaration]
+
+
+def holds(mechanism: str, *, locks: tuple[str, ...] = ()) -> Declaration:
+    """Declare a mechanism without known holes, which no probe attempts to break."""
+    return Declaration(Status.asserted, mechanism, (), locks)
+
+
+def partly(mechanism: str, *holes: str, locks: tuple[str, ...] = ()) -> Declaration:
+    """Declare a mechanism with these holes."""
+    return Declaration(Status.partial, mechanism, holes, locks)
+
+
+def unavailable(mechanism: str) -> Declaration:
+    """Declare a mechanism that does not exist behind this backend."""
+    return Declaration(Status.unavailable, mechanism)
+
+
+#: Nothing enforces it.
+UNENFORCED: Final = Declaration(Status.unenforced, "none")
 
 
 class Backend(ABC):
@@ -95,52 +151,56 @@ class Backend(ABC):
             unknown = sorted(declared - set(CAPABILITIES))
             raise TypeError(f"backend {cls.name}: undeclared {missing}, unknown {unknown}")
 
-    @abstractmethod
-    def probe(self) -> Support:
-        """Try the real locks in a child process. Never raises; what can't be tried is unusable."""
+    # Whether it works here: three answers, each more certain and slower than the one before.
 
     @abstractmethod
     def glance(self) -> Support:
         """Say in microseconds whether it is worth trying."""
 
     def attempt(self) -> Support:
-        """Say in milliseconds whether a guest can start; what holds, its own report says."""
+        """Say in milliseconds whether a guest can start; whether locks hold, guests report."""
         return self.glance()
 
-    #: Whether a policy that names it gets a weaker one, and is told so, where it can't be had.
+    @abstractmethod
+    def probe(self) -> Support:
+        """Try the real locks in a child process. Never raises; what can't be tried is unusable."""
+
+    #: Whether a policy that names it gets a weaker one and a gap, where it can't be had.
     falls_back: ClassVar[bool] = True
 
-    def under(self, policy: Policy) -> Backend:
-        """Return this backend as ``policy`` wants it, where it has settings of its own."""
+    def configured(self, policy: Policy) -> Backend:
+        """Return this backend with the settings that ``policy`` has for it."""
         del policy
         return self
 
+    # What goes around a zygote.
+
     #: Whether ``command`` puts one in front; then no zygote can start before its policy is read.
     wraps: ClassVar[bool] = False
-    #: Whether that command stays in front, as a process that the zygote is a child of.
+    #: Whether that command stays, as the zygote's parent; else it becomes the zygote.
     stays: ClassVar[bool] = False
-
-    #: Whether guests under it can connect nothing, so that a relay decides what they reach.
+    #: Whether guests can connect nothing themselves, so that the host's relay does it for them.
     relays: ClassVar[bool] = False
 
     def command(self, argv: Sequence[str], view: View) -> AbstractContextManager[list[str]]:
-        """Yield the command that starts the zygote; as it is, where nothing wraps it.
+        """Yield the command that starts the zygote; unchanged where nothing wraps it.
 
-        What it reads is open so long. Raises OSError; PolicyError for a view that can't be kept.
+        What the command reads stays open inside the context. Raises OSError, and PolicyError for a
+        view that can't be kept.
         """
         del view
         return nullcontext(list(argv))
 
-    def words(self, argv: Sequence[str], view: View) -> tuple[str, ...]:
-        """Return what ``command`` puts in front, where the next start may do so unasked: a guess.
+    def repeatable(self, argv: Sequence[str], view: View) -> tuple[str, ...]:
+        """Return what ``command`` puts in front, if the next start may repeat it as a guess.
 
-        Nothing where each start is its own, or needs more than words.
+        Empty where each start is its own, or takes more than arguments.
         """
         del argv, view
         return ()
 
     def fingerprint(self) -> str:
-        """Return what tells what ``command`` uses from anything else; "" where it uses nothing.
+        """Return what tells the programs that ``command`` uses from others; "" where it uses none.
 
         Raises OSError where that can't be known.
         """
@@ -152,7 +212,7 @@ class Backend(ABC):
         return ()
 
     def mounted(self, view: View) -> tuple[str, ...]:
-        """Return those of what is movable that ``command`` has mounted, by their names."""
+        """Return those of ``view.movable`` that ``command`` mounts by their names."""
         del view
         return ()
 
@@ -161,157 +221,149 @@ class Backend(ABC):
         del view
         return ()
 
+    # What that enforces.
+
+    def declare(self, policy: Policy, support: Support) -> dict[str, Enforcement]:
+        """Return what each capability is worth here, in the order of ``CAPABILITIES``."""
+        declared = {}
+        for capability in CAPABILITIES:
+            said = self.declarations[capability]
+            if not isinstance(said, Declaration):
+                said = said(policy)
+            evidence = support.evidence if said.locks else ""
+            declared[capability] = Enforcement(
+                capability, said.status, said.mechanism, said.holes, evidence, said.locks
+            )
+        return declared
+
     def enforcement(self, policy: Policy) -> dict[str, Enforcement]:
         """Return what each capability is worth on this machine, as far as a glance tells.
 
-        Where the backend can't be had, nothing is that it would do.
+        Nothing is enforced where the backend can't be had.
         """
         support = self.glance()
         declared = self.declare(policy, support)
         if support.usable:
             return declared
-        return {name: _absent(each, support) for name, each in declared.items()}
-
-    def declare(self, policy: Policy, support: Support) -> dict[str, Enforcement]:
-        """Return what each capability is worth here, in the order of ``CAPABILITIES``."""
-        return {name: self.declarations[name](policy, support) for name in CAPABILITIES}
-
-
-def _absent(each: Enforcement, support: Support) -> Enforcement:
-    return replace(each, status=Status.unavailable, holes=(), evidence=support.why)
+        return {
+            name: replace(each, status=Status.unavailable, holes=(), evidence=support.why)
+            for name, each in declared.items()
+        }
 
 
-# Declarations that no backend changes: what the host does, and what rlimits do anywhere.
+# --- words that several backends use ----------------------------------------------------------
 
-#: Holes that declarations disclose, and probes show (``contract``).
+#: Holes that declarations disclose and probes go through (``probes``).
 NAMES: Final = "names, sizes and times of files outside the roots can be looked up"
 EARLIER_LINKS: Final = (
     "a denied file that has another name (a hard link) beneath a read root is readable"
 )
+LATER_FILES: Final = "what is created beside them after the kernel's start is not readable"
 
-#: How a list of addresses is kept.
+#: How a list of addresses is enforced.
 RELAYED: Final = "the host's relay looks up what is listed, connects to it, hands the socket in"
-
-#: Whether one process can look at another's clock and memory as ``host.session.limits`` does.
-_WATCHED = os.uname().sysname == "Linux"
+UNRESTRICTED_NETWORK: Final = holds("not restricted: TCP and UDP sockets")
 
 
-def holds(capability: str, mechanism: str, *, locks: tuple[str, ...] = ()) -> Declare:
-    """Declare a mechanism without known holes, which no probe attempts to break."""
-    return lambda _policy, support: Enforcement(
-        capability, Status.asserted, mechanism, (), support.evidence if locks else "", locks
+def relayed_network(around: str, locks: tuple[str, ...]) -> Callable[[Policy], Declaration]:
+    """Declare ``network_access`` where guests have no network and a list goes through the relay.
+
+    ``around`` is what a backend has beside the system call filter, with "; " behind it.
+    """
+
+    def declare(policy: Policy) -> Declaration:
+        if policy.network_access is True:
+            return UNRESTRICTED_NETWORK
+        if policy.network_access:
+            end = "system call filter" if around else "system call filter: a cell connects nothing"
+            return holds(f"{RELAYED}; {around}{end}", locks=locks)
+        return holds(f"{around}system call filter: no socket is opened", locks=locks)
+
+    return declare
+
+
+# --- what the host does behind every backend --------------------------------------------------
+
+#: Whether one process can read another's clock and memory, as the host's monitor does.
+_MONITORED: Final = os.uname().sysname == "Linux"
+
+#: What the host's monitor alone does about memory.
+MONITORED_MEMORY: Final = (
+    partly(
+        "the host kills a guest that it sees to hold an eighth more",
+        "what is taken between two looks, a tenth of a second",
     )
+    if _MONITORED
+    else UNENFORCED
+)
 
-
-def partly(capability: str, mechanism: str, *holes: str, locks: tuple[str, ...] = ()) -> Declare:
-    """Declare a mechanism with these holes."""
-    return lambda _policy, support: Enforcement(
-        capability, Status.partial, mechanism, holes, support.evidence if locks else "", locks
-    )
-
-
-def nothing(capability: str) -> Declare:
-    """Declare that nothing enforces this."""
-    return lambda _policy, _support: Enforcement(capability, Status.unenforced, "none", (), "")
-
-
-def watched(capability: str) -> Declare:
-    """Declare what the host's looking alone does about memory (``host.session.limits``)."""
-    if not _WATCHED:
-        return nothing(capability)
-    mechanism = "the host kills a guest that it sees to hold an eighth more"
-    return partly(capability, mechanism, "what is taken between two looks, a tenth of a second")
-
-
-def by_policy(capability: str, decide: Callable[[Policy, Support], Declare]) -> Declare:
-    """Declare what ``decide`` picks for this policy on this machine."""
-    del capability
-    return lambda policy, support: decide(policy, support)(policy, support)
-
-
-_GATEWAY: Mapping[str, str] = {
-    "text": "the host passes on plain text only",
-    "sanitized": "the host passes on what it has sanitised",
-    "isolated": "as sanitized; what needs scripts runs in nested frames without origin or network",
+_GATEWAY: Final[Mapping[str, Declaration]] = {
+    "text": holds("the host passes on plain text only"),
+    "sanitized": holds("the host passes on what it has sanitised"),
+    "isolated": holds(
+        "as sanitized; what needs scripts runs in nested frames without origin or network"
+    ),
+    "trusted": UNENFORCED,
 }
 
 
-def _display(policy: Policy, _support: Support) -> Declare:
+def _comms(policy: Policy) -> Declaration:
     if policy.display == "trusted":
-        return nothing("display")
-    return holds("display", _GATEWAY[policy.display])
+        return UNENFORCED
+    return holds("the host passes on comms of these alone")
 
 
-def _comms(capability: str) -> Declare:
-    def decide(policy: Policy, _support: Support) -> Declare:
-        if policy.display == "trusted":
-            return nothing(capability)
-        return holds(capability, "the host passes on comms of these alone")
-
-    return by_policy(capability, decide)
-
-
-def _cpu(policy: Policy, _support: Support) -> Declare:
-    if not _WATCHED:
-        return nothing("cpu_seconds")
+def _cpu(policy: Policy) -> Declaration:
+    if not _MONITORED:
+        return UNENFORCED
     mechanism = "the host reads the guest's processor clock, interrupts the cell, then kills it"
     if policy.subprocess_execution:
-        hole = "processes that live for less than a tenth of a second and are never waited for"
-        return partly("cpu_seconds", mechanism, hole)
-    return holds("cpu_seconds", mechanism)
-
-
-def _scratch(_policy: Policy, _support: Support) -> Declare:
-    return partly(
-        "scratch_max_bytes",
-        "the host adds up the folder, interrupts the cell, then kills it",
-        "what is written between two looks, a tenth of a second",
-        "files that were removed while they are open: max_open_files times max_file_size",
-    )
+        return partly(
+            mechanism,
+            "processes that live for less than a tenth of a second and are never waited for",
+        )
+    return holds(mechanism)
 
 
 #: What the host does for every backend. An entry says what code does today, not what is planned.
-HOST: Mapping[str, Declare] = {
-    "env_var_access": holds("env_var_access", "the guest starts from an empty environment"),
-    "display": by_policy("display", _display),
-    "widget_modules": _comms("widget_modules"),
-    "comm_targets": _comms("comm_targets"),
-    "snapshots": holds("snapshots", "a copy of the guest waits before each cell"),
-    "undo_depth": holds("undo_depth", "the host keeps as many copies"),
-    "undo_max_bytes": holds("undo_max_bytes", "the host lets go of the oldest copies"),
-    "timeout": holds("timeout", "the host kills the guest"),
-    "cpu_seconds": by_policy("cpu_seconds", _cpu),
-    "scratch_max_bytes": by_policy("scratch_max_bytes", _scratch),
-    "idle_timeout": nothing("idle_timeout"),
-    "stdout_max_bytes": holds("stdout_max_bytes", "the host leaves out and counts what is beyond"),
-    "stderr_max_bytes": holds("stderr_max_bytes", "the host leaves out and counts what is beyond"),
-    "display_max_bytes": holds("display_max_bytes", "the host leaves out what is beyond"),
-    "output_kept_max_bytes": holds("output_kept_max_bytes", "the host writes no more"),
-    "artifact_max_bytes": holds("artifact_max_bytes", "the host copies no more of a file"),
-    "artifacts_max_bytes": holds("artifacts_max_bytes", "the host copies no more"),
+HOST: Final[Mapping[str, Declare]] = {
+    "env_var_access": holds("the guest starts from an empty environment"),
+    "display": lambda policy: _GATEWAY[policy.display],
+    "widget_modules": _comms,
+    "comm_targets": _comms,
+    "snapshots": holds("a copy of the guest waits before each cell"),
+    "undo_depth": holds("the host keeps as many copies"),
+    "undo_max_bytes": holds("the host lets go of the oldest copies"),
+    "timeout": holds("the host kills the guest"),
+    "cpu_seconds": _cpu,
+    "scratch_max_bytes": partly(
+        "the host adds up the folder, interrupts the cell, then kills it",
+        "what is written between two looks, a tenth of a second",
+        "files that were removed while they are open: max_open_files times max_file_size",
+    ),
+    "idle_timeout": UNENFORCED,
+    "stdout_max_bytes": holds("the host leaves out and counts what is beyond"),
+    "stderr_max_bytes": holds("the host leaves out and counts what is beyond"),
+    "display_max_bytes": holds("the host leaves out what is beyond"),
+    "output_kept_max_bytes": holds("the host writes no more"),
+    "artifact_max_bytes": holds("the host copies no more of a file"),
+    "artifacts_max_bytes": holds("the host copies no more"),
 }
 
 
-def _processes(_policy: Policy, _support: Support) -> Declare:
+def _processes(_policy: Policy) -> Declaration:
     if os.getuid() == 0:
-        return nothing("max_processes")
+        return UNENFORCED
     return partly(
-        "max_processes",
         "RLIMIT_NPROC",
         "counts everything this user runs, from the number at the guest's start",
         locks=("rlimits",),
     )
 
 
-#: What resource limits do wherever the guest can set them.
-RLIMITS: Mapping[str, Declare] = {
-    "memory_max_bytes": partly(
-        "memory_max_bytes",
-        "RLIMIT_DATA: a larger allocation is a MemoryError",
-        "shared and file-backed mappings are not counted",
-        locks=("rlimits",),
-    ),
-    "max_processes": by_policy("max_processes", _processes),
-    "max_open_files": holds("max_open_files", "RLIMIT_NOFILE", locks=("rlimits",)),
-    "max_file_size": holds("max_file_size", "RLIMIT_FSIZE", locks=("rlimits",)),
+#: What resource limits do wherever the guest can set them. See setrlimit(2).
+RLIMITS: Final[Mapping[str, Declare]] = {
+    "max_processes": _processes,
+    "max_open_files": holds("RLIMIT_NOFILE", locks=("rlimits",)),
+    "max_file_size": holds("RLIMIT_FSIZE", locks=("rlimits",)),
 }

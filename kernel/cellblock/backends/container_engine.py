@@ -1,10 +1,15 @@
 """Container engines: which is here, how each is spoken to, and what its refusals mean.
 
+``ContainerSpec`` is everything that starting a container takes, as one value that can be sent to
+another process. A container has a label that names its owner, so that one whose owner is gone can
+be removed by whoever comes next.
+
 Source: docker-run(1), podman-run(1), nerdctl's command reference.
 """
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import json
 import os
@@ -16,17 +21,15 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-from cellblock.policy.paths import within
-
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Iterable, Mapping, Sequence
 
-    from cellblock.backends.docker import Mount
-
+#: A place in the container, and the engine's words that mount something there.
+Mount = tuple[str, tuple[str, ...]]
 
 #: In the order of ``auto``.
 NAMES: Final = ("docker", "podman", "nerdctl")
-#: What its command line needs of the host's environment, to find the engine.
+#: What an engine's command line needs of the host's environment.
 _VARIABLES: Final = (
     "CONTAINERD_ADDRESS", "CONTAINERD_NAMESPACE", "CONTAINERS_CONF", "CONTAINERS_STORAGE_CONF",
     "CONTAINER_HOST", "DBUS_SESSION_BUS_ADDRESS", "DOCKER_CERT_PATH", "DOCKER_CONFIG",
@@ -34,18 +37,20 @@ _VARIABLES: Final = (
     "XDG_CONFIG_HOME", "XDG_DATA_HOME", "XDG_RUNTIME_DIR",
 )  # fmt: skip
 #: Of these, what leads to another engine or another store of images.
-_LEADING: Final = (
+_IDENTIFYING: Final = (
     "CONTAINERD_ADDRESS", "CONTAINERD_NAMESPACE", "CONTAINERS_CONF", "CONTAINERS_STORAGE_CONF",
     "CONTAINER_HOST", "DOCKER_CONTEXT", "DOCKER_HOST",
 )  # fmt: skip
-#: What stands behind the program of that name.
-_BESIDE: Final = ("dockerd", "containerd", "runc", "crun", "conmon")
+#: Programs that an engine's command line makes use of.
+_BEHIND: Final = ("dockerd", "containerd", "runc", "crun", "conmon")
 _ADDRESSES: Final = ("DOCKER_HOST", "CONTAINER_HOST")
-#: Seconds that a question may take, of which each takes a fiftieth of one.
+#: Seconds that a command may take; most take a fiftieth of one.
 PATIENCE: Final = 10.0
-_LONGEST: Final = 300
+#: Seconds that an engine may take to forget a container; it goes on when nobody waits any more.
+_REMOVE_SECONDS: Final = 5.0
+_MAX_WORDS: Final = 300
 
-#: What none of them may leave out.
+#: What every container is started with.
 _ALWAYS: Final = (
     "--rm",
     "--pull=never",
@@ -59,9 +64,10 @@ _ALWAYS: Final = (
     "--ulimit=core=0:0",
     "--workdir=/",
 )
-#: The user's own folders are mounted as they are, not given to a container by a new label.
+#: The user's own folders keep their SELinux label; no container gets them for itself.
 _UNLABELLED: Final = "--security-opt=label=disable"
-_OWN: Final[Mapping[str, tuple[str, ...]]] = {
+#: What an engine needs beside it.
+_BY_ENGINE: Final[Mapping[str, tuple[str, ...]]] = {
     "docker": (_UNLABELLED, "--no-healthcheck", "--sig-proxy=false"),
     "podman": (
         _UNLABELLED,
@@ -76,17 +82,19 @@ _OWN: Final[Mapping[str, tuple[str, ...]]] = {
 
 @dataclass(frozen=True, slots=True)
 class Engine:
-    """One that is installed: its name, its program, and how that finds what it speaks to."""
+    """An engine that is installed: its name, its program, and the environment to run that in."""
 
     name: str
     program: str
     environment: tuple[tuple[str, str], ...]
 
-    def ask(self, *words: str, seconds: float = PATIENCE) -> subprocess.CompletedProcess[bytes]:
-        """Run a command of the engine's to its end. Raises OSError, SubprocessError."""
-        return subprocess.run(  # noqa: S603 - the engine, as it is found
+    def ask(
+        self, *words: str, seconds: float = PATIENCE, stdin: bytes = b""
+    ) -> subprocess.CompletedProcess[bytes]:
+        """Run one of the engine's commands to its end. Raises OSError, SubprocessError."""
+        return subprocess.run(
             [self.program, *words],
-            stdin=subprocess.DEVNULL,
+            input=stdin,
             capture_output=True,
             timeout=seconds,
             check=False,
@@ -94,40 +102,45 @@ class Engine:
         )
 
     def identity(self) -> str:
-        """Return what changes when another one is installed: its programs, and where it listens.
+        """Return what changes when another engine is installed: its programs, where it listens.
 
         The daemon and the usual runtimes count too, where they are found. Raises OSError.
         """
         path = dict(self.environment).get("PATH")
-        places = [self.program, *(shutil.which(name, path=path) for name in _BESIDE)]
+        places = [self.program, *(shutil.which(name, path=path) for name in _BEHIND)]
         files = [_file(os.path.realpath(place)) for place in places if place]
-        asked = [value for name, value in self.environment if name in _LEADING]
+        asked = [value for name, value in self.environment if name in _IDENTIFYING]
         return " ".join([self.name, *files, *asked])
 
     def options(self, *, rootless: bool) -> list[str]:
-        """Return what each container of this engine's is started with.
+        """Return the options that every container of this engine is started with.
 
-        Files keep their owner, so the process inside is whoever the host is: by the same number,
-        or, where the engine runs in the user's own namespace, by the one that the user has there.
+        Files keep their owner, so the process inside is this user: by the same number or, where
+        the engine runs in the user's own namespace, by the number that the user has there.
         """
         who = f"{os.geteuid()}:{os.getegid()}"
-        words = [*_ALWAYS, *_OWN[self.name]]
+        words = [*_ALWAYS, *_BY_ENGINE[self.name]]
         if self.name == "podman":
             mapped = ["--userns=keep-id"] if rootless else []
             return [*words, *_limits_as_here(), *mapped, f"--user={who}"]
         return [*words, f"--user={'0:0' if rootless else who}"]
 
     def rootless(self) -> bool:
-        """Ask whether the engine runs without privileges. Raises OSError, SubprocessError."""
+        """Whether the engine runs without privileges. Raises OSError, SubprocessError."""
         if os.geteuid() == 0:
             return False
         if self.name == "podman":
             return True
         return b"rootless" in self.ask("info", "--format", "{{.SecurityOptions}}").stdout
 
+    def remove(self, names: Iterable[str]) -> None:
+        """Have the engine forget containers, bounded in time; one that it doesn't know is gone."""
+        with contextlib.suppress(OSError, subprocess.SubprocessError):
+            self.ask("rm", "--force", *names, seconds=_REMOVE_SECONDS)
+
 
 def _limits_as_here() -> list[str]:
-    """Return what keeps podman from raising limits, which it may not be let.
+    """Return options that keep podman from raising limits, which it may not be allowed to.
 
     It lowers its own number of processes to those that there are numbers for.
     """
@@ -139,11 +152,11 @@ def _limits_as_here() -> list[str]:
 
 
 def _file(path: str) -> str:
-    found = os.stat(path)  # noqa: PTH116 - start-up
+    found = os.stat(path)
     return f"{path} {found.st_dev}:{found.st_ino} {found.st_size} {found.st_mtime_ns}"
 
 
-def find(name: str, environ: Mapping[str, str]) -> Engine | str:
+def find_engine(name: str, environ: Mapping[str, str]) -> Engine | str:
     """Return the engine ``name``, or the first there is for ``auto``; or why there is none."""
     for each in NAMES if name == "auto" else (name,):
         if program := shutil.which(each, path=environ.get("PATH")):
@@ -157,7 +170,7 @@ def find(name: str, environ: Mapping[str, str]) -> Engine | str:
 
 
 def _remote(environ: Mapping[str, str]) -> str:
-    """Return the setting that has the engine be on another machine."""
+    """Return the setting that leads to an engine on another machine; empty where none does."""
     for name in _ADDRESSES:
         address = environ.get(name, "")
         if address and not address.startswith(("unix://", "/")):
@@ -191,148 +204,110 @@ _MEANINGS: Final = (
 )
 
 
-def is_missing(said: str) -> bool:
-    """Say whether an engine complains of nothing but that an image is not there."""
+def is_missing_image(said: str) -> bool:
+    """Whether an engine complains of nothing but that an image is not there."""
     return re.search(_MISSING, said) is not None
 
 
-def meaning(said: str) -> str:
-    """Return what an engine's complaint means and takes, and its own words, bounded."""
-    words = " ".join(said.split())[-_LONGEST:]
+def explain(said: str) -> str:
+    """Return what an engine's complaint means, what to do, and its own words, bounded."""
+    words = " ".join(said.split())[-_MAX_WORDS:]
     for pattern, means in _MEANINGS:
         if re.search(pattern, said):
             return f"{means} ({words})"
     return f"it fails here ({words or 'without a word'})"
 
 
-# What a container is to be: everything that its start takes, as one value that can be sent.
-
-#: Of an image: the folders and files that it has of its own, so that they are not mounted.
-HOLDS: Final = "cellblock.holds"
-#: Of a container: the process that it belongs to (``owner``).
-OWNER: Final = "cellblock.owner"
-
-#: Whole folders of the system's libraries, of which an image has what is linked to.
-LIBRARIES: Final = re.compile(r"/(usr/(local/)?)?lib(32|64)?")
-_PROGRAMS: Final = frozenset({"/bin", "/usr/bin", "/usr/local/bin"})
-
-
-class Refused(Exception):  # noqa: N818 - what the engine did
+class EngineError(Exception):
     """The engine did not do what it was told to; the text says why and what to do."""
 
 
-@dataclass(frozen=True, slots=True)
-class Wanted:
-    """A container by what it is made of.
+# --- a container ------------------------------------------------------------------------------
 
-    ``images`` are tried in their order; ``folder`` is where what it is started by may lie.
-    """
+#: The label that names the process that a container belongs to (``owner``).
+OWNER: Final = "cellblock.owner"
+
+
+@dataclass(frozen=True, slots=True)
+class ContainerSpec:
+    """A container before it is started. ``folder`` is where the launcher may make its socket."""
 
     engine: Engine
     runtime: str
-    images: tuple[str, ...]
+    image: str
     mounts: tuple[Mount, ...]
     network: bool
     folder: str
     memory_bytes: int | None
     tasks: int | None
 
-    def text(self) -> str:
-        """Return it as JSON."""
+    def to_json(self) -> str:
+        """Return it as text; paths need not be UTF-8."""
         return json.dumps(dataclasses.asdict(self))
+
+    @classmethod
+    def from_json(cls, text: str) -> ContainerSpec:
+        """Return what ``to_json`` was called on."""
+        fields = json.loads(text)
+        engine = fields["engine"] | {
+            "environment": tuple(map(tuple, fields["engine"]["environment"]))
+        }
+        mounts = tuple((path, tuple(words)) for path, words in fields["mounts"])
+        return cls(**fields | {"engine": Engine(**engine), "mounts": mounts})
 
     def command(self, name: str, whose: int, argv: Sequence[str], *extra: str) -> list[str]:
         """Return the command that runs ``argv`` in container ``name``, owned by process ``whose``.
 
-        Asks the engine for the image. Raises Refused where there is none, OSError and
-        SubprocessError where the engine can't be asked.
+        Asks the engine for the image first, since engines tell a missing one in many ways.
+        Raises EngineError where there is none, OSError and SubprocessError where the engine can't
+        be asked.
         """
-        image, holds = self._image()
+        asked = self.engine.ask("image", "inspect", "--format", "{{.Id}}", self.image)
+        if asked.returncode:
+            said = asked.stderr.decode(errors="replace")
+            missing = f"no image {self.image}: cellblock image build"
+            raise EngineError(missing if is_missing_image(said) else explain(said))
         return [
-            *(
-                self.engine.program,
-                "run",
-                f"--name={name}",
-                f"--label={OWNER}={owner(whose)}",
-            ),
-            *self.engine.options(rootless=self.engine.rootless()),
-            f"--network={'host' if self.network else 'none'}",
-            *([f"--runtime={self.runtime}"] if self.runtime else []),
-            *self._bounds(),
-            *self._mounts(holds),
+            self.engine.program,
+            "run",
+            f"--name={name}",
+            f"--label={OWNER}={owner(whose)}",
+            *self.options(),
             *extra,
             f"--entrypoint={os.path.realpath(argv[0])}",
-            image,
+            self.image,
             *argv[1:],
         ]
 
-    def _bounds(self) -> list[str]:
-        found = []
-        if self.memory_bytes is not None:
-            found += [f"--memory={self.memory_bytes}", f"--memory-swap={self.memory_bytes}"]
-        if self.tasks is not None:
-            found += [f"--pids-limit={self.tasks}"]
-        return found
+    def options(self) -> list[str]:
+        """Return what the container may use and what it sees, in the engine's words.
 
-    def _mounts(self, holds: tuple[str, ...]) -> list[str]:
-        """Return the words for what the image does not hold.
-
-        Programs are this machine's, and they need its libraries, of which an image has a few.
+        Raises OSError, SubprocessError.
         """
-        places = {path for path, _ in self.mounts}
-        if places & _PROGRAMS:
-            holds = tuple(path for path in holds if not LIBRARIES.fullmatch(path))
-        return [
-            word
-            for path, words in self.mounts
-            if not any(within(path, held) for held in holds)
-            for word in words
-        ]
-
-    def _image(self) -> tuple[str, tuple[str, ...]]:
-        """Return the first image that is there, and what it holds."""
-        for image in self.images:
-            asked = self.engine.ask(
-                "image", "inspect", "--format", "{{json .Config.Labels}}", image
-            )
-            if asked.returncode == 0:
-                return image, _held(asked.stdout)
-            said = asked.stderr.decode(errors="replace")
-            if not is_missing(said):
-                raise Refused(meaning(said))
-        raise Refused(f"no image {' or '.join(self.images)}: cellblock image build")
-
-
-def wanted(text: str) -> Wanted:
-    """Return what ``Wanted.text`` has told."""
-    told = json.loads(text)
-    engine = told.pop("engine")
-    pairs = tuple((name, value) for name, value in engine["environment"])
-    told["engine"] = Engine(engine["name"], engine["program"], pairs)
-    told["images"] = tuple(told["images"])
-    told["mounts"] = tuple((path, tuple(words)) for path, words in told["mounts"])
-    return Wanted(**told)
-
-
-def _held(labels: bytes) -> tuple[str, ...]:
-    """Return the paths that an image says to hold; of one that says nothing, none."""
-    try:
-        held = json.loads((json.loads(labels) or {}).get(HOLDS, "[]"))
-        return tuple(str(path) for path in held)
-    except (ValueError, TypeError, AttributeError):
-        return ()
+        words = self.engine.options(rootless=self.engine.rootless())
+        words += [f"--network={'host' if self.network else 'none'}"]
+        if self.runtime:
+            words += [f"--runtime={self.runtime}"]
+        if self.memory_bytes is not None:
+            words += [f"--memory={self.memory_bytes}", f"--memory-swap={self.memory_bytes}"]
+        if self.tasks is not None:
+            words += [f"--pids-limit={self.tasks}"]
+        return words + [word for _, mount in self.mounts for word in mount]
 
 
 def owner(pid: int) -> str:
-    """Return what no other process will ever be called here: when, where, who, since when."""
+    """Return a name for a process that no other will ever have here.
+
+    Boot, pid namespace, user, process number and start time, with colons between them.
+    """
     with Path("/proc/sys/kernel/random/boot_id").open(encoding="ascii") as file:
         boot = file.read().strip()
-    space = os.readlink("/proc/self/ns/pid").strip("pid:[]")  # noqa: PTH115 - no path
-    return f"{boot}:{space}:{os.geteuid()}:{pid}:{started(pid)}"
+    space = os.readlink("/proc/self/ns/pid").strip("pid:[]")
+    return f"{boot}:{space}:{os.geteuid()}:{pid}:{start_time(pid)}"
 
 
-def started(pid: int) -> int:
-    """Return when a process began, in ticks since the boot (proc(5)); 0 if it is gone."""
+def start_time(pid: int) -> int:
+    """Return when a process started, in ticks since the boot (proc(5)); 0 if it is gone."""
     try:
         fields = Path(f"/proc/{pid}/stat").read_text(errors="replace").rpartition(")")[2].split()
     except OSError:

@@ -7,8 +7,9 @@ Gap: the names of the folders that lead to a root are there, empty of anything e
 
 Any engine that shares this OS kernel, rootless or not, and any OCI runtime that does. The inner
 locks are required as everywhere: a runtime with an OS kernel of its own that has no Landlock, or
-through which no descriptor comes (gVisor), starts nothing, and says so. What it does is in
-``container.running``, imported when it is asked for.
+through which no descriptor comes (gVisor), starts nothing, and says so.
+
+The host starts ``container_launcher``, which starts the container and stays in the zygote's place.
 """
 
 from __future__ import annotations
@@ -22,50 +23,48 @@ import secrets
 import subprocess
 import sys
 import tempfile
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, ClassVar, Final
 
-from cellblock.backends import (
-    aside,
-    bubblewrap,
-    container_engine,
-    container_image,
-    container_launcher,
-    landlock,
-    planner,
+from cellblock.backends import args_fd, container_image
+from cellblock.backends.base import (
+    Backend,
+    Bounds,
+    Declare,
+    Support,
+    holds,
+    relayed_network,
+    unprobed,
 )
-from cellblock.backends import bubblewrap as views
-from cellblock.backends.base import RELAYED, Backend, Declare, Room, Support, View, by_policy, holds
-from cellblock.backends.container_engine import Refused, Wanted
-from cellblock.backends.landlock import Landlock
+from cellblock.backends.bubblewrap import Bubblewrap
+from cellblock.backends.container_engine import (
+    ContainerSpec,
+    Engine,
+    EngineError,
+    explain,
+    find_engine,
+)
+from cellblock.backends.landlock import Landlock, printed_answer, probe_argv, support_from
+from cellblock.backends.plan import canonical, interpreter_view, is_masked, outermost
 from cellblock.policy.paths import links, within
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
-    from contextlib import AbstractContextManager
 
-    from cellblock.backends.base import Support
+    from cellblock.backends.base import View
+    from cellblock.backends.container_engine import Mount
     from cellblock.policy.model import Policy
 
-
-#: Not there in a container of ours, and nothing that a base image has.
+#: Seconds that a probe may take; it takes about one.
+_PATIENCE: Final = 60.0
+#: Names that guests look for, of those that are nowhere in the container.
 _ENOUGH: Final = 3
-_ELSEWHERE: Final = ("/proc", "/sys", "/dev", "/run")
+#: Every container has its own; what is granted beneath them is there.
+_ITS_OWN: Final = ("/proc", "/sys", "/dev")
 
 _LOCKS: Final = ("namespaces", "container", "landlock", "seccomp")
 _CALLS: Final = ("seccomp", "no_new_privs", "namespaces")
-
-
-def _network(policy: Policy, support: Support) -> Declare:
-    if policy.network_access is True:
-        return holds("network_access", "not restricted: TCP and UDP sockets")
-    if policy.network_access:
-        mechanism = f"{RELAYED}; a container without a network; system call filter"
-        return holds("network_access", mechanism, locks=_CALLS)
-    del support
-    mechanism = "a container without a network; system call filter: no socket is opened"
-    return holds("network_access", mechanism, locks=_CALLS)
 
 
 @dataclass(frozen=True)
@@ -81,65 +80,130 @@ class Docker(Backend):
     wraps = stays = relays = True
     falls_back = False
     declarations: ClassVar[Mapping[str, Declare]] = {
-        **bubblewrap.Bubblewrap.declarations,
+        **Bubblewrap.declarations,
         "filesystem_read_roots": holds(
-            "filesystem_read_roots",
             "a container: no other names exist but of the folders that lead there; Landlock",
             locks=_LOCKS,
         ),
         "filesystem_write_roots": holds(
-            "filesystem_write_roots",
             "a read-only root and read-only mounts; Landlock; the system call filter refuses "
             "changes of mode, owner, times, attributes",
             locks=_LOCKS,
         ),
-        "scratch_max_bytes": holds(
-            "scratch_max_bytes", "a file system in memory of that size", locks=("container",)
-        ),
-        "network_access": by_policy("network_access", _network),
+        "scratch_max_bytes": holds("a file system in memory of that size", locks=("container",)),
+        "network_access": relayed_network("a container without a network; ", _CALLS),
     }
 
-    def under(self, policy: Policy) -> Docker:
+    def configured(self, policy: Policy) -> Docker:
         """Return this backend with the engine, runtime and image that ``policy`` names."""
         return Docker(policy.container_engine, policy.container_runtime, policy.container_image)
 
     def glance(self) -> Support:
         """Look for the engine's program, and at what Landlock looks at; ask nobody."""
-        from cellblock.backends import container_engine  # noqa: PLC0415 - as ``running``
-
-        found = container_engine.find(self.engine, os.environ)
+        found = find_engine(self.engine, os.environ)
         if isinstance(found, str):
-            return landlock.unprobed(found, usable=False)
+            return unprobed(found, usable=False)
         return Landlock().glance()
 
     def probe(self) -> Support:
         """Take the locks in a real container and look whether they hold."""
-        glanced = self.glance()
-        return probe(self) if glanced.usable else glanced
+        found = self.glance()
+        if not found.usable:
+            return found
+        try:
+            with tempfile.TemporaryDirectory(prefix="cellblock-") as folder:
+                return self._probe_in(Path(os.path.realpath(folder)))
+        except EngineError as refusal:
+            return unprobed(str(refusal), usable=False)
+        except (OSError, subprocess.SubprocessError) as error:
+            return unprobed(f"{self.engine} could not be tried: {error}", usable=False)
 
-    def command(self, argv: Sequence[str], view: View) -> AbstractContextManager[list[str]]:
-        """Yield the command that starts ``argv`` in a container that sees ``view`` alone."""
-        return command(self, argv, view)
+    def _probe_in(self, folder: Path) -> Support:
+        """Return what a container says. Raises EngineError, OSError, SubprocessError."""
+        hidden, scratch = folder / "hidden", folder / "scratch"
+        hidden.touch()
+        scratch.mkdir()
+        bounds = Bounds(str(scratch), 1 << 20, 1 << 29, 64)
+        view = replace(interpreter_view(), writable=(str(scratch),), bounds=bounds)
+        inside = probe_argv(self.locks, (str(hidden),), self.bounded(view))
+        spec = self._spec(inside, view)
+        name = f"cellblock-{secrets.token_hex(8)}"
+        command = spec.command(name, os.getpid(), inside)
+        try:
+            ran = spec.engine.ask(*command[1:], seconds=_PATIENCE)
+        except subprocess.TimeoutExpired:
+            spec.engine.remove([name])
+            raise
+        if ran.returncode != 0:
+            return unprobed(explain(ran.stderr.decode(errors="replace")), usable=False)
+        return support_from(printed_answer(ran.stdout))
+
+    @contextlib.contextmanager
+    def command(self, argv: Sequence[str], view: View) -> Iterator[list[str]]:
+        """Yield the command that starts ``argv`` in a container that sees ``view`` alone.
+
+        It reads from a file what the container is to be. ``argv`` is a zygote's: behind ``-c`` and
+        its program comes the number of the zygote's descriptor. Raises OSError.
+        """
+        control = argv[list(argv).index("-c") + 2]
+        try:
+            spec = self._spec(argv, view)
+        except EngineError as gone:  # since it was looked for
+            raise FileNotFoundError(errno.ENOENT, str(gone)) from None
+        program = (
+            "import sys; sys.path[:] = sys.argv[sys.argv.index('-c', 1) + 4:];"
+            "from cellblock.backends.container_launcher import main;"
+            "main(int(sys.argv[1]), int(sys.argv[2]), sys.argv[3:])"
+        )
+        options = ["-I", "-S", "-X", "utf8", "-c", program]
+        with args_fd.written([spec.to_json()]) as fd:
+            yield [sys.executable, *options, str(fd), control, *argv]
+
+    def _spec(self, argv: Sequence[str], view: View) -> ContainerSpec:
+        """Return what the container is to be. Raises EngineError."""
+        bounds = view.bounds
+        return ContainerSpec(
+            engine=self._engine(),
+            runtime=self.runtime,
+            image=self.image or container_image.EMPTY,
+            mounts=tuple(mounts(argv, view)),
+            network=view.network,
+            folder=os.path.dirname(bounds.scratch) if bounds else tempfile.gettempdir(),
+            memory_bytes=bounds.memory_bytes if bounds else None,
+            tasks=bounds.tasks if bounds else None,
+        )
+
+    def _engine(self) -> Engine:
+        """Return the engine of the policy. Raises EngineError where there is none."""
+        found = find_engine(self.engine, os.environ)
+        if isinstance(found, str):
+            raise EngineError(found)
+        return found
 
     def fingerprint(self) -> str:
         """Return which image is run, by what, and where that is; asks the engine."""
-        return fingerprint(self)
+        try:
+            engine = self._engine()
+            image = container_image.identity(engine, self.image or container_image.EMPTY)
+        except (EngineError, subprocess.SubprocessError) as error:
+            raise OSError(str(error)) from None
+        return f"{engine.identity()}, runtime {self.runtime or 'default'}, image {image}"
 
     def mounted(self, view: View) -> tuple[str, ...]:
-        """Return all of it but the scratch folder, which is memory: an engine follows links."""
-        own = view.room.scratch if view.room else None
+        """Return all of it but the scratch folder, which is memory: engines follow links."""
+        own = view.bounds.scratch if view.bounds else None
         return tuple(path for path in view.movable if path != own)
 
     def bounded(self, view: View) -> tuple[tuple[str, int], ...]:
         """Return the scratch folder, which is memory, and its size."""
-        room = view.room
-        if room is None or room.scratch_bytes is None:
+        bounds = view.bounds
+        if bounds is None or bounds.scratch_bytes is None:
             return ()
-        return ((room.scratch, room.scratch_bytes),)
+        return ((bounds.scratch, bounds.scratch_bytes),)
 
     def unseen(self, view: View) -> tuple[str, ...]:
         """Return names that are here, and that are nowhere in a container that sees ``view``."""
-        shown = [*view.readable, *view.writable, *view.devices, *view.names, *_ELSEWHERE]
+        shown = [*view.readable, *view.writable, *view.devices, *view.names, *_ITS_OWN, "/run"]
         found = [
             path
             for path in view.masked
@@ -149,192 +213,64 @@ class Docker(Backend):
         return tuple(found[:_ENOUGH])
 
 
-# From a view to what an engine is told to mount, each place with its words.
-#
-# Places come sorted by depth: what is above is there before what is beneath. An engine makes no
-# links, so where a name leads through one, what that leads to is mounted at the name as well.
-
-#: Every container has its own; what is granted beneath them is there.
-_ITS_OWN: Final = ("/proc", "/sys", "/dev")
-_EMPTY: Final = "tmpfs-size=4096", "tmpfs-mode=0555", "readonly"
-
-Mount = tuple[str, tuple[str, ...]]
+# --- mounts -----------------------------------------------------------------------------------
 
 
 def mounts(argv: Sequence[str], view: View) -> list[Mount]:
-    """Return the places to mount and the engine's words for each."""
+    """Return the places to mount and the engine's words for each.
+
+    They are sorted by depth: what is above is there before what is beneath. An engine makes no
+    links, so where a name leads through one, what that leads to is mounted at the name as well.
+    """
     made: dict[str, tuple[str, ...]] = {}
-    for path in _whole([*view.readable, *planner.canonical([argv[0]])]):
-        if not any(within(path, root) for root in view.writable):  # else it is both
-            made[path] = _bound(path, path)
-    made |= {at: _bound(target, at) for at, target in _aliases([*argv, *view.names], made)}
+    roots = outermost([*view.readable, *canonical([argv[0]])])
+    if "/" in roots:  # can't be mounted, so what is in it is
+        roots = tuple(sorted(one.path for one in os.scandir("/") if not one.is_symlink()))
+    for path in roots:
+        # A root that lies in one that is written to is both.
+        if not _is_its_own(path) and not _is_in(path, view.writable):
+            made[path] = _bind(path, path, "readonly")
+    known = tuple(made)
+    for name, _ in links([*argv, *view.names]):
+        target = os.path.realpath(name)
+        if not _is_in(name, known) and _is_in(target, known):
+            made[name] = _bind(target, name, "readonly")
     shown = (*made, *view.writable)
-    for path in planner.outermost(path for path in view.masked if views.is_shown(path, shown)):
+    for path in outermost(path for path in view.masked if is_masked(path, shown)):
         if not _is_its_own(path):
-            made[path] = _masked(path)
+            made[path] = _mask(path)
     for path in view.writable:
-        made[path] = _bound(path, path, read_only=False)
-    if view.room:  # also where it lies in what is writable: it has a size
-        made[view.room.scratch] = _scratch(view.room)
+        made[path] = _bind(path, path)
+    if view.bounds:  # also where it lies in what is writable: it has a size
+        # Memory that goes with the container. All in it may write there, who are one user.
+        size = view.bounds.scratch_bytes
+        words = [] if size is None else [f"tmpfs-size={size}"]
+        scratch = view.bounds.scratch
+        made[scratch] = _mount("type=tmpfs", f"dst={scratch}", "tmpfs-mode=1777", *words)
     return sorted(made.items(), key=lambda one: one[0].split("/"))
 
 
-def _whole(paths: Iterable[str]) -> list[str]:
-    """Return which of canonical paths to mount; the root of all can't be, so what is in it is."""
-    found = planner.outermost(paths)
-    if "/" in found:
-        inside = (entry.path for entry in os.scandir("/") if not entry.is_symlink())
-        found = tuple(sorted(inside))
-    return [path for path in found if not _is_its_own(path)]
+def _is_in(path: str, roots: Iterable[str]) -> bool:
+    return any(within(path, root) for root in roots)
 
 
 def _is_its_own(path: str) -> bool:
-    return any(within(path, root) for root in _ITS_OWN)
+    return _is_in(path, _ITS_OWN)
 
 
-def _aliases(names: Iterable[str], made: Iterable[str]) -> Iterator[tuple[str, str]]:
-    """Yield each name that leads to something else, and that, where the name will not be there."""
-    known = tuple(made)
-    for at, _ in links(names):
-        target = os.path.realpath(at)
-        if not any(within(at, path) for path in known) and any(
-            within(target, path) for path in known
-        ):
-            yield at, target
+def _bind(source: str, at: str, *words: str) -> tuple[str, ...]:
+    return _mount("type=bind", f"src={source}", f"dst={at}", *words)
 
 
-def _bound(source: str, at: str, *, read_only: bool = True) -> tuple[str, ...]:
-    words = ["type=bind", f"src={source}", f"dst={at}"]
-    return _mount([*words, "readonly"] if read_only else words)
+def _mask(path: str) -> tuple[str, ...]:
+    if os.path.isdir(path):
+        words = "tmpfs-size=4096", "tmpfs-mode=0555", "readonly"
+        return _mount("type=tmpfs", f"dst={path}", *words)
+    return _bind(os.devnull, path, "readonly")
 
 
-def _masked(path: str) -> tuple[str, ...]:
-    if os.path.isdir(path):  # noqa: PTH112 - start-up
-        return _mount(["type=tmpfs", f"dst={path}", *_EMPTY])
-    return _bound(os.devnull, path)
-
-
-def _scratch(room: Room) -> tuple[str, ...]:
-    """Return the words for a file system in memory that goes with the container.
-
-    Everybody in the container may write there, who is one user.
-    """
-    words = ["type=tmpfs", f"dst={room.scratch}", "tmpfs-mode=1777"]
-    if room.scratch_bytes is not None:
-        words += [f"tmpfs-size={room.scratch_bytes}"]
-    return _mount(words)
-
-
-def _mount(words: Iterable[str]) -> tuple[str, ...]:
+def _mount(*words: str) -> tuple[str, ...]:
     """Return the option; its words are fields of CSV, since paths may have commas."""
     line = io.StringIO()
     csv.writer(line, lineterminator="").writerow(words)
     return "--mount", line.getvalue()
-
-
-# What backend ``docker`` does once it is wanted: apart from it, since most kernels need none.
-
-_BOOT: Final = (
-    "import sys; sys.path[:] = sys.argv[sys.argv.index('-c', 1) + 4:];"
-    "from cellblock.backends.container_launcher import main;"
-    "main(int(sys.argv[1]), int(sys.argv[2]), sys.argv[3:])"
-)
-_INSIDE: Final = (
-    "import sys; sys.path[:] = sys.argv[2:];"
-    "from cellblock.backends.landlock import answer_inside; answer_inside(sys.argv[1])"
-)
-_OPTIONS: Final = ("-I", "-S", "-X", "utf8", "-c")
-#: Seconds that a probe may take; it takes about one.
-_PATIENCE: Final = 60.0
-
-
-def engine(docker: Docker) -> container_engine.Engine:
-    """Return the engine that it names. Raises Refused where there is none."""
-    found = container_engine.find(docker.engine, os.environ)
-    if isinstance(found, str):
-        raise Refused(found)
-    return found
-
-
-def probe(docker: Docker) -> Support:
-    """Take the locks in a real container and look whether they hold. Never raises."""
-    try:
-        with tempfile.TemporaryDirectory(prefix="cellblock-") as folder:
-            return _probed(docker, os.path.realpath(folder))
-    except Refused as refusal:
-        return landlock.unprobed(str(refusal), usable=False)
-    except (OSError, subprocess.SubprocessError) as error:
-        return landlock.unprobed(f"{docker.engine} could not be tried: {error}", usable=False)
-
-
-def _probed(docker: Docker, folder: str) -> Support:
-    """Return what a container says. Raises Refused, OSError, SubprocessError."""
-    hidden, view = Path(folder, "hidden"), _least_view(Path(folder, "scratch"))
-    hidden.touch()
-    plan = landlock.plan_for(docker.locks, (str(hidden),), docker.bounded(view))
-    inside = [sys.executable, *_OPTIONS, _INSIDE, plan, *bubblewrap.absolute(sys.path)]
-    asked = _wanted(docker, inside, view)
-    name = f"cellblock-{secrets.token_hex(8)}"
-    command = asked.command(name, os.getpid(), inside)
-    try:
-        ran = asked.engine.ask(*command[1:], seconds=_PATIENCE)
-    except subprocess.TimeoutExpired:
-        container_launcher.remove(asked.engine, [name])
-        raise
-    if ran.returncode != 0:
-        said = ran.stderr.decode(errors="replace")
-        return landlock.unprobed(container_engine.meaning(said), usable=False)
-    return landlock.judged(landlock.answered(ran.stdout))
-
-
-def _least_view(scratch: Path) -> View:
-    scratch.mkdir()
-    least = bubblewrap.least_view()
-    return View(
-        readable=least.readable,
-        writable=(str(scratch),),
-        masked=(),
-        devices=least.devices,
-        names=least.names,
-        room=Room(str(scratch), 1 << 20, 1 << 29, 64),
-    )
-
-
-@contextlib.contextmanager
-def command(docker: Docker, argv: Sequence[str], view: View) -> Iterator[list[str]]:
-    """Yield the command that starts ``argv`` in a container that sees ``view`` alone.
-
-    It reads from a file what the container is to be. Raises OSError.
-    """
-    control = argv[list(argv).index("-c") + 2]
-    try:
-        asked = _wanted(docker, argv, view)
-    except Refused as gone:  # since it was looked for
-        raise FileNotFoundError(errno.ENOENT, str(gone)) from None
-    with aside.told([asked.text()]) as fd:
-        yield [sys.executable, *_OPTIONS, _BOOT, str(fd), control, *argv]
-
-
-def fingerprint(docker: Docker) -> str:
-    """Return which image is run, by what, and where that is; asks the engine. Raises OSError."""
-    try:
-        found = engine(docker)
-        image = container_image.identity(found, container_image.names(docker.image))
-    except (Refused, subprocess.SubprocessError) as error:
-        raise OSError(str(error)) from None
-    return f"{found.identity()}, runtime {docker.runtime or 'default'}, image {image}"
-
-
-def _wanted(docker: Docker, argv: Sequence[str], view: View) -> Wanted:
-    """Return what the container is to be. Raises Refused."""
-    room = view.room
-    return Wanted(
-        engine=engine(docker),
-        runtime=docker.runtime,
-        images=container_image.names(docker.image),
-        mounts=tuple(mounts(argv, view)),
-        network=view.network,
-        folder=os.path.dirname(room.scratch) if room else tempfile.gettempdir(),  # noqa: PTH120
-        memory_bytes=room.memory_bytes if room else None,
-        tasks=room.tasks if room else None,
-    )

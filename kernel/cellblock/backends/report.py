@@ -1,35 +1,99 @@
-"""From declarations and the guest's report to what is shown: settled statuses, and gaps."""
+"""What a policy's fields are worth here, from declarations, the guest's report and the probes.
+
+``settle`` puts the three together: a declaration counts as far as the locks that it rests on were
+achieved and no probe contradicts it. ``gaps`` says what is configured and does not wholly hold, in
+the user's words, and ``blocking`` which gaps keep everything from running. ``doctor_report``,
+``resolve`` and ``compatibility_matrix`` are the same for those who ask without a session.
+"""
 
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
-from cellblock.backends import chooser
-from cellblock.backends.contract import BY_NAME
+from cellblock.backends.base import unprobed
+from cellblock.backends.choose import ONLY_BY_NAME, ORDER, choose, named
+from cellblock.backends.probes import BY_NAME, judge
 from cellblock.errors import BackendError
 from cellblock.policy.enforcement import CAPABILITIES, Enforcement, Gap, Status
+from cellblock.policy.model import Policy
 from cellblock.wire.messages import LockReport
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
-    from cellblock.backends.chooser import Chosen
-    from cellblock.backends.contract import Proof
-    from cellblock.policy.enforcement import Enforcement
-    from cellblock.policy.model import Policy
+    from cellblock.backends.choose import Chosen
+    from cellblock.backends.probes import Proof
 
-    Prove = Callable[[Policy, chooser.Chosen], tuple[Proof | None, LockReport | None]]
+    Prove = Callable[[Policy, Chosen], tuple[Proof | None, LockReport | None]]
 
-
-#: The name under which a guest reports that the zygote decides on starts (``confine.gate``).
+#: The name under which a guest reports that the zygote decides on starts.
 GATE: Final = "gate"
-
-#: Characters of why no guest reported.
-_LONGEST: Final = 300
-
 #: What takes a fork of the guest.
 _FORKED: Final = ("snapshots", "undo_depth")
+#: Characters of why no guest reported.
+_MAX_FAILURE: Final = 300
+
+
+# --- what is worth what -----------------------------------------------------------------------
+
+
+def settle(
+    declared: Mapping[str, Enforcement],
+    report: LockReport | None,
+    proof: Proof | None = None,
+) -> dict[str, Enforcement]:
+    """Return the declarations as the guest's report and the probes bear them out.
+
+    A lock that is not reported as achieved voids whatever rests on it; without a report nothing is
+    lowered. Only what the probes saw to be refused turns "asserted" into "verified"; what they saw
+    to pass becomes unenforced, or partial.
+    """
+    settled = dict(declared)
+    if report is not None:
+        settled = {name: _settled(each, report) for name, each in settled.items()}
+    if proof is not None:
+        settled = {name: judge(each, proof) for name, each in settled.items()}
+    return settled
+
+
+def _settled(each: Enforcement, report: LockReport) -> Enforcement:
+    if each.capability == "max_processes" and GATE in report.achieved:
+        return replace(
+            each,
+            status=Status.asserted,
+            mechanism="the zygote counts this guest's threads and processes",
+            holes=(),
+            evidence=f"guest: gate: {report.achieved[GATE]}",
+        )
+    if each.capability in _FORKED and "seccomp" in report.achieved and GATE not in report.achieved:
+        # The filter refuses every fork, and nobody is there to let one through.
+        why = "no gate: forks can't be let through one by one"
+        return replace(each, status=Status.unavailable, holes=(), evidence=why)
+    missing = [lock for lock in each.locks if lock not in report.achieved]
+    if missing:
+        why = "; ".join(f"{lock}: {report.failed.get(lock, 'not reported')}" for lock in missing)
+        return replace(each, status=Status.unavailable, holes=(), evidence=why)
+    if not each.locks:
+        return each
+    first = each.locks[0]
+    return replace(each, evidence=f"{each.evidence}; guest: {first}: {report.achieved[first]}")
+
+
+def known_report(
+    chosen: Chosen, proof: Proof | None, report: LockReport | None
+) -> LockReport | None:
+    """Return what is known of the locks: from the probes' guest, else from the backend's own probe.
+
+    Where probes ran and no guest of theirs reported anything, no lock is achieved: what a backend's
+    own probe was told does not count, when guests do not start.
+    """
+    if report is not None or proof is None:
+        return report or chosen.support.report
+    return LockReport(failed=dict.fromkeys(chosen.backend.locks, proof.failure[:_MAX_FAILURE]))
+
+
+# --- gaps -------------------------------------------------------------------------------------
 
 #: Capability to what would stop holding, in the user's words.
 CONSEQUENCES: Final = {
@@ -75,45 +139,13 @@ REMEDIES: Final = {
     "package_installation": "list what notebooks need in packages, or grant ops.install",
 }
 #: Where a capability holds but for holes of its own: another OS kernel would have them too.
-_NARROWER: Final = {
+_REMEDIES_IF_PARTIAL: Final = {
     "read_deny_paths": "grant narrower filesystem_read_roots, with nothing denied beneath them",
 }
-_CONTRADICTED: Final = (
+_REMEDY_IF_CONTRADICTED: Final = (
     "name another backend, and report this: `cellblock doctor --json` says it all"
 )
-_ELSEWHERE: Final = "use Linux 5.13 or later with Landlock switched on, or choose another backend"
-
-
-def settle(
-    declared: Mapping[str, Enforcement],
-    report: LockReport | None,
-    proof: Proof | None = None,
-) -> dict[str, Enforcement]:
-    """Return the declarations as the guest's report, and the suite of probes, bear them out.
-
-    A lock that is not reported as achieved voids whatever rests on it; without a report nothing is
-    lowered. What the suite saw to be refused makes "asserted" into "verified", and nothing else
-    does; what it saw to pass makes it unenforced, or partial.
-    """
-    settled = dict(declared)
-    if report is not None:
-        settled = {name: _settled(each, report) for name, each in settled.items()}
-    if proof is not None:
-        from cellblock.backends.contract import judge  # noqa: PLC0415 - most starts have none
-
-        settled = {name: judge(each, proof) for name, each in settled.items()}
-    return settled
-
-
-def heard(chosen: Chosen, proof: Proof | None, report: LockReport | None) -> LockReport | None:
-    """Return what is known of the locks: from a suite's guest, else from the backend's own probe.
-
-    Where a suite ran and no guest of its reported anything, no lock is achieved: what a backend's
-    probe was told does not count, when guests do not start.
-    """
-    if report is not None or proof is None:
-        return report or chosen.support.report
-    return LockReport(failed=dict.fromkeys(chosen.backend.locks, proof.failure[:_LONGEST]))
+_REMEDY: Final = "use Linux 5.13 or later with Landlock switched on, or choose another backend"
 
 
 def gaps(
@@ -125,9 +157,17 @@ def gaps(
     """Return what is configured and does not wholly hold here, in the order of CAPABILITIES."""
     settled = settle(declared, report, proof)
     return tuple(
-        _gap(policy, settled[name])
+        Gap(
+            capability=name,
+            status=each.status,
+            asked=_asked(policy, name),
+            actual=each.mechanism,
+            consequence=_consequence(policy, each),
+            remedy=_remedy(each),
+            contradicted=each.contradicted,
+        )
         for name in CAPABILITIES
-        if configured(policy, name) and not settled[name].holds
+        if configured(policy, name) and not (each := settled[name]).holds
     )
 
 
@@ -163,80 +203,17 @@ def blocking(policy: Policy, found: tuple[Gap, ...]) -> tuple[Gap, ...]:
 
 
 def configured(policy: Policy, capability: str) -> bool:
-    """Return whether the policy asks for anything there."""
-    special: dict[str, Callable[[], bool]] = {
-        "filesystem_read_roots": lambda: True,
-        "filesystem_write_roots": lambda: True,
-        "env_var_access": lambda: True,
-        "network_access": lambda: policy.network_access is not True,
-        "subprocess_execution": lambda: not policy.subprocess_execution,
-        "package_installation": lambda: True,
-        "read_deny_paths": lambda: bool(policy.read_deny_paths),
-        "display": lambda: policy.display != "trusted",
-        "widget_modules": lambda: policy.display != "trusted",
-        "comm_targets": lambda: policy.display != "trusted",
-        "snapshots": lambda: policy.snapshots != "off",
-        "undo_depth": lambda: policy.snapshots != "off" and policy.undo_depth > 0,
-    }
-    if capability in special:
-        return special[capability]()
-    return getattr(policy, capability) is not None
-
-
-def _settled(each: Enforcement, report: LockReport) -> Enforcement:
-    if each.capability == "max_processes" and GATE in report.achieved:
-        return _counted_by_gate(each, report)
-    if each.capability in _FORKED and "seccomp" in report.achieved and GATE not in report.achieved:
-        # The filter refuses every fork, and nobody is there to let one through.
-        why = "no gate: forks can't be let through one by one"
-        return replace(each, status=Status.unavailable, holes=(), evidence=why)
-    missing = [lock for lock in each.locks if lock not in report.achieved]
-    if missing:
-        why = "; ".join(f"{lock}: {report.failed.get(lock, 'not reported')}" for lock in missing)
-        return replace(each, status=Status.unavailable, holes=(), evidence=why)
-    if not each.locks:
-        return each
-    said = "; ".join(f"{lock}: {report.achieved[lock]}" for lock in each.locks[:1])
-    return replace(each, evidence=f"{each.evidence}; guest: {said}")
-
-
-def _counted_by_gate(each: Enforcement, report: LockReport) -> Enforcement:
-    return replace(
-        each,
-        status=Status.asserted,
-        mechanism="the zygote counts this guest's threads and processes",
-        holes=(),
-        evidence=f"guest: gate: {report.achieved[GATE]}",
-    )
-
-
-def _gap(policy: Policy, each: Enforcement) -> Gap:
-    return Gap(
-        capability=each.capability,
-        status=each.status,
-        asked=_asked(policy, each.capability),
-        actual=each.mechanism,
-        consequence=_consequence(policy, each),
-        remedy=_remedy(each),
-        contradicted=each.contradicted,
-    )
-
-
-def _remedy(each: Enforcement) -> str:
-    if each.contradicted:
-        return _CONTRADICTED
-    if each.status is Status.partial and each.capability in _NARROWER:
-        return _NARROWER[each.capability]
-    return REMEDIES.get(each.capability, _ELSEWHERE)
-
-
-def _consequence(policy: Policy, each: Enforcement) -> str:
-    if each.capability == "network_access" and isinstance(policy.network_access, tuple):
-        if policy.network_access and each.status is Status.unavailable and not each.locks:
-            return "connections to the listed addresses fail"
-    elif each.capability == "package_installation" and policy.package_installation:
-        return "a cell that runs an installer fails"
-    return "; ".join(each.holes) or CONSEQUENCES[each.capability]
+    """Whether the policy asks for anything there."""
+    value = getattr(policy, capability)
+    if capability in ("display", "widget_modules", "comm_targets"):
+        return policy.display != "trusted"
+    if capability in _FORKED:
+        return policy.snapshots != "off" and (capability == "snapshots" or policy.undo_depth > 0)
+    if capability == "network_access":
+        return value is not True
+    if capability in ("read_deny_paths", "subprocess_execution"):
+        return bool(value) is (capability == "read_deny_paths")
+    return value is not None
 
 
 def _asked(policy: Policy, capability: str) -> str:
@@ -248,12 +225,29 @@ def _asked(policy: Policy, capability: str) -> str:
     return str(value)
 
 
-# What ``cellblock doctor`` says about enforcement, as a value.
+def _consequence(policy: Policy, each: Enforcement) -> str:
+    if each.capability == "network_access" and isinstance(policy.network_access, tuple):
+        if policy.network_access and each.status is Status.unavailable and not each.locks:
+            return "connections to the listed addresses fail"
+    elif each.capability == "package_installation" and policy.package_installation:
+        return "a cell that runs an installer fails"
+    return "; ".join(each.holes) or CONSEQUENCES[each.capability]
+
+
+def _remedy(each: Enforcement) -> str:
+    if each.contradicted:
+        return _REMEDY_IF_CONTRADICTED
+    if each.status is Status.partial and each.capability in _REMEDIES_IF_PARTIAL:
+        return _REMEDIES_IF_PARTIAL[each.capability]
+    return REMEDIES.get(each.capability, _REMEDY)
+
+
+# --- cellblock doctor -------------------------------------------------------------------------
 
 
 @dataclass(frozen=True, slots=True)
 class BackendVerdict:
-    """One backend in the order of preference, and what came of it."""
+    """One backend in the order of preference: chosen, passed over or not tried, and why."""
 
     name: str
     verdict: str
@@ -262,7 +256,7 @@ class BackendVerdict:
 
 @dataclass(frozen=True, slots=True)
 class ProbeVerdict:
-    """What came of one probe: refused, passed, disclosed or unwitnessed."""
+    """The result of one probe: refused, passed, disclosed or unwitnessed."""
 
     name: str
     capability: str
@@ -274,8 +268,8 @@ class ProbeVerdict:
 class DoctorReport:
     """Backends in order, then each capability's status under the chosen one.
 
-    ``unproved`` says why the suite of probes did not run to its end; then some are unwitnessed,
-    and where it was tried at all (``probes``) a kernel's guests may not start either.
+    ``unproved`` says why the probes did not run to their end; then some are unwitnessed, and where
+    they were tried at all (``probes``) a kernel's guests may not start either.
     """
 
     backend: str
@@ -291,19 +285,19 @@ class DoctorReport:
 
 
 def doctor_report(policy: Policy, prove: Prove | None = None) -> DoctorReport:
-    """Probe this machine for ``policy``; ``prove`` runs the suite of probes in a guest.
+    """Probe this machine for ``policy``; ``prove`` runs the probes in a guest.
 
     Without it nothing is verified. Where none but noop is left for a policy that insists on more,
     the report is about noop, and says what keeps cells from running. Raises BackendError as
     ``choose`` does otherwise.
     """
     try:
-        chosen = chooser.choose(policy)
+        chosen = choose(policy)
     except BackendError:
-        chosen = chooser.choose(policy.replace(require=(), on_unsupported="warn"))
+        chosen = choose(policy.replace(require=(), on_unsupported="warn"))
     declared = chosen.declare(policy)
     proof, seen = prove(policy, chosen) if prove else (None, None)
-    report = heard(chosen, proof, seen)
+    report = known_report(chosen, proof, seen)
     return DoctorReport(
         backend=chosen.backend.name,
         order=_order(policy, chosen),
@@ -313,47 +307,38 @@ def doctor_report(policy: Policy, prove: Prove | None = None) -> DoctorReport:
         time=chosen.support.time,
         capabilities=tuple(settle(declared, report, proof).values()),
         gaps=(*replaced(policy, chosen), *gaps(policy, declared, report, proof)),
-        probes=_verdicts(proof),
+        probes=tuple(
+            ProbeVerdict(
+                name=name,
+                capability=BY_NAME[name].capability,
+                outcome="disclosed" if seen.disclosed else seen.outcome,
+                detail=seen.detail,
+            )
+            for name, seen in (proof.results if proof else {}).items()
+        ),
         unproved=proof.failure if proof else "the suite of probes was not run",
     )
 
 
-def _verdicts(proof: Proof | None) -> tuple[ProbeVerdict, ...]:
-    """Return what came of each probe; one that passed as it is told that it does is "disclosed"."""
-    return tuple(
-        ProbeVerdict(
-            name=name,
-            capability=BY_NAME[name].capability,
-            outcome="disclosed" if seen.disclosed else seen.outcome,
-            detail=seen.detail,
-        )
-        for name, seen in (proof.results if proof else {}).items()
-    )
+def _order(policy: Policy, chosen: Chosen) -> tuple[BackendVerdict, ...]:
+    taken = chosen.backend.name
+    verdicts = [BackendVerdict(name, "passed over", why) for name, why in chosen.passed_over]
+    verdicts.append(BackendVerdict(taken, "chosen", chosen.support.why))
+    tried = {each.name for each in verdicts}
+    for name in ORDER:
+        if name in tried:
+            continue
+        if name in ONLY_BY_NAME:
+            why = f'taken by name only: backend = "{name}"'
+        elif taken == policy.backend:
+            why = f"the policy names {taken}"
+        else:
+            why = f"{taken} is stronger"
+        verdicts.append(BackendVerdict(name, "not tried", why))
+    return tuple(verdicts)
 
 
-def _order(policy: Policy, chosen: chooser.Chosen) -> tuple[BackendVerdict, ...]:
-    passed = [BackendVerdict(name, "passed over", why) for name, why in chosen.passed_over]
-    taken = BackendVerdict(chosen.backend.name, "chosen", chosen.support.why)
-    tried = {each.name for each in (*passed, taken)}
-    rest = [
-        BackendVerdict(name, "not tried", _why_not(name, taken.name, policy.backend))
-        for name in (*(backend.name for backend in chooser.ORDER), *chooser.NOT_BUILT)
-        if name not in tried
-    ]
-    return (*passed, taken, *rest)
-
-
-def _why_not(name: str, taken: str, asked: str) -> str:
-    if name in chooser.NOT_BUILT:
-        return "not part of this version"
-    if name in chooser.BY_NAME:
-        return f'taken by name only: backend = "{name}"'
-    if taken == asked:
-        return f"the policy names {taken}"
-    return f"{taken} is stronger"
-
-
-# A policy together with what keeps it here: the same declarations, as flags and lists.
+# --- for programs -----------------------------------------------------------------------------
 
 _FLAG: Final = "ENFORCED_"
 
@@ -378,7 +363,7 @@ class Resolved:
 
     @property
     def flags(self) -> dict[str, bool]:
-        """Return every flag by its name."""
+        """Every flag by its name."""
         return {_FLAG + name.upper(): each.holds for name, each in self.enforcement.items()}
 
 
@@ -390,6 +375,22 @@ def resolve(
     Without a guest's ``report`` the probe's counts; without a ``proof`` nothing is verified.
     Raises BackendError as ``choose`` does.
     """
-    chosen = chooser.choose(policy)
+    chosen = choose(policy)
     settled = settle(chosen.declare(policy), report or chosen.support.report, proof)
     return Resolved(policy, chosen.backend.name, settled)
+
+
+def compatibility_matrix() -> dict[str, dict[str, Status]]:
+    """Return capability by backend, as declared for the default policy where each backend works."""
+    support = unprobed("declared, not probed", usable=True)
+    declared = {name: named(name).declare(Policy(), support) for name in ORDER}
+    return {
+        capability: {name: each[capability].status for name, each in declared.items()}
+        for capability in CAPABILITIES
+    }
+
+
+def __getattr__(name: str) -> Any:
+    if name == "COMPATIBILITY_MATRIX":  # made when asked for: it imports every backend
+        return compatibility_matrix()
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -8,10 +8,10 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
-from cellblock.backends.contract import BY_NAME
+from cellblock.backends.probes import BY_NAME
 
 if TYPE_CHECKING:
-    from cellblock.backends import DoctorReport
+    from cellblock.backends.report import DoctorReport
     from cellblock.policy.enforcement import Enforcement
 
 

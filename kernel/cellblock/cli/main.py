@@ -25,8 +25,8 @@ if TYPE_CHECKING:
     from rich.console import Console
     from rich.table import Table
 
-    from cellblock.backends import Chosen
-    from cellblock.backends.contract import Proof
+    from cellblock.backends.choose import Chosen
+    from cellblock.backends.probes import Proof
     from cellblock.policy.model import Policy
     from cellblock.wire.messages import LockReport
 
@@ -104,35 +104,23 @@ def validate(files: Annotated[list[str], typer.Argument(metavar="FILE...")]) -> 
 @image_app.command()
 def build(
     *,
-    mounted: Annotated[
-        bool, typer.Option("--mounted", help="Hold nothing: mount the interpreter as it is.")
-    ] = False,
-    base: Annotated[
-        str, typer.Option("--from", metavar="IMAGE", help="Put it on this image; may pull it.")
-    ] = "",
     tag: Annotated[
         str, typer.Option("--tag", metavar="NAME:TAG", help="For container_image in a policy.")
     ] = "",
     engine: Annotated[str, typer.Option(help="docker, podman or nerdctl.")] = "auto",
     again: Annotated[bool, typer.Option("--again", help="Even if it is there.")] = False,
 ) -> None:
-    """Make the image that backend docker starts: this interpreter and its packages."""
-    from cellblock.backends import (  # noqa: PLC0415 - as needed
-        container_engine,
-        container_image,
-    )
-    from cellblock.backends import container_image as making  # noqa: PLC0415
+    """Make the image that backend docker starts: an empty one, since the rest is mounted."""
+    from cellblock.backends import container_engine, container_image  # noqa: PLC0415
 
-    if mounted and base:
-        raise typer.BadParameter("Choose one of --mounted and --from.")
-    found = container_engine.find(engine, os.environ)
+    found = container_engine.find_engine(engine, os.environ)
     if isinstance(found, str):
         raise BackendError(found)
-    name = tag or (container_image.FRAME if mounted else container_image.own_name())
-    if not again and not base and making.exists(found, name):
+    name = tag or container_image.EMPTY
+    if not again and container_image.exists(found, name):
         typer.echo(f"{name} is there already")
         return
-    typer.echo(f"Made {making.build(found, mounted=mounted, base=base, name=name)}")
+    typer.echo(f"Made {container_image.build(found, name)}")
 
 
 @app.command()
@@ -181,7 +169,7 @@ def doctor(*, policy: SpecOption = "safe", as_json: AsJson = False) -> None:
 
     Exit status 1 if nothing real does, a probe passes that should not, or no guest could try them.
     """
-    from cellblock.backends import doctor_report  # noqa: PLC0415
+    from cellblock.backends.report import doctor_report  # noqa: PLC0415
 
     asked = _load(policy)
     try:
@@ -211,7 +199,8 @@ def _load(spec: str) -> Policy:
 
 def _what_holds(spec: str) -> str:
     """Try a policy that was installed, and say in a line or more what this machine does of it."""
-    from cellblock.backends import choose, gaps, heard, settle  # noqa: PLC0415
+    from cellblock.backends.choose import choose  # noqa: PLC0415
+    from cellblock.backends.report import gaps, known_report, settle  # noqa: PLC0415
     from cellblock.render.stopped import plain  # noqa: PLC0415
     from cellblock.render.text import COLUMNS, wrap  # noqa: PLC0415
 
@@ -222,7 +211,7 @@ def _what_holds(spec: str) -> str:
         return f"It runs nothing here: {failure}"
     declared = chosen.declare(policy)
     proof, seen = _proved(policy, chosen)
-    report = heard(chosen, proof, seen)
+    report = known_report(chosen, proof, seen)
     settled = settle(declared, report, proof).values()
     verified = [each.capability for each in settled if each.status == "verified"]
     said = f"Verified under backend {chosen.backend.name}: {', '.join(verified) or 'nothing'}"

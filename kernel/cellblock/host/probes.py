@@ -23,7 +23,7 @@ from typing import TYPE_CHECKING, Any, Final, Protocol
 import msgspec
 
 import cellblock
-from cellblock.backends.contract import PROBES, Proof, asked
+from cellblock.backends.probes import PROBES, Proof, asked
 from cellblock.guest import remove_tree
 from cellblock.guest.probes import EARLIER_THREAD
 from cellblock.host.files import PrivateFile

@@ -10,8 +10,8 @@ import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from cellblock import backends
-from cellblock.backends import contract
+from cellblock.backends import probes as backend_probes
+from cellblock.backends.report import settle
 from cellblock.errors import CellblockError
 from cellblock.guest import remove_tree
 from cellblock.host import probes
@@ -25,8 +25,8 @@ from cellblock.wire import messages
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
-    from cellblock.backends import Chosen
-    from cellblock.backends.contract import Proof
+    from cellblock.backends.choose import Chosen
+    from cellblock.backends.probes import Proof
     from cellblock.host.services.network.relay import Reach
     from cellblock.host.session.config import Wrapping
     from cellblock.policy.enforcement import Enforcement
@@ -78,9 +78,9 @@ def _prove(
     with _relayed(tried, told, loop) as reach:
         prover = Prover(loop, told, lambda: spawn.start(wrap), around.touched, reach)
         prover.run(_trial(policy, around))
-    declared = backends.settle(chosen.declare(tried), prover.report)
+    declared = settle(chosen.declare(tried), prover.report)
     results = _compared(policy, prover, declared)
-    return contract.Proof(results, probes.where(), _now(), prover.failure), prover.report
+    return backend_probes.Proof(results, probes.where(), _now(), prover.failure), prover.report
 
 
 def _with(listed: bool | tuple[str, ...], address: str) -> bool | tuple[str, ...]:
@@ -109,9 +109,9 @@ def _launched(
 
 
 def _trial(policy: Policy, around: Surroundings) -> messages.Trial:
-    names = (probe.name for probe in contract.asked(policy))
+    names = (probe.name for probe in backend_probes.asked(policy))
     return messages.Trial(
-        probes=tuple(name for name in names if name != contract.EARLIER_THREAD),
+        probes=tuple(name for name in names if name != backend_probes.EARLIER_THREAD),
         outside=str(around.outside),
         inside=str(around.inside),
         denied=str(around.denied),
@@ -129,23 +129,26 @@ def _trial(policy: Policy, around: Surroundings) -> messages.Trial:
 
 def _compared(
     policy: Policy, prover: Prover, declared: Mapping[str, Enforcement]
-) -> dict[str, contract.Seen]:
+) -> dict[str, backend_probes.Seen]:
     """Return what came of each probe: by what is seen from here first, then by the guest's word."""
     found = {}
-    for probe in contract.asked(policy):
+    for probe in backend_probes.asked(policy):
         attempt = prover.results.get(probe.name)
         outcome = attempt.outcome if attempt else "unwitnessed"
         detail = attempt.detail if attempt else prover.failure or "nothing was said of it"
         if probe.name in prover.touched and outcome != "passed":
             outcome, detail = "passed", f"the host saw it, and the guest said: {outcome}"
-        told = contract.disclosed(probe, declared)
-        found[probe.name] = contract.Seen(outcome, detail, outcome == "passed" and told)
+        told = backend_probes.disclosed(probe, declared)
+        found[probe.name] = backend_probes.Seen(outcome, detail, outcome == "passed" and told)
     return found
 
 
 def _unproved(policy: Policy, why: str) -> Proof:
-    results = {probe.name: contract.Seen("unwitnessed", why) for probe in contract.asked(policy)}
-    return contract.Proof(results, probes.where(), _now(), why)
+    results = {
+        probe.name: backend_probes.Seen("unwitnessed", why)
+        for probe in backend_probes.asked(policy)
+    }
+    return backend_probes.Proof(results, probes.where(), _now(), why)
 
 
 def _roots(policy: Policy, scratch: Path) -> tuple[str, ...]:

@@ -268,8 +268,8 @@ class Policy:
     """The OCI runtime, by the name that the engine knows it by; empty for the engine's default."""
 
     container_image: str = ""
-    """The image, which has to be there: nothing is pulled. Empty for what ``cellblock image build``
-    has made of this interpreter."""
+    """The image, which has to be there: nothing is pulled. Empty for the one that ``cellblock image
+    build`` makes."""
 
     admission: Literal["any", "approved", "template"] = "any"
     """Which cells may run at all: ``any``; those that ``cellblock approve`` has ``approved``, text

@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 
 import cellblock
-from cellblock.backends import named
-from cellblock.backends.contract import Proof, Seen, asked
+from cellblock.backends.choose import named
+from cellblock.backends.probes import Proof, Seen, asked
 from cellblock.host import probes
 from cellblock.host.probes import MOST, MOST_BYTES, NAME, Proofs, is_whole
 from cellblock.policy.model import Policy

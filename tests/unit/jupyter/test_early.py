@@ -7,7 +7,7 @@ import os
 import pytest
 
 from cellblock.backends.bubblewrap import PROGRAM
-from cellblock.backends.chooser import ORDER
+from cellblock.backends.choose import ORDER, named
 from cellblock.jupyter import start
 from support import machines
 
@@ -45,7 +45,9 @@ def test_a_preset_takes_the_strongest(preset, machine):
 
 
 def test_it_knows_every_backend_and_its_program():
-    by_wrapping = {wraps: {b.name.encode() for b in ORDER if b.wraps == wraps} for wraps in (1, 0)}
+    by_wrapping = {
+        wraps: {b.name.encode() for b in map(named, ORDER) if b.wraps == wraps} for wraps in (1, 0)
+    }
     assert (set(start.WRAPPING), set(start.BARE)) == (by_wrapping[1], by_wrapping[0])
     assert start.WRAPPER == PROGRAM
 

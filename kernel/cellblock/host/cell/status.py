@@ -30,8 +30,8 @@ if TYPE_CHECKING:
 
     from cellblock.analysis import Finding
     from cellblock.analysis.admission import Template
-    from cellblock.backends import Chosen
-    from cellblock.backends.contract import Proof
+    from cellblock.backends.choose import Chosen
+    from cellblock.backends.probes import Proof
     from cellblock.errors import AuditError, PolicyError
     from cellblock.host.cell.output_log import Kept
     from cellblock.host.services.artifacts.collect import Exported

@@ -18,7 +18,7 @@ import os
 import stat
 import sys
 
-from cellblock.backends import aside
+from cellblock.backends import args_fd
 
 TYPE_CHECKING = False  # typing is not imported yet
 if TYPE_CHECKING:
@@ -49,7 +49,7 @@ class Recalled:
     def __call__(self, argv: list[str]) -> AbstractContextManager[list[str]]:
         """Return the command that starts ``argv`` behind it."""
         program, *options = self.words
-        return aside.behind(program, options, argv)
+        return args_fd.command(program, options, argv)
 
 
 class Memory:

@@ -15,8 +15,8 @@ from typing import TYPE_CHECKING, Any, Final, Literal, Protocol
 
 from msgspec.structs import replace
 
-from cellblock import backends
-from cellblock.backends.planner import outermost
+from cellblock.backends.choose import choose
+from cellblock.backends.plan import make_plan, make_view, outermost, preloaded
 from cellblock.errors import BackendError, PolicyError, StartError
 from cellblock.host.guests import spawn
 from cellblock.host.session.history import default_path
@@ -29,8 +29,8 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
     from contextlib import AbstractContextManager
 
-    from cellblock.backends import Chosen
     from cellblock.backends.base import Backend, View
+    from cellblock.backends.choose import Chosen
     from cellblock.host.services.operations.catalog import Settings
     from cellblock.policy.model import Policy
 
@@ -212,7 +212,7 @@ class Wrapping:
     @property
     def words(self) -> tuple[str, ...]:
         """What is put in front, where a later kernel may start its zygote in the same."""
-        return self.backend.words(spawn.zygote_argv(0), self.view)
+        return self.backend.repeatable(spawn.zygote_argv(0), self.view)
 
 
 @dataclass(frozen=True, slots=True)
@@ -257,7 +257,7 @@ def lay(terms: Terms) -> Ground | PolicyError | BackendError:
         narrowed, notice = _narrowed(policy, terms)
         condition = _condition(narrowed, terms)
         # Not probed: the guest's own witness tries the locks before the first user byte.
-        chosen = backends.choose(narrowed, probe=False)
+        chosen = choose(narrowed, "attempt")
         base = _Base(chosen, terms.project, terms.scratch, tuple(_private(terms, policy)))
         wanted = _begun_in(policy, terms.project, terms.scratch)
         laid = _laid(base, narrowed, wanted, _inputs(terms, policy))
@@ -334,7 +334,7 @@ def foresee(terms: Terms) -> Wrapping | None:
     """Return what ``lay`` will most likely have a zygote wrapped in, some time before it does."""
     try:
         policy = load.foresee(_named(terms), project=terms.project, scratch=terms.scratch)
-        chosen = backends.choose(policy, probe=False, guess=True)
+        chosen = choose(policy, "glance")
         folders: Any = {"project": terms.project, "scratch": terms.scratch}
         return planned(policy, chosen.backend, private=_private(terms, policy), **folders)[1]
     except Exception:  # noqa: BLE001 - whatever is wrong with a policy, ``lay`` finds it
@@ -377,7 +377,7 @@ def _named(terms: Terms) -> str:
 def _private(terms: Terms, policy: Policy) -> list[Path]:
     """Return what no guest reads: history, kept output, logs, approvals, what is the front's own.
 
-    Keys of kernels that start later are not readable either: see ``backends.planner``.
+    Keys of kernels that start later are not readable either: see ``backends.plan``.
     """
     own = [default_path().parent, Path(policy.audit.folder)]
     approvals = [Path(data_folder()), Path(policy.approval.key), Path(state_folder())]
@@ -392,10 +392,10 @@ def planned(
     ``private`` are places that no guest reads, whatever the policy says.
     """
     folders: Any = {"scratch": scratch, "project": project, "private": private}
-    plan = backends.plan(policy, backend, **folders)
+    plan = make_plan(policy, backend, **folders)
     if not backend.wraps:
         return plan, None
-    view = backends.view(policy, plan, **folders)
+    view = make_view(policy, plan, **folders)
     around = {name: getattr(backend, name)(view) for name in ("unseen", "mounted", "bounded")}
     return replace(plan, **around), Wrapping(backend, view)
 
@@ -438,7 +438,7 @@ def told_of(
         tool_max_in_flight=policy.tool_max_in_flight,
         tool_max_bytes=policy.tool_max_bytes,
         inputs=inputs or {},
-        preloaded=backends.preloaded(policy, plan),
+        preloaded=preloaded(policy, plan),
     )
 
 

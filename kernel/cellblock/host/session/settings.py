@@ -19,7 +19,7 @@ from cellblock.policy.enforcement import Gap, Status
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from cellblock.backends.contract import Proof
+    from cellblock.backends.probes import Proof
     from cellblock.host.cell.cell import Station
     from cellblock.host.cell.status import Views
     from cellblock.host.services.operations.provider import Offer
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     Given = Callable[[Policy], Source]
     from collections.abc import Iterable, Mapping
 
-    from cellblock.backends import Chosen
+    from cellblock.backends.choose import Chosen
     from cellblock.policy.enforcement import Enforcement
 
 
@@ -269,7 +269,7 @@ def with_lasting(judged: Judged, policy: Policy, lasting: Mapping[str, str]) -> 
 
 def judge(policy: Policy, chosen: Chosen, report: LockReport, proof: Proof | None) -> Judged:
     """Return what ``policy`` is worth behind its backend, for the locks of ``report``."""
-    from cellblock.backends import blocking, gaps, replaced, settle  # noqa: PLC0415 - as needed
+    from cellblock.backends.report import blocking, gaps, replaced, settle  # noqa: PLC0415 - as needed
 
     declared = chosen.declare(policy)
     found = gaps(policy, declared, report, proof)

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from msgspec.structs import replace
 
-from cellblock.backends import planner
+from cellblock.backends import plan
 from cellblock.errors import PolicyError
 from cellblock.policy import paths
 from cellblock.wire.messages import Parameter, Struct, Tool
@@ -215,7 +215,7 @@ def lay(policy: Policy, *, project: Path, private: Sequence[Path] = ()) -> Setti
     section = policy.operations
     if section is None:
         return None
-    denied = planner.denied(policy, private=private)
+    denied = plan.denied(policy, private=private)
     _check_roots(policy, section, denied)
     return Settings(
         project=os.path.realpath(project),
@@ -240,7 +240,7 @@ def _check_roots(policy: Policy, section: Operations, denied: Sequence[str]) -> 
     for name, table in section.with_roots().items():
         key = f"ops.{name}.roots"
         for root in table.roots:
-            planner.refuse_denied(root, denied, policy_name=policy.name, key=key)
+            plan.refuse_denied(root, denied, policy_name=policy.name, key=key)
             if name != "read_file" and not Path(root).is_dir():
                 message = "not a folder"
                 remedy = "Name the folder that it is in."
@@ -249,7 +249,7 @@ def _check_roots(policy: Policy, section: Operations, denied: Sequence[str]) -> 
                 )
     if section.write_file is not None:
         written = section.write_file.roots
-        planner.check_writable(written, denied, policy, "ops.write_file.roots")
+        plan.check_writable(written, denied, policy, "ops.write_file.roots")
 
 
 def _install(policy: Policy, section: Operations) -> Install | None:

@@ -1,4 +1,4 @@
-"""What an engine is told, and what is made of what it says: without one."""
+"""Backend docker without an engine: mounts, options, owners, and what engines' words mean."""
 
 from __future__ import annotations
 
@@ -7,30 +7,29 @@ import dataclasses
 import os
 import shutil
 import socket
+import subprocess
 import tempfile
 from pathlib import Path
 
 import pytest
 
 from cellblock.backends import container_engine, container_launcher, docker
-from cellblock.backends.base import Room, View
+from cellblock.backends.base import Bounds, View
 from cellblock.backends.container_engine import (
+    ContainerSpec,
     Engine,
-    Refused,
-    Wanted,
-    _held,
-    meaning,
+    EngineError,
+    explain,
     owner,
-    started,
-    wanted,
+    start_time,
 )
 from cellblock.backends.docker import Docker
 
 ENGINE = Engine("docker", "/usr/bin/docker", (("PATH", "/usr/bin"),))
-WANTED = Wanted(
+SPEC = ContainerSpec(
     engine=ENGINE,
     runtime="crun",
-    images=("a:1", "b:2"),
+    image="a:1",
     mounts=(("/etc/fonts", ("--mount", "x")),),
     network=False,
     folder="/tmp",
@@ -48,11 +47,11 @@ def told(found):
     return {path: words[1] for path, words in docker.mounts(["/nonexistent"], found)}
 
 
-def test_what_is_wanted_is_told_whole_and_a_container_is_told_to_have_nothing(monkeypatch):
-    assert wanted(WANTED.text()) == WANTED
+def test_a_spec_survives_json_and_its_command_withholds_every_privilege(monkeypatch):
+    assert ContainerSpec.from_json(SPEC.to_json()) == SPEC
 
-    monkeypatch.setattr(Wanted, "_image", lambda _: ("a:1", ()))
-    command = WANTED.command("name", 1, ["/usr/bin/python", "-I"])
+    monkeypatch.setattr(Engine, "ask", lambda *_, **__: subprocess.CompletedProcess([], 0, b""))
+    command = SPEC.command("name", 1, ["/usr/bin/python", "-I"])
     assert {
         "--read-only",
         "--cap-drop=ALL",
@@ -68,26 +67,6 @@ def test_what_is_wanted_is_told_whole_and_a_container_is_told_to_have_nothing(mo
     assert not [word for word in command if "privileged" in word or "sock" in word]
 
 
-def test_what_an_image_holds_is_not_mounted_but_for_the_libraries_of_programs(monkeypatch):
-    monkeypatch.setattr(Wanted, "_image", lambda _: ("a:1", ("/etc", "/usr/lib")))
-    places = (("/etc/fonts", ("fonts",)), ("/usr/lib", ("lib",)), ("/data", ("data",)))
-    apart = dataclasses.replace(WANTED, mounts=places)
-    assert {"fonts", "lib", "data"} & {*apart.command("n", 1, ["/p"])} == {"data"}
-    programs = dataclasses.replace(apart, mounts=(*places, ("/usr/bin", ("bin",))))
-    assert {"fonts", "lib", "data", "bin"} & {*programs.command("n", 1, ["/p"])} == {
-        "lib",
-        "data",
-        "bin",
-    }
-
-
-@pytest.mark.parametrize(
-    "labels", [b"null", b"", b"{}", b'{"cellblock.holds": "{"}', b'{"cellblock.holds": "7"}', b"[]"]
-)
-def test_an_image_that_says_nothing_holds_nothing(labels):
-    assert _held(labels) == ()
-
-
 def test_mounts_are_read_only_but_what_may_be_written(tmp_path):
     (read := tmp_path / "a, b").mkdir()
     (write := tmp_path / "write").mkdir()
@@ -96,7 +75,7 @@ def test_mounts_are_read_only_but_what_may_be_written(tmp_path):
         view(
             readable=(str(read), str(write)),
             writable=(str(write), str(scratch)),
-            room=Room(str(scratch), 4096, None, None),
+            bounds=Bounds(str(scratch), 4096, None, None),
         )
     )
     assert found[str(read)] == f'type=bind,"src={read}","dst={read}",readonly'
@@ -104,7 +83,7 @@ def test_mounts_are_read_only_but_what_may_be_written(tmp_path):
     assert found[str(scratch)] == f"type=tmpfs,dst={scratch},tmpfs-mode=1777,tmpfs-size=4096"
 
 
-def test_what_is_denied_is_covered_and_what_is_not_shown_is_left_alone(tmp_path):
+def test_denied_paths_are_masked_only_beneath_what_is_mounted(tmp_path):
     root = tmp_path / "root"
     (root / "secrets").mkdir(parents=True)
     (root / "token").touch()
@@ -116,14 +95,14 @@ def test_what_is_denied_is_covered_and_what_is_not_shown_is_left_alone(tmp_path)
     assert f"src={os.devnull}," in found[str(root / "token")]
 
 
-def test_a_name_that_is_a_link_is_mounted_as_what_it_leads_to(tmp_path):
+def test_a_link_is_mounted_as_its_target(tmp_path):
     (real := tmp_path / "real").mkdir()
     (link := tmp_path / "link").symlink_to(real)
     found = told(view(readable=(str(real),), names=(str(link),)))
     assert found[str(link)] == f"type=bind,src={real},dst={link},readonly"
 
 
-def test_the_whole_machine_is_mounted_by_what_is_in_its_root_and_not_its_processes():
+def test_a_read_root_of_slash_mounts_its_entries_but_not_proc():
     found = told(view(readable=("/",)))
     assert {"/etc", "/usr"} <= {*found}
     assert not {"/", "/proc", "/sys", "/dev"} & {*found}
@@ -150,12 +129,12 @@ def test_the_whole_machine_is_mounted_by_what_is_in_its_root_and_not_its_process
         "x" * 10_000: "it fails here (xxx",
     }.items(),
 )
-def test_what_engines_say_is_explained_and_passed_on_bounded(said, means):
-    assert meaning(said).startswith(means)
-    assert len(meaning(said)) < 500
+def test_an_engines_complaint_is_explained_and_its_words_are_bounded(said, means):
+    assert explain(said).startswith(means)
+    assert len(explain(said)) < 500
 
 
-def test_an_owner_is_an_orphan_only_where_that_is_certain():
+def test_an_owner_counts_as_gone_only_where_that_is_certain():
     mine = owner(os.getpid())
     boot, space, user, pid, _ = mine.split(":")
     assert not container_launcher.is_orphan(mine)
@@ -169,22 +148,22 @@ def test_an_owner_is_an_orphan_only_where_that_is_certain():
         "cellblock",
     ):
         assert not container_launcher.is_orphan(unknown)
-    assert started(2**22 + 1) == 0
+    assert start_time(2**22 + 1) == 0
 
 
-def test_only_what_finds_the_engine_is_passed_to_it(tmp_path):
+def test_an_engine_gets_only_the_variables_that_lead_to_it(tmp_path):
     (tmp_path / "podman").touch(mode=0o755)
     environ = {"PATH": str(tmp_path), "HOME": "/home/x", "AWS_SECRET": "s", "HTTP_PROXY": "p"}
-    found = container_engine.find("auto", environ)
+    found = container_engine.find_engine("auto", environ)
     assert (found.name, found.program) == ("podman", f"{tmp_path}/podman")
     assert dict(found.environment) == {"PATH": str(tmp_path), "HOME": "/home/x"}
 
 
-def test_the_scratch_folder_has_its_size_also_in_a_folder_that_cells_may_write(tmp_path):
+def test_the_scratch_folder_is_bounded_also_inside_a_write_root(tmp_path):
     scratch = tmp_path / "cellblock-1"
     scratch.mkdir()
-    room = Room(str(scratch), 1 << 20, None, None)
-    found = told(view(writable=(str(tmp_path),), room=room))
+    bounds = Bounds(str(scratch), 1 << 20, None, None)
+    found = told(view(writable=(str(tmp_path),), bounds=bounds))
     assert found[str(tmp_path)] == f"type=bind,src={tmp_path},dst={tmp_path}"
     assert found[str(scratch)] == f"type=tmpfs,dst={scratch},tmpfs-mode=1777,tmpfs-size=1048576"
 
@@ -208,7 +187,7 @@ def installed(tmp_path, monkeypatch):
     return make
 
 
-def test_what_runs_and_in_what_is_what_a_proof_counts_for(monkeypatch, installed):
+def test_the_fingerprint_changes_with_engine_runtime_and_image(monkeypatch, installed):
     mine = Docker("docker", "", "a:1")
     seen = [mine.fingerprint(), Docker("docker", "crun", "a:1").fingerprint()]
     monkeypatch.setenv("DOCKER_HOST", "unix:///elsewhere")
@@ -225,7 +204,7 @@ def test_what_runs_and_in_what_is_what_a_proof_counts_for(monkeypatch, installed
 
 
 @pytest.mark.parametrize("said", ["exit 1", "exit 0", "echo 'No such image' >&2; exit 1"])
-def test_an_engine_that_does_not_tell_its_image_has_no_proof(said, tmp_path, monkeypatch):
+def test_there_is_no_fingerprint_where_the_image_is_not_known(said, tmp_path, monkeypatch):
     (tmp_path / "docker").write_text(f"#!/bin/sh\n{said}\n")
     (tmp_path / "docker").chmod(0o755)
     monkeypatch.setenv("PATH", f"{tmp_path}:/usr/bin:/bin")
@@ -233,7 +212,7 @@ def test_an_engine_that_does_not_tell_its_image_has_no_proof(said, tmp_path, mon
         Docker("docker", "", "a:1").fingerprint()
 
 
-def test_an_engine_that_has_gone_is_an_ordinary_failure_to_start(monkeypatch):
+def test_an_engine_that_was_removed_fails_the_start_with_an_os_error(monkeypatch):
     monkeypatch.setenv("PATH", "/nonexistent")
     mine = Docker("docker", "", "a:1")
     with pytest.raises(OSError, match="docker is not installed"):
@@ -274,7 +253,7 @@ def connected(path, uid, *, first=True):
         (0, False, "the engine has started a process, and no container around it"),
     ],
 )
-def test_nothing_is_handed_to_who_is_not_ours_or_not_first(uid, first, refusal):
+def test_only_the_first_process_of_this_users_container_gets_descriptors(uid, first, refusal):
     folder = Path(tempfile.mkdtemp())
     folder.chmod(0o755)
     path = folder / "wire"
@@ -289,7 +268,7 @@ def test_nothing_is_handed_to_who_is_not_ours_or_not_first(uid, first, refusal):
             if refusal is None:
                 os.close(container_launcher.first_process(connection))
             else:
-                with pytest.raises(Refused, match=refusal):
+                with pytest.raises(EngineError, match=refusal):
                     container_launcher.first_process(connection)
     finally:
         os.waitpid(pid, 0)

@@ -5,9 +5,10 @@ import sys
 
 import pytest
 
-from cellblock.backends import planner
-from cellblock.backends.landlock import Landlock, Noop
-from cellblock.backends.planner import plan, splits_roots, view
+from cellblock.backends import places, plan
+from cellblock.backends.landlock import Landlock
+from cellblock.backends.noop import Noop
+from cellblock.backends.plan import make_plan, make_view, splits_roots
 from cellblock.errors import PolicyError
 from cellblock.policy.model import Policy
 from cellblock.wire.messages import Plan
@@ -35,7 +36,9 @@ def planned(tmp_path, home):
 
     def make(private=(), **fields):
         policy = Policy().replace(**fields)
-        return plan(policy, Landlock(), scratch=scratch, project=home / "project", private=private)
+        return make_plan(
+            policy, Landlock(), scratch=scratch, project=home / "project", private=private
+        )
 
     return make
 
@@ -45,7 +48,7 @@ def own(result, home):
 
 
 def test_a_backend_without_locks_plans_nothing(tmp_path):
-    assert plan(Policy(), Noop(), scratch=tmp_path, project=tmp_path) == Plan()
+    assert make_plan(Policy(), Noop(), scratch=tmp_path, project=tmp_path) == Plan()
 
 
 def test_placeholders_stand_for_the_kernels_folders_and_every_lock_is_required(
@@ -65,7 +68,7 @@ def test_placeholders_stand_for_the_kernels_folders_and_every_lock_is_required(
 def test_the_interpreter_is_readable_and_the_folders_around_it_are_not(planned):
     roots = planned().read_roots
 
-    for place in (os.__file__, sys.prefix + "/lib", planner.__file__):
+    for place in (os.__file__, sys.prefix + "/lib", places.__file__):
         path = os.path.realpath(place)
         assert any(path == root or path.startswith(root + "/") for root in roots), path
     # Neither the home folder nor a prefix as a whole, nor a place that holds others' data.
@@ -74,7 +77,7 @@ def test_the_interpreter_is_readable_and_the_folders_around_it_are_not(planned):
     assert sys.prefix not in roots
 
 
-def test_what_sys_path_holds_is_not_readable_for_that(planned, home, monkeypatch):
+def test_a_folder_on_sys_path_is_not_readable_for_that_alone(planned, home, monkeypatch):
     monkeypatch.setattr(sys, "path", [str(home), str(home / "data"), *sys.path])
 
     assert own(planned(), home) == []
@@ -110,7 +113,7 @@ def test_without_a_list_there_is_no_relay(planned, network):
     assert ("/etc/ssl" in result.read_roots) is (network is True)
 
 
-def test_a_denied_path_beneath_a_root_is_left_out_be_it_there_yet_or_not(planned, home):
+def test_a_denied_path_beneath_a_root_is_cut_out_even_if_it_does_not_exist_yet(planned, home):
     result = planned(filesystem_read_roots=(str(home),))
 
     assert own(result, home) == [
@@ -128,7 +131,7 @@ def test_a_denied_path_beneath_a_root_is_left_out_be_it_there_yet_or_not(planned
 
 @pytest.mark.parametrize("place", ["part", "part/inner"])
 @pytest.mark.parametrize("field", ["filesystem_read_roots", "filesystem_write_roots"])
-def test_a_link_that_cells_put_in_a_root_s_place_leads_nowhere(planned, home, field, place):
+def test_a_link_that_cells_put_in_place_of_a_root_is_not_followed(planned, home, field, place):
     work = home / "project/work"
     for folder in (work / "part/inner", home / "data/inner"):
         folder.mkdir(parents=True)
@@ -143,7 +146,7 @@ def test_a_link_that_cells_put_in_a_root_s_place_leads_nowhere(planned, home, fi
     assert granted() == []
 
 
-def test_links_do_not_lead_around_what_is_denied(planned, home):
+def test_a_link_does_not_lead_around_a_denied_path(planned, home):
     result = planned(filesystem_read_roots=(str(home),), read_deny_paths=("~/.ssh",))
 
     assert f"{home}/ssh-link" not in result.read_roots
@@ -179,7 +182,7 @@ def test_a_root_inside_a_denied_path_and_a_writable_folder_around_one_are_refuse
     [
         sys.prefix,
         f"{sys.prefix}/lib",
-        planner.__file__.rpartition("/backends/")[0],
+        places.__file__.rpartition("/backends/")[0],
         f"{sys.prefix}/bin",
     ],
 )
@@ -255,7 +258,7 @@ def test_kernelspecs_beside_the_interpreter_stay_unreadable(tmp_path, monkeypatc
     for prefix in ("prefix", "exec_prefix", "base_prefix"):
         monkeypatch.setattr(sys, prefix, str(tmp_path))
 
-    granted = list(planner.interpreter())
+    granted = list(places.interpreter())
 
     assert f"{tmp_path}/share/man" in granted
     assert not [path for path in granted if f"{tmp_path}/share/jupyter".startswith(path)]
@@ -272,13 +275,13 @@ def test_a_scratch_folder_may_lie_in_the_run_time_folder(tmp_path, home, monkeyp
     scratch = tmp_path / "cellblock-1"
     scratch.mkdir()
 
-    result = plan(Policy(), Landlock(), scratch=scratch, project=home)
+    result = make_plan(Policy(), Landlock(), scratch=scratch, project=home)
 
     assert result.write_roots == (str(scratch),)
 
 
 def test_too_many_siblings_are_refused(planned, home, monkeypatch):
-    monkeypatch.setattr(planner, "MAX_EXPANSION", 20)
+    monkeypatch.setattr(plan, "MAX_EXPANSION", 20)
     for number in range(30):
         (home / "data" / f"{number}").touch()
 
@@ -302,7 +305,7 @@ def test_limits_are_the_policys(planned):
 def test_a_zygote_has_its_folder_where_no_guest_may_write(planned, home, tmp_path):
     folders = {"scratch": tmp_path / "scratch", "project": home / "project"}
     result = planned(filesystem_write_roots=())
-    seen = view(Policy().replace(filesystem_write_roots=()), result, **folders)
+    seen = make_view(Policy().replace(filesystem_write_roots=()), result, **folders)
 
     assert result.write_roots == ()
     assert seen.writable == (str(tmp_path / "scratch"),)

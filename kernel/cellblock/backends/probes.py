@@ -1,9 +1,12 @@
-"""The contract that every backend's declarations are held to: one suite of probes.
+"""The probes that every backend's declarations are held to, and what their results mean.
 
 A probe is an attempt that a guest makes in the real launch path, with a positive control
-(``guest.probes`` has the programs). Here stands what each one means: which capability is at
-stake, under which policies, and what a cell can do where it passes. A declaration that a probe
+(``guest.attempts`` has the programs). This module says what each one means: which capability it is
+about, under which policies, and what a cell can do where it passes. A declaration that a probe
 contradicts counts for nothing.
+
+The capability's own way is tried, and ways around it. Where only a way around passes, the
+capability holds in part; where the straight way passes, it is not enforced.
 """
 
 from __future__ import annotations
@@ -14,13 +17,13 @@ from typing import TYPE_CHECKING, Final
 import msgspec
 
 from cellblock.backends.base import EARLIER_LINKS, NAMES
+from cellblock.backends.plan import has_list
 from cellblock.policy.enforcement import Enforcement, Status
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable, Iterable, Mapping
 
     from cellblock.policy.model import Policy
-
 
 #: Tried in a guest of its own.
 EARLIER_THREAD: Final = "earlier_thread"
@@ -44,10 +47,6 @@ class Probe:
 
 def _no_network(policy: Policy) -> bool:
     return policy.network_access is not True
-
-
-def _listed(policy: Policy) -> bool:
-    return isinstance(policy.network_access, tuple) and bool(policy.network_access)
 
 
 def _listed_without_localhost(policy: Policy) -> bool:
@@ -91,10 +90,10 @@ PROBES: Final[tuple[Probe, ...]] = (
     Probe("tcp_fast_open", _NET, "a cell can connect by TCP Fast Open", True, _no_network),
     Probe("udp", _NET, "a cell can send datagrams (UDP)", True, _no_network),
     Probe("listen", _NET, "a cell can listen for connections", True, _no_network),
-    Probe("unlisted_port", _NET, "a cell can connect to other ports", asked=_listed),
-    Probe("unlisted_host", _NET, "a cell can connect to other hosts", asked=_listed),
+    Probe("unlisted_port", _NET, "a cell can connect to other ports", asked=has_list),
+    Probe("unlisted_host", _NET, "a cell can connect to other hosts", asked=has_list),
     Probe("unlisted_name", _NET, "a cell can ask for other names", True, _listed_without_localhost),
-    Probe("turn_connection", _NET, "a cell can turn a connection elsewhere", True, _listed),
+    Probe("turn_connection", _NET, "a cell can turn a connection elsewhere", True, has_list),
     Probe("mptcp", _NET, "a cell can connect by MPTCP", around=True),
     Probe("unix_socket", _NET, "a cell can connect to local sockets", around=True),
     Probe("abstract_socket", _NET, "a cell can connect to abstract local sockets", around=True),
@@ -137,7 +136,10 @@ BY_NAME: Final = {probe.name: probe for probe in PROBES}
 
 
 class Seen(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """What came of one probe. ``disclosed`` says that what was tried declares this hole."""
+    """The result of one probe: ``refused``, ``passed`` or ``unwitnessed``, and why.
+
+    ``disclosed`` says that the backend that was tried declares this hole.
+    """
 
     outcome: str
     detail: str = ""
@@ -145,9 +147,9 @@ class Seen(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class Proof(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """What a suite saw, where and when: every probe that was asked for, come of it what may.
+    """What a run of all probes saw, where and when; there is a result for each that was asked for.
 
-    ``failure`` says why it could not be run to its end.
+    ``failure`` says why it did not come to its end.
     """
 
     results: dict[str, Seen]
@@ -157,12 +159,12 @@ class Proof(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 def asked(policy: Policy) -> tuple[Probe, ...]:
-    """Return the probes that ``policy`` has something at stake in."""
+    """Return the probes that are about something that ``policy`` forbids or limits."""
     return tuple(probe for probe in PROBES if probe.asked(policy))
 
 
 def disclosed(probe: Probe, declared: Mapping[str, Enforcement]) -> bool:
-    """Say whether a declaration has the hole that this probe goes through, or claims no other."""
+    """Whether a declaration has the hole that this probe goes through, or claims nothing there."""
     each = declared[probe.capability]
     if each.status in (Status.unenforced, Status.unavailable):
         return True
@@ -176,51 +178,42 @@ def contradicted(proof: Proof) -> tuple[Probe, ...]:
     return tuple(probe for probe in PROBES if _passed(proof, probe))
 
 
-def judge(each: Enforcement, proof: Proof) -> Enforcement:
-    """Return a declaration as a suite bears it out: verified, as it was, or contradicted.
-
-    One probe of the capability's that was not witnessed, and nothing is verified. What is declared
-    unenforced or unavailable stays so.
-    """
-    probes = [
-        probe
-        for probe in PROBES
-        if probe.capability == each.capability and probe.name in proof.results
-    ]
-    if not probes or each.status in (Status.unenforced, Status.unavailable):
-        return each
-    passed = [probe for probe in probes if _passed(proof, probe)]
-    if passed:
-        return _contradicted(each, passed, proof)
-    unseen = [probe.name for probe in probes if not _witnessed(proof, probe)]
-    if unseen:
-        return replace(each, evidence=f"{each.evidence}; unwitnessed: {', '.join(unseen)}")
-    refused = ", ".join(probe.name for probe in probes if _outcome(proof, probe) == "refused")
-    seen = replace(each, evidence=f"seen to be refused: {refused}; {proof.where}; {proof.time}")
-    return replace(seen, status=Status.verified) if each.status is Status.asserted else seen
-
-
-def _contradicted(each: Enforcement, passed: list[Probe], proof: Proof) -> Enforcement:
-    status = Status.partial if all(probe.around for probe in passed) else Status.unenforced
-    names = ", ".join(probe.name for probe in passed)
-    return replace(
-        each,
-        status=status,
-        holes=tuple(dict.fromkeys((*(probe.hole for probe in passed), *each.holes))),
-        evidence=f"seen to pass: {names}; {proof.where}; {proof.time}",
-        contradicted=True,
-    )
-
-
-def _outcome(proof: Proof, probe: Probe) -> str:
-    return proof.results[probe.name].outcome
-
-
 def _passed(proof: Proof, probe: Probe) -> bool:
     seen = proof.results.get(probe.name)
     return seen is not None and seen.outcome == "passed" and not seen.disclosed
 
 
-def _witnessed(proof: Proof, probe: Probe) -> bool:
-    """Say whether it was seen to be refused, or to go through a hole that is told."""
-    return _outcome(proof, probe) in {"refused", "passed"}
+def judge(each: Enforcement, proof: Proof) -> Enforcement:
+    """Return a declaration as the probes bear it out: verified, as it was, or contradicted.
+
+    Nothing is verified where one of the capability's probes was not witnessed. What is declared
+    unenforced or unavailable stays so.
+    """
+    results = {
+        probe: proof.results[probe.name].outcome
+        for probe in PROBES
+        if probe.capability == each.capability and probe.name in proof.results
+    }
+    if not results or each.status in (Status.unenforced, Status.unavailable):
+        return each
+
+    def names(probes: Iterable[Probe]) -> str:
+        return ", ".join(probe.name for probe in probes)
+
+    if passed := [probe for probe in results if _passed(proof, probe)]:
+        return replace(
+            each,
+            status=Status.partial if all(one.around for one in passed) else Status.unenforced,
+            holes=tuple(dict.fromkeys((*(probe.hole for probe in passed), *each.holes))),
+            evidence=f"seen to pass: {names(passed)}; {proof.where}; {proof.time}",
+            contradicted=True,
+        )
+    unseen = [probe for probe, outcome in results.items() if outcome not in {"refused", "passed"}]
+    if unseen:
+        return replace(each, evidence=f"{each.evidence}; unwitnessed: {names(unseen)}")
+    refused = names(probe for probe, outcome in results.items() if outcome == "refused")
+    return replace(
+        each,
+        status=Status.verified if each.status is Status.asserted else each.status,
+        evidence=f"seen to be refused: {refused}; {proof.where}; {proof.time}",
+    )

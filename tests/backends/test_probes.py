@@ -13,11 +13,11 @@ from pathlib import Path
 import pytest
 
 from cellblock.backends.base import EARLIER_LINKS, NAMES
-from cellblock.backends.contract import PROBES, asked
+from cellblock.backends.probes import PROBES, asked
 from cellblock.guest.confine import arch, landlock
 from cellblock.guest.probes import EARLIER_THREAD, INHERITED
 from cellblock.guest.probes import PROBES as ATTEMPTS
-from cellblock.host.services.network import relay
+from cellblock.host.services.network import relay as reach
 from cellblock.policy.enforcement import CAPABILITIES
 from cellblock.policy.model import Policy
 from support import machines, suite
@@ -189,14 +189,14 @@ def test_a_descriptor_that_is_left_open_contradicts_what_is_declared():
 
 
 def test_a_variable_of_the_hosts_is_seen(monkeypatch):
-    passed_on = suite.probe.told_of
+    passed_on = suite.proving.told_of
 
     def told(*arguments):
         made = passed_on(*arguments)
         leak = {name: "" for name in os.environ if name.startswith("CELLBLOCK_TRIAL_")}
         return suite.msgspec.structs.replace(made, environment={**made.environment, **leak})
 
-    monkeypatch.setattr(suite.probe, "told_of", told)
+    monkeypatch.setattr(suite.proving, "told_of", told)
     found = suite.run("noop")
     assert found.contradicted == ["environment"]
     assert found.statuses["env_var_access"] == "unenforced"
@@ -217,7 +217,7 @@ LIES = {
         {"network_access": "partial", "subprocess_execution": "unenforced"},
     ),
     "rlimits": (
-        "c.process.apply = lambda *_, **__: 'set'",
+        "c.rlimits.apply = lambda *_, **__: 'set'",
         {"max_open_files": "unenforced", "max_file_size": "unenforced"},
     ),
 }
@@ -245,7 +245,7 @@ def test_a_filter_that_only_says_that_it_holds_is_a_gap_of_a_list_too():
 @needs_landlock
 def test_a_relay_that_connects_to_more_than_is_listed_is_a_gap(monkeypatch):
     """The host's own witnesses say so: what listens beside the listed address was called."""
-    monkeypatch.setattr(relay, "_MODULE", "support.spoilt_relay")
+    monkeypatch.setattr(reach, "_MODULE", "support.spoilt_relay")
     found = suite.run("landlock", **LISTED)
     assert found.contradicted == ["unlisted_port", "unlisted_host"]
     assert found.statuses["network_access"] == "unenforced"
@@ -299,7 +299,7 @@ def test_a_guest_that_says_nothing_of_a_probe_has_not_been_seen_to_be_refused():
 
 
 def test_the_holes_that_probes_show_are_those_that_declarations_tell():
-    declared = suite.choose(Policy().replace(backend="landlock"), probe=False)
+    declared = suite.choose(Policy().replace(backend="landlock"), "attempt")
     told = declared.declare(Policy())["filesystem_read_roots"].holes
     assert NAMES in told or not HERE
     assert EARLIER_LINKS in {probe.hole for probe in PROBES}

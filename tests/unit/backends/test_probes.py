@@ -1,12 +1,14 @@
-"""What a suite's results make of a declaration."""
+"""What the results of probes turn a declaration into."""
 
 from __future__ import annotations
 
 import pytest
 
-from cellblock.backends import blocking, gaps, named, resolve, settle
-from cellblock.backends.contract import Proof, Seen, asked
-from cellblock.backends.landlock import Landlock, unprobed
+from cellblock.backends.base import unprobed
+from cellblock.backends.choose import named
+from cellblock.backends.landlock import Landlock
+from cellblock.backends.probes import Proof, Seen, asked
+from cellblock.backends.report import blocking, gaps, resolve, settle
 from cellblock.errors import BackendError
 from cellblock.policy.enforcement import CAPABILITIES, Status
 from cellblock.policy.model import Policy
@@ -27,7 +29,7 @@ def settled(made, policy=None, report=REPORT):
     return settle(Landlock().declare(policy or Policy(), SUPPORT), report, made)
 
 
-def test_what_was_refused_with_its_control_is_verified_with_its_evidence():
+def test_a_capability_is_verified_when_every_probe_was_refused_and_its_control_passed():
     each = settled(proof())["network_access"]
 
     assert each.status is Status.verified
@@ -36,7 +38,7 @@ def test_what_was_refused_with_its_control_is_verified_with_its_evidence():
     )
 
 
-def test_what_no_probe_is_about_or_is_partial_or_unknown_is_not_verified():
+def test_a_capability_without_probes_or_with_holes_or_unknown_outcomes_is_not_verified():
     assert settled(proof())["timeout"].status is Status.asserted
 
     assert settled(proof(tcp=Seen("fine")))["network_access"].status is Status.asserted
@@ -48,14 +50,14 @@ def test_what_no_probe_is_about_or_is_partial_or_unknown_is_not_verified():
 
 
 @pytest.mark.parametrize("probe", NETWORK)
-def test_one_probe_that_was_not_witnessed_and_nothing_is_verified(probe):
+def test_a_capability_is_not_verified_if_one_probe_was_not_witnessed(probe):
     each = settled(proof(**{probe: Seen("unwitnessed", "no such protocol")}))["network_access"]
 
     assert each.status is Status.asserted
     assert each.evidence.endswith(f"; unwitnessed: {probe}")
 
 
-def test_a_way_around_makes_a_claim_partial_and_what_simply_passes_is_not_enforced():
+def test_a_passing_way_around_makes_a_capability_partial_and_a_passing_straight_way_unenforced():
     made = proof(udp=Seen("passed"), mptcp=Seen("passed"))
     each = settled(made)["network_access"]
 
@@ -94,7 +96,7 @@ def test_nothing_runs_with_a_contradiction_where_the_capability_is_required(stri
     assert [gap.capability for gap in found] == ["network_access"]
 
 
-def test_a_lock_that_failed_is_not_verified_by_a_proof_of_another_day():
+def test_an_older_proof_does_not_verify_a_lock_that_failed_today():
     report = LockReport(
         achieved={k: v for k, v in REPORT.achieved.items() if k != "seccomp"},
         failed={"seccomp": "no luck"},
@@ -106,7 +108,7 @@ def test_a_lock_that_failed_is_not_verified_by_a_proof_of_another_day():
 
 
 @pytest.mark.parametrize("name", ["landlock", "bubblewrap", "seatbelt", "noop"])
-def test_a_policy_says_what_a_backend_enforces_of_it_and_what_not(name):
+def test_enforced_and_unenforced_capabilities_follow_the_backends_declarations(name):
     policy, backend = Policy(), named(name)
     found = backend.enforcement(policy)
 
@@ -118,7 +120,7 @@ def test_a_policy_says_what_a_backend_enforces_of_it_and_what_not(name):
         assert enforced == ()
 
 
-def test_flags_are_true_only_where_nothing_is_to_be_disclosed():
+def test_enforced_flags_are_true_only_for_capabilities_without_holes():
     resolved = resolve(Policy().replace(backend="noop"))
 
     assert resolved.ENFORCED_NETWORK_ACCESS is False

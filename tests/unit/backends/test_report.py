@@ -4,9 +4,11 @@ import os
 
 import pytest
 
-from cellblock.backends import COMPATIBILITY_MATRIX, blocking, gaps, settle
-from cellblock.backends.chooser import ORDER
-from cellblock.backends.landlock import Landlock, Noop, unprobed
+from cellblock.backends.base import unprobed
+from cellblock.backends.choose import ORDER, named
+from cellblock.backends.landlock import Landlock
+from cellblock.backends.noop import Noop
+from cellblock.backends.report import COMPATIBILITY_MATRIX, blocking, gaps, settle
 from cellblock.backends.seatbelt import Seatbelt
 from cellblock.policy.enforcement import CAPABILITIES, Status
 from cellblock.policy.model import Policy
@@ -47,15 +49,15 @@ def test_a_backend_that_forgets_or_invents_a_capability_fails_when_it_is_defined
         type("Inventive", (Noop,), {"name": "inventive", "declarations": invented})
 
 
-def test_the_matrix_is_what_the_backends_declare():
+def test_the_compatibility_matrix_is_what_the_backends_declare():
     assert list(COMPATIBILITY_MATRIX) == list(CAPABILITIES)
     for capability, row in COMPATIBILITY_MATRIX.items():
-        assert list(row) == [backend.name for backend in ORDER]
-        for backend in ORDER:
+        assert list(row) == list(ORDER)
+        for backend in map(named, ORDER):
             assert row[backend.name] == backend.declare(Policy(), SUPPORT)[capability].status
 
 
-def test_a_guests_own_witness_verifies_nothing_and_without_a_report_nothing_holds():
+def test_a_guests_own_witness_verifies_nothing_and_an_empty_report_voids_every_lock():
     assert Status.verified not in statuses(Policy()).values()
     assert statuses(Policy())["network_access"] is Status.asserted
 
@@ -112,7 +114,7 @@ def test_trusted_output_asks_for_nothing_and_claims_nothing():
             assert name not in found(policy)
 
 
-def test_the_gap_of_file_names_says_what_a_cell_can_learn():
+def test_the_gap_of_read_roots_says_that_names_can_be_looked_up():
     gap = next(iter(found(Policy()).values()))
 
     assert gap.capability == "filesystem_read_roots"
@@ -121,7 +123,7 @@ def test_the_gap_of_file_names_says_what_a_cell_can_learn():
     assert gap.consequence == "names, sizes and times of files outside the roots can be looked up"
 
 
-def test_the_gap_of_denied_paths_beneath_a_root_is_mended_in_the_policy(tmp_path):
+def test_the_remedy_for_denied_paths_beneath_a_root_is_a_narrower_root(tmp_path):
     denied = str(tmp_path / "keys")
     policy = Policy().replace(filesystem_read_roots=(str(tmp_path),), read_deny_paths=(denied,))
 
@@ -130,7 +132,7 @@ def test_the_gap_of_denied_paths_beneath_a_root_is_mended_in_the_policy(tmp_path
     assert failed.remedy.startswith("use Linux 5.13 or later")
 
 
-def test_cells_that_may_install_packages_learn_who_does_it():
+def test_package_installation_is_a_gap_whose_remedy_is_the_host():
     gap = found(Policy().replace(package_installation=True))["package_installation"]
 
     assert (gap.status, gap.asked) == (Status.unavailable, "allowed")
@@ -144,7 +146,7 @@ def test_a_limit_that_is_not_configured_is_no_gap(field):
     assert field in found(Policy().replace(**{field: 10}), UNGATED)
 
 
-def test_an_address_list_holds_where_a_relay_connects_and_is_a_gap_elsewhere():
+def test_an_address_list_is_enforced_only_behind_backends_with_a_relay():
     listed = Policy().replace(network_access=("example.org:443",))
     assert statuses(listed)["network_access"] is Status.asserted
     assert "network_access" not in found(listed)
@@ -174,7 +176,7 @@ def test_tasks_are_unlimited_for_uid_0_unless_the_gate_counts_them(monkeypatch):
     assert statuses(policy, gated)["max_processes"] is Status.asserted
 
 
-def test_without_a_gate_there_are_no_snapshots_and_that_is_a_gap():
+def test_snapshots_are_a_gap_without_a_gate():
     assert statuses(Policy())["snapshots"] is Status.asserted
     assert statuses(Policy(), UNGATED)["snapshots"] is Status.unavailable
 
@@ -183,7 +185,7 @@ def test_without_a_gate_there_are_no_snapshots_and_that_is_a_gap():
     assert "snapshots" not in found(Policy().replace(snapshots="off"), UNGATED)
 
 
-def test_nothing_runs_with_a_gap_under_error_unless_it_is_partial_or_without_what_is_required():
+def test_on_unsupported_error_and_require_block_on_gaps_that_are_not_partial():
     strict = Policy().replace(on_unsupported="error")
     assert blocking(strict, gaps(strict, declared(strict), ALL)) == ()
 

@@ -1,0 +1,44 @@
+"""No enforcement: the policy is audited, not kept. The host warns once, on first use."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, ClassVar
+
+from cellblock.backends.base import (
+    HOST,
+    MONITORED_MEMORY,
+    UNENFORCED,
+    Backend,
+    Declare,
+    Support,
+    unprobed,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+
+class Noop(Backend):
+    """Takes no lock and wraps nothing; only what the host does holds."""
+
+    name = "noop"
+    locks = ()
+    declarations: ClassVar[Mapping[str, Declare]] = {
+        **HOST,
+        "filesystem_read_roots": UNENFORCED,
+        "filesystem_write_roots": UNENFORCED,
+        "read_deny_paths": UNENFORCED,
+        "network_access": UNENFORCED,
+        "subprocess_execution": UNENFORCED,
+        "package_installation": UNENFORCED,
+        "memory_max_bytes": MONITORED_MEMORY,
+        "max_processes": UNENFORCED,
+        "max_open_files": UNENFORCED,
+        "max_file_size": UNENFORCED,
+    }
+
+    def glance(self) -> Support:
+        """Return at once: there is nothing to try."""
+        return unprobed("enforces nothing", usable=True)
+
+    probe = glance

@@ -1,0 +1,378 @@
+"""From a policy to what guests must lock (``make_plan``) and their zygote sees (``make_view``).
+
+The host decides all of this before a guest exists. It works on canonical paths, without links. A
+policy's paths are canonical already and are not resolved again, since cells may have put links in
+their place; the machine's own are resolved here. The guest follows no link when it grants them.
+
+Landlock has no deny rule, so a denied path is left out (``cut_out``): a root with one beneath it is
+replaced by that root's entries, all but the one that leads there, level by level. What follows from
+that is disclosed as holes of ``read_deny_paths``: entries that are made later directly in such a
+folder are not readable, the folder can't be listed, and a hard link to a denied file elsewhere
+beneath a root is not recognised.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from typing import TYPE_CHECKING, Final
+
+from cellblock.backends import places
+from cellblock.backends.base import Bounds, View
+from cellblock.errors import PolicyError
+from cellblock.policy import paths as store
+from cellblock.policy.paths import identity, links, within
+from cellblock.wire.messages import Limits, Plan
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+    from pathlib import Path
+
+    from cellblock.backends.base import Backend
+    from cellblock.policy.model import Policy
+
+#: Fields of a policy that are limits of the guest's own, named as in ``wire.messages.Limits``.
+LIMITS: Final = ("memory_max_bytes", "max_processes", "max_open_files", "max_file_size")
+#: Rules that one root may become. 2,000 take about 60 ms at guest start.
+MAX_EXPANSION: Final = 2_000
+
+#: What a zygote takes besides its guests, in bytes and in threads, those of ``preload`` too.
+_ZYGOTE_BYTES: Final = 512 * 2**20
+_ZYGOTE_TASKS: Final = 32
+
+#: macOS's file systems find a name in any case and in any form of Unicode.
+_LOOSE_NAMES: Final = sys.platform == "darwin"
+#: MAXPATHLEN of macOS, in bytes.
+_MAX_PATH_BYTES: Final = 1_024
+
+
+def make_plan(
+    policy: Policy,
+    backend: Backend,
+    *,
+    scratch: Path,
+    project: Path,
+    private: Sequence[Path] = (),
+) -> Plan:
+    """Return what the guest must lock under ``policy``.
+
+    ``scratch`` and ``project``, both canonical, stand for ``{scratch}`` and ``{project}`` where the
+    policy still has them. ``private`` are places of the host's own (connection file, audit log)
+    that stay unreadable whatever the policy says. A backend that neither locks nor wraps gets an
+    empty plan. Raises PolicyError for a policy that can't be kept.
+    """
+    if not (backend.locks or backend.wraps):
+        return Plan()
+    fill = {"{scratch}": str(scratch), "{project}": str(project)}
+    denied = _denied(
+        (*policy.read_deny_paths, *places.private(os.environ), *map(str, private)), fill
+    )
+    libraries = tuple(places.interpreter())
+    write_roots = standing(_filled(root, fill) for root in policy.filesystem_write_roots)
+    never = _never_writable(denied, libraries)
+    for root in write_roots:
+        # The scratch folder may lie in a run-time folder that is otherwise private.
+        ours = within(root, fill["{scratch}"])
+        _refuse_writable(root, never, ours=ours, file=policy.name, key="filesystem_write_roots")
+    return Plan(
+        read_roots=_readable(policy, fill, denied, libraries),
+        write_roots=write_roots,
+        device_files=canonical(places.DEVICES),
+        network=policy.network_access is True,
+        # No lock tells hosts apart: the host's relay does, where guests can connect nothing.
+        relayed=backend.relays and has_list(policy),
+        subprocess=policy.subprocess_execution,
+        limits=Limits(**{field: getattr(policy, field) for field in LIMITS}),
+        locks=backend.locks,
+        required=backend.locks,
+    )
+
+
+def _readable(
+    policy: Policy, fill: dict[str, str], denied: Sequence[str], libraries: Sequence[str]
+) -> tuple[str, ...]:
+    asked = standing(_filled(root, fill) for root in policy.filesystem_read_roots)
+    granted = [path for root in asked for path in cut_out(root, denied, policy_name=policy.name)]
+    # The policy's own denials count for default roots too; the host's private places are
+    # not beneath any of them, except /proc and /sys, of which single files are granted.
+    by_policy = _denied(policy.read_deny_paths, fill)
+    defaults = canonical(_default_names(policy, libraries))
+    packages = canonical(places.packages(policy.allowed_modules, defaults))
+    for root in (*defaults, *packages):
+        granted += cut_out(root, by_policy, policy_name=policy.name)
+    return tuple(dict.fromkeys(granted))
+
+
+def _default_names(policy: Policy, libraries: Iterable[str]) -> list[str]:
+    """Return what is readable by default, as it is spelled."""
+    tables = [places.SYSTEM]
+    tables += [places.NETWORK] if policy.network_access is True else []
+    tables += [places.CERTIFICATES] if policy.network_access else []
+    tables += [places.PROGRAMS] if policy.subprocess_execution else []
+    paths = [path for table in tables for path, _ in table]
+    paths += libraries
+    paths += places.interpreter_programs() if policy.subprocess_execution else ()
+    packages = store.readable(policy)
+    return paths if packages is None else [*paths, packages]
+
+
+def splits_roots(policy: Policy) -> bool:
+    """Whether a denied path lies beneath something readable, so that a root has to be cut."""
+    defaults = canonical(_default_names(policy, places.interpreter()))
+    readable = (*standing(policy.filesystem_read_roots), *defaults)
+    denied = _denied(policy.read_deny_paths, {})
+    return any(within(path, root) for path in denied for root in readable)
+
+
+def has_list(policy: Policy) -> bool:
+    """Whether there are addresses that cells may reach, and others that they may not."""
+    return isinstance(policy.network_access, tuple) and bool(policy.network_access)
+
+
+def preloaded(policy: Policy, plan: Plan) -> tuple[str, ...]:
+    """Return where what a zygote preloads lies, when guests under ``plan`` may not read that."""
+    return canonical(places.packages(_preloaded_packages(policy), plan.read_roots))
+
+
+def _preloaded_packages(policy: Policy) -> tuple[str, ...]:
+    return tuple(dict.fromkeys(name.partition(".")[0] for name in policy.preload))
+
+
+# --- what a zygote sees -----------------------------------------------------------------------
+
+
+def make_view(
+    policy: Policy,
+    plan: Plan,
+    *,
+    scratch: Path,
+    project: Path,
+    private: Sequence[Path] = (),
+) -> View:
+    """Return what a zygote with a mount namespace of its own is to see, under the same ``plan``.
+
+    Where the plan grants what is beside a denied path, the view has the whole root and masks the
+    denied path.
+    """
+    fill = {"{scratch}": str(scratch), "{project}": str(project)}
+    asked = standing(_filled(root, fill) for root in policy.filesystem_read_roots)
+    named = _default_names(policy, places.interpreter())
+    defaults = canonical(named)
+    imported = (*policy.allowed_modules, *_preloaded_packages(policy))
+    packages = tuple(places.packages(imported, (*asked, *defaults)))
+    # The zygote's own folder, whether its guests may write there or not.
+    writable = outermost((*plan.write_roots, str(scratch)))
+    return View(
+        readable=outermost((*asked, *defaults, *canonical(packages))),
+        writable=writable,
+        masked=_denied(
+            (*policy.read_deny_paths, *places.private(os.environ), *map(str, private)), fill
+        ),
+        devices=plan.device_files,
+        names=(*named, *packages, str(project), str(scratch)),
+        movable=_movable(asked, writable, defaults),
+        network=plan.network,
+        subprocess=plan.subprocess,
+        bounds=_bounds(policy, str(scratch)),
+    )
+
+
+def interpreter_view() -> View:
+    """Return a view of what the interpreter needs, and nothing else: for a probe."""
+    names = [*(path for path, _ in places.SYSTEM), *places.interpreter()]
+    return View(canonical(names), (), (), canonical(places.DEVICES), tuple(names))
+
+
+def _movable(
+    asked: Sequence[str], writable: Sequence[str], defaults: Sequence[str]
+) -> tuple[str, ...]:
+    """Return the roots in whose place cells may put something else before they are mounted.
+
+    Not the machine's own, of which a container may have others. Not a root that lies in one that is
+    written to: that is not mounted for itself.
+    """
+    read = (root for root in asked if not any(within(root, other) for other in writable))
+    return tuple(
+        root
+        for root in (*read, *writable)
+        if root != "/" and not any(within(root, other) for other in defaults)
+    )
+
+
+def _bounds(policy: Policy, scratch: str) -> Bounds:
+    """Return bounds that nothing exceeds that the policy allows.
+
+    A guest may hold an eighth more than it is allowed until the host looks, and the copy from which
+    it would be restored holds what the guest has overwritten since.
+    """
+    files = policy.scratch_max_bytes
+    parts = (policy.memory_max_bytes, policy.undo_max_bytes, files)
+    guest, *others = (part or 0 for part in parts)
+    memory = None if None in parts else guest * 9 // 4 + sum(others) + _ZYGOTE_BYTES
+    most = policy.max_processes
+    tasks = None if most is None else most + policy.undo_depth + _ZYGOTE_TASKS
+    return Bounds(scratch, files, memory, tasks)
+
+
+def is_masked(path: str, shown: Iterable[str]) -> bool:
+    """Whether there is something at ``path`` to mask: beneath what is ``shown``, and no link."""
+    if os.path.islink(path) or not os.path.exists(path):
+        return False
+    return any(within(path, root) for root in shown)
+
+
+# --- what is denied ---------------------------------------------------------------------------
+
+
+def denied(policy: Policy, *, private: Sequence[Path] = ()) -> tuple[str, ...]:
+    """Return what is never read or written for cells, whatever the roots are, by every name."""
+    own = (*places.private(os.environ), *map(str, private), store.base())
+    return _denied((*policy.read_deny_paths, *own), {})
+
+
+def _denied(paths: Iterable[str], fill: dict[str, str]) -> tuple[str, ...]:
+    named = [os.path.expanduser(_filled(path, fill)) for path in paths]
+    return tuple(dict.fromkeys(form for path in named for form in spellings(path)))
+
+
+def _filled(path: str, fill: dict[str, str]) -> str:
+    for placeholder, folder in fill.items():
+        if path.startswith(placeholder):
+            return folder + path.removeprefix(placeholder)
+    return path
+
+
+def check_writable(paths: Iterable[str], denied: Sequence[str], policy: Policy, key: str) -> None:
+    """Raise PolicyError if the host may not write to one of these roots for cells either."""
+    never = _never_writable(denied, tuple(places.interpreter()))
+    for path in paths:
+        _refuse_writable(path, never, ours=False, file=policy.name, key=key)
+
+
+def _never_writable(denied: Sequence[str], libraries: Sequence[str]) -> list[tuple[str, str, str]]:
+    """Return the places that no cell may write to, each with the reason and a remedy."""
+    programs = tuple(places.started_unconfined(libraries))
+    never = []
+    for path in (*denied, *(link for link, _ in links(places.private(os.environ)))):
+        why = "can't be kept: what is writable is readable, and this holds a denied path"
+        never.append((path, why, f"Choose a folder without {path} in it."))
+    for path in (*canonical(programs), *(link for link, _ in links(programs))):
+        remedy = "Choose a folder without the Python environment, cellblock or kernelspecs in it."
+        never.append((path, f"cells could change what runs unconfined: {path}", remedy))
+    path, why = store.base(), "cells could change packages that other kernels import"
+    never.append((path, why, f"Choose a folder without {path} in it."))
+    return never
+
+
+def _refuse_writable(
+    root: str, never: Iterable[tuple[str, str, str]], *, ours: bool, file: str, key: str
+) -> None:
+    """Raise PolicyError for a root that holds such a place or, unless it is ours, lies in one."""
+    for path, why, remedy in never:
+        if within(path, root) or (within(root, path) and not ours):
+            raise PolicyError(why, file=file, key=key, value=repr(root), remedy=remedy)
+
+
+def refuse_denied(
+    root: str, denied: Sequence[str], *, policy_name: str, key: str = "filesystem_read_roots"
+) -> None:
+    """Raise PolicyError if ``root`` lies in what is denied."""
+    for path in denied:
+        if within(root, path):
+            raise PolicyError(
+                "this root lies in a place that is never readable",
+                file=policy_name,
+                key=key,
+                value=repr(root),
+                remedy=f"Remove the root, or {path} from read_deny_paths if it stands there.",
+            )
+
+
+def cut_out(root: str, denied: Sequence[str], *, policy_name: str) -> tuple[str, ...]:
+    """Return what to grant so that ``root`` is readable and nothing denied is.
+
+    Raises PolicyError if the root itself is denied, or has too many entries to tell apart.
+    """
+    refuse_denied(root, denied, policy_name=policy_name)
+    granted: list[str] = []
+
+    def grant(folder: str, inside: Sequence[str]) -> None:
+        if not inside:
+            granted.append(folder)
+            return
+        for entry in _entries(folder):
+            # A link is granted by what it points to, if that lies beneath a root itself.
+            if entry.is_symlink() or entry.path in inside:
+                continue
+            grant(entry.path, [path for path in inside if within(path, entry.path)])
+            if len(granted) > MAX_EXPANSION:
+                raise PolicyError(
+                    "can't be kept: too many entries beside a denied path",
+                    file=policy_name,
+                    key="read_deny_paths",
+                    value=repr(inside[0]),
+                    remedy=f"Choose narrower filesystem_read_roots than {folder}.",
+                )
+
+    grant(root, [path for path in denied if within(path, root)])
+    return tuple(granted)
+
+
+def _entries(folder: str) -> list[os.DirEntry[str]]:
+    try:
+        with os.scandir(folder) as entries:
+            return sorted(entries, key=lambda entry: entry.name)
+    except OSError:  # what we can't list, the guest can't read
+        return []
+
+
+# --- canonical paths --------------------------------------------------------------------------
+
+
+def canonical(paths: Iterable[str]) -> tuple[str, ...]:
+    """Return existing paths with links resolved, once each, those beneath another left out."""
+    return outermost(real(path) for path in paths if os.path.exists(path))
+
+
+def standing(paths: Iterable[str]) -> tuple[str, ...]:
+    """Return those of a policy's paths, which are canonical, that exist; else as ``canonical``.
+
+    They are not resolved again: cells may have put a link there since.
+    """
+    return outermost(path for path in paths if any(identity(path)))
+
+
+def outermost(paths: Iterable[str]) -> tuple[str, ...]:
+    """Return canonical paths once each, sorted, those beneath another left out."""
+    kept: list[str] = []
+    for path in sorted(set(paths)):
+        if not any(within(path, root) for root in kept):
+            kept.append(path)
+    return tuple(kept)
+
+
+def spellings(path: str) -> tuple[str, ...]:
+    """Return a denied path as it is named and as it resolves: either may lie beneath a root."""
+    folder, name = os.path.split(path)
+    return tuple(dict.fromkeys((real(path), os.path.join(real(folder), name))))
+
+
+def real(path: str) -> str:
+    """Return ``path`` without links, spelled as it is stored: profiles match that spelling."""
+    found = os.path.realpath(path)
+    return _stored(found) if _LOOSE_NAMES else found
+
+
+def _stored(path: str) -> str:
+    """Return an existing path as macOS spells it (fcntl(2), F_GETPATH); another as it stands."""
+    import fcntl  # noqa: PLC0415 - on macOS alone
+
+    try:
+        fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
+    except OSError:
+        return path
+    try:
+        answer: bytes = fcntl.fcntl(fd, getattr(fcntl, "F_GETPATH", 50), bytes(_MAX_PATH_BYTES))
+    finally:
+        os.close(fd)
+    return os.fsdecode(answer.rstrip(b"\0"))
