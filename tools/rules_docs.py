@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Final
 from cellblock.analysis import RULES
 from cellblock.analysis.allowlist import ALLOWLIST
 from cellblock.analysis.names import REFUSED_BUILTINS, REFUSED_UNLESS_BOUND, RESERVED
-from cellblock.batch.verdict import OWN, REPORTED
+from cellblock.batch.verdict import CHECK_RULES, REPORTED_RULES
 from cellblock.policy import load
 
 if TYPE_CHECKING:
@@ -32,10 +32,10 @@ _ENTRY: Final = re.compile(r'^    "([^"]+)", +# (.+)$', re.MULTILINE)
 def rules() -> Iterator[str]:
     """Yield one row a rule: its heading on the page, what it refuses, who reports it."""
     yield "| rule | what it refuses | found by |\n|---|---|---|\n"
-    for name, rule in sorted({**RULES, **OWN}.items()):
-        kernel = "kernel, check" if name in REPORTED else "kernel"
+    for name, rule in sorted({**RULES, **CHECK_RULES}.items()):
+        kernel = "kernel, check" if name in REPORTED_RULES else "kernel"
         kernel = "a running cell" if name == "operation-not-allowed" else kernel
-        found = "check" if name in OWN else kernel
+        found = "check" if name in CHECK_RULES else kernel
         yield f"| [`{name}`](#{name}) | {rule.title} | {found} |\n"
 
 

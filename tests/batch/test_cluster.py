@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from cellblock.host.audit import reader
+from cellblock.host.audit import reader as shelf
 from cellblock.host.audit.reader import verify
 from support import processes
 from support.clusters import Cluster
@@ -84,8 +84,8 @@ def test_a_worker_that_is_killed_costs_no_notebook_and_none_is_there_twice(run, 
     lines = [line for line in out.splitlines() if line.endswith(" s)")]
     names = sorted(line.split("  (")[0].rsplit(" ", 1)[1] for line in lines)
     assert names == sorted(expected), out + err
-    fates = {one.split("  (")[0][14:].strip(): one[:14].strip() for one in lines}
-    assert fates == expected
+    statuses = {one.split("  (")[0][14:].strip(): one[:14].strip() for one in lines}
+    assert statuses == expected
     assert (process.returncode, err) == (1, "")
     for number in range(9):
         assert texts(run.work / f"out/nb/{number:02}.ipynb") == ["", "'slept'", str(2 * number)]
@@ -95,7 +95,7 @@ def test_a_worker_that_is_killed_costs_no_notebook_and_none_is_there_twice(run, 
     assert (run.work / "junit.xml").exists()
     assert "gap:" not in cluster.logs()
 
-    audit = reader.sessions(run.work / "out/.cellblock/audit")
+    audit = shelf.sessions(run.work / "out/.cellblock/audit")
     assert len(audit) == len(expected) - 1
     assert all(verify(one).sound for one in audit)
     own = sorted(path.name for path in (run.work / "out/.cellblock").iterdir())
@@ -126,7 +126,7 @@ def test_a_notebook_has_less_there_too_and_none_has_more(run, worker_and_cluster
     write(run.work / "nb/cell.ipynb", "x = 1", "%policy narrow max_open_files=100", "x")
     options = ("-o", "out", "--policy", policy, "--cluster", cluster.address)
     ended = run("nb", *options, seconds=110)
-    assert (ended.fates, ended.err) == (
+    assert (ended.statuses, ended.err) == (
         {
             "nb/plain.ipynb": "passed",
             "nb/time.ipynb": "timed out",
@@ -175,7 +175,7 @@ def test_a_run_that_is_told_to_end_ends_its_notebooks_there(run, worker_and_clus
 
 def test_a_scheduler_that_is_not_there_is_told_in_one_line(run):
     write(run.work / "a.ipynb", "1")
-    short = f"from cellblock.batch.cluster import scheduler as crew; crew.CONNECTING = 1.0; {MAIN}"
+    short = f"from cellblock.batch.cluster import client; client.CONNECT_TIMEOUT = 1.0; {MAIN}"
     process = run.start("a.ipynb", "-o", "out", "--cluster", "tcp://127.0.0.1:9", main=short)
     _, err = process.communicate(timeout=60)
     assert process.returncode == 2
@@ -192,7 +192,7 @@ def test_a_run_waits_for_workers_so_long_and_those_that_join_later_take_part(run
     for number in range(8):
         write(run.work / f"nb/{number}.ipynb", ENDLESS)
     options = ("nb", "-o", "out", "--cluster", cluster.address)
-    short = f"from cellblock.batch.cluster import scheduler as roll; roll.ALONE = 2.0; {MAIN}"
+    short = f"from cellblock.batch.cluster import client; client.MAX_WAIT = 2.0; {MAIN}"
     process = run.start(*options, main=short)
     _, err = process.communicate(timeout=60)
     said = f"cellblock: {cluster.address}: the cluster has no workers\n"
@@ -229,7 +229,7 @@ def test_a_run_that_is_not_heard_of_holds_nothing_and_goes_on_where_it_was_held_
     worker = cluster.worker()
     for name in "ab":
         write(run.work / f"nb/{name}.ipynb", "import time\ntime.sleep(3)\n'slept'")
-    short = f"from cellblock.batch.cluster import scheduler as crew; crew.SILENCE = 2.0; {MAIN}"
+    short = f"from cellblock.batch.cluster import client; client.SILENCE = 2.0; {MAIN}"
     process = run.start("nb", "-o", "out", "--cluster", cluster.address, main=short)
     processes.until(lambda: begun(cluster), 60)
     process.send_signal(signal.SIGSTOP)
@@ -241,7 +241,7 @@ def test_a_run_that_is_not_heard_of_holds_nothing_and_goes_on_where_it_was_held_
 
     before = begun(cluster)
     write(run.work / "a.ipynb", ENDLESS)
-    short = f"from cellblock.batch.cluster import scheduler as crew; crew.SILENCE = 4.0; {MAIN}"
+    short = f"from cellblock.batch.cluster import client; client.SILENCE = 4.0; {MAIN}"
     process = run.start("a.ipynb", "-o", "out", "--cluster", cluster.address, main=short)
     processes.until(lambda: begun(cluster) > before, 60)
     time.sleep(6)

@@ -42,7 +42,7 @@ def test_a_run_that_is_told_to_end_ends_its_cells_and_writes_what_ended(run):
     process.send_signal(signal.SIGINT)
     was = ended(process)
     assert was.status == 130, was
-    assert was.fates == {"nb/a.ipynb": "interrupted", "nb/b.ipynb": "skipped"}
+    assert was.statuses == {"nb/a.ipynb": "interrupted", "nb/b.ipynb": "skipped"}
     assert "Ending: what runs is interrupted, and then killed.\n" in was.out
     assert was.err == ""
     assert texts(run.work / "out/nb/a.ipynb") == ["'done'", "KeyboardInterrupt", ""]
@@ -56,7 +56,7 @@ def test_a_report_that_fails_does_not_hide_which_signal_ended_a_run(run):
     process.send_signal(signal.SIGTERM)
     was = ended(process)
     told = "cellblock: reports/r.xml: the report can't be written: Is a directory\n"
-    assert (was.status, was.err, was.fates) == (143, told, {"nb/a.ipynb": "interrupted"})
+    assert (was.status, was.err, was.statuses) == (143, told, {"nb/a.ipynb": "interrupted"})
 
 
 def test_a_cell_that_does_not_give_way_is_killed_when_the_run_ends(run):
@@ -67,7 +67,7 @@ def test_a_cell_that_does_not_give_way_is_killed_when_the_run_ends(run):
     time.sleep(0.3)
     process.send_signal(signal.SIGINT)
     was = ended(process)
-    assert (was.status, was.fates) == (130, {"nb/a.ipynb": "interrupted"})
+    assert (was.status, was.statuses) == (130, {"nb/a.ipynb": "interrupted"})
 
 
 @pytest.mark.quick
@@ -86,7 +86,7 @@ def test_a_resumed_run_keeps_what_came_to_an_end_and_runs_the_rest(run):
     was = run("nb", "-o", "out", "--resume")
     kept = [line.split()[1] for line in was.out.splitlines() if line.endswith(", kept)")]
     assert kept == ["nb/b.ipynb", "nb/c.ipynb", "nb/d.ipynb"]
-    assert was.fates == {f"nb/{n}.ipynb": "passed" for n in "abcde"} | {"nb/f.ipynb": "failed"}
+    assert was.statuses == {f"nb/{n}.ipynb": "passed" for n in "abcde"} | {"nb/f.ipynb": "failed"}
     assert texts(run.work / "out/nb/a.ipynb") == ["'changed'"]
     assert texts(run.work / "out/nb/e.ipynb") == ["'e'", "2", "3"]
 

@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from cellblock.host.audit import reader
+from cellblock.host.audit import reader as shelf
 from support.runs import texts, write
 
 POLICY = """
@@ -20,7 +20,7 @@ def asking(**policy):
     return {"cellblock": {"policy": policy}}
 
 
-#: By name: metadata, cells, fate, and what each cell shows; None for a notebook that is not written.
+#: By name: metadata, cells, status, and what each cell shows; None for a notebook that is not written.
 NOTEBOOKS = {
     "plain": ({}, [LIST.format("..")], "passed", ["2"]),
     "time": (asking(timeout=1), ["while True: pass"], "timed out", ["KeyboardInterruptCellStopped"]),
@@ -74,9 +74,9 @@ def ran(run_shared):
 
 
 def test_each_is_run_under_what_it_leaves_and_none_under_more(ran):
-    expected = {f"nb/{name}.ipynb": fate for name, (_, _, fate, _) in NOTEBOOKS.items()}
+    expected = {f"nb/{name}.ipynb": status for name, (_, _, status, _) in NOTEBOOKS.items()}
     expected["nb/data/inner.ipynb"] = "passed"
-    assert (ran.ended.fates, ran.ended.status, ran.ended.err) == (expected, 1, "")
+    assert (ran.ended.statuses, ran.ended.status, ran.ended.err) == (expected, 1, "")
 
 
 def test_what_their_cells_show_and_why_others_are_not_run(ran):
@@ -91,7 +91,7 @@ def test_what_their_cells_show_and_why_others_are_not_run(ran):
 
 def test_the_audit_log_says_what_a_notebook_changed_and_which(ran):
     found = {}
-    for session in reader.sessions(ran.audit_folder):
+    for session in shelf.sessions(ran.audit_folder):
         lines = [line for file in session.files for line in file.read_bytes().splitlines()]
         for record in map(json.loads, lines):
             if record["kind"] == "narrowing" and record.get("file"):

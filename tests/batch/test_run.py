@@ -7,7 +7,7 @@ from xml.etree import ElementTree as ET
 import nbformat
 import pytest
 
-from cellblock.host.audit import reader
+from cellblock.host.audit import reader as shelf
 from cellblock.host.audit.reader import verify
 from support import commands
 from support.runs import MAIN, Ended, code, markdown, texts, write
@@ -29,7 +29,7 @@ STALE = [
 R = {"kernelspec": {"name": "ir", "display_name": "R", "language": "R"}}
 COUNTS = [code("x = 1\nx"), markdown("# A"), code("x + 1"), code("print(x)")]
 
-#: By file: the cells, their fate, and what each shows; None for a notebook that is not written.
+#: By file: the cells, their status, and what each shows; None for a notebook that is not written.
 NOTEBOOKS = {
     "fine/a.ipynb": (COUNTS, "passed", ["1", "2", "1\n"]),
     "also/a.ipynb": (["'another of that name'"], "passed", ["'another of that name'"]),
@@ -107,8 +107,8 @@ def ran(run_shared):
 
 @pytest.mark.quick
 def test_each_notebook_has_its_fate_which_is_told_reported_and_on_record(ran, run_shared):
-    expected = {f"nb/{name}": fate for name, (_, fate, _) in NOTEBOOKS.items()}
-    assert ran.fates == expected | {"nb/link.ipynb": "could not read"}
+    expected = {f"nb/{name}": status for name, (_, status, _) in NOTEBOOKS.items()}
+    assert ran.statuses == expected | {"nb/link.ipynb": "could not read"}
     assert ran.status == 1
     last = ran.out.splitlines()[-1]
     assert last.startswith(
@@ -126,7 +126,7 @@ def test_each_notebook_has_its_fate_which_is_told_reported_and_on_record(ran, ru
     assert len(suite) == len(NOTEBOOKS) + 1
     assert suite.get("failures") == "6"
 
-    sessions = reader.sessions(run_shared.audit_folder)
+    sessions = shelf.sessions(run_shared.audit_folder)
     written = sum(shown is not None for _, _, shown in NOTEBOOKS.values())
     assert len(sessions) == written + 1  # one has run and had no place
     verdicts = list(map(verify, sessions))
@@ -207,7 +207,7 @@ def test_parameters_are_set_behind_the_cell_that_is_tagged_for_them(run):
     given = ("-p", "month", "3", "-p", "who", "Ada", "-p", "a-b", "[1]", "--no-timing")
     for source, place in (("a.ipynb", "out"), ("out/a.ipynb", "again")):
         ended = run(source, "b.ipynb", "-o", place, *given)
-        assert set(ended.fates.values()) == {"passed"}, ended
+        assert set(ended.statuses.values()) == {"passed"}, ended
         assert texts(run.work / place / source) == ["", "", "(3, 2024, 'Ada')", "[1]"]
         assert texts(run.work / place / "b.ipynb") == ["", "1"]
     made = nbformat.read(run.work / "out/a.ipynb", 4)
@@ -239,7 +239,7 @@ def test_errors_are_allowed_and_denials_still_told(run):
     write(run.work / "a.ipynb", "1 / 0", "x = 1", "x")
     write(run.work / "b.ipynb", "import os", "1 / 0", "2")
     ended = run("a.ipynb", "b.ipynb", "-o", "out", "--allow-errors", "--no-timing")
-    assert (ended.status, ended.fates) == (1, {"a.ipynb": "passed", "b.ipynb": "denied"})
+    assert (ended.status, ended.statuses) == (1, {"a.ipynb": "passed", "b.ipynb": "denied"})
     assert "passed          a.ipynb  (3 cells, " in ended.out
     assert ", 1 allowed error)" in ended.out
     assert texts(run.work / "out/a.ipynb") == ["ZeroDivisionError", "", "1"]
@@ -251,7 +251,7 @@ def test_errors_are_allowed_and_denials_still_told(run):
 def test_a_notebook_has_a_limit_of_its_own(run):
     write(run.work / "a.ipynb", *["import time\ntime.sleep(0.4)"] * 20)
     ended = run("a.ipynb", "-o", "out", "--timeout", "1", "--allow-errors")
-    assert ended.fates == {"a.ipynb": "timed out"}
+    assert ended.statuses == {"a.ipynb": "timed out"}
     assert "the notebook took longer than 1 s (--timeout)" in ended.out
     assert "execution" in (run.work / "out/a.ipynb").read_text()
 
@@ -271,7 +271,7 @@ def test_modules_are_imported_once_for_all(run):
     cells = ("import sys\n'pandas' in sys.modules", "import pandas as pd\npd.Series([1, 2]).sum()")
     write(run.work / "a.ipynb", *cells)
     ended = run("a.ipynb", "-o", "out", "--policy", policy, "--preload", "pandas")
-    assert ended.fates == {"a.ipynb": "passed"}, ended.out
+    assert ended.statuses == {"a.ipynb": "passed"}, ended.out
     assert texts(run.work / "out/a.ipynb") == ["True", "np.int64(3)"]
 
 
@@ -290,17 +290,17 @@ def test_a_notebook_with_large_outputs_takes_its_run_little_more_memory_than_its
     process = run.start("text.ipynb", "lines.ipynb", "-o", "out", main=PEAK + MAIN)
     out, err = process.communicate(timeout=100)
     ended = Ended(process.returncode, out, err)
-    assert ended.fates == {"text.ipynb": "passed", "lines.ipynb": "passed"}, err
+    assert ended.statuses == {"text.ipynb": "passed", "lines.ipynb": "passed"}, err
     assert int(out.rpartition("PEAK ")[2]) < 280 << 10  # KiB
 
 
 def test_a_notebook_that_says_too_much_is_ended_and_kept_within_bounds(run):
-    less = "from cellblock.batch.run import document; document.MOST_BYTES = 8 << 20; "
+    less = "from cellblock.batch.run import document; document.MAX_BYTES = 8 << 20; "
     big = "for _ in range(3): display({'text/plain': 'x' * 1_000_000}, raw=True)"
     write(run.work / "a.ipynb", *[big] * 3)
     write(run.work / "b.ipynb", "1")
     process = run.start("a.ipynb", "b.ipynb", "-o", "out", main=less + MAIN)
     out, err = process.communicate(timeout=100)
     ended = Ended(process.returncode, out, err)
-    assert ended.fates == {"a.ipynb": "failed", "b.ipynb": "passed"}
+    assert ended.statuses == {"a.ipynb": "failed", "b.ipynb": "passed"}
     assert "its outputs take more than 8 MiB" in ended.out

@@ -8,8 +8,9 @@ from types import SimpleNamespace
 
 from cellblock import AsyncSandboxPool
 from cellblock.batch.run import execution
-from cellblock.batch.run.execution import Execution, Job, Pools
-from cellblock.batch.run.plan import Terms
+from cellblock.batch.run.execution import Execution, Job
+from cellblock.batch.run.plan import RunOptions
+from cellblock.batch.run.pools import PolicyPools
 from support import processes
 from support.runs import notebook
 
@@ -17,11 +18,11 @@ from support.runs import notebook
 class Saver:
     """``execution.Saver`` that keeps nothing."""
 
-    def begun(self, written): ...
+    def begin(self, document): ...
 
-    def cell(self, index, cell, widgets): ...
+    def save_cell(self, index, cell, widgets): ...
 
-    def ended(self, record): ...
+    def finish(self, result): ...
 
 
 def send(pids, number):
@@ -35,11 +36,11 @@ def test_a_zygotes_start_takes_no_notebooks_time_and_a_guests_does(here, monkeyp
     monkeypatch.setattr(execution, "time", slow)
 
     async def run_all():
-        async with AsyncSandboxPool("safe") as pool, Pools(pool) as pools:
+        async with AsyncSandboxPool("safe") as pool, PolicyPools(pool) as pools:
 
             def begin(timeout):
                 job = Job("a.ipynb", notebook("'ran'"), str(here))
-                ran = Execution(job, Terms(timeout=timeout), Saver()).run(pools)
+                ran = Execution(job, RunOptions(timeout=timeout), Saver()).run(pools)
                 return asyncio.ensure_future(ran)
 
             async def open_sandboxes(number):
@@ -64,7 +65,7 @@ def test_a_zygotes_start_takes_no_notebooks_time_and_a_guests_does(here, monkeyp
 
     first, second, third = asyncio.run(run_all())
     for record in (first, second):
-        assert (record.fate, record.cells) == ("passed", 1), record
+        assert (record.status, record.cells) == ("passed", 1), record
         assert 0 < record.seconds < 100
-    assert (third.fate, third.cell, third.cells) == ("timed out", 0, 0)
+    assert (third.status, third.cell, third.cells) == ("timed out", 0, 0)
     assert third.reason == "the notebook took longer than 0.5 s (--timeout)"

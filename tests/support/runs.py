@@ -69,14 +69,22 @@ class Ended:
     err: str
 
     @property
-    def fates(self) -> dict[str, str]:
-        """The fate of each notebook, as the lines say it."""
-        fates = ("passed", "failed", "denied", "timed out", "killed", "could not read", "skipped")
+    def statuses(self) -> dict[str, str]:
+        """The status of each notebook, as the lines say it."""
+        statuses = (
+            "passed",
+            "failed",
+            "denied",
+            "timed out",
+            "killed",
+            "could not read",
+            "skipped",
+        )
         found = {}
         for line in self.out.splitlines():
-            for fate in (*fates, "interrupted"):
-                if line.startswith(fate) and line.endswith(")"):
-                    found[line[len(fate) :].strip().split("  (")[0]] = fate
+            for status in (*statuses, "interrupted"):
+                if line.startswith(status) and line.endswith(")"):
+                    found[line[len(status) :].strip().split("  (")[0]] = status
         return found
 
 

@@ -1,16 +1,21 @@
-"""FRONT: many notebooks and scripts at once. ``check`` judges their source and runs none of it.
+"""FRONT: many notebooks and scripts at once, for ``cellblock check`` and ``cellblock run``.
 
-What stands in a file is hostile: it is read in a process that has little time and memory, and
-nothing of it is printed as it is.
+Invariant: the author of a file is a stranger. A file is read within bounds, what is wrong with it
+is a result for that file and never the end of the command, and nothing of it reaches a terminal, a
+CI runner or a report before its commands are made harmless (`report_formats.inert`).
+
+The parts, in the order a checked file meets them:
+
+- `files`: from PATHS to files, opened without following links; and the file of a report.
+- `notebook`: the one reader of notebooks, for check, run and cluster; and positions in their text.
+- `check`: a whole run of ``cellblock check``, with its cache of verdicts.
+- `check_workers`: the processes with little time and memory in which files are read and judged.
+- `judge`: from the content of a file to its verdict, with the kernel's own analysis.
+- `verdict`: the values that the parts exchange, the limits of a worker, the rules of check alone.
+- `report_formats`: a report as text, JSON, SARIF and GitHub annotations.
+
+`run` executes notebooks in guests of this process; `cluster` does the same on a Dask cluster.
+
+This package may import everything below the fronts, and `api` and `jupyter.info`. `judge`,
+`notebook`, `verdict` and `report_formats` import neither host nor guest and start no process.
 """
-
-from enum import StrEnum
-
-
-class Format(StrEnum):
-    """What a report is written as; here, since the command line has it before it needs the rest."""
-
-    text = "text"
-    json = "json"
-    sarif = "sarif"
-    github = "github"

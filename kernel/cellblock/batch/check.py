@@ -1,251 +1,242 @@
-"""``cellblock check``: files in, a report out. Whatever is in them, none of it runs."""
+"""``cellblock check``: files in, a report out. Nothing in the files runs.
+
+Files that were judged before are taken from a cache (`VerdictCache`); the others are judged in
+worker processes (`check_workers`).
+"""
 
 from __future__ import annotations
 
-import errno
+import contextlib
+import hashlib
+import json
 import os
-import stat
+import sys
 from dataclasses import dataclass
-from fnmatch import fnmatchcase
-from pathlib import Path, PurePath
+from importlib import metadata
+from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-from cellblock.batch.check_workers import Given, Workers
+import msgspec
+
+import cellblock
+from cellblock.batch import files
+from cellblock.batch.check_workers import CheckWorkers, WorkItem
 from cellblock.batch.verdict import (
-    LARGEST,
-    Checked,
-    Found,
-    Kind,
+    MAX_FILE_BYTES,
+    CheckedFile,
+    CheckReport,
+    FileKind,
+    PlacedFinding,
     Problem,
-    Report,
-    Terms,
     Verdict,
-    own_finding,
+    check_finding,
 )
+from cellblock.host.files import PrivateFile
 from cellblock.host.guests.own_process import available_processors
+from cellblock.host.session.history import default_path
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-    from cellblock.batch.check_cache import Kept
+    from cellblock.batch.verdict import CheckOptions
     from cellblock.policy.model import Policy
-
-
-# From PATHS to the files that are checked, in a stable order, each once.
-#
-# In folders: notebooks (``.ipynb``) and scripts (``.py``). What is hidden is left out, Jupyter's
-# checkpoints and version control with it. No link is followed, as it may lead anywhere, also to
-# what only the checking user can read: a file is opened beneath the folder that was named, part
-# by part. What is named itself is checked, or is a problem.
-
-KINDS: Final = {".ipynb": Kind.notebook, ".py": Kind.script}
-NOTHING: Final = "no notebook and no script is there"
-NEITHER: Final = "neither a notebook (.ipynb) nor a script (.py)"
-LINK: Final = "is a link, and none is followed: check what it leads to by its own name"
-NO_FILE: Final = "is no regular file"
-_OPEN: Final = os.O_RDONLY | os.O_NONBLOCK | os.O_NOCTTY | os.O_NOFOLLOW | os.O_CLOEXEC
-_FOLDER: Final = os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC
-
-
-class NoFileError(Exception):
-    """What is to be checked is no regular file; the text says what it is."""
-
-
-@dataclass(frozen=True, slots=True)
-class File:
-    """A file to check, beneath ``root``, which was named or holds what was named.
-
-    ``shown`` is relative to the current folder, if it lies in there.
-    """
-
-    path: Path
-    shown: str
-    kind: Kind
-    root: Path
-
-
-def find(paths: Sequence[str], exclude: Sequence[str]) -> tuple[list[File], list[Problem]]:
-    """Return the files that ``paths`` name, and the paths by which nothing can be checked."""
-    files, problems = dict[str, File](), list[Problem]()
-    for path in paths:
-        before = len(problems)
-        found = list(_beneath(Path(path), problems, exclude))
-        if not found and len(problems) == before and not _excluded(shown(Path(path)), exclude):
-            problems.append(Problem(shown(Path(path)), NOTHING))
-        for each in found:
-            files.setdefault(_identity(each.path), each)
-    return sorted(files.values(), key=lambda file: PurePath(file.shown).parts), problems
-
-
-def shown(path: Path) -> str:
-    """Return a path as it is told: from the current folder, if it lies in there."""
-    absolute, here = os.path.abspath(path), os.getcwd()  # noqa: PTH100, PTH109 - resolves no links
-    if absolute == here or absolute.startswith(here.rstrip("/") + "/"):
-        return os.path.relpath(absolute, here)
-    return absolute if path.is_absolute() else os.path.normpath(path)
-
-
-def read(file: File) -> bytes:
-    """Return what is in a regular file, one byte more than `LARGEST` at most.
-
-    Raises NoFileError, OSError.
-    """
-    *folders, name = file.path.relative_to(file.root).parts
-    at = os.open(file.root, _FOLDER)
-    try:
-        for folder in folders:
-            below = os.open(folder, _FOLDER | os.O_NOFOLLOW, dir_fd=at)
-            os.close(at)
-            at = below
-        descriptor = os.open(name, _OPEN, dir_fd=at)
-    except OSError as error:
-        if error.errno == errno.ELOOP:
-            raise NoFileError(LINK) from None
-        raise
-    finally:
-        os.close(at)
-    try:
-        if not stat.S_ISREG(os.fstat(descriptor).st_mode):
-            raise NoFileError(NO_FILE)
-        with open(descriptor, "rb", closefd=False) as opened:
-            return opened.read(LARGEST + 1)
-    finally:
-        os.close(descriptor)
-
-
-def _beneath(path: Path, problems: list[Problem], exclude: Sequence[str]) -> Iterator[File]:
-    if path.is_dir():
-        yield from _walk(path, problems, exclude)
-    elif not os.path.lexists(path):
-        problems.append(Problem(shown(path), "no such file or folder"))
-    elif path.suffix.lower() not in KINDS:
-        problems.append(Problem(shown(path), NEITHER))
-    else:
-        yield from _chosen(path, exclude, path.parent)
-
-
-def _walk(folder: Path, problems: list[Problem], exclude: Sequence[str]) -> Iterator[File]:
-    def failed(error: OSError) -> None:
-        where = shown(Path(os.fsdecode(error.filename)))
-        problems.append(Problem(where, f"can't be listed: {error.strerror}"))
-
-    for place, folders, names in os.walk(folder, onerror=failed):
-        at = Path(place)
-        folders[:] = sorted(
-            name for name in folders if name[0] != "." and not _excluded(shown(at / name), exclude)
-        )
-        for name in sorted(names):
-            if name[0] != "." and PurePath(name).suffix.lower() in KINDS:
-                yield from _chosen(at / name, exclude, folder)
-
-
-def _chosen(path: Path, exclude: Sequence[str], root: Path) -> Iterator[File]:
-    told = shown(path)
-    if not _excluded(told, exclude):
-        yield File(path, told, KINDS[path.suffix.lower()], root)
-
-
-def _excluded(told: str, exclude: Sequence[str]) -> bool:
-    """Say whether a pattern fits the path, a folder above it, or the name of either."""
-    parts = PurePath(told).parts
-    paths = ["/".join(parts[: n + 1]) for n in range(len(parts))]
-    return any(fnmatchcase(text, one) for one in exclude for text in (*paths, *parts))
-
-
-def _identity(path: Path) -> str:
-    """Return what two ways to one name have in common; two names are two files."""
-    return os.path.join(os.path.realpath(path.parent), path.name)  # noqa: PTH118 - for speed
-
 
 _STDIN: Final = Path("-")
 
 
 @dataclass(frozen=True, slots=True)
-class Stream:
-    """What came in from standard input, and what it is called."""
+class StdinFile:
+    """The content of standard input, and its name."""
 
     name: str
     content: bytes
 
     @property
-    def kind(self) -> Kind:
-        """By its name's ending; a text without one is a notebook if it begins like one."""
+    def kind(self) -> FileKind:
+        """By the name's ending; a text without one is a notebook if it begins like one."""
         suffix = os.path.splitext(self.name)[1].lower()  # noqa: PTH122 - no path need be there
-        begins = self.content[:4096].lstrip()[:1] == b"{"
-        return KINDS.get(suffix, Kind.notebook if begins else Kind.script)
+        is_object = self.content[:4096].lstrip()[:1] == b"{"
+        return files.KINDS.get(suffix, FileKind.notebook if is_object else FileKind.script)
 
 
 class Check:
-    """One run by a policy. ``jobs`` processes at most; ``kept`` is asked before they are."""
+    """One check by a policy, in at most ``jobs`` processes. ``cache`` is asked first."""
 
-    def __init__(self, policy: Policy, terms: Terms, *, jobs: int = 0, kept: Kept | None) -> None:
-        self._policy, self._terms, self._kept = policy, terms, kept
+    def __init__(
+        self, policy: Policy, options: CheckOptions, *, jobs: int = 0, cache: VerdictCache | None
+    ) -> None:
+        self._policy, self._options, self._cache = policy, options, cache
         self._jobs = jobs or available_processors()
-        self._checked = dict[File, Verdict]()
+        self._verdicts = dict[files.File, Verdict]()
         self._problems = list[Problem]()
 
     def run(
-        self, paths: Sequence[str], *, exclude: Sequence[str] = (), stream: Stream | None = None
-    ) -> Report:
-        """Check what ``paths`` name. Raises CheckError where nothing can be checked here."""
-        found, self._problems = find(paths, exclude)
-        workers = Workers[tuple[File, bytes]](self._terms, self._jobs)
+        self, paths: Sequence[str], *, exclude: Sequence[str] = (), stdin: StdinFile | None = None
+    ) -> CheckReport:
+        """Check what ``paths`` name. Raise CheckError where nothing can be checked here."""
+        found, self._problems = files.find(paths, exclude)
+        workers = CheckWorkers(self._options, self._jobs)
         try:
-            for (file, content), verdict in workers.judge(self._unknown(found, stream)):
+            for item, verdict in workers.judge(self._unknown(found, stdin)):
                 if verdict.problem:
-                    self._problems.append(Problem(file.shown, verdict.problem))
+                    self._problems.append(Problem(item.file.shown, verdict.problem))
                     continue
-                self._checked[file] = verdict
-                if self._kept:
-                    self._kept.keep(content, file.kind, verdict)
+                self._verdicts[item.file] = verdict
+                if self._cache:
+                    self._cache.put(item.content, item.file.kind, verdict)
         finally:
             workers.close()
-        if self._kept:
-            self._kept.save()
-        return self._report([*found, *self._checked])
+        if self._cache:
+            self._cache.save()
+        return self._report([*found, *self._verdicts])
 
-    def _unknown(
-        self, found: list[File], stream: Stream | None
-    ) -> Iterator[Given[tuple[File, bytes]]]:
-        """Yield the files that nothing is known of yet, with their content."""
-        if stream is not None:
-            file = File(_STDIN, stream.name, stream.kind, _STDIN)
-            yield from self._given(file, stream.content)
+    def _unknown(self, found: list[files.File], stdin: StdinFile | None) -> Iterator[WorkItem]:
+        """Yield the files that have no verdict yet, with their content."""
+        if stdin is not None:
+            file = files.File(_STDIN, stdin.name, stdin.kind, _STDIN)
+            yield from self._unless_known(file, stdin.content)
         for file in found:
             try:
-                content = read(file)
-            except NoFileError as error:
-                self._checked[file] = _not_checked("file-not-readable", str(error))
+                content = files.read(file)
+            except files.NoFileError as error:
+                self._verdicts[file] = _not_checked("file-not-readable", str(error))
             except OSError as error:
                 self._problems.append(Problem(file.shown, f"can't be read: {error.strerror}"))
             else:
-                yield from self._given(file, content)
+                yield from self._unless_known(file, content)
 
-    def _given(self, file: File, content: bytes) -> Iterator[Given[tuple[File, bytes]]]:
-        if len(content) > LARGEST:
-            self._checked[file] = _not_checked(
-                "file-not-checked", f"is larger than {LARGEST >> 20} MiB"
+    def _unless_known(self, file: files.File, content: bytes) -> Iterator[WorkItem]:
+        if len(content) > MAX_FILE_BYTES:
+            self._verdicts[file] = _not_checked(
+                "file-not-checked", f"is larger than {MAX_FILE_BYTES >> 20} MiB"
             )
-        elif self._kept and (known := self._kept.find(content, file.kind)):
-            self._checked[file] = known
+        elif self._cache and (known := self._cache.get(content, file.kind)):
+            self._verdicts[file] = known
         else:
-            yield Given((file, content), file.kind, content, _place(file))
+            # Standard input lies where its name says.
+            path = file.shown if file.path == _STDIN else file.path
+            yield WorkItem(file, content, os.fsencode(files.absolute(path)))
 
-    def _report(self, order: list[File]) -> Report:
+    def _report(self, order: list[files.File]) -> CheckReport:
         checked = (
-            Checked(file.shown, file.kind, self._checked[file])
+            CheckedFile(file.shown, file.kind, self._verdicts[file])
             for file in dict.fromkeys(order)
-            if file in self._checked
+            if file in self._verdicts
         )
         problems = sorted(self._problems, key=lambda problem: (problem.path, problem.message))
-        return Report(self._policy.name, self._terms.template, tuple(checked), tuple(problems))
-
-
-def _place(file: File) -> bytes:
-    """Return where a file lies; what comes in from standard input lies where its name says."""
-    path = file.shown if file.path == _STDIN else file.path
-    return os.fsencode(os.path.abspath(path))  # noqa: PTH100 - resolves no links
+        name, template = self._policy.name, self._options.template
+        return CheckReport(name, template, tuple(checked), tuple(problems))
 
 
 def _not_checked(rule: str, why: str) -> Verdict:
-    return Verdict((Found(own_finding(rule, why)),))
+    return Verdict((PlacedFinding(check_finding(rule, why)),))
+
+
+# --- the cache of verdicts ------------------------------------------------------------------------
+
+#: Bytes of one file of verdicts, and how many such files there are: one for each set of rules.
+MAX_CACHE_BYTES: Final = 64 << 20
+MAX_CACHE_FILES: Final = 8
+_SUFFIX: Final = ".verdicts"
+_PACKAGES: Final = ("ipython", "nbformat")
+
+
+def cache_folder() -> Path:
+    """Return the folder of the cache, in the user's cache folder."""
+    return default_path().parent / "check"
+
+
+class VerdictCache:
+    """Verdicts by ``options``, by content. Its methods never raise.
+
+    A verdict is found only for the same content, policy, code of cellblock, Python and IPython. A
+    verdict that depends on where a file lies or what else is there is not cached, as are those on
+    this machine's time and memory. A file of the cache that is damaged, or not the user's alone, is
+    ignored; one that can't be written is not.
+    """
+
+    def __init__(self, folder: Path, options: CheckOptions) -> None:
+        self._folder = folder
+        self._file = PrivateFile(folder / f"{_digest(options)}{_SUFFIX}", MAX_CACHE_BYTES)
+        self._cached = self._read()
+        self._used = dict[str, msgspec.Raw]()
+        self._changed = False
+
+    def get(self, content: bytes, kind: FileKind) -> Verdict | None:
+        """Return the verdict on a file of this content."""
+        key = _key(content, kind)
+        if (raw := self._cached.get(key)) is None:
+            return None
+        try:
+            verdict = msgspec.msgpack.decode(raw, type=Verdict)
+        except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
+            return None
+        self._used[key] = raw
+        return verdict
+
+    def put(self, content: bytes, kind: FileKind, verdict: Verdict) -> None:
+        """Cache a verdict, unless it is one for this machine or location alone."""
+        if not verdict.location_matters and not any(
+            found.finding.rule == "file-not-checked" for found in verdict.findings
+        ):
+            self._used[_key(content, kind)] = msgspec.Raw(msgspec.msgpack.encode(verdict))
+            self._changed = True
+
+    def save(self) -> None:
+        """Write the cache. What this check used is the newest; the oldest is dropped first."""
+        if not self._changed:
+            return
+        unused = {key: raw for key, raw in self._cached.items() if key not in self._used}
+        kept, size = dict[str, msgspec.Raw](), 0
+        for key, raw in reversed(list((unused | self._used).items())):
+            size += len(key) + len(bytes(raw)) + 16
+            if size > MAX_CACHE_BYTES:
+                break
+            kept[key] = raw
+        newest_last = dict(reversed(list(kept.items())))
+        with contextlib.suppress(OSError):
+            self._file.write(msgspec.msgpack.encode(newest_last))
+            self._remove_old_files()
+
+    def _read(self) -> dict[str, msgspec.Raw]:
+        try:
+            return msgspec.msgpack.decode(self._file.read(), type=dict[str, msgspec.Raw])
+        except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
+            return {}
+
+    def _remove_old_files(self) -> None:
+        entries = [entry for entry in os.scandir(self._folder) if entry.name.endswith(_SUFFIX)]
+        entries.sort(key=lambda entry: entry.stat(follow_symlinks=False).st_mtime, reverse=True)
+        for entry in entries[MAX_CACHE_FILES:]:
+            Path(entry.path).unlink()
+
+
+def _key(content: bytes, kind: FileKind) -> str:
+    return hashlib.sha256(kind.encode() + b"\0" + content).hexdigest()
+
+
+def _digest(options: CheckOptions) -> str:
+    """Return the hash of all that a verdict depends on besides the file."""
+    context = (
+        msgspec.to_builtins([options.policy, options.rules, options.template, options.limits]),
+        cellblock.__version__,
+        _code_digest(),
+        sys.version,
+        [metadata.version(name) for name in _PACKAGES],
+    )
+    text = json.dumps(context, sort_keys=True, separators=(",", ":"))
+    return hashlib.sha256(text.encode()).hexdigest()
+
+
+def _code_digest() -> str:
+    """Return the hash of all code that a verdict depends on: the version may be in development."""
+    root = Path(cellblock.__file__).parent
+    paths = sorted(
+        path
+        for package in ("analysis", "batch", "policy")
+        for path in (root / package).glob("*.py")
+    )
+    made = hashlib.sha256()
+    for path in paths:
+        made.update(hashlib.sha256(path.read_bytes()).digest())
+    return made.hexdigest()

@@ -1,7 +1,9 @@
-"""The parent's end of the workers: files out, verdicts in, and what becomes of a file that kills.
+"""The processes that read and judge files for ``cellblock check``, and the parent's end of them.
 
-A worker has one file at a time. One that ends before it has answered costs that file's verdict,
-and another takes its place. Nothing else can end the run.
+A worker has one file at a time, with little memory and time for it. A worker that ends before it
+answered costs that file's verdict, and another takes its place. Nothing else can end the check.
+
+The parent sends frames to a worker's descriptor 0 and reads answers from descriptor 1.
 """
 
 from __future__ import annotations
@@ -17,23 +19,23 @@ import sys
 import time
 from collections import deque
 from pathlib import Path
-from typing import TYPE_CHECKING, BinaryIO, Final, Generic, NamedTuple, TypeVar
+from typing import TYPE_CHECKING, BinaryIO, Final, NamedTuple
 
 from cellblock.analysis import Rules, forget
-from cellblock.batch.judge import By, judge
+from cellblock.batch.judge import JudgeContext, judge
 from cellblock.batch.verdict import (
     OUT_OF_MEMORY,
-    Found,
-    Judged,
-    Kind,
-    Ready,
-    Task,
-    Terms,
+    CheckOptions,
+    CheckTask,
+    PlacedFinding,
+    TaskDone,
     Verdict,
-    own_finding,
+    WorkerReady,
+    check_finding,
 )
 from cellblock.errors import CheckError, WireError
 from cellblock.host.guests.spawn import import_path
+from cellblock.policy.paths import Places
 from cellblock.wire import frames
 
 if TYPE_CHECKING:
@@ -42,80 +44,78 @@ if TYPE_CHECKING:
     import msgspec
 
     from cellblock.analysis.admission import Admitted
+    from cellblock.batch.files import File
     from cellblock.policy.model import Policy
-
 
 _BOOT: Final = (
     "import sys;sys.path[:] = sys.argv[1:];from cellblock.batch.check_workers import main;main()"
 )
-#: Set before the interpreter reads the first byte, and where the user's own folders are, approvals
-#: among them; everything else is told in frames.
-_EARLY: Final = ("HOME", "LANG", "LC_", "LD_", "PATH", "TZ", "XDG_DATA_HOME")
+#: Environment that the interpreter reads before the first frame, or that says where the user's own
+#: folders are, with approvals among them. Everything else is sent in frames.
+_ENVIRONMENT: Final = ("HOME", "LANG", "LC_", "LD_", "PATH", "TZ", "XDG_DATA_HOME")
 _READ_SIZE: Final = 1 << 16
 #: Seconds that a worker has to import what it needs.
-_START: Final = 60.0
-T = TypeVar("T")
+_START_TIMEOUT: Final = 60.0
 
 
-class Given(NamedTuple, Generic[T]):
-    """A file for the workers, what the caller knows it by, and where it lies."""
+class WorkItem(NamedTuple):
+    """A file to judge, with its content and its absolute path."""
 
-    known_by: T
-    kind: Kind
+    file: File
     content: bytes
-    place: bytes = b""
+    path: bytes = b""
 
 
-class Workers(Generic[T]):
-    """At most ``most`` processes that judge by ``terms``. Close it."""
+class CheckWorkers:
+    """At most ``most`` processes that judge files. Close it."""
 
-    def __init__(self, terms: Terms, most: int) -> None:
-        self._terms, self._most = terms, most
+    def __init__(self, options: CheckOptions, most: int) -> None:
+        self._options, self._most = options, most
         self._selector = selectors.DefaultSelector()
-        self._workers = list[_Worker[T]]()
+        self._workers = list[_Worker]()
 
-    def judge(self, files: Iterable[Given[T]]) -> Iterator[tuple[T, Verdict]]:
-        """Yield the verdict on each file, in any order; ``files`` is read as they are needed.
+    def judge(self, items: Iterable[WorkItem]) -> Iterator[tuple[WorkItem, Verdict]]:
+        """Yield the verdict on each item, in any order. ``items`` is read as they are needed.
 
-        Raises CheckError where no worker can be started.
+        Raise CheckError where no worker can be started.
         """
-        waiting, coming = deque[Given[T]](), iter(files)
-        while self._give(waiting, coming):
-            for worker in self._heard():
-                yield from self._took(worker)
+        waiting, coming = deque[WorkItem](), iter(items)
+        while self._hand_out(waiting, coming):
+            for worker in self._wait():
+                yield from self._receive(worker)
 
     def close(self) -> None:
-        """End all of them."""
+        """End all workers."""
         for worker in self._workers:
             worker.end()
         self._workers.clear()
         self._selector.close()
 
-    def _give(self, waiting: deque[Given[T]], coming: Iterator[Given[T]]) -> bool:
-        """Give each worker that is free a file; say whether there is anything to wait for."""
+    def _hand_out(self, waiting: deque[WorkItem], coming: Iterator[WorkItem]) -> bool:
+        """Give each free worker an item. Return whether there is anything to wait for."""
         while True:
             free = next((w for w in self._workers if w.is_free), None)
             starting = sum(not w.is_ready for w in self._workers)
             room = len(self._workers) < self._most
             if (free or room) and len(waiting) <= starting:
-                waiting.extend([one for one in [next(coming, None)] if one])
+                waiting.extend([item for item in [next(coming, None)] if item])
             if free and waiting:
                 free.give(waiting.popleft())
             elif room and len(waiting) > starting:
                 self._start()
             else:
-                return bool(waiting) or any(w.file for w in self._workers)
+                return bool(waiting) or any(w.item for w in self._workers)
 
     def _start(self) -> None:
         try:
-            worker = _Worker[T](self._terms)
+            worker = _Worker(self._options)
         except OSError as error:
             raise CheckError(f"no process to check in: {error.strerror}") from None
         self._workers.append(worker)
         self._selector.register(worker.fd, selectors.EVENT_READ, worker)
 
-    def _heard(self) -> list[_Worker[T]]:
-        """Wait for what a worker has to say, or for one to have had its time."""
+    def _wait(self) -> list[_Worker]:
+        """Block until a worker answers or hangs up; kill those whose time is over."""
         now = time.monotonic()
         ends = [worker.deadline for worker in self._workers if worker.deadline]
         found = self._selector.select(max(0.0, min(ends) - now) if ends else None)
@@ -124,73 +124,76 @@ class Workers(Generic[T]):
                 worker.kill()
         return [key.data for key, _ in found]
 
-    def _took(self, worker: _Worker[T]) -> Iterator[tuple[T, Verdict]]:
-        file = worker.file
-        verdict = worker.hear()
+    def _receive(self, worker: _Worker) -> Iterator[tuple[WorkItem, Verdict]]:
+        item = worker.item
+        verdict = worker.receive()
         if worker.has_ended:
             self._selector.unregister(worker.fd)
             self._workers.remove(worker)
-            how = worker.end()
+            why = worker.end()
             if not worker.is_ready:
-                raise CheckError(f"the process that checks did not start: {how}")
-            verdict = _lost(how)
-        if file is not None and verdict is not None:
-            yield file.known_by, verdict
+                raise CheckError(f"the process that checks did not start: {why}")
+            verdict = _not_checked(why)
+        if item is not None and verdict is not None:
+            yield item, verdict
 
 
-class _Worker(Generic[T]):
-    """One process. ``file`` is what it has in hand. Raises OSError where it can't be started."""
+class _Worker:
+    """The parent's end of one process. ``item`` is what it is judging.
 
-    def __init__(self, terms: Terms) -> None:
+    Raise OSError where it can't be started.
+    """
+
+    def __init__(self, options: CheckOptions) -> None:
         argv = [sys.executable, "-I", "-S", "-X", "utf8", "-c", _BOOT, *import_path()]
-        early = {name: value for name, value in os.environ.items() if name.startswith(_EARLY)}
-        self._limits = terms.limits
+        environment = {k: v for k, v in os.environ.items() if k.startswith(_ENVIRONMENT)}
+        self._limits = options.limits
         self._process = subprocess.Popen(  # noqa: S603 - this interpreter, and words of ours
             argv,
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=subprocess.DEVNULL,  # libraries quote the files they read
-            env=early,
+            env=environment,
             bufsize=0,
         )
         assert self._process.stdout is not None  # noqa: S101 - for the type checker
         self.fd = self._process.stdout.fileno()
         self._splitter = frames.Splitter()
-        self._decode = frames.Decoder[Ready | Judged](Ready | Judged)
-        self.file: Given[T] | None = None
+        self._decode = frames.Decoder[WorkerReady | TaskDone](WorkerReady | TaskDone)
+        self.item: WorkItem | None = None
         self.is_ready = self.has_ended = self._overdue = False
-        self.deadline = time.monotonic() + _START
-        self._send(bytes(frames.encode(terms)))
+        self.deadline = time.monotonic() + _START_TIMEOUT
+        self._send(bytes(frames.encode(options)))
 
     @property
     def is_free(self) -> bool:
-        """Whether it waits for a file, and will live to read it."""
-        return self.is_ready and self.file is None and not self._overdue
+        """Whether it waits for an item, and will live to read it."""
+        return self.is_ready and self.item is None and not self._overdue
 
-    def give(self, file: Given[T]) -> None:
-        """Hand a file over."""
-        self.file = file
+    def give(self, item: WorkItem) -> None:
+        """Send a file to the worker."""
+        self.item = item
         self.deadline = time.monotonic() + self._limits.seconds
-        task = Task(file.kind, len(file.content), file.place)
-        self._send(bytes(frames.encode(task)), file.content)
+        task = CheckTask(item.file.kind, len(item.content), item.path)
+        self._send(bytes(frames.encode(task)), item.content)
 
     def _send(self, *parts: bytes) -> None:
         assert self._process.stdin is not None  # noqa: S101 - for the type checker
-        with contextlib.suppress(OSError):  # one that is gone is seen by its hanging up
+        with contextlib.suppress(OSError):  # one that is gone is noticed when it hangs up
             for part in parts:
                 view = memoryview(part)
                 while view:
                     view = view[self._process.stdin.write(view) or 0 :]
 
-    def hear(self) -> Verdict | None:
-        """Take what it says; return its verdict when that is whole."""
+    def receive(self) -> Verdict | None:
+        """Read what the worker sent. Return its verdict when that is complete."""
         data = os.read(self.fd, _READ_SIZE)
         self.has_ended = not data
         try:
             for payload in self._splitter.feed(data):
                 message = self._decode(payload)
-                self.is_ready, self.file, self.deadline = True, None, 0.0
-                if isinstance(message, Judged):
+                self.is_ready, self.item, self.deadline = True, None, 0.0
+                if isinstance(message, TaskDone):
                     return message.verdict
         except WireError:
             self._process.kill()
@@ -198,116 +201,119 @@ class _Worker(Generic[T]):
         return None
 
     def kill(self) -> None:
-        """End one that has had its time; it is heard to hang up."""
+        """Kill a worker whose time is over; that it hangs up is noticed later."""
         self._overdue, self.deadline = True, 0.0
         self._process.kill()
 
     def end(self) -> str:
-        """End it, and return how it ended."""
+        """End the worker, and return why it ended."""
         for pipe in (self._process.stdin, self._process.stdout):
             if pipe is not None:
                 pipe.close()
         if not self.has_ended:
             self._process.kill()
-        return self._limits.why(self._process.wait(), overdue=self._overdue)
+        return self._limits.reason(self._process.wait(), overdue=self._overdue)
 
 
-def _lost(how: str) -> Verdict:
-    return Verdict((Found(own_finding("file-not-checked", how)),))
+def _not_checked(why: str) -> Verdict:
+    return Verdict((PlacedFinding(check_finding("file-not-checked", why)),))
 
 
-# The process that reads files: one after another, with little memory and time for each.
-#
-# Frames come on descriptor 0, answers go to 1. A file that takes too much ends the process, and
-# what is told of the file then is how that ended.
+# --- in the worker process ------------------------------------------------------------------------
 
 
 def main() -> None:
-    """Serve until the other side hangs up."""
+    """Judge files until the parent hangs up."""
     tasks, answers = os.fdopen(0, "rb"), os.fdopen(1, "wb")
-    terms = frames.Decoder[Terms](Terms)(_frame(tasks))
+    options = frames.Decoder[CheckOptions](CheckOptions)(_read_frame(tasks))
     _limit(resource.RLIMIT_CORE, 0)
-    _limit(resource.RLIMIT_DATA, terms.limits.memory)
-    by = by_terms(terms)
-    decode = frames.Decoder[Task](Task)
-    _answer(answers, Ready())
+    _limit(resource.RLIMIT_DATA, options.limits.memory)
+    context = judge_context(options)
+    decode = frames.Decoder[CheckTask](CheckTask)
+    _send(answers, WorkerReady())
     while True:
-        task = decode(_frame(tasks))
-        content = _exactly(tasks, task.size)
-        _limit(resource.RLIMIT_CPU, math.ceil(_used()) + terms.limits.cpu_seconds)
-        _answer(answers, Judged(_verdict(content, task, by)))
+        task = decode(_read_frame(tasks))
+        content = _read_exactly(tasks, task.size)
+        _limit(resource.RLIMIT_CPU, math.ceil(_cpu_seconds()) + options.limits.cpu_seconds)
+        _send(answers, TaskDone(_judge(content, task, context)))
         forget()
 
 
-def by_terms(terms: Terms) -> By:
-    """Return what files are judged by; the policy is read when something asks for less of it."""
-    project = Path(os.fsdecode(terms.project))
+def judge_context(options: CheckOptions) -> JudgeContext:
+    """Return what files are judged by.
 
-    def placed(project: Path) -> Policy:
-        from cellblock.policy import (  # noqa: PLC0415 - as needed
-            load,
-            paths,
-        )
-        from cellblock.policy.paths import Places  # noqa: PLC0415 - as above
+    What is slow to import is imported by the functions in it: few files need any of them.
+    """
+    project = Path(os.fsdecode(options.project))
 
-        found = load.of_fields(terms.policy, file="the policy")
-        folder = Path(os.fsdecode(terms.folder))
-        return paths.foreseen(found, Places(found.name, folder, project, None, here=False))
+    def policy_of(project: Path) -> Policy:
+        from cellblock.policy import load  # noqa: PLC0415 - see above
+        from cellblock.policy import paths as placing  # noqa: PLC0415 - see above
+
+        policy = load.of_fields(options.policy, file="the policy")
+        folder = Path(os.fsdecode(options.folder))
+        return placing.foreseen(policy, Places(policy.name, folder, project, None, here=False))
 
     @functools.cache
     def policy() -> Policy:
-        return placed(project)
+        return policy_of(project)
 
     def admitted(file: Path) -> Admitted:
-        from cellblock.host.consent.admission.admission import of_notebook  # noqa: PLC0415 - as above
+        from cellblock.host.consent.admission.admission import of_notebook  # noqa: PLC0415 - see above
 
         # A kernel's project is the folder of its notebook, and so is what approvals are for.
-        return of_notebook(placed(file.parent), file)
+        return of_notebook(policy_of(file.parent), file)
 
-    return By(
-        rules=Rules.from_builtins(terms.rules),
-        admission=terms.policy["admission"],
-        template=terms.template,
+    def upgrade(content: bytes) -> bytes:
+        from cellblock.host.files import upgraded  # noqa: PLC0415 - see above
+
+        return upgraded(content)
+
+    return JudgeContext(
+        rules=Rules.from_builtins(options.rules),
+        admission=options.policy["admission"],
+        template=options.template,
         policy=policy,
         admitted=admitted,
+        upgrade=upgrade,
         project=project,
     )
 
 
-def _verdict(content: bytes, task: Task, by: By) -> Verdict:
+def _judge(content: bytes, task: CheckTask, context: JudgeContext) -> Verdict:
     try:
-        return judge(content, task.kind, by, Path(os.fsdecode(task.place)))
+        return judge(content, task.kind, context, Path(os.fsdecode(task.path)))
     except MemoryError:
         os._exit(OUT_OF_MEMORY)
-    except Exception as error:  # noqa: BLE001 - an error of ours is one file's, not the run's
+    except Exception as error:  # noqa: BLE001 - an error of ours is one file's, not the check's
         why = f"could not be checked, by a mistake of cellblock's own: {type(error).__name__}"
-        return Verdict((Found(own_finding("file-not-checked", why)),))
+        return _not_checked(why)
 
 
-def _used() -> float:
+def _cpu_seconds() -> float:
     used = resource.getrusage(resource.RUSAGE_SELF)
     return used.ru_utime + used.ru_stime
 
 
 def _limit(kind: int, most: int) -> None:
-    """Set a soft limit, at most what is allowed."""
+    """Set a soft limit, at most the hard one."""
     hard = resource.getrlimit(kind)[1]
     allowed = most if hard == resource.RLIM_INFINITY else min(most, hard)
     resource.setrlimit(kind, (allowed, hard))
 
 
-def _frame(stream: BinaryIO) -> bytes:
-    return _exactly(stream, int.from_bytes(_exactly(stream, frames.HEADER), "big"))
+def _read_frame(stream: BinaryIO) -> bytes:
+    return _read_exactly(stream, int.from_bytes(_read_exactly(stream, frames.HEADER), "big"))
 
 
-def _exactly(stream: BinaryIO, size: int) -> bytes:
-    """Read so many bytes; end where there are no more."""
+def _read_exactly(stream: BinaryIO, size: int) -> bytes:
+    """Read so many bytes; exit where there are no more."""
     content = stream.read(size)
     if len(content) < size:
         sys.exit()
     return content
 
 
-def _answer(stream: BinaryIO, message: msgspec.Struct) -> None:
+def _send(stream: BinaryIO, message: msgspec.Struct) -> None:
     stream.write(frames.encode(message))
     stream.flush()

@@ -1,6 +1,13 @@
-"""A file's content to a verdict: its cells in order, with places as they were written.
+"""From the content of a file to its verdict: what the kernel would find in it, cell by cell.
 
-PURE but for the time and memory that it takes; ``batch.check_workers`` bounds those.
+Each cell is judged by what would be in force when it runs. As in the kernel, a notebook's metadata
+narrows the policy before its first cell, and a cell of nothing but ``%policy narrow`` narrows it
+for those after it (promise P8). Findings are placed in the lines that people wrote, and source that
+Python can't read is found, too.
+
+Pure but for the time and memory it takes, which `check_workers` bounds. What has to be looked up in
+files is handed in (`JudgeContext`). Most of `policy` is imported late, as few files ask for less of
+it.
 """
 
 from __future__ import annotations
@@ -12,107 +19,62 @@ from typing import TYPE_CHECKING, AnyStr, Final
 
 import msgspec
 
-from cellblock.analysis import Finding, Rules, analyse, analyse_template, analyser, transform
+from cellblock.analysis import (
+    Finding,
+    Rules,
+    admission,
+    analyse,
+    analyse_template,
+    analyser,
+    transform,
+)
 from cellblock.analysis.analyser import as_written
 from cellblock.analysis.findings import LINE_END, NO_RULES, Report
 from cellblock.analysis.magics import SHOWS_POLICY
 from cellblock.analysis.templates import called, entry
 from cellblock.analysis.transform import parse
-from cellblock.batch.notebook import Places, UnreadableError, place_of, read_notebook, read_script
-from cellblock.batch.verdict import MOST_FOUND, Found, Kind, Verdict, own_finding
+from cellblock.batch.notebook import (
+    CellLines,
+    UnreadableError,
+    key_position,
+    read_notebook,
+    read_script,
+)
+from cellblock.batch.verdict import (
+    MAX_FINDINGS,
+    FileKind,
+    PlacedFinding,
+    Verdict,
+    check_finding,
+)
 from cellblock.errors import AdmissionError, PolicyError, WideningError
+from cellblock.policy.paths import Places
 from cellblock.render.text import encodable
 
 if TYPE_CHECKING:
     from collections.abc import Callable
     from pathlib import Path
 
-    from cellblock.analysis import Finding, Rules
     from cellblock.analysis.admission import Admitted, Ruling, Template
-    from cellblock.batch.notebook import Notebook
+    from cellblock.batch.notebook import NotebookFile
     from cellblock.policy.model import Policy
 
-
-# The source of one cell, or of a script, to findings: the kernel's own analysis.
-#
-# What is found is told by the lines that people wrote, and source that no Python reads is found,
-# too. PURE.
-
+_POLICY_MAGIC: Final = f"%{SHOWS_POLICY}"
+_TEMPLATE: Final = "template"
+_NO_PYTHON: Final = "source-not-python"
+#: The key in a notebook's metadata with what it asks for: ``policy.notebook.TABLE``.
+_TABLE: Final = "cellblock"
 #: Magics whose body is Python that the analysis has looked at, if it is.
 _CELL_MAGIC: Final = re.compile(r"\s*%%(?:capture|prun|time|timeit)\b[^\r\n]*(?:\r\n|\r|\n)")
 
 
-def judge_source(raw: str, rules: Rules, *, template: bool = False) -> list[Finding]:
-    """Return what the kernel would find in a cell, by the lines of ``raw``, and if it is no code.
-
-    Raises MemoryError.
-    """
-    if excess := analyser.excess(raw):
-        return [_too_long(raw, rules, *excess)]
-    transformed = transform(raw)
-    source = transformed.source
-    found = (analyse_template if template else analyse)(source, rules) or _syntax_errors(source)
-    return as_written(found, raw, transformed) if found else _errors_in_body(raw)
-
-
-def _too_long(raw: str, rules: Rules, has: int, cap: int, what: str) -> Finding:
-    report = Report(raw, rules)
-    why = f"is too long to be looked at: {has:,} {what}, and {cap:,} are the most"
-    report.add_at("source-too-complex", (1, 0, 1), "", why=why)
-    return report.findings[0]
-
-
-def _syntax_errors(source: str) -> list[Finding]:
-    """Return where Python gives up, if it does: the kernel lets that through and nothing runs."""
-    try:
-        parse(source)
-    except SyntaxError as error:
-        lines = LINE_END.split(source)
-        line = min(max(1, error.lineno or 1), len(lines))
-        text = lines[line - 1]
-        column = min(max(0, (error.offset or 1) - 1), len(text))
-        why = f"is not Python: {error.msg}"
-        return [own_finding("source-not-python", why, line=line, column=column, text=text)]
-    except (ValueError, RecursionError):
-        pass  # the analysis has told
-    return []
-
-
-def _errors_in_body(raw: str) -> list[Finding]:
-    """Return where Python gives up in the code that a cell magic carries.
-
-    Magics within magics are few here: the analysis has refused more.
-    """
-    magic = _CELL_MAGIC.match(raw)
-    if magic is None:
-        return []
-    body = raw[magic.end() :]
-    transformed = transform(body)
-    errors = _syntax_errors(transformed.source)
-    found = as_written(errors, body, transformed) if errors else _errors_in_body(body)
-    above = len(LINE_END.findall(magic[0]))
-    return [dataclasses.replace(each, line=each.line + above) for each in found]
-
-
-# The cells of one file in their order: each is judged by what is in force when it would run.
-#
-# That is what the kernel has: a notebook's metadata narrows the policy before its first cell,
-# and a cell of nothing but ``%policy narrow`` narrows it for those behind it (promise P8). PURE:
-# what lies in files is handed in.
-
-_SHOWS_POLICY: Final = f"%{SHOWS_POLICY}"
-_TEMPLATE: Final = "template"
-_NO_PYTHON: Final = "source-not-python"
-#: Where a notebook's metadata says what it leaves: ``policy.notebook.TABLE``, which few files take.
-_TABLE: Final = "cellblock"
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
-class By:
-    """What files are judged by, and whether each is a template's.
+class JudgeContext:
+    """What files are judged by.
 
-    ``policy`` makes the operator's, with its paths, and ``admitted`` says what may run of a file:
-    few take either. ``project`` is what ``{project}`` stands for.
+    ``policy`` returns the operator's policy with its paths, ``admitted`` what may run of a file,
+    ``upgrade`` a notebook of an older format as one of today's. ``project`` is what ``{project}``
+    stands for. With ``template`` each file is judged as a template.
     """
 
     rules: Rules
@@ -120,197 +82,78 @@ class By:
     template: bool
     policy: Callable[[], Policy]
     admitted: Callable[[Path], Admitted]
+    upgrade: Callable[[bytes], bytes]
     project: Path
 
 
-class Cells:
-    """What is in force, from cell to cell of ``file``."""
-
-    def __init__(self, by: By, file: Path) -> None:
-        self._by, self._rules, self._file = by, by.rules, file
-        #: What may run, where something has asked.
-        self._admitted: Admitted | None = None
-        #: The policy in force, where something has asked for it.
-        self._policy: Policy | None = None
-        #: Whether a guest would have variables by now.
-        self._used = False
-        #: Whether what is found depends on folders, too, and on what is there.
-        self.placed = False
-
-    def narrow_as(self, notebook: Notebook, file: Path) -> None:
-        """Have what a notebook's metadata leaves of the policy.
-
-        Raises PolicyError where no kernel would run it; then it has the operator's.
-        """
-        asked = notebook.metadata.get(_TABLE)
-        if asked is None:
-            return
-        from cellblock.policy.narrow_requests import of_notebook  # noqa: PLC0415 - as above
-        from cellblock.policy.narrowing import names_paths  # noqa: PLC0415 - few files ask
-
-        self.placed |= isinstance(asked, dict) and names_paths(asked.get("policy"))
-        whole, project = {"metadata": notebook.metadata}, self._by.project
-        self._have(of_notebook(whole, self._in_force(), file=file, project=project, here=False))
-
-    def judge(self, raw: str) -> list[Finding]:
-        """Return what the kernel would find in the next cell.
-
-        Raises MemoryError, and AdmissionError where it would say that nothing may run.
-        """
-        if self._by.template or analyser.excess(raw):
-            return judge_source(raw, self._rules, template=self._by.template)
-        ruling = self._ruling(raw)
-        if ruling is not None and ruling.findings:
-            return list(ruling.findings)
-        run = ruling.run if ruling is not None else None
-        if run is None and self._narrows(raw):
-            return list(self._narrowed_by(raw))
-        found = self._of_template(raw, run.template) if run else judge_source(raw, self._rules)
-        # What is no Python goes to a guest, which says so.
-        self._used |= bool(raw.strip()) and all(one.rule == _NO_PYTHON for one in found)
-        return found
-
-    # --- which cells may run --------------------------------------------------------------------
-
-    def _ruling(self, raw: str) -> Ruling | None:
-        """Return what is ruled of a cell; None where any may run, and it names no template.
-
-        Raises AdmissionError where what was approved can't be read, or trusted.
-        """
-        if self._by.admission == "any" and not (_TEMPLATE in self._rules.magics and called(raw)):
-            return None
-        from cellblock.analysis import admission  # noqa: PLC0415 - few files ask
-
-        self.placed = True
-        if self._admitted is None:
-            self._admitted = self._by.admitted(self._file)
-        try:
-            return admission.judge(raw, self._admitted)
-        except AdmissionError as error:
-            why = f"can't be looked up: {error}"
-            found = self._at_start(raw, "template-not-found", why, error.remedy)
-            return admission.Ruling((found,))
-
-    def _of_template(self, raw: str, template: Template) -> list[Finding]:
-        """Return what is found in a template that a cell names, at the cell's first line."""
-        return [
-            self._at_start(raw, one.rule, self._told(template, one), one.remedy)
-            for one in judge_source(template.source, self._rules)
-        ]
-
-    @staticmethod
-    def _told(template: Template, one: Finding) -> str:
-        return f"template {template.name}, line {one.line}: {one.subject} {one.why}"
-
-    def _at_start(self, raw: str, rule: str, why: str, remedy: str) -> Finding:
-        report = Report(raw, self._rules)
-        report.add_at(rule, (1, 0, 1), "", why=why, remedy=remedy)
-        return report.findings[0]
-
-    # --- what is in force -----------------------------------------------------------------------
-
-    def _in_force(self) -> Policy:
-        if self._policy is None:
-            self._policy = self._by.policy()
-        return self._policy
-
-    def _have(self, policy: Policy) -> None:
-        self._policy, self._rules = policy, policy.rules()
-
-    def _narrows(self, raw: str) -> bool:
-        if _SHOWS_POLICY not in raw or SHOWS_POLICY not in self._rules.magics:
-            return False
-        from cellblock.policy.narrow_requests import is_alone  # noqa: PLC0415 - as above
-
-        return is_alone(raw)
-
-    def _narrowed_by(self, raw: str) -> tuple[Finding, ...]:
-        """Have what a cell leaves of the policy, or return why it can't be had."""
-        from cellblock.policy import narrow_requests as narrowing  # noqa: PLC0415 - as above
-        from cellblock.policy.narrowing import names_paths, weigh  # noqa: PLC0415 - as above
-        from cellblock.policy.paths import Places  # noqa: PLC0415 - as above
-
-        rules, before, project = self._rules, self._in_force(), self._by.project
-        asked, findings = narrowing.read_cell(raw, rules)
-        if findings:
-            return findings
-        self.placed |= names_paths(asked.changes)
-        places = Places("the cell", project, project, None, here=False)
-        policy, wrong = weigh(before, asked.changes, places=places)
-        if wrong:
-            return narrowing.explained(wrong, asked, raw, rules)
-        try:
-            if self._used and not asked.fresh:
-                narrowing.check_keeps_guest(before, policy)
-        except PolicyError as error:
-            return narrowing.not_kept(error, asked, raw, rules)
-        self._have(policy)
-        self._used = self._used and not asked.fresh
-        return ()
-
-
-def judge(content: bytes, kind: Kind, by: By, file: Path) -> Verdict:
-    """Return what is found in a notebook or a script, which lies at ``file``.
+def judge(content: bytes, kind: FileKind, context: JudgeContext, file: Path) -> Verdict:
+    """Return the verdict on a notebook or a script, which lies at ``file``.
 
     Raises:
-        MemoryError: it takes more than there is.
+        MemoryError: it takes more memory than there is.
 
     """
-    cells = Cells(by, file)
+    cells = CellJudge(context, file)
     try:
-        if kind == Kind.script:
-            found = _judge_script(read_script(content), cells, template=by.template)
+        if kind == FileKind.script:
+            found = _judge_script(read_script(content), cells, template=context.template)
         else:
-            found = _judge_notebook(read_notebook(content), cells, file)
+            found = _judge_notebook(read_notebook(content, context.upgrade), cells)
     except UnreadableError as error:
         found = [_unreadable(error, content)]
     except AdmissionError as error:
-        return Verdict(placed=True, problem=encodable(f"what may run is not known: {error}"))
-    told = tuple(map(_carried, found[:MOST_FOUND]))
-    return Verdict(told, len(found[MOST_FOUND:]), placed=cells.placed)
+        why = encodable(f"what may run is not known: {error}")
+        return Verdict(location_matters=True, problem=why)
+    findings = tuple(map(_encodable, found[:MAX_FINDINGS]))
+    left_out = len(found[MAX_FINDINGS:])
+    return Verdict(findings, left_out, location_matters=cells.location_matters)
 
 
-def _judge_script(source: str, cells: Cells, *, template: bool) -> list[Found]:
-    each = [*cells.judge(source), *(entry(source) if template else ())]
-    return [Found(finding, 0, finding.line) for finding in sorted(each)]
+def _judge_script(source: str, cells: CellJudge, *, template: bool) -> list[PlacedFinding]:
+    findings = [*cells.judge(source), *(entry(source) if template else ())]
+    return [PlacedFinding(finding, 0, finding.line) for finding in sorted(findings)]
 
 
-def _judge_notebook(notebook: Notebook, cells: Cells, file: Path) -> list[Found]:
-    """Judge the cells in order. Metadata that no kernel takes is found before them."""
+def _judge_notebook(notebook: NotebookFile, cells: CellJudge) -> list[PlacedFinding]:
+    """Judge the cells in order. What is wrong with the metadata comes before them."""
+    before = []
     try:
-        cells.narrow_as(notebook, file)
-        before = []
+        cells.narrow_by_metadata(notebook)
     except PolicyError as error:
         before = [_not_narrowed(error, notebook.text)]
     found = [
-        (cell.number, finding) for cell in notebook.cells for finding in cells.judge(cell.source)
+        (number, finding)
+        for number, source in notebook.code_cells
+        for finding in cells.judge(source)
     ]
     if not found:
         return before
-    places = Places(notebook.text)
-    each = (Found(one, cell, places.file_line(cell, one.line)) for cell, one in found)
-    return [*before, *each]
+    lines = CellLines(notebook.text)
+    return before + [
+        PlacedFinding(finding, number, lines.file_line(number, finding.line))
+        for number, finding in found
+    ]
 
 
-def _not_narrowed(error: PolicyError, text: str) -> Found:
-    """Return why no kernel would run a notebook that asks for this, where it asks."""
-    from cellblock.policy.narrow_requests import NOT_KEPT, ONLY_NARROWS  # noqa: PLC0415 - few notebooks ask
+def _not_narrowed(error: PolicyError, text: str) -> PlacedFinding:
+    """Return why no kernel would run a notebook that asks for this policy, where it asks."""
+    from cellblock.policy.narrow_requests import NOT_KEPT, ONLY_NARROWS  # noqa: PLC0415 - see above
 
     rule = ONLY_NARROWS if isinstance(error, WideningError) else NOT_KEPT
-    line, start, end = place_of(text, error.key.split("."))
+    line, start, end = key_position(text, error.key.split("."))
     report = Report(_line(text, line, "\n"), NO_RULES)
     got = "" if rule == ONLY_NARROWS or not error.value else f": {error.value}"
     why = f"{error.key}: {error.message}{got}"
     report.add_at(rule, (1, start, end), error.key, why=why, remedy=error.remedy)
-    return Found(dataclasses.replace(report.findings[0], line=line), 0, line)
+    return PlacedFinding(dataclasses.replace(report.findings[0], line=line), 0, line)
 
 
-def _unreadable(error: UnreadableError, content: bytes) -> Found:
+def _unreadable(error: UnreadableError, content: bytes) -> PlacedFinding:
     text = "" if error.cell else _line(content, error.line, b"\n").decode(errors="replace")
-    finding = own_finding(
+    finding = check_finding(
         "file-not-readable", error.why, line=error.line, column=error.column, text=text
     )
-    return Found(finding, error.cell, 0 if error.cell else error.line)
+    return PlacedFinding(finding, error.cell, 0 if error.cell else error.line)
 
 
 def _line(text: AnyStr, number: int, newline: AnyStr) -> AnyStr:
@@ -321,13 +164,192 @@ def _line(text: AnyStr, number: int, newline: AnyStr) -> AnyStr:
     return text[start : len(text) if end < 0 else end]
 
 
-def _carried(found: Found) -> Found:
-    """Return what can be sent: source may hold half a letter."""
-    finding = found.finding
-    carried = dataclasses.replace(
-        finding,
-        excerpt=encodable(finding.excerpt),
-        subject=encodable(finding.subject),
-        why=encodable(finding.why),
+def _encodable(found: PlacedFinding) -> PlacedFinding:
+    """Return a finding that can be sent: source may hold lone surrogates."""
+    finding = dataclasses.replace(
+        found.finding,
+        excerpt=encodable(found.finding.excerpt),
+        subject=encodable(found.finding.subject),
+        why=encodable(found.finding.why),
     )
-    return msgspec.structs.replace(found, finding=carried)
+    return msgspec.structs.replace(found, finding=finding)
+
+
+# --- cells, and the policy that is in force for each ----------------------------------------------
+
+
+class CellJudge:
+    """Judges the cells of ``file`` in their order.
+
+    ``location_matters`` says whether what was found depends on folders and what is in them.
+    """
+
+    def __init__(self, context: JudgeContext, file: Path) -> None:
+        self._context, self._rules, self._file = context, context.rules, file
+        #: What may run, once a cell has asked.
+        self._admitted: Admitted | None = None
+        #: The policy in force, once something has asked for it.
+        self._policy: Policy | None = None
+        #: Whether a guest would have variables by now.
+        self._has_variables = False
+        self.location_matters = False
+
+    def narrow_by_metadata(self, notebook: NotebookFile) -> None:
+        """Narrow the policy as a notebook's metadata asks.
+
+        Raise PolicyError where no kernel would run the notebook; the policy is then not narrowed.
+        """
+        request = notebook.metadata.get(_TABLE)
+        if request is None:
+            return
+        from cellblock.policy.narrow_requests import of_notebook  # noqa: PLC0415 - see above
+        from cellblock.policy.narrowing import names_paths  # noqa: PLC0415 - see above
+
+        self.location_matters |= isinstance(request, dict) and names_paths(request.get("policy"))
+        whole, project = {"metadata": notebook.metadata}, self._context.project
+        policy = self._policy_in_force()
+        self._enforce(of_notebook(whole, policy, file=self._file, project=project, here=False))
+
+    def judge(self, raw: str) -> list[Finding]:
+        """Return what the kernel would find in the next cell.
+
+        Raise MemoryError, and AdmissionError where the kernel would say that nothing may run.
+        """
+        if self._context.template or analyser.excess(raw):
+            return judge_source(raw, self._rules, template=self._context.template)
+        ruling = self._ruling(raw)
+        if ruling is not None and ruling.findings:
+            return list(ruling.findings)
+        run = ruling.run if ruling is not None else None
+        if run is None and self._narrows_policy(raw):
+            return list(self._narrow_by_cell(raw))
+        found = self._judge_template(raw, run.template) if run else judge_source(raw, self._rules)
+        # Source that is no Python goes to a guest, which says so.
+        runs = all(finding.rule == _NO_PYTHON for finding in found)
+        self._has_variables |= bool(raw.strip()) and runs
+        return found
+
+    def _ruling(self, raw: str) -> Ruling | None:
+        """Return the admission of a cell; None where any may run, and it names no template.
+
+        Raise AdmissionError where what was approved can't be read or trusted.
+        """
+        names_template = _TEMPLATE in self._rules.magics and called(raw)
+        if self._context.admission == "any" and not names_template:
+            return None
+        self.location_matters = True
+        if self._admitted is None:
+            self._admitted = self._context.admitted(self._file)
+        try:
+            return admission.judge(raw, self._admitted)
+        except AdmissionError as error:
+            why = f"can't be looked up: {error}"
+            found = self._at_start(raw, "template-not-found", why, error.remedy)
+            return admission.Ruling((found,))
+
+    def _judge_template(self, raw: str, template: Template) -> list[Finding]:
+        """Return what is found in a template that a cell names, at the cell's first line."""
+        return [
+            self._at_start(
+                raw,
+                one.rule,
+                f"template {template.name}, line {one.line}: {one.subject} {one.why}",
+                one.remedy,
+            )
+            for one in judge_source(template.source, self._rules)
+        ]
+
+    def _at_start(self, raw: str, rule: str, why: str, remedy: str) -> Finding:
+        report = Report(raw, self._rules)
+        report.add_at(rule, (1, 0, 1), "", why=why, remedy=remedy)
+        return report.findings[0]
+
+    def _policy_in_force(self) -> Policy:
+        if self._policy is None:
+            self._policy = self._context.policy()
+        return self._policy
+
+    def _enforce(self, policy: Policy) -> None:
+        self._policy, self._rules = policy, policy.rules()
+
+    def _narrows_policy(self, raw: str) -> bool:
+        if _POLICY_MAGIC not in raw or SHOWS_POLICY not in self._rules.magics:
+            return False
+        from cellblock.policy.narrow_requests import is_alone  # noqa: PLC0415 - see above
+
+        return is_alone(raw)
+
+    def _narrow_by_cell(self, raw: str) -> tuple[Finding, ...]:
+        """Narrow the policy as a cell asks, or return why that can't be."""
+        from cellblock.policy import narrow_requests as narrowing  # noqa: PLC0415 - see above
+        from cellblock.policy.narrowing import names_paths, weigh  # noqa: PLC0415 - see above
+
+        rules, before, project = self._rules, self._policy_in_force(), self._context.project
+        request, findings = narrowing.read_cell(raw, rules)
+        if findings:
+            return findings
+        self.location_matters |= names_paths(request.changes)
+        places = Places("the cell", project, project, None, here=False)
+        policy, wrong = weigh(before, request.changes, places=places)
+        if wrong:
+            return narrowing.explained(wrong, request, raw, rules)
+        try:
+            if self._has_variables and not request.fresh:
+                narrowing.check_keeps_guest(before, policy)
+        except PolicyError as error:
+            return narrowing.not_kept(error, request, raw, rules)
+        self._enforce(policy)
+        self._has_variables = self._has_variables and not request.fresh
+        return ()
+
+
+# --- the source of one cell, or of a script -------------------------------------------------------
+
+
+def judge_source(raw: str, rules: Rules, *, template: bool = False) -> list[Finding]:
+    """Return what the kernel would find in a cell, by the lines of ``raw``, and syntax errors.
+
+    Raise MemoryError.
+    """
+    if excess := analyser.excess(raw):
+        has, cap, what = excess
+        report = Report(raw, rules)
+        why = f"is too long to be looked at: {has:,} {what}, and {cap:,} are the most"
+        report.add_at("source-too-complex", (1, 0, 1), "", why=why)
+        return [report.findings[0]]
+    transformed = transform(raw)
+    source = transformed.source
+    found = (analyse_template if template else analyse)(source, rules) or _syntax_errors(source)
+    return as_written(found, raw, transformed) if found else _errors_in_body(raw)
+
+
+def _syntax_errors(source: str) -> list[Finding]:
+    """Return the syntax error, if there is one: the kernel leaves that to the guest."""
+    try:
+        parse(source)
+    except SyntaxError as error:
+        lines = LINE_END.split(source)
+        line = min(max(1, error.lineno or 1), len(lines))
+        text = lines[line - 1]
+        column = min(max(0, (error.offset or 1) - 1), len(text))
+        why = f"is not Python: {error.msg}"
+        return [check_finding(_NO_PYTHON, why, line=line, column=column, text=text)]
+    except (ValueError, RecursionError):
+        pass  # the analysis has reported it
+    return []
+
+
+def _errors_in_body(raw: str) -> list[Finding]:
+    """Return the syntax error in the code that a cell magic carries.
+
+    The recursion is short: the analysis refuses many magics within each other.
+    """
+    magic = _CELL_MAGIC.match(raw)
+    if magic is None:
+        return []
+    body = raw[magic.end() :]
+    transformed = transform(body)
+    errors = _syntax_errors(transformed.source)
+    found = as_written(errors, body, transformed) if errors else _errors_in_body(body)
+    above = len(LINE_END.findall(magic[0]))
+    return [dataclasses.replace(each, line=each.line + above) for each in found]

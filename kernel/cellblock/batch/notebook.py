@@ -1,7 +1,12 @@
-"""Bytes to cells, as nbformat reads them for every runner: no other reading may tell them apart.
+"""The one reader of notebooks, for check, run and cluster; and where their text has what.
 
-JSON is what Python's ``json`` takes, NaN included. What two readers may take for two things is
-refused: a key twice in one object, a version that is no number, a cell of an unknown type.
+Notebooks are read as nbformat reads them, so that no other reader takes the same bytes for another
+notebook. Where two readers could differ, the notebook is refused: a key twice in one object, a
+format that is no number, a cell of an unknown type. JSON is what Python's ``json`` takes, including
+NaN.
+
+Pure: a notebook of a format before 4 is upgraded by a function that the caller hands in
+(`host.upgrade.upgraded`, which runs nbformat in a process with limits).
 """
 
 from __future__ import annotations
@@ -16,70 +21,122 @@ from dataclasses import dataclass
 from itertools import accumulate
 from typing import TYPE_CHECKING, Any, Final
 
-if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+from cellblock.batch.verdict import MAX_FILE_BYTES
+from cellblock.render.text import clip, visible
 
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Sequence
 
 _FORMAT: Final = 4
 _CELL_TYPES: Final = frozenset({"code", "markdown", "raw"})
 #: Declared encodings of scripts under which UTF-8 reads what Python reads.
-_AS_UTF8: Final = frozenset({"ascii", "us-ascii", "utf-8", "utf-8-sig"})
+_UTF8_NAMES: Final = frozenset({"ascii", "us-ascii", "utf-8", "utf-8-sig"})
+#: Characters of the text of an UnreadableError.
+_MAX_REASON: Final = 200
 
 
 class UnreadableError(Exception):
-    """Not a notebook, or not a script. ``line`` and ``column`` as in a finding."""
+    """A file is no notebook, or no script.
 
-    def __init__(self, why: str, *, line: int = 1, column: int = 0, cell: int = 0) -> None:
-        self.why, self.line, self.column, self.cell = why, line, column, cell
-        super().__init__(why)
+    ``why`` continues a sentence about the file, or about ``cell`` if that is not 0. ``str`` of the
+    error, in one line that can be shown, continues one about the file in any case. ``line`` counts
+    from 1 and ``column`` from 0, as in a finding.
+    """
+
+    def __init__(
+        self,
+        why: str,
+        *,
+        line: int = 1,
+        column: int | None = None,
+        cell: int = 0,
+        about_file: str = "",
+    ) -> None:
+        self.why, self.line, self.column, self.cell = why, line, column or 0, cell
+        where = f": cell {cell}" if cell else ""
+        where += "" if column is None else f" (line {line}, column {column + 1})"
+        super().__init__(clip(visible(about_file or why), _MAX_REASON - len(where)) + where)
 
 
 @dataclass(frozen=True, slots=True)
-class Cell:
-    """A code cell; ``number`` counts cells of all types from 1."""
+class NotebookFile:
+    """A notebook of format 4 as parsed JSON, with a list of cells of known types.
 
-    number: int
-    source: str
+    The source of each cell is a string. ``text`` is the file's text, or "" if it was upgraded.
+    """
 
-
-@dataclass(frozen=True, slots=True)
-class Notebook:
-    """The code cells of a notebook, its metadata, and its text if that is where they stand."""
-
-    cells: tuple[Cell, ...]
-    metadata: dict[str, Any]
+    document: dict[str, Any]
     text: str
 
+    @property
+    def metadata(self) -> dict[str, Any]:
+        """The metadata of the notebook."""
+        found: dict[str, Any] = self.document.get("metadata", {})
+        return found
 
-def read_notebook(content: bytes) -> Notebook:
-    """Return what runners take from a notebook. Raises UnreadableError, MemoryError."""
-    text = _decoded(content)
-    data = _parsed(text)
-    major = data.get("nbformat", 1)
+    @property
+    def code_cells(self) -> list[tuple[int, str]]:
+        """Number and source of each code cell. Numbers count cells of all types, from 1."""
+        return [
+            (number, cell["source"])
+            for number, cell in enumerate(self.document["cells"], 1)
+            if cell["cell_type"] == "code"
+        ]
+
+
+def read_notebook(
+    content: bytes, upgrade: Callable[[bytes], bytes], *, max_values: int | None = None
+) -> NotebookFile:
+    """Return the notebook in a file's content.
+
+    ``upgrade`` returns a notebook of an older format as one of format 4, or raises ValueError.
+    ``max_values`` bounds the values in it, for a caller whose memory nothing else bounds.
+
+    Raises:
+        UnreadableError: it is no notebook, or is over a bound.
+        MemoryError: it takes more memory than there is.
+
+    """
+    text = _decode(content, max_values)
+    document = _parse(text)
+    major = document.get("nbformat", 1)
     if type(major) is not int:
         raise UnreadableError("says no number of a format (nbformat)")
     if major > _FORMAT:
         raise UnreadableError(f"is of format {major}, and formats up to {_FORMAT} are known")
-    current = data if major == _FORMAT else _upgraded(text)
-    cells, metadata = current.get("cells"), current.get("metadata", {})
-    if not isinstance(cells, list) or not isinstance(metadata, dict):
+    if major < _FORMAT:
+        try:
+            content, text = upgrade(content), ""
+        except ValueError:
+            raise UnreadableError("is of an older format, and nbformat can't read it") from None
+        document = _parse(_decode(content, max_values))
+    cells = document.get("cells")
+    if type(cells) is not list:
         raise UnreadableError("is no notebook: it has no list of cells")
-    found = (_cell(number, cell) for number, cell in enumerate(cells, 1))
-    return Notebook(tuple(filter(None, found)), metadata, text if current is data else "")
+    if type(document.get("metadata", {})) is not dict:
+        raise UnreadableError("is no notebook: its metadata is no JSON object")
+    for number, cell in enumerate(cells, 1):
+        _check_cell(cell, number)
+    return NotebookFile(document, text)
 
 
 def read_script(content: bytes) -> str:
-    """Return a script's text, as Python reads it. Raises UnreadableError."""
+    """Return a script's text as Python reads it. Raise UnreadableError."""
     try:
         declared, _ = tokenize.detect_encoding(io.BytesIO(content).readline)
     except SyntaxError as error:
         raise UnreadableError(f"is no text: {error.msg}") from None
-    if declared not in _AS_UTF8:
+    if declared not in _UTF8_NAMES:
         raise UnreadableError(f"declares the encoding {declared}, and only UTF-8 is read")
-    return _decoded(content.removeprefix(b"\xef\xbb\xbf"))
+    return _decode(content.removeprefix(b"\xef\xbb\xbf"))
 
 
-def _decoded(content: bytes) -> str:
+def _decode(content: bytes, max_values: int | None = None) -> str:
+    if len(content) > MAX_FILE_BYTES:
+        raise UnreadableError(f"is larger than {MAX_FILE_BYTES >> 20} MiB")
+    # This counts too many, as strings may hold these characters, too.
+    if max_values is not None and sum(map(content.count, (b",", b"[", b"{"))) > max_values:
+        raise UnreadableError(f"holds more than {max_values:,} values")
     try:
         return content.decode()
     except UnicodeDecodeError as error:
@@ -87,7 +144,7 @@ def _decoded(content: bytes) -> str:
         raise UnreadableError("is no UTF-8 text", line=line) from None
 
 
-def _parsed(text: str) -> dict[str, Any]:
+def _parse(text: str) -> dict[str, Any]:
     try:
         data = json.loads(text, object_pairs_hook=_object)
     except json.JSONDecodeError as error:
@@ -97,7 +154,7 @@ def _parsed(text: str) -> dict[str, Any]:
         raise UnreadableError(f"is no JSON that Python reads: {error}") from None
     except RecursionError:
         raise UnreadableError("is nested too deeply") from None
-    if not isinstance(data, dict):
+    if type(data) is not dict:
         raise UnreadableError("is no notebook: it is no JSON object")
     return data
 
@@ -107,101 +164,92 @@ def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     if len(made) == len(pairs):
         return made
     keys = Counter(key for key, _ in pairs)
-    twice = keys.most_common(1)[0][0][:40]
-    raise UnreadableError(f'has the key "{twice}" twice in one object')
+    duplicate = keys.most_common(1)[0][0][:40]
+    raise UnreadableError(f'has the key "{duplicate}" twice in one object')
 
 
-def _upgraded(text: str) -> dict[str, Any]:
-    """Return a notebook of an older format as nbformat makes it one of today's."""
-    import nbformat  # noqa: PLC0415 - few are that old
-
-    try:
-        return nbformat.reads(text, as_version=_FORMAT)  # type: ignore[no-any-return, no-untyped-call]
-    except MemoryError:
-        raise
-    except Exception:  # noqa: BLE001 - it trusts what it reads, and fails in any way
-        raise UnreadableError("is of an older format, and nbformat can't read it") from None
-
-
-def _cell(number: int, cell: Any) -> Cell | None:
-    """Return a code cell; None for one that no runner runs."""
-    kind = cell.get("cell_type") if isinstance(cell, dict) else None
-    if not isinstance(kind, str) or kind not in _CELL_TYPES:
-        raise UnreadableError("is of no known type", cell=number)
-    if kind != "code":
-        return None
+def _check_cell(cell: Any, number: int) -> None:
+    """Raise UnreadableError for what is no cell; make its source one string."""
+    kind = cell.get("cell_type") if type(cell) is dict else None
+    if type(kind) is not str or kind not in _CELL_TYPES:
+        raise UnreadableError(
+            "is of no known type", cell=number, about_file="has a cell of no known type"
+        )
     source = cell.get("source")
-    if isinstance(source, list) and all(isinstance(part, str) for part in source):
-        source = "".join(source)
-    if not isinstance(source, str):
-        raise UnreadableError("has no text as its source", cell=number)
-    return Cell(number, source)
+    if type(source) is list and all(type(part) is str for part in source):
+        source = cell["source"] = "".join(source)
+    if type(source) is not str:
+        raise UnreadableError(
+            "has no text as its source",
+            cell=number,
+            about_file="has a cell without text as its source",
+        )
 
 
-# Where the lines of cells stand in a notebook's file: what editors and reviewers are shown.
-#
-# Asked only of notebooks with findings, whose text is known to be JSON: nothing is checked here.
+# --- positions in a notebook's text ---------------------------------------------------------------
+# They are asked for only where there are findings, in text that is known to be JSON. So nothing is
+# checked here.
 
 _SPACE: Final = re.compile(r"[ \t\n\r]*")
-LINE_END: Final = re.compile(r"\r\n|\r|\n")
+_LINE_END: Final = re.compile(r"\r\n|\r|\n")
 
 
-class Places:
-    """The places of all sources in the text of one notebook, of format 4."""
+class CellLines:
+    """The lines of a notebook's text, of format 4, in which the lines of its cells stand."""
 
     def __init__(self, text: str) -> None:
-        self._cells = list(_cells(_Reader(text))) if text else []
+        self._cells = list(_sources(_JsonCursor(text))) if text else []
 
     def file_line(self, cell: int, line: int) -> int:
-        """Return where a cell's line stands, 0 where that is not known; all count from 1."""
+        """Return the line in the file of a cell's line, or 0 if unknown. All count from 1."""
         if not 0 < cell <= len(self._cells) or not self._cells[cell - 1]:
             return 0
         parts = self._cells[cell - 1]
         ends = list(accumulate(len(text) for _, text in parts))
         source = "".join(text for _, text in parts)
-        starts = [0, *(match.end() for match in LINE_END.finditer(source))]
+        starts = [0, *(match.end() for match in _LINE_END.finditer(source))]
         start = starts[min(line, len(starts)) - 1]
         return parts[min(bisect_right(ends, start), len(parts) - 1)][0]
 
 
-def place_of(text: str, keys: Sequence[str]) -> tuple[int, int, int]:
-    """Return where the last of nested ``keys`` that is there stands in a notebook's text.
+def key_position(text: str, keys: Sequence[str]) -> tuple[int, int, int]:
+    """Return the line of the last of nested ``keys`` that is in the text, and its columns there.
 
-    Its line, from 1, and its columns there. Without a text, or any of the keys, that is the start.
+    Lines count from 1. Without text, or if no key is there, the position is the start.
     """
-    found = (1, 0, 1)
-    reader = _Reader(text) if text else None
+    position = (1, 0, 1)
+    cursor = _JsonCursor(text) if text else None
     for key in keys:
-        place = reader.enter(key) if reader is not None else None
-        if place is None:
+        found = cursor.enter(key) if cursor is not None else None
+        if found is None:
             break
-        found = place
-    return found
+        position = found
+    return position
 
 
-def _cells(reader: _Reader) -> Iterator[list[tuple[int, str]]]:
-    """Yield of each cell the strings of its source, with their lines."""
-    for key in reader.members():
+def _sources(cursor: _JsonCursor) -> Iterator[list[tuple[int, str]]]:
+    """Yield for each cell the strings of its source, with the line of each."""
+    for key in cursor.members():
         if key != "cells":
-            reader.value()
+            cursor.value()
             continue
-        for _ in reader.items():
-            yield _source(reader)
+        for _ in cursor.items():
+            yield _source(cursor)
 
 
-def _source(reader: _Reader) -> list[tuple[int, str]]:
+def _source(cursor: _JsonCursor) -> list[tuple[int, str]]:
     found = list[tuple[int, str]]()
-    for key in reader.members():
-        if key == "source" and reader.begins_list():
-            found += [(reader.line(), str(reader.value())) for _ in reader.items()]
+    for key in cursor.members():
+        if key == "source" and cursor.at_list():
+            found += [(cursor.line(), str(cursor.value())) for _ in cursor.items()]
         else:
-            line, value = reader.line(), reader.value()
+            line, value = cursor.line(), cursor.value()
             found += [(line, str(value))] if key == "source" else []
     return found
 
 
-class _Reader:
-    """A place in a JSON text that moves on. Whoever is given a key or an item reads its value."""
+class _JsonCursor:
+    """A position in a JSON text that moves on. Who is given a key or an item reads its value."""
 
     def __init__(self, text: str) -> None:
         self._text, self._decode = text, json.JSONDecoder().raw_decode
@@ -209,20 +257,20 @@ class _Reader:
         self._line = 1
         #: Where the last key began and ended.
         self._key = (0, 0)
-        self._space()
+        self._skip_space()
 
     def line(self) -> int:
-        """Return the line of this place, from 1."""
+        """Return the line of the position, from 1."""
         self._line += self._text.count("\n", self._counted, self._at)
         self._counted = self._at
         return self._line
 
-    def begins_list(self) -> bool:
-        """Say whether a list is next."""
+    def at_list(self) -> bool:
+        """Whether a list is next."""
         return self._text[self._at] == "["
 
     def value(self) -> Any:
-        """Read a value whole."""
+        """Read a whole value."""
         value, self._at = self._decode(self._text, self._at)
         return value
 
@@ -232,13 +280,13 @@ class _Reader:
             start = self._at
             key = self.value()
             self._key = start, self._at
-            self._space()
+            self._skip_space()
             self._at += 1  # a colon
-            self._space()
+            self._skip_space()
             yield key
 
     def enter(self, key: str) -> tuple[int, int, int] | None:
-        """Move to an object's member, and return where its key stands; None where there is none."""
+        """Move to a member of an object. Return the position of its key; None if it has none."""
         if self._text[self._at] != "{":
             return None
         for name in self.members():
@@ -250,17 +298,17 @@ class _Reader:
         return None
 
     def items(self) -> Iterator[None]:
-        """Yield once for each item of a list, when it is next."""
+        """Yield once for each item of a list or object, when it is next."""
         self._at += 1
-        self._space()
+        self._skip_space()
         while self._text[self._at] not in "]}":
             yield
-            self._space()
+            self._skip_space()
             if self._text[self._at] == ",":
                 self._at += 1
-                self._space()
+                self._skip_space()
         self._at += 1
 
-    def _space(self) -> None:
+    def _skip_space(self) -> None:
         match = _SPACE.match(self._text, self._at)
         self._at = match.end() if match else self._at

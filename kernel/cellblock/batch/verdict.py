@@ -1,12 +1,10 @@
-"""What becomes of a file that is checked: its verdict, and a run's report.
+"""The values of a check: options, tasks, verdicts and the report; limits; the rules of check alone.
 
-Verdicts cross a pipe and lie in the cache: plain values, decoded strictly, without a path.
+Verdicts cross a pipe and lie in the cache. They are plain values, decoded strictly, without a path.
 """
 
 from __future__ import annotations
 
-import errno
-import os
 import signal
 from dataclasses import dataclass
 from enum import StrEnum
@@ -15,63 +13,69 @@ from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
 
-from cellblock.analysis import (
-    RULES,
-    Finding,
-    Rule,
-)
+from cellblock.analysis import RULES, Finding, Rule
 from cellblock.analysis.findings import EXCERPT_LIMIT
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
-    from pathlib import Path
 
     from cellblock.policy.model import Policy
 
-
-# The file of a report: what whoever asked for it named, and nothing that a link there leads to.
-#
-# A report often lies in a checkout, whose author may have put a link in its place: following
-# that would overwrite any file of the user's, with text that is partly the author's.
-
-_WRITE: Final = os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOCTTY | os.O_CLOEXEC
-#: Where links are the system's: ``/dev/stdout`` is one.
-_SYSTEM: Final = ("/dev/", "/proc/")
-
-
-def write(path: Path, text: str) -> None:
-    """Write a report; what UTF-8 has no form for is spelled by its number. Raises OSError."""
-    follows = os.path.abspath(path).startswith(_SYSTEM)  # noqa: PTH100 - resolves no links
-    try:
-        descriptor = os.open(path, _WRITE if follows else _WRITE | os.O_NOFOLLOW, 0o666)
-    except OSError as error:
-        if error.errno == errno.ELOOP:
-            raise OSError(errno.ELOOP, "it is a link, and none is followed") from None
-        raise
-    with os.fdopen(descriptor, "wb") as file:
-        file.write(text.encode("utf-8", "backslashreplace"))
-
-
-# What one file may take, and what is said of one that took more.
-
 #: Bytes of a notebook with its outputs, and of a script.
-LARGEST: Final = 64 << 20
-#: How a process ends that says itself why.
+MAX_FILE_BYTES: Final = 64 << 20
+#: Findings of one file that are reported one by one.
+MAX_FINDINGS: Final = 1_000
+#: Exit status of a worker that ran out of memory and could still say so.
 OUT_OF_MEMORY: Final = 77
+#: Characters of a reason that quotes a parser.
+_MAX_REASON: Final = 300
+
+
+class FileKind(StrEnum):
+    """How a file is read."""
+
+    notebook = "notebook"
+    script = "script"
+
+
+class PlacedFinding(msgspec.Struct, frozen=True):
+    """A finding and its place.
+
+    ``cell`` counts all cells from 1. 0 is the file itself; then the finding's line is the file's.
+    ``file_line`` is the line in the file, from 1, or 0 if that is not known.
+    """
+
+    finding: Finding
+    cell: int = 0
+    file_line: int = 0
+
+
+class Verdict(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """The findings of a file, in order, and how many more were left out.
+
+    ``location_matters`` says that the verdict depends on where the file lies or what else is there.
+    ``problem`` says why the file could not be judged, where that is not the file's fault.
+    """
+
+    findings: tuple[PlacedFinding, ...] = ()
+    left_out: int = 0
+    location_matters: bool = False
+    problem: str = ""
 
 
 class Limits(msgspec.Struct, frozen=True):
-    """For the process that reads a file, the interpreter's own share among them.
+    """What a worker may use for one file, including what the interpreter itself uses.
 
-    Seconds of processor time; seconds in all, on a machine however loaded; bytes of memory.
+    ``cpu_seconds`` of processor time, ``seconds`` in all on a machine however loaded, ``memory`` in
+    bytes.
     """
 
     cpu_seconds: int = 10
     seconds: float = 120.0
     memory: int = 1 << 30
 
-    def why(self, code: int, *, overdue: bool) -> str:
-        """Return why a process that ended with ``code`` gave no verdict on its file."""
+    def reason(self, code: int, *, overdue: bool) -> str:
+        """Return why a worker that ended with this exit code gave no verdict."""
         if overdue:
             return f"took longer than {self.seconds:g} s"
         if code == -signal.SIGXCPU:
@@ -83,47 +87,14 @@ class Limits(msgspec.Struct, frozen=True):
         return f"ended the process that read it (exit status {code})"
 
 
-#: Findings of one file that are told one by one.
-MOST_FOUND = 1_000
+# --- messages between check and its workers -------------------------------------------------------
 
 
-class Kind(StrEnum):
-    """How a file is read."""
-
-    notebook = "notebook"
-    script = "script"
-
-
-class Found(msgspec.Struct, frozen=True):
-    """A finding and its place.
-
-    ``cell`` counts all cells from 1; 0 is the file itself, and then the finding's line is the
-    file's. ``file_line`` is where the line stands in the file, from 1; 0 where that is not known.
-    """
-
-    finding: Finding
-    cell: int = 0
-    file_line: int = 0
-
-
-class Verdict(msgspec.Struct, frozen=True):
-    """What was found in a file: in order, and how many more there are than are told.
-
-    ``placed`` says that it depends on where the file lies and on what else is there. ``problem`` is
-    why nothing can be said of the file, where that is not the file's fault.
-    """
-
-    found: tuple[Found, ...] = ()
-    left_out: int = 0
-    placed: bool = False
-    problem: str = ""
-
-
-class Terms(msgspec.Struct, frozen=True, tag=True):
-    """What a worker judges by: all fields of a policy, its rules, and whether files are templates.
+class CheckOptions(msgspec.Struct, frozen=True, tag=True):
+    """What files are judged by: all fields of a policy, its rules, whether files are templates.
 
     ``project`` is what ``{project}`` stands for, ``folder`` where relative paths of the policy
-    begin; as bytes, which need be no text.
+    begin. Both are bytes, as paths need not be text.
     """
 
     policy: dict[str, Any]
@@ -134,68 +105,73 @@ class Terms(msgspec.Struct, frozen=True, tag=True):
     folder: bytes = b"/"
 
     @classmethod
-    def of(cls, policy: Policy, *, template: bool = False, limits: Limits | None = None) -> Terms:
-        """Return the terms of a policy whose folders are not known."""
+    def of(
+        cls, policy: Policy, *, template: bool = False, limits: Limits | None = None
+    ) -> CheckOptions:
+        """Return the options for a policy whose folders are not known."""
         rules = policy.rules().to_builtins()
         return cls(policy.as_dict(), rules, template, limits or Limits())
 
 
-class Task(msgspec.Struct, frozen=True, tag=True):
-    """A file for a worker, and where it lies; ``size`` bytes of content follow the frame."""
+class CheckTask(msgspec.Struct, frozen=True, tag=True):
+    """A file for a worker, and its path. ``size`` bytes of content follow the frame."""
 
-    kind: Kind
+    kind: FileKind
     size: int
-    place: bytes
+    path: bytes
 
 
-class Ready(msgspec.Struct, frozen=True, tag=True):
+class WorkerReady(msgspec.Struct, frozen=True, tag=True):
     """A worker has imported what it needs."""
 
 
-class Judged(msgspec.Struct, frozen=True, tag=True):
+class TaskDone(msgspec.Struct, frozen=True, tag=True):
     """A worker's verdict on its task."""
 
     verdict: Verdict
 
 
+# --- the report -----------------------------------------------------------------------------------
+
+
 @dataclass(frozen=True, slots=True)
-class Checked:
+class CheckedFile:
     """A file that was checked, by the path that is shown."""
 
     path: str
-    kind: Kind
+    kind: FileKind
     verdict: Verdict
 
 
 @dataclass(frozen=True, slots=True)
 class Problem:
-    """A path that could not be checked, and why."""
+    """A path that could not be checked or run, and why."""
 
     path: str
     message: str
 
 
 @dataclass(frozen=True, slots=True)
-class Report:
-    """One run: files and problems, each in the order of their paths."""
+class CheckReport:
+    """The result of a check: files and problems, each in the order of their paths."""
 
     policy: str
     template: bool
-    files: tuple[Checked, ...]
+    files: tuple[CheckedFile, ...]
     problems: tuple[Problem, ...]
 
     @property
     def total(self) -> int:
-        """How many findings there are, told or not."""
-        return sum(len(f.verdict.found) + f.verdict.left_out for f in self.files)
+        """How many findings there are, including those left out."""
+        return sum(len(f.verdict.findings) + f.verdict.left_out for f in self.files)
 
     @property
     def status(self) -> int:
-        """The exit status: 0 clean, 1 findings, 2 where something could not be checked."""
+        """The exit status: 0 clean, 1 findings, 2 something could not be checked."""
         return 2 if self.problems else int(self.total > 0)
 
 
-# Rules of the check alone: what the kernel never meets, or leaves to Python to say.
+# --- rules of check alone: what the kernel never meets, or leaves to Python -----------------------
 
 _TABLE = (
     Rule(
@@ -218,24 +194,22 @@ _TABLE = (
     ),
 )
 
-OWN: Mapping[str, Rule] = MappingProxyType({rule.id: rule for rule in _TABLE})
+CHECK_RULES: Mapping[str, Rule] = MappingProxyType({rule.id: rule for rule in _TABLE})
 
-#: All that a report may name; ``operation-not-allowed`` is met at run time only.
-REPORTED: Final[Mapping[str, Rule]] = MappingProxyType(
+#: All rules that a report may name. ``operation-not-allowed`` occurs only at run time.
+REPORTED_RULES: Final[Mapping[str, Rule]] = MappingProxyType(
     {
         name: rule
-        for name, rule in sorted({**RULES, **OWN}.items())
+        for name, rule in sorted({**RULES, **CHECK_RULES}.items())
         if name != "operation-not-allowed"
     }
 )
-#: Characters of a reason that is made of what a parser said.
-_LONGEST = 300
 
 
-def own_finding(
+def check_finding(
     rule: str, why: str = "", *, line: int = 1, column: int = 0, text: str = ""
 ) -> Finding:
-    """Return a finding by one of these rules; ``text`` is the line it stands in."""
+    """Return a finding by one of `CHECK_RULES`. ``text`` is the line it is in."""
     cut = column - 40 if column > EXCERPT_LIMIT - 60 and len(text) > EXCERPT_LIMIT else 0
     return Finding(
         line=line,
@@ -244,7 +218,7 @@ def own_finding(
         rule=rule,
         subject="",
         excerpt=text.replace("\t", " ")[cut : cut + EXCERPT_LIMIT],
-        why=why[:_LONGEST] or OWN[rule].why,
-        remedy=OWN[rule].remedy,
+        why=why[:_MAX_REASON] or CHECK_RULES[rule].why,
+        remedy=CHECK_RULES[rule].remedy,
         cut=cut,
     )

@@ -13,13 +13,12 @@ from typing import TYPE_CHECKING, Annotated
 import msgspec
 import typer
 
-from cellblock.batch import Format
+from cellblock.batch.report_formats import Format
 from cellblock.errors import CheckError
 
 if TYPE_CHECKING:
-    from cellblock.batch.check import Stream
+    from cellblock.batch.check import StdinFile
     from cellblock.batch.verdict import Problem
-
 
 _STDIN = "-"
 
@@ -54,33 +53,32 @@ def check(  # noqa: PLR0913  # one parameter an option
 
     Exit status 1 if there are findings, 2 if something could not be checked.
     """
-    from cellblock.batch.check import Check  # noqa: PLC0415
-    from cellblock.batch.check_cache import Kept, default_folder  # noqa: PLC0415
-    from cellblock.batch.report_formats import written  # noqa: PLC0415
-    from cellblock.batch.verdict import Terms  # noqa: PLC0415
+    from cellblock.batch.check import Check, VerdictCache, cache_folder  # noqa: PLC0415
+    from cellblock.batch.report_formats import format_report  # noqa: PLC0415
+    from cellblock.batch.verdict import CheckOptions  # noqa: PLC0415
     from cellblock.policy.load import folder_of, to_judge_by  # noqa: PLC0415
 
     judged_by, here = to_judge_by(policy), Path.cwd()
-    terms = msgspec.structs.replace(
-        Terms.of(judged_by, template=template),
+    options = msgspec.structs.replace(
+        CheckOptions.of(judged_by, template=template),
         project=os.fsencode(here),
         folder=os.fsencode(folder_of(policy, here)),
     )
-    kept = Kept(default_folder(), terms) if cache else None
-    stream = _stream(stdin_name) if _STDIN in paths else None
+    cached = VerdictCache(cache_folder(), options) if cache else None
+    stdin = _stdin(stdin_name) if _STDIN in paths else None
     named = [path for path in paths if path != _STDIN]
-    run = Check(judged_by, terms, jobs=jobs, kept=kept)
-    report = run.run(named, exclude=exclude or (), stream=stream)
-    _write(written(report, form), output)
+    run = Check(judged_by, options, jobs=jobs, cache=cached)
+    report = run.run(named, exclude=exclude or (), stdin=stdin)
+    _write(format_report(report, form), output)
     _complain(report.problems)
     raise typer.Exit(code=report.status)
 
 
-def _stream(name: str) -> Stream:
-    from cellblock.batch.check import Stream  # noqa: PLC0415
-    from cellblock.batch.verdict import LARGEST  # noqa: PLC0415
+def _stdin(name: str) -> StdinFile:
+    from cellblock.batch.check import StdinFile  # noqa: PLC0415
+    from cellblock.batch.verdict import MAX_FILE_BYTES  # noqa: PLC0415
 
-    return Stream(name, sys.stdin.buffer.read(LARGEST + 1))
+    return StdinFile(name, sys.stdin.buffer.read(MAX_FILE_BYTES + 1))
 
 
 def _write(text: str, output: Path | None) -> None:
@@ -88,10 +86,10 @@ def _write(text: str, output: Path | None) -> None:
     if output is None:
         typer.echo(text.encode(sys.stdout.encoding or "utf-8", "backslashreplace"), nl=False)
         return
-    from cellblock.batch import verdict  # noqa: PLC0415
+    from cellblock.batch import files  # noqa: PLC0415
 
     try:
-        verdict.write(output, text)
+        files.write_report(output, text)
     except OSError as error:
         raise CheckError(f"{output}: the report can't be written: {error.strerror}") from None
 

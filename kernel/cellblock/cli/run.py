@@ -22,12 +22,12 @@ from cellblock.errors import CellblockError
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from cellblock.batch.run.output_folder import OutputFolder
     from cellblock.batch.run.plan import Plan
-    from cellblock.batch.run.report import Bar, Lines
-    from cellblock.batch.run.runner import Listener, Order, Ran
-    from cellblock.batch.run.state import OutputFolder
+    from cellblock.batch.run.report import Progress
+    from cellblock.batch.run.result import RunResult
+    from cellblock.batch.run.runner import RunRequest
     from cellblock.policy.model import Policy
-
 
 _ASK = "Run with --allow-unsafe"
 _SIGNALLED = 128
@@ -38,9 +38,9 @@ class RunCommand(TyperCommand):
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
         """Parse a command line."""
-        from cellblock.batch.run.plan import joined  # noqa: PLC0415 - when it is needed
+        from cellblock.batch.run.plan import join_parameters  # noqa: PLC0415 - when it is needed
 
-        return super().parse_args(ctx, joined(args))
+        return super().parse_args(ctx, join_parameters(args))
 
 
 def run(  # noqa: PLR0913  # one parameter an option
@@ -109,12 +109,8 @@ def run(  # noqa: PLR0913  # one parameter an option
 
     Exit status 0 if every notebook passed, 1 if some did not, 2 if the run could not be had.
     """
-    from cellblock.batch.run.plan import (  # noqa: PLC0415 - as needed
-        Terms,
-        parameters,
-        plan,
-    )
-    from cellblock.batch.run.runner import Order  # noqa: PLC0415
+    from cellblock.batch.run.plan import RunOptions, parameters, plan  # noqa: PLC0415
+    from cellblock.batch.run.runner import RunRequest  # noqa: PLC0415
     from cellblock.host.guests.own_process import available_processors  # noqa: PLC0415
 
     planned = plan(paths, output_dir, exclude or ())
@@ -122,24 +118,24 @@ def run(  # noqa: PLR0913  # one parameter an option
     if junit is not None:
         _try_place(junit)
     asked, written = _policy(policy, preload or (), allow_unsafe=allow_unsafe)
-    terms = Terms(
+    options = RunOptions(
         parameters=parameters(parameter or (), given or (), written),
         allow_errors=allow_errors,
         timeout=timeout,
         cell_timeout=cell_timeout,
         timing=timing,
     )
-    order = Order(
+    request = RunRequest(
         notebooks=planned.notebooks,
         policy=asked,
         allow_unsafe=allow_unsafe,
-        terms=terms,
+        options=options,
         jobs=jobs or available_processors(),
         resume=resume or again,
         again=again,
         report=junit,
     )
-    ran, seconds = _run(order, output_dir, cluster)
+    ran, seconds = _run(request, output_dir, cluster)
     reported = junit is None or _report(junit, ran, seconds)
     raise typer.Exit(code=_status(ran, reported=reported))
 
@@ -170,19 +166,19 @@ def _policy(spec: str, preload: Any, *, allow_unsafe: bool) -> tuple[str | Polic
     return found.replace(preload=tuple(dict.fromkeys((*found.preload, *preload)))), written
 
 
-def _run(order: Order, output_dir: Path, cluster: str) -> tuple[Ran, float]:
+def _run(request: RunRequest, output_dir: Path, cluster: str) -> tuple[RunResult, float]:
     from rich.console import Console  # noqa: PLC0415
 
     from cellblock.batch.run import report  # noqa: PLC0415
-    from cellblock.batch.run.state import OutputFolder  # noqa: PLC0415
+    from cellblock.batch.run.output_folder import OutputFolder  # noqa: PLC0415
 
     # Gaps are told once, below the summary, and not for each guest.
     logging.getLogger("cellblock").addHandler(logging.NullHandler())
     console, began = Console(highlight=False), time.monotonic()
     folder = OutputFolder(output_dir)
     try:
-        with _listener(console, len(order.notebooks)) as listener:
-            ran = _by(cluster)(order, folder, listener)
+        with _progress(console, len(request.notebooks)) as progress:
+            ran = _by(cluster)(request, folder, progress)
     finally:
         folder.close()
     seconds = time.monotonic() - began
@@ -190,27 +186,27 @@ def _run(order: Order, output_dir: Path, cluster: str) -> tuple[Ran, float]:
     return ran, seconds
 
 
-def _by(cluster: str) -> Callable[[Order, OutputFolder, Listener], Ran]:
+def _by(cluster: str) -> Callable[[RunRequest, OutputFolder, Progress], RunResult]:
     """Return what runs notebooks: here, or on a cluster."""
     if not cluster:
         from cellblock.batch.run.runner import run as here  # noqa: PLC0415
 
         return here
     try:
-        from cellblock.batch.cluster.scheduler import run as there  # noqa: PLC0415
+        from cellblock.batch.cluster.client import run as there  # noqa: PLC0415
     except ImportError as error:
         if (error.name or "").partition(".")[0] not in {"dask", "distributed"}:
             raise
         raise CellblockError("--cluster: Dask is not here. Install cellblock[dask].") from None
-    return lambda order, folder, listener: there(order, folder, listener, cluster)
+    return lambda request, folder, progress: there(request, folder, progress, cluster)
 
 
-def _listener(console: Any, total: int) -> Bar | Lines:
-    from cellblock.batch.run.report import Bar, Lines  # noqa: PLC0415
+def _progress(console: Any, total: int) -> Progress:
+    from cellblock.batch.run.report import Progress, ProgressBar  # noqa: PLC0415
 
     # rich takes FORCE_COLOR for a terminal; Jupyter's own kernel sets it for what its cells start.
     plain = not (console.is_terminal and sys.stdout.isatty()) or "CI" in os.environ
-    return Lines(console) if plain else Bar(console, total)
+    return Progress(console) if plain else ProgressBar(console, total)
 
 
 def _try_place(path: Path) -> None:
@@ -225,7 +221,7 @@ def _try_place(path: Path) -> None:
         raise _unwritable(path, OSError(errno.EACCES, os.strerror(errno.EACCES)))
 
 
-def _report(path: Path, ran: Ran, seconds: float) -> bool:
+def _report(path: Path, ran: RunResult, seconds: float) -> bool:
     """Write the report, and say so where that fails: how the run ended is known all the same."""
     try:
         _write_junit(path, ran, seconds)
@@ -237,13 +233,13 @@ def _report(path: Path, ran: Ran, seconds: float) -> bool:
     return True
 
 
-def _write_junit(path: Path, ran: Ran, seconds: float) -> None:
-    from cellblock.batch import verdict  # noqa: PLC0415
+def _write_junit(path: Path, ran: RunResult, seconds: float) -> None:
+    from cellblock.batch import files  # noqa: PLC0415
     from cellblock.batch.run.report import junit  # noqa: PLC0415
 
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        verdict.write(path, junit(ran.records, seconds))
+        files.write_report(path, junit(ran.results, seconds))
     except OSError as error:
         raise _unwritable(path, error) from None
 
@@ -252,11 +248,11 @@ def _unwritable(path: Path, error: OSError) -> CellblockError:
     return CellblockError(f"{path}: the report can't be written: {error.strerror}")
 
 
-def _status(ran: Ran, *, reported: bool) -> int:
-    from cellblock.batch.run.result import Fate  # noqa: PLC0415
+def _status(ran: RunResult, *, reported: bool) -> int:
+    from cellblock.batch.run.result import NotebookStatus  # noqa: PLC0415
 
     if ran.signal:
         return _SIGNALLED + ran.signal
     if not reported:
         return 2
-    return int(any(record.fate is not Fate.passed for record in ran.records))
+    return int(any(one.status is not NotebookStatus.passed for one in ran.results))

@@ -245,7 +245,7 @@ _MEMORY: Final = 1 << 30
 _LARGEST: Final = 64 << 20
 
 
-class UpgradeError(Exception):
+class UpgradeError(ValueError):
     """nbformat can't read it, or takes too much for it."""
 
 

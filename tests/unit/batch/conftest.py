@@ -1,27 +1,24 @@
 import pytest
 
 from cellblock.batch import check, check_workers
-from cellblock.batch.verdict import Task
+from cellblock.batch.verdict import CheckTask
 
 
-class Here:
-    """Judges in this process: what workers do, ``test_workers.py`` shows."""
+class InProcess:
+    """Judges in this process. What workers do is tested in ``test_check_workers.py``."""
 
-    def __class_getitem__(cls, _):
-        return cls
+    def __init__(self, options, _most):
+        self._context = check_workers.judge_context(options)
 
-    def __init__(self, terms, _most):
-        self._by = check_workers.by_terms(terms)
-
-    def judge(self, files):
-        for file in files:
-            task = Task(file.kind, len(file.content), file.place)
-            yield file.known_by, check_workers._verdict(file.content, task, self._by)
+    def judge(self, items):
+        for item in items:
+            task = CheckTask(item.file.kind, len(item.content), item.path)
+            yield item, check_workers._judge(item.content, task, self._context)
 
     def close(self):
         pass
 
 
 @pytest.fixture
-def judged_here(monkeypatch):
-    monkeypatch.setattr(check, "Workers", Here)
+def judged_in_process(monkeypatch):
+    monkeypatch.setattr(check, "CheckWorkers", InProcess)

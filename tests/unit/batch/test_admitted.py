@@ -6,14 +6,14 @@ from pathlib import Path
 
 import pytest
 
-from cellblock.cli import main
+from cellblock.cli import main as cli
 from support.notebooks import notebook
 
 SHIPPED = Path(__file__).parents[3] / "notebooks"
 
 
 @pytest.fixture
-def run(command, monkeypatch, tmp_path, judged_here):  # noqa: ARG001
+def run(command, monkeypatch, tmp_path, judged_in_process):  # noqa: ARG001
     """Run the command in-process in a folder above the notebooks'; return status, stdout, stderr."""
     for name in ("HOME", "XDG_CACHE_HOME", "XDG_DATA_HOME"):
         monkeypatch.setenv(name, str(tmp_path / name))
@@ -126,7 +126,7 @@ def test_under_templates_any_other_cell_is_a_finding(run, written, tmp_path):
 
 def test_a_template_or_schema_that_is_changed_makes_another_verdict(run, written, tmp_path):
     folder = tmp_path / "shelf"
-    shutil.copytree(Path(main.__file__).parents[1] / "templates", folder)
+    shutil.copytree(Path(cli.__file__).parent / "templates", folder)
     folder.chmod(0o700)
     (tmp_path / "t.toml").write_text(f'admission = "template"\ntemplates.folders = ["{folder}"]\n')
     written('%%template describe\n{"numbers": [1, 2]}')

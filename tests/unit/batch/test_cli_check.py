@@ -27,7 +27,7 @@ def here(tmp_path, monkeypatch):
 
 
 @pytest.fixture
-def run(processes, judged_here):  # noqa: ARG001
+def run(processes, judged_in_process):  # noqa: ARG001
     """Run the command in-process, which judges here; return exit status, stdout and stderr."""
     return processes
 
@@ -51,7 +51,7 @@ def nobody_judges(monkeypatch):
     def fail(*_):
         raise AssertionError("not from the cache")
 
-    return lambda: monkeypatch.setattr(check_workers, "_verdict", fail)
+    return lambda: monkeypatch.setattr(check_workers, "_judge", fail)
 
 
 def test_clean_files_end_with_0(run, here):

@@ -4,8 +4,8 @@ import os
 
 import pytest
 
-from cellblock.batch import check
-from cellblock.batch.check import find, read
+from cellblock.batch import files
+from cellblock.batch.files import find, read
 from cellblock.batch.verdict import Problem
 
 
@@ -24,7 +24,7 @@ def tree(tmp_path, monkeypatch):
 
 
 def a_file(path):
-    return check.File(path, path.name, check.Kind.script, path.parent)
+    return files.File(path, path.name, files.FileKind.script, path.parent)
 
 
 def names(paths, exclude=()):
@@ -112,7 +112,7 @@ def test_a_folder_that_can_t_be_listed_is_a_problem(tree, monkeypatch):
         raise PermissionError(13, "Permission denied", os.fspath(path))
 
     tree("a/x.py")
-    monkeypatch.setattr(check.os, "scandir", refused)
+    monkeypatch.setattr(files.os, "scandir", refused)
     assert find(["a"], []) == ([], [Problem("a", "can't be listed: Permission denied")])
 
 
@@ -131,11 +131,11 @@ def test_what_is_no_regular_file_is_not_waited_for(tree, make):
         path.mkdir()
     elif make != "missing":
         path.symlink_to({"loop": path, "device": "/dev/zero", "link": "file.py"}[make])
-    with pytest.raises(check.NoFileError if make != "missing" else OSError):
+    with pytest.raises(files.NoFileError if make != "missing" else OSError):
         read(a_file(path))
 
 
 def test_no_more_is_read_than_is_looked_at(tmp_path, monkeypatch):
-    monkeypatch.setattr(check, "LARGEST", 10)
+    monkeypatch.setattr(files, "MAX_FILE_BYTES", 10)
     (tmp_path / "x.py").write_bytes(b"x" * 100)
     assert read(a_file(tmp_path / "x.py")) == b"x" * 11

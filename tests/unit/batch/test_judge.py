@@ -7,8 +7,8 @@ import pytest
 
 from cellblock.analysis import analyse, transform
 from cellblock.batch.judge import judge, judge_source
-from cellblock.batch.notebook import Places
-from cellblock.batch.verdict import MOST_FOUND, Kind
+from cellblock.batch.notebook import CellLines
+from cellblock.batch.verdict import MAX_FINDINGS, FileKind
 from cellblock.policy.load import to_judge_by
 from support.judging import by
 from support.notebooks import notebook
@@ -17,12 +17,12 @@ SAFE = to_judge_by("safe").rules()
 FILE = Path("/nb/a.ipynb")
 
 
-def found(text, kind=Kind.notebook, *, template=False):
+def found(text, kind=FileKind.notebook, *, template=False):
     content = text if isinstance(text, bytes) else text.encode()
-    return judge(content, kind, by(template=template), FILE).found
+    return judge(content, kind, by(template=template), FILE).findings
 
 
-def places(text, kind=Kind.notebook):
+def places(text, kind=FileKind.notebook):
     return [(f.cell, f.finding.line, f.file_line, f.finding.rule) for f in found(text, kind)]
 
 
@@ -64,14 +64,14 @@ def test_lines_are_found_however_the_json_is_written(indent):
 def test_a_source_is_placed_by_its_strings(source, lines):
     listed = json.dumps({"source": source}, separators=(",", ":")).replace(',"', ',\n"')
     text = f'{{"metadata": {{"cells": [1, {{}}]}},\n"cells": [{listed}, {{}}]}}'
-    made = Places(text)
+    made = CellLines(text)
     assert [made.file_line(1, line) for line in range(1, len(lines) + 1)] == lines
     assert (made.file_line(2, 1), made.file_line(3, 1), made.file_line(0, 1)) == (0, 0, 0)
 
 
 def test_a_script_is_one_cell_whose_lines_are_the_files():
     script = "import math\n\nimport os\n"
-    assert places(script, Kind.script) == [(0, 3, 3, "import-not-allowed")]
+    assert places(script, FileKind.script) == [(0, 3, 3, "import-not-allowed")]
 
 
 @pytest.mark.parametrize(
@@ -173,5 +173,5 @@ def test_half_a_letter_can_be_carried_and_a_file_of_findings_is_told_in_part_and
     assert one.finding.rule == "source-too-complex"
     assert "\ud800" not in one.finding.excerpt
 
-    verdict = judge(notebook(*["open\n" * 100] * 11).encode(), Kind.notebook, by(), FILE)
-    assert (len(verdict.found), verdict.left_out) == (MOST_FOUND, 100)
+    verdict = judge(notebook(*["open\n" * 100] * 11).encode(), FileKind.notebook, by(), FILE)
+    assert (len(verdict.findings), verdict.left_out) == (MAX_FINDINGS, 100)

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from cellblock.batch.judge import judge
-from cellblock.batch.verdict import Kind
+from cellblock.batch.verdict import FileKind
 from cellblock.policy.model import FIELDS, Templates
 from support.judging import by, of_cells
 from support.notebooks import notebook
@@ -21,12 +21,12 @@ def verdict(*sources, asks=None, folder="/nb", **less):
     own = {} if asks is None else {"cellblock": asks}
     text = notebook(*sources, metadata=own)
     return judge(
-        text.encode(), Kind.notebook, by(folder=Path(folder), **less), Path(folder, "a.ipynb")
+        text.encode(), FileKind.notebook, by(folder=Path(folder), **less), Path(folder, "a.ipynb")
     )
 
 
 def rules(*sources, **keywords):
-    return [(each.cell, each.finding.rule) for each in verdict(*sources, **keywords).found]
+    return [(each.cell, each.finding.rule) for each in verdict(*sources, **keywords).findings]
 
 
 def in_cells(*sources, **less):
@@ -44,8 +44,8 @@ def test_a_notebook_is_checked_by_what_its_metadata_leaves_be_it_old_or_not():
     cell = {"cell_type": "code", "input": "1", "outputs": [], "language": "python"}
     old = {"nbformat": 3, "nbformat_minor": 0, "worksheets": [{"cells": [cell], "metadata": {}}]}
     old["metadata"] = {"name": "", "cellblock": {"policy": {"timeout": 100}}}
-    made = judge(json.dumps(old).encode(), Kind.notebook, by(), Path("/nb/a.ipynb"))
-    assert [(f.cell, f.finding.rule, f.file_line) for f in made.found] == [(0, WIDER, 1)]
+    made = judge(json.dumps(old).encode(), FileKind.notebook, by(), Path("/nb/a.ipynb"))
+    assert [(f.cell, f.finding.rule, f.file_line) for f in made.findings] == [(0, WIDER, 1)]
 
 
 @pytest.mark.parametrize(
@@ -77,7 +77,7 @@ def test_every_field_that_is_not_for_notebooks_is_found():
 
 def test_it_is_found_where_it_stands_in_the_file():
     made = verdict("1", asks={"policy": {"timeout": 10, "network_access": True}})
-    (one,) = made.found
+    (one,) = made.findings
     shown = one.finding
     assert (one.cell, one.file_line, shown.line, shown.rule) == (0, 18, 18, WIDER)
     assert shown.excerpt[shown.column : shown.end_column] == '"network_access"'
@@ -135,10 +135,10 @@ def test_paths_are_the_folders_of_the_notebook_and_none_has_to_be_here(tmp_path)
     roots = {"filesystem_read_roots": (str(tmp_path),)}
     inside = verdict("1", asks=asks, folder=str(tmp_path / "deep"), **roots)
     outside = verdict("1", asks=asks, folder="/elsewhere", **roots)
-    assert [f.finding.rule for f in inside.found] == []
-    assert [f.finding.rule for f in outside.found] == [WIDER]
-    assert inside.placed
-    assert outside.placed
+    assert [f.finding.rule for f in inside.findings] == []
+    assert [f.finding.rule for f in outside.findings] == [WIDER]
+    assert inside.location_matters
+    assert outside.location_matters
 
 
 def test_a_link_leads_out_of_what_is_granted(tmp_path):
@@ -149,9 +149,9 @@ def test_a_link_leads_out_of_what_is_granted(tmp_path):
 
 
 def test_what_names_no_path_depends_on_no_folder():
-    assert not verdict("1", asks={"policy": {"timeout": 1}}).placed
-    assert not verdict("%policy narrow timeout=1").placed
-    assert verdict('%policy narrow add.read_deny_paths=["x"]').placed
+    assert not verdict("1", asks={"policy": {"timeout": 1}}).location_matters
+    assert not verdict("%policy narrow timeout=1").location_matters
+    assert verdict('%policy narrow add.read_deny_paths=["x"]').location_matters
 
 
 # --- a cell ---------------------------------------------------------------------------------------

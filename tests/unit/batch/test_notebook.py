@@ -5,10 +5,18 @@ import json
 import nbformat
 import pytest
 
-from cellblock.batch.notebook import Cell, UnreadableError, read_notebook, read_script
+from cellblock.batch.notebook import UnreadableError, read_script
+from cellblock.batch.notebook import read_notebook as read_with
+from cellblock.batch.run.notebook import read as read_for_run
+from cellblock.host.files import upgraded
 from support.notebooks import notebook
 
 FULL = notebook(("markdown", "# a"), "x = 1\ny = 2", ("raw", "z"), "print(x)")
+
+
+def read_notebook(content):
+    return read_with(content, upgraded)
+
 
 #: What is wrong, and in which line and column.
 BROKEN = {
@@ -24,7 +32,7 @@ NONE = {
     "[" * 100_000: "is nested too deeply",
     '{"nbformat": 4}': "is no notebook: it has no list of cells",
     '{"nbformat": 4, "cells": {}}': "is no notebook: it has no list of cells",
-    '{"nbformat": 4, "cells": [], "metadata": []}': "is no notebook: it has no list of cells",
+    '{"nbformat": 4, "cells": [], "metadata": []}': "is no notebook: its metadata is no JSON object",
     '{"nbformat": 5, "cells": []}': "is of format 5, and formats up to 4 are known",
     '{"nbformat": 4.0, "cells": []}': "says no number of a format (nbformat)",
     '{"nbformat": true, "cells": []}': "says no number of a format (nbformat)",
@@ -38,6 +46,7 @@ NONE = {
 }
 BROKEN |= {text: (why, 1, 0) for text, why in NONE.items()}
 ODD_CELLS = {
+    '{"cell_type": "markdown"}': "has no text as its source",
     "1": "is of no known type",
     '{"source": "x"}': "is of no known type",
     '{"cell_type": "Code", "source": "x"}': "is of no known type",
@@ -49,9 +58,9 @@ ODD_CELLS = {
 
 
 def test_code_cells_are_counted_among_all_cells_and_half_a_letter_is_kept_for_the_analysis():
-    assert read_notebook(FULL.encode()).cells == (Cell(2, "x = 1\ny = 2"), Cell(4, "print(x)"))
+    assert read_notebook(FULL.encode()).code_cells == [(2, "x = 1\ny = 2"), (4, "print(x)")]
 
-    assert read_notebook(notebook("x = '\ud800'").encode()).cells[0].source == "x = '\ud800'"
+    assert read_notebook(notebook("x = '\ud800'").encode()).code_cells[0][1] == "x = '\ud800'"
 
 
 @pytest.mark.parametrize("text", BROKEN, ids=range(len(BROKEN)))
@@ -63,10 +72,29 @@ def test_what_is_no_notebook_is_said_to_be_none_and_where(text):
 
 @pytest.mark.parametrize("cell", ODD_CELLS)
 def test_a_cell_that_readers_may_take_for_different_things_is_refused_by_its_number(cell):
-    text = f'{{"nbformat": 4, "cells": [{{"cell_type": "raw"}}, {cell}]}}'
+    text = f'{{"nbformat": 4, "cells": [{{"cell_type": "raw", "source": ""}}, {cell}]}}'
     with pytest.raises(UnreadableError) as refused:
         read_notebook(text.encode())
     assert (refused.value.why, refused.value.cell) == (ODD_CELLS[cell], 2)
+
+
+#: nbformat would make of it a line of two thousand million signs.
+HEADING = {"cell_type": "heading", "level": 2_000_000_000, "source": "x"}
+BOMB = {"nbformat": 3, "nbformat_minor": 0, "metadata": {}, "worksheets": [{"cells": [HEADING]}]}
+
+
+@pytest.mark.parametrize("text", [*BROKEN, json.dumps(BOMB)], ids=range(len(BROKEN) + 1))
+def test_run_refuses_what_check_refuses_and_for_the_same_reason(text):
+    with pytest.raises(UnreadableError) as by_check:
+        read_notebook(text.encode())
+    with pytest.raises(UnreadableError) as by_run:
+        read_for_run(text.encode())
+    assert str(by_run.value) == str(by_check.value)
+
+
+def test_an_old_notebook_that_takes_too_much_ends_the_process_that_upgrades_it():
+    with pytest.raises(UnreadableError, match="is of an older format, and nbformat can't read it"):
+        read_notebook(json.dumps(BOMB).encode())
 
 
 def test_bytes_that_are_no_text_and_numbers_of_thousands_of_digits_are_refused():
@@ -88,7 +116,7 @@ def test_bytes_that_are_no_text_and_numbers_of_thousands_of_digits_are_refused()
     ],
 )
 def test_what_every_runner_reads_is_read(text):
-    assert [cell.source for cell in read_notebook(text.encode()).cells] == ["x"]
+    assert [source for _, source in read_notebook(text.encode()).code_cells] == ["x"]
     assert nbformat.reads(text, as_version=4).cells[0].source == "x"
 
 
@@ -104,7 +132,7 @@ def test_an_older_notebook_is_read_as_nbformat_upgrades_it(old):
     for cell in shape["worksheets"][0]["cells"]:
         cell |= {"language": "python", "outputs": [], "prompt_number": 1}
     found = read_notebook(json.dumps(shape).encode())
-    assert found.cells == (Cell(1, "x\ny"),)
+    assert found.code_cells == [(1, "x\ny")]
     assert found.text == ""  # its lines are not where the cells of today's format are
 
 

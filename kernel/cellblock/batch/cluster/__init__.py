@@ -1,5 +1,16 @@
-"""FRONT: the same run on a Dask cluster, one notebook a task, a warm zygote in each worker process.
+"""FRONT: ``cellblock run --cluster``. The same run on a Dask cluster, one notebook a task.
 
 Workers are hosts, and as trusted as this process: Dask's own protocol carries programs both ways.
-Nothing of that is a guest's. What crosses as ours is bytes that are decoded strictly.
+No part of that is a guest's. What crosses as ours is bytes that are decoded strictly.
+
+The parts, in the order a notebook meets them:
+
+- `client`: the run's end. It knows which workers keep the policy, sends them notebooks, and takes
+  results and audit logs home.
+- `protocol`: the messages.
+- `narrowing`: a notebook's own policy, found out by the client and checked by the worker.
+- `worker`: in each worker process, a pool with a warm zygote for as long as the run lasts.
+
+The workers run notebooks with `batch.run.execution`, and the client is an executor of
+`batch.run.runner`. Dask is an extra: only this package imports it.
 """

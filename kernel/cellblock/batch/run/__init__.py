@@ -1,7 +1,24 @@
-"""FRONT: ``cellblock run``. Notebooks in guests that are forks of one warm zygote.
+"""FRONT: ``cellblock run``. Notebooks run in guests that are forks of one warm zygote.
 
 Invariants: a notebook is hostile, whoever named it. It is read within bounds, its cells run in a
-guest and nowhere else, and whatever is wrong with it is its own fate, never the run's end. What is
-written of it passed the gateway that a kernel's output passes. Nothing of a notebook is held once
-it has ended but its record.
+guest and nowhere else, and whatever is wrong with it is its own result, never the end of the run.
+What is written of it passed the gateway that a kernel's output passes. When a notebook has ended,
+only its result is held in memory.
+
+The parts, in the order a notebook meets them:
+
+- `plan`: from PATHS to notebooks and the names of their output files; the options of a run.
+- `runner`: the run as a whole: so many notebooks at once, signals, what may be written where.
+- `notebook`: bytes to cells that can be run, through the one reader of `batch.notebook`.
+- `pools`: the policy a notebook gets, and a pool of warm guests for each policy.
+- `execution`: one notebook from its bytes to its result, under its time limits.
+- `outputs`: from what cells show to the outputs that are written, and the state of widgets.
+- `document`: the notebook that is written, held as bytes.
+- `journal`: what is on disk while a notebook runs, and what a resumed run reads.
+- `output_folder`: the folder that a run writes to, out of which no name leads.
+- `result`: how a notebook ended.
+- `report`: progress, the summary, and JUnit XML.
+
+`execution` knows no file and no run, so that `batch.cluster` uses it in workers as it is.
+This package may import `batch`, `api`, `jupyter.info` and what is below the fronts.
 """

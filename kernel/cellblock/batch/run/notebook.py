@@ -1,7 +1,8 @@
-"""Parameters as papermill sets them: by a cell behind the one that is tagged ``parameters``.
+"""A notebook as it is run: read, valid by nbformat's schema, and without what an earlier run left.
 
-Source: papermill's ``parameterize_notebook``. Without such a tag cells find them in ``inputs``
-alone, where they are in any case.
+Its author is a stranger. `batch.notebook` reads the bytes; here they become cells that can be run
+and written again. Also here: the cell that sets parameters, as papermill adds it, and what is
+written of a cell before and after it ran.
 """
 
 from __future__ import annotations
@@ -16,81 +17,67 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
-from cellblock.batch.verdict import LARGEST
-from cellblock.host.files import UpgradeError, upgraded
+from cellblock.batch.notebook import UnreadableError, read_notebook
+from cellblock.batch.verdict import MAX_FILE_BYTES
+from cellblock.host.files import upgraded
 from cellblock.host.output import gateway
+from cellblock.host.output import gateway as showing
 from cellblock.host.output.text import Cleaner, TooLargeError
-from cellblock.render.text import clip, visible
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
 
     from cellblock.api.results import Result
 
-
-# Bytes to a notebook: checked, within bounds, and without what an earlier run has shown.
-#
-# Read as nbformat reads it, by whose schema it is judged. Its author is a stranger.
-
-_FORMAT: Final = 4
-_CELL_TYPES: Final = ("code", "markdown", "raw")
 #: From this minor version on cells have ids.
 WITH_IDS: Final = 5
 _ID: Final = re.compile(r"[a-zA-Z0-9-_]{1,64}")
-#: Values that there may be: Python takes about 100 bytes for each while it reads.
-MOST_VALUES: Final = 2_000_000
-_DEEPEST: Final = 64
-_LONGEST_WHY: Final = 200
+#: Values in a notebook: Python takes about 100 bytes for each while it reads.
+MAX_VALUES: Final = 2_000_000
+_MAX_DEPTH: Final = 64
 _PYTHON: Final = "python"
-_SKIP: Final = "skip-execution"
-_RAISES: Final = "raises-exception"
-#: What belongs to outputs that are not kept, or is Jupyter's to say.
-_DROPPED: Final = ("widgets", "signature", "orig_nbformat", "orig_nbformat_minor")
-
-
-class UnreadableError(Exception):
-    """It is not a notebook that can be run; the text says why, in one line that can be shown."""
-
-    def __init__(self, why: str) -> None:
-        super().__init__(clip(visible(why), _LONGEST_WHY))
+_SKIP_TAG: Final = "skip-execution"
+_RAISES_TAG: Final = "raises-exception"
+#: Metadata that belongs to outputs that are not kept, or is Jupyter's to write.
+_DROPPED_METADATA: Final = ("widgets", "signature", "orig_nbformat", "orig_nbformat_minor")
 
 
 @dataclass(frozen=True, slots=True)
 class Cell:
-    """A cell as it stands in the notebook, its source in one piece and its outputs apart."""
+    """A cell as it stands in the notebook, with its source in one piece and its outputs apart."""
 
     body: dict[str, Any]
     outputs: list[Any]
 
     @property
     def source(self) -> str:
-        """What is to be run."""
+        """The source."""
         return str(self.body["source"])
 
     @property
     def is_code(self) -> bool:
-        """Whether it has outputs."""
+        """Whether it is a code cell."""
         return bool(self.body["cell_type"] == "code")
 
     @property
     def runs(self) -> bool:
-        """Whether it is to be run; as nbclient, by its tag too."""
-        return self.is_code and bool(self.source.strip()) and _SKIP not in self.tags
+        """Whether it is run. As with nbclient, a tag can say that it is not."""
+        return self.is_code and bool(self.source.strip()) and _SKIP_TAG not in self.tags
 
     @property
     def may_fail(self) -> bool:
-        """Whether it says of itself that it fails."""
-        return _RAISES in self.tags
+        """Whether a tag says that it fails."""
+        return _RAISES_TAG in self.tags
 
     @property
     def tags(self) -> list[Any]:
-        """What its author calls it."""
+        """Its tags."""
         return list(self.body["metadata"].get("tags", ()))
 
 
 @dataclass(frozen=True, slots=True)
 class Notebook:
-    """A notebook that is valid but for outputs: those are whatever stood there."""
+    """A notebook that is valid, but for the outputs of its cells: those are whatever was there."""
 
     cells: tuple[Cell, ...]
     metadata: dict[str, Any]
@@ -98,7 +85,7 @@ class Notebook:
 
     @property
     def language(self) -> str:
-        """What it is written in, as far as it says."""
+        """The language of its code, as far as it says."""
         spec, info = (self.metadata.get(key, {}) for key in ("kernelspec", "language_info"))
         return str(spec.get("language") or info.get("name") or _PYTHON)
 
@@ -109,94 +96,35 @@ class Notebook:
 
 
 def read(content: bytes) -> Notebook:
-    """Return the notebook in a file's content. Raises UnreadableError."""
-    text = _text(content)
-    document = _current(_parsed(text), content)
-    bodies = _bodies(document)
-    outputs = [body.pop("outputs", []) if _is_code(body) else [] for body in bodies]
-    document = _clean(document)
-    minor = document.get("nbformat_minor")
-    for number, body in enumerate(document["cells"], 1):
-        _complete(body, number)
-    if type(minor) is int and minor >= WITH_IDS:
-        _give_ids(document["cells"])
-    _check(document, minor)
-    cells = map(Cell, document["cells"], map(_listed, outputs))
-    return Notebook(tuple(cells), _own(document["metadata"]), document["nbformat_minor"])
+    """Return the notebook in a file's content. Raise UnreadableError.
 
-
-def _text(content: bytes) -> str:
-    if len(content) > LARGEST:
-        raise UnreadableError(f"is larger than {LARGEST >> 20} MiB")
-    # More than there are, as strings may hold them, too.
-    if sum(map(content.count, (b",", b"[", b"{"))) > MOST_VALUES:
-        raise UnreadableError(f"holds more than {MOST_VALUES:,} values")
+    This may block for seconds: a notebook of an older format is upgraded in another process.
+    """
+    document = read_notebook(content, upgraded, max_values=MAX_VALUES).document
+    outputs = []
+    for body in document["cells"]:
+        found = body.pop("outputs", []) if body["cell_type"] == "code" else []
+        outputs.append(found if type(found) is list else [])
     try:
-        return content.decode()
-    except UnicodeDecodeError:
-        raise UnreadableError("is no UTF-8 text") from None
-
-
-def _parsed(text: str) -> dict[str, Any]:
-    try:
-        data = json.loads(text)
-    except json.JSONDecodeError as error:
-        where = f"line {error.lineno}, column {error.colno}"
-        raise UnreadableError(f"is no JSON: {error.msg} ({where})") from None
-    except ValueError as error:  # a number of thousands of digits
-        raise UnreadableError(f"is no JSON that Python reads: {error}") from None
-    except RecursionError:
-        raise UnreadableError("is nested too deeply") from None
-    if type(data) is not dict:
-        raise UnreadableError("is no notebook: it is no JSON object")
-    return data
-
-
-def _current(data: dict[str, Any], content: bytes) -> dict[str, Any]:
-    """Return it in today's format."""
-    major = data.get("nbformat", 1)
-    if type(major) is not int:
-        raise UnreadableError("says no number of a format (nbformat)")
-    if major > _FORMAT:
-        raise UnreadableError(f"is of format {major}, and formats up to {_FORMAT} are known")
-    if major == _FORMAT:
-        return data
-    try:
-        return _parsed(_text(upgraded(content)))
-    except UpgradeError:
-        raise UnreadableError("is of an older format, and nbformat can't read it") from None
-
-
-def _bodies(document: dict[str, Any]) -> list[dict[str, Any]]:
-    cells = document.get("cells")
-    if type(cells) is not list:
-        raise UnreadableError("is no notebook: it has no list of cells")
-    for number, cell in enumerate(cells, 1):
-        if type(cell) is not dict or cell.get("cell_type") not in _CELL_TYPES:
-            raise UnreadableError(f"has a cell of no known type: cell {number}")
-    return cells
-
-
-def _is_code(body: dict[str, Any]) -> bool:
-    return body.get("cell_type") == "code"
-
-
-def _clean(document: dict[str, Any]) -> dict[str, Any]:
-    """Return it as what can be written again: finite numbers, whole letters, not too deep."""
-    try:
-        return dict(Cleaner(nodes=MOST_VALUES, chars=LARGEST, depth=_DEEPEST).clean(document))
+        # What can be written again: finite numbers, no lone surrogates, not too deep.
+        cleaner = Cleaner(nodes=MAX_VALUES, chars=MAX_FILE_BYTES, depth=_MAX_DEPTH)
+        document = dict(cleaner.clean(document))
     except TooLargeError:
         raise UnreadableError("is nested too deeply, or holds too much") from None
+    for body in document["cells"]:
+        _remove_run(body)
+    minor = document.get("nbformat_minor")
+    if type(minor) is int and minor >= WITH_IDS:
+        _add_ids(document["cells"])
+    _validate(document, minor)
+    metadata = {k: v for k, v in document["metadata"].items() if k not in _DROPPED_METADATA}
+    cells = tuple(map(Cell, document["cells"], outputs))
+    return Notebook(cells, metadata, document["nbformat_minor"])
 
 
-def _complete(body: dict[str, Any], number: int) -> None:
-    """Put a cell's texts together, and see to it that a code cell has nothing of a run."""
-    source = body.get("source")
-    if type(source) is list and all(type(part) is str for part in source):
-        body["source"] = "".join(source)
-    elif type(source) is not str:
-        raise UnreadableError(f"has a cell without text as its source: cell {number}")
-    if _is_code(body):
+def _remove_run(body: dict[str, Any]) -> None:
+    """Remove what a run has left in a cell."""
+    if body["cell_type"] == "code":
         body["outputs"], body["execution_count"] = [], None
     metadata = body.get("metadata")
     if type(metadata) is dict:
@@ -204,29 +132,27 @@ def _complete(body: dict[str, Any], number: int) -> None:
         metadata.pop("execution", None)
 
 
-def _give_ids(bodies: list[dict[str, Any]]) -> None:
-    """Name cells that have no name of their own."""
+def _add_ids(bodies: list[dict[str, Any]]) -> None:
+    """Give cells without an id of their own one that depends on their place alone."""
     seen = set[str]()
     for number, body in enumerate(bodies, 1):
         name = body.get("id")
         if type(name) is not str or not _ID.fullmatch(name) or name in seen:
-            name = next(n for k in range(len(bodies) + 1) if (n := _name(number, k)) not in seen)
-            body["id"] = name
+            tries = (
+                f"cell-{number}-{n}" if n else f"cell-{number}" for n in range(len(bodies) + 1)
+            )
+            name = body["id"] = next(one for one in tries if one not in seen)
         seen.add(name)
 
 
-def _name(number: int, again: int) -> str:
-    return f"cell-{number}-{again}" if again else f"cell-{number}"
-
-
 @functools.cache
-def _validate(minor: int) -> Callable[[Any], Any]:
-    """Return what judges a notebook, by the schema of nbformat's that goes with its format.
+def _validator(minor: int) -> Callable[[Any], Any]:
+    """Return a function that raises for what nbformat's schema of this format does not allow.
 
     nbformat itself is not imported: where jsonschema's formats are installed, which come with
     Jupyter's server, that takes seconds.
     """
-    import fastjsonschema  # noqa: PLC0415 - while a zygote prepares
+    import fastjsonschema  # noqa: PLC0415 - imported while a zygote prepares
 
     spec = importlib.util.find_spec("nbformat")
     (folder,) = (spec and spec.submodule_search_locations) or ("",)
@@ -236,153 +162,96 @@ def _validate(minor: int) -> Callable[[Any], Any]:
 
 
 def warm_up() -> None:
-    """Have ready what judges most notebooks, before the first one is read."""
-    _validate(WITH_IDS)
+    """Compile the schema of most notebooks before the first one is read."""
+    _validator(WITH_IDS)
 
 
-def _check(document: dict[str, Any], minor: Any) -> None:
-    """Raise UnreadableError for what nbformat's schema does not allow."""
+def _validate(document: dict[str, Any], minor: Any) -> None:
     if type(minor) is not int or not minor >= 0:
         raise UnreadableError("says no number of a minor format (nbformat_minor)")
     try:
-        _validate(min(minor, WITH_IDS))(document)
+        _validator(min(minor, WITH_IDS))(document)
     except ValueError as error:  # it is fastjsonschema's
         raise UnreadableError(f"is no valid notebook: {error}") from None
 
 
-def _listed(outputs: Any) -> list[Any]:
-    return outputs if type(outputs) is list else []
+# --- parameters: a cell after the one that is tagged ``parameters``, as papermill adds it ---------
+# Source: papermill's ``parameterize_notebook``. Without such a tag cells find parameters in
+# ``inputs`` alone, where they are in any case.
 
-
-def _own(metadata: dict[str, Any]) -> dict[str, Any]:
-    return {key: value for key, value in metadata.items() if key not in _DROPPED}
-
-
-_TAG: Final = "parameters"
-_INJECTED: Final = "injected-parameters"
+_PARAMETERS_TAG: Final = "parameters"
+_INJECTED_TAG: Final = "injected-parameters"
 #: Characters of a value that is written out; a longer one is taken from ``inputs``.
-_LONGEST: Final = 1_000
+_MAX_VALUE: Final = 1_000
 
 
 def with_parameters(notebook: Notebook, parameters: Mapping[str, Any]) -> Notebook:
-    """Return a notebook in which a cell sets the parameters that can be names in Python.
+    """Return a notebook with a cell that sets the parameters whose names Python can use.
 
-    One that an earlier run has put there is replaced.
+    It replaces the one that an earlier run has added.
     """
-    source = _source(parameters)
-    begin, end = _place(notebook.cells)
-    if not source or not end:
-        return notebook
-    cells = (*notebook.cells[:begin], _cell(notebook, source), *notebook.cells[end:])
-    return replace(notebook, cells=cells)
-
-
-def _place(cells: Sequence[Cell]) -> tuple[int, int]:
-    """Return what the cell takes the place of, from and to; (0, 0) where there is no place."""
-    for number, cell in enumerate(cells):
-        if cell.is_code and _INJECTED in cell.tags:
-            return number, number + 1
-    found = [n for n, cell in enumerate(cells, 1) if cell.is_code and _TAG in cell.tags]
-    return (found[0], found[0]) if found else (0, 0)
-
-
-def _source(parameters: Mapping[str, Any]) -> str:
     lines = [
-        f"{name} = {_written(name, value)}"
+        f"{name} = {_expression(name, value)}"
         for name, value in parameters.items()
         if name.isidentifier() and not keyword.iskeyword(name)
     ]
-    return "\n".join(["# Parameters", *lines]) if lines else ""
+    begin, end = _place_of_parameters(notebook.cells)
+    if not lines or not end:
+        return notebook
+    cell = _parameters_cell(notebook, "\n".join(["# Parameters", *lines]))
+    return replace(notebook, cells=(*notebook.cells[:begin], cell, *notebook.cells[end:]))
 
 
-def _written(name: str, value: Any) -> str:
-    """Return JSON's value as an expression."""
+def _place_of_parameters(cells: Sequence[Cell]) -> tuple[int, int]:
+    """Return the slice of cells that the new cell replaces; (0, 0) if there is no place for it."""
+    for number, cell in enumerate(cells):
+        if cell.is_code and _INJECTED_TAG in cell.tags:
+            return number, number + 1
+    found = [n for n, cell in enumerate(cells, 1) if cell.is_code and _PARAMETERS_TAG in cell.tags]
+    return (found[0], found[0]) if found else (0, 0)
+
+
+def _expression(name: str, value: Any) -> str:
     text = repr(value)
-    return text if len(text) <= _LONGEST else f"inputs[{name!r}]"
+    return text if len(text) <= _MAX_VALUE else f"inputs[{name!r}]"
 
 
-def _cell(notebook: Notebook, source: str) -> Cell:
+def _parameters_cell(notebook: Notebook, source: str) -> Cell:
     body: dict[str, Any] = {
         "cell_type": "code",
         "source": source,
-        "metadata": {"tags": [_INJECTED]},
+        "metadata": {"tags": [_INJECTED_TAG]},
         "outputs": [],
         "execution_count": None,
     }
     if notebook.minor >= WITH_IDS:
         taken = {cell.body["id"] for cell in notebook.cells}
-        names = (f"{_INJECTED}{'-' * n}" for n in range(len(taken) + 1))
+        names = (f"{_INJECTED_TAG}{'-' * n}" for n in range(len(taken) + 1))
         body["id"] = next(name for name in names if name not in taken)
     return Cell(body, [])
 
 
-# Outputs that stood in a notebook already: of cells that are not run, cleaned as a guest's are.
+# --- what is written of a cell before and after it ran --------------------------------------------
 
-#: Of one cell; more are no outputs that anybody looked at.
-_MOST: Final = 1_000
-_JSON: Final = ("application/json", "+json")
-
-
-def cleaned(outputs: Iterable[Any], display: str) -> list[dict[str, Any]]:
-    """Return what may be shown of them under a policy's ``display``; the rest is left out."""
-    show = gateway.for_display(display)
-    made = (_cleaned(one, show) for one in list(outputs)[:_MOST] if type(one) is dict)
-    return [one for one in made if one is not None]
-
-
-def _cleaned(one: dict[str, Any], show: gateway.Show) -> dict[str, Any] | None:
-    kind = one.get("output_type")
-    match kind:
-        case "stream":
-            name = "stderr" if one.get("name") == "stderr" else "stdout"
-            return {
-                "output_type": kind,
-                "name": name,
-                "text": gateway.clean_stream(_whole(one.get("text"))),
-            }
-        case "error":
-            parts = (one.get("ename"), one.get("evalue"), one.get("traceback"))
-            return {"output_type": kind, **gateway.clean_error(*parts)}
-        case "display_data" | "execute_result":
-            made = {"output_type": kind, "data": show(_bundle(one.get("data")))}
-            made["metadata"] = gateway.clean_metadata(one.get("metadata"))
-            return made if kind == "display_data" else made | {"execution_count": _count(one)}
-    return None
-
-
-def _bundle(data: Any) -> dict[str, Any]:
-    if type(data) is not dict:
-        return {}
-    return {k: v if k.endswith(_JSON) else _whole(v) for k, v in data.items()}
-
-
-def _whole(text: Any) -> Any:
-    """Return a text that is written in lines in one piece."""
-    if type(text) is list and all(type(line) is str for line in text):
-        return "".join(text)
-    return text
-
-
-def _count(one: dict[str, Any]) -> int | None:
-    count = one.get("execution_count")
-    return count if type(count) is int and 0 <= count < 1 << 31 else None
-
-
-# A cell as it is written: before it ran, and after.
-
-#: Where a cell's metadata says when it ran.
+#: The key in a cell's metadata with the times at which it ran.
 EXECUTION: Final = "execution"
+#: Outputs of one cell that are kept from an earlier run.
+_MAX_OLD_OUTPUTS: Final = 1_000
+_JSON_SUFFIXES: Final = ("application/json", "+json")
 
 
-def before(cell: Cell, display: str) -> dict[str, Any]:
-    """Return a cell as it is written before it runs; one that will not keeps its outputs."""
+def cell_before_run(cell: Cell, display: str) -> dict[str, Any]:
+    """Return a cell as it is written before the notebook runs.
+
+    A cell that will not run keeps its outputs, cleaned as a guest's are under this ``display``.
+    """
     if cell.outputs and not cell.runs:
-        return cell.body | {"outputs": cleaned(cell.outputs, display)}
+        return cell.body | {"outputs": clean_outputs(cell.outputs, display)}
     return cell.body
 
 
-def after(cell: Cell, result: Result, times: tuple[str, str]) -> dict[str, Any]:
-    """Return a cell that ran, without its outputs; times under nbclient's names."""
+def cell_after_run(cell: Cell, result: Result, times: tuple[str, str]) -> dict[str, Any]:
+    """Return a cell that ran, without its outputs; its times have nbclient's names."""
     began, ended = times
     execution = {
         "iopub.status.busy": began,
@@ -395,5 +264,48 @@ def after(cell: Cell, result: Result, times: tuple[str, str]) -> dict[str, Any]:
 
 
 def now() -> str:
-    """Return the time as it stands in messages and in notebooks."""
+    """Return the time in the form that messages and notebooks use."""
     return datetime.now(UTC).isoformat().replace("+00:00", "Z")
+
+
+def clean_outputs(outputs: Iterable[Any], display: str) -> list[dict[str, Any]]:
+    """Return what may be shown of outputs in a file under a policy's ``display``."""
+    show = showing.for_display(display)
+    made = (_clean_output(one, show) for one in list(outputs)[:_MAX_OLD_OUTPUTS])
+    return [one for one in made if one is not None]
+
+
+def _clean_output(one: Any, show: showing.Show) -> dict[str, Any] | None:
+    if type(one) is not dict:
+        return None
+    kind = one.get("output_type")
+    match kind:
+        case "stream":
+            name = "stderr" if one.get("name") == "stderr" else "stdout"
+            text = gateway.clean_stream(_in_one_piece(one.get("text")))
+            return {"output_type": kind, "name": name, "text": text}
+        case "error":
+            parts = (one.get("ename"), one.get("evalue"), one.get("traceback"))
+            return {"output_type": kind, **gateway.clean_error(*parts)}
+        case "display_data" | "execute_result":
+            made = {"output_type": kind, "data": show(_bundle(one.get("data")))}
+            made["metadata"] = gateway.clean_metadata(one.get("metadata"))
+            if kind == "display_data":
+                return made
+            count = one.get("execution_count")
+            valid = type(count) is int and 0 <= count < 1 << 31
+            return made | {"execution_count": count if valid else None}
+    return None
+
+
+def _bundle(data: Any) -> dict[str, Any]:
+    if type(data) is not dict:
+        return {}
+    return {k: v if k.endswith(_JSON_SUFFIXES) else _in_one_piece(v) for k, v in data.items()}
+
+
+def _in_one_piece(text: Any) -> Any:
+    """Return a text that is written as a list of lines as one string."""
+    if type(text) is list and all(type(line) is str for line in text):
+        return "".join(text)
+    return text

@@ -1,7 +1,7 @@
-"""From PATHS to the notebooks that are run, and the file in DIR that each is written to.
+"""What a run is told: from PATHS to notebooks and their output files, options, and parameters.
 
-A notebook in the current folder keeps its path from there; any other keeps its whole path. So no
-two meet in one file, however they are called.
+A notebook in the current folder keeps its path from there as its name in DIR; any other keeps its
+whole path. So no two are written to one file, however they are called.
 """
 
 from __future__ import annotations
@@ -18,30 +18,31 @@ from typing import TYPE_CHECKING, Any, Final, NoReturn
 import msgspec
 
 from cellblock import __version__
-from cellblock.batch import check
-from cellblock.batch.run.state import OWN
-from cellblock.batch.verdict import LARGEST, Kind, Problem
+from cellblock.batch import files
+from cellblock.batch.run.output_folder import OWN
+from cellblock.batch.verdict import MAX_FILE_BYTES, FileKind, Problem
 from cellblock.errors import InputError
-from cellblock.host.session import history
+from cellblock.host.session import history as inputs
 from cellblock.policy.paths import within
 from cellblock.render.text import visible
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-
 _OPEN: Final = os.O_RDONLY | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC
-
-
-_NONE: Final = "no notebook is there"
-_OTHER: Final = "only notebooks are run (.ipynb)"
-#: What is said of paths, where scripts are no use.
-_WORDS: Final = {check.NOTHING: _NONE, check.NEITHER: _OTHER}
+_NO_NOTEBOOK: Final = "no notebook is there"
+_NOT_NOTEBOOK: Final = "only notebooks are run (.ipynb)"
+#: What is said instead of the messages of `files.find`, as scripts can't be run.
+_MESSAGES: Final = {files.NOTHING_FOUND: _NO_NOTEBOOK, files.WRONG_KIND: _NOT_NOTEBOOK}
 
 
 @dataclass(frozen=True, slots=True)
-class Planned:
-    """A notebook to run. ``output`` is its file's name in DIR; ``named`` one that PATHS name."""
+class PlannedNotebook:
+    """A notebook to run.
+
+    ``output`` is the name of its file in DIR, ``name`` what it is called, ``named`` whether PATHS
+    name it, and not a folder above it.
+    """
 
     path: Path
     output: str
@@ -58,46 +59,44 @@ class Planned:
 class Plan:
     """The notebooks of a run, in a stable order, and what is wrong with PATHS."""
 
-    notebooks: tuple[Planned, ...]
+    notebooks: tuple[PlannedNotebook, ...]
     problems: tuple[Problem, ...]
 
 
 def plan(paths: Sequence[str], output_dir: Path, exclude: Sequence[str] = ()) -> Plan:
-    """Return what ``paths`` name, but for what an earlier run has written to ``output_dir``."""
-    found, told = check.find(paths, exclude)
-    problems = [Problem(one.path, _WORDS.get(one.message, one.message)) for one in told]
-    folder, given = os.path.realpath(output_dir), {_absolute(path) for path in paths}
-    written = not any(within(os.path.realpath(path), folder) for path in paths)
-    planned = dict[str, Planned]()
+    """Return what ``paths`` name, without what an earlier run has written to ``output_dir``."""
+    found, problems = files.find(paths, exclude)
+    problems = [Problem(one.path, _MESSAGES.get(one.message, one.message)) for one in problems]
+    folder, given = os.path.realpath(output_dir), {files.absolute(path) for path in paths}
+    skips_outputs = not any(within(os.path.realpath(path), folder) for path in paths)
+    planned = dict[str, PlannedNotebook]()
     for file in found:
-        where = _absolute(file.path)
-        if file.kind is not Kind.notebook:
-            if where in given:
-                problems.append(Problem(file.shown, _OTHER))
+        named = files.absolute(file.path) in given
+        if file.kind is not FileKind.notebook:
+            if named:
+                problems.append(Problem(file.shown, _NOT_NOTEBOOK))
             continue
-        if written and within(os.path.realpath(file.path), folder):
+        if skips_outputs and within(os.path.realpath(file.path), folder):
             continue
-        one = Planned(file.path, _output(file), visible(file.shown), where in given)
+        one = PlannedNotebook(file.path, _output(file), visible(file.shown), named)
         problems += _clashes(one, folder, planned)
         planned[one.output] = one
     if not planned and not problems:
-        problems.append(Problem(" ".join(paths), _NONE))
+        problems.append(Problem(" ".join(paths), _NO_NOTEBOOK))
     return Plan(tuple(planned.values()), tuple(problems))
 
 
-def _absolute(path: str | Path) -> str:
-    return os.path.abspath(path)  # noqa: PTH100 - resolves no links
-
-
-def _output(file: check.File) -> str:
-    """Return a file's name in DIR; in there ``.cellblock`` is the run's own."""
+def _output(file: files.File) -> str:
+    """Return the name of a file in DIR, where ``.cellblock`` is the run's own."""
     path = Path(file.shown)
     outside = path.is_absolute() or path.parts[0] in {"..", OWN}
-    return _absolute(file.path).lstrip("/") if outside else file.shown
+    return files.absolute(file.path).lstrip("/") if outside else file.shown
 
 
-def _clashes(one: Planned, folder: str, planned: dict[str, Planned]) -> Iterator[Problem]:
-    """Yield why a notebook's file can't be written without loss."""
+def _clashes(
+    one: PlannedNotebook, folder: str, planned: dict[str, PlannedNotebook]
+) -> Iterator[Problem]:
+    """Yield why a notebook's file can't be written without losing another."""
     other = planned.get(one.output)
     if other is not None:
         yield Problem(one.name, f"would be written to the same file as {other.name}")
@@ -105,86 +104,83 @@ def _clashes(one: Planned, folder: str, planned: dict[str, Planned]) -> Iterator
         yield Problem(one.name, "would be overwritten: name another --output-dir")
 
 
-def read(planned: Planned) -> bytes:
-    """Return a notebook's content, one byte more than `LARGEST` at most. Raises OSError.
+def read(planned: PlannedNotebook) -> bytes:
+    """Return a notebook's content, at most one byte more than `MAX_FILE_BYTES`. Raise OSError.
 
-    A link is followed where it was named: one that lies in a folder may lead anywhere.
+    A link is followed if it was named. One that lies in a folder may lead anywhere.
     """
     descriptor = os.open(planned.path, _OPEN if planned.named else _OPEN | os.O_NOFOLLOW)
     with os.fdopen(descriptor, "rb") as file:
         if not stat.S_ISREG(os.fstat(descriptor).st_mode):
             raise OSError(errno.EINVAL, "not a regular file")
-        return file.read(LARGEST + 1)
+        return file.read(MAX_FILE_BYTES + 1)
 
 
-# What a run is told, besides its policy: the same for each of its notebooks.
+class RunOptions(msgspec.Struct, frozen=True, kw_only=True):
+    """How all notebooks of a run are run; sent to workers of a cluster. Timeouts are in seconds.
 
-
-class Terms(msgspec.Struct, frozen=True, kw_only=True):
-    """How notebooks are run; seconds, where there is a limit. It can be sent to other processes."""
+    ``timeout`` is for a whole notebook. ``cell_timeout`` is for each cell, where the policy does
+    not allow less. ``timing`` says whether the times at which cells ran are written.
+    """
 
     parameters: dict[str, Any] = {}
     allow_errors: bool = False
-    #: Of a whole notebook, and of each cell where the policy does not allow fewer.
     timeout: float | None = None
     cell_timeout: float | None = None
-    #: Whether cells say when they ran.
     timing: bool = True
 
-    def key(self, content: bytes, digest: str) -> str:
-        """Return what a notebook and its terms are known by under a policy of that digest.
+    def key(self, content: bytes, policy_digest: str) -> str:
+        """Return a hash of a notebook and how it is run.
 
-        Equal ones would be run in the same way: a resumed run does not.
+        A notebook with the same key would be run in the same way, so a resumed run skips it.
         """
-        told = msgspec.structs.asdict(self)
-        known = [__version__, hashlib.sha256(content).hexdigest(), digest, told]
+        options = msgspec.structs.asdict(self)
+        known = [__version__, hashlib.sha256(content).hexdigest(), policy_digest, options]
         return hashlib.sha256(json.dumps(known, sort_keys=True).encode()).hexdigest()
 
 
-# ``-p NAME VALUE``, ``-p NAME=VALUE`` and ``--input FILE``: what cells find in ``inputs``.
-
-_OPTIONS: Final = ("-p", "--parameter")
+# --- parameters: what cells find in ``inputs`` ----------------------------------------------------
 
 
-def joined(arguments: Sequence[str]) -> list[str]:
+def join_parameters(arguments: Sequence[str]) -> list[str]:
     """Return a command line with ``-p NAME VALUE`` as ``-p NAME=VALUE``."""
     made, rest = list[str](), list(arguments)
     while rest:
         made.append(rest.pop(0))
         if made[-1] == "--":
             return made + rest
-        if made[-1] in _OPTIONS and len(rest) > 1 and "=" not in rest[0]:
+        if made[-1] in ("-p", "--parameter") and len(rest) > 1 and "=" not in rest[0]:
             made.append(f"{rest.pop(0)}={rest.pop(0)}")
     return made
 
 
 def parameters(
-    given: Sequence[str], files: Sequence[str], written: Sequence[str] = ()
+    given: Sequence[str], files: Sequence[str], writable: Sequence[str] = ()
 ) -> dict[str, Any]:
-    """Return the values: of the files, in order, then those given by name. Raises InputError.
+    """Return the values in the JSON ``files``, in order, then those ``given`` as NAME=VALUE.
 
-    A value that is JSON is what it says; any other is a text. ``written`` are folders that cells
-    may write: see ``inputs.from_file``.
+    A value that is JSON is parsed; any other is a string. ``writable`` are folders that cells may
+    write: see `inputs.from_file`. Raise InputError.
     """
     values = dict[str, Any]()
     for file in files:
-        values |= {name: json.loads(one) for name, one in history.from_file(file, written).items()}
+        values |= {name: json.loads(one) for name, one in inputs.from_file(file, writable).items()}
     for one in given:
-        name, is_one, text = one.partition("=")
-        if not is_one or not name:
+        name, has_value, text = one.partition("=")
+        if not has_value or not name:
             remedy = "Write -p NAME=VALUE, or -p NAME VALUE."
             raise InputError("no name and value", file="-p", key="", value=repr(one), remedy=remedy)
-        values[name] = _value(text)
-    history.encoded(values, source="-p")
+        values[name] = _parameter(text)
+    inputs.encoded(values, source="-p")
     return values
 
 
-def _value(text: str) -> Any:
+def _parameter(text: str) -> Any:
     try:
-        return json.loads(text, parse_constant=_no_constant)
+        return json.loads(text, parse_constant=_refuse_constant)
     except (ValueError, RecursionError):
         return text
 
 
-def _no_constant(text: str) -> NoReturn:
+def _refuse_constant(text: str) -> NoReturn:
     raise ValueError(text)

@@ -1,4 +1,8 @@
-"""How a run goes, as it goes: a line a notebook, and on a terminal a bar below them."""
+"""What is shown of a run: progress as it goes, a summary when it has ended, and JUnit XML.
+
+Nothing in it is a command to a terminal or a CI runner (`report_formats.inert`). `rich` is imported
+late: to check PATHS and options takes none of it, and CI needs no progress bar.
+"""
 
 from __future__ import annotations
 
@@ -8,28 +12,77 @@ from typing import TYPE_CHECKING, Final
 from xml.etree import ElementTree as ET
 
 from cellblock.batch.report_formats import inert, one_line
-from cellblock.batch.run import result
-from cellblock.batch.run.result import Fate
+from cellblock.batch.run.result import NotebookStatus
+from cellblock.render.cards import count
+from cellblock.render.stopped import plain
+from cellblock.render.text import clip, visible_lines
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
-    from types import TracebackType
     from typing import Self
 
     from rich.console import Console
-    from rich.progress import Progress, TaskID
 
-    from cellblock.batch.run.result import Record
-    from cellblock.batch.run.runner import Ran
+    from cellblock.batch.run.result import NotebookResult, RunResult
 
-
-_ENDING: Final = "Ending: what runs is interrupted, and then killed."
+#: Lines of a reason that are printed, and columns of each.
+_MAX_LINES: Final = 12
+_COLUMNS: Final = 120
+_MIB: Final = 1 << 20
+_STATUS_WIDTH: Final = max(map(len, NotebookStatus))
+_STOPPING: Final = "Ending: what runs is interrupted, and then killed."
 #: Names that stand beside the bar.
-_NAMES: Final = 3
+_MAX_NAMES: Final = 3
+#: Notebooks of which each has a row; of more, only those that did not pass.
+_MAX_ROWS: Final = 40
+_STYLES: Final = {
+    NotebookStatus.passed: "green",
+    NotebookStatus.skipped: "dim",
+    NotebookStatus.interrupted: "yellow",
+}
 
 
-class Lines:
-    """For CI, and whatever else is no terminal: what has ended, each in its own lines."""
+# --- in words -------------------------------------------------------------------------------------
+
+
+def result_text(result: NotebookResult) -> str:
+    """Return a result in a line, and below it why the notebook did not pass."""
+    took = [count(result.cells, "cell"), f"{result.seconds:.2f} s"]
+    took += [count(result.errors, "allowed error")] if result.errors else []
+    took += ["kept"] if result.kept else []
+    head = f"{result.status:<{_STATUS_WIDTH}}  {result.notebook}  ({', '.join(took)})"
+    return "\n".join([one_line(head), *_reason_lines(result)])
+
+
+def _reason_lines(result: NotebookResult) -> list[str]:
+    if result.status is NotebookStatus.passed or not result.reason:
+        return []
+    where = f"cell {result.cell}: " if result.cell else ""
+    lines = [line for line in visible_lines(where + result.reason).split("\n") if line.strip()]
+    more = [f"… {len(lines) - _MAX_LINES} more lines"] if len(lines) > _MAX_LINES else []
+    return [inert(f"    {clip(line, _COLUMNS)}") for line in lines[:_MAX_LINES] + more]
+
+
+def totals(results: Sequence[NotebookResult], seconds: float) -> str:
+    """Return how many notebooks ended with which status."""
+    counted = Counter(result.status for result in results)
+    counts = [f"{counted[status]} {status}" for status in NotebookStatus if counted[status]]
+    kept = sum(result.kept for result in results)
+    rate = (len(results) - kept) / seconds if seconds > 0 else 0.0
+    text = f"{count(len(results), 'notebook')}: {', '.join(counts) or 'none run'}"
+    text += f" ({kept} of them in an earlier run)" if kept else ""
+    return f"{text}; {seconds:.1f} s, {rate:.1f} a second"
+
+
+def _print(console: Console, text: str) -> None:
+    console.print(text, markup=False, highlight=False, soft_wrap=True)
+
+
+# --- progress -------------------------------------------------------------------------------------
+
+
+class Progress:
+    """How a run goes, for CI and whatever else is no terminal: each result, when it is there."""
 
     def __init__(self, console: Console) -> None:
         self._console = console
@@ -37,155 +90,129 @@ class Lines:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None: ...
+    def __exit__(self, *exc: object) -> None:
+        """End what is shown."""
 
-    def begun(self, name: str) -> None:
-        """Say nothing: it will end."""
+    def began(self, name: str) -> None:
+        """Show that a notebook runs: here, nothing."""
 
-    def ended(self, record: Record) -> None:
-        """Say how it ended."""
-        self._print(result.told(record))
+    def ended(self, result: NotebookResult) -> None:
+        """Print the result of a notebook."""
+        _print(self._console, result_text(result))
 
     def stopping(self) -> None:
-        """Say what is waited for."""
-        self._print(_ENDING)
+        """Print what is waited for, as a signal ends the run."""
+        _print(self._console, _STOPPING)
 
-    def said(self, text: str) -> None:
-        """Say it."""
-        self._print(one_line(text))
-
-    def _print(self, text: str) -> None:
-        self._console.print(text, markup=False, highlight=False, soft_wrap=True)
+    def message(self, text: str) -> None:
+        """Print something that the user should know."""
+        _print(self._console, one_line(text))
 
 
-class Bar:
+class ProgressBar(Progress):
     """For a terminal: a bar with what runs now, and above it what did not pass."""
 
     def __init__(self, console: Console, total: int) -> None:
-        from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn  # noqa: PLC0415
-        from rich.progress import TimeElapsedColumn as Elapsed  # noqa: PLC0415
+        from rich import progress  # noqa: PLC0415 - see above
 
-        columns = (BarColumn(), MofNCompleteColumn(), Elapsed(), TextColumn("{task.description}"))
-        self._progress: Progress = Progress(*columns, console=console, transient=True)
-        self._task: TaskID = self._progress.add_task("", total=total)
+        super().__init__(console)
+        self._bar = progress.Progress(
+            progress.BarColumn(),
+            progress.MofNCompleteColumn(),
+            progress.TimeElapsedColumn(),
+            progress.TextColumn("{task.description}", markup=False),
+            console=console,
+            transient=True,
+        )
+        self._task = self._bar.add_task("", total=total)
         self._running: dict[str, None] = {}
 
     def __enter__(self) -> Self:
-        self._progress.start()
+        self._bar.start()
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        self._progress.stop()
+    def __exit__(self, *exc: object) -> None:
+        self._bar.stop()
 
-    def begun(self, name: str) -> None:
-        """Show that it runs."""
+    def began(self, name: str) -> None:
+        """Show that a notebook runs."""
         self._running[name] = None
-        self._show()
+        self._update()
 
-    def ended(self, record: Record) -> None:
-        """Go on by one; say what did not pass."""
-        self._running.pop(record.notebook, None)
-        if record.fate is not Fate.passed:
-            self._print(result.told(record))
-        self._progress.advance(self._task)
-        self._show()
+    def ended(self, result: NotebookResult) -> None:
+        """Advance by one; print a result that is not "passed"."""
+        self._running.pop(result.notebook, None)
+        if result.status is not NotebookStatus.passed:
+            super().ended(result)
+        self._bar.advance(self._task)
+        self._update()
 
-    def stopping(self) -> None:
-        """Say what is waited for."""
-        self._print(_ENDING)
-
-    def said(self, text: str) -> None:
-        """Say it."""
-        self._print(one_line(text))
-
-    def _print(self, text: str) -> None:
-        self._progress.console.print(text, markup=False, highlight=False, soft_wrap=True)
-
-    def _show(self) -> None:
-        from rich.markup import escape  # noqa: PLC0415 - imported by then
-
-        names = [one_line(name) for name in list(self._running)[:_NAMES]]
-        more = [f"and {len(self._running) - _NAMES} more"] if len(self._running) > _NAMES else []
-        self._progress.update(self._task, description=escape(", ".join(names + more)))
+    def _update(self) -> None:
+        names = [one_line(name) for name in list(self._running)[:_MAX_NAMES]]
+        more = len(self._running) - _MAX_NAMES
+        text = ", ".join(names + ([f"and {more} more"] if more > 0 else []))
+        self._bar.update(self._task, description=text)
 
 
-# What is printed of a run that has ended: a table, gaps, and how many met which fate.
-
-#: Notebooks of which each has a row; of more, only those that did not pass.
-_MOST: Final = 40
-_STYLES: Final = {Fate.passed: "green", Fate.skipped: "dim", Fate.interrupted: "yellow"}
+# --- the summary ----------------------------------------------------------------------------------
 
 
-def print_summary(console: Console, ran: Ran, seconds: float) -> None:
-    """Print it."""
-    shown = rows(ran.records)
-    if shown:
-        _print_table(console, shown)
-    for line in gaps(ran):
-        console.print(line, markup=False, highlight=False, soft_wrap=True)
-    totals = result.totals(ran.records, seconds)
-    console.print(totals, markup=False, highlight=False, soft_wrap=True)
+def print_summary(console: Console, run: RunResult, seconds: float) -> None:
+    """Print a table, every gap (promise P7), and how many notebooks ended with which status."""
+    all_shown = len(run.results) <= _MAX_ROWS
+    shown = (one for one in run.results if all_shown or one.status is not NotebookStatus.passed)
+    if rows := sorted(shown, key=lambda one: one.notebook):
+        _print_table(console, rows)
+    for line in plain(run.gaps).splitlines() if run.gaps else ():
+        _print(console, one_line(line))
+    _print(console, totals(run.results, seconds))
 
 
-def rows(records: Sequence[Record]) -> list[Record]:
-    """Return the records that have a row, in the order of their names."""
-    whole = len(records) <= _MOST
-    shown = (one for one in records if whole or one.fate is not Fate.passed)
-    return sorted(shown, key=lambda one: one.notebook)
+def _print_table(console: Console, results: Sequence[NotebookResult]) -> None:
+    """Print a row for each result.
 
-
-def gaps(ran: Ran) -> list[str]:
-    """Return lines that tell of each gap: never silent (promise P7)."""
-    from cellblock.render.stopped import plain  # noqa: PLC0415 - most runs have none
-
-    return list(map(one_line, plain(ran.gaps).splitlines())) if ran.gaps else []
-
-
-def _print_table(console: Console, records: Sequence[Record]) -> None:
-    """Print a row a record; a name that is folded may begin a line with any of its characters."""
-    from rich.box import SIMPLE_HEAD  # noqa: PLC0415 - after the run
-    from rich.table import Table  # noqa: PLC0415 - as above
-    from rich.text import Text  # noqa: PLC0415 - as above
+    A name that is folded may begin a line with any of its characters, so the folded table is made
+    inert as a whole.
+    """
+    from rich.box import SIMPLE_HEAD  # noqa: PLC0415 - see above
+    from rich.table import Table  # noqa: PLC0415 - see above
+    from rich.text import Text  # noqa: PLC0415 - see above
 
     table = Table("verdict", box=SIMPLE_HEAD)
     table.add_column("notebook", overflow="fold")
     for name in ("cells", "time", "memory"):
         table.add_column(name, justify="right", no_wrap=True)
     table.add_column("where")
-    for record in records:
-        first, *rest = result.row(record)
-        table.add_row(Text(first, _STYLES.get(record.fate, "red")), *map(Text, rest))
+    for result in results:
+        passed, peak = result.status is NotebookStatus.passed, result.peak_memory_bytes
+        table.add_row(
+            Text(result.status, _STYLES.get(result.status, "red")),
+            Text(one_line(result.notebook)),
+            Text(str(result.cells)),
+            Text(f"{result.seconds:.2f} s"),
+            Text(f"{peak / _MIB:.1f} MiB" if peak else ""),
+            Text(f"cell {result.cell}" if result.cell and not passed else ""),
+        )
     with console.capture() as folded:
         console.print(table)
     console.file.write(inert(folded.get()))
 
 
-# A run as JUnit XML, as CI servers read it: a test case for each notebook.
-#
+# --- JUnit XML, as CI servers read it: a test case for each notebook ------------------------------
 # Source: the schema of Jenkins' xUnit plugin, which GitLab and others take, too.
 
-#: Fates that are the notebook's doing, and those that are not a test's failure but its end.
-_FAILURES: Final = frozenset({Fate.failed, Fate.denied})
-_SKIPPED: Final = frozenset({Fate.skipped, Fate.interrupted})
+#: Statuses that the notebook causes, and those in which it was not tested to its end.
+_FAILURES: Final = frozenset({NotebookStatus.failed, NotebookStatus.denied})
+_SKIPPED: Final = frozenset({NotebookStatus.skipped, NotebookStatus.interrupted})
 #: Characters that XML 1.0 can't carry, whatever they are written as.
 _ILLEGAL: Final = re.compile("[^\t\n\r\x20-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
 
 
-def junit(records: Sequence[Record], seconds: float) -> str:
+def junit(results: Sequence[NotebookResult], seconds: float) -> str:
     """Return the report. A CI runner that is shown it finds no command in it."""
-    kinds = Counter(map(_element, records))
+    kinds = Counter(map(_element, results))
     counts = {
-        "tests": str(len(records)),
+        "tests": str(len(results)),
         "failures": str(kinds["failure"]),
         "errors": str(kinds["error"]),
         "skipped": str(kinds["skipped"]),
@@ -193,31 +220,31 @@ def junit(records: Sequence[Record], seconds: float) -> str:
     }
     root = ET.Element("testsuites", {"name": "cellblock run", **counts})
     suite = ET.SubElement(root, "testsuite", {"name": "cellblock run", **counts})
-    for record in records:
-        _case(suite, record)
+    for result in results:
+        _add_case(suite, result)
     ET.indent(root)
     return inert(ET.tostring(root, encoding="unicode", xml_declaration=False)) + "\n"
 
 
-def _case(suite: ET.Element, record: Record) -> None:
-    folder, _, name = _legal(record.notebook).rpartition("/")
-    about = {"classname": folder or ".", "name": name, "time": f"{record.seconds:.3f}"}
+def _add_case(suite: ET.Element, result: NotebookResult) -> None:
+    folder, _, name = _legal(result.notebook).rpartition("/")
+    about = {"classname": folder or ".", "name": name, "time": f"{result.seconds:.3f}"}
     case = ET.SubElement(suite, "testcase", about)
-    if (kind := _element(record)) is None:
+    if (kind := _element(result)) is None:
         return
-    where = f"cell {record.cell}: " if record.cell else ""
-    text = _legal(record.reason)
+    where = f"cell {result.cell}: " if result.cell else ""
+    text = _legal(result.reason)
     message = where + (text.splitlines() or [""])[0]
-    told = ET.SubElement(case, kind, {"message": message, "type": record.fate.replace(" ", "-")})
-    told.text = text
+    status = result.status.replace(" ", "-")
+    ET.SubElement(case, kind, {"message": message, "type": status}).text = text
 
 
-def _element(record: Record) -> str | None:
-    if record.fate is Fate.passed:
+def _element(result: NotebookResult) -> str | None:
+    if result.status is NotebookStatus.passed:
         return None
-    if record.fate in _FAILURES:
+    if result.status in _FAILURES:
         return "failure"
-    return "skipped" if record.fate in _SKIPPED else "error"
+    return "skipped" if result.status in _SKIPPED else "error"
 
 
 def _legal(text: str) -> str:

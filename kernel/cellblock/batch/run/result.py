@@ -1,29 +1,25 @@
-"""What becomes of a notebook, in a word and in a record that is small enough to keep."""
+"""How a notebook ended, in a result that is small enough to keep; and how a whole run went."""
 
 from __future__ import annotations
 
-from collections import Counter
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from enum import StrEnum
 from typing import TYPE_CHECKING, Final
 
 import msgspec
 
-from cellblock.batch.report_formats import inert, one_line
-from cellblock.render.cards import count
-from cellblock.render.text import clip, encodable, visible_lines
+from cellblock.host.cell.status import LIMITS
+from cellblock.render.text import encodable
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
     from cellblock.api.results import Result
-
+    from cellblock.policy.enforcement import Gap
 
 #: Characters of why a notebook did not pass.
-LONGEST_REASON: Final = 2_000
+MAX_REASON: Final = 2_000
 
 
-class Fate(StrEnum):
+class NotebookStatus(StrEnum):
     """How a notebook ended."""
 
     #: Every cell ran, and none failed that was not allowed to.
@@ -34,72 +30,87 @@ class Fate(StrEnum):
     denied = "denied"
     #: A cell, or the notebook, took longer than it may.
     timed_out = "timed out"
-    #: A cell was ended from outside: memory, a crash, a breach; or no guest could be had.
+    #: A cell was ended from outside (memory, a crash, a breach), or there was no guest for it.
     killed = "killed"
-    #: It is no notebook, or not one that can be read within the bounds.
+    #: The file is no notebook, or not one that can be read within the bounds.
     unreadable = "could not read"
-    #: It was not begun: its language is another, or the run was ended before.
+    #: The notebook was not begun: its language is another, or the run was ended before.
     skipped = "skipped"
-    #: The run was ended while it ran.
+    #: The run was ended while the notebook ran.
     interrupted = "interrupted"
 
 
-#: Fates that the same notebook meets again under the same terms: a resumed run keeps them.
-FINAL: Final = frozenset({Fate.passed, Fate.failed, Fate.denied, Fate.timed_out, Fate.killed})
-_TIMES: Final = frozenset({"timeout", "cpu"})
+#: Statuses that the same notebook gets again with the same options: a resumed run keeps them.
+REPEATABLE: Final = frozenset(
+    {
+        NotebookStatus.passed,
+        NotebookStatus.failed,
+        NotebookStatus.denied,
+        NotebookStatus.timed_out,
+        NotebookStatus.killed,
+    }
+)
+_TIME_LIMITS: Final = frozenset({"timeout", "cpu"})
 
 
-class Record(msgspec.Struct, frozen=True, kw_only=True):
-    """What is left of a notebook that has ended.
+class NotebookResult(msgspec.Struct, frozen=True, kw_only=True):
+    """The result of a notebook.
 
-    ``cell`` is the one that decided its fate, counting cells of all types from 1, or 0;
-    ``cells`` are those that ran, ``errors`` those among them that were allowed to fail and did.
-    Times are seconds. ``kept`` says that an earlier run came to this.
+    ``cell`` is the one that decided the status, counting cells of all types from 1, or 0.
+    ``cells`` is how many ran, ``errors`` how many of those failed and were allowed to. Times are in
+    seconds. ``session`` names the session's audit log. ``kept`` says that the result is an earlier
+    run's.
     """
 
     notebook: str
-    fate: Fate
+    status: NotebookStatus = msgspec.field(name="fate")  # in files of earlier runs, too
     reason: str = ""
     cell: int = 0
     cells: int = 0
     errors: int = 0
     seconds: float = 0.0
     peak_memory_bytes: int = 0
-    #: The audit log of its session.
     session: str = ""
     kept: bool = False
 
 
-class Ending(msgspec.Struct, frozen=True):
-    """A fate and the reason for it."""
+@dataclass(frozen=True, slots=True)
+class RunResult:
+    """How a run went. ``signal`` is the one that ended it, or 0."""
 
-    fate: Fate
+    results: tuple[NotebookResult, ...]
+    gaps: tuple[Gap, ...]
+    signal: int
+
+
+class Ending(msgspec.Struct, frozen=True):
+    """The status of a notebook, the reason for it, and the cell."""
+
+    status: NotebookStatus
     reason: str = ""
     cell: int = 0
 
 
-def said(text: str) -> str:
-    """Return a reason as it is recorded: text that can be sent, and not too much of it."""
+def clip_reason(text: str) -> str:
+    """Return a reason that can be sent and is not too long."""
     text = encodable(text.strip())
-    return text if len(text) <= LONGEST_REASON else f"{text[: LONGEST_REASON - 1]}…"
+    return text if len(text) <= MAX_REASON else f"{text[: MAX_REASON - 1]}…"
 
 
 def ending_of(result: Result, cell: int, *, own_limit: bool = False) -> Ending | None:
-    """Return what a cell's result means for its notebook; None where it ran to its end.
+    """Return how a cell's result ends its notebook; None if the cell succeeded.
 
-    ``own_limit`` says that the seconds it had were the run's, and not the policy's.
+    ``own_limit`` says that the cell's timeout was the run's and not the policy's.
     """
     if result.success:
         return None
     if result.stop is not None:
-        result = replace(result, stop=replace(result.stop, said=_stopped(result, own_limit)))
-    return Ending(_fate(result), said(result.to_string(LONGEST_REASON)), cell)
+        result = replace(result, stop=replace(result.stop, said=_stop_reason(result, own_limit)))
+    return Ending(_status(result), clip_reason(result.to_string(MAX_REASON)), cell)
 
 
-def _stopped(result: Result, own_limit: bool) -> str:
-    """Say why a cell was stopped: what became of its variables is of no use to anybody here."""
-    from cellblock.host.cell.status import LIMITS  # noqa: PLC0415 - few cells are
-
+def _stop_reason(result: Result, own_limit: bool) -> str:
+    """Return why a cell was stopped. That its variables were restored is of no use here."""
     stop, error = result.stop, result.error
     if stop is None or error is None:
         return ""
@@ -110,65 +121,14 @@ def _stopped(result: Result, own_limit: bool) -> str:
     return text if setting is None else f"{text}\nRaise it: {setting} in the policy."
 
 
-def _fate(result: Result) -> Fate:
+def _status(result: Result) -> NotebookStatus:
     match result.status:
         case "denied" | "refused":
-            return Fate.denied
-        case "stopped" if result.stop is not None and result.stop.why in _TIMES:
-            return Fate.timed_out
+            return NotebookStatus.denied
+        case "stopped" if result.stop is not None and result.stop.why in _TIME_LIMITS:
+            return NotebookStatus.timed_out
         case "stopped" if result.stop is not None and result.stop.why == "interrupt":
-            return Fate.interrupted
+            return NotebookStatus.interrupted
         case "error":
-            return Fate.failed
-    return Fate.killed
-
-
-# Records as text for people and for CI: nothing in it is a command to a terminal or a runner.
-
-#: Lines of a reason that are printed, and columns of each.
-_LINES: Final = 12
-_COLUMNS: Final = 120
-_MIB: Final = 1 << 20
-_WIDEST: Final = max(map(len, Fate))
-
-
-def told(record: Record) -> str:
-    """Return a record in a line, and why it did not pass in those below."""
-    return "\n".join([one_line(f"{record.fate:<{_WIDEST}}  {head(record)}"), *reason(record)])
-
-
-def head(record: Record) -> str:
-    """Return which notebook it was and what it took."""
-    took = [count(record.cells, "cell"), f"{record.seconds:.2f} s"]
-    took += [count(record.errors, "allowed error")] if record.errors else []
-    took += ["kept"] if record.kept else []
-    return f"{record.notebook}  ({', '.join(took)})"
-
-
-def reason(record: Record) -> list[str]:
-    """Return the lines of why a notebook did not pass, fit to be printed."""
-    if record.fate is Fate.passed or not record.reason:
-        return []
-    where = f"cell {record.cell}: " if record.cell else ""
-    lines = [line for line in visible_lines(where + record.reason).split("\n") if line.strip()]
-    more = [f"… {len(lines) - _LINES} more lines"] if len(lines) > _LINES else []
-    return [inert(f"    {clip(line, _COLUMNS)}") for line in lines[:_LINES] + more]
-
-
-def totals(records: Sequence[Record], seconds: float) -> str:
-    """Return how many notebooks met which fate."""
-    counted = Counter(record.fate for record in records)
-    told = [f"{counted[fate]} {fate}" for fate in Fate if counted[fate]]
-    kept = sum(record.kept for record in records)
-    rate = (len(records) - kept) / seconds if seconds > 0 else 0.0
-    parts = f"{count(len(records), 'notebook')}: {', '.join(told) or 'none run'}"
-    parts += f" ({kept} of them in an earlier run)" if kept else ""
-    return f"{parts}; {seconds:.1f} s, {rate:.1f} a second"
-
-
-def row(record: Record) -> tuple[str, ...]:
-    """Return a record's row of the summary: fate, notebook, cells, time, memory, where."""
-    where = f"cell {record.cell}" if record.cell and record.fate is not Fate.passed else ""
-    memory = f"{record.peak_memory_bytes / _MIB:.1f} MiB" if record.peak_memory_bytes else ""
-    name = one_line(record.notebook)
-    return (record.fate, name, str(record.cells), f"{record.seconds:.2f} s", memory, where)
+            return NotebookStatus.failed
+    return NotebookStatus.killed

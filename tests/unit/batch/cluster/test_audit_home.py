@@ -7,12 +7,13 @@ import pytest
 
 pytest.importorskip("distributed", reason="Dask is not installed")
 
-from cellblock.batch.cluster.protocol import MOST_AUDIT, Log, Offer, Returned
-from cellblock.batch.cluster.scheduler import Workers
-from cellblock.batch.cluster.worker import log_of
+from cellblock.batch.cluster.client import ClusterExecutor
+from cellblock.batch.cluster.protocol import MAX_AUDIT_BYTES, AuditFiles, PolicyOffer, TaskResult
+from cellblock.batch.cluster.worker import audit_files
 from cellblock.batch.run.document import Document
-from cellblock.batch.run.result import Fate, Record
-from cellblock.batch.run.state import Checkpoint, OutputFolder
+from cellblock.batch.run.journal import FileSaver
+from cellblock.batch.run.output_folder import OutputFolder
+from cellblock.batch.run.result import NotebookResult, NotebookStatus
 from cellblock.policy.model import Audit, Policy
 
 SESSION = "0123456789abcdef"
@@ -32,19 +33,17 @@ def output(tmp_path):
 
 
 def workers(folder, said):
-    """Workers of a cluster that nobody has gone to yet."""
-    offer = Offer(version="", policy={}, digest="", allow_unsafe=False, project="")
-    made = Workers("tcp://127.0.0.1:9", offer, Policy(), folder)
-    made.listen(said.append)
-    return made
+    """Return the executor of a cluster that nobody has gone to yet."""
+    offer = PolicyOffer(version="", policy={}, digest="", allow_unsafe=False, project="")
+    return ClusterExecutor("tcp://127.0.0.1:9", offer, Policy(), folder, said.append)
 
 
 def home(made, folder, answer):
     """Have what a worker has returned, as a run has it."""
 
     async def taken():
-        saver = Checkpoint(folder, "a.ipynb", "key", asyncio.get_running_loop())
-        record = made._home(answer, saver)
+        saver = FileSaver(folder, "a.ipynb", "key", asyncio.get_running_loop())
+        record = made._take_home(answer, saver)
         saver.close(done=True)
         return record
 
@@ -54,28 +53,28 @@ def home(made, folder, answer):
 def test_a_log_is_all_files_of_its_session_and_one_that_is_too_large_is_left(audit, tmp_path):
     (tmp_path / FIRST).write_bytes(b"1")
     (tmp_path / SECOND).write_bytes(b"2")
-    assert log_of(SESSION, audit) == Log(files={FIRST: b"1", SECOND: b"2"})
+    assert audit_files(SESSION, audit) == AuditFiles(files={FIRST: b"1", SECOND: b"2"})
 
     with (tmp_path / FIRST).open("wb") as file:
-        file.truncate(MOST_AUDIT + 1)
-    assert log_of(SESSION, audit) == Log(left="it is over 16 MiB")
+        file.truncate(MAX_AUDIT_BYTES + 1)
+    assert audit_files(SESSION, audit) == AuditFiles(left="it is over 16 MiB")
 
 
 @pytest.mark.parametrize(("session", "log"), [("", True), (SESSION, False)])
 def test_where_no_log_is_written_none_is_missed(audit, session, log):
-    assert log_of(session, dataclasses.replace(audit, log=log)) == Log()
+    assert audit_files(session, dataclasses.replace(audit, log=log)) == AuditFiles()
 
 
 def test_a_log_that_can_not_be_read_is_left_and_why_is_said(audit, tmp_path):
-    assert log_of(SESSION, audit) == Log(left=f"no session {SESSION}")
+    assert audit_files(SESSION, audit) == AuditFiles(left=f"no session {SESSION}")
     (tmp_path / FIRST).mkdir()
-    assert log_of(SESSION, audit) == Log(left="it can't be read: Is a directory")
+    assert audit_files(SESSION, audit) == AuditFiles(left="it can't be read: Is a directory")
 
 
 def test_a_run_says_which_log_has_stayed_on_its_worker(output):
     said = []
-    record = Record(notebook="nb/a.ipynb", fate=Fate.passed, session=SESSION)
-    answer = Returned(record=record, audit=Log(left="it is over 16 MiB"))
+    record = NotebookResult(notebook="nb/a.ipynb", status=NotebookStatus.passed, session=SESSION)
+    answer = TaskResult(result=record, audit=AuditFiles(left="it is over 16 MiB"))
     assert home(workers(output, said), output, answer) == record
     assert said == ["nb/a.ipynb: its audit log stays on its worker: it is over 16 MiB"]
 
@@ -83,11 +82,13 @@ def test_a_run_says_which_log_has_stayed_on_its_worker(output):
 def test_a_log_is_kept_where_the_output_has_no_place(output):
     (output.path / "a.ipynb").mkdir()
     said = []
-    record = Record(notebook="a.ipynb", fate=Fate.passed, cells=1, session=SESSION)
-    document = Document((), {}, 5).whole()
-    answer = Returned(record=record, document=document, audit=Log(files={FIRST: b"1"}))
+    record = NotebookResult(
+        notebook="a.ipynb", status=NotebookStatus.passed, cells=1, session=SESSION
+    )
+    document = Document((), {}, 5).to_bytes()
+    answer = TaskResult(result=record, document=document, audit=AuditFiles(files={FIRST: b"1"}))
     ended = home(workers(output, said), output, answer)
-    assert (ended.fate, ended.cells) == (Fate.killed, 1)
+    assert (ended.status, ended.cells) == (NotebookStatus.killed, 1)
     assert ended.reason == "its output can't be written: Is a directory"
     assert (output.path / ".cellblock/audit" / FIRST).read_bytes() == b"1"
     assert said == []

@@ -7,13 +7,13 @@ import nbformat
 import pytest
 
 from cellblock.batch.run import document as module
-from cellblock.batch.run.document import Document, TooMuchError
+from cellblock.batch.run.document import Document, TooMuchOutputError
 from support.runs import code, document, markdown
 
 
 def text(made):
     """Return the content of a document's file."""
-    return b"".join(made.written())
+    return b"".join(made.file_content())
 
 
 OUTPUTS = [
@@ -53,7 +53,7 @@ def test_an_output_is_updated_in_its_place_and_what_is_compact_made_the_same_aga
     assert [one["output_type"] for one in outputs] == ["stream", "execute_result", "error"]
     assert outputs[1]["data"] == {"text/plain": ["new\n", "line"]}
     assert outputs[1]["execution_count"] == 3
-    again = Document.of(written.whole())
+    again = Document.from_bytes(written.to_bytes())
     assert text(again) == text(written)
     again.put(2, code("new", id="c"))
     assert json.loads(text(again))["cells"][2]["source"] == ["new"]
@@ -68,10 +68,10 @@ def test_a_text_of_many_parts_has_the_lines_that_it_has_as_one(monkeypatch, endi
 
 
 def test_more_than_is_written_of_one_notebook_is_refused_and_changes_nothing(monkeypatch):
-    monkeypatch.setattr(module, "MOST_BYTES", 1_000)
+    monkeypatch.setattr(module, "MAX_BYTES", 1_000)
     written = Document([code("1", id="a")], {}, 5)
     before = text(written)
-    with pytest.raises(TooMuchError, match="its outputs take more than"):
+    with pytest.raises(TooMuchOutputError, match="its outputs take more than"):
         written.put(0, code("x" * 1_000, id="a"))
     assert text(written) == before
 
@@ -89,24 +89,24 @@ def test_a_cell_counts_with_the_blanks_that_it_is_written_with():
 
 
 def test_what_is_written_again_and_again_is_bounded(monkeypatch):
-    monkeypatch.setattr(module, "MOST_WRITTEN", 1_000)
+    monkeypatch.setattr(module, "MAX_WRITTEN", 1_000)
     written = Document([code("1", id="a")], {}, 5)
 
     def often():
         for _ in range(100):
             written.put(0, code("1", id="a"))
 
-    with pytest.raises(TooMuchError):
+    with pytest.raises(TooMuchOutputError):
         often()
 
 
 def test_widgets_count_with_the_blanks_that_they_are_written_with(monkeypatch):
-    monkeypatch.setattr(module, "MOST_BYTES", 2_000)
+    monkeypatch.setattr(module, "MAX_BYTES", 2_000)
     written = Document([code("1", id="a")], {}, 5)
     written.take_widgets({"w": {"state": {"value": [1] * 100}}})
     written.take_widgets({"w": {"state": {"value": [2] * 100}}})  # in the place of what was there
     before = text(written)
-    with pytest.raises(TooMuchError):
+    with pytest.raises(TooMuchOutputError):
         written.take_widgets({"v": {"state": {"value": [1] * 100}}})
     assert text(written) == before
 
@@ -115,7 +115,7 @@ def test_a_file_is_written_in_pieces_and_a_text_with_many_lines_in_several():
     shown = {"output_type": "stream", "name": "stdout", "text": "y\n" * 500_000}
     written = Document([code("1", id=f"c{n}", outputs=[shown]) for n in range(4)], {}, 5)
     tracemalloc.start()
-    size = sum(map(len, written.written()))
+    size = sum(map(len, written.file_content()))
     _, peak = tracemalloc.get_traced_memory()
     tracemalloc.stop()
     assert size > 20_000_000 > 4 * peak

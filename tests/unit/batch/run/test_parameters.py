@@ -2,8 +2,8 @@
 
 import pytest
 
-from cellblock.batch.run.plan import joined, parameters
-from cellblock.cli import main
+from cellblock.batch.run.plan import join_parameters, parameters
+from cellblock.cli import main as cli
 from cellblock.errors import InputError
 
 
@@ -20,7 +20,7 @@ from cellblock.errors import InputError
     ],
 )
 def test_a_name_and_a_value_are_one_word_or_two(given, made):
-    assert joined(given.split()) == made.split()
+    assert join_parameters(given.split()) == made.split()
 
 
 def test_a_value_that_is_json_is_what_it_says_and_any_other_a_text():
@@ -50,6 +50,6 @@ def test_help_shows_both_ways_to_give_a_parameter(monkeypatch, capsys):
     monkeypatch.setenv("COLUMNS", "120")
     monkeypatch.setattr("sys.argv", ["cellblock", "run", "--help"])
     with pytest.raises(SystemExit):
-        main.main()
+        cli.main()
     words = " ".join(capsys.readouterr().out.replace("│", " ").split())
     assert "NAME=VALUE What cells find in `inputs`; repeatable. NAME VALUE does, too." in words

@@ -7,8 +7,9 @@ from pathlib import Path
 import pytest
 
 from cellblock.api.pool import AsyncSandboxPool
-from cellblock.batch.run.execution import MOST_IDLE, Job, Pools
+from cellblock.batch.run.execution import Job
 from cellblock.batch.run.notebook import read
+from cellblock.batch.run.pools import MAX_IDLE, PolicyPools
 from cellblock.errors import PolicyError, WideningError
 from cellblock.policy.model import Policy
 from support.runs import notebook
@@ -46,10 +47,10 @@ def operators(tmp_path):
 
 def test_notebooks_of_one_policy_have_one_pool_and_the_operators_is_not_made_anew(operators):
     async def run():
-        pools, less = Pools(operators), operators.policy.replace(timeout=1.0)
+        pools, less = PolicyPools(operators), operators.policy.replace(timeout=1.0)
 
         async def one(policy):
-            async with pools.having(policy) as pool:
+            async with pools.use(policy) as pool:
                 await asyncio.sleep(0.01)
                 return pool
 
@@ -63,17 +64,17 @@ def test_notebooks_of_one_policy_have_one_pool_and_the_operators_is_not_made_ane
 
 def test_few_pools_that_nobody_uses_are_kept_and_none_that_is_used_is_closed(operators):
     async def run():
-        pools = Pools(operators)
+        pools = PolicyPools(operators)
         async with AsyncExitStack() as stack:
             first = await stack.enter_async_context(
-                pools.having(operators.policy.replace(timeout=0.5))
+                pools.use(operators.policy.replace(timeout=0.5))
             )
             for number in range(1, 20):
-                async with pools.having(operators.policy.replace(timeout=float(number))):
+                async with pools.use(operators.policy.replace(timeout=float(number))):
                     left = [pool for pool in operators.made if not pool.closed]
-                    assert len(left) <= MOST_IDLE + 2
+                    assert len(left) <= MAX_IDLE + 2
             assert not first.closed
-        async with pools.having(operators.policy.replace(timeout=19.0)) as again:
+        async with pools.use(operators.policy.replace(timeout=19.0)) as again:
             assert again is operators.made[-1]
         await pools.close()
 
@@ -84,7 +85,7 @@ def test_few_pools_that_nobody_uses_are_kept_and_none_that_is_used_is_closed(ope
 
 def left_to(operators, asks, folder):
     made = read(notebook("1", metadata={"cellblock": asks}))
-    return asyncio.run(Pools(operators).left_to(made, Job("nb/a.ipynb", b"", str(folder))))
+    return asyncio.run(PolicyPools(operators).policy_of(made, Job("nb/a.ipynb", b"", str(folder))))
 
 
 def test_a_notebook_has_less_and_paths_of_its_folder(operators, tmp_path):
@@ -114,14 +115,14 @@ def test_a_folder_that_was_moved_meanwhile_opens_no_pool(tmp_path, monkeypatch):
     async def run():
         async with AsyncSandboxPool(policy, project=tmp_path) as operators:
             less = operators.ground.policy.replace(filesystem_read_roots=(data,))
-            async with Pools(operators) as pools:
-                async with pools.having(less) as pool:
+            async with PolicyPools(operators) as pools:
+                async with pools.use(less) as pool:
                     assert pool.ground.policy.filesystem_read_roots == (data,)
                     assert pool.ground.operators.filesystem_read_roots == (str(tmp_path),)
                 await pools.close()
                 moved()
                 with pytest.raises(PolicyError, match="was moved meanwhile"):
-                    async with pools.having(less):
+                    async with pools.use(less):
                         pass
 
     asyncio.run(run())

@@ -1,4 +1,4 @@
-"""Many notebooks, of every kind, in one run: each meets its fate, and nothing is left."""
+"""Many notebooks, of every kind, in one run: each gets its status, and nothing is left."""
 
 import json
 import os
@@ -68,16 +68,16 @@ def content(kind, number):
 
 @pytest.fixture
 def generated(run):
-    """Write the notebooks, each kind's among the others; return their fates by name."""
+    """Write the notebooks, each kind's among the others; return their statuses by name."""
     names = [(kind, n) for kind, (many, _) in KINDS.items() for n in range(many)]
     random.Random(7).shuffle(names)
-    fates = {}
+    statuses = {}
     for place, (kind, number) in enumerate(names):
         path = run.work / f"nb/{place % 7}/{place:03}-{kind}.ipynb"
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_bytes(content(kind, number))
-        fates[f"nb/{place % 7}/{path.name}"] = KINDS[kind][1]
-    return fates
+        statuses[f"nb/{place % 7}/{path.name}"] = KINDS[kind][1]
+    return statuses
 
 
 @pytest.mark.timeout(300)
@@ -88,15 +88,15 @@ def test_each_of_many_notebooks_meets_its_fate_and_nothing_is_left(run, generate
     ended = run("nb", "-o", "out", *options, seconds=280)
     assert ended.err == ""
     assert ended.status == 1
-    assert {n: f for n, f in ended.fates.items() if f != generated[n]} == {}
-    assert ended.fates.keys() == generated.keys()
+    assert {n: f for n, f in ended.statuses.items() if f != generated[n]} == {}
+    assert ended.statuses.keys() == generated.keys()
     # Nothing is waited for: whatever was started is gone when the command is.
     assert processes.orphans() == []
     assert list(tmp.iterdir()) == []
     out = run.work / "out"
     assert sorted(os.listdir(out)) == [".cellblock", "nb"]  # noqa: PTH208
-    for name, fate in generated.items():
-        assert (out / name).exists() is (fate != "could not read"), name
+    for name, status in generated.items():
+        assert (out / name).exists() is (status != "could not read"), name
         if name.endswith("-fine.ipynb"):
             number = int(texts(out / name)[2]) // 2
             assert texts(out / name) == ["", "", f"{number * 2}", f"{number:04}\n"]

@@ -7,9 +7,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cellblock.batch.run import notebook as module
-from cellblock.batch.run.notebook import UnreadableError, read
-from cellblock.batch.verdict import LARGEST
+from cellblock.batch import notebook as module
+from cellblock.batch.notebook import UnreadableError
+from cellblock.batch.run.notebook import read
+from cellblock.batch.verdict import MAX_FILE_BYTES
 from support.runs import code, document, markdown, notebook
 
 #: It would become a line of two thousand million signs.
@@ -55,6 +56,7 @@ def test_a_cell_runs_where_nbclient_runs_it(cell, runs):
         (b"\xef\xbb\xbf{}", "is no JSON: Unexpected UTF-8 BOM (decode using utf-8-sig) (line 1, column 1)"),
         (b"[]", "is no notebook: it is no JSON object"),
         (b"\xff", "is no UTF-8 text"),
+        (b'{"nbformat": 4, "nbformat": 4}', 'has the key "nbformat" twice in one object'),
         (b"[" * 100_000, "is nested too deeply"),
         (b'{"x":' + b"[" * 200 + b"]" * 200 + b',"nbformat":4,"cells":[]}', "is nested too deeply, or holds too much"),
         (b"[" + b"[]," * 1_000_000, "holds more than 2,000,000 values"),
@@ -68,7 +70,7 @@ def test_a_cell_runs_where_nbclient_runs_it(cell, runs):
         (notebook("1", {"cell_type": "x"}), "has a cell of no known type: cell 2"),
         (notebook(code(None)), "has a cell without text as its source: cell 1"),
         (notebook(code("1", metadata=[])), "is no valid notebook: data.cells[0] must be valid exactly by one definition (0 matches found)"),
-        (notebook(metadata=[]), "is no valid notebook: data.metadata must be object"),
+        (notebook(metadata=[]), "is no notebook: its metadata is no JSON object"),
         (notebook(metadata={"kernelspec": 1}), "is no valid notebook: data.metadata.kernelspec must be object"),
         (notebook(**{"\x1b[2J": 1}), "is no valid notebook: data must not contain {'\\x1b[2J'} properties"),
     ],
@@ -80,10 +82,10 @@ def test_what_is_no_notebook_is_refused_with_a_reason(content, why):
 
 
 def test_a_file_that_is_too_large_is_not_parsed(monkeypatch):
-    monkeypatch.setattr(module, "LARGEST", 100)
+    monkeypatch.setattr(module, "MAX_FILE_BYTES", 100)
     with pytest.raises(UnreadableError, match="is larger than"):
         read(b" " * 101)
-    assert LARGEST == 64 << 20
+    assert MAX_FILE_BYTES == 64 << 20
 
 
 def test_what_can_not_be_written_is_replaced_and_what_an_earlier_run_left_is_dropped():

@@ -10,19 +10,19 @@ import pytest
 
 import cellblock
 from cellblock.analysis import RULES, Finding
-from cellblock.batch import Format, report_formats
+from cellblock.batch import report_formats
 from cellblock.batch.judge import judge
-from cellblock.batch.report_formats import written
+from cellblock.batch.report_formats import Format, format_report
 from cellblock.batch.verdict import (
-    OWN,
-    REPORTED,
-    Checked,
-    Found,
-    Kind,
+    CHECK_RULES,
+    REPORTED_RULES,
+    CheckedFile,
+    CheckReport,
+    FileKind,
+    PlacedFinding,
     Problem,
-    Report,
     Verdict,
-    own_finding,
+    check_finding,
 )
 from support.judging import by
 from support.notebooks import notebook
@@ -74,12 +74,12 @@ GITHUB = """\
 
 
 def checked(path, text):
-    kind = Kind.notebook if path.endswith(".ipynb") else Kind.script
-    return Checked(path, kind, judge(text.encode(), kind, SAFE, FILE))
+    kind = FileKind.notebook if path.endswith(".ipynb") else FileKind.script
+    return CheckedFile(path, kind, judge(text.encode(), kind, SAFE, FILE))
 
 
 def report(*files, problems=(), policy="safe"):
-    return Report(policy, False, files, problems)
+    return CheckReport(policy, False, files, problems)
 
 
 FULL = report(
@@ -93,43 +93,43 @@ CLEAN = report(checked("a.py", "x = 1"))
 #: Under a policy that grants what does the same.
 GRANTED = dataclasses.replace(SAFE.rules, operations=frozenset({"ops.read_file"}))
 GRANTING = dataclasses.replace(SAFE, rules=GRANTED)
-OPENS = judge(b"rows = open('a.csv')\n", Kind.script, GRANTING, FILE)
-GRANTED = report(Checked("a.py", Kind.script, OPENS), policy="granting")
+OPENS = judge(b"rows = open('a.csv')\n", FileKind.script, GRANTING, FILE)
+GRANTED = report(CheckedFile("a.py", FileKind.script, OPENS), policy="granting")
 REWRITE = 'text = ops.read_file("a.csv")\nlines = text.splitlines()'
 
 
 def test_text_is_for_people_and_editors_and_annotations_point_into_the_file():
-    assert written(FULL, Format.text) == TEXT
+    assert format_report(FULL, Format.text) == TEXT
 
-    assert written(FULL, Format.github) == GITHUB
+    assert format_report(FULL, Format.github) == GITHUB
     lines = NOTEBOOK.splitlines()
     assert (lines[16], lines[26]) == ('    "import os, json\\n"', '    "%env\\n",')
 
 
 def test_a_clean_run_says_what_was_checked_and_by_what():
-    assert written(CLEAN, Format.text) == "1 file, no findings · policy safe\n"
-    assert written(CLEAN, Format.github) == "1 file, no findings · policy safe\n"
-    template = Report("lab", True, (), ())
-    assert written(template, Format.text) == "0 files, no findings · policy lab, template\n"
+    assert format_report(CLEAN, Format.text) == "1 file, no findings · policy safe\n"
+    assert format_report(CLEAN, Format.github) == "1 file, no findings · policy safe\n"
+    template = CheckReport("lab", True, (), ())
+    assert format_report(template, Format.text) == "0 files, no findings · policy lab, template\n"
 
 
 def test_what_a_policy_grants_instead_is_shown_in_two_lines():
-    assert written(GRANTED, Format.text).splitlines()[3:-2] == [
+    assert format_report(GRANTED, Format.text).splitlines()[3:-2] == [
         "  Instead: ask the host, ops.read_file. If it is a name of your own, choose",
         "  another.",
         '    text = ops.read_file("a.csv")',
         "    lines = text.splitlines()",
     ]
     lines = REWRITE.replace("\n", "%0A")
-    assert f"another.%0A{lines}\n" in written(GRANTED, Format.github)
-    (finding,) = json.loads(written(GRANTED, Format.json))["findings"]
+    assert f"another.%0A{lines}\n" in format_report(GRANTED, Format.github)
+    (finding,) = json.loads(format_report(GRANTED, Format.json))["findings"]
     assert finding["rewrite"] == REWRITE
-    (run,) = json.loads(written(GRANTED, Format.sarif))["runs"]
+    (run,) = json.loads(format_report(GRANTED, Format.sarif))["runs"]
     assert run["results"][0]["message"]["text"].endswith(f"choose another.\n{REWRITE}")
 
 
 def test_json_has_the_fields_of_a_denial_and_the_place():
-    data = json.loads(written(FULL, Format.json))
+    data = json.loads(format_report(FULL, Format.json))
     findings = data.pop("findings")
     assert data == {
         "version": 1,
@@ -160,7 +160,7 @@ def test_json_has_the_fields_of_a_denial_and_the_place():
 
 @pytest.mark.parametrize("of", [FULL, CLEAN, GRANTED, report()])
 def test_sarif_is_what_the_schema_says(of):
-    log = json.loads(written(of, Format.sarif))
+    log = json.loads(format_report(of, Format.sarif))
     VALIDATOR.validate(log)
 
 
@@ -169,7 +169,7 @@ def place(uri):
 
 
 def test_sarif_has_regions_of_the_file_and_cells_as_logical_locations():
-    (run,) = json.loads(written(FULL, Format.sarif))["runs"]
+    (run,) = json.loads(format_report(FULL, Format.sarif))["runs"]
     notebooks, _, _, scripts, _ = run["results"]
     assert notebooks["message"]["text"] == (
         "cell 2, line 2: os reads and changes files, processes and the environment. "
@@ -206,9 +206,9 @@ def test_sarif_has_regions_of_the_file_and_cells_as_logical_locations():
 
 def test_sarif_has_every_rule_with_help_and_its_page(monkeypatch):
     monkeypatch.setattr(report_formats, "rules_page", lambda: "https://docs.example/rules.html")
-    (run,) = json.loads(written(FULL, Format.sarif))["runs"]
+    (run,) = json.loads(format_report(FULL, Format.sarif))["runs"]
     rules = run["tool"]["driver"]["rules"]
-    assert [rule["id"] for rule in rules] == list(REPORTED)
+    assert [rule["id"] for rule in rules] == list(REPORTED_RULES)
     for rule in rules:
         assert rule["helpUri"] == f"https://docs.example/rules.html#{rule['id']}"
         assert rule["help"]["text"]
@@ -232,7 +232,7 @@ def test_the_page_of_the_rules_is_where_the_package_says_its_documentation_is(mo
 
 def test_fingerprints_tell_alike_findings_apart_and_do_not_move_with_lines():
     def marks(text):
-        (run,) = json.loads(written(report(checked("a.py", text)), Format.sarif))["runs"]
+        (run,) = json.loads(format_report(report(checked("a.py", text)), Format.sarif))["runs"]
         return [result["partialFingerprints"]["cellblock/v1"] for result in run["results"]]
 
     first, second = marks("import os\nimport os\n")
@@ -241,8 +241,8 @@ def test_fingerprints_tell_alike_findings_apart_and_do_not_move_with_lines():
 
 
 def test_no_more_results_than_code_scanning_takes(monkeypatch):
-    monkeypatch.setattr(report_formats, "MOST_RESULTS", 2)
-    (run,) = json.loads(written(FULL, Format.sarif))["runs"]
+    monkeypatch.setattr(report_formats, "MAX_RESULTS", 2)
+    (run,) = json.loads(format_report(FULL, Format.sarif))["runs"]
     assert len(run["results"]) == 2
     told = run["invocations"][0]["toolExecutionNotifications"]
     assert told[-1]["message"]["text"] == "3 findings are left out"
@@ -250,8 +250,8 @@ def test_no_more_results_than_code_scanning_takes(monkeypatch):
 
 @pytest.mark.parametrize("form", Format)
 def test_what_is_left_out_is_said(form):
-    verdict = Verdict((Found(own_finding("source-not-python")),), 12)
-    text = written(report(Checked("a.py", Kind.script, verdict)), form)
+    verdict = Verdict((PlacedFinding(check_finding("source-not-python")),), 12)
+    text = format_report(report(CheckedFile("a.py", FileKind.script, verdict)), form)
     assert "12" in text
     assert "13" in text or form is Format.sarif
 
@@ -288,8 +288,8 @@ HOSTILE_SOURCE = [
 def hostile(path="a.py", source="x"):
     said = dict.fromkeys(("subject", "excerpt", "why", "remedy"), source)
     finding = Finding(rule="import-not-allowed", line=1, column=0, end_column=len(source), **said)
-    found = tuple(Found(finding, cell, 1) for cell in (0, 1))
-    file = Checked(path, Kind.script, Verdict(found, 1))
+    found = tuple(PlacedFinding(finding, cell, 1) for cell in (0, 1))
+    file = CheckedFile(path, FileKind.script, Verdict(found, 1))
     return report(file, problems=(Problem(path, source),), policy=source)
 
 
@@ -307,12 +307,12 @@ ATTACKS += [hostile(source=source) for source in HOSTILE_SOURCE]
 def test_nothing_in_a_report_is_a_command():
     for form in [Format.text, Format.json, Format.sarif]:
         for of in ATTACKS:
-            assert commands(written(of, form)) == ([], []), (of, form)
+            assert commands(format_report(of, form)) == ([], []), (of, form)
 
 
 def test_an_annotation_is_one_command_whose_parts_are_ours():
     for of in ATTACKS:
-        text = written(of, Format.github)
+        text = format_report(of, Format.github)
         new, old = commands(text)
         assert old == [], of
         assert len(new) == 4, of  # two findings, one line of more, one problem
@@ -327,14 +327,14 @@ def test_an_annotation_is_one_command_whose_parts_are_ours():
 def test_no_control_or_direction_reaches_a_terminal():
     for form in Format:
         for of in ATTACKS:
-            text = written(of, form)
+            text = format_report(of, form)
             assert all(char.isprintable() or char == "\n" for char in text), (of, form)
             text.encode()
 
 
 def test_hostile_reports_are_sarif_without_links():
     for of in ATTACKS:
-        log = json.loads(written(of, Format.sarif))
+        log = json.loads(format_report(of, Format.sarif))
         VALIDATOR.validate(log)
         for result in log["runs"][0]["results"]:
             assert "](" not in result["message"]["text"], of
@@ -342,15 +342,17 @@ def test_hostile_reports_are_sarif_without_links():
 
 
 def test_a_caret_stands_right_below_what_was_made_inert():
-    (command,) = judge(b"x = '##[a]'; open", Kind.script, SAFE, FILE).found
-    text = written(report(Checked("a.py", Kind.script, Verdict((command,)))), Format.text)
+    (command,) = judge(b"x = '##[a]'; open", FileKind.script, SAFE, FILE).findings
+    text = format_report(
+        report(CheckedFile("a.py", FileKind.script, Verdict((command,)))), Format.text
+    )
     line, carets = text.splitlines()[1:3]
     assert line == "  1 │ x = '#\N{REPLACEMENT CHARACTER}[a]'; open"
     assert carets.index("^") == line.index("open")
 
 
 def test_a_path_outside_the_current_folder_is_a_uri():
-    log = json.loads(written(hostile(path="/srv/a b.py"), Format.sarif))
+    log = json.loads(format_report(hostile(path="/srv/a b.py"), Format.sarif))
     (run,) = log["runs"]
     where = run["results"][0]["locations"][0]["physicalLocation"]["artifactLocation"]
     assert where == {"uri": "file:///srv/a%20b.py"}
@@ -359,7 +361,7 @@ def test_a_path_outside_the_current_folder_is_a_uri():
 def test_every_rule_of_the_check_is_documented_and_none_is_the_kernels():
     page = (ROOT / "docs/rules.md").read_text("utf-8")
     headings = {line[3:].strip() for line in page.splitlines() if line.startswith("## ")}
-    assert set(OWN) <= headings
-    assert not set(OWN) & set(RULES)
-    assert list(OWN) == sorted(OWN)
-    assert set(RULES) - set(REPORTED) == {"operation-not-allowed"}
+    assert set(CHECK_RULES) <= headings
+    assert not set(CHECK_RULES) & set(RULES)
+    assert list(CHECK_RULES) == sorted(CHECK_RULES)
+    assert set(RULES) - set(REPORTED_RULES) == {"operation-not-allowed"}

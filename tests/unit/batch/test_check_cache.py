@@ -6,14 +6,21 @@ import msgspec
 import pytest
 
 import cellblock
-from cellblock.batch import check_cache as module
-from cellblock.batch.check_cache import MOST_FILES, Kept
-from cellblock.batch.verdict import Found, Kind, Limits, Terms, Verdict, own_finding
+from cellblock.batch import check as module
+from cellblock.batch.check import MAX_CACHE_FILES, VerdictCache
+from cellblock.batch.verdict import (
+    CheckOptions,
+    FileKind,
+    Limits,
+    PlacedFinding,
+    Verdict,
+    check_finding,
+)
 from cellblock.policy.load import to_judge_by
 
 SAFE = to_judge_by("safe")
-TERMS = Terms.of(SAFE)
-BAD = Verdict((Found(own_finding("source-not-python", text="import os")),), 3)
+OPTIONS = CheckOptions.of(SAFE)
+BAD = Verdict((PlacedFinding(check_finding("source-not-python", text="import os")),), 3)
 
 
 @pytest.fixture
@@ -21,14 +28,14 @@ def folder(tmp_path):
     return tmp_path / "cellblock" / "check"
 
 
-def keep(folder, verdict=BAD, content=b"x", terms=TERMS):
-    kept = Kept(folder, terms)
-    kept.keep(content, Kind.script, verdict)
-    kept.save()
+def keep(folder, verdict=BAD, content=b"x", options=OPTIONS):
+    cache = VerdictCache(folder, options)
+    cache.put(content, FileKind.script, verdict)
+    cache.save()
 
 
-def find(folder, content=b"x", kind=Kind.script, terms=TERMS):
-    return Kept(folder, terms).find(content, kind)
+def find(folder, content=b"x", kind=FileKind.script, options=OPTIONS):
+    return VerdictCache(folder, options).get(content, kind)
 
 
 @pytest.mark.parametrize("verdict", [Verdict(), BAD])
@@ -36,7 +43,7 @@ def test_a_verdict_is_found_for_the_same_content(folder, verdict):
     keep(folder, verdict)
     assert find(folder) == verdict
     assert find(folder, b"y") is None
-    assert find(folder, kind=Kind.notebook) is None
+    assert find(folder, kind=FileKind.notebook) is None
 
 
 def test_what_is_kept_is_for_its_owner_alone(folder):
@@ -47,23 +54,23 @@ def test_what_is_kept_is_for_its_owner_alone(folder):
 
 
 @pytest.mark.parametrize(
-    "terms",
+    "options",
     [
-        Terms.of(SAFE, template=True),
-        Terms.of(SAFE.replace(magics=())),
-        Terms.of(SAFE.replace(timeout=1.0)),
-        Terms.of(to_judge_by("data")),
-        Terms.of(SAFE, limits=Limits(memory=1)),
+        CheckOptions.of(SAFE, template=True),
+        CheckOptions.of(SAFE.replace(magics=())),
+        CheckOptions.of(SAFE.replace(timeout=1.0)),
+        CheckOptions.of(to_judge_by("data")),
+        CheckOptions.of(SAFE, limits=Limits(memory=1)),
     ],
 )
-def test_a_verdict_by_other_rules_is_none(folder, terms):
+def test_a_verdict_by_other_rules_is_none(folder, options):
     keep(folder)
-    assert find(folder, terms=terms) is None
+    assert find(folder, options=options) is None
 
 
 CHANGES = {
     "cellblock": lambda m: m.setattr(cellblock, "__version__", "9.9"),
-    "its code": lambda m: m.setattr(module, "_code", lambda: "other"),
+    "its code": lambda m: m.setattr(module, "_code_digest", lambda: "other"),
     "Python": lambda m: m.setattr(sys, "version", "3.99"),
     "IPython": lambda m: m.setattr(module.metadata, "version", lambda _: "99"),
 }
@@ -78,13 +85,15 @@ def test_a_verdict_by_another_judge_is_none(folder, monkeypatch, part):
 
 def test_a_verdict_is_found_in_another_folder_and_one_that_depends_on_it_is_not_kept(folder):
     keep(folder)
-    assert find(folder, terms=msgspec.structs.replace(TERMS, project=b"/b", folder=b"/c")) == BAD
-    keep(folder, msgspec.structs.replace(BAD, placed=True), b"y")
+    assert (
+        find(folder, options=msgspec.structs.replace(OPTIONS, project=b"/b", folder=b"/c")) == BAD
+    )
+    keep(folder, msgspec.structs.replace(BAD, location_matters=True), b"y")
     assert find(folder, b"y") is None
 
 
 def test_a_verdict_on_the_machine_is_not_kept(folder):
-    keep(folder, Verdict((Found(own_finding("file-not-checked")),)))
+    keep(folder, Verdict((PlacedFinding(check_finding("file-not-checked")),)))
     assert find(folder) is None
 
 
@@ -111,7 +120,7 @@ def test_a_damaged_verdict_is_none(folder):
     keep(folder)
     (file,) = folder.iterdir()
     keys = msgspec.msgpack.decode(file.read_bytes())
-    for odd in (1, [], {"found": 1}, {"found": [{"finding": {}}]}):
+    for odd in (1, [], {"findings": 1}, {"findings": [{"finding": {}}]}, {"found": []}):
         file.write_bytes(msgspec.msgpack.encode(dict.fromkeys(keys, odd)))
         assert find(folder) is None
 
@@ -135,15 +144,15 @@ def test_runs_add_up_and_the_oldest_goes_first(folder, monkeypatch):
         keep(folder, content=content)
     assert [find(folder, content) for content in (b"1", b"2", b"3")] == [BAD] * 3
     (file,) = folder.iterdir()
-    monkeypatch.setattr(module, "MOST_BYTES", file.stat().st_size + 100)
+    monkeypatch.setattr(module, "MAX_CACHE_BYTES", file.stat().st_size + 100)
     keep(folder, content=b"4")
     assert [find(folder, content) for content in (b"1", b"2", b"3", b"4")] == [None, BAD, BAD, BAD]
 
 
 def test_few_sets_of_rules_have_a_file(folder):
-    for number in range(MOST_FILES + 3):
-        keep(folder, terms=Terms.of(SAFE, limits=Limits(cpu_seconds=number)))
-    assert len(list(folder.iterdir())) == MOST_FILES
+    for number in range(MAX_CACHE_FILES + 3):
+        keep(folder, options=CheckOptions.of(SAFE, limits=Limits(cpu_seconds=number)))
+    assert len(list(folder.iterdir())) == MAX_CACHE_FILES
 
 
 def test_where_nothing_can_be_kept_nothing_is(tmp_path):

@@ -1,8 +1,10 @@
 """Nothing is written outside DIR, nothing is there in part, and two runs don't meet in it."""
 
+import os
+
 import pytest
 
-from cellblock.batch.run.state import OutputFolder, OutputFolderError
+from cellblock.batch.run.output_folder import OutputFolder, OutputFolderError
 
 
 def names(folder):
@@ -36,7 +38,7 @@ def test_links_to_folders_are_not_followed(folder, tmp_path):
     with pytest.raises(OSError):
         folder.write("a/x.ipynb", (b"x",))
     with pytest.raises(OSError):
-        folder.cleared("a/x")
+        folder.remove_folder("a/x")
     assert names(tmp_path / "else") == []
 
 
@@ -62,8 +64,8 @@ def test_a_file_that_can_not_be_written_leaves_nothing_and_one_run_writes_at_a_t
 
 def test_what_a_killed_run_left_unfinished_is_removed(tmp_path):
     first = OutputFolder(tmp_path / "out")
-    with first.open_new("left.part"):
-        first.close()
+    os.close(first.append_to("left.part"))
+    first.close()
     second = OutputFolder(tmp_path / "out")
     assert second.names("") == ["lock"]
     second.close()
@@ -82,5 +84,5 @@ def test_a_folder_that_can_not_be_had_is_told(tmp_path):
 def test_a_cleared_folder_is_gone_with_all_in_it(folder):
     (folder.path / "a/x").mkdir(parents=True)
     (folder.path / "a/x/f").write_text("f")
-    assert folder.cleared("a/x") == str(folder.path / "a/x")
+    assert folder.remove_folder("a/x") == str(folder.path / "a/x")
     assert names(folder.path / "a") == []

@@ -2,12 +2,14 @@
 
 import sys
 import time
+from pathlib import Path
 
 import pytest
 
 from cellblock.batch import check_workers as module
-from cellblock.batch.check_workers import Given, Workers
-from cellblock.batch.verdict import Kind, Limits, Terms
+from cellblock.batch.check_workers import CheckWorkers, WorkItem
+from cellblock.batch.files import File
+from cellblock.batch.verdict import CheckOptions, FileKind, Limits
 from cellblock.errors import CheckError
 from cellblock.policy.load import to_judge_by
 from support.notebooks import notebook
@@ -22,20 +24,21 @@ LARGE = b'{"nbformat": 4, "cells": [' + b"[]," * 3_000_000 + b"[]]}"
 
 def judged(files, jobs=2, **limits):
     """Return what was said of each file, by name."""
-    workers = Workers(Terms.of(SAFE, limits=Limits(**limits)), jobs)
+    workers = CheckWorkers(CheckOptions.of(SAFE, limits=Limits(**limits)), jobs)
     try:
-        given = (Given(name, kind(name), content) for name, content in files.items())
-        verdicts = dict(workers.judge(given))
+        given = (WorkItem(file(name), content) for name, content in files.items())
+        verdicts = {item.file.shown: v for item, v in workers.judge(given)}
     finally:
         workers.close()
     return {
-        name: [(found.finding.rule, found.finding.why) for found in verdict.found]
+        name: [(found.finding.rule, found.finding.why) for found in verdict.findings]
         for name, verdict in verdicts.items()
     }
 
 
-def kind(name):
-    return Kind.notebook if name.endswith(".ipynb") else Kind.script
+def file(name):
+    kind = FileKind.notebook if name.endswith(".ipynb") else FileKind.script
+    return File(Path(name), name, kind, Path())
 
 
 def test_every_file_gets_its_verdict():
@@ -62,9 +65,9 @@ def test_a_file_that_takes_too_much_costs_its_own_verdict(name, content, limits,
 def test_a_process_that_dies_is_replaced(monkeypatch):
     died, give = [], module._Worker.give
 
-    def give_and_kill(worker, file):
-        give(worker, file)
-        if file.known_by == "x.ipynb":
+    def give_and_kill(worker, item):
+        give(worker, item)
+        if item.file.shown == "x.ipynb":
             died.append(worker._process.pid)
             worker._process.kill()
 

@@ -6,16 +6,17 @@ import os
 
 import pytest
 
-from cellblock.batch.run import state as module
+from cellblock.batch.run import journal as module
 from cellblock.batch.run.document import Document
 from cellblock.batch.run.execution import UnwritableError
-from cellblock.batch.run.plan import Terms
-from cellblock.batch.run.result import Fate, Record
-from cellblock.batch.run.state import Checkpoint, Ledger, OutputFolder, OutputFolderError, fold
+from cellblock.batch.run.journal import FileSaver, RunLog, recover
+from cellblock.batch.run.output_folder import OutputFolder, OutputFolderError
+from cellblock.batch.run.plan import RunOptions
+from cellblock.batch.run.result import NotebookResult, NotebookStatus
 from support.runs import code
 
 NAME = "a/x.ipynb"
-PASSED = Record(notebook=NAME, fate=Fate.passed, cells=2, seconds=1.5)
+PASSED = NotebookResult(notebook=NAME, status=NotebookStatus.passed, cells=2, seconds=1.5)
 SHOWN = [{"output_type": "stream", "name": "stdout", "text": "1"}]
 
 
@@ -25,13 +26,13 @@ class Once:
     def __init__(self, root, loop):
         self.folder = OutputFolder(root)
         self.document = Document([code(str(n), id=f"c{n}") for n in range(3)], {"k": 1}, 5)
-        self.saver = Checkpoint(self.folder, NAME, "key", loop)
-        self.saver.begun(self.document)
+        self.saver = FileSaver(self.folder, NAME, "key", loop)
+        self.saver.begin(self.document)
 
     def run_cell(self, index, widgets=None):
         cell = self.document.put(index, code(str(index), id=f"c{index}", outputs=SHOWN))
         self.document.take_widgets(widgets or {})
-        self.saver.cell(index, cell, widgets or {})
+        self.saver.save_cell(index, cell, widgets or {})
 
     def die(self):
         """Leave what a killed process leaves."""
@@ -52,18 +53,18 @@ def once(tmp_path, loop):
 
 
 def folded(root, left=0):
-    """What the next run in the folder finds: the ledger as it is resumed, and how many files.
+    """What the next run in the folder finds: the log as it is resumed, and how many files.
 
     So many journals are left.
     """
     folder = OutputFolder(root)
-    ledger = Ledger(folder, resumed=True)
-    made = fold(folder, ledger)
-    ledger.recall()
-    ledger.close()
+    log = RunLog(folder, resumed=True)
+    made = recover(folder, log)
+    log.load()
+    log.close()
     assert len(folder.names(".cells")) == left
     folder.close()
-    return ledger, made
+    return log, made
 
 
 def shown(root):
@@ -76,15 +77,15 @@ def test_cells_that_ended_are_in_the_file_once_the_run_was_killed(once, tmp_path
     once.run_cell(2, {"w": {"model_name": "M"}})
     once.die()
     assert not (tmp_path / NAME).exists()
-    ledger, made = folded(tmp_path)
+    log, made = folded(tmp_path)
     assert (made, shown(tmp_path)) == (1, ["1", "", "1"])
-    assert (tmp_path / NAME).read_bytes() == b"".join(once.document.written())
-    assert ledger.find(NAME, "key", passed=False) is None
+    assert (tmp_path / NAME).read_bytes() == b"".join(once.document.file_content())
+    assert log.find(NAME, "key", passed=False) is None
 
 
 def test_a_cell_that_was_updated_is_as_it_was_last(once, tmp_path):
     once.run_cell(0)
-    once.saver.cell(0, once.document.put(0, code("0", id="c0")), {})
+    once.saver.save_cell(0, once.document.put(0, code("0", id="c0")), {})
     once.die()
     folded(tmp_path)
     assert shown(tmp_path) == ["", "", ""]
@@ -150,23 +151,23 @@ def test_a_journal_that_names_a_file_elsewhere_writes_none(once, tmp_path, name)
 
 def test_a_notebook_that_ended_just_before_is_not_run_again(once, tmp_path):
     once.run_cell(0)
-    once.saver.ended(PASSED)
+    once.saver.finish(PASSED)
     assert shown(tmp_path) == ["1", "", ""]
     once.die()
-    ledger, _ = folded(tmp_path)
-    kept = ledger.find(NAME, "key", passed=True)
-    assert (kept.fate, kept.cells, kept.kept) == (Fate.passed, 2, True)
+    log, _ = folded(tmp_path)
+    kept = log.find(NAME, "key", passed=True)
+    assert (kept.status, kept.cells, kept.kept) == (NotebookStatus.passed, 2, True)
 
 
 def test_one_that_is_done_leaves_no_journal(once):
-    once.saver.ended(PASSED)
+    once.saver.finish(PASSED)
     once.saver.close(done=True)
     assert once.folder.names("") == ["lock"]
     once.folder.close()
 
 
 def test_the_file_follows_while_cells_run(once, tmp_path, loop, monkeypatch):
-    monkeypatch.setattr(module, "BEHIND", 0.01)
+    monkeypatch.setattr(module, "MAX_DELAY", 0.01)
     once.run_cell(0)
     assert not (tmp_path / NAME).exists()
     loop.run_until_complete(asyncio.sleep(0.1))
@@ -178,7 +179,7 @@ def test_the_file_follows_while_cells_run(once, tmp_path, loop, monkeypatch):
 
 
 def test_many_cells_are_written_a_few_times(once, loop, monkeypatch):
-    monkeypatch.setattr(module, "BEHIND", 0.02)
+    monkeypatch.setattr(module, "MAX_DELAY", 0.02)
     written = []
     monkeypatch.setattr(once.folder, "write", lambda *what: written.append(what))
 
@@ -196,11 +197,11 @@ def test_many_cells_are_written_a_few_times(once, loop, monkeypatch):
 def test_what_can_not_be_written_is_told(once, tmp_path):
     (tmp_path / NAME).mkdir(parents=True)
     with pytest.raises(UnwritableError, match="its output can't be written: Is a directory"):
-        once.saver.ended(PASSED)
+        once.saver.finish(PASSED)
     once.die()
 
 
-# --- the ledger -------------------------------------------------------------------------------
+# --- the log -------------------------------------------------------------------------------
 
 
 @pytest.fixture
@@ -211,63 +212,67 @@ def folder(tmp_path):
 
 
 def resumed(folder):
-    made = Ledger(folder, resumed=True)
-    made.recall()
+    made = RunLog(folder, resumed=True)
+    made.load()
     return made
 
 
-def entered(folder, fate, key="key"):
-    ledger = Ledger(folder, resumed=True)
-    ledger.enter(NAME, key, Record(notebook=NAME, fate=fate))
-    ledger.close()
+def entered(folder, status, key="key"):
+    log = RunLog(folder, resumed=True)
+    log.append(NAME, key, NotebookResult(notebook=NAME, status=status))
+    log.close()
 
 
 def test_the_last_word_on_the_same_notebook_and_key_counts(folder):
-    entered(folder, Fate.failed)
-    entered(folder, Fate.passed)
-    assert resumed(folder).find(NAME, "key", passed=False).fate is Fate.passed
+    entered(folder, NotebookStatus.failed)
+    entered(folder, NotebookStatus.passed)
+    assert resumed(folder).find(NAME, "key", passed=False).status is NotebookStatus.passed
 
-    entered(folder, Fate.passed)
+    entered(folder, NotebookStatus.passed)
     assert resumed(folder).find(NAME, "other", passed=False) is None
     assert resumed(folder).find("b.ipynb", "key", passed=False) is None
 
 
-@pytest.mark.parametrize("fate", Fate)
-def test_what_the_same_notebook_meets_again_is_kept(folder, fate):
-    entered(folder, fate)
-    ledger = resumed(folder)
-    kept = ledger.find(NAME, "key", passed=False)
-    again = fate in {Fate.unreadable, Fate.skipped, Fate.interrupted}
+@pytest.mark.parametrize("status", NotebookStatus)
+def test_what_the_same_notebook_meets_again_is_kept(folder, status):
+    entered(folder, status)
+    log = resumed(folder)
+    kept = log.find(NAME, "key", passed=False)
+    again = status in {
+        NotebookStatus.unreadable,
+        NotebookStatus.skipped,
+        NotebookStatus.interrupted,
+    }
     assert (kept is None) is again
-    assert (ledger.find(NAME, "key", passed=True) is not None) is (fate is Fate.passed)
+    assert (log.find(NAME, "key", passed=True) is not None) is (status is NotebookStatus.passed)
 
 
 def test_a_run_that_is_not_resumed_begins_anew(folder):
-    entered(folder, Fate.passed)
-    Ledger(folder, resumed=False).close()
+    entered(folder, NotebookStatus.passed)
+    RunLog(folder, resumed=False).close()
     assert resumed(folder).find(NAME, "key", passed=False) is None
 
 
 def test_lines_that_are_none_are_passed_over(folder):
-    entered(folder, Fate.passed)
+    entered(folder, NotebookStatus.passed)
     with (folder.path / ".cellblock/run.jsonl").open("ab") as file:
         file.write(b'\xff\n{"output": 1}\n[]\n{"output":"61","key"')
-    entered(folder, Fate.failed, key="other")
-    assert resumed(folder).find(NAME, "other", passed=False).fate is Fate.failed
+    entered(folder, NotebookStatus.failed, key="other")
+    assert resumed(folder).find(NAME, "other", passed=False).status is NotebookStatus.failed
 
 
 def test_a_key_tells_apart_what_would_run_differently():
-    terms = Terms()
+    terms = RunOptions()
     keys = [
         terms.key(b"x", "policy"),
         terms.key(b"y", "policy"),
         terms.key(b"x", "other"),
-        Terms(parameters={"n": 1}).key(b"x", "policy"),
-        Terms(parameters={"n": 2}).key(b"x", "policy"),
-        Terms(parameters={"n": 2**70}).key(b"x", "policy"),
-        Terms(allow_errors=True).key(b"x", "policy"),
-        Terms(timeout=1.0).key(b"x", "policy"),
-        Terms(cell_timeout=1.0).key(b"x", "policy"),
+        RunOptions(parameters={"n": 1}).key(b"x", "policy"),
+        RunOptions(parameters={"n": 2}).key(b"x", "policy"),
+        RunOptions(parameters={"n": 2**70}).key(b"x", "policy"),
+        RunOptions(allow_errors=True).key(b"x", "policy"),
+        RunOptions(timeout=1.0).key(b"x", "policy"),
+        RunOptions(cell_timeout=1.0).key(b"x", "policy"),
     ]
     assert len(set(keys)) == len(keys)
-    assert terms.key(b"x", "policy") == Terms().key(b"x", "policy")
+    assert terms.key(b"x", "policy") == RunOptions().key(b"x", "policy")

@@ -1,0 +1,404 @@
+"""The run's end of a cluster: notebooks out, results in, whatever happens to workers.
+
+`ClusterExecutor` is the executor of a run; `WorkerRegistry` knows which workers the cluster has,
+which of them keep the policy, and tells them that the run goes on.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import os
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final, Self
+
+import msgspec
+from distributed import Client, KilledWorker, wait
+from distributed.client import FuturesCancelledError
+from distributed.comm.addressing import get_address_host, normalize_address
+from msgspec.structs import replace
+
+from cellblock import __version__
+from cellblock.batch.cluster import worker
+from cellblock.batch.cluster.narrowing import narrowed_policy
+from cellblock.batch.cluster.protocol import NotebookTask, PolicyOffer, TaskResult, WorkerState
+from cellblock.batch.run.document import Document
+from cellblock.batch.run.execution import UnwritableError
+from cellblock.batch.run.pools import denial_reason
+from cellblock.batch.run.result import NotebookResult, NotebookStatus, clip_reason
+from cellblock.batch.run.runner import Run, check_out_of_reach
+from cellblock.errors import BackendError, CellblockError, PolicyError
+from cellblock.host.audit import reader as shelf
+from cellblock.policy import load
+from cellblock.policy.enforcement import Gap
+from cellblock.policy.model import Policy
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from cellblock.batch.run.execution import Job, Saver
+    from cellblock.batch.run.output_folder import OutputFolder
+    from cellblock.batch.run.plan import RunOptions
+    from cellblock.batch.run.report import Progress
+    from cellblock.batch.run.result import RunResult
+    from cellblock.batch.run.runner import RunRequest
+
+#: Seconds for a scheduler to answer.
+CONNECT_TIMEOUT: Final = 10.0
+#: Seconds between looks at which workers there are, and at whether a notebook's is still there.
+_POLL: Final = 1.0
+#: Seconds after which workers close what they hold for a run that is silent.
+SILENCE: Final = 60.0
+#: Seconds without a worker that keeps the policy, after which notebooks wait no longer.
+MAX_WAIT: Final = 60.0
+_TICK: Final = 0.1
+#: Times that a notebook is sent, where its workers vanish. Dask tries four with each.
+MAX_TRIES: Final = 5
+#: Notebooks under way for each thread of a worker: one that runs, and the next one.
+_PER_THREAD: Final = 2
+#: The folder for audit logs among the run's own files.
+_AUDIT: Final = "audit"
+
+
+class ClusterError(CellblockError):
+    """There is no cluster, or none whose workers keep the policy."""
+
+
+def run(request: RunRequest, folder: OutputFolder, progress: Progress, address: str) -> RunResult:
+    """Run the notebooks on the cluster of the scheduler at ``address``. Raise CellblockError."""
+    return asyncio.run(_run(request, folder, progress, address))
+
+
+async def _run(
+    request: RunRequest, folder: OutputFolder, progress: Progress, address: str
+) -> RunResult:
+    run = Run(request, folder, progress)
+    with run.handling_signals():
+        policy = _policy(request)
+        check_out_of_reach(request, folder, policy.filesystem_write_roots)
+        offer = PolicyOffer(
+            version=__version__,
+            policy=policy.as_dict(),
+            digest=policy.digest(),
+            allow_unsafe=request.allow_unsafe,
+            project=str(Path.cwd()),
+        )
+        executor = ClusterExecutor(address, offer, policy, folder, progress.message)
+        run.executor = executor  # signals end it while it waits for workers, too
+        async with executor:
+            return await run.run(executor, exports=False)
+
+
+def _policy(request: RunRequest) -> Policy:
+    if isinstance(request.policy, Policy):
+        policy = request.policy
+    else:
+        allowed = request.allow_unsafe
+        policy = load.load(request.policy, project=Path.cwd(), allow_unsafe=allowed)
+    if policy.artifact_export_paths:
+        what = "files that cells leave are not brought home from workers"
+        raise ClusterError(f"{policy.name}: artifact_export_paths: {what}. Remove the entry.")
+    return policy
+
+
+class ClusterExecutor:
+    """`runner.Executor` that uses the workers of a Dask cluster that keep the policy.
+
+    ``message`` is called with which workers get no notebook, and which logs stay on theirs.
+    """
+
+    def __init__(
+        self,
+        address: str,
+        offer: PolicyOffer,
+        policy: Policy,
+        folder: OutputFolder,
+        message: Callable[[str], None],
+    ) -> None:
+        self._address, self._offer, self._policy = address, offer, policy
+        self._folder, self._message = folder, message
+        self._name = f"cellblock-{offer.digest[:12]}-{os.urandom(4).hex()}"
+        self._client: Any = None
+        self._workers = WorkerRegistry(address, self._name)
+        self._stopping: asyncio.Future[None] | None = None
+        self.digest = offer.digest
+
+    async def __aenter__(self) -> Self:
+        """Connect, and wait for a worker. Raise ClusterError where nothing can be run."""
+        try:
+            get_address_host(normalize_address(self._address))  # a client leaves coroutines
+            self._client = await Client(self._address, asynchronous=True, timeout=CONNECT_TIMEOUT)
+        except (OSError, TimeoutError, ValueError) as exc:
+            raise ClusterError(f"no scheduler at {self._address}: {exc}") from None
+        try:
+            await self._register_plugin()
+            self._workers.start(self._client)
+            await self._workers.wait_for_any(at_once=True)
+        except BaseException:
+            await self._close()
+            raise
+        self._workers.report_refusals(self._message)
+        return self
+
+    async def _register_plugin(self) -> None:
+        plugin = worker.ZygotePlugin(msgspec.json.encode(self._offer), self._name, SILENCE)
+        try:
+            await self._client.register_plugin(plugin, name=self._name)
+        except Exception as exc:  # noqa: BLE001 - whatever a worker has raised
+            what = "its workers can't take a policy. Is cellblock[dask] installed on each?"
+            raise ClusterError(f"{self._address}: {what} ({type(exc).__name__}: {exc})") from None
+
+    async def __aexit__(self, *exc: object) -> None:
+        """Make workers close what they hold for this run."""
+        await self._close()
+
+    async def _close(self) -> None:
+        self._workers.cancel()
+        with contextlib.suppress(Exception):  # it may be gone
+            await self._client.unregister_worker_plugin(self._name)
+        await self._client.close()
+
+    @property
+    def slots(self) -> int:
+        """How many notebooks are to be under way now."""
+        return _PER_THREAD * self._workers.threads
+
+    @property
+    def gaps(self) -> tuple[Gap, ...]:
+        """What the first worker does not enforce."""
+        return self._workers.gaps
+
+    # --- notebooks ------------------------------------------------------------------------------
+
+    async def run(self, job: Job, options: RunOptions, saver: Saver) -> NotebookResult:
+        """Run a notebook on a worker, and on another if that is lost. Raise ClusterError."""
+        try:
+            narrowed = await narrowed_policy(job, self._policy)
+        except PolicyError as exc:
+            why = clip_reason(denial_reason(exc))
+            return NotebookResult(notebook=job.name, status=NotebookStatus.denied, reason=why)
+        task = NotebookTask(
+            name=job.name,
+            content=job.content,
+            folder=job.folder,
+            options=options,
+            narrowed=narrowed,
+        )
+        payload = msgspec.msgpack.encode(task)
+        why = f"{MAX_TRIES} times its worker was gone before it ended"
+        for _ in range(MAX_TRIES):
+            workers = await self._workers.wait_for_any()
+            if not workers:
+                interrupted, why = NotebookStatus.interrupted, "the run was ended"
+                return NotebookResult(notebook=job.name, status=interrupted, reason=why)
+            answer = await self._send(payload, workers)
+            if isinstance(answer, TaskResult):
+                return self._take_home(answer, saver)
+            if answer is not None:
+                why = answer
+                break
+        return NotebookResult(notebook=job.name, status=NotebookStatus.killed, reason=why)
+
+    async def _send(self, payload: bytes, workers: list[str]) -> TaskResult | str | None:
+        """Return the result, why there can't be one, or None if the task has to be sent again."""
+        future = self._client.submit(
+            worker.run_notebook,
+            self._name,
+            payload,
+            key=f"{self._name}-{os.urandom(8).hex()}",
+            workers=workers,
+            pure=False,
+        )
+        try:
+            while not await _is_done(future):
+                if not self._workers.accepting.keys() & set(workers):
+                    return None
+            return await self._answer(future)
+        finally:
+            if not future.done():
+                await self._client.cancel([future], force=True)
+            future.release()
+
+    async def _answer(self, future: Any) -> TaskResult | str | None:
+        match future.status:
+            case "finished":
+                return msgspec.msgpack.decode(await future.result(), type=TaskResult)
+            case "error":
+                error = await future.exception()
+                if isinstance(error, KilledWorker):
+                    return "the workers that ran it were lost, one after another"
+                if isinstance(error, BackendError | KeyError):  # it has no pool for this run
+                    await self._workers.ask_again()
+                    return None
+                return f"{type(error).__name__}: {error}"
+        if self._client.status != "running":
+            raise ClusterError(f"{self._address}: the scheduler was lost. --resume goes on.")
+        return None
+
+    def _take_home(self, answer: TaskResult, saver: Saver) -> NotebookResult:
+        """Save what a worker has sent. Raise OSError where its log can't be saved."""
+        result, log = answer.result, answer.audit
+        for name, content in log.files.items():
+            if shelf.is_name(name):
+                self._folder.keep(_AUDIT, name, content)
+        if log.left:
+            self._message(f"{result.notebook}: its audit log stays on its worker: {log.left}")
+        if answer.document is None:
+            return result
+        try:
+            saver.begin(Document.from_bytes(answer.document))
+            saver.finish(result)
+        except UnwritableError as exc:
+            why = clip_reason(str(exc))
+            return replace(result, status=NotebookStatus.killed, reason=why, cell=0)
+        return result
+
+    def stop(self) -> None:
+        """End notebooks on all workers; when called twice, at once."""
+        self._workers.give_up()
+        self._stopping = asyncio.ensure_future(self._stop())
+
+    async def _stop(self) -> None:
+        with contextlib.suppress(Exception):  # a worker may be gone
+            await self._client.run(worker.stop, self._name, on_error="ignore")
+
+
+async def _is_done(future: Any) -> bool:
+    """Wait a while for a task. Return whether it is done, if only as its scheduler was lost."""
+    with contextlib.suppress(TimeoutError, FuturesCancelledError):
+        await wait([future], timeout=_POLL)
+    return bool(future.done())
+
+
+class WorkerRegistry:
+    """The workers of the cluster at an address, for the run that has this ``name`` there."""
+
+    def __init__(self, address: str, name: str) -> None:
+        self._address, self._name = address, name
+        self._client: Any = None
+        self._present: frozenset[str] = frozenset()
+        #: Those that have answered; and those that are still preparing.
+        self._known: dict[str, WorkerState] = {}
+        self._preparing: frozenset[str] = frozenset()
+        #: Not set while all are to be asked again.
+        self._asked = asyncio.Event()
+        self._asked.set()
+        self._message: Callable[[str], None] | None = None
+        self._reported: set[str] = set()
+        self._tasks: tuple[asyncio.Task[None], ...] = ()
+        self._run_ends = False
+        self.gaps: tuple[Gap, ...] = ()
+
+    def start(self, client: Any) -> None:
+        """Look for workers, and send them heartbeats, from now on."""
+        self._client = client
+        create_task = asyncio.get_running_loop().create_task
+        self._tasks = (create_task(self._watch()), create_task(self._send_heartbeats()))
+
+    def cancel(self) -> None:
+        """Stop looking, and stop the heartbeats."""
+        for task in self._tasks:
+            task.cancel()
+
+    def give_up(self) -> None:
+        """Make nobody wait for workers any more: the run ends."""
+        self._run_ends = True
+        self._asked.set()
+
+    def report_refusals(self, message: Callable[[str], None]) -> None:
+        """Call ``message``, once each, with why workers get no notebook: now and later."""
+        self._message = message
+        self._report()
+
+    @property
+    def accepting(self) -> dict[str, WorkerState]:
+        """The workers that keep the policy, by address."""
+        return {address: one for address, one in self._known.items() if not one.refusal}
+
+    @property
+    def threads(self) -> int:
+        """How many threads those have."""
+        return sum(one.threads for one in self.accepting.values())
+
+    async def wait_for_any(self, *, at_once: bool = False) -> list[str]:
+        """Return the workers that may run a notebook; none if the run ends.
+
+        Raise ClusterError if none comes, and with ``at_once`` also if all that are there refuse.
+        Those that are preparing are waited for.
+        """
+        waited = 0.0
+        while not (self.accepting or self._run_ends):
+            all_refuse = at_once and self._present and self._present <= self._known.keys()
+            if waited > MAX_WAIT or all_refuse:
+                raise ClusterError(f"{self._address}: {self._why_none()}")
+            await asyncio.sleep(_TICK)
+            waited = 0.0 if self._preparing else waited + _TICK
+        return list(self.accepting)
+
+    async def ask_again(self) -> None:
+        """Ask all workers again, as one of them has no pool for this run any more."""
+        self._asked.clear()
+        with contextlib.suppress(TimeoutError):
+            await asyncio.wait_for(self._asked.wait(), MAX_WAIT)
+
+    def _why_none(self) -> str:
+        if not self._present:
+            return "the cluster has no workers"
+        return "no worker keeps the policy. " + ". ".join(self._refusals())
+
+    def _refusals(self) -> list[str]:
+        refusals = (
+            f"worker on {one.host}: {one.refusal}" for one in self._known.values() if one.refusal
+        )
+        return list(dict.fromkeys(refusals))
+
+    def _report(self) -> None:
+        if self._message is None:
+            return
+        for refusal in self._refusals():
+            if refusal not in self._reported:
+                self._reported.add(refusal)
+                self._message(refusal)
+
+    async def _watch(self) -> None:
+        while True:
+            with contextlib.suppress(OSError, TimeoutError):
+                await self._look()
+            await asyncio.sleep(_POLL)
+
+    async def _look(self) -> None:
+        """See which workers there are, and ask new ones for their state, or all again."""
+        all_again = not self._asked.is_set()
+        present = frozenset(await self._client.nthreads())
+        asked = [at for at in present if all_again or at not in self._known]
+        answers: dict[str, bytes | None] = {}
+        if asked:
+            answers = await self._client.run(
+                worker.worker_state, self._name, workers=asked, on_error="ignore"
+            )
+        new = {
+            at: msgspec.json.decode(answer, type=WorkerState)
+            for at, answer in answers.items()
+            if answer
+        }
+        self._present = present
+        self._preparing = frozenset(
+            at for at, answer in answers.items() if answer == worker.NOT_YET
+        )
+        known = {at: one for at, one in self._known.items() if at in present and at not in asked}
+        self._known = known | new
+        if all_again:
+            self._asked.set()
+        if not self.gaps:
+            first = next(iter(self.accepting.values()), None)
+            self.gaps = tuple(Gap(**gap) for gap in first.gaps) if first else ()
+        self._report()
+
+    async def _send_heartbeats(self) -> None:
+        """Tell all workers that the run goes on: see `worker.Heartbeat`."""
+        interval = SILENCE / worker.BEATS
+        while True:
+            await asyncio.sleep(interval)
+            with contextlib.suppress(Exception):  # a worker may be gone; others have heard
+                async with asyncio.timeout(interval):
+                    await self._client.run(worker.beat, self._name, on_error="ignore")
