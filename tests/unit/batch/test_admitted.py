@@ -126,7 +126,7 @@ def test_under_templates_any_other_cell_is_a_finding(run, written, tmp_path):
 
 def test_a_template_or_schema_that_is_changed_makes_another_verdict(run, written, tmp_path):
     folder = tmp_path / "shelf"
-    shutil.copytree(Path(cli.__file__).parent / "templates", folder)
+    shutil.copytree(Path(cli.__file__).parents[1] / "templates", folder)
     folder.chmod(0o700)
     (tmp_path / "t.toml").write_text(f'admission = "template"\ntemplates.folders = ["{folder}"]\n')
     written('%%template describe\n{"numbers": [1, 2]}')

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Final
 
 from msgspec.structs import replace
 
-from cellblock.guest.confine import arch, landlock, notify, process, seccomp, witness
+from cellblock.guest.confine import arch, landlock, libc, notify, process, seccomp, witness
 from cellblock.guest.confine.apart import close_inherited
 from cellblock.guest.confine.libc import ConfineError, LockFailed, fatal
 from cellblock.guest.confine.syscall_args import Grants
@@ -240,15 +240,10 @@ def _grants(plan: Plan, version: int, *, gated: bool) -> Grants:
 
 
 def _stacks() -> int:
-    """Return above which multiple of 4 GiB there is nothing but a process's first stack.
+    """Return above which multiple of 4 GiB there is nothing but a program's first stack.
 
     That is put at random in the last 16 GiB of the address space at most, and all else below that
-    (``mmap_base`` of the OS kernel's arch/x86/mm/mmap.c). Of the kernel's word on where ours begins
-    (proc(5), ``startstack``) the space's size is told; without it nothing is above.
+    (``mmap_base`` in arch/x86/mm/mmap.c of the OS kernel). How large the space is, an address on
+    our own tells; where nobody knows one, no memory is moved.
     """
-    try:
-        with open("/proc/self/stat", "rb") as file:  # noqa: PTH123 - pathlib is not imported yet
-            begins = int(file.read().rpartition(b") ")[2].split()[25])
-    except OSError:
-        begins = 0
-    return max(0, (1 << begins.bit_length() >> 32) - 5)
+    return max(0, (1 << libc.on_first_stack().bit_length() >> 32) - 5)

@@ -44,9 +44,17 @@ def fatal(lock: str, error: OSError | ValueError | LockFailed) -> ConfineError:
 _LIBC = ctypes.CDLL(None, use_errno=True)
 _LIBC.syscall.restype = ctypes.c_long
 _LIBC.prctl.restype = ctypes.c_int
+_LIBC.getauxval.restype = ctypes.c_ulong
+# <linux/auxvec.h>
+_AT_RANDOM = 25
 
 #: What a system call takes: numbers, or the address of a structure.
 Arg = int | ctypes.Array[ctypes.c_char] | None
+
+
+def on_first_stack() -> int:
+    """Return an address on the stack of the first thread, 0 if unknown (getauxval(3))."""
+    return int(_LIBC.getauxval(_AT_RANDOM))
 
 
 def _word(arg: Arg) -> ctypes.c_void_p | ctypes.c_ulong:

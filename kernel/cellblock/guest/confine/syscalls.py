@@ -104,7 +104,6 @@ ALWAYS: Final = (
         madvise
         mlock
         mprotect
-        mremap
         mseal
         msync
         munlock
