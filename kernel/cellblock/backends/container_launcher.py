@@ -115,7 +115,7 @@ def _fetch_argv(control_fd: int, argv: Sequence[str]) -> list[str]:
     ours = str(Path(__file__).parents[2])
     program = (
         "import sys; sys.path.append(sys.argv[1]);"
-        "from cellblock.guest.zygote import enter;"
+        "from cellblock.guest.container_entry import enter;"
         "enter(sys.argv[2], int(sys.argv[3]), sys.argv[4:])"
     )
     options = ["-I", "-S", "-X", "utf8", "-c", program]
