@@ -27,7 +27,7 @@ __all__ = [
 
 _HOME = {
     "AsyncSandbox": "api.sandbox",
-    "AsyncSandboxPool": "api.pool",
+    "AsyncSandboxPool": "api.sandbox",
     "Policy": "policy.model",
     "Sandbox": "api.blocking",
     "SandboxPool": "api.blocking",

@@ -1,5 +1,4 @@
 from cellblock.api.blocking import Sandbox, SandboxPool
-from cellblock.api.pool import AsyncSandboxPool
 from cellblock.api.results import (
     Artifact,
     CellError,
@@ -12,7 +11,7 @@ from cellblock.api.results import (
     Usage,
     Wish,
 )
-from cellblock.api.sandbox import AsyncSandbox
+from cellblock.api.sandbox import AsyncSandbox, AsyncSandboxPool
 from cellblock.policy.model import Policy
 
 __version__: str

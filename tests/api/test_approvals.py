@@ -7,7 +7,7 @@ import pytest
 from cellblock import Policy, Sandbox, SandboxPool
 from cellblock.errors import PolicyError
 from cellblock.host.consent.approvals import store
-from cellblock.policy import paths
+from cellblock.policy import paths as placing
 from cellblock.policy.load import checked
 
 
@@ -60,7 +60,7 @@ def test_what_a_kernels_user_allowed_for_always_is_not_for_programs(
     with pool.sandbox() as s:
         # It is the same policy, whose kernels would ask no more.
         told = s._one._ground.told
-        assert paths.unplaced(s.policy, Path(told.scratch)).digest() == digest
+        assert placing.unplaced(s.policy, Path(told.scratch)).digest() == digest
         assert s.execute("import csv").status == "denied"
         assert "NotApproved" in s.execute("ops.read_file('a.txt')").error.message
 

@@ -7,7 +7,7 @@ import pytest
 
 from cellblock import Policy, Sandbox, SandboxPool
 from cellblock.errors import PolicyError
-from cellblock.host.consent.admission import approve
+from cellblock.host.consent.admission import approve as approving
 from cellblock.host.consent.admission.manifest import Place
 from cellblock.policy import load
 from support.endpoint import KEY, Endpoint
@@ -142,9 +142,9 @@ def approved(home):
     placed = load.checked(policy, project=path.parent, allow_unsafe=False)
     place = Place(placed, path.parent)
     with place.held():
-        manifest, _ = approve.known(place)
-        reviewed = approve.review(path, placed, manifest)
-        assert approve.approve(place, placed, reviewed, manifest)
+        manifest, _ = approving.known(place)
+        reviewed = approving.review(path, placed, manifest)
+        assert approving.approve(place, placed, reviewed, manifest)
     return policy
 
 

@@ -2,7 +2,7 @@
 
 import time
 
-from cellblock.host.snapshots import memory
+from cellblock.host.snapshots import memory as room
 from support import reading
 
 ERROR = "def f(x):\n    return g(x)\ndef g(x):\n    return x / 0\nf(1)"
@@ -29,9 +29,9 @@ def test_an_error_writes_to_few_pages(start):
     kernel, took = start("safe"), []
     for _ in range(6):
         guest = kernel.guest()
-        before = memory.faults(guest)
+        before = room.faults(guest)
         kernel.run(ERROR)
-        took.append(memory.faults(guest) - before)
+        took.append(room.faults(guest) - before)
         idle()
     assert min(took) < 1400
 
@@ -49,7 +49,7 @@ def test_a_long_cell_is_let_go_of_before_the_copy_is_made(start):
     kernel.run("x = 1")
     guest = kernel.guest()
     assert kernel.run(LONG)[0]["status"] == "ok"
-    ended = memory.faults(guest)
+    ended = room.faults(guest)
     idle()
     assert kernel.guest() == guest
-    assert memory.faults(guest) - ended < 1500
+    assert room.faults(guest) - ended < 1500

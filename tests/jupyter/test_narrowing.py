@@ -301,7 +301,7 @@ def test_when_the_zygote_is_killed_the_next_one_is_as_narrow(narrowed):
 
 TAKEN_OVER = """
 import ctypes, os, resource, threading, time
-from cellblock.guest.confine import again
+from cellblock.guest.confine import landlock as again
 libc = ctypes.CDLL(None, use_errno=True)
 def restrict(number, flags):
     if libc.syscall(446, number, flags):

@@ -5,7 +5,7 @@ import time
 import pytest
 import zmq
 
-from cellblock.jupyter import channels, messages
+from cellblock.jupyter import channels
 from support.client import connection
 
 PIECE = [b"stream", b"<IDS|MSG>", b"x" * (64 << 10)]
@@ -15,9 +15,9 @@ SENT = 40 << 20
 @pytest.fixture
 def bound(tmp_path, monkeypatch):
     """The iopub socket of a kernel whose patience is three seconds, and its address."""
-    monkeypatch.setattr(messages, "_STALLED_MS", 3_000)
+    monkeypatch.setattr(channels, "_STALLED_MS", 3_000)
     info, context = connection(), zmq.Context()
-    made = messages.bind(context, messages.Connection(tmp_path / "kernel.json", info))
+    made = channels.bind(context, channels.Connection(tmp_path / "kernel.json", info))
     yield made["iopub"], f"tcp://127.0.0.1:{info['iopub_port']}"
     context.destroy(linger=0)
 
@@ -41,7 +41,7 @@ def subscribe(bound):
 
 
 def sent(iopub):
-    flow = channels.Outflow(iopub)
+    flow = channels.IopubQueue(iopub)
     for _ in range(SENT // len(PIECE[-1])):
         flow.send(PIECE)
     return flow
@@ -104,7 +104,7 @@ class Reactor:
 
 
 class Level:
-    """An outflow with a level that the test sets."""
+    """A queue with a level that the test sets."""
 
     level = 0
 
@@ -118,8 +118,8 @@ class Level:
 @pytest.fixture
 def brake(monkeypatch):
     holds = []
-    made = channels.Brake(Reactor(), Level(), holds.append)
-    made.holds, made.reactor, made.level = holds, made._reactor, made._outflow
+    made = channels.Backpressure(Reactor(), Level(), holds.append)
+    made.holds, made.reactor, made.level = holds, made._reactor, made._queue
     made.now = 0.0
     monkeypatch.setattr(channels.time, "monotonic", lambda: made.now)
     return made

@@ -5,7 +5,7 @@ import signal
 import time
 from pathlib import Path
 
-from cellblock.host.snapshots import memory
+from cellblock.host.snapshots import memory as room
 from support import processes, reading
 from support.heirs import guests
 
@@ -74,6 +74,6 @@ def size(kernel):
     return {
         "descriptors": len(list((host / "fd").iterdir())),
         "processes": len(processes.tree(kernel.proc.pid)),
-        "host": memory.resident(kernel.proc.pid),
-        "guest": memory.resident(kernel.sole_guest()),
+        "host": room.resident(kernel.proc.pid),
+        "guest": room.resident(kernel.sole_guest()),
     }

@@ -6,7 +6,8 @@ import tempfile
 import time
 from pathlib import Path
 
-from cellblock import backends
+from cellblock.backends.choose import choose
+from cellblock.backends.plan import make_plan
 from cellblock.host.audit.recorder import Audit
 from cellblock.host.consent.admission.admission import Gate
 from cellblock.host.guests import process, spawn
@@ -34,8 +35,8 @@ class Front:
 def real_session(folder: Path, reactor: ZmqReactor, front: object) -> Session:
     """Return a session with a zygote and guests of its own, under preset safe."""
     policy = load.load("safe", project=folder, scratch=folder, allow_unsafe=False)
-    chosen = backends.choose(policy, probe=False)
-    plan = backends.plan(policy, chosen.backend, scratch=folder, project=folder)
+    chosen = choose(policy, "attempt")
+    plan = make_plan(policy, chosen.backend, scratch=folder, project=folder)
     return Session(
         reactor,
         front,

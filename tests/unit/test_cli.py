@@ -8,7 +8,7 @@ import pytest
 
 from cellblock.backends.probes import Proof, Seen
 from cellblock.jupyter import probe
-from cellblock.render.stopped import NO_GAPS, TITLE
+from cellblock.render.policy_card import NO_GAPS, TITLE
 
 #: What the suite of probes said of a backend, of which these tests run it once.
 PROVED = {}

@@ -1,5 +1,13 @@
-"""Sandboxes: cells from a program, under the policy and the locks that a kernel has.
+"""Sandboxes: cells run from a program, under the policy and the locks that a kernel has.
 
-``AsyncSandbox`` is a session's front on an asyncio loop; ``Sandbox`` runs one in a thread. What a
-cell meets is the kernel's own way of running it (``host.cell``). Users import from ``cellblock``.
+Invariant: a sandbox is a front over one session, as the Jupyter kernel is; nothing here decides
+whether a cell runs, and no output reaches the caller but through the host's output gateway.
+
+- ``sandbox``: ``AsyncSandbox``, and pools of sandboxes that share a zygote;
+- ``blocking``: ``Sandbox`` and ``SandboxPool``, the same for programs without a loop;
+- ``front``: one sandbox's end of its session, outputs and questions; ``consent``: the program's
+  own answer where its policy asks for consent;
+- ``results``: ``Result``, what it is made of, and its text for language models.
+
+It may import ``host`` and below, and nothing of Jupyter's. Users import from ``cellblock``.
 """

@@ -1,4 +1,4 @@
-"""The same for programs without a loop: each sandbox, or pool, has a thread with one of its own."""
+"""Sandboxes for programs without a loop: each sandbox, or pool, has a loop in a thread."""
 
 from __future__ import annotations
 
@@ -10,8 +10,7 @@ import warnings
 from concurrent.futures import CancelledError, Future, wait
 from typing import TYPE_CHECKING, Any, Final, Self, TypeVar
 
-from cellblock.api.pool import AsyncSandboxPool
-from cellblock.api.sandbox import FORKED, NOT_OPEN, OPENED_ONCE, AsyncSandbox
+from cellblock.api.sandbox import FORKED, NOT_OPEN, OPENED_ONCE, AsyncSandbox, AsyncSandboxPool
 from cellblock.errors import GuestError
 
 if TYPE_CHECKING:
@@ -20,8 +19,8 @@ if TYPE_CHECKING:
     from types import TracebackType
 
     from cellblock.api.front import OnOutput
-    from cellblock.api.pool import Tools
     from cellblock.api.results import Result, Wish
+    from cellblock.api.sandbox import Tools
     from cellblock.policy.enforcement import Enforcement, Gap
     from cellblock.policy.model import Policy
 
@@ -32,7 +31,7 @@ PATIENCE: Final = 1.0
 
 
 class LoopThread:
-    """A loop in a thread of its own."""
+    """An asyncio loop in a thread of its own."""
 
     def __init__(self) -> None:
         self._loop = asyncio.new_event_loop()
@@ -83,7 +82,7 @@ class LoopThread:
             raise
 
     def soon(self, action: Callable[[], object]) -> None:
-        """Have ``action`` called there."""
+        """Call ``action`` there."""
         self._loop.call_soon_threadsafe(action)
 
     @property
@@ -92,7 +91,7 @@ class LoopThread:
         return self._process == os.getpid()
 
     def end_after(self, work: Callable[[], Coroutine[Any, Any, object]]) -> None:
-        """Have ``work`` done and then the loop end, waiting for neither."""
+        """Run ``work`` and then end the loop, without waiting for either."""
 
         def start() -> None:
             self._loop.create_task(work()).add_done_callback(lambda _: self._loop.stop())
@@ -126,7 +125,57 @@ async def _end_tasks() -> None:
         await asyncio.wait(left, timeout=PATIENCE)
 
 
-class Sandbox:
+class _Blocking:
+    """What a sandbox and a pool share: they are opened, run and closed in a thread."""
+
+    def __init__(self, inner: AsyncSandbox | AsyncSandboxPool, thread: LoopThread | None) -> None:
+        self._inner, self._thread = inner, thread
+        #: Whether the thread belongs to a pool, which closes what is in it.
+        self._lent = thread is not None
+
+    def __enter__(self) -> Self:
+        self.open()
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.close()
+
+    def open(self) -> None:
+        """Start what is in the thread. Raises as the ``open`` of the async class."""
+        thread = self._thread = self._thread or LoopThread()
+        try:
+            thread.run(self._inner.open())
+        except BaseException:
+            self._end()
+            raise
+
+    def close(self) -> None:
+        """End every guest and remove what it left; nothing in a fork of the process."""
+        if self._thread is not None and self._thread.is_here:
+            try:
+                self._thread.run(self._inner.close())
+            finally:
+                self._end()
+
+    def _end(self) -> None:
+        thread, self._thread = self._thread, None
+        if thread is not None and not self._lent:
+            thread.end()
+
+    def __del__(self) -> None:
+        thread = getattr(self, "_thread", None)
+        if thread is None or self._lent or not thread.is_here:
+            return
+        warnings.warn(f"{self!r} was not closed", ResourceWarning, source=self, stacklevel=2)
+        thread.end_after(self._inner.close)
+
+
+class Sandbox(_Blocking):
     """``AsyncSandbox`` without async: its calls wait.
 
     It works in any program, beside a running loop too, which it holds up like any call that waits.
@@ -150,37 +199,19 @@ class Sandbox:
     ) -> None:
         mine: dict[str, Any] = {"inputs": inputs, "input": input, "artifacts": artifacts}
         mine |= {"cwd": cwd, "approve": approve}
-        self._thread = None if pool is None else pool.thread
-        self._lent = pool is not None
         if pool is not None:
             self._one = pool.inner.sandbox(**mine)
         else:
             mine |= {"tools": tools, "project": project, "allow_unsafe": allow_unsafe}
             self._one = AsyncSandbox(policy, **mine)
             self._one.keep_tools_apart()
-
-    def __enter__(self) -> Self:
-        self.open()
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        self.close()
+        super().__init__(self._one, None if pool is None else pool.thread)
 
     def open(self) -> None:
         """Have a guest locked and ready. Raises as ``AsyncSandbox.open``."""
         if self._one.was_opened:
             raise GuestError(OPENED_ONCE)
-        thread = self._thread = self._thread or LoopThread()
-        try:
-            thread.run(self._one.open())
-        except BaseException:
-            self._end()
-            raise
+        super().open()
 
     def execute(
         self, code: str, *, timeout: float | None = None, on_output: OnOutput | None = None
@@ -194,26 +225,6 @@ class Sandbox:
     def interrupt(self) -> None:
         """Interrupt the cell that another thread waits for; a second time, kill it."""
         self._running.soon(self._one.interrupt)
-
-    def close(self) -> None:
-        """End the guest and remove what it left; nothing in a fork of the process."""
-        if self._thread is not None and self._thread.is_here:
-            try:
-                self._thread.run(self._one.close())
-            finally:
-                self._end()
-
-    def _end(self) -> None:
-        thread, self._thread = self._thread, None
-        if thread is not None and not self._lent:
-            thread.end()
-
-    def __del__(self) -> None:
-        thread = getattr(self, "_thread", None)
-        if thread is None or self._lent or not thread.is_here:
-            return  # one of a pool is its own to close
-        warnings.warn(f"{self!r} was not closed", ResourceWarning, source=self, stacklevel=2)
-        thread.end_after(self._one.close)
 
     @property
     def _running(self) -> LoopThread:
@@ -235,12 +246,12 @@ class Sandbox:
 
     @property
     def backend(self) -> str:
-        """What carries it."""
+        """The backend's name."""
         return self._one.backend
 
     @property
     def enforcement(self) -> Mapping[str, Enforcement]:
-        """What each capability is worth in this sandbox."""
+        """How far each capability is enforced in this sandbox."""
         return self._one.enforcement
 
     @property
@@ -249,7 +260,7 @@ class Sandbox:
         return self._one.gaps
 
 
-class SandboxPool:
+class SandboxPool(_Blocking):
     """``AsyncSandboxPool`` without async: one thread for the pool and all its sandboxes."""
 
     def __init__(
@@ -263,32 +274,11 @@ class SandboxPool:
         arguments: dict[str, Any] = {"project": project, "allow_unsafe": allow_unsafe}
         self.inner = AsyncSandboxPool(policy, tools=tools, **arguments)
         self.inner.keep_tools_apart()
-        self._thread: LoopThread | None = None
-
-    def __enter__(self) -> Self:
-        self.open()
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        self.close()
-
-    def open(self) -> None:
-        """Read the policy and have a zygote prepare itself. Raises as ``AsyncSandboxPool.open``."""
-        self._thread = thread = self._thread or LoopThread()
-        try:
-            thread.run(self.inner.open())
-        except BaseException:
-            self._end()
-            raise
+        super().__init__(self.inner, None)
 
     @property
     def thread(self) -> LoopThread:
-        """What it runs in. Raises GuestError where it is not open."""
+        """Its thread. Raises GuestError if the pool is not open."""
         if self._thread is None:
             raise GuestError("the pool is not open: use `with SandboxPool(…) as pool:`")
         return self._thread
@@ -305,23 +295,3 @@ class SandboxPool:
         """Return a sandbox that is yet to be opened; see ``AsyncSandboxPool.sandbox``."""
         mine: dict[str, Any] = {"inputs": inputs, "input": input, "artifacts": artifacts}
         return Sandbox(pool=self, approve=approve, cwd=cwd, **mine)
-
-    def close(self) -> None:
-        """End every sandbox and the zygote; nothing in a fork of the process."""
-        if self._thread is not None and self._thread.is_here:
-            try:
-                self._thread.run(self.inner.close())
-            finally:
-                self._end()
-
-    def __del__(self) -> None:
-        thread = getattr(self, "_thread", None)
-        if thread is None or not thread.is_here:
-            return
-        warnings.warn(f"{self!r} was not closed", ResourceWarning, source=self, stacklevel=2)
-        thread.end_after(self.inner.close)
-
-    def _end(self) -> None:
-        thread, self._thread = self._thread, None
-        if thread is not None:
-            thread.end()

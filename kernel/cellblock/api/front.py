@@ -1,4 +1,4 @@
-"""A session's front that hands what is shown to whoever asked for the cell."""
+"""The front of one sandbox: outputs and results to the caller, questions to its callbacks."""
 
 from __future__ import annotations
 
@@ -11,16 +11,12 @@ import traceback
 from inspect import isawaitable
 from typing import TYPE_CHECKING, Any, Final, cast, get_args
 
-import msgspec
-
 from cellblock.api import results
-from cellblock.api.results import Wish, made_of
+from cellblock.api.results import result_of
 from cellblock.errors import GuestError, PolicyError
 from cellblock.host.cell.cell import Station
 from cellblock.host.cell.outputs import Outputs
-from cellblock.host.consent.approvals.approver import PROGRAM, Clerk, Grants, Under
 from cellblock.host.output import gateway
-from cellblock.wire import values
 
 if TYPE_CHECKING:
     import asyncio
@@ -34,28 +30,20 @@ if TYPE_CHECKING:
 
     Ask = Callable[[str], Any]
     OnOutput = Callable[[results.Output], object]
-    from collections.abc import Callable
-
-    from cellblock.host.consent.approvals import request
-    from cellblock.host.consent.approvals.prompt import Answer
-    from cellblock.host.session.types import Cell
-    from cellblock.policy.model import Policy
-
-    Approve = Callable[[Wish], Any]
 
 
-#: What is an output of a cell; the rest of what is published says how it goes.
+#: Kinds of messages that are outputs; the others report progress.
 _KINDS: Final = frozenset(get_args(results.Kind))
 #: Characters of an answer that reach the cell.
 LONGEST_ANSWER: Final = 1 << 20
-#: The benches whose cells wait for an answer of the callback that runs here.
+#: Fronts whose cells wait for an answer of the callback that runs here.
 ANSWERING: Final[contextvars.ContextVar[frozenset[object]]] = contextvars.ContextVar(
     "answering", default=frozenset()
 )
 
 
 class _Parent:
-    """What outputs belong to."""
+    """The request that outputs belong to (``host.cells.front.Parent``)."""
 
     __slots__ = ("header",)
 
@@ -64,7 +52,7 @@ class _Parent:
 
 
 class _NoBrake:
-    """What takes outputs takes them at once."""
+    """No backpressure: outputs are handed over at once (``host.cells.front.Brake``)."""
 
     def admits(self) -> bool:
         return True
@@ -72,8 +60,11 @@ class _NoBrake:
     def check(self) -> None: ...
 
 
-class Bench(Station):
-    """One cell at a time; ``ready`` is done when the first guest is, or raises why none can be."""
+class SandboxFront(Station):
+    """Runs one cell at a time.
+
+    ``ready`` is done when the first guest is, or has the exception why there can be none.
+    """
 
     def __init__(
         self,
@@ -107,7 +98,7 @@ class Bench(Station):
         return done
 
     def abandon(self, error: Exception) -> None:
-        """Have whoever waits know that nothing will come any more."""
+        """Raise ``error`` for whoever waits."""
         for future in (self.ready, self._done):
             if future is not None and not future.done():
                 future.set_exception(error)
@@ -131,7 +122,7 @@ class Bench(Station):
         buffers: Sequence[bytes] = (),
         metadata: Any = None,
     ) -> None:
-        """Hand on an output; between cells to whoever had the last one run."""
+        """Hand an output to the caller; between cells, to the caller of the last one."""
         del parent
         if kind not in _KINDS:
             return
@@ -147,25 +138,25 @@ class Bench(Station):
                 traceback.print_exc()
 
     def end_cell(self, content: dict[str, Any], metadata: dict[str, Any], *, abort: bool) -> None:
-        """Make a result of the running cell."""
+        """Set the result of the running cell."""
         del metadata, abort
         self._stop_asking()
         run = self.cell
-        # Shown before it counts as ended: the end of what it said is the cell's.
+        # Before the cell counts as ended: what is still buffered is its output.
         self.outputs.end()
         self.cell = None
         if run is None or self._done is None or self._done.done():
             return
         outputs, self._outputs = tuple(self._outputs), []
-        self._done.set_result(made_of(run, content, outputs, self.outputs.left_out, self.views))
+        self._done.set_result(result_of(run, content, outputs, self.outputs.left_out, self.views))
 
-    # --- what a session tells -----------------------------------------------------------------
+    # --- calls from the session ---------------------------------------------------------------
 
     def hurry(self) -> None:
         """Do nothing: the guest is never held."""
 
     def locked(self, report: wire.LockReport) -> str:
-        """Take note of what a guest's locks achieved."""
+        """Record what a guest's locks achieved."""
         refusal = super().locked(report)
         if not refusal and not self.ready.done():
             self.ready.set_result(None)
@@ -184,7 +175,7 @@ class Bench(Station):
             self.ready.set_exception(GuestError(self.views.problem()[1].report))
 
     def asked(self, request: wire.InputRequest) -> bool:
-        """Have the question answered, or answered that it is not."""
+        """Have the program answer a cell's question; without ``input=`` that is an EOFError."""
         ask = self._ask
         if ask is None:
             self._loop.call_soon(self._answer, "", True)
@@ -218,14 +209,14 @@ class Bench(Station):
 
 
 async def answer_of(
-    loop: asyncio.AbstractEventLoop, ask: Callable[[Any], Any], prompt: object, bench: Bench
+    loop: asyncio.AbstractEventLoop, ask: Callable[[Any], Any], prompt: object, front: SandboxFront
 ) -> Any:
-    """Return what ``ask`` answers, to be awaited in a task of its own.
+    """Return what the callback ``ask`` answers; to be awaited in a task of its own.
 
-    It is called in a thread that keeps no program from ending, as it may wait for ever; if it is
-    async, it runs on this loop. Raises what it raises; RuntimeError for what would end the loop.
+    It is called in a daemon thread, as it may wait for ever; if it is async, it runs on this
+    loop. Raises what it raises; RuntimeError for what would end the loop.
     """
-    ANSWERING.set(ANSWERING.get() | {bench})
+    ANSWERING.set(ANSWERING.get() | {front})
     context = contextvars.copy_context()
     answer: asyncio.Future[Any] = loop.create_future()
 
@@ -251,7 +242,7 @@ async def answer_of(
 
 
 def _harmless(error: BaseException) -> Exception:
-    """Return an exception that a future takes, and that ends no loop."""
+    """Return an exception that a future accepts and that ends no loop."""
     if isinstance(error, Exception) and not isinstance(error, StopIteration):
         return error
     made = RuntimeError(f"the callback raised {type(error).__name__}")
@@ -261,86 +252,3 @@ def _harmless(error: BaseException) -> Exception:
 
 def _in_main_thread() -> bool:
     return threading.current_thread() is threading.main_thread()
-
-
-# A program's own word on what takes consent, where its policy has that asked.
-
-_ANSWERS: Final[dict[object, Answer]] = {
-    True: "once",
-    "once": "once",
-    "session": "session",
-    False: "no",
-    None: "no",
-}
-
-
-class Approver:
-    """Has ``approve`` answer, one wish at a time (``host.approvals.clerk.Ask``)."""
-
-    def __init__(self, loop: asyncio.AbstractEventLoop, approve: Approve, bench: Bench) -> None:
-        self._loop, self._approve, self._bench = loop, approve, bench
-        self._asked: asyncio.Task[None] | None = None
-
-    def __call__(
-        self,
-        wish: request.Wish,
-        cell: Cell | None,
-        note: str,  # noqa: ARG002 - for who mistypes
-        answered: Callable[[Answer], None],
-    ) -> Callable[[], None]:
-        """Ask; return what takes that back. What raises, or says something else, is a no."""
-        self._asked = self._loop.create_task(self._put(wish, cell, answered))
-        return self.close
-
-    def close(self) -> None:
-        """Wait for no answer any more."""
-        if self._asked is not None:
-            self._asked.cancel()
-
-    async def _put(
-        self, wish: request.Wish, cell: Cell | None, answered: Callable[[Answer], None]
-    ) -> None:
-        answer: Answer = "no"
-        try:
-            asked = wish_of(wish, cell)
-            answer = _answer(await answer_of(self._loop, self._approve, asked, self._bench))
-        except Exception:  # noqa: BLE001 - the caller's fault, told to the caller
-            traceback.print_exc()
-        answered(answer)
-
-
-def clerk_of(policy: Policy, bench: Bench, approver: Approver) -> Clerk:
-    """Return who has the program asked. Raises PolicyError for a policy that asks nobody."""
-    if policy.approvals == "never":
-        raise PolicyError(
-            "approve= would never be called: the policy has nobody asked",
-            file=policy.name,
-            key="approvals",
-            value=repr(policy.approvals),
-            remedy='Leave approve= out, or choose a policy with approvals = "prompt".',
-        )
-    grants = Grants(Under(scope="", policy=policy.name, digest=""), None)
-    observe, tell = bench.audit.approved, bench.outputs.notice
-    return Clerk(approver, grants, observe=observe, tell=tell, manner=PROGRAM)
-
-
-def wish_of(wish: request.Wish, cell: Cell | None) -> Wish:
-    """Return what a program is asked. Raises ValueError, msgspec.MsgspecError."""
-    count, source = (0, "") if cell is None else (cell.execution_count, cell.raw)
-    args, kwargs = values.decode(msgspec.Raw(wish.arguments)) if wish.arguments else ((), {})
-    return Wish(
-        kind="import" if wish.of == "import" else "call",
-        names=wish.subjects,
-        args=tuple(args),
-        kwargs=kwargs,
-        text="\n".join([f"may cell [{count}] {wish.asks}", *wish.shown]),
-        source=source,
-        execution_count=count,
-    )
-
-
-def _answer(said: object) -> Answer:
-    """Return what a program said. Raises TypeError for what is none of what it may."""
-    if isinstance(said, bool | str | None) and said in _ANSWERS:
-        return _ANSWERS[said]
-    raise TypeError(f"approve= returns True, False, 'once' or 'session', not {said!r}")

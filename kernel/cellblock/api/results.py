@@ -1,4 +1,8 @@
-"""What came of a cell: frozen values, cleaned and bounded like all that is shown of a guest."""
+"""The result of a cell: frozen values, cleaned and bounded like all output of a guest.
+
+``result_of`` makes one of a cell that has ended, ``Result.to_string`` makes text of it from which
+a language model can correct its cell.
+"""
 
 from __future__ import annotations
 
@@ -57,8 +61,8 @@ Kind = Literal[
     "comm_msg",
     "comm_close",
 ]
-#: Types of what cellblock says by itself; no cell can send them. Tables that a cell asks for, such
-#: as ``%usage``, are the cell's.
+#: Types of cellblock's own cards; no cell can send them. Tables that a cell asks for, such as
+#: ``%usage``, are the cell's.
 OURS: Final = frozenset({ARTIFACTS_JSON, DENIAL_JSON, ENFORCEMENT_JSON, OUTCOME_JSON, PROBLEM_JSON})
 
 
@@ -165,7 +169,7 @@ class ToolCall:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Result:
-    """What came of one cell.
+    """The result of one cell.
 
     ``output`` and ``error_output`` are what it wrote to stdout and stderr, ``result`` is the
     representation of its last expression's value. ``outputs`` has everything, in order.
@@ -232,10 +236,11 @@ class Wish:
     execution_count: int
 
 
-# A result as text, from which a language model can correct its cell: short, whole, in order.
+# --- a result as text: short, whole, in order -------------------------------------------------
 #
-# What was printed has passed the gateway. A cell's source and its files' names have not: what of
-# them stands here is spelled out, so that no name begins a line, and none reaches a terminal.
+# What was printed has passed the output gateway. A cell's source and its files' names have not:
+# their invisible characters are spelled out here, so that no name begins a line or acts on a
+# terminal.
 
 #: Shares of the limit: stdout, stderr, the result, what ``name?`` shows, an error's own text.
 _SHARES: Final = {"output": 0.5, "error_output": 0.2, "result": 0.2, "pages": 0.3, "error": 0.3}
@@ -276,7 +281,7 @@ class _Part:
 
 
 def to_string(result: Result, limit: int) -> str:
-    """Return what came of a cell; parts that are too long keep their beginning and their end.
+    """Return a result as text; parts that are too long keep their beginning and their end.
 
     At most ``limit`` characters. Where there is not room for all, how it ended and its error, or
     denials, have two thirds; what is short among the rest stays whole.
@@ -297,9 +302,9 @@ def _length(parts: Sequence[_Part]) -> int:
 
 
 def _shared(parts: Sequence[_Part], room: int, *, least: int = 0) -> list[str]:
-    """Return parts within ``room`` altogether: the short ones whole, the others alike.
+    """Return parts that fit ``room`` together: short ones whole, the others cut to equal lengths.
 
-    The last ones are left out where none would be of use, all but the ``least`` first.
+    Where they would be too short to be of use, the last are left out, but not the first ``least``.
     """
     for number in range(len(parts), least - 1, -1):
         more = [_Part("", _MORE, len(_MORE))] if number < len(parts) else []
@@ -311,7 +316,7 @@ def _shared(parts: Sequence[_Part], room: int, *, least: int = 0) -> list[str]:
 
 
 def _rooms(lengths: Sequence[int], room: int) -> list[int]:
-    """Return what each is given: its length, or as much as any other that is longer."""
+    """Return the room of each: its length, or an equal share for those that are longer."""
     rooms, left = [0] * len(lengths), max(0, room)
     for done, index in enumerate(sorted(range(len(lengths)), key=lengths.__getitem__)):
         rooms[index] = min(lengths[index], left // (len(lengths) - done))
@@ -320,7 +325,7 @@ def _rooms(lengths: Sequence[int], room: int) -> list[int]:
 
 
 def _own(result: Result, limit: int) -> list[_Part]:
-    """Return how it ended, and what led there."""
+    """Return how the cell ended, and its error or denials."""
     head = _Part("", _head(result), limit)
     if result.status == "denied":
         error = _Part("", _denied(result.denials, limit - len(head) - len(_GAP)), limit)
@@ -341,7 +346,7 @@ def _shown(result: Result, limit: int) -> Iterator[_Part]:
 
 
 def _head(result: Result) -> str:
-    """Say in a line how it ended."""
+    """Return in a line how the cell ended."""
     match result.status:
         case "ok":
             shown = (
@@ -364,7 +369,7 @@ def _head(result: Result) -> str:
 
 
 def _spelled_out(text: str) -> str:
-    """Return an error's words, of which only line breaks act: the cell wrote them."""
+    """Return an error's text with all but line breaks spelled out: the cell wrote it."""
     return "\n".join(visible(line.expandtabs(4)) for line in text.split("\n"))
 
 
@@ -375,7 +380,7 @@ def _error(result: Result) -> str:
 
 
 def _denied(denials: Sequence[Denial], room: int) -> str:
-    """Say as many denials as there is room for, one at least, and count the others."""
+    """Return as many denials as there is room for, at least one, and the number of others."""
     said = list(map(_denial, denials[:_MOST_DENIALS]))
     while True:
         more = len(denials) - len(said)
@@ -386,7 +391,7 @@ def _denied(denials: Sequence[Denial], room: int) -> str:
 
 
 def _denial(denial: Denial) -> str:
-    """Say where, which rule, why, and what to do instead."""
+    """Return where, which rule, why, and what to do instead."""
     alone = denial.rule in ABOUT_THE_CELL or not denial.subject
     why = denial.why if alone else f"{denial.subject} {denial.why}"
     lines = [visible(f"line {denial.line}: {denial.rule}: {why}".rstrip())]
@@ -402,7 +407,7 @@ def _denial(denial: Denial) -> str:
 
 
 def _source(line: str) -> str:
-    """Return a line of the cell's as one that commands nothing."""
+    """Return a line of the cell's source with nothing in it that acts on a terminal."""
     return visible(line.strip().expandtabs(4))
 
 
@@ -412,7 +417,7 @@ def _indented(text: str) -> str:
 
 
 def _traced(error: CellError, said: str) -> Iterator[str]:
-    """Yield the cell's own lines on the way to an error, and what it says beyond its message."""
+    """Yield the cell's own frames of a traceback, and the error's text beyond its message."""
     frames, tail = [], list[str]()
     for part in error.lines:
         text = plain(part)
@@ -456,7 +461,7 @@ def _besides(result: Result, limit: int) -> Iterator[_Part]:
 
 
 def _files(what: str, named: Iterable[tuple[str, str]]) -> str:
-    """Say of files what there is to be said; each is its name, and what stands behind it."""
+    """Return a list of files; each is a name and what follows it."""
     shown = [clip(visible(name), _LONGEST_NAME) + visible(more) for name, more in named]
     return f"{what}: {_listed(shown)}." if shown else ""
 
@@ -498,17 +503,17 @@ def _note(left_out: int) -> str:
     return f"\n… {left_out:,} characters left out …\n"
 
 
-# From a cell that has ended to its result.
+# --- from a cell that has ended to its result -------------------------------------------------
 
 
-def made_of(
+def result_of(
     run: CellRun,
     content: Mapping[str, Any],
     outputs: tuple[Output, ...],
     left_out: Mapping[str, int],
     views: Views,
 ) -> Result:
-    """Return what came of a cell, of which ``content`` is a kernel's reply."""
+    """Return the result of a cell; ``content`` is that of an ``execute_reply``."""
     outcome, exported = run.outcome, run.exported
     stopped = outcome.stopped if outcome is not None else None
     displays = displays_of(outputs)
@@ -519,10 +524,10 @@ def made_of(
         error_output=_text(outputs, "stderr"),
         result=str(rich) if rich is not None else None,
         rich_result=rich,
-        error=_making_error(content),
+        error=_cell_error(content),
         displays=tuple(d for kind, d in displays if kind != "execute_result"),
         pages=tuple(plain(page["data"]["text/plain"]) for page in content.get("payload", ())),
-        denials=tuple(map(_making_denial, outcome.findings)) if outcome is not None else (),
+        denials=tuple(map(_denial_of, outcome.findings)) if outcome is not None else (),
         stop=_stop(stopped, content, views) if stopped is not None else None,
         tool_calls=tuple(map(_call, outcome.tool_calls.records)) if outcome is not None else (),
         tool_calls_left_out=outcome.tool_calls.left_out if outcome is not None else 0,
@@ -546,7 +551,7 @@ def _status(outcome: Outcome | None, content: Mapping[str, Any], views: Views) -
 
 
 def _text(outputs: tuple[Output, ...], name: str) -> str:
-    """Return what is left of a stream once its clearings have been heeded."""
+    """Return the text of a stream with ``clear_output`` applied."""
     parts, due = list[str](), False
     for output in outputs:
         if output.kind == "clear_output":
@@ -562,7 +567,7 @@ def _text(outputs: tuple[Output, ...], name: str) -> str:
 def displays_of(
     outputs: tuple[Output, ...],
 ) -> list[tuple[Kind, Display]]:
-    """Return what a cell shows in the end, updated and cleared as it asked; cards of ours apart."""
+    """Return a cell's displays, updates and ``clear_output`` applied, without cellblock's cards."""
     shown, due = list[tuple[Kind, Display]](), False
     for output in outputs:
         if output.ours:
@@ -586,7 +591,7 @@ def _display(output: Output) -> Display:
     return Display(content["data"], content["metadata"], name)
 
 
-def _making_error(content: Mapping[str, Any]) -> CellError | None:
+def _cell_error(content: Mapping[str, Any]) -> CellError | None:
     if content["status"] == "ok":
         return None
     lines = tuple(content.get("traceback", ()))
@@ -598,17 +603,17 @@ def _making_error(content: Mapping[str, Any]) -> CellError | None:
     )
 
 
-def _making_denial(finding: Finding) -> Denial:
+def _denial_of(finding: Finding) -> Denial:
     names = Denial.__slots__
     return Denial(**{name: getattr(finding, name) for name in names})
 
 
 def _stop(stopped: Stopped, content: Mapping[str, Any], views: Views) -> Stop:
-    from cellblock.host.cell import status  # noqa: PLC0415 - few cells are
+    from cellblock.host.cell import status as stops  # noqa: PLC0415 - few cells are
 
     state: Any = "kept" if stopped.kept else "gone" if stopped.restored is None else "restored"
     said = plain("\n".join(content.get("traceback", ())))
-    return Stop(stopped.why, status.reason(stopped, views.in_force)[1], state, said)
+    return Stop(stopped.why, stops.reason(stopped, views.in_force)[1], state, said)
 
 
 def _call(record: Record) -> ToolCall:

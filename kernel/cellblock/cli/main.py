@@ -201,7 +201,7 @@ def _what_holds(spec: str) -> str:
     """Try a policy that was installed, and say in a line or more what this machine does of it."""
     from cellblock.backends.choose import choose  # noqa: PLC0415
     from cellblock.backends.report import gaps, known_report, settle  # noqa: PLC0415
-    from cellblock.render.stopped import plain  # noqa: PLC0415
+    from cellblock.render.policy_card import gaps_text  # noqa: PLC0415
     from cellblock.render.text import COLUMNS, wrap  # noqa: PLC0415
 
     policy = _load(spec)
@@ -218,7 +218,7 @@ def _what_holds(spec: str) -> str:
     said += f" ({proof.failure})" if proof and proof.failure else ""
     found = gaps(policy, declared, report, proof)
     said = "\n".join(wrap(said, hanging="  ", columns=COLUMNS))
-    return f"{said}\n{plain(found, chosen.backend.name)}"
+    return f"{said}\n{gaps_text(found, chosen.backend.name)}"
 
 
 def _obstacle(spec: str) -> str:

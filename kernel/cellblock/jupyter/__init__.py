@@ -1,1 +1,18 @@
-"""Front: the Jupyter kernel. Sockets, messages and sequence; decisions are the session's."""
+"""The Jupyter kernel: a front over one session. Sockets, messages and their order.
+
+Invariant: no request reaches a guest but through the session, which decides; no message leaves
+but through ``channels``, and a guest's output only through the host's output gateway. What front
+ends send is checked and bounded, whether or not it is signed.
+
+- ``start``: the command line, and the zygote that is spawned before slow imports;
+- ``assembly``: puts a kernel together; ``consent`` asks the user first, where a policy needs it;
+- ``channels``: the connection file, the five sockets, iopub's queue and backpressure;
+- ``messages``: signing and parsing, and the contents of replies;
+- ``kernel``: the requests, their order, and what aborts;
+- ``prompts``: input requests, a cell's and the host's;
+- ``reactor``: the event loop over ``zmq.Poller``;
+- ``install`` and ``only``: kernelspecs; ``probe``: the probes that ``cellblock doctor`` runs.
+
+It may import ``host`` and below. Why none of it is ipykernel's or jupyter_client's but the
+kernelspecs: ADR 0122.
+"""

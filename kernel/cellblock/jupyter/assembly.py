@@ -1,4 +1,7 @@
-"""Putting a kernel together from its policy, its backend and its sockets."""
+"""Putting a kernel together from its policy, its backend and its sockets.
+
+Imported late: what starts before it (``start``) has spawned the zygote by then.
+"""
 
 from __future__ import annotations
 
@@ -7,24 +10,22 @@ from typing import TYPE_CHECKING, Any
 
 import zmq
 
-from cellblock.guest import remove_tree
+from cellblock.guest import remove_tree as removal
 from cellblock.host.cell.output_log import Kept
-from cellblock.host.guests import spawn
 from cellblock.host.guests.zygotes import Own
 from cellblock.host.session.build import audit_of, enter_start, exports_of, found, views_of
 from cellblock.host.session.config import Ground
 from cellblock.host.session.history import History, default_path
-from cellblock.jupyter import messages
+from cellblock.jupyter import channels
 from cellblock.jupyter.kernel import Kernel
-from cellblock.jupyter.messages import Composer
+from cellblock.jupyter.messages import MessageCodec
 from cellblock.jupyter.reactor import ZmqReactor
 
 if TYPE_CHECKING:
-    import socket
     from collections.abc import Callable
 
     from cellblock.errors import BackendError, PolicyError
-    from cellblock.jupyter.start import Early, Options
+    from cellblock.jupyter.start import EarlyZygote, Options
 
 
 #: Seconds after which what killed kernels left is removed: past the first reply.
@@ -35,28 +36,28 @@ def assemble(
     options: Options,
     scratch: str,
     ground: Ground | PolicyError | BackendError,
-    early: Early,
+    early: EarlyZygote,
 ) -> tuple[ZmqReactor, Kernel, Callable[[], None]]:
     """Return the loop, the kernel and what to call at the end.
 
-    ``early`` holds the zygote that is already importing, if one is; it is taken, or ended.
+    The zygote in ``early``, if there is one, is used or ended.
     """
     views = views_of(ground)
     context: zmq.Context[Any] = zmq.Context()
-    connection = messages.read_connection(Path(options.connection_file))
-    bound = messages.bind(context, connection)
+    connection = channels.read_connection(Path(options.connection_file))
+    bound = channels.bind(context, connection)
     reactor = ZmqReactor()
-    composer = Composer(connection.key, connection.scheme)
+    codec = MessageCodec(connection.key, connection.scheme)
     kept = Kept(default_path().parent / "output", views.kept_bytes())
     audit = audit_of(views)
-    kernel = Kernel(reactor, bound, composer, History(default_path()), views, kept, audit)
+    kernel = Kernel(reactor, bound, codec, History(default_path()), views, kept, audit)
     reactor.call_later(_SWEEP, kept.sweep)
     reactor.call_later(_SWEEP, early.remember)
     if isinstance(ground, Ground):
         enter_start(ground, kernel)
         _begin(ground, reactor, kernel, early)
     else:
-        _end(early.zygotes)
+        early.end()
 
     def cleanup() -> None:
         kernel.history.close()  # first: the rest may take long, and we may be killed over it
@@ -67,18 +68,18 @@ def assemble(
         kept.close()
         if kernel.exports is not None:
             kernel.exports.close()
-        _end(early.zygotes)
+        early.end()
         gone = kernel.session is None or kernel.session.close()
         if gone:  # else its zygote is still at it
-            remove_tree.remove(scratch)
+            removal.remove(scratch)
         context.destroy(linger=200)
 
     return reactor, kernel, cleanup
 
 
-def _begin(ground: Ground, reactor: ZmqReactor, kernel: Kernel, early: Early) -> None:
-    """Have a session, or what asks the user whether there may be one: nothing starts before."""
-    zygotes = Own(reactor, lambda: _zygote(ground, early.zygotes))
+def _begin(ground: Ground, reactor: ZmqReactor, kernel: Kernel, early: EarlyZygote) -> None:
+    """Start a session, or first ask the user whether it may start."""
+    zygotes = Own(reactor, early.take)
 
     def begin() -> None:
         kernel.session = session = found(ground, reactor, kernel, zygotes)
@@ -88,17 +89,6 @@ def _begin(ground: Ground, reactor: ZmqReactor, kernel: Kernel, early: Early) ->
     if ground.policy.approvals == "never":
         begin()
         return
-    from cellblock.jupyter import prompts  # noqa: PLC0415 - few policies have anybody asked
+    from cellblock.jupyter import consent  # noqa: PLC0415 - few policies have anybody asked
 
-    prompts.begin(ground, kernel, begin)
-
-
-def _zygote(
-    ground: Ground, prestarted: list[tuple[socket.socket, int]]
-) -> tuple[socket.socket, int]:
-    return prestarted.pop() if prestarted else spawn.start(ground.wrap)
-
-
-def _end(prestarted: list[tuple[socket.socket, int]]) -> None:
-    while prestarted:
-        spawn.drop(*prestarted.pop())
+    consent.begin(ground, kernel, begin)

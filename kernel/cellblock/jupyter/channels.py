@@ -1,70 +1,154 @@
-"""The five channels: messages in, replies and publications out."""
+"""The five channels of a kernel: the connection file, its sockets, messages in and out.
+
+What front ends have yet to take of iopub is counted, and the guest waits while that is too much.
+"""
 
 from __future__ import annotations
 
 import contextlib
+import hmac
+import os
 import time
 from collections import deque
+from dataclasses import dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import msgspec
 import zmq
 
-from cellblock.jupyter import replies
-from cellblock.jupyter.messages import Composer, Message, MessageError
+from cellblock.errors import StartError
+from cellblock.jupyter.messages import Message, MessageCodec, MessageError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from cellblock.jupyter.messages import Message
     from cellblock.jupyter.reactor import ZmqReactor
 
+# --- the connection file and its sockets ------------------------------------------------------
 
-# The control channel: what control needs is answered, and nothing else. No cell enters here.
-
-
-class Control:
-    """Answers at once, whatever runs; ``interrupt`` and ``stop`` are the kernel's."""
-
-    def __init__(
-        self, channels: Channels, interrupt: Callable[[], None], stop: Callable[[], None]
-    ) -> None:
-        self._channels, self._interrupt, self._stop = channels, interrupt, stop
-        self._handlers = {
-            "kernel_info_request": self._kernel_info,
-            "interrupt_request": self._on_interrupt,
-            "shutdown_request": self._shutdown,
-        }
-
-    def take(self) -> None:
-        """Answer what has arrived."""
-        for message in self._channels.receive("control"):
-            # No busy and idle here: front ends keep one status for a kernel, and an idle that
-            # answers an interrupt would say that the running cell has ended.
-            self._handlers.get(message.kind, self._not_offered)(message)
-
-    def _kernel_info(self, message: Message) -> None:
-        content = {"status": "ok"} | replies.kernel_info()
-        self._channels.reply("control", content, message)
-
-    def _on_interrupt(self, message: Message) -> None:
-        self._interrupt()
-        self._channels.reply("control", {"status": "ok"}, message)
-
-    def _shutdown(self, message: Message) -> None:
-        content = {"status": "ok", "restart": bool(message.content.get("restart"))}
-        self._channels.reply("control", content, message)
-        self._channels.publish("shutdown_reply", content, message)
-        self._stop()
-
-    def _not_offered(self, message: Message) -> None:
-        self._channels.not_offered("control", message)
+#: Kinds as in "Messaging in Jupyter", introduction; iopub is XPUB so that subscribers are greeted.
+KINDS = {
+    "shell": zmq.ROUTER,
+    "control": zmq.ROUTER,
+    "stdin": zmq.ROUTER,
+    "iopub": zmq.XPUB,
+    "hb": zmq.ROUTER,
+}
+_LINGER_MS = 1_000
+#: Milliseconds for which a subscriber may take nothing of what is sent before the OS kernel cuts it
+#: off (TCP_USER_TIMEOUT, tcp(7)), and messages that may wait for one where it does not (ipc).
+_STALLED_MS, _STALLED_MESSAGES = 120_000, 100_000
+#: Bytes in one frame from a front end; a guest could be sent a tenth of it (``wire.frames``).
+_LONGEST_FRAME = 256 << 20
 
 
-# What front ends have yet to take of iopub, and the brake that follows from it.
-#
-# ZeroMQ queues for each subscriber and tells nobody how much. Now and then a message goes out
-# whose first frame is tracked: when ZeroMQ lets go of that, everything before it has left for
-# good.
+@dataclass(frozen=True, slots=True)
+class Connection:
+    """The content of a connection file."""
+
+    path: Path
+    info: dict[str, Any]
+
+    @property
+    def key(self) -> bytes:
+        """The key that messages are signed with."""
+        return str(self.info.get("key", "")).encode()
+
+    @property
+    def scheme(self) -> str:
+        """How messages are signed, e.g. ``hmac-sha256``."""
+        return str(self.info.get("signature_scheme", "hmac-sha256"))
+
+
+def read_connection(path: Path) -> Connection:
+    """Return the connection described at ``path``; raises ``StartError``.
+
+    A key that can't check messages is refused: it would let everybody in.
+    """
+    try:
+        found = Connection(path, msgspec.json.decode(path.read_bytes(), type=dict[str, Any]))
+        _check_key(found)
+    except (OSError, ValueError, msgspec.MsgspecError) as exc:
+        raise StartError(f"connection file {path}: {exc}") from None
+    return found
+
+
+def _check_key(connection: Connection) -> None:
+    if not isinstance(connection.info.get("key", ""), str):
+        raise ValueError("its key is not text")  # noqa: TRY004 - one kind for whatever is wrong
+    method, _, digest = connection.scheme.partition("-")
+    if method != "hmac":
+        raise ValueError(f"signature_scheme {connection.scheme[:100]!r} is not hmac with a digest")
+    hmac.digest(b"key", b"", digest)
+
+
+def bind(context: zmq.Context[Any], connection: Connection) -> dict[str, zmq.Socket[bytes]]:
+    """Bind every socket; ports given as 0 are chosen here and written back to the file.
+
+    Raises ``StartError``.
+    """
+    info, chosen = connection.info, dict[str, int]()
+    sockets: dict[str, zmq.Socket[bytes]] = {}
+    try:
+        for name, kind in KINDS.items():
+            sockets[name] = sock = _socket(context, kind, info)
+            port = _bind(sock, info, int(info.get(f"{name}_port", 0)))
+            if port != info.get(f"{name}_port"):
+                chosen[f"{name}_port"] = port
+        if chosen:
+            _rewrite(connection.path, info | chosen)
+    except (zmq.ZMQError, OSError, ValueError, TypeError, KeyError) as exc:
+        raise StartError(f"connection file {connection.path}: {exc}") from None
+    return sockets
+
+
+def _socket(context: zmq.Context[Any], kind: int, info: dict[str, Any]) -> zmq.Socket[bytes]:
+    sock: zmq.Socket[bytes] = context.socket(kind)
+    sock.linger = _LINGER_MS
+    # Queues to front ends grow rather than drop: a lost idle status would hang one. Backpressure
+    # bounds what a guest adds. What comes in waits with its sender, and a frame that announces
+    # more than this is not read.
+    sock.sndhwm = 0
+    sock.maxmsgsize = _LONGEST_FRAME
+    if kind == zmq.ROUTER:
+        sock.router_handover = 1
+    else:
+        sock.xpub_verbose = 1  # or the second front end would not be greeted
+        sock.set(zmq.TCP_MAXRT, _STALLED_MS)
+        sock.sndhwm = _STALLED_MESSAGES
+    if secret := info.get("curve_secretkey"):  # CURVE, ZeroMQ RFC 26
+        sock.curve_secretkey = str(secret).encode()
+        sock.curve_publickey = str(info["curve_publickey"]).encode()
+        sock.curve_server = True
+    return sock
+
+
+def _bind(sock: zmq.Socket[bytes], info: dict[str, Any], port: int) -> int:
+    transport, ip = info.get("transport", "tcp"), info.get("ip", "127.0.0.1")
+    if transport == "tcp":
+        if port == 0:
+            return int(sock.bind_to_random_port(f"tcp://{ip}"))
+        sock.bind(f"tcp://{ip}:{port}")
+        return port
+    if port == 0:
+        port = 1
+        while Path(f"{ip}-{port}").exists():
+            port += 1
+    sock.bind(f"ipc://{ip}-{port}")
+    return port
+
+
+def _rewrite(path: Path, info: dict[str, Any]) -> None:
+    """Replace the connection file in one step, readable by its owner alone."""
+    temporary = path.with_name(f".{path.name}.{os.getpid()}")
+    fd = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+    with os.fdopen(fd, "wb") as file:
+        file.write(msgspec.json.format(msgspec.json.encode(info)))
+    temporary.replace(path)
+
+
+# --- iopub, counted ---------------------------------------------------------------------------
 
 #: Bytes between tracked messages.
 MARK_EVERY = 256 << 10
@@ -87,8 +171,12 @@ def send(sock: zmq.Socket[bytes], frames: Sequence[zmq.Frame | bytes]) -> None:
     sock.send(frames[-1])
 
 
-class Outflow:
-    """The way to iopub, counted."""
+class IopubQueue:
+    """Sends to iopub, and counts what front ends have yet to take.
+
+    ZeroMQ queues for each subscriber and tells nobody how much. Now and then a message goes out
+    whose first frame is tracked: when ZeroMQ lets go of that, everything before it has left.
+    """
 
     def __init__(self, sock: zmq.Socket[bytes]) -> None:
         self._sock = sock
@@ -113,34 +201,36 @@ class Outflow:
         return self._sent - self._taken
 
     def over(self, limit: int) -> bool:
-        """Say whether more than ``limit`` bytes wait."""
+        """Return whether more than ``limit`` bytes wait."""
         return self._sent - self._taken > limit and self.waiting() > limit
 
 
-class Brake:
-    """Has the guest wait while front ends are behind, but not for ever.
+class Backpressure:
+    """Holds the guest while front ends are behind, but not for ever (``host.cells.front.Brake``).
 
     ``letting_go`` means that the guest goes on though front ends stall: output beyond ``HIGH`` is
-    then left out, and what tells how cells end is not.
+    then left out, but never the messages that say how a cell ended.
     """
 
-    def __init__(self, reactor: ZmqReactor, outflow: Outflow, hold: Callable[[bool], None]) -> None:
-        self._reactor, self._outflow, self._hold = reactor, outflow, hold
+    def __init__(
+        self, reactor: ZmqReactor, queue: IopubQueue, hold: Callable[[bool], None]
+    ) -> None:
+        self._reactor, self._queue, self._hold = reactor, queue, hold
         self._since: float | None = None
         self._least = 0
         self.letting_go = False
 
     def check(self) -> None:
-        """Hold the guest when too much waits; called after every message of its."""
-        if self._since is None and not self.letting_go and self._outflow.over(HIGH):
-            self._since, self._least = time.monotonic(), self._outflow.waiting()
+        """Hold the guest when too much waits; called after each of its messages."""
+        if self._since is None and not self.letting_go and self._queue.over(HIGH):
+            self._since, self._least = time.monotonic(), self._queue.waiting()
             self._hold(True)
             self._reactor.call_later(LOOK, self._look)
 
     def _look(self) -> None:
         if self._since is None:
             return
-        waiting = self._outflow.waiting()
+        waiting = self._queue.waiting()
         if waiting < self._least:
             self._since, self._least = time.monotonic(), waiting
         if waiting <= LOW:
@@ -152,18 +242,20 @@ class Brake:
             self._reactor.call_later(LOOK, self._look)
 
     def let_go(self) -> None:
-        """Hear the guest again at once: it is interrupted, or front ends have stalled."""
+        """Let the guest go on at once: it is interrupted, or front ends have stalled."""
         if self._since is not None:
             self._since = None
             self.letting_go = True
             self._hold(False)
 
     def admits(self) -> bool:
-        """Say whether output may still be published."""
-        if self.letting_go and not self._outflow.over(LOW):
+        """Return whether output may still be published."""
+        if self.letting_go and not self._queue.over(LOW):
             self.letting_go = False
-        return not self.letting_go or not self._outflow.over(HIGH)
+        return not self.letting_go or not self._queue.over(HIGH)
 
+
+# --- messages in, replies and publications out ------------------------------------------------
 
 #: Messages taken from one socket before the others have their turn.
 _AT_ONCE = 200
@@ -172,19 +264,19 @@ _LONGEST_TOPIC = 200
 
 
 class Channels:
-    """Sockets and their protocol, without an opinion on what is said."""
+    """Receives requests, and sends replies and publications."""
 
-    def __init__(self, sockets: dict[str, zmq.Socket[bytes]], composer: Composer) -> None:
-        self._sockets, self._composer = sockets, composer
-        self.outflow = Outflow(sockets["iopub"])
+    def __init__(self, sockets: dict[str, zmq.Socket[bytes]], codec: MessageCodec) -> None:
+        self._sockets, self._codec = sockets, codec
+        self.iopub = IopubQueue(sockets["iopub"])
         self._said_starting = False
         #: Whether anybody has subscribed.
         self.has_greeted = False
 
     def receive(self, name: str) -> list[Message]:
-        """Return what has arrived; frames that are no message of ours are dropped.
+        """Return the messages that have arrived; frames that are none of ours are dropped.
 
-        No more than ``_AT_ONCE`` of either: a flood leaves the loop its turn.
+        At most ``_AT_ONCE``, so that a flood leaves the loop its turn.
         """
         sock = self._sockets[name]
         arrived: list[Message] = []
@@ -194,7 +286,7 @@ class Channels:
             except zmq.Again:
                 break
             with contextlib.suppress(MessageError):
-                arrived.append(self._composer.parse(frames))
+                arrived.append(self._codec.parse(frames))
         return arrived
 
     def beat(self) -> None:
@@ -215,22 +307,19 @@ class Channels:
                 if event[:1] == b"\x01" and len(event) <= _LONGEST_TOPIC:
                     topic = event[1:]
                     content = {"subscription": topic.decode("utf-8", "replace")}
-                    frames = self._composer.compose("iopub_welcome", content, identities=[topic])
-                    self.outflow.send(frames)
+                    self.iopub.send(
+                        self._codec.compose("iopub_welcome", content, identities=[topic])
+                    )
                     self.has_greeted = True
-                    self._say_starting()
-
-    def _say_starting(self) -> None:
-        """Say that the kernel starts, once there is somebody to hear it and before anything ran."""
-        if not self._said_starting:
-            self.status("starting", None)
+                    if not self._said_starting:  # there is somebody to hear it
+                        self.status("starting", None)
 
     def send(
         self, channel: str, kind: str, content: Any, parent: Message, *, metadata: Any = None
     ) -> str:
         """Send to the front end that ``parent`` came from; return the message's id."""
-        msg_id = self._composer.new_id()
-        frames = self._composer.compose(
+        msg_id = self._codec.new_id()
+        frames = self._codec.compose(
             kind,
             content,
             parent=parent,
@@ -248,11 +337,10 @@ class Channels:
 
     def not_offered(self, channel: str, parent: Message) -> None:
         """Answer a request for what this kernel does not have."""
-        if not parent.kind.endswith("_request"):
-            return
-        what = f"cellblock does not offer {parent.kind[:100]} on {channel}"
-        error = {"ename": "NotOffered", "evalue": what, "traceback": []}
-        self.reply(channel, {"status": "error", **error}, parent)
+        if parent.kind.endswith("_request"):
+            what = f"cellblock does not offer {parent.kind[:100]} on {channel}"
+            error = {"ename": "NotOffered", "evalue": what, "traceback": []}
+            self.reply(channel, {"status": "error", **error}, parent)
 
     def publish(
         self,
@@ -264,7 +352,7 @@ class Channels:
         metadata: Any = None,
     ) -> None:
         """Send to every front end."""
-        frames = self._composer.compose(
+        frames = self._codec.compose(
             kind,
             content,
             parent=parent,
@@ -272,7 +360,7 @@ class Channels:
             metadata=metadata,
             buffers=buffers,
         )
-        self.outflow.send(frames)
+        self.iopub.send(frames)
 
     def status(self, state: str, parent: Message | None) -> None:
         """Publish starting, busy or idle."""

@@ -1,6 +1,6 @@
-"""Kernelspecs for operators' policies, so that a policy is a kernel in Jupyter's launcher.
+"""Installing kernelspecs, so that an operator's policy is a kernel in Jupyter's launcher.
 
-The two shipped kernelspecs come with the wheel; this writes more of their kind.
+The wheel brings two kernelspecs; this writes more like them.
 """
 
 from __future__ import annotations
@@ -11,12 +11,10 @@ import shutil
 import sys
 import tempfile
 from dataclasses import dataclass
-from itertools import pairwise
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
-from jupyter_client.kernelspec import KernelSpec, KernelSpecManager, NoSuchKernel
-from traitlets import TraitError
+from jupyter_client.kernelspec import KernelSpecManager, NoSuchKernel
 
 from cellblock.errors import CellblockError
 from cellblock.host.session.history import from_file
@@ -151,38 +149,3 @@ def _logos(shipped: str) -> list[Path]:
     except NoSuchKernel:
         return []
     return [folder / logo for logo in LOGOS if (folder / logo).is_file()]
-
-
-# Kernelspecs for a server that starts no kernel but cellblock's.
-#
-# ``KernelSpecManager.allowed_kernelspecs`` shortens the list that a server shows; a kernel that
-# is not on it is started all the same for whoever names it. Here what is not listed is not
-# there::
-#
-#     jupyter lab --ServerApp.kernel_spec_manager_class=cellblock.jupyter.install.OnlyCellblock
-
-
-class OnlyCellblock(KernelSpecManager):
-    """Finds cellblock's kernels alone; of those the ones in ``allowed_kernelspecs``, if any are."""
-
-    def find_kernel_specs(self) -> dict[str, str]:
-        """Return the folders of the kernels there are, by name."""
-        found = super().find_kernel_specs()
-        return {name: folder for name, folder in found.items() if self._is_ours(name)}
-
-    def get_kernel_spec(self, kernel_name: str) -> KernelSpec:
-        """Return a kernel's specification.
-
-        Raises NoSuchKernel for one that is not listed.
-        """
-        name = kernel_name.lower()
-        if name not in super().find_kernel_specs() or not self._is_ours(name):
-            raise NoSuchKernel(kernel_name)
-        return super().get_kernel_spec(kernel_name)
-
-    def _is_ours(self, name: str) -> bool:
-        try:
-            argv = super().get_kernel_spec(name).argv
-        except (NoSuchKernel, OSError, TraitError, ValueError):  # one that can't be read
-            return False
-        return ("-m", "cellblock") in pairwise(argv)

@@ -1,6 +1,7 @@
-"""The kernel: Jupyter's messages in their order, over one session.
+"""The kernel: Jupyter's requests in their order, over one session.
 
-Shell requests are answered one at a time, as they came. Neither debugger nor subshells are offered.
+Shell requests are answered one at a time, as they came. The control channel answers at once,
+whatever runs; no cell enters there. Neither debugger nor subshells are offered.
 """
 
 from __future__ import annotations
@@ -13,9 +14,9 @@ from typing import TYPE_CHECKING, Any
 
 from cellblock.host.cell.cell import Asked, Station
 from cellblock.host.cell.outputs import Outputs
-from cellblock.jupyter import replies
-from cellblock.jupyter.channels import Brake, Channels, Control
-from cellblock.jupyter.prompts import Questions
+from cellblock.jupyter import messages
+from cellblock.jupyter.channels import Backpressure, Channels
+from cellblock.jupyter.prompts import InputRequests
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -26,91 +27,25 @@ if TYPE_CHECKING:
     from cellblock.host.cell.output_log import Kept
     from cellblock.host.cell.status import Views
     from cellblock.host.session.history import History
-    from cellblock.host.session.session import Session
     from cellblock.host.session.types import Stopped
-    from cellblock.jupyter.messages import Composer, Message
+    from cellblock.jupyter.messages import Message, MessageCodec
     from cellblock.jupyter.reactor import ZmqReactor
     from cellblock.wire import messages as wire
 
-
-# From an ``execute_request`` to what it asks for.
-
+#: Seconds after a reply before history is written.
+IDLE_WRITE = 0.5
+#: Seconds that the first cell waits for a subscriber; libzmq tries again within a fifth of one.
+SUBSCRIBER_WAIT = 0.5
+#: Seconds in which nobody reads an error and runs another cell knowing of it.
+ABORT_WINDOW = 0.1
 #: User expressions that are answered, characters of a name, and of all texts.
 MOST_EXPRESSIONS = 100
 LONGEST_NAME = 1_000
 LONGEST_EXPRESSIONS = 400_000
 
 
-def asked(message: Message) -> Asked:
-    """Return what a request asks for; anything but text is no source, and runs as none."""
-    content = message.content
-    silent, code = bool(content.get("silent", False)), content.get("code")
-    return Asked(
-        code=code if isinstance(code, str) else "",
-        silent=silent,
-        store=bool(content.get("store_history", True)) and not silent,
-        allow_stdin=bool(content.get("allow_stdin")),
-        stop_on_error=bool(content.get("stop_on_error", True)),
-        expressions=_expressions(content.get("user_expressions")),
-    )
-
-
-def _expressions(given: Any) -> dict[str, str]:
-    """Return user_expressions, as many and as long as are answered."""
-    pairs = islice(given.items(), MOST_EXPRESSIONS) if isinstance(given, dict) else ()
-    left, taken = LONGEST_EXPRESSIONS, dict[str, str]()
-    for name, text in pairs:
-        if isinstance(text, str) and len(name) <= LONGEST_NAME and len(text) <= left:
-            taken[name] = text
-            left -= len(text)
-    return taken
-
-
-# Cells that were sent before a failure was seen, and arrive after it.
-#
-# A notebook that runs all its cells sends them one by one, and ``stop_on_error`` is to abort
-# those behind one that fails ("Messaging in Jupyter", execute_request). A denial is answered
-# within a millisecond, when the next cell may still be on its way through the server.
-
-#: Seconds in which nobody reads an error and runs another cell for it.
-BLINK = 0.1
-
-
-class Stragglers:
-    """Tells the cells to abort from those that somebody runs knowing of the failure.
-
-    Front ends that people look at name the cell in a request's metadata (``cellId``). Programs
-    don't; they wait for each reply, and have their next request heard at once.
-    """
-
-    def __init__(self) -> None:
-        self._failed: object = None
-        self._until = 0.0
-
-    def begin(self, failed: Message) -> None:
-        """Take what comes within a blink of now for sent before ``failed`` was answered."""
-        self._failed = failed.metadata.get("cellId")
-        self._until = time.monotonic() + BLINK
-
-    def among(self, message: Message) -> bool:
-        """Say whether ``message`` is one of them; if so, the next has as long again."""
-        if self._failed is None or time.monotonic() >= self._until:
-            return False
-        cell = message.metadata.get("cellId")
-        if cell is None or cell == self._failed or not message.content.get("stop_on_error", True):
-            return False
-        self._until = time.monotonic() + BLINK
-        return True
-
-
-#: Seconds after a reply before history is written.
-IDLE_WRITE = 0.5
-#: Seconds that the first cell waits for a subscriber; libzmq tries again within a fifth of one.
-UNHEARD = 0.5
-
-
 class Kernel(Station):
-    """Sequence and bookkeeping."""
+    """Answers requests and keeps their order; the session decides about cells."""
 
     history: History
 
@@ -118,23 +53,26 @@ class Kernel(Station):
         self,
         reactor: ZmqReactor,
         sockets: dict[str, zmq.Socket[bytes]],
-        composer: Composer,
+        codec: MessageCodec,
         history: History,
         views: Views,
         kept: Kept,
         audit: Audit,
     ) -> None:
         self._reactor = reactor
-        self.channels = Channels(sockets, composer)
-        self._brake = Brake(reactor, self.channels.outflow, self._hold)
-        outputs = Outputs(self.channels, views, self._brake, kept, audit)
+        self.channels = Channels(sockets, codec)
+        self._backpressure = Backpressure(reactor, self.channels.iopub, self._hold)
+        outputs = Outputs(self.channels, views, self._backpressure, kept, audit)
         super().__init__(outputs, views, audit, history)
+        self.input_requests = InputRequests(self.channels)
         self._queue: deque[Message] = deque()
-        #: When the first cell runs even if nobody has subscribed to what comes of it.
-        self._unheard_until: float | None = None
+        #: The shell request that is being answered.
         self._current: Message | None = None
-        self.questions = Questions(self.channels)
-        self._stragglers = Stragglers()
+        #: When the first cell runs even if nobody has subscribed to iopub.
+        self._subscriber_deadline: float | None = None
+        #: The front end's id of the cell that failed last, and until when cells behind it arrive.
+        self._failed_cell: object = None
+        self._abort_until = 0.0
         self._shell = {
             "kernel_info_request": self._kernel_info,
             "execute_request": self._execute,
@@ -151,8 +89,7 @@ class Kernel(Station):
         # iopub first: who subscribes and asks at once is greeted before it is answered. Control
         # before shell: an interrupt must not hit a cell that was sent after it.
         reactor.watch(sockets["iopub"], self._on_iopub)
-        control = Control(self.channels, self.interrupt, reactor.stop)
-        reactor.watch(sockets["control"], control.take)
+        reactor.watch(sockets["control"], self._on_control)
         reactor.watch(sockets["shell"], self._on_shell)
         reactor.watch(sockets["stdin"], self._on_stdin)
         reactor.watch(sockets["hb"], self.channels.beat)
@@ -161,50 +98,69 @@ class Kernel(Station):
 
     def _on_iopub(self) -> None:
         self.channels.greet()
-        self._pump()
+        self._answer_queued()
 
     def _on_shell(self) -> None:
         self._queue.extend(self.channels.receive("shell"))
-        self._pump()
+        self._answer_queued()
 
     def _on_stdin(self) -> None:
         for message in self.channels.receive("stdin"):
-            self.questions.answer(message)
+            self.input_requests.on_reply(message)
+
+    def _on_control(self) -> None:
+        """Answer what control needs, and nothing else.
+
+        No busy and idle here: front ends keep one status for a kernel, and an idle that answers
+        an interrupt would say that the running cell has ended.
+        """
+        for message in self.channels.receive("control"):
+            content: dict[str, Any] = {"status": "ok"}
+            match message.kind:
+                case "kernel_info_request":
+                    self.channels.reply("control", content | messages.kernel_info(), message)
+                case "interrupt_request":
+                    self.interrupt()
+                    self.channels.reply("control", content, message)
+                case "shutdown_request":
+                    content["restart"] = bool(message.content.get("restart"))
+                    self.channels.reply("control", content, message)
+                    self.channels.publish("shutdown_reply", content, message)
+                    self._reactor.stop()
+                case _:
+                    self.channels.not_offered("control", message)
 
     # --- shell: one at a time -----------------------------------------------------------------
 
-    def _pump(self) -> None:
-        while self._queue and self._current is None and self._is_heard(self._queue[0]):
+    def _answer_queued(self) -> None:
+        while self._queue and self._current is None and self._has_audience(self._queue[0]):
             message = self._queue.popleft()
             self.channels.status("busy", message)
             self._current = message
             try:
-                self._handle(message)
+                handler = self._shell.get(message.kind)
+                if handler is None:
+                    self.channels.not_offered("shell", message)
+                    self._finish()
+                else:
+                    handler(message)
             except Exception as exc:  # noqa: BLE001 - a fault of ours costs one request, not a kernel
-                self._fault(message, exc)
+                self._reply_with_fault(message, exc)
 
-    def _is_heard(self, message: Message) -> bool:
-        """Have a cell wait for somebody to see what comes of it, but not for long.
+    def _has_audience(self, message: Message) -> bool:
+        """Return whether to run this request now; a cell waits a moment for a subscriber.
 
-        A front end that was there before the kernel tries again to connect, with each of its
-        sockets at a time of its own; outputs that it had not subscribed to yet it would wait for.
+        A front end that was there before the kernel reconnects each of its sockets at its own
+        time; it would wait for ever for outputs that were sent before it subscribed.
         """
         if self.channels.has_greeted or message.kind != "execute_request":
             return True
-        if self._unheard_until is None:
-            self._unheard_until = time.monotonic() + UNHEARD
-            self._reactor.call_later(UNHEARD, self._pump)
-        return time.monotonic() >= self._unheard_until
+        if self._subscriber_deadline is None:
+            self._subscriber_deadline = time.monotonic() + SUBSCRIBER_WAIT
+            self._reactor.call_later(SUBSCRIBER_WAIT, self._answer_queued)
+        return time.monotonic() >= self._subscriber_deadline
 
-    def _handle(self, message: Message) -> None:
-        handler = self._shell.get(message.kind)
-        if handler is None:
-            self.channels.not_offered("shell", message)
-            self._finished()
-        else:
-            handler(message)
-
-    def _fault(self, message: Message, exc: Exception) -> None:
+    def _reply_with_fault(self, message: Message, exc: Exception) -> None:
         """Answer a request that our own code failed on; nothing of it reached a guest."""
         traceback.print_exception(exc)
         if self._current is message:
@@ -212,47 +168,47 @@ class Kernel(Station):
             count = {"execution_count": self.execution_count}
             self.channels.reply("shell", {"status": "error", **error, **count}, message)
             self.cell = None
-            self._finished()
+            self._finish()
 
     def _reply(self, content: Any) -> None:
         """Answer the current shell request and end it."""
         message = self._current
         if message is not None:
             self.channels.reply("shell", {"status": "ok"} | content, message)
-        self._finished()
+        self._finish()
 
-    def _finished(self) -> None:
+    def _finish(self) -> None:
         message, self._current = self._current, None
         self.channels.status("idle", message)
         if self._queue:
-            self._reactor.call_later(0, self._pump)
+            self._reactor.call_later(0, self._answer_queued)
 
     def _kernel_info(self, _message: Message) -> None:
-        self._reply(replies.kernel_info())
+        self._reply(messages.kernel_info())
 
     def _is_complete(self, message: Message) -> None:
-        self._reply(replies.is_complete(str(message.content.get("code", ""))))
+        self._reply(messages.is_complete(str(message.content.get("code", ""))))
 
     def _history(self, message: Message) -> None:
-        self._reply({"history": replies.history(self.history, message.content)})
+        self._reply({"history": messages.history_entries(self.history, message.content)})
 
     def _shutdown(self, message: Message) -> None:
         self._reply(message.content)
         self._reactor.stop()
 
-    # --- shell: through the guest -------------------------------------------------------------
+    # --- cells --------------------------------------------------------------------------------
 
     def _execute(self, message: Message) -> None:
-        if self._stragglers.among(message):
+        if self._follows_failure(message):
             self._abort(message)
-            self._finished()
-            return
-        self.run(asked(message), message)
+            self._finish()
+        else:
+            self.run(cell_of(message), message)
 
     def end_cell(self, content: dict[str, Any], metadata: dict[str, Any], *, abort: bool) -> None:
         """Answer the running cell; with ``abort``, refuse the cells queued behind it."""
         message, self.cell = self._current, None
-        self.questions.withdraw()
+        self.input_requests.cancel()
         self.outputs.end()
         if abort:
             # Before the reply: who has read that sends the next cell knowing of the failure.
@@ -261,10 +217,30 @@ class Kernel(Station):
         if message is not None:
             self.channels.reply("shell", content, message, metadata=metadata)
             if abort:
-                self._stragglers.begin(message)
+                self._failed_cell = message.metadata.get("cellId")
+                self._abort_until = time.monotonic() + ABORT_WINDOW
                 self._abort_queued()
-        self._finished()
+        self._finish()
         self._reactor.call_later(IDLE_WRITE, self.history.flush)
+
+    def _follows_failure(self, message: Message) -> bool:
+        """Return whether a cell was sent before the failure of one ahead of it was seen.
+
+        A notebook that runs all its cells sends them one by one, and ``stop_on_error`` is to
+        abort those behind one that fails ("Messaging in Jupyter", execute_request). A denial is
+        answered within a millisecond, when the next cell may still be on its way through the
+        server. Front ends that people look at name the cell in a request's metadata (``cellId``).
+        Programs don't; they wait for each reply, and their next request is run at once.
+        """
+        if self._failed_cell is None or time.monotonic() >= self._abort_until:
+            return False
+        cell = message.metadata.get("cellId")
+        if cell is None or cell == self._failed_cell:
+            return False
+        if not message.content.get("stop_on_error", True):
+            return False
+        self._abort_until = time.monotonic() + ABORT_WINDOW
+        return True
 
     def _abort_queued(self) -> None:
         waiting, self._queue = self._queue, deque()
@@ -280,32 +256,32 @@ class Kernel(Station):
         """Answer a cell behind one that failed; with a count it would be shown as having run."""
         self.channels.reply("shell", {"status": "aborted"}, message)
 
-    def _ask_guest(self, ask: Callable[[Session], None], without: dict[str, Any]) -> None:
-        """Query the guest, or reply ``without`` one."""
-        if self.session is None:
-            self._reply(without)
-        else:
-            ask(self.session)
+    # --- other requests that need the guest ---------------------------------------------------
 
     def _complete(self, message: Message) -> None:
         code, cursor = _at_cursor(message)
         empty = {"matches": [], "cursor_start": cursor, "cursor_end": cursor, "metadata": {}}
 
         def done(reply: wire.Completed | None) -> None:
-            self._reply(empty if reply is None else replies.completions(reply, code, cursor))
+            self._reply(empty if reply is None else messages.completions(reply, code, cursor))
 
-        self._ask_guest(lambda s: s.complete(code, cursor, done), empty)
+        if self.session is None:
+            done(None)
+        else:
+            self.session.complete(code, cursor, done)
 
     def _inspect(self, message: Message) -> None:
         code, cursor = _at_cursor(message)
         detail = 1 if message.content.get("detail_level") == 1 else 0
-        nothing: dict[str, Any] = {"found": False, "data": {}, "metadata": {}}
 
         def done(reply: wire.Inspected | None) -> None:
             data = {} if reply is None else self.views.show_in_passing(reply.data)
             self._reply({"found": bool(data), "data": data, "metadata": {}})
 
-        self._ask_guest(lambda s: s.inspect(code, cursor, detail, done), nothing)
+        if self.session is None:
+            done(None)
+        else:
+            self.session.inspect(code, cursor, detail, done)
 
     def _comm_info(self, message: Message) -> None:
         target = message.content.get("target_name")
@@ -313,43 +289,43 @@ class Kernel(Station):
         self._reply({"comms": comms})
 
     def _comm(self, message: Message) -> None:
-        content = replies.comm_content(message.content)
+        content = messages.comm_content(message.content)
         if self.session is None or not self.outputs.comms.arrived(message.kind, content, message):
-            self._finished()
+            self._finish()
             return
         self.outputs.begin(message)
 
         def done(ended: Stopped | str | None) -> None:
             if ended is not None:
-                from cellblock.host.cell import status  # noqa: PLC0415 - few do
+                from cellblock.host.cell import status as stops  # noqa: PLC0415 - few do
 
-                self.outputs.card(status.unheard(ended, self.views.in_force))
+                self.outputs.card(stops.unheard(ended, self.views.in_force))
                 if isinstance(ended, str) and message.kind == "comm_open":
                     self.outputs.comms.unheard(content, message)
             self.outputs.end()
-            self._finished()
+            self._finish()
 
         self.session.comm(message.kind, content, message.metadata, message.buffers, done)
 
     def interrupt(self) -> None:
         """Interrupt what runs, as the front end's button and Ctrl-C do."""
-        self.questions.withdraw()
+        self.input_requests.cancel()
         if self.session is not None:
             self.session.interrupt()
         elif self.starting is not None:
             self.starting.interrupt()
 
-    # --- what a session tells -----------------------------------------------------------------
+    # --- calls from the session ---------------------------------------------------------------
 
     def asked(self, request: wire.InputRequest) -> bool:
         """Put a cell's question to the front end that sent it."""
         if self.session is None:
             return False
-        return self.questions.put(request, self._current, self.session.answer)
+        return self.input_requests.ask_for_cell(request, self._current, self.session.answer)
 
     def consulted(self, text: str, told: Callable[[str], None]) -> Callable[[], None] | None:
         """Put a question of the host's to the front end that sent the running cell."""
-        return self.questions.consult(text, self._current, told)
+        return self.input_requests.ask_for_host(text, self._current, told)
 
     def _hold(self, held: bool) -> None:
         if self.session is not None:
@@ -357,7 +333,27 @@ class Kernel(Station):
 
     def hurry(self) -> None:
         """Hear the guest though front ends are behind."""
-        self._brake.let_go()
+        self._backpressure.let_go()
+
+
+def cell_of(message: Message) -> Asked:
+    """Return the cell of an ``execute_request``; code that is not text runs as none."""
+    content = message.content
+    silent, code = bool(content.get("silent", False)), content.get("code")
+    given = content.get("user_expressions")
+    expressions, room = dict[str, str](), LONGEST_EXPRESSIONS
+    for name, text in islice(given.items() if isinstance(given, dict) else (), MOST_EXPRESSIONS):
+        if isinstance(text, str) and len(name) <= LONGEST_NAME and len(text) <= room:
+            expressions[name] = text
+            room -= len(text)
+    return Asked(
+        code=code if isinstance(code, str) else "",
+        silent=silent,
+        store=bool(content.get("store_history", True)) and not silent,
+        allow_stdin=bool(content.get("allow_stdin")),
+        stop_on_error=bool(content.get("stop_on_error", True)),
+        expressions=expressions,
+    )
 
 
 def _at_cursor(message: Message) -> tuple[str, int]:

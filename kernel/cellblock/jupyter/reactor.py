@@ -24,15 +24,14 @@ if TYPE_CHECKING:
 
 #: As plain numbers: zmq's own flags take microseconds to be combined.
 _IN, _OUT = int(zmq.POLLIN), int(zmq.POLLOUT)
-#: Cancelled timers that are no burden however few there are besides.
+#: Cancelled timers that are kept, however few others there are.
 _MOST_CANCELLED = 64
-#: Seconds within which something comes at once: to look for it so long costs no more than to be
-#: put to sleep and woken.
+#: Seconds for which an event is polled for busily: that costs no more than to sleep and be woken.
 _AT_ONCE = 0.00025
 
 
 class ZmqTimer:
-    """One entry in the reactor's heap."""
+    """A timer of the reactor."""
 
     __slots__ = ("_on_cancel", "action")
 
@@ -41,7 +40,7 @@ class ZmqTimer:
         self._on_cancel = on_cancel
 
     def cancel(self) -> None:
-        """Make it not happen."""
+        """Cancel it."""
         if self.action is not None:
             self.action = None
             self._on_cancel()
@@ -54,12 +53,13 @@ class ZmqReactor:
         self._poller = zmq.Poller()
         self._callbacks: dict[Any, Callable[[], None]] = {}
         self._timers: list[tuple[float, int, ZmqTimer]] = []
-        #: How many of them are cancelled: they stay until they are due, or most of all are.
+        #: How many of them are cancelled: those stay until they are due, or most timers are.
         self._cancelled = 0
         self._serial = itertools.count()
         self._running = False
         self._expecting = False
-        #: What was expected last came at once; never where it takes our processor to send it.
+        #: Whether the last expected event came at once; never with one processor, which the sender
+        #: needs.
         self._brisk, self._alone = False, available_processors() == 1
 
     def watch(
@@ -89,7 +89,7 @@ class ZmqReactor:
             self._cancelled = 0
 
     def expect(self) -> None:
-        """Look for what comes before waiting for it, if what was expected last came at once."""
+        """Poll busily for the next event, if the last expected one came at once."""
         self._expecting = True
 
     def on_signal(self, numbers: dict[int, Callable[[], None]]) -> None:
@@ -155,7 +155,7 @@ class ZmqReactor:
 
 
 def _attempt(action: Callable[[], None]) -> None:
-    """Call ``action``; a fault of ours is told on stderr and costs no kernel (promise P6)."""
+    """Call ``action``; our fault is printed and costs no kernel (promise P6)."""
     try:
         action()
     except Exception:  # noqa: BLE001 - the loop goes on

@@ -14,7 +14,7 @@ import signal
 import sys
 
 from cellblock.errors import StartError
-from cellblock.host.guests import spawn
+from cellblock.host.guests import spawn as launch
 from cellblock.policy.home import cache_folder
 
 TYPE_CHECKING = False  # a zygote is started before typing is imported
@@ -27,103 +27,6 @@ if TYPE_CHECKING:
     from cellblock.host.session.config import Terms, Wrapping
     from cellblock.jupyter.kernel import Kernel
     from cellblock.jupyter.reactor import ZmqReactor
-
-
-# The zygote that is started early: in what, and whether that was right.
-#
-# It imports what guests need, which takes longest of all. Where nothing goes around it, it is
-# started first; where something does, in what went around the last one, or in what a first look
-# at the policy says. What is foreseen so is compared with what the policy asks for, once that is
-# read, and a zygote in anything else is ended: it was told nothing yet.
-
-
-#: The backends that wrap a zygote, those that do not, and how much of a policy is looked through
-#: for them; what the strongest is known by to be here.
-WRAPPING = (b"bubblewrap", b"docker", b"seatbelt")
-BARE = (b"landlock", b"noop")
-WRAPPER = "bwrap"
-_LOOKED_AT = 1 << 16
-
-
-class Early:
-    """At most one zygote, for a kernel with this policy in this folder."""
-
-    def __init__(self, policy: str, project: str) -> None:
-        self._policy, self._project = policy, project
-        self._wrapped = may_be_wrapped(policy)
-        #: What is started, its end of the socket and a pid; whoever takes it pops it.
-        self.zygotes: list[tuple[socket.socket, int]] = []
-        self._around: Wrapping | Recalled | None = None
-        self._memory: Memory | None = None
-        self._due: Wrapping | None = None
-
-    def start_bare(self) -> None:
-        """Start it at once, where nothing goes around it. Raises OSError."""
-        if not self._wrapped:
-            self.zygotes.append(spawn.start())
-
-    def start_as_before(self, scratch: str) -> None:
-        """Start it in what went around the last one, if that is known and stood the test."""
-        if self._wrapped:
-            from cellblock.host.guests.wrapping_cache import Memory  # noqa: PLC0415 - as needed
-
-            self._memory = Memory(cache_folder(), self._policy, self._project, scratch)
-            self._start(self._memory.recall())
-
-    def start_in(self, foreseen: Callable[[], Wrapping | None]) -> None:
-        """Start it in what is foreseen, if it is not started yet."""
-        if not self.zygotes:
-            self._start(foreseen())
-
-    def _start(self, around: Wrapping | Recalled | None) -> None:
-        if around is not None:
-            with contextlib.suppress(OSError):  # it is tried again, and told
-                self.zygotes.append(spawn.start(around))
-                self._around = around
-
-    def settle(self, due: Wrapping | None) -> None:
-        """End it unless it is in what is due."""
-        self._due = due
-        if self.zygotes and not _alike(self._around, due):
-            spawn.drop(*self.zygotes.pop())
-
-    def remember(self) -> None:
-        """Keep what was due for the next kernel."""
-        memory, self._memory = self._memory, None
-        if memory is not None and self._due is not None and (words := self._due.words):
-            memory.keep(words)
-
-
-def _alike(around: Wrapping | Recalled | None, due: Wrapping | None) -> bool:
-    if around is None or due is None:
-        return around is due
-    # Views tell it sooner, where it was foreseen: words are made anew each time.
-    return around == due or (bool(around.words) and around.words == due.words)
-
-
-def may_be_wrapped(policy: str) -> bool:
-    """Guess whether a zygote that starts now would have to be ended for a wrapped one.
-
-    Nothing that reads a policy is imported yet: names of backends are looked for in its file, and
-    without one the strongest is looked for. A wrong guess costs time, and nothing else.
-    """
-    text = _looked_through(policy)
-    if any(name in text for name in (*WRAPPING, *BARE)):
-        return any(name in text for name in WRAPPING)
-    return any(os.access(f"{folder}/{WRAPPER}", os.X_OK) for folder in os.get_exec_path())
-
-
-def _looked_through(policy: str) -> bytes:
-    """Return the beginning of a policy's file; nothing for a preset."""
-    try:
-        with open(os.path.expanduser(policy), "rb", opener=_at_once) as file:  # noqa: PTH111
-            return file.read(_LOOKED_AT)
-    except (OSError, ValueError):
-        return b""
-
-
-def _at_once(path: str, flags: int) -> int:
-    return os.open(path, flags | os.O_NONBLOCK)  # a pipe would be waited for
 
 
 USAGE = (
@@ -157,10 +60,10 @@ class Options:
 
 
 def parse(argv: list[str]) -> Options:
-    """Read the command line; by hand, because argparse costs a kernel's start 6 ms.
+    """Parse the command line; by hand, because argparse costs a kernel's start 6 ms.
 
-    Raises ``SystemExit`` with the usage for anything unknown or said twice: an option that is
-    not understood, or that another overrides, might have been a restriction.
+    Raises ``SystemExit`` with the usage for an option that is unknown or given twice: one that is
+    ignored might have been a restriction.
     """
     values: dict[str, str] = {}
     allow, rest = False, list(argv)
@@ -200,8 +103,8 @@ def main(argv: list[str]) -> None:
 
 
 def _assembled(options: Options, project: str) -> tuple[ZmqReactor, Kernel, Callable[[], None]]:
-    """Close this process to others, then put the kernel together: all that is slow to import."""
-    early = Early(options.policy, project)
+    """Close this process to others, then put the kernel together, which imports what is slow."""
+    early = EarlyZygote(options.policy, project)
     early.start_bare()
     from cellblock.host.guests.own_process import protect_host  # noqa: PLC0415 - after the spawn
 
@@ -241,18 +144,18 @@ def _terms(options: Options, project: str, scratch: str) -> Terms:
 
 
 def _notebook() -> Path | None:
-    """Return the notebook that the kernel is for, as far as its environment tells."""
+    """Return the notebook that the kernel is for, if its environment says so."""
     from cellblock.policy.vocabulary import SESSION_NAME  # noqa: PLC0415 - after the spawn
 
     if SESSION_NAME not in os.environ:
         return None
-    from cellblock.policy import narrow_requests  # noqa: PLC0415 - not for every kernel
+    from cellblock.policy import narrow_requests as notebook  # noqa: PLC0415 - not for every kernel
 
-    return narrow_requests.file_of(os.environ)
+    return notebook.file_of(os.environ)
 
 
 def _keys_beside(connection_file: Path) -> Iterator[Path]:
-    """Yield what opens other kernels and servers; of those that start later see ``roots``."""
+    """Yield the files that open other kernels and servers (for later ones see ``roots``)."""
     for name in _KEYS:
         yield from connection_file.parent.glob(name)
 
@@ -267,12 +170,12 @@ def _started_in() -> str:
 
 def _check_file_limit() -> None:
     # ZeroMQ aborts the process where it can't open what it needs.
-    if 0 <= (limit := os.sysconf("SC_OPEN_MAX")) < spawn.LEAST_FILES:
+    if 0 <= (limit := os.sysconf("SC_OPEN_MAX")) < launch.LEAST_FILES:
         raise StartError(f"only {limit} files may be open. Raise it: ulimit -n 1024.")
 
 
 def _fill_standard_descriptors() -> None:
-    """Have something at 0 to 2: a socket that came to stand there would be taken for a terminal."""
+    """Open descriptors 0 to 2: a socket with such a number would be taken for a terminal."""
     try:
         while (fd := os.open(os.devnull, os.O_RDWR)) <= _STDERR:
             os.set_inheritable(fd, True)
@@ -290,21 +193,122 @@ def _serve(reactor: ZmqReactor, kernel: Kernel) -> None:
             signal.SIGHUP: reactor.stop,
         },
     )
-    parent = os.getppid()
-    if os.environ.get("JPY_PARENT_PID"):
-        _follow(parent, reactor)
+    if os.environ.get("JPY_PARENT_PID"):  # stop when that is gone, as ipykernel does
+        parent = os.getppid()
+
+        def look() -> None:
+            if os.getppid() == parent:
+                reactor.call_later(PARENT_POLL, look)
+            else:
+                reactor.stop()
+
+        reactor.call_later(PARENT_POLL, look)
     reactor.run()
     with contextlib.suppress(OSError):
         sys.stderr.flush()
 
 
-def _follow(parent: int, reactor: ZmqReactor) -> None:
-    """Stop when the process that started us is gone, as ipykernel does."""
+# --- the early zygote -------------------------------------------------------------------------
+#
+# It imports what guests need, which takes longest of all. A bare one is started first of all; one
+# that a backend wraps is started in what wrapped the last one, or in what a first look at the
+# policy says. Once the policy is read, a zygote in anything else is ended: it was told nothing yet.
 
-    def look() -> None:
-        if os.getppid() == parent:
-            reactor.call_later(PARENT_POLL, look)
-        else:
-            reactor.stop()
+#: Backends that wrap a zygote, those that do not, the program of the strongest, and bytes of a
+#: policy file in which their names are looked for.
+WRAPPING = (b"bubblewrap", b"docker", b"seatbelt")
+BARE = (b"landlock", b"noop")
+WRAPPER = "bwrap"
+_LOOKED_AT = 1 << 16
 
-    reactor.call_later(PARENT_POLL, look)
+
+class EarlyZygote:
+    """At most one zygote, for a kernel with this policy in this folder."""
+
+    def __init__(self, policy: str, project: str) -> None:
+        self._policy, self._project = policy, project
+        self._wrapped = may_be_wrapped(policy)
+        #: Its end of the socket and its pid, if it is started and not taken yet.
+        self._zygote: tuple[socket.socket, int] | None = None
+        self._around: Wrapping | Recalled | None = None
+        self._memory: Memory | None = None
+        self._due: Wrapping | None = None
+
+    def start_bare(self) -> None:
+        """Start it at once, if no backend wraps it. Raises OSError."""
+        if not self._wrapped:
+            self._zygote = launch.start()
+
+    def start_as_before(self, scratch: str) -> None:
+        """Start it in what wrapped the last one, if that is known and proved right."""
+        if self._wrapped:
+            from cellblock.host.guests.wrapping_cache import Memory  # noqa: PLC0415 - as needed
+
+            self._memory = Memory(cache_folder(), self._policy, self._project, scratch)
+            self._start(self._memory.recall())
+
+    def start_in(self, foreseen: Callable[[], Wrapping | None]) -> None:
+        """Start it in the wrapping that is foreseen, if it is not started yet."""
+        if self._zygote is None:
+            self._start(foreseen())
+
+    def _start(self, around: Wrapping | Recalled | None) -> None:
+        if around is not None:
+            with contextlib.suppress(OSError):  # it is tried again, and reported
+                self._zygote = launch.start(around)
+                self._around = around
+
+    def settle(self, due: Wrapping | None) -> None:
+        """End it unless it is in the wrapping that is due."""
+        self._due = due
+        if not _alike(self._around, due):
+            self.end()
+
+    def take(self) -> tuple[socket.socket, int]:
+        """Return the zygote; another one if it is taken or was not started. Raises OSError."""
+        zygote, self._zygote = self._zygote, None
+        return zygote or launch.start(self._due)
+
+    def end(self) -> None:
+        """End the zygote, if it was started and is not taken."""
+        zygote, self._zygote = self._zygote, None
+        if zygote is not None:
+            launch.drop(*zygote)
+
+    def remember(self) -> None:
+        """Keep the wrapping for the next kernel."""
+        memory, self._memory = self._memory, None
+        if memory is not None and self._due is not None and (words := self._due.words):
+            memory.keep(words)
+
+
+def _alike(around: Wrapping | Recalled | None, due: Wrapping | None) -> bool:
+    if around is None or due is None:
+        return around is due
+    # A foreseen wrapping is equal as a value; words are made anew each time.
+    return around == due or (bool(around.words) and around.words == due.words)
+
+
+def may_be_wrapped(policy: str) -> bool:
+    """Guess whether a zygote that starts now would have to be ended for a wrapped one.
+
+    Nothing that reads a policy is imported yet: its file is searched for names of backends, and
+    without one PATH is searched for the strongest. A wrong guess costs time, and nothing else.
+    """
+    text = _start_of_file(policy)
+    if any(name in text for name in (*WRAPPING, *BARE)):
+        return any(name in text for name in WRAPPING)
+    return any(os.access(f"{folder}/{WRAPPER}", os.X_OK) for folder in os.get_exec_path())
+
+
+def _start_of_file(policy: str) -> bytes:
+    """Return the beginning of a policy's file; nothing for a preset."""
+    try:
+        with open(os.path.expanduser(policy), "rb", opener=_open_at_once) as file:  # noqa: PTH111
+            return file.read(_LOOKED_AT)
+    except (OSError, ValueError):
+        return b""
+
+
+def _open_at_once(path: str, flags: int) -> int:
+    return os.open(path, flags | os.O_NONBLOCK)  # a pipe would be waited for

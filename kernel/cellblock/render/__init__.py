@@ -1,8 +1,17 @@
 """PURE: findings, gaps and outcomes in, mime bundles out.
 
-Invariant: whatever text comes in (source excerpts, module names, policy values) leaves escaped,
-with control, bidirectional and invisible characters spelled out. Nothing here reads a file, an
+Invariant: text that comes in (source excerpts, module names, policy values) leaves escaped, with
+control, bidirectional and invisible characters spelled out. Nothing here reads a file, an
 environment variable or a clock, and no card refers to anything remote.
 
-One module per card: ``denial``, ``gaps``, ``policy_table``, ``stopped``, ``problem``.
+- ``text``: plain text for terminals, visible characters, widths, wrapping;
+- ``cards``: what all cards share, and ``make_card``, which makes a bundle of a card's parts;
+- ``denial``: what was refused, a cell, a widget or a comm;
+- ``stopped``: a cell that was ended from outside, or undone;
+- ``policy_card``: gaps, the table of ``%policy``, a policy that became narrower;
+- ``tables``: what ``%tools``, ``%template``, ``%usage`` and ``%output`` show, and a cell's files;
+- ``question``: what the host asks a user.
+
+To change a card's words, edit the function that returns it: plain text, HTML and JSON are made
+side by side there. It may import ``policy``, ``analysis`` and ``wire``, and no effect.
 """

@@ -1,11 +1,19 @@
-"""The shapes that every card shares: a mime bundle, and the error that goes with it."""
+"""What every card shares: its mime types, its HTML, how statuses and values are worded.
+
+A card is a mime bundle: plain text for terminals, HTML for notebooks, and JSON for programs.
+``make_card`` puts one together, so the title of a card stands in one place: the function that
+calls it. ``Failure`` is the error that is shown beside some cards (ADR 0040).
+"""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from cellblock.render.text import COLUMNS, clip, encodable, visible, wrap
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
 
 #: Mime type to text or JSON data, as Jupyter's ``display_data`` carries it.
 Bundle = dict[str, Any]
@@ -22,6 +30,8 @@ TEMPLATES_JSON = "application/vnd.cellblock.templates+json"
 TOOLS_JSON = "application/vnd.cellblock.tools+json"
 USAGE_JSON = "application/vnd.cellblock.usage+json"
 
+#: Columns that a policy's name, or a finding's subject, is given.
+NAME_COLUMNS: Final = 40
 _RED, _PLAIN = "\x1b[31m", "\x1b[0m"
 
 
@@ -54,13 +64,14 @@ def count(number: int, noun: str) -> str:
     return f"{number:,} {noun}" if number == 1 else f"{number:,} {noun}s"
 
 
-# HTML for cards: escaped by construction, inline styles, the front end's own colours.
+# --- HTML -------------------------------------------------------------------------------------
 #
-# Style elements leak into the page and are dropped by sanitisers, so every style is inline.
-# Colours are JupyterLab's variables, then VS Code's, then a value that reads on light and dark.
-# Signal colours are mixed with the text's own: as they come, JupyterLab's red is too dark on a
-# dark page and its orange too light on a light one (WCAG 2.2 asks 4.5:1 for text, 3:1 for
-# symbols). Headings are ``role=heading``: real ones would fill the notebook's table of contents.
+# Escaped by construction, with inline styles and the front end's own colours. Style elements leak
+# into the page and sanitisers drop them, so every style is inline. Colours are JupyterLab's
+# variables, then VS Code's, then a value that reads on light and dark. Signal colours are mixed
+# with the text's own: as they come, JupyterLab's red is too dark on a dark page and its orange too
+# light on a light one (WCAG 2.2 asks 4.5:1 for text, 3:1 for symbols). Headings are
+# ``role=heading``: real ones would fill the notebook's table of contents.
 
 _ROW: Final = (
     "display:flex;flex-wrap:wrap;justify-content:space-between;align-items:center;gap:4px 12px"
@@ -163,20 +174,64 @@ def icon(symbol: str, color: str) -> Html:
     return element("span", symbol, aria_hidden="true", style=style)
 
 
-def card(title: str, *body: str, symbol: str, color: str, label: str, side: str = "") -> Html:
-    """Return a whole card: a coloured edge, a title row, and the body below it."""
+def make_card(  # noqa: PLR0913 - the parts of a card
+    title: str,
+    *body: str,
+    lines: Sequence[str],
+    symbol: str,
+    color: str,
+    side: str = "",
+    mime: str = "",
+    data: Mapping[str, Any] | None = None,
+) -> Bundle:
+    """Return a card in all its forms.
+
+    ``lines`` is the plain text, title included, ``body`` is what HTML has below the title and
+    ``side`` what it has beside it. ``data`` is the card's JSON, of type ``mime``.
+    """
     head = heading(icon(symbol, color), title, level=3, style="font-weight:600;font-size:14px")
-    row = element("div", head, side, style=_ROW)
     style = (
         f"border:1px solid {LINE};border-left:4px solid {color};border-radius:3px;"
         f"padding:10px 14px 12px;margin:4px 0;max-width:860px;box-sizing:border-box;"
         f"color:{TEXT};background:{SURFACE};font-family:{_SANS};font-size:13px;line-height:1.5;"
         "overflow-wrap:anywhere;text-align:left"
     )
-    return element("div", row, *body, role="group", aria_label=label, style=style)
+    row = element("div", head, side, style=_ROW)
+    html = element("div", row, *body, role="group", aria_label=title, style=style)
+    bundle: Bundle = {"text/plain": "\n".join(lines), "text/html": html}
+    return bundle | {mime: {"version": JSON_VERSION, **data}} if data is not None else bundle
 
 
-# How a status looks: a symbol and a colour, always beside the word itself.
+def table(head: Sequence[str], rows: Sequence[str]) -> Html:
+    """Return a table that scrolls sideways; ``head`` are its head's cells, ``rows`` its rows."""
+    style = "border-collapse:collapse;margin:0;font-size:12px;color:inherit;width:100%"
+    whole = element(
+        "table",
+        element("thead", element("tr", *head)),
+        element("tbody", *rows),
+        style=style,
+    )
+    return element("div", whole, style="overflow-x:auto;margin-top:10px")
+
+
+def table_cell(*children: str, tag: str = "td", style: str = "") -> Html:
+    """Return a cell of a table, or with ``tag="th"`` the head of a column."""
+    scope = {"scope": "col"} if tag == "th" else {}
+    edge = f"border:0;border-bottom:1px solid {LINE}"
+    return element(tag, *children, style=f"{style};{edge}", **scope)
+
+
+def preformatted(*children: str, style: str = "") -> Html:
+    """Return text in the code font, its blanks and line breaks kept."""
+    return element("pre", *children, style=f"font-family:{MONO};font-size:{MONO_SIZE};{style}")
+
+
+def policy_chip(policy_name: str) -> Html:
+    """Return the chip that says under which policy."""
+    return chip("policy", clip(visible(policy_name), NAME_COLUMNS))
+
+
+# --- how a status looks: a symbol and a colour, always beside the word itself -------------------
 
 
 @dataclass(frozen=True, slots=True)
@@ -214,7 +269,7 @@ def capability_words(capability: str) -> str:
     return capability.replace("_", " ").replace(".", " ")
 
 
-# Policy values as a person would say them.
+# --- policy values as a person would say them -------------------------------------------------
 
 _UNITS: Final = ((1 << 30, "GiB"), (1 << 20, "MiB"), (1 << 10, "KiB"))
 _SECONDS: Final = ("cpu_seconds", "idle_timeout", "llm.timeout", "timeout", "tool_timeout")
@@ -225,7 +280,7 @@ _MILLISECONDS_UNTIL: Final = 0.9995
 _SECONDS_UNTIL: Final = 100.0
 
 
-def asked(field: str, value: object) -> str:
+def value_words(field: str, value: object) -> str:
     """Return what a policy field asks for: ``2 GiB``, ``60 s``, ``no limit``."""
     if isinstance(value, str) and value.isdecimal():
         value = int(value[:_MAX_NAMES])
@@ -268,7 +323,7 @@ def _listed(value: object) -> str:
     return str(value)
 
 
-# The card for a configuration that can't be used: file, key, value, remedy.
+# --- the card for a configuration that can't be used: file, key, value, remedy ----------------
 
 _PROBLEM_MAX_VALUE: Final = 200
 _LABELS: Final = ("File", "Key", "Value")
@@ -278,49 +333,38 @@ def problem(  # noqa: PLR0913, PLR0917  # the parts of a PolicyError, in its ord
     title: str, detail: str, file: str = "", key: str = "", value: str = "", remedy: str = ""
 ) -> Bundle:
     """Return the card for a configuration problem; empty parts are left out."""
-    facts = _facts(file, key, value)
-    return {
-        "text/plain": _plain(title, detail, facts, remedy),
-        "text/html": _html(title, detail, facts, remedy),
-        PROBLEM_JSON: {
-            "version": JSON_VERSION,
-            "title": encodable(title),
-            "detail": encodable(detail),
-            "file": encodable(file),
-            "key": encodable(key),
-            "value": encodable(value),
-            "remedy": encodable(remedy),
-        },
-    }
-
-
-def problem_failure(  # noqa: PLR0913, PLR0917  # as problem
-    title: str, detail: str, file: str = "", key: str = "", value: str = "", remedy: str = ""
-) -> Failure:
-    """Return the error that goes with the card ``problem`` makes of the same arguments."""
-    report = _plain(title, detail, _facts(file, key, value), remedy)
-    return Failure("PolicyProblem", " ".join(wrap(detail, columns=10_000)), report)
-
-
-def _facts(file: str, key: str, value: str) -> list[tuple[str, str]]:
     values = (file, key, clip(value, _PROBLEM_MAX_VALUE))
-    return [(label, text) for label, text in zip(_LABELS, values, strict=True) if text]
-
-
-def _plain(title: str, detail: str, facts: list[tuple[str, str]], remedy: str) -> str:
+    facts = [(label, text) for label, text in zip(_LABELS, values, strict=True) if text]
     lines = wrap(title, columns=COLUMNS)
+    body = []
     if detail:
         lines += wrap(detail, indent="  ", columns=COLUMNS)
+        body.append(paragraph(detail))
     for label, text in facts:
         lines += wrap(text, indent=f"  {label + ':':<7}", hanging=" " * 9, columns=COLUMNS)
+        body.append(paragraph(element("strong", f"{label}: "), code(text)))
     if remedy:
         lines += wrap(f"Instead: {remedy}", indent="  ", columns=COLUMNS)
-    return "\n".join(lines)
-
-
-def _html(title: str, detail: str, facts: list[tuple[str, str]], remedy: str) -> Html:
-    body = [paragraph(detail)] if detail else []
-    body += [paragraph(element("strong", f"{label}: "), code(text)) for label, text in facts]
-    if remedy:
         body.append(paragraph(element("strong", "Instead: "), remedy))
-    return card(title, *body, symbol="!", color=RED, label=title)
+    data = {
+        "title": title,
+        "detail": detail,
+        "file": file,
+        "key": key,
+        "value": value,
+        "remedy": remedy,
+    }
+    return make_card(
+        title,
+        *body,
+        lines=lines,
+        symbol="!",
+        color=RED,
+        mime=PROBLEM_JSON,
+        data={name: encodable(text) for name, text in data.items()},
+    )
+
+
+def problem_failure(card: Bundle, detail: str, ename: str = "PolicyProblem") -> Failure:
+    """Return the error that goes with a card of ``problem`` with that ``detail``."""
+    return Failure(ename, " ".join(wrap(detail, columns=10_000)), card["text/plain"])

@@ -1,13 +1,13 @@
-"""The card for a cell that was refused: what, where, why, and what to do instead."""
+"""Cards for what was refused (a cell, a widget, a comm): what, why, and what to do instead."""
 
 from __future__ import annotations
 
 from collections import Counter
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
-from cellblock.render import cards as m
-from cellblock.render.cards import DENIAL_JSON, JSON_VERSION, Bundle, Failure, count
+from cellblock.render import cards as c
+from cellblock.render.cards import DENIAL_JSON, NAME_COLUMNS, Bundle, Failure, count
 from cellblock.render.text import COLUMNS, clip, encodable, visible, width, wrap
 
 if TYPE_CHECKING:
@@ -15,14 +15,22 @@ if TYPE_CHECKING:
 
     from cellblock.analysis import Finding
 
-
-# What is said of findings, however it is drawn: in a line, with remedies and rewrites, as data.
-
+#: Findings drawn in full; a cell made of nothing but findings must not make a 10 MB card.
+MAX_DRAWN = 50
+MAX_JSON = 1_000
+#: Below this much room beside the carets, a reason goes on lines of its own.
+_MIN_REASON = 36
+#: What a policy gives that adds nothing to preset safe.
+AMBIENT = (
+    "Mode safe allows ambient sources only: the cell's inputs, clock, randomness, bundled data."
+)
+_EXPLAINED_BY_MODE = ("builtin-", "import-")
+#: Lines of a finding's detail that are drawn, and how far they are indented.
+MAX_DETAIL = 80
+_DETAIL_INDENT = 4
 #: Lines of a rewrite: a guest may claim more.
-_MOST_REWRITE = 2
+_MAX_REWRITE = 2
 _IN_SUMMARY = 4
-#: Columns that a name is given.
-NAME_COLUMNS = 40
 #: Rules whose reasons are whole sentences.
 ABOUT_THE_CELL = frozenset(
     {
@@ -35,6 +43,9 @@ ABOUT_THE_CELL = frozenset(
         "template-state",
     }
 )
+
+
+# --- findings as text and as data -------------------------------------------------------------
 
 
 def summary(findings: Sequence[Finding]) -> str:
@@ -54,35 +65,33 @@ def subject(finding: Finding) -> str:
 
 
 def remedies(findings: Sequence[Finding]) -> list[str]:
-    """Return each finding's remedy, empty where an earlier finding has said it."""
-    said: set[str] = set()
-    told = []
+    """Return each finding's remedy, empty where an earlier finding has the same."""
+    seen: set[str] = set()
+    shown = []
     for finding in findings:
-        told.append("" if finding.remedy in said else _continued(finding.remedy))
-        said.add(finding.remedy)
-    return told
+        text = finding.remedy
+        first = text.partition(" ")[0]
+        if first.istitle() and first.isalpha():  # names and acronyms keep their case
+            text = text[:1].lower() + text[1:]
+        shown.append("" if finding.remedy in seen else text)
+        seen.add(finding.remedy)
+    return shown
 
 
 def rewrites(findings: Sequence[Finding]) -> list[list[str]]:
-    """Return each finding's rewrite by lines, none where an earlier finding has shown it."""
-    shown = [finding.rewrite for finding in findings]
+    """Return the lines of each finding's rewrite, none where an earlier finding has the same."""
+    texts = [finding.rewrite for finding in findings]
     return [
         []
-        if text in shown[:index]
-        else [visible(ln) for ln in text.split("\n")[:_MOST_REWRITE] if ln]
-        for index, text in enumerate(shown)
+        if text in texts[:index]
+        else [visible(line) for line in text.split("\n")[:_MAX_REWRITE] if line]
+        for index, text in enumerate(texts)
     ]
-
-
-def _continued(remedy: str) -> str:
-    """Return ``remedy`` as it reads after "Instead:"; names and acronyms keep their case."""
-    first, _, _ = remedy.partition(" ")
-    return remedy[:1].lower() + remedy[1:] if first.istitle() and first.isalpha() else remedy
 
 
 def finding_json(finding: Finding) -> dict[str, Any]:
     """Return a finding as JSON data: lines count from 1, columns from 0 and in characters."""
-    told = {
+    data = {
         "rule": finding.rule,
         "line": finding.line,
         "column": finding.column,
@@ -93,10 +102,10 @@ def finding_json(finding: Finding) -> dict[str, Any]:
         "remedy": encodable(finding.remedy),
     }
     more = {"detail": finding.detail, "rewrite": finding.rewrite}
-    return told | {key: encodable(text) for key, text in more.items() if text}
+    return data | {key: encodable(text) for key, text in more.items() if text}
 
 
-# A source line with a mark under what a finding is about.
+# --- a source line with a mark under what a finding is about ----------------------------------
 
 _ELLIPSIS = "…"
 
@@ -138,18 +147,14 @@ def window(shown: Excerpt, columns: int) -> Excerpt:
     """Return ``shown`` cut to ``columns``, keeping the start of the mark in view."""
     if width(shown.line) <= columns:
         return shown
-    before = _keep_end(shown.before, columns // 3)
+    before = shown.before
+    if width(before) > columns // 3:
+        while before and (width(before) > columns // 3 - 1 or not width(before[0])):
+            before = before[1:]
+        before = _ELLIPSIS + before
     marked = _keep_start(shown.marked, columns - width(before))
     after = _keep_start(shown.after, columns - width(before) - width(marked))
     return Excerpt(before, marked, after)
-
-
-def _keep_end(text: str, columns: int) -> str:
-    if width(text) <= columns:
-        return text
-    while text and (width(text) > columns - 1 or not width(text[0])):
-        text = text[1:]
-    return _ELLIPSIS + text
 
 
 def _keep_start(text: str, columns: int) -> str:
@@ -160,20 +165,7 @@ def _keep_start(text: str, columns: int) -> str:
     return text + _ELLIPSIS if columns > 0 else ""
 
 
-#: Findings drawn in full; a cell made of nothing but findings must not make a 10 MB card.
-MAX_DRAWN = 50
-MAX_JSON = 1_000
-#: Below this much room beside the carets, a reason goes on lines of its own.
-_MIN_REASON = 36
-
-#: What a policy gives that adds nothing to preset safe.
-AMBIENT = (
-    "Mode safe allows ambient sources only: the cell's inputs, clock, randomness, bundled data."
-)
-_PRINCIPLED = ("builtin-", "import-")
-#: Lines of a finding's detail that are drawn, and how far they are set in.
-MAX_DETAIL = 80
-_DETAIL_INDENT = 4
+# --- the card for a refused cell --------------------------------------------------------------
 
 
 def denial(
@@ -185,80 +177,76 @@ def denial(
 ) -> Bundle:
     """Return the card for a refused cell, as plain text, HTML and JSON.
 
-    ``source_label`` names what was refused where "this cell" would not do; ``principle`` is what
-    the policy gives, said once, beneath the first finding that it explains.
+    ``source_label`` names what was refused where "this cell" would not do. ``principle`` is what
+    the policy gives; it is said once, below the first finding that it explains.
     """
-    title = f"cellblock did not run {source_label or 'this cell'}"
-    return {
-        "text/plain": _plain(findings, title, policy_name, principle, COLUMNS),
-        "text/html": _html(findings, title, policy_name, principle),
-        DENIAL_JSON: _json(findings, policy_name, source_label),
-    }
+    title = f"cellblock did not run {source_label or 'this cell'}: " + count(
+        len(findings), "finding"
+    )
+    drawn = findings[:MAX_DRAWN]
+    explained = [f.rule.startswith(_EXPLAINED_BY_MODE) for f in drawn]
+    first = explained.index(True) if True in explained else -1
+    lines = _header(visible(title), f"policy: {clip(visible(policy_name), NAME_COLUMNS)}")
+    body = []
+    for index, (finding, remedy, rewrite) in enumerate(
+        zip(drawn, remedies(drawn), rewrites(drawn), strict=True)
+    ):
+        beside = principle if index == first else ""
+        lines += _plain_finding(finding, beside, remedy, rewrite)
+        body.append(_html_finding(finding, beside, remedy, rewrite))
+    if left := findings[MAX_DRAWN:]:
+        rules = Counter(f.rule for f in left).most_common(5)
+        named = ", ".join(f"{number:,} {rule}" for rule, number in rules)
+        more = f"And {count(len(left), 'more finding')}, up to line {left[-1].line}: {named}"
+        lines += ["", *wrap(more, columns=COLUMNS)]
+        body.append(c.paragraph(more, color=c.MUTED))
+    return c.make_card(
+        title,
+        *body,
+        lines=lines,
+        symbol="⊘",
+        color=c.RED,
+        side=c.policy_chip(policy_name),
+        mime=DENIAL_JSON,
+        data={
+            "policy": encodable(policy_name),
+            "source": None if source_label is None else encodable(source_label),
+            "total": len(findings),
+            "findings": [finding_json(f) for f in findings[:MAX_JSON]],
+        },
+    )
 
 
-def denial_failure(
-    findings: Sequence[Finding],
-    *,
-    policy_name: str,
-    source_label: str | None = None,
-    principle: str = "",
-) -> Failure:
-    """Return the error that goes with the card ``denial`` makes of the same arguments."""
-    title = f"cellblock did not run {source_label or 'this cell'}"
-    report = _plain(findings, title, policy_name, principle, COLUMNS)
-    return Failure("PolicyDenied", summary(findings), report)
+def denial_failure(card: Bundle, findings: Sequence[Finding]) -> Failure:
+    """Return the error that goes with a card that ``denial`` made of ``findings``."""
+    return Failure("PolicyDenied", summary(findings), card["text/plain"])
+
+
+def _header(left: str, right: str) -> list[str]:
+    gap = COLUMNS - width(left) - width(right)
+    if gap >= 2:  # noqa: PLR2004  # two spaces set them apart
+        return [f"{left}{' ' * gap}{right}"]
+    return [*wrap(left, columns=COLUMNS), right]
 
 
 def _detail(finding: Finding) -> list[str]:
-    """Return the lines of what is shown as it stands, with nothing in them that can't be seen."""
+    """Return the lines of a detail, with nothing in them that can't be seen."""
     lines = finding.detail.split("\n")[:MAX_DETAIL] if finding.detail else []
     return [visible(line) for line in lines]
 
 
-def _principled(findings: Sequence[Finding]) -> int:
-    """Return the index of the first finding that the mode itself explains, or -1."""
-    return next((i for i, f in enumerate(findings) if f.rule.startswith(_PRINCIPLED)), -1)
-
-
-def _left_over(findings: Sequence[Finding]) -> str:
-    left = findings[MAX_DRAWN:]
-    if not left:
-        return ""
-    rules = Counter(f.rule for f in left).most_common(5)
-    named = ", ".join(f"{number:,} {rule}" for rule, number in rules)
-    return f"And {count(len(left), 'more finding')}, up to line {left[-1].line}: {named}"
-
-
-# --- plain text -------------------------------------------------------------------------------
-
-
-def _plain(
-    findings: Sequence[Finding], title: str, policy_name: str, principle: str, columns: int
-) -> str:
-    head = f"{visible(title)}: {count(len(findings), 'finding')}"
-    lines = _header(head, f"policy: {clip(visible(policy_name), NAME_COLUMNS)}", columns)
-    drawn = findings[:MAX_DRAWN]
-    first, shown = _principled(drawn), rewrites(drawn)
-    for index, (finding, remedy) in enumerate(zip(drawn, remedies(drawn), strict=True)):
-        lines += ["", f"{visible(finding.rule)} · line {finding.line}"]
-        lines += drawn_source(finding, columns)
-        indent = " " * _DETAIL_INDENT
-        lines += [f"{indent}{clip(line, columns - _DETAIL_INDENT)}" for line in _detail(finding)]
-        if principle and index == first:
-            lines += wrap(principle, indent="  ", columns=columns)
-        if remedy:
-            lines += wrap(f"Instead: {remedy}", indent="  ", columns=columns)
-        lines += [f"    {clip(line, columns - 4)}" for line in shown[index]]
-    if more := _left_over(findings):
-        lines += ["", *wrap(more, columns=columns)]
-    return "\n".join(lines)
-
-
-def _header(left: str, right: str, columns: int) -> list[str]:
-    gap = columns - width(left) - width(right)
-    if gap >= 2:  # noqa: PLR2004  # two spaces set them apart
-        return [f"{left}{' ' * gap}{right}"]
-    return [*wrap(left, columns=columns), right]
+def _plain_finding(
+    finding: Finding, principle: str, remedy: str, rewrite: Sequence[str]
+) -> list[str]:
+    lines = ["", f"{visible(finding.rule)} · line {finding.line}"]
+    lines += drawn_source(finding, COLUMNS)
+    indent = " " * _DETAIL_INDENT
+    lines += [f"{indent}{clip(line, COLUMNS - _DETAIL_INDENT)}" for line in _detail(finding)]
+    if principle:
+        lines += wrap(principle, indent="  ", columns=COLUMNS)
+    if remedy:
+        lines += wrap(f"Instead: {remedy}", indent="  ", columns=COLUMNS)
+    return lines + [f"    {clip(line, COLUMNS - 4)}" for line in rewrite]
 
 
 def drawn_source(finding: Finding, columns: int) -> list[str]:
@@ -280,93 +268,126 @@ def drawn_source(finding: Finding, columns: int) -> list[str]:
     return [top, carets.rstrip(), *wrap(why, indent=gutter, columns=columns)]
 
 
-# --- HTML -------------------------------------------------------------------------------------
-
 _PRE = (
-    f"margin:6px 0 0;padding:6px 8px;background:{m.SHADE};color:{m.TEXT};border:0;"
-    f"border-radius:3px;font-family:{m.MONO};font-size:{m.MONO_SIZE};line-height:1.35;"
+    f"margin:6px 0 0;padding:6px 8px;background:{c.SHADE};color:{c.TEXT};border:0;"
+    f"border-radius:3px;font-family:{c.MONO};font-size:{c.MONO_SIZE};line-height:1.35;"
     "white-space:pre;overflow-x:auto"
 )
 
 
-def _html(findings: Sequence[Finding], title: str, policy_name: str, principle: str) -> m.Html:
-    drawn = findings[:MAX_DRAWN]
-    first, told, shown = _principled(drawn), remedies(drawn), rewrites(drawn)
-    blocks = [
-        _block(finding, principle if index == first else "", told[index], shown[index])
-        for index, finding in enumerate(drawn)
-    ]
-    if more := _left_over(findings):
-        blocks.append(m.paragraph(more, color=m.MUTED))
-    return m.card(
-        f"{title}: {count(len(findings), 'finding')}",
-        *blocks,
-        symbol="⊘",
-        color=m.RED,
-        label=f"{title}: {count(len(findings), 'finding')}",
-        side=m.chip("policy", clip(visible(policy_name), NAME_COLUMNS)),
-    )
-
-
-def _block(finding: Finding, principle: str, remedy: str, rewrite: list[str]) -> m.Html:
-    where = m.element("span", f" · line {finding.line}", style=f"color:{m.MUTED}")
+def _html_finding(finding: Finding, principle: str, remedy: str, rewrite: Sequence[str]) -> c.Html:
+    where = c.element("span", f" · line {finding.line}", style=f"color:{c.MUTED}")
     parts = [
-        m.heading(m.code(finding.rule), where, level=4, style="font-size:13px;font-weight:400"),
-        _source(finding.line, excerpt(finding)),
-        _reason(finding),
+        c.heading(c.code(finding.rule), where, level=4, style="font-size:13px;font-weight:400"),
+        _html_source(finding.line, excerpt(finding)),
     ]
-    if finding.detail:
-        parts.append(_difference(finding))
-    if principle:
-        parts.append(m.paragraph(principle, color=m.MUTED))
-    if remedy:
-        parts.append(m.paragraph(m.element("strong", "Instead: "), remedy))
-    if rewrite:
-        parts.append(m.element("pre", "\n".join(rewrite), style=_PRE))
-    return m.element("div", *parts, style="margin-top:12px")
-
-
-def _reason(finding: Finding) -> m.Html:
-    """Return the reason as a sentence: most are said about their subject."""
     if finding.rule in ABOUT_THE_CELL or not finding.subject:
-        return m.paragraph(finding.why[:1].upper() + finding.why[1:])
-    return m.paragraph(m.code(subject(finding)), " ", finding.why)
+        parts.append(c.paragraph(finding.why[:1].upper() + finding.why[1:]))
+    else:
+        parts.append(c.paragraph(c.code(subject(finding)), " ", finding.why))
+    if finding.detail:
+        parts.append(_html_difference(finding))
+    if principle:
+        parts.append(c.paragraph(principle, color=c.MUTED))
+    if remedy:
+        parts.append(c.paragraph(c.element("strong", "Instead: "), remedy))
+    if rewrite:
+        parts.append(c.element("pre", "\n".join(rewrite), style=_PRE))
+    return c.element("div", *parts, style="margin-top:12px")
 
 
-def _difference(finding: Finding) -> m.Html:
-    """Return a detail's lines in the colours of a difference."""
-    colors = {"+": m.GREEN, "-": m.CARET, "@": m.MUTED}
+def _html_difference(finding: Finding) -> c.Html:
+    """Return a detail's lines in the colours of a diff."""
+    colors = {"+": c.GREEN, "-": c.CARET, "@": c.MUTED}
     lines = [
-        m.element("span", line, style=f"color:{colors[line[0]]}") if line[:1] in colors else line
+        c.element("span", line, style=f"color:{colors[line[0]]}") if line[:1] in colors else line
         for line in _detail(finding)
     ]
-    body = [part for line in lines for part in (line, "\n")]
-    return m.element("pre", *body, style=_PRE)
+    return c.element("pre", *(part for line in lines for part in (line, "\n")), style=_PRE)
 
 
-def _source(line: int, shown: Excerpt) -> m.Html:
+def _html_source(line: int, shown: Excerpt) -> c.Html:
     number = str(line)
-    gutter = m.element("span", f" {number} │ ", style=f"color:{m.MUTED}")
-    below = m.element("span", f" {' ' * len(number)} │ ", style=f"color:{m.MUTED}")
-    mark = m.element(
-        "span",
-        shown.marked,
-        style=f"font-weight:bold;border-bottom:2px solid {m.RED}",
+    gutter = c.element("span", f" {number} │ ", style=f"color:{c.MUTED}")
+    below = c.element("span", f" {' ' * len(number)} │ ", style=f"color:{c.MUTED}")
+    mark = c.element(
+        "span", shown.marked, style=f"font-weight:bold;border-bottom:2px solid {c.RED}"
     )
-    carets = m.element("span", shown.carets, style=f"color:{m.CARET};font-weight:bold")
-    spaces = " " * shown.indent
-    top = m.join(gutter, shown.before, mark, shown.after, "\n")
-    return m.element("pre", top, below, spaces, carets, style=_PRE)
+    carets = c.element("span", shown.carets, style=f"color:{c.CARET};font-weight:bold")
+    top = c.join(gutter, shown.before, mark, shown.after, "\n")
+    return c.element("pre", top, below, " " * shown.indent, carets, style=_PRE)
 
 
-# --- JSON -------------------------------------------------------------------------------------
+# --- the cards for comms: a widget not shown, a comm not opened, parts left out ---------------
+
+COMM_JSON: Final = "application/vnd.cellblock.comm+json"
+_LONGEST: Final = 100
+_RIGHTS: Final = "it would run in the page, with all that you may do there."
 
 
-def _json(findings: Sequence[Finding], policy_name: str, source_label: str | None) -> Any:
-    return {
-        "version": JSON_VERSION,
-        "policy": encodable(policy_name),
-        "source": None if source_label is None else encodable(source_label),
-        "total": len(findings),
-        "findings": [finding_json(f) for f in findings[:MAX_JSON]],
-    }
+def refused_widget(module: str, model: str, *, policy_name: str, known: bool) -> Bundle:
+    """Return the card for a widget whose model is not allowed.
+
+    ``known`` says that its module is allowed and only the model is not known.
+    """
+    module, model = clip(module or "(none)", _LONGEST), clip(model or "(none)", _LONGEST)
+    title = f"cellblock did not show a widget of {module}"
+    if known:
+        why = f"{model} is none of the widgets of {module} that cellblock knows how to clean."
+        remedy = "use one of ipywidgets' own, or show the value itself."
+    else:
+        why = f"{model} brings a script of its own: {_RIGHTS}"
+        remedy = (
+            f'use one of ipywidgets\' own, or a picture; or let the operator add "{module}" to '
+            "widget_modules in the policy."
+        )
+    return _refusal(title, why, remedy, policy_name, {"module": module, "model": model})
+
+
+def refused_comm(target: str, *, policy_name: str) -> Bundle:
+    """Return the card for a comm whose target is not allowed."""
+    target = clip(target or "(none)", _LONGEST)
+    title = f"cellblock did not open a comm to {target}"
+    why = f"An extension of the front end listens there: what it is told to do, {_RIGHTS}"
+    remedy = f'let the operator add "{target}" to comm_targets in the policy.'
+    return _refusal(title, why, remedy, policy_name, {"target": target})
+
+
+def _refusal(title: str, why: str, remedy: str, policy_name: str, data: dict[str, str]) -> Bundle:
+    return c.make_card(
+        title,
+        c.paragraph(why),
+        c.paragraph(c.element("strong", "Instead: "), remedy),
+        lines=[
+            *wrap(title, columns=COLUMNS),
+            *wrap(why, indent="  ", columns=COLUMNS),
+            *wrap(f"Instead: {remedy}", indent="  ", columns=COLUMNS),
+        ],
+        symbol="⊘",
+        color=c.AMBER,
+        side=c.policy_chip(policy_name),
+        mime=COMM_JSON,
+        data={"outcome": "refused"} | {key: encodable(value) for key, value in data.items()},
+    )
+
+
+def cleaned_widgets(parts: Sequence[tuple[str, str, str]], *, policy_name: str) -> Bundle:
+    """Return the card for parts of widgets that were left out: model, key, why."""
+    title = f"cellblock left out {count(len(parts), 'part')} of the widgets above"
+    rows = [(clip(f"{model}.{key}", 60), clip(why, _LONGEST)) for model, key, why in parts]
+    lines = wrap(title, columns=COLUMNS)
+    for name, why in rows:
+        lines += wrap(f"{name}: {why}", indent="  ", hanging="    ", columns=COLUMNS)
+    return c.make_card(
+        title,
+        *(c.paragraph(c.code(name), " ", why, tight=True) for name, why in rows),
+        lines=lines,
+        symbol="◐",
+        color=c.AMBER,
+        side=c.policy_chip(policy_name),
+        mime=COMM_JSON,
+        data={
+            "outcome": "cleaned",
+            "parts": [{"part": encodable(name), "why": encodable(why)} for name, why in rows],
+        },
+    )

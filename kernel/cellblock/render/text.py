@@ -13,13 +13,13 @@ if TYPE_CHECKING:
 
 
 COLUMNS = 80
-#: Begins each line of a question of the host's; no question of a cell's has it.
+#: Begins each line of the host's questions; no question of a cell has it.
 HOSTS_MARK = "┃"
-#: What draws nothing though it is a letter, or a symbol: the Hangul fillers, Braille's blank.
+#: Letters and symbols that draw nothing: the Hangul fillers, Braille's blank.
 _BLANK_LETTERS = frozenset("\u115f\u1160\u2800\u3164\uffa0")
-#: Bidirectional classes (UAX #9) that reorder what stands beside them; and marks, by category, that
-#: are drawn over it, or not at all.
-_TURNING = frozenset({"R", "AL", "AN"})
+#: Bidirectional classes (UAX #9) that reorder their neighbours, and categories of marks, which are
+#: drawn over their neighbours or not at all.
+_REORDERING = frozenset({"R", "AL", "AN"})
 _MARKS = frozenset({"Mn", "Me"})
 _CONTROL_PICTURES = 0x2400
 _ELLIPSIS = "…"
@@ -50,10 +50,10 @@ def _shown(char: str) -> str:
 
 
 def exact(text: str) -> str:
-    """Return ``text`` as one line that can be read in one way, for who decides by what it says.
+    """Return ``text`` as one line that can be read in only one way, for a person who decides by it.
 
-    What ``visible`` spells out is an escape of Python's here, and so are letters that are written
-    from right to left, and marks: what is left takes its columns in the order of the text.
+    What ``visible`` spells out is a Python escape here, and so are right-to-left letters and
+    marks: what is left stands in the order of the text.
     """
     if text.isascii() and text.isprintable():
         return text
@@ -63,12 +63,12 @@ def exact(text: str) -> str:
 def _is_plain(char: str) -> bool:
     if not char.isprintable() or char in _BLANK_LETTERS:
         return False
-    turns = unicodedata.bidirectional(char) in _TURNING
+    turns = unicodedata.bidirectional(char) in _REORDERING
     return not turns and unicodedata.category(char) not in _MARKS
 
 
 def _escape(char: str) -> str:
-    """Return the escape by which Python's literals have a character."""
+    """Return a character's escape in a Python literal."""
     number = ord(char)
     if number < 0x100:  # noqa: PLR2004 - the highest that has two digits
         return f"\\x{number:02x}"

@@ -4,7 +4,7 @@ import nbconvert
 import nbformat
 import pytest
 
-from cellblock.host.output import gateway
+from cellblock.host.output import gateway as showing
 from support import processes
 from support.listener import ADDRESS, Listener
 
@@ -32,7 +32,7 @@ def listener():
 @pytest.fixture
 def saved(lab, listener):
     """Return a notebook with one such output, as it is saved."""
-    bundle = gateway.isolated({"text/html": aimed_at(listener)})
+    bundle = showing.isolated({"text/html": aimed_at(listener)})
     output = nbformat.v4.new_output("display_data", bundle)
     cell = nbformat.v4.new_code_cell("1", execution_count=1, outputs=[output])
     spec = {"kernelspec": {"name": "cellblock", "display_name": "cellblock"}}

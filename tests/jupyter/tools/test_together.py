@@ -26,7 +26,7 @@ max_tokens = 100_000
 ASKING = """
 import msgspec
 from pathlib import Path
-from cellblock.host import founding
+from cellblock.host.session import build as founding
 made = founding.tooling_of
 class Asked:
     def decide(self, call, proceed, refuse):

@@ -5,7 +5,7 @@ import json
 import pytest
 from jupyter_client.kernelspec import KernelSpecManager, NoSuchKernel
 
-from cellblock.jupyter.install import OnlyCellblock
+from cellblock.jupyter.only import OnlyCellblock
 
 OURS = ["python", "-E", "-P", "-m", "cellblock", "-f", "{connection_file}"]
 OTHERS = {

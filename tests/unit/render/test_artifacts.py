@@ -1,7 +1,7 @@
 """The card for files that a cell left: every name on it was chosen by the cell."""
 
 from cellblock.render.cards import ARTIFACTS_JSON
-from cellblock.render.other import File, Left, artifacts
+from cellblock.render.tables import File, Left, artifacts
 
 
 def file(name, *, linked=True, size=12_600, kind="image/png"):

@@ -5,19 +5,10 @@ from types import SimpleNamespace
 import pytest
 
 from cellblock.analysis import Finding
-from cellblock.render.cards import AMBER, RED, asked, escape, problem, problem_failure
-from cellblock.render.denial import denial_failure
-from cellblock.render.stopped import (
-    Guest,
-    Reason,
-    Row,
-    State,
-    gaps,
-    narrowed,
-    stopped,
-    stopped_failure,
-)
-from cellblock.render.tables import policy_table
+from cellblock.render.cards import AMBER, RED, escape, problem, problem_failure, value_words
+from cellblock.render.denial import denial, denial_failure
+from cellblock.render.policy_card import Change, Guest, gaps, narrowed, policy_table
+from cellblock.render.stopped import Reason, State, stopped, stopped_failure
 from cellblock.render.text import visible, width
 
 ATTACK = "<script>\u202e\x1b]0;x\x07</script>\udc80"
@@ -138,13 +129,13 @@ def test_the_policy_table_says_what_is_narrower_than_at_the_start():
 
 
 ROWS = [
-    Row("network_access", True, False),
-    Row("timeout", 60.0, 10.0),
-    Row("allowed_modules", ("numpy", "pandas", "scipy"), ("pandas",)),
-    Row("read_deny_paths", ("/a",), ("/a", "/b")),
-    Row("filesystem_read_roots", ("/a", "/b"), ("/a/c",)),
-    Row("env_var_access", ("SHELL",), ()),
-    Row("memory_max_bytes", None, 1 << 30),
+    Change("network_access", True, False),
+    Change("timeout", 60.0, 10.0),
+    Change("allowed_modules", ("numpy", "pandas", "scipy"), ("pandas",)),
+    Change("read_deny_paths", ("/a",), ("/a", "/b")),
+    Change("filesystem_read_roots", ("/a", "/b"), ("/a/c",)),
+    Change("env_var_access", ("SHELL",), ()),
+    Change("memory_max_bytes", None, 1 << 30),
 ]
 
 
@@ -173,7 +164,11 @@ It stays so until the kernel is restarted.
         "guest": "kept",
         "lost": lost,
         "changes": [
-            {"field": field, "before": asked(field, before), "after": asked(field, after)}
+            {
+                "field": field,
+                "before": value_words(field, before),
+                "after": value_words(field, after),
+            }
             for field, before, after in map(astuple, ROWS)
         ],
         "gaps": [vars(GAP)],
@@ -225,7 +220,7 @@ def test_a_narrowing_says_what_became_of_the_variables_and_where_nothing_changes
     ],
 )
 def test_values_are_said_as_a_person_would(field, value, words):
-    assert asked(field, value) == words
+    assert value_words(field, value) == words
 
 
 def test_a_stop_reads_as_designed_with_a_snapshot_and_without():
@@ -256,7 +251,7 @@ Your variables are gone: the interpreter was restarted. Run your cells again."""
 @pytest.mark.parametrize("reason", list(Reason))
 @pytest.mark.parametrize("limit", ["", "60 s"])
 def test_every_reason_makes_a_whole_sentence(reason, limit):
-    failure = stopped_failure(reason, limit, state=State.gone)
+    failure = stopped_failure(stopped(reason, limit, state=State.gone))
     assert failure.ename == "CellStopped"
     assert "{" not in failure.report
     assert "()" not in failure.report
@@ -273,7 +268,7 @@ The policy can't be used
   Value: x
   Instead: remove it"""
     )
-    assert problem_failure("T", "unknown\nkey").evalue == "unknown key"
+    assert problem_failure(problem("T", "unknown\nkey"), "unknown\nkey").evalue == "unknown key"
 
 
 def every_card_made_of(text):
@@ -284,7 +279,7 @@ def every_card_made_of(text):
     yield gaps([gap], policy_name=text, backend=text)
     yield policy_table({text: text, "name": text, "mode": text}, [enforced], [gap])
     yield policy_table({text: text, "name": text}, [enforced], [gap], {text: text})
-    rows = [Row(text, text, text), Row(text, (text,), (text, text + "2"))]
+    rows = [Change(text, text, text), Change(text, (text,), (text, text + "2"))]
     yield narrowed(rows, policy_name=text, guest=Guest.kept, lost=[text], gaps=[gap])
     yield stopped("killed", text, state=State.restored, lost=[text])
     yield problem(*[text] * 6)
@@ -302,9 +297,9 @@ def test_no_value_becomes_markup_an_escape_or_unsendable_text():
 def every_failure_made_of(text):
     finding = Finding(1, 0, 2, "import-not-allowed", *[text] * 4)
     for reason in Reason:
-        yield stopped_failure(reason, text, state=State.restored, lost=[text])
-    yield problem_failure(*[text] * 6)
-    yield denial_failure([finding], policy_name=text, principle=text)
+        yield stopped_failure(stopped(reason, text, state=State.restored, lost=[text]))
+    yield problem_failure(problem(*[text] * 6), text)
+    yield denial_failure(denial([finding], policy_name=text, principle=text), [finding])
 
 
 def test_no_error_beside_a_card_carries_an_escape_but_our_colours_or_unsendable_text():

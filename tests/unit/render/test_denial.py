@@ -236,7 +236,8 @@ def test_a_cell_of_nothing_but_findings_makes_a_bounded_card(finding):
 
 
 def test_the_published_error_is_one_line_and_the_reply_is_whole(two_findings):
-    failure = denial_failure(two_findings, policy_name="safe", principle=AMBIENT)
+    card = denial(two_findings, policy_name="safe", principle=AMBIENT)
+    failure = denial_failure(card, two_findings)
     line = "2 findings: import-not-allowed at line 1 (os), builtin-not-allowed at line 4 (open)"
     assert failure.published() == {
         "ename": "PolicyDenied",
@@ -250,7 +251,7 @@ def test_the_published_error_is_one_line_and_the_reply_is_whole(two_findings):
 
 def test_the_summary_names_four_findings(finding):
     findings = [finding(line=line, subject="") for line in range(1, 8)]
-    assert denial_failure(findings, policy_name="safe").evalue == (
+    assert denial_failure(denial(findings, policy_name="safe"), findings).evalue == (
         "7 findings: import-not-allowed at line 1, import-not-allowed at line 2, "
         "import-not-allowed at line 3, import-not-allowed at line 4, and 3 more"
     )

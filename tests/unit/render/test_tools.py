@@ -2,12 +2,12 @@
 
 from cellblock.host.services.llm.provider import tools as offered
 from cellblock.policy.model import Llm
-from cellblock.render.tables import Asked, Totals, UsageRow, Written, tools, usage
+from cellblock.render.tables import ModelBudget, UsageRow, UsageTotals, WriteBudget, tools, usage
 from cellblock.wire.messages import Tool
 
 SPENT = {
-    "llm": Asked(calls=3, max_calls=1_000, tokens=1_200, max_tokens=50_000),
-    "ops.write_file": Written(8_192, 10_000),
+    "llm": ModelBudget(calls=3, max_calls=1_000, tokens=1_200, max_tokens=50_000),
+    "ops.write_file": WriteBudget(8_192, 10_000),
 }
 LEFT = (
     "llm: 997 of 1,000 calls and 48,800 of 50,000 tokens are left for this session.",
@@ -34,10 +34,10 @@ def test_the_list_in_a_terminal():
 
 
 def test_what_is_left_is_in_every_form():
-    rows, totals = [UsageRow(1, "x", 0.1, 0.1, 0, 0, 0)], Totals(1, 0.1, 0.1, 0, 0)
+    rows, totals = [UsageRow(1, "x", 0.1, 0.1, 0, 0, 0)], UsageTotals(1, 0.1, 0.1, 0, 0)
     for bundle in (
         tools(offered(Llm(models=("a",))), SPENT),
-        usage(rows, totals, spent=SPENT),
+        usage(rows, totals, budgets=SPENT),
     ):
         (data,) = (value for kind, value in bundle.items() if kind.endswith("+json"))
         assert data["budgets"] == {name: one._asdict() for name, one in SPENT.items()}
@@ -47,7 +47,7 @@ def test_what_is_left_is_in_every_form():
 
 
 def test_of_an_account_that_was_overdrawn_nothing_is_left_and_of_none_nothing_is_said():
-    assert str(Asked(5, 4, 900, 100)) == "0 of 4 calls and 0 of 100 tokens are left"
+    assert str(ModelBudget(5, 4, 900, 100)) == "0 of 4 calls and 0 of 100 tokens are left"
 
     shown = tools(offered(Llm(models=("a",))))
     assert "budgets" not in shown["application/vnd.cellblock.tools+json"]

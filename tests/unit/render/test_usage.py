@@ -2,7 +2,7 @@
 
 import re
 
-from cellblock.render.tables import MOST_ROWS, Totals, UsageRow, usage
+from cellblock.render.tables import MOST_ROWS, UsageRow, UsageTotals, usage
 
 MIB = 1 << 20
 ROWS = [
@@ -10,7 +10,7 @@ ROWS = [
     UsageRow(2, "fit(model, 'a name that does not end')", 83.2, 75.5, 300 * MIB, 1_500, 0),
     UsageRow(4, "x = 1", 0.0006, 0.0004, 41 * MIB, 0, 0),
 ]
-TOTALS = Totals(3, 83.3206, 75.6004, 1_500, 8192)
+TOTALS = UsageTotals(3, 83.3206, 75.6004, 1_500, 8192)
 
 
 def test_the_table_in_a_terminal():

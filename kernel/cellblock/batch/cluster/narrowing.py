@@ -23,7 +23,7 @@ from cellblock.policy.narrowing import check_narrower
 from cellblock.policy.paths import Places
 
 if TYPE_CHECKING:
-    from cellblock.api.pool import AsyncSandboxPool
+    from cellblock.api.sandbox import AsyncSandboxPool
     from cellblock.batch.run.execution import Job
     from cellblock.batch.run.notebook import Notebook
     from cellblock.host.session.config import Ground

@@ -22,7 +22,7 @@ from msgspec.structs import replace
 
 from cellblock import __version__
 from cellblock.api.blocking import LoopThread
-from cellblock.api.pool import AsyncSandboxPool
+from cellblock.api.sandbox import AsyncSandboxPool
 from cellblock.batch.cluster import narrowing
 from cellblock.batch.cluster.protocol import (
     MAX_AUDIT_BYTES,

@@ -35,15 +35,14 @@ from cellblock.batch.run.result import (
     ending_of,
 )
 from cellblock.errors import CellblockError, PolicyError
-from cellblock.jupyter.replies import kernel_info
+from cellblock.jupyter.messages import kernel_info
 from cellblock.policy.paths import within
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Iterator
 
-    from cellblock.api.pool import AsyncSandboxPool
     from cellblock.api.results import Result, Status
-    from cellblock.api.sandbox import AsyncSandbox
+    from cellblock.api.sandbox import AsyncSandbox, AsyncSandboxPool
     from cellblock.batch.run.notebook import Cell, Notebook
     from cellblock.batch.run.plan import RunOptions
     from cellblock.batch.run.pools import PolicyPools

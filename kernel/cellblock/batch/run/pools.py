@@ -18,7 +18,7 @@ from cellblock.policy.narrow_requests import asked_of, of_notebook
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
 
-    from cellblock.api.pool import AsyncSandboxPool
+    from cellblock.api.sandbox import AsyncSandboxPool
     from cellblock.batch.run.execution import Job
     from cellblock.batch.run.notebook import Notebook
     from cellblock.errors import PolicyError

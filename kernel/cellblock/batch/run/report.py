@@ -14,7 +14,7 @@ from xml.etree import ElementTree as ET
 from cellblock.batch.report_formats import inert, one_line
 from cellblock.batch.run.result import NotebookStatus
 from cellblock.render.cards import count
-from cellblock.render.stopped import plain
+from cellblock.render.policy_card import gaps_text
 from cellblock.render.text import clip, visible_lines
 
 if TYPE_CHECKING:
@@ -163,7 +163,7 @@ def print_summary(console: Console, run: RunResult, seconds: float) -> None:
     shown = (one for one in run.results if all_shown or one.status is not NotebookStatus.passed)
     if rows := sorted(shown, key=lambda one: one.notebook):
         _print_table(console, rows)
-    for line in plain(run.gaps).splitlines() if run.gaps else ():
+    for line in gaps_text(run.gaps).splitlines() if run.gaps else ():
         _print(console, one_line(line))
     _print(console, totals(run.results, seconds))
 

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 from typing import TYPE_CHECKING, Final, Protocol
 
-from cellblock.api.pool import AsyncSandboxPool
+from cellblock.api.sandbox import AsyncSandboxPool
 from cellblock.batch.files import absolute
 from cellblock.batch.run import notebook, plan
 from cellblock.batch.run.execution import Execution, Job

@@ -115,11 +115,11 @@ class CommTraffic:
     def end(self) -> None:
         """Say what was left out of the widgets that passed."""
         if self._parts:
-            from cellblock.render.other import left_out  # noqa: PLC0415 - rarely needed
+            from cellblock.render.denial import cleaned_widgets  # noqa: PLC0415 - rarely needed
 
             parts = list(self._parts)
             self._parts.clear()
-            self._card(left_out(parts, policy_name=self._policy_name))
+            self._card(cleaned_widgets(parts, policy_name=self._policy_name))
 
     def _publish(self, passed: Passed, parent: Parent | None) -> None:
         self._publisher.publish(
@@ -142,14 +142,16 @@ class CommTraffic:
         if once in self._refused or len(self._refused) >= MOST_CARDS:
             return
         self._refused.add(once)
-        from cellblock.render import other  # noqa: PLC0415 - rarely needed
+        from cellblock.render import denial  # noqa: PLC0415 - rarely needed
 
         name = self._policy_name
         if refused.target == WIDGET:
             known = refused.module in self._modules
-            card = other.widget(refused.module, refused.model, policy_name=name, known=known)
+            card = denial.refused_widget(
+                refused.module, refused.model, policy_name=name, known=known
+            )
         else:
-            card = other.comm(refused.target, policy_name=name)
+            card = denial.refused_comm(refused.target, policy_name=name)
         self._card(card)
 
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import sys
-from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 from weakref import WeakKeyDictionary
 
@@ -19,9 +18,10 @@ from cellblock.host.snapshots import restore
 from cellblock.policy.narrowing import changed
 from cellblock.policy.paths import within
 from cellblock.render import stopped as cards
-from cellblock.render.cards import asked, problem
+from cellblock.render.cards import problem, value_words
 from cellblock.render.denial import AMBIENT
-from cellblock.render.tables import Totals, UsageRow, policy_table, templates, tools, usage
+from cellblock.render.policy_card import policy_table
+from cellblock.render.tables import UsageRow, UsageTotals, templates, tools, usage
 from cellblock.render.text import visible
 from cellblock.wire import messages as wire
 
@@ -39,7 +39,7 @@ if TYPE_CHECKING:
     from cellblock.policy.enforcement import Enforcement, Gap
     from cellblock.policy.model import Policy
     from cellblock.render.cards import Bundle, Failure
-    from cellblock.render.tables import Spent
+    from cellblock.render.tables import Budget
     from cellblock.wire.messages import LockReport, Tool
 
 
@@ -89,7 +89,7 @@ class Views:
         #: Templates by name, read when somebody looks.
         self.templates_in_force: Mapping[str, Template] = {}
         #: How a session's budgets stand, by the name of what takes of each.
-        self.budgets: dict[str, Callable[[], Spent]] = {}
+        self.budgets: dict[str, Callable[[], Budget]] = {}
         #: What the session's cells took.
         self.account = Account()
         #: Whether nothing can run, and ``problem`` says why.
@@ -173,10 +173,10 @@ class Views:
             self._warn(self._policy.name)
         refusal = self._judge(report)
         if first:
-            from cellblock.render.stopped import line  # noqa: PLC0415
+            from cellblock.render.policy_card import gap_line  # noqa: PLC0415
 
             for gap in self.gaps:
-                self._log(line(gap))
+                self._log(gap_line(gap))
         self._gaps_due = first and bool(self.gaps) and self._policy.on_unsupported == "warn"
         return refusal
 
@@ -209,7 +209,7 @@ class Views:
         if not self._gaps_due or self._policy is None or self._chosen is None:
             return None
         self._gaps_due = False
-        from cellblock.render.stopped import gaps  # noqa: PLC0415
+        from cellblock.render.policy_card import gaps  # noqa: PLC0415
 
         return gaps(self.gaps, policy_name=self._policy.name, backend=self._chosen.backend.name)
 
@@ -231,16 +231,17 @@ class Views:
         words: Any = {"policy_name": self.name, "source_label": label or None}
         if self._policy is not None:
             words["principle"] = principle(self._policy, self._project, self.scratch)
-        return denial(findings, **words), denial_failure(findings, **words)
+        card = denial(findings, **words)
+        return card, denial_failure(card, findings)
 
     def too_long(self, has: int, cap: int, what: str) -> Shown:
         """Return what is shown of a cell that is too long to be looked at."""
         from cellblock.render.cards import problem, problem_failure  # noqa: PLC0415
 
-        said = ("This cell is too long", f"It has {has:,} {what}; {cap:,} are looked at.")
+        detail = f"It has {has:,} {what}; {cap:,} are looked at."
         remedy = "Keep data in a file, or divide the cell."
-        shown = (*said, "", "", "", remedy)
-        return problem(*shown), problem_failure(*shown)
+        card = problem("This cell is too long", detail, remedy=remedy)
+        return card, problem_failure(card, detail)
 
     def unwritten(self, error: AuditError, *, runs: bool) -> Shown:
         """Return what is shown of a cell that is not on the audit log, and runs or does not."""
@@ -250,20 +251,20 @@ class Views:
         if not runs:
             title = "This cell did not run: it would not be on the audit log"
             detail = f"{detail}. Your variables are kept."
-        shown = (title, detail, error.file, error.key, "", error.remedy)
-        return problem(*shown), replace(problem_failure(*shown), ename="AuditProblem")
+        card = problem(title, detail, error.file, error.key, remedy=error.remedy)
+        return card, problem_failure(card, detail, "AuditProblem")
 
     def unadmitted(self, error: AdmissionError) -> Shown:
         """Return what is shown of a cell about which nobody can tell whether it may run."""
         from cellblock.render.cards import problem, problem_failure  # noqa: PLC0415
 
         title = "This cell did not run: what may run can't be told"
-        shown = (title, error.message, error.file, error.key, "", error.remedy)
-        return problem(*shown), replace(problem_failure(*shown), ename="AdmissionProblem")
+        card = problem(title, error.message, error.file, error.key, remedy=error.remedy)
+        return card, problem_failure(card, error.message, "AdmissionProblem")
 
     def artifacts(self, found: Exported) -> Bundle:
         """Return the card for files that were copied out; links lead from the project."""
-        from cellblock.render.other import File, Left, artifacts  # noqa: PLC0415
+        from cellblock.render.tables import File, Left, artifacts  # noqa: PLC0415
 
         files = []
         for one in found.artifacts:
@@ -314,7 +315,8 @@ class Views:
         """Return what every cell shows when nothing can run."""
         from cellblock.render.cards import problem, problem_failure  # noqa: PLC0415
 
-        return problem(*self._problem), problem_failure(*self._problem)
+        card = problem(*self._problem)
+        return card, problem_failure(card, self._problem[1])
 
 
 # What a cell asks to see of ours: the tables of ``%policy`` and the like, pages of ``%output``.
@@ -379,7 +381,7 @@ def _before(views: Views) -> dict[str, object]:
 def _usage(views: Views, line: str) -> Bundle:
     account = views.account
     rows = [UsageRow(e.number, e.line, **e.usage.as_dict()) for e in account]
-    totals = Totals(
+    totals = UsageTotals(
         account.cells,
         account.wall_seconds,
         account.cpu_seconds,
@@ -389,7 +391,7 @@ def _usage(views: Views, line: str) -> Bundle:
     return usage(rows, totals, line, _spent(views))
 
 
-def _spent(views: Views) -> dict[str, Spent]:
+def _spent(views: Views) -> dict[str, Budget]:
     return {name: ask() for name, ask in views.budgets.items()}
 
 
@@ -480,8 +482,8 @@ def shown(stopped: Stopped, policy: Policy | None) -> Shown:
     if stopped.restored is not None:
         state, lost = cards.State.restored, restore.lacking(stopped.restored)
     own = stopped.seconds is not None
-    failure = cards.stopped_failure(why, limit, state=state, lost=lost, own=own)
-    return cards.stopped(why, limit, state=state, lost=lost, own=own), failure
+    card = cards.stopped(why, limit, state=state, lost=lost, own=own)
+    return card, cards.stopped_failure(card)
 
 
 def undone(stopped: Stopped, policy: Policy | None) -> Bundle:
@@ -522,4 +524,4 @@ def reason(stopped: Stopped, policy: Policy | None) -> tuple[str, str]:
 def _limit(why: str, policy: Policy | None, own: float | None) -> str:
     """Return the limit behind a stop in words: the policy's, or the cell's own."""
     field = LIMITS[why]
-    return asked(field, getattr(policy, field, None) if own is None else own)
+    return value_words(field, getattr(policy, field, None) if own is None else own)

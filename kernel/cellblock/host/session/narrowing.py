@@ -37,7 +37,7 @@ if TYPE_CHECKING:
     from cellblock.host.snapshots.copies import Copy
     from cellblock.policy.model import Policy
     from cellblock.policy.narrow_requests import Asked
-    from cellblock.render.stopped import Guest as Became
+    from cellblock.render.policy_card import Guest as Became
 
 
 class Holder(Protocol):
@@ -268,13 +268,13 @@ class PolicyScope:
 
     def told(self, held: Held, *, used: bool) -> None:
         """Show what is in force now; ``used`` says that there were variables before."""
-        from cellblock.render.stopped import Row, narrowed  # noqa: PLC0415 - as above
+        from cellblock.render.policy_card import Change, narrowed  # noqa: PLC0415 - as above
 
         views, before, terms = self._station.views, self._before, held.terms
         restored = held.stopped.restored if held.stopped is not None else None
         card = narrowed(
             [
-                Row(name, getattr(before, name), getattr(terms.policy, name))
+                Change(name, getattr(before, name), getattr(terms.policy, name))
                 for name in terms.changed
             ],
             policy_name=views.name,
@@ -292,7 +292,7 @@ class PolicyScope:
 
 def _guest(held: Held, *, used: bool) -> Became:
     """Return where cells run from now on."""
-    from cellblock.render.stopped import Guest as GuestNow  # noqa: PLC0415 - as above
+    from cellblock.render.policy_card import Guest as GuestNow  # noqa: PLC0415 - as above
 
     if held.terms.step is Step.none:
         return GuestNow.same

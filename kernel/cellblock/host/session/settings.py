@@ -247,7 +247,7 @@ def lasting(fields: Iterable[str], *, seen: bool) -> dict[str, str]:
 
 def with_lasting(judged: Judged, policy: Policy, lasting: Mapping[str, str]) -> Judged:
     """Return the same with what lasts of a wider policy, as holes and as gaps."""
-    from cellblock.render.cards import asked  # noqa: PLC0415 - as needed
+    from cellblock.render.cards import value_words  # noqa: PLC0415 - as needed
 
     enforcement, gaps = dict(judged.enforcement), list(judged.gaps)
     for name, hole in lasting.items():
@@ -258,7 +258,7 @@ def with_lasting(judged: Judged, policy: Policy, lasting: Mapping[str, str]) -> 
             Gap(
                 capability=name,
                 status=status,
-                asked=asked(name, getattr(policy, name)),
+                asked=value_words(name, getattr(policy, name)),
                 actual=each.mechanism,
                 consequence=hole,
                 remedy=_REMEDY,

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from cellblock.api.pool import AsyncSandboxPool
+from cellblock.api.sandbox import AsyncSandboxPool
 from cellblock.batch.run.execution import Job
 from cellblock.batch.run.notebook import read
 from cellblock.batch.run.pools import MAX_IDLE, PolicyPools

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Final, Literal
 
 import msgspec
 
-from cellblock.render import other as asked
+from cellblock.render import question as asked
 from cellblock.render.text import clip, exact
 
 if TYPE_CHECKING:

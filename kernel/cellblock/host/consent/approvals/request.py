@@ -10,7 +10,7 @@ import msgspec
 from msgspec.structs import replace
 
 from cellblock.host.services.tools.types import MASK, is_secret_at, is_secret_named
-from cellblock.render.other import laid_out, letters
+from cellblock.render.question import laid_out, letters
 from cellblock.render.text import clip, exact, wrap
 from cellblock.wire import values
 

@@ -12,7 +12,7 @@ import msgspec
 from cellblock.host.services.llm.client import Completed, Failed
 from cellblock.host.services.tools.types import Answer, Call, Settings
 from cellblock.host.services.tools.worker_pool import Workshop
-from cellblock.render.tables import Asked
+from cellblock.render.tables import ModelBudget
 from cellblock.wire.messages import Parameter, Tool
 
 if TYPE_CHECKING:
@@ -94,10 +94,10 @@ class Ledger:
         #: By number of call, what it may take at most.
         self._reserved: dict[int, int] = {}
 
-    def spent(self) -> Asked:
+    def spent(self) -> ModelBudget:
         """Return how the account stands."""
         tokens = self._tokens + sum(self._reserved.values())
-        return Asked(self._calls, self._max_calls, tokens, self._max_tokens)
+        return ModelBudget(self._calls, self._max_calls, tokens, self._max_tokens)
 
     def reserve(self, number: int, tokens: int) -> str:
         """Enter a call that may take so many tokens; return why it may not be made, or nothing."""

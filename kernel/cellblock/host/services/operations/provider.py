@@ -18,7 +18,7 @@ from cellblock.host.services.tools.types import Answer, Call
 from cellblock.host.services.tools.types import Settings as WorkerSettings
 from cellblock.host.services.tools.worker_pool import Workshop
 from cellblock.policy.network import is_address
-from cellblock.render.tables import Written
+from cellblock.render.tables import WriteBudget
 from cellblock.wire import values
 
 if TYPE_CHECKING:
@@ -248,9 +248,9 @@ class Ledger:
     def __init__(self, *, max_bytes: int) -> None:
         self._max_bytes, self._bytes = max_bytes, 0
 
-    def spent(self) -> Written:
+    def spent(self) -> WriteBudget:
         """Return how the account stands."""
-        return Written(self._bytes, self._max_bytes)
+        return WriteBudget(self._bytes, self._max_bytes)
 
     def reserve(self, size: int) -> str:
         """Enter a file of so many bytes; return why it may not be written, or nothing."""

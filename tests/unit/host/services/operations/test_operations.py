@@ -18,7 +18,7 @@ from cellblock.host.services.tools.types import Answer, Call
 from cellblock.policy import operations as tables
 from cellblock.policy import paths
 from cellblock.policy.model import Policy
-from cellblock.render.tables import Written
+from cellblock.render.tables import WriteBudget
 from cellblock.wire import messages
 from support.simulator import Reactor
 
@@ -183,7 +183,7 @@ def test_what_a_session_writes_is_counted_where_no_worker_can_forget_it(everythi
     # A file counts as 4 KiB at least: two small ones leave no room for a third.
     assert [len(bytes(call.arguments)) for call in begun] == [1, 1]
     assert {answer.kind for answer in answers} == {"BudgetSpent"}
-    assert ledger.spent() == Written(8_192, 10_000)
+    assert ledger.spent() == WriteBudget(8_192, 10_000)
 
 
 @pytest.mark.parametrize(
@@ -205,7 +205,7 @@ def test_what_a_refused_write_would_have_taken_is_given_back(everything, kind, l
     operations = operating(everything, ledger, lambda call: call.answer(Answer(kind=kind)))
     operations.begin(Call(1, catalog.WRITE_FILE, msgspec.Raw(b"x" * 8_000), answers.append))
     assert [answer.kind for answer in answers] == [kind]
-    assert ledger.spent() == Written(left, 10_000)
+    assert ledger.spent() == WriteBudget(left, 10_000)
 
 
 def test_a_worker_knows_a_narrower_policy_or_is_another_and_what_was_spent_stays(everything):

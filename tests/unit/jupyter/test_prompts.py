@@ -3,7 +3,7 @@
 import pytest
 
 from cellblock.jupyter.messages import Message
-from cellblock.jupyter.prompts import Questions
+from cellblock.jupyter.prompts import InputRequests
 from cellblock.render.text import HOSTS_MARK
 from cellblock.wire import messages
 
@@ -36,18 +36,18 @@ CELL = message("execute_request", {"allow_stdin": True})
 class Asked:
     def __init__(self):
         self.channels = Channels()
-        self.questions = Questions(self.channels)
+        self.questions = InputRequests(self.channels)
         self.guest, self.host = [], []
 
     def cell_asks(self, prompt="Name? ", *, password=False):
         request = messages.InputRequest(id=1, prompt=prompt, password=password)
-        return self.questions.put(request, CELL, self.guest.append)
+        return self.questions.ask_for_cell(request, CELL, self.guest.append)
 
     def host_asks(self, text="┃ Answer: ", cell=CELL):
-        return self.questions.consult(text, cell, self.host.append)
+        return self.questions.ask_for_host(text, cell, self.host.append)
 
     def answers(self, value, **parts):
-        self.questions.answer(message("input_reply", {"value": value}, **parts))
+        self.questions.on_reply(message("input_reply", {"value": value}, **parts))
 
     @property
     def prompts(self):
@@ -110,7 +110,7 @@ def test_one_that_waits_can_be_taken_back(asked):
 def test_an_interrupt_takes_all_back(asked):
     asked.cell_asks()
     asked.host_asks()
-    asked.questions.withdraw()
+    asked.questions.cancel()
     asked.answers("x")
     assert (asked.guest, asked.host, len(asked.prompts)) == ([], [], 1)
 
@@ -143,7 +143,7 @@ def test_without_a_cell_that_takes_input_nobody_is_asked(asked, cell):
     ],
 )
 def test_what_a_cell_asks_has_one_line_no_mark_and_says_that_it_is_the_cells(asked, prompt):
-    asked.questions.named = True
+    asked.questions.prefix_cells = True
     asked.cell_asks(prompt)
     (shown,) = asked.prompts
     assert shown.startswith("the cell asks: ")

@@ -1,0 +1,101 @@
+"""Asking a kernel's user for consent: to calls and imports, and to a start that needs it.
+
+Imported late: few policies ask anybody.
+"""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from cellblock.host.consent.approvals.approver import Clerk, Grants, Under
+from cellblock.host.consent.approvals.prompt import Prompt
+from cellblock.host.consent.approvals.store import Store, default_path
+from cellblock.host.session.narrowing import changes
+from cellblock.policy import paths as placing
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from cellblock.host.consent.approvals.prompt import Decision
+    from cellblock.host.session.config import Ground
+    from cellblock.host.session.types import Cell
+    from cellblock.jupyter.kernel import Kernel
+    from cellblock.policy.model import Policy
+
+
+def begin(ground: Ground, kernel: Kernel, start: Callable[[], None]) -> None:
+    """Have the user of ``kernel`` asked; call ``start`` once its session may be started."""
+    policy = placing.unplaced(ground.policy, Path(ground.told.scratch))
+    kernel.clerk = clerk = clerk_of(ground, policy, kernel)
+    if ground.condition is None:
+        start()
+        return
+
+    def allowed() -> None:
+        kernel.views.allow()
+        kernel.starting = None
+        start()
+
+    starting = StartConsent(clerk, policy, ground.condition.key, allowed)
+    if starting.is_allowed:
+        start()
+        return
+    kernel.starting = starting
+    kernel.views.refuse(ground.condition)
+
+
+def clerk_of(ground: Ground, policy: Policy, kernel: Kernel) -> Clerk:
+    """Return what asks the user; ``policy`` is from ``placing.unplaced``."""
+    kernel.input_requests.prefix_cells = True
+    grants = Grants(under(ground, policy), Store(default_path()))
+    return Clerk(
+        Prompt(kernel.consulted, grants),
+        grants,
+        observe=kernel.audit.approved,
+        tell=kernel.outputs.notice,
+    )
+
+
+def under(ground: Ground, policy: Policy) -> Under:
+    """Return the policy under which users are asked; a notebook may have made it narrower."""
+    scope = policy.approval.scope.replace("{project}", os.path.realpath(ground.project))
+    made, scratch = ground.operators, Path(ground.told.scratch)
+    if made is None:
+        return Under(scope=scope, policy=policy.name, digest=policy.digest())
+    written = placing.unplaced(made, scratch).digest()
+    first = Under(scope=scope, policy=policy.name, digest=written)
+    return first.narrower(policy.digest(), changes(made, ground.policy, scratch))
+
+
+class StartConsent:
+    """Consent that the first cell waits for: until then there is no session, and no guest.
+
+    ``field`` is the policy's field that needs consent, ``begin`` starts the session.
+    """
+
+    def __init__(self, clerk: Clerk, policy: Policy, field: str, begin: Callable[[], None]) -> None:
+        self._clerk, self._begin = clerk, begin
+        self._field, self._value = field, str(getattr(policy, field))
+
+    @property
+    def is_allowed(self) -> bool:
+        """Whether the user has allowed it for always."""
+        return self._clerk.may_start(self._field, self._value)
+
+    def ask(self, cell: Cell, go_on: Callable[[], None]) -> None:
+        """Ask on behalf of a cell; call ``go_on`` once that is decided."""
+
+        def decided(decision: Decision) -> None:
+            self._clerk.end()
+            if decision.scope is not None:
+                self._begin()
+            go_on()
+
+        self._clerk.begin(cell)
+        self._clerk.ask_start(self._field, self._value, decided)
+
+    def interrupt(self) -> None:
+        """Cancel the question: the kernel does not start."""
+        self._clerk.interrupt()
