@@ -184,7 +184,7 @@ def test_an_interpreter_whose_ipython_is_broken(world):
     policy = world.policy(f'extends = "safe"\nfilesystem_read_roots = ["{package}"]\n')
     # The zygote has ended before it is told anything.
     change = (
-        f"import os, sys; sys.path.insert(0, {str(package)!r}); from cellblock.host import launch; "
+        f"import os, sys; sys.path.insert(0, {str(package)!r}); from cellblock.host.guests import spawn as launch; "
         "real = launch.start; launch.start = lambda *wrap: (started := real(*wrap), "
         "os.waitid(os.P_PID, started[1], os.WEXITED | os.WNOWAIT))[0]"
     )

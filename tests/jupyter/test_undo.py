@@ -242,7 +242,9 @@ def test_the_oldest_goes_first_when_arrays_fill_what_they_may_hold(start, world,
 
 def test_two_slow_copies_in_a_row_begin_a_rest_that_is_said_once(start):
     rest = "budget.TOO_LONG = -1.0; budget.SMALL = 0; budget._REST = 1e9"
-    kernel = start(argv=argv_changed(f"from cellblock.host import budget; {rest}", "safe"))
+    kernel = start(
+        argv=argv_changed(f"from cellblock.host.snapshots import memory as budget; {rest}", "safe")
+    )
     for number in range(6):
         run(kernel, f"import time; x = {number}; time.sleep(0.11)")
     said = [m["content"]["text"] for _, m in kernel.log if m["msg_type"] == "stream"]

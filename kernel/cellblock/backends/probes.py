@@ -1,7 +1,7 @@
 """The probes that every backend's declarations are held to, and what their results mean.
 
 A probe is an attempt that a guest makes in the real launch path, with a positive control
-(``guest.attempts`` has the programs). This module says what each one means: which capability it is
+(``guest.probes`` has the programs). This module says what each one means: which capability it is
 about, under which policies, and what a cell can do where it passes. A declaration that a probe
 contradicts counts for nothing.
 
