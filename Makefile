@@ -15,7 +15,7 @@ PARALLEL := -q -n $(JOBS) --dist worksteal
 #: Pure code, and what else runs before every commit: see docs/CONTRIBUTING.md.
 QUICK := unit or quick
 
-.PHONY: help run test test-unit test-all test-pythons coverage lint lint-style lint-types lint-docs \
+.PHONY: help run shape test test-unit test-all test-pythons coverage lint lint-style lint-types lint-docs \
     docs lessons bench bench-batch bench-check bench-cluster bench-snapshots fuzz storm clean
 
 help: ## Show this list
@@ -35,6 +35,7 @@ lint-style:
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/lint-imports
+	$(BIN)/python tools/shape.py --check
 
 lint-types:
 	$(BIN)/mypy
@@ -70,6 +71,9 @@ coverage: .venv/for-test ## Run every test under coverage; show lines, and lines
 	    $(BIN)/coverage json --ignore-errors --quiet -o artifacts/coverage.json; \
 	    rm -r $$(dirname $$COVERAGE_FILE)
 	@$(BIN)/python tools/promises.py artifacts/coverage.json
+
+shape: ## Show the shape of the source: lines, modules, noqas, late imports
+	@$(BIN)/python tools/shape.py
 
 docs: .venv/for-docs ## Build the site of the documentation
 	@tools/site

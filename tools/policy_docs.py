@@ -14,10 +14,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from cellblock.policy.load import preset_values
-from cellblock.policy.model import Policy
+from cellblock.policy.model import SECTIONS, Policy, fields
 from cellblock.policy.narrowing import TABLE, Home
 from cellblock.policy.schema import json_schema
-from cellblock.policy.model import SECTIONS, fields
 from cellblock.policy.vocabulary import PRESETS
 
 if TYPE_CHECKING:
