@@ -16,6 +16,6 @@ The parts, in the order a checked file meets them:
 
 `run` executes notebooks in guests of this process; `cluster` does the same on a Dask cluster.
 
-This package may import everything below the fronts, and `api` and `jupyter.info`. `judge`,
+This package may import everything below the fronts, and `api` and `jupyter.messages`. `judge`,
 `notebook`, `verdict` and `report_formats` import neither host nor guest and start no process.
 """

@@ -6,7 +6,7 @@ format that is no number, a cell of an unknown type. JSON is what Python's ``jso
 NaN.
 
 Pure: a notebook of a format before 4 is upgraded by a function that the caller hands in
-(`host.upgrade.upgraded`, which runs nbformat in a process with limits).
+(`host.files.upgraded`, which runs nbformat in a process with limits).
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Tools as cells see them: plain functions with the operator's signature and documentation."""
+"""What cells call of the host: tools, operations, language models, as plain functions."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""sys.stdout and sys.stderr of the guest.
+"""What a cell shows: the guest's sys.stdout and sys.stderr, displays, text that can be encoded.
 
 A print costs a list append: text is collected and leaves in one frame, when there is much of it,
 when the cell ends or shows something, or a moment after the first of it was written.

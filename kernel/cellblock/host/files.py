@@ -1,4 +1,6 @@
-"""A folder on disk that belongs to one running kernel, and goes with it.
+"""Files of the host: a kernel's folder, files that are the user's alone, notebooks upgraded.
+
+A kernel's folder belongs to one running kernel, and goes with it.
 
 Kernels' folders lie side by side. Each holds a lock (flock(2)) for as long as its kernel lives,
 so that a later kernel tells those of the dead, and removes them. Links are never followed.

@@ -1,4 +1,6 @@
-"""Changes to a policy on one line, as ``%policy narrow`` takes them.
+"""Requests to narrow a policy: by ``%policy narrow`` on one line, by a cell, by a notebook.
+
+A line is read as follows.
 
 Grammar::
 

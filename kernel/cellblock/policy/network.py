@@ -1,4 +1,6 @@
-"""Addresses in ``network_access``: a host and a port each, written one way only.
+"""Addresses, hosts and URLs in a policy, each written one way only.
+
+An address in ``network_access`` is a host and a port.
 
 Grammar of an entry::
 

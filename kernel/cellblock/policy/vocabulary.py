@@ -1,4 +1,4 @@
-"""Bounds of a policy's numbers, their units, and how strictly pydantic reads a policy."""
+"""The words and bounds of a policy: presets, tiers, enumerations, units, and ranges of numbers."""
 
 from __future__ import annotations
 

@@ -20,5 +20,5 @@ The parts, in the order a notebook meets them:
 - `report`: progress, the summary, and JUnit XML.
 
 `execution` knows no file and no run, so that `batch.cluster` uses it in workers as it is.
-This package may import `batch`, `api`, `jupyter.info` and what is below the fronts.
+This package may import `batch`, `api`, `jupyter.messages` and what is below the fronts.
 """

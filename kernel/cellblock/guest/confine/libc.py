@@ -1,4 +1,4 @@
-"""What confinement raises."""
+"""Raw system calls by ctypes, and the errors that confinement raises."""
 
 from __future__ import annotations
 

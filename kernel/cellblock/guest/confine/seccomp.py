@@ -1,4 +1,4 @@
-"""The system call filter: compiled from ``allowlist`` and ``gates``, loaded last.
+"""The system call filter: compiled from ``syscalls`` and ``syscall_args``, loaded last.
 
 Source: seccomp(2), Documentation/userspace-api/seccomp_filter.rst. Calls under a foreign
 architecture (32-bit entry, x32) are refused before their number is looked at: the same number

@@ -1,4 +1,4 @@
-"""The files of one session's log: made, appended to, continued in the next.
+"""One session's log on disk: chained lines, appended to, continued in the next file.
 
 What is written is whole lines or nothing: a line that a full disk cut is taken back. A file that
 is not as it was left (removed, or changed by somebody else) is left alone, and the log goes on in

@@ -1,4 +1,4 @@
-"""Where a keeper has its guests from: a zygote of its own, or one that several keepers share."""
+"""Where a session has its guests from: a zygote of its own, or one that a pool's sessions share."""
 
 from __future__ import annotations
 

@@ -1,4 +1,6 @@
-"""The time of the request under way: silence, its limit, and how long it may take to give way.
+"""A cell's limits while it runs: time, processor time, memory, processes, scratch folder.
+
+Of time: silence, the limit, and how long a request may take to give way.
 
 A cell's limit is one deadline, which is put off by the time that a user takes over questions.
 """

@@ -1,4 +1,4 @@
-"""What a session is told of a policy, and what the policy is worth there."""
+"""What a session takes from a policy: settings, tools, and what of it is enforced here."""
 
 from __future__ import annotations
 
