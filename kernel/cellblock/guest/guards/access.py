@@ -341,6 +341,7 @@ _SETTLERS: dict[str, Callable[[Any, str, Any], Any]] = {
     **dict.fromkeys((*_READERS, "__setattr__", "__delattr__"), _by_name),
     "__getstate__": _state,
     "obj": _unless_module,
+    "parser": _unless_module,
     "format": _template,
     "format_map": _template,
 }
