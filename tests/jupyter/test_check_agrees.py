@@ -6,9 +6,9 @@ from unittest import mock
 import msgspec
 import pytest
 
-from cellblock.batch.check_workers import by_terms
+from cellblock.batch.check_workers import judge_context
 from cellblock.batch.judge import judge
-from cellblock.batch.verdict import Kind, Terms
+from cellblock.batch.verdict import CheckOptions, FileKind
 from cellblock.policy.load import to_judge_by
 from support import reading
 from support.admission import FINE, MARK, OBSERVE, RESET, approve, notebook
@@ -66,12 +66,14 @@ def found_by_kernel(kernel, cell):
 def found_by_check(world, policy, cell):
     path = notebook(world, cell)
     place = os.fsencode(world.work)
-    terms = msgspec.structs.replace(Terms.of(to_judge_by(str(policy))), project=place, folder=place)
+    options = msgspec.structs.replace(
+        CheckOptions.of(to_judge_by(str(policy))), project=place, folder=place
+    )
     with mock.patch.dict(os.environ, HOME=str(world.home)):
         os.environ.pop("XDG_DATA_HOME", None)
-        verdict = judge(path.read_bytes(), Kind.notebook, by_terms(terms), path)
+        verdict = judge(path.read_bytes(), FileKind.notebook, judge_context(options), path)
     assert verdict.problem == ""
-    return sorted(one.finding.rule for one in verdict.found)
+    return sorted(one.finding.rule for one in verdict.findings)
 
 
 @pytest.mark.parametrize("admission", ["approved", "template", "any"])
