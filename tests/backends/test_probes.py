@@ -189,14 +189,14 @@ def test_a_descriptor_that_is_left_open_contradicts_what_is_declared():
 
 
 def test_a_variable_of_the_hosts_is_seen(monkeypatch):
-    passed_on = suite.proving.told_of
+    passed_on = suite.probe.told_of
 
     def told(*arguments):
         made = passed_on(*arguments)
         leak = {name: "" for name in os.environ if name.startswith("CELLBLOCK_TRIAL_")}
         return suite.msgspec.structs.replace(made, environment={**made.environment, **leak})
 
-    monkeypatch.setattr(suite.proving, "told_of", told)
+    monkeypatch.setattr(suite.probe, "told_of", told)
     found = suite.run("noop")
     assert found.contradicted == ["environment"]
     assert found.statuses["env_var_access"] == "unenforced"
@@ -217,7 +217,7 @@ LIES = {
         {"network_access": "partial", "subprocess_execution": "unenforced"},
     ),
     "rlimits": (
-        "c.rlimits.apply = lambda *_, **__: 'set'",
+        "c.process.apply = lambda *_, **__: 'set'",
         {"max_open_files": "unenforced", "max_file_size": "unenforced"},
     ),
 }

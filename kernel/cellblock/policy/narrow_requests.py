@@ -140,11 +140,19 @@ def _value(line: str, start: int, end: int) -> Any:
         if not text.isprintable():
             raise ValueError(text)  # noqa: TRY301 - no value, either
         found = tomllib.loads(f"value = {text}")["value"]
-        json.dumps(found, default=str)  # what is too deep or too long a number is no value, either
+        if _is_deep(found):
+            raise ValueError(text)  # noqa: TRY301 - no value, either
+        json.dumps(found, default=str)  # too long a number is none, either
         return found  # noqa: TRY300 - read whole
     except (ValueError, RecursionError):
         remedy = f"{_PYTHONS[text]}, as TOML has it." if text in _PYTHONS else _AS
         raise UnreadableError("is no TOML value", start, end, remedy) from None
+
+
+def _is_deep(value: Any, left: int = 8) -> bool:
+    """Say whether a value is nested deeper than any field's."""
+    parts = value.values() if isinstance(value, dict) else value if isinstance(value, list) else ()
+    return left == 0 or any(_is_deep(part, left - 1) for part in parts)
 
 
 _PYTHONS: Final = {"True": "true", "False": "false", "None": '"none"'}
