@@ -32,11 +32,6 @@ def busy(kernel, state):
     return kernel.tree()
 
 
-def guests(kernel):
-    """Return how many call themselves guests; a copy does until it has a name of its own."""
-    return [processes.name(pid) for pid in kernel.tree()].count("cb-guest")
-
-
 @pytest.mark.parametrize(
     ("state", "restart"), [("idle", False), ("running", True), ("deaf", False), ("deaf", True)]
 )
@@ -117,7 +112,7 @@ def test_guests_that_await_no_signal_of_their_zygotes_end_are_ended_all_the_same
     kernel = start(policy, "--allow-unsafe", world=world, prefix=prefix)
     kernel.own_world = True
     assert reading.stream(kernel.run(UNLEASHED)[1]) == "0\n"
-    processes.until(lambda: guests(kernel) == 3)
+    processes.until(lambda: len(kernel._called("cb-guest")) == 3)  # a copy has its name late
     pids = kernel.tree()
     for pid in KILLED[killed](kernel):
         os.kill(pid, signal.SIGKILL)
@@ -171,7 +166,7 @@ def test_an_end_of_the_guests_own_making_leaves_no_zombie(start):
     for _ in range(3):
         kernel.run("import os\nos._exit(0)")
     kernel.run("1")
-    processes.until(lambda: guests(kernel) == 1)
+    assert kernel.sole_guest()
 
     # Copies that were let go of are buried by the guest, when it makes its next one.
     buriers = {kernel.proc.pid, kernel.zygote()}

@@ -22,13 +22,13 @@ import msgspec
 
 from cellblock.api.front import ANSWERING, SandboxFront
 from cellblock.errors import GuestError, PolicyError
-from cellblock.guest import remove_tree as removal
+from cellblock.guest import remove_tree
 from cellblock.host.cell.cell import Asked
 from cellblock.host.cell.output_log import Kept
-from cellblock.host.guests import spawn as launch
+from cellblock.host.guests import spawn
 from cellblock.host.guests.zygote import place_of
 from cellblock.host.guests.zygotes import Seat, Shared
-from cellblock.host.session import history as given_inputs
+from cellblock.host.session import history
 from cellblock.host.session.build import (
     audit_of,
     enter_start,
@@ -41,7 +41,7 @@ from cellblock.host.session.build import (
 from cellblock.host.session.config import Ground, Terms, lay, make_scratch
 from cellblock.host.session.history import default_path
 from cellblock.host.session.settings import own_tools
-from cellblock.policy import paths as placing
+from cellblock.policy import paths
 from cellblock.policy.model import Policy
 from cellblock.policy.paths import within
 from cellblock.render.text import COLUMNS, wrap
@@ -179,7 +179,7 @@ class AsyncSandboxPool:
             self._ground = ground = await asyncio.to_thread(self._lay, scratch)
             reactor = AsyncioReactor(asyncio.get_running_loop())
             told = msgspec.structs.replace(ground.told, preload=(*ground.told.preload, *_LATE))
-            shared = Shared(reactor, functools.partial(launch.start, ground.wrap), told)
+            shared = Shared(reactor, functools.partial(spawn.start, ground.wrap), told)
             self._reactor, self._shared = reactor, shared
             policy = ground.policy
             if shareable(ground) and not policy.tools and not policy.packages:
@@ -188,7 +188,7 @@ class AsyncSandboxPool:
                 shared.warm()
         except BaseException:
             self._ground = None
-            removal.remove(str(scratch))
+            remove_tree.remove(str(scratch))
             raise
 
     def _lay(self, scratch: Path) -> Ground:
@@ -205,11 +205,11 @@ class AsyncSandboxPool:
         if self._operators is None:
             return ground
         # A narrower policy: its folders must still be where they were when it was made.
-        asked, found = self._asked, placing.unplaced(ground.policy, scratch)
+        asked, found = self._asked, paths.unplaced(ground.policy, scratch)
         if not isinstance(asked, Policy) or found.digest() != asked.digest():
             what, remedy = "a folder that it names was moved meanwhile", "Run it again."
             raise PolicyError(what, file=found.name, key="", value="", remedy=remedy)
-        operators = placing.in_scratch(self._operators, scratch)
+        operators = paths.in_scratch(self._operators, scratch)
         return dataclasses.replace(ground, operators=operators)
 
     def _folder(self) -> Path:
@@ -255,7 +255,7 @@ class AsyncSandboxPool:
             if not gone:  # it goes on removing
                 return
         if self._scratch is not None:
-            await asyncio.to_thread(removal.remove, str(self._scratch))
+            await asyncio.to_thread(remove_tree.remove, str(self._scratch))
             self._scratch = None
 
     # --- for sandboxes ------------------------------------------------------------------------
@@ -294,8 +294,8 @@ class AsyncSandboxPool:
         Opening it raises PolicyError where a folder that the policy names has been moved.
         """
         scratch = Path(self.ground.told.scratch)
-        mine = placing.unplaced(self.ground.policy, scratch)
-        return self._like(placing.unplaced(policy, scratch), mine)
+        mine = paths.unplaced(self.ground.policy, scratch)
+        return self._like(paths.unplaced(policy, scratch), mine)
 
     def _like(self, policy: str | Policy, operators: Policy | None) -> AsyncSandboxPool:
         made = AsyncSandboxPool(
@@ -317,7 +317,7 @@ class AsyncSandboxPool:
 
         Raises InputError.
         """
-        encoded = given_inputs.encoded(inputs)
+        encoded = history.encoded(inputs)
         folder = Path(self.ground.told.scratch)
         if self.shared:
             folder /= f"{next(self._numbers)}"
@@ -599,7 +599,7 @@ class AsyncSandbox:
             with contextlib.suppress(TimeoutError):
                 await asyncio.wait_for(self._left.wait(), LEAVING)
         if self._ground is not None:
-            await asyncio.to_thread(removal.remove, self._ground.told.scratch)
+            await asyncio.to_thread(remove_tree.remove, self._ground.told.scratch)
 
     def _end(self, front: SandboxFront) -> bool:
         """End the session; return whether some of its processes may be left for a moment."""

@@ -10,7 +10,6 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
-from cellblock.host.output import widget_kinds as held
 from cellblock.host.output import widget_kinds as k
 
 if TYPE_CHECKING:
@@ -53,7 +52,7 @@ _WIDGET: Final[Keys] = {"_view_count": k.number}
 _DOM: Final[Keys] = {
     **_WIDGET,
     "_dom_classes": k.classes,
-    "layout": held.layout,
+    "layout": k.layout,
     "tabbable": k.flag,
     "tooltip": k.text,
 }
@@ -61,10 +60,10 @@ _DESCRIBED: Final[Keys] = {
     **_DOM,
     "description": k.label,
     "description_allow_html": k.markup,
-    "style": held.style,
+    "style": k.style,
 }
 _CONTROL: Final[Keys] = {**_DESCRIBED, "disabled": k.flag}
-_BOX: Final[Keys] = {**_DOM, "box_style": k.word, "children": held.children}
+_BOX: Final[Keys] = {**_DOM, "box_style": k.word, "children": k.children}
 _BUTTON: Final[Keys] = {**_CONTROL, "button_style": k.word, "icon": k.icon}
 _CHOICE: Final[Keys] = {**_CONTROL, "_options_labels": k.texts, "index": k.numbers}
 _MEDIA: Final[Keys] = {**_DOM, "format": k.media_format, "value": k.media}
@@ -120,7 +119,7 @@ _NUMBER_TAGS: Final[Keys] = {
     "min": k.number,
     "value": k.numbers,
 }
-_LINK: Final[Keys] = {**_WIDGET, "source": held.end, "target": held.end}
+_LINK: Final[Keys] = {**_WIDGET, "source": k.end, "target": k.end}
 _STYLE: Final[Keys] = {**_WIDGET, "description_width": k.size}
 _FONT: Final[Keys] = {
     **_STYLE,
@@ -175,11 +174,11 @@ _LAYOUT: Final[Keys] = {
     "visibility": k.css,
     "width": k.size,
 }
-_OUTPUT: Final[Keys] = {**_DOM, "msg_id": held.capture, "outputs": held.outputs}
+_OUTPUT: Final[Keys] = {**_DOM, "msg_id": k.capture, "outputs": k.outputs}
 _CONTROLLER: Final[Keys] = {
     **_DOM,
-    "axes": held.axes,
-    "buttons": held.buttons,
+    "axes": k.axes,
+    "buttons": k.buttons,
     "connected": k.flag,
     "index": k.number,
     "mapping": k.text,

@@ -11,7 +11,6 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Final
 
 from cellblock.host.output import names
-from cellblock.host.output import widget_kinds as held
 from cellblock.host.output import widget_kinds as k
 from cellblock.host.output.text import RefusedError
 from cellblock.host.output.widget_kinds import Scope
@@ -96,7 +95,7 @@ _SHOWS_NUMBERS: Final = _NUMBERS | _TEXTS
 _COLORED: Final = frozenset((k.color, k.css))
 #: Kinds that mean nothing without the rest of their widget, or that are not values.
 _HELD: Final = frozenset(
-    (held.capture, held.end, held.layout, held.style, k.label, k.markup, k.media, k.media_format)
+    (k.capture, k.end, k.layout, k.style, k.label, k.markup, k.media, k.media_format)
 )
 
 End = tuple[str, str]
@@ -260,7 +259,7 @@ def _link(model: Model, done: Cleaned, keys_of: Callable[[str], Model | None]) -
     for key in ("source", "target"):
         if key in done.state:
             found, name = done.state[key]
-            done.state[key] = [held.REFERENCE + found, name]
+            done.state[key] = [k.REFERENCE + found, name]
 
 
 def _kind(end: End | None, keys_of: Callable[[str], Model | None]) -> Any:

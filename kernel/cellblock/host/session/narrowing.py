@@ -37,7 +37,7 @@ if TYPE_CHECKING:
     from cellblock.host.snapshots.copies import Copy
     from cellblock.policy.model import Policy
     from cellblock.policy.narrow_requests import Asked
-    from cellblock.render.policy_card import Guest as Became
+    from cellblock.render.policy_card import Guest as GuestNow
 
 
 class Holder(Protocol):
@@ -290,7 +290,7 @@ class PolicyScope:
         self._station.outputs.card(card)
 
 
-def _guest(held: Held, *, used: bool) -> Became:
+def _guest(held: Held, *, used: bool) -> GuestNow:
     """Return where cells run from now on."""
     from cellblock.render.policy_card import Guest as GuestNow  # noqa: PLC0415 - as above
 

@@ -99,7 +99,22 @@ def test_a_sheet_is_rules_below_its_scope():
         assert css.sheet(text, "s") == rules, (text, rules)
 
 
-LONG = ["a", "{", "}", "a{", "a,", "/*", "a{b:", "a{color:rgb(", "var(", "a:hover ", "'", ";", "(("]
+LONG = [
+    "a",
+    "{",
+    "}",
+    "a{",
+    "a,",
+    "/*",
+    "a{b:",
+    "a{color:rgb(",
+    "var(",
+    "a:hover ",
+    "'",
+    ";",
+    "((",
+    ".1",
+]
 
 
 def test_no_style_takes_more_than_linear_time():
@@ -108,5 +123,6 @@ def test_no_style_takes_more_than_linear_time():
         start = time.process_time()
         css.sheet(text, "s")
         css.declarations(f"color: {text}")
+        css.declarations(f"width: {text}")
         css.sheet(f"a {{color: {text}}}", "s")
         assert time.process_time() - start < 1, piece
