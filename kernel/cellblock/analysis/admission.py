@@ -233,7 +233,7 @@ def _end(raw: str, line: int) -> int:
     return len(Report(raw, NO_RULES).line(line).rstrip())
 
 
-def _finding(  # noqa: PLR0913 - a finding's parts
+def _finding(
     raw: str,
     rule: str,
     span: tuple[int, int, int],

@@ -222,7 +222,7 @@ class AsyncSandboxPool:
             what = f"no such folder: {exc.strerror}"
             raise PolicyError(what, file=file, key="project", value=value, remedy=remedy) from None
 
-    def sandbox(  # noqa: PLR0913 - what a sandbox is made of
+    def sandbox(
         self,
         *,
         inputs: Mapping[str, Any] | None = None,

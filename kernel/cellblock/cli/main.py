@@ -124,7 +124,7 @@ def build(
 
 
 @app.command()
-def install(  # noqa: PLR0913  # one parameter an option
+def install(  # one parameter an option
     *,
     policy: SpecOption = "safe",
     name: Annotated[str | None, typer.Option(help="Kernel name; default cellblock-POLICY.")] = None,

@@ -186,7 +186,7 @@ def end_strays(session: int, members: tuple[int, ...]) -> None:
 
 
 def _processes() -> list[int]:
-    return [int(name) for name in os.listdir("/proc") if name.isdecimal()]  # noqa: PTH208
+    return [int(name) for name in os.listdir("/proc") if name.isdecimal()]
 
 
 def _kill_of(session: int, pid: int) -> bool:

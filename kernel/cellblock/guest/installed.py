@@ -31,7 +31,7 @@ def places() -> Iterator[str]:
     for folder in sys.path:
         if not folder.startswith("/"):
             continue
-        if os.path.basename(folder.rstrip("/")) in _OURS:  # noqa: PTH119 - pathlib is slow to load
+        if os.path.basename(folder.rstrip("/")) in _OURS:
             yield folder
         else:
             yield from (f"{folder}/{name}" for name in sorted(_recorded(folder).union(_NEEDED)))
@@ -41,12 +41,12 @@ def _recorded(folder: str) -> set[str]:
     """Return the entries of ``folder`` that are in the RECORD of a distribution (PEP 376)."""
     names: set[str] = set()
     try:
-        found = [name for name in os.listdir(folder) if name.endswith(".dist-info")]  # noqa: PTH208
+        found = [name for name in os.listdir(folder) if name.endswith(".dist-info")]
     except OSError:
         return names
     for name in found:
         try:
-            with open(f"{folder}/{name}/RECORD", encoding="utf-8") as record:  # noqa: PTH123
+            with open(f"{folder}/{name}/RECORD", encoding="utf-8") as record:
                 names.update(line.partition("/")[0].partition(",")[0] for line in record)
         except (OSError, UnicodeDecodeError):
             continue

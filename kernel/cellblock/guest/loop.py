@@ -206,7 +206,7 @@ class Driver:
             self._mend()
             try:
                 self._turn()
-            except Exception:  # noqa: BLE001 - tasks keep theirs: this is the loop's own
+            except Exception:
                 self._renew()
         return self._channel.recv()
 
@@ -251,7 +251,7 @@ class Driver:
             self.watch.forget()
             for task in tasks:
                 task.cancel()
-        except Exception:  # noqa: BLE001 - a loop that a cell has spoilt in another way
+        except Exception:
             self._renew()
         return lost
 

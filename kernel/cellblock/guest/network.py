@@ -284,7 +284,7 @@ def _joined(buffers: Iterable[Any]) -> bytes:
 
 
 def _getaddrinfo(network: Network, original: Callable[..., list[Any]]) -> Callable[..., list[Any]]:
-    def getaddrinfo(  # noqa: PLR0913, PLR0917 - socket.getaddrinfo's own
+    def getaddrinfo(
         host: Any,
         port: Any,
         family: int = 0,

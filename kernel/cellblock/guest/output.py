@@ -173,7 +173,7 @@ class Outlet:
             # CPython 3.11 reaches no handler where no memory is left: a thread that ended so holds
             # the lock for ever.
             held, by = self._held
-            if held is lock is self._lock and not os.path.exists(f"/proc/self/task/{by}"):  # noqa: PTH110
+            if held is lock is self._lock and not os.path.exists(f"/proc/self/task/{by}"):
                 self._lock = threading.Lock()
             mine = lock, _ = self._lock, own
         self._held = mine
@@ -257,7 +257,7 @@ def plain(data: Mapping[Any, Any]) -> dict[str, Any]:
 def _plain(value: Any) -> Any:
     try:
         msgspec.msgpack.encode(value)
-    except Exception:  # noqa: BLE001 - a user's object may raise anything
+    except Exception:
         return encodable(value if isinstance(value, str) else repr(value))
     return value
 

@@ -448,7 +448,7 @@ def tried(name: str, place: Place) -> Attempt:
         return _unseen("not known to this guest")
     try:
         probe.control(place)
-    except Exception as error:  # noqa: BLE001 - without its control an attempt shows nothing
+    except Exception as error:
         return _unseen(f"its control failed: {error}")
     try:
         probe.attempt(place)
@@ -456,7 +456,7 @@ def tried(name: str, place: Place) -> Attempt:
         if error.errno in probe.refusals:
             return _refused(error)
         return _unseen(f"refused for another reason: {error}")
-    except Exception as error:  # noqa: BLE001 - as above
+    except Exception as error:
         return _unseen(f"it could not be made: {type(error).__name__}: {error}")
     return Attempt(outcome="passed")
 

@@ -130,7 +130,7 @@ def end_children() -> None:
 def _children() -> list[int]:
     """Return the children of this process, which has one thread that forks."""
     try:
-        with open(f"/proc/self/task/{os.getpid()}/children", "rb") as file:  # noqa: PTH123 - no pathlib
+        with open(f"/proc/self/task/{os.getpid()}/children", "rb") as file:
             return [int(pid) for pid in file.read().split()]
     except OSError:
         return []

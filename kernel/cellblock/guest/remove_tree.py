@@ -43,7 +43,7 @@ class _Emptying:
     def _unlink(self) -> list[str]:
         """Unlink what is here; return the names of the folders."""
         folders = []
-        for name in os.listdir(self._at):  # noqa: PTH208 - of a descriptor
+        for name in os.listdir(self._at):
             try:
                 os.unlink(name, dir_fd=self._at)
             except IsADirectoryError:

@@ -361,7 +361,7 @@ def pattern(asked: Any, known: bool, common: bool) -> Any:
     """
     try:
         kind = asked if known else asked()
-    except Exception:  # noqa: BLE001 - it may never come to this pattern
+    except Exception:
         return _frozen("class", (), {"__match_args__": (), "_of": staticmethod(asked)})
     if not isinstance(kind, type) or (type(kind) is type and not kind.__flags__ & HEAP):
         if common:

@@ -108,7 +108,7 @@ def explain(error: BaseException, plan: Plan) -> None:
             note = _note(link, plan)
             if note and note not in getattr(link, "__notes__", ()):
                 link.add_note(note)
-        except Exception:  # noqa: BLE001, S112 - a user's exception may raise at every touch
+        except Exception:  # noqa: S112 - a user's exception may raise at every touch
             continue
 
 
@@ -205,7 +205,7 @@ _AWAIT = ast.PyCF_ALLOW_TOP_LEVEL_AWAIT
 class Runner:
     """Executes admitted cells in the shell's namespace."""
 
-    def __init__(  # noqa: PLR0913, PLR0917 - what a cell meets
+    def __init__(
         self,
         shell: GuestShell,
         permits: Permits,
@@ -280,9 +280,9 @@ class Runner:
         try:
             try:
                 self._begin(action, *args)
-            except BaseException as exc:  # noqa: BLE001 - SystemExit and KeyboardInterrupt too
+            except BaseException as exc:
                 return self._failed(exc)
-        except BaseException as exc:  # noqa: BLE001 - interrupted while it was described
+        except BaseException as exc:
             return self._bare(exc)
         finally:
             self.running = False
@@ -310,7 +310,7 @@ class Runner:
         self.running = True
         try:
             return action()
-        except BaseException:  # noqa: BLE001 - user code
+        except BaseException:
             return otherwise
         finally:
             self.running = False
@@ -413,7 +413,7 @@ class Runner:
             code = self._shell.compile(expression.lstrip(" \t"), "<expression>", "eval")
             value = eval(code, self._shell.user_ns)  # noqa: S307 - checked above
             data, metadata = self._shell.display_formatter.format(value)
-        except BaseException as exc:  # noqa: BLE001 - user code
+        except BaseException as exc:
             tracebacks.trim(exc)
             return {
                 "status": "error",

@@ -138,7 +138,7 @@ class Server:
                 # Trying for ever would answer nobody; the host goes on with a copy.
                 if not self._reserve.give():
                     os._exit(1)
-            except BaseException:  # noqa: BLE001, S112 - a background task's end is not the loop's
+            except BaseException:  # noqa: S112 - a background task's end is not the loop's
                 continue
 
     def handle(self, message: messages.ToGuest) -> None:

@@ -223,7 +223,7 @@ _MOST_NAMES, _LONGEST_NAME = 20, 100
 class Snapshots:
     """Makes copies of this guest, and what a copy does when it takes over."""
 
-    def __init__(  # noqa: PLR0913, PLR0917 - what of a guest is not copied by a fork
+    def __init__(
         self,
         channel: Channel,
         outlet: Outlet,
@@ -291,7 +291,7 @@ class Snapshots:
             message = self._wait(request, fds)
             while isinstance(message, messages.Snapshot):
                 message = self._double(message)
-        except BaseException:  # noqa: BLE001 - whatever it is, no code of a cell's runs on in here
+        except BaseException:
             os._exit(0)
         if not isinstance(message, messages.Resume):
             os._exit(1)

@@ -168,7 +168,7 @@ def render(shell: Any, error: BaseException) -> list[str]:
                 tb_offset=0,
             ),
         )
-    except Exception:  # noqa: BLE001 - a user's __repr__ or __str__ may raise anything
+    except Exception:
         return [type(error).__name__ + ": <the traceback could not be formatted>"]
 
 
@@ -184,5 +184,5 @@ def describe(error: BaseException) -> str:
     """Return ``str(error)``, whatever it does."""
     try:
         return str(error)
-    except Exception:  # noqa: BLE001 - as above
+    except Exception:
         return "<the message could not be formatted>"

@@ -81,7 +81,7 @@ def main(control_fd: int, reaper: int) -> NoReturn:
     except ConfineError as exc:
         _tell(control, messages.ZygoteFailed(detail=str(exc)))
         os._exit(1)
-    except BaseException as exc:  # noqa: BLE001 - whatever it is, the user is told
+    except BaseException as exc:
         _tell(control, messages.ZygoteFailed(detail=f"{type(exc).__name__}: {exc}"))
         os._exit(1)
     gc.enable()
@@ -218,7 +218,7 @@ def _fork(
         status = 0
     except SystemExit:
         status = 0
-    except BaseException as exc:  # noqa: BLE001 - a guest never returns into the zygote
+    except BaseException as exc:
         os.write(2, f"cellblock guest: {type(exc).__name__}: {exc}\n".encode())
     finally:
         os._exit(status)
@@ -252,7 +252,7 @@ def _end(control: socket.socket, left: _Left) -> NoReturn:
         remove_tree.remove(left.folder)
     for folder in left.above:
         with contextlib.suppress(OSError):
-            os.rmdir(os.path.basename(left.folder), dir_fd=folder)  # noqa: PTH119
+            os.rmdir(os.path.basename(left.folder), dir_fd=folder)
     os._exit(0)
 
 

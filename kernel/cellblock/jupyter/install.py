@@ -69,7 +69,7 @@ def kernel_json(
     }
 
 
-def install(  # noqa: PLR0913 - one parameter an option
+def install(
     spec: str,
     *,
     name: str | None,

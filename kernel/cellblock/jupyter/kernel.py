@@ -49,7 +49,7 @@ class Kernel(Station):
 
     history: History
 
-    def __init__(  # noqa: PLR0913, PLR0917 - what it is put together from
+    def __init__(
         self,
         reactor: ZmqReactor,
         sockets: dict[str, zmq.Socket[bytes]],

@@ -132,7 +132,7 @@ class MessageCodec:
         """Return an id that no message of this kernel has."""
         return f"{self._session}_{os.getpid()}_{next(self._serial)}"
 
-    def compose(  # noqa: PLR0913 - the parts of a message
+    def compose(
         self,
         kind: str,
         content: Any,

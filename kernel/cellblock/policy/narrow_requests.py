@@ -320,7 +320,7 @@ _WHERE: Final = f"metadata.{NOTEBOOK_TABLE}"
 _REMEDY: Final = "Take it out of the notebook's metadata: only the operator can allow more."
 
 
-def of_notebook(  # noqa: PLR0913 - a notebook, a policy, and where both are
+def of_notebook(
     notebook: Mapping[str, Any],
     base: Policy,
     *,

@@ -47,7 +47,7 @@ class Address:
         return f"{host}:{self.port}"
 
 
-class Malformed(Exception):  # noqa: N818 - a policy's error is made of it
+class Malformed(Exception):
     """An entry that is none: what is wrong, and what to do."""
 
     def __init__(self, message: str, remedy: str) -> None:

@@ -230,7 +230,7 @@ def _raising(field: str, one: Callable[[Policy], None], policy: Policy, file: st
         ) from None
 
 
-class _Wrong(Exception):  # noqa: N818  # never leaves this module
+class _Wrong(Exception):  # never leaves this module
     def __init__(self, message: str, value: object, remedy: str) -> None:
         self.message, self.value, self.remedy = message, value, remedy
         super().__init__(message)

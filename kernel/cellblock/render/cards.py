@@ -174,7 +174,7 @@ def icon(symbol: str, color: str) -> Html:
     return element("span", symbol, aria_hidden="true", style=style)
 
 
-def make_card(  # noqa: PLR0913 - the parts of a card
+def make_card(
     title: str,
     *body: str,
     lines: Sequence[str],
@@ -329,7 +329,7 @@ _PROBLEM_MAX_VALUE: Final = 200
 _LABELS: Final = ("File", "Key", "Value")
 
 
-def problem(  # noqa: PLR0913, PLR0917  # the parts of a PolicyError, in its order
+def problem(  # the parts of a PolicyError, in its order
     title: str, detail: str, file: str = "", key: str = "", value: str = "", remedy: str = ""
 ) -> Bundle:
     """Return the card for a configuration problem; empty parts are left out."""

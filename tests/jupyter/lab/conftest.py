@@ -448,7 +448,7 @@ def open_notebook(lab, browser, desk, request):
     contexts, paths = [], []
     stem = re.sub("[^a-z0-9]+", "-", request.node.name)
 
-    def opened(  # noqa: PLR0913 - what a page can be asked for
+    def opened(
         sources,
         *,
         kernel=None,

@@ -68,7 +68,7 @@ def _unless_it_is_so_already(original: Callable[..., None]) -> Callable[..., Non
         try:
             original(path, mode, **options)
         except PermissionError:
-            now = os.stat(path, **options).st_mode  # noqa: PTH116 - a path or a descriptor
+            now = os.stat(path, **options).st_mode
             if stat.S_IMODE(now) != stat.S_IMODE(mode):
                 raise
 
@@ -83,14 +83,14 @@ def _resolved_as_far_as_allowed(original: Callable[..., Any]) -> Any:
         except OSError:
             if strict:
                 raise
-            return os.path.abspath(filename)  # noqa: PTH100 - str and bytes alike
+            return os.path.abspath(filename)
 
     return realpath
 
 
 def _private_where_anonymous(original: Any) -> Any:
     class Mapping(original):  # type: ignore[misc]
-        def __new__(  # noqa: PLR0913, PLR0917 - mmap.mmap's own
+        def __new__(
             cls,
             fileno: int,
             length: int,

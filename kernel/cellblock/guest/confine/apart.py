@@ -43,7 +43,7 @@ def close_inherited(keep: Collection[int]) -> None:
 
 def _others(keep: Collection[int]) -> list[int]:
     """Return what is listed besides, that by which it is listed among it."""
-    return [fd for fd in map(int, os.listdir(_OPEN)) if fd not in keep]  # noqa: PTH208
+    return [fd for fd in map(int, os.listdir(_OPEN)) if fd not in keep]
 
 
 def _is_open(fd: int) -> bool:
@@ -57,7 +57,7 @@ def _is_open(fd: int) -> bool:
 def _highest() -> int:
     """Return an upper bound for open descriptors (they may lie above today's limits)."""
     try:
-        highest = max(map(int, os.listdir(_OPEN)))  # noqa: PTH208 - a path each would cost the most
+        highest = max(map(int, os.listdir(_OPEN)))
     except OSError:
         highest = 0
     hard = resource.getrlimit(resource.RLIMIT_NOFILE)[1]

@@ -22,7 +22,7 @@ class ConfineError(Exception):
         return f"{self.detail}: {os.strerror(self.errno)}" if self.errno else self.detail
 
 
-class LockFailed(Exception):  # noqa: N818 - not shown; confine() turns it into a report line
+class LockFailed(Exception):
     """One lock could not be applied here. ``confine`` decides whether that is fatal."""
 
     def __init__(self, detail: str, errno: int = 0) -> None:

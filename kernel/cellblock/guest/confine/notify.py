@@ -121,7 +121,7 @@ def install(arch: Arch, pid: int, grants: Grants, hand_over: Callable[[int], Non
     whoever holds it decides.
     """
     listener = _load(arch, pid, grants)
-    if os.readlink(f"/proc/self/fd/{listener}") != _LISTENER:  # noqa: PTH115
+    if os.readlink(f"/proc/self/fd/{listener}") != _LISTENER:
         raise LockFailed("no listener came of the gate's filter")
     try:
         hand_over(listener)
@@ -409,7 +409,7 @@ def _children(pid: int) -> list[int]:
     """Return what the threads of ``pid`` have started; any of them may end while we look."""
     found: list[int] = []
     try:
-        tasks = os.listdir(f"/proc/{pid}/task")  # noqa: PTH208 - a path each would cost the most
+        tasks = os.listdir(f"/proc/{pid}/task")
     except OSError:
         return found
     for task in tasks:

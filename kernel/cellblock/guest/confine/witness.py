@@ -135,7 +135,7 @@ def _processes() -> str:
     if os.getppid() != _FIRST:
         raise LockFailed("the zygote is in the machine's pid namespace")
     # This /proc is of that namespace, or it would call us something else.
-    own = os.readlink("/proc/self")  # noqa: PTH115
+    own = os.readlink("/proc/self")
     if own != str(os.getpid()):
         raise LockFailed("/proc shows another pid namespace")
     return "processes"
@@ -199,7 +199,7 @@ def look_at_container(plan: Plan) -> str:
 
 def _check_size(folder: str, size: int) -> None:
     """Raise LockFailed unless ``folder`` is a file system of its own, no larger than ``size``."""
-    if os.stat(folder).st_dev == os.stat(os.path.dirname(folder)).st_dev:  # noqa: PTH116, PTH120
+    if os.stat(folder).st_dev == os.stat(os.path.dirname(folder)).st_dev:
         raise LockFailed(f"{folder} is no file system of its own")
     there = os.statvfs(folder)
     if there.f_blocks * there.f_frsize > size + _PAGE:

@@ -12,7 +12,7 @@ Each subclasses the natural exception, so that honest ``except`` clauses go on w
 from __future__ import annotations
 
 
-class PolicyViolation(Exception):  # noqa: N818 - the word of the glossary: denied at run time
+class PolicyViolation(Exception):
     """The policy refuses what was tried; nothing was done."""
 
     def __init__(self, rule: str, subject: str, why: str, remedy: str) -> None:
@@ -23,17 +23,17 @@ class PolicyViolation(Exception):  # noqa: N818 - the word of the glossary: deni
         return str(self.args[0])
 
 
-class AttributeViolation(PolicyViolation, AttributeError):  # noqa: N818 - as above
+class AttributeViolation(PolicyViolation, AttributeError):
     """A refused attribute."""
 
 
-class ImportViolation(PolicyViolation, ImportError):  # noqa: N818 - as above
+class ImportViolation(PolicyViolation, ImportError):
     """A refused import."""
 
 
-class NameViolation(PolicyViolation, NameError):  # noqa: N818 - as above
+class NameViolation(PolicyViolation, NameError):
     """A refused builtin."""
 
 
-class OperationViolation(PolicyViolation, PermissionError):  # noqa: N818 - as above
+class OperationViolation(PolicyViolation, PermissionError):
     """A refused operation on the machine or the interpreter."""

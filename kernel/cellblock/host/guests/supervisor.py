@@ -49,7 +49,7 @@ class Supply:
     ``way`` returns the descriptor at which a guest asks for connections, if any. Raises OSError.
     """
 
-    def __init__(  # noqa: PLR0913, PLR0917 - what it takes, and whom it tells
+    def __init__(
         self,
         reactor: Reactor,
         prepare: messages.Prepare,
@@ -183,7 +183,7 @@ ZYGOTE_ENDED = "its zygote ended"
 class Keeper:
     """One guest at a time, from one zygote, both replaced when they end."""
 
-    def __init__(  # noqa: PLR0913, PLR0917 - what a keeper is made of
+    def __init__(
         self,
         reactor: Reactor,
         ward: Ward,

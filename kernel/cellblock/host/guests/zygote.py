@@ -62,7 +62,7 @@ class Zygote:
     the process that goes when it does, and takes it along.
     """
 
-    def __init__(  # noqa: PLR0913, PLR0917 - as the keeper has it
+    def __init__(
         self,
         sock: socket.socket,
         pid: int,

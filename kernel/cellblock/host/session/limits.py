@@ -47,7 +47,7 @@ class Deadlines:
     ``timeout`` are seconds of a cell, or None; ``abandon`` is told of a query that takes too long.
     """
 
-    def __init__(  # noqa: PLR0913, PLR0917 - whom it acts on
+    def __init__(
         self,
         reactor: Reactor,
         clock: Callable[[], float],

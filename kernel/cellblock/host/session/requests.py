@@ -49,7 +49,7 @@ REPEAT: Final = 0.5
 class User:
     """``violation`` ends a guest for how it asks."""
 
-    def __init__(  # noqa: PLR0913, PLR0917 - whom what he does concerns
+    def __init__(
         self,
         keeper: Keeper,
         under_way: UnderWay,
@@ -186,7 +186,7 @@ class Request:
 class UnderWay:
     """At most one ``request``; ``violation`` ends a guest that can't be spoken to."""
 
-    def __init__(  # noqa: PLR0913, PLR0917 - whom a request concerns
+    def __init__(  # noqa: PLR0913 - whom a request concerns
         self,
         reactor: Reactor,
         clock: Callable[[], float],

@@ -32,7 +32,7 @@ class Forks:
     in time, or could not be asked for.
     """
 
-    def __init__(  # noqa: PLR0913, PLR0917 - whom it tells of copies
+    def __init__(
         self,
         reactor: Reactor,
         clock: Callable[[], float],

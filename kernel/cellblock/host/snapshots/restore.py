@@ -195,7 +195,7 @@ class Restoring:
     before their snapshot stands). So are those before it that come out the same.
     """
 
-    def __init__(  # noqa: PLR0913 - what a restoration is made of
+    def __init__(
         self,
         stopped: Stopped,
         running: Any,

@@ -74,7 +74,7 @@ def default_path() -> Path:
     return Path(state_folder(), "grants.json")
 
 
-def new(  # noqa: PLR0913 - what a grant says
+def new(
     of: Of,
     subject: str,
     *,

@@ -38,7 +38,7 @@ FOLDER: Final = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 State = tuple[int, int, int, int, int]
 
 
-class TooMany(Exception):  # noqa: N818 - never leaves this package
+class TooMany(Exception):
     """There is more than is looked at."""
 
 
@@ -284,7 +284,7 @@ class Exports:
     session has there; None is no limit.
     """
 
-    def __init__(  # noqa: PLR0913 - what it stands between
+    def __init__(
         self,
         reactor: Reactor,
         roots: tuple[str, ...],

@@ -189,7 +189,7 @@ _MOST_NUMBERS: Final = 1_000
 _State = tuple[int, int, int, int]
 
 
-class Unfit(Exception):  # noqa: N818 - never leaves this package
+class Unfit(Exception):
     """A file is not copied; says why."""
 
 

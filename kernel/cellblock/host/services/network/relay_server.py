@@ -129,7 +129,7 @@ _INT: Final = array.array("i")
 _ROOM: Final = socket.CMSG_SPACE(_INT.itemsize)
 
 
-class Refused(Exception):  # noqa: N818 - an answer
+class Refused(Exception):
     """What a guest is answered instead of a descriptor."""
 
     def __init__(self, number: int, why: str = "") -> None:

@@ -246,7 +246,7 @@ class Fetcher:
         self._context: ssl.SSLContext | None = None
         self._room = asyncio.Semaphore(_AT_ONCE)
 
-    async def http(  # noqa: PLR0913 - what a request is made of
+    async def http(
         self,
         url: str,
         *,
