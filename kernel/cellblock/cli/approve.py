@@ -400,15 +400,15 @@ def clear(
 
 
 def _matching(names: list[str]) -> Callable[[str], bool]:
-    from cellblock.policy.operations import canonical, parse  # noqa: PLC0415
+    from cellblock.policy.operations import canonical_package, parse_requirement  # noqa: PLC0415
 
-    wanted = {canonical(name) for name in names}
-    return lambda requirement: not wanted or parse(requirement).name in wanted
+    wanted = {canonical_package(name) for name in names}
+    return lambda requirement: not wanted or parse_requirement(requirement).name in wanted
 
 
 def _shelves() -> list[Shelf]:
     from cellblock.host.services.operations.package_store import Shelf  # noqa: PLC0415
-    from cellblock.policy import paths  # noqa: PLC0415
+    from cellblock.policy.folders import package_folder  # noqa: PLC0415
 
-    base = Path(paths.base())
+    base = Path(package_folder())
     return [Shelf(folder) for folder in sorted(base.iterdir())] if base.is_dir() else []

@@ -127,7 +127,7 @@ def export(
 
 
 def _folder(given: Path | None) -> Path:
-    from cellblock.policy.home import cache_folder  # noqa: PLC0415
+    from cellblock.policy.folders import cache_folder  # noqa: PLC0415
 
     return given or Path(cache_folder(), "audit")
 
