@@ -208,7 +208,11 @@ def test_packages_are_readable_in_the_folder_of_the_hosts_own_that_is_denied(pla
     profile = Profile(place.text(ops=granted, private=[data]))
     assert profile.allows("file-read-data", f"{packages}/lib/a/__init__.py")
     assert not profile.allows("file-write-create", f"{packages}/lib/a.py")
-    for path in (f"{packages}/beside", f"{data}/approval.key", f"{package_folder()}/another/lib/a.py"):
+    for path in (
+        f"{packages}/beside",
+        f"{data}/approval.key",
+        f"{package_folder()}/another/lib/a.py",
+    ):
         assert not profile.allows("file-read-data", path)
 
 
