@@ -250,9 +250,11 @@ def judge_context(options: CheckOptions) -> JudgeContext:
         from cellblock.policy import load  # noqa: PLC0415 - see above
         from cellblock.policy import paths as placing  # noqa: PLC0415 - see above
 
-        policy = load.of_fields(options.policy, file="the policy")
+        policy = load.from_fields(options.policy, file="the policy")
         folder = Path(os.fsdecode(options.folder))
-        return placing.foreseen(policy, Places(policy.name, folder, project, None, here=False))
+        return placing.expand_paths_leniently(
+            policy, Places(policy.name, folder, project, None, here=False)
+        )
 
     @functools.cache
     def policy() -> Policy:

@@ -18,7 +18,7 @@ from cellblock.errors import BackendError, PolicyError
 from cellblock.policy import load
 from cellblock.policy import paths as placing
 from cellblock.policy.enforcement import Status
-from cellblock.policy.narrow_requests import NOTEBOOK_TABLE, asked_of, of_notebook
+from cellblock.policy.narrow_requests import NOTEBOOK_TABLE, narrow_for_notebook, requested_table
 from cellblock.policy.narrowing import check_narrower
 from cellblock.policy.paths import Places
 
@@ -57,9 +57,9 @@ def _narrowed_policy(job: Job, policy: Policy) -> NarrowedPolicy | None:
     except UnreadableError:
         return None
     whole = {"metadata": notebook.metadata}
-    if asked_of(whole) is None or not notebook.is_python:
+    if requested_table(whole) is None or not notebook.is_python:
         return None
-    narrowed = of_notebook(whole, policy, file=job.file, project=Path.cwd())
+    narrowed = narrow_for_notebook(whole, policy, file=job.file, project=Path.cwd())
     return NarrowedPolicy(policy=narrowed.as_dict(), digest=narrowed.digest())
 
 
@@ -73,14 +73,14 @@ def accept_narrowed(narrowed: NarrowedPolicy, offered: Policy, ground: Ground) -
     CellblockError for a policy that does not have its hash, that allows more, there or here, or
     whose folders are not here.
     """
-    policy = load.of_fields(narrowed.policy, file=_FILE)
+    policy = load.from_fields(narrowed.policy, file=_FILE)
     if policy.digest() != narrowed.digest:
         raise BackendError("the notebook's policy that arrived is not the one that its hash is of")
     check_narrower(offered, policy, file=_FILE)
     mine = ground.policy
     denied = tuple(dict.fromkeys((*policy.read_deny_paths, *mine.read_deny_paths)))
     places = Places(_FILE, ground.project, ground.project, Path(ground.told.scratch))
-    here = placing.placed(policy.replace(read_deny_paths=denied, audit=mine.audit), places)
+    here = placing.expand_paths(policy.replace(read_deny_paths=denied, audit=mine.audit), places)
     check_narrower(mine, here, file=_FILE)
     return here
 
@@ -92,7 +92,7 @@ class SentPolicyPools(PolicyPools):
         """Return the policy that was sent with a notebook. Raise PolicyError if it has none."""
         if job.policy is not None:
             return job.policy
-        if asked_of({"metadata": notebook.metadata}) is None:
+        if requested_table({"metadata": notebook.metadata}) is None:
             return self.operators.ground.policy
         what, remedy = "asks for a policy, and none was sent with it", "Report this."
         key = f"metadata.{NOTEBOOK_TABLE}"

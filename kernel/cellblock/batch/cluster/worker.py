@@ -233,7 +233,7 @@ def _offered_policy(offer: PolicyOffer) -> Policy:
     """Return the policy of an offer as it was sent. Raise CellblockError."""
     if offer.version != __version__:
         raise BackendError(f"cellblock is {__version__} here, and {offer.version} where the run is")
-    policy = load.of_fields(offer.policy, file="the run's policy")
+    policy = load.from_fields(offer.policy, file="the run's policy")
     if policy.digest() != offer.digest:
         raise BackendError("the policy that arrived is not the one that its hash is of")
     return policy

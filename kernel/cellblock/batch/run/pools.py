@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final, Self
 
 from cellblock.policy import paths as placing
-from cellblock.policy.narrow_requests import asked_of, of_notebook
+from cellblock.policy.narrow_requests import narrow_for_notebook, requested_table
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
@@ -60,10 +60,10 @@ class PolicyPools:
     async def policy_of(self, notebook: Notebook, job: Job) -> Policy:
         """Return the policy for a notebook. Raise PolicyError, also where it asks for more."""
         whole, ground = {"metadata": notebook.metadata}, self.operators.ground
-        if asked_of(whole) is None:
+        if requested_table(whole) is None:
             return ground.policy
         return await asyncio.to_thread(
-            of_notebook,
+            narrow_for_notebook,
             whole,
             ground.policy,
             file=job.file,
@@ -78,7 +78,7 @@ class PolicyPools:
             yield self.operators
             return
         scratch = Path(self.operators.ground.told.scratch)
-        digest = placing.unplaced(policy, scratch).digest()
+        digest = placing.without_scratch(policy, scratch).digest()
         entry = self._entries.pop(digest, None) or _Entry(self.operators.narrowed(policy))
         self._entries[digest] = entry
         entry.users += 1

@@ -85,7 +85,7 @@ class LocalExecutor:
     def __init__(self, pools: PolicyPools, slots: int) -> None:
         self._pools, self.slots = pools, slots
         ground = pools.operators.ground
-        self.digest = placing.unplaced(ground.policy, Path(ground.told.scratch)).digest()
+        self.digest = placing.without_scratch(ground.policy, Path(ground.told.scratch)).digest()
         self.gaps: tuple[Gap, ...] = ()
         self._running: set[Execution] = set()
 
