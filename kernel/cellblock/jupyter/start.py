@@ -15,7 +15,7 @@ import sys
 
 from cellblock.errors import StartError
 from cellblock.host.guests import spawn as launch
-from cellblock.policy.home import cache_folder
+from cellblock.policy.folders import cache_folder
 
 TYPE_CHECKING = False  # a zygote is started before typing is imported
 if TYPE_CHECKING:

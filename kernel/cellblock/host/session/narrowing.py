@@ -36,7 +36,7 @@ if TYPE_CHECKING:
     from cellblock.host.session.types import Cell, Scope
     from cellblock.host.snapshots.copies import Copy
     from cellblock.policy.model import Policy
-    from cellblock.policy.narrow_requests import Asked
+    from cellblock.policy.narrow_requests import NarrowRequest
     from cellblock.render.policy_card import Guest as GuestNow
 
 
@@ -93,7 +93,9 @@ class Narrower:
             if isinstance(reply, Held):
                 self._scope.told(reply, used=used)
             elif isinstance(reply, NotHeld):
-                found = narrowing.not_kept(narrowing.costly("", reply.why), asked, cell.raw, rules)
+                found = narrowing.not_kept(
+                    narrowing.new_guest_error("", reply.why), asked, cell.raw, rules
+                )
                 outcome = Outcome("denied", findings=found)
             else:
                 outcome = outcome_of(reply, {})
@@ -105,7 +107,7 @@ class Narrower:
     # --- whether it may be ----------------------------------------------------------------------
 
     def _weighed(
-        self, asked: Asked, source: str, rules: Rules
+        self, asked: NarrowRequest, source: str, rules: Rules
     ) -> tuple[Terms | None, tuple[Finding, ...]]:
         """Return the terms that a cell asks for, or why it can't have them."""
         policy, wrong = self._scope.weigh(asked.changes)
@@ -124,7 +126,7 @@ class Narrower:
 
     def _step(self, policy: Policy) -> Step:
         """Return what it takes to have this policy, which is narrower. Raises PolicyError."""
-        fields = narrowing.of_guests(self._scope.policy, policy)
+        fields = narrowing.guest_fields(self._scope.policy, policy)
         if not fields:
             return Step.none
         if not self._holder.used:
@@ -132,7 +134,9 @@ class Narrower:
         narrowing.check_keeps_guest(self._scope.policy, policy)
         step = self._scope.locking()
         if step is None:
-            raise narrowing.costly(fields[0], "can't be put in force in the guest that runs")
+            raise narrowing.new_guest_error(
+                fields[0], "can't be put in force in the guest that runs"
+            )
         return step
 
     # --- having it ------------------------------------------------------------------------------

@@ -16,7 +16,7 @@ from cellblock.host.services.operations.urls import OperationError
 from cellblock.host.services.tools import registry
 from cellblock.host.services.tools.types import Answer, Call
 from cellblock.policy import operations as tables
-from cellblock.policy import paths
+from cellblock.policy.folders import package_folder
 from cellblock.policy.model import Policy
 from cellblock.render.tables import WriteBudget
 from cellblock.wire import messages
@@ -106,7 +106,7 @@ def test_what_may_be_touched_is_what_the_policy_says_less_what_is_never_read(tmp
     assert laid.read_file == catalog.ReadFile(roots=roots, max_bytes=7)
     assert laid.write_file == catalog.WriteFile(roots=roots, max_bytes=2**20, replace=True)
     assert (laid.list_dir, laid.http, laid.install) == (None, None, None)
-    assert {str(key), "/proc", str(Path.home() / ".ssh"), paths.base()} <= set(laid.denied)
+    assert {str(key), "/proc", str(Path.home() / ".ssh"), package_folder()} <= set(laid.denied)
     assert catalog.lay(Policy(), project=tmp_path) is None
 
 
@@ -128,7 +128,7 @@ def test_what_may_be_touched_is_what_the_policy_says_less_what_is_never_read(tmp
 )
 def test_a_root_that_can_not_be_granted_is_one_error(tmp_path, name, root, message):
     (tmp_path / "a.txt").touch()
-    path = root.format(packages=paths.base())
+    path = root.format(packages=package_folder())
     place = (
         str(Path(path).expanduser()) if path[:1] in ("/", "~") else f"{tmp_path}/{path}".rstrip("/")
     )
@@ -150,8 +150,8 @@ def test_the_folder_of_packages_is_there_before_a_guest_is(tmp_path, monkeypatch
     monkeypatch.setenv("XDG_DATA_HOME", str(tmp_path / "data"))
     granted = policy(install=tables.Install(index="http://127.0.0.1:9/simple", allow=("a",)))
     laid = catalog.lay(granted, project=tmp_path)
-    assert Path(paths.readable(granted)).is_dir()
-    assert laid.install.folder == str(Path(paths.readable(granted)).parent)
+    assert Path(granted.package_library()).is_dir()
+    assert laid.install.folder == str(Path(granted.package_library()).parent)
     monkeypatch.setenv("XDG_DATA_HOME", "/proc/none")
     with pytest.raises(PolicyError, match="can't be made"):
         catalog.lay(granted, project=tmp_path)
