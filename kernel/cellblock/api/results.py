@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from cellblock.analysis import Finding
     from cellblock.host.cell.cell import CellRun
     from cellblock.host.cell.status import Views
-    from cellblock.host.services.tools.types import Record
+    from cellblock.host.services.tools.calls import CallRecord
     from cellblock.host.session.types import Outcome, Stopped
 
 
@@ -616,7 +616,7 @@ def _stop(stopped: Stopped, content: Mapping[str, Any], views: Views) -> Stop:
     return Stop(stopped.why, stops.reason(stopped, views.in_force)[1], state, said)
 
 
-def _call(record: Record) -> ToolCall:
+def _call(record: CallRecord) -> ToolCall:
     told = record.as_dict()
     error = told.get("error")
     return ToolCall(

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from cellblock.host.consent.admission.approve import New, Review
     from cellblock.host.consent.admission.manifest import Place
     from cellblock.host.consent.approvals.store import Grant, Store
-    from cellblock.host.services.operations.package_store import Shelf
+    from cellblock.host.services.operations.package_store import PackageStore
     from cellblock.policy.model import Policy
 
 
@@ -406,9 +406,9 @@ def _matching(names: list[str]) -> Callable[[str], bool]:
     return lambda requirement: not wanted or parse(requirement).name in wanted
 
 
-def _shelves() -> list[Shelf]:
-    from cellblock.host.services.operations.package_store import Shelf  # noqa: PLC0415
+def _shelves() -> list[PackageStore]:
+    from cellblock.host.services.operations.package_store import PackageStore  # noqa: PLC0415
     from cellblock.policy import paths  # noqa: PLC0415
 
     base = Path(paths.base())
-    return [Shelf(folder) for folder in sorted(base.iterdir())] if base.is_dir() else []
+    return [PackageStore(folder) for folder in sorted(base.iterdir())] if base.is_dir() else []

@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 
     from cellblock.backends.base import Backend, View
     from cellblock.backends.choose import Chosen
-    from cellblock.host.services.operations.catalog import Settings
+    from cellblock.host.services.operations.catalog import OperationGrants
     from cellblock.policy.model import Policy
 
 
@@ -225,7 +225,7 @@ class Ground:
     wrap: Wrapping | None
     project: Path
     #: What operations of the host's may touch; None where none is granted.
-    operations: Settings | None = None
+    operations: OperationGrants | None = None
     #: The host's own places, and the front's.
     private: tuple[Path, ...] = ()
     #: The policy as it was asked for, where a notebook has made it narrower.
@@ -400,12 +400,12 @@ def planned(
     return replace(plan, **around), Wrapping(backend, view)
 
 
-def _operations(policy: Policy, project: Path, private: Sequence[Path]) -> Settings | None:
+def _operations(policy: Policy, project: Path, private: Sequence[Path]) -> OperationGrants | None:
     if policy.ops is None:
         return None
     from cellblock.host.services.operations import catalog  # noqa: PLC0415 - most policies grant none
 
-    return catalog.lay(policy, project=project, private=private)
+    return catalog.grants_of(policy, project=project, private=private)
 
 
 _CHARTS: Final[dict[str, Literal["pages", "stills", ""]]] = {

@@ -257,7 +257,7 @@ class Skipped:
 
 
 @dataclass(frozen=True, slots=True)
-class Exported:
+class CellArtifacts:
     """What came of one cell's files; ``uncounted`` says that there were more than are looked at."""
 
     artifacts: tuple[Artifact, ...] = ()
@@ -277,7 +277,7 @@ MOST_SKIPPED: Final = 50
 Key = tuple[str, str]
 
 
-class Exports:
+class ArtifactCollector:
     """``roots`` are the folders that cells may write, canonical and none within another.
 
     ``path`` is where copies go. ``most`` are bytes of one file, ``most_in_all`` of all that the
@@ -313,7 +313,7 @@ class Exports:
                     if entry is not None:
                         self._known[entry.key] = entry.state
 
-    def after_cell(self, done: Callable[[Exported], None]) -> None:
+    def after_cell(self, done: Callable[[CellArtifacts], None]) -> None:
         """Copy out what is new or changed; ``done`` gets that, at once where it is little."""
         found = Exporting(self)
         steps = found.run()
@@ -377,7 +377,7 @@ class Exports:
 class Exporting:
     """One cell's."""
 
-    def __init__(self, exports: Exports) -> None:
+    def __init__(self, exports: ArtifactCollector) -> None:
         self._exports = exports
         self._artifacts: list[Artifact] = []
         self._skipped: list[Skipped] = []
@@ -415,9 +415,9 @@ class Exporting:
         else:
             self._uncounted = True
 
-    def result(self) -> Exported:
+    def result(self) -> CellArtifacts:
         """Return what came of it."""
-        return Exported(tuple(self._artifacts), tuple(self._skipped), self._uncounted)
+        return CellArtifacts(tuple(self._artifacts), tuple(self._skipped), self._uncounted)
 
 
 def _readable(path: str) -> str:

@@ -18,7 +18,7 @@ import msgspec
 import openai
 import openai.resources.chat.completions
 
-from cellblock.host.services.tools import calls
+from cellblock.host.services.tools import runner
 from cellblock.render.text import encodable
 
 if TYPE_CHECKING:
@@ -301,7 +301,7 @@ class _Teller:
         self._due = now + _PACE
         safe = self._redactor.safe(self._text)
         if len(safe) > self._told:
-            calls.give(safe[self._told :])
+            runner.give(safe[self._told :])
             self._told = len(safe)
 
 

@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Annotated, Any, Final, Literal
 import msgspec
 
 from cellblock.host.services.llm.client import Completed, Failed
-from cellblock.host.services.tools.types import Answer, Call, Settings
-from cellblock.host.services.tools.worker_pool import Workshop
+from cellblock.host.services.tools.calls import Answer, Call, WorkerSettings
+from cellblock.host.services.tools.worker_provider import WorkerProvider
 from cellblock.render.tables import ModelBudget
 from cellblock.wire.messages import Parameter, Tool
 
@@ -85,7 +85,7 @@ def _option(name: str, annotation: str, default: str) -> Parameter:
 # with the most that it may take before it is made, so that no number of them at once takes more.
 
 
-class Ledger:
+class LlmQuota:
     """One session's account."""
 
     def __init__(self, *, max_calls: int, max_tokens: int) -> None:
@@ -237,13 +237,13 @@ class LlmProvider:
     """
 
     def __init__(
-        self, reactor: Reactor, section: Section, ledger: Ledger, *, max_bytes: int
+        self, reactor: Reactor, section: Section, ledger: LlmQuota, *, max_bytes: int
     ) -> None:
         self._section, self._ledger = section, ledger
         self._connection = _connection(section, max_bytes)
-        self._workshop = Workshop(
+        self._workshop = WorkerProvider(
             reactor,
-            Settings(
+            WorkerSettings(
                 entries=(_ENTRY,),
                 timeout=section.timeout,
                 limit="llm.timeout",

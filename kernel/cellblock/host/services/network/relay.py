@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from cellblock.host.session.types import Reactor
 
 
-class Link:
+class SessionRelay:
     """Has a relay for ``addresses``, while there are any.
 
     ``breach`` gets what a guest did against the relay's rules, ``told`` what guests asked for.
@@ -29,11 +29,11 @@ class Link:
         reactor: Reactor,
         addresses: tuple[str, ...],
         breach: Callable[[str], None],
-        told: Callable[[Account], None],
+        told: Callable[[RelayCounts], None],
     ) -> None:
         self._reactor, self._breach, self._told = reactor, breach, told
         self._addresses: tuple[str, ...] = ()
-        self._reach: Reach | None = None
+        self._reach: Relay | None = None
         self.hold_to(addresses)
 
     def hold_to(self, addresses: tuple[str, ...]) -> None:
@@ -46,9 +46,9 @@ class Link:
         self._addresses = addresses
         self._reach = self._started() if addresses else None
 
-    def _started(self) -> Reach:
+    def _started(self) -> Relay:
 
-        reach = Reach(self._reactor, self._addresses, self._breach)
+        reach = Relay(self._reactor, self._addresses, self._breach)
         reach.start()
         return reach
 
@@ -114,7 +114,7 @@ MOST_TOLD: Final = 50
 
 
 @dataclass(frozen=True, slots=True)
-class Account:
+class RelayCounts:
     """What guests asked for since the last one: how often, by address as it is written."""
 
     reached: dict[str, int] = field(default_factory=dict)
@@ -126,7 +126,7 @@ class Account:
         return bool(self.reached or self.refused or self.others)
 
 
-class Reach:
+class Relay:
     """One relay, replaced if it ends. ``breach`` gets what a guest did against the rules."""
 
     def __init__(
@@ -169,11 +169,11 @@ class Reach:
         used, self._used = self._used, False
         return used
 
-    def account(self) -> Account:
+    def account(self) -> RelayCounts:
         """Return what was asked for since the last account: all that a cell did which has ended."""
         if self._worker is not None:
             self._worker.hear()
-        told = Account(dict(self._reached), dict(self._refused), self._others)
+        told = RelayCounts(dict(self._reached), dict(self._refused), self._others)
         self._reached.clear()
         self._refused.clear()
         self._others = 0

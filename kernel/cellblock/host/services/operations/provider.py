@@ -14,9 +14,8 @@ from cellblock.host.services.operations.urls import (
     OperationError,
     not_granted,
 )
-from cellblock.host.services.tools.types import Answer, Call
-from cellblock.host.services.tools.types import Settings as WorkerSettings
-from cellblock.host.services.tools.worker_pool import Workshop
+from cellblock.host.services.tools.calls import Answer, Call, WorkerSettings
+from cellblock.host.services.tools.worker_provider import WorkerProvider
 from cellblock.policy.network import is_address
 from cellblock.render.tables import WriteBudget
 from cellblock.wire import values
@@ -24,7 +23,7 @@ from cellblock.wire import values
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
-    from cellblock.host.services.operations.catalog import Settings
+    from cellblock.host.services.operations.catalog import OperationGrants
     from cellblock.host.session.types import Reactor
     from cellblock.wire.messages import Tool
 
@@ -37,35 +36,35 @@ _BEFORE_ALL: Final = 0
 _decode: Final = msgspec.msgpack.Decoder(dict[str, Any]).decode
 
 
-class Offer(msgspec.Struct, frozen=True, kw_only=True):
+class OperationsAccess(msgspec.Struct, frozen=True, kw_only=True):
     """What a policy grants: what cells see of it, what its worker is told, and what it costs.
 
     ``packages`` are installed before the first cell. ``policy`` is the file's name, for errors.
     """
 
     tools: tuple[Tool, ...]
-    settings: catalog.Settings
-    ledger: Ledger
+    settings: catalog.OperationGrants
+    ledger: WriteQuota
     timeout: float | None
     packages: tuple[str, ...] = ()
     policy: str = ""
 
 
-class Operations:
+class OperationsProvider:
     """Runs operations, in a workshop of their own."""
 
-    def __init__(self, reactor: Reactor, offer: Offer) -> None:
+    def __init__(self, reactor: Reactor, offer: OperationsAccess) -> None:
         self._reactor, self._offer = reactor, offer
-        self._workshop = Workshop(reactor, _settings(offer))
+        self._workshop = WorkerProvider(reactor, _settings(offer))
 
-    def hold_to(self, offer: Offer) -> None:
+    def hold_to(self, offer: OperationsAccess) -> None:
         """Run calls that begin now as a narrower offer says, in a worker that knows no other.
 
         What it costs stays on one account.
         """
         if offer.settings != self._offer.settings:
             self._workshop.give_up("the policy has become narrower")
-            self._workshop = Workshop(self._reactor, _settings(offer))
+            self._workshop = WorkerProvider(self._reactor, _settings(offer))
         elif offer.timeout != self._offer.timeout:
             made = _settings(offer)
             self._workshop.hold_to(made.timeout, made.timeouts)
@@ -137,7 +136,7 @@ class Operations:
         self._workshop.close()
 
 
-def _accounted(call: Call, size: int, ledger: Ledger) -> Call:
+def _accounted(call: Call, size: int, ledger: WriteQuota) -> Call:
     """Return the same call, which gives back what its answer says was not written.
 
     One that has no answer, or is lost or late, may have been.
@@ -151,7 +150,7 @@ def _accounted(call: Call, size: int, ledger: Ledger) -> Call:
     return msgspec.structs.replace(call, answer=answer)
 
 
-def _settings(offer: Offer) -> WorkerSettings:
+def _settings(offer: OperationsAccess) -> WorkerSettings:
     given = offer.settings
     tables = (given.read_file, given.http)
     most = max((table.max_bytes for table in tables if table is not None), default=2**20)
@@ -165,7 +164,7 @@ def _settings(offer: Offer) -> WorkerSettings:
     )
 
 
-def _names(given: catalog.Settings) -> int:
+def _names(given: catalog.OperationGrants) -> int:
     """Return the bytes that the longest list of names may take."""
     return 0 if given.list_dir is None else given.list_dir.max_entries * 400
 
@@ -177,7 +176,7 @@ def _names(given: catalog.Settings) -> int:
 # leads.
 
 
-def answer(call: Call, granted: Settings) -> Answer | None:
+def answer(call: Call, granted: OperationGrants) -> Answer | None:
     """Return what a call of an operation is answered that is refused anyhow; None for others.
 
     What is no call of its signature is none of this one's matter: the worker says so.
@@ -192,7 +191,7 @@ def answer(call: Call, granted: Settings) -> Answer | None:
     return None
 
 
-def _check(name: str, args: list[Any], kwargs: dict[Any, Any], granted: Settings) -> None:
+def _check(name: str, args: list[Any], kwargs: dict[Any, Any], granted: OperationGrants) -> None:
     """Raise OperationError for what is not granted, ValueError for arguments of another kind."""
     table = getattr(granted, name.removeprefix(catalog.PREFIX), None)
     if table is None:
@@ -242,7 +241,7 @@ def _check_packages(asked: Iterable[str], allow: Iterable[str]) -> None:
 _LEAST_FILE: Final = 4_096
 
 
-class Ledger:
+class WriteQuota:
     """One session's account."""
 
     def __init__(self, *, max_bytes: int) -> None:

@@ -11,7 +11,7 @@ import pytest
 
 from cellblock.host.services.artifacts import collect, store
 from cellblock.host.services.artifacts import collect as exports_module
-from cellblock.host.services.artifacts.collect import Exports, Patterns
+from cellblock.host.services.artifacts.collect import ArtifactCollector, Patterns
 from support.simulator import Reactor
 
 
@@ -29,7 +29,7 @@ class Place:
     def exporting(self, *patterns, **limits):
         asked = [f"{self.scratch}/{one}" for one in patterns or ("**/*",)]
         limits = {"most": 1 << 20, "most_in_all": 4 << 20} | limits
-        made = Exports(
+        made = ArtifactCollector(
             self.reactor, (str(self.scratch),), Patterns(asked), str(self.shelf), **limits
         )
         made.begin()
@@ -240,7 +240,7 @@ def test_a_folder_above_a_root_made_a_link_leads_nowhere(place, tmp_path):
     (tmp_path / "outside" / "in" / "a").write_text("secret")
     place.write("above/in/known")
     root = f"{place.scratch}/above/in"
-    made = Exports(
+    made = ArtifactCollector(
         place.reactor, (root,), Patterns([f"{root}/*"]), str(place.shelf), most=9, most_in_all=9
     )
     made.begin()
@@ -352,7 +352,7 @@ def test_a_disk_that_is_full_costs_the_artifact_and_leaves_no_half(place):
 
 
 def test_a_fault_of_ours_costs_artifacts_and_not_the_end_of_a_cell(place, monkeypatch, capsys):
-    monkeypatch.setattr(Exports, "copy", lambda *_: 1 / 0)
+    monkeypatch.setattr(ArtifactCollector, "copy", lambda *_: 1 / 0)
     place.write("a")
     assert not place.cell_ends()
     assert "ZeroDivisionError" in capsys.readouterr().err

@@ -4,7 +4,7 @@ import msgspec
 import pytest
 
 from cellblock.host.services.llm import provider
-from cellblock.host.services.tools.types import Call
+from cellblock.host.services.tools.calls import Call
 from cellblock.policy.model import Llm
 
 SECTION = Llm(base_url="http://127.0.0.1:1/v1", models=("small", "large"), max_tokens_per_call=100)

@@ -3,8 +3,8 @@
 import msgspec
 import pytest
 
-from cellblock.host.services.llm.provider import Ledger, LlmProvider
-from cellblock.host.services.tools.types import Answer, Call
+from cellblock.host.services.llm.provider import LlmProvider, LlmQuota
+from cellblock.host.services.tools.calls import Answer, Call
 from cellblock.policy.model import Llm as Section
 from support.simulator import Reactor
 
@@ -30,7 +30,7 @@ class Counter:
     """A provider over a worker that the test is, and what cells were answered."""
 
     def __init__(self, tokens=1_000):
-        self.ledger = Ledger(max_calls=10, max_tokens=tokens)
+        self.ledger = LlmQuota(max_calls=10, max_tokens=tokens)
         self.llm = LlmProvider(Reactor(), SECTION, self.ledger, max_bytes=1_000)
         self.worker = self.llm._workshop = Worker()
         self.answers, self.pieces = {}, []
