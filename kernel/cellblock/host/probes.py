@@ -109,7 +109,7 @@ class Prover:
         )
         try:
             if self._reach is not None:
-                guest.theirs.append(self._reach.admit())
+                guest.theirs += self._reach.admit()
             zygote.fork(guest, trial=trial)
             self._loop.run()
         finally:

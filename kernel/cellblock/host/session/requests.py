@@ -15,7 +15,7 @@ from cellblock.analysis.replay import can_run_again
 from cellblock.errors import CellblockError, FrameTooLargeError
 from cellblock.host.audit import records
 from cellblock.host.guests.supervisor import MAX_LOSSES, Keeper
-from cellblock.host.services.network.relay import SessionRelay
+from cellblock.host.services.network.relay import Relay
 from cellblock.host.services.tools.calls import CellCalls
 from cellblock.host.services.tools.session_tools import SessionTools
 from cellblock.host.session import types
@@ -193,7 +193,7 @@ class UnderWay:
         keeper: Keeper,
         front: Front,
         desk: SessionTools,
-        link: SessionRelay,
+        link: Relay,
         violation: Callable[[str], None],
         *,
         timeout: float | None,
@@ -435,8 +435,8 @@ class Course:
         self._timeout = timeout
         self._scratch = prepare.scratch
         self._clock = clock
-        self._link = SessionRelay(reactor, addresses, self._on_breach, audit.asked)
-        self._keeper = Keeper(reactor, self, prepare, zygotes, snapshots, clock, self._link.way)
+        self._link = Relay(reactor, addresses, self._on_breach, audit.asked)
+        self._keeper = Keeper(reactor, self, prepare, zygotes, snapshots, clock, self._link.admit)
         self._desk = SessionTools(
             reactor, self._keeper, lambda: self._under_way.request, self._violation, front.shown
         )

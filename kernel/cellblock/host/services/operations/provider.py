@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any, Final
 import msgspec
 
 from cellblock.errors import PolicyError
+from cellblock.host.services.network import addresses
 from cellblock.host.services.operations import catalog, files, urls
 from cellblock.host.services.operations.urls import (
     TRANSIENT,
@@ -223,7 +224,7 @@ def _as_text(value: Any) -> str:
 def _check_request(grants: urls.Grants, method: Any, url: urls.Url) -> None:
     private = grants.check(_as_text(method), url)
     said = [url.host.strip("[]")] if is_address(url.host) else []
-    if why := urls.refusal(said, private=private):
+    if why := addresses.refusal(said, private=private):
         raise not_granted(f"{url.host}: {why}")
 
 
