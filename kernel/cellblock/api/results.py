@@ -11,7 +11,7 @@ import textwrap
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final, Literal
 
-from cellblock.host.services.artifacts.collect import Artifact, Skipped
+from cellblock.host.services.artifacts import Artifact, Skipped
 from cellblock.host.session.types import Usage
 from cellblock.render.cards import (
     ARTIFACTS_JSON,
@@ -531,8 +531,8 @@ def result_of(
         stop=_stop(stopped, content, views) if stopped is not None else None,
         tool_calls=tuple(map(_call, outcome.tool_calls.records)) if outcome is not None else (),
         tool_calls_left_out=outcome.tool_calls.left_out if outcome is not None else 0,
-        artifacts=exported.artifacts if exported is not None else (),
-        skipped=exported.skipped if exported is not None else (),
+        artifacts=tuple(exported.artifacts) if exported is not None else (),
+        skipped=tuple(exported.skipped) if exported is not None else (),
         usage=outcome.usage if outcome is not None else None,
         left_out=dict(left_out),
         outputs=outputs,

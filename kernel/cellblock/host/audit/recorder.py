@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from cellblock.host.audit.log import Log
     from cellblock.host.consent.approvals.prompt import Decision
     from cellblock.host.consent.approvals.request import Wish
-    from cellblock.host.services.artifacts.collect import Artifact
+    from cellblock.host.services.artifacts import Artifact
     from cellblock.host.services.network.relay import RelayCounts
     from cellblock.host.services.tools.calls import CallRecord as Call
     from cellblock.host.session.types import Cell, Outcome, Stopped, Terms

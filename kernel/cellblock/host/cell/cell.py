@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from cellblock.host.cell.outputs import Outputs
     from cellblock.host.cell.status import Views
     from cellblock.host.consent.approvals.approver import Clerk
-    from cellblock.host.services.artifacts.collect import ArtifactCollector, CellArtifacts
+    from cellblock.host.services.artifacts import ArtifactCollector, CellArtifacts
     from cellblock.host.services.tools.calls import Approval
     from cellblock.host.session.history import History
     from cellblock.host.session.session import Session

@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from cellblock.backends.probes import Proof
     from cellblock.errors import AuditError, PolicyError
     from cellblock.host.cell.output_log import Kept
-    from cellblock.host.services.artifacts.collect import CellArtifacts
+    from cellblock.host.services.artifacts import CellArtifacts
     from cellblock.host.session.types import Stopped
     from cellblock.policy.enforcement import Enforcement, Gap
     from cellblock.policy.model import Policy

@@ -40,7 +40,7 @@ if TYPE_CHECKING:
 
     from cellblock.host.cell.cell import Station
     from cellblock.host.guests.zygotes import Zygotes
-    from cellblock.host.services.artifacts.collect import ArtifactCollector
+    from cellblock.host.services.artifacts import ArtifactCollector
     from cellblock.host.session.config import Ground
     from cellblock.host.session.settings import Given
     from cellblock.host.session.types import Reactor
@@ -124,7 +124,7 @@ def exports_of(ground: Ground, reactor: Reactor, session: Session) -> ArtifactCo
     policy = ground.policy
     if not policy.artifact_export_paths:
         return None
-    from cellblock.host.services.artifacts.collect import (  # noqa: PLC0415 - as above
+    from cellblock.host.services.artifacts import (  # noqa: PLC0415 - as above
         ArtifactCollector,
         Patterns,
         rooted,

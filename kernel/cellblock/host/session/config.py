@@ -95,15 +95,15 @@ def check_artifacts(policy: Policy, told: messages.Prepare) -> None:
     """Raise PolicyError for files to be copied out that no cell can write, or not safely."""
     if not policy.artifact_export_paths:
         return
-    from cellblock.host.services.artifacts import collect  # noqa: PLC0415 - most name none
+    from cellblock.host.services import artifacts  # noqa: PLC0415 - most name none
 
     file, roots, folder = policy.name, written(policy), policy.artifact_folder
     for pattern in policy.artifact_export_paths:
-        absolute = collect.rooted(pattern, told.cwd)
-        states = collect.Patterns([absolute])
+        absolute = artifacts.rooted(pattern, told.cwd)
+        states = artifacts.Patterns([absolute])
         if not any(states.leads_on(states.at(root)) for root in roots):
             what, key = "cells can't write what this means", "artifact_export_paths"
-            remedy = _fillable(collect.begins_in(absolute), roots, told.scratch)
+            remedy = _fillable(artifacts.begins_in(absolute), roots, told.scratch)
             raise PolicyError(what, file=file, key=key, value=repr(pattern), remedy=remedy)
     theirs = (*roots, *paths.written_by_host(policy).get("ops.write_file.roots", ()))
     if root := next((root for root in theirs if within(folder, root)), None):
