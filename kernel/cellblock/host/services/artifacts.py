@@ -191,7 +191,7 @@ class ArtifactCollector:
                     if time.monotonic() > until:
                         self._reactor.call_later(0, go_on)
                         return
-            except Exception:  # noqa: BLE001 - a fault of ours costs artifacts, not the cell's end
+            except Exception:
                 traceback.print_exc()
             done(found)
 

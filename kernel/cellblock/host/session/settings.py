@@ -192,9 +192,9 @@ def _models(policy: Policy, views: Views) -> LlmAccess:
     from cellblock.host.services.llm.provider import LlmQuota  # noqa: PLC0415 - as above
 
     llm = policy.llm
-    ledger = LlmQuota(max_calls=llm.max_calls, max_tokens=llm.max_tokens)
-    views.budgets["llm"] = ledger.spent
-    return LlmAccess(section=llm, ledger=ledger)
+    quota = LlmQuota(max_calls=llm.max_calls, max_tokens=llm.max_tokens)
+    views.budgets["llm"] = quota.spent
+    return LlmAccess(llm=llm, quota=quota)
 
 
 # What a policy is worth in a guest that has told what it locked.

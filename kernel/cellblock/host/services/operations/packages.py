@@ -27,7 +27,7 @@ from packaging.version import VERSION_PATTERN
 from cellblock.host.services.operations.package_store import Package, PackageStore, size
 from cellblock.host.services.operations.urls import TRANSIENT, OperationError, not_granted
 from cellblock.host.services.tools.results import without_paths
-from cellblock.host.services.tools.runner import tell
+from cellblock.host.services.tools.runner import report_progress
 from cellblock.policy import operations
 from cellblock.policy.operations import canonical
 
@@ -191,7 +191,7 @@ class Installer:
             said = f"the folder of packages can't be used: {exc.strerror}"
             raise OperationError("OSError", said) from None
         installed = sorted(f"{one.name} {one.version}" for one in found)
-        tell(f"ops.install: {', '.join(installed) or 'nothing to install'}")
+        report_progress(f"ops.install: {', '.join(installed) or 'nothing to install'}")
         paths = [str(self._shelf.lib / one.folder) for one in found if one.folder]
         return {"installed": installed, "paths": paths}
 
@@ -207,7 +207,7 @@ class Installer:
             return known
         if before := self._shelf.failure(requirement):
             raise OperationError("InstallError", f"{requirement}: {before} ({_CLEAR})")
-        tell(f"ops.install: fetching {requirement} …")
+        report_progress(f"ops.install: fetching {requirement} …")
         try:
             return self._new(requirement, deadline)
         except OperationError as exc:

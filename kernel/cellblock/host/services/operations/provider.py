@@ -56,7 +56,7 @@ class OperationsProvider:
 
     def __init__(self, reactor: Reactor, offer: OperationsAccess) -> None:
         self._reactor, self._offer = reactor, offer
-        self._workshop = WorkerProvider(reactor, _settings(offer))
+        self._worker = WorkerProvider(reactor, _settings(offer))
 
     def hold_to(self, offer: OperationsAccess) -> None:
         """Run calls that begin now as a narrower offer says, in a worker that knows no other.
@@ -64,11 +64,11 @@ class OperationsProvider:
         What it costs stays on one account.
         """
         if offer.settings != self._offer.settings:
-            self._workshop.give_up("the policy has become narrower")
-            self._workshop = WorkerProvider(self._reactor, _settings(offer))
+            self._worker.give_up("the policy has become narrower")
+            self._worker = WorkerProvider(self._reactor, _settings(offer))
         elif offer.timeout != self._offer.timeout:
             made = _settings(offer)
-            self._workshop.hold_to(made.timeout, made.timeouts)
+            self._worker.hold_to(made.timeout, made.timeouts)
         self._offer = offer
 
     @property
@@ -98,7 +98,7 @@ class OperationsProvider:
                 on_ready(tuple(_decode(answer.value)["paths"]))
 
         arguments = msgspec.Raw(msgspec.msgpack.encode((packages, {})))
-        self._workshop.begin(Call(_BEFORE_ALL, catalog.INSTALL, arguments, done, tell=tell))
+        self._worker.begin(Call(_BEFORE_ALL, catalog.INSTALL, arguments, done, tell=tell))
 
     def _not_there(self, answer: Answer) -> PolicyError:
         clear = "" if answer.kind in TRANSIENT else "run `cellblock packages clear` and "
@@ -110,7 +110,7 @@ class OperationsProvider:
             remedy=f"Mend that, then {clear}restart the kernel.",
         )
 
-    def beyond(self, call: Call) -> Answer | None:
+    def precheck(self, call: Call) -> Answer | None:
         """Return what a call is answered that asks for what is not granted, before it is run."""
         return answer(call, self._offer.settings)
 
@@ -122,19 +122,19 @@ class OperationsProvider:
                 call.answer(Answer(kind="BudgetSpent", message=refusal))
                 return
             call = _accounted(call, size, ledger)
-        self._workshop.begin(call)
+        self._worker.begin(call)
 
     def cancel(self, number: int) -> None:
         """Stop a call."""
-        self._workshop.cancel(number)
+        self._worker.cancel(number)
 
     def hold(self, *, held: bool) -> None:
         """Take no answers for now, or again."""
-        self._workshop.hold(held=held)
+        self._worker.hold(held=held)
 
     def close(self) -> None:
         """End the worker, if one has been started."""
-        self._workshop.close()
+        self._worker.close()
 
 
 def _accounted(call: Call, size: int, ledger: WriteQuota) -> Call:

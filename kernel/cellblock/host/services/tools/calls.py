@@ -44,8 +44,8 @@ class CallLimits(msgspec.Struct, frozen=True, kw_only=True):
 class LlmAccess(msgspec.Struct, frozen=True, kw_only=True):
     """Language models that cells may ask, and the account of what that costs."""
 
-    section: Llm
-    ledger: LlmQuota
+    llm: Llm
+    quota: LlmQuota
 
 
 class Tooling(msgspec.Struct, frozen=True, kw_only=True):

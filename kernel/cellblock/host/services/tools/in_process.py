@@ -154,12 +154,12 @@ class InProcessTools:
 
     async def _run(self, begin: protocol.Begin) -> None:
         number, registered_ = begin.number, self._tools[begin.tool]
-        runner.listen(number, self._take)
+        runner.bind_progress(number, self._take)
         try:
             args, kwargs = values.arguments(begin.arguments)
             value = await registered_.function(*args, **kwargs)
             said = results.encode_result(number, value, self._most)
-        except (Exception, asyncio.CancelledError) as exc:  # noqa: BLE001 - its cell's business
+        except (Exception, asyncio.CancelledError) as exc:
             said = results.encode_error(number, exc, registered_.tool, bytes(begin.arguments))
         self._take(said)
 

@@ -66,7 +66,7 @@ def with_validation(function: Callable[..., Any]) -> Callable[..., Any]:
     """
     try:
         return pydantic.validate_call(_hurried(function))
-    except Exception:  # noqa: BLE001 - hints that can't be wrapped, or not be used: it says which
+    except Exception:
         return pydantic.validate_call(function)
 
 
@@ -194,7 +194,7 @@ def _named(entry: str) -> tuple[str, Any]:
         return entry, _entry_point(entry)
     try:
         function: Any = importlib.import_module(module)
-    except BaseException as exc:  # noqa: BLE001 - whatever a module does when it is imported
+    except BaseException as exc:
         said = f"{module} can't be imported: {type(exc).__name__}: {exc}"
         remedy = (
             f"Install what it needs for {sys.executable}; the notebook's folder is not searched."
@@ -218,7 +218,7 @@ def _entry_point(name: str) -> Any:
         raise InvalidToolError(name, "two packages have it", "Write module:function instead.")
     try:
         return next(iter(points)).load()
-    except BaseException as exc:  # noqa: BLE001 - as above
+    except BaseException as exc:
         said = f"it can't be imported: {type(exc).__name__}: {exc}"
         raise InvalidToolError(name, said, f"Install what it needs for {sys.executable}.") from None
 
@@ -229,7 +229,7 @@ def _registered(entry: str, name: str, function: Any) -> RegisteredTool:
     try:
         tool = _described(name, function)
         return RegisteredTool(tool, with_validation(function))
-    except Exception as exc:  # noqa: BLE001 - pydantic's errors have no common base
+    except Exception as exc:
         said = f"its signature can't be used: {type(exc).__name__}: {exc}".partition("\n")[0]
         remedy = "Give it type hints of data: str, int, list, dict, dataclasses, pydantic models."
         raise InvalidToolError(entry, said, remedy) from None
@@ -253,7 +253,7 @@ def _hints(function: Callable[..., Any]) -> dict[str, Any]:
     unwrapped: Any = function.func if isinstance(function, functools.partial) else function
     try:
         return typing.get_type_hints(unwrapped, include_extras=True)
-    except Exception:  # noqa: BLE001 - names that only a type checker sees; pydantic will say
+    except Exception:
         return {}
 
 

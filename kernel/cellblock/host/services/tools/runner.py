@@ -162,24 +162,24 @@ def _nobody(_text: str) -> None: ...
 
 #: Of the call that runs in this thread or task: who is told how it is getting on, and who gets
 #: pieces of the text that it is going to return.
-telling: Final[ContextVar[Callable[[str], None]]] = ContextVar("telling", default=_nobody)
-giving: Final[ContextVar[Callable[[str], None]]] = ContextVar("giving", default=_nobody)
+progress_to: Final[ContextVar[Callable[[str], None]]] = ContextVar("progress_to", default=_nobody)
+pieces_to: Final[ContextVar[Callable[[str], None]]] = ContextVar("pieces_to", default=_nobody)
 
 
-def listen(number: int, send: Callable[[Piece | Progress], None]) -> None:
+def bind_progress(number: int, send: Callable[[Piece | Progress], None]) -> None:
     """Have ``send`` get what the call of this number says from now on."""
-    telling.set(lambda text: send(Progress(number=number, text=text)))
-    giving.set(lambda text: send(Piece(number=number, text=text)))
+    progress_to.set(lambda text: send(Progress(number=number, text=text)))
+    pieces_to.set(lambda text: send(Piece(number=number, text=text)))
 
 
-def tell(text: str) -> None:
+def report_progress(text: str) -> None:
     """Show a line to whoever waits for the call under way."""
-    telling.get()(text[:_LONGEST])
+    progress_to.get()(text[:_LONGEST])
 
 
-def give(text: str) -> None:
+def send_piece(text: str) -> None:
     """Give the cell more of the text that the call under way will have returned."""
-    giving.get()(text)
+    pieces_to.get()(text)
 
 
 #: Seconds that calls which were told to stop have to let go of their loop.
@@ -312,13 +312,13 @@ class CallRunner:
 
     def _attempt(self, call: Begin) -> Answer:
         try:
-            listen(call.number, self._send)
+            bind_progress(call.number, self._send)
             args, kwargs = values.arguments(call.arguments)
             value = self._tools[call.tool].function(*args, **kwargs)
             return results.encode_result(call.number, value, self._most)
         except Cancelled:
             raise
-        except BaseException as exc:  # noqa: BLE001 - a tool's exception is its cell's
+        except BaseException as exc:
             return self._failed(call, exc)
 
     def _failed(self, call: Begin, error: BaseException) -> Answer:
@@ -372,12 +372,12 @@ class CallRunner:
             task.cancel()
 
     async def _run_async(self, call: Begin) -> Answer:
-        listen(call.number, self._send)
+        bind_progress(call.number, self._send)
         try:
             args, kwargs = values.arguments(call.arguments)
             value = await self._tools[call.tool].function(*args, **kwargs)
             return results.encode_result(call.number, value, self._most)
-        except BaseException as exc:  # noqa: BLE001 - as above; being cancelled is an answer too
+        except BaseException as exc:
             return self._failed(call, exc)
 
 

@@ -61,8 +61,8 @@ class Providers:
         if tooling.models is not None:
             from cellblock.host.services.llm.provider import LlmProvider  # noqa: PLC0415 - as above
 
-            section, ledger = tooling.models.section, tooling.models.ledger
-            self._llm = LlmProvider(reactor, section, ledger, max_bytes=tooling.limits.max_bytes)
+            llm, quota = tooling.models.llm, tooling.models.quota
+            self._llm = LlmProvider(reactor, llm, quota, max_bytes=tooling.limits.max_bytes)
             self._own += self._llm.tools
 
     @property
@@ -104,7 +104,7 @@ class Providers:
         """Return what a call is answered that asks for what the policy does not grant."""
         for one in (self._operations, self._llm):
             if one is not None and call.tool.name in {tool.name for tool in one.tools}:
-                return one.beyond(call)
+                return one.precheck(call)
         return None
 
     def provider(self) -> Provider:

@@ -68,7 +68,7 @@ class Asker:
     def run(self, coroutine):
         client.key_of.cache_clear()
         context = contextvars.copy_context()
-        context.run(call_runner.giving.set, self.pieces.append)
+        context.run(call_runner.pieces_to.set, self.pieces.append)
         return self.runner.run(coroutine, context=context)
 
     def failure(self, prompt, **options):

@@ -18,7 +18,7 @@ def read(arguments, name="llm"):
 
 def test_a_prompt_becomes_messages_with_all_numbers_filled_in():
     wanted = read({"prompt": "é", "system": "be brief", "stop": ".", "temperature": 1})
-    assert wanted == provider.Wanted(
+    assert wanted == provider.CompletionRequest(
         model="small",
         messages=[provider.Message("system", "be brief"), provider.Message("user", "é")],
         max_tokens=100,

@@ -114,7 +114,7 @@ def refusal(call, *args):
 @pytest.mark.usefixtures("by")
 def test_a_wheel_is_unpacked_once_and_shared_by_its_content(installer, index, tmp_path):
     told = []
-    runner.telling.set(told.append)
+    runner.progress_to.set(told.append)
     one = installer(real=True).install("Alpha_One")
     assert one["installed"] == ["alpha-one 2.0"]
     (path,) = one["paths"]

@@ -174,7 +174,7 @@ def operating(settings, ledger, begin):
     """Return the operations of a session, with this to begin a call in place of a worker."""
     offer = OperationsAccess(tools=(), settings=settings, ledger=ledger, timeout=5.0)
     operations = OperationsProvider(Reactor(), offer)
-    operations._workshop = SimpleNamespace(begin=begin)
+    operations._worker = SimpleNamespace(begin=begin)
     return operations
 
 
@@ -216,14 +216,14 @@ def test_a_worker_knows_a_narrower_policy_or_is_another_and_what_was_spent_stays
     ledger = WriteQuota(max_bytes=10_000)
     offer = OperationsAccess(tools=(), settings=everything, ledger=ledger, timeout=5.0)
     operations, answers = OperationsProvider(Reactor(), offer), []
-    first = operations._workshop
+    first = operations._worker
     operations.hold_to(replace(offer, timeout=2.0))
-    assert operations._workshop is first
+    assert operations._worker is first
     assert first._settings.timeout == 2.0
     first._queue.append(Call(1, catalog.READ_FILE, msgspec.Raw(b""), answers.append))
     denied = replace(everything, denied=("/a/secret",))
     operations.hold_to(replace(offer, settings=denied))
-    assert operations._workshop is not first
-    assert operations._workshop._settings.operations == denied
+    assert operations._worker is not first
+    assert operations._worker._settings.operations == denied
     assert [answer.kind for answer in answers] == ["WorkerLost"]
     assert operations._offer.ledger is ledger

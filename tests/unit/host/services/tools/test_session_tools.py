@@ -46,8 +46,8 @@ def made():
 
 LIMITS = CallLimits(in_flight=1, calls=None, max_bytes=1)
 MODELS = LlmAccess(
-    section=Llm(base_url="http://127.0.0.1:1/v1", models=("small",)),
-    ledger=LlmQuota(max_calls=1, max_tokens=1),
+    llm=Llm(base_url="http://127.0.0.1:1/v1", models=("small",)),
+    quota=LlmQuota(max_calls=1, max_tokens=1),
 )
 
 
