@@ -54,8 +54,8 @@ if TYPE_CHECKING:
     from cellblock.api.front import OnOutput
     from cellblock.api.results import Result, Wish
     from cellblock.host.guests.zygote import Zygote
-    from cellblock.host.services.tools.in_process import Functions
-    from cellblock.host.services.tools.registry import Registered
+    from cellblock.host.services.tools.in_process import InProcessTools
+    from cellblock.host.services.tools.registry import RegisteredTool
     from cellblock.policy.enforcement import Enforcement, Gap
 
     Tools = Iterable[Callable[..., Any]] | Mapping[str, Callable[..., Any]]
@@ -143,7 +143,7 @@ class AsyncSandboxPool:
         self._operators = operators
         self._given = tools
         self._project, self._allow_unsafe = project, allow_unsafe
-        self._tools: dict[str, Registered] = {}
+        self._tools: dict[str, RegisteredTool] = {}
         self._ground: Ground | None = None
         self._shared: Shared | None = None
         self._reactor: AsyncioReactor | None = None
@@ -195,9 +195,9 @@ class AsyncSandboxPool:
         """Return the ground. Raises the error that there is instead."""
         project = self._folder()
         if self._given:
-            from cellblock.host.services.tools.in_process import registered  # noqa: PLC0415 - pydantic
+            from cellblock.host.services.tools.in_process import register_functions  # noqa: PLC0415 - pydantic
 
-            self._tools = registered(self._given)
+            self._tools = register_functions(self._given)
         terms = Terms(self._asked, project, scratch, self._allow_unsafe, ask=ASK)
         ground = lay(terms)
         if not isinstance(ground, Ground):
@@ -330,11 +330,11 @@ class AsyncSandboxPool:
             raise GuestError(_NOT_OPEN)
         return Seat(self._shared, place_of(ground.told), on_left)
 
-    def functions(self, policy: Policy) -> Functions:
+    def functions(self, policy: Policy) -> InProcessTools:
         """Return what runs the tools that were given."""
-        from cellblock.host.services.tools.in_process import Functions  # noqa: PLC0415 - as above
+        from cellblock.host.services.tools.in_process import InProcessTools  # noqa: PLC0415 - as above
 
-        return Functions(
+        return InProcessTools(
             asyncio.get_running_loop(),
             self._tools,
             timeout=policy.tool_timeout,
@@ -423,7 +423,7 @@ class AsyncSandbox:
         self._notebook = notebook
         self._ground: Ground | None = None
         self._front: SandboxFront | None = None
-        self._functions: Functions | None = None
+        self._functions: InProcessTools | None = None
         self._turn = asyncio.Lock()
         self._left = asyncio.Event()
         self._opened = self._closed = False
@@ -484,7 +484,7 @@ class AsyncSandbox:
         pool.opened(self)
         session.start()
 
-    def _make_functions(self, policy: Policy) -> Functions:
+    def _make_functions(self, policy: Policy) -> InProcessTools:
         self._functions = made = self._pool.functions(policy)
         return made
 

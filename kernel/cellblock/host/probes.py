@@ -39,7 +39,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
 
     from cellblock.backends.base import Backend
-    from cellblock.host.services.network.relay import Reach
+    from cellblock.host.services.network.relay import Relay
     from cellblock.policy.model import Policy
     from cellblock.wire.messages import LockReport
 
@@ -68,7 +68,7 @@ class Prover:
         prepare: messages.Prepare,
         spawn: Callable[[], tuple[socket.socket, int]],
         look: Callable[[], set[str]],
-        reach: Reach | None = None,
+        reach: Relay | None = None,
     ) -> None:
         self._loop, self._prepare, self._spawn = loop, prepare, spawn
         self._look, self._reach = look, reach
@@ -109,7 +109,7 @@ class Prover:
         )
         try:
             if self._reach is not None:
-                guest.theirs.append(self._reach.admit())
+                guest.theirs += self._reach.admit()
             zygote.fork(guest, trial=trial)
             self._loop.run()
         finally:

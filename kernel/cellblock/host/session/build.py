@@ -40,7 +40,7 @@ if TYPE_CHECKING:
 
     from cellblock.host.cell.cell import Station
     from cellblock.host.guests.zygotes import Zygotes
-    from cellblock.host.services.artifacts.collect import Exports
+    from cellblock.host.services.artifacts import ArtifactCollector
     from cellblock.host.session.config import Ground
     from cellblock.host.session.settings import Given
     from cellblock.host.session.types import Reactor
@@ -119,18 +119,18 @@ def found(
     )
 
 
-def exports_of(ground: Ground, reactor: Reactor, session: Session) -> Exports | None:
+def exports_of(ground: Ground, reactor: Reactor, session: Session) -> ArtifactCollector | None:
     """Return what copies files out after cells; None where the policy names none."""
     policy = ground.policy
     if not policy.artifact_export_paths:
         return None
-    from cellblock.host.services.artifacts.collect import (  # noqa: PLC0415 - as above
-        Exports,
+    from cellblock.host.services.artifacts import (  # noqa: PLC0415 - as above
+        ArtifactCollector,
         Patterns,
         rooted,
     )
 
-    return Exports(
+    return ArtifactCollector(
         reactor,
         written(policy),
         Patterns(rooted(one, ground.told.cwd) for one in policy.artifact_export_paths),

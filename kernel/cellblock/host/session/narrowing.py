@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from cellblock.host.cell.cell import Station
     from cellblock.host.guests.process import Guest
     from cellblock.host.guests.supervisor import Keeper
-    from cellblock.host.services.tools.types import Tooling
+    from cellblock.host.services.tools.calls import Tooling
     from cellblock.host.session.config import Ground
     from cellblock.host.session.requests import Request
     from cellblock.host.session.types import Cell, Scope
