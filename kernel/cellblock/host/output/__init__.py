@@ -10,7 +10,7 @@ the current line. No function here raises, whatever the guest sent, but ``Refuse
 - ``html``, ``css``, ``svg``, ``markdown``: a sanitiser each, with its allowlists; ``names``: ids,
   classes, links, TeX commands; all but that are imported when markup is first shown;
 - ``frames``: HTML that needs scripts, in frames of its own;
-- ``widgets``: comms, states of widgets; ``widget_models``: the widgets, and the kinds of their keys.
+- ``widgets``: comms, and the states of widgets; ``widget_models``: the widgets, the kinds of keys.
 
 To allow a mime type, add it to ``gateway.ALLOWED``; markup takes a sanitiser too. Allowlists are
 tables of families, a family a line. It may import ``render.text`` and the standard library.
