@@ -180,7 +180,7 @@ EXIT_GRACE = 1.0
 ZYGOTE_ENDED = "its zygote ended"
 
 
-class Keeper:
+class Supervisor:
     """One guest at a time, from one zygote, both replaced when they end."""
 
     def __init__(

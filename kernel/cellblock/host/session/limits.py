@@ -24,7 +24,7 @@ from cellblock.wire import messages
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
 
-    from cellblock.host.guests.supervisor import Keeper
+    from cellblock.host.guests.supervisor import Supervisor
     from cellblock.host.session.requests import Request
     from cellblock.host.session.types import Front, Reactor, Timer, Why
 
@@ -51,7 +51,7 @@ class Deadlines:
         self,
         reactor: Reactor,
         clock: Callable[[], float],
-        keeper: Keeper,
+        keeper: Supervisor,
         front: Front,
         timeout: float | None,
         abandon: Callable[[Request], None],

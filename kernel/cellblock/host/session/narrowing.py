@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from cellblock.host.audit.recorder import Audit
     from cellblock.host.cell.cell import Station
     from cellblock.host.guests.process import Guest
-    from cellblock.host.guests.supervisor import Keeper
+    from cellblock.host.guests.supervisor import Supervisor
     from cellblock.host.services.tools.types import Tooling
     from cellblock.host.session.config import Ground
     from cellblock.host.session.requests import Request
@@ -64,7 +64,7 @@ class Narrower:
     """Weighs what cells ask of a ``scope``, and has a ``holder`` hold to what comes of it."""
 
     def __init__(
-        self, scope: Scope, audit: Audit, keeper: Keeper, holder: Holder, answering: Answering
+        self, scope: Scope, audit: Audit, keeper: Supervisor, holder: Holder, answering: Answering
     ) -> None:
         self._scope, self._audit = scope, audit
         self._keeper, self._holder = keeper, holder

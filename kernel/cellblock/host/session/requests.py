@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, Final
 from cellblock.analysis.replay import can_run_again
 from cellblock.errors import CellblockError, FrameTooLargeError
 from cellblock.host.audit import records
-from cellblock.host.guests.supervisor import MAX_LOSSES, Keeper
+from cellblock.host.guests.supervisor import MAX_LOSSES, Supervisor
 from cellblock.host.services.network.relay import Link
 from cellblock.host.services.tools.session_tools import Desk
 from cellblock.host.services.tools.types import Made
@@ -51,7 +51,7 @@ class User:
 
     def __init__(
         self,
-        keeper: Keeper,
+        keeper: Supervisor,
         under_way: UnderWay,
         front: Front,
         clerk: Clerk | None,
@@ -190,7 +190,7 @@ class UnderWay:
         self,
         reactor: Reactor,
         clock: Callable[[], float],
-        keeper: Keeper,
+        keeper: Supervisor,
         front: Front,
         desk: Desk,
         link: Link,
@@ -356,7 +356,7 @@ def asked_for(cell: str) -> int:
 class Settling:
     """Answers a request with a reply, if it still is the one ``under_way``."""
 
-    def __init__(self, keeper: Keeper, clock: Callable[[], float], under_way: UnderWay) -> None:
+    def __init__(self, keeper: Supervisor, clock: Callable[[], float], under_way: UnderWay) -> None:
         self._keeper, self._clock, self._under_way = keeper, clock, under_way
 
     def keep(self, request: Request, reply: Any) -> None:
@@ -436,7 +436,7 @@ class Course:
         self._scratch = prepare.scratch
         self._clock = clock
         self._link = Link(reactor, addresses, self._on_breach, audit.asked)
-        self._keeper = Keeper(reactor, self, prepare, zygotes, snapshots, clock, self._link.way)
+        self._keeper = Supervisor(reactor, self, prepare, zygotes, snapshots, clock, self._link.way)
         self._desk = Desk(
             reactor, self._keeper, lambda: self._under_way.request, self._violation, front.shown
         )

@@ -11,7 +11,7 @@ from cellblock.wire import messages
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Mapping
 
-    from cellblock.host.guests.supervisor import Keeper
+    from cellblock.host.guests.supervisor import Supervisor
     from cellblock.host.services.llm.provider import LlmProvider
     from cellblock.host.services.operations.provider import Operations
     from cellblock.host.services.tools.broker import Broker
@@ -186,7 +186,7 @@ class Desk:
     def __init__(
         self,
         reactor: Reactor,
-        keeper: Keeper,
+        keeper: Supervisor,
         request: Callable[[], Request | None],
         violation: Callable[[str], None],
         show: Callable[[messages.Stream], None],
