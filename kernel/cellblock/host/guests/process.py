@@ -365,9 +365,9 @@ class Guest:
         for pipe in self.pipes:
             pipe.hold(held=held)
 
-    def attend(self, *, asked: bool) -> None:
-        """Listen at once while something is asked of it; between, in a part of the host's time."""
-        self._asked, self._took = asked, 0.0
+    def throttle(self, *, on: bool) -> None:
+        """Spend a part of the host's time on it at most, from now on; or listen at once again."""
+        self._asked, self._took = not on, 0.0
         if self._rest is not None:
             self._rest.cancel()
             self._listen()
@@ -415,7 +415,7 @@ class Guest:
         else:
             self._lose("")
 
-    def hear_out(self) -> None:
+    def read_rest(self) -> None:
         """Take what it said before it ended: what the OS kernel holds of it, and no more.
 
         Processes of its own may have its channel still, and speak on.
@@ -485,13 +485,13 @@ class Guest:
         CPython looks for signals between instructions, and when one has cut a wait short. One that
         comes between the last look and the wait would be heard of at the wait's end.
         """
-        self.let_sleep()
+        self.stop_waking()
         self.signal(signal.SIGINT)
         for seconds in _WAKES:
             wake = self._reactor.call_later(seconds, lambda: self.signal(signal.SIGURG))
             self._wakes.append(wake)
 
-    def let_sleep(self) -> None:
+    def stop_waking(self) -> None:
         """Cut no wait short any more: what was interrupted has ended."""
         for wake in self._wakes:
             wake.cancel()
@@ -503,7 +503,7 @@ class Guest:
         if pidfd is not None:
             os.close(pidfd)
 
-    def deaf(self) -> bool:
+    def ignores_interrupts(self) -> bool:
         """Say whether interrupts can't reach it."""
         return deaf(self.pid)
 

@@ -210,6 +210,15 @@ class Supervisor:
         """The guest that serves, or None."""
         return self._guest if self._guest is not None and self._guest.ready else None
 
+    @property
+    def zygote(self) -> Forker | None:
+        """The zygote behind the guests, or None."""
+        return self.supply.zygote
+
+    def equip(self, tools: tuple[messages.Tool, ...], paths: tuple[str, ...]) -> None:
+        """Have guests know these tools and folders of packages; before the first is started."""
+        self.supply.equip(tools, paths)
+
     def ensure(self) -> None:
         """Have a guest started unless there is one."""
         self._pace.moved()
@@ -424,7 +433,7 @@ class Supervisor:
     def _on_reaped(self, guest: Guest, status: int) -> None:
         """Replace a guest that ended, unless what it said last already is the reason to."""
         guest.reaped()
-        guest.hear_out()
+        guest.read_rest()
         if guest is self._guest:
             guest.drain()
             self.replace(Stopped("crash", zygote.exit_reason(status)))

@@ -150,7 +150,7 @@ class Zygote:
         )
         self._tell(self._translation.confine(claim) if self._translation else claim)
 
-    def hear_out(self) -> None:
+    def read_rest(self) -> None:
         """Take what it has said until now."""
         poll = select.poll()
         poll.register(self._sock, select.POLLIN)

@@ -41,7 +41,7 @@ class Forker(Protocol):
     def confine(self, guest: Guest, plan: messages.Plan, ticket: int) -> None:
         """Have the locks of a narrower plan made for a copy; ``Confined`` says what came of it."""
 
-    def hear_out(self) -> None:
+    def read_rest(self) -> None:
         """Take what it has said until now."""
 
     def serves(self, guest: Guest) -> None:
@@ -247,10 +247,10 @@ class Seat:
         if (zygote := self._shared.zygote) is not None:
             zygote.confine(guest, plan, ticket)
 
-    def hear_out(self) -> None:
+    def read_rest(self) -> None:
         """Take what it has said until now."""
         if (zygote := self._shared.zygote) is not None:
-            zygote.hear_out()
+            zygote.read_rest()
 
     def serves(self, guest: Guest) -> None:
         """Take note that a snapshot is to serve."""

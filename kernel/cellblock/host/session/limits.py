@@ -146,7 +146,7 @@ class Deadlines:
 
     def _give_up_deaf(self, request: Request) -> None:
         guest = self._keeper.guest
-        if not request.began or (guest is not None and guest.deaf()):
+        if not request.began or (guest is not None and guest.ignores_interrupts()):
             self._keeper.replace(Stopped("silent", "it did not react to an interrupt"))
 
 

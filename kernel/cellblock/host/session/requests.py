@@ -252,7 +252,7 @@ class UnderWay:
         self._desk.catch_up()
         if guest is None or guest.closed:
             return  # whoever comes next gets it
-        guest.attend(asked=True)
+        guest.throttle(on=False)
         if isinstance(request.message, Claim):
             request.message.serve(request, guest)
             return
@@ -308,7 +308,7 @@ class UnderWay:
         self.usage = self.monitor.end(reply.read_bytes if ran else 0)
         self.made = self._desk.end()
         if self._keeper.guest is not None:
-            self._keeper.guest.attend(asked=False)
+            self._keeper.guest.throttle(on=True)
         request.done(reply)
         self._link.account()
 
@@ -471,7 +471,7 @@ class Course:
 
     def open_folder(self, path: str) -> int:
         """Open a folder that guests write, wherever it is. Raises OSError, for a link too."""
-        zygote = self._keeper.supply.zygote
+        zygote = self._keeper.zygote
         if path == self._scratch and zygote is not None and zygote.folder is not None:
             return os.open(".", FOLDER, dir_fd=zygote.folder)
         return open_unlinked(path, FOLDER)
@@ -555,7 +555,7 @@ class Course:
         """End a guest for what it told the relay, once it is known what it had begun before."""
         guest = self._keeper.guest
         if guest is not None:
-            guest.hear_out()
+            guest.read_rest()
             if guest is self._keeper.guest:
                 self._violation(what)
 
@@ -569,7 +569,7 @@ class Course:
             self._violation(breach)
             return
         guest.drain()
-        guest.let_sleep()
+        guest.stop_waking()
         if not isinstance(message, messages.Done):
             self._under_way.answer(request, message)
             return

@@ -140,7 +140,7 @@ class Restorer:
         if restoring is None or copy is not self._copy or self._snapshots.parted(copy, message):
             return
         if not restoring.confined and self._supply.zygote is not None:
-            self._supply.zygote.hear_out()  # it says so before the copy can
+            self._supply.zygote.read_rest()  # it says so before the copy can
         try:
             serves = restoring.heard(message, guest)
             if isinstance(message, messages.Resumed):

@@ -265,7 +265,7 @@ class Desk:
             if crew.tools:
                 self._made()
             if crew.tools or crew.paths:
-                self._keeper.supply.equip(crew.tools, crew.paths)
+                self._keeper.equip(crew.tools, crew.paths)
             on_tools(crew.tools)
 
         crew.open(ready, on_failed, self._tell)
