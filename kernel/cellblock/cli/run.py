@@ -111,7 +111,7 @@ def run(  # noqa: PLR0913  # one parameter an option
     """
     from cellblock.batch.run.plan import RunOptions, parameters, plan  # noqa: PLC0415
     from cellblock.batch.run.runner import RunRequest  # noqa: PLC0415
-    from cellblock.host.guests.own_process import available_processors  # noqa: PLC0415
+    from cellblock.host.guests.spawn import available_processors  # noqa: PLC0415
 
     planned = plan(paths, output_dir, exclude or ())
     _refuse(planned)

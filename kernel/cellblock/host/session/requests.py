@@ -21,7 +21,7 @@ from cellblock.host.services.tools.types import Made
 from cellblock.host.session import types
 from cellblock.host.session.limits import Deadlines, Monitor
 from cellblock.host.session.types import Claim, Front, Held, Refused, Step, Stopped, size_of
-from cellblock.host.snapshots.copies import SHORT, Ran
+from cellblock.host.snapshots.chain import SHORT, PastRequest
 from cellblock.policy.paths import open_unlinked
 from cellblock.wire import messages
 
@@ -33,11 +33,11 @@ if TYPE_CHECKING:
     from cellblock.host.consent.admission.admission import Gate
     from cellblock.host.consent.approvals.approver import Clerk
     from cellblock.host.guests.process import Guest
-    from cellblock.host.guests.zygotes import Zygotes
+    from cellblock.host.guests.zygote import ZygoteSource
     from cellblock.host.services.tools.types import Tooling
     from cellblock.host.session.limits import Bounds, Excess
     from cellblock.host.session.types import Front, Reactor, Scope, Terms, Usage, Why
-    from cellblock.host.snapshots.forking import Settings
+    from cellblock.policy.model import Policy
 
 
 # The user's part in a request: he is asked, answers and interrupts, and takes his time.
@@ -362,29 +362,21 @@ class Settling:
     def keep(self, request: Request, reply: Any) -> None:
         """Answer what may have changed the state, and have a snapshot taken of that.
 
-        A short cell is answered as soon as the one before is kept: in the millisecond until its
-        own snapshot stands it can be run again. A long one can't, so it is answered when what it
-        did is safe, whichever one process is killed next; so is one that called a tool, or that may
-        have said something over a connection.
+        ``Snapshots.ran`` decides which comes first.
         """
         now = self._clock()
         seconds = now - request.began_at
         short = seconds <= SHORT and not request.called
         exact = short and _comes_out_the_same(request)
-        ran = Ran(request.message, seconds, exact, ended=now, once=request.called)
-        if short and self._keeper.snapshots.ring.covers():
-            self._under_way.answer(request, reply)
-            self._keeper.ran(ran)
-            return
         request.ended = True
 
-        def safe() -> None:
+        def answer() -> None:
             if self._under_way.request is request:
                 self._under_way.answer(request, reply)
 
-        if short:
-            self._keeper.snapshots.ring.when_kept(safe)
-        self._keeper.ran(ran, safe)
+        effects = request.called
+        ran = PastRequest(request.message, seconds, exact, ended=now, side_effects=effects)
+        self._keeper.ran(ran, answer)
 
     def undo(self, request: Request, reply: messages.Done) -> None:
         """Step back, now that the cell which asked for it has ended."""
@@ -422,8 +414,8 @@ class Course:
         timeout: float | None,
         bounds: Bounds,
         clock: Callable[[], float],
-        zygotes: Zygotes,
-        snapshots: Settings,
+        zygotes: ZygoteSource,
+        policy: Policy,
         audit: Audit,
         gate: Gate,
         tools: Tooling | None = None,
@@ -436,7 +428,7 @@ class Course:
         self._scratch = prepare.scratch
         self._clock = clock
         self._link = Link(reactor, addresses, self._on_breach, audit.asked)
-        self._keeper = Supervisor(reactor, self, prepare, zygotes, snapshots, clock, self._link.way)
+        self._keeper = Supervisor(reactor, self, policy, prepare, zygotes, clock, self._link.way)
         self._desk = Desk(
             reactor, self._keeper, lambda: self._under_way.request, self._violation, front.shown
         )
@@ -576,7 +568,7 @@ class Course:
         self._under_way.deadlines.stop()
         if self._clerk is not None:
             self._clerk.end()  # it may not be answered yet: a snapshot is taken first
-        if self._link.made_connections(self._keeper.snapshots.ring.connected):
+        if self._link.made_connections(self._keeper.snapshots.chain.had_connections):
             request.called = True
         if request.undo and message.error is None:
             self._settling.undo(request, message)
