@@ -11,7 +11,7 @@ from cellblock.wire import messages
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Mapping
 
-    from cellblock.host.guests.supervisor import Keeper
+    from cellblock.host.guests.supervisor import Supervisor
     from cellblock.host.services.llm.provider import LlmProvider
     from cellblock.host.services.operations.provider import OperationsProvider
     from cellblock.host.services.tools.broker import Broker
@@ -186,7 +186,7 @@ class SessionTools:
     def __init__(
         self,
         reactor: Reactor,
-        keeper: Keeper,
+        keeper: Supervisor,
         request: Callable[[], Request | None],
         violation: Callable[[str], None],
         show: Callable[[messages.Stream], None],
@@ -265,7 +265,7 @@ class SessionTools:
             if crew.tools:
                 self._made()
             if crew.tools or crew.paths:
-                self._keeper.supply.equip(crew.tools, crew.paths)
+                self._keeper.equip(crew.tools, crew.paths)
             on_tools(crew.tools)
 
         crew.open(ready, on_failed, self._tell)

@@ -11,7 +11,7 @@ import sys
 import threading
 from typing import TYPE_CHECKING, Any
 
-from cellblock.host.guests.own_process import end_with, protect_host
+from cellblock.host.guests.spawn import end_with_host, protect_host
 from cellblock.host.services.tools import protocol
 from cellblock.wire import frames
 
@@ -27,7 +27,7 @@ READ_SIZE = 1 << 16
 
 def main(fd: int, host: int) -> None:
     """Serve until the host hangs up. ``host`` is its pid."""
-    end_with(host)
+    end_with_host(host)
     protect_host()
     sock = socket.socket(fileno=fd)
     sock.set_inheritable(False)
