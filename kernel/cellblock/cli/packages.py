@@ -11,7 +11,7 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
-from cellblock.host.services.operations.package_store import Shelf
+from cellblock.host.services.operations.package_store import PackageStore
 from cellblock.policy.folders import package_folder
 from cellblock.policy.operations import canonical_package, parse_requirement
 
@@ -65,6 +65,6 @@ def clear(
     typer.echo(f"cleared {gone}")
 
 
-def _shelves() -> list[Shelf]:
+def _shelves() -> list[PackageStore]:
     base = Path(package_folder())
-    return [Shelf(folder) for folder in sorted(base.iterdir())] if base.is_dir() else []
+    return [PackageStore(folder) for folder in sorted(base.iterdir())] if base.is_dir() else []

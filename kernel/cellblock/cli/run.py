@@ -27,7 +27,7 @@ from cellblock.batch.run.result import NotebookStatus
 from cellblock.batch.run.runner import RunRequest
 from cellblock.cli.common import complain_of_files, unwritable, write_report
 from cellblock.errors import CellblockError
-from cellblock.host.guests.own_process import available_processors
+from cellblock.host.guests.spawn import available_processors
 from cellblock.policy.load import load, unsafe_error
 
 if TYPE_CHECKING:

@@ -14,7 +14,7 @@ from cellblock.errors import BackendError, PolicyError
 from cellblock.host.audit import records
 from cellblock.host.consent.admission.admission import Gate
 from cellblock.host.guests import spawn
-from cellblock.host.session.settings import addresses_of, bounds_of, lasting, proofs_of, settings_of
+from cellblock.host.session.settings import addresses_of, bounds_of, lasting, proofs_of
 from cellblock.host.session.settings import narrowed as narrowed_tooling
 from cellblock.host.session.types import Claim, Held, NotHeld, Outcome, Step, Terms, outcome_of
 from cellblock.host.snapshots.restore import lacking
@@ -30,12 +30,12 @@ if TYPE_CHECKING:
     from cellblock.host.audit.recorder import Audit
     from cellblock.host.cell.cell import Station
     from cellblock.host.guests.process import Guest
-    from cellblock.host.guests.supervisor import Keeper
-    from cellblock.host.services.tools.types import Tooling
+    from cellblock.host.guests.supervisor import Supervisor
+    from cellblock.host.services.tools.calls import Tooling
     from cellblock.host.session.config import Ground
     from cellblock.host.session.requests import Request
     from cellblock.host.session.types import Cell, Scope
-    from cellblock.host.snapshots.copies import Copy
+    from cellblock.host.snapshots.chain import Snapshot
     from cellblock.policy.model import Policy
     from cellblock.policy.narrow_requests import NarrowRequest
     from cellblock.render.policy_card import Guest as GuestNow
@@ -65,7 +65,7 @@ class Narrower:
     """Weighs what cells ask of a ``scope``, and has a ``holder`` hold to what comes of it."""
 
     def __init__(
-        self, scope: Scope, audit: Audit, keeper: Keeper, holder: Holder, answering: Answering
+        self, scope: Scope, audit: Audit, keeper: Supervisor, holder: Holder, answering: Answering
     ) -> None:
         self._scope, self._audit = scope, audit
         self._keeper, self._holder = keeper, holder
@@ -157,13 +157,13 @@ class Narrower:
         elif terms.step is Step.fresh:
             self._begin(request, terms)
         else:
-            self._keeper.locks.copy(lambda copy: self._lock(request, terms, guest, copy))
+            self._keeper.copy_guest(lambda copy: self._lock(request, terms, guest, copy))
 
     def _begin(self, request: Request, terms: Terms) -> None:
         request.began = True
         self._holder.adopt(terms)
 
-    def _lock(self, request: Request, terms: Terms, guest: Guest, copy: Copy | None) -> None:
+    def _lock(self, request: Request, terms: Terms, guest: Guest, copy: Snapshot | None) -> None:
         """Have locks made for the copy of ``guest``, and that go on in its place when they are."""
 
         def waits() -> bool:
@@ -185,7 +185,7 @@ class Narrower:
             what = f"the guest has {copy.had.size:,} bytes already"
             self._answering.finish(request, NotHeld(what))
         else:
-            self._keeper.locks.make(copy, terms.prepare.plan, ready)
+            self._keeper.prepare_locks(copy, terms.prepare.plan, ready)
 
 
 def _kept_by_nobody(why: str) -> PolicyError:
@@ -243,7 +243,6 @@ class PolicyScope:
             rules=policy.rules(),
             timeout=policy.timeout,
             bounds=bounds_of(ground),
-            snapshots=settings_of(policy),
             prepare=ground.told,
             zygote=partial(spawn.start, ground.wrap),
             addresses=addresses_of(ground),

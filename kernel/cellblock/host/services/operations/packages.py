@@ -24,10 +24,10 @@ from packaging.specifiers import SpecifierSet
 from packaging.utils import is_normalized_name
 from packaging.version import VERSION_PATTERN
 
-from cellblock.host.services.operations.package_store import Package, Shelf, size
+from cellblock.host.services.operations.package_store import Package, PackageStore, size
 from cellblock.host.services.operations.urls import TRANSIENT, OperationError, not_granted
-from cellblock.host.services.tools.calls import tell
-from cellblock.host.services.tools.results import scrubbed
+from cellblock.host.services.tools.results import without_paths
+from cellblock.host.services.tools.runner import report_progress
 from cellblock.policy import operations
 from cellblock.policy.operations import canonical_package
 
@@ -147,7 +147,7 @@ def _why(said: str) -> str:
     lines = [line.strip() for line in said.splitlines() if line.strip()]
     errors = [n for n, line in enumerate(lines) if line.lower().startswith("error")] or [0]
     told = " ".join(lines[errors[-1] : errors[-1] + 2]) or "it failed without a word"
-    return scrubbed(told.removeprefix("ERROR: ").removeprefix("error: "))[:_LONGEST]
+    return without_paths(told.removeprefix("ERROR: ").removeprefix("error: "))[:_LONGEST]
 
 
 def _package(folder: Path) -> Package:
@@ -173,7 +173,7 @@ class Installer:
     """Installs within a table. ``fetch`` unpacks one wheel."""
 
     def __init__(self, table: Install, fetch: Fetch = fetch) -> None:
-        self._table, self._shelf, self._fetch = table, Shelf(table.folder), fetch
+        self._table, self._shelf, self._fetch = table, PackageStore(table.folder), fetch
         self._allowed = _joined(map(operations.parse_requirement, table.allow))
 
     def install(self, *packages: str) -> dict[str, Any]:
@@ -192,7 +192,7 @@ class Installer:
             said = f"the folder of packages can't be used: {exc.strerror}"
             raise OperationError("OSError", said) from None
         installed = sorted(f"{one.name} {one.version}" for one in found)
-        tell(f"ops.install: {', '.join(installed) or 'nothing to install'}")
+        report_progress(f"ops.install: {', '.join(installed) or 'nothing to install'}")
         paths = [str(self._shelf.lib / one.folder) for one in found if one.folder]
         return {"installed": installed, "paths": paths}
 
@@ -208,7 +208,7 @@ class Installer:
             return known
         if before := self._shelf.failure(requirement):
             raise OperationError("InstallError", f"{requirement}: {before} ({_CLEAR})")
-        tell(f"ops.install: fetching {requirement} …")
+        report_progress(f"ops.install: fetching {requirement} …")
         try:
             return self._new(requirement, deadline)
         except OperationError as exc:

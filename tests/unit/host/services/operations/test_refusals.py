@@ -4,7 +4,7 @@ import msgspec
 import pytest
 
 from cellblock.host.services.operations import catalog, functions, provider
-from cellblock.host.services.tools.types import Call
+from cellblock.host.services.tools.calls import Call
 
 
 def call(name, *args, **kwargs):

@@ -1,10 +1,10 @@
 """A session's budget for language models: never overspent, by no number of calls at once."""
 
-from cellblock.host.services.llm.provider import Ledger
+from cellblock.host.services.llm.provider import LlmQuota
 
 
 def ledger(calls=3, tokens=100):
-    return Ledger(max_calls=calls, max_tokens=tokens)
+    return LlmQuota(max_calls=calls, max_tokens=tokens)
 
 
 def test_what_is_under_way_counts_as_all_that_it_may_take():

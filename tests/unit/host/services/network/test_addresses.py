@@ -5,8 +5,13 @@ Which addresses are public is tested here for whoever asks: the relay and operat
 
 import pytest
 
-from cellblock.host.services.network.addresses import MOST_FOUND, Allowlist, is_public, read
-from cellblock.host.services.operations import urls
+from cellblock.host.services.network.addresses import (
+    MOST_FOUND,
+    Allowlist,
+    is_public,
+    read,
+    refusal,
+)
 
 PUBLIC = [
     "93.184.216.34",
@@ -64,15 +69,15 @@ NOT_PUBLIC = [
 @pytest.mark.parametrize("text", PUBLIC)
 def test_an_address_of_the_internets_is_public(text):
     assert is_public(read(text))
-    assert not urls.refusal([text], private=False)
+    assert not refusal([text], private=False)
 
 
 def test_an_address_of_this_machine_or_network_is_not_and_no_operation_asks_it():
     for text in NOT_PUBLIC:
         assert not is_public(read(text)), text
-        assert urls.refusal([text], private=False), text
+        assert refusal([text], private=False), text
         # One is enough, wherever it stands.
-        assert urls.refusal(["8.8.8.8", text], private=False), text
+        assert refusal(["8.8.8.8", text], private=False), text
 
 
 def reaches(allowlist, text, port):

@@ -4,9 +4,9 @@ import msgspec
 import pytest
 from msgspec.structs import replace
 
-from cellblock.host.services.llm.provider import Ledger
-from cellblock.host.services.tools.session_tools import Crew
-from cellblock.host.services.tools.types import Call, Limits, Models, Tooling
+from cellblock.host.services.llm.provider import LlmQuota
+from cellblock.host.services.tools.calls import Call, CallLimits, LlmAccess, Tooling
+from cellblock.host.services.tools.session_tools import Providers
 from cellblock.policy.model import Llm
 from cellblock.wire.messages import Tool
 
@@ -36,7 +36,7 @@ def made():
     """Make a crew of a program's functions, with language models or without."""
 
     def make(source, **more):
-        crew = Crew(None, Tooling(given=lambda: source, limits=LIMITS, **more))
+        crew = Providers(None, Tooling(given=lambda: source, limits=LIMITS, **more))
         told = []
         crew.open(lambda: told.append("ready"), lambda error: told.append(str(error)), print)
         return crew, told
@@ -44,10 +44,10 @@ def made():
     return make
 
 
-LIMITS = Limits(in_flight=1, calls=None, max_bytes=1)
-MODELS = Models(
-    section=Llm(base_url="http://127.0.0.1:1/v1", models=("small",)),
-    ledger=Ledger(max_calls=1, max_tokens=1),
+LIMITS = CallLimits(in_flight=1, calls=None, max_bytes=1)
+MODELS = LlmAccess(
+    llm=Llm(base_url="http://127.0.0.1:1/v1", models=("small",)),
+    quota=LlmQuota(max_calls=1, max_tokens=1),
 )
 
 

@@ -3,8 +3,8 @@
 import msgspec
 import pytest
 
-from cellblock.host.services.tools import protocol, worker_pool
-from cellblock.host.services.tools.types import Call, Settings
+from cellblock.host.services.tools import protocol, worker_provider
+from cellblock.host.services.tools.calls import Call, WorkerSettings
 from cellblock.wire import messages
 from support.simulator import Reactor
 
@@ -43,8 +43,10 @@ def reactor():
 @pytest.fixture
 def shop(monkeypatch, reactor):
     """Return a workshop with a call under way, whose answers nobody hears for now."""
-    monkeypatch.setattr(worker_pool, "Worker", Worker)
-    made = worker_pool.Workshop(reactor, Settings(entries=("x",), timeout=LIMIT, max_bytes=1_000))
+    monkeypatch.setattr(worker_provider, "Worker", Worker)
+    made = worker_provider.WorkerProvider(
+        reactor, WorkerSettings(entries=("x",), timeout=LIMIT, max_bytes=1_000)
+    )
     made.open(lambda _tools: None, pytest.fail)
     made._worker.says(protocol.Loaded(tools=(TOOL,)))
     made.answers = begin(made)
@@ -81,9 +83,9 @@ def test_an_answer_that_came_in_time_and_was_not_heard_is_one(shop, worker, reac
 def test_a_call_that_does_not_end_is_over_its_time_once_answers_are_heard(shop, worker, reactor):
     reactor.advance(10 * LIMIT)
     shop.hold(held=False)
-    reactor.advance(2 * worker_pool.GRACE)
+    reactor.advance(2 * worker_provider.GRACE)
     assert [one.kind for one in shop.answers] == ["TimeoutError"]
-    reactor.advance(2 * worker_pool.GRACE)
+    reactor.advance(2 * worker_provider.GRACE)
     assert worker.killed
 
 
@@ -103,7 +105,7 @@ def told_to_stop(worker):
 
 
 def test_a_call_is_told_to_stop_in_time_where_nobody_hears_answers(shop, worker, reactor):
-    reactor.advance(LIMIT + worker_pool.GRACE)
+    reactor.advance(LIMIT + worker_provider.GRACE)
     assert told_to_stop(worker) == [1]
     worker.says(STOPPED)
     reactor.advance(10 * LIMIT)
@@ -113,9 +115,9 @@ def test_a_call_is_told_to_stop_in_time_where_nobody_hears_answers(shop, worker,
 
 
 def test_a_call_that_does_not_stop_ends_its_worker_though_nobody_hears_it(shop, worker, reactor):
-    reactor.advance(LIMIT + worker_pool.UNHEARD - worker_pool.GRACE)
+    reactor.advance(LIMIT + worker_provider.UNHEARD - worker_provider.GRACE)
     assert not worker.killed
-    reactor.advance(4 * worker_pool.GRACE)
+    reactor.advance(4 * worker_provider.GRACE)
     assert worker.killed
     assert [one.kind for one in shop.answers] == ["TimeoutError"]
 
@@ -123,7 +125,7 @@ def test_a_call_that_does_not_stop_ends_its_worker_though_nobody_hears_it(shop, 
 def test_an_answer_that_is_heard_a_moment_after_others_is_in_time(shop, worker, reactor):
     reactor.advance(LIMIT - 0.001)
     shop.hold(held=False)  # it lies in the pipe behind others
-    reactor.advance(worker_pool.GRACE / 2)
+    reactor.advance(worker_provider.GRACE / 2)
     worker.says(RETURNED)
     assert [one.value for one in shop.answers] == [b"\x05"]
 
@@ -136,7 +138,7 @@ def test_a_worker_that_begins_while_nobody_hears_answers_is_heard_until_it_has_i
     worker.says(protocol.Loaded(tools=(TOOL,)))
     assert [type(one) for one in worker.sent] == [protocol.Load, protocol.Begin]
     worker.says(RETURNED)
-    reactor.advance(2 * worker_pool.LOADING)
+    reactor.advance(2 * worker_provider.LOADING)
     assert answers == []
     shop.hold(held=False)
     assert [one.value for one in answers] == [b"\x05"]

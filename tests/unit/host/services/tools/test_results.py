@@ -4,7 +4,7 @@ import time
 
 import pytest
 
-from cellblock.host.services.tools.results import raised, scrubbed
+from cellblock.host.services.tools.results import encode_error, without_paths
 
 PATHS = [
     ("cannot read:/home/alice/secrets.toml", "cannot read:<path>"),
@@ -62,12 +62,12 @@ OTHERS = [
 
 def test_no_path_of_the_host_crosses():
     for said, crosses in PATHS:
-        assert raised(1, ValueError(said)).message == crosses, (said, crosses)
+        assert encode_error(1, ValueError(said)).message == crosses, (said, crosses)
 
 
 @pytest.mark.parametrize("said", OTHERS)
 def test_what_is_no_path_of_the_host_stays(said):
-    assert scrubbed(said) == said
+    assert without_paths(said) == said
 
 
 PARTS = r"""/,/(,'/,'/a,/'a,"/,/a b, a/,/a:1,:1,[::,https://,https://a,file://,</,./,\n/,GET /"""
@@ -77,5 +77,5 @@ def test_a_message_takes_no_longer_than_it_is_long():
     for part in ["\x1b[", *PARTS.split(",")]:
         before = time.process_time()
         for said in (part * 4_000, part * 4_000 + "!", f"/{part * 4_000}", f"'/{part * 4_000}"):
-            assert len(scrubbed(said)) <= 2_000, part
+            assert len(without_paths(said)) <= 2_000, part
         assert time.process_time() - before < 0.2, part

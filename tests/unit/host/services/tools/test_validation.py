@@ -1,4 +1,4 @@
-"""Arguments are checked by type hints, and what fits nowhere costs no more than what fits."""
+"""Arguments are with_validation by type hints, and what fits nowhere costs no more than what fits."""
 
 import asyncio
 import dataclasses
@@ -10,8 +10,8 @@ import pydantic
 import pytest
 from typing_extensions import TypedDict, Unpack
 
-from cellblock.host.services.tools.registry import checked
-from cellblock.host.services.tools.results import raised
+from cellblock.host.services.tools.registry import with_validation
+from cellblock.host.services.tools.results import encode_error
 
 MANY = 100_000
 
@@ -65,7 +65,7 @@ def errors(hint, value):
 
     take.__annotations__["given"] = hint
     with pytest.raises(pydantic.ValidationError) as refused:
-        checked(take)(value)
+        with_validation(take)(value)
     return refused.value.error_count()
 
 
@@ -100,8 +100,8 @@ def test_what_fits_nowhere_is_one_item_s_errors(hint, value, count):
 
 def test_an_error_of_very_many_is_told_by_their_number():
     with pytest.raises(pydantic.ValidationError) as refused:
-        checked(_counts)({str(n): None for n in range(5_000)})
-    assert raised(1, refused.value).message == "5,000 values do not fit the type hints"
+        with_validation(_counts)({str(n): None for n in range(5_000)})
+    assert encode_error(1, refused.value).message == "5,000 values do not fit the type hints"
 
 
 def _counts(of: dict[str, int]) -> int:
@@ -115,7 +115,7 @@ def test_what_fits_is_taken_as_ever():
         """Take it."""
         return first, rest, y, more
 
-    function = checked(take)
+    function = with_validation(take)
     tree = Tree(below=[Tree()])
     assert function({"below": [{}]}, "4", y=5, z=["1"]) == (tree, (4,), 5, {"z": [1]})
     assert function(tree) == (tree, (), 3, {})
@@ -139,11 +139,11 @@ def test_every_kind_of_function_is_checked():
     def told(**options: Unpack[Options]) -> Options:
         return options
 
-    assert checked(Shop().price)("ab", ["2"]) == 4
-    assert asyncio.run(checked(Shop().stock)(["2", 3])) == 5
-    assert checked(functools.partial(_counts))({"a": "1"}) == 1
-    assert checked(wrapped)({"a": "1"}) == 1
-    assert checked(told)(deep="yes") == {"deep": True}
+    assert with_validation(Shop().price)("ab", ["2"]) == 4
+    assert asyncio.run(with_validation(Shop().stock)(["2", 3])) == 5
+    assert with_validation(functools.partial(_counts))({"a": "1"}) == 1
+    assert with_validation(wrapped)({"a": "1"}) == 1
+    assert with_validation(told)(deep="yes") == {"deep": True}
     with pytest.raises(pydantic.ValidationError) as refused:
-        checked(Shop().price)("ab", [None] * MANY)
+        with_validation(Shop().price)("ab", [None] * MANY)
     assert refused.value.error_count() == 1

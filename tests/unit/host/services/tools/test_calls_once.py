@@ -5,7 +5,7 @@ from types import SimpleNamespace
 import msgspec
 
 from cellblock.host.services.tools.broker import Broker
-from cellblock.host.services.tools.types import Answer, Limits
+from cellblock.host.services.tools.calls import Answer, CallLimits
 from cellblock.wire import messages
 from support.stepwise import INEXACT, lost
 
@@ -21,7 +21,7 @@ def with_a_tool(sim, begin=at_once):
     desk._broker = Broker(
         sim.reactor,
         SimpleNamespace(begin=begin, cancel=lambda _number: None),
-        Limits(in_flight=3, calls=5, max_bytes=2**20),
+        CallLimits(in_flight=3, calls=5, max_bytes=2**20),
         clock=lambda: sim.reactor.now,
         send=desk._send,
         waiting=lambda: 0,

@@ -9,9 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from cellblock.host.services.artifacts import collect, store
-from cellblock.host.services.artifacts import collect as exports_module
-from cellblock.host.services.artifacts.collect import Exports, Patterns
+from cellblock.host.services import artifacts
+from cellblock.host.services.artifacts import ArtifactCollector, Patterns
 from support.simulator import Reactor
 
 
@@ -29,7 +28,7 @@ class Place:
     def exporting(self, *patterns, **limits):
         asked = [f"{self.scratch}/{one}" for one in patterns or ("**/*",)]
         limits = {"most": 1 << 20, "most_in_all": 4 << 20} | limits
-        made = Exports(
+        made = ArtifactCollector(
             self.reactor, (str(self.scratch),), Patterns(asked), str(self.shelf), **limits
         )
         made.begin()
@@ -168,7 +167,7 @@ def test_a_folder_that_becomes_a_file_is_copied_beside_its_earlier_copies(place)
 
 @pytest.mark.parametrize("make", [Path.touch, os.mkfifo])
 def test_what_the_user_has_by_a_folders_name_is_left_alone(place, monkeypatch, make):
-    monkeypatch.setattr(store, "_MOST_NUMBERS", 3)
+    monkeypatch.setattr(artifacts, "_MOST_NUMBERS", 3)
     place.shelf.mkdir()
     make(place.shelf / "in.d")
     before = (place.shelf / "in.d").lstat()
@@ -214,7 +213,7 @@ def test_a_pipe_or_link_put_in_a_files_place_meanwhile_is_not_read(place, monkey
             done.append(make(path, place.secret))
         return real(name, flags, *rest, **keywords)
 
-    monkeypatch.setattr("cellblock.host.services.artifacts.store.os.open", swap)
+    monkeypatch.setattr("cellblock.host.services.artifacts.os.open", swap)
     assert place.why() == {"a": why}
 
 
@@ -231,7 +230,7 @@ def test_a_folder_made_a_link_meanwhile_leads_nowhere(place, tmp_path, monkeypat
             inner.symlink_to(tmp_path / "outside")
         return real(name, flags, *rest, **keywords)
 
-    monkeypatch.setattr("cellblock.host.services.artifacts.collect.os.open", swap)
+    monkeypatch.setattr("cellblock.host.services.artifacts.os.open", swap)
     assert not place.cell_ends()
 
 
@@ -240,7 +239,7 @@ def test_a_folder_above_a_root_made_a_link_leads_nowhere(place, tmp_path):
     (tmp_path / "outside" / "in" / "a").write_text("secret")
     place.write("above/in/known")
     root = f"{place.scratch}/above/in"
-    made = Exports(
+    made = ArtifactCollector(
         place.reactor, (root,), Patterns([f"{root}/*"]), str(place.shelf), most=9, most_in_all=9
     )
     made.begin()
@@ -266,7 +265,7 @@ def test_a_file_that_grows_while_it_is_copied_is_left_out_at_its_cap(place, monk
             file.write(b"x" * (1 << 20))
         return block
 
-    monkeypatch.setattr("cellblock.host.services.artifacts.store.os.read", grow)
+    monkeypatch.setattr("cellblock.host.services.artifacts.os.read", grow)
     assert place.why() == {"a": "it is larger than 1,048,576 bytes (artifact_max_bytes)"}
     assert names_in(place.shelf) == []
 
@@ -283,7 +282,7 @@ def test_all_files_together_are_bounded_and_a_new_copy_takes_the_old_ones_room(p
 
 @pytest.mark.parametrize(
     ("bound", "pattern", "copied"),
-    [((exports_module, "MOST_OF_A_CELL", 5), "**/*", 5), ((collect, "ENTRIES", 10), "*.csv", 0)],
+    [((artifacts, "MOST_OF_A_CELL", 5), "**/*", 5), ((artifacts, "ENTRIES", 10), "*.csv", 0)],
 )
 def test_files_and_entries_without_number_are_bounded_and_said_to_be(
     place, monkeypatch, bound, pattern, copied
@@ -352,7 +351,7 @@ def test_a_disk_that_is_full_costs_the_artifact_and_leaves_no_half(place):
 
 
 def test_a_fault_of_ours_costs_artifacts_and_not_the_end_of_a_cell(place, monkeypatch, capsys):
-    monkeypatch.setattr(Exports, "copy", lambda *_: 1 / 0)
+    monkeypatch.setattr(ArtifactCollector, "copy", lambda *_: 1 / 0)
     place.write("a")
     assert not place.cell_ends()
     assert "ZeroDivisionError" in capsys.readouterr().err
@@ -361,7 +360,7 @@ def test_a_fault_of_ours_costs_artifacts_and_not_the_end_of_a_cell(place, monkey
 def test_others_have_their_turn_while_much_is_copied_as_has_the_end_of_a_session(
     place, monkeypatch
 ):
-    monkeypatch.setattr(exports_module, "STEP", 0.0)
+    monkeypatch.setattr(artifacts, "STEP", 0.0)
     for number in range(5):
         place.write(f"{number}")
     found, turns = [], []

@@ -1,6 +1,6 @@
 """A file's type is told by what is in it; its name counts for text alone."""
 
-from cellblock.host.services.artifacts.store import content_type
+from cellblock.host.services.artifacts import content_type
 
 PNG = b"\x89PNG\r\n\x1a\n\0\0\0\rIHDR"
 ZIP = b"PK\x03\x04\x14\0\x06\0"

@@ -4,7 +4,7 @@ import msgspec
 import pytest
 
 from cellblock.host.services.llm import provider
-from cellblock.host.services.tools.types import Call
+from cellblock.host.services.tools.calls import Call
 from cellblock.policy.model import Llm
 
 SECTION = Llm(base_url="http://127.0.0.1:1/v1", models=("small", "large"), max_tokens_per_call=100)
@@ -18,7 +18,7 @@ def read(arguments, name="llm"):
 
 def test_a_prompt_becomes_messages_with_all_numbers_filled_in():
     wanted = read({"prompt": "é", "system": "be brief", "stop": ".", "temperature": 1})
-    assert wanted == provider.Wanted(
+    assert wanted == provider.CompletionRequest(
         model="small",
         messages=[provider.Message("system", "be brief"), provider.Message("user", "é")],
         max_tokens=100,

@@ -7,7 +7,7 @@ import msgspec
 import pytest
 
 from cellblock.host.services.tools import protocol, registry
-from cellblock.host.services.tools.calls import Runs
+from cellblock.host.services.tools.runner import CallRunner
 
 #: Seconds that an answer may take here.
 SOON = 20.0
@@ -43,8 +43,8 @@ def runs(door, said, stalled):
         return "fetched"
 
     functions = {"wait": wait, "stall": stall, "fetch": fetch}
-    tools = registry.collected((name, name, function) for name, function in functions.items())
-    return Runs(tools, said.put, threads=1, most=1_000)
+    tools = registry.register((name, name, function) for name, function in functions.items())
+    return CallRunner(tools, said.put, threads=1, most=1_000)
 
 
 def begin(runs, number, tool, args=()):

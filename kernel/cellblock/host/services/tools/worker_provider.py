@@ -13,12 +13,12 @@ from typing import TYPE_CHECKING, Final
 from cellblock.errors import PolicyError
 from cellblock.host.guests.worker_process import Worker
 from cellblock.host.services.tools import protocol
-from cellblock.host.services.tools.types import Answer
+from cellblock.host.services.tools.calls import Answer
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
-    from cellblock.host.services.tools.types import Call, Settings
+    from cellblock.host.services.tools.calls import Call, WorkerSettings
     from cellblock.host.session.types import Reactor, Timer
     from cellblock.wire.messages import Tool
 
@@ -87,10 +87,10 @@ _MODULE: Final = "cellblock.host.services.tools.worker"
 MAX_FAILED_STARTS: Final = 3
 
 
-class Workshop:
+class WorkerProvider:
     """A provider. ``open`` tells, later, which tools there are, or why there are none."""
 
-    def __init__(self, reactor: Reactor, settings: Settings) -> None:
+    def __init__(self, reactor: Reactor, settings: WorkerSettings) -> None:
         self._reactor, self._settings = reactor, settings
         self._worker: Worker[protocol.FromWorker] | None = None
         self._loaded = False
@@ -279,11 +279,11 @@ class Workshop:
                 self._answer(number, Answer(bytes(value)))
             case protocol.Raised(number=number, kind=kind, message=text):
                 self._answer(number, Answer(kind=kind or "Exception", message=text))
-            case protocol.Said(number=number, text=text):
+            case protocol.Progress(number=number, text=text):
                 self._tell(number, text)
             case protocol.Loaded(tools=tools):
                 self._on_loaded(tools)
-            case protocol.NotLoaded():
+            case protocol.LoadFailed():
                 if self._worker is not None:
                     self._worker.kill()
                 self._fail(message.entry, message.message, message.remedy)

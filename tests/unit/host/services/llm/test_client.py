@@ -13,7 +13,7 @@ pytest.importorskip("openai")
 import openai
 
 from cellblock.host.services.llm import client
-from cellblock.host.services.tools import calls
+from cellblock.host.services.tools import runner as call_runner
 from support.endpoint import KEY, Endpoint
 
 NO_COMPLETION = ("EndpointError", "the endpoint's answer is no completion", None)
@@ -68,7 +68,7 @@ class Asker:
     def run(self, coroutine):
         client.key_of.cache_clear()
         context = contextvars.copy_context()
-        context.run(calls.giving.set, self.pieces.append)
+        context.run(call_runner.pieces_to.set, self.pieces.append)
         return self.runner.run(coroutine, context=context)
 
     def failure(self, prompt, **options):
