@@ -250,19 +250,20 @@ def judge_context(options: CheckOptions) -> JudgeContext:
         from cellblock.policy import load  # noqa: PLC0415 - see above
         from cellblock.policy import paths as placing  # noqa: PLC0415 - see above
 
-        policy = load.of_fields(options.policy, file="the policy")
+        policy = load.from_fields(options.policy, file="the policy")
         folder = Path(os.fsdecode(options.folder))
-        return placing.foreseen(policy, Places(policy.name, folder, project, None, here=False))
+        return placing.expand_paths_leniently(
+            policy, Places(policy.name, folder, project, None, here=False)
+        )
 
     @functools.cache
     def policy() -> Policy:
         return policy_of(project)
 
     def admitted(file: Path) -> Admitted:
-        from cellblock.host.consent.admission.admission import of_notebook  # noqa: PLC0415 - see above
 
         # A kernel's project is the folder of its notebook, and so is what approvals are for.
-        return of_notebook(policy_of(file.parent), file)
+        return narrow_for_notebook(policy_of(file.parent), file)
 
     def upgrade(content: bytes) -> bytes:
         from cellblock.host.files import upgraded  # noqa: PLC0415 - see above

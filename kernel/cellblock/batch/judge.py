@@ -201,13 +201,15 @@ class CellJudge:
         request = notebook.metadata.get(_TABLE)
         if request is None:
             return
-        from cellblock.policy.narrow_requests import of_notebook  # noqa: PLC0415 - see above
+        from cellblock.policy.narrow_requests import narrow_for_notebook  # noqa: PLC0415 - see above
         from cellblock.policy.narrowing import names_paths  # noqa: PLC0415 - see above
 
         self.location_matters |= isinstance(request, dict) and names_paths(request.get("policy"))
         whole, project = {"metadata": notebook.metadata}, self._context.project
         policy = self._policy_in_force()
-        self._enforce(of_notebook(whole, policy, file=self._file, project=project, here=False))
+        self._enforce(
+            narrow_for_notebook(whole, policy, file=self._file, project=project, here=False)
+        )
 
     def judge(self, raw: str) -> list[Finding]:
         """Return what the kernel would find in the next cell.
@@ -274,14 +276,14 @@ class CellJudge:
     def _narrows_policy(self, raw: str) -> bool:
         if _POLICY_MAGIC not in raw or SHOWS_POLICY not in self._rules.magics:
             return False
-        from cellblock.policy.narrow_requests import is_alone  # noqa: PLC0415 - see above
+        from cellblock.policy.narrow_requests import is_narrow_cell  # noqa: PLC0415 - see above
 
-        return is_alone(raw)
+        return is_narrow_cell(raw)
 
     def _narrow_by_cell(self, raw: str) -> tuple[Finding, ...]:
         """Narrow the policy as a cell asks, or return why that can't be."""
         from cellblock.policy import narrow_requests as narrowing  # noqa: PLC0415 - see above
-        from cellblock.policy.narrowing import names_paths, weigh  # noqa: PLC0415 - see above
+        from cellblock.policy.narrowing import names_paths, try_narrow  # noqa: PLC0415 - see above
 
         rules, before, project = self._rules, self._policy_in_force(), self._context.project
         request, findings = narrowing.read_cell(raw, rules)
@@ -289,7 +291,7 @@ class CellJudge:
             return findings
         self.location_matters |= names_paths(request.changes)
         places = Places("the cell", project, project, None, here=False)
-        policy, wrong = weigh(before, request.changes, places=places)
+        policy, wrong = try_narrow(before, request.changes, places=places)
         if wrong:
             return narrowing.explained(wrong, request, raw, rules)
         try:
