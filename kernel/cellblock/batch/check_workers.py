@@ -3,17 +3,17 @@
 A worker has one file at a time, with little memory and time for it. A worker that ends before it
 answered costs that file's verdict, and another takes its place. Nothing else can end the check.
 
-The parent sends frames to a worker's descriptor 0 and reads answers from descriptor 1.
+Both speak frames over a socket, which is the worker's stdin and stdout.
 """
 
 from __future__ import annotations
 
 import contextlib
-import functools
 import math
 import os
 import resource
 import selectors
+import socket
 import subprocess
 import sys
 import time
@@ -21,31 +21,27 @@ from collections import deque
 from pathlib import Path
 from typing import TYPE_CHECKING, BinaryIO, Final, NamedTuple
 
-from cellblock.analysis import Rules, forget
+from cellblock.analysis import forget
 from cellblock.batch.judge import JudgeContext, judge
 from cellblock.batch.verdict import (
     OUT_OF_MEMORY,
     CheckOptions,
     CheckTask,
-    PlacedFinding,
     TaskDone,
     Verdict,
     WorkerReady,
-    check_finding,
+    not_checked,
 )
 from cellblock.errors import CheckError, WireError
+from cellblock.host.consent.admission.admission import of_notebook
+from cellblock.host.files import upgraded
 from cellblock.host.guests.spawn import import_path
-from cellblock.policy.paths import Places
 from cellblock.wire import frames
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
-    import msgspec
-
-    from cellblock.analysis.admission import Admitted
     from cellblock.batch.files import File
-    from cellblock.policy.model import Policy
 
 _BOOT: Final = (
     "import sys;sys.path[:] = sys.argv[1:];from cellblock.batch.check_workers import main;main()"
@@ -82,7 +78,16 @@ class CheckWorkers:
         waiting, coming = deque[WorkItem](), iter(items)
         while self._hand_out(waiting, coming):
             for worker in self._wait():
-                yield from self._receive(worker)
+                item, verdict = worker.item, worker.receive()
+                if worker.has_ended:
+                    self._selector.unregister(worker.socket)
+                    self._workers.remove(worker)
+                    why = worker.end()
+                    if not worker.is_ready:
+                        raise CheckError(f"the process that checks did not start: {why}")
+                    verdict = not_checked(why)
+                if item is not None and verdict is not None:
+                    yield item, verdict
 
     def close(self) -> None:
         """End all workers."""
@@ -102,40 +107,23 @@ class CheckWorkers:
             if free and waiting:
                 free.give(waiting.popleft())
             elif room and len(waiting) > starting:
-                self._start()
+                try:
+                    worker = _Worker(self._options)
+                except OSError as error:
+                    raise CheckError(f"no process to check in: {error.strerror}") from None
+                self._workers.append(worker)
+                self._selector.register(worker.socket, selectors.EVENT_READ, worker)
             else:
                 return bool(waiting) or any(w.item for w in self._workers)
 
-    def _start(self) -> None:
-        try:
-            worker = _Worker(self._options)
-        except OSError as error:
-            raise CheckError(f"no process to check in: {error.strerror}") from None
-        self._workers.append(worker)
-        self._selector.register(worker.fd, selectors.EVENT_READ, worker)
-
     def _wait(self) -> list[_Worker]:
         """Block until a worker answers or hangs up; kill those whose time is over."""
-        now = time.monotonic()
         ends = [worker.deadline for worker in self._workers if worker.deadline]
-        found = self._selector.select(max(0.0, min(ends) - now) if ends else None)
+        found = self._selector.select(max(0.0, min(ends) - time.monotonic()) if ends else None)
         for worker in self._workers:
             if worker.deadline and worker.deadline <= time.monotonic():
                 worker.kill()
         return [key.data for key, _ in found]
-
-    def _receive(self, worker: _Worker) -> Iterator[tuple[WorkItem, Verdict]]:
-        item = worker.item
-        verdict = worker.receive()
-        if worker.has_ended:
-            self._selector.unregister(worker.fd)
-            self._workers.remove(worker)
-            why = worker.end()
-            if not worker.is_ready:
-                raise CheckError(f"the process that checks did not start: {why}")
-            verdict = _not_checked(why)
-        if item is not None and verdict is not None:
-            yield item, verdict
 
 
 class _Worker:
@@ -146,18 +134,18 @@ class _Worker:
 
     def __init__(self, options: CheckOptions) -> None:
         argv = [sys.executable, "-I", "-S", "-X", "utf8", "-c", _BOOT, *import_path()]
-        environment = {k: v for k, v in os.environ.items() if k.startswith(_ENVIRONMENT)}
         self._limits = options.limits
-        self._process = subprocess.Popen(  # noqa: S603 - this interpreter, and words of ours
-            argv,
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.DEVNULL,  # libraries quote the files they read
-            env=environment,
-            bufsize=0,
-        )
-        assert self._process.stdout is not None  # noqa: S101 - for the type checker
-        self.fd = self._process.stdout.fileno()
+        self.socket, theirs = socket.socketpair()
+        with theirs, contextlib.ExitStack() as stack:
+            stack.callback(self.socket.close)
+            self._process = subprocess.Popen(  # noqa: S603 - this interpreter, and words of ours
+                argv,
+                stdin=theirs.fileno(),
+                stdout=theirs.fileno(),
+                stderr=subprocess.DEVNULL,  # libraries quote the files they read
+                env={k: v for k, v in os.environ.items() if k.startswith(_ENVIRONMENT)},
+            )
+            stack.pop_all()
         self._splitter = frames.Splitter()
         self._decode = frames.Decoder[WorkerReady | TaskDone](WorkerReady | TaskDone)
         self.item: WorkItem | None = None
@@ -178,16 +166,16 @@ class _Worker:
         self._send(bytes(frames.encode(task)), item.content)
 
     def _send(self, *parts: bytes) -> None:
-        assert self._process.stdin is not None  # noqa: S101 - for the type checker
         with contextlib.suppress(OSError):  # one that is gone is noticed when it hangs up
             for part in parts:
-                view = memoryview(part)
-                while view:
-                    view = view[self._process.stdin.write(view) or 0 :]
+                self.socket.sendall(part)
 
     def receive(self) -> Verdict | None:
         """Read what the worker sent. Return its verdict when that is complete."""
-        data = os.read(self.fd, _READ_SIZE)
+        try:
+            data = self.socket.recv(_READ_SIZE)
+        except OSError:  # it ended before it had read all that was sent
+            data = b""
         self.has_ended = not data
         try:
             for payload in self._splitter.feed(data):
@@ -207,16 +195,10 @@ class _Worker:
 
     def end(self) -> str:
         """End the worker, and return why it ended."""
-        for pipe in (self._process.stdin, self._process.stdout):
-            if pipe is not None:
-                pipe.close()
+        self.socket.close()
         if not self.has_ended:
             self._process.kill()
         return self._limits.reason(self._process.wait(), overdue=self._overdue)
-
-
-def _not_checked(why: str) -> Verdict:
-    return Verdict((PlacedFinding(check_finding("file-not-checked", why)),))
 
 
 # --- in the worker process ------------------------------------------------------------------------
@@ -224,60 +206,27 @@ def _not_checked(why: str) -> Verdict:
 
 def main() -> None:
     """Judge files until the parent hangs up."""
-    tasks, answers = os.fdopen(0, "rb"), os.fdopen(1, "wb")
+    parent = socket.socket(fileno=0)
+    tasks = parent.makefile("rb")
     options = frames.Decoder[CheckOptions](CheckOptions)(_read_frame(tasks))
     _limit(resource.RLIMIT_CORE, 0)
     _limit(resource.RLIMIT_DATA, options.limits.memory)
     context = judge_context(options)
     decode = frames.Decoder[CheckTask](CheckTask)
-    _send(answers, WorkerReady())
+    parent.sendall(frames.encode(WorkerReady()))
     while True:
         task = decode(_read_frame(tasks))
         content = _read_exactly(tasks, task.size)
-        _limit(resource.RLIMIT_CPU, math.ceil(_cpu_seconds()) + options.limits.cpu_seconds)
-        _send(answers, TaskDone(_judge(content, task, context)))
+        used = resource.getrusage(resource.RUSAGE_SELF)
+        seconds = math.ceil(used.ru_utime + used.ru_stime) + options.limits.cpu_seconds
+        _limit(resource.RLIMIT_CPU, seconds)
+        parent.sendall(frames.encode(TaskDone(_judge(content, task, context))))
         forget()
 
 
 def judge_context(options: CheckOptions) -> JudgeContext:
-    """Return what files are judged by.
-
-    What is slow to import is imported by the functions in it: few files need any of them.
-    """
-    project = Path(os.fsdecode(options.project))
-
-    def policy_of(project: Path) -> Policy:
-        from cellblock.policy import load  # noqa: PLC0415 - see above
-        from cellblock.policy import paths as placing  # noqa: PLC0415 - see above
-
-        policy = load.of_fields(options.policy, file="the policy")
-        folder = Path(os.fsdecode(options.folder))
-        return placing.foreseen(policy, Places(policy.name, folder, project, None, here=False))
-
-    @functools.cache
-    def policy() -> Policy:
-        return policy_of(project)
-
-    def admitted(file: Path) -> Admitted:
-        from cellblock.host.consent.admission.admission import of_notebook  # noqa: PLC0415 - see above
-
-        # A kernel's project is the folder of its notebook, and so is what approvals are for.
-        return of_notebook(policy_of(file.parent), file)
-
-    def upgrade(content: bytes) -> bytes:
-        from cellblock.host.files import upgraded  # noqa: PLC0415 - see above
-
-        return upgraded(content)
-
-    return JudgeContext(
-        rules=Rules.from_builtins(options.rules),
-        admission=options.policy["admission"],
-        template=options.template,
-        policy=policy,
-        admitted=admitted,
-        upgrade=upgrade,
-        project=project,
-    )
+    """Return what files are judged by, with what the host looks up in files for it."""
+    return JudgeContext(options, admitted=of_notebook, upgrade=upgraded)
 
 
 def _judge(content: bytes, task: CheckTask, context: JudgeContext) -> Verdict:
@@ -287,12 +236,7 @@ def _judge(content: bytes, task: CheckTask, context: JudgeContext) -> Verdict:
         os._exit(OUT_OF_MEMORY)
     except Exception as error:  # noqa: BLE001 - an error of ours is one file's, not the check's
         why = f"could not be checked, by a mistake of cellblock's own: {type(error).__name__}"
-        return _not_checked(why)
-
-
-def _cpu_seconds() -> float:
-    used = resource.getrusage(resource.RUSAGE_SELF)
-    return used.ru_utime + used.ru_stime
+        return not_checked(why)
 
 
 def _limit(kind: int, most: int) -> None:
@@ -312,8 +256,3 @@ def _read_exactly(stream: BinaryIO, size: int) -> bytes:
     if len(content) < size:
         sys.exit()
     return content
-
-
-def _send(stream: BinaryIO, message: msgspec.Struct) -> None:
-    stream.write(frames.encode(message))
-    stream.flush()

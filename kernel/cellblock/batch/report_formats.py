@@ -353,7 +353,7 @@ def _location(path: str, found: PlacedFinding) -> dict[str, Any]:
 
 
 def _artifact(path: str) -> dict[str, str]:
-    if os.path.isabs(path):  # noqa: PTH117 - a text
+    if Path(path).is_absolute():
         return {"uri": Path(path).as_uri()}
     return {"uri": quote(os.fsencode(path)), "uriBaseId": "%SRCROOT%"}
 

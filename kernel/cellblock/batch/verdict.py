@@ -222,3 +222,8 @@ def check_finding(
         remedy=CHECK_RULES[rule].remedy,
         cut=cut,
     )
+
+
+def not_checked(why: str, rule: str = "file-not-checked") -> Verdict:
+    """Return the verdict on a file that was not judged."""
+    return Verdict((PlacedFinding(check_finding(rule, why)),))
