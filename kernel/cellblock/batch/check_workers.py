@@ -12,12 +12,11 @@ import contextlib
 import math
 import os
 import resource
-import selectors
 import socket
 import subprocess
 import sys
 import time
-from collections import deque
+from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, as_completed, wait
 from pathlib import Path
 from typing import TYPE_CHECKING, BinaryIO, Final, NamedTuple
 
@@ -27,7 +26,6 @@ from cellblock.batch.verdict import (
     OUT_OF_MEMORY,
     CheckOptions,
     CheckTask,
-    TaskDone,
     Verdict,
     WorkerReady,
     not_checked,
@@ -63,81 +61,74 @@ class WorkItem(NamedTuple):
 
 
 class CheckWorkers:
-    """At most ``most`` processes that judge files. Close it."""
+    """At most ``most`` processes that judge files; a thread waits for each. Close it."""
 
     def __init__(self, options: CheckOptions, most: int) -> None:
         self._options, self._most = options, most
-        self._selector = selectors.DefaultSelector()
+        self._threads = ThreadPoolExecutor(most)
+        #: All that run, and those of them that wait for a file.
         self._workers = list[_Worker]()
+        self._free = list[_Worker]()
+        self._closed = False
 
     def judge(self, items: Iterable[WorkItem]) -> Iterator[tuple[WorkItem, Verdict]]:
         """Yield the verdict on each item, in any order. ``items`` is read as they are needed.
 
         Raise CheckError where no worker can be started.
         """
-        waiting, coming = deque[WorkItem](), iter(items)
-        while self._hand_out(waiting, coming):
-            for worker in self._wait():
-                item, verdict = worker.item, worker.receive()
-                if worker.has_ended:
-                    self._selector.unregister(worker.socket)
-                    self._workers.remove(worker)
-                    why = worker.end()
-                    if not worker.is_ready:
-                        raise CheckError(f"the process that checks did not start: {why}")
-                    verdict = not_checked(why)
-                if item is not None and verdict is not None:
-                    yield item, verdict
+        judging = set[Future[tuple[WorkItem, Verdict]]]()
+        for item in items:
+            judging.add(self._threads.submit(self._judge, item))
+            if len(judging) == self._most:
+                done, judging = wait(judging, return_when=FIRST_COMPLETED)
+                yield from (one.result() for one in done)
+        yield from (one.result() for one in as_completed(judging))
 
     def close(self) -> None:
         """End all workers."""
+        self._closed = True
+        for worker in tuple(self._workers):
+            worker.kill()
+        self._threads.shutdown(cancel_futures=True)
         for worker in self._workers:
             worker.end()
-        self._workers.clear()
-        self._selector.close()
 
-    def _hand_out(self, waiting: deque[WorkItem], coming: Iterator[WorkItem]) -> bool:
-        """Give each free worker an item. Return whether there is anything to wait for."""
-        while True:
-            free = next((w for w in self._workers if w.is_free), None)
-            starting = sum(not w.is_ready for w in self._workers)
-            room = len(self._workers) < self._most
-            if (free or room) and len(waiting) <= starting:
-                waiting.extend([item for item in [next(coming, None)] if item])
-            if free and waiting:
-                free.give(waiting.popleft())
-            elif room and len(waiting) > starting:
-                try:
-                    worker = _Worker(self._options)
-                except OSError as error:
-                    raise CheckError(f"no process to check in: {error.strerror}") from None
-                self._workers.append(worker)
-                self._selector.register(worker.socket, selectors.EVENT_READ, worker)
-            else:
-                return bool(waiting) or any(w.item for w in self._workers)
+    def _judge(self, item: WorkItem) -> tuple[WorkItem, Verdict]:
+        try:
+            worker = self._free.pop()
+        except IndexError:
+            worker = self._start()
+        worker.give(item)
+        verdict = worker.receive()
+        if isinstance(verdict, Verdict):
+            self._free.append(worker)
+            return item, verdict
+        self._workers.remove(worker)
+        return item, not_checked(worker.end())
 
-    def _wait(self) -> list[_Worker]:
-        """Block until a worker answers or hangs up; kill those whose time is over."""
-        ends = [worker.deadline for worker in self._workers if worker.deadline]
-        found = self._selector.select(max(0.0, min(ends) - time.monotonic()) if ends else None)
-        for worker in self._workers:
-            if worker.deadline and worker.deadline <= time.monotonic():
-                worker.kill()
-        return [key.data for key, _ in found]
+    def _start(self) -> _Worker:
+        try:
+            worker = _Worker(self._options)
+        except OSError as error:
+            raise CheckError(f"no process to check in: {error.strerror}") from None
+        self._workers.append(worker)
+        if self._closed:  # it may have been too late to be killed
+            worker.kill()
+        if worker.receive() is None:
+            self._workers.remove(worker)
+            raise CheckError(f"the process that checks did not start: {worker.end()}")
+        return worker
 
 
 class _Worker:
-    """The parent's end of one process. ``item`` is what it is judging.
-
-    Raise OSError where it can't be started.
-    """
+    """The parent's end of one process. Raise OSError where it can't be started."""
 
     def __init__(self, options: CheckOptions) -> None:
         argv = [sys.executable, "-I", "-S", "-X", "utf8", "-c", _BOOT, *import_path()]
         self._limits = options.limits
-        self.socket, theirs = socket.socketpair()
+        self._socket, theirs = socket.socketpair()
         with theirs, contextlib.ExitStack() as stack:
-            stack.callback(self.socket.close)
+            stack.callback(self._socket.close)
             self._process = subprocess.Popen(  # noqa: S603 - this interpreter, and words of ours
                 argv,
                 stdin=theirs.fileno(),
@@ -147,57 +138,51 @@ class _Worker:
             )
             stack.pop_all()
         self._splitter = frames.Splitter()
-        self._decode = frames.Decoder[WorkerReady | TaskDone](WorkerReady | TaskDone)
-        self.item: WorkItem | None = None
-        self.is_ready = self.has_ended = self._overdue = False
-        self.deadline = time.monotonic() + _START_TIMEOUT
+        self._decode = frames.Decoder[WorkerReady | Verdict](WorkerReady | Verdict)
+        self._overdue = False
+        self._deadline = time.monotonic() + _START_TIMEOUT
         self._send(bytes(frames.encode(options)))
-
-    @property
-    def is_free(self) -> bool:
-        """Whether it waits for an item, and will live to read it."""
-        return self.is_ready and self.item is None and not self._overdue
 
     def give(self, item: WorkItem) -> None:
         """Send a file to the worker."""
-        self.item = item
-        self.deadline = time.monotonic() + self._limits.seconds
+        self._deadline = time.monotonic() + self._limits.seconds
         task = CheckTask(item.file.kind, len(item.content), item.path)
         self._send(bytes(frames.encode(task)), item.content)
 
     def _send(self, *parts: bytes) -> None:
-        with contextlib.suppress(OSError):  # one that is gone is noticed when it hangs up
+        with contextlib.suppress(OSError):  # one that is gone, or slow, is noticed by `receive`
             for part in parts:
-                self.socket.sendall(part)
+                self._socket.settimeout(self._seconds_left())
+                self._socket.sendall(part)
 
-    def receive(self) -> Verdict | None:
-        """Read what the worker sent. Return its verdict when that is complete."""
+    def receive(self) -> WorkerReady | Verdict | None:
+        """Block until the worker answers; None where it ends before, or its time is over."""
         try:
-            data = self.socket.recv(_READ_SIZE)
-        except OSError:  # it ended before it had read all that was sent
-            data = b""
-        self.has_ended = not data
-        try:
-            for payload in self._splitter.feed(data):
-                message = self._decode(payload)
-                self.is_ready, self.item, self.deadline = True, None, 0.0
-                if isinstance(message, TaskDone):
-                    return message.verdict
-        except WireError:
-            self._process.kill()
-            self.has_ended = True
+            while True:
+                self._socket.settimeout(self._seconds_left())
+                data = self._socket.recv(_READ_SIZE)
+                for payload in self._splitter.feed(data):
+                    return self._decode(payload)
+                if not data:
+                    return None
+        except TimeoutError:
+            self._overdue = True
+            self.kill()
+        except (OSError, WireError):  # it ended before it had read all, or sent nonsense
+            self.kill()
         return None
 
+    def _seconds_left(self) -> float:
+        """Return the seconds until the deadline; never 0, which a socket takes for no wait."""
+        return max(0.001, self._deadline - time.monotonic())
+
     def kill(self) -> None:
-        """Kill a worker whose time is over; that it hangs up is noticed later."""
-        self._overdue, self.deadline = True, 0.0
+        """Kill the process; that it hangs up is noticed by `receive`."""
         self._process.kill()
 
     def end(self) -> str:
-        """End the worker, and return why it ended."""
-        self.socket.close()
-        if not self.has_ended:
-            self._process.kill()
+        """Wait until the process, which hung up or was killed, has ended. Return why it did."""
+        self._socket.close()
         return self._limits.reason(self._process.wait(), overdue=self._overdue)
 
 
@@ -220,7 +205,7 @@ def main() -> None:
         used = resource.getrusage(resource.RUSAGE_SELF)
         seconds = math.ceil(used.ru_utime + used.ru_stime) + options.limits.cpu_seconds
         _limit(resource.RLIMIT_CPU, seconds)
-        parent.sendall(frames.encode(TaskDone(_judge(content, task, context))))
+        parent.sendall(frames.encode(_judge(content, task, context)))
         forget()
 
 
