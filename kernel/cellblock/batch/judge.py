@@ -92,7 +92,8 @@ class JudgeContext:
         """Return the operator's policy where ``{project}`` stands for this folder."""
         policy = load.from_fields(self.options.policy, file="the policy")
         folder = Path(os.fsdecode(self.options.folder))
-        return expand_paths_leniently(
+        places = Places(policy.name, folder, project, None, here=False)
+        return expand_paths_leniently(policy, places)
             policy, Places(policy.name, folder, project, None, here=False)
         )
 
