@@ -263,7 +263,7 @@ def _offered_policy(offer: PolicyOffer) -> Policy:
 
 
 def accept_narrowed(narrowed: NarrowedPolicy, offered: Policy, ground: Ground) -> Policy:
-    """Return a policy narrower than the ``offered`` one, placed on the ground of that.
+    """Return a policy narrower than the ``offered`` one, expand_paths on the ground of that.
 
     What the worker denies is denied, and logs are kept as the worker keeps them. Raise
     CellblockError for a policy that does not have its hash, that allows more, there or here, or
