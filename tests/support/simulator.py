@@ -21,6 +21,7 @@ from cellblock.host.guests.process import Guest
 from cellblock.host.guests.zygotes import Own
 from cellblock.host.session.limits import Bounds
 from cellblock.host.session.session import Session
+from cellblock.host.session.types import SessionSettings
 from cellblock.host.snapshots.forking import Settings
 from cellblock.policy.model import Policy
 from cellblock.wire import frames, messages
@@ -174,7 +175,7 @@ class Simulation:
         snapshots=_NO_SNAPSHOTS,
         audit=None,
         gate=None,
-        scope=None,
+        narrower=None,
         clerk=None,
     ):
         self.reactor = Reactor()
@@ -203,19 +204,23 @@ class Simulation:
             rules={}, preload=(), pre_imported=(), policy_name="p", ipython_dir="/x",
             scratch="/x", cwd="/x", environment={}, plan=messages.Plan(required=required),
         )  # fmt: skip
+        self.audit = Audit() if audit is None else audit
+        settings = SessionSettings(
+            policy=Policy(timeout=timeout),
+            rules=rules,
+            gate=Gate(Policy(), Path("/x")) if gate is None else gate,
+            bounds=Bounds(),
+            snapshots=snapshots,
+            prepare=prepare,
+            zygote=self._spawn,
+        )
         self.session = Session(
             self.reactor,
             self,
-            rules,
-            prepare=prepare,
-            timeout=timeout,
-            bounds=Bounds(),
+            settings,
+            Own(self.reactor, self._spawn),
             clock=lambda: self.reactor.now,
-            zygotes=Own(self.reactor, self._spawn),
-            snapshots=snapshots,
-            audit=Audit() if audit is None else audit,
-            gate=Gate(Policy(), Path("/x")) if gate is None else gate,
-            scope=scope,
+            narrower=narrower,
             clerk=clerk,
         )
 

@@ -225,11 +225,16 @@ def _obstacle(spec: str) -> str:
     """Return what keeps a policy that can be read from holding in this folder, if anything does."""
     import tempfile  # noqa: PLC0415
 
-    from cellblock.host.session.config import Ground, Terms, lay  # noqa: PLC0415
+    from cellblock.host.session.config import (  # noqa: PLC0415
+        SessionConfig,
+        SessionOptions,
+        resolve,
+    )
 
     with tempfile.TemporaryDirectory() as scratch:
-        laid = lay(Terms(spec, Path.cwd(), Path(scratch).resolve(), allow_unsafe=True))
-    return "" if isinstance(laid, Ground | BackendError) else str(laid)
+        options = SessionOptions(spec, Path.cwd(), Path(scratch).resolve(), allow_unsafe=True)
+        config = resolve(options)
+    return "" if isinstance(config, SessionConfig | BackendError) else str(config)
 
 
 def _proved(policy: Policy, chosen: Chosen) -> tuple[Proof | None, LockReport | None]:

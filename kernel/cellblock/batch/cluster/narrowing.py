@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from cellblock.api.sandbox import AsyncSandboxPool
     from cellblock.batch.run.execution import Job
     from cellblock.batch.run.notebook import Notebook
-    from cellblock.host.session.config import Ground
+    from cellblock.host.session.config import SessionConfig
     from cellblock.policy.enforcement import Gap
     from cellblock.policy.model import Policy
 
@@ -66,8 +66,8 @@ def _narrowed_policy(job: Job, policy: Policy) -> NarrowedPolicy | None:
 # --- in a worker ----------------------------------------------------------------------------------
 
 
-def accept_narrowed(narrowed: NarrowedPolicy, offered: Policy, ground: Ground) -> Policy:
-    """Return a policy narrower than the ``offered`` one, placed on the ground of that.
+def accept_narrowed(narrowed: NarrowedPolicy, offered: Policy, config: SessionConfig) -> Policy:
+    """Return a policy narrower than the ``offered`` one, placed where that holds.
 
     What the worker denies is denied, and logs are kept as the worker keeps them. Raise
     CellblockError for a policy that does not have its hash, that allows more, there or here, or
@@ -77,9 +77,9 @@ def accept_narrowed(narrowed: NarrowedPolicy, offered: Policy, ground: Ground) -
     if policy.digest() != narrowed.digest:
         raise BackendError("the notebook's policy that arrived is not the one that its hash is of")
     check_narrower(offered, policy, file=_FILE)
-    mine = ground.policy
+    mine = config.policy
     denied = tuple(dict.fromkeys((*policy.read_deny_paths, *mine.read_deny_paths)))
-    places = Places(_FILE, ground.project, ground.project, Path(ground.told.scratch))
+    places = Places(_FILE, config.project, config.project, config.scratch)
     here = placing.placed(policy.replace(read_deny_paths=denied, audit=mine.audit), places)
     check_narrower(mine, here, file=_FILE)
     return here

@@ -365,7 +365,7 @@ def _document(notebook: Notebook, display: str) -> Document:
 
 def _readable(folder: str, pool: AsyncSandboxPool) -> str | None:
     """Return the folder if cells may read it."""
-    plan, real = pool.ground.told.plan, os.path.realpath(folder)
+    plan, real = pool.ground.prepare.plan, os.path.realpath(folder)
     roots = (*plan.read_roots, *plan.write_roots)
     readable = any(within(real, root) for root in roots)
     # Unlike pathlib's, this is False for a folder that can't be looked at.

@@ -68,7 +68,7 @@ class PolicyPools:
             ground.policy,
             file=job.file,
             project=ground.project,
-            scratch=Path(ground.told.scratch),
+            scratch=Path(ground.prepare.scratch),
         )
 
     @asynccontextmanager
@@ -77,7 +77,7 @@ class PolicyPools:
         if policy == self.operators.ground.policy:
             yield self.operators
             return
-        scratch = Path(self.operators.ground.told.scratch)
+        scratch = Path(self.operators.ground.prepare.scratch)
         digest = placing.unplaced(policy, scratch).digest()
         entry = self._entries.pop(digest, None) or _Entry(self.operators.narrowed(policy))
         self._entries[digest] = entry

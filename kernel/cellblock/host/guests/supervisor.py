@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from cellblock.host.guests.zygotes import Forker, Zygotes
-    from cellblock.host.session.types import Reactor, Terms
+    from cellblock.host.session.types import Reactor, SessionSettings
     from cellblock.host.snapshots.copies import Ran
     from cellblock.host.snapshots.forking import Settings
 
@@ -76,7 +76,7 @@ class Supply:
         """Have guests know these tools and folders of packages; before the first is started."""
         self._prepare = msgspec.structs.replace(self._prepare, tools=tools, paths=paths)
 
-    def hold_to(self, terms: Terms) -> None:
+    def hold_to(self, terms: SessionSettings) -> None:
         """Have guests under these terms from now on."""
         own = self._prepare
         tools = tuple(tool for tool in own.tools if tool.name not in terms.tools_gone)
@@ -235,7 +235,7 @@ class Keeper:
         else:
             self._give_up(f"its process could not be started: {exc.strerror}")
 
-    def hold_to(self, terms: Terms) -> None:
+    def hold_to(self, terms: SessionSettings) -> None:
         """Start guests under these terms from now on; with a fresh one, at once."""
         self.supply.hold_to(terms)
         self.snapshots.hold_to(terms.snapshots)
@@ -244,7 +244,7 @@ class Keeper:
         elif terms.step is Step.fresh:
             self._begin_anew()
 
-    def _relock(self, terms: Terms) -> None:
+    def _relock(self, terms: SessionSettings) -> None:
         """Have the newest copy, which has all that ran, go on in the guest's place."""
         stopped, copy = Stopped("narrowed"), self.snapshots.ring.whole()
         self._ward.on_stopping()
