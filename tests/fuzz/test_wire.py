@@ -308,7 +308,9 @@ class Traffic:
 
 def requests(sim, answered):
     """The requests that the recording answers, as the same calls."""
-    yield lambda: sim.session.execute(ExecuteRequest(code="x = 1", execution_count=1), answered.append)
+    yield lambda: sim.session.execute(
+        ExecuteRequest(code="x = 1", execution_count=1), answered.append
+    )
     yield lambda: sim.session.complete("pri", 3, answered.append)
     yield lambda: sim.session.inspect("print", 5, 0, answered.append)
 

@@ -18,11 +18,10 @@ from cellblock.analysis import Rules
 from cellblock.host.audit.recorder import Audit
 from cellblock.host.consent.admission.admission import Gate
 from cellblock.host.guests.process import Guest
-from cellblock.host.guests.zygotes import Own
+from cellblock.host.guests.zygote import OwnZygote
 from cellblock.host.session.limits import Bounds
 from cellblock.host.session.session import Session
 from cellblock.host.session.types import SessionSettings
-from cellblock.host.snapshots.forking import Settings
 from cellblock.policy.model import Policy
 from cellblock.wire import frames, messages
 
@@ -159,7 +158,7 @@ class FakeCopy(FakeGuest):
         return left[-1] if left else None
 
 
-_NO_SNAPSHOTS = Settings(mode="off")
+_NO_SNAPSHOTS = Policy().replace(snapshots="off")
 
 
 class Simulation:
@@ -172,7 +171,7 @@ class Simulation:
         timeout=10.0,
         required=(),
         language=True,
-        snapshots=_NO_SNAPSHOTS,
+        policy=_NO_SNAPSHOTS,
         audit=None,
         gate=None,
         narrower=None,
@@ -206,11 +205,10 @@ class Simulation:
         )  # fmt: skip
         self.audit = Audit() if audit is None else audit
         settings = SessionSettings(
-            policy=Policy(timeout=timeout),
+            policy=policy.replace(timeout=timeout),
             rules=rules,
             gate=Gate(Policy(), Path("/x")) if gate is None else gate,
             bounds=Bounds(),
-            snapshots=snapshots,
             prepare=prepare,
             zygote=self._spawn,
         )
@@ -218,7 +216,7 @@ class Simulation:
             self.reactor,
             self,
             settings,
-            Own(self.reactor, self._spawn),
+            OwnZygote(self.reactor, self._spawn),
             clock=lambda: self.reactor.now,
             narrower=narrower,
             clerk=clerk,

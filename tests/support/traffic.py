@@ -10,12 +10,11 @@ from cellblock.backends.plan import make_plan
 from cellblock.host.audit.recorder import Audit
 from cellblock.host.consent.admission.admission import Gate
 from cellblock.host.guests import process, spawn
-from cellblock.host.guests.zygotes import Own
+from cellblock.host.guests.zygote import OwnZygote
 from cellblock.host.session.config import prepare_message
 from cellblock.host.session.limits import Bounds
 from cellblock.host.session.session import Session
 from cellblock.host.session.types import ExecuteRequest, SessionSettings
-from cellblock.host.snapshots.forking import Settings
 from cellblock.jupyter.reactor import ZmqReactor
 from cellblock.policy import load
 from cellblock.wire import frames
@@ -39,15 +38,14 @@ def real_session(folder: Path, reactor: ZmqReactor, front: object) -> Session:
     chosen = choose(policy, "attempt")
     plan = make_plan(policy, chosen.backend, scratch=folder, project=folder)
     settings = SessionSettings(
-        policy=policy.replace(timeout=None),
+        policy=policy.replace(snapshots="off", timeout=None),
         rules=policy.rules(),
         gate=Gate(policy, folder),
         bounds=Bounds(),
-        snapshots=Settings(mode="off"),
         prepare=prepare_message(policy, plan, folder, folder),
         zygote=spawn.start,
     )
-    return Session(reactor, front, settings, Own(reactor, spawn.start))
+    return Session(reactor, front, settings, OwnZygote(reactor, spawn.start))
 
 
 class _Recorder:

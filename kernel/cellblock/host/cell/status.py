@@ -40,7 +40,7 @@ if TYPE_CHECKING:
     from cellblock.backends.probes import Proof
     from cellblock.errors import AuditError
     from cellblock.host.cell.output_log import Kept
-    from cellblock.host.services.artifacts.collect import Exported
+    from cellblock.host.services.artifacts import CellArtifacts
     from cellblock.host.session.config import SessionConfig
     from cellblock.host.session.types import Stopped, Usage
     from cellblock.policy.enforcement import Enforcement
@@ -365,7 +365,7 @@ class Views:
         card = problem(*self._problem)
         return card, problem_failure(card, self._problem[1])
 
-    def artifacts(self, found: Exported) -> Bundle:
+    def artifacts(self, found: CellArtifacts) -> Bundle:
         """Return the card for files that were copied out; links lead from the project."""
         project = str(self._config.project) if self._config is not None else ""
         files = []

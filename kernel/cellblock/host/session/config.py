@@ -23,7 +23,7 @@ from cellblock.host.guests import spawn
 from cellblock.host.services.operations import catalog
 from cellblock.host.session.history import default_path, inputs_from_file
 from cellblock.policy import load, paths
-from cellblock.policy.home import data_folder, state_folder
+from cellblock.policy.folders import data_folder, state_folder
 from cellblock.policy.model import PATHS
 from cellblock.policy.paths import links, within
 from cellblock.wire import frames, messages
@@ -107,7 +107,7 @@ class SessionConfig:
     wrap: Wrapping | None
     project: Path
     #: What operations of the host may touch; None where none is granted.
-    operations: catalog.Settings | None = None
+    operations: catalog.OperationGrants | None = None
     #: Paths of the host's own, and of the front's, that no guest reads.
     private: tuple[Path, ...] = ()
     #: The policy before a notebook narrowed it, and that notebook.
@@ -260,7 +260,7 @@ def _resolved(
     inputs: dict[str, str],
 ) -> SessionConfig:
     """Return the config of a policy; guests begin in ``cwd`` if they can read any of that."""
-    operations = catalog.lay(policy, project=project, private=private)
+    operations = catalog.grants_of(policy, project=project, private=private)
     plan, wrap = planned(policy, chosen.backend, private=private, project=project, scratch=scratch)
     check_out_of_reach(policy, plan)
     prepare = prepare_message(policy, plan, project, scratch, inputs)

@@ -9,10 +9,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from cellblock.errors import PolicyError
-from cellblock.host.services.artifacts import collect
+from cellblock.host.services import artifacts
+from cellblock.host.services.llm import provider as llm_provider
 from cellblock.host.services.operations import catalog
-from cellblock.host.services.operations.provider import Ledger, Offer
-from cellblock.host.services.tools.types import Models
+from cellblock.host.services.operations.provider import OperationsAccess, WriteQuota
+from cellblock.host.services.tools.calls import LlmAccess
 from cellblock.host.session.config import written_roots
 from cellblock.policy import paths
 from cellblock.policy.paths import within
@@ -35,56 +36,52 @@ class GrantedServices:
     def __init__(self, config: SessionConfig) -> None:
         self._config, self._policy = config, config.policy
 
-    def operations(self, budgets: dict[str, Callable[[], Budget]]) -> Offer | None:
+    def operations(self, budgets: dict[str, Callable[[], Budget]]) -> OperationsAccess | None:
         """Return the operations that cells may call."""
         policy, section, settings = self._policy, self._policy.operations, self._config.operations
         if section is None or settings is None:
             return None
         write = section.write_file
-        ledger = Ledger(max_bytes=write.max_total_bytes if write is not None else 0)
+        quota = WriteQuota(max_bytes=write.max_total_bytes if write is not None else 0)
         if write is not None:
-            budgets[catalog.WRITE_FILE.name] = ledger.spent
-        return Offer(
-            tools=catalog.granted(section),
+            budgets[catalog.WRITE_FILE.name] = quota.spent
+        return OperationsAccess(
+            tools=catalog.granted_tools(section),
             settings=settings,
-            ledger=ledger,
+            ledger=quota,
             timeout=policy.tool_timeout,
             packages=policy.packages,
             policy=policy.name,
         )
 
-    def models(
-        self, budgets: dict[str, Callable[[], Budget]]
-    ) -> tuple[Models | None, tuple[Tool, ...]]:
-        """Return the language models that cells may call, and the tools to call them by."""
+    def models(self, budgets: dict[str, Callable[[], Budget]]) -> LlmAccess | None:
+        """Return the language models that cells may call."""
         llm = self._policy.llm
         if not llm.granted:
-            return None, ()
-        from cellblock.host.services.llm import provider  # noqa: PLC0415 - its client takes 0.4 s
-
-        ledger = provider.Ledger(max_calls=llm.max_calls, max_tokens=llm.max_tokens)
-        budgets["llm"] = ledger.spent
-        return Models(section=llm, ledger=ledger), provider.tools(llm)
+            return None
+        quota = llm_provider.LlmQuota(max_calls=llm.max_calls, max_tokens=llm.max_tokens)
+        budgets["llm"] = quota.spent
+        return LlmAccess(llm=llm, quota=quota)
 
     def tools(self) -> tuple[Tool, ...]:
         """Return what cells may call of all that."""
-        section = self._policy.operations
-        operations = () if section is None else catalog.granted(section)
-        return (*operations, *self.models({})[1])
+        section, llm = self._policy.operations, self._policy.llm
+        operations = () if section is None else catalog.granted_tools(section)
+        return (*operations, *(llm_provider.tools(llm) if llm.granted else ()))
 
     # --- files that are copied out after cells ------------------------------------------------
 
     def exports(
         self, reactor: Reactor, open_folder: Callable[[str], int]
-    ) -> collect.Exports | None:
+    ) -> artifacts.ArtifactCollector | None:
         """Return what copies files out after cells; None where the policy names none."""
         policy, cwd = self._policy, self._config.prepare.cwd
         if not policy.artifact_export_paths:
             return None
-        return collect.Exports(
+        return artifacts.ArtifactCollector(
             reactor,
             written_roots(policy),
-            collect.Patterns(collect.rooted(one, cwd) for one in policy.artifact_export_paths),
+            artifacts.Patterns(artifacts.rooted(one, cwd) for one in policy.artifact_export_paths),
             policy.artifact_folder,
             most=policy.artifact_max_bytes,
             most_in_all=policy.artifacts_max_bytes,
@@ -98,15 +95,15 @@ class GrantedServices:
         if not policy.artifact_export_paths:
             return
         for pattern in policy.artifact_export_paths:
-            absolute = collect.rooted(pattern, prepare.cwd)
-            states = collect.Patterns([absolute])
+            absolute = artifacts.rooted(pattern, prepare.cwd)
+            states = artifacts.Patterns([absolute])
             if not any(states.leads_on(states.at(root)) for root in roots):
                 raise PolicyError(
                     "cells can't write what this means",
                     file=policy.name,
                     key="artifact_export_paths",
                     value=repr(pattern),
-                    remedy=_how_to_write(collect.begins_in(absolute), roots, prepare.scratch),
+                    remedy=_how_to_write(artifacts.begins_in(absolute), roots, prepare.scratch),
                 )
         by_host = paths.written_by_host(policy).get("ops.write_file.roots", ())
         if root := next((root for root in (*roots, *by_host) if within(folder, root)), None):

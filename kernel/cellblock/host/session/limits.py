@@ -23,7 +23,7 @@ from cellblock.host.session.types import Stopped, Usage
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
 
-    from cellblock.host.guests.supervisor import Keeper
+    from cellblock.host.guests.supervisor import Supervisor
     from cellblock.host.session.requests import InFlight
     from cellblock.host.session.types import Reactor, Timer, Why
 
@@ -53,7 +53,7 @@ class Deadlines:
         self,
         reactor: Reactor,
         clock: Callable[[], float],
-        supervisor: Keeper,
+        supervisor: Supervisor,
         hurry: Callable[[], None],
         abandon: Callable[[InFlight], None],
     ) -> None:
@@ -145,7 +145,7 @@ class Deadlines:
 
     def _give_up_deaf(self, request: InFlight) -> None:
         guest = self._supervisor.guest
-        if not request.began or (guest is not None and guest.deaf()):
+        if not request.began or (guest is not None and guest.ignores_interrupts()):
             self._supervisor.replace(Stopped("silent", "it did not react to an interrupt"))
 
 

@@ -18,10 +18,9 @@ from cellblock.errors import BackendError, PolicyError
 from cellblock.host.audit import records
 from cellblock.host.consent.admission.admission import Gate
 from cellblock.host.guests import spawn
-from cellblock.host.services.tools.types import Limits, Nobody, Tooling
-from cellblock.host.services.tools.types import Settings as ToolSettings
+from cellblock.host.services.tools.calls import CallLimits, DenyAll, Tooling, WorkerSettings
 from cellblock.host.session.config import granted_services, under_policy
-from cellblock.host.session.limits import Bounds, slack
+from cellblock.host.session.limits import Bounds
 from cellblock.host.session.requests import (
     InFlight,
     PolicyChange,
@@ -30,7 +29,6 @@ from cellblock.host.session.requests import (
     State,
 )
 from cellblock.host.session.types import Outcome, SessionSettings, Step, outcome_of
-from cellblock.host.snapshots.forking import Settings
 from cellblock.host.snapshots.restore import lacking
 from cellblock.policy import narrow_requests, paths
 from cellblock.policy.narrowing import changed, said, weigh
@@ -46,13 +44,13 @@ if TYPE_CHECKING:
     from cellblock.analysis.admission import Ruling
     from cellblock.host.cell.cell import Station
     from cellblock.host.guests.process import Guest
-    from cellblock.host.services.tools.types import Source
+    from cellblock.host.services.tools.calls import Source
     from cellblock.host.session.config import SessionConfig
     from cellblock.host.session.session import Session
     from cellblock.host.session.types import ExecuteRequest
-    from cellblock.host.snapshots.copies import Copy
+    from cellblock.host.snapshots.chain import Snapshot
     from cellblock.policy.model import Policy
-    from cellblock.policy.narrow_requests import Asked
+    from cellblock.policy.narrow_requests import NarrowRequest
 
     MakeTools = Callable[[Policy], Source]
 
@@ -84,7 +82,7 @@ def settings_of(
 def _settings(
     config: SessionConfig, station: Station, tools: Tooling | None, **change: Any
 ) -> SessionSettings:
-    policy, memory = config.policy, config.policy.memory_max_bytes
+    policy = config.policy
     listed = policy.network_access
     return SessionSettings(
         policy=policy,
@@ -92,17 +90,10 @@ def _settings(
         gate=Gate(policy, config.project, station.audit.in_force),
         bounds=Bounds(
             cpu_seconds=policy.cpu_seconds,
-            memory_max_bytes=memory,
+            memory_max_bytes=policy.memory_max_bytes,
             scratch_max_bytes=policy.scratch_max_bytes,
             scratch=config.prepare.scratch,
             processes=policy.subprocess_execution,
-        ),
-        snapshots=Settings(
-            mode=policy.snapshots,
-            depth=policy.undo_depth,
-            most_bytes=policy.undo_max_bytes,
-            processes=policy.subprocess_execution,
-            most_grown=None if memory is None else slack(memory),
         ),
         prepare=config.prepare,
         zygote=partial(spawn.start, config.wrap),
@@ -120,7 +111,7 @@ def _tooling(config: SessionConfig, station: Station, make_tools: MakeTools | No
         settings=_tool_settings(policy),
         given=None if make_tools is None else lambda: make_tools(policy),
         operations=services.operations(budgets) if services else None,
-        models=services.models(budgets)[0] if services else None,
+        models=services.models(budgets) if services else None,
         limits=_tool_limits(policy),
         observe=station.audit.called,
         unlisted=station.audit.refused_more,
@@ -132,7 +123,7 @@ def _tooling(config: SessionConfig, station: Station, make_tools: MakeTools | No
 def approval_of(policy: Policy, station: Station) -> Any:
     """Return who decides about calls: nobody, where the policy asks users and none can be."""
     decides = station.approval or station.clerk
-    return Nobody() if decides is None and policy.approvals != "never" else decides
+    return DenyAll() if decides is None and policy.approvals != "never" else decides
 
 
 def _narrower_tooling(tooling: Tooling, config: SessionConfig) -> Tooling:
@@ -148,8 +139,8 @@ def _narrower_tooling(tooling: Tooling, config: SessionConfig) -> Tooling:
     )
 
 
-def _tool_limits(policy: Policy) -> Limits:
-    return Limits(
+def _tool_limits(policy: Policy) -> CallLimits:
+    return CallLimits(
         in_flight=policy.tool_max_in_flight,
         calls=policy.tool_max_calls,
         rate=policy.tool_max_per_second,
@@ -159,11 +150,11 @@ def _tool_limits(policy: Policy) -> Limits:
     )
 
 
-def _tool_settings(policy: Policy) -> ToolSettings | None:
+def _tool_settings(policy: Policy) -> WorkerSettings | None:
     """Return what the worker of the operator's tools is told; None where there are none."""
     if not policy.tools:
         return None
-    return ToolSettings(
+    return WorkerSettings(
         entries=policy.tools,
         timeout=policy.tool_timeout,
         timeouts=policy.tool_timeouts,
@@ -241,7 +232,7 @@ class Narrower:
             if isinstance(reply, PolicyChanged):
                 self.show_change(reply, used=used)
             elif isinstance(reply, PolicyUnchanged):
-                error = narrow_requests.costly("", reply.why)
+                error = narrow_requests.new_guest_error("", reply.why)
                 found = narrow_requests.not_kept(error, asked, code, rules)
                 outcome = Outcome("denied", findings=found)
             else:
@@ -259,7 +250,7 @@ class Narrower:
     # --- whether it may be --------------------------------------------------------------------
 
     def _weigh_request(
-        self, asked: Asked, code: str, session: Session
+        self, asked: NarrowRequest, code: str, session: Session
     ) -> tuple[SessionSettings | None, tuple[Finding, ...]]:
         """Return the settings that a cell asks for, or why it can't have them."""
         rules = session.settings.rules
@@ -286,7 +277,7 @@ class Narrower:
 
     def _step(self, policy: Policy, *, used: bool) -> Step:
         """Return what it takes to enforce this policy, which is narrower. Raises PolicyError."""
-        fields = narrow_requests.of_guests(self.policy, policy)
+        fields = narrow_requests.guest_fields(self.policy, policy)
         if not fields:
             return Step.none
         if not used:
@@ -295,7 +286,7 @@ class Narrower:
         step = self.locking_step()
         if step is None:
             why = "can't be put in force in the guest that runs"
-            raise narrow_requests.costly(fields[0], why)
+            raise narrow_requests.new_guest_error(fields[0], why)
         return step
 
     def locking_step(self) -> Step | None:
@@ -339,7 +330,7 @@ class Narrower:
             self._begin(session, settings, request)
         else:
             lock = partial(self._lock, session, settings, request, guest)
-            session.requests.supervisor.locks.copy(lock)
+            session.requests.supervisor.copy_guest(lock)
 
     def _begin(self, session: Session, settings: SessionSettings, request: InFlight) -> None:
         request.state = State.running
@@ -351,7 +342,7 @@ class Narrower:
         settings: SessionSettings,
         request: InFlight,
         guest: Guest,
-        copy: Copy | None,
+        copy: Snapshot | None,
     ) -> None:
         """Have locks made for the copy of ``guest``, which replaces it once they are."""
         requests, most = session.requests, settings.bounds.memory_max_bytes
@@ -374,7 +365,7 @@ class Narrower:
             why = f"the guest has {copy.had.size:,} bytes already"
             requests.finish(request, PolicyUnchanged(why))
         else:
-            requests.supervisor.locks.make(copy, settings.prepare.plan, ready)
+            requests.supervisor.prepare_locks(copy, settings.prepare.plan, ready)
 
     def adopt(self, settings: SessionSettings) -> None:
         """Show, keep and record from now on what a narrower policy lets through."""

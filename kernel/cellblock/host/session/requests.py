@@ -38,13 +38,13 @@ import msgspec
 from cellblock.analysis.replay import can_run_again
 from cellblock.errors import CellblockError, FrameTooLargeError
 from cellblock.host.audit import records
-from cellblock.host.guests.supervisor import MAX_LOSSES, Keeper
-from cellblock.host.services.network.relay import Link
-from cellblock.host.services.tools.session_tools import Desk
-from cellblock.host.services.tools.types import Made
+from cellblock.host.guests.supervisor import MAX_LOSSES, Supervisor
+from cellblock.host.services.network.relay import Relay
+from cellblock.host.services.tools.calls import CellCalls
+from cellblock.host.services.tools.session_tools import SessionTools
 from cellblock.host.session.limits import Deadlines, Monitor
 from cellblock.host.session.types import Refused, Step, Stopped
-from cellblock.host.snapshots.copies import SHORT, Ran
+from cellblock.host.snapshots.chain import SHORT, PastRequest
 from cellblock.policy.paths import open_unlinked
 from cellblock.wire import messages
 
@@ -55,7 +55,7 @@ if TYPE_CHECKING:
     from cellblock.host.cell.cell import Station
     from cellblock.host.consent.approvals.approver import Clerk
     from cellblock.host.guests.process import Guest
-    from cellblock.host.guests.zygotes import Zygotes
+    from cellblock.host.guests.zygote import ZygoteSource
     from cellblock.host.session.limits import Excess
     from cellblock.host.session.types import Reactor, SessionSettings, Usage, Why
 
@@ -214,7 +214,7 @@ def check_reply(message: Any, request: InFlight | None) -> str:
 class Requests:
     """One request at a time, over guests that come and go.
 
-    The supervisor's ``Ward``: it hears what guests say and that they are lost.
+    The supervisor's ``Owner``: it hears what guests say and that they are lost.
     """
 
     def __init__(
@@ -222,7 +222,7 @@ class Requests:
         reactor: Reactor,
         front: Station,
         settings: SessionSettings,
-        zygotes: Zygotes,
+        zygotes: ZygoteSource,
         audit: Audit,
         *,
         clock: Callable[[], float],
@@ -230,17 +230,17 @@ class Requests:
     ) -> None:
         self._front, self._audit, self._clerk, self._clock = front, audit, clerk, clock
         self._scratch = settings.prepare.scratch
-        self._link = Link(reactor, settings.addresses, self._on_relay_breach, audit.asked)
-        self.supervisor = Keeper(
+        self._relay = Relay(reactor, settings.addresses, self._on_relay_breach, audit.asked)
+        self.supervisor = Supervisor(
             reactor,
             self,
+            settings.policy,
             settings.prepare,
             zygotes,
-            settings.snapshots,
             clock,
-            self._link.way,
+            self._relay.admit,
         )
-        self.tools = Desk(
+        self.tools = SessionTools(
             reactor, self.supervisor, lambda: self.request, self._violation, front.shown
         )
         if settings.tools is not None:
@@ -255,7 +255,7 @@ class Requests:
         self.request: InFlight | None = None
         #: What the last one took, and the calls of tools that it made.
         self.usage: Usage | None = None
-        self.tool_calls = Made()
+        self.tool_calls = CellCalls()
         #: Whether the guest, or one that it is a copy of, has run anything.
         self.used = False
         self._last_id = 0
@@ -300,7 +300,7 @@ class Requests:
         self.tools.catch_up()
         if guest is None or guest.closed:
             return  # whoever comes next gets it
-        guest.attend(asked=True)
+        guest.throttle(on=False)
         if isinstance(request.message, PolicyChange):
             request.message.serve(request, guest)
             return
@@ -390,7 +390,7 @@ class Requests:
         """End a guest for what it told the relay, once it is known what it had begun before."""
         guest = self.supervisor.guest
         if guest is not None:
-            guest.hear_out()
+            guest.read_rest()
             if guest is self.supervisor.guest:
                 self._violation(what)
 
@@ -467,14 +467,14 @@ class Requests:
             self._violation(breach)
             return
         guest.drain()
-        guest.let_sleep()
+        guest.stop_waking()
         if not isinstance(message, messages.Done):
             self._answer(request, message)
             return
         self._deadlines.stop()
         if self._clerk is not None:
             self._clerk.end()  # the answer may have to wait for a snapshot
-        if self._link.made_connections(self.supervisor.snapshots.ring.connected):
+        if self._relay.made_connections(self.supervisor.snapshots.chain.had_connections):
             request.called = True
         if request.undo_steps and message.error is None:
             self._undo(request, message)
@@ -486,35 +486,26 @@ class Requests:
     def _keep(self, request: InFlight, reply: Any) -> None:
         """Answer a request that may have changed the guest's state, and have a snapshot taken.
 
-        A short cell is answered as soon as the one before it is kept: in the millisecond until its
-        own snapshot stands it can be run again. A long one can't, so it is answered when what it
-        did is safe, whichever one process is killed next; so is one that called a tool, or that may
-        have said something over a connection.
+        ``Snapshots.ran`` decides which comes first.
         """
         now, message = self._clock(), request.message
         seconds = now - request.began_at
-        short = seconds <= SHORT and not request.called
         exact = (
-            short
+            seconds <= SHORT
+            and not request.called
             and isinstance(message, messages.Execute)
             and not message.user_expressions
             and not message.template
             and can_run_again(message.source)
         )
-        ran = Ran(message, seconds, exact, ended=now, once=request.called)
-        if short and self.supervisor.snapshots.ring.covers():
-            self._answer(request, reply)
-            self.supervisor.ran(ran)
-            return
         request.state = State.ending
 
-        def safe() -> None:
+        def answer() -> None:
             if self.request is request:
                 self._answer(request, reply)
 
-        if short:
-            self.supervisor.snapshots.ring.when_kept(safe)
-        self.supervisor.ran(ran, safe)
+        past = PastRequest(message, seconds, exact, ended=now, side_effects=request.called)
+        self.supervisor.ran(past, answer)
 
     def _undo(self, request: InFlight, reply: messages.Done) -> None:
         """Undo cells, now that the one which asked for that has ended."""
@@ -545,9 +536,9 @@ class Requests:
         self.usage = self._monitor.end(reply.read_bytes if ran else 0)
         self.tool_calls = self.tools.end()
         if self.supervisor.guest is not None:
-            self.supervisor.guest.attend(asked=False)
+            self.supervisor.guest.throttle(on=True)
         request.done(reply)
-        self._link.account()
+        self._relay.account()
 
     # --- what the supervisor tells ------------------------------------------------------------
 
@@ -616,20 +607,20 @@ class Requests:
         self._deadlines.timeout = settings.policy.timeout
         self._monitor.hold_to(settings.bounds)
         self.tools.hold_to(settings.tools, settings.tools_gone)
-        self._link.hold_to(settings.addresses)
+        self._relay.hold_to(settings.addresses)
         self.used = self.used and settings.step is not Step.fresh
         self.supervisor.hold_to(settings)
 
     def open_folder(self, path: str) -> int:
         """Open a folder that guests write, wherever it is. Raises OSError, for a link too."""
-        zygote = self.supervisor.supply.zygote
+        zygote = self.supervisor.zygote
         if path == self._scratch and zygote is not None and zygote.folder is not None:
             return os.open(".", _FOLDER, dir_fd=zygote.folder)
         return open_unlinked(path, _FOLDER)
 
     def disconnect(self) -> None:
         """End guests' connections and calls, and account for what they asked for."""
-        self._link.hold_to(())
+        self._relay.hold_to(())
         self.tools.drop()
 
     def close(self) -> bool:

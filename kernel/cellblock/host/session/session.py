@@ -37,7 +37,7 @@ if TYPE_CHECKING:
     from cellblock.host.cell.cell import Station
     from cellblock.host.consent.approvals.approver import Clerk
     from cellblock.host.consent.approvals.prompt import Decision
-    from cellblock.host.guests.zygotes import Zygotes
+    from cellblock.host.guests.zygote import ZygoteSource
     from cellblock.host.session.config import SessionConfig
     from cellblock.host.session.narrowing import MakeTools
     from cellblock.host.session.types import (
@@ -97,7 +97,7 @@ def open_session(
     config: SessionConfig,
     reactor: Reactor,
     station: Station,
-    zygotes: Zygotes,
+    zygotes: ZygoteSource,
     make_tools: MakeTools | None = None,
 ) -> Session:
     """Return the session of a station; ``make_tools`` makes tools of a program's own."""
@@ -118,7 +118,7 @@ class Session:
         reactor: Reactor,
         station: Station,
         settings: SessionSettings,
-        zygotes: Zygotes,
+        zygotes: ZygoteSource,
         *,
         clock: Callable[[], float] = time.monotonic,
         narrower: Narrower | None = None,

@@ -7,7 +7,7 @@ from enum import Enum
 from typing import TYPE_CHECKING, Any, Final, Literal, Protocol
 
 from cellblock.analysis import Finding
-from cellblock.host.services.tools.types import Made
+from cellblock.host.services.tools.calls import CellCalls
 from cellblock.wire import messages
 
 if TYPE_CHECKING:
@@ -17,9 +17,8 @@ if TYPE_CHECKING:
     from cellblock.analysis import Rules
     from cellblock.errors import AdmissionError, AuditError
     from cellblock.host.consent.admission.admission import Gate
-    from cellblock.host.services.tools.types import Tooling
+    from cellblock.host.services.tools.calls import Tooling
     from cellblock.host.session.limits import Bounds
-    from cellblock.host.snapshots.forking import Settings
     from cellblock.policy.model import Policy
 
 
@@ -148,7 +147,7 @@ class Outcome:
     label: str = ""
     #: None for a cell that did not run.
     usage: Usage | None = None
-    tool_calls: Made = field(default_factory=Made)
+    tool_calls: CellCalls = field(default_factory=CellCalls)
 
 
 #: What ended a request: the guest's answer, or why there is none. A text: no guest could be had.
@@ -159,10 +158,10 @@ def outcome_of(
     reply: Reply,
     refused_expressions: Mapping[str, Any],
     usage: Usage | None = None,
-    tool_calls: Made | None = None,
+    tool_calls: CellCalls | None = None,
 ) -> Outcome:
     """Return the outcome of a cell that ``reply`` ended."""
-    common: dict[str, Any] = {"usage": usage, "tool_calls": tool_calls or Made()}
+    common: dict[str, Any] = {"usage": usage, "tool_calls": tool_calls or CellCalls()}
     match reply:
         case Stopped():
             return Outcome("stopped", stopped=reply, **common)
@@ -221,7 +220,6 @@ class SessionSettings:
     #: Decides which cells may run at all.
     gate: Gate
     bounds: Bounds
-    snapshots: Settings
     prepare: messages.Prepare
     #: Starts a zygote. Raises OSError.
     zygote: Callable[[], tuple[socket.socket, int]]

@@ -14,9 +14,8 @@ from cellblock.host.consent.admission.admission import Gate
 from cellblock.host.session.limits import Bounds
 from cellblock.host.session.narrowing import Narrower
 from cellblock.host.session.types import ExecuteRequest, SessionSettings, Step
-from cellblock.host.snapshots import forking
-from cellblock.host.snapshots.copies import Copy
-from cellblock.host.snapshots.forking import Settings
+from cellblock.host.snapshots import store
+from cellblock.host.snapshots.chain import Snapshot
 from cellblock.policy.model import Policy
 from cellblock.policy.narrowing import changed, weigh
 from cellblock.policy.paths import Places
@@ -62,7 +61,6 @@ class Scope(Narrower):
             step=step,
             rules=replace(RULES, magics=frozenset(policy.magics)),
             bounds=Bounds(memory_max_bytes=policy.memory_max_bytes),
-            snapshots=Settings(mode="always", depth=policy.undo_depth),
             prepare=self.prepare(policy),
             zygote=self.sim._spawn,
             tools=None,
@@ -72,7 +70,7 @@ class Scope(Narrower):
         )
 
     def prepare(self, policy):
-        told = self.sim.session.requests.supervisor.supply._prepare
+        told = self.sim.session.requests.supervisor._prepare
         plan = messages.Plan(network=bool(policy.network_access))
         modules = {"raw_modules": policy.allowed_modules}
         return msgspec.structs.replace(told, plan=plan, rules=modules)
@@ -400,13 +398,13 @@ def test_a_guest_that_is_killed_while_it_is_copied_is_narrowed_in_what_takes_ove
 
 
 def test_a_guest_that_holds_more_than_it_may_is_not_narrowed_to_death(used, scope, monkeypatch):
-    had = Copy.__init__
+    had = Snapshot.__init__
 
     def large(self, *args, **kwargs):
         had(self, *args, **kwargs)
         self.had = replace(self.had, size=2**30)
 
-    monkeypatch.setattr(Copy, "__init__", large)
+    monkeypatch.setattr(Snapshot, "__init__", large)
     assert narrow(used, "memory_max_bytes=40_000_000") is None
     copied(used)
     outcome = used.outcomes[-1]
@@ -429,7 +427,7 @@ def test_an_interrupt_while_locks_are_made_does_no_harm(used):
     copy = relocking(used)
     used.session.interrupt()
     goes_on(used, copy)
-    used.reactor.advance(forking.IDLE)
+    used.reactor.advance(store.IDLE)
     assert used.outcomes[-1].status == "ok"
 
 
