@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 from cellblock.host.consent.approvals.approver import Clerk, Grants, Under
 from cellblock.host.consent.approvals.prompt import Prompt
 from cellblock.host.consent.approvals.store import Store, default_path
-from cellblock.host.session.narrowing import changed_fields
+from cellblock.host.session.narrowing import recorded_changes
 from cellblock.policy import paths as placing
 
 if TYPE_CHECKING:
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 def begin(config: SessionConfig, kernel: Kernel, start: Callable[[], None]) -> None:
     """Have the user of ``kernel`` asked; call ``start`` once its session may be started."""
-    policy = placing.unplaced(config.policy, Path(config.prepare.scratch))
+    policy = placing.without_scratch(config.policy, Path(config.prepare.scratch))
     kernel.clerk = clerk = clerk_of(config, policy, kernel)
     if config.condition is None:
         start()
@@ -47,7 +47,7 @@ def begin(config: SessionConfig, kernel: Kernel, start: Callable[[], None]) -> N
 
 
 def clerk_of(config: SessionConfig, policy: Policy, kernel: Kernel) -> Clerk:
-    """Return what asks the user; ``policy`` is from ``placing.unplaced``."""
+    """Return what asks the user; ``policy`` is from ``placing.without_scratch``."""
     kernel.input_requests.prefix_cells = True
     grants = Grants(under(config, policy), Store(default_path()))
     return Clerk(
@@ -64,9 +64,9 @@ def under(config: SessionConfig, policy: Policy) -> Under:
     made, scratch = config.operators, Path(config.prepare.scratch)
     if made is None:
         return Under(scope=scope, policy=policy.name, digest=policy.digest())
-    written = placing.unplaced(made, scratch).digest()
+    written = placing.without_scratch(made, scratch).digest()
     first = Under(scope=scope, policy=policy.name, digest=written)
-    return first.narrower(policy.digest(), changed_fields(made, config.policy, scratch))
+    return first.narrower(policy.digest(), recorded_changes(made, config.policy, scratch))
 
 
 class StartConsent:

@@ -23,7 +23,7 @@ from cellblock.host.output.text import json_size
 from cellblock.host.session.history import default_path
 from cellblock.host.snapshots import restore
 from cellblock.policy.enforcement import Gap, Status
-from cellblock.policy.narrowing import changed
+from cellblock.policy.narrowing import changed_fields
 from cellblock.policy.paths import within
 from cellblock.render import policy_card, tables
 from cellblock.render import stopped as cards
@@ -411,7 +411,9 @@ class Views:
         if made is None or any(a is not b for a, b in zip(made[0], of, strict=True)):
             before = {}
             if operators is not None:
-                before = {name: getattr(operators, name) for name in changed(operators, policy)}
+                before = {
+                    name: getattr(operators, name) for name in changed_fields(operators, policy)
+                }
             fields = policy.as_dict() | {"backend": self.backend}
             worth = tuple(self.enforcement.values())
             made = of, policy_card.policy_table(fields, worth, self.gaps, before)

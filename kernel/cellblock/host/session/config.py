@@ -243,7 +243,7 @@ def predict_wrapping(options: SessionOptions) -> Wrapping | None:
     """Return what ``resolve`` will most likely have a zygote wrapped in, sooner than it does."""
     with contextlib.suppress(Exception):  # whatever is wrong with a policy, ``resolve`` says
         project, scratch = options.project, options.scratch
-        policy = load.foresee(options.policy_name, project=project, scratch=scratch)
+        policy = load.load_unchecked(options.policy_name, project=project, scratch=scratch)
         backend, private = choose(policy, "glance").backend, _private(options, policy)
         return planned(policy, backend, private=private, project=project, scratch=scratch)[1]
     return None
@@ -277,7 +277,7 @@ def _load(options: SessionOptions) -> Policy:
     if isinstance(options.policy, str):
         policy = load.load(options.policy, project=options.project, **rest)
     else:
-        policy = load.checked(options.policy, project=options.project, **rest)
+        policy = load.check_policy(options.policy, project=options.project, **rest)
     condition = _condition(policy, options)
     if condition is not None and not (options.asks and policy.approvals == "prompt"):
         raise condition
@@ -288,7 +288,7 @@ def _condition(policy: Policy, options: SessionOptions) -> PolicyError | None:
     """Return what has to be allowed of a policy, and was not."""
     if options.allow_unsafe:
         return None
-    return load.condition(policy, options.policy_name, ask=options.ask, asks=options.asks)
+    return load.unsafe_error(policy, options.policy_name, ask=options.ask, asks=options.asks)
 
 
 def _narrowed_by_notebook(policy: Policy, options: SessionOptions) -> tuple[Policy, str]:
@@ -297,7 +297,7 @@ def _narrowed_by_notebook(policy: Policy, options: SessionOptions) -> tuple[Poli
         return policy, ""
     from cellblock.policy import narrow_requests  # noqa: PLC0415 - before a wrapped zygote starts
 
-    return narrow_requests.of_file(
+    return narrow_requests.narrow_for_file(
         options.notebook, policy, project=options.project, scratch=options.scratch
     )
 
@@ -430,7 +430,7 @@ def check_out_of_reach(policy: Policy, plan: messages.Plan) -> None:
     Secrets are the audit log and the key of approvals; manifests and templates decide.
     """
     readable = (*plan.read_roots, *plan.write_roots)
-    by_host = paths.written_by_host(policy).values()
+    by_host = paths.host_write_roots(policy).values()
     writable = (*plan.write_roots, *itertools.chain.from_iterable(by_host))
     deciding = [("templates.folders", folder) for folder in policy.templates.folders]
     if policy.audit.log:

@@ -105,7 +105,7 @@ class GrantedServices:
                     value=repr(pattern),
                     remedy=_how_to_write(artifacts.begins_in(absolute), roots, prepare.scratch),
                 )
-        by_host = paths.written_by_host(policy).get("ops.write_file.roots", ())
+        by_host = paths.host_write_roots(policy).get("ops.write_file.roots", ())
         if root := next((root for root in (*roots, *by_host) if within(folder, root)), None):
             raise PolicyError(
                 f"cells could change what was copied out: {root} is writable",

@@ -31,7 +31,7 @@ from cellblock.host.session.requests import (
 from cellblock.host.session.types import Outcome, SessionSettings, Step, outcome_of
 from cellblock.host.snapshots.restore import lacking
 from cellblock.policy import narrow_requests, paths
-from cellblock.policy.narrowing import changed, said, weigh
+from cellblock.policy.narrowing import changed_fields, toml_text, try_narrow
 from cellblock.policy.paths import Places
 from cellblock.policy.vocabulary import tool_name
 from cellblock.render import policy_card
@@ -163,10 +163,13 @@ def _tool_settings(policy: Policy) -> WorkerSettings | None:
     )
 
 
-def changed_fields(before: Policy, after: Policy, scratch: Path) -> dict[str, str]:
+def recorded_changes(before: Policy, after: Policy, scratch: Path) -> dict[str, str]:
     """Return the fields that differ, with their values after as TOML: for the audit log."""
-    unplaced = paths.unplaced(after, scratch)
-    return {name: records.said(said(getattr(unplaced, name))) for name in changed(before, after)}
+    portable = paths.without_scratch(after, scratch)
+    return {
+        name: records.said(toml_text(getattr(portable, name)))
+        for name in changed_fields(before, after)
+    }
 
 
 def _tool_names(policy: Policy) -> frozenset[str]:
@@ -200,7 +203,7 @@ class Narrower:
             and (not rules.language or SHOWS_POLICY in rules.magics)
             and not ruling.findings
             and ruling.run is None
-            and narrow_requests.is_alone(request.code)
+            and narrow_requests.is_narrow_cell(request.code)
         )
 
     def narrow(
@@ -273,7 +276,7 @@ class Narrower:
         """Return a narrower policy, or all that is wrong with the changes."""
         project = self._config.project
         places = Places("the cell", project, project, self._config.scratch)
-        return weigh(self.policy, changes, places=places)
+        return try_narrow(self.policy, changes, places=places)
 
     def _step(self, policy: Policy, *, used: bool) -> Step:
         """Return what it takes to enforce this policy, which is narrower. Raises PolicyError."""
@@ -313,8 +316,8 @@ class Narrower:
             self._station,
             tools,
             step=step,
-            changed=changed_fields(self.policy, policy, config.scratch),
-            digest=paths.unplaced(policy, config.scratch).digest(),
+            changed=recorded_changes(self.policy, policy, config.scratch),
+            digest=paths.without_scratch(policy, config.scratch).digest(),
             tools_gone=_tool_names(self.policy) - _tool_names(policy),
         )
 

@@ -22,7 +22,7 @@ from cellblock.host.audit import records
 from cellblock.host.audit.log import Log
 from cellblock.host.audit.recorder import UNWRITTEN, Audit
 from cellblock.host.session.config import granted_services
-from cellblock.host.session.narrowing import Narrower, changed_fields, settings_of
+from cellblock.host.session.narrowing import Narrower, recorded_changes, settings_of
 from cellblock.host.session.requests import Requests
 from cellblock.host.session.types import Outcome, outcome_of
 from cellblock.policy import paths
@@ -64,7 +64,7 @@ def open_audit(policy: Policy | None) -> Audit:
 def record_start(config: SessionConfig, station: Station) -> None:
     """Enter in the audit log that a session begins, whether or not cells may run there yet."""
     audit, scratch = station.audit, config.scratch
-    policy = paths.unplaced(config.operators or config.policy, scratch)
+    policy = paths.without_scratch(config.operators or config.policy, scratch)
     system = os.uname()
     audit.enter(
         records.SessionStart(
@@ -86,8 +86,8 @@ def record_start(config: SessionConfig, station: Station) -> None:
     if config.operators is not None and config.operators != config.policy:
         audit.enter(
             records.Narrowing(
-                fields=changed_fields(config.operators, config.policy, scratch),
-                digest=paths.unplaced(config.policy, scratch).digest(),
+                fields=recorded_changes(config.operators, config.policy, scratch),
+                digest=paths.without_scratch(config.policy, scratch).digest(),
                 file=records.whole(config.notebook),
             )
         )

@@ -17,7 +17,7 @@ from cellblock.host.session.types import ExecuteRequest, SessionSettings, Step
 from cellblock.host.snapshots import store
 from cellblock.host.snapshots.chain import Snapshot
 from cellblock.policy.model import Policy
-from cellblock.policy.narrowing import changed, weigh
+from cellblock.policy.narrowing import changed_fields, try_narrow
 from cellblock.policy.paths import Places
 from cellblock.wire import frames, messages
 from support.approvals import Desk
@@ -46,7 +46,7 @@ class Scope(Narrower):
         return self.sim
 
     def weigh(self, changes):
-        return weigh(self.policy, changes, places=self.places)
+        return try_narrow(self.policy, changes, places=self.places)
 
     def locking_step(self):
         return self.step
@@ -56,7 +56,7 @@ class Scope(Narrower):
             raise self.refusal
         return SessionSettings(
             policy=policy,
-            changed=dict.fromkeys(changed(self.policy, policy), ""),
+            changed=dict.fromkeys(changed_fields(self.policy, policy), ""),
             digest="",
             step=step,
             rules=replace(RULES, magics=frozenset(policy.magics)),
