@@ -41,6 +41,7 @@ from cellblock.guest.confine.adapt import mend_library
 from cellblock.guest.confine.apart import stand_apart
 from cellblock.guest.confine.syscall_args import HANDING_OVER
 from cellblock.guest.output import Out
+from cellblock.guest.runner import RulesInForce
 from cellblock.guest.shell import Asking
 from cellblock.guest.tool_calls import ToolError
 from cellblock.wire import messages
@@ -128,7 +129,7 @@ class Prepared:
         #: Guests are forked from whoever makes this.
         self.zygote = os.getpid()
         self.rules = Rules.from_builtins(request.rules)
-        self._permits = guards.Permits(self.rules)
+        self._current = RulesInForce(self.rules)
         self.servers: list[server.Server] = []
         mend_library(processes=request.plan.subprocess)
         self._network = _mended_network() if request.plan.relayed else None
@@ -161,7 +162,7 @@ class Prepared:
             "getpass": getpass.getpass,
             **self._tools,
         }
-        return guards.install(self.rules, extra, self._permits)
+        return guards.install(self._current, extra)
 
     def _arming(self) -> Callable[[Callable[[str], None]], None]:
         if self.rules.raw_modules:
@@ -266,7 +267,7 @@ class Prepared:
         plan = self.request.plan
         serving = server.Server(
             self.shell,
-            self._permits,
+            self._current,
             channel,
             out,
             plan,
