@@ -18,7 +18,7 @@ from cellblock.analysis import Rules
 from cellblock.host.audit.recorder import Audit
 from cellblock.host.consent.admission.admission import Gate
 from cellblock.host.guests.process import Guest
-from cellblock.host.guests.zygote import OwnZygote
+from cellblock.host.guests.zygote import ZygoteSource
 from cellblock.host.session.limits import Bounds
 from cellblock.host.session.session import Session
 from cellblock.policy.model import Policy
@@ -210,7 +210,7 @@ class Simulation:
             timeout=timeout,
             bounds=Bounds(),
             clock=lambda: self.reactor.now,
-            zygotes=OwnZygote(self.reactor, self._spawn),
+            zygotes=ZygoteSource(self.reactor, self._spawn),
             policy=policy,
             audit=Audit() if audit is None else audit,
             gate=Gate(Policy(), Path("/x")) if gate is None else gate,

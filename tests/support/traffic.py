@@ -11,7 +11,7 @@ from cellblock.backends.plan import make_plan
 from cellblock.host.audit.recorder import Audit
 from cellblock.host.consent.admission.admission import Gate
 from cellblock.host.guests import process, spawn
-from cellblock.host.guests.zygote import OwnZygote
+from cellblock.host.guests.zygote import ZygoteSource
 from cellblock.host.session.config import told_of
 from cellblock.host.session.limits import Bounds
 from cellblock.host.session.session import Session
@@ -44,7 +44,7 @@ def real_session(folder: Path, reactor: ZmqReactor, front: object) -> Session:
         timeout=None,
         bounds=Bounds(),
         clock=time.monotonic,
-        zygotes=OwnZygote(reactor, spawn.start),
+        zygotes=ZygoteSource(reactor, spawn.start),
         policy=policy.replace(snapshots="off"),
         audit=Audit(),
         gate=Gate(policy, folder),

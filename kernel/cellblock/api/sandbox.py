@@ -26,7 +26,7 @@ from cellblock.guest import remove_tree
 from cellblock.host.cell.cell import Asked
 from cellblock.host.cell.output_log import Kept
 from cellblock.host.guests import spawn
-from cellblock.host.guests.zygote import SharedZygote, ZygoteShare, place_of
+from cellblock.host.guests.zygote import SharedZygote, ZygoteSource, place_of
 from cellblock.host.session import history
 from cellblock.host.session.build import (
     audit_of,
@@ -183,8 +183,7 @@ class AsyncSandboxPool:
             policy = ground.policy
             if shareable(ground) and not policy.tools and not policy.packages:
                 given = (one.tool for one in self._tools.values())
-                shared.equip((*given, *own_tools(policy)))
-                shared.warm()
+                shared.warm((*given, *own_tools(policy)))
         except BaseException:
             self._ground = None
             remove_tree.remove(str(scratch))
@@ -323,11 +322,11 @@ class AsyncSandboxPool:
             folder.mkdir(mode=0o700)
         return placed(self.ground, folder, inputs=encoded, cwd=cwd)
 
-    def zygotes(self, ground: Ground, on_left: Callable[[], None]) -> ZygoteShare:
+    def zygotes(self, ground: Ground, on_left: Callable[[], None]) -> ZygoteSource:
         """Return a sandbox's part in the zygote."""
         if self._shared is None:
             raise GuestError(_NOT_OPEN)
-        return ZygoteShare(self.reactor, self._shared, place_of(ground.told), on_left)
+        return ZygoteSource(self.reactor, self._shared, place_of(ground.told), on_left)
 
     def functions(self, policy: Policy) -> Functions:
         """Return what runs the tools that were given."""

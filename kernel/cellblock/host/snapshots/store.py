@@ -80,7 +80,7 @@ class Snapshots:
     ) -> None:
         self._reactor, self._clock, self._policy = reactor, clock, policy
         self._supervisor = supervisor
-        self._budget = Budget(policy.snapshots, clock, supervisor.on_notice)
+        self._budget = Budget(policy.snapshots, clock, supervisor.owner.on_notice)
         self.chain = Chain()
         #: Runs while one is due.
         self._due: Timer | None = None
@@ -165,7 +165,7 @@ class Snapshots:
 
         def due() -> None:
             self._due = None
-            if self._supervisor.is_idle():
+            if self._supervisor.owner.idle():
                 self.take()
 
         self.postpone()
