@@ -41,7 +41,7 @@ if TYPE_CHECKING:
 
     from cellblock.backends.base import Backend
     from cellblock.host.guests.zygote import Spawn
-    from cellblock.host.services.network.relay import Reach
+    from cellblock.host.services.network.relay import Relay
     from cellblock.policy.model import Policy
     from cellblock.wire.messages import LockReport
 
@@ -64,7 +64,7 @@ class Loop(Reactor, Protocol):
 class Prover:
     """One run of the suite. The fields below say what came of it.
 
-    ``look`` returns the probes that left a trace outside; ``reach`` is the relay, if there is one.
+    ``look`` returns the probes that left a trace outside; ``relay`` is the relay, if there is one.
     """
 
     def __init__(
@@ -73,10 +73,10 @@ class Prover:
         prepare: messages.Prepare,
         spawn: Spawn,
         look: Callable[[], set[str]],
-        reach: Reach | None = None,
+        relay: Relay | None = None,
     ) -> None:
         self._loop, self._prepare, self._spawn = loop, prepare, spawn
-        self._look, self._reach = look, reach
+        self._look, self._relay = look, relay
         self._last_words = ""
         self.report: LockReport | None = None
         self.results: dict[str, messages.Attempt] = {}
@@ -134,8 +134,8 @@ class Prover:
 
         guest = Guest(self._loop, on_message, on_text, on_lost)
         try:
-            if self._reach is not None:
-                guest.theirs.append(self._reach.admit())
+            if self._relay is not None:
+                guest.theirs += self._relay.admit()
             zygote.fork(guest, trial=trial)
             self._loop.run()
         finally:

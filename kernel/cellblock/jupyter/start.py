@@ -15,7 +15,7 @@ import sys
 
 from cellblock.errors import StartError
 from cellblock.host.guests import spawn as launch
-from cellblock.policy.home import cache_folder
+from cellblock.policy.folders import cache_folder
 
 TYPE_CHECKING = False  # a zygote is started before typing is imported
 if TYPE_CHECKING:
@@ -149,7 +149,7 @@ def _notebook() -> Path | None:
         return None
     from cellblock.policy import narrow_requests as notebook  # noqa: PLC0415 - not for every kernel
 
-    return notebook.file_of(os.environ)
+    return notebook.session_notebook(os.environ)
 
 
 def _keys_beside(connection_file: Path) -> Iterator[Path]:

@@ -39,7 +39,7 @@ if TYPE_CHECKING:
 
     from cellblock.host.cell.cell import Station
     from cellblock.host.guests.zygote import ZygoteSource
-    from cellblock.host.services.artifacts.collect import Exports
+    from cellblock.host.services.artifacts import ArtifactCollector
     from cellblock.host.session.config import Ground
     from cellblock.host.session.settings import Given
     from cellblock.host.session.types import Reactor
@@ -79,7 +79,7 @@ def audit_of(views: Views) -> Audit:
 def enter_start(ground: Ground, station: Station) -> None:
     """Enter in the audit log that ``station`` begins, whether or not cells may run there yet."""
     scratch = Path(ground.told.scratch)
-    unplaced = paths.unplaced(ground.operators or ground.policy, scratch)
+    unplaced = paths.without_scratch(ground.operators or ground.policy, scratch)
     _enter_start(station.audit, unplaced, station.views.backend, ground.project)
     enter_notebook(ground, station.audit)
 
@@ -118,18 +118,18 @@ def found(
     )
 
 
-def exports_of(ground: Ground, reactor: Reactor, session: Session) -> Exports | None:
+def exports_of(ground: Ground, reactor: Reactor, session: Session) -> ArtifactCollector | None:
     """Return what copies files out after cells; None where the policy names none."""
     policy = ground.policy
     if not policy.artifact_export_paths:
         return None
-    from cellblock.host.services.artifacts.collect import (  # noqa: PLC0415 - as above
-        Exports,
+    from cellblock.host.services.artifacts import (  # noqa: PLC0415 - as above
+        ArtifactCollector,
         Patterns,
         rooted,
     )
 
-    return Exports(
+    return ArtifactCollector(
         reactor,
         written(policy),
         Patterns(rooted(one, ground.told.cwd) for one in policy.artifact_export_paths),

@@ -20,6 +20,7 @@ from cellblock.host.session.types import Claim, Held, NotHeld, Outcome, Step, Te
 from cellblock.host.snapshots.restore import lacking
 from cellblock.policy import narrow_requests as narrowing
 from cellblock.policy import paths
+from cellblock.policy.narrowing import changed_fields, toml_text, try_narrow
 from cellblock.policy.vocabulary import tool_name
 
 if TYPE_CHECKING:
@@ -30,13 +31,13 @@ if TYPE_CHECKING:
     from cellblock.host.cell.cell import Station
     from cellblock.host.guests.process import Guest
     from cellblock.host.guests.supervisor import Supervisor
-    from cellblock.host.services.tools.types import Tooling
+    from cellblock.host.services.tools.calls import Tooling
     from cellblock.host.session.config import Ground
     from cellblock.host.session.requests import Request
     from cellblock.host.session.types import Cell, Scope
     from cellblock.host.snapshots.chain import Snapshot
     from cellblock.policy.model import Policy
-    from cellblock.policy.narrow_requests import Asked
+    from cellblock.policy.narrow_requests import NarrowRequest
     from cellblock.render.policy_card import Guest as GuestNow
 
 
@@ -93,7 +94,9 @@ class Narrower:
             if isinstance(reply, Held):
                 self._scope.told(reply, used=used)
             elif isinstance(reply, NotHeld):
-                found = narrowing.not_kept(narrowing.costly("", reply.why), asked, cell.raw, rules)
+                found = narrowing.not_kept(
+                    narrowing.new_guest_error("", reply.why), asked, cell.raw, rules
+                )
                 outcome = Outcome("denied", findings=found)
             else:
                 outcome = outcome_of(reply, {})
@@ -105,7 +108,7 @@ class Narrower:
     # --- whether it may be ----------------------------------------------------------------------
 
     def _weighed(
-        self, asked: Asked, source: str, rules: Rules
+        self, asked: NarrowRequest, source: str, rules: Rules
     ) -> tuple[Terms | None, tuple[Finding, ...]]:
         """Return the terms that a cell asks for, or why it can't have them."""
         policy, wrong = self._scope.weigh(asked.changes)
@@ -124,7 +127,7 @@ class Narrower:
 
     def _step(self, policy: Policy) -> Step:
         """Return what it takes to have this policy, which is narrower. Raises PolicyError."""
-        fields = narrowing.of_guests(self._scope.policy, policy)
+        fields = narrowing.guest_fields(self._scope.policy, policy)
         if not fields:
             return Step.none
         if not self._holder.used:
@@ -132,7 +135,9 @@ class Narrower:
         narrowing.check_keeps_guest(self._scope.policy, policy)
         step = self._scope.locking()
         if step is None:
-            raise narrowing.costly(fields[0], "can't be put in force in the guest that runs")
+            raise narrowing.new_guest_error(
+                fields[0], "can't be put in force in the guest that runs"
+            )
         return step
 
     # --- having it ------------------------------------------------------------------------------
@@ -208,11 +213,12 @@ class PolicyScope:
 
     def weigh(self, changes: Mapping[str, Any]) -> tuple[Policy, tuple[PolicyError, ...]]:
         """Return a narrower policy, or all that is wrong with the changes."""
-        from cellblock.policy.narrowing import weigh  # noqa: PLC0415 - few sessions get here
         from cellblock.policy.paths import Places  # noqa: PLC0415 - as above
 
         project, scratch = self._ground.project, Path(self._ground.told.scratch)
-        return weigh(self.policy, changes, places=Places("the cell", project, project, scratch))
+        return try_narrow(
+            self.policy, changes, places=Places("the cell", project, project, scratch)
+        )
 
     def locking(self) -> Step | None:
         """Say what it takes to lay more locks on the guest that there is; None if it can't be."""
@@ -232,7 +238,7 @@ class PolicyScope:
         return Terms(
             policy=policy,
             changed=changes(self.policy, policy, scratch),
-            digest=paths.unplaced(policy, scratch).digest(),
+            digest=paths.without_scratch(policy, scratch).digest(),
             step=step,
             rules=policy.rules(),
             timeout=policy.timeout,
@@ -309,7 +315,7 @@ def enter_notebook(ground: Ground, audit: Audit) -> None:
     audit.enter(
         records.Narrowing(
             fields=changes(operators, ground.policy, scratch),
-            digest=paths.unplaced(ground.policy, scratch).digest(),
+            digest=paths.without_scratch(ground.policy, scratch).digest(),
             file=records.whole(ground.notebook),
         )
     )
@@ -321,13 +327,10 @@ def _tools(policy: Policy) -> frozenset[str]:
 
 def changes(before: Policy, after: Policy, scratch: Path) -> dict[str, str]:
     """Return the fields that differ, with what they are after, as TOML has it."""
-    from cellblock.policy.narrowing import (  # noqa: PLC0415 - as needed
-        changed,
-        said,
-    )
-
-    told = paths.unplaced(after, scratch)
-    return {name: records.said(said(getattr(told, name))) for name in changed(before, after)}
+    told = paths.without_scratch(after, scratch)
+    return {
+        name: records.said(toml_text(getattr(told, name))) for name in changed_fields(before, after)
+    }
 
 
 def _nothing_would_run(refusal: str) -> PolicyError:

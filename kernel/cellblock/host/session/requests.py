@@ -15,9 +15,9 @@ from cellblock.analysis.replay import can_run_again
 from cellblock.errors import CellblockError, FrameTooLargeError
 from cellblock.host.audit import records
 from cellblock.host.guests.supervisor import MAX_LOSSES, Supervisor
-from cellblock.host.services.network.relay import Link
-from cellblock.host.services.tools.session_tools import Desk
-from cellblock.host.services.tools.types import Made
+from cellblock.host.services.network.relay import Relay
+from cellblock.host.services.tools.calls import CellCalls
+from cellblock.host.services.tools.session_tools import SessionTools
 from cellblock.host.session import types
 from cellblock.host.session.limits import Deadlines, Monitor
 from cellblock.host.session.types import Claim, Front, Held, Refused, Step, Stopped, size_of
@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from cellblock.host.consent.approvals.approver import Clerk
     from cellblock.host.guests.process import Guest
     from cellblock.host.guests.zygote import ZygoteSource
-    from cellblock.host.services.tools.types import Tooling
+    from cellblock.host.services.tools.calls import Tooling
     from cellblock.host.session.limits import Bounds, Excess
     from cellblock.host.session.types import Front, Reactor, Scope, Terms, Usage, Why
     from cellblock.policy.model import Policy
@@ -192,8 +192,8 @@ class UnderWay:
         clock: Callable[[], float],
         keeper: Supervisor,
         front: Front,
-        desk: Desk,
-        link: Link,
+        desk: SessionTools,
+        link: Relay,
         violation: Callable[[str], None],
         *,
         timeout: float | None,
@@ -206,7 +206,7 @@ class UnderWay:
         self.monitor = Monitor(reactor, bounds, clock, self.on_excess, copies=keeper.snapshots.look)
         #: What the last one took, and calls of tools that it made.
         self.usage: Usage | None = None
-        self.made = Made()
+        self.made = CellCalls()
         self._last_id = 0
         #: Queries that were answered with nothing, whose answers are yet to come.
         self._abandoned: set[int] = set()
@@ -427,9 +427,9 @@ class Course:
         self._timeout = timeout
         self._scratch = prepare.scratch
         self._clock = clock
-        self._link = Link(reactor, addresses, self._on_breach, audit.asked)
-        self._keeper = Supervisor(reactor, self, policy, prepare, zygotes, clock, self._link.way)
-        self._desk = Desk(
+        self._link = Relay(reactor, addresses, self._on_breach, audit.asked)
+        self._keeper = Supervisor(reactor, self, policy, prepare, zygotes, clock, self._link.admit)
+        self._desk = SessionTools(
             reactor, self._keeper, lambda: self._under_way.request, self._violation, front.shown
         )
         self._under_way = UnderWay(
