@@ -94,8 +94,6 @@ class JudgeContext:
         folder = Path(os.fsdecode(self.options.folder))
         places = Places(policy.name, folder, project, None, here=False)
         return expand_paths_leniently(policy, places)
-            policy, Places(policy.name, folder, project, None, here=False)
-        )
 
 
 def judge(content: bytes, kind: FileKind, context: JudgeContext, file: Path) -> Verdict:

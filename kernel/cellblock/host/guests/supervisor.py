@@ -41,7 +41,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from cellblock.host.guests.zygote import Zygote
-    from cellblock.host.session.types import Reactor, Terms
+    from cellblock.host.session.types import Reactor, SessionSettings
     from cellblock.host.snapshots.chain import PastRequest, Snapshot
     from cellblock.policy.model import Policy
 
@@ -396,7 +396,7 @@ class Supervisor:
 
     # --- a narrower policy --------------------------------------------------------------------
 
-    def hold_to(self, terms: Terms) -> None:
+    def hold_to(self, terms: SessionSettings) -> None:
         """Have guests under a narrower policy from now on; where it takes another one, at once."""
         own = self._prepare
         tools = tuple(tool for tool in own.tools if tool.name not in terms.tools_gone)
@@ -440,7 +440,7 @@ class Supervisor:
         elif (restoration := self._restoring()) is not None:
             restoration.confined = True
 
-    def _relock(self, terms: Terms) -> None:
+    def _relock(self, terms: SessionSettings) -> None:
         """Have the newest snapshot, which has all that ran, go on under the locks made ready.
 
         One that goes on without is ended like any other that lies (``guest.confine.landlock``).
