@@ -25,9 +25,9 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from types import FrameType
 
-    from cellblock.guest.guards import Permits
     from cellblock.guest.network import Network
     from cellblock.guest.output import Outlet
+    from cellblock.guest.runner import RulesInForce
     from cellblock.guest.shell import GuestShell
 
 
@@ -147,7 +147,7 @@ class Server:
     def __init__(
         self,
         shell: GuestShell,
-        permits: Permits,
+        current: RulesInForce,
         channel: Channel,
         out: Outlet,
         request: messages.Prepare,
@@ -155,8 +155,8 @@ class Server:
         zygote: int,
         network: Network | None = None,
     ) -> None:
-        self._shell, self._rules, self._channel, self.out = shell, permits.rules, channel, out
-        self._permits = permits
+        self._shell, self._rules, self._channel, self.out = shell, current.rules, channel, out
+        self._current = current
         self._driver = Driver(channel)
         self.calls = Calls(channel, self._driver.watch, request.tool_max_in_flight)
         plan, rules = request.plan, self._rules
@@ -172,7 +172,7 @@ class Server:
             connects=raw and (plan.network or plan.relayed),
         )
         self._reserve = Reserve(plan.limits.memory_max_bytes)
-        self._runner = Runner(shell, permits, self._driver, out, plan, self._reserve)
+        self._runner = Runner(shell, current, self._driver, out, plan, self._reserve)
         self._request: messages.Execute | None = None
         #: A request has begun that an interrupt is for.
         self._begun = False
@@ -262,10 +262,10 @@ class Server:
     def _comm(self, message: messages.CommIn) -> None:
         self._kernel.request = message.id
         self._begin(message.id)
-        self._permits.give(message.granted)
+        self._current.grant(message.granted)
         with self._driver.entered():
             self._runner.attempt(lambda: self._kernel.deliver(message))
-        self._permits.give(None)
+        self._current.grant(None)
         self._end()
         self.out.send(messages.Done(id=message.id))
 

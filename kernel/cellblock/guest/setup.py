@@ -42,6 +42,7 @@ from cellblock.guest.library_patches import (
     patch_threadpoolctl,
     patch_when_imported,
 )
+from cellblock.guest.runner import RulesInForce
 from cellblock.wire import messages
 
 if TYPE_CHECKING:
@@ -124,7 +125,7 @@ class Prepared:
         #: Guests are forked from whoever makes this.
         self._zygote = os.getpid()
         self._rules = Rules.from_builtins(request.rules)
-        self._permits = guards.Permits(self._rules)
+        self._current = RulesInForce(self._rules)
         patch_standard_library(processes=request.plan.subprocess)
         self._network = _patched_network() if request.plan.relayed else None
         loop.allow_nested_run()
@@ -139,7 +140,7 @@ class Prepared:
             "getpass": getpass.getpass,
             **tools,
         }
-        names: dict[str, Any] = guards.install(self._rules, extra, self._permits)
+        names: dict[str, Any] = guards.install(self._current, extra)
         self._shell: Any = shell.build(self._rules, names)
         if self._rules.language:
             shell.strip_globals(self._shell, _IPYTHON_NAMES)
@@ -232,7 +233,7 @@ class Prepared:
         shell.hide(self._shell, "inputs")
         self._server = self._magics.server = server.Server(
             self._shell,
-            self._permits,
+            self._current,
             channel,
             out,
             self.request,

@@ -7,7 +7,7 @@ import subprocess
 import sys
 from typing import TYPE_CHECKING, Any, ClassVar, Final, NoReturn
 
-from IPython.core import page, payloadpage
+from IPython.core import application, completerlib, magics, oinspect, page, payloadpage
 from IPython.core.compilerop import CachingCompiler
 from IPython.core.error import UsageError
 from IPython.core.getipython import get_ipython
@@ -27,6 +27,10 @@ if TYPE_CHECKING:
 
     from cellblock.analysis import Finding, Rules
     from cellblock.guest.server import Server
+
+
+#: What IPython names as text, and would import when the shell is made, for which the host waits.
+EARLY: Final = (application, completerlib, magics, oinspect)
 
 
 class CellCompiler(CachingCompiler):
@@ -222,8 +226,8 @@ def get_ipython_for(rules: Rules) -> Callable[[], Any]:
             name, line, cell = map(text_of, (name, line, cell))
             return admit("run_cell_magic", name, line, cell).run_cell_magic(name, line, cell)
 
-    magics = Magics()
-    return lambda: magics
+    answer = Magics()
+    return lambda: answer
 
 
 #: Of a number of cells to step back over, one digit too many.
@@ -239,7 +243,7 @@ class HostMagics:
     server: Server
 
     def __init__(self, shell: Any) -> None:
-        magics = {
+        actions = {
             "output": self._show_output,
             "policy": self._show_policy,
             "template": self._show_templates,
@@ -247,7 +251,7 @@ class HostMagics:
             "undo": self._undo,
             "usage": self._show_usage,
         }
-        for name, action in magics.items():
+        for name, action in actions.items():
             shell.register_magic_function(action, "line", name)
 
     def _show_policy(self, line: str) -> None:

@@ -15,7 +15,7 @@ from cellblock.host.output.text import json_size
 from cellblock.host.session.settings import judge, with_lasting
 from cellblock.host.session.types import Account
 from cellblock.host.snapshots import restore
-from cellblock.policy.narrowing import changed
+from cellblock.policy.narrowing import changed_fields
 from cellblock.policy.paths import within
 from cellblock.render import stopped as cards
 from cellblock.render.cards import problem, value_words
@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from cellblock.backends.probes import Proof
     from cellblock.errors import AuditError, PolicyError
     from cellblock.host.cell.output_log import Kept
-    from cellblock.host.services.artifacts.collect import Exported
+    from cellblock.host.services.artifacts import CellArtifacts
     from cellblock.host.session.types import Stopped
     from cellblock.policy.enforcement import Enforcement, Gap
     from cellblock.policy.model import Policy
@@ -262,7 +262,7 @@ class Views:
         card = problem(title, error.message, error.file, error.key, remedy=error.remedy)
         return card, problem_failure(card, error.message, "AdmissionProblem")
 
-    def artifacts(self, found: Exported) -> Bundle:
+    def artifacts(self, found: CellArtifacts) -> Bundle:
         """Return the card for files that were copied out; links lead from the project."""
         from cellblock.render.tables import File, Left, artifacts  # noqa: PLC0415
 
@@ -374,7 +374,7 @@ def _before(views: Views) -> dict[str, object]:
     """Return what the operator's policy has in fields that are narrower now."""
     if views.in_force is None or views.operators is None:
         return {}
-    names = changed(views.operators, views.in_force)
+    names = changed_fields(views.operators, views.in_force)
     return {name: getattr(views.operators, name) for name in names}
 
 

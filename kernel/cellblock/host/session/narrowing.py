@@ -14,12 +14,13 @@ from cellblock.errors import BackendError, PolicyError
 from cellblock.host.audit import records
 from cellblock.host.consent.admission.admission import Gate
 from cellblock.host.guests import spawn
-from cellblock.host.session.settings import addresses_of, bounds_of, lasting, proofs_of, settings_of
+from cellblock.host.session.settings import addresses_of, bounds_of, lasting, proofs_of
 from cellblock.host.session.settings import narrowed as narrowed_tooling
 from cellblock.host.session.types import Claim, Held, NotHeld, Outcome, Step, Terms, outcome_of
 from cellblock.host.snapshots.restore import lacking
 from cellblock.policy import narrow_requests as narrowing
 from cellblock.policy import paths
+from cellblock.policy.narrowing import changed_fields, toml_text, try_narrow
 from cellblock.policy.vocabulary import tool_name
 
 if TYPE_CHECKING:
@@ -29,14 +30,14 @@ if TYPE_CHECKING:
     from cellblock.host.audit.recorder import Audit
     from cellblock.host.cell.cell import Station
     from cellblock.host.guests.process import Guest
-    from cellblock.host.guests.supervisor import Keeper
-    from cellblock.host.services.tools.types import Tooling
+    from cellblock.host.guests.supervisor import Supervisor
+    from cellblock.host.services.tools.calls import Tooling
     from cellblock.host.session.config import Ground
     from cellblock.host.session.requests import Request
     from cellblock.host.session.types import Cell, Scope
-    from cellblock.host.snapshots.copies import Copy
+    from cellblock.host.snapshots.chain import Snapshot
     from cellblock.policy.model import Policy
-    from cellblock.policy.narrow_requests import Asked
+    from cellblock.policy.narrow_requests import NarrowRequest
     from cellblock.render.policy_card import Guest as GuestNow
 
 
@@ -64,7 +65,7 @@ class Narrower:
     """Weighs what cells ask of a ``scope``, and has a ``holder`` hold to what comes of it."""
 
     def __init__(
-        self, scope: Scope, audit: Audit, keeper: Keeper, holder: Holder, answering: Answering
+        self, scope: Scope, audit: Audit, keeper: Supervisor, holder: Holder, answering: Answering
     ) -> None:
         self._scope, self._audit = scope, audit
         self._keeper, self._holder = keeper, holder
@@ -93,7 +94,9 @@ class Narrower:
             if isinstance(reply, Held):
                 self._scope.told(reply, used=used)
             elif isinstance(reply, NotHeld):
-                found = narrowing.not_kept(narrowing.costly("", reply.why), asked, cell.raw, rules)
+                found = narrowing.not_kept(
+                    narrowing.new_guest_error("", reply.why), asked, cell.raw, rules
+                )
                 outcome = Outcome("denied", findings=found)
             else:
                 outcome = outcome_of(reply, {})
@@ -105,7 +108,7 @@ class Narrower:
     # --- whether it may be ----------------------------------------------------------------------
 
     def _weighed(
-        self, asked: Asked, source: str, rules: Rules
+        self, asked: NarrowRequest, source: str, rules: Rules
     ) -> tuple[Terms | None, tuple[Finding, ...]]:
         """Return the terms that a cell asks for, or why it can't have them."""
         policy, wrong = self._scope.weigh(asked.changes)
@@ -124,7 +127,7 @@ class Narrower:
 
     def _step(self, policy: Policy) -> Step:
         """Return what it takes to have this policy, which is narrower. Raises PolicyError."""
-        fields = narrowing.of_guests(self._scope.policy, policy)
+        fields = narrowing.guest_fields(self._scope.policy, policy)
         if not fields:
             return Step.none
         if not self._holder.used:
@@ -132,7 +135,9 @@ class Narrower:
         narrowing.check_keeps_guest(self._scope.policy, policy)
         step = self._scope.locking()
         if step is None:
-            raise narrowing.costly(fields[0], "can't be put in force in the guest that runs")
+            raise narrowing.new_guest_error(
+                fields[0], "can't be put in force in the guest that runs"
+            )
         return step
 
     # --- having it ------------------------------------------------------------------------------
@@ -152,13 +157,13 @@ class Narrower:
         elif terms.step is Step.fresh:
             self._begin(request, terms)
         else:
-            self._keeper.locks.copy(lambda copy: self._lock(request, terms, guest, copy))
+            self._keeper.copy_guest(lambda copy: self._lock(request, terms, guest, copy))
 
     def _begin(self, request: Request, terms: Terms) -> None:
         request.began = True
         self._holder.adopt(terms)
 
-    def _lock(self, request: Request, terms: Terms, guest: Guest, copy: Copy | None) -> None:
+    def _lock(self, request: Request, terms: Terms, guest: Guest, copy: Snapshot | None) -> None:
         """Have locks made for the copy of ``guest``, and that go on in its place when they are."""
 
         def waits() -> bool:
@@ -180,7 +185,7 @@ class Narrower:
             what = f"the guest has {copy.had.size:,} bytes already"
             self._answering.finish(request, NotHeld(what))
         else:
-            self._keeper.locks.make(copy, terms.prepare.plan, ready)
+            self._keeper.prepare_locks(copy, terms.prepare.plan, ready)
 
 
 def _kept_by_nobody(why: str) -> PolicyError:
@@ -208,11 +213,12 @@ class PolicyScope:
 
     def weigh(self, changes: Mapping[str, Any]) -> tuple[Policy, tuple[PolicyError, ...]]:
         """Return a narrower policy, or all that is wrong with the changes."""
-        from cellblock.policy.narrowing import weigh  # noqa: PLC0415 - few sessions get here
         from cellblock.policy.paths import Places  # noqa: PLC0415 - as above
 
         project, scratch = self._ground.project, Path(self._ground.told.scratch)
-        return weigh(self.policy, changes, places=Places("the cell", project, project, scratch))
+        return try_narrow(
+            self.policy, changes, places=Places("the cell", project, project, scratch)
+        )
 
     def locking(self) -> Step | None:
         """Say what it takes to lay more locks on the guest that there is; None if it can't be."""
@@ -232,12 +238,11 @@ class PolicyScope:
         return Terms(
             policy=policy,
             changed=changes(self.policy, policy, scratch),
-            digest=paths.unplaced(policy, scratch).digest(),
+            digest=paths.without_scratch(policy, scratch).digest(),
             step=step,
             rules=policy.rules(),
             timeout=policy.timeout,
             bounds=bounds_of(ground),
-            snapshots=settings_of(policy),
             prepare=ground.told,
             zygote=partial(spawn.start, ground.wrap),
             addresses=addresses_of(ground),
@@ -310,7 +315,7 @@ def enter_notebook(ground: Ground, audit: Audit) -> None:
     audit.enter(
         records.Narrowing(
             fields=changes(operators, ground.policy, scratch),
-            digest=paths.unplaced(ground.policy, scratch).digest(),
+            digest=paths.without_scratch(ground.policy, scratch).digest(),
             file=records.whole(ground.notebook),
         )
     )
@@ -322,13 +327,10 @@ def _tools(policy: Policy) -> frozenset[str]:
 
 def changes(before: Policy, after: Policy, scratch: Path) -> dict[str, str]:
     """Return the fields that differ, with what they are after, as TOML has it."""
-    from cellblock.policy.narrowing import (  # noqa: PLC0415 - as needed
-        changed,
-        said,
-    )
-
-    told = paths.unplaced(after, scratch)
-    return {name: records.said(said(getattr(told, name))) for name in changed(before, after)}
+    told = paths.without_scratch(after, scratch)
+    return {
+        name: records.said(toml_text(getattr(told, name))) for name in changed_fields(before, after)
+    }
 
 
 def _nothing_would_run(refusal: str) -> PolicyError:
