@@ -17,10 +17,10 @@ from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Final, Literal
 
 from cellblock.policy.vocabulary import (
     ALLOWED_MAGICS,
-    CHECKED,
     GIB,
     KIB,
     MIB,
+    PYDANTIC_CONFIG,
     Bytes,
     Count,
     Depth,
@@ -46,7 +46,7 @@ if TYPE_CHECKING:
 class Approval:
     """What it is that ``cellblock approve`` writes and a kernel reads: manifests, and their key."""
 
-    __pydantic_config__: ClassVar[Mapping[str, object]] = CHECKED
+    __pydantic_config__: ClassVar[Mapping[str, object]] = PYDANTIC_CONFIG
 
     folder: str = "{data}/approved"
     """Where manifests lie. ``{data}`` is ``$XDG_DATA_HOME/cellblock`` or
@@ -65,7 +65,7 @@ class Approval:
 class Audit:
     """What is written down of a session, and what happens where it can't be."""
 
-    __pydantic_config__: ClassVar[Mapping[str, object]] = CHECKED
+    __pydantic_config__: ClassVar[Mapping[str, object]] = PYDANTIC_CONFIG
 
     log: bool = True
     """Whether the host writes an audit log of the session."""
@@ -96,7 +96,7 @@ class Audit:
 class Templates:
     """Where templates come from."""
 
-    __pydantic_config__: ClassVar[Mapping[str, object]] = CHECKED
+    __pydantic_config__: ClassVar[Mapping[str, object]] = PYDANTIC_CONFIG
 
     folders: tuple[str, ...] = ("{shipped}",)
     """Folders of templates, each a ``NAME.py`` and a ``NAME.schema.json``. ``{shipped}`` holds
@@ -107,7 +107,7 @@ class Templates:
 class Llm:
     """Which language models cells may ask, through the host, and how much of that there is."""
 
-    __pydantic_config__: ClassVar[Mapping[str, object]] = CHECKED
+    __pydantic_config__: ClassVar[Mapping[str, object]] = PYDANTIC_CONFIG
 
     base_url: str = ""
     """The endpoint, compatible with OpenAI's: ``https://api.openai.com/v1``. Empty: cells can ask
@@ -157,7 +157,7 @@ def _operations_class() -> type[Operations]:
     return Operations
 
 
-class Granted:
+class OperationsField:
     """The annotation of ``ops``: pydantic reads ``Operations``, and None where none is granted."""
 
     __slots__ = ()
@@ -213,7 +213,7 @@ Names = tuple[str, ...]
 class Policy:
     """What cells may say and what their process may do."""
 
-    __pydantic_config__: ClassVar[Mapping[str, object]] = CHECKED
+    __pydantic_config__: ClassVar[Mapping[str, object]] = PYDANTIC_CONFIG
 
     name: str = "safe"
     """What messages call this policy; a file's default is its name without ``.toml``."""
@@ -310,7 +310,7 @@ class Policy:
     llm: Llm = Llm()  # as above
     """Language models. In a file, a table: ``[llm]``."""
 
-    ops: Annotated[Any, Granted()] = None
+    ops: Annotated[Any, OperationsField()] = None
     """Operations of the host's own that cells may call. In a file, a table for each that is
     granted: ``[ops.read_file]``."""
 

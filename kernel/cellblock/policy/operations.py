@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Final
 
 from cellblock.policy import network
 from cellblock.policy.folders import package_folder
-from cellblock.policy.vocabulary import CHECKED, GIB, MIB, Range
+from cellblock.policy.vocabulary import GIB, MIB, PYDANTIC_CONFIG, Range
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
@@ -43,7 +43,7 @@ Wait = Annotated[float, Range(0.1, 3_600.0)]
 class ReadFile:
     """``ops.read_file``: cells read files that the host opens for them."""
 
-    __pydantic_config__: ClassVar[Mapping[str, object]] = CHECKED
+    __pydantic_config__: ClassVar[Mapping[str, object]] = PYDANTIC_CONFIG
 
     roots: Names = ()
     """Folders and files that may be read; at least one. ``read_deny_paths`` stay unreadable beneath
@@ -57,7 +57,7 @@ class ReadFile:
 class WriteFile:
     """``ops.write_file``: cells have the host write whole files."""
 
-    __pydantic_config__: ClassVar[Mapping[str, object]] = CHECKED
+    __pydantic_config__: ClassVar[Mapping[str, object]] = PYDANTIC_CONFIG
 
     roots: Names = ()
     """Folders beneath which may be written; at least one."""
@@ -76,7 +76,7 @@ class WriteFile:
 class ListDir:
     """``ops.list_dir``: cells learn what is in a folder."""
 
-    __pydantic_config__: ClassVar[Mapping[str, object]] = CHECKED
+    __pydantic_config__: ClassVar[Mapping[str, object]] = PYDANTIC_CONFIG
 
     roots: Names = ()
     """Folders that may be listed, with what is beneath them; at least one."""
@@ -89,7 +89,7 @@ class ListDir:
 class Http:
     """``ops.http``: cells have the host make a request and get its answer."""
 
-    __pydantic_config__: ClassVar[Mapping[str, object]] = CHECKED
+    __pydantic_config__: ClassVar[Mapping[str, object]] = PYDANTIC_CONFIG
 
     hosts: Names = ()
     """Who may be asked: ``api.example.org``, ``*.example.org`` for what is beneath it, ``*`` for
@@ -124,7 +124,7 @@ class Http:
 class Install:
     """``ops.install``: cells have packages installed, wheels only."""
 
-    __pydantic_config__: ClassVar[Mapping[str, object]] = CHECKED
+    __pydantic_config__: ClassVar[Mapping[str, object]] = PYDANTIC_CONFIG
 
     index: str = ""
     """The package index, as ``https://…/simple``."""
@@ -157,7 +157,7 @@ class Install:
 class Operations:
     """Operations of the host's own that cells may call. None is granted whose table is missing."""
 
-    __pydantic_config__: ClassVar[Mapping[str, object]] = CHECKED
+    __pydantic_config__: ClassVar[Mapping[str, object]] = PYDANTIC_CONFIG
 
     read_file: ReadFile | None = None
     """``ops.read_file``."""

@@ -25,8 +25,8 @@ from cellblock.policy.model import FIELDS, LIMITS, SECTIONS, TABLES, Policy
 from cellblock.policy.operations import OPERATIONS, operation_problems
 from cellblock.policy.vocabulary import (
     FIXED_ENVIRONMENT,
-    FROM_ELSEWHERE,
     MAGICS,
+    UNCHECKED_MAGICS,
     WIDGET_TARGETS,
     closest,
     tool_name,
@@ -168,7 +168,7 @@ def _word_problems(policy: Policy) -> Iterator[Problem]:
         remedy = "Give {project}, or 1 to 200 printable characters."
         yield "approval", "no scope", repr(policy.approval.scope), remedy
     for name in policy.magics:
-        if policy.admission != "any" and name in FROM_ELSEWHERE:
+        if policy.admission != "any" and name in UNCHECKED_MAGICS:
             remedy = 'Remove it, or let admission be "any".'
             yield "magics", "brings in code that nobody approved", repr(name), remedy
         elif name not in MAGICS:
