@@ -20,7 +20,6 @@ from cellblock.host.consent.admission.admission import Gate
 from cellblock.host.guests import spawn
 from cellblock.host.services.tools.calls import CallLimits, DenyAll, Tooling, WorkerSettings
 from cellblock.host.session.config import granted_services, under_policy
-from cellblock.host.session.limits import Bounds
 from cellblock.host.session.requests import (
     InFlight,
     PolicyChange,
@@ -83,21 +82,12 @@ def _settings(
     config: SessionConfig, station: Station, tools: Tooling | None, **change: Any
 ) -> SessionSettings:
     policy = config.policy
-    listed = policy.network_access
     return SessionSettings(
         policy=policy,
         rules=policy.rules(),
         gate=Gate(policy, config.project, station.audit.in_force),
-        bounds=Bounds(
-            cpu_seconds=policy.cpu_seconds,
-            memory_max_bytes=policy.memory_max_bytes,
-            scratch_max_bytes=policy.scratch_max_bytes,
-            scratch=config.prepare.scratch,
-            processes=policy.subprocess_execution,
-        ),
         prepare=config.prepare,
         zygote=partial(spawn.start, config.wrap),
-        addresses=listed if config.prepare.plan.relayed and isinstance(listed, tuple) else (),
         tools=tools,
         **change,
     )
@@ -348,7 +338,7 @@ class Narrower:
         copy: Snapshot | None,
     ) -> None:
         """Have locks made for the copy of ``guest``, which replaces it once they are."""
-        requests, most = session.requests, settings.bounds.memory_max_bytes
+        requests, most = session.requests, settings.policy.memory_max_bytes
 
         def waits() -> bool:
             still = requests.request is request and not request.began
