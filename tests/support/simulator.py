@@ -18,7 +18,7 @@ from cellblock.analysis import Rules
 from cellblock.host.audit.recorder import Audit
 from cellblock.host.consent.admission.admission import Gate
 from cellblock.host.guests.process import Guest
-from cellblock.host.guests.zygote import OwnZygote
+from cellblock.host.guests.zygote import ZygoteSource
 from cellblock.host.session.session import Session
 from cellblock.host.session.types import SessionSettings
 from cellblock.policy.model import Policy
@@ -214,7 +214,7 @@ class Simulation:
             self.reactor,
             self,
             settings,
-            OwnZygote(self.reactor, self._spawn),
+            ZygoteSource(self.reactor, self._spawn),
             clock=lambda: self.reactor.now,
             narrower=narrower,
             clerk=clerk,

@@ -10,7 +10,7 @@ from cellblock.backends.plan import make_plan
 from cellblock.host.audit.recorder import Audit
 from cellblock.host.consent.admission.admission import Gate
 from cellblock.host.guests import process, spawn
-from cellblock.host.guests.zygote import OwnZygote
+from cellblock.host.guests.zygote import ZygoteSource
 from cellblock.host.session.config import prepare_message
 from cellblock.host.session.session import Session
 from cellblock.host.session.types import ExecuteRequest, SessionSettings
@@ -43,7 +43,7 @@ def real_session(folder: Path, reactor: ZmqReactor, front: object) -> Session:
         prepare=prepare_message(policy, plan, folder, folder),
         zygote=spawn.start,
     )
-    return Session(reactor, front, settings, OwnZygote(reactor, spawn.start))
+    return Session(reactor, front, settings, ZygoteSource(reactor, spawn.start))
 
 
 class _Recorder:

@@ -26,7 +26,7 @@ from cellblock.guest import remove_tree
 from cellblock.host.cell.output_log import Kept
 from cellblock.host.cell.status import Views
 from cellblock.host.guests import spawn
-from cellblock.host.guests.zygote import SharedZygote, ZygoteShare, place_of
+from cellblock.host.guests.zygote import SharedZygote, ZygoteSource, place_of
 from cellblock.host.session.config import (
     SessionConfig,
     SessionOptions,
@@ -183,8 +183,7 @@ class AsyncSandboxPool:
             if ground.shareable and not policy.tools and not policy.packages:
                 given = (one.tool for one in self._tools.values())
                 services = granted_services(ground)
-                shared.equip((*given, *(services.tools() if services else ())))
-                shared.warm()
+                shared.warm((*given, *(services.tools() if services else ())))
         except BaseException:
             self._ground = None
             remove_tree.remove(str(scratch))
@@ -323,11 +322,11 @@ class AsyncSandboxPool:
             folder.mkdir(mode=0o700)
         return self.ground.in_folder(folder, inputs=encoded, cwd=cwd)
 
-    def zygotes(self, ground: SessionConfig, on_left: Callable[[], None]) -> ZygoteShare:
+    def zygotes(self, ground: SessionConfig, on_left: Callable[[], None]) -> ZygoteSource:
         """Return a sandbox's part in the zygote."""
         if self._shared is None:
             raise GuestError(_NOT_OPEN)
-        return ZygoteShare(self.reactor, self._shared, place_of(ground.prepare), on_left)
+        return ZygoteSource(self.reactor, self._shared, place_of(ground.prepare), on_left)
 
     def functions(self, policy: Policy) -> InProcessTools:
         """Return what runs the tools that were given."""

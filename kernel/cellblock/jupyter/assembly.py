@@ -13,7 +13,7 @@ import zmq
 from cellblock.guest import remove_tree as removal
 from cellblock.host.cell.output_log import Kept
 from cellblock.host.cell.status import Views
-from cellblock.host.guests.zygote import OwnZygote
+from cellblock.host.guests.zygote import ZygoteSource
 from cellblock.host.session.config import SessionConfig
 from cellblock.host.session.history import History, default_path
 from cellblock.host.session.session import open_audit, open_session, record_start
@@ -80,7 +80,7 @@ def assemble(
 
 def _begin(config: SessionConfig, reactor: ZmqReactor, kernel: Kernel, early: EarlyZygote) -> None:
     """Start a session, or first ask the user whether it may start."""
-    zygotes = OwnZygote(reactor, early.take)
+    zygotes = ZygoteSource(reactor, early.take)
 
     def begin() -> None:
         kernel.session = session = open_session(config, reactor, kernel, zygotes)

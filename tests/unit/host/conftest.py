@@ -136,8 +136,9 @@ class Supervisor:
 
     def __init__(self, guest, zygote):
         self.guest, self.zygote, self.notices = guest, zygote, []
+        self.owner = self
 
-    def is_idle(self):
+    def idle(self):
         return True
 
     def on_notice(self, text):

@@ -262,10 +262,10 @@ def parse(argument: str) -> OutputQuery | None:
         return None
     found: dict[str, Any] = {}
     for word in words[1:]:
-        if word in _KINDS:
-            key, value = "kind", word
-        else:
-            key, value = "page", 0 if word == "last" else _number(word) or None
+        key = "kind" if word in _KINDS else "page"
+        value: str | int | None = word
+        if key == "page":
+            value = 0 if word == "last" else _number(word) or None
         if value is None or key in found:
             return None
         found[key] = value
