@@ -148,7 +148,7 @@ class CellRun:
             told |= {"tool_calls": calls, "tool_calls_left_out": outcome.tool_calls.left_out}
         self._metadata = {"cellblock": told}
         if self.request.store_history and self.request.code:
-            self._station.views.account.add(self.count, self.request.code, outcome.usage)
+            self._station.views.add_usage(self.count, self.request.code, outcome.usage)
 
     def _show_exported(self, found: CellArtifacts) -> None:
         """Show which files were copied out, and put them into the reply and on the audit log."""

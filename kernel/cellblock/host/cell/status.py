@@ -10,7 +10,7 @@ import contextlib
 import os
 import sys
 from collections import deque
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Final
 
 from cellblock.backends import report as reports
@@ -73,35 +73,6 @@ def _log(text: str) -> None:
         sys.stderr.flush()
 
 
-@dataclass(frozen=True, slots=True)
-class Entry:
-    """One cell of the account: its number, the first line of its source, what it took."""
-
-    number: int
-    line: str
-    usage: Usage
-
-
-class Account:
-    """What a session's cells took; the last ``MAX_CELLS`` of them one by one."""
-
-    def __init__(self) -> None:
-        self.entries: deque[Entry] = deque(maxlen=MAX_CELLS)
-        self.cells = 0
-        self.wall_seconds = self.cpu_seconds = 0.0
-        self.output_bytes = self.read_bytes = 0
-
-    def add(self, number: int, source: str, usage: Usage) -> None:
-        """Enter a cell that ended."""
-        line = source.lstrip()[:MAX_LINE].partition("\n")[0]
-        self.entries.append(Entry(number, line, usage))
-        self.cells += 1
-        self.wall_seconds += usage.wall_seconds
-        self.cpu_seconds += usage.cpu_seconds
-        self.output_bytes += usage.output_bytes
-        self.read_bytes += usage.read_bytes
-
-
 class Views:
     """What one session shows of itself; made from its config, or from why there is none.
 
@@ -137,7 +108,9 @@ class Views:
         self.templates_in_force: Mapping[str, Template] = {}
         #: What tells how much is left of each budget.
         self.budgets: dict[str, Callable[[], Budget]] = {}
-        self.account = Account()
+        #: What cells took: the last ones one by one, and all together.
+        self._usage: deque[tables.UsageRow] = deque(maxlen=MAX_CELLS)
+        self._total = tables.UsageTotals(0, 0.0, 0.0, 0, 0)
         #: Something that the first cell is to say, once.
         self.notice = ""
         #: The table of the policy, and what it was made of: it takes ten milliseconds, and one
@@ -306,8 +279,7 @@ class Views:
         """Return what is shown of a cell that is too long to be looked at."""
         detail = f"It has {has:,} {what}; {cap:,} are looked at."
         remedy = "Keep data in a file, or divide the cell."
-        card = problem("This cell is too long", detail, remedy=remedy)
-        return card, problem_failure(card, detail)
+        return _problem_shown("PolicyProblem", "This cell is too long", detail, "", "", "", remedy)
 
     def unwritten(self, error: AuditError, *, runs: bool) -> Shown:
         """Return what is shown of a cell that is not on the audit log, and runs or does not."""
@@ -315,14 +287,14 @@ class Views:
         if not runs:
             title = "This cell did not run: it would not be on the audit log"
             detail = f"{detail}. Your variables are kept."
-        card = problem(title, detail, error.file, error.key, remedy=error.remedy)
-        return card, problem_failure(card, detail, "AuditProblem")
+        where = (error.file, error.key, "", error.remedy)
+        return _problem_shown("AuditProblem", title, detail, *where)
 
     def unadmitted(self, error: AdmissionError) -> Shown:
         """Return what is shown of a cell about which nobody can tell whether it may run."""
         title = "This cell did not run: what may run can't be told"
-        card = problem(title, error.message, error.file, error.key, remedy=error.remedy)
-        return card, problem_failure(card, error.message, "AdmissionProblem")
+        where = (error.file, error.key, "", error.remedy)
+        return _problem_shown("AdmissionProblem", title, error.message, *where)
 
     def refuse(self, error: PolicyError) -> None:
         """Have every cell end with this error."""
@@ -362,8 +334,7 @@ class Views:
 
     def problem(self) -> Shown:
         """Return what every cell shows when nothing can run."""
-        card = problem(*self._problem)
-        return card, problem_failure(card, self._problem[1])
+        return _problem_shown("PolicyProblem", *self._problem)
 
     def artifacts(self, found: CellArtifacts) -> Bundle:
         """Return the card for files that were copied out; links lead from the project."""
@@ -392,7 +363,7 @@ class Views:
     def _table(self, asked: View) -> Bundle:
         match asked:
             case wire.ShowUsage(line=line):
-                return self._usage_table(line)
+                return tables.usage(list(self._usage), self._total, line, self._spent())
             case wire.ShowTools():
                 return tables.tools(self.tools_in_force, self._spent())
             case wire.ShowTemplates(name=name):
@@ -420,20 +391,26 @@ class Views:
             self._policy_table = made
         return dict(made[1])
 
-    def _usage_table(self, line: str) -> Bundle:
-        account = self.account
-        rows = [tables.UsageRow(e.number, e.line, **e.usage.as_dict()) for e in account.entries]
-        totals = tables.UsageTotals(
-            account.cells,
-            account.wall_seconds,
-            account.cpu_seconds,
-            account.output_bytes,
-            account.read_bytes,
+    def add_usage(self, number: int, source: str, usage: Usage) -> None:
+        """Enter what a cell took: ``%usage`` lists it."""
+        line, total = source.lstrip()[:MAX_LINE].partition("\n")[0], self._total
+        self._usage.append(tables.UsageRow(number, line, **usage.as_dict()))
+        self._total = tables.UsageTotals(
+            total.cells + 1,
+            total.wall_seconds + usage.wall_seconds,
+            total.cpu_seconds + usage.cpu_seconds,
+            total.output_bytes + usage.output_bytes,
+            total.read_bytes + usage.read_bytes,
         )
-        return tables.usage(rows, totals, line, self._spent())
 
     def _spent(self) -> dict[str, Budget]:
         return {name: ask() for name, ask in self.budgets.items()}
+
+
+def _problem_shown(ename: str, title: str, detail: str, *parts: str) -> Shown:
+    """Return a card and its error; ``parts`` are the file, key, value and remedy of an error."""
+    card = problem(title, detail, *parts)
+    return card, problem_failure(card, detail, ename)
 
 
 def _refusal(policy: Policy, gaps: tuple[Gap, ...]) -> str:

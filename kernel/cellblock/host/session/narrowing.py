@@ -43,7 +43,7 @@ if TYPE_CHECKING:
     from cellblock.analysis.admission import Ruling
     from cellblock.host.cell.cell import Station
     from cellblock.host.guests.process import Guest
-    from cellblock.host.services.tools.calls import Source
+    from cellblock.host.services.tools.calls import Approval, Source
     from cellblock.host.session.config import SessionConfig
     from cellblock.host.session.session import Session
     from cellblock.host.session.types import ExecuteRequest
@@ -75,17 +75,28 @@ def settings_of(
     config: SessionConfig, station: Station, make_tools: MakeTools | None = None
 ) -> SessionSettings:
     """Return what a session enforces at its start; ``make_tools`` makes tools of a program's."""
-    return _settings(config, station, _tooling(config, station, make_tools))
+    policy, services, audit = config.policy, granted_services(config), station.audit
+    budgets = station.views.budgets
+    tools = Tooling(
+        **_tool_limits(policy),
+        given=None if make_tools is None else lambda: make_tools(policy),
+        operations=services.operations(budgets) if services else None,
+        models=services.models(budgets) if services else None,
+        observe=audit.called,
+        unlisted=audit.refused_more,
+        barred=audit.barred,
+        approval=approval_of(policy, station),
+    )
+    return _settings(config, station, tools)
 
 
 def _settings(
     config: SessionConfig, station: Station, tools: Tooling | None, **change: Any
 ) -> SessionSettings:
-    policy = config.policy
     return SessionSettings(
-        policy=policy,
-        rules=policy.rules(),
-        gate=Gate(policy, config.project, station.audit.in_force),
+        policy=config.policy,
+        rules=config.policy.rules(),
+        gate=Gate(config.policy, config.project, station.audit.in_force),
         prepare=config.prepare,
         zygote=partial(spawn.start, config.wrap),
         tools=tools,
@@ -93,64 +104,36 @@ def _settings(
     )
 
 
-def _tooling(config: SessionConfig, station: Station, make_tools: MakeTools | None) -> Tooling:
-    """Return what cells may call; budgets are shown by the station."""
-    policy, services = config.policy, granted_services(config)
-    budgets = station.views.budgets
-    return Tooling(
-        settings=_tool_settings(policy),
-        given=None if make_tools is None else lambda: make_tools(policy),
-        operations=services.operations(budgets) if services else None,
-        models=services.models(budgets) if services else None,
-        limits=_tool_limits(policy),
-        observe=station.audit.called,
-        unlisted=station.audit.refused_more,
-        barred=station.audit.barred,
-        approval=approval_of(policy, station),
-    )
-
-
-def approval_of(policy: Policy, station: Station) -> Any:
+def approval_of(policy: Policy, station: Station) -> Approval | None:
     """Return who decides about calls: nobody, where the policy asks users and none can be."""
     decides = station.approval or station.clerk
     return DenyAll() if decides is None and policy.approvals != "never" else decides
 
 
-def _narrower_tooling(tooling: Tooling, config: SessionConfig) -> Tooling:
+def _narrower_tools(tools: Tooling, config: SessionConfig) -> Tooling:
     """Return the same for a narrower policy; what was spent of budgets stays spent."""
-    policy, offer = config.policy, tooling.operations
-    if offer is not None and config.operations is not None:
-        offer = structs.replace(offer, settings=config.operations, timeout=policy.tool_timeout)
-    return structs.replace(
-        tooling,
-        settings=_tool_settings(policy),
-        operations=offer,
-        limits=_tool_limits(policy),
-    )
+    policy, operations = config.policy, tools.operations
+    if operations is not None and config.operations is not None:
+        grants, timeout = config.operations, policy.tool_timeout
+        operations = structs.replace(operations, settings=grants, timeout=timeout)
+    return structs.replace(tools, operations=operations, **_tool_limits(policy))
 
 
-def _tool_limits(policy: Policy) -> CallLimits:
-    return CallLimits(
+def _tool_limits(policy: Policy) -> dict[str, Any]:
+    """Return the limits of calls, and what the worker of the operator's tools is told."""
+    common: dict[str, Any] = {
+        "timeout": policy.tool_timeout,
+        "timeouts": policy.tool_timeouts,
+        "max_bytes": policy.tool_max_bytes,
+    }
+    limits = CallLimits(
         in_flight=policy.tool_max_in_flight,
         calls=policy.tool_max_calls,
         rate=policy.tool_max_per_second,
-        max_bytes=policy.tool_max_bytes,
-        timeout=policy.tool_timeout,
-        timeouts=policy.tool_timeouts,
+        **common,
     )
-
-
-def _tool_settings(policy: Policy) -> WorkerSettings | None:
-    """Return what the worker of the operator's tools is told; None where there are none."""
-    if not policy.tools:
-        return None
-    return WorkerSettings(
-        entries=policy.tools,
-        timeout=policy.tool_timeout,
-        timeouts=policy.tool_timeouts,
-        max_bytes=policy.tool_max_bytes,
-        policy=policy.name,
-    )
+    worker = WorkerSettings(entries=policy.tools, policy=policy.name, **common)
+    return {"limits": limits, "settings": worker if policy.tools else None}
 
 
 def recorded_changes(before: Policy, after: Policy, scratch: Path) -> dict[str, str]:
@@ -160,10 +143,6 @@ def recorded_changes(before: Policy, after: Policy, scratch: Path) -> dict[str, 
         name: records.said(toml_text(getattr(portable, name)))
         for name in changed_fields(before, after)
     }
-
-
-def _tool_names(policy: Policy) -> frozenset[str]:
-    return frozenset(map(tool_name, policy.tools))
 
 
 # --- narrowing ----------------------------------------------------------------------------------
@@ -300,7 +279,8 @@ class Narrower:
                 remedy="Leave that out, or choose a machine or a backend that can.",
             )
         self._next = config = under_policy(self._config, policy)
-        tools = None if self._tooling is None else _narrower_tooling(self._tooling, config)
+        names = frozenset(map(tool_name, policy.tools))
+        tools = None if self._tooling is None else _narrower_tools(self._tooling, config)
         return _settings(
             config,
             self._station,
@@ -308,7 +288,7 @@ class Narrower:
             step=step,
             changed=recorded_changes(self.policy, policy, config.scratch),
             digest=paths.without_scratch(policy, config.scratch).digest(),
-            tools_gone=_tool_names(self.policy) - _tool_names(policy),
+            tools_gone=frozenset(map(tool_name, self.policy.tools)) - names,
         )
 
     # --- putting it in force ------------------------------------------------------------------

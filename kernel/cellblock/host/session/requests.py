@@ -229,16 +229,11 @@ class Requests:
         clerk: Clerk | None = None,
     ) -> None:
         self._front, self._audit, self._clerk, self._clock = front, audit, clerk, clock
-        self._scratch = settings.prepare.scratch
         self._relay = Relay(reactor, settings.addresses, self._on_relay_breach, audit.asked)
+        policy, prepare = settings.policy, settings.prepare
+        self._scratch = prepare.scratch
         self.supervisor = Supervisor(
-            reactor,
-            self,
-            settings.policy,
-            settings.prepare,
-            zygotes,
-            clock,
-            self._relay.admit,
+            reactor, self, policy, prepare, zygotes, clock, self._relay.admit
         )
         self.tools = SessionTools(
             reactor, self.supervisor, lambda: self.request, self._violation, front.shown
@@ -246,14 +241,10 @@ class Requests:
         if settings.tools is not None:
             self.tools.set_up(settings.tools, clock)
         self._deadlines = Deadlines(reactor, clock, self.supervisor, front.hurry, self._abandon)
-        self._deadlines.timeout = settings.policy.timeout
+        self._deadlines.timeout = policy.timeout
+        copies = self.supervisor.snapshots.look
         self._monitor = Monitor(
-            reactor,
-            settings.policy,
-            settings.prepare.scratch,
-            clock,
-            self.on_excess,
-            copies=self.supervisor.snapshots.look,
+            reactor, policy, prepare.scratch, clock, self.on_excess, copies=copies
         )
         if clerk is not None:
             clerk.on_waiting(self._on_waiting)
@@ -457,7 +448,7 @@ class Requests:
             self.supervisor.replace(Stopped("interrupt"))
 
     def _refuse_consent(self) -> None:
-        """Refuse what waits for the user's word, and what the cell asks for from now on."""
+        """Refuse what the cell waits to be allowed, and what it asks for from now on."""
         if self._clerk is not None:
             self._clerk.interrupt()
 

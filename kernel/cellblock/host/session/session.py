@@ -331,13 +331,19 @@ class Session:
     def complete(self, code: str, cursor: int, done: Callable[[Any], None]) -> None:
         """Ask the guest for completions; ``done`` gets ``Completed`` or None."""
         message = messages.Complete(id=self.requests.next_id(), code=code, cursor=cursor)
-        self.requests.submit(message, _only(messages.Completed, done))
+        self._query(message, messages.Completed, done)
 
     def inspect(self, code: str, cursor: int, detail: int, done: Callable[[Any], None]) -> None:
         """Ask the guest about a name; ``done`` gets ``Inspected`` or None."""
         number = self.requests.next_id()
         message = messages.Inspect(id=number, code=code, cursor=cursor, detail=detail)
-        self.requests.submit(message, _only(messages.Inspected, done))
+        self._query(message, messages.Inspected, done)
+
+    def _query(self, message: Any, kind: type, done: Callable[[Any], None]) -> None:
+        def finish(reply: Any) -> None:
+            done(reply if isinstance(reply, kind) else None)
+
+        self.requests.submit(message, finish)
 
     def comm(
         self,
@@ -409,7 +415,3 @@ def _source_of(request: ExecuteRequest, ruling: Ruling) -> tuple[str, messages.T
         return (request.code if ruling.findings else transform(request.code).source), None
     template = ruling.run.template
     return template.source, messages.Template(name=template.name, state=ruling.run.state)
-
-
-def _only(kind: type, done: Callable[[Any], None]) -> Callable[[Any], None]:
-    return lambda reply: done(reply if isinstance(reply, kind) else None)
