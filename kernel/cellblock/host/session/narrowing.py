@@ -23,11 +23,10 @@ from cellblock.host.session.config import granted_services, under_policy
 from cellblock.host.session.requests import (
     InFlight,
     PolicyChange,
-    PolicyChanged,
     PolicyUnchanged,
     State,
 )
-from cellblock.host.session.types import Outcome, SessionSettings, Step, outcome_of
+from cellblock.host.session.types import Outcome, SessionSettings, Step, Stopped, outcome_of
 from cellblock.host.snapshots.restore import lacking
 from cellblock.policy import narrow_requests, paths
 from cellblock.policy.narrowing import changed_fields, toml_text, try_narrow
@@ -201,8 +200,8 @@ class Narrower:
 
         def finish(reply: Any) -> None:
             outcome = Outcome("ok")
-            if isinstance(reply, PolicyChanged):
-                self.show_change(reply, used=used)
+            if reply is None or (isinstance(reply, Stopped) and reply.why == "narrowed"):
+                self.show_change(settings, reply, used=used)
             elif isinstance(reply, PolicyUnchanged):
                 error = narrow_requests.new_guest_error("", reply.why)
                 found = narrow_requests.not_kept(error, asked, code, rules)
@@ -214,10 +213,10 @@ class Narrower:
 
         if settings.step is Step.none:
             session.adopt(settings)
-            finish(PolicyChanged(settings))
+            finish(None)
         else:
             serve = partial(self._serve, session, settings)
-            session.requests.submit(PolicyChange(settings, serve), finish)
+            session.requests.submit(PolicyChange(serve), finish)
 
     # --- whether it may be --------------------------------------------------------------------
 
@@ -298,7 +297,7 @@ class Narrower:
     ) -> None:
         """Replace ``guest``; called again when its replacement serves."""
         if request.began:
-            session.requests.finish(request, PolicyChanged(settings))
+            session.requests.finish(request, None)
         elif settings.step is Step.fresh:
             self._begin(session, settings, request)
         else:
@@ -358,10 +357,15 @@ class Narrower:
         if settings.step is not Step.fresh and views.report is not None:
             audit.locked(views.enforcement, views.gaps, views.report.achieved, views.proved)
 
-    def show_change(self, change: PolicyChanged, *, used: bool) -> None:
-        """Show what is in force now; ``used`` says that there were variables before."""
-        views, before, settings = self._station.views, self._before, change.settings
-        restored = change.stopped.restored if change.stopped is not None else None
+    def show_change(
+        self, settings: SessionSettings, stopped: Stopped | None, *, used: bool
+    ) -> None:
+        """Show what is in force now, and what a guest lost that got more locks.
+
+        ``used`` says that there were variables before.
+        """
+        views, before = self._station.views, self._before
+        restored = stopped.restored if stopped is not None else None
         if settings.step is Step.none:
             guest = policy_card.Guest.same
         elif restored is not None:

@@ -147,21 +147,13 @@ class InFlight:
 class PolicyChange:
     """A narrower policy that waits for a guest, as a request's message; no guest has this id.
 
-    ``serve`` is called with each guest that could take it.
+    ``serve`` is called with each guest that could take it. The request ends with None, or with the
+    ``Stopped`` of a guest that was replaced, when the policy is in force.
     """
 
     id: ClassVar[int] = -1
 
-    settings: SessionSettings
     serve: Callable[[InFlight, Guest], None]
-
-
-@dataclass(frozen=True, slots=True)
-class PolicyChanged:
-    """A narrower policy is in force; ``stopped`` says what a guest that got more locks lost."""
-
-    settings: SessionSettings
-    stopped: Stopped | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -569,8 +561,6 @@ class Requests:
         if stopped.why == "undo" and request is not None:
             self._front.undone(stopped)
             self.finish(request, request.reply)
-        elif stopped.why == "narrowed" and request is not None:
-            self.finish(request, PolicyChanged(request.message.settings, stopped))
         elif request is None:
             self._front.restarted(stopped)
         elif request.may_be_resent(stopped.why):
