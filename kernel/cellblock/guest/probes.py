@@ -24,7 +24,7 @@ import threading
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
-from cellblock.wire.messages import Attempt, Prepare, Tried
+from cellblock.wire.messages import Attempt, Prepare, TrialResults
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
@@ -356,7 +356,7 @@ PROBES: Final[dict[str, Probe]] = {
 
 # A trial: a guest from the real launch path that tries its locks, and ends before any user's byte.
 
-#: Tried by guests that have a thread before their locks, and by no others.
+#: TrialResults by guests that have a thread before their locks, and by no others.
 EARLIER_THREAD: Final = "earlier_thread"
 INHERITED: Final = "inherited_descriptor"
 #: From here on numbers are free before and after a guest has closed what it inherits.
@@ -387,7 +387,7 @@ class LockTrial:
         if self._trial.thread:
             self._thread.start()
 
-    def run(self) -> Tried:
+    def run(self) -> TrialResults:
         """Try everything, now that the locks are taken; never raises."""
         if self._trial.thread:
             self._locked.set()
@@ -396,7 +396,7 @@ class LockTrial:
             for name in self._trial.probes:
                 inherited = name == INHERITED
                 self._results[name] = self._try_bait() if inherited else attempt(name, self._place)
-        return Tried(results=dict(self._results))
+        return TrialResults(results=dict(self._results))
 
     def _read_from_thread(self) -> None:
         self._locked.wait()

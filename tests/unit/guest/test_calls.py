@@ -131,7 +131,7 @@ def test_a_request_that_is_read_beside_an_answer_is_said_to_be_heard(ends):
 
     spoken = in_thread(speak)
     assert guest.block() == 1
-    assert spoken() == messages.Heard(id=9)
+    assert spoken() == messages.Queued(id=9)
     assert guest.channel.recv() == cell
 
 
