@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from cellblock.host.consent.admission.approve import New, Review
     from cellblock.host.consent.admission.manifest import Place
     from cellblock.host.consent.approvals.store import Grant, Store
-    from cellblock.host.services.operations.package_store import PackageStore
+    from cellblock.host.services.operations.packages import PackageStore
     from cellblock.policy.model import Policy
 
 
@@ -407,7 +407,7 @@ def _matching(names: list[str]) -> Callable[[str], bool]:
 
 
 def _shelves() -> list[PackageStore]:
-    from cellblock.host.services.operations.package_store import PackageStore  # noqa: PLC0415
+    from cellblock.host.services.operations.packages import PackageStore  # noqa: PLC0415
     from cellblock.policy import paths  # noqa: PLC0415
 
     base = Path(paths.base())

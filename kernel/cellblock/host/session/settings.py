@@ -124,7 +124,7 @@ def narrowed(tooling: Tooling, ground: Ground) -> Tooling:
     """Return the same for a narrower policy; what was spent of budgets stays on their accounts."""
     policy, offer = ground.policy, tooling.operations
     if offer is not None and ground.operations is not None:
-        offer = structs.replace(offer, settings=ground.operations, timeout=policy.tool_timeout)
+        offer = structs.replace(offer, grants=ground.operations, timeout=policy.tool_timeout)
     settings, limits = _tools(policy), _limits(policy)
     return structs.replace(tooling, settings=settings, operations=offer, limits=limits)
 
@@ -175,13 +175,13 @@ def _offer(ground: Ground, views: Views) -> OperationsAccess | None:
     from cellblock.host.services.operations import catalog, provider  # noqa: PLC0415 - as above
 
     written = section.write_file
-    ledger = provider.WriteQuota(max_bytes=written.max_total_bytes if written is not None else 0)
+    quota = provider.WriteQuota(max_bytes=written.max_total_bytes if written is not None else 0)
     if written is not None:
-        views.budgets[catalog.WRITE_FILE.name] = ledger.spent
+        views.budgets[catalog.WRITE_FILE.name] = quota.spent
     return provider.OperationsAccess(
         tools=catalog.granted_tools(section),
-        settings=ground.operations,
-        ledger=ledger,
+        grants=ground.operations,
+        quota=quota,
         timeout=policy.tool_timeout,
         packages=policy.packages,
         policy=policy.name,

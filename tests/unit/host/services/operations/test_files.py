@@ -10,9 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from cellblock.host.services.operations import catalog
-from cellblock.host.services.operations.files import Lister, Reader, Writer
-from cellblock.host.services.operations.urls import UNWRITTEN, OperationError
+from cellblock.host.services.operations.catalog import UNWRITTEN, OperationError
+from cellblock.host.services.operations.files import Lister, Reader, Roots, Writer
 
 SECRET = "outside"
 
@@ -29,26 +28,24 @@ def ground(tmp_path):
     return tmp_path
 
 
-def told(ground, **tables):
-    return catalog.OperationGrants(
-        project=f"{ground}/project", denied=(f"{ground}/project/data/private",), **tables
-    )
+def beneath(operation, roots, ground):
+    denied = [f"{ground}/project/data/private"]
+    return Roots(operation, roots, project=f"{ground}/project", denied=denied)
 
 
 def reader(ground, roots=None, most=1_000):
     roots = roots or (f"{ground}/project/data",)
-    return Reader(catalog.ReadFile(roots=roots, max_bytes=most), told(ground)).read_file
+    return Reader(beneath("ops.read_file", roots, ground), most).read_file
 
 
 def writer(ground, roots=None, most=1_000, *, replace=True):
     roots = roots or (f"{ground}/project/data",)
-    table = catalog.WriteFile(roots=roots, max_bytes=most, replace=replace)
-    return Writer(table, told(ground)).write_file
+    return Writer(beneath("ops.write_file", roots, ground), most, replace=replace).write_file
 
 
 def lister(ground, roots=None, most=100):
     roots = roots or (f"{ground}/project/data",)
-    return Lister(catalog.ListDir(roots=roots, max_entries=most), told(ground)).list_dir
+    return Lister(beneath("ops.list_dir", roots, ground), most).list_dir
 
 
 def refusal(call, *args, **kwargs):

@@ -10,13 +10,13 @@ import pytest
 from msgspec.structs import replace
 
 from cellblock.errors import PolicyError
-from cellblock.host.services.operations import catalog, functions
+from cellblock.host.services.operations import catalog
+from cellblock.host.services.operations.catalog import OperationError
 from cellblock.host.services.operations.provider import (
     OperationsAccess,
     OperationsProvider,
     WriteQuota,
 )
-from cellblock.host.services.operations.urls import OperationError
 from cellblock.host.services.tools import registry
 from cellblock.host.services.tools.calls import Answer, Call
 from cellblock.policy import operations as tables
@@ -28,15 +28,13 @@ from support.simulator import Reactor
 
 
 @pytest.mark.parametrize("name", catalog.ALL)
-def test_what_cells_are_told_is_the_signature_and_the_words_of_what_runs(everything, name):
-    found = functions.load(everything)[f"ops.{name}"]
+def test_what_cells_are_told_is_the_signature_of_what_runs(everything, name):
+    found = registry.load_operations(everything)[f"ops.{name}"]
     described = registry._described(f"ops.{name}", found.function)
     told = catalog.ALL[name]
     plain = tuple(replace(one, secret=False) for one in told.parameters)
     # A cell gets what is made of an answer: a response, and names without where they lie.
     returns = {"http": "dict[str, Any]", "install": "dict[str, Any]"}.get(name, told.returns)
-    said, says = (" ".join(one.doc.split()) for one in (told, described))
-    assert said == says
     assert (
         replace(
             told, parameters=plain, returns=returns, max_bytes=0, doc=described.doc, of_host=False
@@ -60,7 +58,7 @@ BAD = {str(n): None for n in range(MANY)}
     ],
 )
 def test_arguments_that_are_a_flood_are_refused_unread(everything, name, args, kwargs, message):
-    function = functions.load(everything)[f"ops.{name}"].function
+    function = registry.load_operations(everything)[f"ops.{name}"].function
 
     async def call():
         answer = function(*args, **kwargs)
@@ -72,7 +70,7 @@ def test_arguments_that_are_a_flood_are_refused_unread(everything, name, args, k
 
 
 def test_what_is_sent_as_json_may_be_long(everything):
-    function = functions.load(everything)["ops.http"].function
+    function = registry.load_operations(everything)["ops.http"].function
     with pytest.raises(OperationError, match="is none of its hosts"):
         asyncio.run(function("http://b.example", json=[None] * 2_000, params={"a": 1}))
 
@@ -87,8 +85,10 @@ def test_the_guest_knows_all_operations_by_name_and_each_says_what_its_section_n
 
 def test_settings_cross_to_the_worker(everything):
     encoded = msgspec.msgpack.encode(everything)
-    assert msgspec.msgpack.decode(encoded, type=catalog.OperationGrants) == everything
-    assert len(functions.load(catalog.OperationGrants(project="/"))) == 0
+    crossed = msgspec.msgpack.decode(encoded, type=catalog.OperationGrants)
+    assert tables.built(crossed.tables) == tables.built(everything.tables)
+    assert replace(crossed, tables={}) == replace(everything, tables={})
+    assert len(registry.load_operations(catalog.OperationGrants(project="/"))) == 0
 
 
 def policy(**granted):
@@ -107,9 +107,10 @@ def test_what_may_be_touched_is_what_the_policy_says_less_what_is_never_read(tmp
         project=tmp_path,
         private=[key],
     )
-    assert laid.read_file == catalog.ReadFile(roots=roots, max_bytes=7)
-    assert laid.write_file == catalog.WriteFile(roots=roots, max_bytes=2**20, replace=True)
-    assert (laid.list_dir, laid.http, laid.install) == (None, None, None)
+    section = tables.built(laid.tables)
+    assert section.read_file == tables.ReadFile(roots=roots, max_bytes=7)
+    assert section.write_file == tables.WriteFile(roots=roots)
+    assert (section.list_dir, section.http, section.install) == (None, None, None)
     assert {str(key), "/proc", str(Path.home() / ".ssh"), paths.base()} <= set(laid.denied)
     assert catalog.grants_of(Policy(), project=tmp_path) is None
 
@@ -155,7 +156,7 @@ def test_the_folder_of_packages_is_there_before_a_guest_is(tmp_path, monkeypatch
     granted = policy(install=tables.Install(index="http://127.0.0.1:9/simple", allow=("a",)))
     laid = catalog.grants_of(granted, project=tmp_path)
     assert Path(paths.readable(granted)).is_dir()
-    assert laid.install.folder == str(Path(paths.readable(granted)).parent)
+    assert laid.packages == str(Path(paths.readable(granted)).parent)
     monkeypatch.setenv("XDG_DATA_HOME", "/proc/none")
     with pytest.raises(PolicyError, match="can't be made"):
         catalog.grants_of(granted, project=tmp_path)
@@ -172,7 +173,7 @@ def test_arguments_may_be_as_large_as_what_is_written_or_sent():
 
 def operating(settings, ledger, begin):
     """Return the operations of a session, with this to begin a call in place of a worker."""
-    offer = OperationsAccess(tools=(), settings=settings, ledger=ledger, timeout=5.0)
+    offer = OperationsAccess(tools=(), grants=settings, quota=ledger, timeout=5.0)
     operations = OperationsProvider(Reactor(), offer)
     operations._worker = SimpleNamespace(begin=begin)
     return operations
@@ -214,7 +215,7 @@ def test_what_a_refused_write_would_have_taken_is_given_back(everything, kind, l
 
 def test_a_worker_knows_a_narrower_policy_or_is_another_and_what_was_spent_stays(everything):
     ledger = WriteQuota(max_bytes=10_000)
-    offer = OperationsAccess(tools=(), settings=everything, ledger=ledger, timeout=5.0)
+    offer = OperationsAccess(tools=(), grants=everything, quota=ledger, timeout=5.0)
     operations, answers = OperationsProvider(Reactor(), offer), []
     first = operations._worker
     operations.hold_to(replace(offer, timeout=2.0))
@@ -222,8 +223,8 @@ def test_a_worker_knows_a_narrower_policy_or_is_another_and_what_was_spent_stays
     assert first._settings.timeout == 2.0
     first._queue.append(Call(1, catalog.READ_FILE, msgspec.Raw(b""), answers.append))
     denied = replace(everything, denied=("/a/secret",))
-    operations.hold_to(replace(offer, settings=denied))
+    operations.hold_to(replace(offer, grants=denied))
     assert operations._worker is not first
     assert operations._worker._settings.operations == denied
     assert [answer.kind for answer in answers] == ["WorkerLost"]
-    assert operations._offer.ledger is ledger
+    assert operations._access.quota is ledger

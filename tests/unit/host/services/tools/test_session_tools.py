@@ -5,8 +5,8 @@ import pytest
 from msgspec.structs import replace
 
 from cellblock.host.services.llm.provider import LlmQuota
+from cellblock.host.services.tools.broker import Providers
 from cellblock.host.services.tools.calls import Call, CallLimits, LlmAccess, Tooling
-from cellblock.host.services.tools.session_tools import Providers
 from cellblock.policy.model import Llm
 from cellblock.wire.messages import Tool
 
@@ -66,7 +66,7 @@ def test_a_call_goes_to_whoever_has_the_tool(made):
     crew, _ = made(source, models=MODELS)
     source.say()
     assert [tool.name for tool in crew.tools] == ["add", "llm", "llm.chat"]
-    crew.provider().begin(Call(1, source.tools[0], msgspec.Raw(), print))
+    crew.begin(Call(1, source.tools[0], msgspec.Raw(), print))
     assert source.begun == ["add"]
 
 
