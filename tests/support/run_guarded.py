@@ -47,6 +47,7 @@ from cellblock.analysis import default_raw_modules as raw
 from cellblock.guest import audit_hook, guards, shell, tracebacks
 from cellblock.guest import shell as shells
 from cellblock.guest.rewriting import rewrite
+from cellblock.guest.runner import RulesInForce
 from cellblock.guest.setup import _IPYTHON_NAMES as IPYTHON_NAMES
 
 PRESET = WORK["preset"]
@@ -71,7 +72,11 @@ class Guest:
         extra = {"display": IPython.display.display, "input": input, "canary": canary}
         extra["get_ipython"] = shell.answer_for(RULES)
         # Without guards a copy of the real builtins, by which the audit hook knows user code.
-        names = guards.install(RULES, extra) if WORK["guards"] else {**vars(builtins), **extra}
+        names = (
+            guards.install(RulesInForce(RULES), extra)
+            if WORK["guards"]
+            else {**vars(builtins), **extra}
+        )
         self.shell = shells.build(RULES, names)
         if WORK["layer"]:
             shells.strip_globals(self.shell, IPYTHON_NAMES)

@@ -14,10 +14,14 @@ import time
 from typing import TYPE_CHECKING, Any
 
 import msgspec
+from IPython.core import display
 from IPython.core.displayhook import DisplayHook
 from IPython.core.displaypub import DisplayPublisher
+from IPython.lib.pretty import RepresentationPrinter
 
 from cellblock.errors import FrameTooLargeError
+from cellblock.guest.guards.errors import OperationViolation
+from cellblock.guest.guards.freezing import freeze
 from cellblock.wire import messages
 
 if TYPE_CHECKING:
@@ -321,3 +325,34 @@ class ResultHook(DisplayHook):
     def finish_displayhook(self) -> None:
         """Write nothing."""
         self._is_active = False
+
+
+# What displays do under the language layer.
+
+
+def harden_printers() -> None:
+    """Give ``_repr_pretty_`` a printer whose tables are copies: the shell's own outlive a cell."""
+    printer: Any = RepresentationPrinter
+    make = printer.__init__
+
+    def make_with_copies(self: Any, *args: Any, **kwargs: Any) -> None:
+        make(self, *args, **kwargs)
+        for table in ("singleton_pprinters", "type_pprinters", "deferred_pprinters"):
+            setattr(self, table, dict(getattr(self, table)))
+
+    printer.__init__ = make_with_copies
+    for kind in printer.__mro__:
+        freeze(kind)
+
+
+def harden_displays() -> None:
+    """Have displays take data: no file, no URL."""
+
+    def reload(self: Any) -> None:
+        if self.filename is not None or self.url is not None:
+            what, why = type(self).__name__, "would read or write a file or a URL"
+            raise OperationViolation("operation-not-allowed", what, why, "Pass the data itself.")
+
+    shown: Any = display.DisplayObject
+    shown.reload = reload
+    vars(display)["_safe_exists"] = lambda _path: False

@@ -25,8 +25,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
     from types import CodeType
 
-    from cellblock.analysis import Finding
-    from cellblock.guest.guards import Permits
+    from cellblock.analysis import Finding, Rules
     from cellblock.guest.loop import Driver
     from cellblock.guest.output import Out
     from cellblock.guest.server import Reserve
@@ -202,13 +201,25 @@ def _within(path: str, roots: Iterable[str]) -> bool:
 _AWAIT = ast.PyCF_ALLOW_TOP_LEVEL_AWAIT
 
 
+class RulesInForce:
+    """The rules of whatever runs now: a policy's, and those of what was approved for a cell."""
+
+    def __init__(self, rules: Rules) -> None:
+        self._of_policy = self.rules = rules
+
+    def grant(self, granted: messages.Granted | None) -> None:
+        """Have what is ``granted``, and nothing else, be allowed besides."""
+        own = self._of_policy
+        self.rules = own if granted is None else own.granting(granted.modules, granted.packages)
+
+
 class Runner:
     """Executes admitted cells in the shell's namespace."""
 
     def __init__(
         self,
         shell: GuestShell,
-        permits: Permits,
+        current: RulesInForce,
         driver: Driver,
         out: Out,
         plan: messages.Plan,
@@ -216,7 +227,7 @@ class Runner:
     ) -> None:
         # IPython says that a shell may lack each of its parts; this one has them.
         self._shell: Any = shell
-        self._permits, self._driver, self._out = permits, driver, out
+        self._current, self._driver, self._out = current, driver, out
         #: Of which locks errors speak.
         self.plan = plan
         self._reserve = reserve
@@ -227,11 +238,11 @@ class Runner:
 
     def run(self, request: messages.Execute) -> messages.Done:
         """Run the cell and return its end; nothing it raises escapes."""
-        self._permits.give(request.granted)
+        self._current.grant(request.granted)
         try:
             return self._run_permitted(request)
         finally:
-            self._permits.give(None)
+            self._current.grant(None)
 
     def _run_permitted(self, request: messages.Execute) -> messages.Done:
         refused = self._findings(request)
@@ -261,7 +272,7 @@ class Runner:
         Let go of after the next fork, it would be memory of that copy's and written to besides.
         """
         try:
-            found = analyse(request.source, self._permits.rules)
+            found = analyse(request.source, self._current.rules)
             return found if request.template is None else (*refused(request), *found)
         finally:
             forget()
@@ -406,7 +417,7 @@ class Runner:
         return {name: self._value(text) for name, text in expressions.items()}
 
     def _value(self, expression: str) -> dict[str, Any]:
-        if analyse_expression(expression, self._permits.rules):
+        if analyse_expression(expression, self._current.rules):
             return {"status": "error", "ename": "PolicyDenied", "evalue": "", "traceback": []}
         self.running = True
         try:

@@ -21,9 +21,9 @@ from cellblock.wire import messages
 if TYPE_CHECKING:
     from types import FrameType
 
-    from cellblock.guest.guards import Permits
     from cellblock.guest.network import Network
     from cellblock.guest.output import Out, Outlet
+    from cellblock.guest.runner import RulesInForce
     from cellblock.guest.shell import GuestShell
 
 
@@ -83,7 +83,7 @@ class Server:
     def __init__(  # noqa: PLR0913 - what a server is made of
         self,
         shell: GuestShell,
-        permits: Permits,
+        current: RulesInForce,
         channel: Channel,
         out: Out,
         plan: messages.Plan,
@@ -93,7 +93,7 @@ class Server:
         network: Network | None = None,
         tools: int = 0,
     ) -> None:
-        self._shell, self._rules, self._channel, self._out = shell, permits.rules, channel, out
+        self._shell, self._rules, self._channel, self._out = shell, current.rules, channel, out
         self._driver = Driver(channel)
         self.calls = Calls(channel, self._driver.watch, tools)
         raw = bool(self._rules.raw_modules) or not self._rules.language
@@ -108,8 +108,8 @@ class Server:
             connects=raw and (plan.network or plan.relayed),
         )
         self._reserve = Reserve(plan.limits.memory_max_bytes)
-        self._permits = permits
-        self._runner = Runner(shell, permits, self._driver, out, plan, self._reserve)
+        self._current = current
+        self._runner = Runner(shell, current, self._driver, out, plan, self._reserve)
         self._request: messages.Execute | None = None
         #: A request has begun that an interrupt is for.
         self._begun = False
@@ -205,10 +205,10 @@ class Server:
     def _comm(self, message: messages.CommIn) -> None:
         self._kernel.request = message.id
         self._begin(message.id)
-        self._permits.give(message.granted)
+        self._current.grant(message.granted)
         with self._driver.entered():
             self._runner.attempt(lambda: comms.deliver(self._kernel.comm_manager, message))
-        self._permits.give(None)
+        self._current.grant(None)
         self._end()
         self._out.send(messages.Done(id=message.id))
 

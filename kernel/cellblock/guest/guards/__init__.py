@@ -15,34 +15,16 @@ well-known escapes fail. ``docs/language.md`` is one page about all of it. The r
 from __future__ import annotations
 
 import builtins
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from cellblock.analysis.names import REFUSED_BUILTINS, REFUSED_UNLESS_BOUND
 from cellblock.guest import rewriting
 from cellblock.guest.guards import access, facades, stdlib
-from cellblock.guest.guards.errors import (
-    AttributeViolation,
-    ImportViolation,
-    NameViolation,
-    OperationViolation,
-    PolicyViolation,
-)
-from cellblock.guest.guards.facades import Permits
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from cellblock.analysis import Rules
-
-__all__ = [
-    "AttributeViolation",
-    "ImportViolation",
-    "NameViolation",
-    "OperationViolation",
-    "Permits",
-    "PolicyViolation",
-    "install",
-]
+    from cellblock.guest.runner import RulesInForce
 
 #: Builtins that user code gets as they are (requirement 1.4), beside exceptions. What is missing
 #: here is a NameError there.
@@ -55,28 +37,26 @@ _ALLOWED = """
 """.split()  # noqa: SIM905 - a table reads better
 
 
-def install(
-    rules: Rules, extra: Mapping[str, object], permits: Permits | None = None
-) -> dict[str, object]:
-    """Harden this process and return the ``__builtins__`` of user code.
+def install(current: RulesInForce, extra: Mapping[str, object]) -> dict[str, object]:
+    """Harden this process for good and return the ``__builtins__`` of user code.
 
-    Call once, in the zygote, after IPython is imported and before any user code exists; the
-    process is given to this policy for good, and what it compiles has to go through
-    ``rewriting.rewrite``. ``extra`` (display, input, tools, ``getpass``) is added to the builtins;
-    ``getpass`` answers the module of that name. ``permits`` may allow more imports than ``rules``
-    later, and nothing else. Without a language layer nothing is hardened and the real builtins come
-    back, with ``extra``.
+    Call once, in the zygote, after IPython is imported and before any user code exists; what the
+    process compiles from then on has to go through ``rewriting.rewrite``. ``extra`` (display,
+    input, tools) is added to the builtins; its ``getpass`` answers the module of that name.
+    Without a language layer nothing is hardened and the real builtins come back, with ``extra``.
     """
+    rules = current.rules
     more = {name: value for name, value in extra.items() if name != "getpass"}
     if not rules.language:
         return {**vars(builtins), **more}
-    importer = facades.Importer(permits or Permits(rules), extra.get("getpass"))
+    importer = facades.Importer(current, extra.get("getpass"))
     guarded: dict[str, object] = {name: vars(builtins)[name] for name in _ALLOWED}
-    guarded.update((n, v) for n, v in vars(builtins).items() if _is_exception(v))
+    kinds = {name: value for name, value in vars(builtins).items() if isinstance(value, type)}
+    guarded |= {name: kind for name, kind in kinds.items() if issubclass(kind, BaseException)}
     for name, (why, remedy) in {**REFUSED_BUILTINS, **REFUSED_UNLESS_BOUND}.items():
         guarded[name] = access.refused_builtin(name, why, remedy)
     guarded |= {
-        "__import__": importer.guarded_import(),
+        "__import__": importer.import_,
         "__name__": "builtins",
         "delattr": access.guarded_delattr,
         "getattr": access.guarded_getattr,
@@ -101,7 +81,3 @@ def install(
         guarded["open"] = open
     stdlib.harden(rules, guarded)
     return guarded
-
-
-def _is_exception(value: Any) -> bool:
-    return isinstance(value, type) and issubclass(value, BaseException)

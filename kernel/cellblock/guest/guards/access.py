@@ -1,8 +1,7 @@
 """``getattr`` and its family by the rule that the source check applies to a dot.
 
-A name is free, refused, or settled object by object (``analysis.attributes``). What reads a settled
-name of an object by way of the library is given a version that checks the name, never the raw one,
-so no cell holds a reader that takes any name.
+A name is free, refused, or settled object by object (``analysis.attributes``). No cell holds a
+reader that takes any name: it is given a version that checks the name.
 """
 
 from __future__ import annotations
@@ -38,8 +37,7 @@ _NESTING = 4
 _NONE, _NOT_THERE = object(), object()
 
 REAL_BUILTINS = vars(__import__("builtins"))
-_getattr, _setattr, _delattr, _hasattr = getattr, setattr, delattr, hasattr
-_exact = str.__str__
+_getattr, _setattr, _delattr, _hasattr, _exact = getattr, setattr, delattr, hasattr, str.__str__
 _builtins_of = types.FunctionType.__dict__["__builtins__"].__get__
 _function_of = types.MethodType.__dict__["__func__"].__get__
 namespace_of_module: Callable[[ModuleType], dict[str, Any]]
@@ -53,25 +51,14 @@ def refusal(name: str) -> AttributeViolation:
 
 
 def text_of(name: Any) -> str:
-    """Return ``name`` as an exact str: a subclass could answer differently when asked again.
-
-    Raises:
-        TypeError: not a str.
-
-    """
+    """Return ``name`` as an exact str: a subclass could answer differently when asked again."""
     if not issubclass(type(name), str):
         raise TypeError(f"attribute name must be string, not '{type(name).__name__}'")
     return _exact(name)
 
 
 def check_name(name: Any) -> str:
-    """Return ``name`` as an exact str.
-
-    Raises:
-        AttributeViolation: the policy refuses it.
-        TypeError: not a str.
-
-    """
+    """Return ``name`` as an exact str. Raises AttributeViolation where the policy refuses it."""
     exact = text_of(name)
     if not attribute_allowed(exact):
         raise refusal(exact)
@@ -97,15 +84,13 @@ def guarded_getattr(obj: Any, name: str, default: Any = _NONE, /) -> Any:
     free = free_names.get(name)
     if free is None:
         return _get(obj, _judged(name), default)
-    if default is _NONE:
-        return _getattr(obj, free)
-    return _getattr(obj, free, default)
+    return _getattr(obj, free) if default is _NONE else _getattr(obj, free, default)
 
 
 def _get(obj: Any, name: str, default: Any) -> Any:
     """Do as ``getattr`` does for a name that is settled, refused or new."""
     if name in _INERT and _hasattr(obj, name):
-        return _refusing(name, refusal(name))
+        return refused_attribute(name)
     try:
         return read(obj, check_name(name))
     except AttributeError:
@@ -140,10 +125,7 @@ def _check_change(obj: Any, name: str) -> str:
 
 
 def library_getattr(obj: Any, name: str, default: Any = _NONE, /) -> Any:
-    """``getattr`` for library modules that take names from users: refuses the dangerous ones.
-
-    Laxer than for users, since the library's own dunders pass here as well.
-    """
+    """Do as ``getattr`` does for library modules that take names from users, and need dunders."""
     exact = text_of(name)
     if exact in SETTLED or why_refused(exact):
         return guarded_getattr(obj, exact, default)
@@ -155,6 +137,11 @@ def refused_builtin(name: str, why: str, remedy: str) -> Callable[..., Any]:
     refused = _refusing(name, NameViolation("builtin-not-allowed", name, why, remedy))
     refused.__doc__ = f"Not allowed here: {why}."
     return refused
+
+
+def refused_attribute(name: str) -> Callable[..., Any]:
+    """Return a function that refuses the attribute ``name`` when it is called."""
+    return _refusing(name, refusal(name))
 
 
 def _refusing(name: str, violation: PolicyViolation) -> Callable[..., Any]:
@@ -170,23 +157,15 @@ def with_name(function: Callable[..., Any], name: str) -> Callable[..., Any]:
     return function
 
 
-with_name(guarded_getattr, "getattr")
-with_name(guarded_hasattr, "hasattr")
-with_name(guarded_setattr, "setattr")
-with_name(guarded_delattr, "delattr")
+for _guarded in (guarded_getattr, guarded_hasattr, guarded_setattr, guarded_delattr):
+    with_name(_guarded, _guarded.__name__.removeprefix("guarded_"))
 
 
 # --- names that are settled object by object -------------------------------------------------
 
 
 def read(obj: Any, name: str) -> Any:
-    """Return ``obj.name``, an allowed name, as cells see it.
-
-    Raises:
-        AttributeViolation: this object's is none of the cell's.
-        AttributeError: there is none.
-
-    """
+    """Return ``obj.name``, an allowed name. Raises AttributeViolation if no cell may hold it."""
     value = _getattr(obj, name)
     settle = _SETTLERS.get(name)
     return value if settle is None else settle(obj, name, value)
@@ -201,10 +180,8 @@ def is_own(function: Any) -> bool:
 
 def is_real_module(value: Any) -> bool:
     """Say whether the import system loaded this module: facades have no spec."""
-    return (
-        issubclass(type(value), ModuleType)
-        and namespace_of_module(value).get("__spec__") is not None
-    )
+    is_module = issubclass(type(value), ModuleType)
+    return is_module and namespace_of_module(value).get("__spec__") is not None
 
 
 def _namespace(obj: Any, name: str, value: Any) -> Any:
@@ -222,21 +199,15 @@ def _is_shown(name: Any, value: Any) -> bool:
     return type(name) is not str or is_free(name) or (name in SETTLED and is_own(value))
 
 
-def _bound(obj: Any, name: str, value: Any) -> Any:
-    """Settle ``__self__`` and ``__func__``: of a cell's methods and builtin ones, no module."""
-    if is_own(obj) or (type(obj) in _BOUND_IN_C and not is_real_module(value)):
+def _part(obj: Any, name: str, value: Any) -> Any:
+    """Settle what only functions have: a cell's own, or what a builtin one is bound to."""
+    in_c = name in {"__self__", "__func__"} and type(obj) in _BOUND_IN_C
+    if is_own(obj) or (in_c and not is_real_module(value)):
         return value
     raise refusal(name)
 
 
 _BOUND_IN_C = (types.BuiltinFunctionType, types.MethodWrapperType, classmethod, staticmethod)
-
-
-def _part(obj: Any, name: str, value: Any) -> Any:
-    """Settle ``__closure__`` and defaults: of a cell's functions."""
-    if is_own(obj):
-        return value
-    raise refusal(name)
 
 
 def _by_name(_obj: Any, method: str, value: Any) -> Any:
@@ -276,12 +247,7 @@ def _state(_obj: Any, name: str, value: Any) -> Any:
 
 
 def check_state(state: Any) -> Any:
-    """Return what an object says of itself (PEP 307), of which a class names the parts.
-
-    Raises:
-        AttributeViolation: a name is not free.
-
-    """
+    """Return what an object says of itself (PEP 307), if all of its names are free."""
     for part in state if type(state) is tuple else (state,):
         for key, value in part.items() if type(part) is dict else ():
             if issubclass(type(key), str) and not _is_harmless(_exact(key), value):
@@ -297,28 +263,15 @@ def _is_harmless(name: str, value: Any) -> bool:
 def _template(_obj: Any, name: str, value: Any) -> Any:
     """Settle ``format`` and ``format_map``: of a text that reads nothing but free names."""
     if type(value) is types.MethodDescriptorType and value.__objclass__ is str:
-        return _format if name == "format" else _format_map
+        return lambda self, /, *args, **kwargs: read(self, name)(*args, **kwargs)
     if type(value) is types.BuiltinFunctionType and issubclass(type(value.__self__), str):
         check_template(_exact(value.__self__))
     return value
 
 
-def _format(self: str, /, *args: Any, **kwargs: Any) -> Any:
-    return read(self, "format")(*args, **kwargs)
-
-
-def _format_map(self: str, mapping: Any, /) -> Any:
-    return read(self, "format_map")(mapping)
-
-
 @lru_cache(maxsize=512)
 def check_template(template: str, depth: int = 0) -> None:
-    """Check every attribute that ``template`` reads, in nested format specs too.
-
-    Raises:
-        AttributeViolation: it is not free.
-
-    """
+    """Check that ``template`` reads free attributes alone, in nested format specs too."""
     if "." not in template:
         return
     try:
@@ -332,12 +285,9 @@ def check_template(template: str, depth: int = 0) -> None:
         return  # not a template: str.format says why
 
 
-_PARTS = frozenset({"__closure__", "__defaults__", "__kwdefaults__"})
 _SETTLERS: dict[str, Callable[[Any, str, Any], Any]] = {
     "__dict__": _namespace,
-    "__self__": _bound,
-    "__func__": _bound,
-    **dict.fromkeys(_PARTS, _part),
+    **dict.fromkeys(OF_FUNCTIONS, _part),
     **dict.fromkeys((*_READERS, "__setattr__", "__delattr__"), _by_name),
     "__getstate__": _state,
     "obj": _unless_module,

@@ -1,12 +1,6 @@
-"""What user code sees when it crosses a line at run time.
+"""What user code sees when it does what the policy refuses.
 
-PolicyViolation
-├── AttributeViolation  (AttributeError)   a refused attribute, reached by a computed name
-├── ImportViolation     (ImportError)      a refused module or a name it holds back
-├── NameViolation       (NameError)        a refused builtin, called
-└── OperationViolation  (PermissionError)  a file, process, socket or interpreter operation
-
-Each subclasses the natural exception, so that honest ``except`` clauses go on working.
+Each violation is the natural exception, too, so that honest ``except`` clauses go on working.
 """
 
 from __future__ import annotations
@@ -24,15 +18,15 @@ class PolicyViolation(Exception):
 
 
 class AttributeViolation(PolicyViolation, AttributeError):
-    """A refused attribute."""
+    """A refused attribute, reached by a computed name."""
 
 
 class ImportViolation(PolicyViolation, ImportError):
-    """A refused import."""
+    """A refused module, or a name it holds back."""
 
 
 class NameViolation(PolicyViolation, NameError):
-    """A refused builtin."""
+    """A refused builtin, called."""
 
 
 class OperationViolation(PolicyViolation, PermissionError):

@@ -28,6 +28,7 @@ from cellblock.guest.guards.access import (
     guarded_getattr,
     namespace_of_module,
     text_of,
+    with_name,
 )
 from cellblock.guest.guards.errors import ImportViolation, OperationViolation
 from cellblock.guest.guards.freezing import freeze_loaded
@@ -35,8 +36,7 @@ from cellblock.guest.guards.freezing import freeze_loaded
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
 
-    from cellblock.analysis import Rules
-    from cellblock.wire.messages import Granted
+    from cellblock.guest.runner import RulesInForce
 
 _MISSING = object()
 #: What is documented and not in the module's ``__all__``.
@@ -46,29 +46,11 @@ _exact = str.__str__
 _real_import = __import__
 
 
-class Permits:
-    """The rules of whatever runs now: a policy's, and those of what was approved for a cell."""
-
-    def __init__(self, rules: Rules) -> None:
-        self._policys = self.rules = rules
-
-    def give(self, granted: Granted | None) -> Rules:
-        """Have what is ``granted``, and nothing else, be allowed besides; return the rules."""
-        if granted is None:
-            self.rules = self._policys
-        else:
-            self.rules = self._policys.granting(granted.modules, granted.packages)
-        return self.rules
-
-
 class Importer:
-    """Answers import statements of user code: facades, and the operator's raw modules.
+    """Answers import statements of user code: facades, and the operator's raw modules."""
 
-    ``getpass`` answers the function of that name, where there is one.
-    """
-
-    def __init__(self, permits: Permits, getpass: object = None) -> None:
-        self._permits = permits
+    def __init__(self, current: RulesInForce, getpass: object = None) -> None:
+        self._current = current
         # Not the library's own: a method that a cell put there would be handed what libraries show.
         shortened = reprlib.Repr()
         #: (module, name) to what stands in that name's place.
@@ -84,67 +66,53 @@ class Importer:
         }
         self._facades: dict[str, ModuleType] = {}
 
-    @property
-    def _rules(self) -> Rules:
-        return self._permits.rules
-
-    def guarded_import(self) -> Callable[..., Any]:
-        """Return the ``__import__`` of user code: for ``import a.b`` and ``from a import *``."""
-
-        def __import__(  # noqa: A001, N807 - this is its name
-            name: str,
-            _globals: object = None,
-            _locals: object = None,
-            fromlist: Sequence[str] | None = None,
-            level: int = 0,
-        ) -> ModuleType:
-            if type(fromlist) is list:
-                return self._import_for_c(_exact(name))
-            return self._import(_exact(name), bool(fromlist), level)
-
-        return __import__
-
-    def _import(self, name: str, star: bool, level: int) -> ModuleType:
+    def import_(
+        self,
+        name: str,
+        _globals: object = None,
+        _locals: object = None,
+        fromlist: Sequence[str] | None = None,
+        level: int = 0,
+    ) -> ModuleType:
+        """Serve as ``__import__`` of user code: for ``import a.b`` and ``from a import *``."""
+        name = _exact(name)
+        if type(fromlist) is list:
+            return self._import_for_c(name)
         if level:
             raise _refusal("relative-import", "." * level + name)
-        raw = self._rules.is_raw(name)
-        if not (raw or self._rules.allows_module(name)):
-            raise _refusal("import-not-allowed", name)
-        if star:
-            return _listing(self._module(name))
+        raw = self._is_raw(name)
+        if fromlist:
+            return _listing(_real_import(name, {}, None, ("*",)) if raw else self.facade(name))
         return _real_import(name) if raw else self.facade(name.partition(".")[0], through=name)
+
+    def _is_raw(self, name: str) -> bool:
+        """Return whether cells get the module itself. Raises ImportViolation if they get none."""
+        raw = self._current.rules.is_raw(name)
+        if not (raw or self._current.rules.allows_module(name)):
+            raise _refusal("import-not-allowed", name)
+        return raw
 
     def _import_for_c(self, name: str) -> ModuleType:
         """Load a module that C code needs while a user's frame runs; answer an empty one.
 
-        ``PyImport_Import`` (``datetime.strptime`` loads ``_strptime``) calls the frame's
-        ``__import__`` with an empty list where the import statement gives a tuple or None; it drops
-        the answer and looks the module up by itself.
+        ``PyImport_Import`` (``datetime.strptime`` loads ``_strptime``) gives an empty list where
+        the import statement gives a tuple or None; it drops the answer and looks the module up.
         """
-        if name.partition(".")[0] not in sys.stdlib_module_names and not self._rules.is_raw(name):
-            raise _refusal("import-not-allowed", name)
+        if name.partition(".")[0] not in sys.stdlib_module_names:
+            self._is_raw(name)
         importlib.import_module(name)
         return ModuleType(name)
 
     def take(self, name: str, items: tuple[str, ...]) -> tuple[Any, ...]:
         """Return what ``from name import items`` binds, or ``import name.item as x``.
 
-        Raises:
-            ImportViolation: the policy refuses the module or one of the names.
-            ImportError: there is no such module or name.
-
+        Raises ImportViolation where the policy refuses the module or one of the names.
         """
-        if not (self._rules.is_raw(name) or self._rules.allows_module(name)):
-            raise _refusal("import-not-allowed", name)
-        module = self._module(name, items)
-        if self._rules.is_raw(name):
+        if self._is_raw(name):
+            module = _real_import(name, {}, None, items)
             return tuple(_member(module, item) for item in items)
-        return tuple(self._shown(module, name, item) for item in items)
-
-    def _module(self, name: str, items: tuple[str, ...] = ("*",)) -> ModuleType:
-        if self._rules.is_raw(name):
-            return _real_import(name, {}, None, items, 0)
-        return self.facade(name)
+        facade = self.facade(name)
+        return tuple(self._shown(facade, name, item) for item in items)
 
     def _shown(self, module: ModuleType, name: str, item: str) -> Any:
         """Return one name of a facade, as a dot would, or the facade of a submodule."""
@@ -152,15 +120,12 @@ class Importer:
             found = guarded_getattr(module, item, _MISSING)
             if found is not _MISSING:
                 return found
-        if self._rules.allows_module(f"{name}.{item}"):
+        if self._current.rules.allows_module(f"{name}.{item}"):
             return self.facade(f"{name}.{item}")
         raise _refusal("module-name-not-allowed", f"{name}.{item}")
 
     def facade(self, name: str, *, through: str = "") -> ModuleType:
-        """Return the facade of ``name``, made on first use; always the same object.
-
-        ``through`` is a submodule of it that is to be there, too.
-        """
+        """Return the one facade of ``name``; ``through`` is a submodule that it is to show."""
         if through and through != name:
             self.facade(through)
         found = self._facades.get(name)
@@ -172,7 +137,7 @@ class Importer:
         return found
 
     def _make(self, name: str) -> ModuleType:
-        facade, modules = ModuleType(name), self._rules.modules
+        facade, modules = ModuleType(name), self._current.rules.modules
         if name not in modules:
             return facade  # a package that is only the way to an allowed submodule
         before, real = len(sys.modules), importlib.import_module(name)
@@ -197,36 +162,32 @@ def _refusal(rule: str, subject: str) -> ImportViolation:
 
 
 def _public(real: ModuleType) -> list[str]:
-    listed = getattr(real, "__all__", None)
-    if listed is None:
-        listed = [name for name in namespace_of_module(real) if not name.startswith("_")]
-    return [
-        name for name in (*listed, *_UNLISTED.get(real.__name__, ())) if attribute_allowed(name)
-    ]
+    unlisted = _UNLISTED.get(real.__name__, ())
+    return [name for name in (*_star_names(real), *unlisted) if attribute_allowed(name)]
+
+
+def _star_names(module: ModuleType) -> list[str]:
+    space = namespace_of_module(module)
+    listed = space.get("__all__")
+    return [name for name in space if not name.startswith("_")] if listed is None else listed
 
 
 def _member(module: ModuleType, item: str) -> Any:
     """Return what the interpreter's own instruction takes from a module."""
-    found = getattr(module, item, _MISSING)
+    found = getattr(module, item, sys.modules.get(f"{module.__name__}.{item}", _MISSING))
     if found is _MISSING:
-        found = sys.modules.get(f"{module.__name__}.{item}", _MISSING)
-    if found is _MISSING:
-        where = getattr(module, "__file__", None)
-        said = (
-            f"cannot import name {item!r} from {module.__name__!r} ({where or 'unknown location'})"
+        name, file = module.__name__, getattr(module, "__file__", None)
+        where = file or "unknown location"
+        raise ImportError(
+            f"cannot import name {item!r} from {name!r} ({where})", name=name, path=file
         )
-        raise ImportError(said, name=module.__name__, path=where)
     return found
 
 
 def _listing(module: ModuleType) -> ModuleType:
     """Return a module of which ``import *`` binds what it would of ``module``, and can bind."""
-    space = namespace_of_module(module)
-    names = space.get("__all__")
-    if names is None:
-        names = [name for name in space if not name.startswith("_")]
     made = ModuleType(module.__name__)
-    shown = tuple(map(_exact, names))
+    shown = tuple(map(_exact, _star_names(module)))
     for name in shown:
         if name in _UNBINDABLE or not name.isidentifier():
             raise _refusal("module-name-not-allowed", f"{module.__name__}.{name}")
@@ -280,4 +241,4 @@ def _catch_warnings(*, record: bool = False, **filters: Any) -> Iterator[Any]:
 
 
 for _function in (_attrgetter, _methodcaller, _coroutine, _catch_warnings):
-    _function.__name__ = _function.__qualname__ = _function.__name__[1:]
+    with_name(_function, _function.__name__[1:])

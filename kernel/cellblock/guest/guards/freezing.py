@@ -1,9 +1,8 @@
 """Keeps library classes as they are: a method that user code puts into one would run as library.
 
-``collections.abc.Mapping.get = f`` is called with ``os.environ`` sooner or later, and ``type()`` of
-what a library hands out tells classes that no facade shows. The interpreter has a flag for types
-that must not change (C API: Py_TPFLAGS_IMMUTABLETYPE); it is set on every class of the standard
-library, of IPython and of the guest.
+``collections.abc.Mapping.get = f`` is called with ``os.environ`` sooner or later. The interpreter
+has a flag for types that must not change (C API: Py_TPFLAGS_IMMUTABLETYPE); it is set on every
+class of the standard library, of IPython and of the guest.
 """
 
 from __future__ import annotations

@@ -32,7 +32,7 @@ from typing import TYPE_CHECKING, Any
 
 from cellblock.analysis.attributes import COMMON, is_free
 from cellblock.analysis.names import SHELL_OBJECT
-from cellblock.guest import loop, rewriting
+from cellblock.guest import loop, output, rewriting
 from cellblock.guest.guards.access import (
     REAL_BUILTINS,
     check_state,
@@ -44,15 +44,19 @@ from cellblock.guest.guards.access import (
     namespace_of_module,
     read,
     refusal,
-    with_name,
+    refused_attribute,
+    refused_builtin,
 )
-from cellblock.guest.guards.errors import OperationViolation
-from cellblock.guest.guards.freezing import freeze, freeze_loaded
+from cellblock.guest.guards.freezing import freeze_loaded
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from cellblock.analysis import Rules
+
+
+_IN_C = (types.BuiltinFunctionType, types.MethodDescriptorType, types.MethodWrapperType)
+_FIELDS = (types.GetSetDescriptorType, types.MemberDescriptorType, types.WrapperDescriptorType)
 
 
 def harden(rules: Rules, guarded: dict[str, object]) -> None:
@@ -63,19 +67,23 @@ def harden(rules: Rules, guarded: dict[str, object]) -> None:
         vars(module)["setattr"] = guarded_setattr
     vars(enum)["getattr"] = _getattr_of_enum
     vars(string)["getattr"] = guarded_getattr
-    vars(contextlib).update(getattr=_getattr_of_streams, setattr=_setattr_of_streams)
+    vars(contextlib)["getattr"] = lambda o, name, *default: getattr(o, _stream(o, name), *default)
+    vars(contextlib)["setattr"] = lambda o, name, value: setattr(o, _stream(o, name), value)
     vars(cProfile)["exec"] = _exec_profiled
-    vars(traceback)["__import__"] = _import_loaded
+    # Python 3.12 imports the module that an ImportError names, for hints; what is loaded will do.
+    vars(traceback)["__import__"] = sys.modules.__getitem__
     _harden_dataclasses(guarded)
     _harden_hints(rules, guarded)
     _harden_formats()
     _harden_copies()
     _harden_paths()
-    _harden_printers()
+    output.harden_printers()
     if not rules.raw_modules:  # packages do what they like, and these too
         _harden_dispatch()
         _harden_references()
-        _keep_from_files()
+        output.harden_displays()
+        refused = refused_builtin("open", "would read or write a file", "Print the statistics.")
+        vars(pstats)["open"] = vars(cProfile)["open"] = refused
         loop.harden_loops()
         # IPython's classes and ours are written to until all is prepared.
         freeze_loaded(sys.stdlib_module_names)
@@ -98,14 +106,6 @@ def _stand_in(_method: int) -> object:
     return object()
 
 
-def _getattr_of_streams(obj: Any, name: str, *default: Any) -> Any:
-    return getattr(obj, _stream(obj, name), *default)
-
-
-def _setattr_of_streams(obj: Any, name: str, value: Any) -> None:
-    setattr(obj, _stream(obj, name), value)
-
-
 def _stream(obj: Any, name: str) -> str:
     """Refuse ``_stream = "modules"``: a subclass of ``redirect_stdout`` chooses the name."""
     is_stream = type(name) is str and name in {"stdout", "stderr", "stdin"}
@@ -116,14 +116,14 @@ def _stream(obj: Any, name: str) -> str:
 
 def _harden_formats() -> None:
     """Check templates that the library formats as it is told to."""
-    user_string: Any = collections.UserString
-    user_string.format = lambda self, /, *args, **kws: read(self.data, "format")(*args, **kws)
-    user_string.format_map = lambda self, mapping: read(self.data, "format_map")(mapping)
+    text: Any = collections.UserString
+    text.format = lambda self, /, *args, **kws: read(self.data, "format")(*args, **kws)
+    text.format_map = lambda self, mapping: read(self.data, "format_map")(mapping)
 
-    def _format(self: Any, record: Any) -> Any:
+    def format_record(self: Any, record: Any) -> Any:
         return read(self._fmt, "format")(**{**(self._defaults or {}), **record.__dict__})
 
-    setattr(vars(logging)["StrFormatStyle"], "_format", _format)  # noqa: B010 - typed as private
+    type.__setattr__(vars(logging)["StrFormatStyle"], "_format", format_record)
 
 
 def _harden_copies() -> None:
@@ -132,21 +132,12 @@ def _harden_copies() -> None:
     Put together again they would be read by the real ``getattr``, by a name that they say.
     """
     shallow, deep = vars(copy)["_copy_dispatch"], vars(copy)["_deepcopy_dispatch"]
-    deep_method = deep[types.MethodType]
-    for kind in (
-        types.BuiltinFunctionType,
-        types.GetSetDescriptorType,
-        types.MemberDescriptorType,
-        types.MethodDescriptorType,
-        types.MethodType,
-        types.MethodWrapperType,
-        types.WrapperDescriptorType,
-    ):
+    deep_method, reconstruct = deep[types.MethodType], vars(copy)["_reconstruct"]
+    for kind in (*_IN_C, *_FIELDS, types.MethodType):
         shallow[kind] = deep[kind] = lambda made, *_memo: made
     deep[types.MethodType] = lambda m, memo: deep_method(m, memo) if is_own(m) else m
     # A class's metaclass is asked whether it is one of the table's.
     del shallow[CodeType], deep[CodeType]
-    reconstruct = vars(copy)["_reconstruct"]
 
     def _reconstruct(x: Any, memo: Any, func: Any, args: Any, *state: Any, **kwargs: Any) -> Any:
         check_state(state[0] if state else None)
@@ -158,8 +149,8 @@ def _harden_copies() -> None:
 def _harden_dispatch() -> None:
     """Refuse ``singledispatch`` over classes that compare as they like.
 
-    It looks through all subclasses of the registered classes, and compares each with what the
-    metaclass of the argument's class says: that one would be handed every class of the process.
+    It compares all subclasses of the registered classes with what the metaclass of the argument's
+    class says: that one would be handed every class of the process.
     """
     compose, methods = vars(functools)["_compose_mro"], ("__eq__", "__hash__", "__getattribute__")
     plain = {name: getattr(type, name) for name in methods}
@@ -176,14 +167,15 @@ def _harden_dispatch() -> None:
 
 def _harden_references() -> None:
     """Refuse ``WeakMethod`` of the library's methods: it hands out what they are bound to."""
-    new = weakref.WeakMethod.__new__
+    reference: Any = weakref.WeakMethod
+    new = reference.__new__
 
-    def __new__(cls: Any, method: Any, callback: Any = None) -> Any:  # noqa: N807 - its name
+    def new_of_own(cls: Any, method: Any, callback: Any = None) -> Any:
         if not is_own(method):
             raise refusal("__self__")
         return new(cls, method, callback)
 
-    setattr(weakref.WeakMethod, "__new__", __new__)  # noqa: B010 - typed as fixed
+    reference.__new__ = new_of_own
 
 
 # --- text that is run -------------------------------------------------------------------------
@@ -197,16 +189,6 @@ def _exec_profiled(code: Any, space: dict[str, Any], local: Any) -> None:
         tree: Any = rewriting.rewrite(ast.parse(code))
         code = compile(tree, "<prun>", "exec", dont_inherit=True)
     exec(code, space, local)  # noqa: S102 - checked as a magic's argument
-
-
-def _import_loaded(name: str, *_: Any) -> ModuleType:
-    """Return a module that is there, for the suggestions of a traceback.
-
-    An ``ImportError`` says which, and Python 3.12 imports it to see what it holds.
-    """
-    if type(name) is not str or name not in sys.modules:
-        raise ImportError(name)
-    return sys.modules[name]
 
 
 def _harden_dataclasses(guarded: dict[str, object]) -> None:
@@ -260,9 +242,6 @@ def _harden_hints(rules: Rules, guarded: dict[str, object]) -> None:
             raise TypeError("a ForwardRef by name alone")  # it would be handed the namespaces
         return evaluate(t, *args, **kwargs)
 
-    def refuse_state(_self: Any) -> Any:
-        raise refusal("__getstate__")
-
     def refuse_subclass(_cls: type, /, **_keys: object) -> None:
         raise TypeError("Cannot subclass special typing classes")
 
@@ -272,7 +251,7 @@ def _harden_hints(rules: Rules, guarded: dict[str, object]) -> None:
     if not rules.raw_modules:
         final.__init_subclass__ = classmethod(refuse_subclass)
     reference.__copy__ = reference.__deepcopy__ = lambda self, *_memo: self
-    reference.__getstate__ = refuse_state
+    reference.__getstate__ = refused_attribute("__getstate__")
 
 
 def _check_code(code: CodeType) -> None:
@@ -286,20 +265,14 @@ def _check_code(code: CodeType) -> None:
 
 def _harmless(space: Mapping[str, Any]) -> Mapping[str, Any]:
     """Return a namespace without what no cell may hold: none of a library's, no real module."""
-    if _is_library(space):
-        return {}
+    if isinstance(space, dict):
+        held = dict.get(space, "__builtins__")
+        is_real = (vars(held) if type(held) is ModuleType else held) is REAL_BUILTINS
+        if is_real or dict.get(space, "__spec__") is not None:  # a loaded module's own
+            return {}
     if type(space) is dict and any(map(is_real_module, space.values())):
         return {name: value for name, value in space.items() if not is_real_module(value)}
     return space
-
-
-def _is_library(space: Any) -> bool:
-    """Whether this is the namespace of a loaded module, not of user code."""
-    if not isinstance(space, dict):
-        return False
-    holds = dict.get(space, "__builtins__")
-    is_real = holds is REAL_BUILTINS or (type(holds) is ModuleType and vars(holds) is REAL_BUILTINS)
-    return is_real or dict.get(space, "__spec__") is not None
 
 
 # --- files and modules ------------------------------------------------------------------------
@@ -308,44 +281,9 @@ def _is_library(space: Any) -> bool:
 def _harden_paths() -> None:
     """Give pure paths properties of which no part reads any attribute (3.11)."""
     for name, value in list(vars(pathlib.PurePath).items()):
-        getter = getattr(value, "fget", None)
-        if isinstance(getter, operator.attrgetter):
-            plain = with_name(lambda self, get=getter: get(self), name)
+        if isinstance(getter := getattr(value, "fget", None), operator.attrgetter):
+
+            def plain(self: Any, get: Any = getter) -> Any:
+                return get(self)
+
             setattr(pathlib.PurePath, name, property(plain, doc=value.__doc__))
-
-
-def _harden_printers() -> None:
-    """Give ``_repr_pretty_`` a printer whose tables are copies: the shell's own outlive a cell."""
-    from IPython.lib.pretty import RepresentationPrinter  # noqa: PLC0415 - it is there by now
-
-    printer: Any = RepresentationPrinter
-    init = printer.__init__
-
-    def __init__(self: Any, *args: Any, **kwargs: Any) -> None:  # noqa: N807 - its name
-        init(self, *args, **kwargs)
-        for table in ("singleton_pprinters", "type_pprinters", "deferred_pprinters"):
-            setattr(self, table, dict(getattr(self, table)))
-
-    printer.__init__ = __init__
-    for kind in printer.__mro__:
-        freeze(kind)
-
-
-def _keep_from_files() -> None:
-    """Make displays take data, and ``%prun`` what it measures: no file, no URL."""
-    from IPython.core import display  # noqa: PLC0415 - as above
-
-    shown: Any = display.DisplayObject
-
-    def refuse(what: str, remedy: str) -> None:
-        why = "would read or write a file or a URL"
-        raise OperationViolation("operation-not-allowed", what, why, remedy)
-
-    def _reload(self: Any) -> None:
-        if self.filename is not None or self.url is not None:
-            refuse(type(self).__name__, "Pass the data itself.")
-
-    shown.reload = _reload
-    vars(display)["_safe_exists"] = lambda _path: False
-    for module in (pstats, cProfile):
-        vars(module)["open"] = lambda *_a, **_k: refuse("Stats", "Print the statistics.")

@@ -6,7 +6,8 @@ from abc import ABC, abstractmethod
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Protocol
 
-from cellblock.analysis import analyser, transform
+from cellblock.analysis import transform
+from cellblock.analysis.transform import exceeded_limit
 from cellblock.host.output import gateway
 from cellblock.host.session.types import Cell
 
@@ -47,7 +48,7 @@ class CellRun:
     def start(self) -> None:
         """Say what runs, then run it."""
         station = self._station
-        if excess := analyser.excess(self.raw):
+        if excess := exceeded_limit(self.raw):
             station.audit.too_long(self.raw, self.count)
             self.fail(*station.views.too_long(*excess))
             return

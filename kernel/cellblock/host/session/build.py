@@ -28,7 +28,6 @@ from cellblock.host.session.settings import (
     addresses_of,
     bounds_of,
     proofs_of,
-    settings_of,
     tooling_of,
 )
 from cellblock.policy import paths
@@ -39,7 +38,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from cellblock.host.cell.cell import Station
-    from cellblock.host.guests.zygotes import Zygotes
+    from cellblock.host.guests.zygote import ZygoteSource
     from cellblock.host.services.artifacts import ArtifactCollector
     from cellblock.host.session.config import Ground
     from cellblock.host.session.settings import Given
@@ -89,7 +88,7 @@ def found(
     ground: Ground,
     reactor: Reactor,
     station: Station,
-    zygotes: Zygotes,
+    zygotes: ZygoteSource,
     given: Given | None = None,
 ) -> Session:
     """Return the session of ``station``, whose start is on the audit log; start it when heard.
@@ -111,7 +110,7 @@ def found(
         zygotes=zygotes,
         audit=station.audit,
         gate=gate,
-        snapshots=settings_of(policy),
+        policy=policy,
         tools=tooling,
         addresses=addresses_of(ground),
         scope=PolicyScope(ground, station, tooling),

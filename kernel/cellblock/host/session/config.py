@@ -21,7 +21,7 @@ from cellblock.errors import BackendError, PolicyError, StartError
 from cellblock.host.guests import spawn
 from cellblock.host.session.history import default_path
 from cellblock.policy import load, paths
-from cellblock.policy.home import data_folder, state_folder
+from cellblock.policy.folders import data_folder, state_folder
 from cellblock.policy.paths import links, within
 from cellblock.wire import frames, messages
 

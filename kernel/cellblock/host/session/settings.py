@@ -18,8 +18,7 @@ from cellblock.host.services.tools.calls import (
     WorkerSettings,
 )
 from cellblock.host.session.history import default_path
-from cellblock.host.session.limits import Bounds, slack
-from cellblock.host.snapshots.forking import Settings
+from cellblock.host.session.limits import Bounds
 from cellblock.policy.enforcement import Gap, Status
 
 if TYPE_CHECKING:
@@ -57,18 +56,6 @@ def addresses_of(ground: Ground) -> tuple[str, ...]:
     """Return what a relay connects to; nothing where none is in force."""
     listed = ground.policy.network_access
     return listed if ground.told.plan.relayed and isinstance(listed, tuple) else ()
-
-
-def settings_of(policy: Policy) -> Settings:
-    """Return what is kept of guests."""
-    memory = policy.memory_max_bytes
-    return Settings(
-        mode=policy.snapshots,
-        depth=policy.undo_depth,
-        most_bytes=policy.undo_max_bytes,
-        processes=policy.subprocess_execution,
-        most_grown=None if memory is None else slack(memory),
-    )
 
 
 def proofs_of(ground: Ground) -> Callable[[LockReport], Proof | None]:

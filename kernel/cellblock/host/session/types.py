@@ -24,7 +24,6 @@ if TYPE_CHECKING:
     from cellblock.host.services.tools.calls import Tooling
     from cellblock.host.session.limits import Bounds
     from cellblock.host.session.requests import Request
-    from cellblock.host.snapshots.forking import Settings
     from cellblock.policy.model import Policy
 
 
@@ -432,7 +431,6 @@ class Terms:
     rules: Rules
     timeout: float | None
     bounds: Bounds
-    snapshots: Settings
     prepare: messages.Prepare
     zygote: Callable[[], tuple[socket.socket, int]]
     #: What a relay connects to, where there is a list.

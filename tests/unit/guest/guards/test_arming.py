@@ -7,11 +7,11 @@ PROGRAM = """
 import os, sys
 import IPython.core.interactiveshell
 from cellblock.analysis import Rules, default_magics, default_modules, default_raw_modules
-from cellblock.guest import audit_hook, guards, setup
+from cellblock.guest import audit_hook, guards, runner, setup
 
 SAFE = "safe"
 rules = Rules(True, default_modules(SAFE), default_raw_modules(SAFE), default_magics(SAFE), True)
-guards.install(rules, {})
+guards.install(runner.RulesInForce(rules), {})
 arm = audit_hook.arming(rules)
 ours = [module for name, module in sys.modules.items() if name.startswith("cellblock.guest.")]
 kinds = {kind for module in ours for kind in vars(module).values() if isinstance(kind, type)}

@@ -19,7 +19,7 @@ from threading import Lock
 from typing import TYPE_CHECKING, Final
 
 from cellblock.errors import WireError
-from cellblock.host.guests.own_process import call_itself, end_with, protect_host
+from cellblock.host.guests.spawn import end_with_host, protect_host, set_process_name
 from cellblock.host.services.network import relay
 from cellblock.host.services.network.addresses import THIS_MACHINE, Allowlist, read
 from cellblock.policy.network import LOCALHOST
@@ -303,9 +303,9 @@ def _begin_connecting(address: IPAddress, port: int) -> int:
 
 def main(fd: int, host: int) -> None:
     """Serve until the host, whose pid is given, hangs up."""
-    end_with(host)
+    end_with_host(host)
     protect_host()
-    call_itself(b"cb-relay")
+    set_process_name(b"cb-relay")
     control = socket.socket(fileno=fd)
     control.set_inheritable(False)
     try:

@@ -17,7 +17,6 @@ from msgspec.structs import replace
 
 from cellblock.backends import plan
 from cellblock.errors import PolicyError
-from cellblock.policy import paths
 from cellblock.wire.messages import Parameter, Struct, Tool
 
 if TYPE_CHECKING:
@@ -203,7 +202,7 @@ def _check_roots(policy: Policy, section: Operations, denied: Sequence[str]) -> 
 def _packages_folder(policy: Policy, section: Operations) -> str:
     if section.install is None:
         return ""
-    folder = paths.folder(section.install)
+    folder = section.install.store()
     try:
         Path(folder, "lib").mkdir(parents=True, mode=0o700, exist_ok=True)
     except OSError as exc:

@@ -48,7 +48,7 @@ from cellblock.host.services.operations.catalog import TRANSIENT, OperationError
 from cellblock.host.services.tools.results import without_paths
 from cellblock.host.services.tools.runner import report_progress
 from cellblock.policy import operations
-from cellblock.policy.operations import canonical
+from cellblock.policy.operations import canonical_package
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
@@ -108,7 +108,7 @@ class Installer:
     ) -> None:
         self._table, self._store = table, PackageStore(folder)
         self._fetch = fetch or fetch_wheel
-        self._allowed = _versions(map(operations.parse, table.allow))
+        self._allowed = _versions(map(operations.parse_requirement, table.allow))
 
     def install(self, *packages: str) -> dict[str, Any]:
         """Install packages: ``catalog.INSTALL``."""
@@ -135,7 +135,7 @@ class Installer:
         queue = deque((one, "") for one in asked)
         while queue:
             requirement, for_whom = queue.popleft()
-            name = canonical(requirement.name)
+            name = canonical_package(requirement.name)
             wanted[name] = wanted.get(name, SpecifierSet()) & requirement.specifier
             before = found.get(name)
             if before is None or not wanted[name].contains(before.version, prereleases=True):
@@ -192,8 +192,8 @@ class Installer:
 
 def check_names(asked: Iterable[str], allow: Iterable[str]) -> None:
     """Raise OperationError for packages that are neither listed nor in the interpreter already."""
-    allowed = _versions(map(operations.parse, allow))
-    for name in dict.fromkeys(canonical(_parse(text).name) for text in asked):
+    allowed = _versions(map(operations.parse_requirement, allow))
+    for name in dict.fromkeys(canonical_package(_parse(text).name) for text in asked):
         if name not in allowed and _installed_version(name) is None:
             raise _not_listed(name)
 
@@ -205,7 +205,7 @@ def _not_listed(name: str, for_whom: str = "") -> OperationError:
 
 def _parse(text: str) -> Requirement:
     try:
-        return operations.parse(text)
+        return operations.parse_requirement(text)
     except ValueError as exc:
         raise OperationError("ValueError", f"{text[:100]!r}: {exc}") from None
 
@@ -214,7 +214,7 @@ def _versions(requirements: Iterable[Requirement]) -> dict[str, SpecifierSet]:
     """Return versions by name; what is listed twice has to hold twice."""
     found: dict[str, SpecifierSet] = {}
     for one in requirements:
-        name = canonical(one.name)
+        name = canonical_package(one.name)
         found[name] = found.get(name, SpecifierSet()) & one.specifier
     return found
 
@@ -276,7 +276,7 @@ def fetch_wheel(requirement: str, *, index: str, into: Path, most: int, deadline
 
 def _command(requirement: str, index: str, into: Path, log: str) -> list[str]:
     shared = ["--no-deps", "--only-binary", ":all:", "--index-url", index, "--target", str(into)]
-    if (uv := operations.uv()) is not None:
+    if (uv := operations.find_uv()) is not None:
         own = ["--no-config", "--no-progress", "--link-mode", "copy", "--python", sys.executable]
         return [uv, "pip", "install", "--quiet", *own, *shared, requirement]
     if not operations.has_pip():
@@ -340,7 +340,8 @@ def _package(folder: Path) -> Package:
     if len(found) != 1:
         raise OperationError("InstallError", "it is not one wheel")
     said = email.message_from_string(found[0].read_text("utf-8", "replace"))
-    name, version = canonical(str(said.get("Name", ""))), str(said.get("Version", "")).strip()
+    name = canonical_package(str(said.get("Name", "")))
+    version = str(said.get("Version", "")).strip()
     # A folder is named for both, and whoever unpacked it may have read another line for them.
     if not is_normalized_name(name) or not _VERSION.fullmatch(version):
         raise OperationError("InstallError", "it is no wheel: its name or version is none")

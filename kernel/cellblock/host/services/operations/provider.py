@@ -212,7 +212,8 @@ def refusal(call: Call, grants: OperationGrants) -> Answer | None:
 
 def _check(name: str, args: list[Any], kwargs: dict[Any, Any], grants: OperationGrants) -> None:
     """Raise OperationError for what is not granted, TypeError for arguments of a wrong type."""
-    table: Any = getattr(operations.built(grants.tables), name.removeprefix(catalog.PREFIX))
+    section = operations.Operations.of_values(grants.tables)
+    table: Any = getattr(section, name.removeprefix(catalog.PREFIX))
     if table is None:
         return
     if name == catalog.HTTP.name:

@@ -73,7 +73,7 @@ def parse_url(text: str) -> Url:
     scheme = found["scheme"].lower()
     port = int(found["port"] or network.PORTS[scheme])
     try:
-        host = network.canonical(found["host"])
+        host = network.canonical_host(found["host"])
     except ValueError as exc:
         raise OperationError("ValueError", f"{found['host'][:100]!r}: {exc}") from None
     if not 0 < port <= _MAX_PORT:

@@ -86,7 +86,7 @@ def load_operations(grants: catalog.OperationGrants) -> dict[str, RegisteredTool
         operation = f"{catalog.PREFIX}{name}"
         return files.Roots(operation, table.roots, project=grants.project, denied=grants.denied)
 
-    section = operations.built(grants.tables)
+    section = operations.Operations.of_values(grants.tables)
     found: dict[str, Callable[..., Any]] = {}
     if (read := section.read_file) is not None:
         found["read_file"] = files.Reader(roots("read_file", read), read.max_bytes).read_file

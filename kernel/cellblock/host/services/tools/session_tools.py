@@ -15,7 +15,7 @@ from cellblock.wire import messages
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection
 
-    from cellblock.host.guests.supervisor import Keeper
+    from cellblock.host.guests.supervisor import Supervisor
     from cellblock.host.services.tools.broker import Broker
     from cellblock.host.services.tools.calls import Tooling
     from cellblock.host.session.requests import Request
@@ -37,7 +37,7 @@ class SessionTools:
     def __init__(
         self,
         reactor: Reactor,
-        keeper: Keeper,
+        keeper: Supervisor,
         request: Callable[[], Request | None],
         violation: Callable[[str], None],
         show: Callable[[messages.Stream], None],
@@ -102,7 +102,7 @@ class SessionTools:
 
         def ready() -> None:
             if providers.tools or providers.paths:
-                self._keeper.supply.equip(providers.tools, providers.paths)
+                self._keeper.equip(providers.tools, providers.paths)
             on_tools(providers.tools)
 
         providers.open(ready, on_failed, self._tell)

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from cellblock.host.guests.own_process import end_with, protect_host
+from cellblock.host.guests.spawn import end_with_host, protect_host
 from cellblock.host.services.operations.catalog import OperationGrants
 from cellblock.wire import frames
 from cellblock.wire.messages import Struct, Tool
@@ -107,7 +107,7 @@ FromWorker = Loaded | LoadFailed | Piece | Progress | Returned | Raised
 
 def main(fd: int, host: int) -> None:
     """Load the tools, and run calls until the host, whose pid is given, hangs up."""
-    end_with(host)
+    end_with_host(host)
     protect_host()
     sock = socket.socket(fileno=fd)
     sock.set_inheritable(False)

@@ -81,9 +81,9 @@ def of(index, folder, timeout):
 def by(request, tmp_path, monkeypatch):
     """Have this one install, with a cache of its own and no second try."""
     if request.param == "pip":
-        monkeypatch.setattr(operations, "uv", lambda: None)
+        monkeypatch.setattr(operations, "find_uv", lambda: None)
     else:
-        assert operations.uv(), "uv is among what tests need"
+        assert operations.find_uv(), "uv is among what tests need"
         monkeypatch.setenv("UV_HTTP_RETRIES", "0")
         monkeypatch.setenv("UV_CACHE_DIR", str(tmp_path / "cache"))
         passed = (*packages._PASSED, "UV_HTTP_RETRIES", "UV_CACHE_DIR")
@@ -308,7 +308,7 @@ def test_only_what_is_the_package_s_own_is_remembered(status, said, kind, messag
 
 def test_uv_is_found_beside_the_interpreter_where_path_does_not_name_it(monkeypatch):
     monkeypatch.setenv("PATH", "/nowhere")
-    assert operations.uv() == str(Path(sys.executable).parent / "uv")
+    assert operations.find_uv() == str(Path(sys.executable).parent / "uv")
 
 
 def test_a_call_that_is_cancelled_leaves_nothing_running_and_nothing_remembered(

@@ -20,7 +20,7 @@ from cellblock.host.services.operations.provider import (
 from cellblock.host.services.tools import registry
 from cellblock.host.services.tools.calls import Answer, Call
 from cellblock.policy import operations as tables
-from cellblock.policy import paths
+from cellblock.policy.folders import package_folder
 from cellblock.policy.model import Policy
 from cellblock.render.tables import WriteBudget
 from cellblock.wire import messages
@@ -86,7 +86,9 @@ def test_the_guest_knows_all_operations_by_name_and_each_says_what_its_section_n
 def test_settings_cross_to_the_worker(everything):
     encoded = msgspec.msgpack.encode(everything)
     crossed = msgspec.msgpack.decode(encoded, type=catalog.OperationGrants)
-    assert tables.built(crossed.tables) == tables.built(everything.tables)
+    assert tables.Operations.of_values(crossed.tables) == tables.Operations.of_values(
+        everything.tables
+    )
     assert replace(crossed, tables={}) == replace(everything, tables={})
     assert len(registry.load_operations(catalog.OperationGrants(project="/"))) == 0
 
@@ -107,11 +109,11 @@ def test_what_may_be_touched_is_what_the_policy_says_less_what_is_never_read(tmp
         project=tmp_path,
         private=[key],
     )
-    section = tables.built(laid.tables)
+    section = tables.Operations.of_values(laid.tables)
     assert section.read_file == tables.ReadFile(roots=roots, max_bytes=7)
     assert section.write_file == tables.WriteFile(roots=roots)
     assert (section.list_dir, section.http, section.install) == (None, None, None)
-    assert {str(key), "/proc", str(Path.home() / ".ssh"), paths.base()} <= set(laid.denied)
+    assert {str(key), "/proc", str(Path.home() / ".ssh"), package_folder()} <= set(laid.denied)
     assert catalog.grants_of(Policy(), project=tmp_path) is None
 
 
@@ -133,7 +135,7 @@ def test_what_may_be_touched_is_what_the_policy_says_less_what_is_never_read(tmp
 )
 def test_a_root_that_can_not_be_granted_is_one_error(tmp_path, name, root, message):
     (tmp_path / "a.txt").touch()
-    path = root.format(packages=paths.base())
+    path = root.format(packages=package_folder())
     place = (
         str(Path(path).expanduser()) if path[:1] in ("/", "~") else f"{tmp_path}/{path}".rstrip("/")
     )
@@ -155,8 +157,8 @@ def test_the_folder_of_packages_is_there_before_a_guest_is(tmp_path, monkeypatch
     monkeypatch.setenv("XDG_DATA_HOME", str(tmp_path / "data"))
     granted = policy(install=tables.Install(index="http://127.0.0.1:9/simple", allow=("a",)))
     laid = catalog.grants_of(granted, project=tmp_path)
-    assert Path(paths.readable(granted)).is_dir()
-    assert laid.packages == str(Path(paths.readable(granted)).parent)
+    assert Path(granted.package_library()).is_dir()
+    assert laid.packages == str(Path(granted.package_library()).parent)
     monkeypatch.setenv("XDG_DATA_HOME", "/proc/none")
     with pytest.raises(PolicyError, match="can't be made"):
         catalog.grants_of(granted, project=tmp_path)

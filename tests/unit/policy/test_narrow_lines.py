@@ -4,11 +4,11 @@ import datetime as dt
 
 import pytest
 
-from cellblock.policy.narrow_requests import LONGEST, Assignment, UnreadableError, read
+from cellblock.policy.narrow_requests import MAX_LINE, Assignment, UnreadableError, read_line
 
 
 def pairs(line):
-    return {one.key: one.value for one in read(line)[0]}
+    return {one.key: one.value for one in read_line(line)[0]}
 
 
 @pytest.mark.parametrize(
@@ -38,16 +38,16 @@ def test_a_line_holds_keys_with_toml_values(line, found):
 @pytest.mark.parametrize("value", ["{" + ".".join("a" * 9_900) + "=1}", f"[0x{'f' * 5_000}]"])
 def test_a_value_that_nobody_can_write_down_is_none(value):
     with pytest.raises(UnreadableError, match="is no TOML value"):
-        read(f"timeout={value}")
+        read_line(f"timeout={value}")
 
 
 def test_keys_have_their_place_each_time_and_options_are_words_of_their_own():
-    assert read("%policy narrow  timeout=1", 14)[0] == (Assignment("timeout", 1, 16, 23),)
+    assert read_line("%policy narrow  timeout=1", 14)[0] == (Assignment("timeout", 1, 16, 23),)
 
-    assert [one.value for one in read("timeout=1 timeout=100")[0]] == [1, 100]
+    assert [one.value for one in read_line("timeout=1 timeout=100")[0]] == [1, 100]
 
-    assert read("--fresh timeout=1")[1] == {"fresh"}
-    assert read("timeout=1, --fresh")[1] == {"fresh"}
+    assert read_line("--fresh timeout=1")[1] == {"fresh"}
+    assert read_line("timeout=1, --fresh")[1] == {"fresh"}
 
 
 @pytest.mark.parametrize(
@@ -77,12 +77,12 @@ def test_keys_have_their_place_each_time_and_options_are_words_of_their_own():
         ("a=[" * 5_000, "is no TOML value", None),
         ("a=" + "9" * 10_000, "is no TOML value", None),
         ("a=" + "[" * 9_000 + "]" * 9_000, "is no TOML value", None),
-        ("x" * (LONGEST + 1), "is longer than 20,000 characters", (0, 1)),
+        ("x" * (MAX_LINE + 1), "is longer than 20,000 characters", (0, 1)),
     ],
 )
 def test_what_is_neither_is_refused_where_it_stands(line, what, span):
     with pytest.raises(UnreadableError) as raised:
-        read(line)
+        read_line(line)
     assert raised.value.message in {what, "a bracket is not closed on this line"}
     assert span is None or (raised.value.column, raised.value.end) == span
 
@@ -92,5 +92,5 @@ def test_what_is_neither_is_refused_where_it_stands(line, what, span):
 )
 def test_pythons_words_are_told_in_tomls(python, toml):
     with pytest.raises(UnreadableError) as raised:
-        read(f"timeout={python}")
+        read_line(f"timeout={python}")
     assert raised.value.remedy == f"{toml}, as TOML has it."

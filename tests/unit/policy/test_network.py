@@ -4,7 +4,7 @@ import ipaddress
 
 import pytest
 
-from cellblock.policy.network import Address, Malformed, parse_address
+from cellblock.policy.network import Address, AddressError, parse_address
 
 GOOD = {
     "pypi.example:443": Address("pypi.example", 443, None),
@@ -83,6 +83,6 @@ def test_an_entry_names_one_host_and_one_port_and_is_written_as_it_is_read(entry
     ("entry", "said"), [(entry, said) for said, entries in BAD.items() for entry in entries]
 )
 def test_what_could_be_read_otherwise_is_refused_with_what_to_write(entry, said):
-    with pytest.raises(Malformed) as caught:
+    with pytest.raises(AddressError) as caught:
         parse_address(entry)
     assert (caught.value.message, caught.value.remedy) == said

@@ -6,12 +6,9 @@ import shutil
 import signal
 import subprocess
 
-import msgspec
 import pytest
 
-from cellblock.host.guests import zygote
-from cellblock.host.guests.zygote import NO_PROCESS, Translation
-from cellblock.wire import messages
+from cellblock.host.guests.zygote import NO_PROCESS, Pids
 
 
 def namespaces():
@@ -41,45 +38,37 @@ def inner():
 
 @needs_namespaces
 def test_a_fork_is_known_here_by_what_its_descriptor_says_and_not_by_what_is_said(inner):
-    translation, pidfd = Translation(), os.pidfd_open(inner)
-    told = translation.forked(messages.Forked(id=7, pid=1), pidfd)
+    pids, pidfd = Pids(namespace=True), os.pidfd_open(inner)
+    assert pids.forked(7, 1, pidfd) == inner
     os.close(pidfd)
-    assert told == messages.Forked(id=7, pid=inner)
-    # The zygote is told its own numbers back.
-    claim = messages.Members(id=7, session=inner, pids=(inner, NO_PROCESS - 1))
-    assert translation.members(claim) == messages.Members(id=7, session=1, pids=(1,))
-    lock = messages.Confine(id=7, ticket=3, session=inner, pid=inner, plan=messages.Plan())
-    assert translation.confine(lock) == msgspec.structs.replace(lock, session=1, pid=1)
-    gone = msgspec.structs.replace(lock, pid=NO_PROCESS - 1)
-    assert translation.confine(gone).pid == NO_PROCESS, "what is gone is nobody else by then"
-    ended = messages.Reaped(pid=1, status=9)
-    assert translation.reaped(ended) == messages.Reaped(pid=inner, status=9)
+    # The zygote is told its own numbers back; what is gone is nobody else by then.
+    assert (pids.session(7, inner), pids.inside(inner)) == (1, 1)
+    assert pids.inside(NO_PROCESS - 1) == NO_PROCESS
+    assert pids.reaped(1) == inner
 
 
 @needs_namespaces
 def test_a_snapshot_that_serves_is_known_by_both_of_its_numbers(inner):
-    translation = Translation()
-    translation.serves(inner)
-    translation.serves(NO_PROCESS - 1)  # it was gone by then
-    assert translation.reaped(messages.Reaped(pid=1, status=9)).pid == inner
+    pids = Pids(namespace=True)
+    pids.serves(inner)
+    pids.serves(NO_PROCESS - 1)  # it was gone by then
+    assert pids.reaped(1) == inner
 
 
 def test_an_orphan_that_the_zygote_buries_is_nobody_here():
-    ended = Translation().reaped(messages.Reaped(pid=os.getpid(), status=0))
-    assert ended.pid > NO_PROCESS
+    assert Pids(namespace=True).reaped(os.getpid()) > NO_PROCESS
 
 
 def test_what_is_gone_before_it_is_heard_of_can_not_be_anybody_else():
     with subprocess.Popen(["true"]) as process:
         pidfd = os.pidfd_open(process.pid)
         process.wait()
-    translation = Translation()
-    told = translation.forked(messages.Forked(id=1, pid=5), pidfd)
+    pids = Pids(namespace=True)
+    pid = pids.forked(1, 5, pidfd)
     os.close(pidfd)
-    assert told.pid == NO_PROCESS
-    assert translation.reaped(messages.Reaped(pid=5, status=256)).pid == NO_PROCESS
+    assert pid == pids.reaped(5) == NO_PROCESS
     with pytest.raises(ProcessLookupError):
-        os.kill(told.pid, signal.SIGCONT)
+        os.kill(pid, signal.SIGCONT)
 
 
 def test_no_process_has_the_number_of_none():
@@ -88,4 +77,9 @@ def test_no_process_has_the_number_of_none():
     with contextlib.suppress(ProcessLookupError):
         os.kill(NO_PROCESS, 0)
         raise AssertionError
-    assert zygote._innermost(NO_PROCESS) == 0
+    assert Pids(namespace=True).inside(NO_PROCESS) == NO_PROCESS
+
+
+def test_without_a_namespace_numbers_are_the_same():
+    pids = Pids(namespace=False)
+    assert (pids.forked(1, 5, None), pids.inside(5), pids.session(1, 5), pids.reaped(5)) == (5,) * 4

@@ -1,4 +1,4 @@
-"""A zygote that several keepers share: to whom it speaks, and who goes when."""
+"""A zygote that several supervisors share: to whom it speaks, and who goes when."""
 
 import contextlib
 import os
@@ -9,7 +9,7 @@ import pytest
 
 from cellblock.host.guests import zygote
 from cellblock.host.guests.process import Guest
-from cellblock.host.guests.zygotes import Seat, Shared
+from cellblock.host.guests.zygote import SharedZygote, ZygoteShare
 from cellblock.wire import frames, messages
 from support.simulator import Reactor
 
@@ -27,29 +27,49 @@ def place(name):
     )
 
 
+class Share:
+    """A supervisor's part, which notes what it hears."""
+
+    def __init__(self, reactor, shared, name, left):
+        self.share = ZygoteShare(reactor, shared, place(name), lambda: left.append(name))
+        self.heard = []
+        self.zygote = self.share.get(PREPARE, self)
+
+    def on_zygote(self, message):
+        self.heard.append(message)
+
+    def on_zygote_lost(self):
+        self.heard.append("lost")
+
+    def fork(self, reactor):
+        guest = Guest(reactor, print, print, print)
+        self.share.fork(self.zygote, guest)
+        return guest
+
+    def leave(self):
+        return self.share.leave(self.zygote)
+
+    def end(self):
+        return self.share.end(self.zygote)
+
+
 class Zygotes:
     """Zygotes that say what they are told to, and the shared one in front of them."""
 
     def __init__(self):
-        self.reactor, self.theirs = Reactor(), []
-        self.shared = Shared(self.reactor, self._spawn, PREPARE)
-        self.heard, self.left = {}, []
+        self.reactor, self.theirs, self.left = Reactor(), [], []
+        self.shared = SharedZygote(self.reactor, self._spawn, PREPARE)
 
     def _spawn(self):
         ours, theirs = socket.socketpair()
         self.theirs.append(theirs)
         return ours, 2**22 + 7
 
-    def seat(self, name):
-        seat = Seat(self.shared, place(name), lambda: self.left.append(name))
-        heard = self.heard.setdefault(name, [])
-        seat.one(PREPARE, lambda m, fd: heard.append(m) or close(fd), lambda: heard.append("lost"))
-        return seat
+    def share(self, name):
+        return Share(self.reactor, self.shared, name, self.left)
 
-    def fork(self, seat):
-        guest = Guest(self.reactor, print, print, print)
-        seat.fork(guest)
-        return guest
+    def fork(self, share):
+        return share.fork(self.reactor)
 
     def told(self):
         sock, data = self.theirs[-1], b""
@@ -66,11 +86,6 @@ class Zygotes:
     def say(self, message, fds=()):
         socket.send_fds(self.theirs[-1], [bytes(frames.encode(message))], list(fds))
         self.reactor.turn()
-
-
-def close(fd):
-    if fd is not None:
-        os.close(fd)
 
 
 @pytest.fixture
@@ -90,7 +105,7 @@ def read(fd):
     return msgspec.msgpack.decode(payload, type=messages.ToGuest)
 
 
-def test_forks_of_all_seats_are_numbered_apart_and_the_zygote_never_has_their_places(
+def test_forks_of_all_are_numbered_apart_and_the_zygote_never_has_their_places(
     zygotes, monkeypatch
 ):
     places = []
@@ -101,43 +116,47 @@ def test_forks_of_all_seats_are_numbered_apart_and_the_zygote_never_has_their_pl
 
     release = Guest.release_theirs
     monkeypatch.setattr(Guest, "release_theirs", keep)
-    a, b = zygotes.seat("a"), zygotes.seat("b")
+    a, b = zygotes.share("a"), zygotes.share("b")
     first, second = zygotes.fork(a), zygotes.fork(b)
     prepare, *forks = zygotes.told()
     assert (type(prepare), len(zygotes.theirs)) == (messages.Prepare, 1)
     assert forks == [messages.Fork(id=1), messages.Fork(id=2)]
     assert [one.scratch for one in places] == ["/x/a", "/x/b"]
-    assert (first.number, first.lineage.number, second.number) == (1, 1, 2)
+    assert (first.lineage.number, second.lineage.number) == (1, 2)
     assert places[0].seed != places[1].seed
     assert prepare.inputs == {}
 
 
-def test_each_hears_of_its_own_forks_and_of_every_end(zygotes):
-    a, b = zygotes.seat("a"), zygotes.seat("b")
-    zygotes.fork(a)
-    zygotes.fork(b)
+def test_each_has_its_own_forks_and_all_hear_of_every_end(zygotes):
+    a, b = zygotes.share("a"), zygotes.share("b")
+    first, second = zygotes.fork(a), zygotes.fork(b)
     zygotes.say(messages.Forked(id=2, pid=22), [os.open(os.devnull, os.O_RDONLY)])
     zygotes.say(messages.Reaped(pid=22, status=0))
-    assert [type(m) for m in zygotes.heard["a"]] == [messages.Reaped]
-    assert [type(m) for m in zygotes.heard["b"]] == [messages.Forked, messages.Reaped]
+    assert (first.pid, second.pid, second.lineage.session) == (None, 22, 22)
+    assert a.heard == b.heard == [messages.Reaped(pid=22, status=0)]
+    second.reaped()
 
 
-def test_a_fork_that_comes_when_its_keeper_has_gone_is_ended(zygotes, monkeypatch):
+@pytest.mark.parametrize("who", ["guest", "supervisor"])
+def test_a_fork_that_comes_when_who_asked_for_it_has_gone_is_ended(zygotes, monkeypatch, who):
     killed = []
-    monkeypatch.setattr(zygote, "kill", lambda pid, fd: killed.append(pid) or close(fd))
-    seat = zygotes.seat("a")
-    zygotes.fork(seat)
-    assert seat.end() is False
+    monkeypatch.setattr(zygote, "kill", lambda pid, fd: killed.append(pid) or os.close(fd))
+    share = zygotes.share("a")
+    guest = zygotes.fork(share)
+    if who == "guest":
+        guest.close()
+    else:
+        assert share.end() is False
     zygotes.say(messages.Forked(id=1, pid=22), [os.open(os.devnull, os.O_RDONLY)])
-    assert (killed, zygotes.heard["a"]) == ([22], [])
+    assert (killed, guest.pid, share.heard) == ([22], None, [])
 
 
 def test_who_leaves_names_its_forks_and_is_told_when_nothing_is_left(zygotes):
-    a, b = zygotes.seat("a"), zygotes.seat("b")
-    for seat in (a, b, a):
-        zygotes.fork(seat)
+    a, b = zygotes.share("a"), zygotes.share("b")
+    for share in (a, b, a):
+        zygotes.fork(share)
     zygotes.told()
-    assert b.quit()  # has a zygote of its own from now on, and leaves this one to the others
+    assert b.leave()  # has a zygote of its own from now on, and leaves this one to the others
     (leave,) = zygotes.told()
     assert (type(leave), leave.forks) == (messages.Leave, (2,))
     a.end()
@@ -151,33 +170,34 @@ def test_who_leaves_names_its_forks_and_is_told_when_nothing_is_left(zygotes):
 
 
 def test_locks_for_a_copy_are_made_by_the_zygote_that_is_shared(zygotes):
-    seat = zygotes.seat("a")
-    guest = zygotes.fork(seat)
+    share = zygotes.share("a")
+    guest = zygotes.fork(share)
     guest.pid, guest.lineage.session = 22, 21
     zygotes.told()
-    seat.confine(guest, messages.Plan(), 9)
+    share.zygote.confine(guest, messages.Plan(), 9)
     (confine,) = zygotes.told()
     assert (confine.id, confine.ticket, confine.session, confine.pid) == (1, 9, 21, 22)
     guest.pid = None
 
 
 def test_a_lost_zygote_is_told_to_all_and_the_next_is_shared_again(zygotes):
-    zygotes.seat("a")
-    zygotes.seat("b")
-    leaving = zygotes.seat("c")
+    a, b, leaving = (zygotes.share(name) for name in "abc")
     zygotes.fork(leaving)
     leaving.end()
     zygotes.theirs[0].close()
     zygotes.reactor.turn()
-    assert (zygotes.heard["a"], zygotes.heard["b"], zygotes.heard["c"]) == (["lost"], ["lost"], [])
+    assert (a.heard, b.heard, leaving.heard) == (["lost"], ["lost"], [])
     assert zygotes.left == ["c"]
-    zygotes.seat("a")
-    zygotes.seat("b")
+    zygotes.share("a")
+    zygotes.share("b")
     assert len(zygotes.theirs) == 2
 
 
-def test_who_leaves_without_a_zygote_is_told_later(zygotes):
-    Seat(zygotes.shared, None, lambda: zygotes.left.append("a")).end()
+def test_who_leaves_a_zygote_that_has_ended_is_told_later(zygotes):
+    share = zygotes.share("a")
+    zygotes.theirs[0].close()
+    zygotes.reactor.turn()
+    share.end()
     assert zygotes.left == []
     zygotes.reactor.advance(0.1)
     assert zygotes.left == ["a"]

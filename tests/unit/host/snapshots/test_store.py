@@ -11,11 +11,11 @@ import sys
 import pytest
 
 from cellblock.host.guests import process
-from cellblock.host.guests.process import Guest
-from cellblock.host.snapshots import forking, memory
-from cellblock.host.snapshots.copies import Lineage, Ran
-from cellblock.host.snapshots.forking import Settings
+from cellblock.host.guests.process import Guest, Lineage
+from cellblock.host.snapshots import memory, store
+from cellblock.host.snapshots.chain import PastRequest
 from cellblock.host.snapshots.store import Snapshots
+from cellblock.policy.model import Policy
 from cellblock.wire import frames, messages
 from support.simulator import Reactor
 
@@ -53,16 +53,18 @@ def test_a_guest_for_which_there_are_too_few_descriptors_leaves_none_open(
 
 
 def test_descriptors_that_the_host_lacks_cost_a_snapshot_and_are_told_once(
-    reactor, zygote, monkeypatch
+    reactor, supervise, monkeypatch
 ):
-    serving, told, asked = guest(reactor), [], []
-    snapshots = Snapshots(reactor, Settings("always"), lambda: 0.0, told.append, lambda: None)
+    serving, asked = guest(reactor), []
+    supervisor = supervise(serving)
+    policy = Policy().replace(snapshots="always")
+    snapshots = Snapshots(reactor, lambda: 0.0, policy, supervisor)
     monkeypatch.setattr(process.socket, "socketpair", none_left)
     for number in range(3):
-        snapshots.take(serving, zygote, lambda number=number: asked.append(number))
+        snapshots.take(lambda number=number: asked.append(number))
     assert asked == [0, 1, 2]
-    assert told == ["the kernel can't open what one takes (Too many open files)"]
-    assert snapshots.ring == []
+    assert supervisor.notices == ["the kernel can't open what one takes (Too many open files)"]
+    assert snapshots.chain == []
     serving.close()
 
 
@@ -70,28 +72,29 @@ def test_descriptors_that_the_host_lacks_cost_a_snapshot_and_are_told_once(
 
 
 @pytest.fixture
-def taken(reactor, zygote, monkeypatch):
+def taken(reactor, supervise, monkeypatch):
     """Return what takes a snapshot that stands at once, and notes what the host does for it."""
     serving, done = guest(reactor), []
     serving.pid = 1
-    settings = Settings(depth=5, most_bytes=1 << 40)
-    snapshots = Snapshots(reactor, settings, lambda: reactor.now, print, lambda: None)
+    policy = Policy().replace(undo_depth=5, undo_max_bytes=1 << 40)
+    supervisor = supervise(serving)
+    snapshots = Snapshots(reactor, lambda: reactor.now, policy, supervisor)
     monkeypatch.setattr(memory, "resident", lambda pid: done.append(("resident", pid)) or 1 << 20)
     monkeypatch.setattr(memory, "available", lambda: done.append("available") or 1 << 40)
     monkeypatch.setattr(memory, "faults", lambda _: 0)
     monkeypatch.setattr(Guest, "vouch", lambda _: True)
-    monkeypatch.setattr(forking, "TWIN_AFTER", 60.0)  # those have tests of their own
+    monkeypatch.setattr(store, "BACKUP_AFTER", 60.0)  # those have tests of their own
     monkeypatch.setattr(
         Guest, "signal", lambda self, n: done.append((signal.Signals(n).name, self.pid))
     )
 
     def take():
-        snapshots.take(serving, zygote)
-        copy = snapshots.ring[-1]
+        snapshots.take()
+        copy = snapshots.chain[-1]
         copy.guest.pid = 10 + copy.number
         copy.guest.on_message(messages.Standing(id=copy.number))
         cell = messages.Execute(id=1, source="1", raw="1", execution_count=copy.number)
-        snapshots.ring.ran(Ran(cell, 0.0))
+        snapshots.record(PastRequest(cell, 0.0))
         return copy.guest.pid
 
     take.snapshots, take.done = snapshots, done
@@ -126,24 +129,22 @@ def test_memory_is_read_anew_after_a_while_and_at_once_where_it_is_short(
     assert taken.done.count("short") == 6
 
 
-def test_where_memory_is_short_it_is_read_once_for_each_copy_given_up(
-    taken, reactor, zygote, monkeypatch
-):
+def test_where_memory_is_short_it_is_read_once_for_each_copy_given_up(taken, reactor, monkeypatch):
     for _ in range(3):
         taken()
     reactor.advance(2 * memory.FRESH)
     taken.done.clear()
     monkeypatch.setattr(memory, "available", lambda: taken.done.append("short") or 0)
-    taken.snapshots.take(taken.snapshots._guest, zygote)
+    taken.snapshots.take()
     assert taken.done.count("short") == 4
     assert taken.done.count(("resident", 1)) == 1
-    assert taken.snapshots.ring == []
+    assert taken.snapshots.chain == []
 
 
 def test_copies_that_the_end_of_their_guest_sets_going_are_stopped_again(taken, reactor):
     first, _ = taken(), taken()
     taken.done.clear()
-    taken.snapshots.pop()
+    taken.snapshots.restore_newest()
     taken()
     reactor.advance(0.1)
     assert taken.done.count(("SIGSTOP", first)) >= 2
@@ -159,9 +160,9 @@ def test_strays_are_looked_for_within_a_second_of_a_snapshot_and_once(taken, rea
 def test_forks_that_something_else_took_are_few_while_more_are_asked_for(taken, reactor, zygote):
     """While one copy or another is being made, nothing can be told from it and ended."""
     taken()
-    serving, most = taken.snapshots._guest, 0
+    most = 0
     for _ in range(40):
-        taken.snapshots.take(serving, zygote)
+        taken.snapshots.take()
         reactor.advance(0.7)
         ended = [place for place, told in enumerate(zygote.told) if told != "allow"]
         most = max(most, len(zygote.told[ended[-1] + 1 if ended else 0 :]))

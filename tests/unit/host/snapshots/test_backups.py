@@ -6,7 +6,7 @@ import signal
 import pytest
 
 from cellblock.host.session.types import Restored
-from cellblock.host.snapshots import forking
+from cellblock.host.snapshots import store
 from cellblock.wire import messages
 from support.stepwise import EXACT, INEXACT, lost
 
@@ -60,7 +60,7 @@ def test_kills_that_come_one_by_one_cost_nothing_until_a_state_is_given_up(sim, 
     copy, _ = kept_twice(sim)
     sim.reactor.advance(10.0)
     sim.reaped(9)
-    for _ in range(forking.MOST_TWINS + 1 if given_up else forking.MOST_TWINS - 2):
+    for _ in range(store.MAX_BACKUPS + 1 if given_up else store.MAX_BACKUPS - 2):
         sim.doubles(copy)
         twin = copy.twin()
         sim.end(copy)
@@ -89,7 +89,7 @@ def test_copies_that_are_killed_cost_those_before_none_of_their_time(sim):
 
 def test_a_copy_hears_of_a_twin_that_was_given_up_after_it_was_told_to_take_over(sim):
     copy = sim.kept()
-    sim.reactor.advance(forking.TWIN_AFTER)
+    sim.reactor.advance(store.BACKUP_AFTER)
     first = copy.twin()
     newer = sim.kept()
     sim.twin(newer)
@@ -109,7 +109,7 @@ def test_a_copy_hears_of_a_twin_that_was_given_up_after_it_was_told_to_take_over
 
 def test_a_copy_without_a_twin_makes_one_before_it_goes_on(sim):
     copy = sim.kept()
-    sim.reactor.advance(forking.TWIN_AFTER / 2)
+    sim.reactor.advance(store.BACKUP_AFTER / 2)
     sim.reaped(9)
     twin = copy.twin()
     assert twin.number > copy.number
@@ -180,7 +180,7 @@ def test_a_guest_that_ended_before_it_was_heard_is_replaced_at_once(sim):
 
 def test_a_long_cell_is_answered_when_its_copy_stands_twice(sim):
     assert sim.cell(seconds=0.2) is None
-    sim.reactor.advance(forking.PATIENCE - 0.1)
+    sim.reactor.advance(store.PATIENCE - 0.1)
     copy = sim.guest.copy()
     sim.stands(copy, twin=False)
     assert sim.outcomes == []
@@ -197,7 +197,7 @@ def test_a_long_cell_is_answered_when_it_is_certain_that_there_is_no_twin(sim, w
     if why == "refused":
         sim.hears(messages.NotStanding(id=twin.number, errno=errno.EAGAIN), by=copy)
     else:
-        sim.reactor.advance(forking.PATIENCE)
+        sim.reactor.advance(store.PATIENCE)
     assert [outcome.status for outcome in sim.outcomes] == ["ok"]
     assert twin.gone()
     assert sim.kills[-1] == (copy.pid, signal.SIGSTOP)
@@ -210,7 +210,7 @@ def test_cells_that_follow_each_other_at_once_cost_no_twin(sim):
         sim.cell()
         copy = sim.guest.copy()
         sim.stands(copy)
-        sim.reactor.advance(forking.TWIN_AFTER / 2)
+        sim.reactor.advance(store.BACKUP_AFTER / 2)
     assert [one.twin() for one in sim.guest.copies[1:]] == [None] * 10
     assert sim.twin(copy).stood
 
@@ -218,7 +218,7 @@ def test_cells_that_follow_each_other_at_once_cost_no_twin(sim):
 def test_both_are_stopped_and_known_to_belong_to_the_guest(sim):
     copy, twin = kept_twice(sim)
     assert {(copy.pid, signal.SIGSTOP), (twin.pid, signal.SIGSTOP)} <= set(sim.kills[-3:])
-    assert set(sim.session._keeper.snapshots.ring.sizes()) >= {copy.pid, twin.pid}
+    assert set(sim.session._keeper.snapshots.chain.sizes()) >= {copy.pid, twin.pid}
     sim.reactor.advance(1.0)
     claimed = [m for m in sim.told if isinstance(m, messages.Members)]
     assert claimed[-1].pids == (sim.guest.pid, sim.guest.copies[0].pid, copy.pid, twin.pid)
@@ -234,7 +234,7 @@ def test_only_the_newest_has_a_twin(sim):
 
 
 def test_the_copy_before_is_kept_until_the_newest_stands_twice(stepwise):
-    sim = stepwise(depth=0)
+    sim = stepwise(undo_depth=0)
     first, second = sim.guest.copy(), sim.kept()
     assert not first.gone()
     sim.twin(second)
@@ -245,7 +245,7 @@ def test_a_copy_that_is_lost_is_followed_by_its_twin_and_that_has_another(sim):
     copy, twin = kept_twice(sim)
     sim.end(copy)
     sim.doubles(twin)
-    sim.reactor.advance(forking.IDLE)
+    sim.reactor.advance(store.IDLE)
     assert twin.twin().stood
     assert len(sim.guest.copies) == 2  # the guest was not asked
     sim.reaped(9)
