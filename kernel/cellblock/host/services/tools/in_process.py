@@ -37,6 +37,8 @@ THREADS: Final = 32
 MAX_STUCK: Final = 96
 #: What errors name as the source of such tools.
 GIVEN: Final = "tools"
+_LOOP_BLOCKED: Final = "a call beside it did not stop when it was told to"
+_CANCELLED: Final = Answer(kind="CancelledError")
 
 
 def register_functions(
@@ -46,16 +48,15 @@ def register_functions(
 
     Raises PolicyError for the first one that can't be a tool.
     """
-    pairs = given.items() if isinstance(given, Mapping) else ((_name(one), one) for one in given)
+    if isinstance(given, Mapping):
+        pairs = [(name, function) for name, function in given.items()]
+    else:
+        pairs = [(str(getattr(one, "__name__", type(one).__name__)), one) for one in given]
     try:
         return registry.register((name, name, function) for name, function in pairs)
     except registry.InvalidToolError as exc:
         what, value = exc.message, repr(exc.entry)
         raise PolicyError(what, file=GIVEN, key="", value=value, remedy=exc.remedy) from None
-
-
-def _name(function: Any) -> str:
-    return str(getattr(function, "__name__", type(function).__name__))
 
 
 class InProcessTools:
@@ -137,7 +138,9 @@ class InProcessTools:
         """Begin the calls that there is room for."""
         while self._queue and len(self._stuck) >= MAX_STUCK:
             _, call = self._queue.popitem(last=False)
-            self._give(call, Answer(kind="WorkerLost", message=_too_many_stuck(len(self._stuck))))
+            stuck = f"{len(self._stuck)} calls before it did not stop when they were told to"
+            why = f"it was not begun: {stuck}"
+            self._give(call, Answer(kind="WorkerLost", message=why))
         while self._queue and self._blocking < THREADS:
             self._start(self._queue.popitem(last=False)[1])
 
@@ -234,11 +237,3 @@ class InProcessTools:
             timer.cancel()
         self._blocking -= call is not None and not call.tool.is_async
         return call
-
-
-_LOOP_BLOCKED: Final = "a call beside it did not stop when it was told to"
-_CANCELLED: Final = Answer(kind="CancelledError")
-
-
-def _too_many_stuck(count: int) -> str:
-    return f"it was not begun: {count} calls before it did not stop when they were told to"

@@ -237,16 +237,6 @@ _NAMED: Final = frozenset({"choices", "fields"})
 _MAX_REFERENCES: Final = 100
 
 
-class _FailFast:
-    """An annotation of a type hint: containers in it are read up to the first error."""
-
-    def __get_pydantic_core_schema__(
-        self, source: Any, handler: GetCoreSchemaHandler
-    ) -> CoreSchema:
-        found: CoreSchema = _FailFastSchema(handler).with_option(handler(source))
-        return found
-
-
 def with_validation(function: Callable[..., Any]) -> Callable[..., Any]:
     """Return ``function`` with validation: it raises ``pydantic.ValidationError``.
 
@@ -264,17 +254,6 @@ def _with_fail_fast_hints(function: Callable[..., Any]) -> Callable[..., Any]:
         return types.MethodType(_with_fail_fast_hints(function.__func__), function.__self__)
     if not inspect.isfunction(function):
         return function
-    own = _copy(function)
-    hints = typing.get_type_hints(function, include_extras=True)
-    own.__annotations__ = {
-        name: hint if name == "return" else Annotated[hint, _FailFast()]
-        for name, hint in hints.items()
-    }
-    return own
-
-
-def _copy(function: types.FunctionType) -> types.FunctionType:
-    """Return a copy of a function, for other type hints."""
     own = types.FunctionType(
         function.__code__,
         function.__globals__,
@@ -285,46 +264,55 @@ def _copy(function: types.FunctionType) -> types.FunctionType:
     own.__kwdefaults__, own.__doc__ = function.__kwdefaults__, function.__doc__
     own.__module__, own.__qualname__ = function.__module__, function.__qualname__
     own.__dict__.update(function.__dict__)
+    hints = typing.get_type_hints(function, include_extras=True)
+    own.__annotations__ = {
+        name: hint if name == "return" else Annotated[hint, _FailFast()]
+        for name, hint in hints.items()
+    }
     return own
 
 
-class _FailFastSchema:
-    """Sets ``fail_fast`` wherever a schema has that option."""
+class _FailFast:
+    """An annotation of a type hint: sets ``fail_fast`` wherever its schema has that option."""
 
-    def __init__(self, handler: GetCoreSchemaHandler) -> None:
-        self._handler, self._left = handler, _MAX_REFERENCES
-        self._within: set[str] = set()
+    def __get_pydantic_core_schema__(
+        self, source: Any, handler: GetCoreSchemaHandler
+    ) -> CoreSchema:
+        left, within = _MAX_REFERENCES, set[str]()
 
-    def with_option(self, part: Any) -> Any:
-        """Return a schema, or a part of one, with the option set."""
-        if isinstance(part, list | tuple):
-            return type(part)(map(self.with_option, part))
-        if not isinstance(part, dict):
-            return part
-        kind = part.get("type")
-        if kind == "definition-ref":
-            return self._resolve(part)
-        found = {key: self._part(key, each) for key, each in part.items()}
-        return found | {"fail_fast": True} if kind in _CONTAINERS else found
+        def with_option(part: Any) -> Any:
+            if isinstance(part, list | tuple):
+                return type(part)(map(with_option, part))
+            if not isinstance(part, dict):
+                return part
+            kind = part.get("type")
+            if kind == "definition-ref":
+                return resolved(part)
+            found = {key: under(key, each) for key, each in part.items()}
+            return found | {"fail_fast": True} if kind in _CONTAINERS else found
 
-    def _part(self, key: str, part: Any) -> Any:
-        if key in _NAMED and isinstance(part, dict):
-            return {name: self.with_option(each) for name, each in part.items()}
-        return part if key in _NO_SCHEMAS else self.with_option(part)
+        def under(key: str, part: Any) -> Any:
+            if key in _NAMED and isinstance(part, dict):
+                return {name: with_option(each) for name, each in part.items()}
+            return part if key in _NO_SCHEMAS else with_option(part)
 
-    def _resolve(self, reference: Any) -> Any:
-        """Return the schema that is referred to; the reference itself, if it is within itself."""
-        name = reference["schema_ref"]
-        if name in self._within or not self._left:
-            return reference
-        found: Any = self._handler.resolve_ref_schema(reference)
-        if found["type"] == "model":  # it has its own validator, which knows no option
-            return reference
-        self._left -= 1
-        self._within.add(name)
-        inline = self.with_option({key: each for key, each in found.items() if key != "ref"})
-        self._within.discard(name)
-        return inline
+        def resolved(reference: Any) -> Any:
+            """Return the schema referred to; the reference itself, if it is within itself."""
+            nonlocal left
+            name = reference["schema_ref"]
+            if name in within or not left:
+                return reference
+            found: Any = handler.resolve_ref_schema(reference)
+            if found["type"] == "model":  # it has its own validator, which knows no option
+                return reference
+            left -= 1
+            within.add(name)
+            inline = with_option({key: each for key, each in found.items() if key != "ref"})
+            within.discard(name)
+            return inline
+
+        schema: CoreSchema = with_option(handler(source))
+        return schema
 
 
 def _with_bounded_validation(tool: Tool, function: Callable[..., Any]) -> Callable[..., Any]:

@@ -10,12 +10,12 @@ from __future__ import annotations
 
 import os
 from collections import deque
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Final
 
 from cellblock.errors import PolicyError
 from cellblock.host.guests.worker_process import Worker
-from cellblock.host.services.tools import worker as protocol
+from cellblock.host.services.tools import worker
 from cellblock.host.services.tools.calls import Answer
 
 if TYPE_CHECKING:
@@ -26,12 +26,26 @@ if TYPE_CHECKING:
     from cellblock.wire.messages import Tool
 
 
-#: Bytes that a call takes besides its arguments.
+#: Sync tools that run at once.
+THREADS: Final = 32
+#: Seconds that a worker has to import the tools.
+LOADING: Final = 60.0
+#: Seconds that a call has to end after it was told to stop; and one that was withdrawn, if the
+#: policy sets no time limit.
+GRACE: Final = 1.0
+WITHDRAWN_GRACE: Final = 30.0
+#: Seconds that a late call is given at most while its answer may wait to be read.
+UNHEARD: Final = 600.0
+#: Bytes that calls in the worker may hold before no other begins; a call's besides its arguments.
+MAX_HELD: Final = 96 * 2**20
 _EACH: Final = 4_096
+#: Workers in a row that may end while they import the tools.
+MAX_FAILED_STARTS: Final = 3
 #: Kinds of answers of calls that stopped because they were told to.
 _STOPPED: Final = ("Cancelled", "CancelledError")
 
 
+@dataclass(slots=True, eq=False)
 class _RunningCall:
     """A call in the worker. ``limit`` is its time in seconds, set by the policy field ``setting``.
 
@@ -39,24 +53,27 @@ class _RunningCall:
     that it was given after its time was over, because its answer could not be read.
     """
 
-    def __init__(self, call: Call, limit: float | None, setting: str) -> None:
-        self.call, self.limit, self._setting = call, limit, setting
-        self.waited_for, self.told, self.unheard = True, False, 0.0
-        self.timer: Timer | None = None
+    call: Call
+    limit: float | None
+    setting: str
+    waited_for: bool = True
+    told: bool = False
+    unheard: float = 0.0
+    timer: Timer | None = None
 
     @property
     def size(self) -> int:
         """The bytes that it takes, roughly."""
         return len(bytes(self.call.arguments)) + _EACH
 
-    def stop(self) -> None:
-        """Stop its timer."""
+    def stop_timer(self) -> None:
+        """Let its time run out no more."""
         if self.timer is not None:
             self.timer.cancel()
 
     def answer(self, answer: Answer) -> None:
         """Give the answer, if it is wanted; a call that was told to stop answers why."""
-        self.stop()
+        self.stop_timer()
         if self.waited_for:
             self.waited_for = False
             stopped = self.told and answer.kind in _STOPPED
@@ -64,26 +81,8 @@ class _RunningCall:
 
     def too_long(self) -> Answer:
         """Return the answer of a call that took too long."""
-        said = f"it took longer than {self.limit or 0:g} s ({self._setting})"
+        said = f"it took longer than {self.limit or 0:g} s ({self.setting})"
         return Answer(kind="TimeoutError", message=said)
-
-
-#: Sync tools that run at once.
-THREADS: Final = 32
-#: Seconds that a worker has to import the tools.
-LOADING: Final = 60.0
-#: Seconds that a call has to end after it was told to stop.
-GRACE: Final = 1.0
-#: The same for a call that was withdrawn, if the policy sets no time limit.
-WITHDRAWN_GRACE: Final = 30.0
-#: Seconds that a late call is given at most while its answer may wait to be read.
-UNHEARD: Final = 600.0
-#: Bytes that calls in the worker may hold before no other begins.
-MAX_HELD: Final = 96 * 2**20
-#: What runs in the worker.
-_MODULE: Final = "cellblock.host.services.tools.worker"
-#: Workers in a row that may end while they import the tools.
-MAX_FAILED_STARTS: Final = 3
 
 
 class WorkerProvider:
@@ -91,10 +90,15 @@ class WorkerProvider:
 
     def __init__(self, reactor: Reactor, settings: WorkerSettings) -> None:
         self._reactor, self._settings = reactor, settings
-        self._worker: Worker[protocol.FromWorker] | None = None
-        self._loaded = False
+        self._worker: Worker[worker.FromWorker] | None = None
+        #: Whether it has imported the tools, and the timer until it has to.
+        self._loaded, self._failed_starts = False, 0
+        self._loading: Timer | None = None
+        #: Why there are no tools, for good.
+        self._failure = ""
         self._queue: deque[Call] = deque()
         self._runs: dict[int, _RunningCall] = {}
+        #: Threads that run calls, and bytes that calls hold.
         self._blocking = self._held = 0
         #: Answers are not read now; or were not, until a moment ago.
         self._deaf = False
@@ -102,9 +106,6 @@ class WorkerProvider:
         #: Calls that took too long and were told to stop: no other begins meanwhile, since the
         #: worker may have to be killed.
         self._stopping: set[int] = set()
-        self._failed_starts = 0
-        self._failure = ""
-        self._loading: Timer | None = None
         self._on_tools: Callable[[tuple[Tool, ...]], None] | None = None
         self._on_failed: Callable[[PolicyError], None] | None = None
 
@@ -132,15 +133,14 @@ class WorkerProvider:
 
     def cancel(self, number: int) -> None:
         """Stop a call."""
-        if (run := self._runs.get(number)) is not None:
-            # Its timer goes on: a tool that does not stop in time costs the worker.
-            run.waited_for = False
-            self._tell_to_stop(run)
-            if run.timer is None:
-                self._time(run, WITHDRAWN_GRACE, lambda: self._replace(run))
+        if (run := self._runs.get(number)) is None:
+            self._queue = deque(call for call in self._queue if call.number != number)
             return
-        waiting = [call for call in self._queue if call.number != number]
-        self._queue = deque(waiting)
+        # Its timer goes on: a tool that does not stop in time costs the worker.
+        run.waited_for = False
+        self._tell_to_stop(run)
+        if run.timer is None:
+            self._time(run, WITHDRAWN_GRACE, self._replace)
 
     def hold(self, *, held: bool) -> None:
         """Read no answers for now, or read them again."""
@@ -169,25 +169,24 @@ class WorkerProvider:
         self._failure = "the session has ended"
         self._forget_loading()
         for run in self._runs.values():
-            run.stop()
+            run.stop_timer()
         self._runs.clear()
         self._queue.clear()
-        worker, self._worker = self._worker, None
-        if worker is not None:
-            worker.close()
+        if self._worker is not None:
+            self._worker.close()
+            self._worker = None
 
     def _pump(self) -> None:
         """Begin the calls that the worker has room for; sync tools need a free thread."""
-        if self._failure:
-            queue, self._queue = self._queue, deque()
-            for call in queue:
-                call.answer(Answer(kind="WorkerLost", message=self._failure))
-        if not self._loaded or not self._queue or self._stopping:
-            return
         waiting, self._queue = self._queue, deque()
+        if self._failure:
+            for call in waiting:
+                call.answer(Answer(kind="WorkerLost", message=self._failure))
+            return
         for call in waiting:
             has_thread = call.tool.is_async or self._blocking < THREADS
-            if has_thread and self._held < MAX_HELD:
+            may_begin = self._loaded and not self._stopping and self._held < MAX_HELD
+            if may_begin and has_thread:
                 self._run(call)
             else:
                 self._queue.append(call)
@@ -199,11 +198,10 @@ class WorkerProvider:
         self._held += run.size
         self._blocking += not call.tool.is_async
         if limit is not None:
-            self._time(run, limit, lambda: self._overdue(run))
+            self._time(run, limit, self._overdue)
         if self._worker is not None:
-            self._worker.send(
-                protocol.Begin(number=call.number, tool=name, arguments=call.arguments)
-            )
+            begin = worker.Begin(number=call.number, tool=name, arguments=call.arguments)
+            self._worker.send(begin)
             self._reactor.expect()
 
     def _overdue(self, run: _RunningCall) -> None:
@@ -214,9 +212,11 @@ class WorkerProvider:
         run.answer(run.too_long())
         self._stopping.add(run.call.number)
         self._tell_to_stop(run)
-        self._time(run, GRACE, lambda: self._replace(run))
+        self._time(run, GRACE, self._replace)
 
-    def _time(self, run: _RunningCall, seconds: float, action: Callable[[], None]) -> None:
+    def _time(
+        self, run: _RunningCall, seconds: float, action: Callable[[_RunningCall], None]
+    ) -> None:
         """Call ``action`` after ``seconds``, or later while the call's answer may be unread."""
 
         def due() -> None:
@@ -225,18 +225,18 @@ class WorkerProvider:
                 self._tell_to_stop(run)
                 self._time(run, GRACE, action)
             else:
-                action()
+                action(run)
 
         run.timer = self._reactor.call_later(seconds, due)
 
     def _tell_to_stop(self, run: _RunningCall) -> None:
         if self._worker is not None and not run.told:
             run.told = True
-            self._worker.send(protocol.Cancel(number=run.call.number))
+            self._worker.send(worker.Cancel(number=run.call.number))
 
     def _replace(self, run: _RunningCall) -> None:
-        if (worker := self._worker) is not None:
-            worker.kill()
+        if self._worker is not None:
+            self._worker.kill()
             name = run.call.tool.name
             self._lost(f"the tools' worker was ended: {name} did not stop when it was told to")
 
@@ -247,15 +247,15 @@ class WorkerProvider:
             return
         settings = self._settings
         try:
-            self._worker = worker = Worker(
-                self._reactor, _MODULE, protocol.FromWorker, self._on_message, self._on_lost
+            self._worker = started = Worker(
+                self._reactor, worker.__name__, worker.FromWorker, self._on_message, self._on_lost
             )
         except OSError as exc:
             self._fail("", f"no process could be started for them: {exc.strerror}", "")
             return
         self._loading = self._reactor.call_later(LOADING, self._too_slow)
-        worker.send(
-            protocol.Load(
+        started.send(
+            worker.Load(
                 entries=settings.entries,
                 operations=settings.operations,
                 environment=dict(os.environb),
@@ -269,28 +269,24 @@ class WorkerProvider:
             self._worker.kill()
         self._fail("", f"importing them took longer than {LOADING:g} s", "Import less in them.")
 
-    def _on_message(self, message: protocol.FromWorker) -> None:
+    def _on_message(self, message: worker.FromWorker) -> None:
         match message:
-            case protocol.Piece(number=number, text=text):
+            case worker.Piece(number=number, text=text):
                 if (run := self._runs.get(number)) is not None and run.waited_for:
                     run.call.piece(text)
-            case protocol.Returned(number=number, value=value):
+            case worker.Progress(number=number, text=text):
+                if (run := self._runs.get(number)) is not None and run.waited_for:
+                    run.call.tell(text)
+            case worker.Returned(number=number, value=value):
                 self._answer(number, Answer(bytes(value)))
-            case protocol.Raised(number=number, kind=kind, message=text):
+            case worker.Raised(number=number, kind=kind, message=text):
                 self._answer(number, Answer(kind=kind or "Exception", message=text))
-            case protocol.Progress(number=number, text=text):
-                self._tell(number, text)
-            case protocol.Loaded(tools=tools):
+            case worker.Loaded(tools=tools):
                 self._on_loaded(tools)
-            case protocol.LoadFailed():
+            case worker.LoadFailed():
                 if self._worker is not None:
                     self._worker.kill()
                 self._fail(message.entry, message.message, message.remedy)
-
-    def _tell(self, number: int, text: str) -> None:
-        run = self._runs.get(number)
-        if run is not None and run.waited_for:
-            run.call.tell(text)
 
     def _answer(self, number: int, answer: Answer) -> None:
         run = self._runs.pop(number, None)
