@@ -217,7 +217,7 @@ LIES = {
         {"network_access": "partial", "subprocess_execution": "unenforced"},
     ),
     "rlimits": (
-        "c.process.apply = lambda *_, **__: 'set'",
+        "c.process.apply_limits = lambda *_, **__: 'set'",
         {"max_open_files": "unenforced", "max_file_size": "unenforced"},
     ),
 }

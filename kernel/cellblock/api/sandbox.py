@@ -204,11 +204,11 @@ class AsyncSandboxPool:
         if self._operators is None:
             return ground
         # A narrower policy: its folders must still be where they were when it was made.
-        asked, found = self._asked, paths.unplaced(ground.policy, scratch)
+        asked, found = self._asked, paths.without_scratch(ground.policy, scratch)
         if not isinstance(asked, Policy) or found.digest() != asked.digest():
             what, remedy = "a folder that it names was moved meanwhile", "Run it again."
             raise PolicyError(what, file=found.name, key="", value="", remedy=remedy)
-        operators = paths.in_scratch(self._operators, scratch)
+        operators = paths.with_scratch(self._operators, scratch)
         return dataclasses.replace(ground, operators=operators)
 
     def _folder(self) -> Path:
@@ -293,8 +293,8 @@ class AsyncSandboxPool:
         Opening it raises PolicyError where a folder that the policy names has been moved.
         """
         scratch = Path(self.ground.told.scratch)
-        mine = paths.unplaced(self.ground.policy, scratch)
-        return self._like(paths.unplaced(policy, scratch), mine)
+        mine = paths.without_scratch(self.ground.policy, scratch)
+        return self._like(paths.without_scratch(policy, scratch), mine)
 
     def _like(self, policy: str | Policy, operators: Policy | None) -> AsyncSandboxPool:
         made = AsyncSandboxPool(

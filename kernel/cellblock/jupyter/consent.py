@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 def begin(ground: Ground, kernel: Kernel, start: Callable[[], None]) -> None:
     """Have the user of ``kernel`` asked; call ``start`` once its session may be started."""
-    policy = placing.unplaced(ground.policy, Path(ground.told.scratch))
+    policy = placing.without_scratch(ground.policy, Path(ground.told.scratch))
     kernel.clerk = clerk = clerk_of(ground, policy, kernel)
     if ground.condition is None:
         start()
@@ -47,7 +47,7 @@ def begin(ground: Ground, kernel: Kernel, start: Callable[[], None]) -> None:
 
 
 def clerk_of(ground: Ground, policy: Policy, kernel: Kernel) -> Clerk:
-    """Return what asks the user; ``policy`` is from ``placing.unplaced``."""
+    """Return what asks the user; ``policy`` is from ``placing.without_scratch``."""
     kernel.input_requests.prefix_cells = True
     grants = Grants(under(ground, policy), Store(default_path()))
     return Clerk(
@@ -64,7 +64,7 @@ def under(ground: Ground, policy: Policy) -> Under:
     made, scratch = ground.operators, Path(ground.told.scratch)
     if made is None:
         return Under(scope=scope, policy=policy.name, digest=policy.digest())
-    written = placing.unplaced(made, scratch).digest()
+    written = placing.without_scratch(made, scratch).digest()
     first = Under(scope=scope, policy=policy.name, digest=written)
     return first.narrower(policy.digest(), changes(made, ground.policy, scratch))
 

@@ -149,7 +149,7 @@ def _notebook() -> Path | None:
         return None
     from cellblock.policy import narrow_requests as notebook  # noqa: PLC0415 - not for every kernel
 
-    return notebook.file_of(os.environ)
+    return notebook.session_notebook(os.environ)
 
 
 def _keys_beside(connection_file: Path) -> Iterator[Path]:

@@ -88,7 +88,7 @@ class LocalExecutor:
     def __init__(self, pools: PolicyPools, slots: int) -> None:
         self._pools, self.slots = pools, slots
         ground = pools.operators.ground
-        self.digest = paths.unplaced(ground.policy, Path(ground.told.scratch)).digest()
+        self.digest = paths.without_scratch(ground.policy, Path(ground.told.scratch)).digest()
         self.gaps: tuple[Gap, ...] = ()
         self._running: set[Execution] = set()
 

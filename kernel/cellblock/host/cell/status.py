@@ -15,7 +15,7 @@ from cellblock.host.output.text import json_size
 from cellblock.host.session.settings import judge, with_lasting
 from cellblock.host.session.types import Account
 from cellblock.host.snapshots import restore
-from cellblock.policy.narrowing import changed
+from cellblock.policy.narrowing import changed_fields
 from cellblock.policy.paths import within
 from cellblock.render import stopped as cards
 from cellblock.render.cards import problem, value_words
@@ -374,7 +374,7 @@ def _before(views: Views) -> dict[str, object]:
     """Return what the operator's policy has in fields that are narrower now."""
     if views.in_force is None or views.operators is None:
         return {}
-    names = changed(views.operators, views.in_force)
+    names = changed_fields(views.operators, views.in_force)
     return {name: getattr(views.operators, name) for name in names}
 
 

@@ -79,7 +79,7 @@ def audit_of(views: Views) -> Audit:
 def enter_start(ground: Ground, station: Station) -> None:
     """Enter in the audit log that ``station`` begins, whether or not cells may run there yet."""
     scratch = Path(ground.told.scratch)
-    unplaced = paths.unplaced(ground.operators or ground.policy, scratch)
+    unplaced = paths.without_scratch(ground.operators or ground.policy, scratch)
     _enter_start(station.audit, unplaced, station.views.backend, ground.project)
     enter_notebook(ground, station.audit)
 

@@ -64,7 +64,7 @@ def check_apart(policy: Policy, plan: messages.Plan) -> None:
     And for manifests or templates in what cells may write.
     """
     readable = (*plan.read_roots, *plan.write_roots)
-    by_host = paths.written_by_host(policy).values()
+    by_host = paths.host_write_roots(policy).values()
     writable = (*plan.write_roots, *itertools.chain.from_iterable(by_host))
     secret = {"audit.folder": policy.audit.folder} if policy.audit.log else {}
     deciding = [("templates.folders", folder) for folder in policy.templates.folders]
@@ -105,7 +105,7 @@ def check_artifacts(policy: Policy, told: messages.Prepare) -> None:
             what, key = "cells can't write what this means", "artifact_export_paths"
             remedy = _fillable(artifacts.begins_in(absolute), roots, told.scratch)
             raise PolicyError(what, file=file, key=key, value=repr(pattern), remedy=remedy)
-    theirs = (*roots, *paths.written_by_host(policy).get("ops.write_file.roots", ()))
+    theirs = (*roots, *paths.host_write_roots(policy).get("ops.write_file.roots", ()))
     if root := next((root for root in theirs if within(folder, root)), None):
         what, key = f"cells could change what was copied out: {root} is writable", "artifact_folder"
         remedy = "Choose a folder elsewhere."
@@ -325,7 +325,7 @@ def _narrowed(policy: Policy, terms: Terms) -> tuple[Policy, str]:
         return policy, ""
     from cellblock.policy import narrow_requests  # noqa: PLC0415 - not for every kernel
 
-    return narrow_requests.of_file(
+    return narrow_requests.narrow_for_file(
         terms.notebook, policy, project=terms.project, scratch=terms.scratch
     )
 
@@ -333,7 +333,7 @@ def _narrowed(policy: Policy, terms: Terms) -> tuple[Policy, str]:
 def foresee(terms: Terms) -> Wrapping | None:
     """Return what ``lay`` will most likely have a zygote wrapped in, some time before it does."""
     try:
-        policy = load.foresee(_named(terms), project=terms.project, scratch=terms.scratch)
+        policy = load.load_unchecked(_named(terms), project=terms.project, scratch=terms.scratch)
         chosen = choose(policy, "glance")
         folders: Any = {"project": terms.project, "scratch": terms.scratch}
         return planned(policy, chosen.backend, private=_private(terms, policy), **folders)[1]
@@ -348,7 +348,7 @@ def _policy(terms: Terms) -> Policy:
     if isinstance(terms.policy, str):
         policy = load.load(terms.policy, project=terms.project, **rest)
     else:
-        policy = load.checked(terms.policy, project=terms.project, **rest)
+        policy = load.check_policy(terms.policy, project=terms.project, **rest)
     condition = _condition(policy, terms)
     if condition is not None and not (terms.asks and policy.approvals == "prompt"):
         raise condition
@@ -359,7 +359,7 @@ def _condition(policy: Policy, terms: Terms) -> PolicyError | None:
     """Return what has to be asked for of a policy, and was not."""
     if terms.allow_unsafe:
         return None
-    return load.condition(policy, _named(terms), ask=terms.ask, asks=terms.asks)
+    return load.unsafe_error(policy, _named(terms), ask=terms.ask, asks=terms.asks)
 
 
 def _inputs(terms: Terms, policy: Policy) -> dict[str, str]:

@@ -20,6 +20,7 @@ from cellblock.host.session.types import Claim, Held, NotHeld, Outcome, Step, Te
 from cellblock.host.snapshots.restore import lacking
 from cellblock.policy import narrow_requests as narrowing
 from cellblock.policy import paths
+from cellblock.policy.narrowing import changed_fields, toml_text, try_narrow
 from cellblock.policy.vocabulary import tool_name
 
 if TYPE_CHECKING:
@@ -212,11 +213,12 @@ class PolicyScope:
 
     def weigh(self, changes: Mapping[str, Any]) -> tuple[Policy, tuple[PolicyError, ...]]:
         """Return a narrower policy, or all that is wrong with the changes."""
-        from cellblock.policy.narrowing import weigh  # noqa: PLC0415 - few sessions get here
         from cellblock.policy.paths import Places  # noqa: PLC0415 - as above
 
         project, scratch = self._ground.project, Path(self._ground.told.scratch)
-        return weigh(self.policy, changes, places=Places("the cell", project, project, scratch))
+        return try_narrow(
+            self.policy, changes, places=Places("the cell", project, project, scratch)
+        )
 
     def locking(self) -> Step | None:
         """Say what it takes to lay more locks on the guest that there is; None if it can't be."""
@@ -236,7 +238,7 @@ class PolicyScope:
         return Terms(
             policy=policy,
             changed=changes(self.policy, policy, scratch),
-            digest=paths.unplaced(policy, scratch).digest(),
+            digest=paths.without_scratch(policy, scratch).digest(),
             step=step,
             rules=policy.rules(),
             timeout=policy.timeout,
@@ -313,7 +315,7 @@ def enter_notebook(ground: Ground, audit: Audit) -> None:
     audit.enter(
         records.Narrowing(
             fields=changes(operators, ground.policy, scratch),
-            digest=paths.unplaced(ground.policy, scratch).digest(),
+            digest=paths.without_scratch(ground.policy, scratch).digest(),
             file=records.whole(ground.notebook),
         )
     )
@@ -325,13 +327,10 @@ def _tools(policy: Policy) -> frozenset[str]:
 
 def changes(before: Policy, after: Policy, scratch: Path) -> dict[str, str]:
     """Return the fields that differ, with what they are after, as TOML has it."""
-    from cellblock.policy.narrowing import (  # noqa: PLC0415 - as needed
-        changed,
-        said,
-    )
-
-    told = paths.unplaced(after, scratch)
-    return {name: records.said(said(getattr(told, name))) for name in changed(before, after)}
+    told = paths.without_scratch(after, scratch)
+    return {
+        name: records.said(toml_text(getattr(told, name))) for name in changed_fields(before, after)
+    }
 
 
 def _nothing_would_run(refusal: str) -> PolicyError:

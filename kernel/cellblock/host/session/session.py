@@ -190,9 +190,9 @@ class Session(Course):
         admitted = not ruling.findings and ruling.run is None
         if self._scope is None or not may or not admitted:
             return None
-        from cellblock.policy.narrow_requests import is_alone  # noqa: PLC0415 - few sessions get here
+        from cellblock.policy.narrow_requests import is_narrow_cell  # noqa: PLC0415 - few sessions get here
 
-        if not is_alone(cell.raw):
+        if not is_narrow_cell(cell.raw):
             return None
         from cellblock.host.session.narrowing import Answering, Narrower  # noqa: PLC0415 - as above
 

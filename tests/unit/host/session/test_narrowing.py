@@ -16,7 +16,7 @@ from cellblock.host.session.types import Cell, Step, Terms
 from cellblock.host.snapshots import store
 from cellblock.host.snapshots.chain import Snapshot
 from cellblock.policy.model import Policy
-from cellblock.policy.narrowing import changed, weigh
+from cellblock.policy.narrowing import changed_fields, try_narrow
 from cellblock.policy.paths import Places
 from cellblock.wire import frames, messages
 from support.approvals import Desk
@@ -39,7 +39,7 @@ class Scope:
         self.adopted, self.shown = [], []
 
     def weigh(self, changes):
-        return weigh(self.policy, changes, places=self.places)
+        return try_narrow(self.policy, changes, places=self.places)
 
     def locking(self):
         return self.step
@@ -49,7 +49,7 @@ class Scope:
             raise self.refusal
         return Terms(
             policy=policy,
-            changed=dict.fromkeys(changed(self.policy, policy), ""),
+            changed=dict.fromkeys(changed_fields(self.policy, policy), ""),
             digest="",
             step=step,
             rules=replace(RULES, magics=frozenset(policy.magics)),
