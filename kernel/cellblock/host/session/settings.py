@@ -11,11 +11,8 @@ from typing import TYPE_CHECKING, Any, Final
 from msgspec import structs
 
 from cellblock.host.services.tools.calls import (
-    CallLimits,
     DenyAll,
-    LlmAccess,
     Tooling,
-    WorkerSettings,
 )
 from cellblock.host.session.history import default_path
 from cellblock.host.session.limits import Bounds
@@ -26,8 +23,6 @@ if TYPE_CHECKING:
 
     from cellblock.backends.probes import Proof
     from cellblock.host.cell.cell import Station
-    from cellblock.host.cell.status import Views
-    from cellblock.host.services.operations.provider import OperationsAccess
     from cellblock.host.services.tools.calls import Approval, Source
     from cellblock.host.session.config import Ground
     from cellblock.policy.model import Policy
@@ -89,11 +84,10 @@ def tooling_of(ground: Ground, station: Station, given: Given | None = None) -> 
     """
     policy, views = ground.policy, station.views
     return Tooling(
-        settings=_tools(policy),
-        given=None if given is None else lambda: given(policy),
-        operations=_offer(ground, views),
-        models=_models(policy, views) if policy.llm.granted else None,
-        limits=_limits(policy),
+        policy=policy,
+        functions=None if given is None else lambda: given(policy),
+        operations=ground.operations,
+        budgets=views.budgets,
         observe=station.audit.called,
         unlisted=station.audit.refused_more,
         barred=station.audit.barred,
@@ -108,23 +102,8 @@ def _approval(policy: Policy, station: Station) -> Approval | None:
 
 
 def narrowed(tooling: Tooling, ground: Ground) -> Tooling:
-    """Return the same for a narrower policy; what was spent of budgets stays on their accounts."""
-    policy, offer = ground.policy, tooling.operations
-    if offer is not None and ground.operations is not None:
-        offer = structs.replace(offer, grants=ground.operations, timeout=policy.tool_timeout)
-    settings, limits = _tools(policy), _limits(policy)
-    return structs.replace(tooling, settings=settings, operations=offer, limits=limits)
-
-
-def _limits(policy: Policy) -> CallLimits:
-    return CallLimits(
-        in_flight=policy.tool_max_in_flight,
-        calls=policy.tool_max_calls,
-        rate=policy.tool_max_per_second,
-        max_bytes=policy.tool_max_bytes,
-        timeout=policy.tool_timeout,
-        timeouts=policy.tool_timeouts,
-    )
+    """Return the same for a narrower policy."""
+    return structs.replace(tooling, policy=ground.policy, operations=ground.operations)
 
 
 def own_tools(policy: Policy) -> tuple[Tool, ...]:
@@ -139,49 +118,6 @@ def own_tools(policy: Policy) -> tuple[Tool, ...]:
 
         found += provider.tools(policy.llm)
     return found
-
-
-def _tools(policy: Policy) -> WorkerSettings | None:
-    """Return what the worker of the operator's tools is told; None where there are none."""
-    if not policy.tools:
-        return None
-    return WorkerSettings(
-        entries=policy.tools,
-        timeout=policy.tool_timeout,
-        timeouts=policy.tool_timeouts,
-        max_bytes=policy.tool_max_bytes,
-        policy=policy.name,
-    )
-
-
-def _offer(ground: Ground, views: Views) -> OperationsAccess | None:
-    """Return which operations there are for cells; None where the policy grants none."""
-    policy, section = ground.policy, ground.policy.operations
-    if section is None or ground.operations is None:
-        return None
-    from cellblock.host.services.operations import catalog, provider  # noqa: PLC0415 - as above
-
-    written = section.write_file
-    quota = provider.WriteQuota(max_bytes=written.max_total_bytes if written is not None else 0)
-    if written is not None:
-        views.budgets[catalog.WRITE_FILE.name] = quota.spent
-    return provider.OperationsAccess(
-        tools=catalog.granted_tools(section),
-        grants=ground.operations,
-        quota=quota,
-        timeout=policy.tool_timeout,
-        packages=policy.packages,
-        policy=policy.name,
-    )
-
-
-def _models(policy: Policy, views: Views) -> LlmAccess:
-    from cellblock.host.services.llm.provider import LlmQuota  # noqa: PLC0415 - as above
-
-    llm = policy.llm
-    quota = LlmQuota(max_calls=llm.max_calls, max_tokens=llm.max_tokens)
-    views.budgets["llm"] = quota.spent
-    return LlmAccess(llm=llm, quota=quota)
 
 
 # What a policy is worth in a guest that has told what it locked.

@@ -26,6 +26,8 @@ from cellblock.policy.paths import within
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
+    from cellblock.policy.operations import Operations
+
 
 #: The same number on every architecture (syscalls(2)).
 _SYS_OPENAT2: Final = 437
@@ -43,11 +45,7 @@ _LONGEST: Final = 4_096
 
 
 class _How(ctypes.Structure):
-    _fields_ = (
-        ("flags", ctypes.c_uint64),
-        ("mode", ctypes.c_uint64),
-        ("resolve", ctypes.c_uint64),
-    )
+    _fields_ = (("flags", ctypes.c_uint64), ("mode", ctypes.c_uint64), ("resolve", ctypes.c_uint64))
 
 
 _libc = ctypes.CDLL(None, use_errno=True)
@@ -175,29 +173,35 @@ def _os_errors_about(path: str) -> Iterator[None]:
         raise os_failure(path, exc) from None
 
 
-class Reader:
-    """Reads files beneath roots."""
+class Files:
+    """The three operations, as far as ``section`` grants them."""
 
-    def __init__(self, roots: Roots, max_bytes: int) -> None:
-        self._roots, self._most = roots, max_bytes
+    def __init__(self, section: Operations, *, project: str, denied: Sequence[str]) -> None:
+        self._section, self._project, self._denied = section, project, denied
+
+    def _granted(self, name: str) -> tuple[Any, Roots]:
+        table = getattr(self._section, name)
+        return table, Roots(f"ops.{name}", table.roots, project=self._project, denied=self._denied)
 
     def read_file(
         self, path: str, *, binary: bool = False, offset: int = 0, size: int | None = None
     ) -> str | bytes:
         """Read a file: ``catalog.READ_FILE``."""
-        if offset < 0 or (size is not None and not 0 <= size <= self._most):
-            said = f"offset is 0 or more, size 0 to {self._most:,} bytes (max_bytes)"
+        table, roots = self._granted("read_file")
+        most = table.max_bytes
+        if offset < 0 or (size is not None and not 0 <= size <= most):
+            said = f"offset is 0 or more, size 0 to {most:,} bytes (max_bytes)"
             raise OperationError("ValueError", said)
-        with self._roots.place(path) as place:
+        with roots.place(path) as place:
             if not stat.S_ISREG(os.fstat(place).st_mode):
                 raise OperationError("NotAFile", f"{path}: no file")
             try:
-                data = _read(_reopen(place), offset, self._most + 1 if size is None else size)
+                data = _read(_reopen(place), offset, most + 1 if size is None else size)
             except OSError as exc:
                 raise os_failure(path, exc) from None
-        if len(data) > self._most:
-            said = f"{path}: it has more than {self._most:,} bytes (max_bytes); read a part of it"
-            raise OperationError("TooLarge", f"{said}: offset=0, size={self._most}")
+        if len(data) > most:
+            said = f"{path}: it has more than {most:,} bytes (max_bytes); read a part of it"
+            raise OperationError("TooLarge", f"{said}: offset=0, size={most}")
         if binary:
             return data
         try:
@@ -205,6 +209,50 @@ class Reader:
         except UnicodeDecodeError as exc:
             said = f"{path}: it is no UTF-8 text (byte {offset + exc.start:,}); pass binary=True"
             raise OperationError("UnicodeDecodeError", said) from None
+
+    def write_file(self, path: str, data: str | bytes) -> int:
+        """Write a whole file: ``catalog.WRITE_FILE``."""
+        table, roots = self._granted("write_file")
+        content = data.encode() if isinstance(data, str) else data
+        if len(content) > table.max_bytes:
+            said = f"{path}: {len(content):,} bytes; {table.max_bytes:,} may be written (max_bytes)"
+            raise OperationError("TooLarge", said)
+        with roots.parent(path) as (folder, name):
+            mode = _mode_of(folder, name, path, replace=table.replace)
+            beside = f".cellblock-{os.urandom(8).hex()}"
+            try:
+                fd = os.open(beside, _MAKE, _MODE, dir_fd=folder)
+            except OSError as exc:
+                raise os_failure(path, exc) from None
+            try:
+                _write(fd, content, mode)
+                _put(folder, beside, name, replace=table.replace)
+            except FileExistsError:
+                raise _exists(path) from None
+            except OSError as exc:
+                # Of no kind that is in UNWRITTEN: a rename may fail, and have been done.
+                raise OperationError("OSError", f"{path}: {exc.strerror or 'it failed'}") from None
+            finally:
+                with contextlib.suppress(FileNotFoundError):
+                    os.unlink(beside, dir_fd=folder)
+        return len(content)
+
+    def list_dir(self, path: str = ".") -> list[dict[str, Any]]:
+        """List a folder: ``catalog.LIST_DIR``."""
+        table, roots = self._granted("list_dir")
+        with roots.place(path) as place:
+            if not stat.S_ISDIR(os.fstat(place).st_mode):
+                raise OperationError("NotAFolder", f"{path}: no folder")
+            try:
+                real = real_name(place)
+                folder = _reopen(place, os.O_DIRECTORY)
+                try:
+                    found = _entries(folder, real, path, roots, table.max_entries)
+                finally:
+                    os.close(folder)
+            except OSError as exc:
+                raise os_failure(path, exc) from None
+        return sorted(found, key=lambda entry: entry["name"])
 
 
 def _read(fd: int, offset: int, size: int) -> bytes:
@@ -218,121 +266,68 @@ def _read(fd: int, offset: int, size: int) -> bytes:
     return b"".join(parts)
 
 
-class Writer:
-    """Writes files beneath roots. ``replace``: files that are there may be replaced."""
+def _mode_of(folder: int, name: str, path: str, *, replace: bool) -> int | None:
+    """Return the mode of the file that is there, None if there is none.
 
-    def __init__(self, roots: Roots, max_bytes: int, *, replace: bool) -> None:
-        self._roots, self._most, self._replace = roots, max_bytes, replace
+    It is only looked at: a name that changes now is replaced, and never followed.
+    """
+    try:
+        mode = os.stat(name, dir_fd=folder, follow_symlinks=False).st_mode
+    except FileNotFoundError:
+        return None
+    except OSError as exc:
+        raise os_failure(path, exc) from None
+    if not replace:
+        raise _exists(path)
+    if stat.S_IFMT(mode) not in {stat.S_IFREG, stat.S_IFLNK}:
+        raise OperationError("NotAFile", f"{path}: there is something else of that name")
+    return stat.S_IMODE(mode) & 0o777 if stat.S_ISREG(mode) else None
 
-    def write_file(self, path: str, data: str | bytes) -> int:
-        """Write a whole file: ``catalog.WRITE_FILE``."""
-        content = data.encode() if isinstance(data, str) else data
-        if len(content) > self._most:
-            said = f"{path}: {len(content):,} bytes; {self._most:,} may be written (max_bytes)"
-            raise OperationError("TooLarge", said)
-        with self._roots.parent(path) as (folder, name):
-            mode = self._mode(folder, name, path)
-            beside = f".cellblock-{os.urandom(8).hex()}"
-            try:
-                fd = os.open(beside, _MAKE, _MODE, dir_fd=folder)
-            except OSError as exc:
-                raise os_failure(path, exc) from None
-            try:
-                self._write(fd, content, mode)
-                self._put(folder, beside, name)
-            except FileExistsError:
-                raise _exists(path) from None
-            except OSError as exc:
-                # Of no kind that is in UNWRITTEN: a rename may fail, and have been done.
-                raise OperationError("OSError", f"{path}: {exc.strerror or 'it failed'}") from None
-            finally:
-                with contextlib.suppress(FileNotFoundError):
-                    os.unlink(beside, dir_fd=folder)
-        return len(content)
 
-    def _mode(self, folder: int, name: str, path: str) -> int | None:
-        """Return the mode of the file that is there, None if there is none.
+def _write(fd: int, content: bytes, mode: int | None) -> None:
+    with os.fdopen(fd, "wb", buffering=0) as file:
+        rest = memoryview(content)
+        while rest:
+            rest = rest[file.write(rest) :]
+        if mode is not None:
+            os.fchmod(fd, mode)
 
-        It is only looked at: a name that changes now is replaced, and never followed.
-        """
-        try:
-            mode = os.stat(name, dir_fd=folder, follow_symlinks=False).st_mode
-        except FileNotFoundError:
-            return None
-        except OSError as exc:
-            raise os_failure(path, exc) from None
-        if not self._replace:
-            raise _exists(path)
-        if stat.S_IFMT(mode) not in {stat.S_IFREG, stat.S_IFLNK}:
-            raise OperationError("NotAFile", f"{path}: there is something else of that name")
-        return stat.S_IMODE(mode) & 0o777 if stat.S_ISREG(mode) else None
 
-    @staticmethod
-    def _write(fd: int, content: bytes, mode: int | None) -> None:
-        with os.fdopen(fd, "wb", buffering=0) as file:
-            rest = memoryview(content)
-            while rest:
-                rest = rest[file.write(rest) :]
-            if mode is not None:
-                os.fchmod(fd, mode)
+def _put(folder: int, beside: str, name: str, *, replace: bool) -> None:
+    """Put what was written beside a file in its place: nobody reads half of it.
 
-    def _put(self, folder: int, beside: str, name: str) -> None:
-        """Put what was written beside a file in its place: nobody reads half of it.
-
-        Other names of the file that was there keep what it had. Raises OSError.
-        """
-        if self._replace:
-            os.replace(beside, name, src_dir_fd=folder, dst_dir_fd=folder)
-        else:
-            # A link that was put in its place meanwhile is not followed.
-            os.link(beside, name, src_dir_fd=folder, dst_dir_fd=folder, follow_symlinks=False)
+    Other names of the file that was there keep what it had. Raises OSError.
+    """
+    if replace:
+        os.replace(beside, name, src_dir_fd=folder, dst_dir_fd=folder)
+    else:
+        # A link that was put in its place meanwhile is not followed.
+        os.link(beside, name, src_dir_fd=folder, dst_dir_fd=folder, follow_symlinks=False)
 
 
 def _exists(path: str) -> OperationError:
     return not_granted(f"{path}: it is there already, and may not be replaced (replace)")
 
 
-class Lister:
-    """Lists folders beneath roots."""
-
-    def __init__(self, roots: Roots, max_entries: int) -> None:
-        self._roots, self._most = roots, max_entries
-
-    def list_dir(self, path: str = ".") -> list[dict[str, Any]]:
-        """List a folder: ``catalog.LIST_DIR``."""
-        with self._roots.place(path) as place:
-            if not stat.S_ISDIR(os.fstat(place).st_mode):
-                raise OperationError("NotAFolder", f"{path}: no folder")
+def _entries(folder: int, real: str, path: str, roots: Roots, most: int) -> list[dict[str, Any]]:
+    found: list[dict[str, Any]] = []
+    with os.scandir(folder) as entries:
+        for entry in entries:
+            if len(found) >= most:
+                said = f"{path}: it has more than {most:,} entries (max_entries)"
+                raise OperationError("TooLarge", said)
+            if roots.denies(f"{real}/{entry.name}"):
+                continue
             try:
-                real = real_name(place)
-                folder = _reopen(place, os.O_DIRECTORY)
-                try:
-                    found = self._entries(folder, real, path)
-                finally:
-                    os.close(folder)
-            except OSError as exc:
-                raise os_failure(path, exc) from None
-        return sorted(found, key=lambda entry: entry["name"])
-
-    def _entries(self, folder: int, real: str, path: str) -> list[dict[str, Any]]:
-        found: list[dict[str, Any]] = []
-        with os.scandir(folder) as entries:
-            for entry in entries:
-                if len(found) >= self._most:
-                    said = f"{path}: it has more than {self._most:,} entries (max_entries)"
-                    raise OperationError("TooLarge", said)
-                if self._roots.denies(f"{real}/{entry.name}"):
-                    continue
-                try:
-                    status = entry.stat(follow_symlinks=False)
-                except OSError:  # it is gone
-                    continue
-                # A name that is not UTF-8 is shown, and can't be asked for.
-                name = os.fsencode(entry.name).decode("utf-8", "backslashreplace")
-                size, modified = status.st_size, status.st_mtime
-                kind = _kind_of(status.st_mode)
-                found.append({"name": name, "kind": kind, "size": size, "modified": modified})
-        return found
+                status = entry.stat(follow_symlinks=False)
+            except OSError:  # it is gone
+                continue
+            # A name that is not UTF-8 is shown, and can't be asked for.
+            name = os.fsencode(entry.name).decode("utf-8", "backslashreplace")
+            size, modified = status.st_size, status.st_mtime
+            kind = _kind_of(status.st_mode)
+            found.append({"name": name, "kind": kind, "size": size, "modified": modified})
+    return found
 
 
 def _kind_of(mode: int) -> str:

@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from cellblock.host.session.types import Reactor
-    from cellblock.wire.messages import Tool
+    from cellblock.policy.model import Policy
 
 
 #: Seconds beyond a call's own time limit, so that the operation reports the timeout itself.
@@ -45,20 +45,6 @@ _BEFORE_ALL: Final = 0
 #: Bytes that a file counts as at least: a block of a disk.
 _LEAST_FILE: Final = 4_096
 _decode: Final = msgspec.msgpack.Decoder(dict[str, Any]).decode
-
-
-class OperationsAccess(msgspec.Struct, frozen=True, kw_only=True):
-    """What a policy grants: the tools, what the worker is told, and the quota for writing.
-
-    ``packages`` are installed before the first cell. ``policy`` is the file's name, for errors.
-    """
-
-    tools: tuple[Tool, ...]
-    grants: OperationGrants
-    quota: WriteQuota
-    timeout: float | None
-    packages: tuple[str, ...] = ()
-    policy: str = ""
 
 
 class WriteQuota:
@@ -88,24 +74,26 @@ class WriteQuota:
 class OperationsProvider:
     """Runs operations, in a worker of their own."""
 
-    def __init__(self, reactor: Reactor, access: OperationsAccess) -> None:
-        self._reactor, self._access = reactor, access
-        self._worker = WorkerProvider(reactor, _worker_settings(access))
+    def __init__(self, reactor: Reactor, policy: Policy, grants: OperationGrants) -> None:
+        self._reactor, self._policy, self._grants = reactor, policy, grants
+        self._worker = WorkerProvider(reactor, _worker_settings(policy, grants))
+        #: What cells may call.
+        self.tools = catalog.granted_tools(policy.operations)
+        written = grants.tables.get("write_file")
+        self.quota = WriteQuota(max_bytes=written["max_total_bytes"] if written else 0)
 
-    def hold_to(self, access: OperationsAccess) -> None:
-        """Apply a narrower policy to calls that begin now, in a new worker if need be."""
-        if access.grants != self._access.grants:
+    def hold_to(self, policy: Policy, grants: OperationGrants) -> None:
+        """Apply a narrower policy to calls that begin now, in a new worker if need be.
+
+        The quota stays the same one.
+        """
+        settings = _worker_settings(policy, grants)
+        if grants != self._grants:
             self._worker.give_up("the policy has become narrower")
-            self._worker = WorkerProvider(self._reactor, _worker_settings(access))
-        elif access.timeout != self._access.timeout:
-            settings = _worker_settings(access)
+            self._worker = WorkerProvider(self._reactor, settings)
+        elif policy.tool_timeout != self._policy.tool_timeout:
             self._worker.hold_to(settings.timeout, settings.timeouts)
-        self._access = access
-
-    @property
-    def tools(self) -> tuple[Tool, ...]:
-        """What cells may call."""
-        return self._access.tools
+        self._policy, self._grants = policy, grants
 
     def open(
         self,
@@ -117,7 +105,7 @@ class OperationsProvider:
 
         Exactly one of the two is called, at once if there is nothing to install.
         """
-        packages = self._access.packages
+        packages = self._policy.packages
         if not packages:
             on_ready(())
             return
@@ -130,7 +118,7 @@ class OperationsProvider:
             on_failed(
                 PolicyError(
                     f"they can't be installed: {answer.message}",
-                    file=self._access.policy,
+                    file=self._policy.name,
                     key="packages",
                     value=repr(list(packages)),
                     remedy=f"Mend that, then {clear}restart the kernel.",
@@ -142,22 +130,22 @@ class OperationsProvider:
 
     def precheck(self, call: Call) -> Answer | None:
         """Return the refusal of a call that is not granted, before a user is asked."""
-        return refusal(call, self._access.grants)
+        return refusal(call, self._grants)
 
     def begin(self, call: Call) -> None:
         """Run a call, unless it exceeds the session's quota for writing."""
         if call.tool.name != catalog.WRITE_FILE.name:
             self._worker.begin(call)
             return
-        size, quota = len(bytes(call.arguments)), self._access.quota
-        if why := quota.reserve(size):
+        size = len(bytes(call.arguments))
+        if why := self.quota.reserve(size):
             call.answer(Answer(kind="BudgetSpent", message=why))
             return
 
         def answer(answer: Answer) -> None:
             # With any other answer, or none, something may have been written.
             if answer.kind in UNWRITTEN:
-                quota.release(size)
+                self.quota.release(size)
             call.answer(answer)
 
         self._worker.begin(msgspec.structs.replace(call, answer=answer))
@@ -175,20 +163,20 @@ class OperationsProvider:
         self._worker.close()
 
 
-def _worker_settings(access: OperationsAccess) -> WorkerSettings:
-    tables = access.grants.tables
+def _worker_settings(policy: Policy, grants: OperationGrants) -> WorkerSettings:
+    tables = grants.tables
     most = [tables[name]["max_bytes"] for name in ("read_file", "http") if name in tables]
     entries = tables["list_dir"]["max_entries"] if "list_dir" in tables else 0
     return WorkerSettings(
-        operations=access.grants,
-        timeout=access.timeout,
+        operations=grants,
+        timeout=policy.tool_timeout,
         timeouts={
             f"{catalog.PREFIX}{name}": tables[name]["timeout"] + _GRACE
             for name in ("http", "install")
             if name in tables
         },
         max_bytes=max((2**20, *most)) + _BESIDES + entries * _ENTRY,
-        policy=access.policy,
+        policy=policy.name,
     )
 
 

@@ -1,7 +1,7 @@
 """The broker: admits or refuses every call of a guest, answers each exactly once, and records it.
 
 What a guest says is a name, an id of its own choosing and some bytes. The broker checks the name,
-the size and the policy's limits (``CallLimits``), waits for the rate limit, has the call approved,
+the size and the policy's limits (``tool_max_…``), waits for the rate limit, has the call approved,
 and only then gives it to its provider, under a number of the host's own. Its arguments are
 validated where the tool runs (``registry``).
 """
@@ -18,7 +18,14 @@ from cellblock.errors import PolicyError
 from cellblock.host.services.llm import provider as llm
 from cellblock.host.services.operations import catalog
 from cellblock.host.services.operations.provider import OperationsProvider
-from cellblock.host.services.tools.calls import Answer, Call, CallRecord, CellCalls, bounded
+from cellblock.host.services.tools.calls import (
+    Answer,
+    Call,
+    CallRecord,
+    CellCalls,
+    WorkerSettings,
+    bounded,
+)
 from cellblock.host.services.tools.worker_provider import WorkerProvider
 from cellblock.wire import messages
 
@@ -131,7 +138,7 @@ class Broker:
 
         ``querying``: the guest completes or inspects a name, which must not have any effect.
         """
-        limits, name = self._tooling.limits, message.name
+        policy, name = self._tooling.policy, message.name
         tool = self.providers.tool(name)
         if tool is None and name in self.providers.withheld:
             tool = messages.Tool(name=name)
@@ -139,17 +146,17 @@ class Broker:
             return "a call of what is no tool"
         if message.id in self._pending:
             return "a call under an id that is in use"
-        if len(self._pending) >= limits.in_flight:
+        if len(self._pending) >= policy.tool_max_in_flight:
             return "more calls at once than there may be"
         size = len(bytes(message.arguments))
-        if size > (tool.max_bytes or limits.max_bytes):
+        if size > (tool.max_bytes or policy.tool_max_bytes):
             return "a call with larger arguments than there may be"
         self._calls += 1
         refusal = self._refusal(name, size, querying=querying)
         one = _PendingCall(next(self._numbers), message, tool, self._clock(), self._cell)
         self._pending[message.id] = one
         self._bytes += size
-        wait = 0.0 if self._late else self._rate.take(limits.rate, one.began)
+        wait = 0.0 if self._late else self._rate.take(policy.tool_max_per_second, one.began)
         if wait:
             self._catch_up_in(wait)
         # A call whose arguments the host has no room for does not wait.
@@ -161,7 +168,7 @@ class Broker:
 
     def _refusal(self, name: str, size: int, *, querying: bool) -> Answer | None:
         """Return the refusal of the call that was counted last, if it is to be refused."""
-        most = self._tooling.limits.calls
+        most = self._tooling.policy.tool_max_calls
         if querying:
             return _refused("no tool is called to complete or to describe a name")
         if most is not None and self._calls > most:
@@ -182,7 +189,8 @@ class Broker:
         """Proceed with the calls that waited, as far as the rate limit allows now."""
         self._catching_up = False
         while self._late:
-            if wait := self._rate.take(self._tooling.limits.rate, self._clock()):
+            most = self._tooling.policy.tool_max_per_second
+            if wait := self._rate.take(most, self._clock()):
                 self._catch_up_in(wait)
                 return
             self._proceed(*self._late.popitem(last=False)[1])
@@ -343,19 +351,26 @@ class Providers:
         self._paths: tuple[str, ...] | None = ()
         #: Names of tools that a narrower policy took away.
         self._gone = frozenset[str]()
-        #: The policy's name, for errors.
-        self._policy = ""
-        if tooling.settings is not None:
-            self._policy = tooling.settings.policy
-            self._sources.append(WorkerProvider(reactor, tooling.settings))
-        if tooling.given is not None:
-            self._sources.append(tooling.given())
+        self._policy = policy = tooling.policy
+        if policy.tools:
+            settings = WorkerSettings(
+                entries=policy.tools,
+                timeout=policy.tool_timeout,
+                timeouts=policy.tool_timeouts,
+                max_bytes=policy.tool_max_bytes,
+                policy=policy.name,
+            )
+            self._sources.append(WorkerProvider(reactor, settings))
+        if tooling.functions is not None:
+            self._sources.append(tooling.functions())
         if tooling.operations is not None:
-            self._operations = OperationsProvider(reactor, tooling.operations)
+            self._operations = OperationsProvider(reactor, policy, tooling.operations)
             self._paths = None
-        if tooling.models is not None:
-            access, most = tooling.models, tooling.limits.max_bytes
-            self._llm = llm.LlmProvider(reactor, access.llm, access.quota, max_bytes=most)
+            if policy.operations is not None and policy.operations.write_file is not None:
+                tooling.budgets[catalog.WRITE_FILE.name] = self._operations.quota.spent
+        if policy.llm.granted:
+            self._llm = llm.LlmProvider(reactor, policy.llm, max_bytes=policy.tool_max_bytes)
+            tooling.budgets[llm.CALL] = self._llm.quota.spent
         self._own = [one for one in (self._operations, self._llm) if one is not None]
         #: By name, also those that are gone: their calls may be under way.
         self._named: dict[str, tuple[messages.Tool, Provider]] = {}
@@ -407,7 +422,7 @@ class Providers:
         def known(source: Source, tools: tuple[messages.Tool, ...]) -> None:
             if twice := next((tool.name for tool in tools if self.tool(tool.name)), ""):
                 what = "the policy has a tool of this name already"
-                file, key = (self._policy, "tools") if self._policy else ("tools", "")
+                file, key = (self._policy.name, "tools") if self._policy.tools else ("tools", "")
                 remedy = "Rename one of them."
                 fail(PolicyError(what, file=file, key=key, value=repr(twice), remedy=remedy))
                 return
@@ -439,9 +454,9 @@ class Providers:
         """Apply a narrower policy to calls that begin now; ``gone`` are tools it takes away."""
         self._gone |= frozenset(gone)
         for source in self._sources:
-            source.hold_to(tooling.limits.timeout, tooling.limits.timeouts)
+            source.hold_to(tooling.policy.tool_timeout, tooling.policy.tool_timeouts)
         if self._operations is not None and tooling.operations is not None:
-            self._operations.hold_to(tooling.operations)
+            self._operations.hold_to(tooling.policy, tooling.operations)
 
     def precheck(self, call: Call) -> Answer | None:
         """Return the refusal of a call that the policy does not grant, before a user is asked."""

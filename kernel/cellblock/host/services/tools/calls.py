@@ -20,10 +20,9 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
     from cellblock.errors import PolicyError
-    from cellblock.host.services.llm.provider import LlmQuota
     from cellblock.host.services.operations.catalog import OperationGrants
-    from cellblock.host.services.operations.provider import OperationsAccess
-    from cellblock.policy.model import Llm
+    from cellblock.policy.model import Policy
+    from cellblock.render.tables import Budget
     from cellblock.wire.messages import Tool
 
 
@@ -81,9 +80,7 @@ class Source(Provider, Protocol):
         """Set the seconds that a call may take: of any tool, and of some by name."""
 
     def open(
-        self,
-        on_tools: Callable[[tuple[Tool, ...]], None],
-        on_failed: Callable[[PolicyError], None],
+        self, on_tools: Callable[[tuple[Tool, ...]], None], on_failed: Callable[[PolicyError], None]
     ) -> None:
         """Find out which tools there are; one of the two is called, later and once."""
 
@@ -117,22 +114,28 @@ class DenyAll:
         """Do nothing: nobody was asked."""
 
 
-# --- what a session is configured with --------------------------------------------------------
+# --- what a session and a worker are configured with ------------------------------------------
 
 
-class CallLimits(msgspec.Struct, frozen=True, kw_only=True):
-    """The policy's limits on calls; None sets none.
+class Tooling(msgspec.Struct, frozen=True, kw_only=True):
+    """What a session's cells may call, and within what limits: those of ``policy``.
 
-    Calls at once, of one cell and per second; bytes of a call's arguments; seconds of a call, of
-    any tool and of some by name.
+    ``observe`` gets the record of every call that ended, for the audit log; ``unlisted`` how many
+    refused calls have no record. While ``barred`` returns anything, no call begins: its record
+    could not be entered. ``approval`` decides about calls; None approves of all.
     """
 
-    in_flight: int
-    calls: int | None
-    rate: int | None = None
-    max_bytes: int
-    timeout: float | None = None
-    timeouts: Mapping[str, float] = {}
+    policy: Policy
+    #: Makes the source of functions of the program that has the cells run.
+    functions: Callable[[], Source] | None = None
+    #: What operations may touch; None if the policy grants none.
+    operations: OperationGrants | None = None
+    #: Gets what tells how much of a session's quota is used, by the name of what uses it.
+    budgets: dict[str, Callable[[], Budget]] = msgspec.field(default_factory=dict)
+    observe: Callable[[CallRecord], None] = _ignore
+    unlisted: Callable[[int], None] = _ignore
+    barred: Callable[[], object] = _not_barred
+    approval: Approval | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -150,34 +153,6 @@ class WorkerSettings:
     max_bytes: int = 2**20
     limit: str = "tool_timeout"
     policy: str = ""
-
-
-class LlmAccess(msgspec.Struct, frozen=True, kw_only=True):
-    """Language models that cells may ask, and the session's quota."""
-
-    llm: Llm
-    quota: LlmQuota
-
-
-class Tooling(msgspec.Struct, frozen=True, kw_only=True):
-    """What a session's cells may call, and within what limits. None: there is nothing of the kind.
-
-    ``observe`` gets the record of every call that ended, for the audit log; ``unlisted`` how many
-    refused calls have no record. While ``barred`` returns anything, no call begins: its record
-    could not be entered. ``approval`` decides about calls; None approves of all.
-    """
-
-    #: The operator's tools, which a worker imports.
-    settings: WorkerSettings | None = None
-    #: Makes the source of functions of the program that has the cells run.
-    given: Callable[[], Source] | None = None
-    operations: OperationsAccess | None = None
-    models: LlmAccess | None = None
-    limits: CallLimits
-    observe: Callable[[CallRecord], None] = _ignore
-    unlisted: Callable[[int], None] = _ignore
-    barred: Callable[[], object] = _not_barred
-    approval: Approval | None = None
 
 
 # --- records of calls -------------------------------------------------------------------------

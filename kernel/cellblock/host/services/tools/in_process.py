@@ -86,9 +86,7 @@ class InProcessTools:
         self._held: list[tuple[Call, Answer]] | None = None
 
     def open(
-        self,
-        on_tools: Callable[[tuple[Tool, ...]], None],
-        on_failed: Callable[[PolicyError], None],
+        self, on_tools: Callable[[tuple[Tool, ...]], None], on_failed: Callable[[PolicyError], None]
     ) -> None:
         """Report the tools."""
         del on_failed  # they are known to be tools

@@ -81,20 +81,11 @@ def load(entries: tuple[str, ...]) -> dict[str, RegisteredTool]:
 
 def load_operations(grants: catalog.OperationGrants) -> dict[str, RegisteredTool]:
     """Return the operations that are granted, by name as cells have them."""
-
-    def roots(name: str, table: Any) -> files.Roots:
-        operation = f"{catalog.PREFIX}{name}"
-        return files.Roots(operation, table.roots, project=grants.project, denied=grants.denied)
-
     section = operations.Operations.of_values(grants.tables)
-    found: dict[str, Callable[..., Any]] = {}
-    if (read := section.read_file) is not None:
-        found["read_file"] = files.Reader(roots("read_file", read), read.max_bytes).read_file
-    if (write := section.write_file) is not None:
-        own = roots("write_file", write)
-        found["write_file"] = files.Writer(own, write.max_bytes, replace=write.replace).write_file
-    if (listed := section.list_dir) is not None:
-        found["list_dir"] = files.Lister(roots("list_dir", listed), listed.max_entries).list_dir
+    own = files.Files(section, project=grants.project, denied=grants.denied)
+    found: dict[str, Callable[..., Any]] = {
+        name: getattr(own, name) for name in section.with_roots()
+    }
     if section.http is not None:
         from cellblock.host.services.operations.http import Fetcher  # noqa: PLC0415 - of an extra
 

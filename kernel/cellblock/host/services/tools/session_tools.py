@@ -57,7 +57,8 @@ class SessionTools:
     def set_up(self, tooling: Tooling, clock: Callable[[], float]) -> None:
         """Have these tools."""
         self._tooling, self._clock = tooling, clock
-        if any((tooling.settings, tooling.given, tooling.operations, tooling.models)):
+        policy = tooling.policy
+        if policy.tools or tooling.functions or tooling.operations or policy.llm.granted:
             self._started()
 
     def _started(self) -> Broker | None:

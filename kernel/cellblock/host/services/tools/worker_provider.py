@@ -110,9 +110,7 @@ class WorkerProvider:
         self._on_failed: Callable[[PolicyError], None] | None = None
 
     def open(
-        self,
-        on_tools: Callable[[tuple[Tool, ...]], None],
-        on_failed: Callable[[PolicyError], None],
+        self, on_tools: Callable[[tuple[Tool, ...]], None], on_failed: Callable[[PolicyError], None]
     ) -> None:
         """Start; exactly one of the two is called."""
         self._on_tools, self._on_failed = on_tools, on_failed

@@ -15,7 +15,7 @@ def everything(tmp_path):
     roots = (str(tmp_path / "lab"),)
     granted = {
         "read_file": tables.ReadFile(roots=roots, max_bytes=10),
-        "write_file": tables.WriteFile(roots=roots, max_bytes=10),
+        "write_file": tables.WriteFile(roots=roots, max_bytes=10, max_total_bytes=10_000),
         "list_dir": tables.ListDir(roots=roots, max_entries=10),
         "http": tables.Http(hosts=("*", "10.0.0.1"), paths=("/v1/",)),
         "install": tables.Install(

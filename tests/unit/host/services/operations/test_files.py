@@ -11,7 +11,8 @@ from pathlib import Path
 import pytest
 
 from cellblock.host.services.operations.catalog import UNWRITTEN, OperationError
-from cellblock.host.services.operations.files import Lister, Reader, Roots, Writer
+from cellblock.host.services.operations.files import Files
+from cellblock.policy.operations import ListDir, Operations, ReadFile, WriteFile
 
 SECRET = "outside"
 
@@ -28,24 +29,25 @@ def ground(tmp_path):
     return tmp_path
 
 
-def beneath(operation, roots, ground):
+def granted(ground, **tables):
     denied = [f"{ground}/project/data/private"]
-    return Roots(operation, roots, project=f"{ground}/project", denied=denied)
+    return Files(Operations(**tables), project=f"{ground}/project", denied=denied)
 
 
 def reader(ground, roots=None, most=1_000):
     roots = roots or (f"{ground}/project/data",)
-    return Reader(beneath("ops.read_file", roots, ground), most).read_file
+    return granted(ground, read_file=ReadFile(roots=roots, max_bytes=most)).read_file
 
 
 def writer(ground, roots=None, most=1_000, *, replace=True):
     roots = roots or (f"{ground}/project/data",)
-    return Writer(beneath("ops.write_file", roots, ground), most, replace=replace).write_file
+    table = WriteFile(roots=roots, max_bytes=most, replace=replace)
+    return granted(ground, write_file=table).write_file
 
 
 def lister(ground, roots=None, most=100):
     roots = roots or (f"{ground}/project/data",)
-    return Lister(beneath("ops.list_dir", roots, ground), most).list_dir
+    return granted(ground, list_dir=ListDir(roots=roots, max_entries=most)).list_dir
 
 
 def refusal(call, *args, **kwargs):

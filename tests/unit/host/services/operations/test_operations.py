@@ -12,11 +12,7 @@ from msgspec.structs import replace
 from cellblock.errors import PolicyError
 from cellblock.host.services.operations import catalog
 from cellblock.host.services.operations.catalog import OperationError
-from cellblock.host.services.operations.provider import (
-    OperationsAccess,
-    OperationsProvider,
-    WriteQuota,
-)
+from cellblock.host.services.operations.provider import OperationsProvider
 from cellblock.host.services.tools import registry
 from cellblock.host.services.tools.calls import Answer, Call
 from cellblock.policy import operations as tables
@@ -173,24 +169,27 @@ def test_arguments_may_be_as_large_as_what_is_written_or_sent():
     assert sizes == {"ops.read_file": 65_536, "ops.write_file": 5_065_536}
 
 
-def operating(settings, ledger, begin):
+def under(grants, **fields):
+    return Policy(ops=tables.Operations.of_values(grants.tables), **fields)
+
+
+def operating(grants, begin):
     """Return the operations of a session, with this to begin a call in place of a worker."""
-    offer = OperationsAccess(tools=(), grants=settings, quota=ledger, timeout=5.0)
-    operations = OperationsProvider(Reactor(), offer)
+    operations = OperationsProvider(Reactor(), under(grants), grants)
     operations._worker = SimpleNamespace(begin=begin)
     return operations
 
 
 def test_what_a_session_writes_is_counted_where_no_worker_can_forget_it(everything):
-    ledger, answers, begun = WriteQuota(max_bytes=10_000), [], []
-    operations = operating(everything, ledger, begun.append)
+    answers, begun = [], []
+    operations = operating(everything, begun.append)
     for size in (1, 1, 9_000, 1_800, 1, 1):
         arguments = msgspec.Raw(b"x" * size)
         operations.begin(Call(1, catalog.WRITE_FILE, arguments, answers.append))
     # A file counts as 4 KiB at least: two small ones leave no room for a third.
     assert [len(bytes(call.arguments)) for call in begun] == [1, 1]
     assert {answer.kind for answer in answers} == {"BudgetSpent"}
-    assert ledger.spent() == WriteBudget(8_192, 10_000)
+    assert operations.quota.spent() == WriteBudget(8_192, 10_000)
 
 
 @pytest.mark.parametrize(
@@ -208,25 +207,23 @@ def test_what_a_session_writes_is_counted_where_no_worker_can_forget_it(everythi
     ],
 )
 def test_what_a_refused_write_would_have_taken_is_given_back(everything, kind, left):
-    ledger, answers = WriteQuota(max_bytes=10_000), []
-    operations = operating(everything, ledger, lambda call: call.answer(Answer(kind=kind)))
+    answers = []
+    operations = operating(everything, lambda call: call.answer(Answer(kind=kind)))
     operations.begin(Call(1, catalog.WRITE_FILE, msgspec.Raw(b"x" * 8_000), answers.append))
     assert [answer.kind for answer in answers] == [kind]
-    assert ledger.spent() == WriteBudget(left, 10_000)
+    assert operations.quota.spent() == WriteBudget(left, 10_000)
 
 
 def test_a_worker_knows_a_narrower_policy_or_is_another_and_what_was_spent_stays(everything):
-    ledger = WriteQuota(max_bytes=10_000)
-    offer = OperationsAccess(tools=(), grants=everything, quota=ledger, timeout=5.0)
-    operations, answers = OperationsProvider(Reactor(), offer), []
-    first = operations._worker
-    operations.hold_to(replace(offer, timeout=2.0))
+    operations, answers = OperationsProvider(Reactor(), under(everything), everything), []
+    first, quota = operations._worker, operations.quota
+    operations.hold_to(under(everything, tool_timeout=2.0), everything)
     assert operations._worker is first
     assert first._settings.timeout == 2.0
     first._queue.append(Call(1, catalog.READ_FILE, msgspec.Raw(b""), answers.append))
     denied = replace(everything, denied=("/a/secret",))
-    operations.hold_to(replace(offer, grants=denied))
+    operations.hold_to(under(denied, tool_timeout=2.0), denied)
     assert operations._worker is not first
     assert operations._worker._settings.operations == denied
     assert [answer.kind for answer in answers] == ["WorkerLost"]
-    assert operations._access.quota is ledger
+    assert operations.quota is quota

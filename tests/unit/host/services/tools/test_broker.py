@@ -2,14 +2,24 @@
 
 import msgspec
 import pytest
-from msgspec.structs import replace
+from msgspec import structs
 
 from cellblock.host.services.tools.broker import MOST_RECORDS, MOST_UNDER_WAY, MUCH_WAITING, Broker
-from cellblock.host.services.tools.calls import Answer, CallLimits, Tooling
+from cellblock.host.services.tools.calls import Answer, Tooling
 from cellblock.host.session.types import Cell
+from cellblock.policy.model import Policy
 from cellblock.wire import messages
 from support.approvals import Desk as Asking
 from support.simulator import Reactor
+
+
+def limited(*, in_flight=3, calls=5, rate=None, max_bytes=2**20):
+    return Policy(
+        tool_max_in_flight=in_flight,
+        tool_max_calls=calls,
+        tool_max_per_second=rate,
+        tool_max_bytes=max_bytes,
+    )
 
 
 class Providers:
@@ -49,7 +59,7 @@ class Desk:
         self.sent, self.seen, self.told, self.backlog = [], [], [], 0
         self.unlisted, self.barred = [], None
         self.tooling = Tooling(
-            limits=CallLimits(**{"in_flight": 3, "calls": 5, "max_bytes": 2**20} | limits),
+            policy=limited(**limits),
             observe=self.seen.append,
             unlisted=self.unlisted.append,
             barred=lambda: self.barred,
@@ -67,8 +77,7 @@ class Desk:
         self.broker.begin()
 
     def hold_to(self, *gone, **limits):
-        limits = replace(self.tooling.limits, **limits)
-        self.broker.hold_to(replace(self.tooling, limits=limits), gone)
+        self.broker.hold_to(structs.replace(self.tooling, policy=limited(**limits)), gone)
 
     def call(self, number=1, name="tool", arguments=([1], {}), *, querying=False):
         raw = msgspec.Raw(msgspec.msgpack.encode(arguments))

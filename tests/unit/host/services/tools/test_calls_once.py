@@ -5,7 +5,8 @@ from types import SimpleNamespace
 import msgspec
 
 from cellblock.host.services.tools.broker import Broker
-from cellblock.host.services.tools.calls import Answer, CallLimits, Tooling
+from cellblock.host.services.tools.calls import Answer, Tooling
+from cellblock.policy.model import Policy
 from cellblock.wire import messages
 from support.stepwise import INEXACT, lost
 
@@ -31,7 +32,7 @@ def with_a_tool(sim, begin=at_once):
             close=lambda: None,
         ),
         Tooling(
-            limits=CallLimits(in_flight=3, calls=5, max_bytes=2**20),
+            policy=Policy(tool_max_in_flight=3, tool_max_calls=5),
             observe=seen.append,
         ),
         clock=lambda: sim.reactor.now,
