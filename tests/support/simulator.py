@@ -284,7 +284,7 @@ class Simulation:
     def stands(self, copy, *, twin=True):
         """Have a copy say that it waits, and then its twin."""
         self._standing, copy.stood = copy.pid, True
-        copy.send(messages.Standing(id=copy.number))
+        copy.send(messages.SnapshotReady(id=copy.number))
         self.reactor.turn()
         if twin:
             self.doubles(copy)
@@ -294,7 +294,7 @@ class Simulation:
         twin = copy.twin()
         if twin is not None and not twin.stood:
             self.stands(twin)
-            copy.send(messages.Standing(id=twin.number))
+            copy.send(messages.SnapshotReady(id=twin.number))
             self.reactor.turn()
         elif twin is not None:
             self.doubles(twin)

@@ -183,7 +183,7 @@ class Prepared:
         if self._network is not None:
             self._network.begin(RELAY_FD)
         place = channel.recv()
-        if not isinstance(place, messages.Place):
+        if not isinstance(place, messages.SessionSetup):
             raise TypeError("the first frame must be Place")
         self._take(place)
         os.chdir(self.request.cwd)
@@ -201,7 +201,7 @@ class Prepared:
         self._arm(report)
         self._serve(channel)
 
-    def _take(self, place: messages.Place) -> None:
+    def _take(self, place: messages.SessionSetup) -> None:
         """Have this guest's own in the place of what was prepared for all."""
         own = msgspec.structs.asdict(place)
         random.seed(own.pop("seed"))

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     import msgspec
 
     from cellblock.guest.channel import Channel
-    from cellblock.guest.loop import Watch
+    from cellblock.guest.loop import ChannelReaders
 
 
 #: Seconds after which a thread that waits, or that reads for others, looks whether it still must.
@@ -85,8 +85,8 @@ def ignore_piece(_piece: str) -> None:
 class Calls:
     """All calls of one guest. Any thread may call."""
 
-    def __init__(self, channel: Channel, watch: Watch, most: int) -> None:
-        self._channel, self._watch, self._most = channel, watch, most
+    def __init__(self, channel: Channel, readers: ChannelReaders, most: int) -> None:
+        self._channel, self._readers, self._most = channel, readers, most
         self._ids = itertools.count(1)
         self._under_way: dict[int, _Call] = {}
         #: Of one thread more than once: a cell's own code may run in between, as a finalizer.
@@ -142,7 +142,7 @@ class Calls:
 
         call, number = _Call(tool, wake), next(self._ids)
         try:
-            self._watch.begin(loop)
+            self._readers.begin(loop)
             try:
                 self._send(number, call, arguments)
                 while not call.answered():
@@ -150,7 +150,7 @@ class Calls:
                     due.clear()
                     call.hand_on(hear)
             finally:
-                self._watch.end(loop)
+                self._readers.end(loop)
         finally:
             self._end(number)
         return call.value()

@@ -18,8 +18,8 @@ from cellblock.errors import BackendError, PolicyError
 from cellblock.host.audit import records
 from cellblock.host.consent.admission.admission import Gate
 from cellblock.host.guests import spawn
-from cellblock.host.services.tools.calls import CallLimits, DenyAll, Tooling, WorkerSettings
-from cellblock.host.session.config import granted_services, under_policy
+from cellblock.host.services.tools.calls import DenyAll, Tooling
+from cellblock.host.session.config import under_policy
 from cellblock.host.session.requests import (
     InFlight,
     PolicyChange,
@@ -74,13 +74,12 @@ def settings_of(
     config: SessionConfig, station: Station, make_tools: MakeTools | None = None
 ) -> SessionSettings:
     """Return what a session enforces at its start; ``make_tools`` makes tools of a program's."""
-    policy, services, audit = config.policy, granted_services(config), station.audit
-    budgets = station.views.budgets
+    policy, audit = config.policy, station.audit
     tools = Tooling(
-        **_tool_limits(policy),
-        given=None if make_tools is None else lambda: make_tools(policy),
-        operations=services.operations(budgets) if services else None,
-        models=services.models(budgets) if services else None,
+        policy=policy,
+        functions=None if make_tools is None else lambda: make_tools(policy),
+        operations=config.operations,
+        budgets=station.views.budgets,
         observe=audit.called,
         unlisted=audit.refused_more,
         barred=audit.barred,
@@ -107,32 +106,6 @@ def approval_of(policy: Policy, station: Station) -> Approval | None:
     """Return who decides about calls: nobody, where the policy asks users and none can be."""
     decides = station.approval or station.clerk
     return DenyAll() if decides is None and policy.approvals != "never" else decides
-
-
-def _narrower_tools(tools: Tooling, config: SessionConfig) -> Tooling:
-    """Return the same for a narrower policy; what was spent of budgets stays spent."""
-    policy, operations = config.policy, tools.operations
-    if operations is not None and config.operations is not None:
-        grants, timeout = config.operations, policy.tool_timeout
-        operations = structs.replace(operations, settings=grants, timeout=timeout)
-    return structs.replace(tools, operations=operations, **_tool_limits(policy))
-
-
-def _tool_limits(policy: Policy) -> dict[str, Any]:
-    """Return the limits of calls, and what the worker of the operator's tools is told."""
-    common: dict[str, Any] = {
-        "timeout": policy.tool_timeout,
-        "timeouts": policy.tool_timeouts,
-        "max_bytes": policy.tool_max_bytes,
-    }
-    limits = CallLimits(
-        in_flight=policy.tool_max_in_flight,
-        calls=policy.tool_max_calls,
-        rate=policy.tool_max_per_second,
-        **common,
-    )
-    worker = WorkerSettings(entries=policy.tools, policy=policy.name, **common)
-    return {"limits": limits, "settings": worker if policy.tools else None}
 
 
 def recorded_changes(before: Policy, after: Policy, scratch: Path) -> dict[str, str]:
@@ -279,7 +252,9 @@ class Narrower:
             )
         self._next = config = under_policy(self._config, policy)
         names = frozenset(map(tool_name, policy.tools))
-        tools = None if self._tooling is None else _narrower_tools(self._tooling, config)
+        tools = self._tooling
+        if tools is not None:  # what was used of quotas stays used
+            tools = structs.replace(tools, policy=policy, operations=config.operations)
         return _settings(
             config,
             self._station,

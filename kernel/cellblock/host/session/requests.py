@@ -315,7 +315,7 @@ class Requests:
         match message:
             case messages.Began():
                 self._on_began(message)
-            case messages.Heard(id=number):
+            case messages.Queued(id=number):
                 if request is not None and request.message.id == number:
                     request.acknowledged = True
             case messages.InputRequest():

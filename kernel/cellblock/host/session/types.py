@@ -269,9 +269,9 @@ def unasked(message: messages.FromGuest, *, served: bool) -> str:
 
     ``served`` says that this guest was ready before.
     """
-    if isinstance(message, messages.Tried):
+    if isinstance(message, messages.TrialResults):
         return "nobody asked what it tried"
-    if isinstance(message, messages.Standing | messages.Resumed):
+    if isinstance(message, messages.SnapshotReady | messages.Resumed):
         return "it speaks as a snapshot"
     if served and isinstance(message, messages.Ready | messages.NotReady):
         # Claims about locks count once, before the first user byte.
