@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, Final, cast, get_args
 from cellblock.api import results
 from cellblock.api.results import result_of
 from cellblock.errors import GuestError, PolicyError
-from cellblock.host.cell.cell import Station
+from cellblock.host.cell.cell import Front
 from cellblock.host.cell.outputs import Outputs
 from cellblock.host.output import gateway
 
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
     from cellblock.host.audit.recorder import Audit
     from cellblock.host.cell.cell import CellRun
-    from cellblock.host.cell.output_log import Kept
+    from cellblock.host.cell.output_log import OutputLog
     from cellblock.host.cell.status import Views
     from cellblock.host.session.types import ExecuteRequest
     from cellblock.wire import messages as wire
@@ -44,7 +44,7 @@ ANSWERING: Final[contextvars.ContextVar[frozenset[object]]] = contextvars.Contex
 
 
 class _Parent:
-    """The request that outputs belong to (``host.cells.front.Parent``)."""
+    """The request that outputs belong to (``host.cell.cell.Parent``)."""
 
     __slots__ = ("header",)
 
@@ -52,8 +52,8 @@ class _Parent:
         self.header: Mapping[str, Any] = {"msg_id": msg_id}
 
 
-class _NoBrake:
-    """No backpressure: outputs are handed over at once (``host.cells.front.Brake``)."""
+class _NoFlowControl:
+    """No backpressure: outputs are handed over at once (a ``FlowControl``)."""
 
     def admits(self) -> bool:
         return True
@@ -61,7 +61,7 @@ class _NoBrake:
     def check(self) -> None: ...
 
 
-class SandboxFront(Station):
+class SandboxFront(Front):
     """Runs one cell at a time.
 
     ``ready`` is done when the first guest is, or has the exception why there can be none.
@@ -71,11 +71,11 @@ class SandboxFront(Station):
         self,
         loop: asyncio.AbstractEventLoop,
         views: Views,
-        kept: Kept,
+        kept: OutputLog,
         audit: Audit,
         ask: Ask | None,
     ) -> None:
-        super().__init__(Outputs(self, views, _NoBrake(), kept, audit), views, audit)
+        super().__init__(Outputs(self, views, _NoFlowControl(), kept, audit), views, audit)
         self._loop, self._ask = loop, ask
         self.ready: asyncio.Future[None] = loop.create_future()
         self._stem, self._serial = os.urandom(8).hex(), itertools.count()

@@ -13,7 +13,7 @@ from itertools import islice
 from typing import TYPE_CHECKING, Any
 
 from cellblock.host.cell import status as stops
-from cellblock.host.cell.cell import Station
+from cellblock.host.cell.cell import Front
 from cellblock.host.cell.outputs import Outputs
 from cellblock.host.session.types import ExecuteRequest
 from cellblock.jupyter import messages
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     import zmq
 
     from cellblock.host.audit.recorder import Audit
-    from cellblock.host.cell.output_log import Kept
+    from cellblock.host.cell.output_log import OutputLog
     from cellblock.host.cell.status import Views
     from cellblock.host.session.history import History
     from cellblock.host.session.types import Stopped
@@ -46,7 +46,7 @@ LONGEST_NAME = 1_000
 LONGEST_EXPRESSIONS = 400_000
 
 
-class Kernel(Station):
+class Kernel(Front):
     """Answers requests and keeps their order; the session decides about cells."""
 
     history: History
@@ -58,7 +58,7 @@ class Kernel(Station):
         codec: MessageCodec,
         history: History,
         views: Views,
-        kept: Kept,
+        kept: OutputLog,
         audit: Audit,
     ) -> None:
         self._reactor = reactor

@@ -6,7 +6,7 @@ makes messages, and a sandbox what it hands on.
 
 In the order they are met:
 
-- ``cell``: ``Station``, where cells come in, and ``CellRun``, one cell until its reply.
+- ``cell``: ``Front``, where cells come in, and ``CellRun``, one cell until its reply.
 - ``outputs``: what the guest shows; ``quota``, how much of it; ``comms``, widgets' messages.
 - ``output_log``: the whole text of cells that overflowed, for ``%output``.
 - ``status``: cards and tables about the session itself.

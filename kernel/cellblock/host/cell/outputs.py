@@ -16,9 +16,9 @@ if TYPE_CHECKING:
     from collections.abc import Collection, Iterable
 
     from cellblock.host.audit.recorder import Audit
-    from cellblock.host.cell.cell import Brake, CellRun, Parent, Publisher
+    from cellblock.host.cell.cell import CellRun, FlowControl, Parent, Publisher
     from cellblock.host.cell.comms import CommTraffic
-    from cellblock.host.cell.output_log import Kept
+    from cellblock.host.cell.output_log import OutputLog
     from cellblock.host.cell.quota import Held, Kind, Stream
     from cellblock.host.cell.status import Views
 
@@ -81,7 +81,7 @@ class Outputs:
     """
 
     def __init__(
-        self, publisher: Publisher, views: Views, brake: Brake, kept: Kept, audit: Audit
+        self, publisher: Publisher, views: Views, brake: FlowControl, kept: OutputLog, audit: Audit
     ) -> None:
         self._publisher, self._views, self._brake = publisher, views, brake
         self._withheld = Withheld(audit)

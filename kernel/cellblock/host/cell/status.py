@@ -38,7 +38,7 @@ if TYPE_CHECKING:
     from cellblock.analysis.admission import Template
     from cellblock.backends.probes import Proof
     from cellblock.errors import AuditError
-    from cellblock.host.cell.output_log import Kept
+    from cellblock.host.cell.output_log import OutputLog
     from cellblock.host.services.artifacts import CellArtifacts
     from cellblock.host.session.config import SessionConfig
     from cellblock.host.session.types import Stopped, Usage
@@ -350,7 +350,7 @@ class Views:
 
     # --- what a cell asks to see --------------------------------------------------------------
 
-    def answer(self, asked: wire.Show, kept: Kept, quota: Quota) -> Bundle | None:
+    def answer(self, asked: wire.Show, kept: OutputLog, quota: Quota) -> Bundle | None:
         """Return the table or page that a cell asks for; None where its quota has no room."""
         if asked.what == "output":
             if quota.spent(0):

@@ -2,7 +2,7 @@
 
 Invariant: a request is answered exactly once, whatever the guest does, and what runs over a limit
 is ended. Nothing here knows a protocol: a front (``jupyter``, ``api``) hands in an
-``ExecuteRequest``, which nothing changes until the reply, and is told through its ``Station``.
+``ExecuteRequest``, which nothing changes until the reply, and is told through its ``Front``.
 
 In the order they are met:
 

@@ -40,7 +40,7 @@ if TYPE_CHECKING:
 
     from cellblock.analysis import Finding
     from cellblock.analysis.admission import Ruling
-    from cellblock.host.cell.cell import Station
+    from cellblock.host.cell.cell import Front
     from cellblock.host.guests.process import Guest
     from cellblock.host.services.tools.calls import Approval, Source
     from cellblock.host.session.config import SessionConfig
@@ -71,30 +71,30 @@ _NAMED: Final = ("filesystem_read_roots", "read_deny_paths")
 
 
 def settings_of(
-    config: SessionConfig, station: Station, make_tools: MakeTools | None = None
+    config: SessionConfig, front: Front, make_tools: MakeTools | None = None
 ) -> SessionSettings:
     """Return what a session enforces at its start; ``make_tools`` makes tools of a program's."""
-    policy, audit = config.policy, station.audit
+    policy, audit = config.policy, front.audit
     tools = Tooling(
         policy=policy,
         functions=None if make_tools is None else lambda: make_tools(policy),
         operations=config.operations,
-        budgets=station.views.budgets,
+        budgets=front.views.budgets,
         observe=audit.called,
         unlisted=audit.refused_more,
         barred=audit.barred,
-        approval=approval_of(policy, station),
+        approval=approval_of(policy, front),
     )
-    return _settings(config, station, tools)
+    return _settings(config, front, tools)
 
 
 def _settings(
-    config: SessionConfig, station: Station, tools: Tooling | None, **change: Any
+    config: SessionConfig, front: Front, tools: Tooling | None, **change: Any
 ) -> SessionSettings:
     return SessionSettings(
         policy=config.policy,
         rules=config.policy.rules(),
-        gate=Gate(config.policy, config.project, station.audit.in_force),
+        gate=Gate(config.policy, config.project, front.audit.in_force),
         prepare=config.prepare,
         zygote=partial(spawn.start, config.wrap),
         tools=tools,
@@ -102,9 +102,9 @@ def _settings(
     )
 
 
-def approval_of(policy: Policy, station: Station) -> Approval | None:
+def approval_of(policy: Policy, front: Front) -> Approval | None:
     """Return who decides about calls: nobody, where the policy asks users and none can be."""
-    decides = station.approval or station.clerk
+    decides = front.approval or front.clerk
     return DenyAll() if decides is None and policy.approvals != "never" else decides
 
 
@@ -123,8 +123,8 @@ def recorded_changes(before: Policy, after: Policy, scratch: Path) -> dict[str, 
 class Narrower:
     """Narrows one session's policy, as its cells ask."""
 
-    def __init__(self, config: SessionConfig, station: Station, tooling: Tooling | None) -> None:
-        self._config, self._station, self._tooling = config, station, tooling
+    def __init__(self, config: SessionConfig, front: Front, tooling: Tooling | None) -> None:
+        self._config, self._front, self._tooling = config, front, tooling
         #: The config of the settings that were made last.
         self._next = config
         #: The policy before the one in force, and what was not enforced of it.
@@ -159,7 +159,7 @@ class Narrower:
 
         ``admitted_by`` says what admitted the cell, where not every cell is.
         """
-        audit, code, rules = self._station.audit, request.code, session.settings.rules
+        audit, code, rules = self._front.audit, request.code, session.settings.rules
         asked, findings = narrow_requests.read_cell(code, rules)
         settings: SessionSettings | None = None
         if not findings:
@@ -237,12 +237,12 @@ class Narrower:
         """Return what it takes to lay more locks on the guest; None if it can't be done."""
         if not self._config.prepare.plan.locks:
             return Step.none  # what is asked for is a gap, before and after
-        possible = self.policy.snapshots != "off" and self._station.views.gated
+        possible = self.policy.snapshots != "off" and self._front.views.gated
         return Step.relock if possible else None
 
     def settings_under(self, policy: Policy, step: Step) -> SessionSettings:
         """Return the settings of a narrower policy. Raises PolicyError, BackendError."""
-        if refusal := self._station.views.refusal_under(policy):
+        if refusal := self._front.views.refusal_under(policy):
             raise PolicyError(
                 f"would have nothing run here: {refusal}",
                 file="",
@@ -257,7 +257,7 @@ class Narrower:
             tools = structs.replace(tools, policy=policy, operations=config.operations)
         return _settings(
             config,
-            self._station,
+            self._front,
             tools,
             step=step,
             changed=recorded_changes(self.policy, policy, config.scratch),
@@ -318,7 +318,7 @@ class Narrower:
         """Show, keep and record from now on what a narrower policy lets through."""
         self._before, self._config = self.policy, self._next
         self._tooling = settings.tools or self._tooling
-        views, audit = self._station.views, self._station.audit
+        views, audit = self._front.views, self._front.audit
         self._known_gaps = {(gap.capability, gap.consequence) for gap in views.gaps}
         if settings.step is Step.relock:
             wrapped = self._config.chosen.backend.wraps
@@ -328,7 +328,7 @@ class Narrower:
             tool for tool in views.tools_in_force if tool.name not in settings.tools_gone
         )
         views.templates_in_force = settings.gate.templates
-        self._station.outputs.narrowed(settings.changed)
+        self._front.outputs.narrowed(settings.changed)
         if settings.step is not Step.fresh and views.report is not None:
             audit.locked(views.enforcement, views.gaps, views.report.achieved, views.proved)
 
@@ -339,7 +339,7 @@ class Narrower:
 
         ``used`` says that there were variables before.
         """
-        views, before = self._station.views, self._before
+        views, before = self._front.views, self._before
         restored = stopped.restored if stopped is not None else None
         if settings.step is Step.none:
             guest = policy_card.Guest.same
@@ -361,7 +361,7 @@ class Narrower:
         card = policy_card.narrowed(
             changes, policy_name=views.name, guest=guest, lost=lost, gaps=new_gaps
         )
-        self._station.outputs.card(card)
+        self._front.outputs.card(card)
 
 
 def _lasting(fields: Mapping[str, str], *, wrapped: bool) -> dict[str, str]:

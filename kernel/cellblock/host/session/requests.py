@@ -52,7 +52,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from cellblock.host.audit.recorder import Audit
-    from cellblock.host.cell.cell import Station
+    from cellblock.host.cell.cell import Front
     from cellblock.host.consent.approvals.approver import Clerk
     from cellblock.host.guests.process import Guest
     from cellblock.host.guests.zygote import ZygoteSource
@@ -212,7 +212,7 @@ class Requests:
     def __init__(
         self,
         reactor: Reactor,
-        front: Station,
+        front: Front,
         settings: SessionSettings,
         zygotes: ZygoteSource,
         audit: Audit,

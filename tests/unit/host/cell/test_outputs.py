@@ -4,7 +4,7 @@ import pytest
 
 from cellblock.host.audit.recorder import Audit
 from cellblock.host.cell import outputs
-from cellblock.host.cell.output_log import Kept
+from cellblock.host.cell.output_log import OutputLog
 from cellblock.host.cell.outputs import Outputs
 from cellblock.host.cell.status import Views
 from cellblock.wire import messages
@@ -18,7 +18,7 @@ class Publisher:
         self.published.append((kind, content))
 
 
-class Brake:
+class FlowControl:
     def admits(self):
         return True
 
@@ -28,7 +28,7 @@ class Brake:
 
 @pytest.fixture
 def out(tmp_path):
-    return Outputs(Publisher(), Views(), Brake(), Kept(tmp_path / "kept", 0), Audit())
+    return Outputs(Publisher(), Views(), FlowControl(), OutputLog(tmp_path / "kept", 0), Audit())
 
 
 def texts(out, kind):

@@ -41,7 +41,7 @@ class Scope(Narrower):
         self.adopted, self.shown = [], []
 
     @property
-    def _station(self):
+    def _front(self):
         return self.sim
 
     def weigh(self, changes):
