@@ -155,29 +155,29 @@ class SandboxFront(Front):
 
     # --- calls from the session ---------------------------------------------------------------
 
-    def hurry(self) -> None:
+    def stop_holding(self) -> None:
         """Do nothing: the guest is never held."""
 
-    def locked(self, report: wire.LockReport) -> str:
+    def on_locks(self, report: wire.LockReport) -> str:
         """Record what a guest's locks achieved."""
-        refusal = super().locked(report)
+        refusal = super().on_locks(report)
         if not refusal and not self.ready.done():
             self.ready.set_result(None)
         return refusal
 
-    def refused(self, error: PolicyError) -> None:
+    def on_policy_error(self, error: PolicyError) -> None:
         """Remember why the policy can't be kept."""
-        super().refused(error)
+        super().on_policy_error(error)
         if not self.ready.done():
             self.ready.set_exception(error)
 
-    def failed(self, detail: str) -> None:
+    def on_failure(self, detail: str) -> None:
         """Remember why no guest runs."""
-        super().failed(detail)
+        super().on_failure(detail)
         if not self.ready.done():
             self.ready.set_exception(GuestError(self.views.problem()[1].report))
 
-    def asked(self, request: wire.InputRequest) -> bool:
+    def on_question(self, request: wire.InputRequest) -> bool:
         """Have the program answer a cell's question; without ``input=`` that is an EOFError."""
         ask = self._ask
         if ask is None:

@@ -292,16 +292,18 @@ class Kernel(Front):
 
     def _comm(self, message: Message) -> None:
         content = messages.comm_content(message.content)
-        if self.session is None or not self.outputs.comms.arrived(message.kind, content, message):
+        if self.session is None or not self.outputs.comms.from_front(
+            message.kind, content, message
+        ):
             self._finish()
             return
         self.outputs.begin(message)
 
         def done(ended: Stopped | str | None) -> None:
             if ended is not None:
-                self.outputs.card(stops.unheard(ended, self.views.in_force))
+                self.outputs.card(stops.comm_failure_card(ended, self.views.in_force))
                 if isinstance(ended, str) and message.kind == "comm_open":
-                    self.outputs.comms.unheard(content, message)
+                    self.outputs.comms.refuse_open(content, message)
             self.outputs.end()
             self._finish()
 
@@ -317,7 +319,7 @@ class Kernel(Front):
 
     # --- calls from the session ---------------------------------------------------------------
 
-    def asked(self, request: wire.InputRequest) -> bool:
+    def on_question(self, request: wire.InputRequest) -> bool:
         """Put a cell's question to the front end that sent it."""
         if self.session is None:
             return False
@@ -331,7 +333,7 @@ class Kernel(Front):
         if self.session is not None:
             self.session.hold(held=held)
 
-    def hurry(self) -> None:
+    def stop_holding(self) -> None:
         """Hear the guest though front ends are behind."""
         self._backpressure.let_go()
 

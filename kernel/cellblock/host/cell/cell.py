@@ -122,7 +122,7 @@ class CellRun:
         if outcome.status == "denied":
             self._fail(*views.denial(outcome.findings, outcome.label))
         elif outcome.stopped is not None:
-            self._fail(*status.shown(outcome.stopped, views.in_force))
+            self._fail(*status.stopped_card(outcome.stopped, views.in_force))
         elif outcome.unwritten is not None:
             self._fail(*views.unwritten(outcome.unwritten, runs=False))
         elif outcome.unadmitted is not None:
@@ -219,48 +219,48 @@ class Front(ABC):
     # --- what a session tells -----------------------------------------------------------------
 
     @abstractmethod
-    def asked(self, request: wire.InputRequest) -> bool:
+    def on_question(self, request: wire.InputRequest) -> bool:
         """Put the running cell's question; return whether somebody is asked.
 
         ``Session.answer`` takes the answer.
         """
 
     @abstractmethod
-    def hurry(self) -> None:
+    def stop_holding(self) -> None:
         """Stop holding the guest for front ends that are behind: it must be heard now."""
 
-    def shown(self, message: wire.FromGuest) -> None:
+    def on_output(self, message: wire.FromGuest) -> None:
         """Pass a guest's output on."""
-        self.outputs.shown(message)
+        self.outputs.show(message)
 
-    def restarted(self, stopped: Stopped) -> None:
+    def on_restart(self, stopped: Stopped) -> None:
         """Show that a guest was lost while nothing ran, or before its request began."""
-        self.outputs.card(status.shown(stopped, self.views.in_force)[0])
+        self.outputs.card(status.stopped_card(stopped, self.views.in_force)[0])
 
-    def undone(self, stopped: Stopped) -> None:
+    def on_undo(self, stopped: Stopped) -> None:
         """Show which cells were undone, and note it beside the cell that did it."""
-        self.outputs.card(status.undone(stopped, self.views.in_force))
+        self.outputs.card(status.undone_card(stopped, self.views.in_force))
         if stopped.undone and self.history is not None:
             counts = ", ".join(f"[{count}]" for count in stopped.undone)
             self.history.annotate(self.execution_count, f"# undid {counts}")
 
-    def noticed(self, text: str) -> None:
+    def on_notice(self, text: str) -> None:
         """Say that no snapshots are taken for now, and why."""
         self.outputs.notice(f"takes no snapshot: {text}. A killed cell may cost its variables")
 
-    def equipped(self, tools: tuple[wire.Tool, ...]) -> None:
+    def on_tools(self, tools: tuple[wire.Tool, ...]) -> None:
         """Remember the tools that cells may call: ``%tools`` lists them."""
         self.views.tools_in_force = tools
 
-    def refused(self, error: PolicyError) -> None:
+    def on_policy_error(self, error: PolicyError) -> None:
         """Remember why nothing can run under this policy: every cell says so."""
         self.views.refuse(error)
 
-    def failed(self, detail: str) -> None:
+    def on_failure(self, detail: str) -> None:
         """Remember why no guest can be started: every cell says so."""
         self.views.fail(detail)
 
-    def locked(self, report: wire.LockReport) -> str:
+    def on_locks(self, report: wire.LockReport) -> str:
         """Take a new guest's report of its locks; return why nothing may run in it, or nothing."""
         refusal = self.views.locked(report)
         views = self.views

@@ -156,7 +156,7 @@ class Outputs:
 
     # --- what comes ---------------------------------------------------------------------------
 
-    def shown(self, message: wire.FromGuest) -> None:
+    def show(self, message: wire.FromGuest) -> None:
         """Pass on one message, if there is still room for it."""
         if not self._brake.admits() and not isinstance(message, wire.Error):
             self._untaken += 1
@@ -169,7 +169,7 @@ class Outputs:
             case wire.Result() if self._cell is not None:
                 self._bundle(message)
             case wire.CommOut():
-                self.comms.said(message, self._parent, self._quota)
+                self.comms.from_guest(message, self._parent, self._quota)
             case wire.Error():
                 self._error(message)
             case wire.Show():

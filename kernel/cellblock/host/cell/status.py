@@ -163,7 +163,7 @@ class Views:
                 "stdout": policy.stdout_max_bytes if policy else None,
                 "stderr": policy.stderr_max_bytes if policy else None,
                 "display": policy.display_max_bytes if policy else None,
-            },
+            }
         )
 
     def kept_bytes(self) -> int | None:
@@ -482,9 +482,9 @@ LIMITS: Final = {
 }
 
 
-def shown(stopped: Stopped, policy: Policy | None) -> Shown:
+def stopped_card(stopped: Stopped, policy: Policy | None) -> Shown:
     """Return what is shown of a cell that was ended from outside."""
-    why, limit = reason(stopped, policy)
+    why, limit = stop_reason(stopped, policy)
     state = cards.State.kept if stopped.kept else cards.State.gone
     lost: tuple[str, ...] = ()
     if stopped.restored is not None:
@@ -494,21 +494,21 @@ def shown(stopped: Stopped, policy: Policy | None) -> Shown:
     return card, cards.stopped_failure(card)
 
 
-def undone(stopped: Stopped, policy: Policy | None) -> Bundle:
+def undone_card(stopped: Stopped, policy: Policy | None) -> Bundle:
     """Return the card for cells that were undone."""
     if stopped.restored is None:  # every copy to go back to had ended
-        return shown(stopped, policy)[0]
+        return stopped_card(stopped, policy)[0]
     return cards.undone(stopped.undone, lost=restore.lacking(stopped.restored))
 
 
-def unheard(ended: Stopped | str, policy: Policy | None) -> Bundle:
+def comm_failure_card(ended: Stopped | str, policy: Policy | None) -> Bundle:
     """Return the card for a comm message whose handler did not come to its end."""
     if not isinstance(ended, str):
-        return shown(ended, policy)[0]
+        return stopped_card(ended, policy)[0]
     return problem("A message from the page did not reach the cell", ended)
 
 
-def reason(stopped: Stopped, policy: Policy | None) -> tuple[str, str]:
+def stop_reason(stopped: Stopped, policy: Policy | None) -> tuple[str, str]:
     """Return why a cell was stopped, and the limit or cause in words.
 
     A guest may have had a say in those: what would act on a terminal is spelled out.

@@ -20,12 +20,7 @@ from cellblock.host.consent.admission.admission import Gate
 from cellblock.host.guests import spawn
 from cellblock.host.services.tools.calls import DenyAll, Tooling
 from cellblock.host.session.config import under_policy
-from cellblock.host.session.requests import (
-    InFlight,
-    PolicyChange,
-    PolicyUnchanged,
-    State,
-)
+from cellblock.host.session.requests import InFlight, PolicyChange, PolicyUnchanged, State
 from cellblock.host.session.types import Outcome, SessionSettings, Step, Stopped, outcome_of
 from cellblock.host.snapshots.restore import lacking
 from cellblock.policy import narrow_requests, paths

@@ -228,11 +228,13 @@ class Requests:
             reactor, self, policy, prepare, zygotes, clock, self._relay.admit
         )
         self.tools = SessionTools(
-            reactor, self.supervisor, lambda: self.request, self._violation, front.shown
+            reactor, self.supervisor, lambda: self.request, self._violation, front.on_output
         )
         if settings.tools is not None:
             self.tools.set_up(settings.tools, clock)
-        self._deadlines = Deadlines(reactor, clock, self.supervisor, front.hurry, self._abandon)
+        self._deadlines = Deadlines(
+            reactor, clock, self.supervisor, front.stop_holding, self._abandon
+        )
         self._deadlines.timeout = policy.timeout
         copies = self.supervisor.snapshots.look
         self._monitor = Monitor(
@@ -356,7 +358,7 @@ class Requests:
 
     def _show(self, message: messages.FromGuest) -> None:
         self._monitor.output_bytes += _size_of(message)
-        self._front.shown(message)
+        self._front.on_output(message)
 
     def on_excess(self, why: Excess, urgent: bool) -> None:
         """Act on a limit that the monitor found exceeded; queries have a deadline of their own."""
@@ -393,7 +395,7 @@ class Requests:
             self._violation(breach)
         elif request.over is None:
             request.questions += 1
-            if self._front.asked(message):
+            if self._front.on_question(message):
                 self._deadlines.pause()
 
     def answer_question(self, value: str, *, eof: bool) -> None:
@@ -423,7 +425,7 @@ class Requests:
 
     def interrupt(self) -> None:
         """Interrupt what runs. A cell that was interrupted before and goes on is killed."""
-        self._front.hurry()
+        self._front.stop_holding()
         request, asked = self.request, self._host_asks
         if request is None:
             self._refuse_consent()
@@ -533,7 +535,7 @@ class Requests:
 
     def on_ready(self, report: messages.LockReport) -> str:
         """Let the front judge what a guest's locks achieved."""
-        return self._front.locked(report)
+        return self._front.on_locks(report)
 
     def on_served(self) -> None:
         """Send what waits to a guest that has come to serve."""
@@ -559,26 +561,26 @@ class Requests:
         request = self.request
         self._audit.lost(stopped)
         if stopped.why == "undo" and request is not None:
-            self._front.undone(stopped)
+            self._front.on_undo(stopped)
             self.finish(request, request.reply)
         elif request is None:
-            self._front.restarted(stopped)
+            self._front.on_restart(stopped)
         elif request.may_be_resent(stopped.why):
             request.state, request.over, request.made_way = State.admitted, None, False
             request.resent += 1
-            self._front.restarted(stopped)
+            self._front.on_restart(stopped)
         else:
             self.finish(request, stopped)
 
     def on_notice(self, text: str) -> None:
         """Let the front tell the user."""
         self._audit.enter(records.Notice(text=text))
-        self._front.noticed(text)
+        self._front.on_notice(text)
 
     def on_failure(self, detail: str) -> None:
         """End the request, and all that come, with the reason why no guest runs."""
         self._audit.enter(records.Failure(detail=records.said(detail)))
-        self._front.failed(detail)
+        self._front.on_failure(detail)
         self.fail(detail)
 
     def fail(self, detail: str) -> None:

@@ -143,12 +143,12 @@ class Session:
     def _on_tools(self, tools: tuple[messages.Tool, ...]) -> None:
         if self._clerk is not None:
             self._clerk.folders = self.requests.tools.folders
-        self._front.equipped(tools)
+        self._front.on_tools(tools)
         self.requests.prepare_guest()
 
     def _on_tools_failed(self, error: PolicyError) -> None:
         self._audit.enter(records.Failure(detail=records.said(str(error))))
-        self._front.refused(error)
+        self._front.on_policy_error(error)
         self.requests.fail(str(error))
 
     # --- cells --------------------------------------------------------------------------------
@@ -259,11 +259,7 @@ class Session:
         return self._audit.barred() if answer is not None and answer.why == UNWRITTEN else None
 
     def _send(
-        self,
-        message: messages.Execute,
-        refused: dict[str, Any],
-        done: Done,
-        timeout: float | None,
+        self, message: messages.Execute, refused: dict[str, Any], done: Done, timeout: float | None
     ) -> None:
         """Send an admitted cell; ``refused`` are replies of expressions that were not admitted."""
         number = self._audit.number
@@ -308,10 +304,7 @@ class Session:
         return rules if granted is None else rules.granting(granted.modules, granted.packages)
 
     def _ask_user(
-        self,
-        source: str,
-        findings: tuple[Finding, ...],
-        answered: Callable[[Decision], None],
+        self, source: str, findings: tuple[Finding, ...], answered: Callable[[Decision], None]
     ) -> bool:
         """Ask about a cell's imports, if nothing else is wrong with it; return whether it was so.
 
