@@ -19,7 +19,6 @@ from cellblock.host.audit.recorder import Audit
 from cellblock.host.consent.admission.admission import Gate
 from cellblock.host.guests.process import Guest
 from cellblock.host.guests.zygote import ZygoteSource
-from cellblock.host.session.limits import Bounds
 from cellblock.host.session.session import Session
 from cellblock.host.session.types import SessionSettings
 from cellblock.policy.model import Policy
@@ -208,7 +207,6 @@ class Simulation:
             policy=policy.replace(timeout=timeout),
             rules=rules,
             gate=Gate(Policy(), Path("/x")) if gate is None else gate,
-            bounds=Bounds(),
             prepare=prepare,
             zygote=self._spawn,
         )

@@ -11,7 +11,6 @@ import pytest
 from cellblock.analysis import Rules, admission
 from cellblock.errors import BackendError, PolicyError
 from cellblock.host.consent.admission.admission import Gate
-from cellblock.host.session.limits import Bounds
 from cellblock.host.session.narrowing import Narrower
 from cellblock.host.session.types import ExecuteRequest, SessionSettings, Step
 from cellblock.host.snapshots import store
@@ -60,11 +59,9 @@ class Scope(Narrower):
             digest="",
             step=step,
             rules=replace(RULES, magics=frozenset(policy.magics)),
-            bounds=Bounds(memory_max_bytes=policy.memory_max_bytes),
             prepare=self.prepare(policy),
             zygote=self.sim._spawn,
             tools=None,
-            addresses=(),
             tools_gone=frozenset(),
             gate=Gate(policy, Path("/x")),
         )
