@@ -17,11 +17,11 @@ import sys
 import sysconfig
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Final
+from typing import TYPE_CHECKING, Annotated, Any, Final
 
 from cellblock.policy import network
 from cellblock.policy.folders import package_folder
-from cellblock.policy.vocabulary import GIB, MIB, PYDANTIC_CONFIG, Range
+from cellblock.policy.vocabulary import GIB, MIB, Range, Table
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
@@ -40,10 +40,8 @@ Wait = Annotated[float, Range(0.1, 3_600.0)]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ReadFile:
+class ReadFile(Table):
     """``ops.read_file``: cells read files that the host opens for them."""
-
-    __pydantic_config__: ClassVar[Mapping[str, object]] = PYDANTIC_CONFIG
 
     roots: Names = ()
     """Folders and files that may be read; at least one. ``read_deny_paths`` stay unreadable beneath
@@ -54,10 +52,8 @@ class ReadFile:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class WriteFile:
+class WriteFile(Table):
     """``ops.write_file``: cells have the host write whole files."""
-
-    __pydantic_config__: ClassVar[Mapping[str, object]] = PYDANTIC_CONFIG
 
     roots: Names = ()
     """Folders beneath which may be written; at least one."""
@@ -73,10 +69,8 @@ class WriteFile:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ListDir:
+class ListDir(Table):
     """``ops.list_dir``: cells learn what is in a folder."""
-
-    __pydantic_config__: ClassVar[Mapping[str, object]] = PYDANTIC_CONFIG
 
     roots: Names = ()
     """Folders that may be listed, with what is beneath them; at least one."""
@@ -86,10 +80,8 @@ class ListDir:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Http:
+class Http(Table):
     """``ops.http``: cells have the host make a request and get its answer."""
-
-    __pydantic_config__: ClassVar[Mapping[str, object]] = PYDANTIC_CONFIG
 
     hosts: Names = ()
     """Who may be asked: ``api.example.org``, ``*.example.org`` for what is beneath it, ``*`` for
@@ -121,10 +113,8 @@ class Http:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Install:
+class Install(Table):
     """``ops.install``: cells have packages installed, wheels only."""
-
-    __pydantic_config__: ClassVar[Mapping[str, object]] = PYDANTIC_CONFIG
 
     index: str = ""
     """The package index, as ``https://…/simple``."""
@@ -154,10 +144,8 @@ class Install:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Operations:
+class Operations(Table):
     """Operations of the host's own that cells may call. None is granted whose table is missing."""
-
-    __pydantic_config__: ClassVar[Mapping[str, object]] = PYDANTIC_CONFIG
 
     read_file: ReadFile | None = None
     """``ops.read_file``."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Annotated, Any, Final
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Final
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping
@@ -13,12 +13,16 @@ KIB: Final = 2**10
 MIB: Final = 2**20
 GIB: Final = 2**30
 
-#: How pydantic reads the classes of a policy.
-PYDANTIC_CONFIG: Final[Mapping[str, object]] = {
-    "extra": "forbid",
-    "strict": True,
-    "use_attribute_docstrings": True,
-}
+
+class Table:
+    """A table of a policy's file: pydantic takes nothing that its fields don't say."""
+
+    __slots__ = ()
+    __pydantic_config__: ClassVar[Mapping[str, object]] = {
+        "extra": "forbid",
+        "strict": True,
+        "use_attribute_docstrings": True,
+    }
 
 
 @dataclass(frozen=True, slots=True)
