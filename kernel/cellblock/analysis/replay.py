@@ -24,6 +24,7 @@ from typing import Final
 from cellblock.analysis.findings import word_set
 from cellblock.analysis.transform import parse
 
+_UNSURE: Final = "something may run that is not known"
 #: Characters beyond which nobody looks.
 _MAX_CHARACTERS: Final = 2_000
 #: Of the standard library, which the guest finds first: to import them does nothing else.
@@ -47,10 +48,6 @@ _OPERANDS: Final[dict[type[ast.expr], tuple[str, ...]]] = {
 }
 
 
-class _UnsureError(Exception):
-    """Something may run that is not known."""
-
-
 def can_run_again(source: str) -> bool:
     """Whether ``source``, transformed, does the same when it is run again."""
     if len(source) > _MAX_CHARACTERS:
@@ -59,7 +56,7 @@ def can_run_again(source: str) -> bool:
     try:
         for statement in parse(source).body:
             _follow(statement, plain)
-    except (_UnsureError, SyntaxError, ValueError, RecursionError, MemoryError):
+    except (SyntaxError, ValueError, RecursionError, MemoryError):
         return False
     return True
 
@@ -67,7 +64,7 @@ def can_run_again(source: str) -> bool:
 def _follow(node: ast.stmt, plain: set[str]) -> None:
     """Note in ``plain`` which names stand for plain values behind a statement.
 
-    Raises _UnsureError for one in which something may run that is not known.
+    Raises ValueError for one in which something may run that is not known.
     """
     match node:
         case ast.Pass():
@@ -77,27 +74,27 @@ def _follow(node: ast.stmt, plain: set[str]) -> None:
         case ast.Assign(targets=targets, value=value):
             names = {target.id for target in targets if isinstance(target, ast.Name)}
             if not all(isinstance(target, ast.Name) for target in targets):
-                raise _UnsureError  # of anything else the setter is unknown
+                raise ValueError(_UNSURE)  # of anything else the setter is unknown
             (plain.update if _is_plain(value, plain) else plain.difference_update)(names)
         case ast.AugAssign(target=ast.Name(id=name), value=value) if name in plain:
             _require_plain([value], plain)
         case ast.Import(names=names) | ast.ImportFrom(names=names, level=0):
             modules = {node.module} if isinstance(node, ast.ImportFrom) else {n.name for n in names}
             if not modules <= _IMPORTS or names[0].name == "*":
-                raise _UnsureError
+                raise ValueError(_UNSURE)
             plain.difference_update(one.asname or one.name.partition(".")[0] for one in names)
         case ast.FunctionDef(decorator_list=[]) | ast.AsyncFunctionDef(decorator_list=[]):
             for part in _evaluated(node):
                 _is_plain(part, plain)
             plain.discard(node.name)
         case _:
-            raise _UnsureError
+            raise ValueError(_UNSURE)
 
 
 def _evaluated(node: ast.FunctionDef | ast.AsyncFunctionDef) -> list[ast.expr]:
     """Return what is evaluated of a function when it is defined: defaults and annotations."""
     if getattr(node, "type_params", None):
-        raise _UnsureError
+        raise ValueError(_UNSURE)
     of = node.args
     every = [*of.posonlyargs, *of.args, *of.kwonlyargs, of.vararg, of.kwarg]
     annotations = [arg.annotation for arg in every if arg is not None]
@@ -124,12 +121,12 @@ def _is_plain(node: ast.expr, plain: set[str]) -> bool:
             listed = [part if isinstance(part, list) else [part] for part in parts]
             _require_plain([one for part in listed for one in part if one is not None], plain)
         case _:
-            raise _UnsureError
+            raise ValueError(_UNSURE)
     return True
 
 
 def _require_plain(nodes: list[ast.expr], plain: set[str]) -> None:
-    """Raise _UnsureError for a value that is not plain: it would be operated on."""
+    """Raise ValueError for a value that is not plain: it would be operated on."""
     for node in nodes:
         if not _is_plain(node.value if isinstance(node, ast.Starred) else node, plain):
-            raise _UnsureError
+            raise ValueError(_UNSURE)
