@@ -19,7 +19,6 @@ from cellblock.host.audit.recorder import Audit
 from cellblock.host.consent.admission.admission import Gate
 from cellblock.host.guests.process import Guest
 from cellblock.host.guests.zygote import ZygoteSource
-from cellblock.host.session.limits import Bounds
 from cellblock.host.session.session import Session
 from cellblock.host.session.types import SessionSettings
 from cellblock.policy.model import Policy
@@ -208,7 +207,6 @@ class Simulation:
             policy=policy.replace(timeout=timeout),
             rules=rules,
             gate=Gate(Policy(), Path("/x")) if gate is None else gate,
-            bounds=Bounds(),
             prepare=prepare,
             zygote=self._spawn,
         )
@@ -286,7 +284,7 @@ class Simulation:
     def stands(self, copy, *, twin=True):
         """Have a copy say that it waits, and then its twin."""
         self._standing, copy.stood = copy.pid, True
-        copy.send(messages.Standing(id=copy.number))
+        copy.send(messages.SnapshotReady(id=copy.number))
         self.reactor.turn()
         if twin:
             self.doubles(copy)
@@ -296,7 +294,7 @@ class Simulation:
         twin = copy.twin()
         if twin is not None and not twin.stood:
             self.stands(twin)
-            copy.send(messages.Standing(id=twin.number))
+            copy.send(messages.SnapshotReady(id=twin.number))
             self.reactor.turn()
         elif twin is not None:
             self.doubles(twin)

@@ -14,13 +14,16 @@ import typer
 
 from cellblock.analysis import analyse
 from cellblock.analysis.admission import runs_nothing, sha256
+from cellblock.batch.notebook import MAX_VALUES, UnreadableError, read_notebook
 from cellblock.batch.report_formats import inert
+from cellblock.batch.verdict import MAX_FILE_BYTES
 from cellblock.cli.common import clean, complain, load_policy
 from cellblock.errors import AdmissionError
 from cellblock.host.consent.admission import admission
 from cellblock.host.consent.admission import approve as approving
-from cellblock.host.consent.admission.approve import manifests, read_notebook
-from cellblock.host.consent.admission.manifest import Place, approved
+from cellblock.host.consent.admission.approve import manifests
+from cellblock.host.consent.admission.manifest import Place, approved, read_file
+from cellblock.host.files import upgraded
 from cellblock.render.denial import summary
 
 if TYPE_CHECKING:
@@ -100,7 +103,7 @@ def _approve_one(notebook: Path, policy: Policy, *, asked: bool) -> bool:
     place = _place(policy, notebook)
     with place.held(_waiting):
         manifest, why = approving.known(place)
-        reviewed = approving.review(notebook, policy, manifest)
+        reviewed = approving.review(notebook.resolve().name, _sources(notebook), policy, manifest)
         _show(reviewed, policy, place, why)
         if not (reviewed.changes or why):
             return True
@@ -161,7 +164,7 @@ def _list_one(notebook: Path, policy: Policy, *, asked: bool) -> bool:
     del asked
     known = approved(_place(policy, notebook).read()[0], notebook.resolve().name)
     every = True
-    for number, source in read_notebook(notebook).items():
+    for number, source in _sources(notebook).items():
         fine = runs_nothing(source) or sha256(source) in known
         every = every and fine
         said = "approved" if fine else "not approved"
@@ -177,6 +180,23 @@ def _list_all(policy: Policy) -> None:
         _say(f"{manifest.scope}, policy {manifest.policy}, {file.name}")
         for name, each in manifest.notebooks.items():
             _say(f"  {name}: {len(each.cells)} cells, {each.at}, by {each.by}")
+
+
+def _sources(path: Path) -> dict[int, str]:
+    """Return the code cells of a notebook by their number among all cells, from 1."""
+    remedy = "Give a notebook: a file that ends in .ipynb."
+    try:
+        content, _ = read_file(path.resolve(), MAX_FILE_BYTES, what="it", remedy=remedy)
+        found = dict(read_notebook(content, upgraded, max_values=MAX_VALUES).code_cells)
+        "".join(found.values()).encode()
+    except FileNotFoundError:
+        raise AdmissionError("no such file", file=str(path), remedy=remedy) from None
+    except UnreadableError as error:
+        raise AdmissionError(f"it {error}", file=str(path), remedy=remedy) from None
+    except UnicodeEncodeError:
+        message = "a cell is not Unicode: half of a surrogate pair"
+        raise AdmissionError(message, file=str(path), remedy="Mend that cell.") from None
+    return found
 
 
 def _say(text: str) -> None:

@@ -141,7 +141,7 @@ class Llm:
     max_in_flight: Annotated[int, Range(1, 1_000)] = 16
     """Calls under way at once; more wait, within their ``timeout``."""
 
-    token_parameter: Literal["max_tokens", "max_completion_tokens"] = "max_tokens"  # noqa: S105  # tokens of another kind
+    token_parameter: Literal["max_tokens", "max_completion_tokens"] = "max_tokens"
     """What the endpoint calls the length of a completion."""
 
     @property

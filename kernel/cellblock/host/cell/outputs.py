@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from cellblock.host.cell.comms import CommTraffic
     from cellblock.host.cell.output_log import Kept
     from cellblock.host.cell.quota import Held, Kind, Stream
-    from cellblock.host.cell.status import View, Views
+    from cellblock.host.cell.status import Views
 
 
 #: A display or a result.
@@ -172,20 +172,14 @@ class Outputs:
                 self.comms.said(message, self._parent, self._quota)
             case wire.Error():
                 self._error(message)
-            case (
-                wire.ShowPolicy()
-                | wire.ShowUsage()
-                | wire.ShowTools()
-                | wire.ShowTemplates()
-                | wire.ShowOutput()
-            ):
+            case wire.Show():
                 self._answer(message)
             case wire.Clear(wait=wait):
                 if self._quota.clear(sum(map(json_size, self._cards)), wait=wait):
                     self._clear(wait=wait)
         self._brake.check()
 
-    def _answer(self, asked: View) -> None:
+    def _answer(self, asked: wire.Show) -> None:
         """Show a table or a page of ours, where there is room for one."""
         if (bundle := self._views.answer(asked, self._kept, self._quota)) is not None:
             self._show_card(bundle)

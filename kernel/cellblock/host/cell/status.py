@@ -30,7 +30,6 @@ from cellblock.render import stopped as cards
 from cellblock.render.cards import problem, problem_failure, value_words
 from cellblock.render.denial import AMBIENT, denial, denial_failure
 from cellblock.render.text import visible
-from cellblock.wire import messages as wire
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -47,12 +46,12 @@ if TYPE_CHECKING:
     from cellblock.policy.model import Policy
     from cellblock.render.cards import Bundle, Failure
     from cellblock.render.tables import Budget
+    from cellblock.wire import messages as wire
     from cellblock.wire.messages import LockReport, Tool
 
 
 #: A card, and the error that goes with it.
 Shown = tuple["Bundle", "Failure"]
-View = wire.ShowPolicy | wire.ShowUsage | wire.ShowTools | wire.ShowTemplates | wire.ShowOutput
 
 #: Bytes that a table is counted as, before it is made.
 TABLE_BYTES: Final = 32 << 10
@@ -380,24 +379,24 @@ class Views:
 
     # --- what a cell asks to see --------------------------------------------------------------
 
-    def answer(self, asked: View, kept: Kept, quota: Quota) -> Bundle | None:
+    def answer(self, asked: wire.Show, kept: Kept, quota: Quota) -> Bundle | None:
         """Return the table or page that a cell asks for; None where its quota has no room."""
-        if isinstance(asked, wire.ShowOutput):
+        if asked.what == "output":
             if quota.spent(0):
                 return None
             page = output_log.answer(kept, asked.argument)
             return page if quota.admits(json_size(page)) else None
         return self._table(asked) if quota.admits(TABLE_BYTES) else None
 
-    def _table(self, asked: View) -> Bundle:
-        match asked:
-            case wire.ShowUsage(line=line):
-                return self._usage_table(line)
-            case wire.ShowTools():
+    def _table(self, asked: wire.Show) -> Bundle:
+        match asked.what:
+            case "usage":
+                return self._usage_table(asked.argument)
+            case "tools":
                 return tables.tools(self.tools_in_force, self._spent())
-            case wire.ShowTemplates(name=name):
+            case "templates":
                 try:  # all that there are, or the one that is named
-                    return tables.templates(dict(self.templates_in_force), name)
+                    return tables.templates(dict(self.templates_in_force), asked.argument)
                 except AdmissionError as error:
                     return self.unadmitted(error)[0]
         return self._table_of_policy()

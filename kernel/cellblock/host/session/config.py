@@ -150,11 +150,10 @@ class SessionConfig:
         It lies in the scratch folder and takes its place; ``cwd`` that of the folder that cells
         run in.
         """
-        prepare = self.prepare
+        prepare, shared = self.prepare, self.prepare.scratch
 
         def moved(path: str) -> str:
-            inside = within(path, prepare.scratch)
-            return f"{folder}{path.removeprefix(prepare.scratch)}" if inside else path
+            return f"{folder}{path.removeprefix(shared)}" if within(path, shared) else path
 
         def all_moved(paths: Sequence[str]) -> tuple[str, ...]:
             return tuple(map(moved, paths))
@@ -169,7 +168,7 @@ class SessionConfig:
             read_roots=all_moved(prepare.plan.read_roots),
             write_roots=all_moved(prepare.plan.write_roots),
         )
-        prepare = replace(
+        own = replace(
             prepare,
             ipython_dir=moved(prepare.ipython_dir),
             scratch=str(folder),
@@ -180,7 +179,7 @@ class SessionConfig:
         )
         operators = None if self.operators is None else policy_moved(self.operators)
         policy = policy_moved(self.policy)
-        return dataclasses.replace(self, policy=policy, operators=operators, prepare=prepare)
+        return dataclasses.replace(self, policy=policy, operators=operators, prepare=own)
 
 
 # --- making one ---------------------------------------------------------------------------------

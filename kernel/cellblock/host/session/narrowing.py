@@ -18,9 +18,8 @@ from cellblock.errors import BackendError, PolicyError
 from cellblock.host.audit import records
 from cellblock.host.consent.admission.admission import Gate
 from cellblock.host.guests import spawn
-from cellblock.host.services.tools.calls import CallLimits, DenyAll, Tooling, WorkerSettings
-from cellblock.host.session.config import granted_services, under_policy
-from cellblock.host.session.limits import Bounds
+from cellblock.host.services.tools.calls import DenyAll, Tooling
+from cellblock.host.session.config import under_policy
 from cellblock.host.session.requests import (
     InFlight,
     PolicyChange,
@@ -83,36 +82,25 @@ def _settings(
     config: SessionConfig, station: Station, tools: Tooling | None, **change: Any
 ) -> SessionSettings:
     policy = config.policy
-    listed = policy.network_access
     return SessionSettings(
         policy=policy,
         rules=policy.rules(),
         gate=Gate(policy, config.project, station.audit.in_force),
-        bounds=Bounds(
-            cpu_seconds=policy.cpu_seconds,
-            memory_max_bytes=policy.memory_max_bytes,
-            scratch_max_bytes=policy.scratch_max_bytes,
-            scratch=config.prepare.scratch,
-            processes=policy.subprocess_execution,
-        ),
         prepare=config.prepare,
         zygote=partial(spawn.start, config.wrap),
-        addresses=listed if config.prepare.plan.relayed and isinstance(listed, tuple) else (),
         tools=tools,
         **change,
     )
 
 
 def _tooling(config: SessionConfig, station: Station, make_tools: MakeTools | None) -> Tooling:
-    """Return what cells may call; budgets are shown by the station."""
-    policy, services = config.policy, granted_services(config)
-    budgets = station.views.budgets
+    """Return what cells may call; quotas are shown by the station."""
+    policy = config.policy
     return Tooling(
-        settings=_tool_settings(policy),
-        given=None if make_tools is None else lambda: make_tools(policy),
-        operations=services.operations(budgets) if services else None,
-        models=services.models(budgets) if services else None,
-        limits=_tool_limits(policy),
+        policy=policy,
+        functions=None if make_tools is None else lambda: make_tools(policy),
+        operations=config.operations,
+        budgets=station.views.budgets,
         observe=station.audit.called,
         unlisted=station.audit.refused_more,
         barred=station.audit.barred,
@@ -124,43 +112,6 @@ def approval_of(policy: Policy, station: Station) -> Any:
     """Return who decides about calls: nobody, where the policy asks users and none can be."""
     decides = station.approval or station.clerk
     return DenyAll() if decides is None and policy.approvals != "never" else decides
-
-
-def _narrower_tooling(tooling: Tooling, config: SessionConfig) -> Tooling:
-    """Return the same for a narrower policy; what was spent of budgets stays spent."""
-    policy, offer = config.policy, tooling.operations
-    if offer is not None and config.operations is not None:
-        offer = structs.replace(offer, settings=config.operations, timeout=policy.tool_timeout)
-    return structs.replace(
-        tooling,
-        settings=_tool_settings(policy),
-        operations=offer,
-        limits=_tool_limits(policy),
-    )
-
-
-def _tool_limits(policy: Policy) -> CallLimits:
-    return CallLimits(
-        in_flight=policy.tool_max_in_flight,
-        calls=policy.tool_max_calls,
-        rate=policy.tool_max_per_second,
-        max_bytes=policy.tool_max_bytes,
-        timeout=policy.tool_timeout,
-        timeouts=policy.tool_timeouts,
-    )
-
-
-def _tool_settings(policy: Policy) -> WorkerSettings | None:
-    """Return what the worker of the operator's tools is told; None where there are none."""
-    if not policy.tools:
-        return None
-    return WorkerSettings(
-        entries=policy.tools,
-        timeout=policy.tool_timeout,
-        timeouts=policy.tool_timeouts,
-        max_bytes=policy.tool_max_bytes,
-        policy=policy.name,
-    )
 
 
 def recorded_changes(before: Policy, after: Policy, scratch: Path) -> dict[str, str]:
@@ -310,7 +261,9 @@ class Narrower:
                 remedy="Leave that out, or choose a machine or a backend that can.",
             )
         self._next = config = under_policy(self._config, policy)
-        tools = None if self._tooling is None else _narrower_tooling(self._tooling, config)
+        tools = self._tooling
+        if tools is not None:  # what was used of quotas stays used
+            tools = structs.replace(tools, policy=policy, operations=config.operations)
         return _settings(
             config,
             self._station,
@@ -348,7 +301,7 @@ class Narrower:
         copy: Snapshot | None,
     ) -> None:
         """Have locks made for the copy of ``guest``, which replaces it once they are."""
-        requests, most = session.requests, settings.bounds.memory_max_bytes
+        requests, most = session.requests, settings.policy.memory_max_bytes
 
         def waits() -> bool:
             still = requests.request is request and not request.began

@@ -247,8 +247,14 @@ class Requests:
             self.tools.set_up(settings.tools, clock)
         self._deadlines = Deadlines(reactor, clock, self.supervisor, front.hurry, self._abandon)
         self._deadlines.timeout = settings.policy.timeout
-        copies = self.supervisor.snapshots.look
-        self._monitor = Monitor(reactor, settings.bounds, clock, self.on_excess, copies=copies)
+        self._monitor = Monitor(
+            reactor,
+            settings.policy,
+            settings.prepare.scratch,
+            clock,
+            self.on_excess,
+            copies=self.supervisor.snapshots.look,
+        )
         if clerk is not None:
             clerk.on_waiting(self._on_waiting)
         #: The request under way.
@@ -326,7 +332,7 @@ class Requests:
         match message:
             case messages.Began():
                 self._on_began(message)
-            case messages.Heard(id=number):
+            case messages.Queued(id=number):
                 if request is not None and request.message.id == number:
                     request.acknowledged = True
             case messages.InputRequest():
@@ -605,7 +611,7 @@ class Requests:
     def adopt(self, settings: SessionSettings) -> None:
         """Enforce narrower settings, from the next request on; replace the guest where needed."""
         self._deadlines.timeout = settings.policy.timeout
-        self._monitor.hold_to(settings.bounds)
+        self._monitor.hold_to(settings.policy)
         self.tools.hold_to(settings.tools, settings.tools_gone)
         self._relay.hold_to(settings.addresses)
         self.used = self.used and settings.step is not Step.fresh
