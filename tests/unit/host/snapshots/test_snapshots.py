@@ -122,7 +122,7 @@ def test_as_many_are_kept_as_can_be_undone_and_the_newest(stepwise):
 def test_what_nobody_would_call_a_step_is_given_up(sim):
     copy = sim.kept(silent=True, store_history=False)
     assert not any(copy.gone() for copy in sim.guest.copies)
-    assert sim.twin(copy)
+    assert sim.backup(copy)
     assert [copy.gone() for copy in sim.guest.copies] == [True, False]
 
 
