@@ -185,10 +185,10 @@ class Backend(ABC):
 
     @abstractmethod
     def glance(self) -> Support:
-        """Say in microseconds whether it is worth trying."""
+        """Return in microseconds whether it is worth trying."""
 
     def attempt(self) -> Support:
-        """Say in milliseconds whether a guest can start; whether locks hold, guests report."""
+        """Return in milliseconds whether a guest can start; whether locks hold, guests report."""
         return self.glance()
 
     @abstractmethod

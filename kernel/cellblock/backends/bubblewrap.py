@@ -244,7 +244,7 @@ _MAX_WORDS: Final = 300
 
 
 def forbidden() -> str | None:
-    """Say which setting forbids it for certain: AppArmor's may have an exception for bwrap."""
+    """Return which setting forbids it for certain: AppArmor's may have an exception for bwrap."""
     for setting in _FORBIDDING[:1] if os.getuid() == 0 else _FORBIDDING[:2]:
         if why := _forbids(*setting):
             return why
@@ -252,7 +252,7 @@ def forbidden() -> str | None:
 
 
 def refusal(said: str) -> str:
-    """Say which setting has bwrap fail, or what its words mean; and its own words."""
+    """Return which setting has bwrap fail, or what its words mean; and its own words."""
     reasons = [why for setting in _FORBIDDING if (why := _forbids(*setting))]
     reasons += [meaning for part, meaning in _MEANINGS if part in said]
     words = said.removeprefix("bwrap: ")[:_MAX_WORDS]

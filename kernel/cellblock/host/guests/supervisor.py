@@ -274,7 +274,7 @@ class Supervisor:
                 elif guest is not None and guest.pid == pid:
                     self._on_reaped(guest, status)
             case messages.Narrowed():
-                self._on_confined(message)
+                self._on_narrowed(message)
             case messages.ZygoteFailed():
                 self._give_up(message.detail)
 
@@ -397,9 +397,9 @@ class Supervisor:
         """
         self._on_locks, self._ticket = then, next(_TICKETS)
         if self.zygote is not None:
-            self.zygote.confine(snapshot.guest, plan, self._ticket)
+            self.zygote.narrow(snapshot.guest, plan, self._ticket)
 
-    def _on_confined(self, message: messages.Narrowed) -> None:
+    def _on_narrowed(self, message: messages.Narrowed) -> None:
         """Hear that locks are ready, can't be had, or are on the snapshot that takes over."""
         if message.ticket != self._ticket:
             return  # of a snapshot that is no more

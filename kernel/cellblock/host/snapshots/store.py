@@ -113,7 +113,7 @@ class Snapshots:
         self._guest = self._zygote = None
         self.clear()
         if guest is not None and zygote is not None:
-            zygote.members(guest.lineage.number, guest.lineage.session, ())
+            zygote.keep_only(guest.lineage.number, guest.lineage.session, ())
 
     # --- due ----------------------------------------------------------------------------------
 
@@ -222,7 +222,7 @@ class Snapshots:
         if self._zygote is not None:
             # Nobody else, for a cell may be running meanwhile: it could take a backup's fork. Only
             # a snapshot that has not told who it is takes over from a guest that is gone.
-            self._zygote.allow(maker.lineage.number, maker.pid)
+            self._zygote.allow_fork(maker.lineage.number, maker.pid)
         sent = maker.send_with(messages.Snapshot(id=made.number), made.guest.theirs)
         made.guest.release_theirs()
 
@@ -491,7 +491,7 @@ class Snapshots:
             return
         pids = [guest.pid, *(one.guest.pid for one in self.chain.all())]
         known = tuple(pid for pid in pids if pid is not None)
-        zygote.members(guest.lineage.number, guest.lineage.session, known)
+        zygote.keep_only(guest.lineage.number, guest.lineage.session, known)
         self._unknown = 0
 
     # --- restoring ----------------------------------------------------------------------------

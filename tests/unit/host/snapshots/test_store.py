@@ -150,7 +150,9 @@ def test_copies_that_the_end_of_their_guest_sets_going_are_stopped_again(taken, 
     assert taken.done.count(("SIGSTOP", first)) >= 2
 
 
-def test_unknown_processes_are_looked_for_within_a_second_of_a_snapshot_and_once(taken, reactor, zygote):
+def test_unknown_processes_are_looked_for_within_a_second_of_a_snapshot_and_once(
+    taken, reactor, zygote
+):
     pids = [taken() for _ in range(3)]
     assert zygote.told == ["allow"] * 3
     reactor.advance(1.0)
