@@ -79,9 +79,11 @@ def taken(reactor, supervise, monkeypatch):
     policy = Policy().replace(undo_depth=5, undo_max_bytes=1 << 40)
     supervisor = supervise(serving)
     snapshots = Snapshots(reactor, lambda: reactor.now, policy, supervisor)
-    monkeypatch.setattr(memory, "resident", lambda pid: done.append(("resident", pid)) or 1 << 20)
+    monkeypatch.setattr(
+        store, "private_bytes", lambda pid: done.append(("resident", pid)) or 1 << 20
+    )
     monkeypatch.setattr(memory, "available", lambda: done.append("available") or 1 << 40)
-    monkeypatch.setattr(memory, "faults", lambda _: 0)
+    monkeypatch.setattr(memory, "minor_faults", lambda _: 0)
     monkeypatch.setattr(Guest, "vouch", lambda _: True)
     monkeypatch.setattr(store, "BACKUP_AFTER", 60.0)  # those have tests of their own
     monkeypatch.setattr(
