@@ -233,7 +233,8 @@ class Supervisor:
         if self._losses > MAX_LOSSES:
             self.snapshots.clear()
         if not self._closed:
-            self._restore(stopped, running).restore_newest()
+            self._restoration = Restoration(self._reactor, self, stopped, running)
+            self._restoration.restore_newest()
 
     def _stop(self) -> Any:
         """End the guest; return the request that it had taken up, or None."""
@@ -301,10 +302,6 @@ class Supervisor:
 
     # --- restoring ----------------------------------------------------------------------------
 
-    def _restore(self, stopped: Stopped, running: Any = None, **how: Any) -> Restoration:
-        self._restoration = Restoration(self._reactor, self, stopped, running, **how)
-        return self._restoration
-
     def _restoring(self) -> Restoration | None:
         """Return the restoration that is under way, or None."""
         found = self._restoration
@@ -322,8 +319,10 @@ class Supervisor:
             self.snapshots.restore_step(step)
             counts = tuple(request.message.execution_count for request in step.undone)
             stopped = Stopped("undo", undone=counts)
-            restoration = self._restore(stopped, running, missed=step.again, undone=step.undone)
-            restoration.restore(step.snapshot)
+            self._restoration = Restoration(
+                self._reactor, self, stopped, running, missed=step.again, undone=step.undone
+            )
+            self._restoration.restore(step.snapshot)
         return len(known)
 
     def on_trying(self, guest: Guest | None) -> None:
@@ -366,17 +365,17 @@ class Supervisor:
 
     # --- a narrower policy --------------------------------------------------------------------
 
-    def hold_to(self, terms: SessionSettings) -> None:
+    def hold_to(self, settings: SessionSettings) -> None:
         """Have guests under a narrower policy from now on; where it takes another one, at once."""
         own = self._prepare
-        tools = tuple(tool for tool in own.tools if tool.name not in terms.tools_gone)
-        self._prepare = structs.replace(terms.prepare, tools=tools, paths=own.paths)
+        tools = tuple(tool for tool in own.tools if tool.name not in settings.tools_gone)
+        self._prepare = structs.replace(settings.prepare, tools=tools, paths=own.paths)
         if self._prepare != own:
-            self._next_zygotes = ZygoteSource(self._reactor, terms.zygote)
-        self.snapshots.hold_to(terms.policy)
-        if terms.step is Step.relock:
-            self._relock(terms)
-        elif terms.step is Step.fresh:
+            self._next_zygotes = ZygoteSource(self._reactor, settings.zygote)
+        self.snapshots.hold_to(settings.policy)
+        if settings.step is Step.relock:
+            self._relock(settings)
+        elif settings.step is Step.fresh:
             # Nothing of the guest and its snapshots is to be left.
             self._stop()
             self.snapshots.end()
@@ -410,7 +409,7 @@ class Supervisor:
         elif (restoration := self._restoring()) is not None:
             restoration.confined = True
 
-    def _relock(self, terms: SessionSettings) -> None:
+    def _relock(self, settings: SessionSettings) -> None:
         """Have the newest snapshot, which has all that ran, go on under the locks made ready.
 
         One that goes on without is ended like any other that lies (``guest.confine.landlock``).
@@ -421,7 +420,9 @@ class Supervisor:
             self.on_gone(stopped)
         else:
             self.snapshots.restore_alone(snapshot)
-            self._restore(stopped, plan=terms.prepare.plan).restore(snapshot)
+            plan = settings.prepare.plan
+            self._restoration = Restoration(self._reactor, self, stopped, plan=plan)
+            self._restoration.restore(snapshot)
 
     # --- the end ------------------------------------------------------------------------------
 
