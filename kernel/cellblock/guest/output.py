@@ -60,54 +60,23 @@ BATCH = 1 << 16
 _PATIENCE = 0.5
 
 
-class OutStream(io.TextIOBase):
-    """A text stream whose other end is the front end.
-
-    ``fileno`` is the real descriptor, for what writes below Python; that text takes the pipe.
-    """
-
-    def __init__(self, name: str, fd: int) -> None:
-        super().__init__()
-        self.name = f"<{name}>"
-        self._fd = fd
-        self.buffer = _Bytes(self)
-
-    @property
-    def encoding(self) -> str:  # type: ignore[override]
-        """utf-8."""
-        return "utf-8"
-
-    @property
-    def errors(self) -> str:  # type: ignore[override]
-        """How lone surrogates are written."""
-        return "backslashreplace"
-
-    def writelines(self, lines: Iterable[Any]) -> None:
-        """Write each of ``lines``."""
-        for line in lines:
-            self.write(line)
-
-    def fileno(self) -> int:
-        """Return the descriptor that C code writes to."""
-        return self._fd
-
-    def writable(self) -> bool:
-        """Return True."""
-        return True
-
-    def isatty(self) -> bool:
-        """Return False: progress bars then pick their plain form."""
-        return False
-
-
-def out_stream(name: messages.StreamName, fd: int, outlet: Outlet) -> OutStream:
-    """Return ``sys.stdout`` or ``sys.stderr``.
+def out_stream(name: messages.StreamName, fd: int, outlet: Outlet) -> io.TextIOBase:
+    """Return ``sys.stdout`` or ``sys.stderr``, whose other end is the front end.
 
     The outlet is held in a closure: cells get hold of the stream, and it knows the channel.
+    ``fileno`` is the real descriptor, for what writes below Python; that text takes the pipe.
     """
     add, send = outlet.add, outlet.flush
 
-    class Stream(OutStream):
+    class OutStream(io.TextIOBase):
+        encoding = "utf-8"
+        errors = "backslashreplace"  # as lone surrogates are written
+
+        def __init__(self) -> None:
+            super().__init__()
+            self.name = f"<{name}>"
+            self.buffer = _Bytes(self)
+
         def write(self, text: str) -> int:
             """Collect ``text``; raises ``TypeError`` for anything else."""
             if not isinstance(text, str):
@@ -115,17 +84,34 @@ def out_stream(name: messages.StreamName, fd: int, outlet: Outlet) -> OutStream:
             add(name, text)
             return len(text)
 
+        def writelines(self, lines: Iterable[Any]) -> None:
+            """Write each of ``lines``."""
+            for line in lines:
+                self.write(line)
+
         def flush(self) -> None:
             """Send what was written so far."""
             send()
 
-    return Stream(name, fd)
+        def fileno(self) -> int:
+            """Return the descriptor that C code writes to."""
+            return fd
+
+        def writable(self) -> bool:
+            """Return True."""
+            return True
+
+        def isatty(self) -> bool:
+            """Return False: progress bars then pick their plain form."""
+            return False
+
+    return OutStream()
 
 
 class _Bytes(io.RawIOBase):
     """``sys.stdout.buffer``: bytes are read as utf-8."""
 
-    def __init__(self, text: OutStream) -> None:
+    def __init__(self, text: io.TextIOBase) -> None:
         self._text = text
 
     def writable(self) -> bool:

@@ -356,7 +356,7 @@ PROBES: Final[dict[str, Probe]] = {
 
 # A trial: a guest from the real launch path that tries its locks, and ends before any user's byte.
 
-#: TrialResults by guests that have a thread before their locks, and by no others.
+#: Tried by guests that have a thread before their locks, and by no others.
 EARLIER_THREAD: Final = "earlier_thread"
 INHERITED: Final = "inherited_descriptor"
 #: From here on numbers are free before and after a guest has closed what it inherits.

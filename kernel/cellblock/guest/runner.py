@@ -277,7 +277,7 @@ class Runner:
         finally:
             self.running = False
 
-    def attempt(self, action: Any) -> None:
+    def run_handler(self, action: Any) -> None:
         """Call a comm's handler as user code, with its error shown."""
         self._guarded(self._in_reserve, action)
 

@@ -264,7 +264,7 @@ class Server:
         self._begin(message.id)
         self._current.grant(message.granted)
         with self._driver.entered():
-            self._runner.attempt(lambda: self._kernel.deliver(message))
+            self._runner.run_handler(lambda: self._kernel.deliver(message))
         self._current.grant(None)
         self._end()
         self.out.send(messages.Done(id=message.id))

@@ -328,7 +328,7 @@ class Snapshots:
             process.set_name("snapshot")
             message = self._wait(request, fds)
             while isinstance(message, messages.Snapshot):
-                message = self._copy_copy(message)
+                message = self._fork_again(message)
         except BaseException:
             os._exit(0)
         if not isinstance(message, messages.Resume):
@@ -347,7 +347,7 @@ class Snapshots:
         self._channel.send(messages.SnapshotReady(id=request.id, connections=self._connections))
         return self._channel.recv()
 
-    def _copy_copy(self, request: messages.Snapshot) -> messages.ToGuest:
+    def _fork_again(self, request: messages.Snapshot) -> messages.ToGuest:
         """Fork this waiting copy; return what either of the two is told next.
 
         The host, which stops this one, is told when nothing of the other's is open in here.
