@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 #: MSG_CMSG_CLOEXEC (recvmsg(2)), which Python's socket module does not name.
 _CLOSE_ON_EXEC: Final = 0x40000000
 #: Milliseconds that the relay has for an answer, which it gives at once.
-_PATIENCE: Final = 10_000
+_TIMEOUT: Final = 10_000
 
 
 class Network:
@@ -45,7 +45,7 @@ class Network:
         self._sock = _socket.socket(fileno=fd)
         self._turns = Turns()
 
-    def renew(self, fds: list[int]) -> None:
+    def reset_after_fork(self, fds: list[int]) -> None:
         """Ask at this one instead, and wait for nobody who asked before: as a copy that serves."""
         if self._sock is None or self._turns is None:
             return
@@ -107,7 +107,7 @@ class Network:
         return bool(poll.poll(milliseconds))
 
     def _receive(self) -> tuple[relay.Answer, list[int]]:
-        if not self._has_answer(_PATIENCE):
+        if not self._has_answer(_TIMEOUT):
             raise TimeoutError(errno.ETIMEDOUT, "cellblock's relay does not answer")
         packet, fds, *_ = socket.recv_fds(self._sock, relay.MOST, 1, _CLOSE_ON_EXEC)
         try:

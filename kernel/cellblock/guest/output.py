@@ -57,7 +57,7 @@ LATENCY = 0.02
 #: Characters that are sent at once.
 BATCH = 1 << 16
 #: Seconds that a thread waits for another that sends before it looks whether that one lives.
-_PATIENCE = 0.5
+_TIMEOUT = 0.5
 
 
 def out_stream(name: messages.StreamName, fd: int, outlet: Outlet) -> io.TextIOBase:
@@ -153,7 +153,7 @@ class Outlet:
 
     def flush(self) -> None:
         """Send what is collected."""
-        with self.still():
+        with self.hold():
             parts, self._parts, self._size = self._parts, [], 0
             self._dirty.clear()
             text = "".join(parts)
@@ -162,14 +162,14 @@ class Outlet:
                 self._channel.send(messages.Stream(name=self._kind, text=piece))
 
     @contextlib.contextmanager
-    def still(self) -> Iterator[None]:
+    def hold(self) -> Iterator[None]:
         """Have nothing half sent, for a fork, and by no other thread."""
         own = threading.get_native_id()
         if self._held[1] == own:  # a finaliser that prints, in the middle of it
             yield
             return
         mine = lock, _ = self._lock, own
-        while not lock.acquire(timeout=_PATIENCE):
+        while not lock.acquire(timeout=_TIMEOUT):
             # CPython 3.11 reaches no handler where no memory is left: a thread that ended so holds
             # the lock for ever.
             held, by = self._held
@@ -214,7 +214,7 @@ class Outlet:
             values = {k: {**left_out, "traceback": []} for k in done.user_expressions}
             self.send(msgspec.structs.replace(done, user_expressions=values, payload=[]))
 
-    def renew(self) -> None:
+    def reset_after_fork(self) -> None:
         """Begin anew in a copy, which has neither the thread nor what the original wrote."""
         self._parts, self._size = [], 0
         self._lock, self._dirty, self._thread = threading.Lock(), threading.Event(), None

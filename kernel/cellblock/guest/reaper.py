@@ -31,7 +31,7 @@ _PR_SET_NAME = 15
 _PR_SET_CHILD_SUBREAPER = 36
 _NAME = ctypes.create_string_buffer(b"cb-reaper")
 #: Milliseconds that a zygote has to kill its guests in when its host has ended.
-_PATIENCE = 2_000
+_TIMEOUT = 2_000
 #: Milliseconds that a host that was sent SIGKILL has to be gone in.
 _LAST = 500
 #: struct ucred of unix(7); its process is 0 where that is outside of our pid namespace.
@@ -80,7 +80,7 @@ def _reap(control: _socket.socket, host: int, zygote: int, folder: int) -> NoRet
         if ended not in _readable(ended, host):
             # A program that was a host while it forked has a child with its end of the socket.
             control.shutdown(_socket.SHUT_RDWR)
-            _readable(ended, within=_PATIENCE)
+            _readable(ended, within=_TIMEOUT)
         _, status = os.waitpid(zygote, os.WNOHANG)
         end_children()
         control.shutdown(_socket.SHUT_RDWR)  # a host that lives hears of it now

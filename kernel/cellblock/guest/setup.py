@@ -204,7 +204,7 @@ class Prepared:
             return
 
         def report(operation: str) -> None:
-            channel.last_words(messages.Breach(operation=operation))
+            channel.send_and_exit(messages.Breach(operation=operation))
 
         self._arm(report)
         self._serve(channel)

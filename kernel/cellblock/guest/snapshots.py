@@ -278,7 +278,7 @@ class Snapshots:
     def take(self, request: messages.Snapshot) -> messages.Resume | None:
         """Make a copy. Return None in the original, and in the copy what it is to go on with."""
         fds = self._channel.take_descriptors()
-        self.settle()
+        self._catch_up()
         try:
             self._outlet.flush()
             self._files = capture_files(self._files)
@@ -298,7 +298,7 @@ class Snapshots:
         """Fork with nothing half said. Raises OSError, MemoryError."""
         if len(fds) != _DESCRIPTORS:
             raise OSError(errno.EMFILE, "")
-        with self._outlet.still(), self._channel.still():
+        with self._outlet.hold(), self._channel.hold():
             return fork()
 
     def _keep_copy(self, pid: int, fds: list[int]) -> None:
@@ -342,8 +342,8 @@ class Snapshots:
             os.close(fd)
         # The host stops it. Whoever could end it is gone: it goes on, and sees that by itself.
         libc.prctl(process.PR_SET_PDEATHSIG, signal.SIGCONT)
-        self._channel.renew()
-        self._outlet.renew()
+        self._channel.reset_after_fork()
+        self._outlet.reset_after_fork()
         self._channel.send(messages.SnapshotReady(id=request.id, connections=self._connections))
         return self._channel.recv()
 
@@ -353,7 +353,7 @@ class Snapshots:
         The host, which stops this one, is told when nothing of the other's is open in here.
         """
         fds = self._channel.take_descriptors()
-        self.settle()
+        self._catch_up()
         try:
             pid = self._fork(fds)
         except (OSError, MemoryError) as exc:
@@ -368,20 +368,20 @@ class Snapshots:
 
     def take_over(self, resume: messages.Resume) -> messages.Resumed:
         """Make what a fork can't copy anew; return what can't be had again."""
-        self.settle()
+        self._catch_up()
         process.set_name("guest")
         _reseed(resume.seed)
         tasks = self._driver.resume()
         changed = restore_files(self._files)
         if self._network is not None:
-            self._network.renew(self._channel.take_descriptors())
+            self._network.reset_after_fork(self._channel.take_descriptors())
             if resume.plan is not None and not resume.plan.relayed:
                 self._network.end()
         return messages.Resumed(
             threads=self._lost_threads, tasks=tasks, files=changed, connections=self._connections
         )
 
-    def settle(self) -> None:
+    def _catch_up(self) -> None:
         """Do what could not be done before: reap dropped copies, die with the zygote."""
         for pid in tuple(self._copies):
             with contextlib.suppress(ChildProcessError):

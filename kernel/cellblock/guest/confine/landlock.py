@@ -222,7 +222,7 @@ def _open_beneath(arch: Arch, path: str) -> int:
 MOST_AGAIN: Final = 8
 
 
-def ask() -> None:
+def request_ruleset() -> None:
     """Have the zygote's ruleset laid on this process, its only thread. Raises OSError."""
     machine = arch.current()
     if machine is None:
