@@ -211,12 +211,12 @@ class Channel:
 
     @contextlib.contextmanager
     def hold(self) -> Iterator[None]:
-        """Have no frame under way, for a fork."""
+        """Send no frame meanwhile: for a fork."""
         with self._lock:
             yield
 
     def reset_after_fork(self) -> None:
-        """Begin anew on the descriptor, which is another socket now: a copy's own."""
+        """Reset a copy, whose descriptor is a socket of its own now."""
         self._locks()
         self._critical = self._deferred = False
         self._reading, self.main_waits = threading.Lock(), False

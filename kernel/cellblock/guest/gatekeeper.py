@@ -111,12 +111,12 @@ class Gatekeeper:
         gate.expect_ruleset(notify.DueRuleset(request.pid, request.session, fd, plan.limits, done))
 
     def forked(self, number: int, pid: int) -> None:
-        """Take note of a fork; an earlier session of this number has nothing in it (setsid(2))."""
+        """Record a fork; an earlier session of this number has nothing in it (setsid(2))."""
         self._sessions = {n: known for n, known in self._sessions.items() if known != pid}
         self._sessions[number] = pid
 
     def end_forks(self, request: int, forks: tuple[int, ...]) -> None:
-        """Have whatever is in the sessions of these forks ended; ``ended`` says when it is."""
+        """Begin to end what is in the sessions of these forks; ``ended`` says when it is done."""
         for number in forks:
             for gate in self._of(number):
                 gate.withdraw_fork()

@@ -124,7 +124,7 @@ class Response:
 
 
 def _importable(value: Any) -> list[str]:
-    """Have what was installed found by imports, behind what the interpreter has itself."""
+    """Make what was installed importable, behind what the interpreter has itself."""
     sys.path.extend(path for path in value["paths"] if path not in sys.path)
     importlib.invalidate_caches()
     installed: list[str] = value["installed"]

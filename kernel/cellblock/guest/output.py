@@ -163,7 +163,7 @@ class Outlet:
 
     @contextlib.contextmanager
     def hold(self) -> Iterator[None]:
-        """Have nothing half sent, for a fork, and by no other thread."""
+        """Keep other threads from sending, and finish what is half sent: for a fork."""
         own = threading.get_native_id()
         if self._held[1] == own:  # a finaliser that prints, in the middle of it
             yield
@@ -215,7 +215,7 @@ class Outlet:
             self.send(msgspec.structs.replace(done, user_expressions=values, payload=[]))
 
     def reset_after_fork(self) -> None:
-        """Begin anew in a copy, which has neither the thread nor what the original wrote."""
+        """Reset a copy, which has neither the thread nor the text of the original."""
         self._parts, self._size = [], 0
         self._lock, self._dirty, self._thread = threading.Lock(), threading.Event(), None
         self._held = self._lock, 0
@@ -315,7 +315,7 @@ def harden_printers() -> None:
 
 
 def harden_displays() -> None:
-    """Have displays take data: no file, no URL."""
+    """Make displays take data only: no file, no URL."""
 
     def reload(self: Any) -> None:
         if self.filename is not None or self.url is not None:

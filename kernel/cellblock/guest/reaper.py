@@ -4,7 +4,8 @@ Where there is no pid namespace, no signal is certain to end a guest with its zy
 for another one (waiting copies need that), and what it forks has none. So all of them descend from
 a process that does nothing but wait. It is a subreaper, so that every orphan comes to it, and once
 the host or the zygote has ended it kills its children until there are none. No guest can signal it:
-neither the gate nor Landlock lets them. When it ends itself, the zygote is told and does the same.
+neither the gate nor Landlock lets them. When it ends itself, the zygote gets a signal and does so
+too.
 
 It also removes the guests' folder, which the zygote's locks would not let that do.
 

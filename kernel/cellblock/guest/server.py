@@ -51,7 +51,7 @@ class Reserve:
         self.refill()
 
     def refill(self) -> None:
-        """Have as many pieces as there is room for besides one; at least one less if there is none.
+        """Set aside what there is room for beside one piece, or else one piece less than before.
 
         It is given back first, so that there is memory for whatever follows.
         """
@@ -270,7 +270,7 @@ class Server:
         self.out.send(messages.Done(id=message.id))
 
     def _begin(self, number: int) -> None:
-        """Have interrupts be for this request, and tell the host whether one came before."""
+        """Direct interrupts to this request, and tell the host whether one came before."""
         self._begun = True
         # A cell may have replaced it; the next one must be interruptible again. What came
         # meanwhile was told to the cell's: it may have been one.

@@ -1,7 +1,7 @@
 """Snapshots: a copy of the guest that waits, so that a killed cell costs nothing.
 
 The copy is forked between two requests, on the main thread, and comes to a stop in the middle of
-``take``, waiting on a socket of its own. When it is told to go on, ``take`` returns there too: it
+``take``, waiting on a socket of its own. When the host has it go on, ``take`` returns there too: it
 is the guest then, with everything the guest had but what a fork can't copy: threads, which are
 named to the user; connections; thread pools of OpenMP; and the state of open files, set back here.
 """
@@ -139,7 +139,7 @@ def _restore(one: OpenFile) -> bool:
 
 
 def drop_connections() -> int:
-    """Put a socket that leads nowhere in place of each that is connected; return how many."""
+    """Replace each connected socket by one that leads nowhere; return how many."""
     found, nowhere = 0, -1
     for fd, status in _descriptors(4_096, 32):
         if stat.S_ISSOCK(status.st_mode) and _is_connected(fd):
@@ -243,7 +243,7 @@ _seed_global = random.seed
 _DESCRIPTORS = 3
 #: Threads of ours, which start again by themselves.
 _OWN_THREADS = "cellblock-"
-#: Names of threads that are told, and characters of each.
+#: Names of threads that are reported, and characters of each.
 _MOST_NAMES, _LONGEST_NAME = 20, 100
 
 
@@ -348,7 +348,7 @@ class Snapshots:
         return self._channel.recv()
 
     def _fork_again(self, request: messages.Snapshot) -> messages.ToGuest:
-        """Fork this waiting copy; return what either of the two is told next.
+        """Fork this waiting copy; return the next message of either of the two.
 
         The host, which stops this one, is told when nothing of the other's is open in here.
         """

@@ -93,7 +93,7 @@ class Calls:
         channel.on_result, channel.on_leave = self._on_result, self._promote
 
     def reset_after_fork(self) -> None:
-        """Forget, in a copy, what only the original is told."""
+        """Forget, in a copy, the calls whose answers only the original gets."""
         self._under_way.clear()
         self._followers.clear()
         self._counting, self._leader = threading.RLock(), threading.Lock()
@@ -160,7 +160,7 @@ class Calls:
         self._channel.send(messages.ToolCall(id=number, name=call.tool, arguments=arguments))
 
     def _end(self, number: int) -> None:
-        """Have no answer expected any more; the host is told if there was none."""
+        """Stop expecting an answer; tell the host if there was none."""
         if number not in self._under_way:
             return
         try:
@@ -205,7 +205,7 @@ class Calls:
                 self._channel.read()
 
     def _promote(self) -> None:
-        """Have one of the threads that wait read, unless one does."""
+        """Make one of the waiting threads the reader, unless there is one."""
         # Another thread may change it meanwhile: it looks itself.
         with contextlib.suppress(RuntimeError, StopIteration):
             next(iter(self._followers.values())).set()
@@ -228,7 +228,7 @@ class Turns:
         self.__exit__()
 
     def close(self) -> None:
-        """Let go of it; whoever else shares it has turns still."""
+        """Close it here; whoever else shares it goes on."""
         for fd in (self._read, self._write):
             with contextlib.suppress(OSError):
                 os.close(fd)

@@ -223,7 +223,7 @@ MOST_AGAIN: Final = 8
 
 
 def request_ruleset() -> None:
-    """Have the zygote's ruleset laid on this process, its only thread. Raises OSError."""
+    """Ask the zygote to lay a ruleset on this process's only thread. Raises OSError."""
     machine = arch.current()
     if machine is None:
         raise OSError(errno.ENOSYS, "no system call table")

@@ -184,11 +184,11 @@ class Gate:
         self._started: dict[int, float] = {}
 
     def close(self) -> None:
-        """Let go: calls that are stopped, and all that come, fail with ENOSYS."""
+        """Close the listener: calls that are stopped, and all that come, fail with ENOSYS."""
         os.close(self._listener)
 
     def expect_ruleset(self, due: DueRuleset) -> None:
-        """Have one more ruleset laid on a process, when it asks for that; nothing starts before."""
+        """Lay one more ruleset on a process when it asks for that; nothing starts before."""
         self._withdraw_ruleset()
         self._due_ruleset = due
         self._due_forks.clear()

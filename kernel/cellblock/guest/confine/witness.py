@@ -178,7 +178,7 @@ _PAGE: Final = 1 << 16
 
 
 def look_at_container(plan: Plan) -> str:
-    """Say what the engine did. Raises LockFailed for what it did not, OSError without /proc."""
+    """Return what the engine did. Raises LockFailed for what it did not, OSError without /proc."""
     if not os.statvfs("/").f_flag & os.ST_RDONLY:
         raise LockFailed("the root of the file system can be written")
     status = Path("/proc/self/status").read_text(encoding="ascii", errors="replace")
