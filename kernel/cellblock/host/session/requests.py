@@ -516,7 +516,7 @@ class Course:
             case messages.Undo(steps=steps):
                 self._note_undo(steps)
             case messages.ToolCall() | messages.ToolWithdrawn():
-                self._desk.heard(message, request)
+                self._desk.handle(message, request)
             case messages.Breach(operation=operation):
                 self._keeper.replace(Stopped("breach", operation))
             case messages.Done() | messages.Completed() | messages.Inspected():
