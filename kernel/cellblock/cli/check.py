@@ -24,7 +24,7 @@ _STDIN: Final = "-"
 
 
 @app.command()
-def check(  # noqa: PLR0913 - one parameter an option
+def check(
     paths: Annotated[
         list[str],
         typer.Argument(metavar="PATHS", help="Notebooks, scripts, folders; - for stdin."),

@@ -48,7 +48,7 @@ class RunCommand(TyperCommand):
 
 
 @app.command(cls=RunCommand)
-def run(  # noqa: PLR0913 - one parameter an option
+def run(
     paths: Annotated[list[str], typer.Argument(metavar="PATHS", help="Notebooks and folders.")],
     *,
     output_dir: Annotated[

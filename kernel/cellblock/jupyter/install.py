@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, Final
 from jupyter_client.kernelspec import KernelSpecManager, NoSuchKernel
 
 from cellblock.errors import CellblockError
-from cellblock.host.session.history import from_file
+from cellblock.host.session.history import inputs_from_file
 from cellblock.policy.load import KNOWN, load, unsafe_error
 from cellblock.policy.vocabulary import SPELLINGS
 
@@ -89,7 +89,7 @@ def install(
     if error is not None and not allow_unsafe and policy.approvals != "prompt":
         raise error
     if inputs is not None:
-        from_file(str(inputs))
+        inputs_from_file(str(inputs))
     name = name or f"cellblock-{_slug(policy.name)}"
     _refuse_name(name)
     own: dict[str, Any] = {"display_name": display_name, "inputs": inputs}

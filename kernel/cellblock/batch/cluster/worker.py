@@ -55,7 +55,7 @@ if TYPE_CHECKING:
     from cellblock.batch.run.document import Document
     from cellblock.batch.run.notebook import Notebook
     from cellblock.batch.run.result import NotebookResult
-    from cellblock.host.session.config import Ground
+    from cellblock.host.session.config import SessionConfig
     from cellblock.policy.enforcement import Gap
     from cellblock.policy.model import Policy
 
@@ -262,8 +262,8 @@ def _offered_policy(offer: PolicyOffer) -> Policy:
     return policy
 
 
-def accept_narrowed(narrowed: NarrowedPolicy, offered: Policy, ground: Ground) -> Policy:
-    """Return a policy narrower than the ``offered`` one, expand_paths on the ground of that.
+def accept_narrowed(narrowed: NarrowedPolicy, offered: Policy, config: SessionConfig) -> Policy:
+    """Return a policy narrower than the ``offered`` one, placed where that holds.
 
     What the worker denies is denied, and logs are kept as the worker keeps them. Raise
     CellblockError for a policy that does not have its hash, that allows more, there or here, or
@@ -274,9 +274,9 @@ def accept_narrowed(narrowed: NarrowedPolicy, offered: Policy, ground: Ground) -
     if policy.digest() != narrowed.digest:
         raise BackendError("the notebook's policy that arrived is not the one that its hash is of")
     check_narrower(offered, policy, file=file)
-    mine = ground.policy
+    mine = config.policy
     denied = tuple(dict.fromkeys((*policy.read_deny_paths, *mine.read_deny_paths)))
-    places = Places(file, ground.project, ground.project, Path(ground.told.scratch))
+    places = Places(file, config.project, config.project, config.scratch)
     here = expand_paths(policy.replace(read_deny_paths=denied, audit=mine.audit), places)
     check_narrower(mine, here, file=file)
     return here

@@ -156,7 +156,7 @@ class PolicyPools:
             ground.policy,
             file=job.file,
             project=ground.project,
-            scratch=Path(ground.told.scratch),
+            scratch=Path(ground.prepare.scratch),
         )
 
     @asynccontextmanager
@@ -166,7 +166,7 @@ class PolicyPools:
         if policy == ground.policy:
             yield self.operators
             return
-        digest = paths.without_scratch(policy, Path(ground.told.scratch)).digest()
+        digest = paths.without_scratch(policy, Path(ground.prepare.scratch)).digest()
         entry = self._entries.pop(digest, None) or _Entry(self.operators.narrowed(policy))
         self._entries[digest] = entry
         entry.users += 1
@@ -424,7 +424,7 @@ def _document(notebook: Notebook, display: str) -> Document:
 
 def _readable(folder: str, pool: AsyncSandboxPool) -> str | None:
     """Return the folder if cells may read it."""
-    plan, real = pool.ground.told.plan, os.path.realpath(folder)
+    plan, real = pool.ground.prepare.plan, os.path.realpath(folder)
     readable = any(paths.within(real, root) for root in (*plan.read_roots, *plan.write_roots))
     # Unlike pathlib's `is_dir`, this raises nothing for a folder that can't be looked at. With the
     # slash it is true of folders alone.

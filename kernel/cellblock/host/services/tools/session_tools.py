@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from cellblock.host.guests.supervisor import Supervisor
     from cellblock.host.services.tools.broker import Broker
     from cellblock.host.services.tools.calls import Tooling
-    from cellblock.host.session.requests import Request
+    from cellblock.host.session.requests import InFlight
     from cellblock.host.session.types import Reactor
 
 #: Seconds between looks at whether a guest has read a request.
@@ -38,7 +38,7 @@ class SessionTools:
         self,
         reactor: Reactor,
         keeper: Supervisor,
-        request: Callable[[], Request | None],
+        request: Callable[[], InFlight | None],
         violation: Callable[[str], None],
         show: Callable[[messages.Stream], None],
     ) -> None:
@@ -128,7 +128,7 @@ class SessionTools:
         return CellCalls() if self._broker is None else self._broker.end()
 
     def handle(
-        self, message: messages.ToolCall | messages.ToolWithdrawn, request: Request | None
+        self, message: messages.ToolCall | messages.ToolWithdrawn, request: InFlight | None
     ) -> None:
         """Handle a guest's message about a call, while ``request`` is under way."""
         called = isinstance(message, messages.ToolCall)
@@ -194,10 +194,10 @@ class SessionTools:
 
     def _request_is_read(self) -> bool:
         request, guest = self._request(), self._keeper.guest
-        if request is None or request.began or request.taken or guest is None:
+        if request is None or request.began or request.read or guest is None:
             return True
-        request.taken = guest.unread() == 0
-        return request.taken
+        request.read = guest.unread() == 0
+        return request.read
 
     def _send_unsent(self) -> None:
         if self._unsent and not self._request_is_read():

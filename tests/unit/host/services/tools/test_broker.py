@@ -6,7 +6,7 @@ from msgspec import structs
 
 from cellblock.host.services.tools.broker import MOST_RECORDS, MOST_UNDER_WAY, MUCH_WAITING, Broker
 from cellblock.host.services.tools.calls import Answer, Tooling
-from cellblock.host.session.types import Cell
+from cellblock.host.session.types import ExecuteRequest
 from cellblock.policy.model import Policy
 from cellblock.wire import messages
 from support.approvals import Desk as Asking
@@ -300,7 +300,7 @@ def test_a_call_that_is_withdrawn_while_it_is_asked_about_is_not_run(asked):
 
 def test_where_all_calls_are_dropped_nobody_is_asked_about_the_next(tmp_path):
     one = Asking(tmp_path / "grants.json")
-    one.clerk.begin(Cell(raw="x", execution_count=1, allow_stdin=True))
+    one.clerk.begin(ExecuteRequest(code="x", execution_count=1, allow_stdin=True))
     desk = Desk(one.clerk, in_flight=10)
     for number in range(5):
         desk.call(number, arguments=([number], {}))
