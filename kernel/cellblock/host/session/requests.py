@@ -325,7 +325,7 @@ class Requests:
             case messages.Undo(steps=steps):
                 self._on_undo(steps)
             case messages.ToolCall() | messages.ToolWithdrawn():
-                self.tools.heard(message, request)
+                self.tools.handle(message, request)
             case messages.Breach(operation=operation):
                 self.supervisor.replace(Stopped("breach", operation))
             case messages.Done() | messages.Completed() | messages.Inspected():
