@@ -19,7 +19,7 @@ from pydantic_core import SchemaValidator, core_schema
 from referencing import Registry
 from referencing.exceptions import Unresolvable
 
-from cellblock.analysis.admission import MOST_PROBLEMS, Problem
+from cellblock.analysis.admission import MAX_PROBLEMS, Problem
 from cellblock.errors import AdmissionError
 
 if TYPE_CHECKING:
@@ -110,7 +110,7 @@ def checker(schema: Mapping[str, Any], file: str) -> Callable[[Any], tuple[Probl
     def check(state: Any) -> tuple[Problem, ...]:
         meter.start()
         try:
-            return tuple(map(_problem, islice(validator.iter_errors(state), MOST_PROBLEMS)))
+            return tuple(map(_problem, islice(validator.iter_errors(state), MAX_PROBLEMS)))
         except _TooLongError:
             return (Problem("$", "schema", "it takes too long to be checked"),)
         except (Unresolvable, RecursionError, ArithmeticError) as exc:
