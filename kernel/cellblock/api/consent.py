@@ -13,7 +13,7 @@ import msgspec
 from cellblock.api.front import answer_of
 from cellblock.api.results import Wish
 from cellblock.errors import PolicyError
-from cellblock.host.consent.approvals.approver import PROGRAM, Clerk, Grants, Under
+from cellblock.host.consent.approver import PROGRAM, Clerk, Grants, Under
 from cellblock.wire import values
 
 if TYPE_CHECKING:
@@ -21,8 +21,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from cellblock.api.front import SandboxFront
-    from cellblock.host.consent.approvals import request as wishes
-    from cellblock.host.consent.approvals.prompt import Answer
+    from cellblock.host.consent import request as wishes
+    from cellblock.host.consent.prompt import Answer
     from cellblock.host.session.types import Cell
     from cellblock.policy.model import Policy
 

@@ -12,7 +12,7 @@ import zmq
 
 from cellblock.guest import remove_tree as removal
 from cellblock.host.cell.output_log import Kept
-from cellblock.host.guests.zygotes import Own
+from cellblock.host.guests.zygote import OwnZygote
 from cellblock.host.session.build import audit_of, enter_start, exports_of, found, views_of
 from cellblock.host.session.config import Ground
 from cellblock.host.session.history import History, default_path
@@ -79,7 +79,7 @@ def assemble(
 
 def _begin(ground: Ground, reactor: ZmqReactor, kernel: Kernel, early: EarlyZygote) -> None:
     """Start a session, or first ask the user whether it may start."""
-    zygotes = Own(reactor, early.take)
+    zygotes = OwnZygote(reactor, early.take)
 
     def begin() -> None:
         kernel.session = session = found(ground, reactor, kernel, zygotes)

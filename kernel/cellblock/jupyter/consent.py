@@ -9,16 +9,16 @@ import os
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from cellblock.host.consent.approvals.approver import Clerk, Grants, Under
-from cellblock.host.consent.approvals.prompt import Prompt
-from cellblock.host.consent.approvals.store import Store, default_path
+from cellblock.host.consent.approver import Clerk, Grants, Under
+from cellblock.host.consent.grants import Store, default_path
+from cellblock.host.consent.prompt import Prompt
 from cellblock.host.session.narrowing import changes
 from cellblock.policy import paths as placing
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from cellblock.host.consent.approvals.prompt import Decision
+    from cellblock.host.consent.prompt import Decision
     from cellblock.host.session.config import Ground
     from cellblock.host.session.types import Cell
     from cellblock.jupyter.kernel import Kernel

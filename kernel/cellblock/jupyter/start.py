@@ -15,7 +15,7 @@ import sys
 
 from cellblock.errors import StartError
 from cellblock.host.guests import spawn as launch
-from cellblock.policy.home import cache_folder
+from cellblock.policy.folders import cache_folder
 
 TYPE_CHECKING = False  # a zygote is started before typing is imported
 if TYPE_CHECKING:
@@ -106,10 +106,8 @@ def _assembled(options: Options, project: str) -> tuple[ZmqReactor, Kernel, Call
     """Close this process to others, then put the kernel together, which imports what is slow."""
     early = EarlyZygote(options.policy, project)
     early.start_bare()
-    from cellblock.host.guests.own_process import protect_host  # noqa: PLC0415 - after the spawn
-
-    protect_host()
-    from cellblock.host.session.config import make_scratch  # noqa: PLC0415 - as above
+    launch.protect_host()
+    from cellblock.host.session.config import make_scratch  # noqa: PLC0415 - after the spawn
 
     scratch = make_scratch()
     early.start_as_before(scratch)

@@ -27,8 +27,8 @@ if TYPE_CHECKING:
     from cellblock.analysis import Finding, Rules
     from cellblock.analysis.admission import Ruling
     from cellblock.errors import AuditError, PolicyError
-    from cellblock.host.consent.approvals.approver import Clerk
-    from cellblock.host.consent.approvals.prompt import Decision
+    from cellblock.host.consent.approver import Clerk
+    from cellblock.host.consent.prompt import Decision
     from cellblock.host.session.narrowing import Narrower
 
 

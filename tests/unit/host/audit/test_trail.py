@@ -7,9 +7,9 @@ import pytest
 from cellblock.host.audit import log as backlog
 from cellblock.host.audit.log import Log
 from cellblock.host.audit.recorder import Audit
-from cellblock.host.consent.approvals.approver import Clerk, Grants
-from cellblock.host.consent.approvals.prompt import Decision, Prompt
-from cellblock.host.consent.approvals.request import Wish
+from cellblock.host.consent.approver import Clerk, Grants
+from cellblock.host.consent.prompt import Decision, Prompt
+from cellblock.host.consent.request import Wish
 from cellblock.host.session.types import Cell
 from cellblock.wire import messages
 from support.approvals import UNDER, User

@@ -1,0 +1,181 @@
+"""What is asked for: bound to exactly that by a hash, and shown whole or not allowed by itself."""
+
+from __future__ import annotations
+
+import hashlib
+from itertools import islice
+from typing import TYPE_CHECKING, Any, Final, Literal
+
+import msgspec
+from msgspec.structs import replace
+
+from cellblock.host.services.tools.calls import MASK, is_secret_at, is_secret_named
+from cellblock.render.question import laid_out, letters
+from cellblock.render.text import clip, exact, wrap
+from cellblock.wire import values
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator, Sequence
+
+    from cellblock.analysis.imports import Import
+    from cellblock.host.services.tools.calls import Call
+    from cellblock.wire.messages import Tool
+
+
+Of = Literal["call", "import", "start"]
+Scope = Literal["once", "session", "always"]
+#: Lines of a call's arguments that are shown; of more than these how many, and of their end.
+MOST_LINES: Final = 40
+_HEAD, _TAIL = 12, 4
+#: Bytes of arguments that are looked into at all.
+MOST_BYTES: Final = 64 << 10
+_NAME: Final = 60
+_COLUMNS: Final = 76
+_HIDDEN: Final = f"{MASK}, kept out of sight: the tool calls it secret"
+_POSITIONAL, _REST = (0, 1), 2
+#: What a policy's value means that has to be asked for, by its field.
+_STARTS: Final = {
+    "display": "what cells show may run anything in the page, with your rights there",
+    "mode": "what cells say is not checked; what their process may do is bounded as ever",
+}
+
+
+class Wish(msgspec.Struct, frozen=True, kw_only=True):
+    """Something that takes the user's consent.
+
+    ``subjects`` are what a lasting grant is of; ``sha256`` is of exactly what is asked. ``shown``
+    are lines; what is not shown ``whole`` can't be allowed once. ``asks`` completes "may cell …",
+    and ``all_of`` is what a lasting grant lets pass. ``arguments`` are a call's, encoded, and
+    ``tool`` what is called.
+    """
+
+    of: Of
+    subjects: tuple[str, ...]
+    sha256: str
+    asks: str
+    all_of: str
+    shown: tuple[str, ...] = ()
+    whole: bool = True
+    arguments: bytes = b""
+    tool: Tool | None = None
+
+
+def of_call(call: Call) -> Wish | None:
+    """Return what a call asks for; None where its arguments are no data that can be shown.
+
+    What is shown of them takes ``with_lines``: most calls are decided without.
+    """
+    tool, encoded = call.tool, bytes(call.arguments)
+    try:
+        _data(encoded)
+    except (msgspec.MsgspecError, RecursionError, ValueError):
+        return None
+    name = exact(clip(tool.name, _NAME))
+    return Wish(
+        of="call",
+        subjects=(tool.name,),
+        sha256=hashlib.sha256(tool.name.encode() + b"\0" + encoded).hexdigest(),
+        asks=f"call {name}?",
+        all_of=f"each call of {name}, whatever its arguments",
+        whole=len(encoded) <= MOST_BYTES,
+        arguments=encoded,
+        tool=tool,
+    )
+
+
+def with_lines(wish: Wish) -> Wish:
+    """Return a wish with what is shown of it: up to a tenth of a second's work for a call's."""
+    if wish.tool is None:
+        return wish
+    encoded, lines, whole = wish.arguments, list[str](), wish.whole
+    try:
+        lines += _lines(wish.tool, encoded)
+    except (msgspec.MsgspecError, RecursionError, ValueError):
+        whole = False  # nested deeper than this can follow, where ``of_call`` just could
+    whole = whole and len(lines) <= MOST_LINES
+    shown = lines if whole else _ends(lines, len(encoded), wish.sha256)
+    return replace(wish, shown=tuple(shown), whole=whole)
+
+
+def _ends(lines: Sequence[str], size: int, digest: str) -> Iterator[str]:
+    if lines:
+        yield from lines[:_HEAD]
+        yield f"  … {len(lines) - _HEAD - _TAIL:,} more lines …"
+        yield from lines[-_TAIL:]
+    yield f"  It is too long to be shown whole: {size:,} bytes, request {digest[:16]}."
+    yield "  So it can't be allowed by itself."
+
+
+def _data(encoded: bytes) -> tuple[list[Any], dict[str, Any]]:
+    """Return a call's arguments; none of what is too long to be shown whole.
+
+    Raises msgspec.MsgspecError, RecursionError, ValueError.
+    """
+    return ([], {}) if len(encoded) > MOST_BYTES else values.arguments(encoded)
+
+
+def _lines(tool: Tool, encoded: bytes) -> Iterator[str]:
+    """Yield what arguments there are."""
+    args, kwargs = _data(encoded)
+    for index, value in enumerate(args):
+        yield from _shown(_place(tool, index), value, secret=is_secret_at(tool, index))
+    for key, value in kwargs.items():
+        yield from _shown(_key(key), value, secret=is_secret_named(tool, key))
+
+
+def _shown(name: str, value: Any, *, secret: bool) -> Iterator[str]:
+    if secret:
+        yield f"  {name} = {_HIDDEN}"
+        return
+    text = repr(value)
+    yield from laid_out(name, exact(text))
+    yield from letters(text)
+
+
+def _place(tool: Tool, index: int) -> str:
+    names = [one.name for one in tool.parameters if one.kind in _POSITIONAL]
+    rest = [one.name for one in tool.parameters if one.kind == _REST]
+    if index < len(names):
+        return exact(names[index])
+    return f"{exact(rest[0])}[{index - len(names)}]" if rest else f"argument {index + 1}"
+
+
+def _key(key: Any) -> str:
+    plain = isinstance(key, str) and key.isascii() and key.isidentifier() and len(key) <= _NAME
+    return key if plain else exact(repr(key))
+
+
+def of_imports(imports: Iterable[Import], sha256: str) -> Wish:
+    """Return what a cell asks for that imports these; ``sha256`` is the cell's."""
+    listed = tuple(imports)
+    names = [exact(one.name) for one in listed]
+    shown = [line for one in listed for line in _import_lines(one)]
+    asks = f"import {', '.join(islice(names, 4))}{' and more' if len(names) > 4 else ''}?"  # noqa: PLR2004 - more make a long line
+    return Wish(
+        of="import",
+        subjects=tuple(one.name for one in listed),
+        sha256=hashlib.sha256("\0".join([sha256, *names]).encode()).hexdigest(),
+        asks=asks,
+        all_of="in all cells",
+        shown=tuple(shown),
+    )
+
+
+def _import_lines(one: Import) -> Iterator[str]:
+    comes = "as it is" if one.kind == "package" else "by its public names"
+    yield from laid_out(one.kind, exact(one.name))
+    yield from wrap(f"{comes}; {one.why}", indent="      ", columns=_COLUMNS)
+    yield from letters(one.name)
+
+
+def of_start(field: str, value: str) -> Wish:
+    """Return what a kernel asks for whose policy has ``field`` at a ``value`` to be asked for."""
+    subject = f"{field} {value}"
+    return Wish(
+        of="start",
+        subjects=(subject,),
+        sha256=hashlib.sha256(subject.encode()).hexdigest(),
+        asks=f"start with {subject}?",
+        all_of="all that it runs",
+        shown=(f"  {_STARTS[field]}",),
+    )

@@ -1,0 +1,353 @@
+"""Who is asked, in which order, how often, and what an answer is for."""
+
+import dataclasses
+
+import pytest
+from msgspec.structs import replace
+
+from cellblock.analysis import Rules
+from cellblock.analysis.imports import Import
+from cellblock.host.consent import request
+from cellblock.host.consent.approver import MOST_ASKED
+from support.approvals import UNDER, Desk, cell, code_in
+from support.approvals import call as made_call
+
+RULES = Rules(language=True, modules={"math": None}, raw_modules=frozenset(), magics=frozenset())
+CSV = Import("module", "csv", "reads tables")
+
+
+@pytest.fixture
+def later(tmp_path):
+    """Return the desk of another kernel, whose first cell runs."""
+
+    def make(**under):
+        made = Desk(tmp_path / "state" / "grants.json", replace(UNDER, **under))
+        made.clerk.begin(cell())
+        return made
+
+    return make
+
+
+@pytest.fixture
+def desk(later):
+    return later()
+
+
+def ask_import(desk, imports=(CSV,)):
+    decisions = []
+    desk.clerk.ask_imports(imports, decisions.append)
+    return decisions
+
+
+# --- what an answer is for --------------------------------------------------------------------
+
+
+def test_a_call_that_is_allowed_once_runs_once(desk):
+    first = desk.calls("a", "b")
+    assert (desk.ran, desk.refused) == ([], [])
+    desk.user.says()
+    assert desk.ran == [first]
+    desk.calls("a", "b", number=2)
+    assert desk.ran == [first]
+    assert len(desk.user.questions) == 2
+
+
+def test_what_was_allowed_runs_and_nothing_else(desk):
+    calls = [desk.calls(name, "b", number=n) for n, name in enumerate("abc", 1)]
+    assert "path = 'a'" in desk.user.text
+    desk.user.says()
+    assert "path = 'b'" in desk.user.text
+    desk.user.says("no")
+    assert "path = 'c'" in desk.user.text
+    desk.user.says("once")
+    assert desk.ran == [calls[0], calls[2]]
+    assert desk.refused == [(2, "you said no")]
+
+
+def test_what_is_allowed_for_the_session_lets_those_in_line_pass_and_no_later_kernel(desk, later):
+    calls = [desk.calls("a", str(n), number=n) for n in range(5)]
+    desk.user.says("session")
+    assert desk.ran == calls
+    assert len(desk.user.questions) == 1
+    desk.clerk.begin(cell())
+    desk.calls("z")
+    assert len(desk.ran) == 6
+    other = later()
+    other.calls("a")
+    assert other.ran == []
+
+
+def test_what_is_allowed_for_always_is_so_later_until_it_is_taken_back(desk, later):
+    desk.calls("a")
+    desk.user.says("always")
+    other = later()
+    other.calls("b")
+    assert len(other.ran) == 1
+    assert other.user.questions == []
+    other.store.revoke(None)
+    for each in (desk, other):
+        each.calls("c", number=9)
+        assert len(each.ran) == 1
+        assert "may cell" in each.user.text
+
+
+@pytest.mark.parametrize("changed", ["scope", "policy", "digest"])
+def test_what_is_allowed_under_one_policy_in_one_place_is_so_nowhere_else(desk, later, changed):
+    desk.calls("a")
+    desk.user.says("always")
+    other = later(**{changed: "another"})
+    other.calls("a")
+    assert other.ran == []
+    assert len(other.user.questions) == 1
+
+
+def test_what_can_not_be_kept_holds_for_the_session_and_is_said(desk, tmp_path):
+    (tmp_path / "state").write_text("a file in the place of the folder")
+    desk.calls("a")
+    desk.user.says("always")
+    desk.calls("b", number=2)
+    assert len(desk.ran) == 2
+    assert desk.told == ["could not keep that for always: File exists. It holds for this session"]
+
+
+def test_an_import_once_is_for_one_cell_until_its_end(desk):
+    decisions = ask_import(desk)
+    assert "may cell [3] import csv?" in desk.user.text
+    desk.user.says()
+    assert [d.scope for d in decisions] == ["once"]
+    assert desk.clerk.granted(RULES).modules == ("csv",)
+    desk.clerk.end()
+    assert desk.clerk.granted(RULES) is None  # nor is it for a handler behind its cell
+    desk.clerk.begin(cell("another"))
+    assert desk.clerk.granted(RULES) is None
+
+
+def test_what_a_required_log_does_not_have_is_not_done_and_not_remembered(desk):
+    desk.clerk._observe = lambda _wish, decision: "it can't be written" if decision.scope else ""
+    desk.calls("a", "b")
+    desk.user.says("session")
+    assert (desk.ran, desk.refused) == ([], [(1, "it can't be written")])
+    decisions = ask_import(desk)
+    desk.user.says("session")
+    assert [(d.scope, d.why) for d in decisions] == [(None, "it can't be written")]
+    assert desk.clerk.granted(RULES) is None
+    desk.calls("a", "b", number=2)
+    assert desk.clerk.asks
+
+
+def test_nothing_is_laid_out_for_a_question_that_is_not_put(desk, monkeypatch):
+    laid_out = []
+    real = request.with_lines
+    monkeypatch.setattr(request, "with_lines", lambda wish: laid_out.append(wish) or real(wish))
+    for number in range(1, 100):
+        desk.calls("a", "b" * number, number=number)
+    desk.user.says("session")
+    assert (len(desk.ran), len(laid_out)) == (99, 1)
+
+
+def test_a_file_lets_nothing_in_that_nobody_may_approve_of(desk):
+    ask_import(desk, [Import("module", name, "") for name in ("os", "sys", "csv", "numpy")])
+    desk.user.says("always")
+    granted = desk.clerk.granted(RULES)
+    assert (granted.modules, granted.packages) == (("csv",), ())
+
+
+# --- a policy that becomes narrower -----------------------------------------------------------
+
+
+def test_what_was_allowed_for_the_session_is_so_between_cells_and_under_a_narrower_policy(desk):
+    desk.calls("a")
+    desk.user.says("session")
+    desk.clerk.end()
+    desk.calls("b", number=2)
+    assert len(desk.ran) == 2
+    desk.clerk.hold_to("e" * 64, {})
+    desk.calls("c", number=3)
+    assert len(desk.ran) == 3
+
+
+def test_a_narrower_policy_is_another_one_for_what_was_allowed_for_always(desk):
+    desk.calls("a")
+    desk.user.says("always")
+    desk.clerk.hold_to("e" * 64, {"timeout": "3"})
+    desk.calls("b", number=2)
+    assert len(desk.ran) == 1
+    assert desk.clerk.granted(RULES) is None
+    desk.user.says("always")
+    assert len(desk.ran) == 2
+    assert {one.digest for one in desk.store.grants()} == {"d" * 64, "e" * 64}
+
+
+def test_a_package_that_was_approved_of_stays_out_once_the_policy_lets_none_in(desk):
+    rules = dataclasses.replace(RULES, raw_modules=frozenset({"numpy"}))
+    ask_import(desk, [Import("package", "msgspec", "")])
+    desk.user.says("session")
+    assert desk.clerk.granted(rules).packages == ("msgspec",)
+    assert desk.clerk.granted(RULES) is None
+    desk.clerk.begin(cell("another"))  # the session's
+    assert desk.clerk.granted(rules).packages == ("msgspec",)
+
+
+# --- answers that are none --------------------------------------------------------------------
+
+
+def test_what_was_typed_before_the_question_allows_nothing(desk):
+    desk.calls("a")
+    desk.user.types("once")
+    desk.user.types("once")
+    assert desk.ran == []
+    assert desk.refused == [(1, "you said no")]
+    assert len(desk.user.questions) == 2
+
+
+def test_who_forgot_the_code_is_asked_once_more_with_another(desk):
+    desk.calls("a")
+    first = code_in(desk.user.text)
+    desk.user.types("once")
+    assert "┃ That was not taken: it takes the code" in desk.user.text
+    assert code_in(desk.user.text) != first or len(desk.user.questions) == 2
+    desk.user.says("once")
+    assert len(desk.ran) == 1
+
+
+def test_the_code_of_one_question_answers_no_other(desk):
+    desk.calls("a", number=1)
+    first, told_first = desk.user.questions[0]
+    desk.user.says("no")
+    desk.calls("b", number=2)
+    told_first(f"{code_in(first)} always")
+    assert desk.ran == []
+    desk.user.says()
+    assert len(desk.ran) == 1
+
+
+def test_an_answer_after_the_question_was_taken_back_is_nobodys(desk):
+    desk.calls("a")
+    desk.clerk.dropped(1)
+    assert desk.user.withdrawn == 1
+    desk.user.says("always")
+    assert (desk.ran, desk.refused, desk.entered) == ([], [], [])
+    assert desk.store.grants() == ()
+
+
+# --- the end of a call, a cell, a guest -------------------------------------------------------
+
+
+def test_a_call_that_nobody_waits_for_is_asked_about_no_more_and_the_next_is(desk):
+    for number in (1, 2):
+        desk.calls("a", number=number)
+    later = desk.calls("b", number=3)
+    desk.clerk.dropped(2)
+    desk.clerk.dropped(1)
+    assert desk.user.withdrawn == 1
+    assert len(desk.user.questions) == 2
+    assert "path = 'b'" in desk.user.text
+    desk.user.says()
+    assert desk.ran == [later]
+    assert not desk.clerk.asks
+
+
+def test_an_interrupt_refuses_what_waits_and_what_comes(desk):
+    desk.calls("a", number=1)
+    desk.calls("b", number=2)
+    desk.clerk.interrupt()
+    desk.calls("c", number=3)
+    assert [number for number, _ in desk.refused] == [1, 2, 3]
+    assert {why for _, why in desk.refused} == {"it was interrupted"}
+    desk.user.says("always")
+    assert desk.ran == []
+    desk.clerk.begin(cell())
+    desk.calls("d", number=4)
+    assert "path = 'd'" in desk.user.text
+
+
+def test_the_end_of_a_cell_refuses_what_waits_and_what_comes(desk):
+    desk.calls("a", number=1)
+    desk.clerk.end()
+    desk.calls("b", number=2)
+    assert desk.refused == [
+        (1, "the cell has ended"),
+        (2, "nobody can be asked while no cell runs"),
+    ]
+
+
+# --- who is not asked -------------------------------------------------------------------------
+
+
+def test_where_nobody_can_be_asked_nothing_is_allowed(desk):
+    desk.user.takes_input = False
+    desk.calls("a")
+    decisions = ask_import(desk)
+    why = "nobody can be asked: this front end takes no input"
+    assert desk.refused == [(1, why)]
+    assert [(d.scope, d.why) for d in decisions] == [(None, why)]
+
+
+@pytest.mark.parametrize(
+    ("word", "most", "why"),
+    [
+        ("no", 3, "you said no 3 times in this cell"),
+        ("once", MOST_ASKED, f"one cell may ask {MOST_ASKED} times"),
+    ],
+)
+def test_a_flood_is_told_no_by_itself_also_where_it_is_always_allowed(desk, word, most, why):
+    for number in range(most + 5):
+        desk.calls(str(number), number=number)
+        if desk.clerk.asks:
+            desk.user.says(word)
+    assert len(desk.user.questions) == most
+    assert len(desk.ran) == (most if word == "once" else 0)
+    assert desk.refused[-5:] == [(number, why) for number in range(most, most + 5)]
+
+
+def test_who_asks_the_same_again_is_not_asked_about(desk):
+    desk.calls("a")
+    desk.user.says("no")
+    desk.calls("a", number=2)
+    assert desk.refused[1] == (2, "you said no to this in this cell")
+    assert len(desk.user.questions) == 1
+
+
+def test_a_thousand_in_line_are_refused_without_a_thousand_questions(desk):
+    for number in range(1_000):
+        desk.calls(str(number), number=number)
+    for _ in range(3):
+        desk.user.says("no")
+    assert len(desk.refused) == 1_000
+    assert len(desk.user.questions) == 3
+
+
+def test_what_is_no_data_is_refused_unseen(desk):
+    broken = replace(made_call(), arguments=b"\xc1")
+    desk.clerk.decide(broken, lambda: desk.ran.append(1), desk.refused.append)
+    assert desk.refused == ["its arguments are no data that can be shown"]
+    assert desk.user.questions == []
+
+
+# --- what is entered --------------------------------------------------------------------------
+
+
+def test_each_answer_is_entered_and_what_needed_none_once_a_cell(desk):
+    desk.calls("a")
+    desk.user.says()
+    desk.calls("b", number=2)
+    desk.user.says("session")
+    for number in range(3, 9):
+        desk.calls("c", number=number)
+    assert [(d.scope, d.why, d.asked) for _, d in desk.entered] == [
+        ("once", "", True),
+        ("session", "", True),
+        ("session", "", False),
+    ]
+    wish = desk.entered[0][0]
+    assert (wish.of, wish.subjects, len(wish.sha256)) == ("call", ("ops.write_file",), 64)
+
+
+def test_the_time_of_a_user_is_told(desk):
+    heard = []
+    desk.clerk.on_waiting(heard.append)
+    desk.calls("a", number=1)
+    desk.calls("b", number=2)
+    desk.user.says()
+    desk.user.says()
+    assert heard == [True, False, True, False]
