@@ -174,7 +174,7 @@ class Simulation:
         audit=None,
         gate=None,
         scope=None,
-        clerk=None,
+        approver=None,
     ):
         self.reactor = Reactor()
         self.guests, self.notes, self.outcomes, self.kills = [], [], [], []
@@ -196,7 +196,7 @@ class Simulation:
             modules={"math": None},
             raw_modules=frozenset(),
             magics=frozenset({"policy", "time", "undo"}),
-            approvals=clerk is not None,
+            approvals=approver is not None,
         )
         prepare = messages.Prepare(
             rules={}, preload=(), pre_imported=(), policy_name="p", ipython_dir="/x",
@@ -215,7 +215,7 @@ class Simulation:
             audit=Audit() if audit is None else audit,
             gate=Gate(Policy(), Path("/x")) if gate is None else gate,
             scope=scope,
-            clerk=clerk,
+            approver=approver,
         )
 
     # --- the host's side ----------------------------------------------------------------------

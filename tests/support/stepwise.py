@@ -14,9 +14,9 @@ EXACT, INEXACT = "x = 1", "x = (1).bit_length()"
 class Stepwise(Simulation):
     """A session with snapshots, whose cells are numbered."""
 
-    def __init__(self, monkeypatch, *, scope=None, clerk=None, **settings):
+    def __init__(self, monkeypatch, *, scope=None, approver=None, **settings):
         policy = Policy().replace(**{"snapshots": "always", "undo_depth": 5} | settings)
-        super().__init__(monkeypatch, timeout=None, policy=policy, scope=scope, clerk=clerk)
+        super().__init__(monkeypatch, timeout=None, policy=policy, scope=scope, approver=approver)
         self.count = 0
         self.session.start()
         self.reactor.turn()

@@ -13,7 +13,7 @@ import msgspec
 from cellblock.api.front import answer_of
 from cellblock.api.results import Wish
 from cellblock.errors import PolicyError
-from cellblock.host.consent.approver import PROGRAM, Clerk, Grants, Under
+from cellblock.host.consent.approver import PROGRAM, Approver, Grants, Under
 from cellblock.wire import values
 
 if TYPE_CHECKING:
@@ -37,8 +37,8 @@ _ANSWERS: Final[dict[object, Answer]] = {
 }
 
 
-class Approver:
-    """Asks the program's ``approve``, one wish at a time (``host.approvals.clerk.Ask``)."""
+class ProgramPrompt:
+    """Asks the program's ``approve``, one wish at a time (``host.approvals.approver.Ask``)."""
 
     def __init__(
         self, loop: asyncio.AbstractEventLoop, approve: Approve, front: SandboxFront
@@ -74,7 +74,7 @@ class Approver:
         answered(answer)
 
 
-def clerk_of(policy: Policy, front: SandboxFront, approver: Approver) -> Clerk:
+def approver_of(policy: Policy, front: SandboxFront, prompt: ProgramPrompt) -> Approver:
     """Return what asks the program. Raises PolicyError for a policy that asks nobody."""
     if policy.approvals == "never":
         raise PolicyError(
@@ -86,7 +86,7 @@ def clerk_of(policy: Policy, front: SandboxFront, approver: Approver) -> Clerk:
         )
     grants = Grants(Under(scope="", policy=policy.name, digest=""), None)
     observe, tell = front.audit.approved, front.outputs.notice
-    return Clerk(approver, grants, observe=observe, tell=tell, manner=PROGRAM)
+    return Approver(prompt, grants, observe=observe, tell=tell, manner=PROGRAM)
 
 
 def wish_of(wish: wishes.Wish, cell: Cell | None) -> Wish:

@@ -179,7 +179,7 @@ USER: Final = Manner()
 PROGRAM: Final = Manner(no="the program said no", remedy="The program said no.", spared=False)
 
 
-class Clerk:
+class Approver:
     """Decides about calls (``host.tools.approval.Approval``), imports, and a kernel's start.
 
     ``observe`` hears of each decision of the user's, and of others once a cell for each subject;

@@ -242,7 +242,7 @@ if TYPE_CHECKING:
 
 
 class Prompt:
-    """Puts wishes as prompts (``clerk.Ask``); ``grants`` know under what is asked."""
+    """Puts wishes as prompts (``approver.Ask``); ``grants`` know under what is asked."""
 
     def __init__(self, consult: Consult, grants: Grants) -> None:
         self._consult, self._grants = consult, grants

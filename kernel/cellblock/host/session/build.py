@@ -114,7 +114,7 @@ def found(
         tools=tooling,
         addresses=addresses_of(ground),
         scope=PolicyScope(ground, station, tooling),
-        clerk=station.clerk,
+        approver=station.approver,
     )
 
 

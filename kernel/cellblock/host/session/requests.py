@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from cellblock.analysis import Rules
     from cellblock.host.audit.recorder import Audit
     from cellblock.host.consent.admission import Gate
-    from cellblock.host.consent.approver import Clerk
+    from cellblock.host.consent.approver import Approver
     from cellblock.host.guests.process import Guest
     from cellblock.host.guests.zygote import ZygoteSource
     from cellblock.host.services.tools.calls import Tooling
@@ -54,14 +54,14 @@ class User:
         keeper: Supervisor,
         under_way: UnderWay,
         front: Front,
-        clerk: Clerk | None,
+        approver: Approver | None,
         clock: Callable[[], float],
         violation: Callable[[str], None],
     ) -> None:
         self._keeper, self._under_way, self._front = keeper, under_way, front
-        self._clerk, self._clock, self._violation = clerk, clock, violation
-        if clerk is not None:
-            clerk.on_waiting(self._on_waiting)
+        self._approver, self._clock, self._violation = approver, clock, violation
+        if approver is not None:
+            approver.on_waiting(self._on_waiting)
 
     def is_asked(self, message: messages.InputRequest) -> None:
         """Put a cell's question, whose time does not count until it is answered."""
@@ -84,7 +84,7 @@ class User:
                 self._violation(str(exc))
                 return
             request.questions = 0
-            if self._clerk is None or not self._clerk.asks:
+            if self._approver is None or not self._approver.asks:
                 self._under_way.deadlines.resume(request)
 
     def _on_waiting(self, asked: bool) -> None:
@@ -113,15 +113,15 @@ class User:
 
     def _interrupts_nothing(self) -> None:
         """Take back a question about a cell not sent yet, or interrupt a task between cells."""
-        asked = self._clerk is not None and self._clerk.asks
+        asked = self._approver is not None and self._approver.asks
         self._refuse()
         if not asked:
             self._keeper.interrupt()
 
     def _refuse(self) -> None:
         """Refuse what waits for the user's word, and what the cell asks for from now on."""
-        if self._clerk is not None:
-            self._clerk.interrupt()
+        if self._approver is not None:
+            self._approver.interrupt()
 
 
 # What is under way: one message to a guest, whom to tell, and how far it got.
@@ -421,7 +421,7 @@ class Course:
         tools: Tooling | None = None,
         addresses: tuple[str, ...] = (),
         scope: Scope | None = None,
-        clerk: Clerk | None = None,
+        approver: Approver | None = None,
     ) -> None:
         self._front, self._rules, self._audit, self._gate = front, rules, audit, gate
         self._timeout = timeout
@@ -450,8 +450,8 @@ class Course:
         self.used = False
         self._scope = scope
         #: Asks the user, where the policy has that; None where nobody is asked.
-        self._clerk = clerk
-        self._user = User(self._keeper, self._under_way, front, clerk, clock, self._violation)
+        self._approver = approver
+        self._user = User(self._keeper, self._under_way, front, approver, clock, self._violation)
 
     def answer(self, value: str, *, eof: bool = False) -> None:
         """Give the running cell what the user typed; ``eof`` where there is nobody to ask."""
@@ -495,8 +495,8 @@ class Course:
         self._link.hold_to(terms.addresses)
         if self._scope is not None:
             self._scope.adopt(terms)
-        if self._clerk is not None:
-            self._clerk.hold_to(terms.digest, terms.changed)
+        if self._approver is not None:
+            self._approver.hold_to(terms.digest, terms.changed)
         self.used = self.used and terms.step is not Step.fresh
         self._keeper.hold_to(terms)
 
@@ -566,8 +566,8 @@ class Course:
             self._under_way.answer(request, message)
             return
         self._under_way.deadlines.stop()
-        if self._clerk is not None:
-            self._clerk.end()  # it may not be answered yet: a snapshot is taken first
+        if self._approver is not None:
+            self._approver.end()  # it may not be answered yet: a snapshot is taken first
         if self._link.made_connections(self._keeper.snapshots.chain.had_connections):
             request.called = True
         if request.undo and message.error is None:

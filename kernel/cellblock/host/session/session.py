@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from cellblock.analysis import Finding, Rules
     from cellblock.analysis.admission import Ruling
     from cellblock.errors import AuditError, PolicyError
-    from cellblock.host.consent.approver import Clerk
+    from cellblock.host.consent.approver import Approver
     from cellblock.host.consent.prompt import Decision
     from cellblock.host.session.narrowing import Narrower
 
@@ -50,8 +50,8 @@ class Session(Course):
         self._under_way.ready()
 
     def _equipped(self, tools: tuple[messages.Tool, ...]) -> None:
-        if self._clerk is not None:
-            self._clerk.folders = self._desk.folders
+        if self._approver is not None:
+            self._approver.folders = self._desk.folders
         self._front.equipped(tools)
         self._under_way.ready()
 
@@ -69,23 +69,23 @@ class Session(Course):
         may approve of what it imports, it is decided when he has answered. ``decided`` is called
         when it is, or more than once.
         """
-        clerk = self._clerk
-        if clerk is None:
+        approver = self._approver
+        if approver is None:
             self._decide(cell, done)
             decided()
             return
 
         def ended(outcome: Outcome) -> None:
-            clerk.end()
+            approver.end()
             done(outcome)
 
         def answered(answer: Decision) -> None:
             self._decide(cell, ended, answer)
             decided()
 
-        clerk.begin(cell)
+        approver.begin(cell)
         self._decide(cell, ended, answered=answered)
-        if not clerk.asks:
+        if not approver.asks:
             decided()
 
     def _decide(
@@ -103,8 +103,8 @@ class Session(Course):
             done(Outcome("refused", unadmitted=error))
             return
         if _SHOWS_POLICY in cell.raw and (narrower := self._narrower_for(cell, ruling)) is not None:
-            if self._clerk is not None:
-                self._clerk.end()  # what goes on beside it asks nobody on its behalf
+            if self._approver is not None:
+                self._approver.end()  # what goes on beside it asks nobody on its behalf
             narrower.settle(cell, self._rules, done, by=ruling.by)
             return
         source, template = _source_of(cell, ruling)
@@ -115,7 +115,7 @@ class Session(Course):
             if self._ask_user(source, findings, answered):
                 return
         elif findings and answer is not None and answer.asked:
-            findings = _after_no(findings, self._clerk)
+            findings = _after_no(findings, self._approver)
         elif findings and (problem := self._undone(answer)) is not None:
             self._audit.undecided(cell, UNWRITTEN)
             done(Outcome("refused", unwritten=problem))
@@ -217,7 +217,7 @@ class Session(Course):
     # --- what the user approves of ------------------------------------------------------------
 
     def _granted(self) -> messages.Granted | None:
-        return None if self._clerk is None else self._clerk.granted(self._rules)
+        return None if self._approver is None else self._approver.granted(self._rules)
 
     def _undone(self, answer: Decision | None) -> AuditError | None:
         """Return why what the user said counts for nothing, where the log could not be written."""
@@ -238,13 +238,13 @@ class Session(Course):
 
         It is decided anew after that: what is allowed, and what was approved of, may be others.
         """
-        clerk = self._clerk
-        imports = () if clerk is None else clerk.wanted(findings, self._rules)
-        if clerk is None or not imports:
+        approver = self._approver
+        imports = () if approver is None else approver.wanted(findings, self._rules)
+        if approver is None or not imports:
             return False
         if analyse(source, granting(self._permitting(self._granted()), imports)):
             return False
-        clerk.ask_imports(imports, answered)
+        approver.ask_imports(imports, answered)
         return True
 
     def complete(self, code: str, cursor: int, done: Callable[[Any], None]) -> None:
@@ -302,9 +302,9 @@ def _told(findings: tuple[Finding, ...], cell: Cell, ruling: Ruling) -> tuple[Fi
     return tuple(as_written(findings, cell.raw, transform(cell.raw)))
 
 
-def _after_no(findings: tuple[Finding, ...], clerk: Clerk | None) -> tuple[Finding, ...]:
+def _after_no(findings: tuple[Finding, ...], approver: Approver | None) -> tuple[Finding, ...]:
     """Return findings as they are told where the answer was no."""
-    remedy = "" if clerk is None else clerk.manner.remedy
+    remedy = "" if approver is None else approver.manner.remedy
     return tuple(replace(one, remedy=remedy, rewrite="") for one in findings)
 
 

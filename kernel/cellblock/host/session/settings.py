@@ -103,7 +103,7 @@ def tooling_of(ground: Ground, station: Station, given: Given | None = None) -> 
 
 def _approval(policy: Policy, station: Station) -> Approval | None:
     """Return who decides about calls. Where the policy has users asked, and none can be: nobody."""
-    decides = station.approval or station.clerk
+    decides = station.approval or station.approver
     return DenyAll() if decides is None and policy.approvals != "never" else decides
 
 

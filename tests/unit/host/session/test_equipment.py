@@ -13,7 +13,9 @@ def decides(approvals, **who):
     """Return what decides about calls under a policy, where a front has these to decide."""
     views = SimpleNamespace(budgets={})
     audit = SimpleNamespace(called=None, refused_more=None, barred=None)
-    station = SimpleNamespace(views=views, audit=audit, **{"approval": None, "clerk": None} | who)
+    station = SimpleNamespace(
+        views=views, audit=audit, **{"approval": None, "approver": None} | who
+    )
     ground = SimpleNamespace(policy=Policy(approvals=approvals), operations=None)
     return tooling_of(ground, station).approval
 
@@ -24,15 +26,15 @@ def test_where_the_policy_has_users_asked_and_nobody_can_be_every_call_is_refuse
     assert (ran, refused) == ([], ["nobody can be asked: a program runs the cells"])
 
 
-CLERK, OWN = object(), object()
+APPROVER, OWN = object(), object()
 
 
 @pytest.mark.parametrize(
     ("approvals", "who", "one"),
     [
-        ("prompt", {"clerk": CLERK}, CLERK),
-        ("prompt", {"clerk": CLERK, "approval": OWN}, OWN),
-        ("never", {"clerk": CLERK, "approval": OWN}, OWN),
+        ("prompt", {"approver": APPROVER}, APPROVER),
+        ("prompt", {"approver": APPROVER, "approval": OWN}, OWN),
+        ("never", {"approver": APPROVER, "approval": OWN}, OWN),
         ("never", {}, None),
     ],
 )

@@ -424,7 +424,7 @@ def test_an_interrupt_while_locks_are_made_does_no_harm(used):
 def asked(stepped, scope, tmp_path):
     """Return a session whose user is asked, and what asks him."""
     desk = Desk(tmp_path / "state" / "grants.json")
-    scope.sim = stepped(scope=scope, clerk=desk.clerk)
+    scope.sim = stepped(scope=scope, approver=desk.approver)
     return scope.sim, desk
 
 
