@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import re
 
-from cellblock.host.consent.approver import Approver, Grants, Under
-from cellblock.host.consent.grants import Store
+from cellblock.host.consent.approver import Approver
+from cellblock.host.consent.grants import Grants, Store, Under
 from cellblock.host.consent.prompt import Prompt
 from cellblock.host.services.tools.calls import Call
 from cellblock.host.session.types import Cell

@@ -5,13 +5,13 @@ import os
 from pathlib import Path
 
 import pytest
+from msgspec.structs import asdict
 from typer.testing import CliRunner
 
 from cellblock.cli import approvals
 from cellblock.cli.main import app
 from cellblock.host.consent import grants
-from cellblock.host.consent.approver import Under
-from cellblock.host.consent.grants import Store
+from cellblock.host.consent.grants import Store, Under
 from cellblock.policy.load import load
 
 
@@ -62,7 +62,7 @@ def test_what_was_allowed_under_a_narrowed_policy_is_listed_under_that_one_and_t
     under = Under(scope=here.scope, policy=here.policy, digest=here.digest)
     narrower = under.narrower("e" * 64, {"timeout": "3", "network_hosts": '["x"]'})
     narrower = narrower.narrower("f" * 64, {"timeout": "2"})
-    kept.add((narrower.grant("call", "ops.http"),))
+    kept.add((grants.new("call", "ops.http", **asdict(narrower)),))
     one = kept.grants()[-1]
     assert run("list", "--policy", "mine.toml").splitlines()[2:] == [
         f"{one.id}  calls of ops.http",

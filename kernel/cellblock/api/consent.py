@@ -13,7 +13,8 @@ import msgspec
 from cellblock.api.front import answer_of
 from cellblock.api.results import Wish
 from cellblock.errors import PolicyError
-from cellblock.host.consent.approver import PROGRAM, Approver, Grants, Under
+from cellblock.host.consent.approver import PROGRAM, Approver
+from cellblock.host.consent.grants import Grants, Under
 from cellblock.wire import values
 
 if TYPE_CHECKING:

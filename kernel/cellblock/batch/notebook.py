@@ -27,6 +27,9 @@ from cellblock.render.text import clip, visible
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
 
+#: Values in a notebook, for readers whose memory nothing else bounds: Python takes about 100 bytes
+#: for each while it reads.
+MAX_VALUES: Final = 2_000_000
 _FORMAT: Final = 4
 _CELL_TYPES: Final = frozenset({"code", "markdown", "raw"})
 #: Declared encodings of scripts under which UTF-8 reads what Python reads.

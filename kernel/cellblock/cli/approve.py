@@ -14,17 +14,20 @@ import typer
 
 from cellblock.analysis import analyse
 from cellblock.analysis.admission import runs_nothing, sha256
+from cellblock.batch.notebook import MAX_VALUES, UnreadableError, read_notebook
 from cellblock.batch.report_formats import inert
+from cellblock.batch.verdict import MAX_FILE_BYTES
 from cellblock.cli.common import clean, complain, load_policy
 from cellblock.errors import AdmissionError
 from cellblock.host.consent import admission
 from cellblock.host.consent import approve as approving
-from cellblock.host.consent.approve import manifests, read_notebook
-from cellblock.host.consent.manifest import Place, approved
+from cellblock.host.consent.approve import manifests
+from cellblock.host.consent.manifest import Place, approved, read_file
+from cellblock.host.files import upgraded
 from cellblock.render.denial import summary
 
 if TYPE_CHECKING:
-    from cellblock.host.consent.approve import New, Review
+    from cellblock.host.consent.approve import NewCell, Review
     from cellblock.policy.model import Policy
 
 app: Final = typer.Typer(add_completion=False)
@@ -85,6 +88,26 @@ def _place(policy: Policy, notebook: Path) -> Place:
     return Place(policy, notebook.resolve().parent)
 
 
+def _sources(notebook: Path) -> dict[int, str]:
+    """Return the sources of a notebook's code cells by their number among all cells, from 1.
+
+    Raise AdmissionError for what is no notebook.
+    """
+    file, remedy = str(notebook), "Give a notebook: a file that ends in .ipynb."
+    try:
+        content, _ = read_file(notebook.resolve(), MAX_FILE_BYTES, what="it", remedy=remedy)
+        found = dict(read_notebook(content, upgraded, max_values=MAX_VALUES).code_cells)
+        "".join(found.values()).encode()
+    except FileNotFoundError:
+        raise AdmissionError("no such file", file=file, remedy=remedy) from None
+    except UnreadableError as exc:
+        raise AdmissionError(f"it {exc}", file=file, remedy=remedy) from None
+    except UnicodeEncodeError:
+        message = "a cell is not Unicode: half of a surrogate pair"
+        raise AdmissionError(message, file=file, remedy="Mend that cell.") from None
+    return found
+
+
 def _check_counts(policy: Policy, spec: str) -> None:
     """Raise AdmissionError where what is approved under a policy counts for nothing."""
     if policy.admission != "approved":
@@ -100,7 +123,8 @@ def _approve_one(notebook: Path, policy: Policy, *, asked: bool) -> bool:
     place = _place(policy, notebook)
     with place.held(_waiting):
         manifest, why = approving.known(place)
-        reviewed = approving.review(notebook, policy, manifest)
+        name = notebook.resolve().name
+        reviewed = approving.review(name, _sources(notebook), policy, manifest)
         _show(reviewed, policy, place, why)
         if not (reviewed.changes or why):
             return True
@@ -134,7 +158,7 @@ def _show(reviewed: Review, policy: Policy, place: Place, why: str) -> None:
         _show_cell(cell, policy)
 
 
-def _show_cell(cell: New, policy: Policy) -> None:
+def _show_cell(cell: NewCell, policy: Policy) -> None:
     typer.echo(f"\ncell {cell.number}")
     for line in (cell.change or cell.source).split("\n"):
         typer.echo(f"  {'' if cell.change else '│ '}{clean(line)}".rstrip())
@@ -161,7 +185,7 @@ def _list_one(notebook: Path, policy: Policy, *, asked: bool) -> bool:
     del asked
     known = approved(_place(policy, notebook).read()[0], notebook.resolve().name)
     every = True
-    for number, source in read_notebook(notebook).items():
+    for number, source in _sources(notebook).items():
         fine = runs_nothing(source) or sha256(source) in known
         every = every and fine
         said = "approved" if fine else "not approved"

@@ -9,8 +9,8 @@ import os
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from cellblock.host.consent.approver import Approver, Grants, Under
-from cellblock.host.consent.grants import Store, default_path
+from cellblock.host.consent.approver import Approver
+from cellblock.host.consent.grants import Grants, Store, Under, default_path
 from cellblock.host.consent.prompt import Prompt
 from cellblock.host.session.narrowing import changes
 from cellblock.policy import paths as placing

@@ -5,18 +5,16 @@ from __future__ import annotations
 import datetime as dt
 import getpass
 import io
-import json
 import os
 import tokenize
 import unicodedata
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING
 
 from cellblock.analysis import analyse, transform
 from cellblock.analysis.admission import Approved, nearest, runs_nothing, sha256, unified
 from cellblock.errors import AdmissionError
-from cellblock.host.consent import manifest
 from cellblock.host.consent.manifest import (
     Manifest,
     Notebook,
@@ -27,7 +25,6 @@ from cellblock.host.consent.manifest import (
     read_or_make_key,
     verified,
 )
-from cellblock.host.files import FORMAT, UpgradeError, upgraded
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -35,16 +32,12 @@ if TYPE_CHECKING:
     from cellblock.analysis import Finding
     from cellblock.policy.model import Policy
 
-
-MOST_BYTES: Final = 64 << 20
 #: Lines and characters of a line up to which a difference says all.
 _LINES, _WIDTH = 40, 150
-#: Values of a notebook: Python takes about 100 bytes for each.
-MOST_VALUES: Final = 2_000_000
 
 
 @dataclass(frozen=True, slots=True)
-class New:
+class NewCell:
     """A cell that is not approved yet, and what whoever approves it should know.
 
     ``change`` is how it differs from an approved one like it, where that says everything.
@@ -64,7 +57,7 @@ class Review:
 
     notebook: str
     sources: Mapping[int, str]
-    new: tuple[New, ...]
+    new: tuple[NewCell, ...]
     kept: int
     gone: int
 
@@ -72,44 +65,6 @@ class Review:
     def changes(self) -> bool:
         """Whether there is anything to be decided."""
         return bool(self.new or self.gone)
-
-
-def read_notebook(path: Path) -> dict[int, str]:
-    """Return the sources of a notebook's code cells by their number among all cells, from 1.
-
-    Raises AdmissionError for what is no notebook.
-    """
-    remedy = "Give a notebook: a file that ends in .ipynb."
-    try:
-        content, _ = manifest.read_file(path.resolve(), MOST_BYTES, what="it", remedy=remedy)
-    except FileNotFoundError:
-        raise AdmissionError("no such file", file=str(path), remedy=remedy) from None
-    import nbformat  # noqa: PLC0415 - a tenth of a second
-
-    try:
-        text = _current(content).decode()
-        notebook = nbformat.reads(text, as_version=FORMAT)  # type: ignore[no-untyped-call]
-        cells = enumerate(notebook.cells, 1)
-        found = {number: cell.source for number, cell in cells if cell.cell_type == "code"}
-        "".join(found.values()).encode()
-    except UnicodeEncodeError:
-        message = "a cell is not Unicode: half of a surrogate pair"
-        raise AdmissionError(message, file=str(path), remedy="Mend that cell.") from None
-    except Exception as exc:  # noqa: BLE001 - whatever nbformat meets, it is no notebook
-        message = f"it is no notebook: {type(exc).__name__}"
-        raise AdmissionError(message, file=str(path), remedy=remedy) from None
-    return found
-
-
-def _current(content: bytes) -> bytes:
-    """Return a notebook in today's format; what is none, as it is. Raises UpgradeError."""
-    if sum(map(content.count, (b",", b"[", b"{"))) > MOST_VALUES:
-        raise UpgradeError("too many values")
-    try:
-        major = json.loads(content.decode()).get("nbformat", 1)
-    except (ValueError, AttributeError):
-        return content
-    return content if type(major) is int and major >= FORMAT else upgraded(content)
 
 
 def known(place: Place) -> tuple[Manifest, str]:
@@ -123,27 +78,28 @@ def known(place: Place) -> tuple[Manifest, str]:
         return nothing, str(exc)
 
 
-def review(path: Path, policy: Policy, manifest: Manifest) -> Review:
-    """Return what approving the notebook at ``path`` would change. Raises AdmissionError."""
-    name, sources = path.resolve().name, read_notebook(path)
+def review(name: str, sources: Mapping[int, str], policy: Policy, manifest: Manifest) -> Review:
+    """Return what approving the notebook of this name would change.
+
+    ``sources`` are those of its code cells by their number among all cells, from 1.
+    """
     before = approved(manifest, name)
-    others = {each.source: each for each in approved(manifest).values()} | {
-        each.source: each for each in before.values()
-    }
+    every = (*approved(manifest).values(), *before.values())
+    others = {each.source: each for each in every}
     wanted = {cell.sha256 for cell in cells_of(sources)}
     new = tuple(
-        _new(number, source, policy, others)
+        NewCell(
+            number,
+            source,
+            _change(source, others),
+            analyse(transform(source).source, policy.rules()),
+            tuple(letters(source)),
+        )
         for number, source in sources.items()
         if not runs_nothing(source) and sha256(source) not in before
     )
-    return Review(
-        name, sources, new, kept=len(wanted & set(before)), gone=len(set(before) - wanted)
-    )
-
-
-def _new(number: int, source: str, policy: Policy, others: Mapping[str, Approved]) -> New:
-    findings = analyse(transform(source).source, policy.rules())
-    return New(number, source, _change(source, others), findings, tuple(letters(source)))
+    kept, gone = len(wanted & set(before)), len(set(before) - wanted)
+    return Review(name, sources, new, kept, gone)
 
 
 def _change(source: str, others: Mapping[str, Approved]) -> str:
@@ -175,22 +131,26 @@ def letters(source: str) -> Iterator[str]:
         return
 
 
-# --- decided ----------------------------------------------------------------------------------
+# --- deciding ---------------------------------------------------------------------------------
 
 
 def approve(place: Place, policy: Policy, reviewed: Review, manifest: Manifest) -> bool:
-    """Approve what was reviewed; say whether a key had to be made. Raises AdmissionError."""
+    """Approve what was reviewed. Return whether a key had to be made. Raise AdmissionError."""
     _, made = read_or_make_key(place.key)
     now = dt.datetime.now(dt.UTC).isoformat(timespec="seconds")
-    entry = Notebook(now, _who(), policy.digest(), cells_of(reviewed.sources))
-    place.write({**manifest.notebooks, reviewed.notebook: entry}, manifest.serial)
+    try:
+        who = f"{getpass.getuser()} (uid {os.getuid()})"
+    except (OSError, KeyError):  # no name, and no variable that says one
+        who = f"uid {os.getuid()}"
+    notebook = Notebook(now, who, policy.digest(), cells_of(reviewed.sources))
+    place.write({**manifest.notebooks, reviewed.notebook: notebook}, manifest.serial)
     return made
 
 
 def revoke(place: Place, path: Path) -> int:
     """Take back what was approved of a notebook, which need not be there any more.
 
-    Returns how many cells that were. Raises AdmissionError.
+    Return how many cells that were. Raise AdmissionError.
     """
     manifest, _ = place.read()
     name = path.resolve().name
@@ -203,22 +163,14 @@ def revoke(place: Place, path: Path) -> int:
     return len(manifest.notebooks[name].cells)
 
 
-def _who() -> str:
-    try:
-        return f"{getpass.getuser()} (uid {os.getuid()})"
-    except (OSError, KeyError):  # no name, and no variable that says one
-        return f"uid {os.getuid()}"
-
-
 def manifests(policy: Policy) -> Iterator[tuple[Path, Manifest | AdmissionError]]:
-    """Yield every manifest in the policy's folder, or why it can't be used. Raises AdmissionError.
+    """Yield every manifest in the policy's folder, or why it can't be used. Raise AdmissionError.
 
     For showing: whether one counts depends on where a kernel runs.
     """
-    folder = Path(policy.approval.folder)
-    secret = read_key(Path(policy.approval.key))
-    for file in sorted(folder.glob("*.json")):
+    key = read_key(Path(policy.approval.key))
+    for file in sorted(Path(policy.approval.folder).glob("*.json")):
         try:
-            yield file, verified(file, secret)
+            yield file, verified(file, key)
         except AdmissionError as exc:
             yield file, exc

@@ -1,25 +1,26 @@
 """Who is asked, about what, and how often: a session's approvals.
 
-Calls of one cell wait in line; a cell's imports are asked about before it is sent. An answer is
-for what was asked and nothing else. A cell that goes on asking is told no by itself.
+Calls of one cell wait in line; a cell's imports are asked about before it is sent. One question at
+a time is put, answered, or withdrawn. An answer is for what was asked and nothing else. A cell that
+goes on asking is told no without a question.
 """
 
 from __future__ import annotations
 
 import os
 import sysconfig
+from collections import deque
 from functools import lru_cache
 from importlib.machinery import PathFinder
 from pathlib import PurePath
 from typing import TYPE_CHECKING, Final
 
 import msgspec
-from msgspec.structs import asdict, replace
 
 from cellblock.analysis.admission import sha256
 from cellblock.analysis.imports import approvable, wanted
-from cellblock.host.consent import grants, request
-from cellblock.host.consent.prompt import Asking, Decision
+from cellblock.host.consent import request
+from cellblock.host.consent.prompt import Decision
 from cellblock.host.guests.spawn import import_path
 from cellblock.wire.messages import Granted
 
@@ -28,131 +29,37 @@ if TYPE_CHECKING:
 
     from cellblock.analysis import Finding, Rules
     from cellblock.analysis.imports import Import
-    from cellblock.host.consent.grants import Grant, Store
+    from cellblock.host.consent.grants import Grants
     from cellblock.host.consent.prompt import Answer
-    from cellblock.host.consent.request import Of, Scope, Wish
+    from cellblock.host.consent.request import Wish
     from cellblock.host.services.tools.calls import Call
     from cellblock.host.session.types import Cell
 
     Observe = Callable[[Wish, Decision], str]
+    #: Puts a question; returns what withdraws it, or None where nobody can be asked.
     Ask = Callable[[Wish, Cell | None, str, Callable[[Answer], None]], Callable[[], None] | None]
 
 
-# What a session's user has allowed before: for this cell, for the session, or for always.
-
-
-class Under(msgspec.Struct, frozen=True, kw_only=True):
-    """What lasting grants are for: a scope, and a policy by its name and digest.
-
-    ``base`` and ``narrowed`` are as in ``grants.Grant``: they say how it came to be that policy.
-    """
-
-    scope: str
-    policy: str
-    digest: str
-    base: str = ""
-    narrowed: dict[str, str] = {}
-
-    def narrower(self, digest: str, changed: Mapping[str, str]) -> Under:
-        """Return the same for a policy with this digest, made of this one by what ``changed``."""
-        base = self.base or self.digest
-        return replace(self, digest=digest, base=base, narrowed={**self.narrowed, **changed})
-
-    def covers(self, one: Grant) -> bool:
-        """Say whether a grant counts under it."""
-        return (one.scope, one.policy, one.digest) == (self.scope, self.policy, self.digest)
-
-    def grant(self, of: Of, subject: str) -> Grant:
-        """Return a grant under it, as of now."""
-        return grants.new(of, subject, **asdict(self))
-
-
-class Grants:
-    """Answers whether something is allowed already, and how. A look costs a stat(2).
-
-    Without a store nothing is allowed for always, nor can it be.
-    """
-
-    def __init__(self, under: Under, kept: Store | None) -> None:
-        self.under, self._store = under, kept
-        self._session: set[tuple[Of, str]] = set()
-        #: Imports that the cell under way was allowed.
-        self._cell: set[str] = set()
-
-    def hold_to(self, digest: str, changed: Mapping[str, str]) -> None:
-        """Have what is for always be for a narrower policy, from now on."""
-        self.under = self.under.narrower(digest, changed)
-
-    def begin(self) -> None:
-        """Begin a cell: what was allowed once was for another."""
-        self._cell.clear()
-
-    def covers(self, wish: Wish) -> Scope | None:
-        """Return for how long something is allowed already, None where it has to be asked for."""
-        wanted = {(wish.of, subject) for subject in wish.subjects}
-        if wanted <= self._session:
-            return "session"
-        return "always" if wanted <= self._session | self._always() else None
-
-    def add(self, wish: Wish, scope: Scope) -> str:
-        """Remember what was allowed; return why it could not be for always, or nothing.
-
-        What is for always stands in the store alone, so that it can be taken back there at once.
-        """
-        if scope == "once":
-            # A call is let through by itself: nothing is remembered that another could use.
-            self._cell.update(wish.subjects if wish.of == "import" else ())
-            return ""
-        problem = self._keep(wish) if scope == "always" else ""
-        if scope == "session" or problem:
-            self._session.update((wish.of, subject) for subject in wish.subjects)
-        return problem
-
-    def imports(self) -> frozenset[str]:
-        """Return what may be imported now besides what the policy allows."""
-        lasting = self._session | self._always()
-        return frozenset(self._cell).union(name for of, name in lasting if of == "import")
-
-    def _always(self) -> set[tuple[Of, str]]:
-        known = () if self._store is None else self._store.grants()
-        return {(one.of, one.subject) for one in known if self.under.covers(one)}
-
-    def _keep(self, wish: Wish) -> str:
-        if self._store is None:
-            return "nothing is kept here"
-        made = tuple(self.under.grant(wish.of, one) for one in wish.subjects)
-        try:
-            self._store.add(made)
-        except OSError as exc:
-            return exc.strerror or str(exc)
-        return ""
-
-
-# Where packages are that may be approved of: installed for the interpreter, by nobody's cell.
+# --- where packages are that may be approved: installed for the interpreter, by nobody's cell -----
 
 #: Folders of these names hold nothing else.
 _INSTALLED: Final = ("dist-packages", "site-packages")
 
 
 def is_installed(package: str, more: tuple[str, ...] = ()) -> bool:
-    """Say whether guests find ``package`` among what is installed, or in one of ``more`` folders.
+    """Whether guests find ``package`` among what is installed, or in one of ``more`` folders.
 
     Not in a notebook's folder, nor by a link that leads elsewhere; nothing of it is imported. One
     without a file of its own is none: whoever adds a folder adds to it.
     """
-    path = [*import_path(), *more]
     try:
-        spec = PathFinder.find_spec(package, path)
+        spec = PathFinder.find_spec(package, [*import_path(), *more])
     except (ImportError, ValueError):
         return False
-    if spec is None or not spec.origin or not os.path.isabs(spec.origin):  # noqa: PTH117 - no object for it
+    if spec is None or not spec.origin or not PurePath(spec.origin).is_absolute():
         return False
     real = PurePath(os.path.realpath(spec.origin))
-    return any(real.is_relative_to(folder) for folder in _real({*_folders(), *more}))
-
-
-def _real(folders: Iterable[str]) -> list[str]:
-    return [os.path.realpath(folder) for folder in folders]
+    return any(real.is_relative_to(os.path.realpath(one)) for one in {*_folders(), *more})
 
 
 @lru_cache(maxsize=1)
@@ -162,13 +69,18 @@ def _folders() -> tuple[str, ...]:
     return (*named, paths["purelib"], paths["platlib"])
 
 
+# --- deciding, and asking -------------------------------------------------------------------------
+
 #: Questions for one cell, and answers of no, from which on the rest is refused unasked.
 MOST_ASKED: Final = 20
 MOST_REFUSED: Final = 3
+_NOT_TAKEN: Final = (
+    "That was not taken: it takes the code, which is another one now, and one of these."
+)
 
 
 class Manner(msgspec.Struct, frozen=True, kw_only=True):
-    """How it is told that the answer was no, and whether who answers is spared many questions."""
+    """The words for an answer of no, and whether who answers is ``spared`` many questions."""
 
     no: str = "you said no"
     remedy: str = "You said no. Run the cell again to be asked again."
@@ -179,11 +91,20 @@ USER: Final = Manner()
 PROGRAM: Final = Manner(no="the program said no", remedy="The program said no.", spared=False)
 
 
-class Approver:
-    """Decides about calls (``host.tools.approval.Approval``), imports, and a kernel's start.
+class _Waiting(msgspec.Struct, frozen=True, eq=False):
+    """A wish to be decided, what gets the decision, and the number of the call that it is of."""
 
-    ``observe`` hears of each decision of the user's, and of others once a cell for each subject;
-    ``tell`` gets a line for the user, who may be a program, by the ``manner``.
+    wish: Wish
+    decided: Callable[[Decision], None]
+    call: int | None
+
+
+class Approver:
+    """Decides about calls (``services.tools.calls.Approval``), imports, and a kernel's start.
+
+    ``ask`` puts a question. ``observe`` is called with each decision of the user's, and with others
+    once a cell for each subject; it returns why something may not be done after all. ``tell`` gets
+    a line for the user, who may be a program, by the ``manner``.
     """
 
     def __init__(
@@ -197,16 +118,19 @@ class Approver:
     ) -> None:
         self._ask, self._grants, self._observe, self._tell = ask, grants, observe, tell
         self.manner = manner
-        self._asking = Asking(self._question, self._settled, manner.no)
+        self._on_waiting: Callable[[bool], None] = lambda _asked: None
+        self._queue = deque[_Waiting]()
+        #: What is asked about now, and what withdraws the question.
+        self._open: _Waiting | None = None
+        self._withdraw: Callable[[], None] | None = None
+        self._goes_on = False
         self._cell: Cell | None = None
         #: Why nothing is asked any more in this cell.
         self._stopped = ""
         self._asked = 0
-        #: What was refused in this cell, by hash; and what was entered of it unasked.
+        #: What was refused in this cell, by hash; and what was observed of it unasked.
         self._refused: set[str] = set()
         self._noted: set[tuple[str, ...]] = set()
-        #: Where calls stand in line, by their numbers.
-        self._calls: dict[int, int] = {}
         #: What may be imported, and for which names and rules that was found.
         self._granted: Granted | None = None
         self._found: tuple[frozenset[str], Rules | None] = (frozenset(), None)
@@ -217,38 +141,38 @@ class Approver:
 
     def begin(self, cell: Cell) -> None:
         """Begin a cell: what its calls and imports ask for is asked for it."""
-        self._asking.refuse_all("another cell has begun")
+        self._refuse_all("another cell has begun")
         self._cell, self._stopped, self._asked = cell, "", 0
         self._refused.clear()
         self._noted.clear()
         self._grants.begin()
 
     def end(self) -> None:
-        """Take note that the cell has ended: nobody is asked for it any more."""
+        """End the cell: nobody is asked for it any more."""
         self._cell = None
         self._grants.begin()  # handlers of widgets are none of the cell
-        self._asking.refuse_all("the cell has ended")
+        self._refuse_all("the cell has ended")
 
     def interrupt(self) -> None:
         """Refuse what waits, and what this cell asks for from now on."""
         self._stopped = "it was interrupted"
-        self._asking.refuse_all(self._stopped)
+        self._refuse_all(self._stopped)
 
     @property
     def asks(self) -> bool:
         """Whether a question stands."""
-        return self._asking.asks
+        return self._open is not None
 
     def hold_to(self, digest: str, changed: Mapping[str, str]) -> None:
-        """Take note of a narrower policy: what was allowed for always was so under another.
+        """Hold to a narrower policy: what was allowed for always was so under another.
 
         ``changed`` are fields and their values, as TOML has them.
         """
         self._grants.hold_to(digest, changed)
 
     def on_waiting(self, waiting: Callable[[bool], None]) -> None:
-        """Have ``waiting`` be told when the user is asked, and when that is over."""
-        self._asking.waiting = waiting
+        """Call ``waiting`` when the user is asked, and when that is over."""
+        self._on_waiting = waiting
 
     # --- calls --------------------------------------------------------------------------------
 
@@ -256,28 +180,25 @@ class Approver:
         self, call: Call, proceed: Callable[[], None], refuse: Callable[[str], None]
     ) -> None:
         """Decide about a call; that very call is run, or refused."""
-        wish, open_ = request.of_call(call), True
+        wish = request.of_call(call)
         if wish is None:
             refuse("its arguments are no data that can be shown")
             return
 
         def decided(decision: Decision) -> None:
-            nonlocal open_
-            open_ = False
-            self._calls.pop(call.number, None)
             if decision.scope is not None:
                 proceed()
             else:
                 refuse(decision.why)
 
-        number = self._put(wish, decided)
-        if open_:
-            self._calls[call.number] = number
+        self._put(wish, decided, call.number)
 
     def dropped(self, number: int) -> None:
-        """Ask no more about a call that nobody waits for."""
-        if (place := self._calls.pop(number, None)) is not None:
-            self._asking.drop(place)
+        """Ask no more about a call that nobody waits for. It is not decided."""
+        self._queue = deque(one for one in self._queue if one.call != number)
+        if self._open is not None and self._open.call == number:
+            self._close()
+            self._go_on()
 
     # --- imports ------------------------------------------------------------------------------
 
@@ -285,14 +206,23 @@ class Approver:
         """Return what may be imported now besides what a policy's ``rules`` allow."""
         names, (known, under) = self._grants.imports(), self._found
         if names != known or (names and rules is not under):
-            found = (one for name in names for one in approvable(name, rules))
-            self._found, self._granted = (names, rules), _granted(filter(self._is_there, found))
+            found = [one for name in names for one in approvable(name, rules)]
+            there = [one for one in found if self._is_there(one)]
+            modules, packages = (
+                tuple(sorted({one.name for one in there if one.kind == kind}))
+                for kind in ("module", "package")
+            )
+            self._found = names, rules
+            self._granted = Granted(modules=modules, packages=packages) if there else None
         return self._granted
 
     def wanted(self, findings: Iterable[Finding], rules: Rules) -> tuple[Import, ...]:
         """Return what the user could approve of for a cell with these findings to run."""
         found = wanted(findings, rules)
         return found if all(map(self._is_there, found)) else ()
+
+    def _is_there(self, one: Import) -> bool:
+        return one.kind == "module" or is_installed(one.name, self.folders)
 
     def ask_imports(self, imports: Iterable[Import], decided: Callable[[Decision], None]) -> None:
         """Ask whether the cell may import these."""
@@ -302,78 +232,120 @@ class Approver:
     # --- a kernel's start ---------------------------------------------------------------------
 
     def may_start(self, field: str, value: str) -> bool:
-        """Say whether a kernel of such a policy may always start."""
+        """Whether a kernel of such a policy may always start."""
         return self._grants.covers(request.of_start(field, value)) is not None
 
     def ask_start(self, field: str, value: str, decided: Callable[[Decision], None]) -> None:
         """Ask whether it may."""
         self._put(request.of_start(field, value), decided)
 
-    # --- all of them --------------------------------------------------------------------------
+    # --- the queue ----------------------------------------------------------------------------
 
-    def _put(self, wish: Wish, decided: Callable[[Decision], None]) -> int:
-        def settle(decision: Decision) -> None:
-            why = self._enter(wish, decision)
-            decided(Decision(why=why) if why else decision)
+    def _put(
+        self, wish: Wish, decided: Callable[[Decision], None], call: int | None = None
+    ) -> None:
+        """Decide when it is this one's turn; ``decided`` may be called before this returns."""
+        self._queue.append(_Waiting(wish, decided, call))
+        self._go_on()
 
-        return self._asking.put(wish, settle)
+    def _go_on(self) -> None:
+        """Put the next question; what needs none is decided on the way.
 
-    def _enter(self, wish: Wish, decision: Decision) -> str:
-        """Have observed what was decided, and remember what the user said.
-
-        Returned is why it may not be done after all; then nothing is remembered.
+        Whoever is told of a decision may put another wish, which finds its place in the queue.
         """
-        unasked = (wish.of, *wish.subjects, decision.scope or decision.why)
-        if decision.asked or unasked not in self._noted:
-            if why := self._observe(wish, decision):
-                return why
-            if not decision.asked:
-                self._noted.add(unasked)
-        if decision.asked and decision.scope is not None:
-            if problem := self._grants.add(wish, decision.scope):
-                self._tell(f"could not keep that for always: {problem}. It holds for this session")
-        elif decision.asked:
-            self._refused.add(wish.sha256)
-        return ""
+        if self._goes_on:
+            return
+        self._goes_on = True
+        try:
+            while self._open is None and self._queue:
+                one = self._queue.popleft()
+                decision = self._unasked(one.wish)
+                if decision is None and not self._question(one, ""):
+                    decision = Decision(why="nobody can be asked: this front end takes no input")
+                if decision is not None:
+                    self._settle(one, decision)
+        finally:
+            self._goes_on = False
 
-    def _settled(self, wish: Wish) -> Decision | None:
+    def _unasked(self, wish: Wish) -> Decision | None:
         """Decide without asking, where that can be; else count a question."""
         if (scope := self._grants.covers(wish)) is not None:
             return Decision(scope=scope)
-        if why := self._why_not(wish):
+        why, no = self._stopped, self.manner.no
+        if self._cell is None:
+            why = "nobody can be asked while no cell runs"
+        elif not why and self.manner.spared:
+            if wish.sha256 in self._refused:
+                why = f"{no} to this in this cell"
+            elif len(self._refused) >= MOST_REFUSED:
+                why = f"{no} {MOST_REFUSED} times in this cell"
+            elif self._asked >= MOST_ASKED:
+                why = f"one cell may ask {MOST_ASKED} times"
+        if why:
             return Decision(why=why)
         self._asked += 1
         return None
 
-    def _why_not(self, wish: Wish) -> str:
-        if self._cell is None:
-            return "nobody can be asked while no cell runs"
-        return self._stopped or (self._enough(wish) if self.manner.spared else "")
+    def _question(self, one: _Waiting, note: str) -> bool:
+        """Put a question. Return whether anybody can be asked."""
 
-    def _enough(self, wish: Wish) -> str:
-        """Return why a user is not asked again, who was asked before."""
-        if wish.sha256 in self._refused:
-            return f"{self.manner.no} to this in this cell"
-        if len(self._refused) >= MOST_REFUSED:
-            return f"{self.manner.no} {MOST_REFUSED} times in this cell"
-        if self._asked >= MOST_ASKED:
-            return f"one cell may ask {MOST_ASKED} times"
-        return ""
+        def answered(answer: Answer) -> None:
+            if self._open is one:
+                self._answered(one, answer, again=not note)
 
-    def _question(
-        self, wish: Wish, note: str, answered: Callable[[Answer], None]
-    ) -> Callable[[], None] | None:
-        return self._ask(request.with_lines(wish), self._cell, note, answered)
+        withdraw = self._ask(request.with_lines(one.wish), self._cell, note, answered)
+        if withdraw is None:
+            return False
+        self._open, self._withdraw = one, withdraw
+        self._on_waiting(True)
+        return True
 
-    def _is_there(self, one: Import) -> bool:
-        return one.kind == "module" or is_installed(one.name, self.folders)
+    def _answered(self, one: _Waiting, answer: Answer, *, again: bool) -> None:
+        self._withdraw = None  # it is answered
+        if answer == "again" and again and self._question(one, _NOT_TAKEN):
+            return
+        self._close()
+        match answer:
+            case "again" | "no":
+                self._settle(one, Decision(why=self.manner.no, asked=True))
+            case scope:
+                self._settle(one, Decision(scope=scope, asked=True))
+        self._go_on()
 
+    def _close(self) -> None:
+        """Have no question stand."""
+        if self._open is None:
+            return
+        withdraw, self._open, self._withdraw = self._withdraw, None, None
+        if withdraw is not None:
+            withdraw()
+        self._on_waiting(False)
 
-def _granted(imports: Iterable[Import]) -> Granted | None:
-    named: dict[str, set[str]] = {"module": set(), "package": set()}
-    for one in imports:
-        named[one.kind].add(one.name)
-    if not any(named.values()):
-        return None
-    modules, packages = (tuple(sorted(named[kind])) for kind in ("module", "package"))
-    return Granted(modules=modules, packages=packages)
+    def _refuse_all(self, why: str) -> None:
+        """Refuse everything that waits."""
+        waiting = [*([self._open] if self._open else []), *self._queue]
+        self._queue.clear()
+        self._close()
+        for one in waiting:
+            self._settle(one, Decision(why=why))
+
+    def _settle(self, one: _Waiting, decision: Decision) -> None:
+        """Have a decision observed, remember what the user said, and hand it on.
+
+        Where it may not be done after all, nothing is remembered, and the decision is no.
+        """
+        wish, why = one.wish, ""
+        unasked = (wish.of, *wish.subjects, decision.scope or decision.why)
+        if decision.asked or unasked not in self._noted:
+            why = self._observe(wish, decision)
+            if not (why or decision.asked):
+                self._noted.add(unasked)
+        if decision.asked and not why:
+            problem = ""
+            if decision.scope is None:
+                self._refused.add(wish.sha256)
+            else:
+                problem = self._grants.add(wish, decision.scope)
+            if problem:
+                self._tell(f"could not keep that for always: {problem}. It holds for this session")
+        one.decided(Decision(why=why) if why else decision)

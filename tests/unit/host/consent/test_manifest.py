@@ -304,7 +304,7 @@ def test_what_is_approved_or_taken_back_meanwhile_counts_from_the_next_cell_on(d
 def test_a_manifest_is_read_once_while_it_stays_as_it_is(desk, monkeypatch):
     desk.approve(CELL)
     gate = Gate(desk.policy, desk.project)
-    monkeypatch.setattr("cellblock.host.consent.admission._UNSEEN", -(10**12))
+    monkeypatch.setattr("cellblock.host.consent.admission.UNSEEN", -(10**12))
     gate.judge(CELL)
     reads = []
     monkeypatch.setattr(Place, "read", lambda *_: reads.append(1))
@@ -344,7 +344,7 @@ def tampered(file):
 def test_a_key_or_manifest_that_is_no_more_what_it_was_stops_the_kernel(
     desk, monkeypatch, which, change, why
 ):
-    monkeypatch.setattr("cellblock.host.consent.admission._UNSEEN", -(10**12))
+    monkeypatch.setattr("cellblock.host.consent.admission.UNSEEN", -(10**12))
     desk.approve(CELL)
     gate, path = Gate(desk.policy, desk.project), getattr(desk.place, which)
     assert not gate.judge(CELL).findings
