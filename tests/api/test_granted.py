@@ -139,7 +139,7 @@ def approved(home):
     path = home / "project" / "a.ipynb"
     cell = nbformat.v4.new_code_cell(FINE)
     path.write_text(nbformat.writes(nbformat.v4.new_notebook(cells=[cell])))
-    placed = load.checked(policy, project=path.parent, allow_unsafe=False)
+    placed = load.check_policy(policy, project=path.parent, allow_unsafe=False)
     place = Place(placed, path.parent)
     with place.held():
         manifest, _ = approving.known(place)

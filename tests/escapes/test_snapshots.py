@@ -138,7 +138,7 @@ def test_a_copy_that_runs_on_while_it_should_wait_is_stopped(kernel):
         "    channel.renew()\n"
         "    channel.send(messages.Standing(id=request.id))\n"
         "    while True: pass\n"
-        "snapshots._stand = stand" + LONG,
+        "snapshots._wait_as_copy = stand" + LONG,
     )
     run(kernel, "1" + LONG)
     until(lambda: not running(kernel))
@@ -271,7 +271,7 @@ def test_a_copy_that_says_again_and_again_that_it_stands_costs_the_host_no_descr
         "    one = bytes(frames.encode(messages.Standing(id=1)))\n"
         "    for _ in range(300): os.write(3, one)\n"
         "    time.sleep(60)\n"
-        "snapshots.go_on = insist" + LONG,
+        "snapshots.take_over = insist" + LONG,
     )
     stopped(kernel, "os._exit(1)")
     assert run(kernel, "kept") == "7"
@@ -321,7 +321,7 @@ def test_a_guest_that_words_why_it_made_no_copy_is_ended_for_it(kernel, fields):
 
 
 def test_copies_that_do_not_take_over_hold_up_the_next_cell_for_a_bounded_time(kernel):
-    run(kernel, "snapshots.go_on = lambda _: time.sleep(60)" + LONG)
+    run(kernel, "snapshots.take_over = lambda _: time.sleep(60)" + LONG)
     for _ in range(5):
         run(kernel, "1" + LONG)
     stopped(kernel, "os._exit(1)")  # answered within the client's deadline, or this fails
@@ -331,12 +331,12 @@ def test_copies_that_do_not_take_over_hold_up_the_next_cell_for_a_bounded_time(k
 def test_copies_that_say_twice_that_they_took_over_are_ended_and_no_cell_with_them(kernel):
     run(
         kernel,
-        "real = snapshots.go_on\n"
+        "real = snapshots.take_over\n"
         "def insist(resume):\n"
         "    resumed = real(resume)\n"
         "    channel.send(resumed)\n"
         "    return resumed\n"
-        "snapshots.go_on = insist" + LONG,
+        "snapshots.take_over = insist" + LONG,
     )
     for number in range(3):
         run(kernel, f"{number}" + LONG)
@@ -351,11 +351,11 @@ def test_copies_that_say_twice_that_they_took_over_are_ended_and_no_cell_with_th
 def test_a_zygote_that_ends_during_a_restoration_takes_the_copy_with_it(kernel):
     run(
         kernel,
-        "real = snapshots.go_on\n"
+        "real = snapshots.take_over\n"
         "def slow(resume):\n"
         "    time.sleep(2)\n"
         "    return real(resume)\n"
-        "snapshots.go_on = slow" + LONG,
+        "snapshots.take_over = slow" + LONG,
     )
     before, guest = kernel.tree(), kernel.guest()
     mid = kernel.execute_send("os._exit(1)")

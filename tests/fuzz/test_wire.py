@@ -17,7 +17,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from cellblock.errors import WireError
-from cellblock.host.session.types import Cell
+from cellblock.host.session.types import ExecuteRequest
 from cellblock.wire import frames, messages
 from support.simulator import Simulation
 from support.traffic import record
@@ -308,7 +308,9 @@ class Traffic:
 
 def requests(sim, answered):
     """The requests that the recording answers, as the same calls."""
-    yield lambda: sim.session.execute(Cell(raw="x = 1", execution_count=1), answered.append)
+    yield lambda: sim.session.execute(
+        ExecuteRequest(code="x = 1", execution_count=1), answered.append
+    )
     yield lambda: sim.session.complete("pri", 3, answered.append)
     yield lambda: sim.session.inspect("print", 5, 0, answered.append)
 
@@ -341,7 +343,7 @@ def say(sim, data):
 def honest(sim):
     """Have whatever guest there is now answer what it was asked, until all is answered."""
     for _ in range(4):
-        if sim.session._under_way.request is None:
+        if sim.session.requests.request is None:
             return
         for asked in sim.guest.read():
             say(sim, b"".join(map(bytes, map(frames.encode, answers(asked)))))
@@ -362,7 +364,7 @@ def answers(asked):
 def serves(sim):
     """The session runs one more cell, in this guest or the next."""
     outcomes = []
-    sim.session.execute(Cell(raw="y = 2", execution_count=2), outcomes.append)
+    sim.session.execute(ExecuteRequest(code="y = 2", execution_count=2), outcomes.append)
     for _ in range(4):
         sim.reactor.turn()
         honest(sim)

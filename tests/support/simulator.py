@@ -18,9 +18,10 @@ from cellblock.analysis import Rules
 from cellblock.host.audit.recorder import Audit
 from cellblock.host.consent.admission import Gate
 from cellblock.host.guests.process import Guest
-from cellblock.host.guests.zygote import OwnZygote
+from cellblock.host.guests.zygote import ZygoteSource
 from cellblock.host.session.limits import Bounds
 from cellblock.host.session.session import Session
+from cellblock.host.session.types import SessionSettings
 from cellblock.policy.model import Policy
 from cellblock.wire import frames, messages
 
@@ -173,7 +174,7 @@ class Simulation:
         policy=_NO_SNAPSHOTS,
         audit=None,
         gate=None,
-        scope=None,
+        narrower=None,
         approver=None,
     ):
         self.reactor = Reactor()
@@ -202,19 +203,22 @@ class Simulation:
             rules={}, preload=(), pre_imported=(), policy_name="p", ipython_dir="/x",
             scratch="/x", cwd="/x", environment={}, plan=messages.Plan(required=required),
         )  # fmt: skip
+        self.audit = Audit() if audit is None else audit
+        settings = SessionSettings(
+            policy=policy.replace(timeout=timeout),
+            rules=rules,
+            gate=Gate(Policy(), Path("/x")) if gate is None else gate,
+            bounds=Bounds(),
+            prepare=prepare,
+            zygote=self._spawn,
+        )
         self.session = Session(
             self.reactor,
             self,
-            rules,
-            prepare=prepare,
-            timeout=timeout,
-            bounds=Bounds(),
+            settings,
+            ZygoteSource(self.reactor, self._spawn),
             clock=lambda: self.reactor.now,
-            zygotes=OwnZygote(self.reactor, self._spawn),
-            policy=policy,
-            audit=Audit() if audit is None else audit,
-            gate=Gate(Policy(), Path("/x")) if gate is None else gate,
-            scope=scope,
+            narrower=narrower,
             approver=approver,
         )
 

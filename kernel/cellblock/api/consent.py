@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from cellblock.api.front import SandboxFront
     from cellblock.host.consent import request as wishes
     from cellblock.host.consent.prompt import Answer
-    from cellblock.host.session.types import Cell
+    from cellblock.host.session.types import ExecuteRequest
     from cellblock.policy.model import Policy
 
     Approve = Callable[[Wish], Any]
@@ -50,7 +50,7 @@ class ProgramPrompt:
     def __call__(
         self,
         wish: wishes.Wish,
-        cell: Cell | None,
+        cell: ExecuteRequest | None,
         note: str,  # noqa: ARG002 - for who mistypes
         answered: Callable[[Answer], None],
     ) -> Callable[[], None]:
@@ -64,7 +64,7 @@ class ProgramPrompt:
             self._asked.cancel()
 
     async def _put(
-        self, wish: wishes.Wish, cell: Cell | None, answered: Callable[[Answer], None]
+        self, wish: wishes.Wish, cell: ExecuteRequest | None, answered: Callable[[Answer], None]
     ) -> None:
         answer: Answer = "no"
         try:
@@ -90,9 +90,9 @@ def approver_of(policy: Policy, front: SandboxFront, prompt: ProgramPrompt) -> A
     return Approver(prompt, grants, observe=observe, tell=tell, manner=PROGRAM)
 
 
-def wish_of(wish: wishes.Wish, cell: Cell | None) -> Wish:
+def wish_of(wish: wishes.Wish, cell: ExecuteRequest | None) -> Wish:
     """Return a wish as the program gets it. Raises ValueError, msgspec.MsgspecError."""
-    count, source = (0, "") if cell is None else (cell.execution_count, cell.raw)
+    count, source = (0, "") if cell is None else (cell.execution_count, cell.code)
     args, kwargs = values.decode(msgspec.Raw(wish.arguments)) if wish.arguments else ((), {})
     return Wish(
         kind="import" if wish.of == "import" else "call",

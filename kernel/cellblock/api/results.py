@@ -538,7 +538,7 @@ def result_of(
         outputs=outputs,
         execution_count=run.count,
         policy=views.in_force.name if views.in_force is not None else "",
-        source=run.raw,
+        source=run.request.code,
     )
 
 

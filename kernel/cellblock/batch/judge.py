@@ -49,8 +49,8 @@ from cellblock.batch.verdict import (
 )
 from cellblock.errors import AdmissionError, PolicyError, WideningError
 from cellblock.policy import load, narrow_requests
-from cellblock.policy.narrowing import names_paths, weigh
-from cellblock.policy.paths import Places, foreseen
+from cellblock.policy.narrowing import names_paths, try_narrow
+from cellblock.policy.paths import Places, expand_paths_leniently
 from cellblock.render.text import encodable
 
 if TYPE_CHECKING:
@@ -90,9 +90,10 @@ class JudgeContext:
 
     def policy_in(self, project: Path) -> Policy:
         """Return the operator's policy where ``{project}`` stands for this folder."""
-        policy = load.of_fields(self.options.policy, file="the policy")
+        policy = load.from_fields(self.options.policy, file="the policy")
         folder = Path(os.fsdecode(self.options.folder))
-        return foreseen(policy, Places(policy.name, folder, project, None, here=False))
+        places = Places(policy.name, folder, project, None, here=False)
+        return expand_paths_leniently(policy, places)
 
 
 def judge(content: bytes, kind: FileKind, context: JudgeContext, file: Path) -> Verdict:
@@ -207,7 +208,9 @@ class CellJudge:
         whole, project = {"metadata": notebook.metadata}, self._context.project
         policy = self._context.policy
         self._enforce(
-            narrow_requests.of_notebook(whole, policy, file=self._file, project=project, here=False)
+            narrow_requests.narrow_for_notebook(
+                whole, policy, file=self._file, project=project, here=False
+            )
         )
 
     def judge(self, raw: str) -> list[Finding]:
@@ -269,7 +272,7 @@ class CellJudge:
         self._narrowed, self._rules = policy, policy.rules()
 
     def _narrows_policy(self, raw: str) -> bool:
-        return SHOWS_POLICY in self._rules.magics and narrow_requests.is_alone(raw)
+        return SHOWS_POLICY in self._rules.magics and narrow_requests.is_narrow_cell(raw)
 
     def _narrow_by_cell(self, raw: str) -> tuple[Finding, ...]:
         """Narrow the policy as a cell asks, or return why that can't be."""
@@ -280,7 +283,7 @@ class CellJudge:
             return findings
         self.location_matters |= names_paths(request.changes)
         places = Places("the cell", project, project, None, here=False)
-        policy, wrong = weigh(before, request.changes, places=places)
+        policy, wrong = try_narrow(before, request.changes, places=places)
         if wrong:
             return narrow_requests.explained(wrong, request, raw, rules)
         try:

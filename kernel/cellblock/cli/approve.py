@@ -88,26 +88,6 @@ def _place(policy: Policy, notebook: Path) -> Place:
     return Place(policy, notebook.resolve().parent)
 
 
-def _sources(notebook: Path) -> dict[int, str]:
-    """Return the sources of a notebook's code cells by their number among all cells, from 1.
-
-    Raise AdmissionError for what is no notebook.
-    """
-    file, remedy = str(notebook), "Give a notebook: a file that ends in .ipynb."
-    try:
-        content, _ = read_file(notebook.resolve(), MAX_FILE_BYTES, what="it", remedy=remedy)
-        found = dict(read_notebook(content, upgraded, max_values=MAX_VALUES).code_cells)
-        "".join(found.values()).encode()
-    except FileNotFoundError:
-        raise AdmissionError("no such file", file=file, remedy=remedy) from None
-    except UnreadableError as exc:
-        raise AdmissionError(f"it {exc}", file=file, remedy=remedy) from None
-    except UnicodeEncodeError:
-        message = "a cell is not Unicode: half of a surrogate pair"
-        raise AdmissionError(message, file=file, remedy="Mend that cell.") from None
-    return found
-
-
 def _check_counts(policy: Policy, spec: str) -> None:
     """Raise AdmissionError where what is approved under a policy counts for nothing."""
     if policy.admission != "approved":
@@ -123,8 +103,7 @@ def _approve_one(notebook: Path, policy: Policy, *, asked: bool) -> bool:
     place = _place(policy, notebook)
     with place.held(_waiting):
         manifest, why = approving.known(place)
-        name = notebook.resolve().name
-        reviewed = approving.review(name, _sources(notebook), policy, manifest)
+        reviewed = approving.review(notebook.resolve().name, _sources(notebook), policy, manifest)
         _show(reviewed, policy, place, why)
         if not (reviewed.changes or why):
             return True
@@ -201,6 +180,23 @@ def _list_all(policy: Policy) -> None:
         _say(f"{manifest.scope}, policy {manifest.policy}, {file.name}")
         for name, each in manifest.notebooks.items():
             _say(f"  {name}: {len(each.cells)} cells, {each.at}, by {each.by}")
+
+
+def _sources(path: Path) -> dict[int, str]:
+    """Return the code cells of a notebook by their number among all cells, from 1."""
+    remedy = "Give a notebook: a file that ends in .ipynb."
+    try:
+        content, _ = read_file(path.resolve(), MAX_FILE_BYTES, what="it", remedy=remedy)
+        found = dict(read_notebook(content, upgraded, max_values=MAX_VALUES).code_cells)
+        "".join(found.values()).encode()
+    except FileNotFoundError:
+        raise AdmissionError("no such file", file=str(path), remedy=remedy) from None
+    except UnreadableError as error:
+        raise AdmissionError(f"it {error}", file=str(path), remedy=remedy) from None
+    except UnicodeEncodeError:
+        message = "a cell is not Unicode: half of a surrogate pair"
+        raise AdmissionError(message, file=str(path), remedy="Mend that cell.") from None
+    return found
 
 
 def _say(text: str) -> None:

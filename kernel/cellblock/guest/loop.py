@@ -13,10 +13,12 @@ import asyncio
 import functools
 import selectors
 import weakref
-from asyncio import base_events, events, futures, selector_events, unix_events
+from asyncio import _get_running_loop, _set_running_loop, base_events, selector_events
+from asyncio.futures import _set_result_unless_cancelled  # type: ignore[attr-defined]
 from collections import deque
 from contextlib import contextmanager, suppress
-from typing import TYPE_CHECKING, Any
+from operator import attrgetter
+from typing import TYPE_CHECKING, Any, Final
 
 from cellblock.guest.guards.errors import OperationViolation
 
@@ -27,11 +29,24 @@ if TYPE_CHECKING:
     from cellblock.wire import messages
 
 
+#: What a timer calls: its handle tells nobody.
+_callback_of: Final = attrgetter("_callback")
+
+
 class GuestLoop(asyncio.SelectorEventLoop):
     """A loop that knows whether anybody ever used it.
 
     Until then waiting for the host is one blocking read, which is quicker.
     """
+
+    # What asyncio calls its own, and no stub has.
+    _close_self_pipe: Callable[[], None]
+    _default_executor: Any
+    _make_self_pipe: Callable[[], None]
+    _ready: deque[asyncio.Handle]
+    _scheduled: list[asyncio.TimerHandle]
+    _selector: selectors.BaseSelector
+    _timer_cancelled_count: int
 
     used = False
     #: What an async tool answered last in a plain cell, where nobody awaits: whoever has it run, or
@@ -48,22 +63,21 @@ class GuestLoop(asyncio.SelectorEventLoop):
         Returns how many calls were due later, those that tasks wait for aside. A call that never
         returned may be why the original was killed.
         """
-        own: Any = self  # asyncio's own names for these
-        waits = futures._set_result_unless_cancelled  # type: ignore[attr-defined]  # noqa: SLF001
-        due = [call for call in own._scheduled if call._callback is not waits]  # noqa: SLF001
-        own._ready.clear()  # noqa: SLF001
-        own._scheduled.clear()  # noqa: SLF001
-        own._timer_cancelled_count = 0  # noqa: SLF001
-        own._selector.close()  # noqa: SLF001
-        own._selector = selectors.DefaultSelector()  # noqa: SLF001
-        own._close_self_pipe()  # noqa: SLF001
-        own._make_self_pipe()  # noqa: SLF001
-        own._default_executor = None  # noqa: SLF001
+        waits = _set_result_unless_cancelled
+        due = [call for call in self._scheduled if _callback_of(call) is not waits]
+        self._ready.clear()
+        self._scheduled.clear()
+        self._timer_cancelled_count = 0
+        self._selector.close()
+        self._selector = selectors.DefaultSelector()
+        self._close_self_pipe()
+        self._make_self_pipe()
+        self._default_executor = None
         return sum(not call.cancelled() for call in due)
 
     def close(self) -> None:
         """Refuse while a cell runs, as a loop that is turning does by itself."""
-        if events._get_running_loop() is self:  # noqa: SLF001 - marked, not turning
+        if _get_running_loop() is self:  # marked, not turning
             raise RuntimeError("Cannot close a running event loop")
         super().close()
 
@@ -105,7 +119,7 @@ _TYPES = {
 
 
 def is_sound(loop: asyncio.AbstractEventLoop) -> bool:
-    """Say whether ``loop``, which does not turn now, has what it takes to turn."""
+    """Whether ``loop``, which does not turn now, has what it takes to turn."""
     state = vars(loop)
     return (
         _METHODS.isdisjoint(state)
@@ -163,11 +177,11 @@ class Driver:
     def entered(self) -> Iterator[None]:
         """Mark the loop as running while a plain cell runs."""
         self._mend()
-        events._set_running_loop(self.loop)  # noqa: SLF001 - asyncio's own hook for loops
+        _set_running_loop(self.loop)
         try:
             yield
         finally:
-            events._set_running_loop(None)  # noqa: SLF001
+            _set_running_loop(None)
 
     def run(self, coroutine: Coroutine[Any, Any, Any]) -> Any:
         """Run a cell's coroutine to its end; an interrupt arrives as KeyboardInterrupt."""
@@ -188,7 +202,7 @@ class Driver:
                     cell.cancel()
 
     def interrupt(self) -> bool:
-        """Interrupt an awaiting cell by cancelling it; say whether that was the way."""
+        """Interrupt an awaiting cell by cancelling it; return whether that was the way."""
         cell = self._cell
         if cell is None or asyncio.current_task(self.loop) is cell:
             return False
@@ -197,7 +211,7 @@ class Driver:
         return True
 
     def in_task(self) -> bool:
-        """Say whether a task runs right now, between cells or in one."""
+        """Whether a task runs right now, between cells or in one."""
         return self.loop.is_running() and asyncio.current_task(self.loop) is not None
 
     def next_message(self) -> messages.ToGuest:
@@ -278,17 +292,17 @@ def allow_nested_run() -> None:
 
     @functools.wraps(real)
     def run(main: Coroutine[Any, Any, Any], **kwargs: Any) -> Any:
-        outer = events._get_running_loop()  # noqa: SLF001
+        outer = _get_running_loop()
         if not isinstance(outer, GuestLoop) or outer.is_running():
             return real(main, **kwargs)
         if main is outer.settled:
             return main
-        events._set_running_loop(None)  # noqa: SLF001
+        _set_running_loop(None)
         try:
             return real(main, **kwargs)
         finally:
             asyncio.set_event_loop(outer)
-            events._set_running_loop(outer)  # noqa: SLF001
+            _set_running_loop(outer)
 
     asyncio.run = asyncio.runners.run = run
 
@@ -297,14 +311,15 @@ def allow_nested_run() -> None:
 
 #: Of what a loop can do, refused in its own classes: nothing in a guest needs it.
 _REFUSED = frozenset(
-    """
-    connect_accepted_socket connect_read_pipe connect_write_pipe create_connection
-    create_datagram_endpoint create_server create_unix_connection create_unix_server getaddrinfo
-    getnameinfo sendfile sock_accept sock_connect sock_recv sock_recv_into sock_recvfrom
-    sock_recvfrom_into sock_sendall sock_sendfile sock_sendto start_tls subprocess_exec
-    subprocess_shell
-    """.split()  # noqa: SIM905 - a table reads better
-)
+    (
+        "connect_accepted_socket", "connect_read_pipe", "connect_write_pipe", "create_connection",
+        "create_datagram_endpoint", "create_server", "create_unix_connection",
+        "create_unix_server", "getaddrinfo", "getnameinfo", "sendfile", "sock_accept",
+        "sock_connect", "sock_recv", "sock_recv_into", "sock_recvfrom", "sock_recvfrom_into",
+        "sock_sendall", "sock_sendfile", "sock_sendto", "start_tls", "subprocess_exec",
+        "subprocess_shell",
+    )
+)  # fmt: skip
 #: Likewise, by how their names begin: each takes the loop's word for what a descriptor is.
 _REFUSED_PRIVATE = (
     "_accept_", "_connect_", "_create_", "_make_", "_sendfile_", "_sock_", "_start_", "_stop_",
@@ -314,7 +329,7 @@ _HIDDEN = ("_csock", "_selector", "_ssock")
 _CLASSES = (
     base_events.BaseEventLoop,
     selector_events.BaseSelectorEventLoop,
-    unix_events._UnixSelectorEventLoop,  # noqa: SLF001 - what SelectorEventLoop is
+    asyncio.SelectorEventLoop,
 )
 
 
@@ -336,20 +351,20 @@ def harden_loops() -> None:
 
 def _refuse_subclasses() -> None:
     """Refuse loops of cells' own classes: their attributes would take the place of hidden ones."""
-    base = base_events.BaseEventLoop
+    base: Any = base_events.BaseEventLoop
     known = frozenset(_descendants(base))
     make = base.__init__
 
-    def __init_subclass__(cls: type, /, **_keys: object) -> None:  # noqa: ARG001, N807 - its name
+    def refuse_subclass(_cls: type, /, **_keys: object) -> None:
         raise _no_operation("a class of loops")
 
-    def __init__(self: Any) -> None:  # noqa: N807 - as above
+    def init_known(self: Any) -> None:
         if type(self) not in known:  # a base before ours may have left ours uncalled
             raise _no_operation("a class of loops")
         make(self)
 
-    setattr(base, "__init_subclass__", classmethod(__init_subclass__))  # noqa: B010
-    setattr(base, "__init__", __init__)  # noqa: B010
+    base.__init_subclass__ = classmethod(refuse_subclass)
+    base.__init__ = init_known
 
 
 def _descendants(kind: type) -> Iterator[type]:

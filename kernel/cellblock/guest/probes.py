@@ -244,7 +244,7 @@ def spawn(_w: Place) -> None:
 def execute(_w: Place) -> None:
     """Execute a program, which is not there."""
     try:
-        os.execve("/nonexistent", ["-"], {})  # noqa: S606
+        os.execve("/nonexistent", ["-"], {})
     except FileNotFoundError:
         return
 
@@ -383,11 +383,7 @@ PROBES: Final[dict[str, Probe]] = {
 }
 
 
-# A guest that tries its locks: one from the real launch path, which ends before any user's byte.
-#
-# Every probe is an attempt and a positive control (``guest.probes``). What was refused and
-# what passed is said in one frame; the host has its own witnesses, and compares it with what is
-# declared.
+# A trial: a guest from the real launch path that tries its locks, and ends before any user's byte.
 
 #: Tried by guests that have a thread before their locks, and by no others.
 EARLIER_THREAD: Final = "earlier_thread"
@@ -395,69 +391,71 @@ INHERITED: Final = "inherited_descriptor"
 #: From here on numbers are free before and after a guest has closed what it inherits.
 _ABOVE: Final = 20
 #: Seconds that a thread has for its attempt.
-_TRYING_PATIENCE: Final = 5.0
+_THREAD_PATIENCE: Final = 5.0
 _LONGEST: Final = 200
 
 
-class Trier:
-    """What one guest is to try. Made before it closes what it inherits, and takes its locks."""
+class LockTrial:
+    """What one guest is to try. Made before it closes what it inherits, and takes its locks.
+
+    What was refused and what passed is said in one frame; the host has its own witnesses, and
+    compares it with what is declared.
+    """
 
     def __init__(self, trial: Trial, request: Prepare, fds: Sequence[int]) -> None:
         self._trial = trial
         self._place = Place(trial, request.scratch)
         #: A socket that stays open unless somebody closes it.
         self._bait = fcntl.fcntl(fds[0], fcntl.F_DUPFD, _ABOVE)
-        self._go = threading.Event()
-        self._thread = threading.Thread(target=self._early, daemon=True)
+        self._locked = threading.Event()
+        self._thread = threading.Thread(target=self._read_from_thread, daemon=True)
         self._results: dict[str, Attempt] = {}
 
-    def before_the_locks(self) -> None:
+    def before_locks(self) -> None:
         """Start the thread that the locks would not reach, if one is asked for."""
         if self._trial.thread:
             self._thread.start()
 
-    def tried(self) -> Tried:
+    def run(self) -> Tried:
         """Try everything, now that the locks are taken; never raises."""
         if self._trial.thread:
-            self._go.set()
-            self._thread.join(_TRYING_PATIENCE)
+            self._locked.set()
+            self._thread.join(_THREAD_PATIENCE)
         else:
             for name in self._trial.probes:
-                self._results[name] = self._try(name)
+                inherited = name == INHERITED
+                self._results[name] = self._try_bait() if inherited else attempt(name, self._place)
         return Tried(results=dict(self._results))
 
-    def _early(self) -> None:
-        self._go.wait()
-        self._results[EARLIER_THREAD] = tried("read_file", self._place)
+    def _read_from_thread(self) -> None:
+        self._locked.wait()
+        self._results[EARLIER_THREAD] = attempt("read_file", self._place)
 
-    def _try(self, name: str) -> Attempt:
-        return self._inherited() if name == INHERITED else tried(name, self._place)
-
-    def _inherited(self) -> Attempt:
+    def _try_bait(self) -> Attempt:
         try:
             open_still = stat.S_ISSOCK(os.fstat(self._bait).st_mode)
         except OSError as error:
-            return _refused(error) if error.errno == errno.EBADF else _unseen(str(error))
+            return _refused(error) if error.errno == errno.EBADF else _unwitnessed(str(error))
         return Attempt(outcome="passed" if open_still else "refused")
 
 
-def tried(name: str, place: Place) -> Attempt:
+def attempt(name: str, place: Place) -> Attempt:
     """Return what comes of one probe."""
     probe = PROBES.get(name)
     if probe is None:
-        return _unseen("not known to this guest")
+        return _unwitnessed("not known to this guest")
     try:
         probe.control(place)
     except Exception as error:
-        return _unseen(f"its control failed: {error}")
+        return _unwitnessed(f"its control failed: {error}")
     try:
         probe.attempt(place)
     except OSError as error:
         if error.errno in probe.refusals:
             return _refused(error)
-        return _unseen(f"refused for another reason: {error}")
+        return _unwitnessed(f"refused for another reason: {error}")
     except Exception as error:
-        return _unseen(f"it could not be made: {type(error).__name__}: {error}")
+        return _unwitnessed(f"it could not be made: {type(error).__name__}: {error}")
     return Attempt(outcome="passed")
 
 
@@ -465,5 +463,6 @@ def _refused(error: OSError) -> Attempt:
     return Attempt(outcome="refused", detail=errno.errorcode.get(error.errno or 0, ""))
 
 
-def _unseen(why: str) -> Attempt:
-    return Attempt(outcome="unwitnessed", detail=why.encode("ascii", "replace").decode()[:_LONGEST])
+def _unwitnessed(why: str) -> Attempt:
+    detail = why.encode("ascii", "replace").decode()[:_LONGEST]
+    return Attempt(outcome="unwitnessed", detail=detail)

@@ -12,6 +12,7 @@ import itertools
 import os
 import select
 import threading
+from asyncio import _get_running_loop
 from collections import deque
 from typing import TYPE_CHECKING, Any, Final, Self
 
@@ -77,7 +78,8 @@ class _Call:
 
 
 def _nothing() -> None: ...
-def _unheard(_piece: str) -> None: ...
+def ignore_piece(_piece: str) -> None:
+    """Take a piece of an answer that nobody waits for."""
 
 
 class Calls:
@@ -103,7 +105,7 @@ class Calls:
     # --- calling ------------------------------------------------------------------------------
 
     def block(
-        self, tool: str, arguments: msgspec.Raw, hear: Callable[[str], None] = _unheard
+        self, tool: str, arguments: msgspec.Raw, hear: Callable[[str], None] = ignore_piece
     ) -> Any:
         """Call and wait. Raises ToolError; an interrupt withdraws the call.
 
@@ -126,13 +128,13 @@ class Calls:
         return call.value()
 
     async def wait(
-        self, tool: str, arguments: msgspec.Raw, hear: Callable[[str], None] = _unheard
+        self, tool: str, arguments: msgspec.Raw, hear: Callable[[str], None] = ignore_piece
     ) -> Any:
         """Call, and let the loop go on meanwhile. Raises ToolError; to cancel it withdraws it."""
         loop, due = asyncio.get_running_loop(), asyncio.Event()
 
         def wake() -> None:
-            if asyncio._get_running_loop() is loop:  # noqa: SLF001 - None in a foreign thread
+            if _get_running_loop() is loop:  # None in a foreign thread
                 due.set()
             else:
                 with contextlib.suppress(RuntimeError):  # it has closed

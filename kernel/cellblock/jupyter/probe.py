@@ -17,7 +17,7 @@ from cellblock.guest import remove_tree
 from cellblock.host import probes
 from cellblock.host.guests import spawn
 from cellblock.host.probes import Prover, Surroundings
-from cellblock.host.session.config import make_scratch, planned, told_of
+from cellblock.host.session.config import make_scratch, planned, prepare_message
 from cellblock.host.session.history import default_path
 from cellblock.jupyter.reactor import ZmqReactor
 from cellblock.wire import messages
@@ -105,7 +105,7 @@ def _launched(
     private = [default_path().parent, around.outside]
     folders: Any = {"project": project, "scratch": scratch, "private": private}
     plan, wrap = planned(policy, chosen.backend, **folders)
-    return told_of(policy, plan, project, scratch), wrap
+    return prepare_message(policy, plan, project, scratch), wrap
 
 
 def _trial(policy: Policy, around: Surroundings) -> messages.Trial:

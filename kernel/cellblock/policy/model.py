@@ -141,7 +141,7 @@ class Llm:
     max_in_flight: Annotated[int, Range(1, 1_000)] = 16
     """Calls under way at once; more wait, within their ``timeout``."""
 
-    token_parameter: Literal["max_tokens", "max_completion_tokens"] = "max_tokens"  # noqa: S105  # tokens of another kind
+    token_parameter: Literal["max_tokens", "max_completion_tokens"] = "max_tokens"
     """What the endpoint calls the length of a completion."""
 
     @property
@@ -192,7 +192,7 @@ def plain(value: Any) -> Any:
     return value
 
 
-def rows(values: Mapping[str, Any]) -> dict[str, Any]:
+def flat_fields(values: Mapping[str, Any]) -> dict[str, Any]:
     """Return a policy's fields as ``Policy.as_dict`` has them, those of sections one by one.
 
     Of a section that has nothing in it there is one row.
@@ -475,7 +475,7 @@ class Policy:
         canonical = json.dumps(self.as_dict(), sort_keys=True, separators=(",", ":"))
         return hashlib.sha256(canonical.encode()).hexdigest()
 
-    def to_be_asked_for(self) -> str | None:
+    def field_to_be_allowed(self) -> str | None:
         """Return the field whose value takes ``--allow-unsafe``, None if none does."""
         if self.mode == "unsafe":
             return "mode"

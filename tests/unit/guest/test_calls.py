@@ -325,7 +325,7 @@ def stub(**fields):
     tool = messages.Tool(name="tool", parameters=parameters, returns="Odd", doc="Does.", **fields)
 
     class Sink:
-        def block(self, _tool, arguments):
+        def block(self, _tool, arguments, _hear):
             return values.decode(arguments)
 
     return host_services.build_tools((tool,), 1_000, Sink)["tool"]

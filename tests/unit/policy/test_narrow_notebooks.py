@@ -11,7 +11,7 @@ import pytest
 from cellblock.errors import PolicyError, WideningError
 from cellblock.policy import narrow_requests
 from cellblock.policy.model import Policy
-from cellblock.policy.narrow_requests import file_of, of_file, of_notebook
+from cellblock.policy.narrow_requests import narrow_for_file, narrow_for_notebook, session_notebook
 
 
 @pytest.fixture
@@ -34,21 +34,23 @@ def asking(own):
 def test_a_notebook_asks_for_less(base, file):
     (file.parent / "data").mkdir()
     asked = {"timeout": 10, "network_access": False, "filesystem_read_roots": ["data"]}
-    narrowed = of_notebook(asking({"policy": asked}), base, file=file, project=Path("/"))
+    narrowed = narrow_for_notebook(asking({"policy": asked}), base, file=file, project=Path("/"))
     assert (narrowed.timeout, narrowed.network_access) == (10.0, False)
     assert narrowed.filesystem_read_roots == (str(file.parent / "data"),)
 
 
 @pytest.mark.parametrize("own", [None, {}, {"policy": {}}])
 def test_a_notebook_that_asks_for_nothing_gets_the_policy_as_it_is(base, file, own):
-    assert of_notebook(asking(own), base, file=file, project=file.parent) == base
-    assert of_notebook({}, base, file=file, project=file.parent) == base
-    assert of_notebook({"metadata": []}, base, file=file, project=file.parent) == base
+    assert narrow_for_notebook(asking(own), base, file=file, project=file.parent) == base
+    assert narrow_for_notebook({}, base, file=file, project=file.parent) == base
+    assert narrow_for_notebook({"metadata": []}, base, file=file, project=file.parent) == base
 
 
 def test_a_notebook_cannot_ask_for_more(base, file):
     with pytest.raises(WideningError) as raised:
-        of_notebook(asking({"policy": {"timeout": 100}}), base, file=file, project=file.parent)
+        narrow_for_notebook(
+            asking({"policy": {"timeout": 100}}), base, file=file, project=file.parent
+        )
     assert str(raised.value) == (
         f"{file}: metadata.cellblock.policy.timeout: a notebook can't have more than the policy: "
         "100 is more than 60 (got 100). "
@@ -72,7 +74,7 @@ def test_a_notebook_cannot_ask_for_more(base, file):
 )
 def test_a_malformed_table_names_file_and_key(base, file, own, key, message):
     with pytest.raises(PolicyError, match=message) as raised:
-        of_notebook(asking(own), base, file=file, project=file.parent)
+        narrow_for_notebook(asking(own), base, file=file, project=file.parent)
     assert (raised.value.file, raised.value.key) == (str(file), f"metadata.cellblock{key}")
 
 
@@ -90,8 +92,8 @@ def test_a_malformed_table_names_file_and_key(base, file, own, key, message):
     ],
 )
 def test_the_notebook_is_the_one_that_the_server_names(name, found):
-    assert file_of({"JPY_SESSION_NAME": name}) == found
-    assert file_of({}) is None
+    assert session_notebook({"JPY_SESSION_NAME": name}) == found
+    assert session_notebook({}) is None
 
 
 def test_a_jupyter_server_names_it_as_we_look_for_it():
@@ -99,11 +101,11 @@ def test_a_jupyter_server_names_it_as_we_look_for_it():
     kernels = SimpleNamespace(cwd_for_path=lambda _path: "/srv/notebooks")
     server = SimpleNamespace(kernel_manager=kernels)
     named = sessions.SessionManager.get_kernel_env(server, "notebooks/a.ipynb", "a.ipynb")
-    assert file_of(named) == Path("/srv/notebooks/a.ipynb")
+    assert session_notebook(named) == Path("/srv/notebooks/a.ipynb")
 
 
 def read(file, base):
-    return of_file(file, base, project=file.parent)
+    return narrow_for_file(file, base, project=file.parent)
 
 
 def test_keys_are_read_however_json_spells_them_and_the_last_of_two_counts_as_it_does_everywhere(

@@ -33,11 +33,13 @@ if TYPE_CHECKING:
     from cellblock.host.consent.prompt import Answer
     from cellblock.host.consent.request import Wish
     from cellblock.host.services.tools.calls import Call
-    from cellblock.host.session.types import Cell
+    from cellblock.host.session.types import ExecuteRequest
 
     Observe = Callable[[Wish, Decision], str]
     #: Puts a question; returns what withdraws it, or None where nobody can be asked.
-    Ask = Callable[[Wish, Cell | None, str, Callable[[Answer], None]], Callable[[], None] | None]
+    Ask = Callable[
+        [Wish, ExecuteRequest | None, str, Callable[[Answer], None]], Callable[[], None] | None
+    ]
 
 
 # --- where packages are that may be approved: installed for the interpreter, by nobody's cell -----
@@ -124,7 +126,7 @@ class Approver:
         self._open: _Waiting | None = None
         self._withdraw: Callable[[], None] | None = None
         self._goes_on = False
-        self._cell: Cell | None = None
+        self._cell: ExecuteRequest | None = None
         #: Why nothing is asked any more in this cell.
         self._stopped = ""
         self._asked = 0
@@ -139,7 +141,7 @@ class Approver:
 
     # --- a cell -------------------------------------------------------------------------------
 
-    def begin(self, cell: Cell) -> None:
+    def begin(self, cell: ExecuteRequest) -> None:
         """Begin a cell: what its calls and imports ask for is asked for it."""
         self._refuse_all("another cell has begun")
         self._cell, self._stopped, self._asked = cell, "", 0
@@ -226,7 +228,7 @@ class Approver:
 
     def ask_imports(self, imports: Iterable[Import], decided: Callable[[Decision], None]) -> None:
         """Ask whether the cell may import these."""
-        source = self._cell.raw if self._cell is not None else ""
+        source = self._cell.code if self._cell is not None else ""
         self._put(request.of_imports(imports, sha256(source)), decided)
 
     # --- a kernel's start ---------------------------------------------------------------------

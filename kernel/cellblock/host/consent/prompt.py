@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
     from cellblock.host.consent.grants import Grants, Of, Scope, Under
     from cellblock.host.consent.request import Wish
-    from cellblock.host.session.types import Cell
+    from cellblock.host.session.types import ExecuteRequest
 
     Consult = Callable[[str, Callable[[str], None]], Callable[[], None] | None]
 
@@ -66,7 +66,7 @@ class Prompt:
         self._consult, self._grants = consult, grants
 
     def __call__(
-        self, wish: Wish, cell: Cell | None, note: str, answered: Callable[[Answer], None]
+        self, wish: Wish, cell: ExecuteRequest | None, note: str, answered: Callable[[Answer], None]
     ) -> Callable[[], None] | None:
         """Ask; return what withdraws that, or None."""
         code, scopes = new_code(), offered(wish)
@@ -100,9 +100,9 @@ def offered(wish: Wish) -> tuple[Scope, ...]:
     return ("once", *lasting) if wish.whole and wish.of != "start" else lasting
 
 
-def question(wish: Wish, under: Under, code: str, note: str, cell: Cell | None) -> str:
+def question(wish: Wish, under: Under, code: str, note: str, cell: ExecuteRequest | None) -> str:
     """Return the prompt for a wish of this cell: who asks, for what, what each answer means."""
-    start, source = wish.of == "start", "" if cell is None else cell.raw
+    start, source = wish.of == "start", "" if cell is None else cell.code
     count = 0 if cell is None else cell.execution_count
     policy, place = exact(clip(under.policy, _NAME)), exact(clip(under.scope, _SCOPE))
     meanings: dict[Scope, str] = {

@@ -1,7 +1,7 @@
 """The host's end of a zygote: its control socket, the guests forked from it, and how it ends.
 
-A supervisor has its zygote from a ``ZygoteSource``: one of its own (a kernel), or a part in one
-that several share (sandboxes of a pool).
+A supervisor has its zygotes from a ``ZygoteSource``: its own (a kernel), or a part in one that
+several share (sandboxes of a pool).
 """
 
 from __future__ import annotations
@@ -441,50 +441,6 @@ def exit_reason(status: int) -> str:
 # --- where supervisors have zygotes from ------------------------------------------------------
 
 
-class ZygoteSource(Protocol):
-    """Where one supervisor has its zygotes from."""
-
-    def get(self, prepare: messages.Prepare, user: ZygoteUser) -> Zygote:
-        """Return a zygote that prepares for this, or has. Raises OSError."""
-
-    def fork(self, zygote: Zygote, guest: Guest) -> None:
-        """Have the supervisor's next guest forked."""
-
-    def leave(self, zygote: Zygote) -> bool:
-        """End the supervisor's guests, and leave their folder for those of another zygote.
-
-        Return whether that is done, or asked of a zygote that is there to do it.
-        """
-
-    def end(self, zygote: Zygote) -> bool:
-        """End the supervisor's guests; return whether they and their folder are gone by now."""
-
-
-class OwnZygote:
-    """A zygote for one supervisor alone."""
-
-    def __init__(self, reactor: Reactor, spawn: Spawn) -> None:
-        self._reactor, self._spawn = reactor, spawn
-
-    def get(self, prepare: messages.Prepare, user: ZygoteUser) -> Zygote:
-        """Start one. Raises OSError."""
-        zygote = Zygote(self._reactor, self._spawn, prepare)
-        zygote.users.append(user)
-        return zygote
-
-    def fork(self, zygote: Zygote, guest: Guest) -> None:
-        """Have a guest forked."""
-        zygote.fork(guest)
-
-    def leave(self, zygote: Zygote) -> bool:
-        """End it with its guests; return whether it has gone."""
-        return zygote.quit()
-
-    def end(self, zygote: Zygote) -> bool:
-        """End it with its guests and their folder; return whether it has gone."""
-        return zygote.end()
-
-
 class SharedZygote:
     """One zygote of which several supervisors have their guests; another when it has ended.
 
@@ -498,17 +454,15 @@ class SharedZygote:
     @property
     def zygote(self) -> Zygote | None:
         """The one that there is, or None."""
-        if self._zygote is not None and self._zygote.closed:
-            self._zygote = None
-        return self._zygote
+        return None if self._zygote is None or self._zygote.closed else self._zygote
 
-    def equip(self, tools: tuple[messages.Tool, ...], paths: tuple[str, ...] = ()) -> None:
-        """Have guests know these tools and folders of packages; before it is started."""
-        self._prepare = replace(self._prepare, tools=tools, paths=paths)
+    def warm(self, tools: tuple[messages.Tool, ...], paths: tuple[str, ...] = ()) -> Zygote:
+        """Return the zygote; start one whose guests know these tools and folders of packages.
 
-    def warm(self) -> Zygote:
-        """Return the zygote, started if there is none. Raises OSError."""
+        Raises OSError.
+        """
         if (zygote := self.zygote) is None:
+            self._prepare = replace(self._prepare, tools=tools, paths=paths)
             self._zygote = zygote = Zygote(self._reactor, self._spawn, self._prepare)
         return zygote
 
@@ -520,45 +474,54 @@ class SharedZygote:
         return zygote
 
 
-class ZygoteShare:
-    """One supervisor's part in a shared zygote.
+class ZygoteSource:
+    """Where one supervisor has its zygotes from: its own, or a part in a shared one.
 
-    ``place`` is what its guests have for themselves. ``on_left`` is called when the supervisor has
-    ended and nothing is left of its guests.
+    For a part, ``place`` is what the supervisor's guests have for themselves, and ``on_left`` is
+    called when the supervisor has ended and nothing is left of them.
     """
 
     def __init__(
         self,
         reactor: Reactor,
-        shared: SharedZygote,
-        place: messages.Place,
-        on_left: Callable[[], None],
+        spawn: Spawn | SharedZygote,
+        place: messages.Place | None = None,
+        on_left: Callable[[], None] | None = None,
     ) -> None:
-        self._reactor, self._shared = reactor, shared
+        self._reactor, self._spawn = reactor, spawn
         self._place, self._on_left = place, on_left
         self._user: ZygoteUser | None = None
         self._forks: list[int] = []
 
     def get(self, prepare: messages.Prepare, user: ZygoteUser) -> Zygote:
-        """Return the zygote that there is, or a new one. Raises OSError."""
-        self._shared.equip(prepare.tools, prepare.paths)
-        zygote = self._shared.warm()
-        self._user, self._forks = user, []
+        """Return a zygote that prepares for this, or has. Raises OSError."""
+        if isinstance(self._spawn, SharedZygote):
+            zygote = self._spawn.warm(prepare.tools, prepare.paths)
+        else:
+            zygote = Zygote(self._reactor, self._spawn, prepare)
         zygote.users.append(user)
+        self._user, self._forks = user, []
         return zygote
 
     def fork(self, zygote: Zygote, guest: Guest) -> None:
-        """Have a guest forked in its place."""
+        """Have the supervisor's next guest forked."""
         zygote.fork(guest, place=self._place)
         self._forks.append(guest.lineage.number)
 
     def leave(self, zygote: Zygote) -> bool:
-        """Have the supervisor's guests ended by the zygote, which others still have."""
+        """End the supervisor's guests, and leave their folder for those of another zygote.
+
+        Return whether that is done, or asked of a zygote that is there to do it.
+        """
+        if self._on_left is None:
+            return zygote.quit()
         self.end(zygote)
         return True
 
     def end(self, zygote: Zygote) -> bool:
-        """Have the supervisor's guests ended; they are not gone yet."""
+        """End the supervisor's guests; return whether they and their folder are gone by now."""
+        if self._on_left is None:
+            return zygote.end()
         if self._user in zygote.users:
             zygote.users.remove(self._user)
         if zygote.closed:  # they went with it

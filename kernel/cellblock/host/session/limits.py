@@ -1,8 +1,8 @@
-"""A cell's limits while it runs: time, processor time, memory, processes, scratch folder.
+"""A request's limits while it runs: time, processor time, memory, processes, scratch folder.
 
-Of time: silence, the limit, and how long a request may take to give way.
-
-A cell's limit is one deadline, which is put off by the time that a user takes over questions.
+``Deadlines`` interrupts and kills by the clock. ``Monitor`` looks at what a guest takes, through
+``Gauge`` (one process), ``Family`` (what it has started) and ``Scratch`` (its folder), and tells
+what there is too much of.
 """
 
 from __future__ import annotations
@@ -19,19 +19,20 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Final, Literal, NamedTuple
 
 from cellblock.host.session.types import Stopped, Usage
-from cellblock.wire import messages
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
 
     from cellblock.host.guests.supervisor import Supervisor
-    from cellblock.host.session.requests import Request
-    from cellblock.host.session.types import Front, Reactor, Timer, Why
+    from cellblock.host.session.requests import InFlight
+    from cellblock.host.session.types import Reactor, Timer, Why
 
+
+# --- time ---------------------------------------------------------------------------------------
 
 #: Seconds that an interrupted cell has to end before it is killed for the limit it is over.
 GRACE: float = 2.0
-#: Seconds without a sign of life after which a request that was read is taken for stolen.
+#: Seconds without a sign of life after which a request that was read counts as stolen.
 SILENCE: Final = 4.0
 #: Seconds that an idle guest takes to take a request up.
 TAKE_UP: Final = 0.05
@@ -42,36 +43,34 @@ QUERY_TIMEOUT: Final = 10.0
 
 
 class Deadlines:
-    """Interrupts and kills by the clock.
+    """Interrupts and kills by the clock: silence, the timeout, how long an interrupt may take.
 
-    ``timeout`` are seconds of a cell, or None; ``abandon`` is told of a query that takes too long.
+    A cell's timeout is one deadline, which stands still while the user is asked. ``hurry`` has the
+    guest heard though front ends are behind; ``abandon`` is told of a query that takes too long.
     """
 
     def __init__(
         self,
         reactor: Reactor,
         clock: Callable[[], float],
-        keeper: Supervisor,
-        front: Front,
-        timeout: float | None,
-        abandon: Callable[[Request], None],
+        supervisor: Supervisor,
+        hurry: Callable[[], None],
+        abandon: Callable[[InFlight], None],
     ) -> None:
-        self._reactor, self._clock, self._keeper, self._front = reactor, clock, keeper, front
-        self._timeout, self._abandon = timeout, abandon
+        self._reactor, self._clock, self._supervisor = reactor, clock, supervisor
+        self._hurry, self._abandon = hurry, abandon
+        #: Seconds that a cell may run; None is no limit.
+        self.timeout: float | None = None
         self._timers: list[Timer] = []
-        #: Seconds left of the limit, when they were last counted, and the timer while they run.
+        #: Seconds left of the timeout, when they were last counted, and the timer while they run.
         self._left, self._counted = 0.0, 0.0
         self._limit: Timer | None = None
 
-    def hold_to(self, timeout: float | None) -> None:
-        """Have cells end after so many seconds, from the next one on."""
-        self._timeout = timeout
-
-    def sent(self, request: Request) -> None:
-        """Begin: a request goes to the guest, which may be its second."""
+    def sent(self, request: InFlight) -> None:
+        """Begin: a request goes to a guest, which may be its second."""
         self.stop()
-        request.nudged = False  # what was sent before this was not for whom gets it
-        if isinstance(request.message, messages.Execute | messages.CommIn):
+        request.made_way = False  # an interrupt before this was not for the guest that gets it
+        if request.runs_code:
             self._later(SILENCE, lambda: self._check_silence(request))
             self._left = self._seconds(request) or 0.0
             self.resume(request)
@@ -85,38 +84,39 @@ class Deadlines:
             self._limit = None
             self._left = max(0.0, self._left - (self._clock() - self._counted))
 
-    def resume(self, request: Request) -> None:
+    def resume(self, request: InFlight) -> None:
         """Go on counting: there is an answer, or none is waited for any more."""
         if self._seconds(request) is not None and self._limit is None:
             self._counted = self._clock()
             due = self._reactor.call_later(self._left, lambda: self.over(request, "timeout"))
             self._limit = due
 
-    def interrupted(self, request: Request) -> None:
+    def interrupted(self, request: InFlight) -> None:
         """Interrupt for the user, and give the request some time; a question of its is withdrawn.
 
-        One that is on its way is interrupted when it has begun. Before, only a task that keeps the
+        One that has not begun is interrupted when it does. Before that, only a task that keeps the
         guest from it is; should that come so late that it hits the cell, the guest says so.
         """
         self._later(DEAF_GRACE, lambda: self._give_up_deaf(request))
-        if isinstance(request.message, messages.Execute | messages.CommIn):
+        if request.runs_code:
             self.resume(request)
         if request.began:
-            self._keeper.interrupt()
+            self._supervisor.interrupt()
         else:
-            self._later(TAKE_UP, lambda: None if request.began else self._nudge(request))
+            self._later(TAKE_UP, lambda: self._make_way(request))
 
-    def _nudge(self, request: Request) -> None:
-        request.nudged = True
-        self._keeper.interrupt()
+    def _make_way(self, request: InFlight) -> None:
+        if not request.began:
+            request.made_way = True
+            self._supervisor.interrupt()
 
-    def over(self, request: Request, why: Why) -> None:
+    def over(self, request: InFlight, why: Why) -> None:
         """Interrupt what is over a limit; kill it if it does not give way."""
         if request.over is None:
             request.over = why
-            self._front.hurry()
-            self._keeper.interrupt()
-            self._later(GRACE, lambda: self._keeper.replace(request.stopped(why)))
+            self._hurry()
+            self._supervisor.interrupt()
+            self._later(GRACE, lambda: self._supervisor.replace(request.stopped(why)))
 
     def stop(self) -> None:
         """Watch nothing: the request has ended, or its guest has."""
@@ -125,32 +125,31 @@ class Deadlines:
         self._timers.clear()
         self._limit = None
 
-    def _seconds(self, request: Request) -> float | None:
-        """Return the limit of a request: a policy's, or its own where that is less."""
-        return self._timeout if request.seconds is None else request.seconds
+    def _seconds(self, request: InFlight) -> float | None:
+        return self.timeout if request.seconds is None else request.seconds
 
     def _later(self, seconds: float, action: Callable[[], None]) -> None:
         self._timers.append(self._reactor.call_later(seconds, action))
 
-    def _check_silence(self, request: Request) -> None:
+    def _check_silence(self, request: InFlight) -> None:
         """Tell a guest that never got its request from one that is merely slow to take it up."""
-        guest = self._keeper.guest
+        guest = self._supervisor.guest
         if request.began or guest is None:
             return
-        if guest.held or guest.unread() or request.heard:
-            # Nobody listens to it, or its main thread is elsewhere: a task or a thread keeps it.
-            # The user can interrupt.
+        if guest.held or guest.unread() or request.acknowledged:
+            # Nobody listens to it, or a task or a thread keeps its main thread. The user can
+            # interrupt.
             self._later(SILENCE, lambda: self._check_silence(request))
         else:
-            self._keeper.replace(Stopped("silent", "a request vanished on its way"))
+            self._supervisor.replace(Stopped("silent", "a request vanished on its way"))
 
-    def _give_up_deaf(self, request: Request) -> None:
-        guest = self._keeper.guest
+    def _give_up_deaf(self, request: InFlight) -> None:
+        guest = self._supervisor.guest
         if not request.began or (guest is not None and guest.ignores_interrupts()):
-            self._keeper.replace(Stopped("silent", "it did not react to an interrupt"))
+            self._supervisor.replace(Stopped("silent", "it did not react to an interrupt"))
 
 
-# Reading what a process takes, from outside and without a right over it.
+# --- what one process takes, read from outside and without a right over it -----------------------
 #
 # Sources: clock_getcpuclockid(3) for the processor clock of another process; proc(5) for the
 # rest. Both are open to any process, for one that can't be traced too.
@@ -227,7 +226,7 @@ def _opened(pid: int, name: str) -> int:
     return os.open(f"/proc/{pid}/{name}", os.O_RDONLY | os.O_CLOEXEC)
 
 
-# The processes that a guest has started, where its policy lets it.
+# --- the processes that a guest has started, where its policy lets it ----------------------------
 #
 # They are found as descendants of the guest's parent, the zygote, to whom orphans come, in the
 # guest's session, which none of them can leave (``guest.confine``: no setsid). What is the
@@ -323,7 +322,7 @@ def _private(pid: int) -> int:
     return max(0, resident - shared) * _PAGE
 
 
-# How full a guest's scratch folder is: a walk over hostile folders in bounded steps.
+# --- the scratch folder: a walk over hostile folders in bounded steps ----------------------------
 
 #: Entries that one look takes, some 4 µs each.
 ENTRIES: Final = 4_000
@@ -462,7 +461,7 @@ def _open(name: str, within: int | None) -> int:
     return os.open(name, _FOLDER, dir_fd=within)
 
 
-# Watching what a request takes while it is under way, and what it took when it has ended.
+# --- watching a guest ----------------------------------------------------------------------------
 #
 # A request that ends within ``FIRST_LOOK`` costs two readings of a clock and one of a size.
 # Longer ones are looked at now and then. Whoever owns the monitor interrupts and kills.

@@ -29,6 +29,7 @@ from __future__ import annotations
 
 import os
 import signal
+from collections.abc import Callable
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Final
 
@@ -40,8 +41,6 @@ from cellblock.host.snapshots.memory import Budget
 from cellblock.wire import messages
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
     from cellblock.host.guests.supervisor import Supervisor
     from cellblock.host.guests.zygote import Zygote
     from cellblock.host.session.types import Reactor, Timer
@@ -80,7 +79,7 @@ class Snapshots:
     ) -> None:
         self._reactor, self._clock, self._policy = reactor, clock, policy
         self._supervisor = supervisor
-        self._budget = Budget(policy.snapshots, clock, supervisor.on_notice)
+        self._budget = Budget(policy.snapshots, clock, supervisor.owner.on_notice)
         self.chain = Chain()
         #: Runs while one is due.
         self._due: Timer | None = None
@@ -90,7 +89,8 @@ class Snapshots:
         self._zygote: Zygote | None = None
         #: Pages that those were given whose state the guest has from them.
         self._given = 0
-        self._look_is_due = self._sweep_is_due = False
+        #: What is to be done before long, once however often that is said.
+        self._soon = set[Callable[[], Any]]()
         #: Snapshots that did not stand, whose forks something else may have taken.
         self._unknown = 0
 
@@ -165,7 +165,7 @@ class Snapshots:
 
         def due() -> None:
             self._due = None
-            if self._supervisor.is_idle():
+            if self._supervisor.owner.idle():
                 self.take()
 
         self.postpone()
@@ -295,9 +295,18 @@ class Snapshots:
         if snapshot in self.chain and snapshot.kept and decided:
             self._stop_all()
             self._keep_few(snapshot)
-            self._sweep_soon()
-            self._look_soon()
+            self._do_soon(_AFTERWARDS, self._sweep)  # the fork that was due made this one
+            self._do_soon(_LOOK, self.look)
             _tell_decided(snapshot)
+
+    def _do_soon(self, seconds: float, action: Callable[[], Any]) -> None:
+        def do() -> None:
+            self._soon.discard(action)
+            action()
+
+        if action not in self._soon:
+            self._soon.add(action)
+            self._reactor.call_later(seconds, do)
 
     # --- backups ------------------------------------------------------------------------------
 
@@ -435,15 +444,6 @@ class Snapshots:
                 snapshot.guest.signal(signal.SIGSTOP)
                 snapshot.stopped = True
 
-    def _look_soon(self) -> None:
-        def look() -> None:
-            self._look_is_due = False
-            self.look()
-
-        if not self._look_is_due:
-            self._look_is_due = True
-            self._reactor.call_later(_LOOK, look)
-
     def look(self) -> dict[int, int]:
         """See that all are still and hold no more than they may; return them as ``Chain.sizes``.
 
@@ -475,17 +475,6 @@ class Snapshots:
         if self._unknown >= _MAX_UNKNOWN and not self._policy.subprocess_execution:
             self._sweep()
         return self._unknown < _MAX_UNKNOWN or self._policy.subprocess_execution
-
-    def _sweep_soon(self) -> None:
-        """Sweep before long: the fork that was due made the snapshot that stands."""
-
-        def sweep() -> None:
-            self._sweep_is_due = False
-            self._sweep()
-
-        if not self._sweep_is_due:
-            self._sweep_is_due = True
-            self._reactor.call_later(_AFTERWARDS, sweep)
 
     def _sweep(self) -> None:
         """End what nobody knows, if nothing is being forked and it can't be a cell's."""
@@ -551,7 +540,7 @@ class Snapshots:
         snapshot.state = State.restoring
         snapshot.guest.signal(signal.SIGCONT)
         self._guest, self._given = snapshot.guest, snapshot.had.faults
-        self._look_soon()  # the end of the guest before sets all going
+        self._do_soon(_LOOK, self.look)  # the end of the guest before sets all going
 
     def on_resumed(self) -> None:
         """Have what the guest before had started ended: it would count as this one's."""

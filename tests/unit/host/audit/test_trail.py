@@ -11,7 +11,7 @@ from cellblock.host.consent.approver import Approver
 from cellblock.host.consent.grants import Grants
 from cellblock.host.consent.prompt import Decision, Prompt
 from cellblock.host.consent.request import Wish
-from cellblock.host.session.types import Cell
+from cellblock.host.session.types import ExecuteRequest
 from cellblock.wire import messages
 from support.approvals import UNDER, User
 from support.simulator import Simulation
@@ -40,7 +40,7 @@ def simulate(monkeypatch, log):
 
 
 def run(sim, raw="x = 1", *then, count=1, **more):
-    sim.run(Cell(raw=raw, execution_count=count, **more), *then)
+    sim.run(ExecuteRequest(code=raw, execution_count=count, **more), *then)
 
 
 def ends(sim, **done):
@@ -66,13 +66,13 @@ BESIDE = {"user_expressions": {"good": "x", "bad": "__import__('os')"}}
 
 def test_a_decision_is_written_before_anything_is_sent(simulate, log, monkeypatch):
     sim, seen = simulate(), []
-    real = sim.session._under_way.submit
+    real = sim.session.requests.submit
 
     def submit(message, done, seconds=None):
         seen.append(kinds(log))
         real(message, done, seconds)
 
-    monkeypatch.setattr(sim.session._under_way, "submit", submit)
+    monkeypatch.setattr(sim.session.requests, "submit", submit)
     run(sim)
     assert seen == [[("cell", 1)]]
 
@@ -115,7 +115,7 @@ def test_expressions_of_a_cell_that_is_refused_for_want_of_a_log_are_refused(sim
 
 
 def test_expressions_of_a_cell_about_which_nothing_could_be_decided_are_refused(log):
-    Audit(log).undecided(Cell(raw="x", execution_count=1, **BESIDE), "no key")
+    Audit(log).undecided(ExecuteRequest(code="x", execution_count=1, **BESIDE), "no key")
     assert decisions(log) == [("refused", ["refused", "refused"])]
 
 

@@ -9,7 +9,7 @@ import pytest
 
 from cellblock.host.guests import zygote
 from cellblock.host.guests.process import Guest
-from cellblock.host.guests.zygote import SharedZygote, ZygoteShare
+from cellblock.host.guests.zygote import SharedZygote, ZygoteSource
 from cellblock.wire import frames, messages
 from support.simulator import Reactor
 
@@ -31,7 +31,7 @@ class Share:
     """A supervisor's part, which notes what it hears."""
 
     def __init__(self, reactor, shared, name, left):
-        self.share = ZygoteShare(reactor, shared, place(name), lambda: left.append(name))
+        self.share = ZygoteSource(reactor, shared, place(name), lambda: left.append(name))
         self.heard = []
         self.zygote = self.share.get(PREPARE, self)
 

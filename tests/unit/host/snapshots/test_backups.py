@@ -218,7 +218,7 @@ def test_cells_that_follow_each_other_at_once_cost_no_twin(sim):
 def test_both_are_stopped_and_known_to_belong_to_the_guest(sim):
     copy, twin = kept_twice(sim)
     assert {(copy.pid, signal.SIGSTOP), (twin.pid, signal.SIGSTOP)} <= set(sim.kills[-3:])
-    assert set(sim.session._keeper.snapshots.chain.sizes()) >= {copy.pid, twin.pid}
+    assert set(sim.session.requests.supervisor.snapshots.chain.sizes()) >= {copy.pid, twin.pid}
     sim.reactor.advance(1.0)
     claimed = [m for m in sim.told if isinstance(m, messages.Members)]
     assert claimed[-1].pids == (sim.guest.pid, sim.guest.copies[0].pid, copy.pid, twin.pid)

@@ -33,7 +33,7 @@ def test_a_copy_is_asked_for_in_idle_time_only(sim):
 def test_a_cell_that_waits_for_its_snapshot_is_over_no_limit_any_more(sim):
     assert sim.cell(seconds=0.2) is None
     copy = sim.guest.copy()
-    sim.session._under_way.on_excess("cpu", urgent=False)
+    sim.session.requests.on_excess("cpu", urgent=False)
     sim.reactor.advance(3)
     assert not {signal.SIGINT, signal.SIGKILL} & {number for _, number in sim.kills}
     sim.stands(copy)
@@ -136,7 +136,7 @@ def test_the_oldest_goes_first_when_they_hold_too_much(stepwise, monkeypatch):
         sim.kept()
     gone = [copy.gone() for copy in sim.guest.copies]
     assert gone == [True] * 3 + [False] * 3
-    assert sim.session._keeper.snapshots.chain.cost() == 2 * size
+    assert sim.session.requests.supervisor.snapshots.chain.cost() == 2 * size
 
 
 # --- what they cost -------------------------------------------------------------------------------

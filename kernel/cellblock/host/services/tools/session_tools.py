@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from cellblock.host.services.operations.provider import OperationsProvider
     from cellblock.host.services.tools.broker import Broker
     from cellblock.host.services.tools.calls import Answer, Call, Provider, Source, Tooling
-    from cellblock.host.session.requests import Request
+    from cellblock.host.session.requests import InFlight
     from cellblock.host.session.types import Reactor
     from cellblock.wire.messages import Tool
 
@@ -187,7 +187,7 @@ class SessionTools:
         self,
         reactor: Reactor,
         keeper: Supervisor,
-        request: Callable[[], Request | None],
+        request: Callable[[], InFlight | None],
         violation: Callable[[str], None],
         show: Callable[[messages.Stream], None],
     ) -> None:
@@ -300,10 +300,10 @@ class SessionTools:
     def _read(self) -> bool:
         """Say whether the request under way, if there is one, has been read."""
         request, guest = self._request(), self._keeper.guest
-        if request is None or request.began or request.taken or guest is None:
+        if request is None or request.began or request.read or guest is None:
             return True
-        request.taken = guest.unread() == 0
-        return request.taken
+        request.read = guest.unread() == 0
+        return request.read
 
     def _send_later(self) -> None:
         if self._later and not self._read():
@@ -327,7 +327,7 @@ class SessionTools:
         return CellCalls() if self._broker is None else self._broker.end()
 
     def heard(
-        self, message: messages.ToolCall | messages.ToolWithdrawn, request: Request | None
+        self, message: messages.ToolCall | messages.ToolWithdrawn, request: InFlight | None
     ) -> None:
         """Act on what a guest says of a call, while ``request`` is under way."""
         query = messages.Complete | messages.Inspect

@@ -5,7 +5,7 @@ import pytest
 
 from cellblock.host.services.tools.broker import MOST_RECORDS, MOST_UNDER_WAY, MUCH_WAITING, Broker
 from cellblock.host.services.tools.calls import Answer, CallLimits
-from cellblock.host.session.types import Cell
+from cellblock.host.session.types import ExecuteRequest
 from cellblock.wire import messages
 from support.approvals import Desk as Asking
 from support.simulator import Reactor
@@ -275,7 +275,7 @@ def test_a_call_that_is_withdrawn_while_it_is_asked_about_is_not_run(asked):
 
 def test_where_all_calls_are_dropped_nobody_is_asked_about_the_next(tmp_path):
     one = Asking(tmp_path / "grants.json")
-    one.approver.begin(Cell(raw="x", execution_count=1, allow_stdin=True))
+    one.approver.begin(ExecuteRequest(code="x", execution_count=1, allow_stdin=True))
     desk = Desk(one.approver, in_flight=10)
     for number in range(5):
         desk.call(number, arguments=([number], {}))

@@ -17,7 +17,7 @@ def at_once(call):
 def with_a_tool(sim, begin=at_once):
     """Give a session, whose guest is told of none, one tool; return what is seen of calls."""
     seen = []
-    desk = sim.session._desk
+    desk = sim.session.requests.tools
     desk._broker = Broker(
         sim.reactor,
         SimpleNamespace(begin=begin, cancel=lambda _number: None),

@@ -7,7 +7,14 @@ import nbformat
 import pytest
 
 from cellblock.errors import PolicyError
-from cellblock.host.session.config import Ground, Terms, _private, check_apart, lay, make_scratch
+from cellblock.host.session.config import (
+    SessionConfig,
+    SessionOptions,
+    _private,
+    check_out_of_reach,
+    make_scratch,
+    resolve,
+)
 from cellblock.policy.model import Policy
 from cellblock.policy.operations import Operations, WriteFile
 from cellblock.wire.messages import Plan
@@ -39,7 +46,7 @@ APART = Plan(read_roots=("/r",), write_roots=("/w",))
 )
 def test_a_place_within_their_reach_is_refused_by_name(wrong, key):
     with pytest.raises(PolicyError) as refused:
-        check_apart(policy(**wrong), APART)
+        check_out_of_reach(policy(**wrong), APART)
     assert refused.value.key == key
     assert "within their reach" in refused.value.message
 
@@ -58,7 +65,7 @@ def test_a_place_within_their_reach_is_refused_by_name(wrong, key):
 )
 def test_what_decides_lies_where_the_host_writes_nothing_for_cells_either(key, places, written):
     with pytest.raises(PolicyError) as refused:
-        check_apart(policy(**places).replace(**written), APART)
+        check_out_of_reach(policy(**places).replace(**written), APART)
     assert refused.value.key == key
 
 
@@ -68,10 +75,10 @@ def test_a_link_does_not_hide_where_a_place_is(tmp_path):
     (tmp_path / "through").symlink_to(tmp_path / "w" / "out")
     (tmp_path / "w" / "out").symlink_to(tmp_path)
     plan = Plan(write_roots=(str(tmp_path / "w"),))
-    check_apart(policy(folder=f"{tmp_path}/approved"), plan)
+    check_out_of_reach(policy(folder=f"{tmp_path}/approved"), plan)
     for name in ("link", "through"):
         with pytest.raises(PolicyError):
-            check_apart(policy(folder=f"{tmp_path}/{name}/approved"), plan)
+            check_out_of_reach(policy(folder=f"{tmp_path}/{name}/approved"), plan)
 
 
 def test_a_folder_for_temporary_files_behind_a_link_is_known_by_where_it_is(tmp_path, monkeypatch):
@@ -82,9 +89,9 @@ def test_a_folder_for_temporary_files_behind_a_link_is_known_by_where_it_is(tmp_
 
 
 def test_places_apart_from_what_cells_reach_and_those_that_nobody_asks_for_are_fine():
-    check_apart(policy(), APART)
-    check_apart(policy(folder="/r/approved"), APART)  # manifests may be read
-    check_apart(policy("any", folder="/w/approved", key="/w/key"), APART)
+    check_out_of_reach(policy(), APART)
+    check_out_of_reach(policy(folder="/r/approved"), APART)  # manifests may be read
+    check_out_of_reach(policy("any", folder="/w/approved", key="/w/key"), APART)
 
 
 @pytest.mark.parametrize("admission", ["any", "approved", "template"])
@@ -93,7 +100,7 @@ def test_the_key_and_what_users_allowed_are_private_whatever_the_policy_admits(
 ):
     monkeypatch.setenv("XDG_DATA_HOME", str(tmp_path / "data"))
     monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
-    private = set(_private(Terms("safe", tmp_path, tmp_path), policy(admission)))
+    private = set(_private(SessionOptions("safe", tmp_path, tmp_path), policy(admission)))
     ours = {tmp_path / "data" / "cellblock", tmp_path / "state" / "cellblock", Path("/a/key")}
     assert ours <= private
 
@@ -103,31 +110,31 @@ def test_the_key_and_what_users_allowed_are_private_whatever_the_policy_admits(
 ASKS = Policy(name="mine", mode="unsafe", backend="noop", on_unsupported="ignore")
 
 
-def laid(tmp_path, approvals, **terms):
+def resolved(tmp_path, approvals, **options):
     (tmp_path / "scratch").mkdir()
-    asked = ASKS.replace(approvals=approvals)
-    return lay(Terms(asked, tmp_path, tmp_path / "scratch", ask="Say so", **terms))
+    policy = ASKS.replace(approvals=approvals)
+    return resolve(SessionOptions(policy, tmp_path, tmp_path / "scratch", ask="Say so", **options))
 
 
 def test_what_has_to_be_asked_for_is_left_to_a_user_who_can_be(tmp_path):
-    ground = laid(tmp_path, "prompt", asks=True)
-    assert isinstance(ground, Ground)
-    assert ground.condition.key == "mode"
-    assert str(ground.condition).endswith(
+    config = resolved(tmp_path, "prompt", asks=True)
+    assert isinstance(config, SessionConfig)
+    assert config.condition.key == "mode"
+    assert str(config.condition).endswith(
         "Say so, approve it where you can be asked, or choose a policy of mode safe."
     )
 
 
 @pytest.mark.parametrize(("approvals", "asks"), [("prompt", False), ("never", True)])
 def test_where_nobody_is_asked_it_is_refused(tmp_path, approvals, asks):
-    refused = laid(tmp_path, approvals, asks=asks)
+    refused = resolved(tmp_path, approvals, asks=asks)
     assert isinstance(refused, PolicyError)
     assert str(refused).endswith("Say so, or choose a policy of mode safe.")
 
 
 @pytest.mark.parametrize("approvals", ["prompt", "never"])
 def test_who_has_allowed_it_already_is_asked_nothing(tmp_path, approvals):
-    assert laid(tmp_path, approvals, asks=True, allow_unsafe=True).condition is None
+    assert resolved(tmp_path, approvals, asks=True, allow_unsafe=True).condition is None
 
 
 def test_a_notebook_that_takes_it_away_needs_no_consent_but_hides_none_from_the_policy(tmp_path):
@@ -135,7 +142,7 @@ def test_a_notebook_that_takes_it_away_needs_no_consent_but_hides_none_from_the_
     made = nbformat.v4.new_notebook()
     made.metadata["cellblock"] = {"policy": {"mode": "safe"}}
     nbformat.write(made, file)
-    ground = laid(tmp_path, "prompt", asks=True, notebook=file)
-    assert (ground.policy.mode, ground.condition) == ("safe", None)
+    config = resolved(tmp_path, "prompt", asks=True, notebook=file)
+    assert (config.policy.mode, config.condition) == ("safe", None)
     (tmp_path / "scratch").rmdir()
-    assert isinstance(laid(tmp_path, "never", asks=True, notebook=file), PolicyError)
+    assert isinstance(resolved(tmp_path, "never", asks=True, notebook=file), PolicyError)

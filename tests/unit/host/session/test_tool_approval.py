@@ -4,20 +4,15 @@ from types import SimpleNamespace
 
 import pytest
 
-from cellblock.host.session.settings import tooling_of
+from cellblock.host.session.narrowing import approval_of
 from cellblock.policy.model import Policy
 from support.approvals import call
 
 
 def decides(approvals, **who):
     """Return what decides about calls under a policy, where a front has these to decide."""
-    views = SimpleNamespace(budgets={})
-    audit = SimpleNamespace(called=None, refused_more=None, barred=None)
-    station = SimpleNamespace(
-        views=views, audit=audit, **{"approval": None, "approver": None} | who
-    )
-    ground = SimpleNamespace(policy=Policy(approvals=approvals), operations=None)
-    return tooling_of(ground, station).approval
+    station = SimpleNamespace(**{"approval": None, "approver": None} | who)
+    return approval_of(Policy(approvals=approvals), station)
 
 
 def test_where_the_policy_has_users_asked_and_nobody_can_be_every_call_is_refused():

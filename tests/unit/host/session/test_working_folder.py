@@ -23,5 +23,5 @@ from cellblock.wire.messages import Plan
 def test_guests_begin_in_the_project_while_a_part_of_it_is_left(roots, operators, begins):
     policy = Policy(filesystem_read_roots=operators)
     plan = Plan(read_roots=roots, write_roots=("/scratch",))
-    wanted = config._begun_in(policy, Path("/project"), Path("/scratch"))
-    assert (wanted if config._sees(plan, wanted) else "/scratch") == begins
+    wanted = config._first_cwd(policy, Path("/project"), Path("/scratch"))
+    assert (wanted if config.can_see(plan, wanted) else "/scratch") == begins

@@ -11,7 +11,7 @@ from IPython.core.interactiveshell import InteractiveShell
 from pygments.formatters.terminal256 import Terminal256Formatter
 from pygments import lexers
 from pygments.styles import get_style_by_name
-from cellblock.guest import tracebacks as colouring
+from cellblock.guest import traceback_colours as colouring
 
 shell = InteractiveShell.instance()
 
