@@ -28,7 +28,7 @@ def find(name):
 snapshots, channel = find("Snapshots"), find("Channel")
 def refuse(request):
     for fd in channel.take_descriptors(): os.close(fd)
-    channel.send(messages.NotStanding(id=request.id, errno=11))
+    channel.send(messages.SnapshotFailed(id=request.id, errno=11))
 """
 LONG = "; import time; time.sleep(0.11)"  # answered when its snapshot is decided
 
@@ -136,7 +136,7 @@ def test_a_copy_that_runs_on_while_it_should_wait_is_stopped(kernel):
         "def stand(request, fds, threads):\n"
         "    for target, fd in zip((3, 1, 2), fds): os.dup2(fd, target)\n"
         "    channel.renew()\n"
-        "    channel.send(messages.Standing(id=request.id))\n"
+        "    channel.send(messages.SnapshotReady(id=request.id))\n"
         "    while True: pass\n"
         "snapshots._wait_as_copy = stand" + LONG,
     )
@@ -196,7 +196,7 @@ def test_a_guest_that_answers_for_its_copy_is_no_copy(kernel):
         kernel,
         "def answer(request):\n"
         "    fds = channel.take_descriptors()\n"
-        "    os.write(fds[0], bytes(frames.encode(messages.Standing(id=request.id))))\n"
+        "    os.write(fds[0], bytes(frames.encode(messages.SnapshotReady(id=request.id))))\n"
         "snapshots.take = answer",
     )
     until(lambda: reading.result(kernel.run("6 * 7")[1]) == "42")
@@ -246,7 +246,7 @@ def test_what_was_forked_is_ended_with_its_zygote(kernel):
 # --- out of turn ------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("frame", ["messages.Standing(id=1)", "messages.Resumed()"])
+@pytest.mark.parametrize("frame", ["messages.SnapshotReady(id=1)", "messages.Resumed()"])
 def test_a_guest_that_speaks_as_a_snapshot_is_ended(kernel, frame):
     run(kernel, "kept = 7" + LONG)
     card = stopped(kernel, f"channel.send({frame})\nwhile True: pass")
@@ -268,7 +268,7 @@ def test_a_copy_that_says_again_and_again_that_it_stands_costs_the_host_no_descr
     run(
         kernel,
         "def insist(resume):\n"
-        "    one = bytes(frames.encode(messages.Standing(id=1)))\n"
+        "    one = bytes(frames.encode(messages.SnapshotReady(id=1)))\n"
         "    for _ in range(300): os.write(3, one)\n"
         "    time.sleep(60)\n"
         "snapshots.take_over = insist" + LONG,
@@ -283,7 +283,7 @@ def test_what_a_guest_says_of_a_copy_it_did_not_make_is_told_in_the_hosts_words_
         kernel,
         "numbers = iter(range(1, 4_000))\n"
         "def refuse_anew(request):\n"
-        "    channel.send(messages.NotStanding(id=request.id, errno=next(numbers)))\n"
+        "    channel.send(messages.SnapshotFailed(id=request.id, errno=next(numbers)))\n"
         "    for fd in channel.take_descriptors(): os.close(fd)\n"
         "snapshots.take = refuse_anew" + LONG,
     )
@@ -305,7 +305,7 @@ def test_a_guest_that_words_why_it_made_no_copy_is_ended_for_it(kernel, fields):
     kernel.run(  # answered well, or with its end where what ran before is not kept yet
         "from msgspec.msgpack import encode\n"
         "def word(request):\n"
-        f"    body = encode({{'type': 'not_standing', 'id': request.id, {fields}}})\n"
+        f"    body = encode({{'type': 'snapshot_failed', 'id': request.id, {fields}}})\n"
         "    os.write(3, len(body).to_bytes(4, 'big') + body)\n"
         "snapshots.take = word",
     )

@@ -39,13 +39,12 @@ def notebook(world: World, *sources: str, name: str = "a.ipynb") -> Path:
 
 def approve(world: World, policy: Path, *sources: str, name: str = "a.ipynb") -> None:
     """Approve a notebook of these cells, as the world's user."""
-    notebook(world, *sources, name=name)
+    path = notebook(world, *sources, name=name)
     with _as_user_of(world):
         found, place = _place(world, policy)
         with place.held():
             manifest, _ = approving.known(place)
-            numbered = dict(enumerate(sources, 1))
-            reviewed = approving.review(name, numbered, found, manifest)
+            reviewed = approving.review(path.name, dict(enumerate(sources, 1)), found, manifest)
             approving.approve(place, found, reviewed, manifest)
 
 

@@ -12,7 +12,6 @@ from cellblock.host.consent.admission import Gate
 from cellblock.host.guests import process, spawn
 from cellblock.host.guests.zygote import ZygoteSource
 from cellblock.host.session.config import prepare_message
-from cellblock.host.session.limits import Bounds
 from cellblock.host.session.session import Session
 from cellblock.host.session.types import ExecuteRequest, SessionSettings
 from cellblock.jupyter.reactor import ZmqReactor
@@ -41,7 +40,6 @@ def real_session(folder: Path, reactor: ZmqReactor, front: object) -> Session:
         policy=policy.replace(snapshots="off", timeout=None),
         rules=policy.rules(),
         gate=Gate(policy, folder),
-        bounds=Bounds(),
         prepare=prepare_message(policy, plan, folder, folder),
         zygote=spawn.start,
     )

@@ -16,7 +16,7 @@ from cellblock.wire.messages import Limits
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from cellblock.wire.messages import Confine, Plan
+    from cellblock.wire.messages import Narrow, Plan
 
 
 class Gatekeeper:
@@ -97,7 +97,7 @@ class Gatekeeper:
         with contextlib.suppress(LockFailed):  # what is sent SIGKILL runs no more, gone or not
             notify.end_session(session, keep=members)
 
-    def narrow(self, request: Confine, done: Callable[[], None]) -> None:
+    def narrow(self, request: Narrow, done: Callable[[], None]) -> None:
         """Decide about guest ``request.id`` by a narrower plan, whose locks are ready for a copy.
 
         ``done`` is called when that copy is restricted. Raises OSError, ValueError, LockFailed

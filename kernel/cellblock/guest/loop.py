@@ -81,21 +81,17 @@ class GuestLoop(asyncio.SelectorEventLoop):
             raise RuntimeError("Cannot close a running event loop")
         super().close()
 
-    def call_soon(self, *args: Any, **kwargs: Any) -> asyncio.Handle:  # type: ignore[override]
+    def call_soon(self, *args: Any, **kwargs: Any) -> Any:  # type: ignore[override]
         """Note that the loop is in use."""
         self.used = True
         return super().call_soon(*args, **kwargs)
 
-    def call_soon_threadsafe(  # type: ignore[override]
-        self,
-        *args: Any,
-        **kwargs: Any,
-    ) -> asyncio.Handle:
+    def call_soon_threadsafe(self, *args: Any, **kwargs: Any) -> Any:  # type: ignore[override]
         """Note that the loop is in use."""
         self.used = True
         return super().call_soon_threadsafe(*args, **kwargs)
 
-    def call_at(self, *args: Any, **kwargs: Any) -> asyncio.TimerHandle:  # type: ignore[override]
+    def call_at(self, *args: Any, **kwargs: Any) -> Any:  # type: ignore[override]
         """Note that the loop is in use."""
         self.used = True
         return super().call_at(*args, **kwargs)
@@ -132,8 +128,8 @@ def is_sound(loop: asyncio.AbstractEventLoop) -> bool:
     )
 
 
-class Watch:
-    """Has event loops read the channel, each for as long as something in it waits for the host."""
+class ChannelReaders:
+    """Event loops that read the channel, each for as long as something in it waits for the host."""
 
     def __init__(self, channel: Channel) -> None:
         self._channel = channel
@@ -165,8 +161,8 @@ class Driver:
 
     def __init__(self, channel: Channel) -> None:
         self._channel = channel
-        channel.on_message = self._heard
-        self.watch = Watch(channel)
+        channel.on_message = self._message_read
+        self.readers = ChannelReaders(channel)
         self._turning = False
         self.loop = GuestLoop()
         asyncio.set_event_loop(self.loop)
@@ -176,7 +172,7 @@ class Driver:
     @contextmanager
     def entered(self) -> Iterator[None]:
         """Mark the loop as running while a plain cell runs."""
-        self._mend()
+        self._ensure_sound()
         _set_running_loop(self.loop)
         try:
             yield
@@ -185,7 +181,7 @@ class Driver:
 
     def run(self, coroutine: Coroutine[Any, Any, Any]) -> Any:
         """Run a cell's coroutine to its end; an interrupt arrives as KeyboardInterrupt."""
-        self._mend()
+        self._ensure_sound()
         self._interrupted = False
         # Not by create_task: a cell may have set a task factory.
         self._cell = cell = asyncio.Task(coroutine, loop=self.loop)
@@ -217,7 +213,7 @@ class Driver:
     def next_message(self) -> messages.ToGuest:
         """Return the host's next message; tasks go on meanwhile."""
         while self.loop.used and not self._channel.waiting():
-            self._mend()
+            self._ensure_sound()
             try:
                 self._turn()
             except Exception:
@@ -227,7 +223,7 @@ class Driver:
     def _turn(self) -> None:
         """Turn the loop until a message is here, or until a task stops it."""
         loop = self.loop
-        self.watch.begin(loop)
+        self.readers.begin(loop)
         try:
             self._turning = True
             # A thread that waits for a tool may have read it just now.
@@ -235,9 +231,9 @@ class Driver:
                 loop.run_forever()
         finally:
             self._turning = False
-            self.watch.end(loop)
+            self.readers.end(loop)
 
-    def _heard(self) -> None:
+    def _message_read(self) -> None:
         """Take note, in whichever thread has read it, of a message for the main thread."""
         if self._turning:
             here = self._channel.is_main()
@@ -262,21 +258,21 @@ class Driver:
         lost = len(tasks)
         try:
             lost += self.loop.take_over()
-            self.watch.forget()
+            self.readers.forget()
             for task in tasks:
                 task.cancel()
         except Exception:
             self._renew()
         return lost
 
-    def _mend(self) -> None:
+    def _ensure_sound(self) -> None:
         if not is_sound(self.loop):
             self._renew()
 
     def _renew(self) -> None:
         """Put a new loop in the place of a spoilt one, whose tasks go with it."""
         spoilt, self.loop = self.loop, GuestLoop()
-        self.watch.forget()
+        self.readers.forget()
         asyncio.set_event_loop(self.loop)
         with suppress(Exception):
             GuestLoop.close(spoilt)
@@ -343,23 +339,30 @@ def harden_loops() -> None:
     for kind in _CLASSES:
         for name in list(kind.__dict__):
             if name in _REFUSED or (name.startswith(_REFUSED_PRIVATE) and name != _NEEDED):
-                setattr(kind, name, _refuse(name))
+                setattr(kind, name, _refused_method(name))
     for name in _HIDDEN:
-        setattr(selector_events.BaseSelectorEventLoop, name, _kept_outside())
+        # Values that are in no ``__dict__``.
+        values: weakref.WeakKeyDictionary[Any, Any] = weakref.WeakKeyDictionary()
+        hidden = property(values.__getitem__, values.__setitem__)
+        setattr(selector_events.BaseSelectorEventLoop, name, hidden)
     _refuse_subclasses()
 
 
 def _refuse_subclasses() -> None:
     """Refuse loops of cells' own classes: their attributes would take the place of hidden ones."""
     base: Any = base_events.BaseEventLoop
-    known = frozenset(_descendants(base))
-    make = base.__init__
+    known, below = {base}, [base]
+    while below:
+        found = below.pop().__subclasses__()
+        known.update(found)
+        below += found
+    make, known_classes = base.__init__, frozenset(known)
 
     def refuse_subclass(_cls: type, /, **_keys: object) -> None:
         raise _no_operation("a class of loops")
 
     def init_known(self: Any) -> None:
-        if type(self) not in known:  # a base before ours may have left ours uncalled
+        if type(self) not in known_classes:  # a base before ours may have left ours uncalled
             raise _no_operation("a class of loops")
         make(self)
 
@@ -367,14 +370,7 @@ def _refuse_subclasses() -> None:
     base.__init__ = init_known
 
 
-def _descendants(kind: type) -> Iterator[type]:
-    yield kind
-    below: type
-    for below in kind.__subclasses__():
-        yield from _descendants(below)
-
-
-def _refuse(name: str) -> Callable[..., Any]:
+def _refused_method(name: str) -> Callable[..., Any]:
     def refused(*_args: object, **_kwargs: object) -> None:
         raise _no_operation(f"loop.{name}")
 
@@ -385,9 +381,3 @@ def _refuse(name: str) -> Callable[..., Any]:
 def _no_operation(what: str) -> OperationViolation:
     why, remedy = "reaches processes, sockets or descriptors", "Ask the host for an operation."
     return OperationViolation("operation-not-allowed", what, why, remedy)
-
-
-def _kept_outside() -> property:
-    """Return an attribute whose values are in no ``__dict__``."""
-    values: weakref.WeakKeyDictionary[Any, Any] = weakref.WeakKeyDictionary()
-    return property(values.__getitem__, values.__setitem__)

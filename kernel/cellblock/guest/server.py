@@ -158,7 +158,7 @@ class Server:
         self._shell, self._rules, self._channel, self.out = shell, current.rules, channel, out
         self._current = current
         self._driver = Driver(channel)
-        self.calls = Calls(channel, self._driver.watch, request.tool_max_in_flight)
+        self.calls = Calls(channel, self._driver.readers, request.tool_max_in_flight)
         plan, rules = request.plan, self._rules
         raw = bool(rules.raw_modules) or not rules.language
         self._snapshots = Snapshots(

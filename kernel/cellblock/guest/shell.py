@@ -234,7 +234,6 @@ def get_ipython_for(rules: Rules) -> Callable[[], Any]:
 _DIGITS: Final = 10
 #: Characters of a magic's argument that are passed on.
 _LONGEST_ARGUMENT: Final = 100
-_LONGEST_USAGE: Final = 20
 
 
 class HostMagics:
@@ -259,7 +258,7 @@ class HostMagics:
         if without_comment(line):
             # The host settles a narrowing before a cell comes here.
             raise UsageError("%policy takes nothing; %policy narrow stands in a cell of its own")
-        self.server.out.send(messages.ShowPolicy())
+        self._show("policy")
 
     def _undo(self, line: str) -> None:
         """Step back to the state before the last cell that ran; ``%undo 3`` over three cells."""
@@ -272,18 +271,19 @@ class HostMagics:
 
     def _show_output(self, line: str) -> None:
         """Page through what the host kept of a cell's output: %output 7, %output 7 stderr last."""
-        argument = encodable(line[:_LONGEST_ARGUMENT])
-        self.server.out.send(messages.ShowOutput(argument=argument))
+        self._show("output", line[:_LONGEST_ARGUMENT])
 
     def _show_tools(self, _line: str) -> None:
         """List the host tools that cells may call, with their signatures."""
-        self.server.out.send(messages.ShowTools())
+        self._show("tools")
 
     def _show_templates(self, line: str) -> None:
         """List the shipped templates; %template NAME shows one. %%template NAME runs it."""
-        name = encodable(line.strip()[:_LONGEST_ARGUMENT])
-        self.server.out.send(messages.ShowTemplates(name=name))
+        self._show("templates", line.strip()[:_LONGEST_ARGUMENT])
 
     def _show_usage(self, line: str) -> None:
         """Show what each cell of the session took: all, ``top`` or one by its number."""
-        self.server.out.send(messages.ShowUsage(line=line.strip()[:_LONGEST_USAGE]))
+        self._show("usage", line.strip()[:20])
+
+    def _show(self, what: Any, argument: str = "") -> None:
+        self.server.out.send(messages.Show(what=what, argument=encodable(argument)))

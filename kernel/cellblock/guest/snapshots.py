@@ -314,7 +314,7 @@ class Snapshots:
             os.close(fd)
         number = (error.errno or 0) if isinstance(error, OSError) else errno.ENOMEM
         number = number if number in errno.errorcode else errno.EIO
-        self._channel.send(messages.NotStanding(id=request.id, errno=number))
+        self._channel.send(messages.SnapshotFailed(id=request.id, errno=number))
 
     def _wait_as_copy(
         self, request: messages.Snapshot, fds: list[int], threads: list[str]
@@ -344,7 +344,7 @@ class Snapshots:
         libc.prctl(process.PR_SET_PDEATHSIG, signal.SIGCONT)
         self._channel.renew()
         self._outlet.renew()
-        self._channel.send(messages.Standing(id=request.id, connections=self._connections))
+        self._channel.send(messages.SnapshotReady(id=request.id, connections=self._connections))
         return self._channel.recv()
 
     def _copy_copy(self, request: messages.Snapshot) -> messages.ToGuest:
@@ -363,7 +363,7 @@ class Snapshots:
             self._copies, self._orphaned = [], True
             return self._wait(request, fds)
         self._keep_copy(pid, fds)
-        self._channel.send(messages.Standing(id=request.id))
+        self._channel.send(messages.SnapshotReady(id=request.id))
         return self._channel.recv()
 
     def take_over(self, resume: messages.Resume) -> messages.Resumed:

@@ -79,7 +79,7 @@ def main(control_fd: int, reaper: int) -> NoReturn:
     gc.enable()
     if "container" in request.plan.locks:
         # The folder that guests have to themselves: the host sees it by no name.
-        control.send(messages.Placed(), os.open(request.scratch, _FOLDER))
+        control.send(messages.ScratchFolder(), os.open(request.scratch, _FOLDER))
     _Zygote(control, prepared, folder, above).serve()
 
 
@@ -205,20 +205,20 @@ class _Zygote:
                 # The pid may be another's when the host acts, the pidfd not. It is valid whatever
                 # has become of the guest, since nobody but us reaps it (pidfd_open(2)).
                 self._control.send(messages.Forked(id=message.id, pid=pid), os.pidfd_open(pid))
-            case messages.Allow(id=number, pid=pid):
+            case messages.AllowFork(id=number, pid=pid):
                 self._gates.allow_fork(number, pid)
-            case messages.Members(id=number, session=session, pids=pids):
+            case messages.KeepOnly(id=number, session=session, pids=pids):
                 self._gates.keep_only(number, session, pids)
-            case messages.Leave(id=number, forks=forks):
+            case messages.EndForks(id=number, forks=forks):
                 self._gates.end_forks(number, forks)
                 self._report_ended()
-            case messages.Confine(ticket=ticket):
-                done = messages.Confined(ticket=ticket)
-                answer = messages.Confined(ticket=ticket, ready=True)
+            case messages.Narrow(ticket=ticket):
+                done = messages.Narrowed(ticket=ticket)
+                answer = messages.Narrowed(ticket=ticket, ready=True)
                 try:
                     self._gates.narrow(message, lambda: self._control.send(done))
                 except (OSError, ValueError, LockFailed) as error:
-                    answer = messages.Confined(ticket=ticket, failure=str(error)[:_LONGEST])
+                    answer = messages.Narrowed(ticket=ticket, failure=str(error)[:_LONGEST])
                 self._control.send(answer)
             case messages.Quit():
                 end_children()
@@ -261,7 +261,7 @@ class _Zygote:
     def _report_ended(self) -> None:
         """Tell the host of which guests nothing is left."""
         for number in self._gates.ended():
-            self._control.send(messages.Left(id=number))
+            self._control.send(messages.ForksEnded(id=number))
 
     def _end(self) -> NoReturn:
         """Kill everything that descends from here, hang up, have the guests' folder removed, go.

@@ -81,9 +81,9 @@ class OwnFolder:
         with contextlib.suppress(OSError), self._beside() as beside:
             lock = _locked(beside, fcntl.LOCK_EX)
             try:
-                for name in os.listdir(beside):  # noqa: PTH208 - by descriptor
-                    if name not in (self._name, _LOCK):
-                        _remove_dead(beside, name)
+                for entry in tuple(os.scandir(beside)):
+                    if entry.name not in (self._name, _LOCK):
+                        _remove_dead(beside, entry.name)
             finally:
                 os.close(lock)
 

@@ -106,7 +106,7 @@ class Prover:
 
         def on_message(message: messages.FromGuest) -> None:
             match message:
-                case messages.Tried(results=results):
+                case messages.TrialResults(results=results):
                     self.results |= results
                     self._loop.stop()
                 case messages.Ready(report=report):

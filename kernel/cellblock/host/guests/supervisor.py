@@ -222,7 +222,7 @@ class Supervisor:
 
     def _on_message(self, message: messages.FromGuest) -> None:
         breach = types.unasked(message, served=self.guest is not None)
-        if isinstance(message, messages.NotStanding):
+        if isinstance(message, messages.SnapshotFailed):
             self.snapshots.not_standing(message)
         elif breach:
             self.replace(Stopped("violation", f"protocol violation: {breach}"))
@@ -303,7 +303,7 @@ class Supervisor:
                     restoration.reaped(pid, status)
                 elif guest is not None and guest.pid == pid:
                     self._on_reaped(guest, status)
-            case messages.Confined():
+            case messages.Narrowed():
                 self._on_confined(message)
             case messages.ZygoteFailed():
                 self._give_up(message.detail)
@@ -429,7 +429,7 @@ class Supervisor:
         if self.zygote is not None:
             self.zygote.confine(snapshot.guest, plan, self._ticket)
 
-    def _on_confined(self, message: messages.Confined) -> None:
+    def _on_confined(self, message: messages.Narrowed) -> None:
         """Hear that locks are ready, can't be had, or are on the snapshot that takes over."""
         if message.ticket != self._ticket:
             return  # of a snapshot that is no more

@@ -196,7 +196,7 @@ class Zygote:
         self,
         guest: Guest,
         *,
-        place: messages.Place | None = None,
+        place: messages.SessionSetup | None = None,
         trial: messages.Trial | None = None,
     ) -> None:
         """Have a guest forked, which has its pid when the zygote has said so.
@@ -212,19 +212,19 @@ class Zygote:
     def allow(self, lineage: int, pid: int | None) -> None:
         """Let the next fork of ``pid`` through, a guest or one of its copies; None is whoever."""
         inside = None if pid is None else self._pids.inside(pid)
-        self._send(messages.Allow(id=lineage, pid=inside))
+        self._send(messages.AllowFork(id=lineage, pid=inside))
 
     def members(self, lineage: int, session: int, pids: tuple[int, ...]) -> None:
         """Say which processes there are to be in a guest's session; others are killed."""
         inside = tuple(map(self._pids.inside, pids))
         session = self._pids.session(lineage, session)
-        self._send(messages.Members(id=lineage, session=session, pids=inside))
+        self._send(messages.KeepOnly(id=lineage, session=session, pids=inside))
 
     def confine(self, guest: Guest, plan: messages.Plan, ticket: int) -> None:
-        """Have the locks of a narrower plan made for a copy; ``Confined`` says what came of it."""
+        """Have the locks of a narrower plan made for a copy; ``Narrowed`` says what came of it."""
         number = guest.lineage.number
         self._send(
-            messages.Confine(
+            messages.Narrow(
                 id=number,
                 ticket=ticket,
                 session=self._pids.session(number, guest.lineage.session),
@@ -244,7 +244,7 @@ class Zygote:
             self._forks.pop(number, None)
         number = next(self._numbers)
         self._leaving[number] = left
-        self._send(messages.Leave(id=number, forks=forks))
+        self._send(messages.EndForks(id=number, forks=forks))
 
     # --- from the zygote ----------------------------------------------------------------------
 
@@ -279,11 +279,11 @@ class Zygote:
 
     def _take(self, message: messages.FromZygote) -> None:
         match message:
-            case messages.Placed():
+            case messages.ScratchFolder():
                 self.folder = self._pidfds.pop(0) if self._pidfds else None
             case messages.Forked():
                 self._on_forked(message, self._pidfds.pop(0) if self._pidfds else None)
-            case messages.Left(id=number):
+            case messages.ForksEnded(id=number):
                 if left := self._leaving.pop(number, None):
                     left()
             case messages.Reaped(pid=pid, status=status):
@@ -299,7 +299,7 @@ class Zygote:
         guest = self._forks.pop(message.id, None)
         if self._namespace and pidfd is None:
             # No descriptors are left, and the number alone is not ours: it is ended.
-            self._send(messages.Members(id=message.id, session=message.pid, pids=()))
+            self._send(messages.KeepOnly(id=message.id, session=message.pid, pids=()))
             return
         pid = self._pids.forked(message.id, message.pid, pidfd)
         if guest is None or guest.ended:  # it was replaced before its pid was known
@@ -398,10 +398,10 @@ class Zygote:
             self.folder = None
 
 
-def place_of(prepare: messages.Prepare) -> messages.Place:
+def place_of(prepare: messages.Prepare) -> messages.SessionSetup:
     """Return what of it is for guests alone."""
-    names = (name for name in messages.Place.__struct_fields__ if name != "seed")
-    return messages.Place(**{name: getattr(prepare, name) for name in names})
+    names = (name for name in messages.SessionSetup.__struct_fields__ if name != "seed")
+    return messages.SessionSetup(**{name: getattr(prepare, name) for name in names})
 
 
 # --- how processes end ------------------------------------------------------------------------
@@ -485,7 +485,7 @@ class ZygoteSource:
         self,
         reactor: Reactor,
         spawn: Spawn | SharedZygote,
-        place: messages.Place | None = None,
+        place: messages.SessionSetup | None = None,
         on_left: Callable[[], None] | None = None,
     ) -> None:
         self._reactor, self._spawn = reactor, spawn

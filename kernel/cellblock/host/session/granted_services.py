@@ -12,8 +12,6 @@ from cellblock.errors import PolicyError
 from cellblock.host.services import artifacts
 from cellblock.host.services.llm import provider as llm_provider
 from cellblock.host.services.operations import catalog
-from cellblock.host.services.operations.provider import OperationsAccess, WriteQuota
-from cellblock.host.services.tools.calls import LlmAccess
 from cellblock.host.session.config import written_roots
 from cellblock.policy import paths
 from cellblock.policy.paths import within
@@ -23,45 +21,14 @@ if TYPE_CHECKING:
 
     from cellblock.host.session.config import SessionConfig
     from cellblock.host.session.types import Reactor
-    from cellblock.render.tables import Budget
     from cellblock.wire.messages import Tool
 
 
 class GrantedServices:
-    """What one session may use of them.
-
-    ``budgets`` get, by name, what tells how much is left of each.
-    """
+    """What one session may use of them."""
 
     def __init__(self, config: SessionConfig) -> None:
         self._config, self._policy = config, config.policy
-
-    def operations(self, budgets: dict[str, Callable[[], Budget]]) -> OperationsAccess | None:
-        """Return the operations that cells may call."""
-        policy, section, settings = self._policy, self._policy.operations, self._config.operations
-        if section is None or settings is None:
-            return None
-        write = section.write_file
-        quota = WriteQuota(max_bytes=write.max_total_bytes if write is not None else 0)
-        if write is not None:
-            budgets[catalog.WRITE_FILE.name] = quota.spent
-        return OperationsAccess(
-            tools=catalog.granted_tools(section),
-            settings=settings,
-            ledger=quota,
-            timeout=policy.tool_timeout,
-            packages=policy.packages,
-            policy=policy.name,
-        )
-
-    def models(self, budgets: dict[str, Callable[[], Budget]]) -> LlmAccess | None:
-        """Return the language models that cells may call."""
-        llm = self._policy.llm
-        if not llm.granted:
-            return None
-        quota = llm_provider.LlmQuota(max_calls=llm.max_calls, max_tokens=llm.max_tokens)
-        budgets["llm"] = quota.spent
-        return LlmAccess(llm=llm, quota=quota)
 
     def tools(self) -> tuple[Tool, ...]:
         """Return what cells may call of all that."""

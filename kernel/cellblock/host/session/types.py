@@ -18,7 +18,6 @@ if TYPE_CHECKING:
     from cellblock.errors import AdmissionError, AuditError
     from cellblock.host.consent.admission import Gate
     from cellblock.host.services.tools.calls import Tooling
-    from cellblock.host.session.limits import Bounds
     from cellblock.policy.model import Policy
 
 
@@ -219,12 +218,9 @@ class SessionSettings:
     rules: Rules
     #: Decides which cells may run at all.
     gate: Gate
-    bounds: Bounds
     prepare: messages.Prepare
     #: Starts a zygote. Raises OSError.
     zygote: Callable[[], tuple[socket.socket, int]]
-    #: What guests may connect to, through the relay.
-    addresses: tuple[str, ...] = ()
     tools: Tooling | None = None
     step: Step = Step.none
     #: Changed fields with their values as TOML, and the policy's digest: for the audit log.
@@ -232,6 +228,12 @@ class SessionSettings:
     digest: str = ""
     #: Names of tools that are no longer offered.
     tools_gone: frozenset[str] = frozenset()
+
+    @property
+    def addresses(self) -> tuple[str, ...]:
+        """What guests may connect to, through the relay."""
+        listed = self.policy.network_access
+        return listed if self.prepare.plan.relayed and isinstance(listed, tuple) else ()
 
 
 # --- the loop that a session lives in -----------------------------------------------------------
@@ -267,9 +269,9 @@ def unasked(message: messages.FromGuest, *, served: bool) -> str:
 
     ``served`` says that this guest was ready before.
     """
-    if isinstance(message, messages.Tried):
+    if isinstance(message, messages.TrialResults):
         return "nobody asked what it tried"
-    if isinstance(message, messages.Standing | messages.Resumed):
+    if isinstance(message, messages.SnapshotReady | messages.Resumed):
         return "it speaks as a snapshot"
     if served and isinstance(message, messages.Ready | messages.NotReady):
         # Claims about locks count once, before the first user byte.

@@ -235,7 +235,7 @@ class Snapshots:
         else:
             self._drop(made)
 
-    def not_standing(self, message: messages.NotStanding) -> None:
+    def not_standing(self, message: messages.SnapshotFailed) -> None:
         """Record that the guest could not fork."""
         for snapshot in self.chain:
             if snapshot.number == message.id and snapshot.state is State.forking:
@@ -243,13 +243,13 @@ class Snapshots:
                 self._say_failed(message)
                 return
 
-    def _say_failed(self, message: messages.NotStanding) -> None:
+    def _say_failed(self, message: messages.SnapshotFailed) -> None:
         self._budget.say("failed", f"one could not be made ({os.strerror(message.errno)})")
 
     def _on_message(self, snapshot: Snapshot, message: messages.FromGuest) -> None:
         """Hear a snapshot: once that it stands, and what becomes of each backup that it makes."""
         if snapshot.kept and self.parted(snapshot, message):
-            if snapshot.backup is None and isinstance(message, messages.Standing):
+            if snapshot.backup is None and isinstance(message, messages.SnapshotReady):
                 self._make_backup(snapshot)  # its backup was lost before
             self._go_on(snapshot)
         elif snapshot.kept or not self._stands(snapshot, message):
@@ -261,7 +261,7 @@ class Snapshots:
 
     def _stands(self, snapshot: Snapshot, message: messages.FromGuest) -> bool:
         """Return whether its first message is what it has to be, and its process the guest's."""
-        if not isinstance(message, messages.Standing) or message.id != snapshot.number:
+        if not isinstance(message, messages.SnapshotReady) or message.id != snapshot.number:
             return False
         known = {one.guest.pid for one in self.chain.all() if one is not snapshot}
         if self._guest is not None:
@@ -343,9 +343,9 @@ class Snapshots:
     def parted(self, snapshot: Snapshot, message: messages.FromGuest) -> bool:
         """Return whether this says what became of a backup that a snapshot was to make."""
         match message:
-            case messages.Standing(id=number) if number in snapshot.unparted:
+            case messages.SnapshotReady(id=number) if number in snapshot.unparted:
                 snapshot.unparted.discard(number)
-            case messages.NotStanding(id=number) if number in snapshot.unparted:
+            case messages.SnapshotFailed(id=number) if number in snapshot.unparted:
                 snapshot.unparted.discard(number)
                 if snapshot.backup is not None and snapshot.backup.number == number:
                     self._drop(snapshot.backup)

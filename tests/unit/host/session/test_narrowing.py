@@ -11,7 +11,6 @@ import pytest
 from cellblock.analysis import Rules, admission
 from cellblock.errors import BackendError, PolicyError
 from cellblock.host.consent.admission import Gate
-from cellblock.host.session.limits import Bounds
 from cellblock.host.session.narrowing import Narrower
 from cellblock.host.session.types import ExecuteRequest, SessionSettings, Step
 from cellblock.host.snapshots import store
@@ -42,7 +41,7 @@ class Scope(Narrower):
         self.adopted, self.shown = [], []
 
     @property
-    def _station(self):
+    def _front(self):
         return self.sim
 
     def weigh(self, changes):
@@ -60,11 +59,9 @@ class Scope(Narrower):
             digest="",
             step=step,
             rules=replace(RULES, magics=frozenset(policy.magics)),
-            bounds=Bounds(memory_max_bytes=policy.memory_max_bytes),
             prepare=self.prepare(policy),
             zygote=self.sim._spawn,
             tools=None,
-            addresses=(),
             tools_gone=frozenset(),
             gate=Gate(policy, Path("/x")),
         )
@@ -79,8 +76,8 @@ class Scope(Narrower):
         self.policy = settings.policy
         self.adopted.append(settings)
 
-    def show_change(self, change, *, used):
-        self.shown.append((change, used))
+    def show_change(self, _settings, stopped, *, used):
+        self.shown.append((stopped, used))
 
 
 @pytest.fixture
@@ -260,7 +257,7 @@ def test_where_no_new_guest_can_be_started_nothing_goes_on_under_the_old_policy(
 
 
 def confine(sim):
-    return [told for told in sim.told if isinstance(told, messages.Confine)][-1]
+    return [told for told in sim.told if isinstance(told, messages.Narrow)][-1]
 
 
 @pytest.fixture
@@ -278,7 +275,7 @@ def copied(sim):
 
 
 def zygote_says(sim, **said):
-    sim._ends[-1].sendall(frames.encode(messages.Confined(ticket=confine(sim).ticket, **said)))
+    sim._ends[-1].sendall(frames.encode(messages.Narrowed(ticket=confine(sim).ticket, **said)))
     sim.reactor.turn()
 
 
@@ -310,8 +307,8 @@ def test_a_copy_takes_over_when_its_locks_are_on(used, scope):
     zygote_says(used)
     used.guests.append(copy)
     used.hears(messages.Resumed(threads=["poller"]), by=copy)
-    ((held, was_used),) = scope.shown
-    assert (held.stopped.restored.threads, was_used) == (("poller",), True)
+    ((stopped, was_used),) = scope.shown
+    assert (stopped.restored.threads, was_used) == (("poller",), True)
     assert used.outcomes[-1].status == "ok"
     used.cell()
     assert used.outcomes[-1].status == "ok"
@@ -349,8 +346,8 @@ def test_a_copy_that_does_not_ask_for_its_locks_is_ended_and_a_new_guest_serves(
     assert copy.gone()
     assert len(used.guests) == 2
     assert networks(used)[-1] is False
-    ((held, _),) = scope.shown
-    assert held.stopped.restored is None
+    ((stopped, _),) = scope.shown
+    assert stopped.restored is None
     used.cell()
     assert used.outcomes[-1].status == "ok"
 
@@ -378,7 +375,7 @@ def test_a_copy_that_can_not_be_made_changes_nothing(used, scope):
     assert narrow(used, "network_access=false") is None
     used.guest.copy()
     for copy in used.guest.copies:
-        used.hears(messages.NotStanding(id=copy.number, errno=errno.ENOMEM))
+        used.hears(messages.SnapshotFailed(id=copy.number, errno=errno.ENOMEM))
     outcome = used.outcomes[-1]
     assert outcome.status == "denied"
     assert "no copy of the guest could be made" in outcome.findings[0].why

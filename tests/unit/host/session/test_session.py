@@ -310,7 +310,7 @@ OUT_OF_TURN = (
     messages.Completed(id=1, matches=[], start=0, end=0),
     messages.Ready(report=messages.LockReport(achieved={"seccomp": "yes"})),
     messages.NotReady(lock="seccomp", detail="after all"),
-    messages.Tried(results={"tcp": messages.Attempt(outcome="refused")}),
+    messages.TrialResults(results={"tcp": messages.Attempt(outcome="refused")}),
 )
 LIES = {
     "no message": framed(b"\xc1"),
