@@ -107,7 +107,7 @@ def recorded_changes(before: Policy, after: Policy, scratch: Path) -> dict[str, 
     """Return the fields that differ, with their values after as TOML: for the audit log."""
     portable = paths.without_scratch(after, scratch)
     return {
-        name: records.said(toml_text(getattr(portable, name)))
+        name: records.clipped(toml_text(getattr(portable, name)))
         for name in changed_fields(before, after)
     }
 

@@ -579,7 +579,7 @@ class Requests:
 
     def on_failure(self, detail: str) -> None:
         """End the request, and all that come, with the reason why no guest runs."""
-        self._audit.enter(records.Failure(detail=records.said(detail)))
+        self._audit.enter(records.Failure(detail=records.clipped(detail)))
         self._front.on_failure(detail)
         self.fail(detail)
 

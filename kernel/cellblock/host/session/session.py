@@ -26,6 +26,7 @@ from cellblock.host.session.narrowing import Narrower, recorded_changes, setting
 from cellblock.host.session.requests import Requests
 from cellblock.host.session.types import Outcome, outcome_of
 from cellblock.policy import paths
+from cellblock.render.text import encodable
 from cellblock.wire import messages
 
 if TYPE_CHECKING:
@@ -73,7 +74,7 @@ def record_start(config: SessionConfig, front: Front) -> None:
             os_kernel=f"{system.sysname} {system.release}",
             uid=os.getuid(),
             pid=os.getpid(),
-            project=records.whole(str(config.project)),
+            project=encodable(str(config.project)),
             policy=policy.name,
             digest=policy.digest(),
             mode=policy.mode,
@@ -88,7 +89,7 @@ def record_start(config: SessionConfig, front: Front) -> None:
             records.Narrowing(
                 fields=recorded_changes(config.operators, config.policy, scratch),
                 digest=paths.without_scratch(config.policy, scratch).digest(),
-                file=records.whole(config.notebook),
+                file=encodable(config.notebook),
             )
         )
 
@@ -147,7 +148,7 @@ class Session:
         self.requests.prepare_guest()
 
     def _on_tools_failed(self, error: PolicyError) -> None:
-        self._audit.enter(records.Failure(detail=records.said(str(error))))
+        self._audit.enter(records.Failure(detail=records.clipped(str(error))))
         self._front.on_policy_error(error)
         self.requests.fail(str(error))
 
@@ -196,7 +197,7 @@ class Session:
         try:
             ruling = self.settings.gate.judge(request.code)
         except AdmissionError as error:
-            self._audit.undecided(request, records.said(str(error)))
+            self._audit.undecided(request, records.clipped(str(error)))
             done(Outcome("refused", unadmitted=error))
             return
         if self._narrower is not None and self._narrower.handles(request, ruling, self):
