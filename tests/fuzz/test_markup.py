@@ -11,7 +11,7 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from cellblock.host.output import html
+from cellblock.host.output import gateway
 from cellblock.host.output.text import RefusedError
 from support.active_content import BLANKS, PIECES, in_tokens, in_tree
 
@@ -45,7 +45,7 @@ def looked(test):
 
 def sanitised(mime, text):
     try:
-        return html.sanitise(mime, text)
+        return gateway.sanitise(mime, text)
     except RefusedError:
         return ""
 

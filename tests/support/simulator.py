@@ -18,10 +18,9 @@ from cellblock.analysis import Rules
 from cellblock.host.audit.recorder import Audit
 from cellblock.host.consent.admission.admission import Gate
 from cellblock.host.guests.process import Guest
-from cellblock.host.guests.zygotes import Own
-from cellblock.host.session.limits import Bounds
+from cellblock.host.guests.zygote import ZygoteSource
 from cellblock.host.session.session import Session
-from cellblock.host.snapshots.forking import Settings
+from cellblock.host.session.types import SessionSettings
 from cellblock.policy.model import Policy
 from cellblock.wire import frames, messages
 
@@ -158,7 +157,7 @@ class FakeCopy(FakeGuest):
         return left[-1] if left else None
 
 
-_NO_SNAPSHOTS = Settings(mode="off")
+_NO_SNAPSHOTS = Policy().replace(snapshots="off")
 
 
 class Simulation:
@@ -171,10 +170,10 @@ class Simulation:
         timeout=10.0,
         required=(),
         language=True,
-        snapshots=_NO_SNAPSHOTS,
+        policy=_NO_SNAPSHOTS,
         audit=None,
         gate=None,
-        scope=None,
+        narrower=None,
         clerk=None,
     ):
         self.reactor = Reactor()
@@ -203,19 +202,21 @@ class Simulation:
             rules={}, preload=(), pre_imported=(), policy_name="p", ipython_dir="/x",
             scratch="/x", cwd="/x", environment={}, plan=messages.Plan(required=required),
         )  # fmt: skip
+        self.audit = Audit() if audit is None else audit
+        settings = SessionSettings(
+            policy=policy.replace(timeout=timeout),
+            rules=rules,
+            gate=Gate(Policy(), Path("/x")) if gate is None else gate,
+            prepare=prepare,
+            zygote=self._spawn,
+        )
         self.session = Session(
             self.reactor,
             self,
-            rules,
-            prepare=prepare,
-            timeout=timeout,
-            bounds=Bounds(),
+            settings,
+            ZygoteSource(self.reactor, self._spawn),
             clock=lambda: self.reactor.now,
-            zygotes=Own(self.reactor, self._spawn),
-            snapshots=snapshots,
-            audit=Audit() if audit is None else audit,
-            gate=Gate(Policy(), Path("/x")) if gate is None else gate,
-            scope=scope,
+            narrower=narrower,
             clerk=clerk,
         )
 
@@ -283,7 +284,7 @@ class Simulation:
     def stands(self, copy, *, twin=True):
         """Have a copy say that it waits, and then its twin."""
         self._standing, copy.stood = copy.pid, True
-        copy.send(messages.Standing(id=copy.number))
+        copy.send(messages.SnapshotReady(id=copy.number))
         self.reactor.turn()
         if twin:
             self.doubles(copy)
@@ -293,7 +294,7 @@ class Simulation:
         twin = copy.twin()
         if twin is not None and not twin.stood:
             self.stands(twin)
-            copy.send(messages.Standing(id=twin.number))
+            copy.send(messages.SnapshotReady(id=twin.number))
             self.reactor.turn()
         elif twin is not None:
             self.doubles(twin)

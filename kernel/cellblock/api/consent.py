@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from cellblock.api.front import SandboxFront
     from cellblock.host.consent.approvals import request as wishes
     from cellblock.host.consent.approvals.prompt import Answer
-    from cellblock.host.session.types import Cell
+    from cellblock.host.session.types import ExecuteRequest
     from cellblock.policy.model import Policy
 
     Approve = Callable[[Wish], Any]
@@ -49,7 +49,7 @@ class Approver:
     def __call__(
         self,
         wish: wishes.Wish,
-        cell: Cell | None,
+        cell: ExecuteRequest | None,
         note: str,  # noqa: ARG002 - for who mistypes
         answered: Callable[[Answer], None],
     ) -> Callable[[], None]:
@@ -63,7 +63,7 @@ class Approver:
             self._asked.cancel()
 
     async def _put(
-        self, wish: wishes.Wish, cell: Cell | None, answered: Callable[[Answer], None]
+        self, wish: wishes.Wish, cell: ExecuteRequest | None, answered: Callable[[Answer], None]
     ) -> None:
         answer: Answer = "no"
         try:
@@ -89,9 +89,9 @@ def clerk_of(policy: Policy, front: SandboxFront, approver: Approver) -> Clerk:
     return Clerk(approver, grants, observe=observe, tell=tell, manner=PROGRAM)
 
 
-def wish_of(wish: wishes.Wish, cell: Cell | None) -> Wish:
+def wish_of(wish: wishes.Wish, cell: ExecuteRequest | None) -> Wish:
     """Return a wish as the program gets it. Raises ValueError, msgspec.MsgspecError."""
-    count, source = (0, "") if cell is None else (cell.execution_count, cell.raw)
+    count, source = (0, "") if cell is None else (cell.execution_count, cell.code)
     args, kwargs = values.decode(msgspec.Raw(wish.arguments)) if wish.arguments else ((), {})
     return Wish(
         kind="import" if wish.of == "import" else "call",

@@ -23,9 +23,10 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
     from cellblock.host.audit.recorder import Audit
-    from cellblock.host.cell.cell import Asked, CellRun
+    from cellblock.host.cell.cell import CellRun
     from cellblock.host.cell.output_log import Kept
     from cellblock.host.cell.status import Views
+    from cellblock.host.session.types import ExecuteRequest
     from cellblock.wire import messages as wire
 
     Ask = Callable[[str], Any]
@@ -84,12 +85,14 @@ class SandboxFront(Station):
         self._on_output: OnOutput | None = None
         self._question: asyncio.Task[None] | None = None
 
-    def execute(self, asked: Asked, on_output: OnOutput | None) -> asyncio.Future[results.Result]:
+    def execute(
+        self, request: ExecuteRequest, on_output: OnOutput | None
+    ) -> asyncio.Future[results.Result]:
         """Run a cell; ``on_output`` is called with each output as it comes, until the next cell."""
         self._outputs, self._on_output, self._run = [], on_output, None
         self._done = done = self._loop.create_future()
         try:
-            run = self.run(asked, _Parent(f"{self._stem}_{next(self._serial)}"))
+            run = self.run(request, _Parent(f"{self._stem}_{next(self._serial)}"))
         except BaseException:
             self.cell = self._done = None
             raise

@@ -23,24 +23,20 @@ import msgspec
 from cellblock.api.front import ANSWERING, SandboxFront
 from cellblock.errors import GuestError, PolicyError
 from cellblock.guest import remove_tree
-from cellblock.host.cell.cell import Asked
 from cellblock.host.cell.output_log import Kept
+from cellblock.host.cell.status import Views
 from cellblock.host.guests import spawn
-from cellblock.host.guests.zygote import place_of
-from cellblock.host.guests.zygotes import Seat, Shared
-from cellblock.host.session import history
-from cellblock.host.session.build import (
-    audit_of,
-    enter_start,
-    exports_of,
-    found,
-    placed,
-    shareable,
-    views_of,
+from cellblock.host.guests.zygote import SharedZygote, ZygoteSource, place_of
+from cellblock.host.session.config import (
+    SessionConfig,
+    SessionOptions,
+    granted_services,
+    make_scratch,
+    resolve,
 )
-from cellblock.host.session.config import Ground, Terms, lay, make_scratch
-from cellblock.host.session.history import default_path
-from cellblock.host.session.settings import own_tools
+from cellblock.host.session.history import default_path, encode_inputs
+from cellblock.host.session.session import open_audit, open_session, record_start
+from cellblock.host.session.types import ExecuteRequest
 from cellblock.policy import paths
 from cellblock.policy.model import Policy
 from cellblock.policy.paths import within
@@ -54,8 +50,8 @@ if TYPE_CHECKING:
     from cellblock.api.front import OnOutput
     from cellblock.api.results import Result, Wish
     from cellblock.host.guests.zygote import Zygote
-    from cellblock.host.services.tools.in_process import Functions
-    from cellblock.host.services.tools.registry import Registered
+    from cellblock.host.services.tools.in_process import InProcessTools
+    from cellblock.host.services.tools.registry import RegisteredTool
     from cellblock.policy.enforcement import Enforcement, Gap
 
     Tools = Iterable[Callable[..., Any]] | Mapping[str, Callable[..., Any]]
@@ -143,9 +139,9 @@ class AsyncSandboxPool:
         self._operators = operators
         self._given = tools
         self._project, self._allow_unsafe = project, allow_unsafe
-        self._tools: dict[str, Registered] = {}
-        self._ground: Ground | None = None
-        self._shared: Shared | None = None
+        self._tools: dict[str, RegisteredTool] = {}
+        self._ground: SessionConfig | None = None
+        self._shared: SharedZygote | None = None
         self._reactor: AsyncioReactor | None = None
         self._scratch: Path | None = None
         self._numbers = itertools.count(1)
@@ -178,38 +174,40 @@ class AsyncSandboxPool:
         try:
             self._ground = ground = await asyncio.to_thread(self._lay, scratch)
             reactor = AsyncioReactor(asyncio.get_running_loop())
-            told = msgspec.structs.replace(ground.told, preload=(*ground.told.preload, *_LATE))
-            shared = Shared(reactor, functools.partial(spawn.start, ground.wrap), told)
+            preload = (*ground.prepare.preload, *_LATE)
+            prepare = msgspec.structs.replace(ground.prepare, preload=preload)
+            start = functools.partial(spawn.start, ground.wrap)
+            shared = SharedZygote(reactor, start, prepare)
             self._reactor, self._shared = reactor, shared
             policy = ground.policy
-            if shareable(ground) and not policy.tools and not policy.packages:
+            if ground.shareable and not policy.tools and not policy.packages:
                 given = (one.tool for one in self._tools.values())
-                shared.equip((*given, *own_tools(policy)))
-                shared.warm()
+                services = granted_services(ground)
+                shared.warm((*given, *(services.tools() if services else ())))
         except BaseException:
             self._ground = None
             remove_tree.remove(str(scratch))
             raise
 
-    def _lay(self, scratch: Path) -> Ground:
+    def _lay(self, scratch: Path) -> SessionConfig:
         """Return the ground. Raises the error that there is instead."""
         project = self._folder()
         if self._given:
-            from cellblock.host.services.tools.in_process import registered  # noqa: PLC0415 - pydantic
+            from cellblock.host.services.tools.in_process import register_functions  # noqa: PLC0415 - pydantic
 
-            self._tools = registered(self._given)
-        terms = Terms(self._asked, project, scratch, self._allow_unsafe, ask=ASK)
-        ground = lay(terms)
-        if not isinstance(ground, Ground):
+            self._tools = register_functions(self._given)
+        options = SessionOptions(self._asked, project, scratch, self._allow_unsafe, ask=ASK)
+        ground = resolve(options)
+        if not isinstance(ground, SessionConfig):
             raise ground
         if self._operators is None:
             return ground
         # A narrower policy: its folders must still be where they were when it was made.
-        asked, found = self._asked, paths.unplaced(ground.policy, scratch)
+        asked, found = self._asked, paths.without_scratch(ground.policy, scratch)
         if not isinstance(asked, Policy) or found.digest() != asked.digest():
             what, remedy = "a folder that it names was moved meanwhile", "Run it again."
             raise PolicyError(what, file=found.name, key="", value="", remedy=remedy)
-        operators = paths.in_scratch(self._operators, scratch)
+        operators = paths.with_scratch(self._operators, scratch)
         return dataclasses.replace(ground, operators=operators)
 
     def _folder(self) -> Path:
@@ -261,7 +259,7 @@ class AsyncSandboxPool:
     # --- for sandboxes ------------------------------------------------------------------------
 
     @property
-    def ground(self) -> Ground:
+    def ground(self) -> SessionConfig:
         """The policy, backend and plan of its sandboxes. Raises GuestError if it is not open."""
         if self._ground is None:
             raise GuestError(_NOT_OPEN)
@@ -282,7 +280,7 @@ class AsyncSandboxPool:
     @property
     def shared(self) -> bool:
         """Whether several sandboxes may share its zygote."""
-        return shareable(self.ground)
+        return self.ground.shareable
 
     def alone(self) -> AsyncSandboxPool:
         """Return a pool for one sandbox, made as this one."""
@@ -293,9 +291,9 @@ class AsyncSandboxPool:
 
         Opening it raises PolicyError where a folder that the policy names has been moved.
         """
-        scratch = Path(self.ground.told.scratch)
-        mine = paths.unplaced(self.ground.policy, scratch)
-        return self._like(paths.unplaced(policy, scratch), mine)
+        scratch = Path(self.ground.prepare.scratch)
+        mine = paths.without_scratch(self.ground.policy, scratch)
+        return self._like(paths.without_scratch(policy, scratch), mine)
 
     def _like(self, policy: str | Policy, operators: Policy | None) -> AsyncSandboxPool:
         made = AsyncSandboxPool(
@@ -312,29 +310,29 @@ class AsyncSandboxPool:
         """Have async tools run on a loop of their own: one that blocks blocks no cell."""
         self._apart = True
 
-    def ground_for(self, inputs: Mapping[str, Any], cwd: str | None) -> Ground:
+    def ground_for(self, inputs: Mapping[str, Any], cwd: str | None) -> SessionConfig:
         """Return the ground for one sandbox, with a folder of its own where there may be several.
 
         Raises InputError.
         """
-        encoded = history.encoded(inputs)
-        folder = Path(self.ground.told.scratch)
+        encoded = encode_inputs(inputs)
+        folder = Path(self.ground.prepare.scratch)
         if self.shared:
             folder /= f"{next(self._numbers)}"
             folder.mkdir(mode=0o700)
-        return placed(self.ground, folder, inputs=encoded, cwd=cwd)
+        return self.ground.in_folder(folder, inputs=encoded, cwd=cwd)
 
-    def seat(self, ground: Ground, on_left: Callable[[], None]) -> Seat:
+    def zygotes(self, ground: SessionConfig, on_left: Callable[[], None]) -> ZygoteSource:
         """Return a sandbox's part in the zygote."""
         if self._shared is None:
             raise GuestError(_NOT_OPEN)
-        return Seat(self._shared, place_of(ground.told), on_left)
+        return ZygoteSource(self.reactor, self._shared, place_of(ground.prepare), on_left)
 
-    def functions(self, policy: Policy) -> Functions:
+    def functions(self, policy: Policy) -> InProcessTools:
         """Return what runs the tools that were given."""
-        from cellblock.host.services.tools.in_process import Functions  # noqa: PLC0415 - as above
+        from cellblock.host.services.tools.in_process import InProcessTools  # noqa: PLC0415 - as above
 
-        return Functions(
+        return InProcessTools(
             asyncio.get_running_loop(),
             self._tools,
             timeout=policy.tool_timeout,
@@ -421,9 +419,9 @@ class AsyncSandbox:
         self._approver: Approver | None = None
         self._artifacts, self._cwd, self._snapshots = artifacts, cwd, snapshots
         self._notebook = notebook
-        self._ground: Ground | None = None
+        self._ground: SessionConfig | None = None
         self._front: SandboxFront | None = None
-        self._functions: Functions | None = None
+        self._functions: InProcessTools | None = None
         self._turn = asyncio.Lock()
         self._left = asyncio.Event()
         self._opened = self._closed = False
@@ -465,30 +463,29 @@ class AsyncSandbox:
         """Build the session and start its guest."""
         pool = self._pool
         self._ground = ground = self._laid()
-        views = views_of(ground, _warn)
+        views = Views(ground, _warn)
         self._loop = loop = asyncio.get_running_loop()
         kept = Kept(default_path().parent / "output", views.kept_bytes())
-        self._kept, self._audit = kept, audit_of(views)
+        self._kept, self._audit = kept, open_audit(views.in_force)
         self._front = front = SandboxFront(loop, views, kept, self._audit, self._ask)
         if self._approve is not None:
             from cellblock.api.consent import Approver, clerk_of  # noqa: PLC0415 - few programs do
 
             self._approver = Approver(loop, self._approve, front)
             front.clerk = clerk_of(ground.policy, front, self._approver)
-        seat = pool.seat(ground, self._left.set)
+        zygotes = pool.zygotes(ground, self._left.set)
         make_functions = self._make_functions if pool.has_functions else None
-        enter_start(ground, front)
-        session = found(ground, pool.reactor, front, seat, make_functions)
+        record_start(ground, front)
+        session = open_session(ground, pool.reactor, front, zygotes, make_functions)
         front.session = session
-        front.exports = exports_of(ground, pool.reactor, session)
         pool.opened(self)
         session.start()
 
-    def _make_functions(self, policy: Policy) -> Functions:
+    def _make_functions(self, policy: Policy) -> InProcessTools:
         self._functions = made = self._pool.functions(policy)
         return made
 
-    def _laid(self) -> Ground:
+    def _laid(self) -> SessionConfig:
         cwd = None if self._cwd is None else self._folder()
         self._ground = ground = self._pool.ground_for(self._inputs, cwd)
         if self._artifacts is not None:
@@ -503,7 +500,7 @@ class AsyncSandbox:
 
     def _folder(self) -> str:
         """Return the folder to run cells in. Raises PolicyError for one that they can't read."""
-        told, asked = self._pool.ground.told, os.fspath(self._cwd or "")
+        told, asked = self._pool.ground.prepare, os.fspath(self._cwd or "")
         path = os.path.realpath(Path(self._pool.ground.project, asked))
         roots = (*told.plan.read_roots, *told.plan.write_roots)
         if os.path.isdir(path) and any(within(path, root) for root in roots):  # noqa: PTH112
@@ -553,8 +550,10 @@ class AsyncSandbox:
         if self._front in ANSWERING.get():
             raise GuestError("a cell of this sandbox waits for the callback that wants to run one")
         async with self._turn:
-            asked = Asked(code=code, allow_stdin=may_ask, stop_on_error=False, timeout=timeout)
-            done = self._live.execute(asked, on_output)
+            request = ExecuteRequest(
+                code=code, allow_stdin=may_ask, stop_on_error=False, timeout=timeout
+            )
+            done = self._live.execute(request, on_output)
             try:
                 return await asyncio.shield(done)
             except asyncio.CancelledError:
@@ -599,7 +598,7 @@ class AsyncSandbox:
             with contextlib.suppress(TimeoutError):
                 await asyncio.wait_for(self._left.wait(), LEAVING)
         if self._ground is not None:
-            await asyncio.to_thread(remove_tree.remove, self._ground.told.scratch)
+            await asyncio.to_thread(remove_tree.remove, self._ground.prepare.scratch)
 
     def _end(self, front: SandboxFront) -> bool:
         """End the session; return whether some of its processes may be left for a moment."""
@@ -652,7 +651,7 @@ class AsyncSandbox:
         return self._live.views.gaps
 
 
-def _without_snapshots(ground: Ground) -> Ground:
+def _without_snapshots(ground: SessionConfig) -> SessionConfig:
     policy, operators = ground.policy.replace(snapshots="off"), ground.operators
     if operators is not None:
         operators = operators.replace(snapshots="off")

@@ -187,7 +187,7 @@ class Channel:
         """Have the host know that these were read, though nobody acts on them yet."""
         for message in kept:
             if isinstance(message, messages.Execute | messages.CommIn):
-                self.send(messages.Heard(id=message.id))
+                self.send(messages.Queued(id=message.id))
 
     def _take(self, wakes: list[Callable[[], None]]) -> None:
         """Read what is there; answers are in their places when this returns.

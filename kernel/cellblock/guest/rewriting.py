@@ -186,7 +186,7 @@ def _is_harmless(text: str) -> bool:
 def _called(node: ast.Call, _in_class: bool) -> ast.expr | None:
     """Have ``getattr(x, "name")`` be the interpreter's own where the name is free."""
     called, args = node.func, node.args
-    if type(called) is not ast.Name or called.id not in _BY_NAME or len(args) < 2:  # noqa: PLR2004
+    if type(called) is not ast.Name or called.id not in _BY_NAME or not args[1:]:
         return None
     name = args[1]
     ours, real = _BY_NAME[called.id]

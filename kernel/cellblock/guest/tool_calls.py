@@ -12,6 +12,7 @@ import itertools
 import os
 import select
 import threading
+from asyncio import _get_running_loop
 from collections import deque
 from typing import TYPE_CHECKING, Any, Final, Self
 
@@ -24,7 +25,7 @@ if TYPE_CHECKING:
     import msgspec
 
     from cellblock.guest.channel import Channel
-    from cellblock.guest.loop import Watch
+    from cellblock.guest.loop import ChannelReaders
 
 
 #: Seconds after which a thread that waits, or that reads for others, looks whether it still must.
@@ -77,14 +78,15 @@ class _Call:
 
 
 def _nothing() -> None: ...
-def _unheard(_piece: str) -> None: ...
+def ignore_piece(_piece: str) -> None:
+    """Take a piece of an answer that nobody waits for."""
 
 
 class Calls:
     """All calls of one guest. Any thread may call."""
 
-    def __init__(self, channel: Channel, watch: Watch, most: int) -> None:
-        self._channel, self._watch, self._most = channel, watch, most
+    def __init__(self, channel: Channel, readers: ChannelReaders, most: int) -> None:
+        self._channel, self._readers, self._most = channel, readers, most
         self._ids = itertools.count(1)
         self._under_way: dict[int, _Call] = {}
         #: Of one thread more than once: a cell's own code may run in between, as a finalizer.
@@ -103,7 +105,7 @@ class Calls:
     # --- calling ------------------------------------------------------------------------------
 
     def block(
-        self, tool: str, arguments: msgspec.Raw, hear: Callable[[str], None] = _unheard
+        self, tool: str, arguments: msgspec.Raw, hear: Callable[[str], None] = ignore_piece
     ) -> Any:
         """Call and wait. Raises ToolError; an interrupt withdraws the call.
 
@@ -126,13 +128,13 @@ class Calls:
         return call.value()
 
     async def wait(
-        self, tool: str, arguments: msgspec.Raw, hear: Callable[[str], None] = _unheard
+        self, tool: str, arguments: msgspec.Raw, hear: Callable[[str], None] = ignore_piece
     ) -> Any:
         """Call, and let the loop go on meanwhile. Raises ToolError; to cancel it withdraws it."""
         loop, due = asyncio.get_running_loop(), asyncio.Event()
 
         def wake() -> None:
-            if asyncio._get_running_loop() is loop:  # noqa: SLF001 - None in a foreign thread
+            if _get_running_loop() is loop:  # None in a foreign thread
                 due.set()
             else:
                 with contextlib.suppress(RuntimeError):  # it has closed
@@ -140,7 +142,7 @@ class Calls:
 
         call, number = _Call(tool, wake), next(self._ids)
         try:
-            self._watch.begin(loop)
+            self._readers.begin(loop)
             try:
                 self._send(number, call, arguments)
                 while not call.answered():
@@ -148,7 +150,7 @@ class Calls:
                     due.clear()
                     call.hand_on(hear)
             finally:
-                self._watch.end(loop)
+                self._readers.end(loop)
         finally:
             self._end(number)
         return call.value()

@@ -12,10 +12,11 @@ import zmq
 
 from cellblock.guest import remove_tree as removal
 from cellblock.host.cell.output_log import Kept
-from cellblock.host.guests.zygotes import Own
-from cellblock.host.session.build import audit_of, enter_start, exports_of, found, views_of
-from cellblock.host.session.config import Ground
+from cellblock.host.cell.status import Views
+from cellblock.host.guests.zygote import ZygoteSource
+from cellblock.host.session.config import SessionConfig
 from cellblock.host.session.history import History, default_path
+from cellblock.host.session.session import open_audit, open_session, record_start
 from cellblock.jupyter import channels
 from cellblock.jupyter.kernel import Kernel
 from cellblock.jupyter.messages import MessageCodec
@@ -35,27 +36,27 @@ _SWEEP = 1.0
 def assemble(
     options: Options,
     scratch: str,
-    ground: Ground | PolicyError | BackendError,
+    config: SessionConfig | PolicyError | BackendError,
     early: EarlyZygote,
 ) -> tuple[ZmqReactor, Kernel, Callable[[], None]]:
     """Return the loop, the kernel and what to call at the end.
 
     The zygote in ``early``, if there is one, is used or ended.
     """
-    views = views_of(ground)
+    views = Views(config)
     context: zmq.Context[Any] = zmq.Context()
     connection = channels.read_connection(Path(options.connection_file))
     bound = channels.bind(context, connection)
     reactor = ZmqReactor()
     codec = MessageCodec(connection.key, connection.scheme)
     kept = Kept(default_path().parent / "output", views.kept_bytes())
-    audit = audit_of(views)
+    audit = open_audit(views.in_force)
     kernel = Kernel(reactor, bound, codec, History(default_path()), views, kept, audit)
     reactor.call_later(_SWEEP, kept.sweep)
     reactor.call_later(_SWEEP, early.remember)
-    if isinstance(ground, Ground):
-        enter_start(ground, kernel)
-        _begin(ground, reactor, kernel, early)
+    if isinstance(config, SessionConfig):
+        record_start(config, kernel)
+        _begin(config, reactor, kernel, early)
     else:
         early.end()
 
@@ -77,18 +78,17 @@ def assemble(
     return reactor, kernel, cleanup
 
 
-def _begin(ground: Ground, reactor: ZmqReactor, kernel: Kernel, early: EarlyZygote) -> None:
+def _begin(config: SessionConfig, reactor: ZmqReactor, kernel: Kernel, early: EarlyZygote) -> None:
     """Start a session, or first ask the user whether it may start."""
-    zygotes = Own(reactor, early.take)
+    zygotes = ZygoteSource(reactor, early.take)
 
     def begin() -> None:
-        kernel.session = session = found(ground, reactor, kernel, zygotes)
-        kernel.exports = exports_of(ground, reactor, session)
+        kernel.session = session = open_session(config, reactor, kernel, zygotes)
         session.start()
 
-    if ground.policy.approvals == "never":
+    if config.policy.approvals == "never":
         begin()
         return
     from cellblock.jupyter import consent  # noqa: PLC0415 - few policies have anybody asked
 
-    consent.begin(ground, kernel, begin)
+    consent.begin(config, kernel, begin)

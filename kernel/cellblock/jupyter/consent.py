@@ -12,24 +12,24 @@ from typing import TYPE_CHECKING
 from cellblock.host.consent.approvals.approver import Clerk, Grants, Under
 from cellblock.host.consent.approvals.prompt import Prompt
 from cellblock.host.consent.approvals.store import Store, default_path
-from cellblock.host.session.narrowing import changes
+from cellblock.host.session.narrowing import recorded_changes
 from cellblock.policy import paths as placing
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from cellblock.host.consent.approvals.prompt import Decision
-    from cellblock.host.session.config import Ground
-    from cellblock.host.session.types import Cell
+    from cellblock.host.session.config import SessionConfig
+    from cellblock.host.session.types import ExecuteRequest
     from cellblock.jupyter.kernel import Kernel
     from cellblock.policy.model import Policy
 
 
-def begin(ground: Ground, kernel: Kernel, start: Callable[[], None]) -> None:
+def begin(config: SessionConfig, kernel: Kernel, start: Callable[[], None]) -> None:
     """Have the user of ``kernel`` asked; call ``start`` once its session may be started."""
-    policy = placing.unplaced(ground.policy, Path(ground.told.scratch))
-    kernel.clerk = clerk = clerk_of(ground, policy, kernel)
-    if ground.condition is None:
+    policy = placing.without_scratch(config.policy, Path(config.prepare.scratch))
+    kernel.clerk = clerk = clerk_of(config, policy, kernel)
+    if config.condition is None:
         start()
         return
 
@@ -38,18 +38,18 @@ def begin(ground: Ground, kernel: Kernel, start: Callable[[], None]) -> None:
         kernel.starting = None
         start()
 
-    starting = StartConsent(clerk, policy, ground.condition.key, allowed)
+    starting = StartConsent(clerk, policy, config.condition.key, allowed)
     if starting.is_allowed:
         start()
         return
     kernel.starting = starting
-    kernel.views.refuse(ground.condition)
+    kernel.views.refuse(config.condition)
 
 
-def clerk_of(ground: Ground, policy: Policy, kernel: Kernel) -> Clerk:
-    """Return what asks the user; ``policy`` is from ``placing.unplaced``."""
+def clerk_of(config: SessionConfig, policy: Policy, kernel: Kernel) -> Clerk:
+    """Return what asks the user; ``policy`` is from ``placing.without_scratch``."""
     kernel.input_requests.prefix_cells = True
-    grants = Grants(under(ground, policy), Store(default_path()))
+    grants = Grants(under(config, policy), Store(default_path()))
     return Clerk(
         Prompt(kernel.consulted, grants),
         grants,
@@ -58,15 +58,15 @@ def clerk_of(ground: Ground, policy: Policy, kernel: Kernel) -> Clerk:
     )
 
 
-def under(ground: Ground, policy: Policy) -> Under:
+def under(config: SessionConfig, policy: Policy) -> Under:
     """Return the policy under which users are asked; a notebook may have made it narrower."""
-    scope = policy.approval.scope.replace("{project}", os.path.realpath(ground.project))
-    made, scratch = ground.operators, Path(ground.told.scratch)
+    scope = policy.approval.scope.replace("{project}", os.path.realpath(config.project))
+    made, scratch = config.operators, Path(config.prepare.scratch)
     if made is None:
         return Under(scope=scope, policy=policy.name, digest=policy.digest())
-    written = placing.unplaced(made, scratch).digest()
+    written = placing.without_scratch(made, scratch).digest()
     first = Under(scope=scope, policy=policy.name, digest=written)
-    return first.narrower(policy.digest(), changes(made, ground.policy, scratch))
+    return first.narrower(policy.digest(), recorded_changes(made, config.policy, scratch))
 
 
 class StartConsent:
@@ -84,7 +84,7 @@ class StartConsent:
         """Whether the user has allowed it for always."""
         return self._clerk.may_start(self._field, self._value)
 
-    def ask(self, cell: Cell, go_on: Callable[[], None]) -> None:
+    def ask(self, cell: ExecuteRequest, go_on: Callable[[], None]) -> None:
         """Ask on behalf of a cell; call ``go_on`` once that is decided."""
 
         def decided(decision: Decision) -> None:

@@ -17,8 +17,8 @@ from typing import TYPE_CHECKING, Any, Final
 from jupyter_client.kernelspec import KernelSpecManager, NoSuchKernel
 
 from cellblock.errors import CellblockError
-from cellblock.host.session.history import from_file
-from cellblock.policy.load import KNOWN, condition, load
+from cellblock.host.session.history import inputs_from_file
+from cellblock.policy.load import KNOWN, load, unsafe_error
 from cellblock.policy.vocabulary import SPELLINGS
 
 if TYPE_CHECKING:
@@ -58,7 +58,7 @@ def kernel_json(
     argv += ["--policy", spec if shipped else str(Path(spec).expanduser().resolve())]
     if inputs is not None:
         argv += ["--input", str(inputs.expanduser().resolve())]
-    if allow_unsafe and policy.to_be_asked_for():
+    if allow_unsafe and policy.field_to_be_allowed():
         argv.append("--allow-unsafe")
     return {
         "argv": argv,
@@ -85,11 +85,11 @@ def install(
     that of another kernel.
     """
     policy = load(spec, project=Path.cwd(), allow_unsafe=True)
-    error = condition(policy, spec)
+    error = unsafe_error(policy, spec)
     if error is not None and not allow_unsafe and policy.approvals != "prompt":
         raise error
     if inputs is not None:
-        from_file(str(inputs))
+        inputs_from_file(str(inputs))
     name = name or f"cellblock-{_slug(policy.name)}"
     _refuse_name(name)
     own: dict[str, Any] = {"display_name": display_name, "inputs": inputs}

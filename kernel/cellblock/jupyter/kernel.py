@@ -12,8 +12,10 @@ from collections import deque
 from itertools import islice
 from typing import TYPE_CHECKING, Any
 
-from cellblock.host.cell.cell import Asked, Station
+from cellblock.host.cell import status as stops
+from cellblock.host.cell.cell import Station
 from cellblock.host.cell.outputs import Outputs
+from cellblock.host.session.types import ExecuteRequest
 from cellblock.jupyter import messages
 from cellblock.jupyter.channels import Backpressure, Channels
 from cellblock.jupyter.prompts import InputRequests
@@ -297,8 +299,6 @@ class Kernel(Station):
 
         def done(ended: Stopped | str | None) -> None:
             if ended is not None:
-                from cellblock.host.cell import status as stops  # noqa: PLC0415 - few do
-
                 self.outputs.card(stops.unheard(ended, self.views.in_force))
                 if isinstance(ended, str) and message.kind == "comm_open":
                     self.outputs.comms.unheard(content, message)
@@ -336,7 +336,7 @@ class Kernel(Station):
         self._backpressure.let_go()
 
 
-def cell_of(message: Message) -> Asked:
+def cell_of(message: Message) -> ExecuteRequest:
     """Return the cell of an ``execute_request``; code that is not text runs as none."""
     content = message.content
     silent, code = bool(content.get("silent", False)), content.get("code")
@@ -346,13 +346,13 @@ def cell_of(message: Message) -> Asked:
         if isinstance(text, str) and len(name) <= LONGEST_NAME and len(text) <= room:
             expressions[name] = text
             room -= len(text)
-    return Asked(
+    return ExecuteRequest(
         code=code if isinstance(code, str) else "",
         silent=silent,
-        store=bool(content.get("store_history", True)) and not silent,
+        store_history=bool(content.get("store_history", True)) and not silent,
         allow_stdin=bool(content.get("allow_stdin")),
         stop_on_error=bool(content.get("stop_on_error", True)),
-        expressions=expressions,
+        user_expressions=expressions,
     )
 
 

@@ -17,7 +17,7 @@ from cellblock.guest import remove_tree
 from cellblock.host import probes
 from cellblock.host.guests import spawn
 from cellblock.host.probes import Prover, Surroundings
-from cellblock.host.session.config import make_scratch, planned, told_of
+from cellblock.host.session.config import make_scratch, planned, prepare_message
 from cellblock.host.session.history import default_path
 from cellblock.jupyter.reactor import ZmqReactor
 from cellblock.wire import messages
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
     from cellblock.backends.choose import Chosen
     from cellblock.backends.probes import Proof
-    from cellblock.host.services.network.relay import Reach
+    from cellblock.host.services.network.relay import Relay
     from cellblock.host.session.config import Wrapping
     from cellblock.policy.enforcement import Enforcement
     from cellblock.policy.model import Policy
@@ -88,14 +88,14 @@ def _with(listed: bool | tuple[str, ...], address: str) -> bool | tuple[str, ...
 
 
 @contextlib.contextmanager
-def _relayed(policy: Policy, told: messages.Prepare, loop: ZmqReactor) -> Iterator[Reach | None]:
+def _relayed(policy: Policy, told: messages.Prepare, loop: ZmqReactor) -> Iterator[Relay | None]:
     """Have a relay where the plan has one."""
     if not (told.plan.relayed and isinstance(policy.network_access, tuple)):
         yield None
         return
-    from cellblock.host.services.network.relay import Reach  # noqa: PLC0415 - most policies have no list
+    from cellblock.host.services.network.relay import Relay  # noqa: PLC0415 - most policies have no list
 
-    with contextlib.closing(Reach(loop, policy.network_access, lambda _detail: None)) as reach:
+    with contextlib.closing(Relay(loop, policy.network_access, lambda _detail: None)) as reach:
         yield reach
 
 
@@ -105,7 +105,7 @@ def _launched(
     private = [default_path().parent, around.outside]
     folders: Any = {"project": project, "scratch": scratch, "private": private}
     plan, wrap = planned(policy, chosen.backend, **folders)
-    return told_of(policy, plan, project, scratch), wrap
+    return prepare_message(policy, plan, project, scratch), wrap
 
 
 def _trial(policy: Policy, around: Surroundings) -> messages.Trial:

@@ -15,7 +15,7 @@ import sys
 
 from cellblock.errors import StartError
 from cellblock.host.guests import spawn as launch
-from cellblock.policy.home import cache_folder
+from cellblock.policy.folders import cache_folder
 
 TYPE_CHECKING = False  # a zygote is started before typing is imported
 if TYPE_CHECKING:
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from cellblock.host.guests.wrapping_cache import Memory, Recalled
-    from cellblock.host.session.config import Terms, Wrapping
+    from cellblock.host.session.config import SessionOptions, Wrapping
     from cellblock.jupyter.kernel import Kernel
     from cellblock.jupyter.reactor import ZmqReactor
 
@@ -106,32 +106,34 @@ def _assembled(options: Options, project: str) -> tuple[ZmqReactor, Kernel, Call
     """Close this process to others, then put the kernel together, which imports what is slow."""
     early = EarlyZygote(options.policy, project)
     early.start_bare()
-    from cellblock.host.guests.own_process import protect_host  # noqa: PLC0415 - after the spawn
-
-    protect_host()
-    from cellblock.host.session.config import make_scratch  # noqa: PLC0415 - as above
+    launch.protect_host()
+    from cellblock.host.session.config import make_scratch  # noqa: PLC0415 - after the spawn
 
     scratch = make_scratch()
     early.start_as_before(scratch)
-    from cellblock.host.session.config import Ground, foresee, lay  # noqa: PLC0415 - as above
+    from cellblock.host.session.config import (  # noqa: PLC0415 - as above
+        SessionConfig,
+        predict_wrapping,
+        resolve,
+    )
 
-    terms = _terms(options, project, scratch)
-    early.start_in(lambda: foresee(terms))
-    ground = lay(terms)
-    if isinstance(ground, Ground):
-        early.settle(ground.wrap)
+    asked = _session_options(options, project, scratch)
+    early.start_in(lambda: predict_wrapping(asked))
+    config = resolve(asked)
+    if isinstance(config, SessionConfig):
+        early.settle(config.wrap)
     from cellblock.jupyter.assembly import assemble  # noqa: PLC0415 - slow: after the spawn
 
-    return assemble(options, scratch, ground, early)
+    return assemble(options, scratch, config, early)
 
 
-def _terms(options: Options, project: str, scratch: str) -> Terms:
+def _session_options(options: Options, project: str, scratch: str) -> SessionOptions:
     from pathlib import Path  # noqa: PLC0415 - as above
 
-    from cellblock.host.session.config import Terms  # noqa: PLC0415 - as above
+    from cellblock.host.session.config import SessionOptions  # noqa: PLC0415 - as above
 
     keys = Path(options.connection_file)
-    return Terms(
+    return SessionOptions(
         options.policy,
         Path(project),
         Path(scratch),
@@ -151,7 +153,7 @@ def _notebook() -> Path | None:
         return None
     from cellblock.policy import narrow_requests as notebook  # noqa: PLC0415 - not for every kernel
 
-    return notebook.file_of(os.environ)
+    return notebook.session_notebook(os.environ)
 
 
 def _keys_beside(connection_file: Path) -> Iterator[Path]:

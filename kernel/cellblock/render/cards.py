@@ -1,8 +1,7 @@
 """What every card shares: its mime types, its HTML, how statuses and values are worded.
 
 A card is a mime bundle: plain text for terminals, HTML for notebooks, and JSON for programs.
-``make_card`` puts one together, so the title of a card stands in one place: the function that
-calls it. ``Failure`` is the error that is shown beside some cards (ADR 0040).
+``make_card`` puts one together: the words of a card stand in the function that calls it.
 """
 
 from __future__ import annotations
@@ -10,7 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
-from cellblock.render.text import COLUMNS, clip, encodable, visible, wrap
+from cellblock.render.text import clip, encodable, visible, wrap
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -123,7 +122,7 @@ def element(tag: str, *children: str, style: str = "", **attributes: str) -> Htm
     """
     given = {"style": style, **attributes} if style else attributes
     pairs = "".join(f' {name.replace("_", "-")}="{escape(str(v))}"' for name, v in given.items())
-    return Html(f"<{tag}{pairs}>{''.join(map(escape, children))}</{tag}>")
+    return Html(f"<{tag}{pairs}>{join(*children)}</{tag}>")
 
 
 def join(*parts: str) -> Html:
@@ -159,19 +158,21 @@ def chip(label: str, value: str) -> Html:
     return element("span", f"{label}: ", element("b", value), style=style)
 
 
+def policy_chip(policy_name: str) -> Html:
+    """Return the chip that says under which policy."""
+    return chip("policy", clip(visible(policy_name), NAME_COLUMNS))
+
+
 def chips(*pairs: tuple[str, str]) -> Html:
     """Return a row of chips."""
     row = [chip(label, value) for label, value in pairs]
     return element("span", *row, style="display:flex;flex-wrap:wrap;gap:4px 6px")
 
 
-def icon(symbol: str, color: str) -> Html:
-    """Return a decorative symbol; the words beside it say the same."""
-    style = (
-        f"color:{color};font-size:16px;line-height:1;font-weight:bold;"
-        "font-family:system-ui,sans-serif;margin-right:8px"
-    )
-    return element("span", symbol, aria_hidden="true", style=style)
+def instead(remedy: str) -> tuple[Html, list[str]]:
+    """Return a remedy as a paragraph and as lines."""
+    shown = paragraph(element("strong", "Instead: "), remedy)
+    return shown, wrap(f"Instead: {remedy}", indent="  ")
 
 
 def make_card(
@@ -189,7 +190,12 @@ def make_card(
     ``lines`` is the plain text, title included, ``body`` is what HTML has below the title and
     ``side`` what it has beside it. ``data`` is the card's JSON, of type ``mime``.
     """
-    head = heading(icon(symbol, color), title, level=3, style="font-weight:600;font-size:14px")
+    icon_style = (
+        f"color:{color};font-size:16px;line-height:1;font-weight:bold;"
+        "font-family:system-ui,sans-serif;margin-right:8px"
+    )
+    icon = element("span", symbol, aria_hidden="true", style=icon_style)  # the words say the same
+    head = heading(icon, title, level=3, style="font-weight:600;font-size:14px")
     style = (
         f"border:1px solid {LINE};border-left:4px solid {color};border-radius:3px;"
         f"padding:10px 14px 12px;margin:4px 0;max-width:860px;box-sizing:border-box;"
@@ -199,26 +205,35 @@ def make_card(
     row = element("div", head, side, style=_ROW)
     html = element("div", row, *body, role="group", aria_label=title, style=style)
     bundle: Bundle = {"text/plain": "\n".join(lines), "text/html": html}
-    return bundle | {mime: {"version": JSON_VERSION, **data}} if data is not None else bundle
+    return bundle | {mime: as_json({"version": JSON_VERSION, **data})} if data else bundle
 
 
-def table(head: Sequence[str], rows: Sequence[str]) -> Html:
-    """Return a table that scrolls sideways; ``head`` are its head's cells, ``rows`` its rows."""
-    style = "border-collapse:collapse;margin:0;font-size:12px;color:inherit;width:100%"
-    whole = element(
-        "table",
-        element("thead", element("tr", *head)),
-        element("tbody", *rows),
-        style=style,
-    )
-    return element("div", whole, style="overflow-x:auto;margin-top:10px")
+def as_json(value: object) -> Any:
+    """Return ``value`` as JSON data that can be sent: a text for what JSON does not have."""
+    if value is None or isinstance(value, bool | int | float):
+        return value
+    if isinstance(value, list | tuple):
+        return [as_json(item) for item in value]
+    if isinstance(value, set | frozenset):
+        return sorted(encodable(str(item)) for item in value)
+    if isinstance(value, dict):
+        return {encodable(str(key)): as_json(item) for key, item in value.items()}
+    return encodable(str(value))
 
 
-def table_cell(*children: str, tag: str = "td", style: str = "") -> Html:
-    """Return a cell of a table, or with ``tag="th"`` the head of a column."""
-    scope = {"scope": "col"} if tag == "th" else {}
+def table(head: Sequence[str], rows: Sequence[Sequence[str]], styles: Sequence[str]) -> Html:
+    """Return a table that scrolls sideways; ``styles`` has one for each column."""
     edge = f"border:0;border-bottom:1px solid {LINE}"
-    return element(tag, *children, style=f"{style};{edge}", **scope)
+
+    def row(tag: str, cells: Sequence[str], **attributes: str) -> Html:
+        pairs = zip(cells, styles, strict=True)
+        made = (element(tag, cell, style=f"{look};{edge}", **attributes) for cell, look in pairs)
+        return element("tr", *made)
+
+    style = "border-collapse:collapse;margin:0;font-size:12px;color:inherit;width:100%"
+    body = element("tbody", *(row("td", cells) for cells in rows))
+    whole = element("table", element("thead", row("th", head, scope="col")), body, style=style)
+    return element("div", whole, style="overflow-x:auto;margin-top:10px")
 
 
 def preformatted(*children: str, style: str = "") -> Html:
@@ -226,42 +241,27 @@ def preformatted(*children: str, style: str = "") -> Html:
     return element("pre", *children, style=f"font-family:{MONO};font-size:{MONO_SIZE};{style}")
 
 
-def policy_chip(policy_name: str) -> Html:
-    """Return the chip that says under which policy."""
-    return chip("policy", clip(visible(policy_name), NAME_COLUMNS))
-
-
 # --- how a status looks: a symbol and a colour, always beside the word itself -------------------
 
-
-@dataclass(frozen=True, slots=True)
-class Look:
-    """A status's symbol and its colour in HTML."""
-
-    symbol: str
-    color: str
-
-
-LOOKS: Final = {
-    "asserted": Look("●", GREEN),
-    "partial": Look("◐", AMBER),
-    "unavailable": Look("○", GREY),
-    "unenforced": Look("✗", RED),
-    "verified": Look("✓", GREEN),
+_LOOKS: Final = {
+    "asserted": ("●", GREEN),
+    "partial": ("◐", AMBER),
+    "unavailable": ("○", GREY),
+    "unenforced": ("✗", RED),
+    "verified": ("✓", GREEN),
 }
-_UNKNOWN: Final = Look("?", RED)
 
 
-def look(status: str) -> Look:
-    """Return how ``status`` is shown; an unknown one is shown as bad."""
-    return LOOKS.get(status, _UNKNOWN)
+def look(status: str) -> tuple[str, str]:
+    """Return a status's symbol and its colour in HTML; an unknown one is shown as bad."""
+    return _LOOKS.get(status, ("?", RED))
 
 
 def badge(status: str) -> Html:
     """Return symbol and word in the status's colour."""
-    shown = look(status)
-    symbol = element("span", shown.symbol, aria_hidden="true", style=f"color:{shown.color}")
-    return element("span", symbol, f" {status}", style="white-space:nowrap;font-weight:600")
+    symbol, color = look(status)
+    shown = element("span", symbol, aria_hidden="true", style=f"color:{color}")
+    return element("span", shown, f" {status}", style="white-space:nowrap;font-weight:600")
 
 
 def capability_words(capability: str) -> str:
@@ -313,47 +313,39 @@ def duration(seconds: float) -> str:
 
 
 def _listed(value: object) -> str:
-    if isinstance(value, list | tuple | set | frozenset):
-        names = sorted(map(str, value)) if isinstance(value, set | frozenset) else value
-        shown = [str(name) for name in list(names)[:_MAX_NAMES]]
-        more = len(value) - len(shown)
-        return ", ".join([*shown, *([f"and {more} more"] if more else [])]) or "none"
     if isinstance(value, dict):
-        return _listed([f"{key}: {item}" for key, item in value.items()])
-    return str(value)
+        value = [f"{key}: {item}" for key, item in value.items()]
+    elif isinstance(value, set | frozenset):
+        value = sorted(map(str, value))
+    if not isinstance(value, list | tuple):
+        return str(value)
+    more = [f"and {len(value) - _MAX_NAMES} more"] if len(value) > _MAX_NAMES else []
+    return ", ".join([*map(str, value[:_MAX_NAMES]), *more]) or "none"
 
 
 # --- the card for a configuration that can't be used: file, key, value, remedy ----------------
 
 _PROBLEM_MAX_VALUE: Final = 200
-_LABELS: Final = ("File", "Key", "Value")
 
 
 def problem(  # the parts of a PolicyError, in its order
     title: str, detail: str, file: str = "", key: str = "", value: str = "", remedy: str = ""
 ) -> Bundle:
     """Return the card for a configuration problem; empty parts are left out."""
-    values = (file, key, clip(value, _PROBLEM_MAX_VALUE))
-    facts = [(label, text) for label, text in zip(_LABELS, values, strict=True) if text]
-    lines = wrap(title, columns=COLUMNS)
-    body = []
+    lines, body = wrap(title), list[str]()
     if detail:
-        lines += wrap(detail, indent="  ", columns=COLUMNS)
+        lines += wrap(detail, indent="  ")
         body.append(paragraph(detail))
-    for label, text in facts:
-        lines += wrap(text, indent=f"  {label + ':':<7}", hanging=" " * 9, columns=COLUMNS)
-        body.append(paragraph(element("strong", f"{label}: "), code(text)))
+    facts = {"File": file, "Key": key, "Value": clip(value, _PROBLEM_MAX_VALUE)}
+    for label, text in facts.items():
+        if text:
+            lines += wrap(text, indent=f"  {label + ':':<7}", hanging=" " * 9)
+            body.append(paragraph(element("strong", f"{label}: "), code(text)))
     if remedy:
-        lines += wrap(f"Instead: {remedy}", indent="  ", columns=COLUMNS)
-        body.append(paragraph(element("strong", "Instead: "), remedy))
-    data = {
-        "title": title,
-        "detail": detail,
-        "file": file,
-        "key": key,
-        "value": value,
-        "remedy": remedy,
-    }
+        shown, remedy_lines = instead(remedy)
+        lines += remedy_lines
+        body.append(shown)
+    data = {"file": file, "key": key, "value": value, "remedy": remedy}
     return make_card(
         title,
         *body,
@@ -361,7 +353,7 @@ def problem(  # the parts of a PolicyError, in its order
         symbol="!",
         color=RED,
         mime=PROBLEM_JSON,
-        data={name: encodable(text) for name, text in data.items()},
+        data={"title": title, "detail": detail, **data},
     )
 
 

@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 from collections import Counter
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from cellblock.render import cards as c
 from cellblock.render.cards import DENIAL_JSON, NAME_COLUMNS, Bundle, Failure, count
-from cellblock.render.text import COLUMNS, clip, encodable, visible, width, wrap
+from cellblock.render.text import COLUMNS, ELLIPSIS, clip, visible, width, wrap
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -16,8 +15,8 @@ if TYPE_CHECKING:
     from cellblock.analysis import Finding
 
 #: Findings drawn in full; a cell made of nothing but findings must not make a 10 MB card.
-MAX_DRAWN = 50
-MAX_JSON = 1_000
+_MAX_DRAWN = 50
+_MAX_JSON = 1_000
 #: Below this much room beside the carets, a reason goes on lines of its own.
 _MIN_REASON = 36
 #: What a policy gives that adds nothing to preset safe.
@@ -45,9 +44,6 @@ ABOUT_THE_CELL = frozenset(
 )
 
 
-# --- findings as text and as data -------------------------------------------------------------
-
-
 def summary(findings: Sequence[Finding]) -> str:
     """Return one line: ``2 findings: import-not-allowed at line 1 (os), …``."""
     named = [
@@ -66,52 +62,36 @@ def subject(finding: Finding) -> str:
 
 def remedies(findings: Sequence[Finding]) -> list[str]:
     """Return each finding's remedy, empty where an earlier finding has the same."""
-    seen: set[str] = set()
-    shown = []
-    for finding in findings:
-        text = finding.remedy
+    seen, shown = set[str](), []
+    for text in (finding.remedy for finding in findings):
         first = text.partition(" ")[0]
-        if first.istitle() and first.isalpha():  # names and acronyms keep their case
-            text = text[:1].lower() + text[1:]
-        shown.append("" if finding.remedy in seen else text)
-        seen.add(finding.remedy)
+        # Names and acronyms keep their case.
+        lowered = text[:1].lower() + text[1:] if first.istitle() and first.isalpha() else text
+        shown.append("" if text in seen else lowered)
+        seen.add(text)
     return shown
 
 
 def rewrites(findings: Sequence[Finding]) -> list[list[str]]:
     """Return the lines of each finding's rewrite, none where an earlier finding has the same."""
-    texts = [finding.rewrite for finding in findings]
-    return [
-        []
-        if text in texts[:index]
-        else [visible(line) for line in text.split("\n")[:_MAX_REWRITE] if line]
-        for index, text in enumerate(texts)
-    ]
+    texts, shown = [finding.rewrite for finding in findings], []
+    for index, text in enumerate(texts):
+        lines = [] if text in texts[:index] else text.split("\n")[:_MAX_REWRITE]
+        shown.append([visible(line) for line in lines if line])
+    return shown
 
 
 def finding_json(finding: Finding) -> dict[str, Any]:
     """Return a finding as JSON data: lines count from 1, columns from 0 and in characters."""
-    data = {
-        "rule": finding.rule,
-        "line": finding.line,
-        "column": finding.column,
-        "end_column": finding.end_column,
-        "excerpt": encodable(finding.excerpt),
-        "subject": encodable(finding.subject),
-        "why": encodable(finding.why),
-        "remedy": encodable(finding.remedy),
-    }
-    more = {"detail": finding.detail, "rewrite": finding.rewrite}
-    return data | {key: encodable(text) for key, text in more.items() if text}
+    always = ("rule", "line", "column", "end_column", "excerpt", "subject", "why", "remedy")
+    names = [*always, *(name for name in ("detail", "rewrite") if getattr(finding, name))]
+    return {name: c.as_json(getattr(finding, name)) for name in names}
 
 
 # --- a source line with a mark under what a finding is about ----------------------------------
 
-_ELLIPSIS = "…"
 
-
-@dataclass(frozen=True, slots=True)
-class Excerpt:
+class Excerpt(NamedTuple):
     """One source line, split around its mark; every part is visible text."""
 
     before: str
@@ -121,17 +101,12 @@ class Excerpt:
     @property
     def line(self) -> str:
         """The whole line."""
-        return self.before + self.marked + self.after
-
-    @property
-    def indent(self) -> int:
-        """Columns before the mark."""
-        return width(self.before)
+        return "".join(self)
 
     @property
     def carets(self) -> str:
-        """A caret for each column of the mark, at least one."""
-        return "^" * max(1, width(self.marked))
+        """A caret for each column of the mark, at least one, below their characters."""
+        return f"{' ' * width(self.before)}{'^' * max(1, width(self.marked))}"
 
 
 def excerpt(finding: Finding) -> Excerpt:
@@ -139,11 +114,11 @@ def excerpt(finding: Finding) -> Excerpt:
     text = finding.excerpt
     start = min(max(0, finding.column - finding.cut), len(text))
     end = start + max(1, finding.end_column - finding.column)
-    before = (_ELLIPSIS if finding.cut else "") + visible(text[:start])
+    before = (ELLIPSIS if finding.cut else "") + visible(text[:start])
     return Excerpt(before, visible(text[start:end]), visible(text[end:]))
 
 
-def window(shown: Excerpt, columns: int) -> Excerpt:
+def _window(shown: Excerpt, columns: int) -> Excerpt:
     """Return ``shown`` cut to ``columns``, keeping the start of the mark in view."""
     if width(shown.line) <= columns:
         return shown
@@ -151,18 +126,10 @@ def window(shown: Excerpt, columns: int) -> Excerpt:
     if width(before) > columns // 3:
         while before and (width(before) > columns // 3 - 1 or not width(before[0])):
             before = before[1:]
-        before = _ELLIPSIS + before
-    marked = _keep_start(shown.marked, columns - width(before))
-    after = _keep_start(shown.after, columns - width(before) - width(marked))
-    return Excerpt(before, marked, after)
-
-
-def _keep_start(text: str, columns: int) -> str:
-    if width(text) <= columns:
-        return text
-    while text and width(text) > columns - 1:
-        text = text[:-1]
-    return text + _ELLIPSIS if columns > 0 else ""
+        before = ELLIPSIS + before
+    marked = clip(shown.marked, columns - width(before))
+    room = columns - width(before) - width(marked)
+    return Excerpt(before, marked, clip(shown.after, room) if room > 0 else "")
 
 
 # --- the card for a refused cell --------------------------------------------------------------
@@ -180,25 +147,24 @@ def denial(
     ``source_label`` names what was refused where "this cell" would not do. ``principle`` is what
     the policy gives; it is said once, below the first finding that it explains.
     """
-    title = f"cellblock did not run {source_label or 'this cell'}: " + count(
-        len(findings), "finding"
-    )
-    drawn = findings[:MAX_DRAWN]
-    explained = [f.rule.startswith(_EXPLAINED_BY_MODE) for f in drawn]
-    first = explained.index(True) if True in explained else -1
-    lines = _header(visible(title), f"policy: {clip(visible(policy_name), NAME_COLUMNS)}")
-    body = []
-    for index, (finding, remedy, rewrite) in enumerate(
-        zip(drawn, remedies(drawn), rewrites(drawn), strict=True)
-    ):
+    found = count(len(findings), "finding")
+    title = f"cellblock did not run {source_label or 'this cell'}: {found}"
+    policy = f"policy: {clip(visible(policy_name), NAME_COLUMNS)}"
+    gap = " " * (COLUMNS - width(visible(title)) - width(policy))
+    lines = [f"{visible(title)}{gap}{policy}"] if len(gap) > 1 else [*wrap(visible(title)), policy]
+    drawn = findings[:_MAX_DRAWN]
+    explained = (i for i, f in enumerate(drawn) if f.rule.startswith(_EXPLAINED_BY_MODE))
+    first, body = next(explained, -1), list[str]()
+    texts = zip(drawn, remedies(drawn), rewrites(drawn), strict=True)
+    for index, (finding, remedy, rewrite) in enumerate(texts):
         beside = principle if index == first else ""
         lines += _plain_finding(finding, beside, remedy, rewrite)
         body.append(_html_finding(finding, beside, remedy, rewrite))
-    if left := findings[MAX_DRAWN:]:
+    if left := findings[_MAX_DRAWN:]:
         rules = Counter(f.rule for f in left).most_common(5)
         named = ", ".join(f"{number:,} {rule}" for rule, number in rules)
         more = f"And {count(len(left), 'more finding')}, up to line {left[-1].line}: {named}"
-        lines += ["", *wrap(more, columns=COLUMNS)]
+        lines += ["", *wrap(more)]
         body.append(c.paragraph(more, color=c.MUTED))
     return c.make_card(
         title,
@@ -209,10 +175,10 @@ def denial(
         side=c.policy_chip(policy_name),
         mime=DENIAL_JSON,
         data={
-            "policy": encodable(policy_name),
-            "source": None if source_label is None else encodable(source_label),
+            "policy": policy_name,
+            "source": source_label,
             "total": len(findings),
-            "findings": [finding_json(f) for f in findings[:MAX_JSON]],
+            "findings": [finding_json(f) for f in findings[:_MAX_JSON]],
         },
     )
 
@@ -220,13 +186,6 @@ def denial(
 def denial_failure(card: Bundle, findings: Sequence[Finding]) -> Failure:
     """Return the error that goes with a card that ``denial`` made of ``findings``."""
     return Failure("PolicyDenied", summary(findings), card["text/plain"])
-
-
-def _header(left: str, right: str) -> list[str]:
-    gap = COLUMNS - width(left) - width(right)
-    if gap >= 2:  # noqa: PLR2004  # two spaces set them apart
-        return [f"{left}{' ' * gap}{right}"]
-    return [*wrap(left, columns=COLUMNS), right]
 
 
 def _detail(finding: Finding) -> list[str]:
@@ -243,9 +202,9 @@ def _plain_finding(
     indent = " " * _DETAIL_INDENT
     lines += [f"{indent}{clip(line, COLUMNS - _DETAIL_INDENT)}" for line in _detail(finding)]
     if principle:
-        lines += wrap(principle, indent="  ", columns=COLUMNS)
+        lines += wrap(principle, indent="  ")
     if remedy:
-        lines += wrap(f"Instead: {remedy}", indent="  ", columns=COLUMNS)
+        lines += c.instead(remedy)[1]
     return lines + [f"    {clip(line, COLUMNS - 4)}" for line in rewrite]
 
 
@@ -253,9 +212,9 @@ def drawn_source(finding: Finding, columns: int) -> list[str]:
     """Return the source line, the carets, and the reason beside or below them."""
     number = str(finding.line)
     gutter = f"  {' ' * len(number)} │ "
-    shown = window(excerpt(finding), columns - width(gutter))
+    shown = _window(excerpt(finding), columns - width(gutter))
     top = f"  {number} │ {shown.line}".rstrip()
-    carets = f"{gutter}{' ' * shown.indent}{shown.carets} "
+    carets = f"{gutter}{shown.carets} "
     # The caret points at a builtin; a module may be one name of several on its line.
     named = f"{subject(finding)} " if finding.rule == "import-not-allowed" else ""
     why = named + visible(finding.why)
@@ -285,37 +244,38 @@ def _html_finding(finding: Finding, principle: str, remedy: str, rewrite: Sequen
         parts.append(c.paragraph(finding.why[:1].upper() + finding.why[1:]))
     else:
         parts.append(c.paragraph(c.code(subject(finding)), " ", finding.why))
-    if finding.detail:
-        parts.append(_html_difference(finding))
+    if finding.detail:  # in the colours of a diff
+        colors = {"+": c.GREEN, "-": c.CARET, "@": c.MUTED}
+        styles = ((line, colors.get(line[:1])) for line in _detail(finding))
+        lines = [c.element("span", line, style=f"color:{s}") if s else line for line, s in styles]
+        parts.append(
+            c.element("pre", *(part for line in lines for part in (line, "\n")), style=_PRE)
+        )
     if principle:
         parts.append(c.paragraph(principle, color=c.MUTED))
     if remedy:
-        parts.append(c.paragraph(c.element("strong", "Instead: "), remedy))
+        parts.append(c.instead(remedy)[0])
     if rewrite:
         parts.append(c.element("pre", "\n".join(rewrite), style=_PRE))
     return c.element("div", *parts, style="margin-top:12px")
 
 
-def _html_difference(finding: Finding) -> c.Html:
-    """Return a detail's lines in the colours of a diff."""
-    colors = {"+": c.GREEN, "-": c.CARET, "@": c.MUTED}
-    lines = [
-        c.element("span", line, style=f"color:{colors[line[0]]}") if line[:1] in colors else line
-        for line in _detail(finding)
-    ]
-    return c.element("pre", *(part for line in lines for part in (line, "\n")), style=_PRE)
-
-
 def _html_source(line: int, shown: Excerpt) -> c.Html:
-    number = str(line)
-    gutter = c.element("span", f" {number} │ ", style=f"color:{c.MUTED}")
-    below = c.element("span", f" {' ' * len(number)} │ ", style=f"color:{c.MUTED}")
-    mark = c.element(
-        "span", shown.marked, style=f"font-weight:bold;border-bottom:2px solid {c.RED}"
+    above, below = f" {line} │ ", f" {' ' * len(str(line))} │ "
+    muted, bold = f"color:{c.MUTED}", f"font-weight:bold;border-bottom:2px solid {c.RED}"
+    indent = shown.carets.rstrip("^")
+    return c.element(
+        "pre",
+        c.element("span", above, style=muted),
+        shown.before,
+        c.element("span", shown.marked, style=bold),
+        shown.after,
+        "\n",
+        c.element("span", below, style=muted),
+        indent,
+        c.element("span", shown.carets.strip(), style=f"color:{c.CARET};font-weight:bold"),
+        style=_PRE,
     )
-    carets = c.element("span", shown.carets, style=f"color:{c.CARET};font-weight:bold")
-    top = c.join(gutter, shown.before, mark, shown.after, "\n")
-    return c.element("pre", top, below, " " * shown.indent, carets, style=_PRE)
 
 
 # --- the cards for comms: a widget not shown, a comm not opened, parts left out ---------------
@@ -354,20 +314,17 @@ def refused_comm(target: str, *, policy_name: str) -> Bundle:
 
 
 def _refusal(title: str, why: str, remedy: str, policy_name: str, data: dict[str, str]) -> Bundle:
+    shown, remedy_lines = c.instead(remedy)
     return c.make_card(
         title,
         c.paragraph(why),
-        c.paragraph(c.element("strong", "Instead: "), remedy),
-        lines=[
-            *wrap(title, columns=COLUMNS),
-            *wrap(why, indent="  ", columns=COLUMNS),
-            *wrap(f"Instead: {remedy}", indent="  ", columns=COLUMNS),
-        ],
+        shown,
+        lines=[*wrap(title), *wrap(why, indent="  "), *remedy_lines],
         symbol="⊘",
         color=c.AMBER,
         side=c.policy_chip(policy_name),
         mime=COMM_JSON,
-        data={"outcome": "refused"} | {key: encodable(value) for key, value in data.items()},
+        data={"outcome": "refused", **data},
     )
 
 
@@ -375,9 +332,9 @@ def cleaned_widgets(parts: Sequence[tuple[str, str, str]], *, policy_name: str) 
     """Return the card for parts of widgets that were left out: model, key, why."""
     title = f"cellblock left out {count(len(parts), 'part')} of the widgets above"
     rows = [(clip(f"{model}.{key}", 60), clip(why, _LONGEST)) for model, key, why in parts]
-    lines = wrap(title, columns=COLUMNS)
+    lines = wrap(title)
     for name, why in rows:
-        lines += wrap(f"{name}: {why}", indent="  ", hanging="    ", columns=COLUMNS)
+        lines += wrap(f"{name}: {why}", indent="  ", hanging="    ")
     return c.make_card(
         title,
         *(c.paragraph(c.code(name), " ", why, tight=True) for name, why in rows),
@@ -386,8 +343,5 @@ def cleaned_widgets(parts: Sequence[tuple[str, str, str]], *, policy_name: str) 
         color=c.AMBER,
         side=c.policy_chip(policy_name),
         mime=COMM_JSON,
-        data={
-            "outcome": "cleaned",
-            "parts": [{"part": encodable(name), "why": encodable(why)} for name, why in rows],
-        },
+        data={"outcome": "cleaned", "parts": [{"part": n, "why": why} for n, why in rows]},
     )

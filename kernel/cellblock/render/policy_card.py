@@ -7,7 +7,7 @@ from enum import StrEnum
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Final
 
-from cellblock.policy.model import rows as rows_of
+from cellblock.policy.model import flat_fields as rows_of
 from cellblock.render import cards as c
 from cellblock.render.cards import (
     ENFORCEMENT_JSON,
@@ -20,7 +20,7 @@ from cellblock.render.cards import (
     look,
     value_words,
 )
-from cellblock.render.text import COLUMNS, clip, encodable, visible, width, wrap
+from cellblock.render.text import clip, visible, width, wrap
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -31,41 +31,38 @@ if TYPE_CHECKING:
 _FIELD_COLUMNS: Final = 24
 _CAPABILITY_COLUMNS: Final = 28
 _STATUS_COLUMNS: Final = 11
-
-
-def audit_only(backend: object) -> bool:
-    """Return whether ``backend`` is the one that enforces nothing."""
-    return backend == "noop"
+#: The backend that enforces nothing.
+_NO_BACKEND: Final = "noop"
 
 
 def _sign(gaps: Sequence[Gap], backend: object = "") -> tuple[str, str]:
     """Return the symbol and the colour of a card about a policy with ``gaps``."""
-    if audit_only(backend):
+    if backend == _NO_BACKEND:
         return "✗", c.RED
     return ("◐", c.AMBER) if gaps else ("✓", c.GREEN)
 
 
-def _field_indent(field: str) -> str:
-    """Return a field's name as the first column of a table."""
+def _field_lines(field: str, words: str) -> list[str]:
+    """Return a row of a table: a field's name, and words beside it."""
     name = clip(visible(capability_words(field)), _FIELD_COLUMNS)
-    return f"  {name}{' ' * (_FIELD_COLUMNS - width(name))} "
+    indent = f"  {name}{' ' * (_FIELD_COLUMNS - width(name))} "
+    return wrap(words, indent=indent, hanging=" " * width(indent))
 
 
 def _warning(gap: Gap) -> str:
-    return f"{capability_words(gap.capability)}: {gap.consequence} → {gap.remedy}"
+    return f"! {capability_words(gap.capability)}: {gap.consequence} → {gap.remedy}"
 
 
 def _warning_lines(gaps: Sequence[Gap]) -> list[str]:
-    warnings = (wrap(_warning(g), indent="! ", hanging="  ", columns=COLUMNS) for g in gaps)
-    return [line for lines in warnings for line in lines]
+    return [line for gap in gaps for line in wrap(_warning(gap), hanging="  ")]
 
 
 # --- gaps: what the policy asks for and this machine does not enforce ---------------------------
 
-TITLE = "Not everything in this policy is enforced on this machine"
+TITLE: Final = "Not everything in this policy is enforced on this machine"
+NO_GAPS: Final = "Everything in this policy is enforced on this machine"
 #: The title under a backend that enforces nothing, with or without gaps.
-AUDIT_ONLY = "Audit only: nothing of this policy is enforced by the operating system"
-NO_GAPS = "Everything in this policy is enforced on this machine"
+_AUDIT_ONLY: Final = "Audit only: nothing of this policy is enforced by the operating system"
 
 
 def gaps(gaps: Sequence[Gap], *, policy_name: str, backend: str) -> Bundle:
@@ -79,24 +76,19 @@ def gaps(gaps: Sequence[Gap], *, policy_name: str, backend: str) -> Bundle:
         color=color,
         side=c.chips(("policy", clip(policy_name, c.NAME_COLUMNS)), ("backend", backend)),
         mime=ENFORCEMENT_JSON,
-        data={
-            "policy": encodable(policy_name),
-            "backend": encodable(backend),
-            "gaps": [gap_json(gap) for gap in gaps],
-        },
+        data={"policy": policy_name, "backend": backend, "gaps": list(map(_gap_json, gaps))},
     )
 
 
-def gap_json(gap: Gap) -> dict[str, Any]:
-    """Return a gap as JSON data."""
-    return {
-        "capability": encodable(gap.capability),
-        "status": str(gap.status),
-        "asked": encodable(gap.asked),
-        "actual": encodable(gap.actual),
-        "consequence": encodable(gap.consequence),
-        "remedy": encodable(gap.remedy),
-    }
+def _gaps_title(gaps: Sequence[Gap], backend: str) -> str:
+    if backend == _NO_BACKEND:
+        return _AUDIT_ONLY
+    return TITLE if gaps else NO_GAPS
+
+
+def _gap_json(gap: Gap) -> dict[str, Any]:
+    fields = ("capability", "status", "asked", "actual", "consequence", "remedy")
+    return {field: getattr(gap, field) for field in fields}
 
 
 def gap_line(gap: Gap) -> str:
@@ -108,26 +100,19 @@ def gap_line(gap: Gap) -> str:
 
 def gaps_text(gaps: Sequence[Gap], backend: str = "") -> str:
     """Return the card of ``gaps`` for a terminal, 80 columns wide."""
-    title = f"{'✗ ' if audit_only(backend) else ''}{_gaps_title(gaps, backend)}"
+    title = f"{'✗ ' if backend == _NO_BACKEND else ''}{_gaps_title(gaps, backend)}"
     if not gaps:
         return title
     names = [clip(visible(capability_words(g.capability)), _CAPABILITY_COLUMNS) for g in gaps]
     column = max(map(width, names))
-    lines = wrap(title, columns=COLUMNS)
+    lines = wrap(title)
     for gap, name in zip(gaps, names, strict=True):
         indent = f"  {name}{' ' * (column - width(name))}   {gap.status:<{_STATUS_COLUMNS}}  "
         hanging = " " * width(indent)
-        lines += wrap(gap.consequence, indent=indent, hanging=hanging, columns=COLUMNS)
+        lines += wrap(gap.consequence, indent=indent, hanging=hanging)
         if gap.remedy:
-            arrow = hanging + "→ "
-            lines += wrap(gap.remedy, indent=arrow, hanging=hanging + "  ", columns=COLUMNS)
+            lines += wrap(gap.remedy, indent=f"{hanging}→ ", hanging=f"{hanging}  ")
     return "\n".join(lines)
-
-
-def _gaps_title(gaps: Sequence[Gap], backend: str) -> str:
-    if audit_only(backend):
-        return AUDIT_ONLY
-    return TITLE if gaps else NO_GAPS
 
 
 def _asked(gap: Gap) -> str:
@@ -150,7 +135,8 @@ def _gap_html(gap: Gap) -> c.Html:
 # --- %policy: every field, what is asked, and how far it is enforced ----------------------------
 
 #: Fields that say which policy this is; they head the table.
-_HEAD = ("name", "mode", "backend")
+_HEAD: Final = ("name", "mode", "backend")
+_CELL_STYLE: Final = "text-align:left;vertical-align:top;padding:4px 8px"
 
 
 def policy_table(
@@ -167,15 +153,14 @@ def policy_table(
     """
     backend = policy_view.get("backend")
     name = f"{policy_view.get('name', '')}{', narrowed' if before else ''}"
-    if audit_only(backend):
+    if backend == _NO_BACKEND:
         title = f"Policy {name}: audit only, nothing here is enforced by the OS"
     elif gaps:
         title = f"Policy {name}: {count(len(gaps), 'gap')} on this machine"
     else:
         title = f"Policy {name}: enforced on this machine"
     head = [(key, str(policy_view[key])) for key in _HEAD[1:] if key in policy_view]
-    lines = wrap(title, columns=COLUMNS)
-    lines += wrap(", ".join(f"{key}: {value}" for key, value in head), columns=COLUMNS)
+    lines = wrap(title) + wrap(", ".join(f"{key}: {value}" for key, value in head))
     rows = []
     by_name = {e.capability: e for e in enforcement}
     for field, value in rows_of(policy_view).items():
@@ -184,22 +169,33 @@ def policy_table(
         words = value_words(field, value)
         if field in before:
             words += f" (narrowed from {value_words(field, before[field])})"
+        lines += _field_lines(field, words)
         # Where no limit is asked for, there is nothing to enforce.
         enforced = None if value is None else by_name.get(field)
-        lines += _policy_lines(field, words, enforced)
-        rows.append(_policy_row(field, words, enforced, [g for g in gaps if g.capability == field]))
-    columns = [_policy_cell(text, tag="th") for text in ("Field", "Asked", "Enforced")]
+        shown = c.join()
+        if enforced is not None:
+            mechanism = enforced.mechanism
+            if enforced.holes:
+                mechanism += f"; not covered: {', '.join(enforced.holes)}"
+            status = f"{look(enforced.status)[0]} {enforced.status}: {mechanism}"
+            indent = " " * (_FIELD_COLUMNS + 3)
+            lines += wrap(status, indent=indent, hanging=indent + "  ")
+            how = c.element("div", mechanism, style=f"color:{c.MUTED}")
+            own = [f"{gap.consequence} → {gap.remedy}" for gap in gaps if gap.capability == field]
+            what = [c.paragraph(text, tight=True) for text in own]
+            shown = c.join(badge(enforced.status), how, *what)
+        rows.append((c.element("b", capability_words(field)), words, shown))
     symbol, color = _sign(gaps, backend)
     data = {
-        "policy": _jsonable(dict(policy_view)),
-        "enforcement": [_enforcement_json(e) for e in enforcement],
-        "gaps": [gap_json(gap) for gap in gaps],
+        "policy": dict(policy_view),
+        "enforcement": list(map(_enforcement_json, enforcement)),
+        "gaps": list(map(_gap_json, gaps)),
     }
     if before:
-        data["narrowed_from"] = _jsonable(dict(before))
+        data["narrowed_from"] = dict(before)
     return c.make_card(
         title,
-        c.table(columns, rows),
+        c.table(("Field", "Asked", "Enforced"), rows, 3 * [_CELL_STYLE]),
         lines=lines + _warning_lines(gaps),
         symbol=symbol,
         color=color,
@@ -209,61 +205,9 @@ def policy_table(
     )
 
 
-def _mechanism(enforcement: Enforcement) -> str:
-    if not enforcement.holes:
-        return enforcement.mechanism
-    return f"{enforcement.mechanism}; not covered: {', '.join(enforcement.holes)}"
-
-
-def _policy_lines(field: str, words: str, enforced: Enforcement | None) -> list[str]:
-    indent = _field_indent(field)
-    hanging = " " * width(indent)
-    lines = wrap(words, indent=indent, hanging=hanging, columns=COLUMNS)
-    if enforced is None:
-        return lines
-    status = f"{look(enforced.status).symbol} {enforced.status}: {_mechanism(enforced)}"
-    return lines + wrap(status, indent=hanging, hanging=hanging + "  ", columns=COLUMNS)
-
-
-def _policy_row(
-    field: str, words: str, enforced: Enforcement | None, gaps: Sequence[Gap]
-) -> c.Html:
-    cells = [_policy_cell(c.element("b", capability_words(field))), _policy_cell(words)]
-    if enforced is None:
-        cells.append(_policy_cell(""))
-    else:
-        how = c.element("div", _mechanism(enforced), style=f"color:{c.MUTED}")
-        what = [c.paragraph(f"{gap.consequence} → {gap.remedy}", tight=True) for gap in gaps]
-        cells.append(_policy_cell(badge(enforced.status), how, *what))
-    return c.element("tr", *cells)
-
-
-def _policy_cell(*children: str, tag: str = "td") -> c.Html:
-    return c.table_cell(
-        *children, tag=tag, style="text-align:left;vertical-align:top;padding:4px 8px"
-    )
-
-
 def _enforcement_json(enforcement: Enforcement) -> dict[str, Any]:
-    return {
-        "capability": encodable(enforcement.capability),
-        "status": str(enforcement.status),
-        "mechanism": encodable(enforcement.mechanism),
-        "holes": [encodable(hole) for hole in enforcement.holes],
-        "evidence": encodable(enforcement.evidence),
-    }
-
-
-def _jsonable(value: object) -> Any:
-    if value is None or isinstance(value, bool | int | float):
-        return value
-    if isinstance(value, list | tuple):
-        return [_jsonable(item) for item in value]
-    if isinstance(value, set | frozenset):
-        return sorted(encodable(str(item)) for item in value)
-    if isinstance(value, dict):
-        return {encodable(str(key)): _jsonable(item) for key, item in value.items()}
-    return encodable(str(value))
+    fields = ("capability", "status", "mechanism", "holes", "evidence")
+    return {field: getattr(enforcement, field) for field in fields}
 
 
 # --- a policy that has become narrower: what is left, since when, and what is not enforced -------
@@ -276,17 +220,10 @@ _FOR_GOOD: Final = "It stays so until the kernel is restarted."
 class Guest(StrEnum):
     """Where cells run from now on, and what became of their variables."""
 
-    same = "same"
-    """In the guest that ran before: nothing that a guest is made of changed."""
-
-    new = "new"
-    """In a new guest; no cell had run in the old one."""
-
-    kept = "kept"
-    """In a copy of the guest under more locks, with its variables."""
-
-    instead = "instead"
-    """In a new guest that replaced one with variables."""
+    same = "same"  # in the guest that ran before: nothing that a guest is made of changed
+    new = "new"  # in a new guest; no cell had run in the old one
+    kept = "kept"  # in a copy of the guest under more locks, with its variables
+    instead = "instead"  # in a new guest that replaced one with variables
 
 
 _GUESTS: Final = {
@@ -334,38 +271,36 @@ def narrowed(
     title = _NARROWER if changes else _UNCHANGED
     state = _GUESTS[guest] + (f" Not with it: {', '.join(lost)}." if lost else "")
     notes = [note for note in (state, _FOR_GOOD if changes else "") if note]
-    lines = wrap(title, columns=COLUMNS)
+    lines, body = wrap(title), list[str]()
     for one in changes:
-        indent = _field_indent(one.field)
-        lines += wrap(one.words, indent=indent, hanging=" " * width(indent), columns=COLUMNS)
+        lines += _field_lines(one.field, one.words)
+        name = c.element("b", capability_words(one.field))
+        body.append(c.paragraph(name, f": {one.words}", tight=True))
     for note in notes:
-        lines += wrap(note, columns=COLUMNS)
+        lines += wrap(note)
+        body.append(c.paragraph(note, color=c.MUTED))
     symbol, color = _sign(gaps)
     return c.make_card(
         title,
-        *(
-            c.paragraph(c.element("b", capability_words(one.field)), f": {one.words}", tight=True)
-            for one in changes
-        ),
-        *(c.paragraph(note, color=c.MUTED) for note in notes),
-        *(c.paragraph(f"! {_warning(gap)}", tight=True) for gap in gaps),
+        *body,
+        *(c.paragraph(_warning(gap), tight=True) for gap in gaps),
         lines=lines + _warning_lines(gaps),
         symbol=symbol,
         color=color,
         side=c.policy_chip(policy_name),
         mime=NARROWING_JSON,
         data={
-            "policy": encodable(policy_name),
-            "guest": str(guest),
-            "lost": [encodable(item) for item in lost],
+            "policy": policy_name,
+            "guest": guest,
+            "lost": lost,
             "changes": [
                 {
-                    "field": encodable(one.field),
-                    "before": encodable(value_words(one.field, one.before)),
-                    "after": encodable(value_words(one.field, one.after)),
+                    "field": one.field,
+                    "before": value_words(one.field, one.before),
+                    "after": value_words(one.field, one.after),
                 }
                 for one in changes
             ],
-            "gaps": [gap_json(gap) for gap in gaps],
+            "gaps": list(map(_gap_json, gaps)),
         },
     )

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Final
 from cellblock.render.text import COLUMNS, HOSTS_MARK, clip, exact, pieces, wrap
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Mapping
 
 
 _COLUMNS: Final = COLUMNS - 2
@@ -50,19 +50,14 @@ def question(asked: Question) -> str:
     for answer, meaning in asked.offers.items():
         indent = f"{answer:<{_MEANING}}"
         lines += wrap(meaning, indent=indent, hanging=" " * _MEANING, columns=_COLUMNS)
-    lines += wrap(_how(asked), columns=_COLUMNS)
+    *others, last = (
+        f"{asked.code} (once)" if answer == "once" else f"{asked.code} {answer}"
+        for answer in asked.offers
+    )
+    ways = f"{', '.join(others)} or {last}" if others else last
+    lines += wrap(f"To allow it, type {ways}. Anything else is no.", columns=_COLUMNS)
     lines += wrap(asked.note, columns=_COLUMNS) if asked.note else []
     return "".join(f"{HOSTS_MARK} {line}\n" for line in lines) + f"{HOSTS_MARK} Answer: "
-
-
-def _how(asked: Question) -> str:
-    *others, last = (_way(asked.code, answer) for answer in asked.offers)
-    listed = f"{', '.join(others)} or {last}" if others else last
-    return f"To allow it, type {listed}. Anything else is no."
-
-
-def _way(code: str, answer: str) -> str:
-    return f"{code} ({answer})" if answer == "once" else f"{code} {answer}"
 
 
 def laid_out(name: str, literal: str) -> list[str]:
@@ -80,7 +75,8 @@ def letters(text: str) -> list[str]:
 
     Some look like ASCII; those that do most come first, since not all may be named.
     """
-    found = sorted(dict.fromkeys(_letters(text)), key=_unlike)
+    shown = (char for char in text if not char.isascii() and exact(char) == char)
+    found = sorted(dict.fromkeys(shown), key=_unlike_ascii)
     if not found:
         return []
     more = f" and {len(found) - _MOST_LETTERS} more" if len(found) > _MOST_LETTERS else ""
@@ -88,11 +84,7 @@ def letters(text: str) -> list[str]:
     return wrap(f"not ASCII: {named}{more}", indent="  ", hanging=" " * 13, columns=_COLUMNS)
 
 
-def _letters(text: str) -> Iterator[str]:
-    return (char for char in text if not char.isascii() and exact(char) == char)
-
-
-def _unlike(char: str) -> int:
+def _unlike_ascii(char: str) -> int:
     """Return how unlike ASCII a character looks, roughly.
 
     Digits come first (Bengali's four is drawn as an 8), then signs (a slash that parts no folders)

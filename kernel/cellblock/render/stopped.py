@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from enum import StrEnum
-from typing import TYPE_CHECKING, Any, Final, NamedTuple
+from typing import TYPE_CHECKING, Any, Final
 
 from cellblock.render import cards as c
 from cellblock.render.cards import OUTCOME_JSON, Bundle, Failure
-from cellblock.render.text import COLUMNS, encodable, visible, wrap
+from cellblock.render.text import encodable, visible, wrap
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -29,27 +29,26 @@ class Reason(StrEnum):
     timeout = "timeout"
 
 
-class _Words(NamedTuple):
-    sentence: str
-    setting: str = ""
-
-
+#: Why, in words: ``{limit}`` is the limit, or what is known of the cause.
 _WORDS: Final = {
-    Reason.breach: _Words("it got around the language layer; refused: {limit}"),
-    Reason.cpu: _Words("it used more than {limit} of processor time (cpu_seconds)", "cpu_seconds"),
-    Reason.crashed: _Words("its interpreter crashed ({limit})"),
-    Reason.flood: _Words("it sent more output than the kernel takes ({limit})"),
-    Reason.interrupted: _Words("you interrupted it twice and it did not end"),
-    Reason.killed: _Words("its process was killed ({limit})"),
-    Reason.lost: _Words("its interpreter ended without a reply ({limit})"),
-    Reason.memory: _Words(
-        "it used more than {limit} of memory (memory_max_bytes)", "memory_max_bytes"
-    ),
-    Reason.protocol: _Words("its interpreter broke the kernel's protocol ({limit})"),
-    Reason.scratch: _Words(
-        "it kept more than {limit} in the scratch folder (scratch_max_bytes)", "scratch_max_bytes"
-    ),
-    Reason.timeout: _Words("it ran longer than {limit} (timeout)", "timeout"),
+    Reason.breach: "it got around the language layer; refused: {limit}",
+    Reason.cpu: "it used more than {limit} of processor time (cpu_seconds)",
+    Reason.crashed: "its interpreter crashed ({limit})",
+    Reason.flood: "it sent more output than the kernel takes ({limit})",
+    Reason.interrupted: "you interrupted it twice and it did not end",
+    Reason.killed: "its process was killed ({limit})",
+    Reason.lost: "its interpreter ended without a reply ({limit})",
+    Reason.memory: "it used more than {limit} of memory (memory_max_bytes)",
+    Reason.protocol: "its interpreter broke the kernel's protocol ({limit})",
+    Reason.scratch: "it kept more than {limit} in the scratch folder (scratch_max_bytes)",
+    Reason.timeout: "it ran longer than {limit} (timeout)",
+}
+#: The policy's field that is the limit.
+_SETTINGS: Final = {
+    Reason.cpu: "cpu_seconds",
+    Reason.memory: "memory_max_bytes",
+    Reason.scratch: "scratch_max_bytes",
+    Reason.timeout: "timeout",
 }
 
 
@@ -76,14 +75,9 @@ def operation(name: str) -> str:
 class State(StrEnum):
     """What became of the variables."""
 
-    gone = "gone"
-    """The interpreter was restarted."""
-
-    kept = "kept"
-    """The interpreter lives on; the cell was interrupted."""
-
-    restored = "restored"
-    """A snapshot took over."""
+    gone = "gone"  # the interpreter was restarted
+    kept = "kept"  # the interpreter lives on; the cell was interrupted
+    restored = "restored"  # a snapshot took over
 
 
 _STATES: Final = {
@@ -113,10 +107,10 @@ def stopped(
         lines.append("Its files are still there: remove some in a cell, or restart the kernel.")
     if own:
         lines.append("Raise it: timeout where the cell is run, up to timeout in the policy.")
-    elif setting := _WORDS[reason].setting:
+    elif setting := _SETTINGS.get(reason):
         lines.append(f"Raise it: {setting} in the policy, or %policy for what is set now.")
-    data = {"reason": str(reason), "limit": encodable(limit), "state": str(state)}
-    return _card(lines, state, {"outcome": "stopped", **data}, lost)
+    data = {"outcome": "stopped", "reason": reason, "limit": limit, "state": state}
+    return _card(lines, state, data, lost)
 
 
 def stopped_failure(card: Bundle) -> Failure:
@@ -131,11 +125,11 @@ def undone(counts: Sequence[int], *, lost: Sequence[str] = ()) -> Bundle:
     cells = ", ".join(f"[{count}]" for count in counts)
     variables = f"Your variables are as they were before {f'[{counts[0]}]' if counts else 'it'}."
     lines = [f"Undone: {cells}.", variables + _lost(lost), "Files and output stay as they are."]
-    return _card(lines, State.restored, {"outcome": "undone", "cells": list(counts)}, lost)
+    return _card(lines, State.restored, {"outcome": "undone", "cells": counts}, lost)
 
 
 def _sentence(reason: Reason, limit: str) -> str:
-    sentence = _WORDS[reason].sentence
+    sentence = _WORDS[reason]
     if limit:
         return sentence.format(limit=visible(limit))
     return sentence.replace(" ({limit})", "").replace("{limit}", "its limit")
@@ -152,9 +146,9 @@ def _card(lines: Sequence[str], state: State, data: dict[str, Any], lost: Sequen
         title,
         c.paragraph(c.element("strong", variables) if gone else variables),
         *(c.paragraph(line, color=c.MUTED) for line in advice),
-        lines=[part for line in lines for part in wrap(line, columns=COLUMNS)],
+        lines=[part for line in lines for part in wrap(line)],
         symbol="■",
         color=c.RED if gone else c.AMBER,
         mime=OUTCOME_JSON,
-        data=data | {"lost": [encodable(item) for item in lost]},
+        data=data | {"lost": lost},
     )

@@ -18,7 +18,7 @@ from cellblock.render.cards import (
     duration,
     size,
 )
-from cellblock.render.text import COLUMNS, clip, encodable, visible, visible_lines, width, wrap
+from cellblock.render.text import COLUMNS, clip, visible, visible_lines, width, wrap
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from cellblock.wire.messages import Parameter, Tool
 
 
-def _named(name: str, text: str) -> c.Html:
+def _entry(name: str, text: str) -> c.Html:
     """Return an entry of a list: a name in the code font and a line about it."""
     below = c.paragraph(text, color=c.MUTED, tight=True)
     return c.element("div", c.code(name), below, style="margin-top:8px")
@@ -73,7 +73,7 @@ def _budget_lines(budgets: Mapping[str, Budget] | None) -> list[str]:
     return [f"{name}: {one} for this session." for name, one in (budgets or {}).items()]
 
 
-def _budgets_json(budgets: Mapping[str, Budget] | None) -> dict[str, Any]:
+def _budget_json(budgets: Mapping[str, Budget] | None) -> dict[str, Any]:
     return {"budgets": {name: one._asdict() for name, one in budgets.items()}} if budgets else {}
 
 
@@ -94,30 +94,26 @@ def tools(known: Sequence[Tool], budgets: Mapping[str, Budget] | None = None) ->
     owners = {"operator": len(known) - of_host, "host": of_host}
     title = ", ".join(f"{count(n, 'tool')} of the {who}'s" for who, n in owners.items() if n)
     notes = [*_budget_lines(budgets), _HOW_TOOLS]
+    rows = [
+        (tool.name, signature(tool), tool.doc.strip().partition("\n")[0][:_LONGEST_LINE])
+        for tool in known
+    ]
     lines = [title]
-    for tool in known:
-        shown = visible(signature(tool))
-        lines += wrap(shown, indent="  ", hanging="      ", columns=COLUMNS)
-        if line := _first_line(tool):
-            lines.append(f"      {clip(visible(line), COLUMNS - 6)}")
+    for _, text, doc in rows:
+        lines += wrap(visible(text), indent="  ", hanging="      ")
+        if doc:
+            lines.append(f"      {clip(visible(doc), COLUMNS - 6)}")
     return c.make_card(
         title,
-        *(_named(signature(tool), _first_line(tool)) for tool in known),
+        *(_entry(text, doc) for _, text, doc in rows),
         *(c.paragraph(note, color=c.MUTED) for note in notes),
         lines=[*lines, *notes],
         symbol="ƒ",
         color=c.GREY,
         mime=TOOLS_JSON,
         data={
-            "tools": [
-                {
-                    "name": tool.name,
-                    "signature": encodable(signature(tool)),
-                    "doc": encodable(_first_line(tool)),
-                }
-                for tool in known
-            ],
-            **_budgets_json(budgets),
+            "tools": [{"name": name, "signature": text, "doc": doc} for name, text, doc in rows],
+            **_budget_json(budgets),
         },
     )
 
@@ -149,10 +145,6 @@ def _parameters(parameters: Sequence[Parameter]) -> Iterator[str]:
         yield "/"
 
 
-def _first_line(tool: Tool) -> str:
-    return tool.doc.strip().partition("\n")[0][:_LONGEST_LINE]
-
-
 # --- %template: the shipped templates, or one of them with the schema of its state --------------
 
 _NO_TEMPLATES: Final = "There are no templates: the policy's folders are empty."
@@ -167,46 +159,32 @@ def templates(known: Mapping[str, Template], name: str = "") -> Bundle:
     """Return the list of all templates; if ``name`` is one of them, that one with its schema."""
     if not known:
         return {"text/plain": _NO_TEMPLATES}
+    data: dict[str, Any] = {}
     if name in known:
-        return _one_template(known[name])
-    shown = [known[each] for each in sorted(known)[:MOST]]
-    title = f"{count(len(known), 'template')} shipped"
-    if name:
-        title = f"No template {clip(visible(name), 40)}: {title}"
-    lines = [title]
-    for each in shown:
-        text = f"{each.name}: {each.doc}" if each.doc else each.name
-        lines += wrap(text, indent="  ", hanging=" " * 6, columns=COLUMNS)
+        shown = [known[name]]
+        title, doc = f"Template {shown[0].name}", shown[0].doc
+        schema = json.dumps(shown[0].schema, indent=2, ensure_ascii=False)[:MOST_SCHEMA]
+        text = visible_lines(schema)
+        style = "margin:8px 0 0;white-space:pre-wrap"
+        body = [c.paragraph(doc), c.preformatted(text, style=style)]
+        lines = [title, *wrap(doc, indent="  "), text]
+        data["schema"] = shown[0].schema
+    else:
+        shown = [known[each] for each in sorted(known)[:MOST]]
+        title = f"{count(len(known), 'template')} shipped"
+        if name:
+            title = f"No template {clip(visible(name), 40)}: {title}"
+        lines = [title]
+        for each in shown:
+            text = f"{each.name}: {each.doc}" if each.doc else each.name
+            lines += wrap(text, indent="  ", hanging=" " * 6)
+        lines += [_HOW_TEMPLATES, _MORE_TEMPLATES]
+        body = [_entry(each.name, each.doc) for each in shown]
+        body.append(c.paragraph(f"{_HOW_TEMPLATES} {_MORE_TEMPLATES}", color=c.MUTED))
+    data = {"templates": [{"name": each.name, "doc": each.doc} for each in shown], **data}
     return c.make_card(
-        title,
-        *(_named(each.name, each.doc) for each in shown),
-        c.paragraph(f"{_HOW_TEMPLATES} {_MORE_TEMPLATES}", color=c.MUTED),
-        lines=[*lines, _HOW_TEMPLATES, _MORE_TEMPLATES],
-        symbol="▤",
-        color=c.GREY,
-        mime=TEMPLATES_JSON,
-        data=_templates_json(shown),
+        title, *body, lines=lines, symbol="▤", color=c.GREY, mime=TEMPLATES_JSON, data=data
     )
-
-
-def _one_template(template: Template) -> Bundle:
-    title = f"Template {template.name}"
-    schema = json.dumps(template.schema, indent=2, ensure_ascii=False)[:MOST_SCHEMA]
-    shown = visible_lines(schema)
-    return c.make_card(
-        title,
-        c.paragraph(template.doc),
-        c.preformatted(shown, style="margin:8px 0 0;white-space:pre-wrap"),
-        lines=[title, *wrap(template.doc, indent="  ", columns=COLUMNS), shown],
-        symbol="▤",
-        color=c.GREY,
-        mime=TEMPLATES_JSON,
-        data=_templates_json([template]) | {"schema": template.schema},
-    )
-
-
-def _templates_json(shown: Sequence[Template]) -> dict[str, Any]:
-    return {"templates": [{"name": each.name, "doc": encodable(each.doc)} for each in shown]}
 
 
 # --- %usage: what each cell of a session took ---------------------------------------------------
@@ -216,6 +194,12 @@ MOST_ROWS: Final = 50
 TOP: Final = 10
 _HEADS: Final = ("wall", "cpu", "peak", "out", "read")
 _COLUMN, _BAR = 10, 8
+_USAGE_STYLE: Final = "vertical-align:middle;padding:3px 8px;white-space:nowrap"
+_USAGE_STYLES: Final = (
+    *(1 + len(_HEADS)) * [f"text-align:right;{_USAGE_STYLE}"],
+    f"text-align:left;{_USAGE_STYLE};width:20%",
+    f"text-align:left;{_USAGE_STYLE}",
+)
 _EIGHTHS: Final = " ▏▎▍▌▋▊▉█"
 _HOW_USAGE: Final = "%usage shows all cells, %usage top the dearest, %usage 7 one."
 _READ: Final = "read: from disk, as the cell's own process says. "
@@ -266,13 +250,12 @@ def usage(
     return c.make_card(
         title,
         c.table(
-            [_usage_cell(name, tag="th", right=name != "") for name in ("cell", *_HEADS, "", "")],
-            [_usage_html(row, most) for row in chosen],
+            ("cell", *_HEADS, "", ""), [_usage_html(row, most) for row in chosen], _USAGE_STYLES
         ),
         *(c.paragraph(note, color=c.MUTED) for note in notes),
         c.paragraph(_READ, _HOW_USAGE, color=c.MUTED),
         lines=[
-            *wrap(title, columns=COLUMNS),
+            *wrap(title),
             f"{'cell':>6}" + "".join(f"{name:>{_COLUMN}}" for name in _HEADS),
             *(_usage_line(row, most) for row in chosen),
             *notes,
@@ -282,8 +265,8 @@ def usage(
         mime=USAGE_JSON,
         data={
             "totals": totals._asdict(),
-            "cells": [row._asdict() | {"line": encodable(row.line)} for row in chosen],
-            **_budgets_json(budgets),
+            "cells": [row._asdict() for row in chosen],
+            **_budget_json(budgets),
         },
     )
 
@@ -295,12 +278,13 @@ def _values(row: UsageRow) -> list[str]:
     return [duration(row.wall_seconds), duration(row.cpu_seconds), *shown]
 
 
-def _part(row: UsageRow, most: UsageRow) -> float:
+def _share(row: UsageRow, most: UsageRow) -> float:
+    """Return a row's part of the longest time, for its bar."""
     return min(1.0, row.wall_seconds / most.wall_seconds) if most.wall_seconds > 0 else 0.0
 
 
 def _usage_line(row: UsageRow, most: UsageRow) -> str:
-    whole, eighths = divmod(round(_part(row, most) * _BAR * 8), 8)
+    whole, eighths = divmod(round(_share(row, most) * _BAR * 8), 8)
     bar = ("█" * whole + _EIGHTHS[eighths].strip()).ljust(_BAR)
     mark = "▸" if row is most else " "
     start = f"{mark}{row.number:>5}" + "".join(f"{v:>{_COLUMN}}" for v in _values(row))
@@ -308,22 +292,13 @@ def _usage_line(row: UsageRow, most: UsageRow) -> str:
     return start + clip(visible(row.line), max(8, COLUMNS - width(start)))
 
 
-def _usage_html(row: UsageRow, most: UsageRow) -> c.Html:
+def _usage_html(row: UsageRow, most: UsageRow) -> list[str]:
     color = c.AMBER if row is most else c.GREY
-    percent = max(1, round(100 * _part(row, most)))
+    percent = max(1, round(100 * _share(row, most)))
     bar = c.element("div", style=f"height:8px;width:{percent}%;background:{color}")
     number = c.element("b", f"▸ {row.number}") if row is most else str(row.number)
-    cells = [_usage_cell(value, right=True) for value in (number, *_values(row))]
     line = c.element("span", clip(row.line, 60), style=f"font-family:{c.MONO}")
-    return c.element("tr", *cells, _usage_cell(bar, more=";width:20%"), _usage_cell(line))
-
-
-def _usage_cell(child: str, *, tag: str = "td", right: bool = False, more: str = "") -> c.Html:
-    style = (
-        f"text-align:{'right' if right else 'left'};vertical-align:middle;padding:3px 8px;"
-        f"white-space:nowrap{more}"
-    )
-    return c.table_cell(child, tag=tag, style=style)
+    return [number, *_values(row), bar, line]
 
 
 # --- %output: a list of what is kept on disk, a page of it, or why there is none -----------------
@@ -371,8 +346,7 @@ def kept_page(row: KeptRow, number: int, pages: int, content: str) -> Bundle:
 
 def kept_note(line: str) -> Bundle:
     """Return the card for one line."""
-    shown = visible(line)
-    return _kept(shown, lines=[shown])
+    return _kept(visible(line), lines=[visible(line)])
 
 
 def _kept(title: str, *body: str, lines: Sequence[str]) -> Bundle:
@@ -383,6 +357,7 @@ def _kept(title: str, *body: str, lines: Sequence[str]) -> Bundle:
 
 _FILE_COLUMNS: Final = 60
 _FILES: Final = 50
+_FILE_JSON: Final = ("name", "path", "size_bytes", "content_type")
 
 
 class File(NamedTuple):
@@ -406,7 +381,6 @@ class Left(NamedTuple):
 def artifacts(files: Sequence[File], left: Sequence[Left], *, uncounted: bool = False) -> Bundle:
     """Return the card. ``uncounted`` says that there are more files than are looked at."""
     title = f"{count(len(files), 'file')} copied out" if files else "No file was copied out"
-    more = f"and {len(files) - _FILES:,} more" if len(files) > _FILES else ""
     notes = [f"Not copied: {visible(one.name)}: {one.why}" for one in left[:_FILES]]
     if len(left) > _FILES:
         notes.append(f"Not copied: {len(left) - _FILES:,} more")
@@ -423,7 +397,8 @@ def artifacts(files: Sequence[File], left: Sequence[Left], *, uncounted: bool = 
         shown = c.element("a", path, href=href) if one.linked else c.code(path)
         beside = c.element("span", f" · {' · '.join(about)}", style=f"color:{c.MUTED}")
         body.append(c.paragraph(shown, beside, tight=True))
-    if more:
+    if len(files) > _FILES:
+        more = f"and {len(files) - _FILES:,} more"
         lines.append(f"  {more}")
         body.append(c.paragraph(more, color=c.MUTED, tight=True))
     return c.make_card(
@@ -435,16 +410,8 @@ def artifacts(files: Sequence[File], left: Sequence[Left], *, uncounted: bool = 
         color=c.AMBER if notes else c.GREEN,
         mime=ARTIFACTS_JSON,
         data={
-            "artifacts": [
-                {
-                    "name": encodable(one.name),
-                    "path": encodable(one.path),
-                    "size_bytes": one.size_bytes,
-                    "content_type": one.content_type,
-                }
-                for one in files
-            ],
-            "not_copied": [{"name": encodable(one.name), "why": one.why} for one in left],
+            "artifacts": [{key: getattr(one, key) for key in _FILE_JSON} for one in files],
+            "not_copied": [one._asdict() for one in left],
             "uncounted": uncounted,
         },
     )

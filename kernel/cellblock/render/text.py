@@ -22,7 +22,11 @@ _BLANK_LETTERS = frozenset("\u115f\u1160\u2800\u3164\uffa0")
 _REORDERING = frozenset({"R", "AL", "AN"})
 _MARKS = frozenset({"Mn", "Me"})
 _CONTROL_PICTURES = 0x2400
-_ELLIPSIS = "…"
+ELLIPSIS = "…"
+
+
+def _is_visible(char: str) -> bool:
+    return char.isprintable() and char not in _BLANK_LETTERS
 
 
 def visible(text: str) -> str:
@@ -33,20 +37,16 @@ def visible(text: str) -> str:
     """
     if text.isprintable() and _BLANK_LETTERS.isdisjoint(text):
         return text
-    return "".join(_shown(char) for char in text)
+    return "".join(char if _is_visible(char) else _picture(char) for char in text)
+
+
+def _picture(char: str) -> str:
+    return chr(_CONTROL_PICTURES + ord(char)) if char < " " else f"⟨U+{ord(char):04X}⟩"
 
 
 def visible_lines(text: str) -> str:
     """Return ``text`` as ``visible`` does, with its line breaks kept."""
-    return "\n".join(visible(line) for line in text.splitlines())
-
-
-def _shown(char: str) -> str:
-    if char.isprintable() and char not in _BLANK_LETTERS:
-        return char
-    if char < " ":
-        return chr(_CONTROL_PICTURES + ord(char))
-    return f"⟨U+{ord(char):04X}⟩"
+    return "\n".join(map(visible, text.splitlines()))
 
 
 def exact(text: str) -> str:
@@ -57,22 +57,19 @@ def exact(text: str) -> str:
     """
     if text.isascii() and text.isprintable():
         return text
-    return "".join(char if _is_plain(char) else _escape(char) for char in text)
+    return "".join(char if _is_exact(char) else _python_escape(char) for char in text)
 
 
-def _is_plain(char: str) -> bool:
-    if not char.isprintable() or char in _BLANK_LETTERS:
-        return False
-    turns = unicodedata.bidirectional(char) in _REORDERING
-    return not turns and unicodedata.category(char) not in _MARKS
+def _is_exact(char: str) -> bool:
+    reorders = unicodedata.bidirectional(char) in _REORDERING
+    return _is_visible(char) and not reorders and unicodedata.category(char) not in _MARKS
 
 
-def _escape(char: str) -> str:
-    """Return a character's escape in a Python literal."""
+def _python_escape(char: str) -> str:
     number = ord(char)
-    if number < 0x100:  # noqa: PLR2004 - the highest that has two digits
+    if number < 1 << 8:
         return f"\\x{number:02x}"
-    return f"\\u{number:04x}" if number < 0x10000 else f"\\U{number:08x}"  # noqa: PLR2004 - as above
+    return f"\\u{number:04x}" if number < 1 << 16 else f"\\U{number:08x}"
 
 
 def encodable(text: str) -> str:
@@ -82,13 +79,11 @@ def encodable(text: str) -> str:
 
 def width(text: str) -> int:
     """Return how many terminal columns ``text`` takes."""
-    if text.isascii():
-        return len(text)
-    return sum(_char_width(char) for char in text)
+    return len(text) if text.isascii() else sum(map(_char_width, text))
 
 
 def _char_width(char: str) -> int:
-    if unicodedata.category(char) in ("Mn", "Me"):
+    if unicodedata.category(char) in _MARKS:
         return 0
     return 2 if unicodedata.east_asian_width(char) in ("W", "F") else 1
 
@@ -97,50 +92,8 @@ def clip(text: str, columns: int) -> str:
     """Return ``text`` cut to ``columns`` with an ellipsis where it was cut."""
     if width(text) <= columns:
         return text
-    return _head(text, columns - 1) + _ELLIPSIS
-
-
-def _head(text: str, columns: int) -> str:
-    """Return the longest start of ``text`` that fits, at least one character."""
-    used = 0
-    for index, char in enumerate(text):
-        used += _char_width(char)
-        if used > columns and index:
-            return text[:index]
-    return text
-
-
-def wrap(text: str, *, indent: str = "", hanging: str | None = None, columns: int) -> list[str]:
-    """Break ``text`` at spaces; words longer than a line are broken where the line ends.
-
-    The first line starts with ``indent``, the others with ``hanging``. Line breaks in ``text``
-    start a new paragraph.
-    """
-    hanging = indent if hanging is None else hanging
-    lines: list[str] = []
-    for paragraph in text.split("\n"):
-        start = hanging if lines else indent
-        lines += _wrap_one(visible(paragraph), start, hanging, columns)
-    return lines
-
-
-def _wrap_one(text: str, indent: str, hanging: str, columns: int) -> list[str]:
-    lines, line = [], indent
-    empty = True
-    for word in _words(text, max(8, columns - width(hanging))):
-        if not empty and width(line) + 1 + width(word) > columns:
-            lines.append(line)
-            line, empty = hanging, True
-        line += word if empty else f" {word}"
-        empty = False
-    return [*lines, line.rstrip()]
-
-
-def _words(text: str, longest: int) -> list[str]:
-    words: list[str] = []
-    for word in text.split():
-        words += [word] if width(word) <= longest else pieces(word, longest)
-    return words
+    head = next(pieces(text, columns - 1))
+    return head + ELLIPSIS if width(head) < columns else ELLIPSIS
 
 
 def pieces(word: str, columns: int) -> Iterator[str]:
@@ -153,3 +106,27 @@ def pieces(word: str, columns: int) -> Iterator[str]:
             start, used = index, 0
         used += wide
     yield word[start:]
+
+
+def wrap(
+    text: str, *, indent: str = "", hanging: str | None = None, columns: int = COLUMNS
+) -> list[str]:
+    """Break ``text`` at spaces; words longer than a line are broken where the line ends.
+
+    The first line starts with ``indent``, the others with ``hanging``. Line breaks in ``text``
+    start a new paragraph.
+    """
+    hanging = indent if hanging is None else hanging
+    longest = max(8, columns - width(hanging))
+    lines: list[str] = []
+    for paragraph in text.split("\n"):
+        line, empty = hanging if lines else indent, True
+        for word in visible(paragraph).split():
+            for piece in pieces(word, longest) if width(word) > longest else (word,):
+                if not empty and width(line) + 1 + width(piece) > columns:
+                    lines.append(line)
+                    line, empty = hanging, True
+                line += piece if empty else f" {piece}"
+                empty = False
+        lines.append(line.rstrip())
+    return lines

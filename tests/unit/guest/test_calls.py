@@ -51,7 +51,7 @@ class Guest:
     def __init__(self, sock, most=100):
         self.channel = Channel(sock)
         self.driver = Driver(self.channel)
-        self.calls = Calls(self.channel, self.driver.watch, most)
+        self.calls = Calls(self.channel, self.driver.readers, most)
 
     def block(self, tool="tool"):
         return self.calls.block(tool, NOTHING)
@@ -131,7 +131,7 @@ def test_a_request_that_is_read_beside_an_answer_is_said_to_be_heard(ends):
 
     spoken = in_thread(speak)
     assert guest.block() == 1
-    assert spoken() == messages.Heard(id=9)
+    assert spoken() == messages.Queued(id=9)
     assert guest.channel.recv() == cell
 
 
@@ -152,7 +152,7 @@ def test_a_request_is_heard_by_a_loop_that_turns_whoever_reads_it(ends):
 def test_a_loop_that_is_told_late_to_stop_runs_its_cell_to_the_end(ends):
     driver = ends[0].driver
     driver._turning = True
-    in_thread(driver._heard)()
+    in_thread(driver._message_read)()
     driver._turning = False
     assert driver.run(asyncio.sleep(0.01, "done")) == "done"
 
@@ -251,7 +251,7 @@ def test_a_failure_says_what_failed_and_more_calls_than_there_may_be_are_not_sen
 
     guest, _ = ends
     with pytest.raises(ToolError, match="TooManyCalls"):
-        Calls(guest.channel, guest.driver.watch, 0).block("tool", NOTHING)
+        Calls(guest.channel, guest.driver.readers, 0).block("tool", NOTHING)
 
 
 def test_what_a_thread_has_read_for_the_main_thread_is_there_when_that_begins_to_wait(ends):
@@ -325,7 +325,7 @@ def stub(**fields):
     tool = messages.Tool(name="tool", parameters=parameters, returns="Odd", doc="Does.", **fields)
 
     class Sink:
-        def block(self, _tool, arguments):
+        def block(self, _tool, arguments, _hear):
             return values.decode(arguments)
 
     return host_services.build_tools((tool,), 1_000, Sink)["tool"]

@@ -16,26 +16,26 @@ def test_what_was_appended_is_cut_off_and_where_a_file_was_read_to_is_restored(p
     path.write_text("abcdef")
     with path.open() as file:
         os.lseek(file.fileno(), 2, os.SEEK_SET)
-        kept = snapshots.look()
+        kept = snapshots.capture_files()
         os.lseek(file.fileno(), 5, os.SEEK_SET)
-        assert snapshots.restore(kept) == 0
+        assert snapshots.restore_files(kept) == 0
         assert os.read(file.fileno(), 9) == b"cdef"
 
     with path.open("w") as file:
         os.write(file.fileno(), b"before")
-        kept = snapshots.look()
+        kept = snapshots.capture_files()
         os.write(file.fileno(), b" and after")
-        assert snapshots.restore(kept) == 0
+        assert snapshots.restore_files(kept) == 0
     assert path.read_bytes() == b"before"
 
 
 def test_what_was_overwritten_is_written_back(path):
     path.write_bytes(b"0123456789")
     with path.open("r+b", buffering=0) as file:
-        kept = snapshots.look()
+        kept = snapshots.capture_files()
         file.write(b"xxx")
         file.truncate(5)
-        assert snapshots.restore(kept) == 0
+        assert snapshots.restore_files(kept) == 0
         assert file.tell() == 0
     assert path.read_bytes() == b"0123456789"
 
@@ -44,9 +44,9 @@ def test_what_is_too_large_to_keep_and_was_cut_is_told(path, monkeypatch):
     monkeypatch.setattr(snapshots, "MOST_EACH", 4)
     path.write_bytes(b"0123456789")
     with path.open("r+b", buffering=0) as file:
-        kept = snapshots.look()
+        kept = snapshots.capture_files()
         file.truncate(5)
-        assert snapshots.restore(kept) == 1
+        assert snapshots.restore_files(kept) == 1
 
 
 def test_a_descriptor_that_is_another_file_by_now_is_left_alone(path, tmp_path):
@@ -54,18 +54,18 @@ def test_a_descriptor_that_is_another_file_by_now_is_left_alone(path, tmp_path):
     other = tmp_path / "other"
     other.write_bytes(b"other")
     with path.open("r+b", buffering=0) as file:
-        kept = [one for one in snapshots.look() if one.fd == file.fileno()]
+        kept = [one for one in snapshots.capture_files() if one.fd == file.fileno()]
         with other.open("r+b") as replaced:
             os.dup2(replaced.fileno(), file.fileno())
-        assert snapshots.restore(tuple(kept)) == 1
+        assert snapshots.restore_files(tuple(kept)) == 1
     assert other.read_bytes() == b"other"
 
 
 def test_contents_are_read_again_only_when_they_changed(path):
     path.write_bytes(b"0123456789")
     with path.open("r+b", buffering=0) as file:
-        (first,) = [one for one in snapshots.look() if one.fd == file.fileno()]
-        (second,) = [one for one in snapshots.look((first,)) if one.fd == file.fileno()]
+        (first,) = [one for one in snapshots.capture_files() if one.fd == file.fileno()]
+        (second,) = [one for one in snapshots.capture_files((first,)) if one.fd == file.fileno()]
         assert second.contents is first.contents
 
 
@@ -74,12 +74,12 @@ def test_what_a_copy_does_not_have_open_any_more_is_not_missed(path, tmp_path):
     other = tmp_path / "other"
     other.write_bytes(b"text")
     with path.open() as closed, other.open() as left:
-        kept = snapshots.look()
+        kept = snapshots.capture_files()
         fd = closed.fileno()
         closed.close()  # as matplotlib does in every child
-        assert len(snapshots.still_open(kept)) == len(kept) - 1
+        assert sum(map(snapshots._is_open, kept)) == len(kept) - 1
         with open(other) as another:  # noqa: PTH123
             assert another.fileno() == fd
-            assert len(snapshots.still_open(kept)) == len(kept) - 1
-        assert snapshots.restore(snapshots.still_open(kept)) == 0
+            assert sum(map(snapshots._is_open, kept)) == len(kept) - 1
+        assert snapshots.restore_files(tuple(filter(snapshots._is_open, kept))) == 0
         assert left.read() == "text"

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from cellblock.host.session.types import Cell
+from cellblock.host.session.types import ExecuteRequest
 from cellblock.wire import messages
 from support.simulator import Simulation
 from support.stepwise import Stepwise
@@ -36,7 +36,7 @@ class Simulated(Driven, Simulation):
         self.reactor.turn()
 
     def runs(self, code="x = 1", **fields):
-        self.run(Cell(raw=code, execution_count=1, **fields))
+        self.run(ExecuteRequest(code=code, execution_count=1, **fields))
 
     def sent(self):
         """Return what the guest was sent."""
@@ -57,7 +57,7 @@ class Simulated(Driven, Simulation):
 
     def interrupted_at_once(self):
         """Run a cell and interrupt it before it was sent."""
-        self.session.execute(Cell(raw="1", execution_count=1), self.outcomes.append)
+        self.session.execute(ExecuteRequest(code="1", execution_count=1), self.outcomes.append)
         self.session.interrupt()
 
     def done(self, request, **said):
@@ -129,6 +129,28 @@ class Zygote:
 @pytest.fixture
 def zygote():
     return Zygote()
+
+
+class Supervisor:
+    """Has a guest and a zygote, and takes note of what snapshots tell it."""
+
+    def __init__(self, guest, zygote):
+        self.guest, self.zygote, self.notices = guest, zygote, []
+        self.owner = self
+
+    def idle(self):
+        return True
+
+    def on_notice(self, text):
+        self.notices.append(text)
+
+    def on_snapshot_lost(self):
+        pass
+
+
+@pytest.fixture
+def supervise(zygote):
+    return lambda guest: Supervisor(guest, zygote)
 
 
 def a_link(file):

@@ -10,7 +10,6 @@ from __future__ import annotations
 import ctypes
 import errno
 import os
-import resource
 import stat
 import struct
 from typing import TYPE_CHECKING, Final
@@ -20,13 +19,12 @@ import msgspec
 from cellblock.guest.confine import arch, libc, process, seccomp
 from cellblock.guest.confine.libc import LockFailed
 from cellblock.guest.confine.notify import NEW_LISTENER, WAIT_KILLABLE
-from cellblock.guest.confine.process import CARRIERS
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
     from cellblock.guest.confine.arch import Arch
-    from cellblock.wire.messages import Limits, Plan
+    from cellblock.wire.messages import Plan
 
 
 CREATE_RULESET_VERSION: Final = 1
@@ -267,16 +265,6 @@ def ruleset(plan: Plan, layers: int) -> int:
         os.close(made)
         raise LockFailed("the OS kernel takes no more rulesets")
     return made
-
-
-def lower(pid: int, limits: Limits) -> None:
-    """Lower a process's resource limits, soft and hard. Raises OSError, ValueError."""
-    for field, which in CARRIERS.items():
-        hard, wanted = resource.prlimit(pid, which)[1], getattr(limits, field)
-        if wanted is None:
-            continue
-        value = wanted if hard == resource.RLIM_INFINITY else min(wanted, hard)
-        resource.prlimit(pid, which, (value, value))
 
 
 def _can_wait_killable(machine: Arch) -> bool:

@@ -2,5 +2,16 @@
 
 Invariant: what leaves here is JSON that can always be encoded as UTF-8, within its bounds, of
 mime types the table knows, and free of terminal sequences that do more than colour or redraw
-the current line. No function here raises, whatever the guest sent.
+the current line. No function here raises, whatever the guest sent, but ``RefusedError`` and
+``TooLargeError`` within the package. What a text costs grows with its length, no faster.
+
+- ``gateway``: the mime types, and a function for each part of a message;
+- ``text``: terminal sequences, JSON values, bounds;
+- ``html``, ``css``, ``svg``, ``markdown``: a sanitiser each, with its allowlists; ``names``: ids,
+  classes, links, TeX commands; all but that are imported when markup is first shown;
+- ``frames``: HTML that needs scripts, in frames of its own;
+- ``widgets``: comms, and the states of widgets; ``widget_models``: the widgets, the kinds of keys.
+
+To allow a mime type, add it to ``gateway.ALLOWED``; markup takes a sanitiser too. Allowlists are
+tables of families, a family a line. It may import ``render.text`` and the standard library.
 """

@@ -1,9 +1,9 @@
 """Style sheets and style attributes, by a grammar far smaller than CSS.
 
 Invariant: what comes out is rebuilt from pieces that matched whole: no escape, no ``url()``, no
-at-rule, no unknown function, every quote and bracket closed. So it reads the same to every CSS
-parser, names no resource and can't end the element that holds it. A piece that does not match
-is dropped; how the source would have been read does not matter.
+at-rule, no unknown function, every quote and bracket closed. So every CSS parser reads it in the
+same way, it names no resource and can't end the element that holds it. A piece that does not
+match is dropped; how the source would have been read does not matter.
 """
 
 from __future__ import annotations
@@ -12,214 +12,76 @@ import re
 from functools import lru_cache
 from typing import TYPE_CHECKING, Final
 
-from cellblock.host.output import names
-from cellblock.host.output.names import is_own_class, local_reference, safe_id
+from cellblock.host.output.names import is_own_class, local_reference, safe_id, words
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Iterator
 
 
-# CSS properties that output may set, on a page and in a drawing.
-
-#: They change how a box looks or is laid out where it stands. None takes a box out of its place
-#: (position, transform, z-index), covers others or makes text (content).
-PROPERTIES: Final = frozenset(
-    (
-        "align-content",
-        "align-items",
-        "align-self",
-        "background",
-        "background-color",
-        "border",
-        "border-bottom",
-        "border-bottom-color",
-        "border-bottom-left-radius",
-        "border-bottom-right-radius",
-        "border-bottom-style",
-        "border-bottom-width",
-        "border-collapse",
-        "border-color",
-        "border-left",
-        "border-left-color",
-        "border-left-style",
-        "border-left-width",
-        "border-radius",
-        "border-right",
-        "border-right-color",
-        "border-right-style",
-        "border-right-width",
-        "border-spacing",
-        "border-style",
-        "border-top",
-        "border-top-color",
-        "border-top-left-radius",
-        "border-top-right-radius",
-        "border-top-style",
-        "border-top-width",
-        "border-width",
-        "box-shadow",
-        "box-sizing",
-        "caption-side",
-        "clear",
-        "color",
-        "column-gap",
-        "direction",
-        "display",
-        "empty-cells",
-        "flex",
-        "flex-basis",
-        "flex-direction",
-        "flex-flow",
-        "flex-grow",
-        "flex-shrink",
-        "flex-wrap",
-        "float",
-        "font",
-        "font-family",
-        "font-size",
-        "font-size-adjust",
-        "font-stretch",
-        "font-style",
-        "font-variant",
-        "font-variant-numeric",
-        "font-weight",
-        "gap",
-        "grid-area",
-        "grid-auto-columns",
-        "grid-auto-flow",
-        "grid-auto-rows",
-        "grid-column",
-        "grid-column-end",
-        "grid-column-start",
-        "grid-row",
-        "grid-row-end",
-        "grid-row-start",
-        "grid-template-columns",
-        "grid-template-rows",
-        "height",
-        "hyphens",
-        "justify-content",
-        "justify-items",
-        "justify-self",
-        "letter-spacing",
-        "line-height",
-        "list-style-position",
-        "list-style-type",
-        "margin",
-        "margin-bottom",
-        "margin-left",
-        "margin-right",
-        "margin-top",
-        "max-height",
-        "max-width",
-        "min-height",
-        "min-width",
-        "opacity",
-        "order",
-        "overflow",
-        "overflow-wrap",
-        "overflow-x",
-        "overflow-y",
-        "padding",
-        "padding-bottom",
-        "padding-left",
-        "padding-right",
-        "padding-top",
-        "row-gap",
-        "tab-size",
-        "table-layout",
-        "text-align",
-        "text-decoration",
-        "text-decoration-color",
-        "text-decoration-line",
-        "text-decoration-style",
-        "text-indent",
-        "text-overflow",
-        "text-shadow",
-        "text-transform",
-        "unicode-bidi",
-        "vertical-align",
-        "visibility",
-        "white-space",
-        "width",
-        "word-break",
-        "word-spacing",
-        "word-wrap",
-        "writing-mode",
-    )
+#: Properties that output on a page may set, a family a line. They change how a box looks or is
+#: laid out where it stands. None takes a box out of its place (position, transform, z-index),
+#: covers others or makes text (content).
+PROPERTIES: Final = words(
+    "align-content align-items align-self",  # within the output's own rows
+    "background background-color",  # a colour or gradient: no value names an image
+    "border border-collapse border-color border-radius border-spacing border-style border-width",
+    "border-bottom border-bottom-color border-bottom-style border-bottom-width",
+    "border-bottom-left-radius border-bottom-right-radius",
+    "border-left border-left-color border-left-style border-left-width",
+    "border-right border-right-color border-right-style border-right-width",
+    "border-top border-top-color border-top-style border-top-width",
+    "border-top-left-radius border-top-right-radius",
+    "box-shadow box-sizing",  # a shadow's lengths are bounded and not negative, as all are
+    "caption-side empty-cells table-layout",
+    "clear float",  # ends with the block that holds it
+    "color opacity visibility",
+    "column-gap gap row-gap",
+    "direction unicode-bidi writing-mode",
+    "display",
+    "flex flex-basis flex-direction flex-flow flex-grow flex-shrink flex-wrap order",
+    "font font-family font-size font-size-adjust font-stretch font-style font-variant",
+    "font-variant-numeric font-weight",  # a family is a name: no font is loaded
+    "grid-area grid-auto-columns grid-auto-flow grid-auto-rows grid-column grid-column-end",
+    "grid-column-start grid-row grid-row-end grid-row-start grid-template-columns",
+    "grid-template-rows",
+    "height max-height max-width min-height min-width width",
+    "hyphens overflow-wrap white-space word-break word-spacing word-wrap",
+    "justify-content justify-items justify-self",
+    "letter-spacing line-height tab-size",
+    "list-style-position list-style-type",  # not list-style: it takes an image
+    "margin margin-bottom margin-left margin-right margin-top",  # none is negative
+    "overflow overflow-x overflow-y",
+    "padding padding-bottom padding-left padding-right padding-top",
+    "text-align text-indent text-overflow text-shadow text-transform vertical-align",
+    "text-decoration text-decoration-color text-decoration-line text-decoration-style",
 )
 #: For SVG, whose viewport clips whatever is drawn.
-DRAWING: Final = frozenset(
-    (
-        "alignment-baseline",
-        "baseline-shift",
-        "clip-path",
-        "clip-rule",
-        "color",
-        "color-interpolation",
-        "color-interpolation-filters",
-        "color-rendering",
-        "display",
-        "dominant-baseline",
-        "fill",
-        "fill-opacity",
-        "fill-rule",
-        "filter",
-        "flood-color",
-        "flood-opacity",
-        "font",
-        "font-family",
-        "font-size",
-        "font-stretch",
-        "font-style",
-        "font-variant",
-        "font-weight",
-        "image-rendering",
-        "isolation",
-        "letter-spacing",
-        "lighting-color",
-        "marker",
-        "marker-end",
-        "marker-mid",
-        "marker-start",
-        "mask",
-        "mask-type",
-        "mix-blend-mode",
-        "opacity",
-        "paint-order",
-        "shape-rendering",
-        "stop-color",
-        "stop-opacity",
-        "stroke",
-        "stroke-dasharray",
-        "stroke-dashoffset",
-        "stroke-linecap",
-        "stroke-linejoin",
-        "stroke-miterlimit",
-        "stroke-opacity",
-        "stroke-width",
-        "text-anchor",
-        "text-decoration",
-        "text-rendering",
-        "transform",
-        "transform-origin",
-        "vector-effect",
-        "visibility",
-        "white-space",
-        "word-spacing",
-        "writing-mode",
-    )
+DRAWING: Final = words(
+    "alignment-baseline baseline-shift dominant-baseline text-anchor",
+    "clip-path filter mask",  # may refer to the drawing's own parts, by ``url(#id)``
+    "clip-rule fill-rule",
+    "color color-interpolation color-interpolation-filters color-rendering",
+    "display opacity visibility",
+    "fill fill-opacity",
+    "flood-color flood-opacity lighting-color stop-color stop-opacity",
+    "font font-family font-size font-stretch font-style font-variant font-weight",
+    "image-rendering shape-rendering text-rendering",
+    "isolation mask-type mix-blend-mode paint-order",
+    "letter-spacing text-decoration white-space word-spacing writing-mode",
+    "marker marker-end marker-mid marker-start",
+    "stroke stroke-dasharray stroke-dashoffset stroke-linecap stroke-linejoin",
+    "stroke-miterlimit stroke-opacity stroke-width",
+    "transform transform-origin vector-effect",
 )
 
-
-_WORDS: Final = r"[\w#%.+,/\s-]|'[\w ,.+-]*+'|\"[\w ,.+-]*+\"|!important"
+_PLAIN: Final = r"[\w#%.+,/\s-]|'[\w ,.+-]*+'|\"[\w ,.+-]*+\"|!important"
 _FUNCTIONS: Final = (
     "rgba?|hsla?|hwb|lab|lch|oklab|oklch|color-mix|linear-gradient|radial-gradient|var|minmax|"
     "repeat|fit-content|translate[XY]?|scale[XY]?|rotate|skew[XY]|matrix"
 )
-_CALL: Final = rf"(?:{_FUNCTIONS})\((?:{_WORDS})*+\)"
+_CALL: Final = rf"(?:{_FUNCTIONS})\((?:{_PLAIN})*+\)"
 _VALUE: Final = re.compile(
-    rf"(?:(?:{_FUNCTIONS})\((?:{_CALL}|{_WORDS})*+\)|{_WORDS})++", re.ASCII | re.IGNORECASE
+    rf"(?:(?:{_FUNCTIONS})\((?:{_CALL}|{_PLAIN})*+\)|{_PLAIN})++", re.ASCII | re.IGNORECASE
 )
 _LOCAL: Final = re.compile(r"url\(\s*+(['\"]?)(#[\w.:-]++)\1\s*+\)(?:\s++none)?", re.ASCII)
 _CUSTOM: Final = re.compile(r"--[A-Za-z][\w-]{0,99}", re.ASCII)
@@ -249,14 +111,8 @@ _CACHED_CHARS: Final = 200
 
 def declarations(text: str, properties: frozenset[str] = PROPERTIES) -> str:
     """Return the declarations of ``text`` that are in the grammar, ``""`` if none is."""
-    return (
-        _declarations(text, properties) if len(text) > _CACHED_CHARS else _cached(text, properties)
-    )
-
-
-@lru_cache(maxsize=256)
-def _cached(text: str, properties: frozenset[str]) -> str:
-    return _declarations(text, properties)
+    clean = _declarations if len(text) > _CACHED_CHARS else _cached
+    return clean(text, properties)
 
 
 def _declarations(text: str, properties: frozenset[str]) -> str:
@@ -269,6 +125,9 @@ def _declarations(text: str, properties: frozenset[str]) -> str:
         if cleaned:
             kept.append(f"{name}: {cleaned}")
     return "; ".join(kept)
+
+
+_cached = lru_cache(maxsize=256)(_declarations)
 
 
 def clean_value(value: str, *, drawing: bool = False) -> str | None:
@@ -288,7 +147,7 @@ def clean_value(value: str, *, drawing: bool = False) -> str | None:
 
 
 def is_huge(value: str) -> bool:
-    """Tell whether a length in ``value`` would make a page that has no end."""
+    """Return whether a length in ``value`` would make a page that has no end."""
     return _HUGE.search(value) is not None
 
 
@@ -312,21 +171,14 @@ def _rules(text: str) -> Iterator[tuple[str, str]]:
     while found := _MARK.search(text, at):
         prelude, at = text[at : found.start()], found.end()
         if found[0] == "{":
-            end = _block_end(text, at)
+            start, depth = at, 1
+            while depth and (brace := _BRACE.search(text, at)):
+                at = brace.end()
+                depth += 1 if brace[0] == "{" else -1
+            if depth:  # never closed: it takes all that follows
+                at = len(text) + 1
             if not prelude.lstrip().startswith("@"):
-                yield prelude, text[at : end - 1]
-            at = end
-
-
-def _block_end(text: str, at: int) -> int:
-    """Return where the block that opened before ``at`` has ended."""
-    depth = 1
-    while found := _BRACE.search(text, at):
-        at = found.end()
-        depth += 1 if found[0] == "{" else -1
-        if depth == 0:
-            return at
-    return len(text) + 1
+                yield prelude, text[start : at - 1]
 
 
 def _selectors(prelude: str, scope: str) -> Iterator[str]:
@@ -339,48 +191,7 @@ def _selectors(prelude: str, scope: str) -> Iterator[str]:
 
 
 def _renamed(found: re.Match[str]) -> str:
+    """Return a class or an id as output may name it; a backslash for one that it may not."""
     if found[1] == "#":
         return "#" + (safe_id(found[2]) or "\\")
     return found[0] if is_own_class(found[2]) else "\\"
-
-
-# What an HTML attribute of a known name may say.
-
-
-def attribute(name: str, value: str) -> str | None:
-    """Return the value of an attribute that ``allow_html`` has, None to drop it."""
-    check = _CHECKS.get(name)
-    return check(value) if check else value
-
-
-def _style(value: str) -> str | None:
-    return declarations(value) or None
-
-
-def _target(value: str) -> str | None:
-    return value if value == "_blank" else None
-
-
-def _length(value: str) -> str | None:
-    return None if is_huge(value) else value
-
-
-def _ids(value: str) -> str | None:
-    return " ".join(filter(None, map(names.safe_id, value.split()))) or None
-
-
-_CHECKS: Final[dict[str, Callable[[str], str | None]]] = {
-    "border": _length,
-    "cellpadding": _length,
-    "cellspacing": _length,
-    "class": names.safe_classes,
-    "for": names.safe_id,
-    "headers": _ids,
-    "height": _length,
-    "href": names.link,
-    "id": names.safe_id,
-    "src": names.raster,
-    "style": _style,
-    "target": _target,
-    "width": _length,
-}

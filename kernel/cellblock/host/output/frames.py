@@ -20,7 +20,9 @@ from base64 import b64encode
 from functools import lru_cache
 from html import escape, unescape
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
+
+from cellblock.host.output.text import clean_text
 
 #: One line each: a directive and what it is for.
 _POLICY: Final = (
@@ -40,20 +42,10 @@ _POLICY: Final = (
 )
 #: What makes HTML a program or a control, rather than a text. A script may be data, such as
 #: Jupyter's own for widgets.
-_NAMES: Final = (
-    "audio",
-    "button",
-    "canvas",
-    "dialog",
-    "form",
-    "iframe",
-    "select",
-    "textarea",
-    "video",
-)
-_STARTS: Final = ("<script", *(f"<{name}" for name in _NAMES))
+_CONTROLS: Final = "audio|button|canvas|dialog|form|iframe|select|textarea|video"
+_STARTS: Final = ("<script", *(f"<{name}" for name in _CONTROLS.split("|")))
 _ELEMENT: Final = re.compile(
-    rf"<(?:{'|'.join(_NAMES)})(?=[\s/>])"
+    rf"<(?:{_CONTROLS})(?=[\s/>])"
     r"|<script(?=[\s/>])(?![^>]{0,300}\btype\s*=\s*[\"']?(?:application|text)/(?!\w*(?:java|ecma)script))"
 )
 #: Beyond that, looking would take seconds.
@@ -97,8 +89,26 @@ _FALLBACK: Final = (
 )
 
 
+#: A program beside one of these is another form of it.
+_WITHOUT_SCRIPTS: Final = ("text/html", "image/png", "image/svg+xml", "text/markdown")
+
+
+def page_of(data: dict[Any, Any]) -> str | None:
+    """Return the page that a bundle needs a frame for, None if it needs none."""
+    html, script = data.get("text/html"), data.get("application/javascript")
+    if isinstance(html, str) and "<" in html and is_active(html):
+        return clean_text(html)
+    if not isinstance(script, str) or any(mime in data for mime in _WITHOUT_SCRIPTS):
+        return None
+    # Cleaned first: a control within could hide a tag's end from what follows.
+    closed = re.sub(r"</(?=script)", r"<\\/", clean_text(script), flags=re.IGNORECASE)
+    # Classic notebooks run a program so: it draws into ``element``.
+    start = "const element=document.getElementById('element')"
+    return f'<div id="element"></div><script>{start};</script><script>{closed}</script>'
+
+
 def is_active(text: str) -> bool:
-    """Tell whether HTML needs scripts, frames or controls to be what it is.
+    """Return whether HTML needs scripts, frames or controls to be what it is.
 
     Errs on either side without harm: what is not framed is sanitised.
     """
@@ -117,13 +127,6 @@ def framed(text: str) -> str:
     inner = _INNER.format(program=_program(), page=_packed(page))
     outer = _OUTER.format(policy=escape("; ".join(_POLICY)), inner=escape(inner))
     return _FRAME.format(height=height, outer=escape(outer), fallback=_FALLBACK)
-
-
-def script_page(source: str) -> str:
-    """Return a page for a program that draws into ``element``, as classic notebooks run it."""
-    closed = re.sub(r"</(?=script)", r"<\\/", source, flags=re.IGNORECASE)
-    start = "const element=document.getElementById('element')"
-    return f'<div id="element"></div><script>{start};</script><script>{closed}</script>'
 
 
 def declared_height(text: str) -> int:

@@ -13,26 +13,112 @@ import re
 import secrets
 from typing import TYPE_CHECKING, Final
 
-from cellblock.host.output import css, html_shape, markdown, names, svg
-from cellblock.host.output.css import attribute
-from cellblock.host.output.html_allowlist import ATTRIBUTES, TAGS
+import nh3
+
+from cellblock.host.output import css, names, svg
+from cellblock.host.output.names import words
 from cellblock.host.output.text import RefusedError
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
 
+# --- what may be shown: elements and attributes, a family a line --------------------------------
+
+#: None runs, loads or submits, or makes an HTML parser read on in another language.
+TAGS: Final = words(
+    "a",  # leads away on a click
+    "abbr b bdi bdo big cite code del dfn em font i ins kbd mark q s samp small span strike strong",
+    "address article aside blockquote br center div footer header hgroup hr main p pre section",
+    "caption col colgroup table tbody td tfoot th thead tr",
+    "dd details dl dt li ol summary ul",
+    "figcaption figure",
+    "h1 h2 h3 h4 h5 h6",
+    "img",  # carried in place
+    "input label meter progress",  # an input is a checkbox that tells nobody
+    "rp rt ruby sub sup time tt u var",
+)
+_CELL: Final = words(
+    "abbr headers scope",
+    "align bgcolor height nowrap valign width",
+    "colspan rowspan",
+)
+#: Attributes by element; ``*`` stands for every one. ``_VALUES`` looks at what some say.
+ATTRIBUTES: Final[dict[str, frozenset[str]]] = {
+    "*": words("align aria-hidden aria-label class dir hidden id lang role style title"),
+    "a": words("href target"),
+    "col": words("span width"),
+    "colgroup": words("span width"),
+    "details": words("open"),
+    "font": words("color face size"),
+    "img": words("alt height src width"),
+    "input": words("checked disabled"),
+    "label": words("for"),
+    "li": words("value"),
+    "meter": words("high low max min optimum value"),
+    "ol": words("reversed start type"),
+    "progress": words("max value"),
+    "table": words("bgcolor border cellpadding cellspacing rules summary width"),
+    "td": _CELL,
+    "th": _CELL,
+    "time": words("datetime"),
+    "tr": words("bgcolor valign"),
+}
+#: The other names that HTML knows or knew, and the doors to SVG and MathML: Markdown must not
+#: take them for a generic type such as ``list<int>``.
+OTHER_ELEMENTS: Final = words(
+    "acronym basefont blink dir marquee nobr rb rbc rtc spacer wbr",  # looks
+    "animate animatecolor animatemotion animatetransform discard mpath set view",  # of SVG
+    "annotation maction malignmark math mfrac mglyph mi mn mo mrow ms mspace mstyle msub msup",
+    "mtable mtd mtext mtr semantics",  # of MathML
+    "applet embed fencedframe frame frameset iframe noframes object param portal webview",
+    "area audio bgsound canvas feimage image map picture source track video",  # loaded
+    "base body head html link meta nextid title",  # of the whole document
+    "button command data datalist dialog fieldset form input isindex keygen legend menu menuitem",
+    "optgroup option output permission search select selectedcontent selectlist textarea",
+    "content element foreignobject shadow slot svg template",  # hold other trees
+    "listing multicol nav noembed noscript plaintext script style xml xmp",
+)
+
+
+def attribute(name: str, value: str) -> str | None:
+    """Return the value of an attribute that ``ATTRIBUTES`` has, None to drop it."""
+    check = _VALUES.get(name)
+    return check(value) if check else value
+
+
+def _length(value: str) -> str | None:
+    return None if css.is_huge(value) else value
+
+
+_VALUES: Final[dict[str, Callable[[str], str | None]]] = {
+    "border": _length,
+    "cellpadding": _length,
+    "cellspacing": _length,
+    "class": names.safe_classes,
+    "for": names.safe_id,
+    "headers": lambda value: " ".join(filter(None, map(names.safe_id, value.split()))) or None,
+    "height": _length,
+    "href": names.link,
+    "id": names.safe_id,
+    "src": names.raster,
+    "style": lambda value: css.declarations(value) or None,
+    "target": lambda value: value if value == "_blank" else None,
+    "width": _length,
+}
+
+
+# --- the whole of an output -------------------------------------------------------------------
+
 _HOLE: Final = "cellblock-svg"
 #: Elements of a kind that someone misses when it goes; others go without a word.
-_MISSED: Final = frozenset(
-    ("applet", "audio", "button", "canvas", "embed", "form", "frame", "link", "object", "video")
-)
+_MISSED: Final = words("applet audio button canvas embed form frame link object video")
+_QUIET: Final = words("noscript style title")
 #: A parser's cost is in these: some 1 and 3 µs each.
 _MAX_TAGS: Final = 1_500_000
 _MAX_ENTITIES: Final = 400_000
 #: Each costs some 20 µs at least, however small.
 _MAX_DRAWINGS: Final = 1_000
-_QUIET: Final = frozenset(("noscript", "style", "svg", "title"))
 _SHOWN: Final = re.compile(r"<(?:hr|img|input|meter|progress|svg)\b|(?:^|>)\s*+[^<\s]")
 
 
@@ -57,19 +143,36 @@ class _Cleaner:
         self._missed: set[str] = set()
 
     def clean(self, text: str) -> str:
-        body, elements = html_shape.regular(html_shape.cut_opaque(text, self._opaque))
+        body, elements = regular(cut_opaque(text, self._replace))
         self._missed |= elements & _MISSED
-        body = names.clean_formulas(self._filled(self._filtered(html_shape.parted(body))))
-        if not self._missed:
-            return self._scoped(body)
+        body = names.clean_formulas(self._filled(self._filtered(split_texts(body))))
         missed = ", ".join(sorted(self._missed))
-        if not _SHOWN.search(body):
+        if missed and not _SHOWN.search(body):
             raise RefusedError(missed)
-        return f"{self._scoped(body)}\n<p><small>[cellblock left out {missed}]</small></p>"
+        if rules := css.sheet("\n".join(self._rules), self._scope):
+            # The style sheet matches nothing outside of this element.
+            body = f'<div id="{self._scope}">\n<style>\n{rules}\n</style>\n{body}\n</div>'
+        note = f"\n<p><small>[cellblock left out {missed}]</small></p>" if missed else ""
+        return body + note
+
+    def _replace(self, name: str, source: str) -> str:
+        """Return what stands for an element whose content is no HTML, while nh3 decides."""
+        if name == "style":
+            start, end = source.find(">"), source.rfind("</")
+            self._rules.append(source[start + 1 : end if end > start else len(source)])
+        elif name == "svg" and len(self._drawings) < _MAX_DRAWINGS:
+            try:
+                self._drawings.append(svg.clean(source))
+            except RefusedError:
+                self._missed.add("svg")
+                return ""
+            # nh3 keeps a drawing's place only with this nonce.
+            return f'<{_HOLE} class="{self._nonce}-{len(self._drawings) - 1}"></{_HOLE}>'
+        if name not in _QUIET:
+            self._missed.add(name)
+        return ""
 
     def _filtered(self, text: str) -> str:
-        import nh3  # noqa: PLC0415 - 3 ms at start, and most kernels show no HTML at first
-
         return nh3.clean(
             text,
             tags={*TAGS, _HOLE},
@@ -89,27 +192,6 @@ class _Cleaner:
             self._missed.add("remote image")
         return kept
 
-    def _opaque(self, element: html_shape.Opaque) -> str:
-        if element.name == "style":
-            self._rules.append(_content(element.source))
-        elif element.name == "svg":
-            return self._drawing(element.source)
-        if element.name not in _QUIET:
-            self._missed.add(element.name)
-        return ""
-
-    def _drawing(self, source: str) -> str:
-        """Return an element that holds a drawing's place: nh3 keeps it only with its nonce."""
-        drawing = _drawn(source) if len(self._drawings) < _MAX_DRAWINGS else None
-        if drawing is None:
-            self._missed.add("svg")
-            return ""
-        self._drawings.append(drawing)
-        return self._hole(len(self._drawings) - 1)
-
-    def _hole(self, index: int) -> str:
-        return f'<{_HOLE} class="{self._nonce}-{index}"></{_HOLE}>'
-
     def _filled(self, body: str) -> str:
         """Return ``body`` with its drawings.
 
@@ -118,39 +200,175 @@ class _Cleaner:
         hole = re.compile(rf'<{_HOLE} class="{self._nonce}-(\d+)"></{_HOLE}>')
         return hole.sub(lambda found: self._drawings[int(found[1])], body)
 
-    def _scoped(self, body: str) -> str:
-        """Return ``body`` with its style sheet, which matches nothing outside of it."""
-        rules = css.sheet("\n".join(self._rules), self._scope)
-        if not rules:
-            return body
-        return f'<div id="{self._scope}">\n<style>\n{rules}\n</style>\n{body}\n</div>'
 
-
-def _content(source: str) -> str:
-    start, end = source.find(">"), source.rfind("</")
-    return source[start + 1 : end if end > start else len(source)]
-
-
-def _drawn(source: str) -> str | None:
-    try:
-        return svg.clean(source)
-    except RefusedError:
-        return None
-
-
-# One sanitiser for each type that can carry scripts and remote references (requirement 6.1).
+# --- a regular shape, before a tree is built ----------------------------------------------------
 #
-# Each returns text from which nothing runs or loads. What none of it should be shown of, it
-# refuses.
+# HTML tree builders take quadratic time and worse over deep nesting, unclosed formatting elements
+# and tags with thousands of attributes: 200 kB took nh3 5 s. Here tags are paired, nesting is
+# bounded and comments, declarations and elements whose content is no markup are taken out, in time
+# linear in the text's length. This bounds time only; what may be shown is decided on the tree.
 
-_SANITISERS: Final[dict[str, Callable[[str], str]]] = {
-    "image/svg+xml": svg.clean,
-    "text/html": clean,
-    "text/latex": names.clean,
-    "text/markdown": markdown.clean,
+_DEPTH: Final = 128
+_FORMATTING_DEPTH: Final = 8
+_ATTRIBUTE_CHARS: Final = 4_096
+
+_QUOTED: Final = r"\"[^\"]*+\"|'[^']*+'"
+#: Only tags that every tokenizer ends at the same place.
+_NAME: Final = r"[A-Za-z][A-Za-z0-9:_-]*+"
+_ATTRIBUTES: Final = (
+    r"(?:[\s/]++[^\s\"'<>/=]++"
+    rf"(?:\s*+=\s*+(?:{_QUOTED}|[^\s\"'<>=`][^\s\"'<>`]*+))?+)*+"
+)
+_TAG: Final = re.compile(rf"<(/?)({_NAME})({_ATTRIBUTES})[\s/]*+>")
+_UNNAMED: Final = rf"</?{_NAME}{_ATTRIBUTES}[\s/]*+>"
+_QUOTED_VALUES: Final = re.compile(_QUOTED)
+#: A run of text and elements that hold text only, such as the cells of a table's row.
+_LEAVES: Final = re.compile(
+    r"(?:[^<]*+<(a|b|code|i|li|p|span|t[dh])"
+    r"(?:\s(?:[^<>\"']|\"[^\"<>&\xa0]*+\"){0,400}+)?>[^<]*+</\1\s*+>)++"
+)
+_OPAQUE: Final = re.compile(
+    r"<(?:!--|(?=[imnpstx])(iframe|math|no(?:embed|frames|script)|plaintext|"
+    r"s(?:cript|tyle|vg)|t(?:emplate|itle)|xmp)(?=[\s/>]))",
+    re.IGNORECASE,
+)
+#: Only these can close themselves in their first tag, of which this is the rest.
+_FOREIGN: Final = ("math", "svg")
+_EMPTY: Final = re.compile(r"[^<>]*+(?<=/)>")
+_VOID: Final = words("area base br col embed hr img input link meta param source track wbr")
+_FORMATTING: Final = words("a b big code em font i nobr s small strike strong tt u")
+#: What an element of this name ends when it stands open just before.
+_CLOSES: Final = {
+    "dd": ("dd", "dt"),
+    "dt": ("dd", "dt"),
+    "li": ("li",),
+    "p": ("p",),
+    "tbody": ("td", "th", "tr", "tbody", "thead"),
+    "td": ("td", "th"),
+    "tfoot": ("td", "th", "tr", "tbody", "thead"),
+    "th": ("td", "th"),
+    "tr": ("td", "th", "tr"),
 }
+_TABLE: Final = words("table tbody td tfoot th thead tr")
+#: What nh3 escapes, in a time that grows with the text or value that it stands in: so each has this
+#: many at most. Texts are split by comments, which nh3 takes out again.
+_MOST_ESCAPED: Final = 500
+_BETWEEN: Final = rf"(?:{_UNNAMED}|[^<&\xa0]++)*+"
+_PIECE: Final = re.compile(rf"{_BETWEEN}(?:[&\xa0]{_BETWEEN}){{0,{_MOST_ESCAPED}}}+")
 
 
-def sanitise(mime: str, text: str) -> str:
-    """Return what may be shown of ``text``. Raises ``RefusedError``."""
-    return _SANITISERS[mime](text)
+def cut_opaque(text: str, replace: Callable[[str, str], str]) -> str:
+    """Return ``text`` without comments, and with ``replace(name, source)`` for opaque elements.
+
+    Opaque is an element whose content is no HTML; its source has its tags. One that is not closed
+    takes all that follows, as in a browser.
+    """
+    parts, at = [], 0
+    while found := _OPAQUE.search(text, at):
+        parts.append(text[at : found.start()])
+        name = (found[1] or "").lower()
+        at = _end_of(name, text, found)
+        if name:
+            parts.append(replace(name, text[found.start() : at]))
+    parts.append(text[at:])
+    return "".join(parts)
+
+
+def _end_of(name: str, text: str, start: re.Match[str]) -> int:
+    if not name:
+        end = text.find("-->", start.start() + 2)
+        return len(text) if end < 0 else end + 3
+    nests, depth = name in _FOREIGN, 1
+    if nests and (empty := _EMPTY.match(text, start.end())):
+        return empty.end()
+    for tag in re.compile(rf"<(/?){name}(?=[\s/>])", re.IGNORECASE).finditer(text, start.end()):
+        depth += -1 if tag[1] else nests and not _EMPTY.match(text, tag.end())
+        if depth == 0:
+            end = text.find(">", tag.end())
+            return len(text) if end < 0 else end + 1
+    return len(text)
+
+
+def regular(text: str) -> tuple[str, frozenset[str]]:
+    """Return HTML whose tags are paired and nested at most 128 deep, and all elements' names.
+
+    It shows as ``text`` does. A ``<`` that opens no tag becomes ``&lt;``; a tag beyond the bounds
+    goes. The names leave out some that hold text only.
+    """
+    tags = _Tags()
+    parts, at = [], 0
+    while at < len(text):
+        if leaves := _LEAVES.match(text, at):
+            parts.append(leaves[0])
+            at = leaves.end()
+        start = text.find("<", at)
+        if start < 0:
+            break
+        parts.append(text[at:start])
+        tag = _TAG.match(text, start)
+        parts.append(tags.take(tag) if tag else "&lt;")
+        at = tag.end() if tag else start + 1
+    parts.append(text[at:])
+    return "".join(parts), frozenset(tags.names)
+
+
+def split_texts(text: str) -> str:
+    """Return regular HTML in texts that nh3 is not long over; it takes the comments out again."""
+    # Each match begins where the last ended, so that no part is read twice.
+    return _PIECE.sub(r"\g<0><!---->", text) if _escaped(text) > _MOST_ESCAPED else text
+
+
+def _escaped(text: str) -> int:
+    return text.count("&") + text.count("\xa0")
+
+
+class _Tags:
+    """Pairs tags; single use."""
+
+    def __init__(self) -> None:
+        self.names: set[str] = set()
+        self._open: list[str] = []
+        self._formatting = 0
+
+    def take(self, tag: re.Match[str]) -> str:
+        """Return what stands for a tag, after what ends before it."""
+        name, attributes = tag[2].lower(), tag[3]
+        if tag[1]:
+            return "" if name in _VOID else self._close(name)
+        self.names.add(name)
+        if len(attributes) > _ATTRIBUTE_CHARS and (
+            _escaped(attributes) > _MOST_ESCAPED
+            or len(_QUOTED_VALUES.sub("", attributes)) > _ATTRIBUTE_CHARS
+        ):
+            return ""
+        if name in _VOID:
+            return tag[0]
+        ended, closes = [], _CLOSES.get(name, ())
+        while self._open and self._open[-1] in closes:
+            ended.append(self._pop())
+        return "".join([*ended, tag[0] if self._push(name) else ""])
+
+    def _push(self, name: str) -> bool:
+        formatting = name in _FORMATTING
+        if len(self._open) >= _DEPTH or (formatting and self._formatting >= _FORMATTING_DEPTH):
+            return False
+        self._open.append(name)
+        self._formatting += formatting
+        return True
+
+    def _close(self, name: str) -> str:
+        """Return the end tags that close the innermost element of that name, if it is open.
+
+        A table's cell can only be closed by its table.
+        """
+        for depth, opened in enumerate(reversed(self._open), 1):
+            if opened == name:
+                return "".join([self._pop() for _ in range(depth)])
+            if opened in _TABLE and name not in _TABLE:
+                break
+        return ""
+
+    def _pop(self) -> str:
+        name = self._open.pop()
+        self._formatting -= name in _FORMATTING
+        return f"</{name}>"

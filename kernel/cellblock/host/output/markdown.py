@@ -17,8 +17,7 @@ from html import escape, unescape
 from typing import Final
 
 from cellblock.host.output import names
-from cellblock.host.output.css import attribute
-from cellblock.host.output.html_allowlist import ATTRIBUTES, OTHER_ELEMENTS, TAGS
+from cellblock.host.output.html import ATTRIBUTES, OTHER_ELEMENTS, TAGS, attribute
 from cellblock.host.output.names import JOINER
 from cellblock.host.output.text import RefusedError
 
@@ -63,7 +62,7 @@ def _address(found: re.Match[str]) -> str:
 
 
 def is_language(info: str) -> bool:
-    """Tell whether what names a code block's language does nothing else."""
+    """Return whether what names a code block's language does nothing else."""
     return _UNSETTLED.search(info) is None
 
 
@@ -76,7 +75,7 @@ class Formulas:
         self._ends = [blank.start() for blank in blanks]
 
     def follow(self, at: int) -> bool:
-        """Tell whether one could start between ``at`` and its paragraph's end."""
+        """Return whether one could start between ``at`` and its paragraph's end."""
         mark = bisect_left(self._marks, at)
         if mark == len(self._marks):
             return False

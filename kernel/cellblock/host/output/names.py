@@ -7,66 +7,28 @@ from functools import lru_cache
 from hashlib import blake2b
 from typing import Final
 
+
+def words(*families: str) -> frozenset[str]:
+    """Return an allowlist that is written as a table: each line names a family, blanks between."""
+    return frozenset(" ".join(families).split())
+
+
 _ID: Final = re.compile(r"[A-Za-z_][\w:.-]{0,199}", re.ASCII)
 #: pandas' Styler names its tables so, and people's scripts look for it; no page uses it.
 _STYLER: Final = "T_"
 _PREFIX: Final = "cb-"
 
-#: First parts of class names with which a front end's own style sheets draw over the page
-#: (dialogs, menus, toasts, editors). From JupyterLab 4.6, Notebook 7 and nbconvert 7 sheets.
-_FOREIGN: Final = frozenset(
-    [
-        "CodeMirror",
-        "MathJax",
-        "Toastify",
-        "actionbar",
-        "affix",
-        "bp3",
-        "bp4",
-        "bp5",
-        "btn",
-        "carousel",
-        "cm",
-        "completions",
-        "debug",
-        "dropdown",
-        "edit",
-        "embed",
-        "fa",
-        "fade",
-        "fileinput",
-        "filter",
-        "fixed",
-        "glyphicon",
-        "icon",
-        "ipython",
-        "jp",
-        "jupyter",
-        "jupyterlab",
-        "lm",
-        "mathjax",
-        "media",
-        "mermaid",
-        "mjx",
-        "modal",
-        "monaco",
-        "navbar",
-        "overlay",
-        "p",
-        "pagination",
-        "popover",
-        "positioning",
-        "react",
-        "select",
-        "sticky",
-        "tooltip",
-        "toast",
-        "ui",
-        "vega",
-        "vscode",
-        "widget",
-        "xterm",
-    ]
+#: First parts of class names with which a front end's own style sheets draw over the page. From
+#: JupyterLab 4.6, Notebook 7 and nbconvert 7 sheets.
+_FOREIGN: Final = words(
+    "CodeMirror cm monaco xterm",  # editors, terminals
+    "MathJax mathjax mermaid mjx vega",  # libraries that draw
+    "Toastify affix fade fixed modal overlay popover sticky toast tooltip",  # on top of the page
+    "actionbar btn carousel dropdown fileinput media navbar pagination",  # Bootstrap's parts
+    "bp3 bp4 bp5 lm p react ui",  # toolkits: Blueprint, Lumino, React, jQuery UI
+    "completions debug edit embed filter positioning select",  # parts of JupyterLab
+    "fa glyphicon icon",  # fonts of icons
+    "ipython jp jupyter jupyterlab vscode widget",  # the front ends themselves
 )
 _FIRST: Final = re.compile(r"[A-Za-z0-9]+")
 
@@ -98,7 +60,7 @@ def safe_classes(value: str) -> str | None:
 
 
 def is_own_class(name: str) -> bool:
-    """Tell whether a class name is none of the front end's."""
+    """Return whether a class name is none of the front end's."""
     first = _FIRST.match(name)
     return first is None or first[0] not in _FOREIGN
 

@@ -15,174 +15,50 @@ from xml.parsers import expat
 
 from cellblock.host.output import css, names
 from cellblock.host.output.css import DRAWING
+from cellblock.host.output.names import words
 from cellblock.host.output.text import RefusedError
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
 
-# SVG elements and attributes that a drawing may have.
-
-#: No script, foreignObject, animation (it can set href) or feImage (it loads).
-ELEMENTS: Final = frozenset(
-    (
-        "a",
-        "circle",
-        "clipPath",
-        "defs",
-        "desc",
-        "ellipse",
-        "feBlend",
-        "feColorMatrix",
-        "feComponentTransfer",
-        "feComposite",
-        "feConvolveMatrix",
-        "feDiffuseLighting",
-        "feDisplacementMap",
-        "feDistantLight",
-        "feDropShadow",
-        "feFlood",
-        "feFuncA",
-        "feFuncB",
-        "feFuncG",
-        "feFuncR",
-        "feGaussianBlur",
-        "feMerge",
-        "feMergeNode",
-        "feMorphology",
-        "feOffset",
-        "fePointLight",
-        "feSpecularLighting",
-        "feSpotLight",
-        "feTile",
-        "feTurbulence",
-        "filter",
-        "g",
-        "image",
-        "line",
-        "linearGradient",
-        "marker",
-        "mask",
-        "path",
-        "pattern",
-        "polygon",
-        "polyline",
-        "radialGradient",
-        "rect",
-        "stop",
-        "style",
-        "svg",
-        "switch",
-        "symbol",
-        "text",
-        "textPath",
-        "title",
-        "tspan",
-        "use",
-    )
+#: Elements that a drawing may have, a family a line. No script, foreignObject, animation (it can
+#: set href) or feImage (it loads).
+ELEMENTS: Final = words(
+    "a",  # leads away on a click
+    "circle ellipse line path polygon polyline rect",
+    "clipPath filter linearGradient marker mask pattern radialGradient stop",
+    "defs g svg switch symbol use",  # a use of what holds a use is refused
+    "desc title",  # text only: an HTML parser takes their content for HTML
+    "feBlend feColorMatrix feComponentTransfer feComposite feConvolveMatrix feDiffuseLighting",
+    "feDisplacementMap feDistantLight feDropShadow feFlood feFuncA feFuncB feFuncG feFuncR",
+    "feGaussianBlur feMerge feMergeNode feMorphology feOffset fePointLight feSpecularLighting",
+    "feSpotLight feTile feTurbulence",
+    "image",  # carried in place
+    "style",  # rewritten by css
+    "text textPath tspan",
 )
 #: Attributes whose value is geometry, a keyword or words: none of them names a resource.
-PLAIN: Final = frozenset(
-    (
-        "aria-describedby",
-        "aria-hidden",
-        "aria-label",
-        "aria-labelledby",
-        "azimuth",
-        "baseFrequency",
-        "class",
-        "clipPathUnits",
-        "cx",
-        "cy",
-        "d",
-        "diffuseConstant",
-        "divisor",
-        "dx",
-        "dy",
-        "edgeMode",
-        "elevation",
-        "exponent",
-        "filterUnits",
-        "focusable",
-        "fr",
-        "fx",
-        "fy",
-        "gradientUnits",
-        "height",
-        "in",
-        "in2",
-        "intercept",
-        "k1",
-        "k2",
-        "k3",
-        "k4",
-        "kernelMatrix",
-        "lengthAdjust",
-        "limitingConeAngle",
-        "markerHeight",
-        "markerUnits",
-        "markerWidth",
-        "maskContentUnits",
-        "maskUnits",
-        "method",
-        "mode",
-        "numOctaves",
-        "offset",
-        "operator",
-        "order",
-        "orient",
-        "pathLength",
-        "patternContentUnits",
-        "patternUnits",
-        "points",
-        "preserveAlpha",
-        "preserveAspectRatio",
-        "primitiveUnits",
-        "r",
-        "radius",
-        "refX",
-        "refY",
-        "result",
-        "role",
-        "rotate",
-        "rx",
-        "ry",
-        "scale",
-        "seed",
-        "slope",
-        "spacing",
-        "specularConstant",
-        "specularExponent",
-        "spreadMethod",
-        "startOffset",
-        "stdDeviation",
-        "stitchTiles",
-        "surfaceScale",
-        "tableValues",
-        "targetX",
-        "targetY",
-        "textLength",
-        "type",
-        "values",
-        "version",
-        "viewBox",
-        "width",
-        "x",
-        "x1",
-        "x2",
-        "xChannelSelector",
-        "y",
-        "y1",
-        "y2",
-        "yChannelSelector",
-        "z",
-    )
+PLAIN: Final = words(
+    "aria-describedby aria-hidden aria-label aria-labelledby class focusable role",
+    "azimuth baseFrequency diffuseConstant divisor edgeMode elevation exponent",  # of filters
+    "filterUnits in in2 intercept k1 k2 k3 k4 kernelMatrix limitingConeAngle mode numOctaves",
+    "operator order preserveAlpha primitiveUnits radius result scale seed slope",
+    "specularConstant specularExponent stdDeviation stitchTiles surfaceScale tableValues",
+    "targetX targetY type values xChannelSelector yChannelSelector z",
+    "clipPathUnits maskContentUnits maskUnits patternContentUnits patternUnits",
+    "cx cy d dx dy fr fx fy height pathLength points r rotate rx ry width x x1 x2 y y1 y2",
+    "gradientUnits offset spreadMethod",
+    "lengthAdjust method spacing startOffset textLength",  # of text
+    "markerHeight markerUnits markerWidth orient refX refY",
+    "preserveAspectRatio version viewBox",
 )
-
 
 _SVG: Final = "http://www.w3.org/2000/svg"
 _XLINK_HREF: Final = "http://www.w3.org/1999/xlink href"
 _SPACE: Final = "http://www.w3.org/XML/1998/namespace space"
+#: How attributes with a namespace are written.
+_PREFIXED: Final = {_XLINK_HREF: "xlink:href", _SPACE: "xml:space"}
 _MAX_DEPTH: Final = 100
 _MAX_TAGS: Final = 500_000
 
@@ -310,46 +186,35 @@ class _Writer:
 def _attributes(element: str, attributes: dict[str, str]) -> dict[str, str]:
     kept = dict[str, str]()
     for name, value in attributes.items():
-        written, cleaned = _attribute(element, name, value)
+        cleaned = _attribute(element, name, value)
         if cleaned is not None:
-            kept[written] = cleaned
+            kept[_PREFIXED.get(name, name)] = cleaned
     if element == "a":
         kept |= {"target": "_blank", "rel": "noopener noreferrer"}
     return kept
 
 
-_HREFS: Final = {"href": "href", _XLINK_HREF: "xlink:href"}
-
-
-def _attribute(element: str, name: str, value: str) -> tuple[str, str | None]:
-    """Return an attribute as it is written and its value, None if it goes."""
-    if name in _HREFS:
-        return _HREFS[name], _reference(element, value)
+def _attribute(element: str, name: str, value: str) -> str | None:
+    """Return an attribute's value, None if it goes."""
+    if name in {"href", _XLINK_HREF}:
+        return _LINKS.get(element, _local)(value)
     if name in DRAWING or name in _TRANSFORMS:
-        return name, css.clean_value(value, drawing=True)
-    if name == _SPACE:
-        return "xml:space", value if value in ("default", "preserve") else None
+        return css.clean_value(value, drawing=True)
     if name in _CHECKS:
-        return name, _CHECKS[name](value)
+        return _CHECKS[name](value)
     if element == "svg" and name in _SIZES and css.is_huge(value):
-        return name, None
-    return name, value if name in PLAIN and not _SUSPECT.search(value) else None
+        return None
+    return value if name in PLAIN and not _SUSPECT.search(value) else None
 
 
-def _style(value: str) -> str | None:
-    return css.declarations(value, DRAWING) or None
+def _local(value: str) -> str | None:
+    return names.local_reference(value.strip())
 
 
+_LINKS: Final = {"a": names.link, "image": names.raster}
 _CHECKS: Final[dict[str, Callable[[str], str | None]]] = {
+    _SPACE: lambda value: value if value in ("default", "preserve") else None,
     "class": names.safe_classes,
     "id": names.safe_id,
-    "style": _style,
+    "style": lambda value: css.declarations(value, DRAWING) or None,
 }
-
-
-def _reference(element: str, value: str) -> str | None:
-    if element == "a":
-        return names.link(value)
-    if element == "image":
-        return names.raster(value)
-    return names.local_reference(value.strip())

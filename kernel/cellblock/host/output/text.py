@@ -36,7 +36,7 @@ _TAIL: Final = re.compile("\x1b(?:\\[[0-9;:]{0,64})?\\Z")
 
 
 def is_plain(text: str) -> bool:
-    """Tell whether ``text`` can be sent as it is."""
+    """Return whether ``text`` can be sent as it is."""
     if text.isascii():
         return not text.encode("ascii").translate(None, _HARMLESS)
     return _SUSPECT.search(text) is None

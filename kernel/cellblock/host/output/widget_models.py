@@ -1,24 +1,364 @@
-"""The widgets that cells may show, and the kind of each of their keys.
+"""The widgets that cells may show, the keys of each, and what the value of a key may be.
 
 From the traits that ipywidgets 8 syncs and the views of @jupyter-widgets/base 6, controls 5 and
 output 6 that read them. A model that is not here is refused, a key that is not here is dropped;
 module, name, version and view are written from here, whatever a cell says.
+
+The kind of a key is a function: a value in, what may pass out, or ``RefusedError``. Types are held
+to the letter: a view that stumbles shows its error, and the front end's box for errors makes HTML
+of what the error quotes: a number format, an icon's name, a tag.
 """
 
 from __future__ import annotations
 
+import math
+import re
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
-from cellblock.host.output import widget_kinds as k
+from cellblock.host.output import gateway, names
+from cellblock.host.output.names import words
+from cellblock.host.output.text import RefusedError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
-    from cellblock.host.output.widget_kinds import Scope
+    Kind = Callable[[Any, "Scope"], Any]
+    Keys = Mapping[str, Kind]
 
-    Keys = Mapping[str, Callable[[Any, Scope], Any]]
 
+@dataclass(frozen=True, slots=True)
+class Scope:
+    """What some kinds have to know beside a value: the other widgets, the request."""
+
+    #: Model name of an admitted widget, ``""`` for one of an operator's module, else None.
+    model_of: Callable[[str], str | None]
+    #: Cleans a mime bundle as it would be for an output.
+    show: Callable[[Any], dict[str, Any]]
+    #: Id of the request whose output is shown now.
+    parent: str
+
+
+# --- numbers, texts and words -----------------------------------------------------------------
+
+_MOST: Final = 100_000
+_WORD: Final = re.compile(r"[A-Za-z0-9_-]{0,40}")
+#: d3-format's own grammar, with a fill that is no markup and room for no more than a line.
+_NUMBER_FORMAT: Final = re.compile(
+    r"(?:[\w .*-]?[<>=^])?[+( -]?[$#]?0?\d{0,2},?(?:\.\d{1,2})?~?[A-Za-z%]?", re.ASCII
+)
+_MOMENT: Final = re.compile(r"[\d:.+TZ-]{0,40}", re.ASCII)
+_PIXELS: Final = re.compile(r"(?:\d{1,5}(?:\.\d{1,3})?(?:px|%|em|rem|vw|vh)?)?", re.ASCII)
+_MEDIA_FORMAT: Final = re.compile(r"[a-z0-9+.-]{0,40}", re.ASCII)
+#: Not those that are drawn beside or upon their place.
+_GLYPH: Final = r"(?!(?:fa-)?(?:li|stack)\b)[a-z0-9]+(?:-[a-z0-9]+)*"
+#: A button's view puts ``fa-`` before each word, that of several buttons before the first alone.
+_ICON: Final = re.compile(rf"(?:{_GLYPH}(?: {_GLYPH}){{0,3}})?", re.ASCII)
+_CLASS_ICON: Final = re.compile(rf"(?:{_GLYPH}(?: (?=fa-){_GLYPH}){{0,3}})?", re.ASCII)
+_FILE: Final = ("name", "type", "size", "last_modified", "content")
+
+
+def flag(value: Any, _: Scope) -> bool | None:
+    """Return true, false or null."""
+    if value is None or type(value) is bool:
+        return value
+    raise RefusedError("not true or false")
+
+
+def number(value: Any, _: Scope) -> float | None:
+    """Return a finite number or null."""
+    if value is None or type(value) is int or type(value) is bool:
+        return value
+    if type(value) is float:
+        return value if math.isfinite(value) else None
+    raise RefusedError("not a number")
+
+
+def numbers(value: Any, scope: Scope) -> Any:
+    """Return a number, or a list of them."""
+    if type(value) is list:
+        return [number(item, scope) for item in _items(value)]
+    return number(value, scope)
+
+
+def text(value: Any, _: Scope) -> str | None:
+    """Return text that is only ever shown as text."""
+    if value is None or type(value) is str:
+        return value
+    raise RefusedError("not text")
+
+
+def texts(value: Any, scope: Scope) -> list[str]:
+    """Return a list of texts."""
+    return [text(item, scope) or "" for item in _items(value)]
+
+
+def _items(value: Any) -> Any:
+    """Return a list that is not too long. Raises ``RefusedError``."""
+    if type(value) is not list or len(value) > _MOST:
+        raise RefusedError("not a list")
+    return value
+
+
+def _matching(pattern: re.Pattern[str], what: str) -> Kind:
+    def kind(value: Any, _: Scope) -> str | None:
+        if value is None or (type(value) is str and pattern.fullmatch(value)):
+            return value
+        raise RefusedError(f"not {what}")
+
+    return kind
+
+
+word = _matching(_WORD, "a known word")
+number_format = _matching(_NUMBER_FORMAT, "a number format")
+pixels = _matching(_PIXELS, "a length")
+icon = _matching(_ICON, "an icon's name")
+_class_icon = _matching(_CLASS_ICON, "an icon's name")
+#: What a widget calls its bytes; ``widgets`` sees both.
+media_format = _matching(_MEDIA_FORMAT, "a format")
+
+
+def icons(value: Any, scope: Scope) -> list[str]:
+    """Return names of icons for several buttons."""
+    return [_class_icon(item, scope) or "" for item in _items(value)]
+
+
+def moment(value: Any, scope: Scope) -> Any:
+    """Return a date, a time or both, as the front end's pickers write them."""
+    if type(value) is dict:
+        parts = [key for key in value if type(key) is str and _WORD.fullmatch(key)]
+        return {key: number(value[key], scope) for key in parts[:10]}
+    if type(value) is str and (_MOMENT.fullmatch(value) or value == "any"):
+        return value
+    return number(value, scope)
+
+
+def files(value: Any, _: Scope) -> list[dict[str, Any]]:
+    """Return what a user uploaded and the cell still has; a front end counts it."""
+    rows = [row for row in _items(value) if type(row) is dict]
+    kept = [{key: row[key] for key in _FILE if key in row} for row in rows]
+    if all(
+        isinstance(part, bytes | str | int | float | None) for row in kept for part in row.values()
+    ):
+        return kept
+    raise RefusedError("not a file")
+
+
+# --- CSS ----------------------------------------------------------------------------------------
+#
+# One value of a widget's layout or style: the browser sets it by name, so it is no more than one.
+# What passes names no resource (no ``url()``, no function that is not listed, no escape) and takes
+# no box out of its place: no negative length, no offset.
+
+_LONGEST: Final = 500
+_FUNCTIONS: Final = words(
+    "calc clamp fit-content max min minmax repeat",
+    "color-mix hsl hsla hwb lab lch oklab oklch rgb rgba",
+    "linear-gradient radial-gradient",
+    "var",
+)
+_CHARACTERS: Final = re.compile(
+    r"""(?:[\w#%.+*/,()\s-]|'[\w ,.+-]*+'|"[\w ,.+\s-]*+")*+""", re.ASCII
+)
+_CALL: Final = re.compile(r"([\w-]*+)\(", re.ASCII)
+_COLOR: Final = re.compile(r"#?[\w(),.%/ -]{0,100}", re.ASCII)
+_NEGATIVE: Final = re.compile(r"(?<![\w-])-\s*+[\d.(]", re.ASCII)
+_NO_OFFSET: Final = re.compile(r"(?:0(?:px|%|em)?|auto|inherit|initial|unset|revert)?")
+_CLASS: Final = re.compile(r"[A-Za-z_][\w-]{0,99}", re.ASCII)
+#: What ``interact`` marks its box with; it has a margin and no more.
+_OWN_CLASSES: Final = frozenset(("widget-interact",))
+
+
+def css(value: Any, _: Scope) -> str | None:
+    """Return a property's value, None for none."""
+    if value is None:
+        return None
+    if not isinstance(value, str) or len(value) > _LONGEST or not _CHARACTERS.fullmatch(value):
+        raise RefusedError("not a plain CSS value")
+    for call in _CALL.finditer(value):
+        if call[1] and call[1].lower() not in _FUNCTIONS:
+            raise RefusedError(f"{call[1][:40]}() is not allowed")
+    return str(value)
+
+
+def size(value: Any, scope: Scope) -> str | None:
+    """Return a length, border, track list or colour: anything that is not negative."""
+    shown = css(value, scope)
+    if shown is not None and _NEGATIVE.search(shown) and "(" not in shown:
+        raise RefusedError("negative")
+    return shown
+
+
+def margin(value: Any, scope: Scope) -> str | None:
+    """Return a margin that pulls nothing over its neighbours, whatever is computed."""
+    shown = size(value, scope)
+    if shown is not None and "(" in shown:
+        raise RefusedError("computed margins are not allowed")
+    return shown
+
+
+def offset(value: Any, scope: Scope) -> str | None:
+    """Return an offset (top, left) that moves nothing."""
+    shown = css(value, scope)
+    if shown is not None and not _NO_OFFSET.fullmatch(shown.strip().lower()):
+        raise RefusedError("moves the widget over its neighbours")
+    return shown
+
+
+def color(value: Any, scope: Scope) -> str | None:
+    """Return a colour."""
+    shown = css(value, scope)
+    if shown is not None and not _COLOR.fullmatch(shown):
+        raise RefusedError("not a colour")
+    return shown
+
+
+def colors(value: Any, scope: Scope) -> list[str]:
+    """Return a list of colours."""
+    return [color(item, scope) or "" for item in _items(value)]
+
+
+def classes(value: Any, _: Scope) -> list[str]:
+    """Return the class names that mean nothing to the page."""
+    kept = [name for name in _items(value) if type(name) is str and _CLASS.fullmatch(name)]
+    return [name for name in kept if name in _OWN_CLASSES or names.is_own_class(name)]
+
+
+# --- markup, media and outputs ----------------------------------------------------------------
+
+
+def html(value: Any, scope: Scope) -> str | None:
+    """Return sanitised HTML; of what is all refused, a word in its place."""
+    shown = text(value, scope)
+    if not shown:
+        return shown
+    try:
+        return gateway.sanitise("text/html", shown)
+    except RefusedError as refused:
+        return f"<small>[cellblock left out {refused}]</small>"
+
+
+def formula(value: Any, scope: Scope) -> str | None:
+    """Return text in which formulas are set."""
+    shown = text(value, scope)
+    return names.clean_formulas(shown) if shown else shown
+
+
+def label(value: Any, scope: Scope) -> str | None:
+    """Return a description; whether it is HTML is for ``widgets`` to know."""
+    return text(value, scope)
+
+
+def label_is_html(value: Any, scope: Scope) -> bool | None:
+    """Return whether a description is HTML: no flag like others, for what it changes."""
+    return flag(value, scope)
+
+
+def media(value: Any, _: Scope) -> bytes:
+    """Return the bytes of an image, a sound or a film; checked in ``widgets``."""
+    if isinstance(value, bytes):
+        return value
+    raise RefusedError("not bytes")
+
+
+_MOST_OUTPUTS: Final = 1_000
+
+
+def outputs(value: Any, scope: Scope) -> list[dict[str, Any]]:
+    """Return what an Output widget shows, each as the gateway passes it on."""
+    if type(value) is not list:
+        raise RefusedError("not a list")
+    shown = (_output(item, scope) for item in value[-_MOST_OUTPUTS:] if type(item) is dict)
+    return list(filter(None, shown))
+
+
+def _output(item: dict[Any, Any], scope: Scope) -> dict[str, Any]:
+    kind = item.get("output_type")
+    if kind == "stream":
+        name = "stderr" if item.get("name") == "stderr" else "stdout"
+        said = item.get("text")
+        if type(said) is list:  # nbformat allows a list of lines
+            said = "".join(line for line in said if type(line) is str)
+        return {"output_type": kind, "name": name, "text": gateway.clean_stream(said)}
+    if kind == "error":
+        parts = (item.get("ename"), item.get("evalue"), item.get("traceback"))
+        return {"output_type": kind, **gateway.clean_error(*parts)}
+    if kind not in {"display_data", "execute_result"}:
+        return {}
+    bundle: dict[str, Any] = {
+        "output_type": kind,
+        "data": scope.show(item.get("data")),
+        "metadata": gateway.clean_metadata(item.get("metadata")),
+    }
+    if kind == "execute_result":
+        count = item.get("execution_count")
+        bundle["execution_count"] = count if type(count) is int else None
+    return bundle
+
+
+# --- other widgets ----------------------------------------------------------------------------
+
+REFERENCE: Final = "IPY_MODEL_"
+
+
+def capture(value: Any, scope: Scope) -> str:
+    """Return the request whose output is captured: the one that runs, whatever was named."""
+    return scope.parent if value else ""
+
+
+def _target(value: Any) -> str:
+    """Return the id that a reference names, ``""`` for what is none."""
+    is_reference = type(value) is str and value.startswith(REFERENCE)
+    return value.removeprefix(REFERENCE) if is_reference else ""
+
+
+def _refers(value: Any, scope: Scope, suffix: str = "") -> bool:
+    model = scope.model_of(_target(value))
+    return model is not None and model.endswith(suffix)
+
+
+def layout(value: Any, scope: Scope) -> str | None:
+    """Return the reference to a widget's layout."""
+    return _reference(value, scope, "LayoutModel")
+
+
+def style(value: Any, scope: Scope) -> str | None:
+    """Return the reference to a widget's style."""
+    return _reference(value, scope, "StyleModel")
+
+
+def _reference(value: Any, scope: Scope, suffix: str) -> str | None:
+    if value is not None and not _refers(value, scope, suffix):
+        raise RefusedError("refers to no such widget")
+    return None if value is None else str(value)
+
+
+def children(value: Any, scope: Scope) -> list[str]:
+    """Return those of a box's children that are there; the others have been refused already."""
+    return [item for item in _items(value) if _refers(item, scope)]
+
+
+def buttons(value: Any, scope: Scope) -> list[str]:
+    """Return a game controller's buttons: it writes to them by itself."""
+    return [item for item in _items(value) if _refers(item, scope, "ControllerButtonModel")]
+
+
+def axes(value: Any, scope: Scope) -> list[str]:
+    """Return a game controller's axes."""
+    return [item for item in _items(value) if _refers(item, scope, "ControllerAxisModel")]
+
+
+def link_end(value: Any, scope: Scope) -> tuple[str, str]:
+    """Return one end of a link, widget and key; ``widgets`` sees both ends."""
+    match value:
+        case [reference, key] if type(value) is list:
+            if type(key) is str and _refers(reference, scope):
+                return _target(reference), key
+            raise RefusedError("refers to no such widget")
+    raise RefusedError("not a widget and a key")
+
+
+# --- models, and the kinds of their keys --------------------------------------------------------
 
 BASE: Final = "@jupyter-widgets/base"
 CONTROLS: Final = "@jupyter-widgets/controls"
@@ -48,156 +388,156 @@ class Model:
         }
 
 
-_WIDGET: Final[Keys] = {"_view_count": k.number}
+_WIDGET: Final[Keys] = {"_view_count": number}
 _DOM: Final[Keys] = {
     **_WIDGET,
-    "_dom_classes": k.classes,
-    "layout": k.layout,
-    "tabbable": k.flag,
-    "tooltip": k.text,
+    "_dom_classes": classes,
+    "layout": layout,
+    "tabbable": flag,
+    "tooltip": text,
 }
 _DESCRIBED: Final[Keys] = {
     **_DOM,
-    "description": k.label,
-    "description_allow_html": k.markup,
-    "style": k.style,
+    "description": label,
+    "description_allow_html": label_is_html,
+    "style": style,
 }
-_CONTROL: Final[Keys] = {**_DESCRIBED, "disabled": k.flag}
-_BOX: Final[Keys] = {**_DOM, "box_style": k.word, "children": k.children}
-_BUTTON: Final[Keys] = {**_CONTROL, "button_style": k.word, "icon": k.icon}
-_CHOICE: Final[Keys] = {**_CONTROL, "_options_labels": k.texts, "index": k.numbers}
-_MEDIA: Final[Keys] = {**_DOM, "format": k.media_format, "value": k.media}
-_PANES: Final[Keys] = {**_BOX, "selected_index": k.number, "titles": k.texts}
-_PLAYED: Final[Keys] = {**_MEDIA, "autoplay": k.flag, "controls": k.flag, "loop": k.flag}
+_CONTROL: Final[Keys] = {**_DESCRIBED, "disabled": flag}
+_BOX: Final[Keys] = {**_DOM, "box_style": word, "children": children}
+_BUTTON: Final[Keys] = {**_CONTROL, "button_style": word, "icon": icon}
+_CHOICE: Final[Keys] = {**_CONTROL, "_options_labels": texts, "index": numbers}
+_MEDIA: Final[Keys] = {**_DOM, "format": media_format, "value": media}
+_PANES: Final[Keys] = {**_BOX, "selected_index": number, "titles": texts}
+_PLAYED: Final[Keys] = {**_MEDIA, "autoplay": flag, "controls": flag, "loop": flag}
 _RANGE: Final[Keys] = {
     **_CONTROL,
-    "continuous_update": k.flag,
-    "max": k.number,
-    "min": k.number,
-    "step": k.number,
-    "value": k.number,
+    "continuous_update": flag,
+    "max": number,
+    "min": number,
+    "step": number,
+    "value": number,
 }
-_PROGRESS: Final[Keys] = {**_RANGE, "bar_style": k.word, "orientation": k.word}
+_PROGRESS: Final[Keys] = {**_RANGE, "bar_style": word, "orientation": word}
 _SLIDER: Final[Keys] = {
     **_RANGE,
-    "base": k.number,
-    "behavior": k.word,
-    "orientation": k.word,
-    "readout": k.flag,
-    "readout_format": k.number_format,
+    "base": number,
+    "behavior": word,
+    "orientation": word,
+    "readout": flag,
+    "readout_format": number_format,
 }
-_RANGE_SLIDER: Final[Keys] = {**_SLIDER, "value": k.numbers}
+_RANGE_SLIDER: Final[Keys] = {**_SLIDER, "value": numbers}
 _CHOICE_SLIDER: Final[Keys] = {
     **_CHOICE,
-    "behavior": k.word,
-    "continuous_update": k.flag,
-    "orientation": k.word,
-    "readout": k.flag,
+    "behavior": word,
+    "continuous_update": flag,
+    "orientation": word,
+    "readout": flag,
 }
-_STRING: Final[Keys] = {**_CONTROL, "placeholder": k.text}
-_TYPED: Final[Keys] = {**_STRING, "continuous_update": k.flag, "value": k.text}
+_STRING: Final[Keys] = {**_CONTROL, "placeholder": text}
+_TYPED: Final[Keys] = {**_STRING, "continuous_update": flag, "value": text}
 _PICKER: Final[Keys] = {
     **_CONTROL,
-    "max": k.moment,
-    "min": k.moment,
-    "step": k.moment,
-    "value": k.moment,
+    "max": moment,
+    "min": moment,
+    "step": moment,
+    "value": moment,
 }
 _TAGS: Final[Keys] = {
     **_DESCRIBED,
-    "allow_duplicates": k.flag,
-    "allowed_tags": k.texts,
-    "placeholder": k.text,
-    "tag_style": k.word,
-    "value": k.texts,
+    "allow_duplicates": flag,
+    "allowed_tags": texts,
+    "placeholder": text,
+    "tag_style": word,
+    "value": texts,
 }
 _NUMBER_TAGS: Final[Keys] = {
     **_TAGS,
-    "allowed_tags": k.numbers,
-    "format": k.number_format,
-    "max": k.number,
-    "min": k.number,
-    "value": k.numbers,
+    "allowed_tags": numbers,
+    "format": number_format,
+    "max": number,
+    "min": number,
+    "value": numbers,
 }
-_LINK: Final[Keys] = {**_WIDGET, "source": k.end, "target": k.end}
-_STYLE: Final[Keys] = {**_WIDGET, "description_width": k.size}
+_LINK: Final[Keys] = {**_WIDGET, "source": link_end, "target": link_end}
+_STYLE: Final[Keys] = {**_WIDGET, "description_width": size}
 _FONT: Final[Keys] = {
     **_STYLE,
-    "background": k.size,
-    "font_family": k.css,
-    "font_size": k.size,
-    "font_style": k.css,
-    "font_variant": k.css,
-    "font_weight": k.css,
-    "text_color": k.css,
-    "text_decoration": k.css,
+    "background": size,
+    "font_family": css,
+    "font_size": size,
+    "font_style": css,
+    "font_variant": css,
+    "font_weight": css,
+    "text_color": css,
+    "text_decoration": css,
 }
 _LAYOUT: Final[Keys] = {
     **_WIDGET,
-    "align_content": k.css,
-    "align_items": k.css,
-    "align_self": k.css,
-    "border_bottom": k.size,
-    "border_left": k.size,
-    "border_right": k.size,
-    "border_top": k.size,
-    "bottom": k.offset,
-    "display": k.css,
-    "flex": k.size,
-    "flex_flow": k.css,
-    "grid_area": k.css,
-    "grid_auto_columns": k.size,
-    "grid_auto_flow": k.css,
-    "grid_auto_rows": k.size,
-    "grid_column": k.css,
-    "grid_gap": k.size,
-    "grid_row": k.css,
-    "grid_template_areas": k.css,
-    "grid_template_columns": k.size,
-    "grid_template_rows": k.size,
-    "height": k.size,
-    "justify_content": k.css,
-    "justify_items": k.css,
-    "left": k.offset,
-    "margin": k.margin,
-    "max_height": k.size,
-    "max_width": k.size,
-    "min_height": k.size,
-    "min_width": k.size,
-    "object_fit": k.css,
-    "object_position": k.size,
-    "order": k.css,
-    "overflow": k.css,
-    "padding": k.size,
-    "right": k.offset,
-    "top": k.offset,
-    "visibility": k.css,
-    "width": k.size,
+    "align_content": css,
+    "align_items": css,
+    "align_self": css,
+    "border_bottom": size,
+    "border_left": size,
+    "border_right": size,
+    "border_top": size,
+    "bottom": offset,
+    "display": css,
+    "flex": size,
+    "flex_flow": css,
+    "grid_area": css,
+    "grid_auto_columns": size,
+    "grid_auto_flow": css,
+    "grid_auto_rows": size,
+    "grid_column": css,
+    "grid_gap": size,
+    "grid_row": css,
+    "grid_template_areas": css,
+    "grid_template_columns": size,
+    "grid_template_rows": size,
+    "height": size,
+    "justify_content": css,
+    "justify_items": css,
+    "left": offset,
+    "margin": margin,
+    "max_height": size,
+    "max_width": size,
+    "min_height": size,
+    "min_width": size,
+    "object_fit": css,
+    "object_position": size,
+    "order": css,
+    "overflow": css,
+    "padding": size,
+    "right": offset,
+    "top": offset,
+    "visibility": css,
+    "width": size,
 }
-_OUTPUT: Final[Keys] = {**_DOM, "msg_id": k.capture, "outputs": k.outputs}
+_OUTPUT: Final[Keys] = {**_DOM, "msg_id": capture, "outputs": outputs}
 _CONTROLLER: Final[Keys] = {
     **_DOM,
-    "axes": k.axes,
-    "buttons": k.buttons,
-    "connected": k.flag,
-    "index": k.number,
-    "mapping": k.text,
-    "name": k.text,
-    "timestamp": k.number,
+    "axes": axes,
+    "buttons": buttons,
+    "connected": flag,
+    "index": number,
+    "mapping": text,
+    "name": text,
+    "timestamp": number,
 }
 _UPLOAD: Final[Keys] = {
     **_BUTTON,
-    "accept": k.text,
-    "error": k.text,
-    "multiple": k.flag,
-    "value": k.files,
+    "accept": text,
+    "error": text,
+    "multiple": flag,
+    "value": files,
 }
 _PLAY: Final[Keys] = {
     **_RANGE,
-    "interval": k.number,
-    "playing": k.flag,
-    "repeat": k.flag,
-    "show_repeat": k.flag,
+    "interval": number,
+    "playing": flag,
+    "repeat": flag,
+    "show_repeat": flag,
 }
 
 #: Stem of a control's model name to its view's and its keys.
@@ -208,13 +548,13 @@ _CONTROLS: Final[dict[str, tuple[str | None, Keys]]] = {
     "BoundedIntText": ("IntText", _RANGE),
     "Box": ("Box", _BOX),
     "Button": ("Button", _BUTTON),
-    "Checkbox": ("Checkbox", {**_CONTROL, "indent": k.flag, "value": k.flag}),
-    "ColorPicker": ("ColorPicker", {**_CONTROL, "concise": k.flag, "value": k.color}),
-    "ColorsInput": ("ColorsInput", {**_TAGS, "allowed_tags": k.colors, "value": k.colors}),
-    "Combobox": ("Combobox", {**_TYPED, "ensure_option": k.flag, "options": k.texts}),
+    "Checkbox": ("Checkbox", {**_CONTROL, "indent": flag, "value": flag}),
+    "ColorPicker": ("ColorPicker", {**_CONTROL, "concise": flag, "value": color}),
+    "ColorsInput": ("ColorsInput", {**_TAGS, "allowed_tags": colors, "value": colors}),
+    "Combobox": ("Combobox", {**_TYPED, "ensure_option": flag, "options": texts}),
     "Controller": ("Controller", _CONTROLLER),
-    "ControllerAxis": ("ControllerAxis", {**_DOM, "value": k.number}),
-    "ControllerButton": ("ControllerButton", {**_DOM, "pressed": k.flag, "value": k.number}),
+    "ControllerAxis": ("ControllerAxis", {**_DOM, "value": number}),
+    "ControllerButton": ("ControllerButton", {**_DOM, "pressed": flag, "value": number}),
     "DatePicker": ("DatePicker", _PICKER),
     "Datetime": ("Datetime", _PICKER),
     "DirectionalLink": (None, _LINK),
@@ -228,51 +568,51 @@ _CONTROLS: Final[dict[str, tuple[str | None, Keys]]] = {
     "FloatsInput": ("FloatsInput", _NUMBER_TAGS),
     "GridBox": ("GridBox", _BOX),
     "HBox": ("HBox", _BOX),
-    "HTML": ("HTML", {**_STRING, "value": k.html}),
-    "HTMLMath": ("HTMLMath", {**_STRING, "value": k.html}),
-    "Image": ("Image", {**_MEDIA, "height": k.pixels, "width": k.pixels}),
+    "HTML": ("HTML", {**_STRING, "value": html}),
+    "HTMLMath": ("HTMLMath", {**_STRING, "value": html}),
+    "Image": ("Image", {**_MEDIA, "height": pixels, "width": pixels}),
     "IntProgress": ("Progress", _PROGRESS),
     "IntRangeSlider": ("IntRangeSlider", _RANGE_SLIDER),
     "IntSlider": ("IntSlider", _SLIDER),
     "IntText": ("IntText", _RANGE),
     "IntsInput": ("IntsInput", _NUMBER_TAGS),
-    "Label": ("Label", {**_STRING, "value": k.formula}),
+    "Label": ("Label", {**_STRING, "value": formula}),
     "Link": (None, _LINK),
     "NaiveDatetime": ("Datetime", _PICKER),
     "Password": ("Password", _TYPED),
     "Play": ("Play", _PLAY),
-    "RadioButtons": ("RadioButtons", {**_CHOICE, "orientation": k.word}),
-    "Select": ("Select", {**_CHOICE, "rows": k.number}),
-    "SelectMultiple": ("SelectMultiple", {**_CHOICE, "rows": k.number}),
+    "RadioButtons": ("RadioButtons", {**_CHOICE, "orientation": word}),
+    "Select": ("Select", {**_CHOICE, "rows": number}),
+    "SelectMultiple": ("SelectMultiple", {**_CHOICE, "rows": number}),
     "SelectionRangeSlider": ("SelectionRangeSlider", _CHOICE_SLIDER),
     "SelectionSlider": ("SelectionSlider", _CHOICE_SLIDER),
     "Stack": ("Stack", _PANES),
     "Tab": ("Tab", _PANES),
     "TagsInput": ("TagsInput", _TAGS),
     "Text": ("Text", _TYPED),
-    "Textarea": ("Textarea", {**_TYPED, "rows": k.number}),
+    "Textarea": ("Textarea", {**_TYPED, "rows": number}),
     "Time": ("Time", _PICKER),
-    "ToggleButton": ("ToggleButton", {**_BUTTON, "value": k.flag}),
+    "ToggleButton": ("ToggleButton", {**_BUTTON, "value": flag}),
     "ToggleButtons": (
         "ToggleButtons",
-        {**_CHOICE, "button_style": k.word, "icons": k.icons, "tooltips": k.texts},
+        {**_CHOICE, "button_style": word, "icons": icons, "tooltips": texts},
     ),
-    "Valid": ("Valid", {**_CONTROL, "readout": k.text, "value": k.flag}),
-    "Video": ("Video", {**_PLAYED, "height": k.pixels, "width": k.pixels}),
+    "Valid": ("Valid", {**_CONTROL, "readout": text, "value": flag}),
+    "Video": ("Video", {**_PLAYED, "height": pixels, "width": pixels}),
     "VBox": ("VBox", _BOX),
 }
 _STYLES: Final[dict[str, Keys]] = {
-    "Button": {**_FONT, "button_color": k.css},
+    "Button": {**_FONT, "button_color": css},
     "Checkbox": _FONT,
     "Description": _STYLE,
     "HTML": _FONT,
     "HTMLMath": _FONT,
     "Label": _FONT,
-    "Progress": {**_STYLE, "bar_color": k.css},
-    "Slider": {**_STYLE, "handle_color": k.css},
+    "Progress": {**_STYLE, "bar_color": css},
+    "Slider": {**_STYLE, "handle_color": css},
     "Text": _FONT,
     "ToggleButton": _FONT,
-    "ToggleButtons": {**_STYLE, "button_width": k.size, "font_weight": k.css},
+    "ToggleButtons": {**_STYLE, "button_width": size, "font_weight": css},
 }
 
 

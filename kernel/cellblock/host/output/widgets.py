@@ -3,6 +3,10 @@
 Invariant: a comm is known here before the front end hears of it, by the target and, for a widget,
 by the model that it was let through as; what is said on it later is judged by that, not by what
 it says. The front end's own comms reach targets that the policy names, and no others.
+
+What a widget's key may be can depend on what was let through before: bytes that passed as a
+picture must not become an address, nor a text that passed as a text HTML. So a little of each
+widget is remembered.
 """
 
 from __future__ import annotations
@@ -11,19 +15,26 @@ import re
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Final
 
-from cellblock.host.output import gateway, widget_state
-from cellblock.host.output.widget_kinds import Scope
-from cellblock.host.output.widget_models import MODELS, VERSIONS, Model
-from cellblock.host.output.widget_state import Memory
+from cellblock.host.output import gateway, names
+from cellblock.host.output import widget_models as k
+from cellblock.host.output.text import RefusedError
+from cellblock.host.output.widget_models import MODELS, VERSIONS, Model, Scope
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-    from cellblock.host.output.widget_state import Cleaned
     from cellblock.wire import messages
 
 
-# A comm, a message on it that may pass, and the refusal of one: values.
+WIDGET: Final = "jupyter.widget"
+CONTROL: Final = "jupyter.widget.control"
+VIEW: Final = "application/vnd.jupyter.widget-view+json"
+#: Comms that may be open at once; a page full of controls has some hundreds.
+MOST: Final = 20_000
+_ID: Final = re.compile(r"[A-Za-z0-9_.:-]{1,200}")
+_VERSION_OF_PACKAGE: Final = re.compile(r"[\w.^~*+-]{1,40}")
+_PROTOCOL: Final = {"version": "2.1.0"}
+_FOCUS: Final = ({"do": "focus"}, {"do": "blur"})
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,6 +44,19 @@ class Refused:
     target: str
     module: str = ""
     model: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Memory:
+    """What of a widget's state the next message is judged by."""
+
+    #: Format of an image, a sound or a film.
+    format: str = ""
+    #: Its description, and whether that is HTML.
+    label: str = ""
+    is_html: bool = False
+    #: Source and target of a link: widget and key.
+    ends: tuple[tuple[str, str] | None, tuple[str, str] | None] = (None, None)
 
 
 @dataclass(slots=True)
@@ -47,7 +71,10 @@ class Comm:
 
 @dataclass(slots=True)
 class Passed:
-    """A message that may go to the front end; ``Comms.commit`` once it does."""
+    """A message that may go to the front end; ``Comms.commit`` once it does.
+
+    ``left`` has keys that were left out, and why.
+    """
 
     kind: str
     comm: Comm
@@ -63,92 +90,6 @@ class Passed:
         return content | {"target_name": self.comm.target} if self.kind == "comm_open" else content
 
 
-# What passes as it is said, to an operator's module or target: bounded, and no more than that.
-
-_LONGEST_PATH = 20
-
-
-def said(data: dict[Any, Any], buffers: list[bytes]) -> tuple[dict[str, Any], list[bytes]]:
-    """Return a message's data, bounded, and its buffers, if they have plain places."""
-    cleaned = gateway.clean_comm(data)
-    if "buffer_paths" not in cleaned:
-        return cleaned, buffers
-    cleaned["buffer_paths"], buffers = plain_paths(cleaned["buffer_paths"], buffers)
-    return cleaned, buffers
-
-
-def plain_paths(paths: Any, buffers: list[bytes]) -> tuple[list[Any], list[bytes]]:
-    """Return the paths, each with its buffer, that stay within plain objects and lists."""
-    kept = [
-        (path, buffer)
-        for path, buffer in zip(paths if type(paths) is list else [], buffers, strict=False)
-        if type(path) is list and 0 < len(path) <= _LONGEST_PATH and all(map(_is_step, path))
-    ]
-    return [path for path, _ in kept], [buffer for _, buffer in kept]
-
-
-def _is_step(part: Any) -> bool:
-    """Refuse the names through which a path leaves an object for its class."""
-    if type(part) is int:
-        return part >= 0
-    return type(part) is str and part not in {"__proto__", "constructor", "prototype"}
-
-
-def clean_version(value: Any) -> str:
-    """Return a version as package managers write it, ``""`` for anything else."""
-    return value if isinstance(value, str) and re.fullmatch(r"[\w.^~*+-]{1,40}", value) else ""
-
-
-# The answer to a page that asks for every widget's state: one row a widget, told apart here.
-
-
-@dataclass(frozen=True, slots=True)
-class Row:
-    """One widget's state as the guest tells it, with its own buffers and their paths."""
-
-    id: str
-    state: dict[Any, Any]
-    version: str
-    paths: list[list[Any]] = field(default_factory=list)
-    buffers: list[bytes] = field(default_factory=list)
-
-    def shown(self, model: Model, state: dict[str, Any]) -> dict[str, Any]:
-        """Return the row with ``state`` in it, under the name the widget was let through as."""
-        return {
-            "model_name": model.name,
-            "model_module": model.module,
-            "model_module_version": VERSIONS.get(model.module, self.version),
-            "state": state,
-        }
-
-
-def rows(data: dict[Any, Any], buffers: list[bytes]) -> Iterator[Row]:
-    """Yield the rows of an ``update_states`` that are rows."""
-    states, found = data.get("states"), dict[str, Row]()
-    for name, row in states.items() if type(states) is dict else ():
-        state = row.get("state") if type(row) is dict else None
-        if type(name) is str and type(state) is dict:
-            version = clean_version(row.get("model_module_version"))
-            found[name] = Row(name, state, version)
-    paths = data.get("buffer_paths")
-    for path, buffer in zip(paths if type(paths) is list else [], buffers, strict=False):
-        match path:
-            case [str(name), "state", *rest] if name in found:
-                found[name].paths.append(rest)
-                found[name].buffers.append(buffer)
-    yield from found.values()
-
-
-WIDGET: Final = "jupyter.widget"
-CONTROL: Final = "jupyter.widget.control"
-VIEW: Final = "application/vnd.jupyter.widget-view+json"
-#: Comms that may be open at once; a page full of controls has some hundreds.
-MOST: Final = 20_000
-_ID: Final = re.compile(r"[A-Za-z0-9_.:-]{1,200}")
-_VERSION: Final = {"version": "2.1.0"}
-_CUSTOM: Final = ({"do": "focus"}, {"do": "blur"})
-
-
 class Comms:
     """Every comm of one kernel."""
 
@@ -161,8 +102,7 @@ class Comms:
         show: Callable[[Any], dict[str, Any]] = gateway.clean_bundle,
     ) -> None:
         self._modules, self._trusted, self._show = frozenset(modules), trusted, show
-        widgets = (WIDGET, CONTROL) if modules else ()
-        self._targets = frozenset((*targets, *widgets))
+        self._targets = frozenset((*targets, *((WIDGET, CONTROL) if modules else ())))
         self._open: dict[str, Comm] = {}
         self._capturing: set[str] = set()
         self._focused = ""
@@ -170,7 +110,7 @@ class Comms:
     # --- what the front end asks and says -----------------------------------------------------
 
     def knows(self, name: Any) -> bool:
-        """Say whether this comm is open."""
+        """Return whether this comm is open."""
         return name in self._open if isinstance(name, str) else False
 
     def listing(self, target: str | None) -> dict[str, dict[str, str]]:
@@ -182,15 +122,19 @@ class Comms:
         }
 
     def opened_by_front(self, content: dict[str, Any]) -> bool:
-        """Take note of a comm that the front end opens; say whether it may."""
+        """Take note of a comm that the front end opens; return whether it may."""
         name, target = content.get("comm_id"), content.get("target_name")
         if not isinstance(name, str) or not _ID.fullmatch(name) or len(self._open) >= MOST:
             return False
         if not isinstance(target, str) or not (target in self._targets or self._trusted):
             return False
-        model = _model_in(content.get("data")) if target == WIDGET else None
-        if target == WIDGET and model is None and not self._trusted:
-            return False
+        model = None
+        if target == WIDGET:
+            data = content.get("data")
+            state = data.get("state") if isinstance(data, dict) else None
+            model = MODELS.get(_model_named(state)) if type(state) is dict else None
+            if model is None and not self._trusted:
+                return False
         self._open.setdefault(name, Comm(name, target, model))
         return True
 
@@ -210,13 +154,13 @@ class Comms:
             return None
         data = data if type(data) is dict else {}
         if message.kind == "comm_open":
-            return self._opened(name, data, message, parent)
+            return self._clean_open(name, data, message, parent)
         comm = self._open.get(name)
         if comm is None:
             return None
         if message.kind == "comm_close":
             return Passed("comm_close", comm, {})
-        return self._said(comm, data, message, parent) if message.kind == "comm_msg" else None
+        return self._clean_msg(comm, data, message, parent) if message.kind == "comm_msg" else None
 
     def commit(self, passed: Passed) -> None:
         """Take note of a message that went to the front end."""
@@ -252,9 +196,7 @@ class Comms:
             return None
         return {"version_major": 2, "version_minor": 0, "model_id": name}
 
-    # --- opening ------------------------------------------------------------------------------
-
-    def _opened(
+    def _clean_open(
         self, name: str, data: dict[Any, Any], message: messages.CommOut, parent: str
     ) -> Passed | Refused | None:
         target = gateway.clean_name(message.content.get("target_name")) or ""
@@ -263,128 +205,365 @@ class Comms:
         if self._trusted or target not in (WIDGET, CONTROL):
             if target not in self._targets and not self._trusted:
                 return Refused(target)
-            return _raw("comm_open", Comm(name, target), data, message)
+            return _unjudged("comm_open", Comm(name, target), data, message)
         if target == CONTROL:  # the front end opens it
             return Refused(target)
-        return self._widget(name, data, message, parent)
-
-    def _widget(
-        self, name: str, data: dict[Any, Any], message: messages.CommOut, parent: str
-    ) -> Passed | Refused | None:
         state = data.get("state")
         state = state if type(state) is dict else {}
-        module, model = _said(state, "_model_module"), _said(state, "_model_name")
+        module, model = _model_named(state)
         found = MODELS.get((module, model))
         if module not in self._modules or (found is None and module in VERSIONS):
             return Refused(WIDGET, module, model)
         if found is None:
             comm = Comm(name, WIDGET, Model(module, model, module, None, {}))
-            return replace(_raw("comm_open", comm, data, message), metadata=dict(_VERSION))
-        comm = Comm(name, WIDGET, found)
-        state = {**state, "_model_name": model}
-        cleaned = self._state(comm, state, data.get("buffer_paths"), message.buffers, parent)
-        passed = _passed("comm_open", comm, cleaned)
-        return replace(passed, metadata=dict(_VERSION))
+            passed = _unjudged("comm_open", comm, data, message)
+        else:
+            comm, state = Comm(name, WIDGET, found), {**state, "_model_name": model}
+            update = self._update(comm, state, data.get("buffer_paths"), message.buffers, parent)
+            passed = update.passed("comm_open")
+        return replace(passed, metadata=dict(_PROTOCOL))
 
-    # --- talking ------------------------------------------------------------------------------
-
-    def _said(
+    def _clean_msg(
         self, comm: Comm, data: dict[Any, Any], message: messages.CommOut, parent: str
     ) -> Passed | None:
-        if comm.target == CONTROL and not self._trusted:
-            return self._states(comm, data, message, parent)
-        if comm.model is None or not comm.model.keys or self._trusted:
-            return _raw("comm_msg", comm, data, message)
         method, state = data.get("method"), data.get("state")
+        if comm.target == CONTROL and not self._trusted:
+            is_answer = method == "update_states"
+            return self._all_states(comm, data, message.buffers, parent) if is_answer else None
+        if comm.model is None or not comm.model.keys or self._trusted:
+            return _unjudged("comm_msg", comm, data, message)
         if method == "custom":
-            return self._custom(comm, data.get("content"), parent)
+            return self._focus(comm, data.get("content"), parent)
         if method not in {"update", "echo_update"} or type(state) is not dict:
             return None
         if method == "echo_update" and "outputs" in state:
             # The front end has them from here, cleaned; again would not be quite the same.
             state = {key: value for key, value in state.items() if key != "outputs"}
-        cleaned = self._state(comm, state, data.get("buffer_paths"), message.buffers, parent)
-        return replace(_passed("comm_msg", comm, cleaned), data=_update(method, cleaned))
+        update = self._update(comm, state, data.get("buffer_paths"), message.buffers, parent)
+        passed = update.passed("comm_msg")
+        return replace(passed, data={"method": method, **passed.data})
 
-    def _custom(self, comm: Comm, content: Any, parent: str) -> Passed | None:
+    def _focus(self, comm: Comm, content: Any, parent: str) -> Passed | None:
         """Pass on that a widget takes the focus, once a request: it takes what is typed, too."""
-        if content not in _CUSTOM or self._focused == parent:
+        if content not in _FOCUS or self._focused == parent:
             return None
         self._focused = parent
         return Passed("comm_msg", comm, {"method": "custom", "content": dict(content)})
 
-    def _states(
-        self, comm: Comm, data: dict[Any, Any], message: messages.CommOut, parent: str
-    ) -> Passed | None:
+    def _all_states(
+        self, comm: Comm, data: dict[Any, Any], buffers: list[bytes], parent: str
+    ) -> Passed:
         """Return all widgets' states, as a page that is loaded anew asks for them."""
-        if data.get("method") != "update_states":
-            return None
         passed = Passed("comm_msg", comm, {})
-        shown, paths = dict[str, Any](), list[list[Any]]()
-        for row in rows(data, message.buffers):
-            one = self._open.get(row.id)
-            if one is None or one.model is None:
+        states, paths = data.get("states"), dict[str, list[tuple[list[Any], bytes]]]()
+        for path, buffer in _pairs(data.get("buffer_paths"), buffers):
+            match path:
+                case [str(name), "state", *rest]:
+                    paths.setdefault(name, []).append((rest, buffer))
+        shown, shown_paths = dict[str, Any](), list[list[Any]]()
+        for name, row in states.items() if type(states) is dict else ():
+            one = self._open.get(name) if type(name) is str else None
+            state = row.get("state") if type(row) is dict else None
+            if one is None or one.model is None or type(state) is not dict:
                 continue
-            cleaned = self._row(one, row, parent)
-            shown[row.id] = row.shown(one.model, cleaned.state)
-            paths += [[row.id, "state", *path] for path in cleaned.paths]
-            passed.buffers += cleaned.buffers
-            passed.memories.append((one, cleaned.memory))
-        passed.data = {"method": "update_states", "states": shown, "buffer_paths": paths}
+            own = paths.get(name, [])
+            update = self._row(one, state, [p for p, _ in own], [b for _, b in own], parent)
+            version = row.get("model_module_version")
+            is_version = isinstance(version, str) and _VERSION_OF_PACKAGE.fullmatch(version)
+            shown[name] = {
+                "model_name": one.model.name,
+                "model_module": one.model.module,
+                "model_module_version": VERSIONS.get(
+                    one.model.module, version if is_version else ""
+                ),
+                "state": update.state,
+            }
+            shown_paths += [[name, "state", *path] for path in update.paths]
+            passed.buffers += update.buffers
+            passed.memories.append((one, update.memory))
+        passed.data = {"method": "update_states", "states": shown, "buffer_paths": shown_paths}
         return passed
 
-    def _row(self, comm: Comm, row: Row, parent: str) -> Cleaned:
+    def _row(
+        self,
+        comm: Comm,
+        state: dict[Any, Any],
+        paths: list[list[Any]],
+        buffers: list[bytes],
+        parent: str,
+    ) -> _Update:
         if comm.model is not None and comm.model.keys:
-            state = {**row.state, "_model_name": comm.model.name}
-            return self._state(comm, state, row.paths, row.buffers, parent)
-        paths, buffers = plain_paths(row.paths, row.buffers)
-        state = gateway.clean_comm(row.state)
-        return widget_state.Cleaned(comm.memory, state, paths, buffers)
+            state = {**state, "_model_name": comm.model.name}
+            return self._update(comm, state, paths, buffers, parent)
+        update = _Update(comm, self._model_of)
+        update.state = gateway.clean_comm(state)
+        update.paths, update.buffers = _plain_paths(paths, buffers)
+        return update
 
-    def _state(
+    def _update(
         self, comm: Comm, state: dict[Any, Any], paths: Any, buffers: list[bytes], parent: str
-    ) -> Cleaned:
-        if comm.model is None:
-            raise RuntimeError("no widget")
-        scope = Scope(model_of=self._model_of, show=self._show, parent=parent)
-        whole = widget_state.merged(state, paths, buffers)
-        return widget_state.clean(comm.model, comm.memory, whole, scope, self._widget_of)
+    ) -> _Update:
+        update = _Update(comm, self._model_of)
+        scope = Scope(model_of=self._name_of_model, show=self._show, parent=parent)
+        update.take(_with_buffers(state, paths, buffers), scope)
+        return update
 
-    def _model_of(self, name: str) -> str | None:
-        model = self._widget_of(name)
-        return model.name if model is not None else None
-
-    def _widget_of(self, name: str) -> Model | None:
+    def _model_of(self, name: str) -> Model | None:
         comm = self._open.get(name)
         return comm.model if comm is not None else None
+
+    def _name_of_model(self, name: str) -> str | None:
+        model = self._model_of(name)
+        return model.name if model is not None else None
 
     def _forget(self, name: str) -> None:
         self._open.pop(name, None)
         self._capturing.discard(name)
 
 
-def _said(state: dict[Any, Any], key: str) -> str:
-    return gateway.clean_name(state.get(key)) or ""
+def _model_named(state: dict[Any, Any]) -> tuple[str, str]:
+    """Return the module and the model that a widget's state names."""
+    module, name = state.get("_model_module"), state.get("_model_name")
+    return gateway.clean_name(module) or "", gateway.clean_name(name) or ""
 
 
-def _model_in(data: Any) -> Model | None:
-    state = data.get("state") if isinstance(data, dict) else None
-    if type(state) is not dict:
-        return None
-    return MODELS.get((_said(state, "_model_module"), _said(state, "_model_name")))
+# --- buffers, by their paths --------------------------------------------------------------------
+
+_LONGEST_PATH: Final = 20
+_MOST_BUFFERS: Final = 10_000
 
 
-def _update(method: str, cleaned: Cleaned) -> dict[str, Any]:
-    return {"method": method, "state": cleaned.state, "buffer_paths": cleaned.paths}
+def _pairs(paths: Any, buffers: list[bytes]) -> list[tuple[Any, bytes]]:
+    return list(zip(paths if type(paths) is list else [], buffers, strict=False))
 
 
-def _passed(kind: str, comm: Comm, cleaned: Cleaned) -> Passed:
-    data = {"state": cleaned.state, "buffer_paths": cleaned.paths}
-    memories = [(comm, cleaned.memory)]
-    return Passed(kind, comm, data, cleaned.buffers, cleaned.left, memories)
-
-
-def _raw(kind: str, comm: Comm, data: dict[Any, Any], message: messages.CommOut) -> Passed:
-    cleaned, buffers = said(data, message.buffers)
+def _unjudged(kind: str, comm: Comm, data: dict[Any, Any], message: messages.CommOut) -> Passed:
+    """Return what is said to an operator's module or target: it is bounded, and no more."""
+    cleaned, buffers = gateway.clean_comm(data), message.buffers
+    if "buffer_paths" in cleaned:
+        cleaned["buffer_paths"], buffers = _plain_paths(cleaned["buffer_paths"], buffers)
     metadata = gateway.clean_metadata(message.metadata)
     return Passed(kind, comm, cleaned, buffers, metadata=metadata)
+
+
+def _plain_paths(paths: Any, buffers: list[bytes]) -> tuple[list[Any], list[bytes]]:
+    """Return the paths, each with its buffer, that stay within plain objects and lists."""
+    kept = [
+        (path, buffer)
+        for path, buffer in _pairs(paths, buffers)
+        if type(path) is list and 0 < len(path) <= _LONGEST_PATH and all(map(_is_step, path))
+    ]
+    return [path for path, _ in kept], [buffer for _, buffer in kept]
+
+
+def _is_step(part: Any) -> bool:
+    """Return False for the names through which a path leaves an object for its class."""
+    if type(part) is int:
+        return part >= 0
+    return type(part) is str and part not in {"__proto__", "constructor", "prototype"}
+
+
+def _with_buffers(state: dict[Any, Any], paths: Any, buffers: list[bytes]) -> dict[Any, Any]:
+    """Return ``state`` with its buffers where their paths say, those aside that lead elsewhere.
+
+    A path has one part, or three for a file of a list: no other kind takes bytes.
+    """
+    whole, copied = dict(state), set[str]()
+    for path, buffer in _pairs(paths, buffers)[:_MOST_BUFFERS]:
+        match path:
+            case [str(key)]:
+                whole[key] = buffer
+            case [str(key), int(index), "content"] if index >= 0:
+                rows = whole.get(key)
+                if type(rows) is list and index < len(rows) and type(rows[index]) is dict:
+                    if key not in copied:  # once a list: there may be many files in a long one
+                        copied.add(key)
+                        whole[key] = rows = list(rows)
+                    rows[index] = rows[index] | {"content": buffer}
+    return whole
+
+
+# --- bytes that a widget carries: images, sound and film ----------------------------------------
+#
+# A browser makes a document of its own of such bytes when its user asks for it, in the page's
+# origin, hence drawings are cleaned. It follows play lists wherever they lead, hence the first
+# bytes decide about sound and film and not what the widget says.
+
+#: Formats that a decoder draws and that nothing else is made of.
+_RASTER: Final = names.words("apng bmp gif jpeg jpg png webp")
+_SOUND_AND_FILM: Final = names.words("aac flac m4a mp3 mp4 mpeg ogg wav webm x-wav")
+#: MP4, Matroska, Ogg, WAVE, FLAC, MP3 with and without a tag, AAC.
+_CONTAINER: Final = re.compile(
+    rb"....ftyp|\x1a\x45\xdf\xa3|OggS|RIFF....WAVE|fLaC|ID3|\xff[\xe2-\xe7\xf1-\xff]", re.DOTALL
+)
+#: By model: the format of its bytes where it says none.
+_MEDIA: Final = {"AudioModel": "mp3", "ImageModel": "png", "VideoModel": "mp4"}
+
+
+def clean_media(model: str, said: str, data: bytes) -> bytes:
+    """Return what may be shown of ``data`` in format ``said``. Raises ``RefusedError``."""
+    if model != "ImageModel":
+        if said == "url":
+            raise RefusedError("sound or film at an address is not loaded")
+        if said not in _SOUND_AND_FILM or (data and not _CONTAINER.match(data)):
+            raise RefusedError("not a format that is played")
+        return data
+    if said == "svg+xml" and data:
+        return gateway.sanitise("image/svg+xml", data.decode("utf-8", "replace")).encode()
+    if said == "url" and names.raster(data.decode("ascii", "replace")) is None:
+        raise RefusedError("an image at an address is not loaded")
+    if said not in _RASTER and said not in {"svg+xml", "url"}:
+        raise RefusedError("not an image format that is shown")
+    return data
+
+
+# --- a widget's state, key by key, and what has to be seen together -----------------------------
+
+_LONGEST_LABEL: Final = 2_000
+_MOST_NOTED: Final = 20
+_NUMBERS: Final = frozenset((k.flag, k.number, k.numbers))
+_TEXTS: Final = frozenset((k.formula, k.html, k.label, k.text))
+#: Numbers can be shown as any text; text only where it is nothing but text.
+_SHOWS_NUMBERS: Final = _NUMBERS | _TEXTS
+_COLORED: Final = frozenset((k.color, k.css))
+#: Kinds that mean nothing without the rest of their widget, or that are not values.
+_HELD: Final = frozenset(
+    (
+        k.capture,
+        k.label,
+        k.label_is_html,
+        k.layout,
+        k.link_end,
+        k.media,
+        k.media_format,
+        k.style,
+    )
+)
+
+
+class _Update:
+    """A widget's state, or a part of it, on its way: what may pass, and what to remember."""
+
+    def __init__(self, comm: Comm, model_of: Callable[[str], Model | None]) -> None:
+        self._comm, self._model_of = comm, model_of
+        self.memory = comm.memory
+        self.state: dict[str, Any] = {}
+        self.paths: list[list[Any]] = []
+        self.buffers: list[bytes] = []
+        self._left: list[tuple[str, str]] = []
+
+    def passed(self, kind: str) -> Passed:
+        """Return the message that carries it."""
+        data = {"state": self.state, "buffer_paths": self.paths}
+        memories = [(self._comm, self.memory)]
+        return Passed(kind, self._comm, data, self.buffers, self._left, memories)
+
+    def take(self, state: dict[Any, Any], scope: Scope) -> None:
+        """Take what may pass of ``state``, a whole one or an update."""
+        model = self._comm.model
+        if model is None:
+            raise RuntimeError("no widget")
+        for key, value in state.items():
+            kind = model.keys.get(key) if type(key) is str else None
+            if kind is None:
+                continue
+            try:
+                self.state[key] = kind(value, scope)
+            except RefusedError as refused:
+                self._leave_out(key, refused)
+        if "_model_name" in state:
+            self.state |= model.identity()
+        if model.name in _MEDIA:
+            self._settle_media(model.name)
+        if "description" in self.state or "description_allow_html" in self.state:
+            self._settle_description(scope)
+        if "source" in self.state or "target" in self.state:
+            self._settle_link(both_ways=model.name == "LinkModel")
+        if model.name == "FileUploadModel":
+            self._move_files()
+
+    def _leave_out(self, key: str, why: object) -> None:
+        self.state.pop(key, None)
+        if len(self._left) < _MOST_NOTED:
+            self._left.append((key, str(why)))
+
+    def _move_files(self) -> None:
+        for index, row in enumerate(self.state.get("value", ())):
+            if isinstance(row.get("content"), bytes):
+                self.buffers.append(row.pop("content"))
+                self.paths.append(["value", index, "content"])
+
+    def _settle_media(self, model: str) -> None:
+        before = self.memory.format or _MEDIA[model]
+        said = self.state.get("format") or before
+        data = self.state.pop("value", None)
+        if data is None:
+            kinds = (_RASTER, _SOUND_AND_FILM)
+            if before != said and not any({before, said} <= kind for kind in kinds):
+                self._leave_out("format", "what is there was not checked as that")
+                return
+        else:
+            try:
+                self.buffers.append(clean_media(model, said, data))
+            except RefusedError as refused:
+                self.state.pop("format", None)
+                self._leave_out("value", refused)
+                return
+            self.paths.append(["value"])
+        self.memory = replace(self.memory, format=said)
+
+    def _settle_description(self, scope: Scope) -> None:
+        """Clean a description by whether it is HTML now, also when only that changes."""
+        memory = self.memory
+        is_html = bool(self.state.get("description_allow_html", memory.is_html))
+        said = self.state.get("description")
+        if said is None and is_html and not memory.is_html:
+            said = memory.label
+        if said is not None:
+            show = k.html if is_html else k.formula
+            self.state["description"] = show(said, scope)
+            memory = replace(memory, label=said if len(said) <= _LONGEST_LABEL else "")
+        self.memory = replace(memory, is_html=is_html)
+
+    def _settle_link(self, *, both_ways: bool) -> None:
+        """Let a link's ends through when what flows in it is what passed, or may, as the other.
+
+        A link carries values from widget to widget in the page, where nobody looks at them.
+        """
+        before = self.memory.ends
+        ends = (self.state.get("source") or before[0], self.state.get("target") or before[1])
+        source, target = map(self._kind_at, ends)
+        flows = _may_become(source, target) and (not both_ways or _may_become(target, source))
+        if all(ends) and not flows:
+            self.state.pop("source", None)
+            self._leave_out("target", "must not become what the source holds")
+            return
+        self.memory = replace(self.memory, ends=ends)
+        for key in ("source", "target"):
+            if key in self.state:
+                found, name = self.state[key]
+                self.state[key] = [k.REFERENCE + found, name]
+
+    def _kind_at(self, end: tuple[str, str] | None) -> Any:
+        """Return the kind of what an end holds, None for a key that its widget does not have."""
+        model = self._model_of(end[0]) if end else None
+        if model is None or end is None:
+            return None
+        return model.keys.get(end[1]) if model.keys else _anything
+
+
+def _anything() -> None:
+    """Stand for the kind of every key of an operator's module."""
+
+
+def _may_become(source: Any, target: Any) -> bool:
+    """Return whether a value that passed as one kind may be shown as another."""
+    if source is None or target is None:
+        return False
+    return (
+        target is _anything
+        or (source in _NUMBERS and target in _SHOWS_NUMBERS)
+        or (source in _TEXTS and target is k.text)
+        or (source is k.color and target in _COLORED)
+        or (source is target and target not in _HELD)
+    )

@@ -90,8 +90,10 @@ def test_a_frame_is_as_high_as_its_page_says(text, height):
 
 
 def test_a_program_is_given_its_element_and_can_not_end_its_script():
-    page = frames.script_page("element.innerHTML = '</script><p>out'")
+    page = frames.page_of({"application/javascript": "element.innerHTML = '</script><p>out'"})
     assert page.count("</script>") == 2
+    hidden = frames.page_of({"application/javascript": "'<\x00/script><p>'"})
+    assert hidden.count("</script>") == 2
     assert '<div id="element"></div>' in page
 
 

@@ -1,6 +1,6 @@
 import pytest
 
-from cellblock.host.output import html_shape
+from cellblock.host.output import html
 
 
 @pytest.mark.parametrize(
@@ -19,13 +19,13 @@ from cellblock.host.output import html_shape
     ],
 )
 def test_tags_are_paired_as_a_browser_would(text, result):
-    assert html_shape.regular(text)[0] == result
+    assert html.regular(text)[0] == result
 
 
 def test_nesting_is_bounded_whatever_hides_the_end_tags():
     for piece in ("<div>", "<div x='</div>'>", "<div><b></div>", "<p><table><td></p>"):
         depth = deepest = 0
-        for tag in html_shape._TAG.finditer(html_shape.regular(piece * 5_000)[0]):
+        for tag in html._TAG.finditer(html.regular(piece * 5_000)[0]):
             depth += -1 if tag[1] else 1
             deepest = max(deepest, depth)
         assert deepest <= 128
@@ -46,9 +46,9 @@ def test_nesting_is_bounded_whatever_hides_the_end_tags():
 def test_what_is_no_markup_is_cut_out(text, rest, cut):
     names = []
 
-    def taken(element):
-        names.append(element.name)
+    def taken(name, _source):
+        names.append(name)
         return ""
 
-    assert html_shape.cut_opaque(text, taken) == rest
+    assert html.cut_opaque(text, taken) == rest
     assert names == cut

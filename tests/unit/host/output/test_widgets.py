@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from cellblock.host.output import gateway, widget_kinds, widget_state
+from cellblock.host.output import gateway, widget_models, widgets
 from cellblock.host.output.text import RefusedError
 from cellblock.host.output.widget_models import BASE, CONTROLS, MODELS, OUTPUT
 from cellblock.host.output.widgets import Comms, Passed, Refused
@@ -250,7 +250,7 @@ def test_only_references_to_admitted_widgets_of_the_right_kind_pass(guest):
      "repeat(2, minmax(0, 1fr))", '"a b" "c d"', "1 1 0%", "'Times New Roman', serif", None],
 )  # fmt: skip
 def test_css_that_names_nothing_passes(value):
-    assert widget_kinds.css_size(value) == value
+    assert widget_models.size(value, None) == value
 
 
 @pytest.mark.parametrize(
@@ -260,19 +260,19 @@ def test_css_that_names_nothing_passes(value):
 )  # fmt: skip
 def test_css_that_loads_moves_or_is_more_than_a_value_does_not(value):
     with pytest.raises(RefusedError):
-        widget_kinds.css_size(value)
+        widget_models.size(value, None)
 
 
 def test_a_margin_pulls_nothing_over_its_neighbours_and_an_offset_moves_no_widget():
     refused = {
-        widget_kinds.css_margin: ["-1px", "calc(0px - 9px)", "max(-1px, -2px)", "0 0 -4px 0"],
-        widget_kinds.css_offset: ["1px", "-1px", "50%", "calc(1px)"],
+        widget_models.margin: ["-1px", "calc(0px - 9px)", "max(-1px, -2px)", "0 0 -4px 0"],
+        widget_models.offset: ["1px", "-1px", "50%", "calc(1px)"],
     }
     for clean, values in refused.items():
         for value in values:
             with pytest.raises(RefusedError):
-                clean(value)
-    assert widget_kinds.css_offset("auto") == "auto"
+                clean(value, None)
+    assert widget_models.offset("auto", None) == "auto"
 
 
 # --- bytes ------------------------------------------------------------------------------------
@@ -333,10 +333,10 @@ def test_a_drawing_is_cleaned_and_one_that_is_none_is_left_out(guest):
 )
 def test_film_is_what_its_first_bytes_say(said, data, passes):
     if passes:
-        assert widget_state.clean_media("VideoModel", said, data) == data
+        assert widgets.clean_media("VideoModel", said, data) == data
     else:
         with pytest.raises(RefusedError):
-            widget_state.clean_media("VideoModel", said, data)
+            widgets.clean_media("VideoModel", said, data)
 
 
 def test_an_uploaded_file_keeps_its_bytes_beside_it(guest):

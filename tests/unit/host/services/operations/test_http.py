@@ -19,9 +19,11 @@ from pathlib import Path
 import httpx
 import pytest
 
-from cellblock.host.services.operations import catalog, http, urls
+from cellblock.host.services.network import addresses
+from cellblock.host.services.operations import http, urls
+from cellblock.host.services.operations.catalog import OperationError
 from cellblock.host.services.operations.http import Fetcher, resolve
-from cellblock.host.services.operations.urls import OperationError
+from cellblock.policy.operations import Http
 from support import machines
 from support.web import PEM, Web, answer
 
@@ -37,7 +39,7 @@ def table(*hosts, **changed):
         "max_redirects": 5,
         "timeout": 20.0,
     }
-    return catalog.Http(**given | changed)
+    return Http(**given | changed)
 
 
 def fetch(granted, url, resolver=resolve, **asked):
@@ -162,10 +164,10 @@ def test_a_packed_body_is_unpacked(web, parts):
 # Which are public, and that no other is asked, is tested with the relay's allowlist.
 def test_a_policy_may_allow_private_addresses_and_none_that_gives_out_credentials():
     for address in ("127.0.0.1", "10.1.1.1", "::1", "fc00::1", "::ffff:10.0.0.1"):
-        assert not urls.refusal([address], private=True), address
+        assert not addresses.refusal([address], private=True), address
     metadata = ("169.254.169.254", "fe80::1", "fe80::1%1", "fd00:ec2::254", "100.100.100.200")
     for address in (*metadata, "0.0.0.0", "224.0.0.1", "::"):
-        assert urls.refusal([address], private=True), address
+        assert addresses.refusal([address], private=True), address
 
 
 LOOPBACK = [
@@ -680,6 +682,6 @@ def test_nobody_there_is_said_without_a_word_of_this_machine():
 
 
 def test_an_address_is_read_as_it_is_sent():
-    url = urls.read("HTTPS://A.Example:443/x%2Fy?q=a+b&c=%26#frag")
+    url = urls.parse_url("HTTPS://A.Example:443/x%2Fy?q=a+b&c=%26#frag")
     assert str(url) == "https://a.example/x%2Fy?q=a+b&c=%26"
-    assert urls.read(str(url)) == url
+    assert urls.parse_url(str(url)) == url
