@@ -227,29 +227,29 @@ class Simulation:
         self.session.execute(cell, finish or self.outcomes.append)
         self.reactor.turn()
 
-    def shown(self, message):
+    def on_output(self, message):
         self.notes.append(("shown", message))
 
-    def asked(self, request):
+    def on_question(self, request):
         self.notes.append(("asked", request))
         return self.answers_questions
 
-    def hurry(self):
+    def stop_holding(self):
         self.notes.append(("hurried", None))
 
-    def restarted(self, stopped):
+    def on_restart(self, stopped):
         self.notes.append(("restarted", stopped))
 
-    def noticed(self, text):
+    def on_notice(self, text):
         self.notes.append(("noticed", text))
 
-    def undone(self, stopped):
+    def on_undo(self, stopped):
         self.notes.append(("undone", stopped))
 
-    def failed(self, detail):
+    def on_failure(self, detail):
         self.notes.append(("failed", detail))
 
-    def locked(self, report):
+    def on_locks(self, report):
         self.notes.append(("locked", report))
         return self.refusal
 

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, Final, cast, get_args
 from cellblock.api import results
 from cellblock.api.results import result_of
 from cellblock.errors import GuestError, PolicyError
-from cellblock.host.cell.cell import Station
+from cellblock.host.cell.cell import Front
 from cellblock.host.cell.outputs import Outputs
 from cellblock.host.output import gateway
 
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
     from cellblock.host.audit.recorder import Audit
     from cellblock.host.cell.cell import CellRun
-    from cellblock.host.cell.output_log import Kept
+    from cellblock.host.cell.output_log import OutputLog
     from cellblock.host.cell.status import Views
     from cellblock.host.session.types import ExecuteRequest
     from cellblock.wire import messages as wire
@@ -44,7 +44,7 @@ ANSWERING: Final[contextvars.ContextVar[frozenset[object]]] = contextvars.Contex
 
 
 class _Parent:
-    """The request that outputs belong to (``host.cells.front.Parent``)."""
+    """The request that outputs belong to (``host.cell.cell.Parent``)."""
 
     __slots__ = ("header",)
 
@@ -52,8 +52,8 @@ class _Parent:
         self.header: Mapping[str, Any] = {"msg_id": msg_id}
 
 
-class _NoBrake:
-    """No backpressure: outputs are handed over at once (``host.cells.front.Brake``)."""
+class _NoFlowControl:
+    """No backpressure: outputs are handed over at once (a ``FlowControl``)."""
 
     def admits(self) -> bool:
         return True
@@ -61,7 +61,7 @@ class _NoBrake:
     def check(self) -> None: ...
 
 
-class SandboxFront(Station):
+class SandboxFront(Front):
     """Runs one cell at a time.
 
     ``ready`` is done when the first guest is, or has the exception why there can be none.
@@ -71,11 +71,11 @@ class SandboxFront(Station):
         self,
         loop: asyncio.AbstractEventLoop,
         views: Views,
-        kept: Kept,
+        kept: OutputLog,
         audit: Audit,
         ask: Ask | None,
     ) -> None:
-        super().__init__(Outputs(self, views, _NoBrake(), kept, audit), views, audit)
+        super().__init__(Outputs(self, views, _NoFlowControl(), kept, audit), views, audit)
         self._loop, self._ask = loop, ask
         self.ready: asyncio.Future[None] = loop.create_future()
         self._stem, self._serial = os.urandom(8).hex(), itertools.count()
@@ -155,29 +155,29 @@ class SandboxFront(Station):
 
     # --- calls from the session ---------------------------------------------------------------
 
-    def hurry(self) -> None:
+    def stop_holding(self) -> None:
         """Do nothing: the guest is never held."""
 
-    def locked(self, report: wire.LockReport) -> str:
+    def on_locks(self, report: wire.LockReport) -> str:
         """Record what a guest's locks achieved."""
-        refusal = super().locked(report)
+        refusal = super().on_locks(report)
         if not refusal and not self.ready.done():
             self.ready.set_result(None)
         return refusal
 
-    def refused(self, error: PolicyError) -> None:
+    def on_policy_error(self, error: PolicyError) -> None:
         """Remember why the policy can't be kept."""
-        super().refused(error)
+        super().on_policy_error(error)
         if not self.ready.done():
             self.ready.set_exception(error)
 
-    def failed(self, detail: str) -> None:
+    def on_failure(self, detail: str) -> None:
         """Remember why no guest runs."""
-        super().failed(detail)
+        super().on_failure(detail)
         if not self.ready.done():
             self.ready.set_exception(GuestError(self.views.problem()[1].report))
 
-    def asked(self, request: wire.InputRequest) -> bool:
+    def on_question(self, request: wire.InputRequest) -> bool:
         """Have the program answer a cell's question; without ``input=`` that is an EOFError."""
         ask = self._ask
         if ask is None:

@@ -613,7 +613,7 @@ def _stop(stopped: Stopped, content: Mapping[str, Any], views: Views) -> Stop:
 
     state: Any = "kept" if stopped.kept else "gone" if stopped.restored is None else "restored"
     said = plain("\n".join(content.get("traceback", ())))
-    return Stop(stopped.why, stops.reason(stopped, views.in_force)[1], state, said)
+    return Stop(stopped.why, stops.stop_reason(stopped, views.in_force)[1], state, said)
 
 
 def _call(record: CallRecord) -> ToolCall:

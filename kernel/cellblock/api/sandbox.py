@@ -23,7 +23,7 @@ import msgspec
 from cellblock.api.front import ANSWERING, SandboxFront
 from cellblock.errors import GuestError, PolicyError
 from cellblock.guest import remove_tree
-from cellblock.host.cell.output_log import Kept
+from cellblock.host.cell.output_log import OutputLog
 from cellblock.host.cell.status import Views
 from cellblock.host.guests import spawn
 from cellblock.host.guests.zygote import SharedZygote, ZygoteSource, place_of
@@ -465,7 +465,7 @@ class AsyncSandbox:
         self._ground = ground = self._laid()
         views = Views(ground, _warn)
         self._loop = loop = asyncio.get_running_loop()
-        kept = Kept(default_path().parent / "output", views.kept_bytes())
+        kept = OutputLog(default_path().parent / "output", views.kept_bytes())
         self._kept, self._audit = kept, open_audit(views.in_force)
         self._front = front = SandboxFront(loop, views, kept, self._audit, self._ask)
         if self._approve is not None:

@@ -62,14 +62,19 @@ def approve(
     if listing and not notebooks:
         _list_all(load_policy(policy))
         return
-    each = {True: _list_one, False: _approve_one}[listing] if not revoke else _revoke_one
-    refused = False
+    declined = False
     for notebook in notebooks or ():
-        asked = load_policy(policy, notebook.resolve().parent)
-        if each is _approve_one:
+        project = notebook.resolve().parent
+        asked = load_policy(policy, project)
+        place = Place(asked, project)
+        if listing:
+            declined |= not _list_one(notebook, place)
+        elif revoke:
+            _revoke_one(notebook, place)
+        else:
             _check_counts(asked, policy)
-        refused |= not each(notebook, asked, asked=yes)
-    raise typer.Exit(code=int(refused))
+            declined |= not _approve_one(notebook, asked, place, yes=yes)
+    raise typer.Exit(code=int(declined))
 
 
 @app.command()
@@ -84,10 +89,6 @@ def templates(*, policy: KernelPolicyOption = "safe") -> None:
     raise typer.Exit(code=int(refused))
 
 
-def _place(policy: Policy, notebook: Path) -> Place:
-    return Place(policy, notebook.resolve().parent)
-
-
 def _check_counts(policy: Policy, spec: str) -> None:
     """Raise AdmissionError where what is approved under a policy counts for nothing."""
     if policy.admission != "approved":
@@ -99,15 +100,14 @@ def _check_counts(policy: Policy, spec: str) -> None:
 # --- approving --------------------------------------------------------------------------------
 
 
-def _approve_one(notebook: Path, policy: Policy, *, asked: bool) -> bool:
-    place = _place(policy, notebook)
+def _approve_one(notebook: Path, policy: Policy, place: Place, *, yes: bool) -> bool:
     with place.held(_waiting):
         manifest, why = approving.known(place)
         reviewed = approving.review(notebook.resolve().name, _sources(notebook), policy, manifest)
         _show(reviewed, policy, place, why)
         if not (reviewed.changes or why):
             return True
-        if not (asked or _confirmed(notebook)):
+        if not (yes or _confirmed(notebook)):
             return False
         if approving.approve(place, policy, reviewed, manifest):
             complain(clean(f"made the key {place.key}: whoever can read it can approve"))
@@ -151,18 +151,14 @@ def _show_cell(cell: New, policy: Policy) -> None:
 # --- taking back, listing ---------------------------------------------------------------------
 
 
-def _revoke_one(notebook: Path, policy: Policy, *, asked: bool) -> bool:
-    del asked  # less may run: nobody has to be asked
-    place = _place(policy, notebook)
-    with place.held(_waiting):
+def _revoke_one(notebook: Path, place: Place) -> None:
+    with place.held(_waiting):  # less may run then: nobody has to be asked
         cells = approving.revoke(place, notebook)
     _say(f"Took back {cells} cells of {notebook}")
-    return True
 
 
-def _list_one(notebook: Path, policy: Policy, *, asked: bool) -> bool:
-    del asked
-    known = approved(_place(policy, notebook).read()[0], notebook.resolve().name)
+def _list_one(notebook: Path, place: Place) -> bool:
+    known = approved(place.read()[0], notebook.resolve().name)
     every = True
     for number, source in _sources(notebook).items():
         fine = runs_nothing(source) or sha256(source) in known

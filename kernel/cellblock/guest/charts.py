@@ -56,13 +56,10 @@ def _plotly(module: Any) -> None:
 def _bokeh(module: Any) -> None:
     """Have ``show`` display a page with BokehJS in it. ``module`` is ``bokeh.io``."""
     install_notebook_hook = import_module("bokeh.io.notebook").install_notebook_hook
-    hooks = {"load": _nothing, "show_doc": _show_document, "show_app": _no_server}
+    # Nothing is loaded: each output brings its own.
+    hooks = {"load": lambda *_, **__: None, "show_doc": _show_document, "show_app": _no_server}
     install_notebook_hook("jupyter", **hooks, overwrite=True)
     module.output_notebook(hide_banner=True)
-
-
-def _nothing(*_: object, **__: object) -> None:
-    """Load nothing: each output brings its own."""
 
 
 def _show_document(model: Any, _state: object, notebook_handle: object = None) -> None:
@@ -177,10 +174,7 @@ def _map_height(figure: Any) -> int:
         match getattr(part, "height", None):
             case (size, "px"):
                 return int(size)
-    return _MAP_HEIGHT
-
-
-_MAP_HEIGHT: Final = 450
+    return 450
 
 
 def _with_height(page: str, height: int | None) -> str:

@@ -24,15 +24,10 @@ if TYPE_CHECKING:
 
     from cellblock.guest.tool_calls import Calls
 
-    #: Takes a call's arguments; returns them encoded, what hears pieces of the answer, and what
-    #: makes a cell's value of it.
-    Prepare = Callable[
-        [tuple[Any, ...], dict[str, Any]],
-        tuple[msgspec.Raw, Callable[[str], None], Callable[[Any], Any]],
-    ]
-
 PREFIX: Final = "ops."
-_LEAST_ERROR: Final = 400
+#: ``llm`` as cells see it: prompts in, text out. No key and no address is on this side.
+NAME: Final = "llm"
+CHAT: Final = "llm.chat"
 
 
 def namespace(
@@ -50,13 +45,10 @@ def namespace(
     names = (f"{PREFIX}{name}" for name in messages.OPERATIONS)
     withheld = build_tools((_placeholder(n) for n in names if n not in known), most, calls)
     own = {name: one for name, one in granted.items() if not name.startswith(PREFIX)}
-    ops = Operations(_operations(granted), _operations(withheld))
+    operations = {n.removeprefix(PREFIX): one for n, one in granted.items() if n not in own}
+    others = {name.removeprefix(PREFIX): one for name, one in withheld.items()}
+    ops = Operations(operations, others)
     return {"ToolError": ToolError, **own, "ops": ops, **build_llm(known, most, calls)}
-
-
-def _operations(functions: dict[str, Any]) -> dict[str, Any]:
-    found = {name: one for name, one in functions.items() if name.startswith(PREFIX)}
-    return {name.removeprefix(PREFIX): one for name, one in found.items()}
 
 
 def _placeholder(name: str) -> messages.Tool:
@@ -90,6 +82,10 @@ class Operations:
         return f"<operations: {names or 'this policy grants none'}>"
 
 
+#: Of the statuses of HTTP.
+_FIRST_ERROR: Final = 400
+
+
 class Response:
     """An answer that ``ops.http`` got: ``status``, ``url``, ``headers`` by small letters, body."""
 
@@ -115,7 +111,7 @@ class Response:
     @property
     def ok(self) -> bool:
         """Whether the status is none of an error."""
-        return self.status < _LEAST_ERROR
+        return self.status < _FIRST_ERROR
 
     def raise_for_status(self) -> None:
         """Raise ToolError where the status is one of an error."""
@@ -195,7 +191,8 @@ def _function(tool: messages.Tool, most: int, calls: Callable[[], Calls]) -> Any
             loop.settled = value
         return value
 
-    return _described(call_or_await, tool, name, signature)
+    _describe(call_or_await, tool, name, signature)
+    return call_or_await
 
 
 def _bind(name: str, signature: inspect.Signature, args: Any, kwargs: Any) -> dict[str, Any]:
@@ -209,10 +206,14 @@ def _call_and_wait(
     tool: messages.Tool,
     signature: inspect.Signature,
     calls: Callable[[], Calls],
-    prepare: Prepare,
+    prepare: Callable[[Any, Any], Any],
     name_of_wait: str = "",
 ) -> tuple[Callable[..., Any], Callable[..., Any]]:
-    """Return a function that calls and waits, and one to be awaited."""
+    """Return a function that calls and waits, and one to be awaited.
+
+    ``prepare`` returns the arguments encoded, what hears pieces of the answer, and what makes a
+    cell's value of it.
+    """
 
     def call(*args: Any, **kwargs: Any) -> Any:
         arguments, hear, result = prepare(args, kwargs)
@@ -222,15 +223,15 @@ def _call_and_wait(
         arguments, hear, result = prepare(args, kwargs)
         return result(await calls().wait(tool.name, arguments, hear))
 
-    _described(call, tool, tool.name, signature)
-    return call, _described(wait, tool, name_of_wait or tool.name, signature)
+    _describe(call, tool, tool.name, signature)
+    _describe(wait, tool, name_of_wait or tool.name, signature)
+    return call, wait
 
 
-def _described(function: Any, tool: messages.Tool, name: str, signature: inspect.Signature) -> Any:
+def _describe(function: Any, tool: messages.Tool, name: str, signature: inspect.Signature) -> None:
     function.__name__, function.__qualname__ = name.rpartition(".")[2], name
     function.__doc__, function.__module__ = tool.doc, "tools"
     vars(function)["__signature__"] = signature
-    return function
 
 
 def pack(
@@ -244,11 +245,13 @@ def pack(
 
     Raises TypeError or ValueError that names the wrong one.
     """
+    parameters = signature.parameters.values()
+    names = [repr(p.name) for p in parameters if p.kind <= p.POSITIONAL_OR_KEYWORD]
     what = "the arguments"
     try:
         positional, named = [], {}
         for index, value in enumerate(args):
-            what = f"argument {index + 1}"
+            what = f"argument {names[index] if index < len(names) else index + 1}"
             positional.append(values.plain(value, _data))
         for key, value in kwargs.items():
             what = f"argument {key!r}"
@@ -256,8 +259,7 @@ def pack(
         what = "the arguments"
         return values.encode((positional, named), *cap)
     except (TypeError, ValueError) as exc:
-        parameter = _parameter(signature, what)
-        raise type(exc)(f"{name}(): {parameter}: {exc}") from None
+        raise type(exc)(f"{name}(): {what}: {exc}") from None
 
 
 def _data(value: Any) -> Any:
@@ -266,15 +268,6 @@ def _data(value: Any) -> Any:
     if numpy is not None and isinstance(value, numpy.generic | numpy.ndarray):
         return value.tolist()
     raise TypeError(f"{type(value).__name__} is no data that crosses")
-
-
-def _parameter(signature: inspect.Signature, what: str) -> str:
-    """Name the parameter behind ``argument 2``, where it has one of its own."""
-    position = what.removeprefix("argument ")
-    names = [p.name for p in signature.parameters.values() if p.kind <= p.POSITIONAL_OR_KEYWORD]
-    if position.isdigit() and int(position) <= len(names):
-        return f"argument {names[int(position) - 1]!r}"
-    return what
 
 
 def signature_of(tool: messages.Tool) -> inspect.Signature:
@@ -301,10 +294,6 @@ def _default(text: str) -> Any:
     return _Text(text) if value is ... else value
 
 
-# ``llm`` as cells see it: prompts in, text out. No key and no address is on this side.
-
-NAME: Final = "llm"
-CHAT: Final = "llm.chat"
 #: Characters of a growing text that are shown, from its end; when it is whole, all of it is.
 _WINDOW: Final = 4_000
 #: The one of this guest, for ``cellblock.dspy``; made in the zygote, once.

@@ -82,7 +82,7 @@ class OutStream(io.TextIOBase):
         """How lone surrogates are written."""
         return "backslashreplace"
 
-    def writelines(self, lines: Iterable[str]) -> None:  # type: ignore[override]
+    def writelines(self, lines: Iterable[Any]) -> None:
         """Write each of ``lines``."""
         for line in lines:
             self.write(line)

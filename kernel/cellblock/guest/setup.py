@@ -127,7 +127,11 @@ class Prepared:
         self._rules = Rules.from_builtins(request.rules)
         self._current = RulesInForce(self._rules)
         patch_standard_library(processes=request.plan.subprocess)
-        self._network = _patched_network() if request.plan.relayed else None
+        self._network: Network | None = None
+        if request.plan.relayed:
+            from cellblock.guest import network  # noqa: PLC0415 - most policies have no list
+
+            self._network = network.patch_sockets()
         loop.allow_nested_run()
         builtins.input = server.reader(lambda: self._server, password=False)
         getpass.getpass = server.reader(lambda: self._server, password=True)
@@ -174,7 +178,11 @@ class Prepared:
         With a ``trial`` it is one up to there: then it tries its locks, says so and ends.
         """
         process.set_name("guest")
-        trial = _trial(fork.trial, self.request, fds) if fork.trial is not None else None
+        trial: LockTrial | None = None
+        if fork.trial is not None:
+            from cellblock.guest.probes import LockTrial  # noqa: PLC0415 - no other guest needs it
+
+            trial = LockTrial(fork.trial, self.request, fds)
         gated = len(fds) > len(self.targets)
         kept = _place_descriptors(fds, (*self.targets, GATE_FD))
         channel = Channel(socket.socket(fileno=CHANNEL_FD))
@@ -272,18 +280,6 @@ def _failure_reported(channel: Channel) -> Iterator[None]:
     except ConfineError as exc:
         channel.send(messages.NotReady(lock=exc.lock, detail=exc.why))
         raise SystemExit(1) from None
-
-
-def _trial(trial: messages.Trial, request: messages.Prepare, fds: list[int]) -> LockTrial:
-    from cellblock.guest.probes import LockTrial  # noqa: PLC0415 - no other guest needs it
-
-    return LockTrial(trial, request, fds)
-
-
-def _patched_network() -> Network:
-    from cellblock.guest import network  # noqa: PLC0415 - most policies have no list
-
-    return network.patch_sockets()
 
 
 def _place_descriptors(fds: list[int], where: tuple[int, ...]) -> set[int]:

@@ -20,7 +20,6 @@ from cellblock.wire import messages, values
 
 if TYPE_CHECKING:
     from collections.abc import Callable
-    from types import TracebackType
 
     import msgspec
 
@@ -54,12 +53,9 @@ class _Call:
         self.pieces: deque[str] = deque()
         self.result: messages.ToolResult | None = None
 
-    def rouse(self) -> None:
+    def wake_caller(self) -> None:
         with contextlib.suppress(Exception):  # a loop that a cell has spoilt
             self.wake()
-
-    def answered(self) -> bool:
-        return self.result is not None
 
     def due(self) -> bool:
         return self.result is not None or bool(self.pieces)
@@ -117,7 +113,7 @@ class Calls:
         number = next(self._ids)
         try:
             self._send(number, call, arguments)
-            while not call.answered():
+            while call.result is None:
                 if event is None:
                     self._channel.wait(call.due)
                 else:
@@ -145,7 +141,7 @@ class Calls:
             self._readers.begin(loop)
             try:
                 self._send(number, call, arguments)
-                while not call.answered():
+                while call.result is None:
                     await due.wait()
                     due.clear()
                     call.hand_on(hear)
@@ -184,7 +180,7 @@ class Calls:
         else:
             call.result = said
             self._under_way.pop(said.id, None)
-        return call.rouse
+        return call.wake_caller
 
     def _wait(self, number: int, call: _Call, event: threading.Event) -> None:
         """Wait in a thread that is not the main one, reading for all that do if nobody does."""
@@ -215,49 +211,41 @@ class Calls:
             next(iter(self._followers.values())).set()
 
 
-# Turns at something that threads and forked processes share: a byte in a pipe.
-#
-# Whoever has read it has the turn, and writes it back. A lock of Python's does not reach
-# processes, and files can't be locked here. One that was killed while it had its turn is not
-# waited for.
-
 #: Milliseconds after which whoever has the turn is taken to be gone.
 _PATIENCE: Final = 5_000
 
 
 class Turns:
-    """One turn at a time, as a context. Raises OSError where it can't be made."""
+    """A lock of threads and forked processes, as a context. Raises OSError where it can't be made.
+
+    Whoever has read the byte in a pipe has the turn, and writes it back. A lock of Python's does
+    not reach processes, and files can't be locked here. One that was killed while it had its turn
+    is not waited for.
+    """
 
     def __init__(self) -> None:
-        self._taken, self._given = os.pipe2(os.O_CLOEXEC | os.O_NONBLOCK)
-        self._give()
+        self._read, self._write = os.pipe2(os.O_CLOEXEC | os.O_NONBLOCK)
+        self.__exit__()
 
     def close(self) -> None:
         """Let go of it; whoever else shares it has turns still."""
-        for fd in (self._taken, self._given):
+        for fd in (self._read, self._write):
             with contextlib.suppress(OSError):
                 os.close(fd)
 
+    def _is_free(self, milliseconds: int) -> bool:
+        poll = select.poll()  # one for each thread: they can't be shared
+        poll.register(self._read, select.POLLIN)
+        return bool(poll.poll(milliseconds))
+
     def __enter__(self) -> Self:
-        poll = select.poll()
-        poll.register(self._taken, select.POLLIN)
-        while poll.poll(_PATIENCE):
+        while self._is_free(_PATIENCE):
             with contextlib.suppress(BlockingIOError):  # another was quicker
-                os.read(self._taken, 1)
+                os.read(self._read, 1)
                 break
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
-        self._give()
-
-    def _give(self) -> None:
-        """Put the byte back, but no second one: who was taken to be gone may come back."""
-        poll = select.poll()
-        poll.register(self._taken, select.POLLIN)
-        if not poll.poll(0):
-            os.write(self._given, b".")
+    def __exit__(self, *_: object) -> None:
+        # No second byte: who was taken to be gone may come back.
+        if not self._is_free(0):
+            os.write(self._write, b".")

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import zmq
 
 from cellblock.guest import remove_tree as removal
-from cellblock.host.cell.output_log import Kept
+from cellblock.host.cell.output_log import OutputLog
 from cellblock.host.cell.status import Views
 from cellblock.host.guests.zygote import ZygoteSource
 from cellblock.host.session.config import SessionConfig
@@ -49,7 +49,7 @@ def assemble(
     bound = channels.bind(context, connection)
     reactor = ZmqReactor()
     codec = MessageCodec(connection.key, connection.scheme)
-    kept = Kept(default_path().parent / "output", views.kept_bytes())
+    kept = OutputLog(default_path().parent / "output", views.kept_bytes())
     audit = open_audit(views.in_force)
     kernel = Kernel(reactor, bound, codec, History(default_path()), views, kept, audit)
     reactor.call_later(_SWEEP, kept.sweep)

@@ -206,7 +206,7 @@ class IopubQueue:
 
 
 class Backpressure:
-    """Holds the guest while front ends are behind, but not for ever (``host.cells.front.Brake``).
+    """Holds the guest while front ends are behind, but not for ever (a ``FlowControl``).
 
     ``letting_go`` means that the guest goes on though front ends stall: output beyond ``HIGH`` is
     then left out, but never the messages that say how a cell ended.

@@ -13,7 +13,7 @@ from itertools import islice
 from typing import TYPE_CHECKING, Any
 
 from cellblock.host.cell import status as stops
-from cellblock.host.cell.cell import Station
+from cellblock.host.cell.cell import Front
 from cellblock.host.cell.outputs import Outputs
 from cellblock.host.session.types import ExecuteRequest
 from cellblock.jupyter import messages
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     import zmq
 
     from cellblock.host.audit.recorder import Audit
-    from cellblock.host.cell.output_log import Kept
+    from cellblock.host.cell.output_log import OutputLog
     from cellblock.host.cell.status import Views
     from cellblock.host.session.history import History
     from cellblock.host.session.types import Stopped
@@ -46,7 +46,7 @@ LONGEST_NAME = 1_000
 LONGEST_EXPRESSIONS = 400_000
 
 
-class Kernel(Station):
+class Kernel(Front):
     """Answers requests and keeps their order; the session decides about cells."""
 
     history: History
@@ -58,7 +58,7 @@ class Kernel(Station):
         codec: MessageCodec,
         history: History,
         views: Views,
-        kept: Kept,
+        kept: OutputLog,
         audit: Audit,
     ) -> None:
         self._reactor = reactor
@@ -292,16 +292,18 @@ class Kernel(Station):
 
     def _comm(self, message: Message) -> None:
         content = messages.comm_content(message.content)
-        if self.session is None or not self.outputs.comms.arrived(message.kind, content, message):
+        if self.session is None or not self.outputs.comms.from_front(
+            message.kind, content, message
+        ):
             self._finish()
             return
         self.outputs.begin(message)
 
         def done(ended: Stopped | str | None) -> None:
             if ended is not None:
-                self.outputs.card(stops.unheard(ended, self.views.in_force))
+                self.outputs.card(stops.comm_failure_card(ended, self.views.in_force))
                 if isinstance(ended, str) and message.kind == "comm_open":
-                    self.outputs.comms.unheard(content, message)
+                    self.outputs.comms.refuse_open(content, message)
             self.outputs.end()
             self._finish()
 
@@ -317,7 +319,7 @@ class Kernel(Station):
 
     # --- calls from the session ---------------------------------------------------------------
 
-    def asked(self, request: wire.InputRequest) -> bool:
+    def on_question(self, request: wire.InputRequest) -> bool:
         """Put a cell's question to the front end that sent it."""
         if self.session is None:
             return False
@@ -331,7 +333,7 @@ class Kernel(Station):
         if self.session is not None:
             self.session.hold(held=held)
 
-    def hurry(self) -> None:
+    def stop_holding(self) -> None:
         """Hear the guest though front ends are behind."""
         self._backpressure.let_go()
 

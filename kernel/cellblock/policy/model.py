@@ -192,21 +192,17 @@ def plain(value: Any) -> Any:
     return value
 
 
-def flat_fields(values: Mapping[str, Any]) -> dict[str, Any]:
-    """Return a policy's fields as ``Policy.as_dict`` has them, those of sections one by one.
+def flat_fields(values: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
+    """Return fields as ``Policy.as_dict`` has them, those of tables one by one: ``audit.log``.
 
-    Of a section that has nothing in it there is one row.
+    A table that has nothing in it is one field.
     """
     flat: dict[str, Any] = {}
     for name, value in values.items():
-        if name in SECTIONS and isinstance(value, dict) and value:
-            for key, own in value.items():
-                inner = own.items() if isinstance(own, dict) else ()
-                flat |= {f"{name}.{key}.{each}": found for each, found in inner}
-                if not isinstance(own, dict):
-                    flat[f"{name}.{key}"] = own
+        if isinstance(value, dict) and value and (prefix or name in SECTIONS):
+            flat |= flat_fields(value, f"{prefix}{name}.")
         else:
-            flat[name] = value
+            flat[prefix + name] = value
     return flat
 
 

@@ -1,6 +1,6 @@
-"""Cells as every front runs them: one ``CellRun`` each, at the ``Station`` of a session.
+"""Cells as every front runs them: a ``CellRun`` each.
 
-``Station`` is a session's front as far as it is the same for all; a kernel and a sandbox are one.
+``Front`` is what all fronts of a session have in common; a kernel is one, and a sandbox.
 """
 
 from __future__ import annotations
@@ -34,8 +34,8 @@ if TYPE_CHECKING:
 class CellRun:
     """One cell, from its arrival to its reply: what it publishes, and what it is answered with."""
 
-    def __init__(self, station: Station, request: ExecuteRequest) -> None:
-        self._station, self.request = station, request
+    def __init__(self, front: Front, request: ExecuteRequest) -> None:
+        self._front, self.request = front, request
         self.count = request.execution_count
         #: How it ended; None until then, and for one that never came to the session.
         self.outcome: Outcome | None = None
@@ -47,47 +47,47 @@ class CellRun:
 
     def start(self) -> None:
         """Echo the code, then run it."""
-        station, request = self._station, self.request
+        front, request = self._front, self.request
         if excess := exceeded_limit(request.code):
-            station.audit.too_long(request.code, self.count)
-            self._fail(*station.views.too_long(*excess))
+            front.audit.too_long(request.code, self.count)
+            self._fail(*front.views.too_long(*excess))
             return
         if not request.silent:
             echo = {"code": request.code, "execution_count": self.count}
-            station.outputs.publish("execute_input", echo)
+            front.outputs.publish("execute_input", echo)
         self.show_gaps()
-        if request.store_history and request.code.strip() and station.history is not None:
+        if request.store_history and request.code.strip() and front.history is not None:
             source = transform(request.code).source
-            station.history.store(self.count, request.code, source)
-        if station.session is None and station.starting is not None:
-            station.starting.ask(request, self._run)
+            front.history.store(self.count, request.code, source)
+        if front.session is None and front.starting is not None:
+            front.starting.ask(request, self._run)
         else:
             self._run()
 
     def _run(self) -> None:
-        station = self._station
-        if station.session is not None:
-            if station.exports is not None:
-                station.exports.begin()
-            station.session.execute(self.request, self._done, self._say_unwritten)
+        front = self._front
+        if front.session is not None:
+            if front.exports is not None:
+                front.exports.begin()
+            front.session.execute(self.request, self._done, self._say_unwritten)
             return
         # What the user allowed does not begin either, where the log could not take it.
-        unwritten = station.audit.barred() if station.starting is not None else None
-        views = station.views
+        unwritten = front.audit.barred() if front.starting is not None else None
+        views = front.views
         self._fail(*(views.unwritten(unwritten, runs=False) if unwritten else views.problem()))
 
     def _say_unwritten(self) -> None:
         """Say on a visible cell, above its output, that it is not on the audit log: once."""
         if self._ended or self.request.silent:
             return
-        if (problem := self._station.audit.untold()) is not None:
-            self._station.outputs.card(self._station.views.unwritten(problem, runs=True)[0])
+        if (problem := self._front.audit.untold()) is not None:
+            self._front.outputs.card(self._front.views.unwritten(problem, runs=True)[0])
 
     def show_gaps(self) -> None:
         """Show, above a session's first visible cell's output, what is not enforced here."""
         if self.request.silent:
             return
-        outputs, views = self._station.outputs, self._station.views
+        outputs, views = self._front.outputs, self._front.views
         if card := views.gaps_once():
             outputs.card(card)
         if views.notice:
@@ -103,26 +103,26 @@ class CellRun:
         """Publish an exception; the reply repeats the last one."""
         self._error = gateway.clean_error(message.ename, message.evalue, message.traceback)
         if not self.request.silent:
-            self._station.outputs.publish("error", self._error)
+            self._front.outputs.publish("error", self._error)
 
     # --- its end ------------------------------------------------------------------------------
 
     def _done(self, outcome: Outcome) -> None:
-        exports, self._ended = self._station.exports, True
+        exports, self._ended = self._front.exports, True
         if exports is None or self.request.silent or outcome.usage is None:
             self._finish(outcome)
         else:
             exports.after_cell(lambda found: self._finish(outcome, found))
 
     def _finish(self, outcome: Outcome, found: CellArtifacts | None = None) -> None:
-        views, self.outcome = self._station.views, outcome
+        views, self.outcome = self._front.views, outcome
         self._record_usage(outcome)
         if found:
             self._show_exported(found)
         if outcome.status == "denied":
             self._fail(*views.denial(outcome.findings, outcome.label))
         elif outcome.stopped is not None:
-            self._fail(*status.shown(outcome.stopped, views.in_force))
+            self._fail(*status.stopped_card(outcome.stopped, views.in_force))
         elif outcome.unwritten is not None:
             self._fail(*views.unwritten(outcome.unwritten, runs=False))
         elif outcome.unadmitted is not None:
@@ -148,25 +148,25 @@ class CellRun:
             told |= {"tool_calls": calls, "tool_calls_left_out": outcome.tool_calls.left_out}
         self._metadata = {"cellblock": told}
         if self.request.store_history and self.request.code:
-            self._station.views.account.add(self.count, self.request.code, outcome.usage)
+            self._front.views.add_usage(self.count, self.request.code, outcome.usage)
 
     def _show_exported(self, found: CellArtifacts) -> None:
         """Show which files were copied out, and put them into the reply and on the audit log."""
         self.exported = found
-        self._station.audit.exported(found.artifacts)
+        self._front.audit.exported(found.artifacts)
         told = [one.as_dict() for one in found.artifacts]
         self._metadata.setdefault("cellblock", {})["artifacts"] = told
-        self._station.outputs.card(self._station.views.artifacts(found))
+        self._front.outputs.card(self._front.views.artifacts(found))
 
     def _fail(self, bundle: dict[str, Any], failure: Failure) -> None:
         """Show a card of ours and end the cell as an error, for front ends and in the reply."""
         if not self.request.silent:
-            self._station.outputs.card(bundle)
-            self._station.outputs.publish("error", failure.published())
+            self._front.outputs.card(bundle)
+            self._front.outputs.publish("error", failure.published())
         self._reply("error", [], **failure.replied())
 
     def _reply(self, status: str, payload: list[dict[str, Any]], **fields: Any) -> None:
-        show = self._station.views.show_in_passing
+        show = self._front.views.show_in_passing
         content = {
             "status": status,
             "execution_count": self.count,
@@ -176,10 +176,10 @@ class CellRun:
         }
         request = self.request
         abort = status == "error" and request.stop_on_error and not request.silent
-        self._station.end_cell(content, self._metadata, abort=abort)
+        self._front.end_cell(content, self._metadata, abort=abort)
 
 
-class Station(ABC):
+class Front(ABC):
     """Takes cells, one at a time, and shows what a session says of them.
 
     Without a ``session`` nothing can run, and ``views`` know why.
@@ -219,48 +219,48 @@ class Station(ABC):
     # --- what a session tells -----------------------------------------------------------------
 
     @abstractmethod
-    def asked(self, request: wire.InputRequest) -> bool:
+    def on_question(self, request: wire.InputRequest) -> bool:
         """Put the running cell's question; return whether somebody is asked.
 
         ``Session.answer`` takes the answer.
         """
 
     @abstractmethod
-    def hurry(self) -> None:
+    def stop_holding(self) -> None:
         """Stop holding the guest for front ends that are behind: it must be heard now."""
 
-    def shown(self, message: wire.FromGuest) -> None:
+    def on_output(self, message: wire.FromGuest) -> None:
         """Pass a guest's output on."""
-        self.outputs.shown(message)
+        self.outputs.show(message)
 
-    def restarted(self, stopped: Stopped) -> None:
+    def on_restart(self, stopped: Stopped) -> None:
         """Show that a guest was lost while nothing ran, or before its request began."""
-        self.outputs.card(status.shown(stopped, self.views.in_force)[0])
+        self.outputs.card(status.stopped_card(stopped, self.views.in_force)[0])
 
-    def undone(self, stopped: Stopped) -> None:
+    def on_undo(self, stopped: Stopped) -> None:
         """Show which cells were undone, and note it beside the cell that did it."""
-        self.outputs.card(status.undone(stopped, self.views.in_force))
+        self.outputs.card(status.undone_card(stopped, self.views.in_force))
         if stopped.undone and self.history is not None:
             counts = ", ".join(f"[{count}]" for count in stopped.undone)
             self.history.annotate(self.execution_count, f"# undid {counts}")
 
-    def noticed(self, text: str) -> None:
+    def on_notice(self, text: str) -> None:
         """Say that no snapshots are taken for now, and why."""
         self.outputs.notice(f"takes no snapshot: {text}. A killed cell may cost its variables")
 
-    def equipped(self, tools: tuple[wire.Tool, ...]) -> None:
+    def on_tools(self, tools: tuple[wire.Tool, ...]) -> None:
         """Remember the tools that cells may call: ``%tools`` lists them."""
         self.views.tools_in_force = tools
 
-    def refused(self, error: PolicyError) -> None:
+    def on_policy_error(self, error: PolicyError) -> None:
         """Remember why nothing can run under this policy: every cell says so."""
         self.views.refuse(error)
 
-    def failed(self, detail: str) -> None:
+    def on_failure(self, detail: str) -> None:
         """Remember why no guest can be started: every cell says so."""
         self.views.fail(detail)
 
-    def locked(self, report: wire.LockReport) -> str:
+    def on_locks(self, report: wire.LockReport) -> str:
         """Take a new guest's report of its locks; return why nothing may run in it, or nothing."""
         refusal = self.views.locked(report)
         views = self.views
@@ -297,7 +297,7 @@ class Publisher(Protocol):
         """Show it to whoever looks."""
 
 
-class Brake(Protocol):
+class FlowControl(Protocol):
     """Holds up a guest whose output nobody takes."""
 
     def admits(self) -> bool:

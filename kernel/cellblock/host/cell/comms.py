@@ -51,7 +51,7 @@ class CommTraffic:
 
     # --- from the front end -------------------------------------------------------------------
 
-    def arrived(self, kind: str, content: dict[str, Any], parent: Parent) -> bool:
+    def from_front(self, kind: str, content: dict[str, Any], parent: Parent) -> bool:
         """Return whether a front end's message is for the guest; answer one that opens in vain."""
         name = content["comm_id"]
         if kind == "comm_open":
@@ -64,7 +64,7 @@ class CommTraffic:
             self._comms.closed_by_front(name)
         return known
 
-    def unheard(self, content: dict[str, Any], parent: Parent) -> None:
+    def refuse_open(self, content: dict[str, Any], parent: Parent) -> None:
         """Close what a front end opened, where the guest has not heard of that."""
         self._comms.closed_by_front(content["comm_id"])
         self._say_closed(content["comm_id"], parent)
@@ -78,7 +78,7 @@ class CommTraffic:
 
     # --- from the guest -----------------------------------------------------------------------
 
-    def said(self, message: wire.CommOut, parent: Parent | None, quota: Quota) -> None:
+    def from_guest(self, message: wire.CommOut, parent: Parent | None, quota: Quota) -> None:
         """Pass on what may pass, within the quota; show a card for what may not."""
         if quota.spent(sum(map(len, message.buffers))):
             return
@@ -123,11 +123,7 @@ class CommTraffic:
 
     def _publish(self, passed: Passed, parent: Parent | None) -> None:
         self._publisher.publish(
-            passed.kind,
-            passed.content(),
-            parent,
-            buffers=passed.buffers,
-            metadata=passed.metadata,
+            passed.kind, passed.content(), parent, buffers=passed.buffers, metadata=passed.metadata
         )
 
     def _note(self, passed: Passed) -> None:

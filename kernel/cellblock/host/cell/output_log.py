@@ -76,7 +76,7 @@ class Page:
     content: str
 
 
-class Kept:
+class OutputLog:
     """What one kernel keeps, within ``cap`` bytes; None is no limit, 0 keeps nothing.
 
     One cell gets half of the cap: its beginning.
@@ -277,7 +277,7 @@ def _number(word: str) -> int | None:
     return int(word) if known else None
 
 
-def answer(kept: Kept, argument: str) -> Bundle:
+def answer(kept: OutputLog, argument: str) -> Bundle:
     """Return the card for ``%output argument``."""
     if not argument.strip():
         return kept_list([_row(text) for text in kept.texts()])
@@ -285,7 +285,7 @@ def answer(kept: Kept, argument: str) -> Bundle:
     return kept_note(_USAGE) if query is None else _page_card(kept, query)
 
 
-def _page_card(kept: Kept, query: OutputQuery) -> Bundle:
+def _page_card(kept: OutputLog, query: OutputQuery) -> Bundle:
     texts = [t for t in kept.texts() if t.cell == query.cell and query.kind in (None, t.kind)]
     if not texts:
         what = f"cell {query.cell}"
@@ -303,7 +303,7 @@ def _page_card(kept: Kept, query: OutputQuery) -> Bundle:
     return kept_page(row, page.number, page.count, content)
 
 
-def _cells(kept: Kept) -> str:
+def _cells(kept: OutputLog) -> str:
     """Return which cells there is output of, to go on with a sentence."""
     cells = sorted({text.cell for text in kept.texts()})
     if not cells:

@@ -16,9 +16,9 @@ if TYPE_CHECKING:
     from collections.abc import Collection, Iterable
 
     from cellblock.host.audit.recorder import Audit
-    from cellblock.host.cell.cell import Brake, CellRun, Parent, Publisher
+    from cellblock.host.cell.cell import CellRun, FlowControl, Parent, Publisher
     from cellblock.host.cell.comms import CommTraffic
-    from cellblock.host.cell.output_log import Kept
+    from cellblock.host.cell.output_log import OutputLog
     from cellblock.host.cell.quota import Held, Kind, Stream
     from cellblock.host.cell.status import Views
 
@@ -81,7 +81,7 @@ class Outputs:
     """
 
     def __init__(
-        self, publisher: Publisher, views: Views, brake: Brake, kept: Kept, audit: Audit
+        self, publisher: Publisher, views: Views, brake: FlowControl, kept: OutputLog, audit: Audit
     ) -> None:
         self._publisher, self._views, self._brake = publisher, views, brake
         self._withheld = Withheld(audit)
@@ -156,7 +156,7 @@ class Outputs:
 
     # --- what comes ---------------------------------------------------------------------------
 
-    def shown(self, message: wire.FromGuest) -> None:
+    def show(self, message: wire.FromGuest) -> None:
         """Pass on one message, if there is still room for it."""
         if not self._brake.admits() and not isinstance(message, wire.Error):
             self._untaken += 1
@@ -169,7 +169,7 @@ class Outputs:
             case wire.Result() if self._cell is not None:
                 self._bundle(message)
             case wire.CommOut():
-                self.comms.said(message, self._parent, self._quota)
+                self.comms.from_guest(message, self._parent, self._quota)
             case wire.Error():
                 self._error(message)
             case wire.Show():

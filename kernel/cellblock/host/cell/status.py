@@ -10,7 +10,7 @@ import contextlib
 import os
 import sys
 from collections import deque
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Final
 
 from cellblock.backends import report as reports
@@ -38,7 +38,7 @@ if TYPE_CHECKING:
     from cellblock.analysis.admission import Template
     from cellblock.backends.probes import Proof
     from cellblock.errors import AuditError
-    from cellblock.host.cell.output_log import Kept
+    from cellblock.host.cell.output_log import OutputLog
     from cellblock.host.services.artifacts import CellArtifacts
     from cellblock.host.session.config import SessionConfig
     from cellblock.host.session.types import Stopped, Usage
@@ -70,35 +70,6 @@ def _log(text: str) -> None:
     with contextlib.suppress(OSError, ValueError):
         sys.stderr.write(f"cellblock: {text}\n")
         sys.stderr.flush()
-
-
-@dataclass(frozen=True, slots=True)
-class Entry:
-    """One cell of the account: its number, the first line of its source, what it took."""
-
-    number: int
-    line: str
-    usage: Usage
-
-
-class Account:
-    """What a session's cells took; the last ``MAX_CELLS`` of them one by one."""
-
-    def __init__(self) -> None:
-        self.entries: deque[Entry] = deque(maxlen=MAX_CELLS)
-        self.cells = 0
-        self.wall_seconds = self.cpu_seconds = 0.0
-        self.output_bytes = self.read_bytes = 0
-
-    def add(self, number: int, source: str, usage: Usage) -> None:
-        """Enter a cell that ended."""
-        line = source.lstrip()[:MAX_LINE].partition("\n")[0]
-        self.entries.append(Entry(number, line, usage))
-        self.cells += 1
-        self.wall_seconds += usage.wall_seconds
-        self.cpu_seconds += usage.cpu_seconds
-        self.output_bytes += usage.output_bytes
-        self.read_bytes += usage.read_bytes
 
 
 class Views:
@@ -136,7 +107,9 @@ class Views:
         self.templates_in_force: Mapping[str, Template] = {}
         #: What tells how much is left of each budget.
         self.budgets: dict[str, Callable[[], Budget]] = {}
-        self.account = Account()
+        #: What cells took: the last ones one by one, and all together.
+        self._usage: deque[tables.UsageRow] = deque(maxlen=MAX_CELLS)
+        self._total = tables.UsageTotals(0, 0.0, 0.0, 0, 0)
         #: Something that the first cell is to say, once.
         self.notice = ""
         #: The table of the policy, and what it was made of: it takes ten milliseconds, and one
@@ -190,7 +163,7 @@ class Views:
                 "stdout": policy.stdout_max_bytes if policy else None,
                 "stderr": policy.stderr_max_bytes if policy else None,
                 "display": policy.display_max_bytes if policy else None,
-            },
+            }
         )
 
     def kept_bytes(self) -> int | None:
@@ -305,8 +278,7 @@ class Views:
         """Return what is shown of a cell that is too long to be looked at."""
         detail = f"It has {has:,} {what}; {cap:,} are looked at."
         remedy = "Keep data in a file, or divide the cell."
-        card = problem("This cell is too long", detail, remedy=remedy)
-        return card, problem_failure(card, detail)
+        return _problem_shown("PolicyProblem", "This cell is too long", detail, "", "", "", remedy)
 
     def unwritten(self, error: AuditError, *, runs: bool) -> Shown:
         """Return what is shown of a cell that is not on the audit log, and runs or does not."""
@@ -314,14 +286,14 @@ class Views:
         if not runs:
             title = "This cell did not run: it would not be on the audit log"
             detail = f"{detail}. Your variables are kept."
-        card = problem(title, detail, error.file, error.key, remedy=error.remedy)
-        return card, problem_failure(card, detail, "AuditProblem")
+        where = (error.file, error.key, "", error.remedy)
+        return _problem_shown("AuditProblem", title, detail, *where)
 
     def unadmitted(self, error: AdmissionError) -> Shown:
         """Return what is shown of a cell about which nobody can tell whether it may run."""
         title = "This cell did not run: what may run can't be told"
-        card = problem(title, error.message, error.file, error.key, remedy=error.remedy)
-        return card, problem_failure(card, error.message, "AdmissionProblem")
+        where = (error.file, error.key, "", error.remedy)
+        return _problem_shown("AdmissionProblem", title, error.message, *where)
 
     def refuse(self, error: PolicyError) -> None:
         """Have every cell end with this error."""
@@ -361,8 +333,7 @@ class Views:
 
     def problem(self) -> Shown:
         """Return what every cell shows when nothing can run."""
-        card = problem(*self._problem)
-        return card, problem_failure(card, self._problem[1])
+        return _problem_shown("PolicyProblem", *self._problem)
 
     def artifacts(self, found: CellArtifacts) -> Bundle:
         """Return the card for files that were copied out; links lead from the project."""
@@ -379,7 +350,7 @@ class Views:
 
     # --- what a cell asks to see --------------------------------------------------------------
 
-    def answer(self, asked: wire.Show, kept: Kept, quota: Quota) -> Bundle | None:
+    def answer(self, asked: wire.Show, kept: OutputLog, quota: Quota) -> Bundle | None:
         """Return the table or page that a cell asks for; None where its quota has no room."""
         if asked.what == "output":
             if quota.spent(0):
@@ -391,7 +362,7 @@ class Views:
     def _table(self, asked: wire.Show) -> Bundle:
         match asked.what:
             case "usage":
-                return self._usage_table(asked.argument)
+                return tables.usage(list(self._usage), self._total, asked.argument, self._spent())
             case "tools":
                 return tables.tools(self.tools_in_force, self._spent())
             case "templates":
@@ -419,20 +390,26 @@ class Views:
             self._policy_table = made
         return dict(made[1])
 
-    def _usage_table(self, line: str) -> Bundle:
-        account = self.account
-        rows = [tables.UsageRow(e.number, e.line, **e.usage.as_dict()) for e in account.entries]
-        totals = tables.UsageTotals(
-            account.cells,
-            account.wall_seconds,
-            account.cpu_seconds,
-            account.output_bytes,
-            account.read_bytes,
+    def add_usage(self, number: int, source: str, usage: Usage) -> None:
+        """Enter what a cell took: ``%usage`` lists it."""
+        line, total = source.lstrip()[:MAX_LINE].partition("\n")[0], self._total
+        self._usage.append(tables.UsageRow(number, line, **usage.as_dict()))
+        self._total = tables.UsageTotals(
+            total.cells + 1,
+            total.wall_seconds + usage.wall_seconds,
+            total.cpu_seconds + usage.cpu_seconds,
+            total.output_bytes + usage.output_bytes,
+            total.read_bytes + usage.read_bytes,
         )
-        return tables.usage(rows, totals, line, self._spent())
 
     def _spent(self) -> dict[str, Budget]:
         return {name: ask() for name, ask in self.budgets.items()}
+
+
+def _problem_shown(ename: str, title: str, detail: str, *parts: str) -> Shown:
+    """Return a card and its error; ``parts`` are the file, key, value and remedy of an error."""
+    card = problem(title, detail, *parts)
+    return card, problem_failure(card, detail, ename)
 
 
 def _refusal(policy: Policy, gaps: tuple[Gap, ...]) -> str:
@@ -505,9 +482,9 @@ LIMITS: Final = {
 }
 
 
-def shown(stopped: Stopped, policy: Policy | None) -> Shown:
+def stopped_card(stopped: Stopped, policy: Policy | None) -> Shown:
     """Return what is shown of a cell that was ended from outside."""
-    why, limit = reason(stopped, policy)
+    why, limit = stop_reason(stopped, policy)
     state = cards.State.kept if stopped.kept else cards.State.gone
     lost: tuple[str, ...] = ()
     if stopped.restored is not None:
@@ -517,21 +494,21 @@ def shown(stopped: Stopped, policy: Policy | None) -> Shown:
     return card, cards.stopped_failure(card)
 
 
-def undone(stopped: Stopped, policy: Policy | None) -> Bundle:
+def undone_card(stopped: Stopped, policy: Policy | None) -> Bundle:
     """Return the card for cells that were undone."""
     if stopped.restored is None:  # every copy to go back to had ended
-        return shown(stopped, policy)[0]
+        return stopped_card(stopped, policy)[0]
     return cards.undone(stopped.undone, lost=restore.lacking(stopped.restored))
 
 
-def unheard(ended: Stopped | str, policy: Policy | None) -> Bundle:
+def comm_failure_card(ended: Stopped | str, policy: Policy | None) -> Bundle:
     """Return the card for a comm message whose handler did not come to its end."""
     if not isinstance(ended, str):
-        return shown(ended, policy)[0]
+        return stopped_card(ended, policy)[0]
     return problem("A message from the page did not reach the cell", ended)
 
 
-def reason(stopped: Stopped, policy: Policy | None) -> tuple[str, str]:
+def stop_reason(stopped: Stopped, policy: Policy | None) -> tuple[str, str]:
     """Return why a cell was stopped, and the limit or cause in words.
 
     A guest may have had a say in those: what would act on a terminal is spelled out.

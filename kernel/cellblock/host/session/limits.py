@@ -45,8 +45,8 @@ QUERY_TIMEOUT: Final = 10.0
 class Deadlines:
     """Interrupts and kills by the clock: silence, the timeout, how long an interrupt may take.
 
-    A cell's timeout is one deadline, which stands still while the user is asked. ``hurry`` has the
-    guest heard though front ends are behind; ``abandon`` is told of a query that takes too long.
+    A cell's timeout is one deadline, which stands still while the user is asked. ``stop_holding``
+    has the guest heard though front ends are behind; ``abandon`` gets a query that takes too long.
     """
 
     def __init__(
@@ -54,11 +54,11 @@ class Deadlines:
         reactor: Reactor,
         clock: Callable[[], float],
         supervisor: Supervisor,
-        hurry: Callable[[], None],
+        stop_holding: Callable[[], None],
         abandon: Callable[[InFlight], None],
     ) -> None:
         self._reactor, self._clock, self._supervisor = reactor, clock, supervisor
-        self._hurry, self._abandon = hurry, abandon
+        self._stop_holding, self._abandon = stop_holding, abandon
         #: Seconds that a cell may run; None is no limit.
         self.timeout: float | None = None
         self._timers: list[Timer] = []
@@ -114,7 +114,7 @@ class Deadlines:
         """Interrupt what is over a limit; kill it if it does not give way."""
         if request.over is None:
             request.over = why
-            self._hurry()
+            self._stop_holding()
             self._supervisor.interrupt()
             self._later(GRACE, lambda: self._supervisor.replace(request.stopped(why)))
 

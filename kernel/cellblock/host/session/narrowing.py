@@ -20,14 +20,8 @@ from cellblock.host.consent.admission.admission import Gate
 from cellblock.host.guests import spawn
 from cellblock.host.services.tools.calls import DenyAll, Tooling
 from cellblock.host.session.config import under_policy
-from cellblock.host.session.requests import (
-    InFlight,
-    PolicyChange,
-    PolicyChanged,
-    PolicyUnchanged,
-    State,
-)
-from cellblock.host.session.types import Outcome, SessionSettings, Step, outcome_of
+from cellblock.host.session.requests import InFlight, PolicyChange, PolicyUnchanged, State
+from cellblock.host.session.types import Outcome, SessionSettings, Step, Stopped, outcome_of
 from cellblock.host.snapshots.restore import lacking
 from cellblock.policy import narrow_requests, paths
 from cellblock.policy.narrowing import changed_fields, toml_text, try_narrow
@@ -41,9 +35,9 @@ if TYPE_CHECKING:
 
     from cellblock.analysis import Finding
     from cellblock.analysis.admission import Ruling
-    from cellblock.host.cell.cell import Station
+    from cellblock.host.cell.cell import Front
     from cellblock.host.guests.process import Guest
-    from cellblock.host.services.tools.calls import Source
+    from cellblock.host.services.tools.calls import Approval, Source
     from cellblock.host.session.config import SessionConfig
     from cellblock.host.session.session import Session
     from cellblock.host.session.types import ExecuteRequest
@@ -72,20 +66,30 @@ _NAMED: Final = ("filesystem_read_roots", "read_deny_paths")
 
 
 def settings_of(
-    config: SessionConfig, station: Station, make_tools: MakeTools | None = None
+    config: SessionConfig, front: Front, make_tools: MakeTools | None = None
 ) -> SessionSettings:
     """Return what a session enforces at its start; ``make_tools`` makes tools of a program's."""
-    return _settings(config, station, _tooling(config, station, make_tools))
+    policy, audit = config.policy, front.audit
+    tools = Tooling(
+        policy=policy,
+        functions=None if make_tools is None else lambda: make_tools(policy),
+        operations=config.operations,
+        budgets=front.views.budgets,
+        observe=audit.called,
+        unlisted=audit.refused_more,
+        barred=audit.barred,
+        approval=approval_of(policy, front),
+    )
+    return _settings(config, front, tools)
 
 
 def _settings(
-    config: SessionConfig, station: Station, tools: Tooling | None, **change: Any
+    config: SessionConfig, front: Front, tools: Tooling | None, **change: Any
 ) -> SessionSettings:
-    policy = config.policy
     return SessionSettings(
-        policy=policy,
-        rules=policy.rules(),
-        gate=Gate(policy, config.project, station.audit.in_force),
+        policy=config.policy,
+        rules=config.policy.rules(),
+        gate=Gate(config.policy, config.project, front.audit.in_force),
         prepare=config.prepare,
         zygote=partial(spawn.start, config.wrap),
         tools=tools,
@@ -93,24 +97,9 @@ def _settings(
     )
 
 
-def _tooling(config: SessionConfig, station: Station, make_tools: MakeTools | None) -> Tooling:
-    """Return what cells may call; quotas are shown by the station."""
-    policy = config.policy
-    return Tooling(
-        policy=policy,
-        functions=None if make_tools is None else lambda: make_tools(policy),
-        operations=config.operations,
-        budgets=station.views.budgets,
-        observe=station.audit.called,
-        unlisted=station.audit.refused_more,
-        barred=station.audit.barred,
-        approval=approval_of(policy, station),
-    )
-
-
-def approval_of(policy: Policy, station: Station) -> Any:
+def approval_of(policy: Policy, front: Front) -> Approval | None:
     """Return who decides about calls: nobody, where the policy asks users and none can be."""
-    decides = station.approval or station.clerk
+    decides = front.approval or front.clerk
     return DenyAll() if decides is None and policy.approvals != "never" else decides
 
 
@@ -123,18 +112,14 @@ def recorded_changes(before: Policy, after: Policy, scratch: Path) -> dict[str, 
     }
 
 
-def _tool_names(policy: Policy) -> frozenset[str]:
-    return frozenset(map(tool_name, policy.tools))
-
-
 # --- narrowing ----------------------------------------------------------------------------------
 
 
 class Narrower:
     """Narrows one session's policy, as its cells ask."""
 
-    def __init__(self, config: SessionConfig, station: Station, tooling: Tooling | None) -> None:
-        self._config, self._station, self._tooling = config, station, tooling
+    def __init__(self, config: SessionConfig, front: Front, tooling: Tooling | None) -> None:
+        self._config, self._front, self._tooling = config, front, tooling
         #: The config of the settings that were made last.
         self._next = config
         #: The policy before the one in force, and what was not enforced of it.
@@ -169,7 +154,7 @@ class Narrower:
 
         ``admitted_by`` says what admitted the cell, where not every cell is.
         """
-        audit, code, rules = self._station.audit, request.code, session.settings.rules
+        audit, code, rules = self._front.audit, request.code, session.settings.rules
         asked, findings = narrow_requests.read_cell(code, rules)
         settings: SessionSettings | None = None
         if not findings:
@@ -183,8 +168,8 @@ class Narrower:
 
         def finish(reply: Any) -> None:
             outcome = Outcome("ok")
-            if isinstance(reply, PolicyChanged):
-                self.show_change(reply, used=used)
+            if reply is None or (isinstance(reply, Stopped) and reply.why == "narrowed"):
+                self.show_change(settings, reply, used=used)
             elif isinstance(reply, PolicyUnchanged):
                 error = narrow_requests.new_guest_error("", reply.why)
                 found = narrow_requests.not_kept(error, asked, code, rules)
@@ -196,10 +181,10 @@ class Narrower:
 
         if settings.step is Step.none:
             session.adopt(settings)
-            finish(PolicyChanged(settings))
+            finish(None)
         else:
             serve = partial(self._serve, session, settings)
-            session.requests.submit(PolicyChange(settings, serve), finish)
+            session.requests.submit(PolicyChange(serve), finish)
 
     # --- whether it may be --------------------------------------------------------------------
 
@@ -247,12 +232,12 @@ class Narrower:
         """Return what it takes to lay more locks on the guest; None if it can't be done."""
         if not self._config.prepare.plan.locks:
             return Step.none  # what is asked for is a gap, before and after
-        possible = self.policy.snapshots != "off" and self._station.views.gated
+        possible = self.policy.snapshots != "off" and self._front.views.gated
         return Step.relock if possible else None
 
     def settings_under(self, policy: Policy, step: Step) -> SessionSettings:
         """Return the settings of a narrower policy. Raises PolicyError, BackendError."""
-        if refusal := self._station.views.refusal_under(policy):
+        if refusal := self._front.views.refusal_under(policy):
             raise PolicyError(
                 f"would have nothing run here: {refusal}",
                 file="",
@@ -261,17 +246,18 @@ class Narrower:
                 remedy="Leave that out, or choose a machine or a backend that can.",
             )
         self._next = config = under_policy(self._config, policy)
+        names = frozenset(map(tool_name, policy.tools))
         tools = self._tooling
         if tools is not None:  # what was used of quotas stays used
             tools = structs.replace(tools, policy=policy, operations=config.operations)
         return _settings(
             config,
-            self._station,
+            self._front,
             tools,
             step=step,
             changed=recorded_changes(self.policy, policy, config.scratch),
             digest=paths.without_scratch(policy, config.scratch).digest(),
-            tools_gone=_tool_names(self.policy) - _tool_names(policy),
+            tools_gone=frozenset(map(tool_name, self.policy.tools)) - names,
         )
 
     # --- putting it in force ------------------------------------------------------------------
@@ -281,7 +267,7 @@ class Narrower:
     ) -> None:
         """Replace ``guest``; called again when its replacement serves."""
         if request.began:
-            session.requests.finish(request, PolicyChanged(settings))
+            session.requests.finish(request, None)
         elif settings.step is Step.fresh:
             self._begin(session, settings, request)
         else:
@@ -327,7 +313,7 @@ class Narrower:
         """Show, keep and record from now on what a narrower policy lets through."""
         self._before, self._config = self.policy, self._next
         self._tooling = settings.tools or self._tooling
-        views, audit = self._station.views, self._station.audit
+        views, audit = self._front.views, self._front.audit
         self._known_gaps = {(gap.capability, gap.consequence) for gap in views.gaps}
         if settings.step is Step.relock:
             wrapped = self._config.chosen.backend.wraps
@@ -337,14 +323,19 @@ class Narrower:
             tool for tool in views.tools_in_force if tool.name not in settings.tools_gone
         )
         views.templates_in_force = settings.gate.templates
-        self._station.outputs.narrowed(settings.changed)
+        self._front.outputs.narrowed(settings.changed)
         if settings.step is not Step.fresh and views.report is not None:
             audit.locked(views.enforcement, views.gaps, views.report.achieved, views.proved)
 
-    def show_change(self, change: PolicyChanged, *, used: bool) -> None:
-        """Show what is in force now; ``used`` says that there were variables before."""
-        views, before, settings = self._station.views, self._before, change.settings
-        restored = change.stopped.restored if change.stopped is not None else None
+    def show_change(
+        self, settings: SessionSettings, stopped: Stopped | None, *, used: bool
+    ) -> None:
+        """Show what is in force now, and what a guest lost that got more locks.
+
+        ``used`` says that there were variables before.
+        """
+        views, before = self._front.views, self._before
+        restored = stopped.restored if stopped is not None else None
         if settings.step is Step.none:
             guest = policy_card.Guest.same
         elif restored is not None:
@@ -365,7 +356,7 @@ class Narrower:
         card = policy_card.narrowed(
             changes, policy_name=views.name, guest=guest, lost=lost, gaps=new_gaps
         )
-        self._station.outputs.card(card)
+        self._front.outputs.card(card)
 
 
 def _lasting(fields: Mapping[str, str], *, wrapped: bool) -> dict[str, str]:

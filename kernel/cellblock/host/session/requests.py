@@ -52,7 +52,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from cellblock.host.audit.recorder import Audit
-    from cellblock.host.cell.cell import Station
+    from cellblock.host.cell.cell import Front
     from cellblock.host.consent.approvals.approver import Clerk
     from cellblock.host.guests.process import Guest
     from cellblock.host.guests.zygote import ZygoteSource
@@ -147,21 +147,13 @@ class InFlight:
 class PolicyChange:
     """A narrower policy that waits for a guest, as a request's message; no guest has this id.
 
-    ``serve`` is called with each guest that could take it.
+    ``serve`` is called with each guest that could take it. The request ends with None, or with the
+    ``Stopped`` of a guest that was replaced, when the policy is in force.
     """
 
     id: ClassVar[int] = -1
 
-    settings: SessionSettings
     serve: Callable[[InFlight, Guest], None]
-
-
-@dataclass(frozen=True, slots=True)
-class PolicyChanged:
-    """A narrower policy is in force; ``stopped`` says what a guest that got more locks lost."""
-
-    settings: SessionSettings
-    stopped: Stopped | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -220,7 +212,7 @@ class Requests:
     def __init__(
         self,
         reactor: Reactor,
-        front: Station,
+        front: Front,
         settings: SessionSettings,
         zygotes: ZygoteSource,
         audit: Audit,
@@ -229,31 +221,24 @@ class Requests:
         clerk: Clerk | None = None,
     ) -> None:
         self._front, self._audit, self._clerk, self._clock = front, audit, clerk, clock
-        self._scratch = settings.prepare.scratch
         self._relay = Relay(reactor, settings.addresses, self._on_relay_breach, audit.asked)
+        policy, prepare = settings.policy, settings.prepare
+        self._scratch = prepare.scratch
         self.supervisor = Supervisor(
-            reactor,
-            self,
-            settings.policy,
-            settings.prepare,
-            zygotes,
-            clock,
-            self._relay.admit,
+            reactor, self, policy, prepare, zygotes, clock, self._relay.admit
         )
         self.tools = SessionTools(
-            reactor, self.supervisor, lambda: self.request, self._violation, front.shown
+            reactor, self.supervisor, lambda: self.request, self._violation, front.on_output
         )
         if settings.tools is not None:
             self.tools.set_up(settings.tools, clock)
-        self._deadlines = Deadlines(reactor, clock, self.supervisor, front.hurry, self._abandon)
-        self._deadlines.timeout = settings.policy.timeout
+        self._deadlines = Deadlines(
+            reactor, clock, self.supervisor, front.stop_holding, self._abandon
+        )
+        self._deadlines.timeout = policy.timeout
+        copies = self.supervisor.snapshots.look
         self._monitor = Monitor(
-            reactor,
-            settings.policy,
-            settings.prepare.scratch,
-            clock,
-            self.on_excess,
-            copies=self.supervisor.snapshots.look,
+            reactor, policy, prepare.scratch, clock, self.on_excess, copies=copies
         )
         if clerk is not None:
             clerk.on_waiting(self._on_waiting)
@@ -373,7 +358,7 @@ class Requests:
 
     def _show(self, message: messages.FromGuest) -> None:
         self._monitor.output_bytes += _size_of(message)
-        self._front.shown(message)
+        self._front.on_output(message)
 
     def on_excess(self, why: Excess, urgent: bool) -> None:
         """Act on a limit that the monitor found exceeded; queries have a deadline of their own."""
@@ -410,7 +395,7 @@ class Requests:
             self._violation(breach)
         elif request.over is None:
             request.questions += 1
-            if self._front.asked(message):
+            if self._front.on_question(message):
                 self._deadlines.pause()
 
     def answer_question(self, value: str, *, eof: bool) -> None:
@@ -440,7 +425,7 @@ class Requests:
 
     def interrupt(self) -> None:
         """Interrupt what runs. A cell that was interrupted before and goes on is killed."""
-        self._front.hurry()
+        self._front.stop_holding()
         request, asked = self.request, self._host_asks
         if request is None:
             self._refuse_consent()
@@ -457,7 +442,7 @@ class Requests:
             self.supervisor.replace(Stopped("interrupt"))
 
     def _refuse_consent(self) -> None:
-        """Refuse what waits for the user's word, and what the cell asks for from now on."""
+        """Refuse what the cell waits to be allowed, and what it asks for from now on."""
         if self._clerk is not None:
             self._clerk.interrupt()
 
@@ -550,7 +535,7 @@ class Requests:
 
     def on_ready(self, report: messages.LockReport) -> str:
         """Let the front judge what a guest's locks achieved."""
-        return self._front.locked(report)
+        return self._front.on_locks(report)
 
     def on_served(self) -> None:
         """Send what waits to a guest that has come to serve."""
@@ -576,28 +561,26 @@ class Requests:
         request = self.request
         self._audit.lost(stopped)
         if stopped.why == "undo" and request is not None:
-            self._front.undone(stopped)
+            self._front.on_undo(stopped)
             self.finish(request, request.reply)
-        elif stopped.why == "narrowed" and request is not None:
-            self.finish(request, PolicyChanged(request.message.settings, stopped))
         elif request is None:
-            self._front.restarted(stopped)
+            self._front.on_restart(stopped)
         elif request.may_be_resent(stopped.why):
             request.state, request.over, request.made_way = State.admitted, None, False
             request.resent += 1
-            self._front.restarted(stopped)
+            self._front.on_restart(stopped)
         else:
             self.finish(request, stopped)
 
     def on_notice(self, text: str) -> None:
         """Let the front tell the user."""
         self._audit.enter(records.Notice(text=text))
-        self._front.noticed(text)
+        self._front.on_notice(text)
 
     def on_failure(self, detail: str) -> None:
         """End the request, and all that come, with the reason why no guest runs."""
         self._audit.enter(records.Failure(detail=records.said(detail)))
-        self._front.failed(detail)
+        self._front.on_failure(detail)
         self.fail(detail)
 
     def fail(self, detail: str) -> None:

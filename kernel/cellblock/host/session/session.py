@@ -1,6 +1,6 @@
 """A session: decides about each cell, has it run, and tells how it ended.
 
-Fronts (the kernel, sandboxes) hand it requests and are told through their ``Station``. What
+Fronts (the kernel, sandboxes) hand it requests and are told through their ``Front``. What
 happens to an admitted request is ``requests``.
 """
 
@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from cellblock.analysis import Finding, Rules
     from cellblock.analysis.admission import Ruling
     from cellblock.errors import AuditError, PolicyError
-    from cellblock.host.cell.cell import Station
+    from cellblock.host.cell.cell import Front
     from cellblock.host.consent.approvals.approver import Clerk
     from cellblock.host.consent.approvals.prompt import Decision
     from cellblock.host.guests.zygote import ZygoteSource
@@ -61,9 +61,9 @@ def open_audit(policy: Policy | None) -> Audit:
     return Audit(log, required=asked.required, sources=asked.sources)
 
 
-def record_start(config: SessionConfig, station: Station) -> None:
+def record_start(config: SessionConfig, front: Front) -> None:
     """Enter in the audit log that a session begins, whether or not cells may run there yet."""
-    audit, scratch = station.audit, config.scratch
+    audit, scratch = front.audit, config.scratch
     policy = paths.without_scratch(config.operators or config.policy, scratch)
     system = os.uname()
     audit.enter(
@@ -77,7 +77,7 @@ def record_start(config: SessionConfig, station: Station) -> None:
             policy=policy.name,
             digest=policy.digest(),
             mode=policy.mode,
-            backend=station.views.backend,
+            backend=front.views.backend,
             asked=policy.backend,
             admission=policy.admission,
             approvals=policy.approvals,
@@ -96,17 +96,17 @@ def record_start(config: SessionConfig, station: Station) -> None:
 def open_session(
     config: SessionConfig,
     reactor: Reactor,
-    station: Station,
+    front: Front,
     zygotes: ZygoteSource,
     make_tools: MakeTools | None = None,
 ) -> Session:
-    """Return the session of a station; ``make_tools`` makes tools of a program's own."""
-    settings = settings_of(config, station, make_tools)
-    station.views.templates_in_force = settings.gate.templates
-    narrower = Narrower(config, station, settings.tools)
-    session = Session(reactor, station, settings, zygotes, narrower=narrower, clerk=station.clerk)
+    """Return the session of a front; ``make_tools`` makes tools of a program's own."""
+    settings = settings_of(config, front, make_tools)
+    front.views.templates_in_force = settings.gate.templates
+    narrower = Narrower(config, front, settings.tools)
+    session = Session(reactor, front, settings, zygotes, narrower=narrower, clerk=front.clerk)
     if services := granted_services(config):
-        station.exports = services.exports(reactor, session.requests.open_folder)
+        front.exports = services.exports(reactor, session.requests.open_folder)
     return session
 
 
@@ -116,7 +116,7 @@ class Session:
     def __init__(
         self,
         reactor: Reactor,
-        station: Station,
+        front: Front,
         settings: SessionSettings,
         zygotes: ZygoteSource,
         *,
@@ -124,10 +124,10 @@ class Session:
         narrower: Narrower | None = None,
         clerk: Clerk | None = None,
     ) -> None:
-        self._station, self._audit = station, station.audit
+        self._front, self._audit = front, front.audit
         self.settings = settings
         self.requests = Requests(
-            reactor, station, settings, zygotes, station.audit, clock=clock, clerk=clerk
+            reactor, front, settings, zygotes, front.audit, clock=clock, clerk=clerk
         )
         self._narrower = narrower
         #: Asks the user, where the policy has that; None where nobody is asked.
@@ -143,12 +143,12 @@ class Session:
     def _on_tools(self, tools: tuple[messages.Tool, ...]) -> None:
         if self._clerk is not None:
             self._clerk.folders = self.requests.tools.folders
-        self._station.equipped(tools)
+        self._front.on_tools(tools)
         self.requests.prepare_guest()
 
     def _on_tools_failed(self, error: PolicyError) -> None:
         self._audit.enter(records.Failure(detail=records.said(str(error))))
-        self._station.refused(error)
+        self._front.on_policy_error(error)
         self.requests.fail(str(error))
 
     # --- cells --------------------------------------------------------------------------------
@@ -259,11 +259,7 @@ class Session:
         return self._audit.barred() if answer is not None and answer.why == UNWRITTEN else None
 
     def _send(
-        self,
-        message: messages.Execute,
-        refused: dict[str, Any],
-        done: Done,
-        timeout: float | None,
+        self, message: messages.Execute, refused: dict[str, Any], done: Done, timeout: float | None
     ) -> None:
         """Send an admitted cell; ``refused`` are replies of expressions that were not admitted."""
         number = self._audit.number
@@ -308,10 +304,7 @@ class Session:
         return rules if granted is None else rules.granting(granted.modules, granted.packages)
 
     def _ask_user(
-        self,
-        source: str,
-        findings: tuple[Finding, ...],
-        answered: Callable[[Decision], None],
+        self, source: str, findings: tuple[Finding, ...], answered: Callable[[Decision], None]
     ) -> bool:
         """Ask about a cell's imports, if nothing else is wrong with it; return whether it was so.
 
@@ -331,13 +324,19 @@ class Session:
     def complete(self, code: str, cursor: int, done: Callable[[Any], None]) -> None:
         """Ask the guest for completions; ``done`` gets ``Completed`` or None."""
         message = messages.Complete(id=self.requests.next_id(), code=code, cursor=cursor)
-        self.requests.submit(message, _only(messages.Completed, done))
+        self._query(message, messages.Completed, done)
 
     def inspect(self, code: str, cursor: int, detail: int, done: Callable[[Any], None]) -> None:
         """Ask the guest about a name; ``done`` gets ``Inspected`` or None."""
         number = self.requests.next_id()
         message = messages.Inspect(id=number, code=code, cursor=cursor, detail=detail)
-        self.requests.submit(message, _only(messages.Inspected, done))
+        self._query(message, messages.Inspected, done)
+
+    def _query(self, message: Any, kind: type, done: Callable[[Any], None]) -> None:
+        def finish(reply: Any) -> None:
+            done(reply if isinstance(reply, kind) else None)
+
+        self.requests.submit(message, finish)
 
     def comm(
         self,
@@ -409,7 +408,3 @@ def _source_of(request: ExecuteRequest, ruling: Ruling) -> tuple[str, messages.T
         return (request.code if ruling.findings else transform(request.code).source), None
     template = ruling.run.template
     return template.source, messages.Template(name=template.name, state=ruling.run.state)
-
-
-def _only(kind: type, done: Callable[[Any], None]) -> Callable[[Any], None]:
-    return lambda reply: done(reply if isinstance(reply, kind) else None)

@@ -9,7 +9,7 @@ import sys
 
 import pytest
 
-from cellblock.host.cell.output_log import MEMORY, PAGE, Kept
+from cellblock.host.cell.output_log import MEMORY, PAGE, OutputLog
 
 MIB = 1 << 20
 
@@ -21,7 +21,7 @@ def parent(tmp_path):
 
 @pytest.fixture
 def kept(parent, closing):
-    return closing(Kept(parent, 8 * MIB))
+    return closing(OutputLog(parent, 8 * MIB))
 
 
 def flood(kept, cell, content, kind="stdout"):
@@ -128,7 +128,7 @@ def test_a_number_that_comes_again_means_the_last(kept):
 
 
 def test_nothing_is_kept_under_a_cap_of_0_and_all_without_one(parent, closing):
-    none, everything = Kept(parent, 0), closing(Kept(parent, None))
+    none, everything = OutputLog(parent, 0), closing(OutputLog(parent, None))
     flood(none, 1, "text")
     assert none.full("stdout")
     assert none.texts() == []
@@ -168,8 +168,8 @@ def test_a_folder_that_could_not_be_made_whole_is_made_anew_when_it_can(
 
 HOST = """
 import os, pathlib, signal, sys
-from cellblock.host.cell.output_log import Kept
-kept = Kept(pathlib.Path(sys.argv[1]), 1 << 20)
+from cellblock.host.cell.output_log import OutputLog
+kept = OutputLog(pathlib.Path(sys.argv[1]), 1 << 20)
 kept.begin(1); kept.add("stdout", "text"); kept.overflowed("stdout"); kept.settle()
 print("there", flush=True)
 signal.pause()

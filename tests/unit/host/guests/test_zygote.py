@@ -17,7 +17,7 @@ class Ready(Front):
     def __init__(self, reactor):
         self._reactor = reactor
 
-    def locked(self, _report):
+    def on_locks(self, _report):
         self._reactor.call_later(0, self._reactor.stop)
         return ""
 

@@ -41,7 +41,7 @@ class Scope(Narrower):
         self.adopted, self.shown = [], []
 
     @property
-    def _station(self):
+    def _front(self):
         return self.sim
 
     def weigh(self, changes):
@@ -76,8 +76,8 @@ class Scope(Narrower):
         self.policy = settings.policy
         self.adopted.append(settings)
 
-    def show_change(self, change, *, used):
-        self.shown.append((change, used))
+    def show_change(self, _settings, stopped, *, used):
+        self.shown.append((stopped, used))
 
 
 @pytest.fixture
@@ -307,8 +307,8 @@ def test_a_copy_takes_over_when_its_locks_are_on(used, scope):
     zygote_says(used)
     used.guests.append(copy)
     used.hears(messages.Resumed(threads=["poller"]), by=copy)
-    ((held, was_used),) = scope.shown
-    assert (held.stopped.restored.threads, was_used) == (("poller",), True)
+    ((stopped, was_used),) = scope.shown
+    assert (stopped.restored.threads, was_used) == (("poller",), True)
     assert used.outcomes[-1].status == "ok"
     used.cell()
     assert used.outcomes[-1].status == "ok"
@@ -346,8 +346,8 @@ def test_a_copy_that_does_not_ask_for_its_locks_is_ended_and_a_new_guest_serves(
     assert copy.gone()
     assert len(used.guests) == 2
     assert networks(used)[-1] is False
-    ((held, _),) = scope.shown
-    assert held.stopped.restored is None
+    ((stopped, _),) = scope.shown
+    assert stopped.restored is None
     used.cell()
     assert used.outcomes[-1].status == "ok"
 

@@ -11,8 +11,8 @@ from support.approvals import call
 
 def decides(approvals, **who):
     """Return what decides about calls under a policy, where a front has these to decide."""
-    station = SimpleNamespace(**{"approval": None, "clerk": None} | who)
-    return approval_of(Policy(approvals=approvals), station)
+    front = SimpleNamespace(**{"approval": None, "clerk": None} | who)
+    return approval_of(Policy(approvals=approvals), front)
 
 
 def test_where_the_policy_has_users_asked_and_nobody_can_be_every_call_is_refused():

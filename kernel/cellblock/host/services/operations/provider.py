@@ -23,7 +23,6 @@ from cellblock.host.services.operations.catalog import (
 )
 from cellblock.host.services.tools.calls import Answer, Call, WorkerSettings
 from cellblock.host.services.tools.worker_provider import WorkerProvider
-from cellblock.policy import operations
 from cellblock.policy.network import is_address
 from cellblock.render.tables import WriteBudget
 from cellblock.wire import values
@@ -33,6 +32,7 @@ if TYPE_CHECKING:
 
     from cellblock.host.session.types import Reactor
     from cellblock.policy.model import Policy
+    from cellblock.policy.operations import Operations
 
 
 #: Seconds beyond a call's own time limit, so that the operation reports the timeout itself.
@@ -130,7 +130,7 @@ class OperationsProvider:
 
     def precheck(self, call: Call) -> Answer | None:
         """Return the refusal of a call that is not granted, before a user is asked."""
-        return refusal(call, self._grants)
+        return refusal(call, self._policy.operations, self._grants)
 
     def begin(self, call: Call) -> None:
         """Run a call, unless it exceeds the session's quota for writing."""
@@ -183,14 +183,16 @@ def _worker_settings(policy: Policy, grants: OperationGrants) -> WorkerSettings:
 # --- what is refused before a user is asked: by its spelling; nothing is opened or sent -------
 
 
-def refusal(call: Call, grants: OperationGrants) -> Answer | None:
+def refusal(call: Call, section: Operations | None, grants: OperationGrants) -> Answer | None:
     """Return the refusal of a call that asks for what is not granted, else None.
 
     Arguments that do not fit the signature are left to the worker, which says so.
     """
     try:
-        args, kwargs = values.decode(call.arguments)
-        _check(call.tool.name, list(args), dict(kwargs), grants)
+        table = getattr(section, call.tool.name.removeprefix(catalog.PREFIX), None)
+        if table is not None:
+            args, kwargs = values.decode(call.arguments)
+            _check(call.tool.name, list(args), dict(kwargs), table, grants)
     except OperationError as exc:
         return Answer(kind=exc.kind, message=exc.message)
     except (msgspec.MsgspecError, RecursionError, TypeError, ValueError):
@@ -198,12 +200,10 @@ def refusal(call: Call, grants: OperationGrants) -> Answer | None:
     return None
 
 
-def _check(name: str, args: list[Any], kwargs: dict[Any, Any], grants: OperationGrants) -> None:
+def _check(
+    name: str, args: list[Any], kwargs: dict[Any, Any], table: Any, grants: OperationGrants
+) -> None:
     """Raise OperationError for what is not granted, TypeError for arguments of a wrong type."""
-    section = operations.Operations.of_values(grants.tables)
-    table: Any = getattr(section, name.removeprefix(catalog.PREFIX))
-    if table is None:
-        return
     if name == catalog.HTTP.name:
         url = urls.parse_url(_text(args[0] if args else kwargs.get("url")))
         private = urls.HttpRules(table).check(_text(kwargs.get("method", "GET")), url)
