@@ -135,7 +135,7 @@ def test_a_copy_that_runs_on_while_it_should_wait_is_stopped(kernel):
         kernel,
         "def stand(request, fds, threads):\n"
         "    for target, fd in zip((3, 1, 2), fds): os.dup2(fd, target)\n"
-        "    channel.renew()\n"
+        "    channel.reset_after_fork()\n"
         "    channel.send(messages.SnapshotReady(id=request.id))\n"
         "    while True: pass\n"
         "snapshots._wait_as_copy = stand" + LONG,

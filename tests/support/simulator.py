@@ -16,7 +16,7 @@ import msgspec
 
 from cellblock.analysis import Rules
 from cellblock.host.audit.recorder import Audit
-from cellblock.host.consent.admission.admission import Gate
+from cellblock.host.consent.admission import Gate
 from cellblock.host.guests.process import Guest
 from cellblock.host.guests.zygote import ZygoteSource
 from cellblock.host.session.session import Session
@@ -174,7 +174,7 @@ class Simulation:
         audit=None,
         gate=None,
         narrower=None,
-        clerk=None,
+        approver=None,
     ):
         self.reactor = Reactor()
         self.guests, self.notes, self.outcomes, self.kills = [], [], [], []
@@ -196,7 +196,7 @@ class Simulation:
             modules={"math": None},
             raw_modules=frozenset(),
             magics=frozenset({"policy", "time", "undo"}),
-            approvals=clerk is not None,
+            approvals=approver is not None,
         )
         prepare = messages.Prepare(
             rules={}, preload=(), pre_imported=(), policy_name="p", ipython_dir="/x",
@@ -217,7 +217,7 @@ class Simulation:
             ZygoteSource(self.reactor, self._spawn),
             clock=lambda: self.reactor.now,
             narrower=narrower,
-            clerk=clerk,
+            approver=approver,
         )
 
     # --- the host's side ----------------------------------------------------------------------

@@ -31,7 +31,7 @@ from cellblock.batch.verdict import (
     not_checked,
 )
 from cellblock.errors import CheckError, WireError
-from cellblock.host.consent.admission.admission import of_notebook
+from cellblock.host.consent.admission import of_notebook
 from cellblock.host.files import upgraded
 from cellblock.host.guests.spawn import import_path
 from cellblock.wire import frames

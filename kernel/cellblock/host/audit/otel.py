@@ -11,6 +11,7 @@ from itertools import islice
 from typing import TYPE_CHECKING, Any, Final
 
 from opentelemetry._logs import LogRecord, SeverityNumber
+from opentelemetry.exporter.otlp.proto.http._log_exporter import OTLPLogExporter
 from opentelemetry.sdk._logs import ReadableLogRecord
 from opentelemetry.sdk._logs.export import LogRecordExportResult
 from opentelemetry.sdk.resources import Resource
@@ -41,9 +42,7 @@ def exporter(endpoint: str | None) -> LogRecordExporter:
 
     The variables are OpenTelemetry's: ``OTEL_EXPORTER_OTLP_ENDPOINT``, ``…_HEADERS``.
     """
-    from opentelemetry.exporter.otlp.proto.http import _log_exporter  # noqa: PLC0415
-
-    return _log_exporter.OTLPLogExporter(endpoint=endpoint)
+    return OTLPLogExporter(endpoint=endpoint)
 
 
 def export(entries: Iterable[Entry], session: str, to: LogRecordExporter) -> bool:

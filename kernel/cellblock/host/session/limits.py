@@ -17,6 +17,7 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Final, Literal, NamedTuple
 
+from cellblock.guest.remove_tree import open_folder
 from cellblock.host.session.types import Stopped, Usage
 
 if TYPE_CHECKING:
@@ -347,8 +348,6 @@ FAR_PART, FAR_BYTES = 4, 64 << 20
 
 #: Of ``st_blocks`` (stat(2)).
 _BLOCK: Final = 512
-_FOLDER: Final = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
-_NAMED: Final = os.O_PATH | os.O_NOFOLLOW | os.O_CLOEXEC
 
 
 class Scratch:
@@ -412,7 +411,7 @@ def _sizes(folder: str) -> Iterator[int]:
     try:
         while True:
             with contextlib.suppress(OSError):
-                fd, folders = _open(name, stack[-1][0] if stack else None), list[str]()
+                fd, folders = open_folder(name, stack[-1][0] if stack else None), list[str]()
                 stack.append((fd, folders))
                 with os.scandir(fd) as found:
                     for entry in found:
@@ -435,20 +434,6 @@ def _sizes(folder: str) -> Iterator[int]:
     finally:
         for fd, _ in stack:
             os.close(fd)
-
-
-def _open(name: str, within: int | None) -> int:
-    """Open a folder; one that its maker has no right to read is made readable first."""
-    try:
-        return os.open(name, _FOLDER, dir_fd=within)
-    except PermissionError:
-        named = os.open(name, _NAMED, dir_fd=within)
-    try:
-        # A path to a descriptor follows no link that a name might.
-        Path(f"/proc/self/fd/{named}").chmod(stat.S_IRWXU)
-    finally:
-        os.close(named)
-    return os.open(name, _FOLDER, dir_fd=within)
 
 
 # --- watching a guest ---------------------------------------------------------------------------

@@ -23,7 +23,7 @@ class Operators:
         self.opened = self.closed = 0
         self.ground = self
 
-    told = property(lambda self: self)
+    prepare = property(lambda self: self)
     scratch = property(lambda self: str(self.folder / "scratch"))
     project = property(lambda self: self.folder)
 

@@ -7,9 +7,10 @@ import pytest
 from cellblock.host.audit import log as backlog
 from cellblock.host.audit.log import Log
 from cellblock.host.audit.recorder import Audit
-from cellblock.host.consent.approvals.approver import Clerk, Grants
-from cellblock.host.consent.approvals.prompt import Decision, Prompt
-from cellblock.host.consent.approvals.request import Wish
+from cellblock.host.consent.approver import Approver
+from cellblock.host.consent.grants import Grants
+from cellblock.host.consent.prompt import Decision, Prompt
+from cellblock.host.consent.request import Wish
 from cellblock.host.session.types import ExecuteRequest
 from cellblock.wire import messages
 from support.approvals import UNDER, User
@@ -212,8 +213,8 @@ def test_denials_alone_fill_a_log_and_go_on_in_the_next(monkeypatch, tmp_path):
 def test_a_cell_whose_import_was_approved_in_vain_is_refused_for_want_of_a_log(monkeypatch, log):
     user, audit = User(), Audit(log, required=True)
     grants = Grants(UNDER, None)
-    clerk = Clerk(Prompt(user.consult, grants), grants, observe=audit.approved, tell=print)
-    sim = Simulation(monkeypatch, audit=audit, clerk=clerk)
+    approver = Approver(Prompt(user.consult, grants), grants, observe=audit.approved, tell=print)
+    sim = Simulation(monkeypatch, audit=audit, approver=approver)
     sim.session.start()
     sim.reactor.turn()
     log._folder.write_text("")

@@ -127,7 +127,7 @@ class SessionTools:
         """Return the calls that the request made."""
         return CellCalls() if self._broker is None else self._broker.end()
 
-    def heard(
+    def handle(
         self, message: messages.ToolCall | messages.ToolWithdrawn, request: InFlight | None
     ) -> None:
         """Handle a guest's message about a call, while ``request`` is under way."""
