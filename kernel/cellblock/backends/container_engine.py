@@ -104,20 +104,19 @@ class Engine:
         )
 
     def image_id(self, name: str, *, seconds: float = PATIENCE) -> str:
-        """Return an image's id.
+        """Return an image's id; empty where the engine does not tell it.
 
         Raises MissingImageError where it is not there, EngineError where the engine complains of
         something else, OSError and SubprocessError where it can't be asked.
         """
         asked = self.ask("image", "inspect", "--format", "{{.Id}}", name, seconds=seconds)
-        found = asked.stdout.decode(errors="replace").strip()
-        if asked.returncode == 0 and found:
-            return found
+        if asked.returncode == 0:
+            return asked.stdout.decode(errors="replace").strip()
         # Engines tell a missing one in many ways, some of them by nothing.
-        words = asked.stderr.decode(errors="replace").strip()
-        if not words or re.search(_MISSING, words):
-            raise MissingImageError(f"no image {name}: cellblock image build")
-        raise EngineError(explain(words))
+        said = asked.stderr.decode(errors="replace").strip()
+        if not said or re.search(_MISSING, said):
+            raise MissingImageError(name)
+        raise EngineError(explain(said))
 
     def identity(self) -> str:
         """Return what changes when another engine is installed: its programs, where it listens.
@@ -232,7 +231,10 @@ class EngineError(Exception):
 
 
 class MissingImageError(EngineError):
-    """The engine has no such image."""
+    """The engine has no image of that name."""
+
+    def __init__(self, name: str) -> None:
+        super().__init__(f"no image {name}: cellblock image build")
 
 
 # --- a container ------------------------------------------------------------------------------

@@ -43,6 +43,7 @@ from cellblock.backends.container_engine import (
     ContainerSpec,
     Engine,
     EngineError,
+    MissingImageError,
     explain,
     find_engine,
 )
@@ -185,7 +186,10 @@ class Docker(Backend):
         """Return which image is run, by what, and where that is; asks the engine."""
         try:
             engine = self._engine()
-            image = engine.image_id(self.image or container_image.EMPTY, seconds=_START_PATIENCE)
+            name = self.image or container_image.EMPTY
+            image = engine.image_id(name, seconds=_START_PATIENCE)
+            if not image:
+                raise MissingImageError(name)
         except (EngineError, subprocess.SubprocessError) as error:
             raise OSError(str(error)) from None
         return f"{engine.identity()}, runtime {self.runtime or 'default'}, image {image}"
