@@ -6,7 +6,7 @@ import mmap
 import os
 import signal
 import threading
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, get_args
 
 import comm
 from comm.base_comm import BaseComm, CommManager
@@ -71,6 +71,9 @@ class Reserve:
         return True
 
 
+_COMM_KINDS: Final = frozenset(get_args(messages.CommKind))
+
+
 class CommKernel:
     """What libraries look for in ``get_ipython().kernel``: the comms, and which request runs.
 
@@ -88,41 +91,31 @@ class CommKernel:
 
     def deliver(self, message: messages.CommIn) -> None:
         """Hand a front end's message to the comm it names; unknown kinds are dropped."""
-        manager: Any = self.comm_manager
-        handlers = {
-            "comm_open": manager.comm_open,
-            "comm_msg": manager.comm_msg,
-            "comm_close": manager.comm_close,
-        }
-        if message.kind in handlers:
+        if message.kind in _COMM_KINDS:
             content, metadata = message.content, message.metadata
             envelope = {"content": content, "metadata": metadata, "buffers": message.buffers}
-            handlers[message.kind](None, "", envelope)
+            # The manager's methods have the kinds' names.
+            getattr(self.comm_manager, message.kind)(None, "", envelope)
 
 
 def _open_comms(out: Outlet) -> CommKernel:
     """Make ``comm.create_comm`` send through ``out``."""
     kernel = CommKernel()
-    kinds: dict[str, messages.CommKind] = {
-        "comm_open": "comm_open",
-        "comm_msg": "comm_msg",
-        "comm_close": "comm_close",
-    }
 
     class GuestComm(BaseComm):
         def publish_msg(
             self,
-            msg_type: str,
+            msg_type: Any,
             data: Any = None,
             metadata: Any = None,
             buffers: Any = None,
             **keys: Any,
         ) -> None:
-            if msg_type not in kinds:
+            if msg_type not in _COMM_KINDS:
                 raise ValueError(f"{msg_type!r} is no comm message")
             out.send(
                 messages.CommOut(
-                    kind=kinds[msg_type],
+                    kind=msg_type,
                     content=plain({"data": data or {}, "comm_id": self.comm_id, **keys}),
                     metadata=plain(metadata or {}),
                     buffers=[bytes(b) for b in buffers or ()],
