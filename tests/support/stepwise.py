@@ -50,11 +50,11 @@ class Stepwise(Simulation):
         self.stands(copy)
         return copy
 
-    def twin(self, copy):
-        """Have a copy that stands make its twin, when nothing else comes; return that."""
+    def backup(self, copy):
+        """Have a copy that stands make its backup, when nothing else comes; return that."""
         self.reactor.advance(store.BACKUP_AFTER)
-        self.doubles(copy)
-        return copy.twin()
+        self.backs_up(copy)
+        return copy.backup()
 
     def again(self, code):
         """Have the guest that takes over run what it is given; it has to be ``code``."""

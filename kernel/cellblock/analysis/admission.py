@@ -18,19 +18,19 @@ from itertools import islice
 from typing import TYPE_CHECKING, Any, Final, Literal
 
 from cellblock.analysis.findings import LINE_END, NO_RULES, RULES, Report
-from cellblock.analysis.templates import StateError, called, read_state
+from cellblock.analysis.templates import StateError, read_state, template_call
 from cellblock.analysis.transform import transform
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
 
     from cellblock.analysis.findings import Finding
-    from cellblock.analysis.templates import Called
+    from cellblock.analysis.templates import TemplateCall
 
 
 Kind = Literal["any", "approved", "template"]
 #: Problems of one state that are told.
-MOST_PROBLEMS: Final = 20
+MAX_PROBLEMS: Final = 20
 #: Magics that the host answers: what they show is its own, and they carry no code. The first few
 #: say what they show of.
 _OF: Final = ("output", "template", "undo", "usage")
@@ -117,16 +117,16 @@ def judge(raw: str, admitted: Admitted) -> Ruling:
 
     Raises nothing but what looking into ``admitted`` does.
     """
-    call = called(raw) if admitted.calls else None
+    call = template_call(raw) if admitted.calls else None
     if admitted.kind == "any":
-        return _OPEN if call is None else _settle(raw, call, admitted, "")
+        return _OPEN if call is None else _judge_template(raw, call, admitted, "")
     if runs_nothing(raw):
         return Ruling(by="no code")
     if admitted.kind == "approved":
         return _judge_approved(raw, call, admitted)
     if call is None:
         return Ruling((_finding(raw, "not-a-template", (1, 0, _end(raw, 1))),))
-    return _settle(raw, call, admitted, "")
+    return _judge_template(raw, call, admitted, "")
 
 
 def judge_expression(text: str, admitted: Admitted) -> Ruling:
@@ -154,13 +154,13 @@ def runs_nothing(raw: str) -> bool:
 # --- approved ---------------------------------------------------------------------------------
 
 
-def _judge_approved(raw: str, call: Called | None, admitted: Admitted) -> Ruling:
+def _judge_approved(raw: str, call: TemplateCall | None, admitted: Admitted) -> Ruling:
     digest = sha256(raw)
     found = admitted.cells.get(digest)
     if found is None or found.source != raw:
         return Ruling((_unapproved(raw, admitted),))
     by = f"approved in {found.notebook}, cell {found.number}"
-    return Ruling(by=by) if call is None else _settle(raw, call, admitted, by)
+    return Ruling(by=by) if call is None else _judge_template(raw, call, admitted, by)
 
 
 def _unapproved(raw: str, admitted: Admitted) -> Finding:
@@ -183,7 +183,7 @@ def _unapproved(raw: str, admitted: Admitted) -> Finding:
 # --- templates --------------------------------------------------------------------------------
 
 
-def _settle(raw: str, call: Called, admitted: Admitted, by: str) -> Ruling:
+def _judge_template(raw: str, call: TemplateCall, admitted: Admitted, by: str) -> Ruling:
     """Decide about a cell that names a template."""
     template = admitted.templates.get(call.name) if call.name else None
     if template is None:
@@ -195,27 +195,27 @@ def _settle(raw: str, call: Called, admitted: Admitted, by: str) -> Ruling:
         column = exc.column - 1
         span = (line, column, column + 1)
         return Ruling((_finding(raw, "template-state", span, why=f"The state: {exc.message}"),))
-    problems = template.check(state)[:MOST_PROBLEMS]
+    problems = template.check(state)[:MAX_PROBLEMS]
     if problems:
         return Ruling(tuple(_refused(raw, call, problem) for problem in problems))
     mine = f"template {template.name} {sha256(template.source)[:16]}"
     return Ruling(by=f"{by}: {mine}" if by else mine, run=Run(template, state))
 
 
-def _not_found(raw: str, call: Called, admitted: Admitted) -> Finding:
+def _not_found(raw: str, call: TemplateCall, admitted: Admitted) -> Finding:
     why = "" if call.said else "The name of the template is missing"
     known = sorted(admitted.templates)[:12]
     remedy = f"Shipped are: {', '.join(known)}." if known else "No template is shipped at all."
     return _at_name(raw, call, "template-not-found", why=why, remedy=remedy)
 
 
-def _refused(raw: str, call: Called, problem: Problem) -> Finding:
+def _refused(raw: str, call: TemplateCall, problem: Problem) -> Finding:
     why = f"The state, {problem.path}: {problem.message} ({problem.keyword})"
     remedy = f"%template {call.name} shows the schema that a state has to fit."
     return _at_name(raw, call, "template-state", why=why, remedy=remedy)
 
 
-def _at_name(raw: str, call: Called, rule: str, *, why: str, remedy: str) -> Finding:
+def _at_name(raw: str, call: TemplateCall, rule: str, *, why: str, remedy: str) -> Finding:
     end = _end(raw, call.line)
     start = max(0, end - len(call.said)) if call.said else 0
     said = call.said or "%%template"
@@ -250,12 +250,12 @@ def _finding(
 # Bounded: what is compared line by line is a piece, for difflib's time grows with the square.
 
 #: Texts that are looked at, and characters of each whose numbers are compared.
-_MOST_LOOKED_AT: Final = 2_000
+_MAX_COMPARED: Final = 2_000
 _SAMPLE: Final = 2_000
 #: Lines of a piece that is compared, lines that are shown, characters of one, lines around.
 _PIECE: Final = 120
-MOST_SHOWN: Final = 60
-_WIDEST: Final = 160
+MAX_SHOWN: Final = 60
+_MAX_WIDTH: Final = 160
 _AROUND: Final = 2
 
 
@@ -282,7 +282,7 @@ def nearest(text: str, others: Iterable[str]) -> str | None:
     """Return the one of ``others`` that is most like ``text``; None where there are none."""
     lines, signs = _bags(text)
     best, best_score = None, -1.0
-    for other in islice(others, _MOST_LOOKED_AT):
+    for other in islice(others, _MAX_COMPARED):
         other_lines, other_signs = _bags(other)
         score = _likeness(lines, other_lines) + _likeness(signs, other_signs)
         if score > best_score:
@@ -304,15 +304,15 @@ def difference(text: str, other: str) -> Difference:
 
 
 def unified(text: str, other: str, label: str) -> str:
-    """Return the difference as ``diff -u`` has it, at most MOST_SHOWN lines of it."""
+    """Return the difference as ``diff -u`` has it, at most MAX_SHOWN lines of it."""
     here, there = text.split("\n"), other.split("\n")
     skipped = _common(here, there)
     old, new = there[skipped : skipped + _PIECE], here[skipped : skipped + _PIECE]
     left_out = max(len(here), len(there)) > skipped + _PIECE
     lines = [_clipped(each) for each in _compared(old, new, skipped)]
-    left_out = left_out or len(lines) > MOST_SHOWN
+    left_out = left_out or len(lines) > MAX_SHOWN
     head = [f"--- {one_line(label)}", "+++ this cell"]
-    return "\n".join([*head, *lines[:MOST_SHOWN], *(["…"] if left_out else [])])
+    return "\n".join([*head, *lines[:MAX_SHOWN], *(["…"] if left_out else [])])
 
 
 def one_line(label: str) -> str:
@@ -353,7 +353,7 @@ def _compared(old: Sequence[str], new: Sequence[str], skipped: int) -> Iterable[
 
 
 def _clipped(line: str) -> str:
-    return line if len(line) <= _WIDEST else f"{line[:_WIDEST]}…"
+    return line if len(line) <= _MAX_WIDTH else f"{line[:_MAX_WIDTH]}…"
 
 
 def _needs_a_name(char: str) -> bool:

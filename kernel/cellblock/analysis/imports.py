@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 #: Names of a list that is shown whole.
 _FEW = 12
 #: Imports that are asked about for one cell.
-MOST_WANTED = 20
+MAX_WANTED = 20
 #: Where an import can be approved, what its remedy begins with.
 REMEDY = "approve it where you can be asked"
 
@@ -126,7 +126,7 @@ def wanted(findings: Iterable[Finding], rules: Rules) -> tuple[Import, ...]:
         if finding.rule != "import-not-allowed" or not imports:
             return ()
         found |= {one.name: one for one in imports}
-    return tuple(found.values()) if len(found) <= MOST_WANTED else ()
+    return tuple(found.values()) if len(found) <= MAX_WANTED else ()
 
 
 def granting(rules: Rules, imports: Iterable[Import]) -> Rules:

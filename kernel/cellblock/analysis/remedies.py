@@ -90,7 +90,7 @@ def _takes_none(option: str, flags: str) -> bool:
 
 
 #: Characters of a path, an address or a name that a rewrite repeats.
-_LONGEST = 60
+_MAX_REPEATED = 60
 _WRITES = frozenset("wax+")
 #: What names a package, with extras and versions; a file does not.
 _PACKAGE = re.compile(
@@ -102,7 +102,7 @@ _PATH = re.compile(r"(?!.*://)[^]*?[{}$`~!'\"\\]+")
 _URL = re.compile(r"https?://[^]*[{}$`'\"\\]+")
 
 
-class Instead(NamedTuple):
+class Replacement(NamedTuple):
     """Operations, as cells call them, and two lines of a cell that use all of these.
 
     ``imports`` is what those lines import and the policy may not allow; ``otherwise`` is what does
@@ -112,7 +112,7 @@ class Instead(NamedTuple):
     operations: tuple[str, ...]
     rewrite: str
     imports: str = ""
-    otherwise: tuple[Instead, ...] = ()
+    otherwise: tuple[Replacement, ...] = ()
 
     def remedy(
         self, rules: Rules, *, first: str = "", more: str = "", asked: str = ""
@@ -134,69 +134,71 @@ class Instead(NamedTuple):
         return f"{text[0].upper()}{text[1:]}.", _shown(granted, rules) if granted else ""
 
 
-def _named(way: Instead) -> str:
+def _named(way: Replacement) -> str:
     return " and ".join(way.operations)
 
 
-def _shown(way: Instead, rules: Rules) -> str:
+def _shown(way: Replacement, rules: Rules) -> str:
     return way.rewrite if not way.imports or rules.allows_module(way.imports) else ""
 
 
 _READ_FILE: Final = ("ops.read_file",)
 
 
-def _read(path: str = '"data/a.csv"') -> Instead:
-    return Instead(_READ_FILE, f"text = ops.read_file({path})\nlines = text.splitlines()")
+def _read(path: str = '"data/a.csv"') -> Replacement:
+    return Replacement(_READ_FILE, f"text = ops.read_file({path})\nlines = text.splitlines()")
 
 
-def _read_bytes(path: str) -> Instead:
-    return Instead(_READ_FILE, f"import io\nfile = io.BytesIO(ops.read_file({path}, binary=True))")
+def _read_bytes(path: str) -> Replacement:
+    return Replacement(
+        _READ_FILE, f"import io\nfile = io.BytesIO(ops.read_file({path}, binary=True))"
+    )
 
 
-def _write(path: str = '"out.txt"') -> Instead:
-    return Instead(("ops.write_file",), f'text = "…"\nops.write_file({path}, text)')
+def _write(path: str = '"out.txt"') -> Replacement:
+    return Replacement(("ops.write_file",), f'text = "…"\nops.write_file({path}, text)')
 
 
-def _append(path: str = '"log.txt"', *, binary: bool = False) -> Instead:
+def _append(path: str = '"log.txt"', *, binary: bool = False) -> Replacement:
     name, more, way = ("data", 'b"..."', ", binary=True") if binary else ("text", '"…"', "")
     lines = f"{name} = ops.read_file({path}{way}) + {more}\nops.write_file({path}, {name})"
-    return Instead(("ops.read_file", "ops.write_file"), lines)
+    return Replacement(("ops.read_file", "ops.write_file"), lines)
 
 
-def _list(path: str = '"data"') -> Instead:
+def _list(path: str = '"data"') -> Replacement:
     lines = f'for entry in ops.list_dir({path}):\n    print(entry["name"])'
-    return Instead(("ops.list_dir",), lines)
+    return Replacement(("ops.list_dir",), lines)
 
 
-def _http(url: str = '"https://api.example.org/items"') -> Instead:
-    return Instead(("ops.http",), f"response = ops.http({url})\nitems = response.json()")
+def _http(url: str = '"https://api.example.org/items"') -> Replacement:
+    return Replacement(("ops.http",), f"response = ops.http({url})\nitems = response.json()")
 
 
-def _install(name: str) -> Instead:
+def _install(name: str) -> Replacement:
     module = name.replace("-", "_").lower()
-    return Instead(("ops.install",), f'ops.install("{name}")\nimport {module}', imports=module)
+    return Replacement(("ops.install",), f'ops.install("{name}")\nimport {module}', imports=module)
 
 
-_ROWS = Instead(
+_ROWS = Replacement(
     _READ_FILE,
     'text = ops.read_file("data/a.csv")\nrows = [line.split(",") for line in text.splitlines()]',
 )
-_OS = Instead(
+_OS = Replacement(
     ("ops.list_dir", "ops.read_file"),
     'names = [entry["name"] for entry in ops.list_dir("data")]\ntext = ops.read_file("data/a.csv")',
     otherwise=(_list(), _read()),
 )
-_GZIP = Instead(
+_GZIP = Replacement(
     _READ_FILE,
     'import zlib\ndata = zlib.decompress(ops.read_file("data/a.gz", binary=True), 31)',
 )
 #: Nothing is shown that would replace what these keep.
-_UPDATE = Instead(("ops.read_file", "ops.write_file"), "")
-_CREATE = Instead(("ops.write_file",), "")
-_LLM = Instead(("llm",), 'answer = llm("…")\nprint(answer)')
+_UPDATE = Replacement(("ops.read_file", "ops.write_file"), "")
+_CREATE = Replacement(("ops.write_file",), "")
+_LLM = Replacement(("llm",), 'answer = llm("…")\nprint(answer)')
 
 #: By module, or by a name of one.
-MODULES: Mapping[str, Instead] = MappingProxyType(
+MODULES: Mapping[str, Replacement] = MappingProxyType(
     {
         "csv": _ROWS,
         "glob": _list(),
@@ -224,7 +226,7 @@ MODULES: Mapping[str, Instead] = MappingProxyType(
     )
 )
 #: By the first word of a command, or the name of a magic.
-_COMMANDS: Mapping[str, Callable[..., Instead]] = MappingProxyType(
+_COMMANDS: Mapping[str, Callable[..., Replacement]] = MappingProxyType(
     {
         "cat": _read,
         "curl": _http,
@@ -259,7 +261,7 @@ _INSTALLERS = frozenset({"conda", "mamba", "micromamba", "pip", "pip3", "uv"})
 _APPENDS = frozenset({"--append", "-a"})
 
 
-def for_open(call: ast.Call | None) -> Instead:
+def for_open(call: ast.Call | None) -> Replacement:
     """Return what replaces a call of ``open``; one that is only named reads."""
     path, mode = _arguments(call)
     if "a" in mode:
@@ -310,13 +312,13 @@ def _text(node: ast.expr | None) -> str:
 
 
 def _quoted(text: str) -> str:
-    if len(text) > _LONGEST or not text.isprintable():
+    if len(text) > _MAX_REPEATED or not text.isprintable():
         return ""
     plain = not set(text) & set('"\\')
     return f'"{text}"' if plain else repr(text)
 
 
-def for_command(line: str) -> Instead | None:
+def for_command(line: str) -> Replacement | None:
     """Return what replaces a shell command, or a magic of the same words, if anything does."""
     program, *given = words(line) or [""]
     program = program.lstrip("%")
@@ -334,6 +336,6 @@ def for_command(line: str) -> Instead | None:
     return make(shown) if shown else make()
 
 
-def _first_package(asked: Iterable[str]) -> Instead | None:
+def _first_package(asked: Iterable[str]) -> Replacement | None:
     name = next((found[1] for word in asked if (found := _PACKAGE.fullmatch(word))), "")
-    return _install(name) if name and len(name) <= _LONGEST else None
+    return _install(name) if name and len(name) <= _MAX_REPEATED else None

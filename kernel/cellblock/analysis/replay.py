@@ -25,7 +25,7 @@ from cellblock.analysis.findings import word_set
 from cellblock.analysis.transform import parse
 
 #: Characters beyond which nobody looks.
-_LONGEST: Final = 2_000
+_MAX_CHARACTERS: Final = 2_000
 #: Of the standard library, which the guest finds first: to import them does nothing else.
 _IMPORTS: Final = word_set("""
     abc array base64 bisect calendar cmath collections collections.abc copy csv dataclasses datetime
@@ -53,7 +53,7 @@ class _UnsureError(Exception):
 
 def can_run_again(source: str) -> bool:
     """Whether ``source``, transformed, does the same when it is run again."""
-    if len(source) > _LONGEST:
+    if len(source) > _MAX_CHARACTERS:
         return False
     plain = set[str]()
     try:

@@ -30,7 +30,7 @@ _NAME: Final = re.compile(r"[a-z][a-z0-9_-]{0,63}")
 
 
 @dataclass(frozen=True, slots=True)
-class Called:
+class TemplateCall:
     """A cell that names a template. ``name`` is empty where what stands there is no name.
 
     ``line`` is the number, from 1, of the line that names it; ``body`` is what comes after that.
@@ -42,14 +42,14 @@ class Called:
     line: int
 
 
-def called(raw: str) -> Called | None:
+def template_call(raw: str) -> TemplateCall | None:
     """Return what a cell says that begins with ``%%template``; None for any other."""
     found = _CELL.match(raw)
     if found is None:
         return None
     said = found[2].strip(" \t\r")
     name = said if _NAME.fullmatch(said) else ""
-    return Called(name, said, raw[found.end() :], found[1].count("\n") + 1)
+    return TemplateCall(name, said, raw[found.end() :], found[1].count("\n") + 1)
 
 
 def is_name(text: str) -> bool:
@@ -106,12 +106,12 @@ def _takes_one(of: ast.arguments) -> bool:
 # not Unicode; bounded in size, depth and number of values.
 
 #: Characters of a state, values in it, and containers within each other.
-LONGEST: Final = 1 << 20
-MOST_VALUES: Final = 50_000
-DEEPEST: Final = 32
+MAX_CHARACTERS: Final = 1 << 20
+MAX_VALUES: Final = 50_000
+MAX_DEPTH: Final = 32
 #: Of whole numbers on the wire: 64 bits, with a sign or without.
-_LEAST, _MOST = -(2**63), 2**64
-_DIGITS: Final = 20
+_MIN_INT, _MAX_INT = -(2**63), 2**64
+_MAX_DIGITS: Final = 20
 #: Texts, so that nothing in them is taken for a mark, and marks. One without an end takes all.
 _MARKS: Final = re.compile(
     r"""
@@ -139,8 +139,8 @@ def read_state(text: str) -> Any:
     """
     if not text.strip(" \t\r\n"):
         return {}
-    if len(text) > LONGEST:
-        raise StateError(f"it has {len(text):,} characters; {LONGEST:,} are read")
+    if len(text) > MAX_CHARACTERS:
+        raise StateError(f"it has {len(text):,} characters; {MAX_CHARACTERS:,} are read")
     _check_shape(text)
     try:
         text.encode()
@@ -157,7 +157,7 @@ def read_state(text: str) -> Any:
     except UnicodeEncodeError:
         raise StateError("a text in it is not Unicode: half of a surrogate pair") from None
     except RecursionError:
-        raise StateError(f"it is nested deeper than {DEEPEST}") from None
+        raise StateError(f"it is nested deeper than {MAX_DEPTH}") from None
     return state
 
 
@@ -168,15 +168,15 @@ def _check_shape(text: str) -> None:
         match mark[0]:
             case "[" | "{":
                 depth, values = depth + 1, values + 1
-                if depth > DEEPEST:
+                if depth > MAX_DEPTH:
                     line = text.count("\n", 0, mark.start()) + 1
-                    raise StateError(f"it is nested deeper than {DEEPEST}", line)
+                    raise StateError(f"it is nested deeper than {MAX_DEPTH}", line)
             case "]" | "}":
                 depth -= 1
             case ",":
                 values += 1
-        if values > MOST_VALUES:
-            raise StateError(f"it has more than {MOST_VALUES:,} values")
+        if values > MAX_VALUES:
+            raise StateError(f"it has more than {MAX_VALUES:,} values")
 
 
 def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
@@ -194,11 +194,11 @@ def _no_number(name: str) -> NoReturn:
 def _float(digits: str) -> float:
     value = float(digits)
     if not math.isfinite(value):
-        raise StateError(f"{digits[:_DIGITS]} is larger than any number here")
+        raise StateError(f"{digits[:_MAX_DIGITS]} is larger than any number here")
     return value
 
 
 def _int(digits: str) -> int:
-    if len(digits) > _DIGITS + 1 or not _LEAST <= int(digits) < _MOST:
-        raise StateError(f"{digits[:_DIGITS]}… has more than 64 bits")
+    if len(digits) > _MAX_DIGITS + 1 or not _MIN_INT <= int(digits) < _MAX_INT:
+        raise StateError(f"{digits[:_MAX_DIGITS]}… has more than 64 bits")
     return int(digits)

@@ -95,7 +95,7 @@ def _searched(source: str) -> int:
 #: A cell is read anew after each line that is transformed: how many tokens in all, and how
 #: many characters of a token's line count as one more, which Python 3.12 copies each time. About a
 #: third of a second; a cell that needs more is left as it is.
-_TOKENS_READ = 100_000
+_MAX_TOKENS = 100_000
 _LINE = 16_000
 #: Blanks in a row: Python 3.11 reads on from each where what follows is no token, so that they take
 #: time as their square; how many of that count as a token.
@@ -104,12 +104,12 @@ _SQUARE: Final = 30
 #: Lines that are looked at first.
 _AHEAD = 8
 #: Characters of source that is looked at although Python does not accept it.
-_LONGEST = 1_000_000
-_MOST_LINES = 100_000
+_MAX_CHARACTERS = 1_000_000
+_MAX_LINES = 100_000
 #: IPython copies the start of a line for each triple quote in it: how many characters in all.
-_COPIED = 2_000_000_000
+_MAX_COPIED = 2_000_000_000
 #: Characters of source whose completeness a front end may ask about.
-_LONGEST_ASKED = 50_000
+_MAX_CHECKED = 50_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -177,10 +177,10 @@ def _transform(raw: str) -> Transformed:
 
 
 def _is_too_long(raw: str) -> bool:
-    if len(raw) > _LONGEST or raw.count("\n") > _MOST_LINES:
+    if len(raw) > _MAX_CHARACTERS or raw.count("\n") > _MAX_LINES:
         return True
     quotes = raw.count('"""') + raw.count("'''")
-    return quotes * max(map(len, raw.splitlines()), default=0) > _COPIED
+    return quotes * max(map(len, raw.splitlines()), default=0) > _MAX_COPIED
 
 
 def leading_blank_lines(raw: str) -> int:
@@ -207,7 +207,7 @@ def transform_as_ipython(raw: str) -> str:
 def check_complete(code: str) -> tuple[str, int | None]:
     """Return complete, incomplete, invalid or unknown, and the indent of the next line."""
     found = None
-    if len(code) <= _LONGEST_ASKED:
+    if len(code) <= _MAX_CHECKED:
         with suppress(ValueError):
             check_shape(code)
             found = _ask_ipython(lambda manager: manager.check_complete(code))
@@ -289,7 +289,7 @@ class _Meter:
     """Stands in for ``IPython.utils.tokenutil`` and hands on so many tokens, then fails."""
 
     def __init__(self, generate: Callable[..., Iterator[TokenInfo]]) -> None:
-        self._generate, self._left = generate, _TOKENS_READ
+        self._generate, self._left = generate, _MAX_TOKENS
 
     def generate_tokens_catch_errors(
         self, readline: Callable[[], str], *args: Any, **options: Any

@@ -31,7 +31,7 @@ from cellblock.analysis import (
 from cellblock.analysis.analyser import as_written
 from cellblock.analysis.findings import LINE_END, NO_RULES, Report
 from cellblock.analysis.magics import SHOWS_POLICY
-from cellblock.analysis.templates import called, entry
+from cellblock.analysis.templates import entry, template_call
 from cellblock.analysis.transform import exceeded_limit, parse
 from cellblock.batch.notebook import (
     CellLines,
@@ -248,7 +248,10 @@ class CellJudge:
 
         Raise AdmissionError where what was approved can't be read or trusted.
         """
-        context, names_template = self._context, "template" in self._rules.magics and called(raw)
+        context, names_template = (
+            self._context,
+            "template" in self._rules.magics and template_call(raw),
+        )
         if context.options.policy["admission"] == "any" and not names_template:
             return None
         self.location_matters = True

@@ -45,9 +45,9 @@ def list_(
     A notebook's metadata and %policy make a policy narrower. What was allowed then counts where it
     is exactly that narrow.
     """
-    store = _store()
+    store = Store(default_path())
     under = None if policy is None else load_policy(policy)
-    grants = [one for one in store.grants() if under is None or stands(one, under)]
+    grants = [one for one in store.grants() if under is None or _counts(one, under, narrowed=True)]
     if as_json:
         print_json([asdict(one) for one in grants])
         return
@@ -58,7 +58,9 @@ def list_(
         written = (one.base or one.digest)[:_DIGEST]
         typer.echo(clean(f"          policy {one.policy} ({written}) in {one.scope}, {one.at}"))
         if one.base:
-            typer.echo(clean(f"          where that is narrowed to {_narrowed(one)}"))
+            fields = ", ".join(f"{key} = {value}" for key, value in sorted(one.narrowed.items()))
+            said = f"where that is narrowed to {fields} ({one.digest[:_DIGEST]})"
+            typer.echo(clean(f"          {said}"))
     if not grants:
         typer.echo("nothing was allowed for always")
 
@@ -77,7 +79,7 @@ def revoke(
         raise typer.BadParameter("Give ids as `cellblock approvals list` has them, or --all.")
     wanted = None if every else frozenset(ids or ())
     try:
-        gone = _store().revoke(wanted)
+        gone = Store(default_path()).revoke(wanted)
     except OSError as exc:
         raise CellblockError(f"{default_path()}: can't be written: {exc.strerror or exc}") from None
     for one in gone:
@@ -96,30 +98,13 @@ def summary(policy: Policy) -> str:
     """Return a line on approvals under a policy in this folder; nothing where nobody is asked."""
     if policy.approvals != "prompt":
         return ""
-    standing = sum(counts(one, policy) for one in _store().grants())
+    standing = sum(_counts(one, policy, narrowed=False) for one in Store(default_path()).grants())
     what = "imports, and calls of tools, operations and language models"
     return f"Users are asked about {what}; {standing} allowed for always: cellblock approvals list."
 
 
-def counts(grant: Grant, policy: Policy) -> bool:
-    """Whether a grant is in force under a policy, as it is now, in this folder."""
-    return grant.digest == policy.digest() and _is_of(grant, policy)
-
-
-def stands(grant: Grant, policy: Policy) -> bool:
-    """Whether a grant is in force in this folder under a policy, or once that is narrowed."""
-    return (grant.base or grant.digest) == policy.digest() and _is_of(grant, policy)
-
-
-def _is_of(grant: Grant, policy: Policy) -> bool:
+def _counts(grant: Grant, policy: Policy, *, narrowed: bool) -> bool:
+    """Whether a grant is in force in this folder under a policy, or once that is ``narrowed``."""
     scope = policy.approval.scope.replace("{project}", os.path.realpath(Path.cwd()))
-    return (grant.scope, grant.policy) == (scope, policy.name)
-
-
-def _narrowed(one: Grant) -> str:
-    fields = ", ".join(f"{name} = {value}" for name, value in sorted(one.narrowed.items()))
-    return f"{fields} ({one.digest[:_DIGEST]})"
-
-
-def _store() -> Store:
-    return Store(default_path())
+    digest = grant.base or grant.digest if narrowed else grant.digest
+    return (grant.scope, grant.policy, digest) == (scope, policy.name, policy.digest())

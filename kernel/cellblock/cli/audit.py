@@ -15,6 +15,7 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
+from cellblock.cli.common import complain
 from cellblock.errors import AuditError
 from cellblock.host.audit import reader
 from cellblock.host.audit.log import read
@@ -66,7 +67,7 @@ def show(
         table = _sessions(_folder(folder), failed)
     Console(highlight=False, emoji=False).print(table)
     for problem in failed:
-        typer.echo(f"cellblock: {_clean(problem)}", err=True)
+        complain(_clean(problem))
     raise typer.Exit(code=bool(failed))
 
 
@@ -126,7 +127,8 @@ def export(
     else:
         for raw in _lines(found, []):
             sys.stdout.buffer.write(raw)
-    _complain(verdict)
+    for problem in _problems(verdict):
+        complain(problem)
     raise typer.Exit(code=not verdict.sound)
 
 
@@ -186,11 +188,6 @@ def _tell(verdict: Verdict) -> None:
         typer.echo(f"  head {verdict.seq} {verdict.head}")
     for problem in _problems(verdict):
         typer.echo(f"  {problem}")
-
-
-def _complain(verdict: Verdict) -> None:
-    for problem in _problems(verdict):
-        typer.echo(f"cellblock: {problem}", err=True)
 
 
 def _problems(verdict: Verdict) -> Iterator[str]:

@@ -51,7 +51,7 @@ class Reserve:
         self.refill()
 
     def refill(self) -> None:
-        """Have as many pieces as there is room for besides one; at least one less if there is none.
+        """Set aside what there is room for beside one piece, or else one piece less than before.
 
         It is given back first, so that there is memory for whatever follows.
         """
@@ -226,7 +226,7 @@ class Server:
                 resume = self._snapshots.take(message)
                 if resume is not None:
                     self._take_over(resume)
-                elif not self._channel.comes(REST):
+                elif not self._channel.is_readable(REST):
                     self._runner.rehearse()
             case messages.Input():
                 pass  # an answer that came after its question was interrupted
@@ -235,14 +235,14 @@ class Server:
         """Go on as the guest; a narrower policy's locks come last, and before any request."""
         self._reserve.give_back()
         self._interrupted = True  # as for a new one
-        self.calls.renew()
+        self.calls.reset_after_fork()
         # Have ``In`` number the cells that this copy has not seen, too.
         for count, text in resume.inputs:
             self._shell.note_input(count, text)
         resumed = self._snapshots.take_over(resume)
         if resume.plan is not None:
             self._runner.plan = resume.plan
-            landlock.ask()
+            landlock.request_ruleset()
         self._channel.send(resumed)
 
     def _execute(self, message: messages.Execute) -> None:
@@ -264,13 +264,13 @@ class Server:
         self._begin(message.id)
         self._current.grant(message.granted)
         with self._driver.entered():
-            self._runner.attempt(lambda: self._kernel.deliver(message))
+            self._runner.run_handler(lambda: self._kernel.deliver(message))
         self._current.grant(None)
         self._end()
         self.out.send(messages.Done(id=message.id))
 
     def _begin(self, number: int) -> None:
-        """Have interrupts be for this request, and tell the host whether one came before."""
+        """Direct interrupts to this request, and tell the host whether one came before."""
         self._begun = True
         # A cell may have replaced it; the next one must be interruptible again. What came
         # meanwhile was told to the cell's: it may have been one.
@@ -288,7 +288,7 @@ class Server:
             # The request was taken, its code does not run yet: it will not start.
             self._runner.interrupted = self._begun
             return
-        if self._channel.defer() or self._driver.interrupt():
+        if self._channel.defer_interrupt() or self._driver.interrupt():
             return
         raise KeyboardInterrupt
 

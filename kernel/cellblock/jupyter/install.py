@@ -19,7 +19,7 @@ from jupyter_client.kernelspec import KernelSpecManager, NoSuchKernel
 from cellblock.errors import CellblockError
 from cellblock.host.session.history import inputs_from_file
 from cellblock.policy.load import KNOWN, load, unsafe_error
-from cellblock.policy.vocabulary import SPELLINGS
+from cellblock.policy.vocabulary import FORMER_NAMES
 
 if TYPE_CHECKING:
     from cellblock.policy.model import Policy
@@ -53,7 +53,7 @@ def kernel_json(
     interpreter, a policy file and one of inputs are named by absolute paths, so the kernelspec
     works from any environment's Jupyter.
     """
-    shipped = spec in KNOWN or spec in SPELLINGS
+    shipped = spec in KNOWN or spec in FORMER_NAMES
     argv = [sys.executable, "-E", "-P", "-m", "cellblock", "-f", "{connection_file}"]
     argv += ["--policy", spec if shipped else str(Path(spec).expanduser().resolve())]
     if inputs is not None:

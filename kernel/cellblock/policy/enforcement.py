@@ -1,4 +1,4 @@
-"""What a policy's fields are worth here: status, mechanism, holes, evidence. Standard library only.
+"""What a policy's fields are worth here: status, mechanism, holes, evidence.
 
 A capability is a policy field that can be enforced. Its status is never assumed: a backend
 declares it, the guest's own report confirms or lowers it, and what remains is a gap that is
@@ -10,6 +10,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import TYPE_CHECKING, Final, Protocol
+
+from cellblock.policy.model import FIELDS
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -81,33 +83,6 @@ class Enforcer(Protocol):
         """Return what each capability is worth here; nothing holds where it can't be had."""
 
 
-#: The policy fields that can be enforced, in the order in which they are shown.
-CAPABILITIES: Final[tuple[str, ...]] = (
-    "filesystem_read_roots",
-    "filesystem_write_roots",
-    "read_deny_paths",
-    "network_access",
-    "subprocess_execution",
-    "package_installation",
-    "env_var_access",
-    "display",
-    "widget_modules",
-    "comm_targets",
-    "snapshots",
-    "undo_depth",
-    "timeout",
-    "idle_timeout",
-    "cpu_seconds",
-    "memory_max_bytes",
-    "max_processes",
-    "max_open_files",
-    "max_file_size",
-    "scratch_max_bytes",
-    "stdout_max_bytes",
-    "stderr_max_bytes",
-    "display_max_bytes",
-    "undo_max_bytes",
-    "output_kept_max_bytes",
-    "artifact_max_bytes",
-    "artifacts_max_bytes",
-)
+#: The policy fields that can be enforced, in the order in which they are shown. A backend declares
+#: each of them, or can't be imported.
+CAPABILITIES: Final = FIELDS[FIELDS.index("filesystem_read_roots") :]

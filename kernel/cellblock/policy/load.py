@@ -20,7 +20,7 @@ from cellblock.errors import PolicyError
 from cellblock.policy import paths
 from cellblock.policy.model import LIMITS, LISTS, SECTIONS, Policy
 from cellblock.policy.paths import Places
-from cellblock.policy.vocabulary import PRESETS, SPELLINGS, TIERS, closest
+from cellblock.policy.vocabulary import FORMER_NAMES, PRESETS, TIERS, closest
 
 if TYPE_CHECKING:
     from collections.abc import Collection
@@ -41,7 +41,7 @@ def load(spec: str, *, project: Path, scratch: Path | None = None, allow_unsafe:
     scratch folder ``{scratch}`` stays as written.
     Raises PolicyError, also for mode ``unsafe`` or display ``trusted`` without ``allow_unsafe``.
     """
-    name = SPELLINGS.get(spec, spec)
+    name = FORMER_NAMES.get(spec, spec)
     policy = _preset(name, project, scratch) if name in KNOWN else _file(spec, project, scratch)
     return _allowed(policy, spec, allow_unsafe=allow_unsafe)
 
@@ -119,7 +119,7 @@ def load_unchecked(spec: str, *, project: Path, scratch: Path | None = None) -> 
     Only for what is thrown away unless ``load`` returns the same. Raises PolicyError, TypeError or
     ValueError where ``load`` will raise.
     """
-    name = SPELLINGS.get(spec, spec)
+    name = FORMER_NAMES.get(spec, spec)
     if name in KNOWN:
         return _preset(name, project, scratch)
     path, base, own = _parts(spec)
@@ -129,7 +129,7 @@ def load_unchecked(spec: str, *, project: Path, scratch: Path | None = None) -> 
 
 def base_folder(spec: str, project: Path) -> Path:
     """Return the folder that relative paths of this policy begin in."""
-    if SPELLINGS.get(spec, spec) in KNOWN:
+    if FORMER_NAMES.get(spec, spec) in KNOWN:
         return project
     return Path(os.path.expanduser(spec)).resolve().parent
 
@@ -141,7 +141,7 @@ def load_for_check(spec: str) -> Policy:
     exist. Paths stay as written: ``paths.expand_paths_leniently``. Raises PolicyError, also for
     mode ``unsafe``: it judges nothing.
     """
-    name = SPELLINGS.get(spec, spec)
+    name = FORMER_NAMES.get(spec, spec)
     if name in KNOWN:
         policy = from_values(preset_values(name))
     else:
@@ -219,7 +219,7 @@ def _read(path: Path, spec: str) -> dict[str, Any]:
         if "/" in spec or spec.endswith(".toml"):
             message, remedy = "no such file", "Check the path."
         else:
-            near = closest(spec, (*KNOWN, *SPELLINGS), what="presets")
+            near = closest(spec, (*KNOWN, *FORMER_NAMES), what="presets")
             message, remedy = "no such policy", f"{near} Or give a file."
     except (OSError, ValueError) as failure:
         detail = getattr(failure, "strerror", None) or str(failure)
@@ -228,7 +228,7 @@ def _read(path: Path, spec: str) -> dict[str, Any]:
 
 
 def _extended(name: object, spec: str) -> dict[str, Any]:
-    preset = SPELLINGS.get(name, name) if isinstance(name, str) else None
+    preset = FORMER_NAMES.get(name, name) if isinstance(name, str) else None
     if preset in KNOWN:
         return preset_values(str(preset))
     raise PolicyError(
@@ -264,5 +264,5 @@ def normal(values: dict[str, Any]) -> dict[str, Any]:
     """Return the values with former spellings and "none" replaced."""
     normal = {key: None if key in LIMITS and v == "none" else v for key, v in values.items()}
     if isinstance(mode := normal.get("mode"), str):
-        normal["mode"] = SPELLINGS.get(mode, mode)
+        normal["mode"] = FORMER_NAMES.get(mode, mode)
     return normal

@@ -13,11 +13,10 @@ from __future__ import annotations
 import dataclasses
 import json
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Final, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Final, Literal
 
 from cellblock.policy.vocabulary import (
     ALLOWED_MAGICS,
-    CHECKED,
     GIB,
     KIB,
     MIB,
@@ -28,6 +27,7 @@ from cellblock.policy.vocabulary import (
     Memory,
     Range,
     Seconds,
+    Table,
     ToolBytes,
 )
 
@@ -43,10 +43,8 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Approval:
+class Approval(Table):
     """What it is that ``cellblock approve`` writes and a kernel reads: manifests, and their key."""
-
-    __pydantic_config__: ClassVar[Mapping[str, object]] = CHECKED
 
     folder: str = "{data}/approved"
     """Where manifests lie. ``{data}`` is ``$XDG_DATA_HOME/cellblock`` or
@@ -62,10 +60,8 @@ class Approval:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Audit:
+class Audit(Table):
     """What is written down of a session, and what happens where it can't be."""
-
-    __pydantic_config__: ClassVar[Mapping[str, object]] = CHECKED
 
     log: bool = True
     """Whether the host writes an audit log of the session."""
@@ -93,10 +89,8 @@ class Audit:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Templates:
+class Templates(Table):
     """Where templates come from."""
-
-    __pydantic_config__: ClassVar[Mapping[str, object]] = CHECKED
 
     folders: tuple[str, ...] = ("{shipped}",)
     """Folders of templates, each a ``NAME.py`` and a ``NAME.schema.json``. ``{shipped}`` holds
@@ -104,10 +98,8 @@ class Templates:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Llm:
+class Llm(Table):
     """Which language models cells may ask, through the host, and how much of that there is."""
-
-    __pydantic_config__: ClassVar[Mapping[str, object]] = CHECKED
 
     base_url: str = ""
     """The endpoint, compatible with OpenAI's: ``https://api.openai.com/v1``. Empty: cells can ask
@@ -157,7 +149,7 @@ def _operations_class() -> type[Operations]:
     return Operations
 
 
-class Granted:
+class OperationsField:
     """The annotation of ``ops``: pydantic reads ``Operations``, and None where none is granted."""
 
     __slots__ = ()
@@ -210,10 +202,8 @@ Names = tuple[str, ...]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Policy:
+class Policy(Table):
     """What cells may say and what their process may do."""
-
-    __pydantic_config__: ClassVar[Mapping[str, object]] = CHECKED
 
     name: str = "safe"
     """What messages call this policy; a file's default is its name without ``.toml``."""
@@ -310,7 +300,7 @@ class Policy:
     llm: Llm = Llm()  # as above
     """Language models. In a file, a table: ``[llm]``."""
 
-    ops: Annotated[Any, Granted()] = None
+    ops: Annotated[Any, OperationsField()] = None
     """Operations of the host's own that cells may call. In a file, a table for each that is
     granted: ``[ops.read_file]``."""
 

@@ -17,11 +17,11 @@ import sys
 import sysconfig
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Final
+from typing import TYPE_CHECKING, Annotated, Any, Final
 
 from cellblock.policy import network
 from cellblock.policy.folders import package_folder
-from cellblock.policy.vocabulary import CHECKED, GIB, MIB, Range
+from cellblock.policy.vocabulary import GIB, MIB, Range, Table
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
@@ -40,10 +40,8 @@ Wait = Annotated[float, Range(0.1, 3_600.0)]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ReadFile:
+class ReadFile(Table):
     """``ops.read_file``: cells read files that the host opens for them."""
-
-    __pydantic_config__: ClassVar[Mapping[str, object]] = CHECKED
 
     roots: Names = ()
     """Folders and files that may be read; at least one. ``read_deny_paths`` stay unreadable beneath
@@ -54,10 +52,8 @@ class ReadFile:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class WriteFile:
+class WriteFile(Table):
     """``ops.write_file``: cells have the host write whole files."""
-
-    __pydantic_config__: ClassVar[Mapping[str, object]] = CHECKED
 
     roots: Names = ()
     """Folders beneath which may be written; at least one."""
@@ -73,10 +69,8 @@ class WriteFile:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ListDir:
+class ListDir(Table):
     """``ops.list_dir``: cells learn what is in a folder."""
-
-    __pydantic_config__: ClassVar[Mapping[str, object]] = CHECKED
 
     roots: Names = ()
     """Folders that may be listed, with what is beneath them; at least one."""
@@ -86,10 +80,8 @@ class ListDir:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Http:
+class Http(Table):
     """``ops.http``: cells have the host make a request and get its answer."""
-
-    __pydantic_config__: ClassVar[Mapping[str, object]] = CHECKED
 
     hosts: Names = ()
     """Who may be asked: ``api.example.org``, ``*.example.org`` for what is beneath it, ``*`` for
@@ -121,10 +113,8 @@ class Http:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Install:
+class Install(Table):
     """``ops.install``: cells have packages installed, wheels only."""
-
-    __pydantic_config__: ClassVar[Mapping[str, object]] = CHECKED
 
     index: str = ""
     """The package index, as ``https://…/simple``."""
@@ -154,10 +144,8 @@ class Install:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Operations:
+class Operations(Table):
     """Operations of the host's own that cells may call. None is granted whose table is missing."""
-
-    __pydantic_config__: ClassVar[Mapping[str, object]] = CHECKED
 
     read_file: ReadFile | None = None
     """``ops.read_file``."""
@@ -264,8 +252,8 @@ def has_pip() -> bool:
 
 # --- what types can't say -------------------------------------------------------------------------
 
-#: A key, what is wrong with it, its value as it is shown, and what to do.
-Problem = tuple[str, str, str, str]
+#: A key, what is wrong with it, its value or None, and what to do.
+Problem = tuple[str, str, object, str]
 _METHOD: Final = re.compile(r"[A-Z]{1,20}")
 _PATH: Final = re.compile(r"(?:/[A-Za-z0-9._~!$&'()*+,;=:@-]*)+")
 
@@ -276,13 +264,13 @@ def operation_problems(policy: Policy, *, here: bool = True) -> Iterator[Problem
     http, install = section.http, section.install
     if here and http is not None and importlib.util.find_spec("httpx") is None:
         remedy = "pip install 'cellblock[http]' where the kernel runs."
-        yield "ops.http", "httpx is not installed", "", remedy
+        yield "ops.http", "httpx is not installed", None, remedy
     if here and install is not None and find_uv() is None and not has_pip():
         remedy = "Install one of them where the kernel runs."
-        yield "ops.install", "neither uv nor pip is there", "", remedy
+        yield "ops.install", "neither uv nor pip is there", None, remedy
     for name, table in section.with_roots().items():
         if not table.roots:
-            yield f"ops.{name}.roots", "it grants nothing", "()", "Name a folder."
+            yield f"ops.{name}.roots", "it grants nothing", (), "Name a folder."
     if http is not None:
         yield from _http_problems(http)
     if install is not None:
@@ -293,47 +281,47 @@ def operation_problems(policy: Policy, *, here: bool = True) -> Iterator[Problem
 def _package_problems(packages: Names, install: Install | None) -> Iterator[Problem]:
     if packages and install is None:
         remedy = "Add a table [ops.install] with index and allow; cells = false keeps cells out."
-        yield "packages", "it names no index", repr(list(packages)), remedy
+        yield "packages", "it names no index", list(packages), remedy
     allowed = {_package_name(entry)[0] for entry in install.allow} if install else set()
     for entry in packages:
         name, wrong = _package_name(entry)
         if wrong:
-            yield "packages", wrong, repr(entry), "Write name, or name<3."
+            yield "packages", wrong, entry, "Write name, or name<3."
         elif name not in allowed:
             remedy = "Add it to allow in [ops.install]."
-            yield "packages", "not a package that is allowed", repr(entry), remedy
+            yield "packages", "not a package that is allowed", entry, remedy
 
 
 def _http_problems(table: Http) -> Iterator[Problem]:
     for field, example in (("hosts", "a host"), ("methods", "GET, say"), ("paths", '"/" for all')):
         if not getattr(table, field):
-            yield f"ops.http.{field}", "it grants nothing", "()", f"Name {example}."
+            yield f"ops.http.{field}", "it grants nothing", (), f"Name {example}."
     for entry in table.hosts:
         try:
             network.parse_host(entry)
         except ValueError as exc:
             remedy = "Write host, host:port, *.domain or http://host:port."
-            yield "ops.http.hosts", str(exc), repr(entry), remedy
+            yield "ops.http.hosts", str(exc), entry, remedy
     for method in table.methods:
         if not _METHOD.fullmatch(method) or method in {"CONNECT", "TRACE"}:
             remedy = "Write it in capitals, as in GET."
-            yield "ops.http.methods", "not a method", repr(method), remedy
+            yield "ops.http.methods", "not a method", method, remedy
     for path in table.paths:
         if not _PATH.fullmatch(path) or "/." in path or "//" in path:
             remedy = "Write /folder/ for all beneath it, or /the/whole/path, without % and dots."
-            yield "ops.http.paths", "not a plain path", repr(path), remedy
+            yield "ops.http.paths", "not a plain path", path, remedy
 
 
 def _install_problems(table: Install) -> Iterator[Problem]:
     url = network.split_url(table.index)
     if url is None or network.may_hold_secret(url):
         remedy = "Write https://…/simple; its password goes into ~/.netrc."
-        yield "ops.install.index", "not an index", repr(table.index), remedy
+        yield "ops.install.index", "not an index", table.index, remedy
     if not table.allow:
-        yield "ops.install.allow", "it grants nothing", "()", "Name a package."
+        yield "ops.install.allow", "it grants nothing", (), "Name a package."
     for entry in table.allow:
         if wrong := _package_name(entry)[1]:
-            yield "ops.install.allow", wrong, repr(entry), "Write name, or name<3."
+            yield "ops.install.allow", wrong, entry, "Write name, or name<3."
 
 
 def _package_name(entry: str) -> tuple[str, str]:

@@ -25,8 +25,8 @@ from cellblock.policy.model import FIELDS, LIMITS, SECTIONS, TABLES, Policy
 from cellblock.policy.operations import OPERATIONS, operation_problems
 from cellblock.policy.vocabulary import (
     FIXED_ENVIRONMENT,
-    FROM_ELSEWHERE,
     MAGICS,
+    UNCHECKED_MAGICS,
     WIDGET_TARGETS,
     closest,
     tool_name,
@@ -146,34 +146,35 @@ def check(policy: Policy, *, file: str, known_modules: Collection[str], here: bo
         operation_problems(policy, here=here),
     )
     for key, message, value, remedy in problems:
-        raise PolicyError(message, file=file, key=key, value=value, remedy=remedy)
+        shown = "" if value is None else repr(value)
+        raise PolicyError(message, file=file, key=key, value=shown, remedy=remedy)
 
 
 def _word_problems(policy: Policy) -> Iterator[Problem]:
     """Yield what is wrong with names of cellblock's own, or of a container engine's."""
     if not _is_label(policy.name, _MAX_NAME):
-        yield "name", "not a name", repr(policy.name), "Give 1 to 64 printable characters."
+        yield "name", "not a name", policy.name, "Give 1 to 64 printable characters."
     if not re.fullmatch(_RUNTIME, policy.container_runtime):
         remedy = "Give a name that the engine knows, as in `docker info`."
-        name = repr(policy.container_runtime)
+        name = policy.container_runtime
         yield "container_runtime", "not the name of a runtime", name, remedy
     if not re.fullmatch(_IMAGE, policy.container_image):
         remedy = "Give a name as in `docker images`: name:tag."
-        yield "container_image", "not the name of an image", repr(policy.container_image), remedy
+        yield "container_image", "not the name of an image", policy.container_image, remedy
     for name in policy.require:
         if name not in CAPABILITIES:
             remedy = closest(name, CAPABILITIES, what="names")
-            yield "require", "no such capability", repr(name), remedy
+            yield "require", "no such capability", name, remedy
     if not _is_label(policy.approval.scope, _MAX_SCOPE):
         remedy = "Give {project}, or 1 to 200 printable characters."
-        yield "approval", "no scope", repr(policy.approval.scope), remedy
+        yield "approval", "no scope", policy.approval.scope, remedy
     for name in policy.magics:
-        if policy.admission != "any" and name in FROM_ELSEWHERE:
+        if policy.admission != "any" and name in UNCHECKED_MAGICS:
             remedy = 'Remove it, or let admission be "any".'
-            yield "magics", "brings in code that nobody approved", repr(name), remedy
+            yield "magics", "brings in code that nobody approved", name, remedy
         elif name not in MAGICS:
             remedy = "Write it without %." if "%" in name else closest(name, MAGICS, what="magics")
-            yield "magics", "no such magic", repr(name), remedy
+            yield "magics", "no such magic", name, remedy
 
 
 def _is_label(text: str, most: int) -> bool:
@@ -187,7 +188,7 @@ def _module_problems(policy: Policy, known: Collection[str]) -> Iterator[Problem
             continue
         if "." in name:
             remedy = f"Give {name.partition('.')[0]}: packages come whole."
-            yield "allowed_modules", "not a top-level package", repr(name), remedy
+            yield "allowed_modules", "not a top-level package", name, remedy
         elif not (can_install and name.isidentifier()):  # it may be installed while a kernel runs
             yield from _import_problems("allowed_modules", name)
     for name in policy.preload:
@@ -195,11 +196,11 @@ def _module_problems(policy: Policy, known: Collection[str]) -> Iterator[Problem
     for name in policy.pre_imported:
         if "." in name:
             remedy = "A dotted name binds no single name."
-            yield "pre_imported", "not a top-level module", repr(name), remedy
+            yield "pre_imported", "not a top-level module", name, remedy
         yield from _import_problems("pre_imported", name)
         if policy.mode == "safe" and not policy.rules().allows_module(name):
             remedy = "Add it to allowed_modules."
-            yield "pre_imported", "not an allowed module", repr(name), remedy
+            yield "pre_imported", "not an allowed module", name, remedy
 
 
 def _import_problems(key: str, name: str) -> Iterator[Problem]:
@@ -207,12 +208,12 @@ def _import_problems(key: str, name: str) -> Iterator[Problem]:
     top = name.partition(".")[0]
     if not all(part.isidentifier() for part in name.split(".")):
         remedy = "Give a name as in an import statement."
-        yield key, "not a module name", repr(name), remedy
+        yield key, "not a module name", name, remedy
     elif top not in sys.stdlib_module_names and not _is_installed(top):
         known = {module.name for module in pkgutil.iter_modules()} | sys.stdlib_module_names
         near = closest(top, known, what="modules")
         near = f"{near} " if near.startswith("Did") else ""
-        yield key, "no such module here", repr(name), f"{near}Install it, or remove the entry."
+        yield key, "no such module here", name, f"{near}Install it, or remove the entry."
 
 
 def _is_installed(top: str) -> bool:
@@ -229,35 +230,35 @@ def _access_problems(policy: Policy) -> Iterator[Problem]:
         try:
             network.parse_address(entry)
         except network.AddressError as error:
-            yield "network_access", error.message, repr(entry), error.remedy
+            yield "network_access", error.message, entry, error.remedy
     for name in policy.env_var_access:
         if name in FIXED_ENVIRONMENT:
             message, remedy = "always has a sandbox value", "Remove the entry."
-            yield "env_var_access", message, repr(name), remedy
+            yield "env_var_access", message, name, remedy
         elif not name or "=" in name or not name.isprintable():
             remedy = "Give a name as in `env`, without $."
-            yield "env_var_access", "not a variable name", repr(name), remedy
+            yield "env_var_access", "not a variable name", name, remedy
     for name in policy.comm_targets:
         if name in WIDGET_TARGETS:
             remedy = "Name modules in widget_modules instead."
-            yield "comm_targets", "widgets' own target", repr(name), remedy
+            yield "comm_targets", "widgets' own target", name, remedy
     for entry in policy.artifact_export_paths:
         parts, printable = entry.split("/"), entry.isprintable()
         if not printable or ".." in parts or not parts[-1] or len(entry) > _MAX_PATTERN:
             remedy = "Write one as in *.csv, plots/**/*.png or {scratch}/*.json."
-            yield "artifact_export_paths", "not a pattern of files", repr(entry), remedy
+            yield "artifact_export_paths", "not a pattern of files", entry, remedy
 
 
 def _tool_problems(policy: Policy) -> Iterator[Problem]:
     for entry in policy.tools:
         if not _TOOL.fullmatch(entry):
             remedy = "Write module:function, or the name of an entry point."
-            yield "tools", "not the name of a function", repr(entry), remedy
+            yield "tools", "not the name of a function", entry, remedy
     tools = set(map(tool_name, policy.tools))
     for name in policy.tool_timeouts:
         if name not in tools:
             remedy = closest(name, tools, what="tools")
-            yield "tool_timeouts", "no such tool", repr(name), remedy
+            yield "tool_timeouts", "no such tool", name, remedy
 
 
 def _llm_problems(policy: Policy, *, here: bool) -> Iterator[Problem]:
@@ -268,41 +269,41 @@ def _llm_problems(policy: Policy, *, here: bool) -> Iterator[Problem]:
     url, address = network.split_url(llm.base_url), "llm.base_url"
     if url is None:
         remedy = "Write it as in https://api.openai.com/v1."
-        yield address, "not an endpoint's address", repr(llm.base_url), remedy
+        yield address, "not an endpoint's address", llm.base_url, remedy
     elif network.may_hold_secret(url):
         remedy = "Give the key by key_env or keyring, and nothing behind the path."
-        yield address, "it may be shown, so it holds no secret", repr("•••"), remedy
+        yield address, "it may be shown, so it holds no secret", "•••", remedy
     elif (
         url.scheme == "http"
         and (llm.key_env or llm.keyring)
         and not network.is_loopback(url.hostname or "")
     ):
         message = "the key would cross the network in the clear"
-        yield address, message, repr(url.geturl()), "Write https, or leave out the key."
+        yield address, message, url.geturl(), "Write https, or leave out the key."
     if not llm.models:
-        yield "llm.models", "none is named", "[]", "Name one at least, the default first."
+        yield "llm.models", "none is named", [], "Name one at least, the default first."
     for name in llm.models:
         if not _is_label(name, _MAX_MODEL):
             remedy = "Name it as the endpoint does."
-            yield "llm.models", "not the name of a model", repr(name), remedy
+            yield "llm.models", "not the name of a model", name, remedy
     yield from _llm_key_problems(policy)
     if here and importlib.util.find_spec("openai") is None:
         remedy = "Install it: pip install 'cellblock[llm]'."
-        yield address, "openai is not installed", repr(llm.base_url), remedy
+        yield address, "openai is not installed", llm.base_url, remedy
     if "llm" in map(tool_name, policy.tools):
-        yield address, "a tool is named llm", repr(llm.base_url), "Rename the tool."
+        yield address, "a tool is named llm", llm.base_url, "Rename the tool."
 
 
 def _llm_key_problems(policy: Policy) -> Iterator[Problem]:
     llm = policy.llm
     if llm.key_env and llm.key_env in policy.env_var_access:
         remedy = "Take it out of env_var_access."
-        yield "llm.key_env", "cells would be given the key", repr(llm.key_env), remedy
+        yield "llm.key_env", "cells would be given the key", llm.key_env, remedy
     if not _VARIABLE.fullmatch(llm.key_env):  # it may be the key itself, so it is not shown
         remedy = "Give its name as in `env`, without $; the key itself stands nowhere in a policy."
-        yield "llm.key_env", "not the name of a variable", repr("•••"), remedy
+        yield "llm.key_env", "not the name of a variable", "•••", remedy
     if llm.keyring and llm.key_env:
         remedy = "Give one of the two."
-        yield "llm.keyring", "the key is in key_env already", repr(llm.keyring), remedy
+        yield "llm.keyring", "the key is in key_env already", llm.keyring, remedy
     if llm.keyring and not _KEYRING.fullmatch(llm.keyring):
-        yield "llm.keyring", "not a place in a keyring", repr(llm.keyring), "Write service:user."
+        yield "llm.keyring", "not a place in a keyring", llm.keyring, "Write service:user."

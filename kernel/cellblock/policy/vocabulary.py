@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Annotated, Any, Final
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Final
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping
@@ -13,12 +13,16 @@ KIB: Final = 2**10
 MIB: Final = 2**20
 GIB: Final = 2**30
 
-#: How pydantic reads the classes of a policy.
-CHECKED: Final[Mapping[str, object]] = {
-    "extra": "forbid",
-    "strict": True,
-    "use_attribute_docstrings": True,
-}
+
+class Table:
+    """A table of a policy's file: pydantic takes nothing that its fields don't say."""
+
+    __slots__ = ()
+    __pydantic_config__: ClassVar[Mapping[str, object]] = {
+        "extra": "forbid",
+        "strict": True,
+        "use_attribute_docstrings": True,
+    }
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,7 +53,7 @@ InFlight = Annotated[int, Range(1, 10_000)]
 PRESETS: Final = ("safe", "data", "unsafe")
 
 #: Former names, which files may use: Reyn called mode ``safe`` pure and mode ``unsafe`` trusted.
-SPELLINGS: Final = {"pure": "safe", "trusted": "unsafe"}
+FORMER_NAMES: Final = {"pure": "safe", "trusted": "unsafe"}
 
 #: Where cells are to run, and whether what they say is looked at: a backend and a preset in one
 #: word (mellea's execution tiers). ``auto`` takes none but what runs on this machine itself.
@@ -70,7 +74,7 @@ SESSION_NAME: Final = "JPY_SESSION_NAME"
 FIXED_ENVIRONMENT: Final = ("HOME", "LANG", "PATH", "PYTHONDONTWRITEBYTECODE", "TMPDIR")
 
 #: Magics that run what no cell says: text from files, from the history, from a debugger's prompt.
-FROM_ELSEWHERE: Final = frozenset(
+UNCHECKED_MAGICS: Final = frozenset(
     """
     alias_magic debug ed edit load_ext macro pdb recall reload_ext rep rerun run
     """.split()

@@ -6,7 +6,7 @@ import time
 import pytest
 
 from cellblock.analysis.admission import (
-    MOST_SHOWN,
+    MAX_SHOWN,
     Admitted,
     Approved,
     Problem,
@@ -275,5 +275,5 @@ def test_texts_made_to_be_slow_to_compare_are_compared_in_time():
     began = time.monotonic()
     (found,) = findings(text, cells)
     assert time.monotonic() - began < 10
-    assert found.detail.count("\n") <= MOST_SHOWN + 3
+    assert found.detail.count("\n") <= MAX_SHOWN + 3
     assert max(map(len, unified("y" * 10**6, "z" * 10**6, "").split("\n"))) < 200

@@ -19,7 +19,7 @@ from pydantic_core import SchemaValidator, core_schema
 from referencing import Registry
 from referencing.exceptions import Unresolvable
 
-from cellblock.analysis.admission import MOST_PROBLEMS, Problem
+from cellblock.analysis.admission import MAX_PROBLEMS, Problem
 from cellblock.errors import AdmissionError
 
 if TYPE_CHECKING:
@@ -91,7 +91,7 @@ def checker(schema: Mapping[str, Any], file: str) -> Callable[[Any], tuple[Probl
         try:
             return tuple(
                 Problem(_short(one.json_path), str(one.validator), _short(one.message))
-                for one in islice(validator.iter_errors(state), MOST_PROBLEMS)
+                for one in islice(validator.iter_errors(state), MAX_PROBLEMS)
             )
         except _TooLongError:
             return (Problem("$", "schema", "it takes too long to be checked"),)

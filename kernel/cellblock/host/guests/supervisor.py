@@ -25,7 +25,7 @@ from __future__ import annotations
 
 import itertools
 import os
-from typing import TYPE_CHECKING, Any, Final, Protocol
+from typing import TYPE_CHECKING, Any, Final
 
 from msgspec import structs
 
@@ -41,6 +41,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from cellblock.host.guests.zygote import Zygote
+    from cellblock.host.session.requests import Requests
     from cellblock.host.session.types import Reactor, SessionSettings
     from cellblock.host.snapshots.chain import PastRequest, Snapshot
     from cellblock.policy.model import Policy
@@ -64,39 +65,8 @@ ZYGOTE_ENDED = "its zygote ended"
 _TICKETS: Final = itertools.count(1)
 
 
-class Owner(Protocol):
-    """The session that a supervisor has guests for."""
-
-    def on_ready(self, report: messages.LockReport) -> str:
-        """Take a confined guest's report; return why nothing may run in it, or nothing."""
-
-    def on_served(self) -> None:
-        """Begin: a guest serves."""
-
-    def on_message(self, message: messages.FromGuest) -> None:
-        """Take any message but those about the guest's start."""
-
-    def on_text(self, kind: messages.StreamName, text: str) -> None:
-        """Take text that was written below Python."""
-
-    def idle(self) -> bool:
-        """Return whether no request is under way."""
-
-    def on_stopping(self) -> Any:
-        """Stop watching what runs, for its guest is no more; return its message, or None."""
-
-    def on_loss(self, stopped: Stopped) -> None:
-        """Hear that a guest that served was lost, and what became of its state."""
-
-    def on_notice(self, text: str) -> None:
-        """Hear something that the user is to know."""
-
-    def on_failure(self, detail: str) -> None:
-        """Hear that no guest can be had any more."""
-
-
 class Supervisor:
-    """Has guests for ``owner`` under ``policy``, forked from zygotes of ``zygotes``.
+    """Has guests for a session's requests, its ``owner``, forked from zygotes of ``zygotes``.
 
     ``relay`` returns the descriptor at which a guest asks for connections, if any. Raises OSError.
     """
@@ -104,7 +74,7 @@ class Supervisor:
     def __init__(
         self,
         reactor: Reactor,
-        owner: Owner,
+        owner: Requests,
         policy: Policy,
         prepare: messages.Prepare,
         zygotes: ZygoteSource,
@@ -304,7 +274,7 @@ class Supervisor:
                 elif guest is not None and guest.pid == pid:
                     self._on_reaped(guest, status)
             case messages.Narrowed():
-                self._on_confined(message)
+                self._on_narrowed(message)
             case messages.ZygoteFailed():
                 self._give_up(message.detail)
 
@@ -427,9 +397,9 @@ class Supervisor:
         """
         self._on_locks, self._ticket = then, next(_TICKETS)
         if self.zygote is not None:
-            self.zygote.confine(snapshot.guest, plan, self._ticket)
+            self.zygote.narrow(snapshot.guest, plan, self._ticket)
 
-    def _on_confined(self, message: messages.Narrowed) -> None:
+    def _on_narrowed(self, message: messages.Narrowed) -> None:
         """Hear that locks are ready, can't be had, or are on the snapshot that takes over."""
         if message.ticket != self._ticket:
             return  # of a snapshot that is no more

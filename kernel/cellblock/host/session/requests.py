@@ -206,7 +206,7 @@ def check_reply(message: Any, request: InFlight | None) -> str:
 class Requests:
     """One request at a time, over guests that come and go.
 
-    The supervisor's ``Owner``: it hears what guests say and that they are lost.
+    The supervisor has guests for it, and tells it what they say and that they are lost.
     """
 
     def __init__(
@@ -325,7 +325,7 @@ class Requests:
             case messages.Undo(steps=steps):
                 self._on_undo(steps)
             case messages.ToolCall() | messages.ToolWithdrawn():
-                self.tools.heard(message, request)
+                self.tools.handle(message, request)
             case messages.Breach(operation=operation):
                 self.supervisor.replace(Stopped("breach", operation))
             case messages.Done() | messages.Completed() | messages.Inspected():
