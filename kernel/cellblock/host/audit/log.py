@@ -67,14 +67,14 @@ class Entry:
 def entry_line(body: bytes, *, seq: int, session: str, prev: str) -> tuple[bytes, str]:
     """Return a line with its end of line, and its hash; ``body`` is a JSON object's inside."""
     head = f'{{"v":{VERSION},"seq":{seq},"session":"{session}","prev":"{prev}",'.encode()
-    told = head + body
-    digest = hashlib.sha256(told).hexdigest()
-    return told + _HASH + digest.encode() + _END, digest
+    hashed = head + body
+    digest = hashlib.sha256(hashed).hexdigest()
+    return hashed + _HASH + digest.encode() + _END, digest
 
 
 def read(raw: bytes) -> Entry | None:
     """Return what a line says, None when it is no record of this version."""
-    told, tail = raw[:-_TAIL], raw[-_TAIL:]
+    hashed, tail = raw[:-_TAIL], raw[-_TAIL:]
     if not tail.startswith(_HASH) or not tail.endswith(_END):
         return None
     try:
@@ -85,7 +85,7 @@ def read(raw: bytes) -> Entry | None:
         return None
     if type(seq) is not int or record.get("v") != VERSION:
         return None
-    intact = hashlib.sha256(told).hexdigest() == digest
+    intact = hashlib.sha256(hashed).hexdigest() == digest
     return Entry(seq, str(session), str(prev), digest, record, intact)
 
 
@@ -132,9 +132,9 @@ class Log:
         #: Records that could not be written yet, and how many were more than are held.
         self._waiting: list[bytes] = []
         self._lost = 0
-        #: Why the log can't be written now, and whether the user has yet to be told.
+        #: Why the log can't be written now, and whether nobody has asked `new_problem` for it.
         self._problem: AuditError | None = None
-        self._untold = False
+        self._is_new = False
         self._tried = 0.0
 
     @property
@@ -164,21 +164,21 @@ class Log:
         try:
             self.write([*self._waiting, *lost], hurry=hurry)
         except AuditError as exc:
-            self._untold = self._untold or self._problem is None
+            self._is_new = self._is_new or self._problem is None
             self._problem, self._tried = exc, time.monotonic()
         else:
             self._waiting, self._lost = [], 0
-            self._problem, self._untold = None, False
+            self._problem, self._is_new = None, False
 
     def amend(self, record: records.Record) -> None:
         """Put a record in the place of the one that came last, and waits."""
         if not self._lost:
             self._waiting[-1] = body(record)
 
-    def untold(self) -> AuditError | None:
-        """Return why the log can't be written, if the user has yet to be told; he is, by that."""
-        untold, self._untold = self._untold, False
-        return self._problem if untold else None
+    def new_problem(self) -> AuditError | None:
+        """Return why the log can't be written, once: for the user, who is to be told."""
+        is_new, self._is_new = self._is_new, False
+        return self._problem if is_new else None
 
     def problem(self) -> AuditError | None:
         """Try to write what waits, if anything does; return why that can't be written.

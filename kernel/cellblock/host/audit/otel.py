@@ -52,8 +52,8 @@ def export(entries: Iterable[Entry], session: str, to: LogRecordExporter) -> boo
     left = iter(entries)
     try:
         while some := tuple(islice(left, _BATCH)):
-            told = [ReadableLogRecord(_record(entry), resource, _SCOPE) for entry in some]
-            if to.export(told) is not LogRecordExportResult.SUCCESS:
+            batch = [ReadableLogRecord(_record(entry), resource, _SCOPE) for entry in some]
+            if to.export(batch) is not LogRecordExportResult.SUCCESS:
                 return False
     finally:
         to.shutdown()

@@ -46,9 +46,9 @@ class Audit:
         """What the session is called on its log; empty without one."""
         return self._log.session if self._log is not None else ""
 
-    def untold(self) -> AuditError | None:
-        """Return why the log can't be written, if the user has yet to be told; he is, by that."""
-        return self._log.untold() if self._log is not None else None
+    def new_problem(self) -> AuditError | None:
+        """Return why the log can't be written, once: for the user, who is to be told."""
+        return self._log.new_problem() if self._log is not None else None
 
     def enter(self, record: records.Record, *, hurry: bool = False) -> AuditError | None:
         """Write a record; return why it can't be written now. For a ``hurry``, see ``Log``."""
@@ -95,7 +95,7 @@ class Audit:
         if problem is None or findings or not self._required:
             return None
         self._log.amend(records.refused(record, UNWRITTEN, instead_of="allowed"))
-        self._log.untold()  # the cell's outcome says so
+        self._log.new_problem()  # the cell's outcome says so
         return problem
 
     def undecided(self, cell: ExecuteRequest, why: str) -> None:
@@ -220,7 +220,7 @@ class Audit:
         self.enter(records.Refusals(cell=self._cells, calls=calls))
 
     def approved(self, wish: Wish, decision: Decision) -> str:
-        """Enter what came of something that takes the user's consent.
+        """Enter the decision about something that takes the user's consent.
 
         Returned is why it may not be done after all, if so: the log is required.
         """

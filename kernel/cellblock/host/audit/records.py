@@ -205,7 +205,7 @@ class Refusals(Record, frozen=True, kw_only=True, tag="refusals"):
 
 
 class Approval(Record, frozen=True, kw_only=True, tag="approval"):
-    """What came of something that takes the user's consent; ``cell`` is the last that was decided.
+    """The decision about what takes the user's consent; ``cell`` is the last that was decided.
 
     ``of`` is call, import or start, ``sha256`` of exactly what was asked for. ``decision`` is for
     how long it is allowed, or no; ``asked``, if the user was and said so just now.
@@ -224,7 +224,7 @@ class Connections(Record, frozen=True, kw_only=True, tag="connections"):
     """Addresses that guests asked the relay for, and how often; ``cell`` is the last decided.
 
     ``reached`` were handed in, with the listed names that led there; of ``refused`` a name without
-    a port was not looked up. ``others`` counts requests for more addresses than are told.
+    a port was not looked up. ``others`` counts requests for more addresses than are listed.
     """
 
     cell: int

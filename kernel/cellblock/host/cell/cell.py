@@ -80,7 +80,7 @@ class CellRun:
         """Say on a visible cell, above its output, that it is not on the audit log: once."""
         if self._ended or self.request.silent:
             return
-        if (problem := self._front.audit.untold()) is not None:
+        if (problem := self._front.audit.new_problem()) is not None:
             self._front.outputs.card(self._front.views.unwritten(problem, runs=True)[0])
 
     def show_gaps(self) -> None:

@@ -2,7 +2,7 @@
 
 Calls of one cell wait in line; a cell's imports are asked about before it is sent. One question at
 a time is put, answered, or withdrawn. An answer is for what was asked and nothing else. A cell that
-goes on asking is told no without a question.
+goes on asking is refused without a question.
 """
 
 from __future__ import annotations
@@ -253,7 +253,7 @@ class Approver:
     def _go_on(self) -> None:
         """Put the next question; what needs none is decided on the way.
 
-        Whoever is told of a decision may put another wish, which finds its place in the queue.
+        What gets a decision may put another wish, which finds its place in the queue.
         """
         if self._goes_on:
             return

@@ -49,7 +49,7 @@ _ONCE: Final[dict[Of, str]] = {
 
 
 class Decision(msgspec.Struct, frozen=True, kw_only=True):
-    """What came of a wish: a ``scope`` if it is allowed, and otherwise why not.
+    """The decision about a wish: a ``scope`` if it is allowed, and otherwise why not.
 
     ``asked``: the user was, and said so.
     """

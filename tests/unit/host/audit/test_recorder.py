@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from cellblock.host.audit import log as backlog
+from cellblock.host.audit import log as log_module
 from cellblock.host.audit.log import Log
 from cellblock.host.audit.recorder import Audit
 from cellblock.host.consent.approver import Approver
@@ -132,7 +132,7 @@ def test_a_cell_that_the_end_of_its_session_cuts_off_has_an_outcome(simulate, lo
 def test_where_a_required_log_can_not_be_written_no_handler_and_no_call_runs(
     simulate, log, monkeypatch
 ):
-    monkeypatch.setattr(backlog, "PAUSE", float("inf"))
+    monkeypatch.setattr(log_module, "PAUSE", float("inf"))
     sim, told = simulate(required=True), []
     barred = sim.session._audit.barred
     assert barred() is None
@@ -144,7 +144,7 @@ def test_where_a_required_log_can_not_be_written_no_handler_and_no_call_runs(
     assert sim.guest.read() == []
     log._folder.unlink()
     assert barred() is not None  # not tried again at once
-    monkeypatch.setattr(backlog, "PAUSE", 0.0)
+    monkeypatch.setattr(log_module, "PAUSE", 0.0)
     assert barred() is None
     sim.session.comm("comm_msg", {}, {}, [], told.append)
     assert [type(one) for one in sim.guest.read()] == [messages.CommIn]
@@ -164,7 +164,7 @@ def test_consent_that_a_required_log_does_not_have_counts_as_none(log):
     audit, yes = Audit(log, required=True), Decision(scope="once", asked=True)
     log._folder.write_text("")
     assert audit.approved(WISH, yes) == "the audit log could not be written"
-    assert audit.untold() is not None
+    assert audit.new_problem() is not None
     log._folder.unlink()
     assert audit.approved(WISH, yes) == ""
     decided = [one["decision"] for one in read(log) if one["kind"] == "approval"]
