@@ -6,7 +6,7 @@ import pytest
 
 from cellblock import Policy, Sandbox, SandboxPool
 from cellblock.errors import PolicyError
-from cellblock.host.consent.approvals import store
+from cellblock.host.consent import grants
 from cellblock.policy import paths as placing
 from cellblock.policy.load import check_policy
 
@@ -55,8 +55,8 @@ def test_what_a_kernels_user_allowed_for_always_is_not_for_programs(
     digest = check_policy(asking_policy, project=project, allow_unsafe=False).digest()
     under = {"policy": asking_policy.name, "scope": str(project.resolve()), "digest": digest}
     wanted = (("call", "ops.read_file"), ("import", "csv"))
-    made = tuple(store.new(of, subject, **under) for of, subject in wanted)
-    store.Store(store.default_path()).add(made)
+    made = tuple(grants.new(of, subject, **under) for of, subject in wanted)
+    grants.Store(grants.default_path()).add(made)
     with pool.sandbox() as s:
         # It is the same policy, whose kernels would ask no more.
         told = s._one._ground.told

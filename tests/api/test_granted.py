@@ -7,8 +7,8 @@ import pytest
 
 from cellblock import Policy, Sandbox, SandboxPool
 from cellblock.errors import PolicyError
-from cellblock.host.consent.admission import approve as approving
-from cellblock.host.consent.admission.manifest import Place
+from cellblock.host.consent import approve as approving
+from cellblock.host.consent.manifest import Place
 from cellblock.policy import load
 from support.endpoint import KEY, Endpoint
 from support.servers import Site

@@ -113,7 +113,7 @@ def forks(seconds):
 
 
 def test_a_cell_can_not_take_the_fork_that_its_snapshot_is_due(kernel):
-    """The newest makes its twin 20 ms after the cell before: this one runs by then."""
+    """The newest makes its backup 20 ms after the cell before: this one runs by then."""
     run(kernel, IN_A_LOOP)
     for _ in range(5):
         kernel.execute_send("random.random(); time.sleep(0.01)")
@@ -135,7 +135,7 @@ def test_a_copy_that_runs_on_while_it_should_wait_is_stopped(kernel):
         kernel,
         "def stand(request, fds, threads):\n"
         "    for target, fd in zip((3, 1, 2), fds): os.dup2(fd, target)\n"
-        "    channel.renew()\n"
+        "    channel.reset_after_fork()\n"
         "    channel.send(messages.SnapshotReady(id=request.id))\n"
         "    while True: pass\n"
         "snapshots._wait_as_copy = stand" + LONG,
@@ -149,7 +149,7 @@ def test_a_copy_that_runs_on_while_it_should_wait_is_stopped(kernel):
 
 FILLING = {
     "new": ("B = []", "B.append(bytearray(b'x') * (120 << 20))", 0),
-    # As many pages as the guest could write to; left are its own, the newest copy's and the twin's.
+    # As many pages as the guest could write to; left are its own, the newest copy's and the backup's.
     "written to": ("B = bytearray(b'x') * (120 << 20)", "B[::4096] = b'y' * (120 << 8)", 3),
 }
 

@@ -310,26 +310,26 @@ most = lambda: resource.getrlimit(resource.RLIMIT_NOFILE)[0]
 """
 #: What takes the guest's own part in it away, or does it otherwise than it is told.
 RESISTANCE = {
-    "nothing is asked": "again.ask = lambda: None",
+    "nothing is asked": "again.request_ruleset = lambda: None",
     "asked in a thread": (
         "def ask():\n"
         "    thread = threading.Thread(target=lambda: restrict(1, 0))\n"
         "    thread.start(); thread.join()\n"
-        "again.ask = ask"
+        "again.request_ruleset = ask"
     ),
     "asked with a thread beside": (
         "def ask():\n"
         "    threading.Thread(target=time.sleep, args=(60,), daemon=True).start()\n"
         "    restrict(1, 0)\n"
-        "again.ask = ask"
+        "again.request_ruleset = ask"
     ),
-    "the copy ends": "again.ask = lambda: os._exit(0)",
+    "the copy ends": "again.request_ruleset = lambda: os._exit(0)",
 }
 
 
 def test_a_guest_that_resists_is_ended_and_a_narrow_one_takes_its_place(start, world):
     kernel = opened(start, world)
-    ran(kernel, f"{TAKEN_OVER}\nagain.ask = lambda: restrict(os.dup(1), 0)")
+    ran(kernel, f"{TAKEN_OVER}\nagain.request_ruleset = lambda: restrict(os.dup(1), 0)")
     assert narrow(kernel, "max_open_files=200")["guest"] == "kept", "the control does as it is told"
     for number, (how, resistance) in enumerate(RESISTANCE.items()):
         ran(kernel, f"{TAKEN_OVER}\n{resistance}")

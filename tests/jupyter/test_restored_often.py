@@ -5,7 +5,7 @@ import signal
 import time
 from pathlib import Path
 
-from cellblock.host.snapshots import memory as room
+from cellblock.host.session.limits import private_bytes
 from support import processes, reading
 from support.heirs import guests
 
@@ -74,6 +74,6 @@ def size(kernel):
     return {
         "descriptors": len(list((host / "fd").iterdir())),
         "processes": len(processes.tree(kernel.proc.pid)),
-        "host": room.resident(kernel.proc.pid),
-        "guest": room.resident(kernel.sole_guest()),
+        "host": private_bytes(kernel.proc.pid),
+        "guest": private_bytes(kernel.sole_guest()),
     }

@@ -141,7 +141,7 @@ def test_as_many_copies_as_the_policy_says(start, world):
     for number in range(6):
         run(kernel, f"import random; x = {number}; r = random.random()")
     assert kernel.run("%undo 3")[0]["evalue"] == "%undo 3: 2 can be"
-    # The newest besides, and its twin. One that was let go of takes a moment to be gone.
+    # The newest besides, and its backup. One that was let go of takes a moment to be gone.
     processes.until(lambda: len(kernel.copies()) <= 2 + 2, seconds=10)
 
 

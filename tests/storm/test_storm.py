@@ -26,7 +26,7 @@ PATIENT = "from cellblock.host.snapshots import memory as budget; budget.TOO_LON
 #: Of the host, over a whole storm.
 MOST_GROWTH = 24 << 20
 #: Host, zygote and what is in front, guest; copies to step back to, the newest, those that do not
-#: stand yet; twins.
+#: stand yet; backups.
 MOST_PROCESSES = 4 + 5 + 1 + 3 + 3
 pytestmark = pytest.mark.timeout(max(180, KILLS))
 

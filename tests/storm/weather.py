@@ -140,12 +140,12 @@ class Storm:
             self._end(mid, code)
 
     def _while_copy(self) -> None:
-        """Kill the newest copy, the guest's shield, or its twin; the guest itself soon after."""
+        """Kill the newest copy, the guest's shield, or its backup; the guest itself soon after."""
         self._step(next(self._cells))
         self._wait(0.03)
         copies = guests(self._zygote)[1]
-        twins = [twin for copy in copies for twin in children(copy)]
-        self.tally.kills += kill(self.dice.choice((copies, twins)))
+        backups = [backup for copy in copies for backup in children(copy)]
+        self.tally.kills += kill(self.dice.choice((copies, backups)))
         mid, code = self._send()
         self._end(mid, code)
 

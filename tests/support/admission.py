@@ -9,8 +9,8 @@ from unittest import mock
 
 import nbformat
 
-from cellblock.host.consent.admission import approve as approving
-from cellblock.host.consent.admission.manifest import Place
+from cellblock.host.consent import approve as approving
+from cellblock.host.consent.manifest import Place
 from cellblock.policy.load import load
 from support import reading
 

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import re
 
-from cellblock.host.consent.approvals.approver import Clerk, Grants, Under
-from cellblock.host.consent.approvals.prompt import Prompt
-from cellblock.host.consent.approvals.store import Store
+from cellblock.host.consent.approver import Approver
+from cellblock.host.consent.grants import Grants, Store, Under
+from cellblock.host.consent.prompt import Prompt
 from cellblock.host.services.tools.calls import Call
 from cellblock.host.session.types import ExecuteRequest
 from cellblock.wire import messages, values
@@ -68,13 +68,13 @@ class User:
 
 
 class Desk:
-    """A clerk, its user, and notes of what came of calls."""
+    """A approver, its user, and notes of what came of calls."""
 
     def __init__(self, path, under=UNDER):
         self.user, self.store = User(), Store(path)
         self.ran, self.refused, self.entered, self.told = [], [], [], []
         self.grants = Grants(under, self.store)
-        self.clerk = Clerk(
+        self.approver = Approver(
             Prompt(self.user.consult, self.grants),
             self.grants,
             observe=lambda wish, decision: self.entered.append((wish, decision)) or "",
@@ -83,7 +83,7 @@ class Desk:
 
     def calls(self, *args, number=1, **kwargs):
         made = call(*args, number=number, **kwargs)
-        self.clerk.decide(
+        self.approver.decide(
             made,
             lambda: self.ran.append(made),
             lambda why: self.refused.append((number, why)),

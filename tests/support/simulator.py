@@ -16,7 +16,7 @@ import msgspec
 
 from cellblock.analysis import Rules
 from cellblock.host.audit.recorder import Audit
-from cellblock.host.consent.admission.admission import Gate
+from cellblock.host.consent.admission import Gate
 from cellblock.host.guests.process import Guest
 from cellblock.host.guests.zygote import ZygoteSource
 from cellblock.host.session.session import Session
@@ -149,7 +149,7 @@ class FakeCopy(FakeGuest):
         super().__init__(fds, pid)
         self.number, self.maker, self.stood = number, maker, False
 
-    def twin(self):
+    def backup(self):
         """Return the one that it was asked for and that can still stand, or None."""
         if self.sock.fileno() >= 0:
             self._hear()
@@ -174,7 +174,7 @@ class Simulation:
         audit=None,
         gate=None,
         narrower=None,
-        clerk=None,
+        approver=None,
     ):
         self.reactor = Reactor()
         self.guests, self.notes, self.outcomes, self.kills = [], [], [], []
@@ -196,7 +196,7 @@ class Simulation:
             modules={"math": None},
             raw_modules=frozenset(),
             magics=frozenset({"policy", "time", "undo"}),
-            approvals=clerk is not None,
+            approvals=approver is not None,
         )
         prepare = messages.Prepare(
             rules={}, preload=(), pre_imported=(), policy_name="p", ipython_dir="/x",
@@ -217,7 +217,7 @@ class Simulation:
             ZygoteSource(self.reactor, self._spawn),
             clock=lambda: self.reactor.now,
             narrower=narrower,
-            clerk=clerk,
+            approver=approver,
         )
 
     # --- the host's side ----------------------------------------------------------------------
@@ -281,28 +281,28 @@ class Simulation:
             lambda fd, number: self._kill(self._pidfds[fd], number),
         )
 
-    def stands(self, copy, *, twin=True):
-        """Have a copy say that it waits, and then its twin."""
+    def stands(self, copy, *, backup=True):
+        """Have a copy say that it waits, and then its backup."""
         self._standing, copy.stood = copy.pid, True
         copy.send(messages.SnapshotReady(id=copy.number))
         self.reactor.turn()
-        if twin:
-            self.doubles(copy)
+        if backup:
+            self.backs_up(copy)
 
-    def doubles(self, copy):
-        """Have a copy make the twin that it is asked for, if it is, and that one another."""
-        twin = copy.twin()
-        if twin is not None and not twin.stood:
-            self.stands(twin)
-            copy.send(messages.SnapshotReady(id=twin.number))
+    def backs_up(self, copy):
+        """Have a copy make the backup that it is asked for, if it is, and that one another."""
+        backup = copy.backup()
+        if backup is not None and not backup.stood:
+            self.stands(backup)
+            copy.send(messages.SnapshotReady(id=backup.number))
             self.reactor.turn()
-        elif twin is not None:
-            self.doubles(twin)
+        elif backup is not None:
+            self.backs_up(backup)
 
-    def takes_over(self, copy, *, twin=True, **lost):
+    def takes_over(self, copy, *, backup=True, **lost):
         """Have a copy take over; return the message that told it to."""
-        if twin:
-            self.doubles(copy)
+        if backup:
+            self.backs_up(copy)
         (resume,) = copy.read()
         assert isinstance(resume, messages.Resume)
         self.guests.append(copy)

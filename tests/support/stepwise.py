@@ -14,9 +14,11 @@ EXACT, INEXACT = "x = 1", "x = (1).bit_length()"
 class Stepwise(Simulation):
     """A session with snapshots, whose cells are numbered."""
 
-    def __init__(self, monkeypatch, *, narrower=None, clerk=None, **settings):
+    def __init__(self, monkeypatch, *, narrower=None, approver=None, **settings):
         policy = Policy().replace(**{"snapshots": "always", "undo_depth": 5} | settings)
-        super().__init__(monkeypatch, timeout=None, policy=policy, narrower=narrower, clerk=clerk)
+        super().__init__(
+            monkeypatch, timeout=None, policy=policy, narrower=narrower, approver=approver
+        )
         self.count = 0
         self.session.start()
         self.reactor.turn()
@@ -48,11 +50,11 @@ class Stepwise(Simulation):
         self.stands(copy)
         return copy
 
-    def twin(self, copy):
-        """Have a copy that stands make its twin, when nothing else comes; return that."""
+    def backup(self, copy):
+        """Have a copy that stands make its backup, when nothing else comes; return that."""
         self.reactor.advance(store.BACKUP_AFTER)
-        self.doubles(copy)
-        return copy.twin()
+        self.backs_up(copy)
+        return copy.backup()
 
     def again(self, code):
         """Have the guest that takes over run what it is given; it has to be ``code``."""

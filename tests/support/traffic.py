@@ -8,7 +8,7 @@ from pathlib import Path
 from cellblock.backends.choose import choose
 from cellblock.backends.plan import make_plan
 from cellblock.host.audit.recorder import Audit
-from cellblock.host.consent.admission.admission import Gate
+from cellblock.host.consent.admission import Gate
 from cellblock.host.guests import process, spawn
 from cellblock.host.guests.zygote import ZygoteSource
 from cellblock.host.session.config import prepare_message

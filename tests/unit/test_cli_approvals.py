@@ -5,13 +5,13 @@ import os
 from pathlib import Path
 
 import pytest
+from msgspec.structs import asdict
 from typer.testing import CliRunner
 
 from cellblock.cli import approvals
 from cellblock.cli.main import app
-from cellblock.host.consent.approvals import store
-from cellblock.host.consent.approvals.approver import Under
-from cellblock.host.consent.approvals.store import Store
+from cellblock.host.consent import grants
+from cellblock.host.consent.grants import Store, Under
 from cellblock.policy.load import load
 
 
@@ -24,12 +24,12 @@ def kept(tmp_path, monkeypatch):
     policy.write_text('approvals = "prompt"\n')
     digest = load("mine.toml", project=tmp_path, allow_unsafe=False).digest()
     here = {"scope": os.path.realpath(tmp_path), "policy": "mine", "digest": digest}
-    made = Store(store.default_path())
+    made = Store(grants.default_path())
     made.add(
         (
-            store.new("import", "csv", **here),
-            store.new("call", "ops.http", **{**here, "digest": "0" * 64}),
-            store.new("start", "mode unsafe", **{**here, "scope": "/els\u202eewhere"}),
+            grants.new("import", "csv", **here),
+            grants.new("call", "ops.http", **{**here, "digest": "0" * 64}),
+            grants.new("start", "mode unsafe", **{**here, "scope": "/els\u202eewhere"}),
         )
     )
     return made
@@ -62,7 +62,7 @@ def test_what_was_allowed_under_a_narrowed_policy_is_listed_under_that_one_and_t
     under = Under(scope=here.scope, policy=here.policy, digest=here.digest)
     narrower = under.narrower("e" * 64, {"timeout": "3", "network_hosts": '["x"]'})
     narrower = narrower.narrower("f" * 64, {"timeout": "2"})
-    kept.add((narrower.grant("call", "ops.http"),))
+    kept.add((grants.new("call", "ops.http", **asdict(narrower)),))
     one = kept.grants()[-1]
     assert run("list", "--policy", "mine.toml").splitlines()[2:] == [
         f"{one.id}  calls of ops.http",
@@ -109,7 +109,7 @@ def test_ids_or_all_have_to_be_given(kept, arguments):
 
 @pytest.mark.usefixtures("kept")
 def test_a_file_that_does_not_count_is_told():
-    store.default_path().chmod(0o666)
+    grants.default_path().chmod(0o666)
     said = run("list")
     assert "grants.json counts: it is damaged, a link, or not yours alone" in said
     assert "nothing was allowed for always" in said

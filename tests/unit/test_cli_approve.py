@@ -9,8 +9,8 @@ import nbformat
 import pytest
 
 from cellblock.analysis.admission import findings
-from cellblock.host.consent.admission.admission import of_notebook
-from cellblock.host.consent.admission.manifest import Place
+from cellblock.host.consent.admission import of_notebook
+from cellblock.host.consent.manifest import Place
 from cellblock.policy.load import load
 
 POLICY = 'admission = "approved"\n'

@@ -13,7 +13,8 @@ import msgspec
 from cellblock.api.front import answer_of
 from cellblock.api.results import Wish
 from cellblock.errors import PolicyError
-from cellblock.host.consent.approvals.approver import PROGRAM, Clerk, Grants, Under
+from cellblock.host.consent.approver import PROGRAM, Approver
+from cellblock.host.consent.grants import Grants, Under
 from cellblock.wire import values
 
 if TYPE_CHECKING:
@@ -21,8 +22,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from cellblock.api.front import SandboxFront
-    from cellblock.host.consent.approvals import request as wishes
-    from cellblock.host.consent.approvals.prompt import Answer
+    from cellblock.host.consent import request as wishes
+    from cellblock.host.consent.prompt import Answer
     from cellblock.host.session.types import ExecuteRequest
     from cellblock.policy.model import Policy
 
@@ -37,8 +38,8 @@ _ANSWERS: Final[dict[object, Answer]] = {
 }
 
 
-class Approver:
-    """Asks the program's ``approve``, one wish at a time (``host.approvals.clerk.Ask``)."""
+class ProgramPrompt:
+    """Asks the program's ``approve``, one wish at a time (``host.approvals.approver.Ask``)."""
 
     def __init__(
         self, loop: asyncio.AbstractEventLoop, approve: Approve, front: SandboxFront
@@ -74,7 +75,7 @@ class Approver:
         answered(answer)
 
 
-def clerk_of(policy: Policy, front: SandboxFront, approver: Approver) -> Clerk:
+def approver_of(policy: Policy, front: SandboxFront, prompt: ProgramPrompt) -> Approver:
     """Return what asks the program. Raises PolicyError for a policy that asks nobody."""
     if policy.approvals == "never":
         raise PolicyError(
@@ -86,7 +87,7 @@ def clerk_of(policy: Policy, front: SandboxFront, approver: Approver) -> Clerk:
         )
     grants = Grants(Under(scope="", policy=policy.name, digest=""), None)
     observe, tell = front.audit.approved, front.outputs.notice
-    return Clerk(approver, grants, observe=observe, tell=tell, manner=PROGRAM)
+    return Approver(prompt, grants, observe=observe, tell=tell, manner=PROGRAM)
 
 
 def wish_of(wish: wishes.Wish, cell: ExecuteRequest | None) -> Wish:

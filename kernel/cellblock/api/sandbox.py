@@ -46,7 +46,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping
     from types import TracebackType
 
-    from cellblock.api.consent import Approver
+    from cellblock.api.consent import ProgramPrompt
     from cellblock.api.front import OnOutput
     from cellblock.api.results import Result, Wish
     from cellblock.host.guests.zygote import Zygote
@@ -416,7 +416,7 @@ class AsyncSandbox:
         self._own = pool is None
         self._pool = pool or AsyncSandboxPool(policy, allow_unsafe=allow_unsafe, **arguments)
         self._inputs, self._ask, self._approve = dict(inputs or {}), input, approve
-        self._approver: Approver | None = None
+        self._prompt: ProgramPrompt | None = None
         self._artifacts, self._cwd, self._snapshots = artifacts, cwd, snapshots
         self._notebook = notebook
         self._ground: SessionConfig | None = None
@@ -469,10 +469,10 @@ class AsyncSandbox:
         self._kept, self._audit = kept, open_audit(views.in_force)
         self._front = front = SandboxFront(loop, views, kept, self._audit, self._ask)
         if self._approve is not None:
-            from cellblock.api.consent import Approver, clerk_of  # noqa: PLC0415 - few programs do
+            from cellblock.api.consent import ProgramPrompt, approver_of  # noqa: PLC0415 - few programs do
 
-            self._approver = Approver(loop, self._approve, front)
-            front.clerk = clerk_of(ground.policy, front, self._approver)
+            self._prompt = ProgramPrompt(loop, self._approve, front)
+            front.approver = approver_of(ground.policy, front, self._prompt)
         zygotes = pool.zygotes(ground, self._left.set)
         make_functions = self._make_functions if pool.has_functions else None
         record_start(ground, front)
@@ -602,8 +602,8 @@ class AsyncSandbox:
 
     def _end(self, front: SandboxFront) -> bool:
         """End the session; return whether some of its processes may be left for a moment."""
-        if self._approver is not None:
-            self._approver.close()
+        if self._prompt is not None:
+            self._prompt.close()
         if front.exports is not None:
             front.exports.close()
         gone = front.session is None or front.session.close()

@@ -15,15 +15,17 @@ import os
 import platform
 import time
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, replace
+from itertools import islice
 from typing import TYPE_CHECKING, ClassVar, Final
 
 from cellblock.policy.enforcement import CAPABILITIES, Enforcement, Status
+from cellblock.policy.paths import within
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterable, Sequence
 
     from cellblock.policy.model import Policy
     from cellblock.wire.messages import LockReport
@@ -51,6 +53,14 @@ class Support:
     def evidence(self) -> str:
         """One line: what was seen, where, when."""
         return f"{self.why}; Linux {self.os_kernel}, Landlock ABI {self.abi}; {self.time}"
+
+
+def witnessed(names: Iterable[str], expected: Collection[str]) -> Support:
+    """Return a support for what a probe saw hold, which is usable if that is all it had to."""
+    seen = tuple(names)
+    unseen = [name for name in expected if name not in seen]
+    why = f"not witnessed: {', '.join(unseen)}" if unseen else "seen to hold in a probe"
+    return replace(unprobed(why, usable=not unseen), witnessed=seen)
 
 
 def unprobed(why: str, *, usable: bool) -> Support:
@@ -93,6 +103,26 @@ class View:
     network: bool = False
     bounds: Bounds | None = None
     subprocess: bool = False
+
+
+#: Names that guests look for, to see that they are not there.
+_ENOUGH: Final = 3
+
+
+def names_apart_from(shown: Sequence[str], names: Iterable[str]) -> tuple[str, ...]:
+    """Return the first few names that neither are nor lead to anything that is shown."""
+    found = (
+        name
+        for name in names
+        if not any(within(name, other) or within(other, name) for other in shown)
+    )
+    return tuple(islice(found, _ENOUGH))
+
+
+def file_identity(path: str) -> str:
+    """Return a file's path and what tells it from another that may be put there."""
+    found = os.stat(path)
+    return f"{path} {found.st_dev}:{found.st_ino} {found.st_size} {found.st_mtime_ns}"
 
 
 # --- what a backend declares ------------------------------------------------------------------
@@ -155,10 +185,10 @@ class Backend(ABC):
 
     @abstractmethod
     def glance(self) -> Support:
-        """Say in microseconds whether it is worth trying."""
+        """Return in microseconds whether it is worth trying."""
 
     def attempt(self) -> Support:
-        """Say in milliseconds whether a guest can start; whether locks hold, guests report."""
+        """Return in milliseconds whether a guest can start; whether locks hold, guests report."""
         return self.glance()
 
     @abstractmethod
@@ -278,6 +308,17 @@ def relayed_network(around: str, locks: tuple[str, ...]) -> Callable[[Policy], D
             end = "system call filter" if around else "system call filter: a cell connects nothing"
             return holds(f"{RELAYED}; {around}{end}", locks=locks)
         return holds(f"{around}system call filter: no socket is opened", locks=locks)
+
+    return declare
+
+
+def package_installation(locks: tuple[str, ...] = ()) -> Callable[[Policy], Declaration]:
+    """Declare ``package_installation``, which no guest can do."""
+
+    def declare(policy: Policy) -> Declaration:
+        if policy.package_installation:
+            return unavailable("the host alone installs packages")
+        return holds("no folder on the import path is writable", locks=locks)
 
     return declare
 

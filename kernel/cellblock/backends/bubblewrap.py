@@ -27,7 +27,9 @@ from cellblock.backends.base import (
     Declare,
     Support,
     View,
+    file_identity,
     holds,
+    names_apart_from,
     relayed_network,
     unprobed,
 )
@@ -60,7 +62,6 @@ ALTERNATIVES: Final = "/etc/alternatives"
 _PROC: Final = "/proc"
 #: Names that guests look for: the first few that are here and lead to nothing that is shown.
 _LOOKED_FOR: Final = ("/etc/passwd", "/etc/hostname", "/root", "/home", "/var/log", "/boot", "/srv")
-_ENOUGH: Final = 3
 #: Seconds that a probe may take; it takes about a tenth of one.
 _PATIENCE: Final = 10.0
 
@@ -169,10 +170,7 @@ class Bubblewrap(Backend):
     def fingerprint(self) -> str:
         """Return where bwrap is, and which file that is."""
         program = shutil.which(PROGRAM)
-        if program is None:
-            return ""
-        found = os.stat(program)
-        return f"{program} {found.st_dev}:{found.st_ino} {found.st_size} {found.st_mtime_ns}"
+        return "" if program is None else file_identity(program)
 
     def mounted(self, view: View) -> tuple[str, ...]:
         """Return all of it: bwrap follows links when it mounts (its ``--bind-fd`` is recent)."""
@@ -181,13 +179,7 @@ class Bubblewrap(Backend):
     def unseen(self, view: View) -> tuple[str, ...]:
         """Return names that are here, and that neither are nor lead to anything in ``view``."""
         shown = [*view.readable, *view.writable, *view.devices, *view.names, ALTERNATIVES]
-        found = [
-            path
-            for path in _LOOKED_FOR
-            if os.path.exists(path)
-            and not any(within(path, other) or within(other, path) for other in shown)
-        ]
-        return tuple(found[:_ENOUGH])
+        return names_apart_from(shown, filter(os.path.exists, _LOOKED_FOR))
 
 
 def _mounts(argv: Sequence[str], view: View) -> list[str]:
@@ -252,7 +244,7 @@ _MAX_WORDS: Final = 300
 
 
 def forbidden() -> str | None:
-    """Say which setting forbids it for certain: AppArmor's may have an exception for bwrap."""
+    """Return which setting forbids it for certain: AppArmor's may have an exception for bwrap."""
     for setting in _FORBIDDING[:1] if os.getuid() == 0 else _FORBIDDING[:2]:
         if why := _forbids(*setting):
             return why
@@ -260,7 +252,7 @@ def forbidden() -> str | None:
 
 
 def refusal(said: str) -> str:
-    """Say which setting has bwrap fail, or what its words mean; and its own words."""
+    """Return which setting has bwrap fail, or what its words mean; and its own words."""
     reasons = [why for setting in _FORBIDDING if (why := _forbids(*setting))]
     reasons += [meaning for part, meaning in _MEANINGS if part in said]
     words = said.removeprefix("bwrap: ")[:_MAX_WORDS]

@@ -21,6 +21,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
+from cellblock.backends.base import file_identity
+
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
@@ -101,6 +103,21 @@ class Engine:
             env=dict(self.environment),
         )
 
+    def image_id(self, name: str, *, seconds: float = PATIENCE) -> str:
+        """Return an image's id; empty where the engine does not tell it.
+
+        Raises MissingImageError where it is not there, EngineError where the engine complains of
+        something else, OSError and SubprocessError where it can't be asked.
+        """
+        asked = self.ask("image", "inspect", "--format", "{{.Id}}", name, seconds=seconds)
+        if asked.returncode == 0:
+            return asked.stdout.decode(errors="replace").strip()
+        # Engines tell a missing one in many ways, some of them by nothing.
+        said = asked.stderr.decode(errors="replace").strip()
+        if not said or re.search(_MISSING, said):
+            raise MissingImageError(name)
+        raise EngineError(explain(said))
+
     def identity(self) -> str:
         """Return what changes when another engine is installed: its programs, where it listens.
 
@@ -108,7 +125,7 @@ class Engine:
         """
         path = dict(self.environment).get("PATH")
         places = [self.program, *(shutil.which(name, path=path) for name in _BEHIND)]
-        files = [_file(os.path.realpath(place)) for place in places if place]
+        files = [file_identity(os.path.realpath(place)) for place in places if place]
         asked = [value for name, value in self.environment if name in _IDENTIFYING]
         return " ".join([self.name, *files, *asked])
 
@@ -151,11 +168,6 @@ def _limits_as_here() -> list[str]:
     return [f"--ulimit=nofile={files[0]}:{files[1]}", f"--ulimit=nproc={most}:{most}"]
 
 
-def _file(path: str) -> str:
-    found = os.stat(path)
-    return f"{path} {found.st_dev}:{found.st_ino} {found.st_size} {found.st_mtime_ns}"
-
-
 def find_engine(name: str, environ: Mapping[str, str]) -> Engine | str:
     """Return the engine ``name``, or the first there is for ``auto``; or why there is none."""
     for each in NAMES if name == "auto" else (name,):
@@ -179,7 +191,8 @@ def _remote(environ: Mapping[str, str]) -> str:
 
 
 _MISSING: Final = (
-    r"[Nn]o such image|Unable to find image|image not known|image .* not found|access denied"
+    r"[Nn]o such (image|object)|Unable to find image|image not known"
+    r"|image .* not found|access denied"
 )
 #: What engines say, and what that means and takes. The first that is found counts.
 _MEANINGS: Final = (
@@ -204,11 +217,6 @@ _MEANINGS: Final = (
 )
 
 
-def is_missing_image(said: str) -> bool:
-    """Whether an engine complains of nothing but that an image is not there."""
-    return re.search(_MISSING, said) is not None
-
-
 def explain(said: str) -> str:
     """Return what an engine's complaint means, what to do, and its own words, bounded."""
     words = " ".join(said.split())[-_MAX_WORDS:]
@@ -220,6 +228,13 @@ def explain(said: str) -> str:
 
 class EngineError(Exception):
     """The engine did not do what it was told to; the text says why and what to do."""
+
+
+class MissingImageError(EngineError):
+    """The engine has no image of that name."""
+
+    def __init__(self, name: str) -> None:
+        super().__init__(f"no image {name}: cellblock image build")
 
 
 # --- a container ------------------------------------------------------------------------------
@@ -258,15 +273,9 @@ class ContainerSpec:
     def command(self, name: str, whose: int, argv: Sequence[str], *extra: str) -> list[str]:
         """Return the command that runs ``argv`` in container ``name``, owned by process ``whose``.
 
-        Asks the engine for the image first, since engines tell a missing one in many ways.
-        Raises EngineError where there is none, OSError and SubprocessError where the engine can't
-        be asked.
+        Asks the engine for the image first, and raises what ``Engine.image_id`` does.
         """
-        asked = self.engine.ask("image", "inspect", "--format", "{{.Id}}", self.image)
-        if asked.returncode:
-            said = asked.stderr.decode(errors="replace")
-            missing = f"no image {self.image}: cellblock image build"
-            raise EngineError(missing if is_missing_image(said) else explain(said))
+        self.engine.image_id(self.image)
         return [
             self.engine.program,
             "run",

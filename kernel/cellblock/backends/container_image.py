@@ -15,7 +15,7 @@ import subprocess
 import tarfile
 from typing import TYPE_CHECKING, Final
 
-from cellblock.backends.container_engine import EngineError, explain
+from cellblock.backends.container_engine import EngineError, MissingImageError, explain
 from cellblock.errors import BackendError
 
 if TYPE_CHECKING:
@@ -26,8 +26,6 @@ EMPTY: Final = "cellblock:mounted"
 _ARCHITECTURES: Final = {"x86_64": "amd64", "aarch64": "arm64"}
 #: Seconds that the engine has to load the image.
 _LOAD_SECONDS: Final = 60.0
-#: Seconds that the engine has to tell an image's id: a kernel's start waits for it.
-_INSPECT_SECONDS: Final = 2.0
 
 
 def build(engine: Engine, name: str = EMPTY) -> str:
@@ -47,21 +45,12 @@ def build(engine: Engine, name: str = EMPTY) -> str:
 def exists(engine: Engine, name: str) -> bool:
     """Whether the engine has this image. Raises BackendError where the engine does not answer."""
     try:
-        asked = engine.ask("image", "inspect", "--format", "{{.Id}}", name)
-    except (OSError, subprocess.SubprocessError) as error:
+        engine.image_id(name)
+    except MissingImageError:
+        return False
+    except (EngineError, OSError, subprocess.SubprocessError) as error:
         raise BackendError(f"{engine.name}: {error}") from None
-    said = asked.stderr.decode(errors="replace")
-    if asked.returncode and "o such" not in said and "not " not in said:
-        raise BackendError(explain(said))
-    return asked.returncode == 0
-
-
-def identity(engine: Engine, name: str) -> str:
-    """Return the image's id. Raises EngineError where it is not there, OSError, SubprocessError."""
-    asked = engine.ask("image", "inspect", "--format", "{{.Id}}", name, seconds=_INSPECT_SECONDS)
-    if asked.returncode == 0 and (found := asked.stdout.decode("ascii", "replace").strip()):
-        return found
-    raise EngineError(f"no image {name}: cellblock image build")
+    return True
 
 
 def _archive(name: str) -> bytes:

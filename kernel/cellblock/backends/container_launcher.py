@@ -186,7 +186,7 @@ def first_process(connection: socket.socket) -> int:
 
 
 def _tell_host(control: socket.socket, why: str) -> None:
-    """Say to the host why there is no zygote, in the zygote's place."""
+    """Tell the host why there is no zygote, in the zygote's place."""
     from cellblock.wire import frames, messages  # noqa: PLC0415 - only where it failed
 
     with contextlib.suppress(OSError):

@@ -34,6 +34,7 @@ from cellblock.backends.base import (
     Declare,
     Support,
     holds,
+    names_apart_from,
     relayed_network,
     unprobed,
 )
@@ -42,6 +43,7 @@ from cellblock.backends.container_engine import (
     ContainerSpec,
     Engine,
     EngineError,
+    MissingImageError,
     explain,
     find_engine,
 )
@@ -58,8 +60,8 @@ if TYPE_CHECKING:
 
 #: Seconds that a probe may take; it takes about one.
 _PATIENCE: Final = 60.0
-#: Names that guests look for, of those that are nowhere in the container.
-_ENOUGH: Final = 3
+#: Seconds that the engine has to tell an image's id: a kernel's start waits for it.
+_START_PATIENCE: Final = 2.0
 #: Every container has its own; what is granted beneath them is there.
 _ITS_OWN: Final = ("/proc", "/sys", "/dev")
 
@@ -184,7 +186,10 @@ class Docker(Backend):
         """Return which image is run, by what, and where that is; asks the engine."""
         try:
             engine = self._engine()
-            image = container_image.identity(engine, self.image or container_image.EMPTY)
+            name = self.image or container_image.EMPTY
+            image = engine.image_id(name, seconds=_START_PATIENCE)
+            if not image:
+                raise MissingImageError(name)
         except (EngineError, subprocess.SubprocessError) as error:
             raise OSError(str(error)) from None
         return f"{engine.identity()}, runtime {self.runtime or 'default'}, image {image}"
@@ -204,13 +209,7 @@ class Docker(Backend):
     def unseen(self, view: View) -> tuple[str, ...]:
         """Return names that are here, and that are nowhere in a container that sees ``view``."""
         shown = [*view.readable, *view.writable, *view.devices, *view.names, *_ITS_OWN, "/run"]
-        found = [
-            path
-            for path in view.masked
-            if os.path.lexists(path)
-            and not any(within(path, other) or within(other, path) for other in shown)
-        ]
-        return tuple(found[:_ENOUGH])
+        return names_apart_from(shown, filter(os.path.lexists, view.masked))
 
 
 # --- mounts -----------------------------------------------------------------------------------

@@ -35,10 +35,11 @@ from cellblock.backends.base import (
     Declare,
     Support,
     holds,
+    package_installation,
     partly,
     relayed_network,
-    unavailable,
     unprobed,
+    witnessed,
 )
 from cellblock.backends.plan import splits_roots
 from cellblock.wire.messages import LockReport, Plan
@@ -61,7 +62,7 @@ _FILES: Final = ("landlock", "seccomp", "capabilities", "no_new_privs")
 _CALLS: Final = ("seccomp", "no_new_privs")
 
 #: What a probe has to see hold: an attempt of each fails, and its positive control succeeds.
-_TO_WITNESS: Final = frozenset({"files", "sockets", "processes"})
+_TO_WITNESS: Final = ("files", "processes", "sockets")
 #: Seconds that a probe's child may take; it takes about three milliseconds.
 PATIENCE: Final = 2.0
 _MAX_ANSWER_BYTES: Final = 64 * 1024
@@ -82,12 +83,6 @@ def _processes(policy: Policy) -> Declaration:
     if policy.subprocess_execution:
         return holds("programs beneath the system's folders, under the same locks", locks=_FILES)
     return holds("system call filter: neither fork nor exec", locks=_CALLS)
-
-
-def _packages(policy: Policy) -> Declaration:
-    if policy.package_installation:
-        return unavailable("the host alone installs packages")
-    return holds("no folder on the import path is writable", locks=_FILES)
 
 
 def _memory(policy: Policy) -> Declaration:
@@ -125,7 +120,7 @@ class Landlock(Backend):
         "read_deny_paths": denied_paths("Landlock: no rule covers them", _FILES),
         "network_access": relayed_network("", _CALLS),
         "subprocess_execution": _processes,
-        "package_installation": _packages,
+        "package_installation": package_installation(_FILES),
     }
 
     def glance(self) -> Support:
@@ -167,16 +162,10 @@ def support_from(answer: LockReport | str) -> Support:
     """Return what a probe's report is worth, or why there is none."""
     if isinstance(answer, str):
         return unprobed(answer, usable=False)
-    witnessed = tuple(filter(None, answer.achieved.get("witness", "").split(", ")))
-    unseen = sorted(_TO_WITNESS - set(witnessed))
+    seen = filter(None, answer.achieved.get("witness", "").split(", "))
     landlock = answer.achieved.get("landlock", "").replace(",", "").split()
-    why = f"not witnessed: {', '.join(unseen)}" if unseen else "seen to hold in a probe"
-    return replace(
-        unprobed(why, usable=not unseen),
-        abi=int(landlock[1]) if landlock[:1] == ["ABI"] else 0,
-        witnessed=witnessed,
-        report=answer,
-    )
+    abi = int(landlock[1]) if landlock[:1] == ["ABI"] else 0
+    return replace(witnessed(seen, _TO_WITNESS), abi=abi, report=answer)
 
 
 def probe_argv(

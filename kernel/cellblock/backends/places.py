@@ -92,7 +92,7 @@ def interpreter() -> Iterator[str]:
         yield f"{prefix}/lib64"
         yield from _shared(f"{prefix}/share")
         yield f"{prefix}/pyvenv.cfg"
-    yield from installed.places()
+    yield from installed.package_paths()
     yield str(Path(__file__).resolve().parent.parent)
     for store in STORES:
         if sys.base_prefix.startswith(f"{store}/"):

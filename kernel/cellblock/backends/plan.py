@@ -65,9 +65,7 @@ def make_plan(
     if not (backend.locks or backend.wraps):
         return Plan()
     fill = {"{scratch}": str(scratch), "{project}": str(project)}
-    denied = _denied(
-        (*policy.read_deny_paths, *places.private(os.environ), *map(str, private)), fill
-    )
+    denied = _denied(policy, private, fill)
     libraries = tuple(places.interpreter())
     write_roots = standing(_filled(root, fill) for root in policy.filesystem_write_roots)
     never = _never_writable(denied, libraries)
@@ -96,7 +94,7 @@ def _readable(
     granted = [path for root in asked for path in cut_out(root, denied, policy_name=policy.name)]
     # The policy's own denials count for default roots too; the host's private places are
     # not beneath any of them, except /proc and /sys, of which single files are granted.
-    by_policy = _denied(policy.read_deny_paths, fill)
+    by_policy = _spelled(policy.read_deny_paths, fill)
     defaults = canonical(_default_names(policy, libraries))
     packages = canonical(places.packages(policy.allowed_modules, defaults))
     for root in (*defaults, *packages):
@@ -121,7 +119,7 @@ def splits_roots(policy: Policy) -> bool:
     """Whether a denied path lies beneath something readable, so that a root has to be cut."""
     defaults = canonical(_default_names(policy, places.interpreter()))
     readable = (*standing(policy.filesystem_read_roots), *defaults)
-    denied = _denied(policy.read_deny_paths, {})
+    denied = _spelled(policy.read_deny_paths, {})
     return any(within(path, root) for path in denied for root in readable)
 
 
@@ -166,9 +164,7 @@ def make_view(
     return View(
         readable=outermost((*asked, *defaults, *canonical(packages))),
         writable=writable,
-        masked=_denied(
-            (*policy.read_deny_paths, *places.private(os.environ), *map(str, private)), fill
-        ),
+        masked=_denied(policy, private, fill),
         devices=plan.device_files,
         names=(*named, *packages, str(project), str(scratch)),
         movable=_movable(asked, writable, defaults),
@@ -227,11 +223,17 @@ def is_masked(path: str, shown: Iterable[str]) -> bool:
 
 def denied(policy: Policy, *, private: Sequence[Path] = ()) -> tuple[str, ...]:
     """Return what is never read or written for cells, whatever the roots are, by every name."""
-    own = (*places.private(os.environ), *map(str, private), package_folder())
-    return _denied((*policy.read_deny_paths, *own), {})
+    return tuple(dict.fromkeys((*_denied(policy, private, {}), *spellings(package_folder()))))
 
 
-def _denied(paths: Iterable[str], fill: dict[str, str]) -> tuple[str, ...]:
+def _denied(policy: Policy, private: Iterable[Path], fill: dict[str, str]) -> tuple[str, ...]:
+    """Return what the policy denies, and what is private on this machine and of the host's."""
+    return _spelled(
+        (*policy.read_deny_paths, *places.private(os.environ), *map(str, private)), fill
+    )
+
+
+def _spelled(paths: Iterable[str], fill: dict[str, str]) -> tuple[str, ...]:
     named = [os.path.expanduser(_filled(path, fill)) for path in paths]
     return tuple(dict.fromkeys(form for path in named for form in spellings(path)))
 

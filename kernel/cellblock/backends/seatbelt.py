@@ -44,9 +44,11 @@ from cellblock.backends.base import (
     Declare,
     Support,
     holds,
+    package_installation,
     partly,
     unavailable,
     unprobed,
+    witnessed,
 )
 from cellblock.backends.plan import (
     canonical,
@@ -99,12 +101,6 @@ def _denied(policy: Policy) -> Declaration:
     return holds(mechanism)
 
 
-def _packages(policy: Policy) -> Declaration:
-    if policy.package_installation:
-        return unavailable("the host alone installs packages")
-    return holds("no folder on the import path is writable")
-
-
 _NO_COPIES: Final = unavailable("the host keeps copies of guests on Linux only")
 _BY_PROFILE: Final[Mapping[str, Declare]] = {
     "filesystem_read_roots": holds("Seatbelt: file-read*, names, sizes and times too"),
@@ -112,7 +108,7 @@ _BY_PROFILE: Final[Mapping[str, Declare]] = {
     "read_deny_paths": _denied,
     "network_access": _network,
     "subprocess_execution": _processes,
-    "package_installation": _packages,
+    "package_installation": package_installation(),
 }
 
 
@@ -162,12 +158,8 @@ class Seatbelt(Backend):
             return unprobed(f"the probe gave no answer: {error}", usable=False)
         if isinstance(answer, str):
             return unprobed(answer, usable=False)
-        seen = tuple(
-            name for name in _ATTEMPTS if answer.get(name) and not answer.get(f"no {name}")
-        )
-        unseen = [name for name in _ATTEMPTS if name not in seen]
-        why = f"not witnessed: {', '.join(unseen)}" if unseen else "seen to hold in a probe"
-        return replace(unprobed(why, usable=not unseen), witnessed=seen)
+        seen = (name for name in _ATTEMPTS if answer.get(name) and not answer.get(f"no {name}"))
+        return witnessed(seen, _ATTEMPTS)
 
     @contextlib.contextmanager
     def command(self, argv: Sequence[str], view: View) -> Iterator[list[str]]:

@@ -1,7 +1,7 @@
 """``cellblock check``: files in, a report out. Nothing in the files runs.
 
-Files that were judged before are taken from a cache (`VerdictCache`); the others are judged in
-worker processes (`check_workers`).
+Files that were judged before are taken from a cache (`VerdictCache`). The others are judged in
+processes (`check_worker`), each with one file at a time and little memory and time for it.
 """
 
 from __future__ import annotations
@@ -10,32 +10,39 @@ import contextlib
 import hashlib
 import json
 import os
+import socket
+import subprocess
 import sys
+import time
+from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, as_completed, wait
 from dataclasses import dataclass
 from importlib import metadata
 from pathlib import Path, PurePath
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 import msgspec
 
 import cellblock
 from cellblock.batch import files
-from cellblock.batch.check_workers import CheckWorkers, WorkItem
 from cellblock.batch.verdict import (
     MAX_FILE_BYTES,
     CheckedFile,
     CheckReport,
+    CheckTask,
     FileKind,
     Problem,
     Verdict,
+    WorkerReady,
     not_checked,
 )
+from cellblock.errors import CheckError, WireError
 from cellblock.host.files import PrivateFile
-from cellblock.host.guests.spawn import available_processors
+from cellblock.host.guests.spawn import available_processors, import_path
 from cellblock.host.session.history import default_path
+from cellblock.wire import frames
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Iterable, Iterator, Sequence
 
     from cellblock.batch.verdict import CheckOptions
     from cellblock.policy.model import Policy
@@ -119,6 +126,155 @@ class Check:
             # Standard input lies where its name says.
             path = file.shown if file.path == _STDIN else file.path
             yield WorkItem(file, content, os.fsencode(files.absolute(path)))
+
+
+# --- the worker processes -------------------------------------------------------------------------
+# A worker that ends before it answered costs the verdict of its file, and another takes its place.
+# Nothing else can end the check.
+
+_BOOT: Final = (
+    "import sys;sys.path[:] = sys.argv[1:];from cellblock.batch.check_worker import main;main()"
+)
+#: Environment that the interpreter reads before the first frame, or that says where the user's own
+#: folders are, with approvals among them. Everything else is sent in frames.
+_ENVIRONMENT: Final = ("HOME", "LANG", "LC_", "LD_", "PATH", "TZ", "XDG_DATA_HOME")
+_READ_SIZE: Final = 1 << 16
+#: Seconds that a worker has to import what it needs.
+_START_TIMEOUT: Final = 60.0
+
+
+class WorkItem(NamedTuple):
+    """A file to judge, with its content and its absolute path."""
+
+    file: files.File
+    content: bytes
+    path: bytes = b""
+
+
+class CheckWorkers:
+    """At most ``most`` processes that judge files; a thread waits for each. Close it."""
+
+    def __init__(self, options: CheckOptions, most: int) -> None:
+        self._options, self._most = options, most
+        self._threads = ThreadPoolExecutor(most)
+        #: All that run, and those of them that wait for a file.
+        self._workers = list[_Worker]()
+        self._free = list[_Worker]()
+        self._closed = False
+
+    def judge(self, items: Iterable[WorkItem]) -> Iterator[tuple[WorkItem, Verdict]]:
+        """Yield the verdict on each item, in any order. ``items`` is read as they are needed.
+
+        Raise CheckError where no worker can be started.
+        """
+        judging = set[Future[tuple[WorkItem, Verdict]]]()
+        for item in items:
+            judging.add(self._threads.submit(self._judge, item))
+            if len(judging) == self._most:
+                done, judging = wait(judging, return_when=FIRST_COMPLETED)
+                yield from (one.result() for one in done)
+        yield from (one.result() for one in as_completed(judging))
+
+    def close(self) -> None:
+        """End all workers."""
+        self._closed = True
+        for worker in tuple(self._workers):
+            worker.kill()
+        self._threads.shutdown(cancel_futures=True)
+        for worker in self._workers:
+            worker.end()
+
+    def _judge(self, item: WorkItem) -> tuple[WorkItem, Verdict]:
+        try:
+            worker = self._free.pop()
+        except IndexError:
+            worker = self._start()
+        worker.give(item)
+        verdict = worker.receive()
+        if isinstance(verdict, Verdict):
+            self._free.append(worker)
+            return item, verdict
+        self._workers.remove(worker)
+        return item, not_checked(worker.end())
+
+    def _start(self) -> _Worker:
+        try:
+            worker = _Worker(self._options)
+        except OSError as error:
+            raise CheckError(f"no process to check in: {error.strerror}") from None
+        self._workers.append(worker)
+        if self._closed:  # it may have been too late to be killed
+            worker.kill()
+        if worker.receive() is None:
+            self._workers.remove(worker)
+            raise CheckError(f"the process that checks did not start: {worker.end()}")
+        return worker
+
+
+class _Worker:
+    """The parent's end of one process. Raise OSError where it can't be started."""
+
+    def __init__(self, options: CheckOptions) -> None:
+        argv = [sys.executable, "-I", "-S", "-X", "utf8", "-c", _BOOT, *import_path()]
+        self._limits = options.limits
+        self._socket, theirs = socket.socketpair()
+        with theirs, contextlib.ExitStack() as stack:
+            stack.callback(self._socket.close)
+            self._process = subprocess.Popen(  # noqa: S603 - this interpreter, and words of ours
+                argv,
+                stdin=theirs.fileno(),
+                stdout=theirs.fileno(),
+                stderr=subprocess.DEVNULL,  # libraries quote the files they read
+                env={k: v for k, v in os.environ.items() if k.startswith(_ENVIRONMENT)},
+            )
+            stack.pop_all()
+        self._splitter = frames.Splitter()
+        self._decode = frames.Decoder[WorkerReady | Verdict](WorkerReady | Verdict)
+        self._overdue = False
+        self._deadline = time.monotonic() + _START_TIMEOUT
+        self._send(bytes(frames.encode(options)))
+
+    def give(self, item: WorkItem) -> None:
+        """Send a file to the worker."""
+        self._deadline = time.monotonic() + self._limits.seconds
+        task = CheckTask(item.file.kind, len(item.content), item.path)
+        self._send(bytes(frames.encode(task)), item.content)
+
+    def _send(self, *parts: bytes) -> None:
+        with contextlib.suppress(OSError):  # one that is gone, or slow, is noticed by `receive`
+            for part in parts:
+                self._socket.settimeout(self._seconds_left())
+                self._socket.sendall(part)
+
+    def receive(self) -> WorkerReady | Verdict | None:
+        """Block until the worker answers; None where it ends before, or its time is over."""
+        try:
+            while True:
+                self._socket.settimeout(self._seconds_left())
+                data = self._socket.recv(_READ_SIZE)
+                for payload in self._splitter.feed(data):
+                    return self._decode(payload)
+                if not data:
+                    return None
+        except TimeoutError:
+            self._overdue = True
+            self.kill()
+        except (OSError, WireError):  # it ended before it had read all, or sent nonsense
+            self.kill()
+        return None
+
+    def _seconds_left(self) -> float:
+        """Return the seconds until the deadline; never 0, which a socket takes for no wait."""
+        return max(0.001, self._deadline - time.monotonic())
+
+    def kill(self) -> None:
+        """Kill the process; that it hangs up is noticed by `receive`."""
+        self._process.kill()
+
+    def end(self) -> str:
+        """Wait until the process, which hung up or was killed, has ended. Return why it did."""
+        self._socket.close()
+        return self._limits.reason(self._process.wait(), overdue=self._overdue)
 
 
 # --- the cache of verdicts ------------------------------------------------------------------------

@@ -5,7 +5,7 @@ narrows the policy before its first cell, and a cell of nothing but ``%policy na
 for those after it (promise P8). Findings are placed in the lines that people wrote, and source that
 Python can't read is found, too.
 
-Pure but for the time and memory it takes, which `check_workers` bounds. What has to be looked up in
+Pure but for the time and memory it takes, which `check_worker` bounds. What has to be looked up in
 files, or read by another process, is handed in (`JudgeContext`).
 """
 

@@ -27,9 +27,10 @@ from cellblock.render.text import clip, visible
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
 
-_FORMAT: Final = 4
-#: Values in a notebook: Python takes about 100 bytes for each while it reads.
+#: Values in a notebook, for readers whose memory nothing else bounds: Python takes about 100 bytes
+#: for each while it reads.
 MAX_VALUES: Final = 2_000_000
+_FORMAT: Final = 4
 _CELL_TYPES: Final = frozenset({"code", "markdown", "raw"})
 #: Declared encodings of scripts under which UTF-8 reads what Python reads.
 _UTF8_NAMES: Final = frozenset({"ascii", "us-ascii", "utf-8", "utf-8-sig"})

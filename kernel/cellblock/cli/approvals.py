@@ -11,10 +11,10 @@ from msgspec.structs import asdict
 
 from cellblock.cli.common import AsJson, clean, complain, load_policy, print_json
 from cellblock.errors import CellblockError
-from cellblock.host.consent.approvals.store import Store, default_path
+from cellblock.host.consent.grants import Store, default_path
 
 if TYPE_CHECKING:
-    from cellblock.host.consent.approvals.store import Grant
+    from cellblock.host.consent.grants import Grant
     from cellblock.policy.model import Policy
 
 app: Final = typer.Typer(

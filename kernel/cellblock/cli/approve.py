@@ -19,15 +19,15 @@ from cellblock.batch.report_formats import inert
 from cellblock.batch.verdict import MAX_FILE_BYTES
 from cellblock.cli.common import clean, complain, load_policy
 from cellblock.errors import AdmissionError
-from cellblock.host.consent.admission import admission
-from cellblock.host.consent.admission import approve as approving
-from cellblock.host.consent.admission.approve import manifests
-from cellblock.host.consent.admission.manifest import Place, approved, read_file
+from cellblock.host.consent import admission
+from cellblock.host.consent import approve as approving
+from cellblock.host.consent.approve import manifests
+from cellblock.host.consent.manifest import Place, approved, read_file
 from cellblock.host.files import upgraded
 from cellblock.render.denial import summary
 
 if TYPE_CHECKING:
-    from cellblock.host.consent.admission.approve import New, Review
+    from cellblock.host.consent.approve import NewCell, Review
     from cellblock.policy.model import Policy
 
 app: Final = typer.Typer(add_completion=False)
@@ -137,7 +137,7 @@ def _show(reviewed: Review, policy: Policy, place: Place, why: str) -> None:
         _show_cell(cell, policy)
 
 
-def _show_cell(cell: New, policy: Policy) -> None:
+def _show_cell(cell: NewCell, policy: Policy) -> None:
     typer.echo(f"\ncell {cell.number}")
     for line in (cell.change or cell.source).split("\n"):
         typer.echo(f"  {'' if cell.change else '│ '}{clean(line)}".rstrip())

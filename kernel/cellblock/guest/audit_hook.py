@@ -63,7 +63,7 @@ def roots() -> tuple[str, ...]:
     """Return the folders and files of the installation, each ending in a slash."""
     paths = sysconfig.get_paths()
     found = {paths[key] for key in ("stdlib", "platstdlib", "purelib", "platlib")}
-    found.update(installed.places())
+    found.update(installed.package_paths())
     found |= {os.path.realpath(path) for path in found}
     found.add(__file__.rpartition("/guest/")[0])
     return tuple(sorted(path.rstrip("/") + "/" for path in found))

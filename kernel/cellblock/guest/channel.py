@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 READ_SIZE = 1 << 16
 #: Seconds that the last message waits for another thread's to be sent.
-_PATIENCE = 1.0
+_TIMEOUT = 1.0
 _INT: Final = array.array("i")
 #: Room for the descriptors that come with a ``Snapshot``.
 _ROOM: Final = socket.CMSG_SPACE(3 * _INT.itemsize)
@@ -43,8 +43,8 @@ class Channel:
 
     ``send`` may be called from any thread, ``recv`` from the main thread. ``read`` is for whoever
     waits: answers to calls of tools go to ``on_result``, everything else is kept for the main
-    thread. A signal handler that wants to raise must ask ``defer`` first: an exception in the
-    middle of a frame would leave half of it on the wire.
+    thread. A signal handler that wants to raise must ask ``defer_interrupt`` first: an exception in
+    the middle of a frame would leave half of it on the wire.
     """
 
     def __init__(self, sock: socket.socket) -> None:
@@ -78,7 +78,7 @@ class Channel:
         """Return the socket's descriptor, for an event loop to watch."""
         return self._sock.fileno()
 
-    def defer(self) -> bool:
+    def defer_interrupt(self) -> bool:
         """Whether an interrupt must wait; it is then raised when the frame is done."""
         if self._critical:
             self._deferred = True
@@ -104,19 +104,19 @@ class Channel:
         finally:
             self._leave()
 
-    def last_words(self, message: msgspec.Struct) -> NoReturn:
+    def send_and_exit(self, message: msgspec.Struct) -> NoReturn:
         """Send ``message`` and end the process, without a word of anybody else's code.
 
         Whoever holds the lock may be the very thread that calls, in the middle of a frame: then
         the end of the channel says it all.
         """
         try:
-            if self._lock.acquire(timeout=_PATIENCE):
+            if self._lock.acquire(timeout=_TIMEOUT):
                 self._sock.sendall(frames.encode(message))
         finally:
             os._exit(1)
 
-    def comes(self, seconds: float) -> bool:
+    def is_readable(self, seconds: float) -> bool:
         """Whether something has arrived, or does within ``seconds``."""
         return bool(self._inbox or self._poll.poll(seconds * 1000))
 
@@ -210,13 +210,13 @@ class Channel:
         return taken
 
     @contextlib.contextmanager
-    def still(self) -> Iterator[None]:
-        """Have no frame under way, for a fork."""
+    def hold(self) -> Iterator[None]:
+        """Send no frame meanwhile: for a fork."""
         with self._lock:
             yield
 
-    def renew(self) -> None:
-        """Begin anew on the descriptor, which is another socket now: a copy's own."""
+    def reset_after_fork(self) -> None:
+        """Reset a copy, whose descriptor is a socket of its own now."""
         self._locks()
         self._critical = self._deferred = False
         self._reading, self.main_waits = threading.Lock(), False

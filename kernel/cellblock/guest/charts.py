@@ -39,7 +39,7 @@ def install(how: Literal["pages", "stills"]) -> None:
 
 
 def _plotly(module: Any) -> None:
-    """Have figures show as HTML with plotly.js in it. ``module`` is ``plotly.io._renderers``."""
+    """Show figures as HTML with plotly.js in it. ``module`` is ``plotly.io._renderers``."""
     base: Any = import_module("plotly.io._base_renderers").MimetypeRenderer
 
     class Isolated(base):  # type: ignore[misc]
@@ -54,7 +54,7 @@ def _plotly(module: Any) -> None:
 
 
 def _bokeh(module: Any) -> None:
-    """Have ``show`` display a page with BokehJS in it. ``module`` is ``bokeh.io``."""
+    """Make ``show`` display a page with BokehJS in it. ``module`` is ``bokeh.io``."""
     install_notebook_hook = import_module("bokeh.io.notebook").install_notebook_hook
     # Nothing is loaded: each output brings its own.
     hooks = {"load": lambda *_, **__: None, "show_doc": _show_document, "show_app": _no_server}
@@ -79,7 +79,7 @@ def _no_server(*_: object, **__: object) -> None:
 
 
 def _altair(module: Any) -> None:
-    """Have charts show as HTML with Vega in it. ``module`` is ``altair``."""
+    """Show charts as HTML with Vega in it. ``module`` is ``altair``."""
     for name in ("cellblock", *_ALTAIR.split()):
         module.renderers.register(name, _vega_page)
     module.renderers.enable("cellblock")
@@ -122,7 +122,7 @@ def _vega_height(spec: dict[str, Any]) -> int | None:
 
 
 def _branca(module: Any) -> None:
-    """Have maps show as a page with Leaflet in it. ``module`` is ``branca.element``."""
+    """Show maps as a page with Leaflet in it. ``module`` is ``branca.element``."""
 
     def shown(figure: Any, **options: Any) -> str:
         page = _LINKED.sub(_leaflet, figure.render(**options))
@@ -183,12 +183,12 @@ def _with_height(page: str, height: int | None) -> str:
 
 
 def _plotly_still(module: Any) -> None:
-    """Have figures send their data alone, not a library before it that is not shown either."""
+    """Make figures send their data without a library, which is not shown either."""
     module.renderers.default = "plotly_mimetype"
 
 
 def _altair_still(module: Any) -> None:
-    """Have charts show as pictures, where what draws them is installed."""
+    """Show charts as pictures where what draws them is installed."""
     if find_spec("vl_convert"):
         module.renderers.enable("png")
 

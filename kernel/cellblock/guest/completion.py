@@ -154,7 +154,7 @@ _EMPTY: Final[dict[type[ast.expr], type]] = {
 
 
 def _evaluate_safely(shell: GuestShell, rules: Rules) -> None:
-    """Have IPython's completer use ``evaluate``, from now on and process-wide.
+    """Make IPython's completer use ``evaluate``, from now on and process-wide.
 
     Doing it again changes nothing.
     """

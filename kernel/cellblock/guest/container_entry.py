@@ -15,10 +15,10 @@ from typing import NoReturn
 _STDERR = 2
 
 
-def enter(way: str, control_fd: int, argv: list[str]) -> NoReturn:
+def enter(socket_path: str, control_fd: int, argv: list[str]) -> NoReturn:
     """Become ``argv``, with the control socket at ``control_fd``. Raises OSError."""
     with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as connection:
-        connection.connect(way)
+        connection.connect(socket_path)
         _, fds, *_ = socket.recv_fds(connection, 1, 2)
     null = os.open(os.devnull, os.O_RDWR)
     control, errors = fds

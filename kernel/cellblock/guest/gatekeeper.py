@@ -22,12 +22,12 @@ if TYPE_CHECKING:
 class Gatekeeper:
     """Every gate there is, in one poll loop.
 
-    ``settle`` is called before a gate is asked: it takes what the host has said until now, so
+    ``obey_pending`` is called before a gate is asked: it takes what the host has said until now, so
     that a fork which the host allowed is known to be allowed.
     """
 
-    def __init__(self, poll: select.poll, plan: Plan, settle: Callable[[], None]) -> None:
-        self._poll, self._plan, self._settle = poll, plan, settle
+    def __init__(self, poll: select.poll, plan: Plan, obey_pending: Callable[[], None]) -> None:
+        self._poll, self._plan, self._obey_pending = poll, plan, obey_pending
         #: None where guests are under no gate: the filter that asks is one of the locks.
         self._machine = arch.current() if "seccomp" in plan.locks else None
         #: By descriptor: sockets on which a listener is to come, and gates; each guest's number.
@@ -57,7 +57,7 @@ class Gatekeeper:
         if fd in self._awaited:
             self._take_listener(fd)
         elif fd in self._gates and events & select.POLLIN:
-            self._settle()
+            self._obey_pending()
             if fd in self._gates and not self._gates[fd][0].answer():
                 self._forget(fd)
         elif fd in self._gates and events & select.POLLHUP:
@@ -111,12 +111,12 @@ class Gatekeeper:
         gate.expect_ruleset(notify.DueRuleset(request.pid, request.session, fd, plan.limits, done))
 
     def forked(self, number: int, pid: int) -> None:
-        """Take note of a fork; an earlier session of this number has nothing in it (setsid(2))."""
+        """Record a fork; an earlier session of this number has nothing in it (setsid(2))."""
         self._sessions = {n: known for n, known in self._sessions.items() if known != pid}
         self._sessions[number] = pid
 
     def end_forks(self, request: int, forks: tuple[int, ...]) -> None:
-        """Have whatever is in the sessions of these forks ended; ``ended`` says when it is."""
+        """Begin to end what is in the sessions of these forks; ``ended`` says when it is done."""
         for number in forks:
             for gate in self._of(number):
                 gate.withdraw_fork()

@@ -124,7 +124,7 @@ class Response:
 
 
 def _importable(value: Any) -> list[str]:
-    """Have what was installed found by imports, behind what the interpreter has itself."""
+    """Make what was installed importable, behind what the interpreter has itself."""
     sys.path.extend(path for path in value["paths"] if path not in sys.path)
     importlib.invalidate_caches()
     installed: list[str] = value["installed"]
@@ -216,12 +216,12 @@ def _call_and_wait(
     """
 
     def call(*args: Any, **kwargs: Any) -> Any:
-        arguments, hear, result = prepare(args, kwargs)
-        return result(calls().block(tool.name, arguments, hear))
+        arguments, on_piece, result = prepare(args, kwargs)
+        return result(calls().block(tool.name, arguments, on_piece))
 
     async def wait(*args: Any, **kwargs: Any) -> Any:
-        arguments, hear, result = prepare(args, kwargs)
-        return result(await calls().wait(tool.name, arguments, hear))
+        arguments, on_piece, result = prepare(args, kwargs)
+        return result(await calls().wait(tool.name, arguments, on_piece))
 
     _describe(call, tool, tool.name, signature)
     _describe(wait, tool, name_of_wait or tool.name, signature)

@@ -26,7 +26,7 @@ _NEEDED: Final = (
 _OTHERS: Final = frozenset({"", ".", "..", "__pycache__"})
 
 
-def places() -> Iterator[str]:
+def package_paths() -> Iterator[str]:
     """Yield the folders and single files of installed packages; some may not exist."""
     for folder in sys.path:
         if not folder.startswith("/"):

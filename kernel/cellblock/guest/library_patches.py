@@ -70,7 +70,7 @@ _BY_LOADER: Final = "_find_libraries_with_dl_iterate_phdr"
 
 
 def patch_threadpoolctl(module: Any) -> None:
-    """Have it ask the loader where the map of a guest that took over is closed to it."""
+    """Let it ask the loader where the map of a guest that took over can't be read."""
     kind = module.ThreadpoolController
     by_maps, by_loader = getattr(kind, _BY_MAPS), getattr(kind, _BY_LOADER)
 

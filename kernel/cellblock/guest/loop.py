@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from cellblock.wire import messages
 
 
-#: What a timer calls: its handle tells nobody.
+#: What a timer calls, which its handle has as a private attribute.
 _callback_of: Final = attrgetter("_callback")
 
 
@@ -58,7 +58,7 @@ class GuestLoop(asyncio.SelectorEventLoop):
         return super().create_task(_itself(coro) if coro is self.settled else coro, **kwargs)
 
     def take_over(self) -> int:
-        """Let go of what a copy shares with its original, and of what was due in it.
+        """Drop what a copy shares with its original, and what was due in it.
 
         Returns how many calls were due later, those that tasks wait for aside. A call that never
         returned may be why the original was killed.
@@ -136,14 +136,14 @@ class ChannelReaders:
         self._uses: dict[asyncio.AbstractEventLoop, int] = {}
 
     def begin(self, loop: asyncio.AbstractEventLoop) -> None:
-        """Have ``loop`` read, too."""
+        """Make ``loop`` a reader, or count one more use of it."""
         uses = self._uses.get(loop, 0)
         if not uses:
             loop.add_reader(self._channel.fileno(), self._channel.read)
         self._uses[loop] = uses + 1
 
     def end(self, loop: asyncio.AbstractEventLoop) -> None:
-        """Have ``loop`` read for one less."""
+        """Count one use less; a loop without any reads no more."""
         uses = self._uses.get(loop, 0)
         if uses > 1:
             self._uses[loop] = uses - 1
@@ -152,7 +152,7 @@ class ChannelReaders:
             loop.remove_reader(self._channel.fileno())
 
     def forget(self) -> None:
-        """Begin anew: the loops are gone, or read nothing any more."""
+        """Forget all loops: they are gone, or read nothing any more."""
         self._uses.clear()
 
 
@@ -234,7 +234,7 @@ class Driver:
             self.readers.end(loop)
 
     def _message_read(self) -> None:
-        """Take note, in whichever thread has read it, of a message for the main thread."""
+        """Stop the loop for a message to the main thread, in whichever thread read it."""
         if self._turning:
             here = self._channel.is_main()
             self.loop.stop() if here else self.loop.call_soon_threadsafe(self._stop_turning)
@@ -245,7 +245,7 @@ class Driver:
             self.loop.stop()
 
     def resume(self) -> int:
-        """Have a loop that a copy can turn; cancel what waited in it and return how many tasks.
+        """Make the loop one that a copy can run; cancel its tasks and return how many.
 
         The original's selector and pipe to itself are shared with the copy: registered there, or
         written to, they would wake the wrong one.
@@ -270,7 +270,7 @@ class Driver:
             self._renew()
 
     def _renew(self) -> None:
-        """Put a new loop in the place of a spoilt one, whose tasks go with it."""
+        """Replace a spoilt loop, whose tasks are lost."""
         spoilt, self.loop = self.loop, GuestLoop()
         self.readers.forget()
         asyncio.set_event_loop(self.loop)

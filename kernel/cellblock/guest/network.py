@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 #: MSG_CMSG_CLOEXEC (recvmsg(2)), which Python's socket module does not name.
 _CLOSE_ON_EXEC: Final = 0x40000000
 #: Milliseconds that the relay has for an answer, which it gives at once.
-_PATIENCE: Final = 10_000
+_TIMEOUT: Final = 10_000
 
 
 class Network:
@@ -41,12 +41,12 @@ class Network:
         self._none_listed = False
 
     def begin(self, fd: int) -> None:
-        """Ask at this descriptor from now on."""
+        """Use this descriptor from now on."""
         self._sock = _socket.socket(fileno=fd)
         self._turns = Turns()
 
-    def renew(self, fds: list[int]) -> None:
-        """Ask at this one instead, and wait for nobody who asked before: as a copy that serves."""
+    def reset_after_fork(self, fds: list[int]) -> None:
+        """Use this descriptor in a copy, and don't wait for the original's threads."""
         if self._sock is None or self._turns is None:
             return
         for fd in fds:
@@ -56,7 +56,7 @@ class Network:
         self._turns = Turns()
 
     def end(self) -> None:
-        """Ask nobody any more: the list has become empty."""
+        """Refuse everything: the list has become empty."""
         self._none_listed = True
 
     def connecting(self, address: str, port: int) -> int:
@@ -107,7 +107,7 @@ class Network:
         return bool(poll.poll(milliseconds))
 
     def _receive(self) -> tuple[relay.Answer, list[int]]:
-        if not self._has_answer(_PATIENCE):
+        if not self._has_answer(_TIMEOUT):
             raise TimeoutError(errno.ETIMEDOUT, "cellblock's relay does not answer")
         packet, fds, *_ = socket.recv_fds(self._sock, relay.MOST, 1, _CLOSE_ON_EXEC)
         try:
@@ -147,7 +147,7 @@ _MOST_SENT: Final = 1 << 20
 
 
 def patch_sockets() -> Network:
-    """Have Python's sockets connect by way of the relay. For the zygote, before any fork."""
+    """Make Python's sockets connect by the relay. For the zygote, before any fork."""
     network = Network()
     patched: Any = socket.socket
     patched.connect = _connect(network, patched.connect)
@@ -195,7 +195,7 @@ def _connect_ex(network: Network, original: Callable[..., int]) -> Callable[...,
 
 
 def _start(network: Network, sock: socket.socket, address: Any) -> int:
-    """Have a socket be one that is connecting; return EINPROGRESS, or what it is already.
+    """Start to connect a socket; return EINPROGRESS, or the error of what it is already.
 
     Raises OSError where it may not, or can't.
     """
@@ -224,7 +224,7 @@ def _connect_error(sock: socket.socket) -> int:
 
 
 def _replace(given: int, sock: socket.socket) -> None:
-    """Put a socket that was handed in where another is, with what was set on that."""
+    """Replace a socket by one that was handed in, with the options of the former."""
     fresh = _socket.socket(fileno=given)
     try:
         for level, option in _OPTIONS:

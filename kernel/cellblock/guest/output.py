@@ -57,57 +57,26 @@ LATENCY = 0.02
 #: Characters that are sent at once.
 BATCH = 1 << 16
 #: Seconds that a thread waits for another that sends before it looks whether that one lives.
-_PATIENCE = 0.5
+_TIMEOUT = 0.5
 
 
-class OutStream(io.TextIOBase):
-    """A text stream whose other end is the front end.
-
-    ``fileno`` is the real descriptor, for what writes below Python; that text takes the pipe.
-    """
-
-    def __init__(self, name: str, fd: int) -> None:
-        super().__init__()
-        self.name = f"<{name}>"
-        self._fd = fd
-        self.buffer = _Bytes(self)
-
-    @property
-    def encoding(self) -> str:  # type: ignore[override]
-        """utf-8."""
-        return "utf-8"
-
-    @property
-    def errors(self) -> str:  # type: ignore[override]
-        """How lone surrogates are written."""
-        return "backslashreplace"
-
-    def writelines(self, lines: Iterable[Any]) -> None:
-        """Write each of ``lines``."""
-        for line in lines:
-            self.write(line)
-
-    def fileno(self) -> int:
-        """Return the descriptor that C code writes to."""
-        return self._fd
-
-    def writable(self) -> bool:
-        """Return True."""
-        return True
-
-    def isatty(self) -> bool:
-        """Return False: progress bars then pick their plain form."""
-        return False
-
-
-def out_stream(name: messages.StreamName, fd: int, outlet: Outlet) -> OutStream:
-    """Return ``sys.stdout`` or ``sys.stderr``.
+def out_stream(name: messages.StreamName, fd: int, outlet: Outlet) -> io.TextIOBase:
+    """Return ``sys.stdout`` or ``sys.stderr``, whose other end is the front end.
 
     The outlet is held in a closure: cells get hold of the stream, and it knows the channel.
+    ``fileno`` is the real descriptor, for what writes below Python; that text takes the pipe.
     """
     add, send = outlet.add, outlet.flush
 
-    class Stream(OutStream):
+    class OutStream(io.TextIOBase):
+        encoding = "utf-8"
+        errors = "backslashreplace"  # as lone surrogates are written
+
+        def __init__(self) -> None:
+            super().__init__()
+            self.name = f"<{name}>"
+            self.buffer = _Bytes(self)
+
         def write(self, text: str) -> int:
             """Collect ``text``; raises ``TypeError`` for anything else."""
             if not isinstance(text, str):
@@ -115,17 +84,34 @@ def out_stream(name: messages.StreamName, fd: int, outlet: Outlet) -> OutStream:
             add(name, text)
             return len(text)
 
+        def writelines(self, lines: Iterable[Any]) -> None:
+            """Write each of ``lines``."""
+            for line in lines:
+                self.write(line)
+
         def flush(self) -> None:
             """Send what was written so far."""
             send()
 
-    return Stream(name, fd)
+        def fileno(self) -> int:
+            """Return the descriptor that C code writes to."""
+            return fd
+
+        def writable(self) -> bool:
+            """Return True."""
+            return True
+
+        def isatty(self) -> bool:
+            """Return False: progress bars then pick their plain form."""
+            return False
+
+    return OutStream()
 
 
 class _Bytes(io.RawIOBase):
     """``sys.stdout.buffer``: bytes are read as utf-8."""
 
-    def __init__(self, text: OutStream) -> None:
+    def __init__(self, text: io.TextIOBase) -> None:
         self._text = text
 
     def writable(self) -> bool:
@@ -167,7 +153,7 @@ class Outlet:
 
     def flush(self) -> None:
         """Send what is collected."""
-        with self.still():
+        with self.hold():
             parts, self._parts, self._size = self._parts, [], 0
             self._dirty.clear()
             text = "".join(parts)
@@ -176,14 +162,14 @@ class Outlet:
                 self._channel.send(messages.Stream(name=self._kind, text=piece))
 
     @contextlib.contextmanager
-    def still(self) -> Iterator[None]:
-        """Have nothing half sent, for a fork, and by no other thread."""
+    def hold(self) -> Iterator[None]:
+        """Keep other threads from sending, and finish what is half sent: for a fork."""
         own = threading.get_native_id()
         if self._held[1] == own:  # a finaliser that prints, in the middle of it
             yield
             return
         mine = lock, _ = self._lock, own
-        while not lock.acquire(timeout=_PATIENCE):
+        while not lock.acquire(timeout=_TIMEOUT):
             # CPython 3.11 reaches no handler where no memory is left: a thread that ended so holds
             # the lock for ever.
             held, by = self._held
@@ -228,8 +214,8 @@ class Outlet:
             values = {k: {**left_out, "traceback": []} for k in done.user_expressions}
             self.send(msgspec.structs.replace(done, user_expressions=values, payload=[]))
 
-    def renew(self) -> None:
-        """Begin anew in a copy, which has neither the thread nor what the original wrote."""
+    def reset_after_fork(self) -> None:
+        """Reset a copy, which has neither the thread nor the text of the original."""
         self._parts, self._size = [], 0
         self._lock, self._dirty, self._thread = threading.Lock(), threading.Event(), None
         self._held = self._lock, 0
@@ -329,7 +315,7 @@ def harden_printers() -> None:
 
 
 def harden_displays() -> None:
-    """Have displays take data: no file, no URL."""
+    """Make displays take data only: no file, no URL."""
 
     def reload(self: Any) -> None:
         if self.filename is not None or self.url is not None:

@@ -109,14 +109,14 @@ def _write_on_import_path(_w: Place) -> None:
 MSG_FASTOPEN: Final = 0x20000000
 IPPROTO_MPTCP: Final = 262
 #: Seconds that a call to the host's own listeners may take.
-_PATIENCE: Final = 2.0
+_TIMEOUT: Final = 2.0
 
 
 @contextlib.contextmanager
 def _made(family: int, kind: int, protocol: int = 0) -> Iterator[_socket.socket]:
     # As the OS kernel has it, and not as Python's is patched (``guest.network``).
     with contextlib.closing(_socket.socket(family, kind, protocol)) as made:
-        made.settimeout(_PATIENCE)
+        made.settimeout(_TIMEOUT)
         yield made
 
 
@@ -153,7 +153,7 @@ def _listen(_w: Place) -> None:
 
 def _called(w: Place, name: str, host: str = "127.0.0.1") -> socket.socket:
     # As cells do, by way of the relay where there is one.
-    return socket.create_connection((host, w.ports[name]), _PATIENCE)
+    return socket.create_connection((host, w.ports[name]), _TIMEOUT)
 
 
 def _call_listed(w: Place) -> None:
@@ -356,13 +356,13 @@ PROBES: Final[dict[str, Probe]] = {
 
 # A trial: a guest from the real launch path that tries its locks, and ends before any user's byte.
 
-#: TrialResults by guests that have a thread before their locks, and by no others.
+#: Tried by guests that have a thread before their locks, and by no others.
 EARLIER_THREAD: Final = "earlier_thread"
 INHERITED: Final = "inherited_descriptor"
 #: From here on numbers are free before and after a guest has closed what it inherits.
 _ABOVE: Final = 20
 #: Seconds that a thread has for its attempt.
-_THREAD_PATIENCE: Final = 5.0
+_THREAD_TIMEOUT: Final = 5.0
 _LONGEST: Final = 200
 
 
@@ -391,7 +391,7 @@ class LockTrial:
         """Try everything, now that the locks are taken; never raises."""
         if self._trial.thread:
             self._locked.set()
-            self._thread.join(_THREAD_PATIENCE)
+            self._thread.join(_THREAD_TIMEOUT)
         else:
             for name in self._trial.probes:
                 inherited = name == INHERITED

@@ -4,7 +4,8 @@ Where there is no pid namespace, no signal is certain to end a guest with its zy
 for another one (waiting copies need that), and what it forks has none. So all of them descend from
 a process that does nothing but wait. It is a subreaper, so that every orphan comes to it, and once
 the host or the zygote has ended it kills its children until there are none. No guest can signal it:
-neither the gate nor Landlock lets them. When it ends itself, the zygote is told and does the same.
+neither the gate nor Landlock lets them. When it ends itself, the zygote gets a signal and does so
+too.
 
 It also removes the guests' folder, which the zygote's locks would not let that do.
 
@@ -31,7 +32,7 @@ _PR_SET_NAME = 15
 _PR_SET_CHILD_SUBREAPER = 36
 _NAME = ctypes.create_string_buffer(b"cb-reaper")
 #: Milliseconds that a zygote has to kill its guests in when its host has ended.
-_PATIENCE = 2_000
+_TIMEOUT = 2_000
 #: Milliseconds that a host that was sent SIGKILL has to be gone in.
 _LAST = 500
 #: struct ucred of unix(7); its process is 0 where that is outside of our pid namespace.
@@ -80,7 +81,7 @@ def _reap(control: _socket.socket, host: int, zygote: int, folder: int) -> NoRet
         if ended not in _readable(ended, host):
             # A program that was a host while it forked has a child with its end of the socket.
             control.shutdown(_socket.SHUT_RDWR)
-            _readable(ended, within=_PATIENCE)
+            _readable(ended, within=_TIMEOUT)
         _, status = os.waitpid(zygote, os.WNOHANG)
         end_children()
         control.shutdown(_socket.SHUT_RDWR)  # a host that lives hears of it now

@@ -68,18 +68,23 @@ def _unlink_files(folder: int) -> list[str]:
     return folders
 
 
-def _open(name: str, within: int | None) -> int:
-    """Open a folder, made its owner's where it is not: its maker may have no right to read it."""
+def open_folder(name: str, within: int | None) -> int:
+    """Open a folder; one that its maker has no right to read is made readable first."""
     try:
-        fd = os.open(name, _FOLDER, dir_fd=within)
+        return os.open(name, _FOLDER, dir_fd=within)
     except PermissionError:
         named = os.open(name, _NAMED, dir_fd=within)
-        try:
-            # A path to a descriptor follows no link that a name might.
-            Path(f"/proc/self/fd/{named}").chmod(stat.S_IRWXU)
-        finally:
-            os.close(named)
-        return os.open(name, _FOLDER, dir_fd=within)
+    try:
+        # A path to a descriptor follows no link that a name might.
+        Path(f"/proc/self/fd/{named}").chmod(stat.S_IRWXU)
+    finally:
+        os.close(named)
+    return os.open(name, _FOLDER, dir_fd=within)
+
+
+def _open(name: str, within: int | None) -> int:
+    """Open a folder, made its owner's where it is not, so that it can be emptied."""
+    fd = open_folder(name, within)
     if ~os.fstat(fd).st_mode & stat.S_IRWXU:
         with contextlib.suppress(OSError):
             os.fchmod(fd, stat.S_IRWXU)

@@ -90,7 +90,7 @@ def _keeps_text(node: ast.stmt) -> bool:
 
 
 def _locate(made: ast.AST, node: ast.AST) -> None:
-    """Have what is new be where ``node`` was."""
+    """Give new nodes the position of ``node``."""
     stack = [made]
     while stack:
         new = stack.pop()
@@ -179,7 +179,7 @@ def _attribute(node: ast.Attribute, _in_class: bool) -> ast.expr | None:
 
 
 def _called(node: ast.Call, _in_class: bool) -> ast.expr | None:
-    """Have ``getattr(x, "name")`` be the interpreter's own where the name is free."""
+    """Make ``getattr(x, "name")`` the interpreter's own where the name is free."""
     called, args = node.func, node.args
     if type(called) is not ast.Name or called.id not in _BY_NAME or not args[1:]:
         return None
@@ -254,7 +254,7 @@ def _taken(module: str, names: Sequence[ast.alias]) -> ast.Assign:
 
 
 def _match(node: ast.Match, in_class: bool) -> ast.stmt | None:
-    """Put stand-ins for the classes of positional patterns where the patterns name them."""
+    """Replace the classes of positional patterns by stand-ins."""
     made: list[ast.Assign] = []
     for case in node.cases:
         for part in ast.walk(case.pattern):

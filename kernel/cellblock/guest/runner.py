@@ -155,7 +155,7 @@ class RulesInForce:
         self._of_policy = self.rules = rules
 
     def grant(self, granted: messages.Granted | None) -> None:
-        """Have what is ``granted``, and nothing else, be allowed besides."""
+        """Allow what is ``granted``, and nothing else, beside the policy's."""
         own = self._of_policy
         self.rules = own if granted is None else own.granting(granted.modules, granted.packages)
 
@@ -257,7 +257,7 @@ class Runner:
         action(*args)
 
     def rehearse(self) -> None:
-        """Go the way of a cell that does nothing: no name, no hook and no number learns of it.
+        """Run a cell that does nothing, and leaves no trace in names, hooks and numbers.
 
         After a fork the memory that it takes is shared; what is copied now need not be copied
         while a user waits.
@@ -277,7 +277,7 @@ class Runner:
         finally:
             self.running = False
 
-    def attempt(self, action: Any) -> None:
+    def run_handler(self, action: Any) -> None:
         """Call a comm's handler as user code, with its error shown."""
         self._guarded(self._in_reserve, action)
 

@@ -6,7 +6,7 @@ import mmap
 import os
 import signal
 import threading
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, get_args
 
 import comm
 from comm.base_comm import BaseComm, CommManager
@@ -51,7 +51,7 @@ class Reserve:
         self.refill()
 
     def refill(self) -> None:
-        """Have as many pieces as there is room for besides one; at least one less if there is none.
+        """Set aside what there is room for beside one piece, or else one piece less than before.
 
         It is given back first, so that there is memory for whatever follows.
         """
@@ -71,6 +71,9 @@ class Reserve:
         return True
 
 
+_COMM_KINDS: Final = frozenset(get_args(messages.CommKind))
+
+
 class CommKernel:
     """What libraries look for in ``get_ipython().kernel``: the comms, and which request runs.
 
@@ -88,41 +91,31 @@ class CommKernel:
 
     def deliver(self, message: messages.CommIn) -> None:
         """Hand a front end's message to the comm it names; unknown kinds are dropped."""
-        manager: Any = self.comm_manager
-        handlers = {
-            "comm_open": manager.comm_open,
-            "comm_msg": manager.comm_msg,
-            "comm_close": manager.comm_close,
-        }
-        if message.kind in handlers:
+        if message.kind in _COMM_KINDS:
             content, metadata = message.content, message.metadata
             envelope = {"content": content, "metadata": metadata, "buffers": message.buffers}
-            handlers[message.kind](None, "", envelope)
+            # The manager's methods have the kinds' names.
+            getattr(self.comm_manager, message.kind)(None, "", envelope)
 
 
 def _open_comms(out: Outlet) -> CommKernel:
     """Make ``comm.create_comm`` send through ``out``."""
     kernel = CommKernel()
-    kinds: dict[str, messages.CommKind] = {
-        "comm_open": "comm_open",
-        "comm_msg": "comm_msg",
-        "comm_close": "comm_close",
-    }
 
     class GuestComm(BaseComm):
         def publish_msg(
             self,
-            msg_type: str,
+            msg_type: Any,
             data: Any = None,
             metadata: Any = None,
             buffers: Any = None,
             **keys: Any,
         ) -> None:
-            if msg_type not in kinds:
+            if msg_type not in _COMM_KINDS:
                 raise ValueError(f"{msg_type!r} is no comm message")
             out.send(
                 messages.CommOut(
-                    kind=kinds[msg_type],
+                    kind=msg_type,
                     content=plain({"data": data or {}, "comm_id": self.comm_id, **keys}),
                     metadata=plain(metadata or {}),
                     buffers=[bytes(b) for b in buffers or ()],
@@ -226,7 +219,7 @@ class Server:
                 resume = self._snapshots.take(message)
                 if resume is not None:
                     self._take_over(resume)
-                elif not self._channel.comes(REST):
+                elif not self._channel.is_readable(REST):
                     self._runner.rehearse()
             case messages.Input():
                 pass  # an answer that came after its question was interrupted
@@ -235,14 +228,14 @@ class Server:
         """Go on as the guest; a narrower policy's locks come last, and before any request."""
         self._reserve.give_back()
         self._interrupted = True  # as for a new one
-        self.calls.renew()
+        self.calls.reset_after_fork()
         # Have ``In`` number the cells that this copy has not seen, too.
         for count, text in resume.inputs:
             self._shell.note_input(count, text)
         resumed = self._snapshots.take_over(resume)
         if resume.plan is not None:
             self._runner.plan = resume.plan
-            landlock.ask()
+            landlock.request_ruleset()
         self._channel.send(resumed)
 
     def _execute(self, message: messages.Execute) -> None:
@@ -264,13 +257,13 @@ class Server:
         self._begin(message.id)
         self._current.grant(message.granted)
         with self._driver.entered():
-            self._runner.attempt(lambda: self._kernel.deliver(message))
+            self._runner.run_handler(lambda: self._kernel.deliver(message))
         self._current.grant(None)
         self._end()
         self.out.send(messages.Done(id=message.id))
 
     def _begin(self, number: int) -> None:
-        """Have interrupts be for this request, and tell the host whether one came before."""
+        """Direct interrupts to this request, and tell the host whether one came before."""
         self._begun = True
         # A cell may have replaced it; the next one must be interruptible again. What came
         # meanwhile was told to the cell's: it may have been one.
@@ -288,7 +281,7 @@ class Server:
             # The request was taken, its code does not run yet: it will not start.
             self._runner.interrupted = self._begun
             return
-        if self._channel.defer() or self._driver.interrupt():
+        if self._channel.defer_interrupt() or self._driver.interrupt():
             return
         raise KeyboardInterrupt
 

@@ -204,13 +204,13 @@ class Prepared:
             return
 
         def report(operation: str) -> None:
-            channel.last_words(messages.Breach(operation=operation))
+            channel.send_and_exit(messages.Breach(operation=operation))
 
         self._arm(report)
         self._serve(channel)
 
     def _take(self, place: messages.SessionSetup) -> None:
-        """Have this guest's own in the place of what was prepared for all."""
+        """Replace what was prepared for all by what this session has for itself."""
         own = msgspec.structs.asdict(place)
         random.seed(own.pop("seed"))
         self.request = msgspec.structs.replace(self.request, **own)
@@ -283,7 +283,7 @@ def _failure_reported(channel: Channel) -> Iterator[None]:
 
 
 def _place_descriptors(fds: list[int], where: tuple[int, ...]) -> set[int]:
-    """Put what the host and the gate sent where it belongs; return that.
+    """Move what the host and the gate sent to its fixed numbers; return those.
 
     All others are for ``isolate_fork`` to close.
     """

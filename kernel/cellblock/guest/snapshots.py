@@ -1,7 +1,7 @@
 """Snapshots: a copy of the guest that waits, so that a killed cell costs nothing.
 
 The copy is forked between two requests, on the main thread, and comes to a stop in the middle of
-``take``, waiting on a socket of its own. When it is told to go on, ``take`` returns there too: it
+``take``, waiting on a socket of its own. When the host has it go on, ``take`` returns there too: it
 is the guest then, with everything the guest had but what a fork can't copy: threads, which are
 named to the user; connections; thread pools of OpenMP; and the state of open files, set back here.
 """
@@ -139,7 +139,7 @@ def _restore(one: OpenFile) -> bool:
 
 
 def drop_connections() -> int:
-    """Put a socket that leads nowhere in place of each that is connected; return how many."""
+    """Replace each connected socket by one that leads nowhere; return how many."""
     found, nowhere = 0, -1
     for fd, status in _descriptors(4_096, 32):
         if stat.S_ISSOCK(status.st_mode) and _is_connected(fd):
@@ -243,7 +243,7 @@ _seed_global = random.seed
 _DESCRIPTORS = 3
 #: Threads of ours, which start again by themselves.
 _OWN_THREADS = "cellblock-"
-#: Names of threads that are told, and characters of each.
+#: Names of threads that are reported, and characters of each.
 _MOST_NAMES, _LONGEST_NAME = 20, 100
 
 
@@ -278,7 +278,7 @@ class Snapshots:
     def take(self, request: messages.Snapshot) -> messages.Resume | None:
         """Make a copy. Return None in the original, and in the copy what it is to go on with."""
         fds = self._channel.take_descriptors()
-        self.settle()
+        self._catch_up()
         try:
             self._outlet.flush()
             self._files = capture_files(self._files)
@@ -298,7 +298,7 @@ class Snapshots:
         """Fork with nothing half said. Raises OSError, MemoryError."""
         if len(fds) != _DESCRIPTORS:
             raise OSError(errno.EMFILE, "")
-        with self._outlet.still(), self._channel.still():
+        with self._outlet.hold(), self._channel.hold():
             return fork()
 
     def _keep_copy(self, pid: int, fds: list[int]) -> None:
@@ -328,7 +328,7 @@ class Snapshots:
             process.set_name("snapshot")
             message = self._wait(request, fds)
             while isinstance(message, messages.Snapshot):
-                message = self._copy_copy(message)
+                message = self._fork_again(message)
         except BaseException:
             os._exit(0)
         if not isinstance(message, messages.Resume):
@@ -342,18 +342,18 @@ class Snapshots:
             os.close(fd)
         # The host stops it. Whoever could end it is gone: it goes on, and sees that by itself.
         libc.prctl(process.PR_SET_PDEATHSIG, signal.SIGCONT)
-        self._channel.renew()
-        self._outlet.renew()
+        self._channel.reset_after_fork()
+        self._outlet.reset_after_fork()
         self._channel.send(messages.SnapshotReady(id=request.id, connections=self._connections))
         return self._channel.recv()
 
-    def _copy_copy(self, request: messages.Snapshot) -> messages.ToGuest:
-        """Fork this waiting copy; return what either of the two is told next.
+    def _fork_again(self, request: messages.Snapshot) -> messages.ToGuest:
+        """Fork this waiting copy; return the next message of either of the two.
 
         The host, which stops this one, is told when nothing of the other's is open in here.
         """
         fds = self._channel.take_descriptors()
-        self.settle()
+        self._catch_up()
         try:
             pid = self._fork(fds)
         except (OSError, MemoryError) as exc:
@@ -368,20 +368,20 @@ class Snapshots:
 
     def take_over(self, resume: messages.Resume) -> messages.Resumed:
         """Make what a fork can't copy anew; return what can't be had again."""
-        self.settle()
+        self._catch_up()
         process.set_name("guest")
         _reseed(resume.seed)
         tasks = self._driver.resume()
         changed = restore_files(self._files)
         if self._network is not None:
-            self._network.renew(self._channel.take_descriptors())
+            self._network.reset_after_fork(self._channel.take_descriptors())
             if resume.plan is not None and not resume.plan.relayed:
                 self._network.end()
         return messages.Resumed(
             threads=self._lost_threads, tasks=tasks, files=changed, connections=self._connections
         )
 
-    def settle(self) -> None:
+    def _catch_up(self) -> None:
         """Do what could not be done before: reap dropped copies, die with the zygote."""
         for pid in tuple(self._copies):
             with contextlib.suppress(ChildProcessError):

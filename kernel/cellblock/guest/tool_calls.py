@@ -60,9 +60,9 @@ class _Call:
     def due(self) -> bool:
         return self.result is not None or bool(self.pieces)
 
-    def hand_on(self, hear: Callable[[str], None]) -> None:
+    def deliver_pieces(self, on_piece: Callable[[str], None]) -> None:
         while self.pieces:
-            hear(self.pieces.popleft())
+            on_piece(self.pieces.popleft())
 
     def value(self) -> Any:
         result = self.result
@@ -90,10 +90,10 @@ class Calls:
         self._leader = threading.Lock()
         #: Threads that wait while another one reads.
         self._followers: dict[int, threading.Event] = {}
-        channel.on_result, channel.on_leave = self._arrived, self._promote
+        channel.on_result, channel.on_leave = self._on_result, self._promote
 
-    def renew(self) -> None:
-        """Forget, in a copy, what only the original is told."""
+    def reset_after_fork(self) -> None:
+        """Forget, in a copy, the calls whose answers only the original gets."""
         self._under_way.clear()
         self._followers.clear()
         self._counting, self._leader = threading.RLock(), threading.Lock()
@@ -101,11 +101,11 @@ class Calls:
     # --- calling ------------------------------------------------------------------------------
 
     def block(
-        self, tool: str, arguments: msgspec.Raw, hear: Callable[[str], None] = ignore_piece
+        self, tool: str, arguments: msgspec.Raw, on_piece: Callable[[str], None] = ignore_piece
     ) -> Any:
         """Call and wait. Raises ToolError; an interrupt withdraws the call.
 
-        ``hear`` gets what the tool says before it is done.
+        ``on_piece`` gets what the tool says before it is done.
         """
         main = self._channel.is_main()
         event = None if main else threading.Event()
@@ -118,13 +118,13 @@ class Calls:
                     self._channel.wait(call.due)
                 else:
                     self._wait(number, call, event)
-                call.hand_on(hear)
+                call.deliver_pieces(on_piece)
         finally:
             self._end(number)
         return call.value()
 
     async def wait(
-        self, tool: str, arguments: msgspec.Raw, hear: Callable[[str], None] = ignore_piece
+        self, tool: str, arguments: msgspec.Raw, on_piece: Callable[[str], None] = ignore_piece
     ) -> Any:
         """Call, and let the loop go on meanwhile. Raises ToolError; to cancel it withdraws it."""
         loop, due = asyncio.get_running_loop(), asyncio.Event()
@@ -144,7 +144,7 @@ class Calls:
                 while call.result is None:
                     await due.wait()
                     due.clear()
-                    call.hand_on(hear)
+                    call.deliver_pieces(on_piece)
             finally:
                 self._readers.end(loop)
         finally:
@@ -160,7 +160,7 @@ class Calls:
         self._channel.send(messages.ToolCall(id=number, name=call.tool, arguments=arguments))
 
     def _end(self, number: int) -> None:
-        """Have no answer expected any more; the host is told if there was none."""
+        """Stop expecting an answer; tell the host if there was none."""
         if number not in self._under_way:
             return
         try:
@@ -170,7 +170,7 @@ class Calls:
 
     # --- answers ------------------------------------------------------------------------------
 
-    def _arrived(self, said: messages.ToolResult | messages.ToolPiece) -> Callable[[], None]:
+    def _on_result(self, said: messages.ToolResult | messages.ToolPiece) -> Callable[[], None]:
         """Hand an answer on, or a piece of one; return what wakes whoever waits for it, if any."""
         call = self._under_way.get(said.id)
         if call is None:
@@ -205,14 +205,14 @@ class Calls:
                 self._channel.read()
 
     def _promote(self) -> None:
-        """Have one of the threads that wait read, unless one does."""
+        """Make one of the waiting threads the reader, unless there is one."""
         # Another thread may change it meanwhile: it looks itself.
         with contextlib.suppress(RuntimeError, StopIteration):
             next(iter(self._followers.values())).set()
 
 
 #: Milliseconds after which whoever has the turn is taken to be gone.
-_PATIENCE: Final = 5_000
+_TIMEOUT: Final = 5_000
 
 
 class Turns:
@@ -228,7 +228,7 @@ class Turns:
         self.__exit__()
 
     def close(self) -> None:
-        """Let go of it; whoever else shares it has turns still."""
+        """Close it here; whoever else shares it goes on."""
         for fd in (self._read, self._write):
             with contextlib.suppress(OSError):
                 os.close(fd)
@@ -239,7 +239,7 @@ class Turns:
         return bool(poll.poll(milliseconds))
 
     def __enter__(self) -> Self:
-        while self._is_free(_PATIENCE):
+        while self._is_free(_TIMEOUT):
             with contextlib.suppress(BlockingIOError):  # another was quicker
                 os.read(self._read, 1)
                 break

@@ -81,7 +81,7 @@ def _by_python(error: BaseException) -> list[str]:
 
 
 def _register_cells(shell: Any, error: BaseException) -> None:
-    """Have ``inspect`` know that cells are of no module.
+    """Tell ``inspect`` that cells belong to no module.
 
     It would look through all that are imported, several times for each frame: half of the time
     that an error takes, and half of the memory that it writes to.

@@ -391,7 +391,7 @@ def _bound(family: int, kind: int, address: object) -> socket.socket:
 
 
 def _shows(look: Callable[[], bool]) -> bool:
-    """Say whether there is a trace; what can't be looked at any more has one."""
+    """Return whether there is a trace; what can't be looked at any more has one."""
     try:
         return look()
     except OSError:

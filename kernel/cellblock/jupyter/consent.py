@@ -9,16 +9,16 @@ import os
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from cellblock.host.consent.approvals.approver import Clerk, Grants, Under
-from cellblock.host.consent.approvals.prompt import Prompt
-from cellblock.host.consent.approvals.store import Store, default_path
+from cellblock.host.consent.approver import Approver
+from cellblock.host.consent.grants import Grants, Store, Under, default_path
+from cellblock.host.consent.prompt import Prompt
 from cellblock.host.session.narrowing import recorded_changes
 from cellblock.policy import paths as placing
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from cellblock.host.consent.approvals.prompt import Decision
+    from cellblock.host.consent.prompt import Decision
     from cellblock.host.session.config import SessionConfig
     from cellblock.host.session.types import ExecuteRequest
     from cellblock.jupyter.kernel import Kernel
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 def begin(config: SessionConfig, kernel: Kernel, start: Callable[[], None]) -> None:
     """Have the user of ``kernel`` asked; call ``start`` once its session may be started."""
     policy = placing.without_scratch(config.policy, Path(config.prepare.scratch))
-    kernel.clerk = clerk = clerk_of(config, policy, kernel)
+    kernel.approver = approver = approver_of(config, policy, kernel)
     if config.condition is None:
         start()
         return
@@ -38,7 +38,7 @@ def begin(config: SessionConfig, kernel: Kernel, start: Callable[[], None]) -> N
         kernel.starting = None
         start()
 
-    starting = StartConsent(clerk, policy, config.condition.key, allowed)
+    starting = StartConsent(approver, policy, config.condition.key, allowed)
     if starting.is_allowed:
         start()
         return
@@ -46,11 +46,11 @@ def begin(config: SessionConfig, kernel: Kernel, start: Callable[[], None]) -> N
     kernel.views.refuse(config.condition)
 
 
-def clerk_of(config: SessionConfig, policy: Policy, kernel: Kernel) -> Clerk:
+def approver_of(config: SessionConfig, policy: Policy, kernel: Kernel) -> Approver:
     """Return what asks the user; ``policy`` is from ``placing.without_scratch``."""
     kernel.input_requests.prefix_cells = True
     grants = Grants(under(config, policy), Store(default_path()))
-    return Clerk(
+    return Approver(
         Prompt(kernel.consulted, grants),
         grants,
         observe=kernel.audit.approved,
@@ -75,27 +75,29 @@ class StartConsent:
     ``field`` is the policy's field that needs consent, ``begin`` starts the session.
     """
 
-    def __init__(self, clerk: Clerk, policy: Policy, field: str, begin: Callable[[], None]) -> None:
-        self._clerk, self._begin = clerk, begin
+    def __init__(
+        self, approver: Approver, policy: Policy, field: str, begin: Callable[[], None]
+    ) -> None:
+        self._approver, self._begin = approver, begin
         self._field, self._value = field, str(getattr(policy, field))
 
     @property
     def is_allowed(self) -> bool:
         """Whether the user has allowed it for always."""
-        return self._clerk.may_start(self._field, self._value)
+        return self._approver.may_start(self._field, self._value)
 
     def ask(self, cell: ExecuteRequest, go_on: Callable[[], None]) -> None:
         """Ask on behalf of a cell; call ``go_on`` once that is decided."""
 
         def decided(decision: Decision) -> None:
-            self._clerk.end()
+            self._approver.end()
             if decision.scope is not None:
                 self._begin()
             go_on()
 
-        self._clerk.begin(cell)
-        self._clerk.ask_start(self._field, self._value, decided)
+        self._approver.begin(cell)
+        self._approver.ask_start(self._field, self._value, decided)
 
     def interrupt(self) -> None:
         """Cancel the question: the kernel does not start."""
-        self._clerk.interrupt()
+        self._approver.interrupt()

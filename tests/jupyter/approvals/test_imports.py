@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from cellblock.host.consent.approvals.store import Store
+from cellblock.host.consent.grants import Store
 from support import reading
 from support.approvals import run
 from support.kernels import argv_for

@@ -3,7 +3,7 @@
 import nbformat
 import pytest
 
-from cellblock.host.consent.approvals.store import Store
+from cellblock.host.consent.grants import Store
 from support import reading
 from support.approvals import run
 from support.kernels import Kernel, argv_for

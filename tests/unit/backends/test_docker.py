@@ -50,7 +50,9 @@ def told(found):
 def test_a_spec_survives_json_and_its_command_withholds_every_privilege(monkeypatch):
     assert ContainerSpec.from_json(SPEC.to_json()) == SPEC
 
-    monkeypatch.setattr(Engine, "ask", lambda *_, **__: subprocess.CompletedProcess([], 0, b""))
+    monkeypatch.setattr(
+        Engine, "ask", lambda *_, **__: subprocess.CompletedProcess([], 0, b"sha256:1")
+    )
     command = SPEC.command("name", 1, ["/usr/bin/python", "-I"])
     assert {
         "--read-only",

@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from cellblock.batch import check_workers as module
-from cellblock.batch.check_workers import CheckWorkers, WorkItem
+from cellblock.batch import check as module
+from cellblock.batch.check import CheckWorkers, WorkItem
 from cellblock.batch.files import File
 from cellblock.batch.verdict import CheckOptions, FileKind, Limits
 from cellblock.errors import CheckError

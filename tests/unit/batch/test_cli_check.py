@@ -10,7 +10,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from cellblock.batch import check_workers
+from cellblock.batch import check_worker
 from support.notebooks import notebook
 
 ROOT = Path(__file__).parents[3]
@@ -51,7 +51,7 @@ def nobody_judges(monkeypatch):
     def fail(*_):
         raise AssertionError("not from the cache")
 
-    return lambda: monkeypatch.setattr(check_workers, "_judge", fail)
+    return lambda: monkeypatch.setattr(check_worker, "_judge", fail)
 
 
 def test_clean_files_end_with_0(run, here):

@@ -76,7 +76,7 @@ def test_an_interrupt_in_the_middle_of_a_frame_waits_for_its_end(ends):
     channel, ours = ends
 
     def interrupt(_number, _frame):
-        if not channel.defer():
+        if not channel.defer_interrupt():
             raise KeyboardInterrupt
 
     reader = threading.Thread(target=lambda: box.extend(received(ours, 1)))
@@ -92,7 +92,7 @@ def test_an_interrupt_in_the_middle_of_a_frame_waits_for_its_end(ends):
         signal.signal(signal.SIGALRM, before)
     reader.join()
     assert len(box[0].text) == 4 << 20
-    assert not channel.defer()
+    assert not channel.defer_interrupt()
 
 
 def test_what_can_not_be_carried_is_refused_before_a_byte_is_sent(ends):

@@ -95,7 +95,7 @@ def test_everybody_gets_his_own(network, relayed, port):
 
 
 def test_a_relay_that_has_ended_or_does_not_answer_is_not_waited_for_for_ever(monkeypatch):
-    monkeypatch.setattr(guest_network, "_PATIENCE", 50)
+    monkeypatch.setattr(guest_network, "_TIMEOUT", 50)
     for ended in (True, False):
         ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         made = Network()
@@ -140,12 +140,12 @@ def test_one_has_the_turn_at_a_time_in_threads_and_processes(tmp_path):
 
 
 def test_whoever_ended_in_his_turn_is_not_waited_for(monkeypatch):
-    monkeypatch.setattr(tool_calls, "_PATIENCE", 50)
+    monkeypatch.setattr(tool_calls, "_TIMEOUT", 50)
     shared = tool_calls.Turns()
     os.waitpid(in_child(shared.__enter__), 0)
     with shared:
         pass
-    monkeypatch.setattr(tool_calls, "_PATIENCE", 20_000)
+    monkeypatch.setattr(tool_calls, "_TIMEOUT", 20_000)
     with shared:
         pass
     shared.close()

@@ -119,7 +119,7 @@ def test_what_a_thread_without_memory_kept_to_itself_holds_nobody_up(sink):
     held = []
 
     def end_without_a_handler():
-        held.append(outlet.still())
+        held.append(outlet.hold())
         held[0].__enter__()
 
     thread = threading.Thread(target=end_without_a_handler)

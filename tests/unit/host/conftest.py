@@ -119,10 +119,10 @@ class Zygote:
     def __init__(self):
         self.told = []
 
-    def allow(self, _lineage, _pid):
+    def allow_fork(self, _lineage, _pid):
         self.told.append("allow")
 
-    def members(self, _lineage, _session, pids):
+    def keep_only(self, _lineage, _session, pids):
         self.told.append(pids)
 
 

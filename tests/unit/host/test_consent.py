@@ -10,9 +10,9 @@ from support.approvals import Desk, call
 
 @pytest.fixture
 def sim(simulate, tmp_path):
-    """Return a simulated session with a clerk, and the user that it asks."""
+    """Return a simulated session with a approver, and the user that it asks."""
     desk = Desk(tmp_path / "state" / "grants.json")
-    made = simulate(timeout=10.0, clerk=desk.clerk)
+    made = simulate(timeout=10.0, approver=desk.approver)
     made.desk, made.user = desk, desk.user
     return made
 
@@ -152,7 +152,7 @@ def test_the_end_of_a_cell_ends_its_questions(sim):
 
 def test_a_cell_that_has_ended_asks_no_more_while_its_snapshot_is_taken(stepped, tmp_path):
     desk = Desk(tmp_path / "state" / "grants.json")
-    sim = stepped(clerk=desk.clerk)
+    sim = stepped(approver=desk.approver)
     assert sim.cell(seconds=0.2) is None  # not answered: no snapshot stands
     desk.calls("a")
     assert desk.refused == [(1, "nobody can be asked while no cell runs")]
@@ -176,7 +176,7 @@ def test_a_cell_is_interrupted_before_it_hears_that_what_it_asks_for_is_refused(
     def refuse(_why):
         sent_by_then.extend(sim.signals())
 
-    sim.desk.clerk.decide(call("a"), lambda: None, refuse)
+    sim.desk.approver.decide(call("a"), lambda: None, refuse)
     sim.session.interrupt()
     assert sent_by_then == [signal.SIGINT]
     sim.reactor.advance(1)

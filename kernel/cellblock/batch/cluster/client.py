@@ -270,7 +270,7 @@ class ClusterExecutor:
         """Save what a worker has sent. Raise OSError where its log can't be saved."""
         result, log = answer.result, answer.audit
         for name, content in log.files.items():
-            if reader.is_name(name):
+            if reader.is_log_name(name):
                 self._folder.keep(_AUDIT, name, content)
         if log.left:
             self._message(f"{result.notebook}: its audit log stays on its worker: {log.left}")

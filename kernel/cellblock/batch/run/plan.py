@@ -1,4 +1,4 @@
-"""What a run is told: from PATHS to notebooks and their output files, options, and parameters.
+"""What a run gets: from PATHS to notebooks and their output files, options, and parameters.
 
 A notebook in the current folder keeps its path from there as its name in DIR; any other keeps its
 whole path. So no two are written to one file, however they are called.

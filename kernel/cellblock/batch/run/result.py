@@ -50,7 +50,6 @@ REPEATABLE: Final = frozenset(
         NotebookStatus.killed,
     }
 )
-_TIME_LIMITS: Final = frozenset({"timeout", "cpu"})
 
 
 class NotebookResult(msgspec.Struct, frozen=True, kw_only=True):
@@ -104,31 +103,22 @@ def ending_of(result: Result, cell: int, *, own_limit: bool = False) -> Ending |
     """
     if result.success:
         return None
-    if result.stop is not None:
-        result = replace(result, stop=replace(result.stop, said=_stop_reason(result, own_limit)))
-    return Ending(_status(result), clip_reason(result.to_string(MAX_REASON)), cell)
-
-
-def _stop_reason(result: Result, own_limit: bool) -> str:
-    """Return why a cell was stopped. That its variables were restored is of no use here."""
-    stop, error = result.stop, result.error
-    if stop is None or error is None:
-        return ""
-    text = f"The cell was stopped: {error.message}."
-    if own_limit and stop.why == "timeout":
-        return f"{text}\nRaise it: --cell-timeout, up to the policy's timeout."
-    setting = LIMITS.get(stop.why)
-    return text if setting is None else f"{text}\nRaise it: {setting} in the policy."
-
-
-def _status(result: Result) -> NotebookStatus:
+    status, stop = NotebookStatus.killed, result.stop
     match result.status:
         case "denied" | "refused":
-            return NotebookStatus.denied
-        case "stopped" if result.stop is not None and result.stop.why in _TIME_LIMITS:
-            return NotebookStatus.timed_out
-        case "stopped" if result.stop is not None and result.stop.why == "interrupt":
-            return NotebookStatus.interrupted
+            status = NotebookStatus.denied
         case "error":
-            return NotebookStatus.failed
-    return NotebookStatus.killed
+            status = NotebookStatus.failed
+        case "stopped" if stop is not None and stop.why in {"timeout", "cpu"}:
+            status = NotebookStatus.timed_out
+        case "stopped" if stop is not None and stop.why == "interrupt":
+            status = NotebookStatus.interrupted
+    if stop is not None:
+        # Why it was stopped. That its variables were restored is of no use here.
+        why = "" if result.error is None else f"The cell was stopped: {result.error.message}."
+        if why and own_limit and stop.why == "timeout":
+            why += "\nRaise it: --cell-timeout, up to the policy's timeout."
+        elif why and stop.why in LIMITS:
+            why += f"\nRaise it: {LIMITS[stop.why]} in the policy."
+        result = replace(result, stop=replace(stop, said=why))
+    return Ending(status, clip_reason(result.to_string(MAX_REASON)), cell)

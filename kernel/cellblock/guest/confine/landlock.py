@@ -222,8 +222,8 @@ def _open_beneath(arch: Arch, path: str) -> int:
 MOST_AGAIN: Final = 8
 
 
-def ask() -> None:
-    """Have the zygote's ruleset laid on this process, its only thread. Raises OSError."""
+def request_ruleset() -> None:
+    """Ask the zygote to lay a ruleset on this process's only thread. Raises OSError."""
     machine = arch.current()
     if machine is None:
         raise OSError(errno.ENOSYS, "no system call table")

@@ -184,11 +184,11 @@ class Gate:
         self._started: dict[int, float] = {}
 
     def close(self) -> None:
-        """Let go: calls that are stopped, and all that come, fail with ENOSYS."""
+        """Close the listener: calls that are stopped, and all that come, fail with ENOSYS."""
         os.close(self._listener)
 
     def expect_ruleset(self, due: DueRuleset) -> None:
-        """Have one more ruleset laid on a process, when it asks for that; nothing starts before."""
+        """Lay one more ruleset on a process when it asks for that; nothing starts before."""
         self._withdraw_ruleset()
         self._due_ruleset = due
         self._due_forks.clear()
@@ -330,7 +330,7 @@ class Gate:
 _STATUS: Final = re.compile(rb"^Tgid:\s*(\d+)$.*^Threads:\s*(\d+)$", re.DOTALL | re.MULTILINE)
 _READ: Final = 1 << 14
 #: Seconds that processes have to end in, and between two looks at them.
-_PATIENCE, _PAUSE = 10.0, 0.001
+_TIMEOUT, _PAUSE = 10.0, 0.001
 
 
 def _process_of(task: int) -> tuple[int, int]:
@@ -390,7 +390,7 @@ def end_session(number: int, keep: tuple[int, ...]) -> None:
     dies hands its children over meanwhile. It is done when a look finds nothing that lives, since
     what one had begun to start may come after the look.
     """
-    deadline = time.monotonic() + _PATIENCE
+    deadline = time.monotonic() + _TIMEOUT
     while True:
         pids = [int(name) for name in os.listdir("/proc") if name.isdecimal()]
         if not [pid for pid in pids if pid not in keep and _kill_in_session(number, pid)]:

@@ -81,7 +81,7 @@ def _become_subreaper() -> None:
 
 
 def _die_with_parent() -> None:
-    """Have the OS kernel kill this process when its parent ends, however it does (prctl(2))."""
+    """Ask the OS kernel to kill this process when its parent ends, however (prctl(2))."""
     libc.prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
     if _stored(PR_GET_PDEATHSIG) != signal.SIGKILL:
         raise LockFailed("it would outlive its parent")

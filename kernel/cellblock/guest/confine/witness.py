@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 _OUTSIDE: Final = ("/", "/proc", "/etc", "/root", "/home")
 #: A port of this machine's that says nothing, if it is there (RFC 863).
 _DISCARD: Final = 9
-_REFUSED: Final = (errno.EACCES, errno.EPERM)
+_REFUSALS: Final = (errno.EACCES, errno.EPERM)
 
 
 def files(plan: Plan) -> str:
@@ -38,7 +38,7 @@ def files(plan: Plan) -> str:
         return ""
     if not any(map(_opens, plan.read_roots)):
         raise LockFailed("files: no root can be opened")
-    return _saw("files", lambda: os.close(os.open(outside, os.O_RDONLY)))
+    return _refused("files", lambda: os.close(os.open(outside, os.O_RDONLY)))
 
 
 def calls(plan: Plan) -> str:
@@ -54,14 +54,14 @@ def calls(plan: Plan) -> str:
     if not plan.subprocess:
         attempts["processes"] = _fork
         attempts["programs"] = lambda: os.execve("/nonexistent", ["-"], {})
-    return ", ".join(_saw(what, attempt) for what, attempt in attempts.items())
+    return ", ".join(_refused(what, attempt) for what, attempt in attempts.items())
 
 
-def _saw(what: str, attempt: Callable[[], object]) -> str:
+def _refused(what: str, attempt: Callable[[], object]) -> str:
     try:
         attempt()
     except OSError as error:
-        if error.errno in _REFUSED:
+        if error.errno in _REFUSALS:
             return what
         raise LockFailed(f"{what}: refused for another reason", error.errno or 0) from error
     raise LockFailed(f"{what}: an attempt succeeded under the lock")
@@ -178,7 +178,7 @@ _PAGE: Final = 1 << 16
 
 
 def look_at_container(plan: Plan) -> str:
-    """Say what the engine did. Raises LockFailed for what it did not, OSError without /proc."""
+    """Return what the engine did. Raises LockFailed for what it did not, OSError without /proc."""
     if not os.statvfs("/").f_flag & os.ST_RDONLY:
         raise LockFailed("the root of the file system can be written")
     status = Path("/proc/self/status").read_text(encoding="ascii", errors="replace")

@@ -2,7 +2,7 @@
 
 What is written is whole lines or nothing: a line that a full disk cut is taken back. A file that
 is not as it was left (removed, or changed by somebody else) is left alone, and the log goes on in
-the next, which says so.
+the next, which says so. Records that can't be written wait for the next, within bounds.
 """
 
 from __future__ import annotations
@@ -67,14 +67,14 @@ class Entry:
 def entry_line(body: bytes, *, seq: int, session: str, prev: str) -> tuple[bytes, str]:
     """Return a line with its end of line, and its hash; ``body`` is a JSON object's inside."""
     head = f'{{"v":{VERSION},"seq":{seq},"session":"{session}","prev":"{prev}",'.encode()
-    told = head + body
-    digest = hashlib.sha256(told).hexdigest()
-    return told + _HASH + digest.encode() + _END, digest
+    hashed = head + body
+    digest = hashlib.sha256(hashed).hexdigest()
+    return hashed + _HASH + digest.encode() + _END, digest
 
 
 def read(raw: bytes) -> Entry | None:
     """Return what a line says, None when it is no record of this version."""
-    told, tail = raw[:-_TAIL], raw[-_TAIL:]
+    hashed, tail = raw[:-_TAIL], raw[-_TAIL:]
     if not tail.startswith(_HASH) or not tail.endswith(_END):
         return None
     try:
@@ -85,7 +85,7 @@ def read(raw: bytes) -> Entry | None:
         return None
     if type(seq) is not int or record.get("v") != VERSION:
         return None
-    intact = hashlib.sha256(told).hexdigest() == digest
+    intact = hashlib.sha256(hashed).hexdigest() == digest
     return Entry(seq, str(session), str(prev), digest, record, intact)
 
 
@@ -102,8 +102,17 @@ def body(record: records.Record) -> bytes:
     return b'"time":"%sZ",%s' % (now[:-6].encode(), _encode(record)[1:-1])
 
 
+#: Bytes of records that wait for a log that can't be written, but for one record of any size.
+MOST_WAITING: Final = 1 << 20
+#: Seconds for which a log that could not be written is not tried again for a question's sake.
+PAUSE: Final = 0.05
+
+
 class Log:
-    """One session's. Raises nothing but AuditError, and has then written nothing."""
+    """One session's log, and the records that wait while it can't be written.
+
+    `enter` raises nothing. `write` raises nothing but AuditError, and has then written nothing.
+    """
 
     def __init__(self, folder: Path, *, max_bytes: int, fsync: bool) -> None:
         self._folder, self._max_bytes, self._fsync = folder, max_bytes, fsync
@@ -120,24 +129,65 @@ class Log:
         self._seq, self._prev = 0, FIRST
         #: What the current file begins with, until it is written.
         self._preface: tuple[bytes, ...] = ()
+        #: Records that could not be written yet, and how many were more than are held.
+        self._waiting: list[bytes] = []
+        self._lost = 0
+        #: Why the log can't be written now, and whether nobody has asked `new_problem` for it.
+        self._problem: AuditError | None = None
+        self._is_new = False
+        self._tried = 0.0
 
     @property
     def path(self) -> Path:
         """The file that is written, or will be."""
         return self._folder / self._name(max(1, self._part))
 
-    def write(self, bodies: Sequence[bytes], *, hurry: bool = False) -> None:
-        """Append records, all or none. Raises AuditError.
+    # --- records --------------------------------------------------------------------------------
 
-        In a ``hurry`` the file is not looked at first: the next record that is in none does that.
+    def enter(self, record: records.Record, *, hurry: bool = False) -> AuditError | None:
+        """Write a record. One that can't be written waits for the next; return why.
+
+        In a ``hurry``, because a cell waits for it, what others did to the file is left to the next
+        record to find; once that has found something, to this one.
         """
+        entry = body(record)
+        waiting = sum(map(len, self._waiting))
+        if self._lost or (waiting and waiting + len(entry) > MOST_WAITING):
+            self._lost += 1
+        else:
+            self._waiting.append(entry)
+        self._write_waiting(hurry=hurry and self._problem is None)
+        return self._problem
+
+    def _write_waiting(self, *, hurry: bool) -> None:
+        lost = [body(records.Lost(records=self._lost))] if self._lost else []
         try:
-            if not hurry or self._fd is None or self._torn:
-                self._see_to_file(sum(map(len, bodies)))
-            self._append((*self._preface, *bodies))
-            self._preface = ()
-        except OSError as exc:
-            raise self._failed(exc) from None
+            self.write([*self._waiting, *lost], hurry=hurry)
+        except AuditError as exc:
+            self._is_new = self._is_new or self._problem is None
+            self._problem, self._tried = exc, time.monotonic()
+        else:
+            self._waiting, self._lost = [], 0
+            self._problem, self._is_new = None, False
+
+    def amend(self, record: records.Record) -> None:
+        """Put a record in the place of the one that came last, and waits."""
+        if not self._lost:
+            self._waiting[-1] = body(record)
+
+    def new_problem(self) -> AuditError | None:
+        """Return why the log can't be written, once: for the user, who is to be told."""
+        is_new, self._is_new = self._is_new, False
+        return self._problem if is_new else None
+
+    def problem(self) -> AuditError | None:
+        """Try to write what waits, if anything does; return why that can't be written.
+
+        Not again at once: a guest may have this asked a thousand times in a row.
+        """
+        if self._problem is not None and time.monotonic() - self._tried >= PAUSE:
+            self._write_waiting(hurry=False)
+        return self._problem
 
     def used_up(self) -> AuditError | None:
         """Return that the log has all the bytes that a session's may, if so; it stays valid."""
@@ -150,31 +200,51 @@ class Log:
         )
         return AuditError(what, file=str(self.path), key="audit.max_bytes", remedy=remedy)
 
+    def end(self, last: records.Record) -> None:
+        """Write the last record, and close the log; say on stderr what it does not have."""
+        if (problem := self.enter(last)) is not None:
+            lost = len(self._waiting) + self._lost
+            sys.stderr.write(f"cellblock: {lost} audit records lost: {problem}\n")
+        self.close()
+
+    # --- files ----------------------------------------------------------------------------------
+
+    def write(self, bodies: Sequence[bytes], *, hurry: bool = False) -> None:
+        """Append records, all or none. Raise AuditError.
+
+        In a ``hurry`` the file is not looked at first: the next record that is in none does that.
+        """
+        try:
+            if not hurry or self._fd is None or self._torn:
+                self._check_file(sum(map(len, bodies)))
+            self._append((*self._preface, *bodies))
+            self._preface = ()
+        except OSError as exc:
+            raise self._failed(exc) from None
+
     def close(self) -> None:
         """Close the file."""
         if self._fd is not None:
             os.close(self._fd)
             self._fd = None
 
-    # --- files --------------------------------------------------------------------------------
-
     def _name(self, part: int) -> str:
         return f"{self._stem}.{part:04}.jsonl"
 
-    def _see_to_file(self, coming: int) -> None:
-        """Have a file to write to, in which ``coming`` bytes are welcome."""
+    def _check_file(self, coming: int) -> None:
+        """Have a file to write to, with room for so many bytes that come."""
         if self._fd is None:
             self._fd, self._part = self._create(1), 1
             return
         status, self._torn = os.fstat(self._fd), False
         if not status.st_nlink:
-            self._go_on("removed")
+            self._continue("removed")
         elif status.st_size != self._size:
-            self._go_on("changed")
+            self._continue("changed")
         elif self._size and self._size + coming > self._max_bytes:
-            self._go_on("full")
+            self._continue("full")
 
-    def _go_on(self, why: records.Continued) -> None:
+    def _continue(self, why: records.Continued) -> None:
         """Continue in the next file."""
         part = self._part + 1
         new = self._create(part)
@@ -208,23 +278,17 @@ class Log:
             fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
         return fd
 
-    # --- lines --------------------------------------------------------------------------------
-
     def _append(self, bodies: Sequence[bytes]) -> None:
-        seq, prev, data = self._seq, self._prev, bytearray()
+        """Write lines to the file's end, or take back what was written of them."""
+        seq, prev, data = self._seq, self._prev, b""
+        lines = []
         for each in bodies:
             line, prev = entry_line(each, seq=seq, session=self.session, prev=prev)
-            data += line
+            lines.append(line)
             seq += 1
-        self._put(bytes(data))
-        self._seq, self._prev = seq, prev
-        self._size += len(data)
-        self._written += len(data)
-
-    def _put(self, data: bytes) -> None:
-        """Write all of ``data`` to the file's end, or take back what was written of it."""
         if self._fd is None:
             return
+        data = b"".join(lines)
         try:
             done = os.write(self._fd, data)
             while done < len(data):
@@ -236,15 +300,17 @@ class Log:
             with contextlib.suppress(OSError):
                 os.ftruncate(self._fd, self._size)
             raise
+        self._seq, self._prev = seq, prev
+        self._size += len(data)
+        self._written += len(data)
 
     def _failed(self, exc: OSError) -> AuditError:
-        why = "something else stands in its place"
-        if not isinstance(exc, FileExistsError):
-            why = exc.strerror or str(exc)
-        what, remedy = f"it can't be written: {why}", ""
+        why = exc.strerror or str(exc)
+        if isinstance(exc, FileExistsError):
+            why = "something else stands in its place"
+        what = f"it can't be written: {why}"
         if isinstance(exc, UntrustedError):
-            what = "it would not be this user's alone"
-            remedy = f"{exc}"
+            what, remedy = "it would not be this user's alone", f"{exc}"
         elif exc.errno in _NO_ROOM:
             remedy = "Make room there, or give another audit.folder in the policy."
         elif self._folder.is_symlink():
@@ -253,93 +319,3 @@ class Log:
         else:
             remedy = f"Have {self._folder} writable, or give another audit.folder in the policy."
         return AuditError(what, file=str(self.path), key="audit.folder", remedy=remedy)
-
-
-# Records on their way to a log: those that can't be written wait for the next, within bounds.
-
-#: Bytes of records that wait for a log that can't be written, but for one record of any size.
-MOST_WAITING: Final = 1 << 20
-#: Seconds for which a log that could not be written is not tried again for a question's sake.
-PAUSE: Final = 0.05
-
-
-class Backlog:
-    """What of a session waits for its log; nothing, while that can be written."""
-
-    def __init__(self, log: Log) -> None:
-        self._log = log
-        self._waiting: list[bytes] = []
-        self._lost = 0
-        #: Why the log can't be written now, and whether the user has yet to be told.
-        self._problem: AuditError | None = None
-        self._untold = False
-        self._tried = 0.0
-
-    @property
-    def session(self) -> str:
-        """What the session is called on its log."""
-        return self._log.session
-
-    def untold(self) -> AuditError | None:
-        """Return why the log can't be written, if the user has yet to be told; he is, by that."""
-        untold, self._untold = self._untold, False
-        return self._problem if untold else None
-
-    def enter(self, record: records.Record, *, hurry: bool) -> AuditError | None:
-        """Write a record. One that can't be written waits for the next; returned is why.
-
-        In a ``hurry``, because a cell waits for it, what others did to the file is left to the next
-        record to find; once that has found something, to this one.
-        """
-        self._hold(record)
-        self._write(hurry=hurry and self._problem is None)
-        return self._problem
-
-    def _write(self, *, hurry: bool) -> None:
-        try:
-            self._log.write(self._due(), hurry=hurry)
-        except AuditError as exc:
-            self._untold = self._untold or self._problem is None
-            self._problem, self._tried = exc, time.monotonic()
-        else:
-            self._waiting, self._lost = [], 0
-            self._problem, self._untold = None, False
-
-    def used_up(self) -> AuditError | None:
-        """Return that the log has all the bytes that a session's may, if so."""
-        return self._log.used_up()
-
-    def standing(self) -> AuditError | None:
-        """Try to write what waits, if anything does; return why that can't be written.
-
-        Not again at once: a guest may have this asked a thousand times in a row.
-        """
-        if self._problem is not None and time.monotonic() - self._tried >= PAUSE:
-            self._write(hurry=False)
-        return self._problem
-
-    def amend(self, record: records.Record) -> None:
-        """Have the record that came last, and waits, be this one."""
-        if not self._lost:
-            self._waiting[-1] = body(record)
-
-    def close(self, last: records.Record) -> None:
-        """Write the last record, and close the log; say on stderr what it does not have."""
-        self.enter(last, hurry=False)
-        if self._problem is not None:
-            lost = len(self._waiting) + self._lost
-            print(f"cellblock: {lost} audit records lost: {self._problem}", file=sys.stderr)  # noqa: T201
-        self._log.close()
-
-    def _hold(self, record: records.Record) -> None:
-        entry = body(record)
-        waiting = sum(map(len, self._waiting))
-        if self._lost or (waiting and waiting + len(entry) > MOST_WAITING):
-            self._lost += 1
-        else:
-            self._waiting.append(entry)
-
-    def _due(self) -> list[bytes]:
-        if not self._lost:
-            return self._waiting
-        return [*self._waiting, body(records.Lost(records=self._lost))]

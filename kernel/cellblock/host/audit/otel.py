@@ -11,6 +11,7 @@ from itertools import islice
 from typing import TYPE_CHECKING, Any, Final
 
 from opentelemetry._logs import LogRecord, SeverityNumber
+from opentelemetry.exporter.otlp.proto.http._log_exporter import OTLPLogExporter
 from opentelemetry.sdk._logs import ReadableLogRecord
 from opentelemetry.sdk._logs.export import LogRecordExportResult
 from opentelemetry.sdk.resources import Resource
@@ -41,9 +42,7 @@ def exporter(endpoint: str | None) -> LogRecordExporter:
 
     The variables are OpenTelemetry's: ``OTEL_EXPORTER_OTLP_ENDPOINT``, ``…_HEADERS``.
     """
-    from opentelemetry.exporter.otlp.proto.http import _log_exporter  # noqa: PLC0415
-
-    return _log_exporter.OTLPLogExporter(endpoint=endpoint)
+    return OTLPLogExporter(endpoint=endpoint)
 
 
 def export(entries: Iterable[Entry], session: str, to: LogRecordExporter) -> bool:
@@ -53,8 +52,8 @@ def export(entries: Iterable[Entry], session: str, to: LogRecordExporter) -> boo
     left = iter(entries)
     try:
         while some := tuple(islice(left, _BATCH)):
-            told = [ReadableLogRecord(_record(entry), resource, _SCOPE) for entry in some]
-            if to.export(told) is not LogRecordExportResult.SUCCESS:
+            batch = [ReadableLogRecord(_record(entry), resource, _SCOPE) for entry in some]
+            if to.export(batch) is not LogRecordExportResult.SUCCESS:
                 return False
     finally:
         to.shutdown()

@@ -37,7 +37,7 @@ class Session:
     files: tuple[Path, ...]
 
     def running(self) -> bool:
-        """Say whether a host holds the last file."""
+        """Whether a host holds the last file."""
         try:
             fd = os.open(self.files[-1], _READ)
         except OSError:
@@ -65,27 +65,27 @@ def part_of(path: Path) -> int:
     return int(found[2]) if found else 1
 
 
-def is_name(name: str) -> bool:
-    """Say whether a log's file may be called so."""
+def is_log_name(name: str) -> bool:
+    """Whether a log's file may be called so."""
     return _NAME.fullmatch(name) is not None
 
 
 def sessions(folder: Path) -> list[Session]:
-    """Return the sessions whose logs lie in a folder, oldest first. Raises AuditError."""
+    """Return the sessions whose logs lie in a folder, oldest first. Raise AuditError."""
+    files: dict[str, list[Path]] = {}
     try:
-        names = sorted(path for path in folder.iterdir() if _NAME.fullmatch(path.name))
+        for path in sorted(folder.iterdir()):
+            if found := _NAME.fullmatch(path.name):
+                files.setdefault(found[1], []).append(path)
     except FileNotFoundError:
         return []
     except OSError as exc:
         raise _unreadable(folder, exc) from None
-    files: dict[str, list[Path]] = {}
-    for path in names:
-        files.setdefault(_id(path), []).append(path)
-    return [Session(key, tuple(sorted(found, key=part_of))) for key, found in files.items()]
+    return [Session(name, tuple(sorted(parts, key=part_of))) for name, parts in files.items()]
 
 
 def find(folder: Path, wanted: str) -> Session:
-    """Return the session whose id begins so, the newest for ``last``. Raises AuditError."""
+    """Return the session whose id begins so, the newest for ``last``. Raise AuditError."""
     known = sessions(folder)
     if wanted == "last" and known:
         return known[-1]
@@ -106,7 +106,7 @@ def of_file(path: Path) -> Session:
 
 
 def lines(path: Path) -> Iterator[bytes]:
-    """Yield a file's lines, ends included; one that is too long in pieces. Raises AuditError."""
+    """Yield a file's lines, ends included; one that is too long in pieces. Raise AuditError."""
     try:
         fd = os.open(path, _READ)
         with os.fdopen(fd, "rb") as file:
@@ -118,24 +118,19 @@ def lines(path: Path) -> Iterator[bytes]:
         raise _unreadable(path, exc) from None
 
 
-def _id(path: Path) -> str:
-    found = _NAME.fullmatch(path.name)
-    return found[1] if found else ""
-
-
 def _unreadable(path: Path, exc: OSError) -> AuditError:
     remedy = "Name a log or a folder of logs that this user may read."
     what = "it is a link" if exc.errno == errno.ELOOP else f"can't be read: {exc.strerror}"
     return AuditError(what, file=str(path), remedy=remedy)
 
 
-# Whether a session's records are all there, unchanged and in order, and where they are not.
+# --- whether a session's records are all there, unchanged and in order, and where they are not ----
 #
 # What this can't see: whoever may write a log can write all of it anew from some record on, with
 # right hashes; only a ``head`` that was kept elsewhere shows that. A log that was cut at its end
 # looks like that of a host that was killed: its end is ``open``.
 
-#: Problems of one session that are told; the others are counted.
+#: Problems of one session that are returned; the others are counted.
 MOST_PROBLEMS: Final = 100
 
 State = Literal["ended", "running", "open"]
@@ -156,7 +151,7 @@ class Problem:
 
 @dataclass(frozen=True, slots=True)
 class Verdict:
-    """What is to be said of a session.
+    """What was found of a session.
 
     ``head`` is the hash of the last record before anything is wrong, ``seq`` its number;
     ``anchored`` says whether the hash that was asked for is one of those up to there. ``more`` are
@@ -190,23 +185,23 @@ def verify(
     AuditError for one that is no session's, and is all there is.
     """
     running = session.running()
-    walk = _Walk(session.id, head, each)
+    verifier = _Verifier(session.id, head, each)
     for file in session.files:
         last = file == session.files[-1]
-        walk.file, walk.line = file, 0
+        verifier.file, verifier.line = file, 0
         try:
             for raw in lines(file):
-                walk.line += 1
+                verifier.line += 1
                 if raw.endswith(b"\n") or not (running and last):  # else it is being written
-                    walk.take(raw)
+                    verifier.take(raw)
         except AuditError as exc:
             if not session.id:
                 raise
-            walk.wrong(exc.message)
-    return walk.verdict(session, running=running)
+            verifier.wrong(exc.message)
+    return verifier.verdict(session, running=running)
 
 
-class _Walk:
+class _Verifier:
     """How far the chain is followed."""
 
     def __init__(self, session: str, head: str, each: Callable[[Entry], None]) -> None:
@@ -228,7 +223,7 @@ class _Walk:
         self._anchored = False
 
     def wrong(self, what: str) -> None:
-        """Take note of a problem at the place that is looked at."""
+        """Note a problem at the place that is looked at."""
         if len(self._problems) < MOST_PROBLEMS:
             self._problems.append(Problem(self.file, self.line, what))
         else:
@@ -237,53 +232,54 @@ class _Walk:
     def take(self, raw: bytes) -> None:
         """Follow the chain by one line."""
         entry = log.read(raw)
-        if entry is None:
-            whole = raw.endswith(b"\n")
-            self._distrust("no record" if whole else "not whole: it was cut, or its writing was")
-            return
-        self._records += 1
-        self._each(entry)
-        self._session = self._session or entry.session
-        if not entry.intact:
-            self._distrust(f"record {self._due} was changed: its hash is not that of its bytes")
+        if entry is not None:
+            self._records += 1
+            self._each(entry)
+            self._session = self._session or entry.session
+        if entry is None and raw.endswith(b"\n"):
+            what = "no record"
+        elif entry is None:
+            what = "not whole: it was cut, or its writing was"
+        elif not entry.intact:
+            what = f"record {self._due} was changed: its hash is not that of its bytes"
         elif entry.session != self._session:
-            self._distrust("a record of another session")
+            what = "a record of another session"
         else:
             self._place(entry)
-
-    def _distrust(self, what: str) -> None:
+            return
         self.wrong(what)
         self._blind += 1
 
     def _place(self, entry: Entry) -> None:
         """Judge where an intact record stands."""
-        seq = entry.seq
+        seq, first = entry.seq, self._due + self._blind
         if seq < self._due:
-            moved = any(first <= seq <= last for first, last in self._missing)
+            moved = any(start <= seq <= end for start, end in self._missing)
             where = f"stands after record {self._due - 1}" if moved else "stands here again"
             self.wrong(f"record {seq} {where}")
             return
-        first = self._due + self._blind
         if seq > first:
             self._missing.append((first, seq - 1))
-            self.wrong(f"{_span(first, seq - 1)} before record {seq}")
+            missing = f"records {first} to {seq - 1} are missing"
+            if first == seq - 1:
+                missing = f"record {first} is missing"
+            self.wrong(f"{missing} before record {seq}")
         elif seq == self._due and entry.prev != self._prev:
             self.wrong(f"record {seq} does not follow on the one before: one was exchanged")
-        self._follow(entry)
-
-    def _follow(self, entry: Entry) -> None:
         if self._last.get("kind") == "session-end":
-            self.wrong(f"record {entry.seq} stands after the session's end")
-        if entry.kind == "part" and entry.record.get("why") != "full":
-            self.wrong(f"the file before was {_shown(entry.record.get('why'))} by somebody else")
-        self._due, self._prev, self._blind = entry.seq + 1, entry.hash, 0
+            self.wrong(f"record {seq} stands after the session's end")
+        why = entry.record.get("why")
+        if entry.kind == "part" and why != "full":
+            done = str(why) if why in ("removed", "changed") else "dealt with"
+            self.wrong(f"the file before was {done} by somebody else")
+        self._due, self._prev, self._blind = seq + 1, entry.hash, 0
         self._last, self._ended_in = entry.record, self.file
         if not self._problems:
-            self._head, self._seq = entry.hash, entry.seq
+            self._head, self._seq = entry.hash, seq
             self._anchored = self._anchored or entry.hash == self._wanted
 
     def verdict(self, session: Session, *, running: bool) -> Verdict:
-        """Say what came of it."""
+        """Return what was found."""
         kind = self._last.get("kind")
         if kind == "part-end" and not running and self._ended_in == session.files[-1]:
             self.wrong(f"{session.next.name}, which follows, is missing")
@@ -302,13 +298,3 @@ class _Walk:
             self._anchored,
             self._more,
         )
-
-
-def _span(first: int, last: int) -> str:
-    if first == last:
-        return f"record {first} is missing"
-    return f"records {first} to {last} are missing"
-
-
-def _shown(why: object) -> str:
-    return str(why) if why in ("removed", "changed") else "dealt with"

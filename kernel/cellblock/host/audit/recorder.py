@@ -8,8 +8,8 @@ from msgspec.structs import replace
 
 from cellblock.analysis.admission import sha256
 from cellblock.host.audit import records
-from cellblock.host.audit.log import Backlog
 from cellblock.host.session.types import Step
+from cellblock.render.text import encodable
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
@@ -18,8 +18,8 @@ if TYPE_CHECKING:
     from cellblock.analysis.admission import Admitted
     from cellblock.errors import AuditError
     from cellblock.host.audit.log import Log
-    from cellblock.host.consent.approvals.prompt import Decision
-    from cellblock.host.consent.approvals.request import Wish
+    from cellblock.host.consent.prompt import Decision
+    from cellblock.host.consent.request import Wish
     from cellblock.host.services.artifacts import Artifact
     from cellblock.host.services.network.relay import RelayCounts
     from cellblock.host.services.tools.calls import CallRecord as Call
@@ -27,7 +27,6 @@ if TYPE_CHECKING:
     from cellblock.policy.enforcement import Enforcement, Gap
 
 
-_BY_ITSELF: Final = "crash"
 #: Why something is not done after all: the log is required.
 UNWRITTEN: Final = "the audit log could not be written"
 USED_UP: Final = "the audit log has all the bytes that a session's may"
@@ -39,8 +38,7 @@ class Audit:
     def __init__(
         self, log: Log | None = None, *, required: bool = False, sources: bool = False
     ) -> None:
-        self._log = None if log is None else Backlog(log)
-        self._required, self._sources = required, sources
+        self._log, self._required, self._sources = log, required, sources
         self._cells = 0
 
     @property
@@ -48,9 +46,9 @@ class Audit:
         """What the session is called on its log; empty without one."""
         return self._log.session if self._log is not None else ""
 
-    def untold(self) -> AuditError | None:
-        """Return why the log can't be written, if the user has yet to be told; he is, by that."""
-        return self._log.untold() if self._log is not None else None
+    def new_problem(self) -> AuditError | None:
+        """Return why the log can't be written, once: for the user, who is to be told."""
+        return self._log.new_problem() if self._log is not None else None
 
     def enter(self, record: records.Record, *, hurry: bool = False) -> AuditError | None:
         """Write a record; return why it can't be written now. For a ``hurry``, see ``Log``."""
@@ -60,12 +58,12 @@ class Audit:
         """Return why nothing may run: the log is full, or is required and can't be written."""
         if self._log is None:
             return None
-        return self._log.used_up() or (self._log.standing() if self._required else None)
+        return self._log.used_up() or (self._log.problem() if self._required else None)
 
     def close(self) -> None:
         """Write that the session ended in good order."""
         if self._log is not None:
-            self._log.close(records.SessionEnd(cells=self._cells))
+            self._log.end(records.SessionEnd(cells=self._cells))
             self._log = None
 
     # --- cells --------------------------------------------------------------------------------
@@ -89,15 +87,15 @@ class Audit:
         decision: records.Decision = "denied" if findings else "allowed"
         record = self._decision(cell, decision, findings, admitted)
         if not findings and (full := self._log.used_up()) is not None:
-            self.enter(_refused(record, USED_UP))
+            self.enter(records.refused(record, USED_UP, instead_of="allowed"))
             return full
         if by:
-            record = replace(record, by=records.said(by))
+            record = replace(record, by=records.clipped(by))
         problem = self.enter(record, hurry=not findings)
         if problem is None or findings or not self._required:
             return None
-        self._log.amend(_refused(record, UNWRITTEN))
-        self._log.untold()  # the cell's outcome says so
+        self._log.amend(records.refused(record, UNWRITTEN, instead_of="allowed"))
+        self._log.new_problem()  # the cell's outcome says so
         return problem
 
     def undecided(self, cell: ExecuteRequest, why: str) -> None:
@@ -105,8 +103,8 @@ class Audit:
         if self._log is not None:
             self._cells += 1
             record = self._decision(cell, "refused", (), ())
-            left = records.refused(record.expressions, "denied")  # nobody looked at them, either
-            self.enter(replace(record, why=why, expressions=left))
+            # Nobody looked at its expressions, either.
+            self.enter(records.refused(record, why, instead_of="denied"))
 
     def in_force(self, admitted: Admitted, source: str) -> None:
         """Enter what may run from now on."""
@@ -114,7 +112,7 @@ class Audit:
         self.enter(
             records.Admission(
                 admission=admitted.kind,
-                source=records.whole(source),
+                source=encodable(source),
                 cells=len(admitted.cells),
                 templates={each.name: sha256(each.source) for each in templates},
             )
@@ -124,10 +122,13 @@ class Audit:
         """Enter a cell that was refused before it was looked at."""
         if self._log is not None:
             self._cells += 1
-            why, digest = "it is too long to be looked at", sha256(raw)
             self.enter(
                 records.Cell(
-                    cell=self._cells, count=count, sha256=digest, decision="refused", why=why
+                    cell=self._cells,
+                    count=count,
+                    sha256=sha256(raw),
+                    decision="refused",
+                    why="it is too long to be looked at",
                 )
             )
 
@@ -146,7 +147,7 @@ class Audit:
             findings=records.findings_of(findings, sources=self._sources) if findings else (),
             expressions=records.expressions_of(cell, admitted) if cell.user_expressions else (),
             silent=cell.silent,
-            source=records.whole(cell.code) if self._sources else "",
+            source=encodable(cell.code) if self._sources else "",
         )
 
     @property
@@ -163,8 +164,8 @@ class Audit:
             records.Outcome(
                 cell=number,
                 status=outcome.status,
-                error=records.name(error.ename) if error is not None else "",
-                message=records.said(error.evalue) if error and self._sources else "",
+                error=records.clipped_name(error.ename) if error is not None else "",
+                message=records.clipped(error.evalue) if error and self._sources else "",
                 why=stopped.why if stopped is not None else "",
                 findings=records.findings_of(outcome.findings, sources=self._sources),
                 usage=outcome.usage.as_dict() if outcome.usage is not None else {},
@@ -187,9 +188,9 @@ class Audit:
             records.Withheld(
                 cell=self._cells,
                 bytes=dict(sizes),
-                types=tuple(map(records.said, types)),
+                types=tuple(map(records.clipped, types)),
                 messages=messages,
-                comms=tuple(map(records.said, comms)),
+                comms=tuple(map(records.clipped, comms)),
             )
         )
 
@@ -197,19 +198,19 @@ class Audit:
         """Enter a call of a tool, without what it returned; in a full log without arguments."""
         if self._log is None:
             return
-        told = call.as_dict()
-        error = told.get("error", {})
+        fields = call.as_dict()
+        error = fields.get("error", {})
         full = self._log.used_up() is not None
         self.enter(
             records.Tool(
                 cell=self._cells,
-                name=told["name"],
-                outcome=told["status"],
-                seconds=told["seconds"],
-                args=() if full else tuple(told["args"]),
-                kwargs={} if full else told["kwargs"],
-                error=records.name(error.get("type", "")),
-                message=records.said(error.get("message", "")) if self._sources else "",
+                name=fields["name"],
+                outcome=fields["status"],
+                seconds=fields["seconds"],
+                args=() if full else tuple(fields["args"]),
+                kwargs={} if full else fields["kwargs"],
+                error=records.clipped_name(error.get("type", "")),
+                message=records.clipped(error.get("message", "")) if self._sources else "",
                 tokens=call.tokens,
             )
         )
@@ -219,14 +220,14 @@ class Audit:
         self.enter(records.Refusals(cell=self._cells, calls=calls))
 
     def approved(self, wish: Wish, decision: Decision) -> str:
-        """Enter what came of something that takes the user's consent.
+        """Enter the decision about something that takes the user's consent.
 
         Returned is why it may not be done after all, if so: the log is required.
         """
         record = records.Approval(
             cell=self._cells,
             of=wish.of,
-            subjects=tuple(map(records.said, wish.subjects)),
+            subjects=tuple(map(records.clipped, wish.subjects)),
             decision=decision.scope or "no",
             sha256=wish.sha256,
             asked=decision.asked,
@@ -244,8 +245,8 @@ class Audit:
             self.enter(
                 records.Connections(
                     cell=self._cells,
-                    reached=records.bounded(account.reached),
-                    refused=records.bounded(account.refused),
+                    reached={records.clipped(at): n for at, n in account.reached.items()},
+                    refused={records.clipped(at): n for at, n in account.refused.items()},
                     others=account.others,
                 )
             )
@@ -256,7 +257,7 @@ class Audit:
             self.enter(
                 records.Artifact(
                     cell=self._cells,
-                    name=records.whole(one.name),
+                    name=encodable(one.name),
                     bytes=one.size_bytes,
                     type=one.content_type,
                     sha256=one.sha256,
@@ -267,7 +268,7 @@ class Audit:
         """Enter that the policy becomes narrower, as the last cell that was decided asks for."""
         self.enter(
             records.Narrowing(
-                fields={name: records.said(value) for name, value in settings.changed.items()},
+                fields={name: records.clipped(value) for name, value in settings.changed.items()},
                 digest=settings.digest,
                 cell=self._cells,
                 guest="" if settings.step is Step.none else settings.step.value,
@@ -287,26 +288,20 @@ class Audit:
         self.enter(
             records.Enforcement(
                 capabilities={name: str(each.status) for name, each in enforcement.items()},
-                locks={name: records.said(text) for name, text in locks.items()},
+                locks={name: records.clipped(text) for name, text in locks.items()},
                 gaps=tuple(map(records.gap_of, gaps)),
-                proved=records.said(proved),
+                proved=records.clipped(proved),
             )
         )
 
     def lost(self, stopped: Stopped) -> None:
         """Enter that a guest is no more, and what took its place."""
-        cell, detail = self._cells, records.said(stopped.detail)
+        cell, detail = self._cells, records.clipped(stopped.detail)
         if stopped.why == "undo":
             self.enter(records.Undo(cell=cell, counts=stopped.undone))
-        elif stopped.why == _BY_ITSELF:
+        elif stopped.why == "crash":  # it ended by itself
             self.enter(records.Crash(cell=cell, detail=detail))
         else:
             self.enter(records.Kill(cell=cell, why=stopped.why, detail=detail))
         if stopped.restored is not None:
             self.enter(records.restore_of(stopped.restored))
-
-
-def _refused(record: records.Cell, why: str) -> records.Cell:
-    """Return an allowed cell's record as that of one that may not start after all."""
-    left = records.refused(record.expressions, "allowed")
-    return replace(record, decision="refused", why=why, expressions=left)

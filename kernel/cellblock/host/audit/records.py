@@ -15,7 +15,7 @@ from cellblock.analysis.admission import sha256
 from cellblock.render.text import encodable
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping, Sequence
+    from collections.abc import Iterable, Sequence
 
     from cellblock import analysis
     from cellblock.host.session import types
@@ -205,7 +205,7 @@ class Refusals(Record, frozen=True, kw_only=True, tag="refusals"):
 
 
 class Approval(Record, frozen=True, kw_only=True, tag="approval"):
-    """What came of something that takes the user's consent; ``cell`` is the last that was decided.
+    """The decision about what takes the user's consent; ``cell`` is the last that was decided.
 
     ``of`` is call, import or start, ``sha256`` of exactly what was asked for. ``decision`` is for
     how long it is allowed, or no; ``asked``, if the user was and said so just now.
@@ -224,7 +224,7 @@ class Connections(Record, frozen=True, kw_only=True, tag="connections"):
     """Addresses that guests asked the relay for, and how often; ``cell`` is the last decided.
 
     ``reached`` were handed in, with the listed names that led there; of ``refused`` a name without
-    a port was not looked up. ``others`` counts requests for more addresses than are told.
+    a port was not looked up. ``others`` counts requests for more addresses than are listed.
     """
 
     cell: int
@@ -304,10 +304,24 @@ class Lost(Record, frozen=True, kw_only=True, tag="lost"):
     records: int
 
 
-# What values, and texts of others, become in a record: bounded, and as they can be written.
+# --- what values, and texts of others, become in a record: bounded, and as they can be written ----
 
 #: Characters of a text that a guest may have written.
 _LONGEST: Final = 200
+
+
+def clipped(text: str) -> str:
+    """Return a text of others, bounded."""
+    return encodable(text[:_LONGEST])
+
+
+def clipped_name(text: str) -> str:
+    """Return what should be a name, or nothing: a guest may say anything."""
+    return text[:_LONGEST] if _is_name(text) else ""
+
+
+def _is_name(text: str) -> bool:
+    return all(part.isidentifier() for part in text.lstrip("%").split("."))
 
 
 def expressions_of(cell: types.ExecuteRequest, admitted: Iterable[str]) -> tuple[Expression, ...]:
@@ -319,29 +333,18 @@ def expressions_of(cell: types.ExecuteRequest, admitted: Iterable[str]) -> tuple
     )
 
 
-def refused(expressions: Iterable[Expression], those: Decision) -> tuple[Expression, ...]:
-    """Return the expressions of a cell that is refused, ``those`` among them refused with it."""
-    return tuple(
-        replace(each, decision="refused") if each.decision == those else each
-        for each in expressions
+def refused(record: Cell, why: str, *, instead_of: Decision) -> Cell:
+    """Return a cell's record as that of one that is refused, with the expressions decided so."""
+    expressions = (
+        replace(each, decision="refused") if each.decision == instead_of else each
+        for each in record.expressions
     )
-
-
-def bounded(times: Mapping[str, int]) -> dict[str, int]:
-    """Return addresses as they are entered, and how often each was asked for."""
-    return {said(address): number for address, number in times.items()}
+    return replace(record, decision="refused", why=why, expressions=tuple(expressions))
 
 
 def gap_of(gap: enforcement.Gap) -> Gap:
     """Return a gap as it is entered."""
-    return Gap(
-        capability=gap.capability,
-        status=str(gap.status),
-        asked=gap.asked,
-        consequence=gap.consequence,
-        actual=gap.actual,
-        contradicted=gap.contradicted,
-    )
+    return Gap(**{name: getattr(gap, name) for name in Gap.__struct_fields__})
 
 
 def restore_of(restored: types.Restored) -> Restore:
@@ -363,27 +366,8 @@ def findings_of(findings: Sequence[analysis.Finding], *, sources: bool) -> tuple
             rule=f.rule,
             line=f.line,
             column=f.column,
-            subject=said(f.subject) if sources or _is_name(f.subject) else "",
-            excerpt=said(f.excerpt) if sources else "",
+            subject=clipped(f.subject) if sources or _is_name(f.subject) else "",
+            excerpt=clipped(f.excerpt) if sources else "",
         )
         for f in findings
     )
-
-
-def _is_name(text: str) -> bool:
-    return all(part.isidentifier() for part in text.lstrip("%").split("."))
-
-
-def name(text: str) -> str:
-    """Return what should be a name, or nothing: a guest may say anything."""
-    return text[:_LONGEST] if _is_name(text) else ""
-
-
-def said(text: str) -> str:
-    """Return a text of others, bounded."""
-    return whole(text[:_LONGEST])
-
-
-def whole(text: str) -> str:
-    """Return a text as it can be written."""
-    return encodable(text)

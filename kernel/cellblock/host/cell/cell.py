@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from cellblock.host.audit.recorder import Audit
     from cellblock.host.cell.outputs import Outputs
     from cellblock.host.cell.status import Views
-    from cellblock.host.consent.approvals.approver import Clerk
+    from cellblock.host.consent.approver import Approver
     from cellblock.host.services.artifacts import ArtifactCollector, CellArtifacts
     from cellblock.host.services.tools.calls import Approval
     from cellblock.host.session.history import History
@@ -80,7 +80,7 @@ class CellRun:
         """Say on a visible cell, above its output, that it is not on the audit log: once."""
         if self._ended or self.request.silent:
             return
-        if (problem := self._front.audit.untold()) is not None:
+        if (problem := self._front.audit.new_problem()) is not None:
             self._front.outputs.card(self._front.views.unwritten(problem, runs=True)[0])
 
     def show_gaps(self) -> None:
@@ -196,7 +196,7 @@ class Front(ABC):
         self.starting: Starting | None = None
         #: Asks the user, where the policy has that and somebody can be asked. To be set before
         #: the session is made, as is what decides about calls in its place.
-        self.clerk: Clerk | None = None
+        self.approver: Approver | None = None
         self.approval: Approval | None = None
         self.execution_count = 0
         #: The cell that runs.

@@ -1,7 +1,24 @@
 """What the user allows beyond the policy.
 
-``admission`` is of whole cells before they run, by a signed manifest; ``approvals`` are asked for
-while a session runs.
+Invariant: nothing that a guest says is an answer, and nothing is allowed that was not shown. What
+is read from files counts only if the user's key vouches for it (manifests), if it lies where the
+operator said and nobody else can write (templates), or if it is the user's alone (grants). What is
+missing, damaged or somebody else's allows nothing.
 
-Invariant: nothing that a guest says is an answer, and nothing is allowed that was not shown.
+Admission, where only cells that were approved run, in the order in which it is met:
+
+- `approve`: what approving a notebook would change, and approving it.
+- `manifest`: the signed list of approved cells, with the user's key.
+- `admission`: decides about a cell as it comes; also templates, which a cell may name.
+- `template_schema`: validates the values that a template takes.
+
+Approvals, which a user is asked for while a session runs:
+
+- `approver`: decides whether anyone is asked, knows what was allowed before, and finds out what a
+  cell would have to be allowed.
+- `request`: what is asked for, exactly.
+- `prompt`: puts one question at a time and reads the answer.
+- `grants`: what was allowed for always.
+
+May import what the host may, but no session.
 """

@@ -25,7 +25,7 @@ from __future__ import annotations
 
 import itertools
 import os
-from typing import TYPE_CHECKING, Any, Final, Protocol
+from typing import TYPE_CHECKING, Any, Final
 
 from msgspec import structs
 
@@ -41,6 +41,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from cellblock.host.guests.zygote import Zygote
+    from cellblock.host.session.requests import Requests
     from cellblock.host.session.types import Reactor, SessionSettings
     from cellblock.host.snapshots.chain import PastRequest, Snapshot
     from cellblock.policy.model import Policy
@@ -64,39 +65,8 @@ ZYGOTE_ENDED = "its zygote ended"
 _TICKETS: Final = itertools.count(1)
 
 
-class Owner(Protocol):
-    """The session that a supervisor has guests for."""
-
-    def on_ready(self, report: messages.LockReport) -> str:
-        """Take a confined guest's report; return why nothing may run in it, or nothing."""
-
-    def on_served(self) -> None:
-        """Begin: a guest serves."""
-
-    def on_message(self, message: messages.FromGuest) -> None:
-        """Take any message but those about the guest's start."""
-
-    def on_text(self, kind: messages.StreamName, text: str) -> None:
-        """Take text that was written below Python."""
-
-    def idle(self) -> bool:
-        """Return whether no request is under way."""
-
-    def on_stopping(self) -> Any:
-        """Stop watching what runs, for its guest is no more; return its message, or None."""
-
-    def on_loss(self, stopped: Stopped) -> None:
-        """Hear that a guest that served was lost, and what became of its state."""
-
-    def on_notice(self, text: str) -> None:
-        """Hear something that the user is to know."""
-
-    def on_failure(self, detail: str) -> None:
-        """Hear that no guest can be had any more."""
-
-
 class Supervisor:
-    """Has guests for ``owner`` under ``policy``, forked from zygotes of ``zygotes``.
+    """Has guests for a session's requests, its ``owner``, forked from zygotes of ``zygotes``.
 
     ``relay`` returns the descriptor at which a guest asks for connections, if any. Raises OSError.
     """
@@ -104,7 +74,7 @@ class Supervisor:
     def __init__(
         self,
         reactor: Reactor,
-        owner: Owner,
+        owner: Requests,
         policy: Policy,
         prepare: messages.Prepare,
         zygotes: ZygoteSource,
@@ -263,7 +233,8 @@ class Supervisor:
         if self._losses > MAX_LOSSES:
             self.snapshots.clear()
         if not self._closed:
-            self._restore(stopped, running).restore_newest()
+            self._restoration = Restoration(self._reactor, self, stopped, running)
+            self._restoration.restore_newest()
 
     def _stop(self) -> Any:
         """End the guest; return the request that it had taken up, or None."""
@@ -304,7 +275,7 @@ class Supervisor:
                 elif guest is not None and guest.pid == pid:
                     self._on_reaped(guest, status)
             case messages.Narrowed():
-                self._on_confined(message)
+                self._on_narrowed(message)
             case messages.ZygoteFailed():
                 self._give_up(message.detail)
 
@@ -331,10 +302,6 @@ class Supervisor:
 
     # --- restoring ----------------------------------------------------------------------------
 
-    def _restore(self, stopped: Stopped, running: Any = None, **how: Any) -> Restoration:
-        self._restoration = Restoration(self._reactor, self, stopped, running, **how)
-        return self._restoration
-
     def _restoring(self) -> Restoration | None:
         """Return the restoration that is under way, or None."""
         found = self._restoration
@@ -352,8 +319,10 @@ class Supervisor:
             self.snapshots.restore_step(step)
             counts = tuple(request.message.execution_count for request in step.undone)
             stopped = Stopped("undo", undone=counts)
-            restoration = self._restore(stopped, running, missed=step.again, undone=step.undone)
-            restoration.restore(step.snapshot)
+            self._restoration = Restoration(
+                self._reactor, self, stopped, running, missed=step.again, undone=step.undone
+            )
+            self._restoration.restore(step.snapshot)
         return len(known)
 
     def on_trying(self, guest: Guest | None) -> None:
@@ -396,17 +365,17 @@ class Supervisor:
 
     # --- a narrower policy --------------------------------------------------------------------
 
-    def hold_to(self, terms: SessionSettings) -> None:
+    def hold_to(self, settings: SessionSettings) -> None:
         """Have guests under a narrower policy from now on; where it takes another one, at once."""
         own = self._prepare
-        tools = tuple(tool for tool in own.tools if tool.name not in terms.tools_gone)
-        self._prepare = structs.replace(terms.prepare, tools=tools, paths=own.paths)
+        tools = tuple(tool for tool in own.tools if tool.name not in settings.tools_gone)
+        self._prepare = structs.replace(settings.prepare, tools=tools, paths=own.paths)
         if self._prepare != own:
-            self._next_zygotes = ZygoteSource(self._reactor, terms.zygote)
-        self.snapshots.hold_to(terms.policy)
-        if terms.step is Step.relock:
-            self._relock(terms)
-        elif terms.step is Step.fresh:
+            self._next_zygotes = ZygoteSource(self._reactor, settings.zygote)
+        self.snapshots.hold_to(settings.policy)
+        if settings.step is Step.relock:
+            self._relock(settings)
+        elif settings.step is Step.fresh:
             # Nothing of the guest and its snapshots is to be left.
             self._stop()
             self.snapshots.end()
@@ -427,9 +396,9 @@ class Supervisor:
         """
         self._on_locks, self._ticket = then, next(_TICKETS)
         if self.zygote is not None:
-            self.zygote.confine(snapshot.guest, plan, self._ticket)
+            self.zygote.narrow(snapshot.guest, plan, self._ticket)
 
-    def _on_confined(self, message: messages.Narrowed) -> None:
+    def _on_narrowed(self, message: messages.Narrowed) -> None:
         """Hear that locks are ready, can't be had, or are on the snapshot that takes over."""
         if message.ticket != self._ticket:
             return  # of a snapshot that is no more
@@ -440,7 +409,7 @@ class Supervisor:
         elif (restoration := self._restoring()) is not None:
             restoration.confined = True
 
-    def _relock(self, terms: SessionSettings) -> None:
+    def _relock(self, settings: SessionSettings) -> None:
         """Have the newest snapshot, which has all that ran, go on under the locks made ready.
 
         One that goes on without is ended like any other that lies (``guest.confine.landlock``).
@@ -451,7 +420,9 @@ class Supervisor:
             self.on_gone(stopped)
         else:
             self.snapshots.restore_alone(snapshot)
-            self._restore(stopped, plan=terms.prepare.plan).restore(snapshot)
+            plan = settings.prepare.plan
+            self._restoration = Restoration(self._reactor, self, stopped, plan=plan)
+            self._restoration.restore(snapshot)
 
     # --- the end ------------------------------------------------------------------------------
 

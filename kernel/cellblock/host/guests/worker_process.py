@@ -84,7 +84,7 @@ class Worker(Generic[T]):
         finally:
             self._sock.setblocking(False)
 
-    def hear(self) -> None:
+    def read_rest(self) -> None:
         """Take what it has said until now, or much of it, at once."""
         poll = select.poll()
         poll.register(self._sock, select.POLLIN)

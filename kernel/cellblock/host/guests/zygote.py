@@ -209,18 +209,18 @@ class Zygote:
         self._send(messages.Fork(id=number, trial=trial), guest.theirs)
         guest.release_theirs()
 
-    def allow(self, lineage: int, pid: int | None) -> None:
+    def allow_fork(self, lineage: int, pid: int | None) -> None:
         """Let the next fork of ``pid`` through, a guest or one of its copies; None is whoever."""
         inside = None if pid is None else self._pids.inside(pid)
         self._send(messages.AllowFork(id=lineage, pid=inside))
 
-    def members(self, lineage: int, session: int, pids: tuple[int, ...]) -> None:
-        """Say which processes there are to be in a guest's session; others are killed."""
+    def keep_only(self, lineage: int, session: int, pids: tuple[int, ...]) -> None:
+        """Have all processes of a guest's session killed but these."""
         inside = tuple(map(self._pids.inside, pids))
         session = self._pids.session(lineage, session)
         self._send(messages.KeepOnly(id=lineage, session=session, pids=inside))
 
-    def confine(self, guest: Guest, plan: messages.Plan, ticket: int) -> None:
+    def narrow(self, guest: Guest, plan: messages.Plan, ticket: int) -> None:
         """Have the locks of a narrower plan made for a copy; ``Narrowed`` says what came of it."""
         number = guest.lineage.number
         self._send(
@@ -238,7 +238,7 @@ class Zygote:
         if guest.pid is not None:
             self._pids.serves(guest.pid)
 
-    def leave(self, forks: tuple[int, ...], left: Callable[[], None]) -> None:
+    def end_forks(self, forks: tuple[int, ...], left: Callable[[], None]) -> None:
         """Have what descends from these forks ended; ``left`` is called when it is."""
         for number in forks:
             self._forks.pop(number, None)
@@ -429,7 +429,7 @@ def kill_session(session: int) -> None:
 
 
 def exit_reason(status: int) -> str:
-    """Say what a status of wait(2) means."""
+    """Return what a status of wait(2) means."""
     if os.WIFSIGNALED(status):
         number: Any = os.WTERMSIG(status)
         if number in signal.valid_signals() and number < signal.SIGRTMIN:
@@ -527,5 +527,5 @@ class ZygoteSource:
         if zygote.closed:  # they went with it
             self._reactor.call_later(0, self._on_left)
         else:
-            zygote.leave(tuple(self._forks), self._on_left)
+            zygote.end_forks(tuple(self._forks), self._on_left)
         return False

@@ -184,7 +184,7 @@ class ArtifactCollector:
                     if time.monotonic() > until:
                         self._reactor.call_later(0, go_on)
                         return
-            except Exception:
+            except Exception:  # a fault of ours costs artifacts, not the cell's end
                 traceback.print_exc()
             done(found)
 

@@ -17,6 +17,7 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Final, Literal, NamedTuple
 
+from cellblock.guest.remove_tree import open_folder
 from cellblock.host.session.types import Stopped, Usage
 
 if TYPE_CHECKING:
@@ -154,9 +155,9 @@ class Deadlines:
 # Sources: clock_getcpuclockid(3) for the processor clock of another process; proc(5) for the
 # rest. Both are open to any process, for one that can't be traced too.
 
-_PAGE: Final = os.sysconf("SC_PAGE_SIZE")
+PAGE: Final = os.sysconf("SC_PAGE_SIZE")
 _TICK: Final = 1 / os.sysconf("SC_CLK_TCK")
-_MAX_READ: Final = 4096
+_MAX_READ: Final = 8192
 _FIELDS: Final = re.compile(
     rb"VmHWM:\s+(\d+).*VmRSS:\s+(\d+).*RssAnon:\s+(\d+).*RssShmem:\s+(\d+).*VmPTE:\s+(\d+)",
     re.DOTALL,
@@ -203,7 +204,7 @@ class Gauge:
     def resident(self) -> int | None:
         """Return the bytes resident now; a tenth of the time that ``memory`` takes."""
         try:
-            return int(self._read("statm").split(None, 2)[1]) * _PAGE
+            return int(self._read("statm").split(None, 2)[1]) * PAGE
         except (OSError, IndexError):
             return None
 
@@ -235,13 +236,41 @@ class _Stat(NamedTuple):
     seconds: float
 
 
-def _stat(pid: int, *, waited_only: bool = False) -> _Stat | None:
-    try:
-        fields = Path(f"/proc/{pid}/stat").read_bytes().rpartition(b") ")[2].split()
-        ticks = sum(map(int, fields[13:15] if waited_only else fields[11:15]))
-        return _Stat(int(fields[1]), int(fields[3]), int(fields[7]), ticks * _TICK)
-    except (OSError, ValueError, IndexError):
+def _stat(pid: int | None, *, waited_only: bool = False) -> _Stat | None:
+    fields = read_proc(f"{pid}/stat").rpartition(b") ")[2].split()
+    if not fields:  # it is gone
         return None
+    ticks = sum(map(int, fields[13:15] if waited_only else fields[11:15]))
+    return _Stat(int(fields[1]), int(fields[3]), int(fields[7]), ticks * _TICK)
+
+
+def read_proc(name: str) -> bytes:
+    """Return a short file of /proc, in a third of the time that a file object takes.
+
+    Nothing when it is gone.
+    """
+    try:
+        fd = os.open(f"/proc/{name}", os.O_RDONLY | os.O_CLOEXEC)
+    except OSError:
+        return b""
+    try:
+        return os.read(fd, _MAX_READ)
+    except OSError:
+        return b""
+    finally:
+        os.close(fd)
+
+
+def private_bytes(pid: int | None) -> int:
+    """Return the bytes resident of a process that are no file's and not shared; 0 when gone."""
+    fields = read_proc(f"{pid}/statm").split()
+    return max(0, int(fields[1]) - int(fields[2])) * PAGE if fields else 0
+
+
+def minor_faults(pid: int | None) -> int:
+    """Return how many pages a process was given without reading; 0 when it is gone."""
+    found = _stat(pid)
+    return 0 if found is None else found.faults
 
 
 class Family:
@@ -271,11 +300,11 @@ class Family:
         """
         total = 0
         for pid, member in self._members().items():
-            private = _private_bytes(pid)
+            private = private_bytes(pid)
             if pid in copies:
                 total += max(0, private - copies[pid])
             else:
-                total += max(private - parents, min(private, member.faults * _PAGE))
+                total += max(private - parents, min(private, member.faults * PAGE))
         return total
 
     def _members(self) -> dict[int, _Stat]:
@@ -302,15 +331,6 @@ def _children(pid: int) -> list[int]:
     return found
 
 
-def _private_bytes(pid: int) -> int:
-    """Return the bytes resident of a process that are no file's and not shared."""
-    try:
-        _, resident, shared, *_ = map(int, Path(f"/proc/{pid}/statm").read_bytes().split())
-    except (OSError, ValueError):
-        return 0
-    return max(0, resident - shared) * _PAGE
-
-
 # --- the scratch folder: a walk over hostile folders in bounded steps ---------------------------
 
 #: Entries that one look takes, some 4 µs each.
@@ -328,8 +348,6 @@ FAR_PART, FAR_BYTES = 4, 64 << 20
 
 #: Of ``st_blocks`` (stat(2)).
 _BLOCK: Final = 512
-_FOLDER: Final = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
-_NAMED: Final = os.O_PATH | os.O_NOFOLLOW | os.O_CLOEXEC
 
 
 class Scratch:
@@ -393,7 +411,7 @@ def _sizes(folder: str) -> Iterator[int]:
     try:
         while True:
             with contextlib.suppress(OSError):
-                fd, folders = _open(name, stack[-1][0] if stack else None), list[str]()
+                fd, folders = open_folder(name, stack[-1][0] if stack else None), list[str]()
                 stack.append((fd, folders))
                 with os.scandir(fd) as found:
                     for entry in found:
@@ -416,20 +434,6 @@ def _sizes(folder: str) -> Iterator[int]:
     finally:
         for fd, _ in stack:
             os.close(fd)
-
-
-def _open(name: str, within: int | None) -> int:
-    """Open a folder; one that its maker has no right to read is made readable first."""
-    try:
-        return os.open(name, _FOLDER, dir_fd=within)
-    except PermissionError:
-        named = os.open(name, _NAMED, dir_fd=within)
-    try:
-        # A path to a descriptor follows no link that a name might.
-        Path(f"/proc/self/fd/{named}").chmod(stat.S_IRWXU)
-    finally:
-        os.close(named)
-    return os.open(name, _FOLDER, dir_fd=within)
 
 
 # --- watching a guest ---------------------------------------------------------------------------

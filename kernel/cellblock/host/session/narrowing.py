@@ -16,7 +16,7 @@ from msgspec import structs
 from cellblock.analysis.magics import SHOWS_POLICY
 from cellblock.errors import BackendError, PolicyError
 from cellblock.host.audit import records
-from cellblock.host.consent.admission.admission import Gate
+from cellblock.host.consent.admission import Gate
 from cellblock.host.guests import spawn
 from cellblock.host.services.tools.calls import DenyAll, Tooling
 from cellblock.host.session.config import under_policy
@@ -99,7 +99,7 @@ def _settings(
 
 def approval_of(policy: Policy, front: Front) -> Approval | None:
     """Return who decides about calls: nobody, where the policy asks users and none can be."""
-    decides = front.approval or front.clerk
+    decides = front.approval or front.approver
     return DenyAll() if decides is None and policy.approvals != "never" else decides
 
 
@@ -107,7 +107,7 @@ def recorded_changes(before: Policy, after: Policy, scratch: Path) -> dict[str, 
     """Return the fields that differ, with their values after as TOML: for the audit log."""
     portable = paths.without_scratch(after, scratch)
     return {
-        name: records.said(toml_text(getattr(portable, name)))
+        name: records.clipped(toml_text(getattr(portable, name)))
         for name in changed_fields(before, after)
     }
 

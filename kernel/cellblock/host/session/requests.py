@@ -53,7 +53,7 @@ if TYPE_CHECKING:
 
     from cellblock.host.audit.recorder import Audit
     from cellblock.host.cell.cell import Front
-    from cellblock.host.consent.approvals.approver import Clerk
+    from cellblock.host.consent.approver import Approver
     from cellblock.host.guests.process import Guest
     from cellblock.host.guests.zygote import ZygoteSource
     from cellblock.host.session.limits import Excess
@@ -206,7 +206,7 @@ def check_reply(message: Any, request: InFlight | None) -> str:
 class Requests:
     """One request at a time, over guests that come and go.
 
-    The supervisor's ``Owner``: it hears what guests say and that they are lost.
+    The supervisor has guests for it, and tells it what they say and that they are lost.
     """
 
     def __init__(
@@ -218,9 +218,9 @@ class Requests:
         audit: Audit,
         *,
         clock: Callable[[], float],
-        clerk: Clerk | None = None,
+        approver: Approver | None = None,
     ) -> None:
-        self._front, self._audit, self._clerk, self._clock = front, audit, clerk, clock
+        self._front, self._audit, self._approver, self._clock = front, audit, approver, clock
         self._relay = Relay(reactor, settings.addresses, self._on_relay_breach, audit.asked)
         policy, prepare = settings.policy, settings.prepare
         self._scratch = prepare.scratch
@@ -240,8 +240,8 @@ class Requests:
         self._monitor = Monitor(
             reactor, policy, prepare.scratch, clock, self.on_excess, copies=copies
         )
-        if clerk is not None:
-            clerk.on_waiting(self._on_waiting)
+        if approver is not None:
+            approver.on_waiting(self._on_waiting)
         #: The request under way.
         self.request: InFlight | None = None
         #: What the last one took, and the calls of tools that it made.
@@ -325,7 +325,7 @@ class Requests:
             case messages.Undo(steps=steps):
                 self._on_undo(steps)
             case messages.ToolCall() | messages.ToolWithdrawn():
-                self.tools.heard(message, request)
+                self.tools.handle(message, request)
             case messages.Breach(operation=operation):
                 self.supervisor.replace(Stopped("breach", operation))
             case messages.Done() | messages.Completed() | messages.Inspected():
@@ -413,7 +413,7 @@ class Requests:
 
     @property
     def _host_asks(self) -> bool:
-        return self._clerk is not None and self._clerk.asks
+        return self._approver is not None and self._approver.asks
 
     def _on_waiting(self, asked: bool) -> None:
         """Stop the cell's time while the user is asked a question of the host's."""
@@ -443,8 +443,8 @@ class Requests:
 
     def _refuse_consent(self) -> None:
         """Refuse what the cell waits to be allowed, and what it asks for from now on."""
-        if self._clerk is not None:
-            self._clerk.interrupt()
+        if self._approver is not None:
+            self._approver.interrupt()
 
     # --- its end ------------------------------------------------------------------------------
 
@@ -463,8 +463,8 @@ class Requests:
             self._answer(request, message)
             return
         self._deadlines.stop()
-        if self._clerk is not None:
-            self._clerk.end()  # the answer may have to wait for a snapshot
+        if self._approver is not None:
+            self._approver.end()  # the answer may have to wait for a snapshot
         if self._relay.made_connections(self.supervisor.snapshots.chain.had_connections):
             request.called = True
         if request.undo_steps and message.error is None:
@@ -579,7 +579,7 @@ class Requests:
 
     def on_failure(self, detail: str) -> None:
         """End the request, and all that come, with the reason why no guest runs."""
-        self._audit.enter(records.Failure(detail=records.said(detail)))
+        self._audit.enter(records.Failure(detail=records.clipped(detail)))
         self._front.on_failure(detail)
         self.fail(detail)
 

@@ -26,6 +26,7 @@ from cellblock.host.session.narrowing import Narrower, recorded_changes, setting
 from cellblock.host.session.requests import Requests
 from cellblock.host.session.types import Outcome, outcome_of
 from cellblock.policy import paths
+from cellblock.render.text import encodable
 from cellblock.wire import messages
 
 if TYPE_CHECKING:
@@ -35,8 +36,8 @@ if TYPE_CHECKING:
     from cellblock.analysis.admission import Ruling
     from cellblock.errors import AuditError, PolicyError
     from cellblock.host.cell.cell import Front
-    from cellblock.host.consent.approvals.approver import Clerk
-    from cellblock.host.consent.approvals.prompt import Decision
+    from cellblock.host.consent.approver import Approver
+    from cellblock.host.consent.prompt import Decision
     from cellblock.host.guests.zygote import ZygoteSource
     from cellblock.host.session.config import SessionConfig
     from cellblock.host.session.narrowing import MakeTools
@@ -73,7 +74,7 @@ def record_start(config: SessionConfig, front: Front) -> None:
             os_kernel=f"{system.sysname} {system.release}",
             uid=os.getuid(),
             pid=os.getpid(),
-            project=records.whole(str(config.project)),
+            project=encodable(str(config.project)),
             policy=policy.name,
             digest=policy.digest(),
             mode=policy.mode,
@@ -88,7 +89,7 @@ def record_start(config: SessionConfig, front: Front) -> None:
             records.Narrowing(
                 fields=recorded_changes(config.operators, config.policy, scratch),
                 digest=paths.without_scratch(config.policy, scratch).digest(),
-                file=records.whole(config.notebook),
+                file=encodable(config.notebook),
             )
         )
 
@@ -104,7 +105,7 @@ def open_session(
     settings = settings_of(config, front, make_tools)
     front.views.templates_in_force = settings.gate.templates
     narrower = Narrower(config, front, settings.tools)
-    session = Session(reactor, front, settings, zygotes, narrower=narrower, clerk=front.clerk)
+    session = Session(reactor, front, settings, zygotes, narrower=narrower, approver=front.approver)
     if services := granted_services(config):
         front.exports = services.exports(reactor, session.requests.open_folder)
     return session
@@ -122,16 +123,16 @@ class Session:
         *,
         clock: Callable[[], float] = time.monotonic,
         narrower: Narrower | None = None,
-        clerk: Clerk | None = None,
+        approver: Approver | None = None,
     ) -> None:
         self._front, self._audit = front, front.audit
         self.settings = settings
         self.requests = Requests(
-            reactor, front, settings, zygotes, front.audit, clock=clock, clerk=clerk
+            reactor, front, settings, zygotes, front.audit, clock=clock, approver=approver
         )
         self._narrower = narrower
         #: Asks the user, where the policy has that; None where nobody is asked.
-        self._clerk = clerk
+        self._approver = approver
         #: The number, in the audit log, of the cell that was sent and has not ended.
         self._running = 0
 
@@ -141,13 +142,13 @@ class Session:
         self.requests.prepare_guest()
 
     def _on_tools(self, tools: tuple[messages.Tool, ...]) -> None:
-        if self._clerk is not None:
-            self._clerk.folders = self.requests.tools.folders
+        if self._approver is not None:
+            self._approver.folders = self.requests.tools.folders
         self._front.on_tools(tools)
         self.requests.prepare_guest()
 
     def _on_tools_failed(self, error: PolicyError) -> None:
-        self._audit.enter(records.Failure(detail=records.said(str(error))))
+        self._audit.enter(records.Failure(detail=records.clipped(str(error))))
         self._front.on_policy_error(error)
         self.requests.fail(str(error))
 
@@ -162,23 +163,23 @@ class Session:
         may approve of what it imports, the decision waits for the answer. ``decided`` is called
         when there is one, or more than once.
         """
-        clerk = self._clerk
-        if clerk is None:
+        approver = self._approver
+        if approver is None:
             self._decide(request, done)
             decided()
             return
 
         def ended(outcome: Outcome) -> None:
-            clerk.end()
+            approver.end()
             done(outcome)
 
         def answered(answer: Decision) -> None:
             self._decide(request, ended, answer=answer)
             decided()
 
-        clerk.begin(request)
+        approver.begin(request)
         self._decide(request, ended, ask=answered)
-        if not clerk.asks:
+        if not approver.asks:
             decided()
 
     def _decide(
@@ -196,12 +197,12 @@ class Session:
         try:
             ruling = self.settings.gate.judge(request.code)
         except AdmissionError as error:
-            self._audit.undecided(request, records.said(str(error)))
+            self._audit.undecided(request, records.clipped(str(error)))
             done(Outcome("refused", unadmitted=error))
             return
         if self._narrower is not None and self._narrower.handles(request, ruling, self):
-            if self._clerk is not None:
-                self._clerk.end()  # what goes on beside it asks nobody on its behalf
+            if self._approver is not None:
+                self._approver.end()  # what goes on beside it asks nobody on its behalf
             self._narrower.narrow(request, self, done, admitted_by=ruling.by)
             return
         self._analyse(request, ruling, done, ask=ask, answer=answer)
@@ -224,7 +225,7 @@ class Session:
             if self._ask_user(source, findings, ask):
                 return
         elif findings and answer is not None and answer.asked:
-            remedy = "" if self._clerk is None else self._clerk.manner.remedy
+            remedy = "" if self._approver is None else self._approver.manner.remedy
             findings = tuple(replace(one, remedy=remedy, rewrite="") for one in findings)
         elif findings and (problem := self._lost_answer(answer)) is not None:
             self._audit.undecided(request, UNWRITTEN)
@@ -297,7 +298,7 @@ class Session:
     # --- what the user approves of ------------------------------------------------------------
 
     def _granted(self) -> messages.Granted | None:
-        return None if self._clerk is None else self._clerk.granted(self.settings.rules)
+        return None if self._approver is None else self._approver.granted(self.settings.rules)
 
     def _permitting(self, granted: messages.Granted | None) -> Rules:
         rules = self.settings.rules
@@ -310,13 +311,13 @@ class Session:
 
         The cell is decided about anew then: what is allowed may have changed meanwhile.
         """
-        clerk = self._clerk
-        imports = () if clerk is None else clerk.wanted(findings, self.settings.rules)
-        if clerk is None or not imports:
+        approver = self._approver
+        imports = () if approver is None else approver.wanted(findings, self.settings.rules)
+        if approver is None or not imports:
             return False
         if analyse(source, granting(self._permitting(self._granted()), imports)):
             return False
-        clerk.ask_imports(imports, answered)
+        approver.ask_imports(imports, answered)
         return True
 
     # --- other requests -----------------------------------------------------------------------
@@ -385,8 +386,8 @@ class Session:
         self.settings = settings
         if self._narrower is not None:
             self._narrower.adopt(settings)
-        if self._clerk is not None:
-            self._clerk.hold_to(settings.digest, settings.changed)
+        if self._approver is not None:
+            self._approver.hold_to(settings.digest, settings.changed)
         self.requests.adopt(settings)
 
     def disconnect(self) -> None:

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
     from cellblock.analysis import Rules
     from cellblock.errors import AdmissionError, AuditError
-    from cellblock.host.consent.admission.admission import Gate
+    from cellblock.host.consent.admission import Gate
     from cellblock.host.services.tools.calls import Tooling
     from cellblock.policy.model import Policy
 

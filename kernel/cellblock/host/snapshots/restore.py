@@ -186,7 +186,8 @@ class Restoration:
             if resumed and self._supervisor.zygote is not None:
                 # Before the first of what is run again, or %undo could not go there.
                 self._snapshots.take_of_restored(snapshot, self._supervisor.zygote)
-            if self._resumed is not None and self._due and (resumed or _is_end(message)):
+            ended = isinstance(message, messages.Done)
+            if self._resumed is not None and self._due and (resumed or ended):
                 snapshot.guest.send(self._due[0].message)
         except CellblockError:
             self._fail(snapshot)
@@ -266,10 +267,6 @@ class Restoration:
                 missed=_counts(self._missed),
             ),
         )
-
-
-def _is_end(message: messages.FromGuest) -> bool:
-    return isinstance(message, messages.Done)
 
 
 def _counts(requests: Sequence[PastRequest]) -> tuple[int, ...]:

@@ -34,7 +34,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Final
 
 from cellblock.host.guests.process import Guest
-from cellblock.host.session.limits import Gauge, slack
+from cellblock.host.session.limits import Gauge, private_bytes, slack
 from cellblock.host.snapshots import memory
 from cellblock.host.snapshots.chain import Chain, PastRequest, Snapshot, State, Step
 from cellblock.host.snapshots.memory import Budget
@@ -113,7 +113,7 @@ class Snapshots:
         self._guest = self._zygote = None
         self.clear()
         if guest is not None and zygote is not None:
-            zygote.members(guest.lineage.number, guest.lineage.session, ())
+            zygote.keep_only(guest.lineage.number, guest.lineage.session, ())
 
     # --- due ----------------------------------------------------------------------------------
 
@@ -194,7 +194,7 @@ class Snapshots:
         forking = sum(not snapshot.kept for snapshot in self.chain)
         if self._policy.snapshots == "off" or forking >= _MAX_FORKING or not self._may_fork():
             return None
-        resident = memory.resident(guest.pid)
+        resident = private_bytes(guest.pid)
         if not self._budget.allows(resident, self._drop_oldest):
             return None
         made = self._new(guest, memory.read(guest.pid, resident, self._given))
@@ -222,7 +222,7 @@ class Snapshots:
         if self._zygote is not None:
             # Nobody else, for a cell may be running meanwhile: it could take a backup's fork. Only
             # a snapshot that has not told who it is takes over from a guest that is gone.
-            self._zygote.allow(maker.lineage.number, maker.pid)
+            self._zygote.allow_fork(maker.lineage.number, maker.pid)
         sent = maker.send_with(messages.Snapshot(id=made.number), made.guest.theirs)
         made.guest.release_theirs()
 
@@ -275,7 +275,7 @@ class Snapshots:
         """Go on with one that has come to stand; make its backup at once if that is waited for."""
         if not snapshot.backups_made:
             # A task of the guest's may have gone on, and taken memory, before it forked.
-            now = memory.resident(self._guest.pid) if self._guest is not None else 0
+            now = private_bytes(self._guest.pid) if self._guest is not None else 0
             snapshot.had = replace(snapshot.had, size=max(snapshot.had.size, now))
             self._budget.took(self._clock() - snapshot.asked_at, snapshot.had.size)
         if snapshot.needs_backup or snapshot.backups_made:
@@ -491,7 +491,7 @@ class Snapshots:
             return
         pids = [guest.pid, *(one.guest.pid for one in self.chain.all())]
         known = tuple(pid for pid in pids if pid is not None)
-        zygote.members(guest.lineage.number, guest.lineage.session, known)
+        zygote.keep_only(guest.lineage.number, guest.lineage.session, known)
         self._unknown = 0
 
     # --- restoring ----------------------------------------------------------------------------

@@ -75,8 +75,7 @@ def ground(tmp_path):
     scratch.mkdir()
     mine = load("safe", project=tmp_path, scratch=scratch, allow_unsafe=True)
     mine = mine.replace(read_deny_paths=(*mine.read_deny_paths, "/worker"))
-    told = SimpleNamespace(scratch=str(scratch))
-    return SimpleNamespace(policy=mine, project=tmp_path, told=told)
+    return SimpleNamespace(policy=mine, project=tmp_path, scratch=scratch)
 
 
 def test_a_narrower_policy_is_sent_with_its_hash_and_taken_up_with_what_is_denied_there(

@@ -112,10 +112,10 @@ def test_the_last_words_of_a_guest_are_sent_before_it_ends(locked, monkeypatch):
         assert got == (b"" if locked else said)
         return
     try:
-        monkeypatch.setattr("cellblock.guest.channel._PATIENCE", 0.05)
+        monkeypatch.setattr("cellblock.guest.channel._TIMEOUT", 0.05)
         channel = Channel(theirs)
         if locked:  # in the middle of a frame
             channel._lock.acquire()
-        channel.last_words(messages.Breach(operation="open"))
+        channel.send_and_exit(messages.Breach(operation="open"))
     finally:
         os._exit(3)

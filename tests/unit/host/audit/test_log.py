@@ -266,7 +266,7 @@ def test_a_log_that_is_not_required_keeps_no_cell_from_running_and_is_told_of_on
         with full_at(log.path.stat().st_size):
             for told in (True, False):
                 assert audit.decided(cell(), (), {}) is None
-                assert (audit.untold() is not None) is told
+                assert (audit.new_problem() is not None) is told
         audit.decided(cell(), (), {})
 
 

@@ -82,7 +82,7 @@ def test_who_is_not_heard_is_not_blamed_for_silence(sim):
 
 
 def test_who_is_no_longer_heard_in_the_middle_of_a_frame_is_not_blamed_for_it(sim, monkeypatch):
-    monkeypatch.setattr(sim, "shown", lambda _: sim.session.hold(held=True))
+    monkeypatch.setattr(sim, "on_output", lambda _: sim.session.hold(held=True))
     frame = bytes(frames.encode(STREAM))
     sim.guest.sock.sendall(frame + frame[:500])
     sim.reactor.advance(60.0)

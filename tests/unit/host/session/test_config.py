@@ -146,3 +146,23 @@ def test_a_notebook_that_takes_it_away_needs_no_consent_but_hides_none_from_the_
     assert (config.policy.mode, config.condition) == ("safe", None)
     (tmp_path / "scratch").rmdir()
     assert isinstance(resolved(tmp_path, "never", asks=True, notebook=file), PolicyError)
+
+
+def test_a_notebook_may_take_away_the_folder_that_files_are_copied_out_of(tmp_path):
+    (tmp_path / "out").mkdir()
+    (tmp_path / "scratch").mkdir()
+    policy = ASKS.replace(
+        filesystem_write_roots=(f"{tmp_path}/out",),
+        artifact_export_paths=(f"{tmp_path}/out/*.csv",),
+        artifact_folder=f"{tmp_path}/copied",
+    )
+    file = tmp_path / "a.ipynb"
+    made = nbformat.v4.new_notebook()
+    made.metadata["cellblock"] = {"policy": {"filesystem_write_roots": []}}
+    nbformat.write(made, file)
+    options = SessionOptions(
+        policy, tmp_path, tmp_path / "scratch", allow_unsafe=True, notebook=file
+    )
+    config = resolve(options)
+    assert isinstance(config, SessionConfig), config
+    assert config.policy.filesystem_write_roots == ()

@@ -10,7 +10,7 @@ import pytest
 
 from cellblock.analysis import Rules, admission
 from cellblock.errors import BackendError, PolicyError
-from cellblock.host.consent.admission.admission import Gate
+from cellblock.host.consent.admission import Gate
 from cellblock.host.session.narrowing import Narrower
 from cellblock.host.session.types import ExecuteRequest, SessionSettings, Step
 from cellblock.host.snapshots import store
@@ -283,7 +283,7 @@ def goes_on(sim, copy):
     """Have a copy's locks be laid, and have it go on under them."""
     zygote_says(sim, ready=True)
     zygote_says(sim)
-    sim.takes_over(copy, twin=False)
+    sim.takes_over(copy, backup=False)
 
 
 def relocking(sim):
@@ -435,7 +435,7 @@ def test_an_interrupt_while_locks_are_made_does_no_harm(used):
 def asked(stepped, scope, tmp_path):
     """Return a session whose user is asked, and what asks him."""
     desk = Desk(tmp_path / "state" / "grants.json")
-    scope.sim = stepped(narrower=scope, clerk=desk.clerk)
+    scope.sim = stepped(narrower=scope, approver=desk.approver)
     return scope.sim, desk
 
 

@@ -11,7 +11,7 @@ from support.approvals import call
 
 def decides(approvals, **who):
     """Return what decides about calls under a policy, where a front has these to decide."""
-    front = SimpleNamespace(**{"approval": None, "clerk": None} | who)
+    front = SimpleNamespace(**{"approval": None, "approver": None} | who)
     return approval_of(Policy(approvals=approvals), front)
 
 
@@ -21,15 +21,15 @@ def test_where_the_policy_has_users_asked_and_nobody_can_be_every_call_is_refuse
     assert (ran, refused) == ([], ["nobody can be asked: a program runs the cells"])
 
 
-CLERK, OWN = object(), object()
+APPROVER, OWN = object(), object()
 
 
 @pytest.mark.parametrize(
     ("approvals", "who", "one"),
     [
-        ("prompt", {"clerk": CLERK}, CLERK),
-        ("prompt", {"clerk": CLERK, "approval": OWN}, OWN),
-        ("never", {"clerk": CLERK, "approval": OWN}, OWN),
+        ("prompt", {"approver": APPROVER}, APPROVER),
+        ("prompt", {"approver": APPROVER, "approval": OWN}, OWN),
+        ("never", {"approver": APPROVER, "approval": OWN}, OWN),
         ("never", {}, None),
     ],
 )

@@ -9,8 +9,9 @@ from pathlib import Path
 
 import pytest
 
+from cellblock.host.session.limits import PAGE, private_bytes
 from cellblock.host.snapshots import memory
-from cellblock.host.snapshots.memory import PAGE, Reading, left_behind, taken
+from cellblock.host.snapshots.memory import Reading, left_behind, taken
 
 HUGE = memory._huge_size()
 
@@ -80,11 +81,11 @@ def process(request):
     ],
 )
 def test_a_process_leaves_to_its_copy_what_it_wrote_to_or_let_go_of(process, line, megabytes):
-    before = memory.read(process.pid, memory.resident(process.pid), 0)
+    before = memory.read(process.pid, private_bytes(process.pid), 0)
     process.stdin.write(line + "\n")
     process.stdin.flush()
     assert process.stdout.readline() == "\n"
-    after = memory.read(process.pid, memory.resident(process.pid), 0)
+    after = memory.read(process.pid, private_bytes(process.pid), 0)
     held = left_behind(before, after) >> 20
     # What else the machine gave huge pages to in between counts, too.
     given = ((after.huge or 0) - (before.huge or 0)) * HUGE >> 20
@@ -94,11 +95,11 @@ def test_a_process_leaves_to_its_copy_what_it_wrote_to_or_let_go_of(process, lin
 
 @pytest.mark.parametrize("process", ["small"], indirect=True)
 def test_pages_that_become_a_huge_one_without_a_fault_are_left_behind(process):
-    before = memory.read(process.pid, memory.resident(process.pid), 0)
+    before = memory.read(process.pid, private_bytes(process.pid), 0)
     process.stdin.write("kept.madvise(25)  # MADV_COLLAPSE: what a copy shares is copied\n")
     process.stdin.flush()
     assert process.stdout.readline() == "\n"
-    after = memory.read(process.pid, memory.resident(process.pid), 0)
+    after = memory.read(process.pid, private_bytes(process.pid), 0)
     assert left_behind(before, after) >> 20 >= 120
 
 
@@ -125,7 +126,7 @@ def test_what_a_copy_comes_to_hold_and_what_it_writes_to_are_told_apart():
         [sys.executable, "-c", ON_ITS_OWN], stdin=pipe, stdout=pipe, text=True
     ) as made:
         made.stdout.readline()
-        had = memory.read(made.pid, memory.resident(made.pid), 0)
+        had = memory.read(made.pid, private_bytes(made.pid), 0)
         made.stdin.write("\n")
         made.stdin.flush()
         grew, rewrote = taken(int(made.stdout.readline()), had)

@@ -57,7 +57,7 @@ def test_with_two_under_way_that_both_fail_the_one_that_stands_takes_over(sim):
 
 def test_a_cell_that_waits_is_answered_when_its_own_copy_takes_over(sim):
     _, second = two_cells(sim)
-    sim.stands(second, twin=False)
+    sim.stands(second, backup=False)
     sim.takes_over(second)
     assert [outcome.status for outcome in sim.outcomes] == ["ok", "ok"]
     assert sim.losses() == [lost()]
@@ -66,7 +66,7 @@ def test_a_cell_that_waits_is_answered_when_its_own_copy_takes_over(sim):
 @pytest.mark.parametrize("early", [True, False])
 def test_a_cell_that_waits_is_stopped_when_the_copy_before_its_own_takes_over(sim, early):
     first, second = two_cells(sim)
-    sim.stands(second, twin=False)
+    sim.stands(second, backup=False)
     if early:
         sim.stands(first)
     sim.end(second)
@@ -128,9 +128,9 @@ def test_a_copy_that_says_anything_but_that_it_took_over_does_not(sim, said):
 def test_a_guest_that_ends_as_soon_as_it_took_over_makes_way_for_the_copy_before(sim):
     older, copy = sim.guest.copies[0], sim.kept(EXACT)
     sim.reaped(9)
-    twin = copy.twin()
-    sim.takes_over(copy, twin=False)
-    sim.end(twin)
+    backup = copy.backup()
+    sim.takes_over(copy, backup=False)
+    sim.end(backup)
     sim.reaped(11)
     sim.takes_over(older)
     sim.again(EXACT)
@@ -236,9 +236,9 @@ def test_what_was_run_again_is_not_lost_with_the_guest_that_did(sim):
     sim.reaped(9)
     sim.takes_over(copy)
     sim.again("a = 1")
-    twin, first = sim.guest.copies  # asked for before any of it was run again
+    backup, first = sim.guest.copies  # asked for before any of it was run again
     sim.reaped(9)
-    sim.end(first, twin.twin(), twin)
+    sim.end(first, backup.backup(), backup)
     assert sim.takes_over(older).inputs == []
     sim.again("start = 0")
     sim.again("a = 1")

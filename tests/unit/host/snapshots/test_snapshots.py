@@ -6,6 +6,7 @@ import signal
 import pytest
 
 from cellblock.host.guests import supervisor
+from cellblock.host.session.limits import PAGE
 from cellblock.host.snapshots import memory, store
 from cellblock.wire import messages
 from support.stepwise import EXACT
@@ -122,16 +123,16 @@ def test_as_many_are_kept_as_can_be_undone_and_the_newest(stepwise):
 def test_what_nobody_would_call_a_step_is_given_up(sim):
     copy = sim.kept(silent=True, store_history=False)
     assert not any(copy.gone() for copy in sim.guest.copies)
-    assert sim.twin(copy)
+    assert sim.backup(copy)
     assert [copy.gone() for copy in sim.guest.copies] == [True, False]
 
 
 def test_the_oldest_goes_first_when_they_hold_too_much(stepwise, monkeypatch):
-    size = memory.PAGE * 100
+    size = PAGE * 100
     sim = stepwise(undo_max_bytes=2 * size)
     faults = iter(range(0, 10_000, 100))  # a hundred pages between any two
-    monkeypatch.setattr(memory, "faults", lambda _: next(faults))
-    monkeypatch.setattr(memory, "resident", lambda _: memory.LARGE - 1)
+    monkeypatch.setattr(memory, "minor_faults", lambda _: next(faults))
+    monkeypatch.setattr(store, "private_bytes", lambda _: memory.LARGE - 1)
     for _ in range(5):
         sim.kept()
     gone = [copy.gone() for copy in sim.guest.copies]
@@ -147,7 +148,7 @@ def plenty(monkeypatch):
     """Memory without end, and guests of one GiB."""
     sizes = {"free": 1 << 40, "guest": 1 << 30}
     monkeypatch.setattr(memory, "available", lambda: sizes["free"])
-    monkeypatch.setattr(memory, "resident", lambda _: sizes["guest"])
+    monkeypatch.setattr(store, "private_bytes", lambda _: sizes["guest"])
     return sizes
 
 

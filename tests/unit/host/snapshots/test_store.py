@@ -79,9 +79,11 @@ def taken(reactor, supervise, monkeypatch):
     policy = Policy().replace(undo_depth=5, undo_max_bytes=1 << 40)
     supervisor = supervise(serving)
     snapshots = Snapshots(reactor, lambda: reactor.now, policy, supervisor)
-    monkeypatch.setattr(memory, "resident", lambda pid: done.append(("resident", pid)) or 1 << 20)
+    monkeypatch.setattr(
+        store, "private_bytes", lambda pid: done.append(("resident", pid)) or 1 << 20
+    )
     monkeypatch.setattr(memory, "available", lambda: done.append("available") or 1 << 40)
-    monkeypatch.setattr(memory, "faults", lambda _: 0)
+    monkeypatch.setattr(memory, "minor_faults", lambda _: 0)
     monkeypatch.setattr(Guest, "vouch", lambda _: True)
     monkeypatch.setattr(store, "BACKUP_AFTER", 60.0)  # those have tests of their own
     monkeypatch.setattr(
@@ -150,7 +152,9 @@ def test_copies_that_the_end_of_their_guest_sets_going_are_stopped_again(taken, 
     assert taken.done.count(("SIGSTOP", first)) >= 2
 
 
-def test_strays_are_looked_for_within_a_second_of_a_snapshot_and_once(taken, reactor, zygote):
+def test_unknown_processes_are_looked_for_within_a_second_of_a_snapshot_and_once(
+    taken, reactor, zygote
+):
     pids = [taken() for _ in range(3)]
     assert zygote.told == ["allow"] * 3
     reactor.advance(1.0)

@@ -62,7 +62,7 @@ async def complete(llm: dict[str, Any], max_bytes: int, request: dict[str, Any])
         redactor = Redactor(key)
         answer = await _ask(client_of(known, max_bytes, key), known, max_bytes, request, redactor)
         return _completed(answer, max_bytes, request, redactor)
-    except Exception as exc:
+    except Exception as exc:  # whatever the client makes of what it got
         kind, message, tokens = _failure_of(exc, redactor)
     return {"kind": kind, "message": message, "tokens": tokens}
 
@@ -202,7 +202,7 @@ def _from_keyring(service: str, user: str) -> str:
     except ImportError:
         said = "keyring is not installed for the host: pip install 'cellblock[keyring]'"
         raise UnusableError("NoKey", said, 0) from None
-    except Exception as exc:
+    except Exception as exc:  # its backends' errors have no common base
         said = f"the host's keyring can't be read: {type(exc).__name__}"
         raise UnusableError("NoKey", said, 0) from None
     if not found:

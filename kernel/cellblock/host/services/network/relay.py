@@ -174,7 +174,7 @@ class Relay:
 
     def _read(self) -> None:
         if self._worker is not None:
-            self._worker.hear()
+            self._worker.read_rest()
 
     def _on_message(self, message: FromRelay) -> None:
         self._failed_starts = 0

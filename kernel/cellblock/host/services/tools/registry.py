@@ -134,7 +134,7 @@ def _import_entry(entry: str) -> tuple[str, Any]:
         return entry, _import_entry_point(entry)
     try:
         function: Any = importlib.import_module(module)
-    except BaseException as exc:
+    except BaseException as exc:  # whatever a module does when it is imported
         said = f"{module} can't be imported: {type(exc).__name__}: {exc}"
         remedy = (
             f"Install what it needs for {sys.executable}; the notebook's folder is not searched."
@@ -158,7 +158,7 @@ def _import_entry_point(name: str) -> Any:
         raise InvalidToolError(name, "two packages have it", "Write module:function instead.")
     try:
         return next(iter(points)).load()
-    except BaseException as exc:
+    except BaseException as exc:  # as above
         said = f"it can't be imported: {type(exc).__name__}: {exc}"
         raise InvalidToolError(name, said, f"Install what it needs for {sys.executable}.") from None
 

@@ -37,12 +37,12 @@ class SessionTools:
     def __init__(
         self,
         reactor: Reactor,
-        keeper: Supervisor,
+        supervisor: Supervisor,
         request: Callable[[], InFlight | None],
         violation: Callable[[str], None],
         show: Callable[[messages.Stream], None],
     ) -> None:
-        self._reactor, self._keeper = reactor, keeper
+        self._reactor, self._supervisor = reactor, supervisor
         self._request, self._violation, self._show = request, violation, show
         #: Answers that wait until the guest has read the request before them.
         self._unsent: list[messages.ToolResult | messages.ToolPiece] = []
@@ -103,7 +103,7 @@ class SessionTools:
 
         def ready() -> None:
             if providers.tools or providers.paths:
-                self._keeper.equip(providers.tools, providers.paths)
+                self._supervisor.equip(providers.tools, providers.paths)
             on_tools(providers.tools)
 
         providers.open(ready, on_failed, self._tell)
@@ -127,7 +127,7 @@ class SessionTools:
         """Return the calls that the request made."""
         return CellCalls() if self._broker is None else self._broker.end()
 
-    def heard(
+    def handle(
         self, message: messages.ToolCall | messages.ToolWithdrawn, request: InFlight | None
     ) -> None:
         """Handle a guest's message about a call, while ``request`` is under way."""
@@ -185,7 +185,7 @@ class SessionTools:
                 self._reactor.call_later(LOOK, self._send_unsent)
             self._unsent.append(message)
             return
-        guest = self._keeper.guest
+        guest = self._supervisor.guest
         if guest is not None and not guest.closed:
             try:
                 guest.send(message)
@@ -193,7 +193,7 @@ class SessionTools:
                 self._violation(str(exc))
 
     def _request_is_read(self) -> bool:
-        request, guest = self._request(), self._keeper.guest
+        request, guest = self._request(), self._supervisor.guest
         if request is None or request.began or request.read or guest is None:
             return True
         request.read = guest.unread() == 0
@@ -208,5 +208,5 @@ class SessionTools:
             self._send(message)
 
     def _backlog(self) -> int:
-        guest = self._keeper.guest
+        guest = self._supervisor.guest
         return 0 if guest is None else guest.backlog

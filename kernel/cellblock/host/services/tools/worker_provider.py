@@ -34,8 +34,8 @@ LOADING: Final = 60.0
 #: policy sets no time limit.
 GRACE: Final = 1.0
 WITHDRAWN_GRACE: Final = 30.0
-#: Seconds that a late call is given at most while its answer may wait to be read.
-UNHEARD: Final = 600.0
+#: Seconds beyond its time that a call gets at most while its answer may wait to be read.
+MAX_EXTENSION: Final = 600.0
 #: Bytes that calls in the worker may hold before no other begins; a call's besides its arguments.
 MAX_HELD: Final = 96 * 2**20
 _EACH: Final = 4_096
@@ -49,16 +49,16 @@ _STOPPED: Final = ("Cancelled", "CancelledError")
 class _RunningCall:
     """A call in the worker. ``limit`` is its time in seconds, set by the policy field ``setting``.
 
-    ``waited_for``: the answer is still wanted. ``told``: it was told to stop. ``unheard``: seconds
-    that it was given after its time was over, because its answer could not be read.
+    ``waited_for``: the answer is still wanted. ``was_cancelled``: it was told to stop.
+    ``extension``: seconds beyond its time, given because its answer could not be read.
     """
 
     call: Call
     limit: float | None
     setting: str
     waited_for: bool = True
-    told: bool = False
-    unheard: float = 0.0
+    was_cancelled: bool = False
+    extension: float = 0.0
     timer: Timer | None = None
 
     @property
@@ -76,7 +76,7 @@ class _RunningCall:
         self.stop_timer()
         if self.waited_for:
             self.waited_for = False
-            stopped = self.told and answer.kind in _STOPPED
+            stopped = self.was_cancelled and answer.kind in _STOPPED
             self.call.answer(self.too_long() if stopped else answer)
 
     def too_long(self) -> Answer:
@@ -101,7 +101,7 @@ class WorkerProvider:
         #: Threads that run calls, and bytes that calls hold.
         self._blocking = self._held = 0
         #: Answers are not read now; or were not, until a moment ago.
-        self._deaf = False
+        self._paused = False
         self._catching_up: Timer | None = None
         #: Calls that took too long and were told to stop: no other begins meanwhile, since the
         #: worker may have to be killed.
@@ -136,21 +136,21 @@ class WorkerProvider:
             return
         # Its timer goes on: a tool that does not stop in time costs the worker.
         run.waited_for = False
-        self._tell_to_stop(run)
+        self._cancel_run(run)
         if run.timer is None:
             self._time(run, WITHDRAWN_GRACE, self._replace)
 
     def hold(self, *, held: bool) -> None:
         """Read no answers for now, or read them again."""
-        self._deaf = held
+        self._paused = held
         if self._catching_up is not None:
             self._catching_up.cancel()
-        self._catching_up = None if held else self._reactor.call_later(GRACE, self._caught_up)
+        self._catching_up = None if held else self._reactor.call_later(GRACE, self._on_caught_up)
         # What a worker says while it imports is always read.
         if self._worker is not None and self._loaded:
             self._worker.hold(held=held)
 
-    def _caught_up(self) -> None:
+    def _on_caught_up(self) -> None:
         self._catching_up = None
 
     def give_up(self, why: str) -> None:
@@ -209,7 +209,7 @@ class WorkerProvider:
             return
         run.answer(run.too_long())
         self._stopping.add(run.call.number)
-        self._tell_to_stop(run)
+        self._cancel_run(run)
         self._time(run, GRACE, self._replace)
 
     def _time(
@@ -218,18 +218,18 @@ class WorkerProvider:
         """Call ``action`` after ``seconds``, or later while the call's answer may be unread."""
 
         def due() -> None:
-            if (self._deaf or self._catching_up is not None) and run.unheard < UNHEARD:
-                run.unheard += GRACE
-                self._tell_to_stop(run)
+            if (self._paused or self._catching_up is not None) and run.extension < MAX_EXTENSION:
+                run.extension += GRACE
+                self._cancel_run(run)
                 self._time(run, GRACE, action)
             else:
                 action(run)
 
         run.timer = self._reactor.call_later(seconds, due)
 
-    def _tell_to_stop(self, run: _RunningCall) -> None:
-        if self._worker is not None and not run.told:
-            run.told = True
+    def _cancel_run(self, run: _RunningCall) -> None:
+        if self._worker is not None and not run.was_cancelled:
+            run.was_cancelled = True
             self._worker.send(worker.Cancel(number=run.call.number))
 
     def _replace(self, run: _RunningCall) -> None:
@@ -298,7 +298,7 @@ class WorkerProvider:
     def _on_loaded(self, tools: tuple[Tool, ...]) -> None:
         self._forget_loading()
         self._loaded, self._failed_starts = True, 0
-        if self._deaf and self._worker is not None:
+        if self._paused and self._worker is not None:
             self._worker.hold(held=True)
         if self._on_tools is not None:
             on_tools, self._on_tools = self._on_tools, None

@@ -300,8 +300,8 @@ def test_a_call_that_is_withdrawn_while_it_is_asked_about_is_not_run(asked):
 
 def test_where_all_calls_are_dropped_nobody_is_asked_about_the_next(tmp_path):
     one = Asking(tmp_path / "grants.json")
-    one.clerk.begin(ExecuteRequest(code="x", execution_count=1, allow_stdin=True))
-    desk = Desk(one.clerk, in_flight=10)
+    one.approver.begin(ExecuteRequest(code="x", execution_count=1, allow_stdin=True))
+    desk = Desk(one.approver, in_flight=10)
     for number in range(5):
         desk.call(number, arguments=([number], {}))
     assert len(one.user.questions) == 1

@@ -10,7 +10,7 @@ import pytest
 from pydantic import SecretStr
 from typing_extensions import TypedDict
 
-from cellblock.host.consent.approvals import request
+from cellblock.host.consent import request
 from cellblock.host.services.tools import registry, results
 from cellblock.host.services.tools.calls import MASK, Answer, Call, CallRecord
 from cellblock.host.services.tools.results import encode_error

@@ -116,7 +116,7 @@ def test_a_call_is_told_to_stop_in_time_where_nobody_hears_answers(shop, worker,
 
 
 def test_a_call_that_does_not_stop_ends_its_worker_though_nobody_hears_it(shop, worker, reactor):
-    reactor.advance(LIMIT + worker_provider.UNHEARD - worker_provider.GRACE)
+    reactor.advance(LIMIT + worker_provider.MAX_EXTENSION - worker_provider.GRACE)
     assert not worker.killed
     reactor.advance(4 * worker_provider.GRACE)
     assert worker.killed

@@ -32,50 +32,38 @@ if TYPE_CHECKING:
     from cellblock.policy.model import Policy
 
 
-# Files that decide what may run: opened without following links, bounded, written whole.
+# --- files that decide what may run: opened without following links, bounded, written whole -------
 
 _READ: Final = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
 _MAKE: Final = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
-_OTHERS_WRITE: Final = stat.S_IWGRP | stat.S_IWOTH
 
 
 def read_file(path: Path, most: int, *, what: str, remedy: str) -> tuple[bytes, os.stat_result]:
     """Return a regular file of at most ``most`` bytes, and its status.
 
-    Raises AdmissionError for anything else: a link, a pipe, a larger one; FileNotFoundError where
+    Raise AdmissionError for anything else: a link, a pipe, a larger one; FileNotFoundError where
     there is none.
     """
     try:
         fd = os.open(path, _READ)
+        try:
+            status, content = os.fstat(fd), b""
+            if regular := stat.S_ISREG(status.st_mode):
+                with open(fd, "rb", closefd=False) as file:
+                    content = file.read(most + 1)
+        finally:
+            os.close(fd)
     except FileNotFoundError:
         raise
     except OSError as exc:
-        why = "a link" if path.is_symlink() else f"can't be opened: {exc.strerror}"
-        raise AdmissionError(f"{what} is {why}", file=str(path), remedy=remedy) from None
-    try:
-        status = os.fstat(fd)
-        if not stat.S_ISREG(status.st_mode):
-            message = f"{what} is not a regular file"
-            raise AdmissionError(message, file=str(path), remedy=remedy)
-        content = _content_of(fd, most + 1)
-    except OSError as exc:
-        message = f"{what} can't be read: {exc.strerror}"
-        raise AdmissionError(message, file=str(path), remedy=remedy) from None
-    finally:
-        os.close(fd)
+        why = "is a link" if path.is_symlink() else f"can't be read: {exc.strerror}"
+        raise AdmissionError(f"{what} {why}", file=str(path), remedy=remedy) from None
+    if not regular:
+        raise AdmissionError(f"{what} is not a regular file", file=str(path), remedy=remedy)
     if len(content) > most:
         message = f"{what} is larger than {most:,} bytes"
         raise AdmissionError(message, file=str(path), remedy=remedy)
     return content, status
-
-
-def _content_of(fd: int, most: int) -> bytes:
-    """Return a file's first bytes. Raises OSError."""
-    parts: list[bytes] = []
-    while most > 0 and (part := os.read(fd, most)):
-        parts.append(part)
-        most -= len(part)
-    return b"".join(parts)
 
 
 def check_own(path: Path, status: os.stat_result, *, secret: bool = False) -> None:
@@ -87,22 +75,40 @@ def check_own(path: Path, status: os.stat_result, *, secret: bool = False) -> No
     if owner not in (os.geteuid(), 0):
         message = f"it belongs to uid {owner}, who is neither you nor root"
         raise AdmissionError(message, file=str(path), remedy="Remove it, or make it yours.")
-    rights = _OTHERS_WRITE
+    rights = stat.S_IWGRP | stat.S_IWOTH
     if secret:
         rights |= stat.S_IROTH | (0 if owner == 0 and os.geteuid() != 0 else stat.S_IRGRP)
     if status.st_mode & rights:
-        mode = "go-rwx" if secret else "go-w"
-        what = "read or write" if secret else "write"
+        mode, what = ("go-rwx", "read or write") if secret else ("go-w", "write")
         message = f"others can {what} it (mode {stat.S_IMODE(status.st_mode):04o})"
         raise AdmissionError(message, file=str(path), remedy=f"chmod {mode} {path}")
 
 
-def write(path: Path, content: bytes, *, mode: int = 0o600) -> None:
-    """Put a new file in place of an old one, whole or not at all. Raises AdmissionError."""
+#: What changes when a file does: inode, size, and times of its content and of its inode.
+FileState = tuple[int, int, int, int]
+#: Nanoseconds in which a file that was just written may be written once more without a new time.
+UNSEEN: Final = 100_000_000
+
+
+def state_of(status: os.stat_result) -> FileState:
+    """Return the state of a file that was looked at."""
+    return (status.st_ino, status.st_size, status.st_mtime_ns, status.st_ctime_ns)
+
+
+def file_state(file: Path) -> FileState | None:
+    """Return the state of a file now; None where there is none. It is asked for each cell."""
+    try:
+        return state_of(os.lstat(file))
+    except OSError:
+        return None
+
+
+def write(path: Path, content: bytes) -> None:
+    """Put a new file in place of an old one, whole or not at all. Raise AdmissionError."""
     beside = path.with_name(f".{path.name}-{os.urandom(4).hex()}")
     try:
         path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-        with os.fdopen(os.open(beside, _MAKE, mode), "wb") as file:
+        with os.fdopen(os.open(beside, _MAKE, 0o600), "wb") as file:
             file.write(content)
             file.flush()
             os.fsync(file.fileno())
@@ -115,17 +121,17 @@ def write(path: Path, content: bytes, *, mode: int = 0o600) -> None:
         raise AdmissionError(message, file=str(path), remedy=remedy) from None
 
 
-# The key that manifests are signed with (HMAC, RFC 2104), and the numbers that they had last.
+# --- the key that manifests are signed with (HMAC, RFC 2104), and the serial numbers they had last
 #
 # A secret of the user's like nbformat's ``notebook_secret``, and not that one: Jupyter signs a
 # notebook there whenever all its cells were run, which is not what approving is. Beside the key
 # lies the serial number of each manifest that was written here, so that an older one is known
 # for what it is, though its signature holds.
 
-_BYTES: Final = 32
-_MOST: Final = 256
+_KEY_BYTES: Final = 32
+_MOST_KEY_FILE: Final = 256
 _MOST_SERIALS: Final = 1 << 20
-#: Said before what is signed, so that no signature is one of something else.
+#: Put before what is signed, so that no signature is one of something else.
 _PURPOSE: Final = b"cellblock approval, version 1\n"
 _FETCH: Final = "Approve notebooks here (cellblock approve), or fetch the key that was used."
 
@@ -146,68 +152,63 @@ class Key:
         return hmac.new(self.secret, _PURPOSE + content, hashlib.sha256).hexdigest()
 
     def vouches(self, content: bytes, signature: str) -> bool:
-        """Say whether ``signature`` is ours of ``content``."""
+        """Whether this is our signature of ``content``."""
         return hmac.compare_digest(self.sign(content).encode(), signature.encode())
 
 
 def read_key(path: Path) -> Key:
-    """Return the key in a file of the user's own. Raises AdmissionError."""
+    """Return the key in a file of the user's own. Raise AdmissionError."""
     try:
-        content, status = read_file(path, _MOST, what="the key", remedy=_FETCH)
+        content, status = read_file(path, _MOST_KEY_FILE, what="the key", remedy=_FETCH)
         folder = path.parent.stat()
     except FileNotFoundError:
         message = "there is no key, so that nothing can have been approved"
-        raise AdmissionError(message, file=str(path), key="approval.key", remedy=_FETCH) from None
+        raise _wrong(path, message, _FETCH, field="approval.key") from None
     check_own(path, status, secret=True)
     check_own(path.parent, folder)
     with contextlib.suppress(ValueError):
         secret = bytes.fromhex(content.decode("ascii").strip())
-        if len(secret) == _BYTES:
+        if len(secret) == _KEY_BYTES:
             return Key(secret)
-    message = f"it holds no key: {_BYTES} bytes in hexadecimal"
-    raise AdmissionError(message, file=str(path), key="approval.key", remedy=_FETCH)
+    message = f"it holds no key: {_KEY_BYTES} bytes in hexadecimal"
+    raise _wrong(path, message, _FETCH, field="approval.key")
 
 
 def read_or_make_key(path: Path) -> tuple[Key, bool]:
-    """Return the key, and whether it was made just now. Raises AdmissionError."""
-    if not os.path.lexists(path):
-        write(path, os.urandom(_BYTES).hex().encode() + b"\n")
-        return read_key(path), True
-    return read_key(path), False
+    """Return the key, and whether it was made just now. Raise AdmissionError."""
+    made = not os.path.lexists(path)
+    if made:
+        write(path, os.urandom(_KEY_BYTES).hex().encode() + b"\n")
+    return read_key(path), made
 
 
-# --- serial numbers ---------------------------------------------------------------------------
+def _serials_file(key: Path) -> Path:
+    return key.with_name(f"{key.name}.serials")
 
 
-def serials(path: Path) -> dict[str, int]:
-    """Return the last serial number by manifest's name; ``path`` is the key's. Raises."""
-    beside = _serials_of(path)
+def serials(key: Path) -> dict[str, int]:
+    """Return the last serial number by manifest's name. Raise AdmissionError."""
+    file = _serials_file(key)
     remedy = "If you know that no approval was taken back since, remove it."
     try:
-        content, status = read_file(beside, _MOST_SERIALS, what="it", remedy=remedy)
+        content, status = read_file(file, _MOST_SERIALS, what="it", remedy=remedy)
     except FileNotFoundError:
         return {}
-    check_own(beside, status)
+    check_own(file, status)
     with contextlib.suppress(ValueError, RecursionError):
         found = json.loads(content)
         if isinstance(found, dict) and all(type(n) is int for n in found.values()):
             return found
     message = "it does not hold the numbers of manifests"
-    raise AdmissionError(message, file=str(beside), remedy=remedy)
+    raise AdmissionError(message, file=str(file), remedy=remedy)
 
 
-def keep_serials(path: Path, numbers: Mapping[str, int]) -> None:
-    """Write them. Raises AdmissionError."""
-    write(_serials_of(path), json.dumps(numbers, indent=0, sort_keys=True).encode())
-
-
-def _serials_of(path: Path) -> Path:
-    return path.with_name(f"{path.name}.serials")
-
+# --- manifests ------------------------------------------------------------------------------------
 
 MOST_BYTES: Final = 16 << 20
 MOST_CELLS: Final = 10_000
 _AGAIN: Final = "Approve again: cellblock approve NOTEBOOK."
+_FEWER: Final = "Approve fewer notebooks here."
 _ALGORITHM: Final = "hmac-sha256:"
 _LOCK: Final = os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
 Positive = Annotated[int, msgspec.Meta(ge=0)]
@@ -260,20 +261,16 @@ class Place:
     def read(self) -> tuple[Manifest, os.stat_result]:
         """Return the manifest, and the file's status when it was read.
 
-        Raises AdmissionError: it is missing, not signed with our key, for something else, or older
-        than one that was written here.
+        Raise AdmissionError where it is missing, not signed with our key, for something else, or
+        older than one that was written here.
         """
-        secret = read_key(self.key)
+        key = read_key(self.key)
         try:
             content, status = _content(self.file)
         except FileNotFoundError:
             remedy = "Approve what is to run: cellblock approve NOTEBOOK."
             raise _wrong(self.file, f"no notebook in {self.scope} was approved", remedy) from None
-        manifest = _verified(self.file, content, secret)
-        self._check_place(manifest)
-        return manifest, status
-
-    def _check_place(self, manifest: Manifest) -> None:
+        manifest = _verified(self.file, content, key)
         if manifest.policy != self.policy:
             message = f"it is for policy {manifest.policy!r}, not for {self.policy!r}"
             raise _wrong(self.file, message, _AGAIN)
@@ -284,12 +281,11 @@ class Place:
         if manifest.serial < newest:
             message = f"it is number {manifest.serial}, and number {newest} was written since"
             raise _wrong(self.file, message, _AGAIN)
-
-    # --- writing ------------------------------------------------------------------------------
+        return manifest, status
 
     @contextlib.contextmanager
     def held(self, waiting: Callable[[], None] = lambda: None) -> Iterator[None]:
-        """Keep others from writing with this key meanwhile. Raises AdmissionError.
+        """Keep others from writing with this key meanwhile. Raise AdmissionError.
 
         Where another does so, ``waiting`` is called, and this waits for as long as that takes.
         """
@@ -312,46 +308,43 @@ class Place:
     def write(self, notebooks: Mapping[str, Notebook], serial: int) -> Manifest:
         """Sign and write what is approved from now on; ``serial`` is the last one's number.
 
-        Raises AdmissionError: too much of it, or it can't be written.
+        Raise AdmissionError where it is too much, or can't be written.
         """
-        secret, known = read_key(self.key), serials(self.key)
-        newest = max(serial, known.get(self.file.name, 0))
+        key, known = read_key(self.key), serials(self.key)
         if sum(len(each.cells) for each in notebooks.values()) > MOST_CELLS:
-            raise _wrong(
-                self.file, f"more than {MOST_CELLS:,} cells", "Approve fewer notebooks here."
-            )
+            raise _wrong(self.file, f"more than {MOST_CELLS:,} cells", _FEWER)
+        newest = max(serial, known.get(self.file.name, 0))
         manifest = Manifest(self.scope, self.policy, newest + 1, dict(notebooks))
         payload = msgspec.json.encode(manifest) + b"\n"
-        head = _Head("approval", 1, secret.id, _ALGORITHM + secret.sign(payload))
+        head = _Head("approval", 1, key.id, _ALGORITHM + key.sign(payload))
         content = msgspec.json.encode(head) + b"\n" + payload
         if len(content) > MOST_BYTES:
-            raise _wrong(
-                self.file, f"more than {MOST_BYTES:,} bytes", "Approve fewer notebooks here."
-            )
+            raise _wrong(self.file, f"more than {MOST_BYTES:,} bytes", _FEWER)
         write(self.file, content)
-        keep_serials(self.key, known | {self.file.name: manifest.serial})
+        numbers = known | {self.file.name: manifest.serial}
+        write(_serials_file(self.key), json.dumps(numbers, indent=0, sort_keys=True).encode())
         return manifest
 
 
-def verified(file: Path, secret: Key) -> Manifest:
-    """Return a manifest that the key vouches for, wherever it may count. Raises AdmissionError."""
-    return _verified(file, _content(file)[0], secret)
+def verified(file: Path, key: Key) -> Manifest:
+    """Return a manifest that the key vouches for, wherever it may count. Raise AdmissionError."""
+    return _verified(file, _content(file)[0], key)
 
 
 def _content(file: Path) -> tuple[bytes, os.stat_result]:
     return read_file(file, MOST_BYTES, what="the manifest", remedy=_AGAIN)
 
 
-def _verified(file: Path, content: bytes, secret: Key) -> Manifest:
+def _verified(file: Path, content: bytes, key: Key) -> Manifest:
     first, _, payload = content.partition(b"\n")
     try:
         head = msgspec.json.decode(first, type=_Head)
     except (msgspec.MsgspecError, RecursionError):
         raise _wrong(file, "it is not a signed manifest", _AGAIN) from None
-    if head.key != secret.id:
-        message = f"it was signed with another key: {head.key[:16]!r}, not {secret.id!r}"
+    if head.key != key.id:
+        message = f"it was signed with another key: {head.key[:16]!r}, not {key.id!r}"
         raise _wrong(file, message, f"{_AGAIN} Or fetch that key.", field="approval.key")
-    if not secret.vouches(payload, head.signature.removeprefix(_ALGORITHM)):
+    if not key.vouches(payload, head.signature.removeprefix(_ALGORITHM)):
         raise _wrong(file, "it was changed since it was signed", _AGAIN)
     try:
         return msgspec.json.decode(payload, type=Manifest)
@@ -378,10 +371,9 @@ def cells_of(sources: Mapping[int, str]) -> tuple[Cell, ...]:
 
     A cell with lines that end in CR LF counts as front ends send it, too: some with LF.
     """
-    forms = (
-        (number, form)
+    return tuple(
+        Cell(number, sha256(form), form)
         for number, source in sources.items()
         if source.strip(" \t\r\n")
         for form in dict.fromkeys((source, source.replace("\r\n", "\n")))
     )
-    return tuple(Cell(number, sha256(form), form) for number, form in forms)

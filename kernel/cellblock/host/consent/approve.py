@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 from cellblock.analysis import analyse, transform
 from cellblock.analysis.admission import Approved, nearest, runs_nothing, sha256, unified
 from cellblock.errors import AdmissionError
-from cellblock.host.consent.admission.manifest import (
+from cellblock.host.consent.manifest import (
     Manifest,
     Notebook,
     Place,
@@ -32,13 +32,12 @@ if TYPE_CHECKING:
     from cellblock.analysis import Finding
     from cellblock.policy.model import Policy
 
-
 #: Lines and characters of a line up to which a difference says all.
 _LINES, _WIDTH = 40, 150
 
 
 @dataclass(frozen=True, slots=True)
-class New:
+class NewCell:
     """A cell that is not approved yet, and what whoever approves it should know.
 
     ``change`` is how it differs from an approved one like it, where that says everything.
@@ -58,7 +57,7 @@ class Review:
 
     notebook: str
     sources: Mapping[int, str]
-    new: tuple[New, ...]
+    new: tuple[NewCell, ...]
     kept: int
     gone: int
 
@@ -80,25 +79,27 @@ def known(place: Place) -> tuple[Manifest, str]:
 
 
 def review(name: str, sources: Mapping[int, str], policy: Policy, manifest: Manifest) -> Review:
-    """Return what approving a notebook would change; ``sources`` are its code cells by number."""
+    """Return what approving the notebook of this name would change.
+
+    ``sources`` are those of its code cells by their number among all cells, from 1.
+    """
     before = approved(manifest, name)
-    others = {each.source: each for each in approved(manifest).values()} | {
-        each.source: each for each in before.values()
-    }
+    every = (*approved(manifest).values(), *before.values())
+    others = {each.source: each for each in every}
     wanted = {cell.sha256 for cell in cells_of(sources)}
     new = tuple(
-        _new(number, source, policy, others)
+        NewCell(
+            number,
+            source,
+            _change(source, others),
+            analyse(transform(source).source, policy.rules()),
+            tuple(letters(source)),
+        )
         for number, source in sources.items()
         if not runs_nothing(source) and sha256(source) not in before
     )
-    return Review(
-        name, sources, new, kept=len(wanted & set(before)), gone=len(set(before) - wanted)
-    )
-
-
-def _new(number: int, source: str, policy: Policy, others: Mapping[str, Approved]) -> New:
-    findings = analyse(transform(source).source, policy.rules())
-    return New(number, source, _change(source, others), findings, tuple(letters(source)))
+    kept, gone = len(wanted & set(before)), len(set(before) - wanted)
+    return Review(name, sources, new, kept, gone)
 
 
 def _change(source: str, others: Mapping[str, Approved]) -> str:
@@ -130,22 +131,26 @@ def letters(source: str) -> Iterator[str]:
         return
 
 
-# --- decided ----------------------------------------------------------------------------------
+# --- deciding ---------------------------------------------------------------------------------
 
 
 def approve(place: Place, policy: Policy, reviewed: Review, manifest: Manifest) -> bool:
-    """Approve what was reviewed; say whether a key had to be made. Raises AdmissionError."""
+    """Approve what was reviewed. Return whether a key had to be made. Raise AdmissionError."""
     _, made = read_or_make_key(place.key)
     now = dt.datetime.now(dt.UTC).isoformat(timespec="seconds")
-    entry = Notebook(now, _who(), policy.digest(), cells_of(reviewed.sources))
-    place.write({**manifest.notebooks, reviewed.notebook: entry}, manifest.serial)
+    try:
+        who = f"{getpass.getuser()} (uid {os.getuid()})"
+    except (OSError, KeyError):  # no name, and no variable that says one
+        who = f"uid {os.getuid()}"
+    notebook = Notebook(now, who, policy.digest(), cells_of(reviewed.sources))
+    place.write({**manifest.notebooks, reviewed.notebook: notebook}, manifest.serial)
     return made
 
 
 def revoke(place: Place, path: Path) -> int:
     """Take back what was approved of a notebook, which need not be there any more.
 
-    Returns how many cells that were. Raises AdmissionError.
+    Return how many cells that were. Raise AdmissionError.
     """
     manifest, _ = place.read()
     name = path.resolve().name
@@ -158,22 +163,14 @@ def revoke(place: Place, path: Path) -> int:
     return len(manifest.notebooks[name].cells)
 
 
-def _who() -> str:
-    try:
-        return f"{getpass.getuser()} (uid {os.getuid()})"
-    except (OSError, KeyError):  # no name, and no variable that says one
-        return f"uid {os.getuid()}"
-
-
 def manifests(policy: Policy) -> Iterator[tuple[Path, Manifest | AdmissionError]]:
-    """Yield every manifest in the policy's folder, or why it can't be used. Raises AdmissionError.
+    """Yield every manifest in the policy's folder, or why it can't be used. Raise AdmissionError.
 
     For showing: whether one counts depends on where a kernel runs.
     """
-    folder = Path(policy.approval.folder)
-    secret = read_key(Path(policy.approval.key))
-    for file in sorted(folder.glob("*.json")):
+    key = read_key(Path(policy.approval.key))
+    for file in sorted(Path(policy.approval.folder).glob("*.json")):
         try:
-            yield file, verified(file, secret)
+            yield file, verified(file, key)
         except AdmissionError as exc:
             yield file, exc

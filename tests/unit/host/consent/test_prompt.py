@@ -2,10 +2,10 @@
 
 import pytest
 
-from cellblock.host.consent.approvals import prompt
+from cellblock.host.consent import prompt
 
-ALL = prompt.offered(whole=True, start=False)
-LASTING = prompt.offered(whole=False, start=False)
+ALL = ("once", "session", "always")
+LASTING = ("session", "always")
 
 
 @pytest.mark.parametrize(

@@ -7,8 +7,8 @@ from msgspec.structs import replace
 
 from cellblock.analysis import Rules
 from cellblock.analysis.imports import Import
-from cellblock.host.consent.approvals import request
-from cellblock.host.consent.approvals.approver import MOST_ASKED
+from cellblock.host.consent import request
+from cellblock.host.consent.approver import MOST_ASKED
 from support.approvals import UNDER, Desk, cell, code_in
 from support.approvals import call as made_call
 
@@ -22,7 +22,7 @@ def later(tmp_path):
 
     def make(**under):
         made = Desk(tmp_path / "state" / "grants.json", replace(UNDER, **under))
-        made.clerk.begin(cell())
+        made.approver.begin(cell())
         return made
 
     return make
@@ -35,7 +35,7 @@ def desk(later):
 
 def ask_import(desk, imports=(CSV,)):
     decisions = []
-    desk.clerk.ask_imports(imports, decisions.append)
+    desk.approver.ask_imports(imports, decisions.append)
     return decisions
 
 
@@ -69,7 +69,7 @@ def test_what_is_allowed_for_the_session_lets_those_in_line_pass_and_no_later_ke
     desk.user.says("session")
     assert desk.ran == calls
     assert len(desk.user.questions) == 1
-    desk.clerk.begin(cell())
+    desk.approver.begin(cell())
     desk.calls("z")
     assert len(desk.ran) == 6
     other = later()
@@ -115,24 +115,24 @@ def test_an_import_once_is_for_one_cell_until_its_end(desk):
     assert "may cell [3] import csv?" in desk.user.text
     desk.user.says()
     assert [d.scope for d in decisions] == ["once"]
-    assert desk.clerk.granted(RULES).modules == ("csv",)
-    desk.clerk.end()
-    assert desk.clerk.granted(RULES) is None  # nor is it for a handler behind its cell
-    desk.clerk.begin(cell("another"))
-    assert desk.clerk.granted(RULES) is None
+    assert desk.approver.granted(RULES).modules == ("csv",)
+    desk.approver.end()
+    assert desk.approver.granted(RULES) is None  # nor is it for a handler behind its cell
+    desk.approver.begin(cell("another"))
+    assert desk.approver.granted(RULES) is None
 
 
 def test_what_a_required_log_does_not_have_is_not_done_and_not_remembered(desk):
-    desk.clerk._observe = lambda _wish, decision: "it can't be written" if decision.scope else ""
+    desk.approver._observe = lambda _wish, decision: "it can't be written" if decision.scope else ""
     desk.calls("a", "b")
     desk.user.says("session")
     assert (desk.ran, desk.refused) == ([], [(1, "it can't be written")])
     decisions = ask_import(desk)
     desk.user.says("session")
     assert [(d.scope, d.why) for d in decisions] == [(None, "it can't be written")]
-    assert desk.clerk.granted(RULES) is None
+    assert desk.approver.granted(RULES) is None
     desk.calls("a", "b", number=2)
-    assert desk.clerk.asks
+    assert desk.approver.asks
 
 
 def test_nothing_is_laid_out_for_a_question_that_is_not_put(desk, monkeypatch):
@@ -148,7 +148,7 @@ def test_nothing_is_laid_out_for_a_question_that_is_not_put(desk, monkeypatch):
 def test_a_file_lets_nothing_in_that_nobody_may_approve_of(desk):
     ask_import(desk, [Import("module", name, "") for name in ("os", "sys", "csv", "numpy")])
     desk.user.says("always")
-    granted = desk.clerk.granted(RULES)
+    granted = desk.approver.granted(RULES)
     assert (granted.modules, granted.packages) == (("csv",), ())
 
 
@@ -158,10 +158,10 @@ def test_a_file_lets_nothing_in_that_nobody_may_approve_of(desk):
 def test_what_was_allowed_for_the_session_is_so_between_cells_and_under_a_narrower_policy(desk):
     desk.calls("a")
     desk.user.says("session")
-    desk.clerk.end()
+    desk.approver.end()
     desk.calls("b", number=2)
     assert len(desk.ran) == 2
-    desk.clerk.hold_to("e" * 64, {})
+    desk.approver.hold_to("e" * 64, {})
     desk.calls("c", number=3)
     assert len(desk.ran) == 3
 
@@ -169,10 +169,10 @@ def test_what_was_allowed_for_the_session_is_so_between_cells_and_under_a_narrow
 def test_a_narrower_policy_is_another_one_for_what_was_allowed_for_always(desk):
     desk.calls("a")
     desk.user.says("always")
-    desk.clerk.hold_to("e" * 64, {"timeout": "3"})
+    desk.approver.hold_to("e" * 64, {"timeout": "3"})
     desk.calls("b", number=2)
     assert len(desk.ran) == 1
-    assert desk.clerk.granted(RULES) is None
+    assert desk.approver.granted(RULES) is None
     desk.user.says("always")
     assert len(desk.ran) == 2
     assert {one.digest for one in desk.store.grants()} == {"d" * 64, "e" * 64}
@@ -182,10 +182,10 @@ def test_a_package_that_was_approved_of_stays_out_once_the_policy_lets_none_in(d
     rules = dataclasses.replace(RULES, raw_modules=frozenset({"numpy"}))
     ask_import(desk, [Import("package", "msgspec", "")])
     desk.user.says("session")
-    assert desk.clerk.granted(rules).packages == ("msgspec",)
-    assert desk.clerk.granted(RULES) is None
-    desk.clerk.begin(cell("another"))  # the session's
-    assert desk.clerk.granted(rules).packages == ("msgspec",)
+    assert desk.approver.granted(rules).packages == ("msgspec",)
+    assert desk.approver.granted(RULES) is None
+    desk.approver.begin(cell("another"))  # the session's
+    assert desk.approver.granted(rules).packages == ("msgspec",)
 
 
 # --- answers that are none --------------------------------------------------------------------
@@ -223,7 +223,7 @@ def test_the_code_of_one_question_answers_no_other(desk):
 
 def test_an_answer_after_the_question_was_taken_back_is_nobodys(desk):
     desk.calls("a")
-    desk.clerk.dropped(1)
+    desk.approver.dropped(1)
     assert desk.user.withdrawn == 1
     desk.user.says("always")
     assert (desk.ran, desk.refused, desk.entered) == ([], [], [])
@@ -237,33 +237,33 @@ def test_a_call_that_nobody_waits_for_is_asked_about_no_more_and_the_next_is(des
     for number in (1, 2):
         desk.calls("a", number=number)
     later = desk.calls("b", number=3)
-    desk.clerk.dropped(2)
-    desk.clerk.dropped(1)
+    desk.approver.dropped(2)
+    desk.approver.dropped(1)
     assert desk.user.withdrawn == 1
     assert len(desk.user.questions) == 2
     assert "path = 'b'" in desk.user.text
     desk.user.says()
     assert desk.ran == [later]
-    assert not desk.clerk.asks
+    assert not desk.approver.asks
 
 
 def test_an_interrupt_refuses_what_waits_and_what_comes(desk):
     desk.calls("a", number=1)
     desk.calls("b", number=2)
-    desk.clerk.interrupt()
+    desk.approver.interrupt()
     desk.calls("c", number=3)
     assert [number for number, _ in desk.refused] == [1, 2, 3]
     assert {why for _, why in desk.refused} == {"it was interrupted"}
     desk.user.says("always")
     assert desk.ran == []
-    desk.clerk.begin(cell())
+    desk.approver.begin(cell())
     desk.calls("d", number=4)
     assert "path = 'd'" in desk.user.text
 
 
 def test_the_end_of_a_cell_refuses_what_waits_and_what_comes(desk):
     desk.calls("a", number=1)
-    desk.clerk.end()
+    desk.approver.end()
     desk.calls("b", number=2)
     assert desk.refused == [
         (1, "the cell has ended"),
@@ -293,7 +293,7 @@ def test_where_nobody_can_be_asked_nothing_is_allowed(desk):
 def test_a_flood_is_told_no_by_itself_also_where_it_is_always_allowed(desk, word, most, why):
     for number in range(most + 5):
         desk.calls(str(number), number=number)
-        if desk.clerk.asks:
+        if desk.approver.asks:
             desk.user.says(word)
     assert len(desk.user.questions) == most
     assert len(desk.ran) == (most if word == "once" else 0)
@@ -319,7 +319,7 @@ def test_a_thousand_in_line_are_refused_without_a_thousand_questions(desk):
 
 def test_what_is_no_data_is_refused_unseen(desk):
     broken = replace(made_call(), arguments=b"\xc1")
-    desk.clerk.decide(broken, lambda: desk.ran.append(1), desk.refused.append)
+    desk.approver.decide(broken, lambda: desk.ran.append(1), desk.refused.append)
     assert desk.refused == ["its arguments are no data that can be shown"]
     assert desk.user.questions == []
 
@@ -345,7 +345,7 @@ def test_each_answer_is_entered_and_what_needed_none_once_a_cell(desk):
 
 def test_the_time_of_a_user_is_told(desk):
     heard = []
-    desk.clerk.on_waiting(heard.append)
+    desk.approver.on_waiting(heard.append)
     desk.calls("a", number=1)
     desk.calls("b", number=2)
     desk.user.says()

@@ -5,8 +5,8 @@ import dataclasses
 import nbformat
 import pytest
 
-from cellblock.host.consent.admission import approve
-from cellblock.host.consent.admission.manifest import Place
+from cellblock.host.consent import approve
+from cellblock.host.consent.manifest import Place
 from cellblock.policy.model import Policy
 
 
@@ -33,8 +33,7 @@ class Desk:
         """Approve a notebook of these cells; return its path."""
         path = self.notebook(*sources, name=name)
         manifest, _ = approve.known(self.place)
-        cells = dict(enumerate(sources, 1))
-        reviewed = approve.review(path.name, cells, self.policy, manifest)
+        reviewed = approve.review(name, dict(enumerate(sources, 1)), self.policy, manifest)
         approve.approve(self.place, self.policy, reviewed, manifest)
         return path
 

@@ -4,12 +4,13 @@ import json
 
 import pytest
 
-from cellblock.host.audit import log as backlog
+from cellblock.host.audit import log as log_module
 from cellblock.host.audit.log import Log
 from cellblock.host.audit.recorder import Audit
-from cellblock.host.consent.approvals.approver import Clerk, Grants
-from cellblock.host.consent.approvals.prompt import Decision, Prompt
-from cellblock.host.consent.approvals.request import Wish
+from cellblock.host.consent.approver import Approver
+from cellblock.host.consent.grants import Grants
+from cellblock.host.consent.prompt import Decision, Prompt
+from cellblock.host.consent.request import Wish
 from cellblock.host.session.types import ExecuteRequest
 from cellblock.wire import messages
 from support.approvals import UNDER, User
@@ -131,7 +132,7 @@ def test_a_cell_that_the_end_of_its_session_cuts_off_has_an_outcome(simulate, lo
 def test_where_a_required_log_can_not_be_written_no_handler_and_no_call_runs(
     simulate, log, monkeypatch
 ):
-    monkeypatch.setattr(backlog, "PAUSE", float("inf"))
+    monkeypatch.setattr(log_module, "PAUSE", float("inf"))
     sim, told = simulate(required=True), []
     barred = sim.session._audit.barred
     assert barred() is None
@@ -143,7 +144,7 @@ def test_where_a_required_log_can_not_be_written_no_handler_and_no_call_runs(
     assert sim.guest.read() == []
     log._folder.unlink()
     assert barred() is not None  # not tried again at once
-    monkeypatch.setattr(backlog, "PAUSE", 0.0)
+    monkeypatch.setattr(log_module, "PAUSE", 0.0)
     assert barred() is None
     sim.session.comm("comm_msg", {}, {}, [], told.append)
     assert [type(one) for one in sim.guest.read()] == [messages.CommIn]
@@ -163,7 +164,7 @@ def test_consent_that_a_required_log_does_not_have_counts_as_none(log):
     audit, yes = Audit(log, required=True), Decision(scope="once", asked=True)
     log._folder.write_text("")
     assert audit.approved(WISH, yes) == "the audit log could not be written"
-    assert audit.untold() is not None
+    assert audit.new_problem() is not None
     log._folder.unlink()
     assert audit.approved(WISH, yes) == ""
     decided = [one["decision"] for one in read(log) if one["kind"] == "approval"]
@@ -212,8 +213,8 @@ def test_denials_alone_fill_a_log_and_go_on_in_the_next(monkeypatch, tmp_path):
 def test_a_cell_whose_import_was_approved_in_vain_is_refused_for_want_of_a_log(monkeypatch, log):
     user, audit = User(), Audit(log, required=True)
     grants = Grants(UNDER, None)
-    clerk = Clerk(Prompt(user.consult, grants), grants, observe=audit.approved, tell=print)
-    sim = Simulation(monkeypatch, audit=audit, clerk=clerk)
+    approver = Approver(Prompt(user.consult, grants), grants, observe=audit.approved, tell=print)
+    sim = Simulation(monkeypatch, audit=audit, approver=approver)
     sim.session.start()
     sim.reactor.turn()
     log._folder.write_text("")

@@ -7,8 +7,8 @@ import stat
 
 import pytest
 
-from cellblock.host.consent.approvals import store
-from cellblock.host.consent.approvals.store import MOST_GRANTS, Store
+from cellblock.host.consent import grants
+from cellblock.host.consent.grants import MOST_GRANTS, Store
 
 UNDER = {"scope": "/lab", "policy": "mine", "digest": "d"}
 
@@ -21,7 +21,7 @@ def path(tmp_path):
 @pytest.fixture
 def kept(path):
     made = Store(path)
-    made.add((store.new("call", "ops.http", **UNDER), store.new("import", "csv", **UNDER)))
+    made.add((grants.new("call", "ops.http", **UNDER), grants.new("import", "csv", **UNDER)))
     return made
 
 
@@ -49,8 +49,8 @@ def test_the_file_is_the_users_alone(path):
 
 
 def test_the_same_is_kept_once(kept, path):
-    kept.add((store.new("import", "csv", **UNDER),))
-    kept.add((store.new("import", "csv", **{**UNDER, "digest": "e"}),))
+    kept.add((grants.new("import", "csv", **UNDER),))
+    kept.add((grants.new("import", "csv", **{**UNDER, "digest": "e"}),))
     assert subjects(path) == ["ops.http", "csv", "csv"]
 
 
@@ -89,7 +89,7 @@ def tampered(name):
             "another version": text.replace('"version": 1', '"version": 2'),
             "another file": '{"cellblock": "approval", "version": 1, "grants": []}',
             "deep": "[" * 100_000,
-            "large": text + " " * store.MOST_BYTES,
+            "large": text + " " * grants.MOST_BYTES,
         }
         path.write_text(texts[name])
 
@@ -142,8 +142,8 @@ def test_nothing_is_written_while_another_does_or_beyond_the_end(kept, path):
     with (path.parent / "grants.json.lock").open("w") as held:
         fcntl.flock(held, fcntl.LOCK_EX)
         with pytest.raises(OSError, match="another process keeps it locked"):
-            kept.add((store.new("import", "gzip", **UNDER),))
-    many = tuple(store.new("call", f"tool{n}", **UNDER) for n in range(MOST_GRANTS - 1))
+            kept.add((grants.new("import", "gzip", **UNDER),))
+    many = tuple(grants.new("call", f"tool{n}", **UNDER) for n in range(MOST_GRANTS - 1))
     with pytest.raises(OSError, match="there are 1,000 already"):
         kept.add(many)
     assert subjects(path) == ["ops.http", "csv"]

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-from itertools import islice
-from typing import TYPE_CHECKING, Any, Final, Literal
+from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
 from msgspec.structs import replace
@@ -18,20 +17,20 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
 
     from cellblock.analysis.imports import Import
+    from cellblock.host.consent.grants import Of
     from cellblock.host.services.tools.calls import Call
     from cellblock.wire.messages import Tool
 
 
-Of = Literal["call", "import", "start"]
-Scope = Literal["once", "session", "always"]
 #: Lines of a call's arguments that are shown; of more than these how many, and of their end.
 MOST_LINES: Final = 40
 _HEAD, _TAIL = 12, 4
 #: Bytes of arguments that are looked into at all.
 MOST_BYTES: Final = 64 << 10
+#: Characters of a name, and names of imports in the question itself.
 _NAME: Final = 60
+_NAMES: Final = 4
 _COLUMNS: Final = 76
-_HIDDEN: Final = f"{MASK}, kept out of sight: the tool calls it secret"
 _POSITIONAL, _REST = (0, 1), 2
 #: What a policy's value means that has to be asked for, by its field.
 _STARTS: Final = {
@@ -67,7 +66,7 @@ def of_call(call: Call) -> Wish | None:
     """
     tool, encoded = call.tool, bytes(call.arguments)
     try:
-        _data(encoded)
+        _arguments(encoded)
     except (msgspec.MsgspecError, RecursionError, ValueError):
         return None
     name = exact(clip(tool.name, _NAME))
@@ -87,13 +86,13 @@ def with_lines(wish: Wish) -> Wish:
     """Return a wish with what is shown of it: up to a tenth of a second's work for a call's."""
     if wish.tool is None:
         return wish
-    encoded, lines, whole = wish.arguments, list[str](), wish.whole
+    lines, whole = list[str](), wish.whole
     try:
-        lines += _lines(wish.tool, encoded)
+        lines += _argument_lines(wish.tool, wish.arguments)
     except (msgspec.MsgspecError, RecursionError, ValueError):
         whole = False  # nested deeper than this can follow, where ``of_call`` just could
     whole = whole and len(lines) <= MOST_LINES
-    shown = lines if whole else _ends(lines, len(encoded), wish.sha256)
+    shown = lines if whole else _ends(lines, len(wish.arguments), wish.sha256)
     return replace(wish, shown=tuple(shown), whole=whole)
 
 
@@ -106,66 +105,56 @@ def _ends(lines: Sequence[str], size: int, digest: str) -> Iterator[str]:
     yield "  So it can't be allowed by itself."
 
 
-def _data(encoded: bytes) -> tuple[list[Any], dict[str, Any]]:
+def _arguments(encoded: bytes) -> tuple[list[Any], dict[str, Any]]:
     """Return a call's arguments; none of what is too long to be shown whole.
 
-    Raises msgspec.MsgspecError, RecursionError, ValueError.
+    Raise msgspec.MsgspecError, RecursionError, ValueError.
     """
     return ([], {}) if len(encoded) > MOST_BYTES else values.arguments(encoded)
 
 
-def _lines(tool: Tool, encoded: bytes) -> Iterator[str]:
-    """Yield what arguments there are."""
-    args, kwargs = _data(encoded)
+def _argument_lines(tool: Tool, encoded: bytes) -> Iterator[str]:
+    """Yield the lines of each argument."""
+    args, kwargs = _arguments(encoded)
+    names = [exact(one.name) for one in tool.parameters if one.kind in _POSITIONAL]
+    rest = [exact(one.name) for one in tool.parameters if one.kind == _REST]
     for index, value in enumerate(args):
-        yield from _shown(_place(tool, index), value, secret=is_secret_at(tool, index))
+        beyond = f"{rest[0]}[{index - len(names)}]" if rest else f"argument {index + 1}"
+        name = names[index] if index < len(names) else beyond
+        yield from _shown(name, value, secret=is_secret_at(tool, index))
     for key, value in kwargs.items():
-        yield from _shown(_key(key), value, secret=is_secret_named(tool, key))
+        plain = isinstance(key, str) and key.isascii() and key.isidentifier() and len(key) <= _NAME
+        name = key if plain else exact(repr(key))
+        yield from _shown(name, value, secret=is_secret_named(tool, key))
 
 
 def _shown(name: str, value: Any, *, secret: bool) -> Iterator[str]:
     if secret:
-        yield f"  {name} = {_HIDDEN}"
+        yield f"  {name} = {MASK}, kept out of sight: the tool calls it secret"
         return
     text = repr(value)
     yield from laid_out(name, exact(text))
     yield from letters(text)
 
 
-def _place(tool: Tool, index: int) -> str:
-    names = [one.name for one in tool.parameters if one.kind in _POSITIONAL]
-    rest = [one.name for one in tool.parameters if one.kind == _REST]
-    if index < len(names):
-        return exact(names[index])
-    return f"{exact(rest[0])}[{index - len(names)}]" if rest else f"argument {index + 1}"
-
-
-def _key(key: Any) -> str:
-    plain = isinstance(key, str) and key.isascii() and key.isidentifier() and len(key) <= _NAME
-    return key if plain else exact(repr(key))
-
-
 def of_imports(imports: Iterable[Import], sha256: str) -> Wish:
     """Return what a cell asks for that imports these; ``sha256`` is the cell's."""
-    listed = tuple(imports)
+    listed, shown = tuple(imports), list[str]()
+    for one in listed:
+        comes = "as it is" if one.kind == "package" else "by its public names"
+        shown += laid_out(one.kind, exact(one.name))
+        shown += wrap(f"{comes}; {one.why}", indent="      ", columns=_COLUMNS)
+        shown += letters(one.name)
     names = [exact(one.name) for one in listed]
-    shown = [line for one in listed for line in _import_lines(one)]
-    asks = f"import {', '.join(islice(names, 4))}{' and more' if len(names) > 4 else ''}?"  # noqa: PLR2004 - more make a long line
+    more = " and more" if len(names) > _NAMES else ""
     return Wish(
         of="import",
         subjects=tuple(one.name for one in listed),
         sha256=hashlib.sha256("\0".join([sha256, *names]).encode()).hexdigest(),
-        asks=asks,
+        asks=f"import {', '.join(names[:_NAMES])}{more}?",
         all_of="in all cells",
         shown=tuple(shown),
     )
-
-
-def _import_lines(one: Import) -> Iterator[str]:
-    comes = "as it is" if one.kind == "package" else "by its public names"
-    yield from laid_out(one.kind, exact(one.name))
-    yield from wrap(f"{comes}; {one.why}", indent="      ", columns=_COLUMNS)
-    yield from letters(one.name)
 
 
 def of_start(field: str, value: str) -> Wish:

@@ -26,11 +26,9 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
 
 
-# jsonschema without the packages that it imports for ``format``, which is an annotation here.
-#
-# It takes each that is installed, and Jupyter's server has them be: ``rfc3987_syntax`` alone
-# compiles a grammar for three seconds, in which the host's one loop would stand still.
-
+#: What jsonschema imports for ``format`` where it is installed, as Jupyter's server has it be:
+#: ``rfc3987_syntax`` alone compiles a grammar for three seconds, in which the host's one loop would
+#: stand still.
 _FORMATS: Final = (
     "fqdn",
     "idna",
@@ -46,7 +44,7 @@ _FORMATS: Final = (
 
 
 @contextmanager
-def quick() -> Iterator[None]:
+def without_formats() -> Iterator[None]:
     """Have these count as not installed meanwhile, unless they are imported already."""
     modules: dict[str, Any] = sys.modules
     absent = [name for name in _FORMATS if name not in modules]
@@ -58,7 +56,7 @@ def quick() -> Iterator[None]:
             del modules[name]
 
 
-with quick():
+with without_formats():
     from jsonschema import Draft202012Validator, SchemaError, ValidationError
     from jsonschema.validators import extend
 
@@ -67,34 +65,16 @@ with quick():
 _MOST_CHECKS: Final = 60_000
 _LONGEST: Final = 200
 _REMEDY: Final = "Mend the schema there."
-_REFERENCES: Final = ("$ref", "$dynamicRef")
 
 
 class _TooLongError(Exception):
     """The checks of one state have run out."""
 
 
-class _Meter:
-    """Counts checks down."""
-
-    def __init__(self) -> None:
-        self._left = 0
-
-    def start(self) -> None:
-        """Begin to count anew."""
-        self._left = _MOST_CHECKS
-
-    def spend(self) -> None:
-        """Count one. Raises _TooLongError."""
-        self._left -= 1
-        if self._left < 0:
-            raise _TooLongError
-
-
 def checker(schema: Mapping[str, Any], file: str) -> Callable[[Any], tuple[Problem, ...]]:
     """Return what tells the problems of a state under ``schema``.
 
-    Raises AdmissionError for what is no schema, refers to somewhere else, or has a pattern that
+    Raise AdmissionError for what is no schema, refers to somewhere else, or has a pattern that
     can't be matched in linear time.
     """
     try:
@@ -103,26 +83,22 @@ def checker(schema: Mapping[str, Any], file: str) -> Callable[[Any], tuple[Probl
         where = exc.json_path
         message = f"not a JSON schema of draft 2020-12: {where}: {exc.message[:_LONGEST]}"
         raise AdmissionError(message, file=file, remedy=_REMEDY) from None
-    patterns = _looked_through(schema, file)
-    meter = _Meter()
-    validator = _Keywords(meter, patterns).kind()(schema, registry=Registry())
+    keywords = _Keywords(_patterns_of(schema, file))
+    validator = keywords.validator_class()(schema, registry=Registry())
 
     def check(state: Any) -> tuple[Problem, ...]:
-        meter.start()
+        keywords.checks_left = _MOST_CHECKS
         try:
-            return tuple(map(_problem, islice(validator.iter_errors(state), MAX_PROBLEMS)))
+            return tuple(
+                Problem(_short(one.json_path), str(one.validator), _short(one.message))
+                for one in islice(validator.iter_errors(state), MAX_PROBLEMS)
+            )
         except _TooLongError:
             return (Problem("$", "schema", "it takes too long to be checked"),)
         except (Unresolvable, RecursionError, ArithmeticError) as exc:
             return (Problem("$", "schema", f"it can't be checked: {type(exc).__name__}"),)
 
     return check
-
-
-def _problem(error: ValidationError) -> Problem:
-    path, message = error.json_path, error.message
-    keyword = str(error.validator)
-    return Problem(_short(path), keyword, _short(message))
 
 
 def _short(text: str) -> str:
@@ -132,15 +108,18 @@ def _short(text: str) -> str:
 # --- a schema's own bounds --------------------------------------------------------------------
 
 
-def _looked_through(schema: Mapping[str, Any], file: str) -> dict[str, SchemaValidator]:
-    """Return the patterns that a schema may match by. Raises AdmissionError."""
+def _patterns_of(schema: Mapping[str, Any], file: str) -> dict[str, SchemaValidator]:
+    """Return the patterns that a schema may match by. Raise AdmissionError."""
     patterns: dict[str, SchemaValidator] = {}
     stack: list[Any] = [schema]
     while stack:
         node = stack.pop()
         if isinstance(node, dict):
             _check_references(node, file)
-            patterns |= {text: _compiled(text, file) for text in _texts(node)}
+            pattern, several = node.get("pattern"), node.get("patternProperties")
+            texts = [pattern] if isinstance(pattern, str) else []
+            texts += several if isinstance(several, dict) else ()
+            patterns |= {text: _compiled(text, file) for text in texts}
             stack += node.values()
         elif isinstance(node, list):
             stack += node
@@ -151,18 +130,11 @@ def _check_references(node: Mapping[str, Any], file: str) -> None:
     if "unevaluatedProperties" in node:  # jsonschema matches patterns by itself there
         message = "unevaluatedProperties can't be checked in bounded time"
         raise AdmissionError(message, file=file, remedy="Write additionalProperties.")
-    for name in _REFERENCES:
+    for name in ("$ref", "$dynamicRef"):
         target = node.get(name)
         if isinstance(target, str) and not target.startswith("#"):
             message = f"{name} leads out of the schema: {target[:_LONGEST]!r}"
             raise AdmissionError(message, file=file, remedy="Put what it means into $defs.")
-
-
-def _texts(node: Mapping[str, Any]) -> Iterator[str]:
-    if isinstance(one := node.get("pattern"), str):
-        yield one
-    if isinstance(several := node.get("patternProperties"), dict):
-        yield from several
 
 
 def _compiled(pattern: str, file: str) -> SchemaValidator:
@@ -178,12 +150,15 @@ def _compiled(pattern: str, file: str) -> SchemaValidator:
 
 
 class _Keywords:
-    """Keywords that jsonschema would match by Python's ``re``, or compare item by item."""
+    """Keywords that jsonschema would match by Python's ``re``, or compare item by item.
 
-    def __init__(self, meter: _Meter, patterns: Mapping[str, SchemaValidator]) -> None:
-        self._meter, self._patterns = meter, patterns
+    Every check of a keyword costs one of ``checks_left``.
+    """
 
-    def kind(self) -> Any:
+    def __init__(self, patterns: Mapping[str, SchemaValidator]) -> None:
+        self._patterns, self.checks_left = patterns, 0
+
+    def validator_class(self) -> Any:
         """Return the class of validators that know these, and count."""
         own = {
             "additionalProperties": self._additional,
@@ -192,11 +167,23 @@ class _Keywords:
             "uniqueItems": _unique,
         }
         every = {**Draft202012Validator.VALIDATORS, **own}
-        counted = {name: _metered(one, self._meter) for name, one in every.items()}
+        counted = {name: self._counted(one) for name, one in every.items()}
         return extend(Draft202012Validator, counted)
 
+    def _spend(self) -> None:
+        self.checks_left -= 1
+        if self.checks_left < 0:
+            raise _TooLongError
+
+    def _counted(self, keyword: Any) -> Any:
+        def counted(validator: Any, value: Any, instance: Any, schema: Any) -> Iterator[Any]:
+            self._spend()
+            yield from keyword(validator, value, instance, schema) or ()
+
+        return counted
+
     def _matches(self, pattern: str, text: str) -> bool:
-        self._meter.spend()
+        self._spend()
         return self._patterns[pattern].isinstance_python(text)
 
     def _pattern(self, _validator: Any, value: str, instance: Any, _schema: Any) -> Iterator[Any]:
@@ -206,31 +193,20 @@ class _Keywords:
     def _named_by_pattern(
         self, validator: Any, value: dict[str, Any], instance: Any, _schema: Any
     ) -> Iterator[Any]:
-        for name, item in _items(instance):
-            for pattern in filter(lambda each: self._matches(each, name), value):
-                yield from validator.descend(item, value[pattern], path=name, schema_path=pattern)
+        for name, item in instance.items() if isinstance(instance, dict) else ():
+            for pattern, schema in value.items():
+                if self._matches(pattern, name):
+                    yield from validator.descend(item, schema, path=name, schema_path=pattern)
 
     def _additional(self, validator: Any, value: Any, instance: Any, schema: Any) -> Iterator[Any]:
         known, patterns = schema.get("properties", {}), schema.get("patternProperties", {})
-        for name, item in _items(instance):
+        for name, item in instance.items() if isinstance(instance, dict) else ():
             if name in known or any(self._matches(each, name) for each in patterns):
                 continue
             if value is False:
                 yield ValidationError(f"{name[:_LONGEST]!r} is not a key that it has")
             else:
                 yield from validator.descend(item, value, path=name)
-
-
-def _items(instance: Any) -> Iterator[tuple[str, Any]]:
-    yield from instance.items() if isinstance(instance, dict) else ()
-
-
-def _metered(keyword: Any, meter: _Meter) -> Any:
-    def counted(validator: Any, value: Any, instance: Any, schema: Any) -> Iterator[Any]:
-        meter.spend()
-        yield from keyword(validator, value, instance, schema) or ()
-
-    return counted
 
 
 def _unique(_validator: Any, value: Any, instance: Any, _schema: Any) -> Iterator[Any]:

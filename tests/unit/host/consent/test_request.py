@@ -7,7 +7,7 @@ import msgspec
 import pytest
 
 from cellblock.analysis.imports import Import
-from cellblock.host.consent.approvals import prompt, request
+from cellblock.host.consent import prompt, request
 from cellblock.host.services.tools.calls import Call
 from cellblock.wire import messages
 from support.approvals import UNDER, call, cell

@@ -9,8 +9,8 @@ import pytest
 
 from cellblock.analysis import analyse
 from cellblock.errors import AdmissionError
-from cellblock.host.consent.admission.admission import Gate, load
-from cellblock.host.consent.admission.schema import checker
+from cellblock.host.consent.admission import Gate, load
+from cellblock.host.consent.template_schema import checker
 from cellblock.policy.folders import shipped_folder
 from cellblock.policy.model import Policy
 

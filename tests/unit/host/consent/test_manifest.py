@@ -8,9 +8,9 @@ import pytest
 
 from cellblock.analysis.admission import sha256
 from cellblock.errors import AdmissionError
-from cellblock.host.consent.admission import approve, manifest
-from cellblock.host.consent.admission.admission import Gate, of_notebook
-from cellblock.host.consent.admission.manifest import MOST_BYTES, Place
+from cellblock.host.consent import approve, manifest
+from cellblock.host.consent.admission import Gate, of_notebook
+from cellblock.host.consent.manifest import MOST_BYTES, Place
 
 CELL, EVIL = "x = 1", "evil()"
 
@@ -278,7 +278,7 @@ def test_a_manifest_that_can_not_be_written_leaves_the_old_one_whole(desk, monke
     def fail(*_):
         raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr("cellblock.host.consent.admission.manifest.os.fsync", fail)
+    monkeypatch.setattr("cellblock.host.consent.manifest.os.fsync", fail)
     with pytest.raises(AdmissionError, match="No space left on device"):
         desk.approve(EVIL)
     assert desk.place.file.read_bytes() == before
@@ -304,7 +304,7 @@ def test_what_is_approved_or_taken_back_meanwhile_counts_from_the_next_cell_on(d
 def test_a_manifest_is_read_once_while_it_stays_as_it_is(desk, monkeypatch):
     desk.approve(CELL)
     gate = Gate(desk.policy, desk.project)
-    monkeypatch.setattr("cellblock.host.consent.admission.admission._UNSEEN", -(10**12))
+    monkeypatch.setattr("cellblock.host.consent.admission.UNSEEN", -(10**12))
     gate.judge(CELL)
     reads = []
     monkeypatch.setattr(Place, "read", lambda *_: reads.append(1))
@@ -344,7 +344,7 @@ def tampered(file):
 def test_a_key_or_manifest_that_is_no_more_what_it_was_stops_the_kernel(
     desk, monkeypatch, which, change, why
 ):
-    monkeypatch.setattr("cellblock.host.consent.admission.admission._UNSEEN", -(10**12))
+    monkeypatch.setattr("cellblock.host.consent.admission.UNSEEN", -(10**12))
     desk.approve(CELL)
     gate, path = Gate(desk.policy, desk.project), getattr(desk.place, which)
     assert not gate.judge(CELL).findings

@@ -1,0 +1,237 @@
+"""Admission: what may run in a session, looked up anew when it has changed on disk; and templates.
+
+A manifest that is written while a kernel runs counts from the next cell on, and so does one that is
+taken back. What can't be trusted any more, the key too, stops every cell until it is mended.
+
+A folder of templates holds ``NAME.py`` and ``NAME.schema.json`` for each. Names are never made into
+paths: a folder is listed, and what is in it is found by name. Files are opened once and judged by
+what was opened.
+"""
+
+from __future__ import annotations
+
+import ast
+import os
+import time
+from collections.abc import Mapping
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+from cellblock.analysis import admission
+from cellblock.analysis.admission import Admitted, Template
+from cellblock.analysis.template_rules import definitions
+from cellblock.analysis.templates import StateError, entry, is_name, read_state
+from cellblock.analysis.transform import parse
+from cellblock.errors import AdmissionError
+from cellblock.host.consent.manifest import (
+    UNSEEN,
+    FileState,
+    Place,
+    approved,
+    check_own,
+    file_state,
+    read_file,
+    state_of,
+)
+from cellblock.policy.paths import within
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Iterator
+
+    from cellblock.analysis.admission import Ruling
+    from cellblock.policy.model import Policy
+
+_REMEDY: Final = "Have it approved: cellblock approve NOTEBOOK, with this kernel's --policy."
+
+
+class Gate:
+    """Decides about cells.
+
+    ``observe`` is called with what is in force, and where that is from: when it is first read, and
+    when it has changed.
+    """
+
+    def __init__(
+        self,
+        policy: Policy,
+        project: Path,
+        observe: Callable[[Admitted, str], None] = lambda _admitted, _source: None,
+    ) -> None:
+        self._policy, self._project, self._observe = policy, project, observe
+        self._admitted = _without_cells(policy)
+        self._place: Place | None = None
+        #: The manifest's and the key's files as they were when they were read; None where they
+        #: have to be.
+        self._known: tuple[FileState, FileState] | None = None
+        self._observed: str | None = None
+
+    @property
+    def is_open(self) -> bool:
+        """Whether every cell is admitted, and expressions beside cells are."""
+        return self._admitted.kind == "any"
+
+    @property
+    def templates(self) -> Mapping[str, Template]:
+        """The templates by name. Looking into it raises AdmissionError where they can't be read."""
+        return self._admitted.templates
+
+    def judge(self, raw: str) -> Ruling:
+        """Decide about a cell. Raise AdmissionError where nothing can be decided."""
+        if self._admitted.kind == "approved":
+            self._read_manifest()
+        elif self._admitted.kind == "template" and self._observed is None:
+            self._put_in_force(f"{len(self._admitted.templates)} templates")
+        return admission.judge(raw, self._admitted)
+
+    def judge_expression(self, text: str) -> Ruling:
+        """Decide about a user_expression, after its cell. Never raises."""
+        return admission.judge_expression(text, self._admitted)
+
+    def _read_manifest(self) -> None:
+        """Admit the cells that the manifest has now. Raise AdmissionError."""
+        if self._place is None:
+            self._place = Place(self._policy, self._project)
+        key = file_state(self._place.key)
+        if self._known is not None and self._known == (file_state(self._place.file), key):
+            return
+        self._known = None
+        found, status = self._place.read()
+        self._admitted = replace(self._admitted, cells=approved(found), remedy=_REMEDY)
+        # The key as it was before it was read: one that was exchanged since is seen by the next.
+        if key is not None and time.time_ns() - max(status.st_ctime_ns, key[-1]) > UNSEEN:
+            self._known = state_of(status), key
+        self._put_in_force(f"{self._place.file}, number {found.serial}")
+
+    def _put_in_force(self, source: str) -> None:
+        if source != self._observed:
+            self._observed = source
+            self._observe(self._admitted, source)
+
+
+def of_notebook(policy: Policy, notebook: Path) -> Admitted:
+    """Return what may run of one notebook: for those who check it before it is published.
+
+    Raise AdmissionError where a kernel would run nothing.
+    """
+    admitted = _without_cells(policy)
+    if policy.admission != "approved":
+        return admitted
+    path = notebook.resolve()
+    found, _ = Place(policy, path.parent).read()
+    return replace(admitted, cells=approved(found, path.name), remedy=_REMEDY)
+
+
+def _without_cells(policy: Policy) -> Admitted:
+    """Return what a policy admits before any manifest is read."""
+    listed = policy.mode != "safe" or "template" in policy.magics
+    return Admitted(
+        policy.admission,
+        templates=FolderTemplates(policy.templates.folders),
+        calls=listed or policy.admission != "any",
+    )
+
+
+# --- templates on disk ----------------------------------------------------------------------------
+
+MOST_TEMPLATES: Final = 500
+MOST_BYTES: Final = 1 << 20
+#: Characters that are shown of a template's docstring.
+_MOST_DOC: Final = 300
+_REPLACE: Final = "Put a file in its place."
+
+
+class FolderTemplates(Mapping[str, Template]):
+    """The templates in some folders, read when somebody first asks for one."""
+
+    def __init__(self, folders: tuple[str, ...]) -> None:
+        self._folders = folders
+        self._found: dict[str, Template] | None = None
+
+    def _read(self) -> dict[str, Template]:
+        if self._found is None:
+            self._found = load(self._folders)
+        return self._found
+
+    def __getitem__(self, name: str) -> Template:
+        return self._read()[name]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._read())
+
+    def __len__(self) -> int:
+        return len(self._read())
+
+
+def load(folders: Iterable[str]) -> dict[str, Template]:
+    """Return the templates of all folders by name.
+
+    Raise AdmissionError for a folder that is not there, a file that is not what it should be, or a
+    name that two folders have.
+    """
+    found: dict[str, Template] = {}
+    for folder in map(Path, folders):
+        try:
+            names = sorted(path.name for path in folder.iterdir())
+            check_own(folder, folder.stat())
+        except OSError as exc:
+            remedy = "Make it, or take it out of templates.folders."
+            raise _wrong(folder, f"can't be read: {exc.strerror}", remedy) from None
+        for file in names:
+            name, dot, ending = file.rpartition(".")
+            if ending != "py" or not dot or file.startswith((".", "_")):
+                continue
+            if not is_name(name):
+                remedy = "Begin it with a small letter; small letters, digits, - and _ may follow."
+                raise _wrong(folder / file, "not a template's name", remedy)
+            template = _template(folder, name)
+            if name in found:
+                message = f"another folder has a template {name!r}, too"
+                raise _wrong(folder / file, message, "Rename one.")
+            found[name] = template
+        if len(found) > MOST_TEMPLATES:
+            raise _wrong(folder, f"more than {MOST_TEMPLATES} templates", "Remove some.")
+    return found
+
+
+def _template(folder: Path, name: str) -> Template:
+    source = _text(folder, f"{name}.py")
+    file = folder / f"{name}.schema.json"
+    try:
+        schema: Any = read_state(_text(folder, file.name))
+    except StateError as exc:
+        message = f"line {exc.line}: {exc.message}"
+        raise _wrong(file, message, "Mend it there.") from None
+    if not isinstance(schema, dict):
+        raise _wrong(file, "not a JSON schema: no object", "Mend it there.")
+    for finding in (*definitions(source), *entry(source)):
+        message = f"line {finding.line}: {finding.subject} {finding.why}"
+        raise _wrong(folder / f"{name}.py", message, finding.remedy)
+    # jsonschema is slow to import, and few policies have templates.
+    from cellblock.host.consent.template_schema import checker  # noqa: PLC0415 - see above
+
+    doc = ast.get_docstring(parse(source)) or ""
+    summary = doc.partition("\n")[0][:_MOST_DOC]
+    return Template(name, source, schema, checker(schema, str(file)), summary)
+
+
+def _text(folder: Path, name: str) -> str:
+    """Return a file's text. A link is followed where it stays in the folder, as config maps' do."""
+    path, root = folder / name, os.path.realpath(folder)
+    real = os.path.realpath(path)
+    if not within(real, root):
+        raise _wrong(path, f"a link leads out of the folder, to {real}", _REPLACE)
+    try:
+        content, status = read_file(Path(real), MOST_BYTES, what="it", remedy=_REPLACE)
+    except FileNotFoundError:
+        remedy = "Each template is a NAME.py and a NAME.schema.json."
+        raise _wrong(path, "there is no such file", remedy) from None
+    check_own(path, status)
+    try:
+        return content.decode()
+    except UnicodeDecodeError:
+        raise _wrong(path, "it is not UTF-8", "Write it in UTF-8.") from None
+
+
+def _wrong(path: Path, message: str, remedy: str) -> AdmissionError:
+    return AdmissionError(message, file=str(path), key="templates.folders", remedy=remedy)

@@ -1,0 +1,353 @@
+"""Who is asked, about what, and how often: a session's approvals.
+
+Calls of one cell wait in line; a cell's imports are asked about before it is sent. One question at
+a time is put, answered, or withdrawn. An answer is for what was asked and nothing else. A cell that
+goes on asking is refused without a question.
+"""
+
+from __future__ import annotations
+
+import os
+import sysconfig
+from collections import deque
+from functools import lru_cache
+from importlib.machinery import PathFinder
+from pathlib import PurePath
+from typing import TYPE_CHECKING, Final
+
+import msgspec
+
+from cellblock.analysis.admission import sha256
+from cellblock.analysis.imports import approvable, wanted
+from cellblock.host.consent import request
+from cellblock.host.consent.prompt import Decision
+from cellblock.host.guests.spawn import import_path
+from cellblock.wire.messages import Granted
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Mapping
+
+    from cellblock.analysis import Finding, Rules
+    from cellblock.analysis.imports import Import
+    from cellblock.host.consent.grants import Grants
+    from cellblock.host.consent.prompt import Answer
+    from cellblock.host.consent.request import Wish
+    from cellblock.host.services.tools.calls import Call
+    from cellblock.host.session.types import ExecuteRequest
+
+    Observe = Callable[[Wish, Decision], str]
+    #: Puts a question; returns what withdraws it, or None where nobody can be asked.
+    Ask = Callable[
+        [Wish, ExecuteRequest | None, str, Callable[[Answer], None]], Callable[[], None] | None
+    ]
+
+
+# --- where packages are that may be approved: installed for the interpreter, by nobody's cell -----
+
+#: Folders of these names hold nothing else.
+_INSTALLED: Final = ("dist-packages", "site-packages")
+
+
+def is_installed(package: str, more: tuple[str, ...] = ()) -> bool:
+    """Whether guests find ``package`` among what is installed, or in one of ``more`` folders.
+
+    Not in a notebook's folder, nor by a link that leads elsewhere; nothing of it is imported. One
+    without a file of its own is none: whoever adds a folder adds to it.
+    """
+    try:
+        spec = PathFinder.find_spec(package, [*import_path(), *more])
+    except (ImportError, ValueError):
+        return False
+    if spec is None or not spec.origin or not PurePath(spec.origin).is_absolute():
+        return False
+    real = PurePath(os.path.realpath(spec.origin))
+    return any(real.is_relative_to(os.path.realpath(one)) for one in {*_folders(), *more})
+
+
+@lru_cache(maxsize=1)
+def _folders() -> tuple[str, ...]:
+    named = [path for path in import_path() if PurePath(path).name in _INSTALLED]
+    paths = sysconfig.get_paths()
+    return (*named, paths["purelib"], paths["platlib"])
+
+
+# --- deciding, and asking -------------------------------------------------------------------------
+
+#: Questions for one cell, and answers of no, from which on the rest is refused unasked.
+MOST_ASKED: Final = 20
+MOST_REFUSED: Final = 3
+_NOT_TAKEN: Final = (
+    "That was not taken: it takes the code, which is another one now, and one of these."
+)
+
+
+class Manner(msgspec.Struct, frozen=True, kw_only=True):
+    """The words for an answer of no, and whether who answers is ``spared`` many questions."""
+
+    no: str = "you said no"
+    remedy: str = "You said no. Run the cell again to be asked again."
+    spared: bool = True
+
+
+USER: Final = Manner()
+PROGRAM: Final = Manner(no="the program said no", remedy="The program said no.", spared=False)
+
+
+class _Waiting(msgspec.Struct, frozen=True, eq=False):
+    """A wish to be decided, what gets the decision, and the number of the call that it is of."""
+
+    wish: Wish
+    decided: Callable[[Decision], None]
+    call: int | None
+
+
+class Approver:
+    """Decides about calls (``services.tools.calls.Approval``), imports, and a kernel's start.
+
+    ``ask`` puts a question. ``observe`` is called with each decision of the user's, and with others
+    once a cell for each subject; it returns why something may not be done after all. ``tell`` gets
+    a line for the user, who may be a program, by the ``manner``.
+    """
+
+    def __init__(
+        self,
+        ask: Ask,
+        grants: Grants,
+        *,
+        observe: Observe,
+        tell: Callable[[str], None],
+        manner: Manner = USER,
+    ) -> None:
+        self._ask, self._grants, self._observe, self._tell = ask, grants, observe, tell
+        self.manner = manner
+        self._on_waiting: Callable[[bool], None] = lambda _asked: None
+        self._queue = deque[_Waiting]()
+        #: What is asked about now, and what withdraws the question.
+        self._open: _Waiting | None = None
+        self._withdraw: Callable[[], None] | None = None
+        self._goes_on = False
+        self._cell: ExecuteRequest | None = None
+        #: Why nothing is asked any more in this cell.
+        self._stopped = ""
+        self._asked = 0
+        #: What was refused in this cell, by hash; and what was observed of it unasked.
+        self._refused: set[str] = set()
+        self._noted: set[tuple[str, ...]] = set()
+        #: What may be imported, and for which names and rules that was found.
+        self._granted: Granted | None = None
+        self._found: tuple[frozenset[str], Rules | None] = (frozenset(), None)
+        #: Where packages are besides those of the interpreter.
+        self.folders: tuple[str, ...] = ()
+
+    # --- a cell -------------------------------------------------------------------------------
+
+    def begin(self, cell: ExecuteRequest) -> None:
+        """Begin a cell: what its calls and imports ask for is asked for it."""
+        self._refuse_all("another cell has begun")
+        self._cell, self._stopped, self._asked = cell, "", 0
+        self._refused.clear()
+        self._noted.clear()
+        self._grants.begin()
+
+    def end(self) -> None:
+        """End the cell: nobody is asked for it any more."""
+        self._cell = None
+        self._grants.begin()  # handlers of widgets are none of the cell
+        self._refuse_all("the cell has ended")
+
+    def interrupt(self) -> None:
+        """Refuse what waits, and what this cell asks for from now on."""
+        self._stopped = "it was interrupted"
+        self._refuse_all(self._stopped)
+
+    @property
+    def asks(self) -> bool:
+        """Whether a question stands."""
+        return self._open is not None
+
+    def hold_to(self, digest: str, changed: Mapping[str, str]) -> None:
+        """Hold to a narrower policy: what was allowed for always was so under another.
+
+        ``changed`` are fields and their values, as TOML has them.
+        """
+        self._grants.hold_to(digest, changed)
+
+    def on_waiting(self, waiting: Callable[[bool], None]) -> None:
+        """Call ``waiting`` when the user is asked, and when that is over."""
+        self._on_waiting = waiting
+
+    # --- calls --------------------------------------------------------------------------------
+
+    def decide(
+        self, call: Call, proceed: Callable[[], None], refuse: Callable[[str], None]
+    ) -> None:
+        """Decide about a call; that very call is run, or refused."""
+        wish = request.of_call(call)
+        if wish is None:
+            refuse("its arguments are no data that can be shown")
+            return
+
+        def decided(decision: Decision) -> None:
+            if decision.scope is not None:
+                proceed()
+            else:
+                refuse(decision.why)
+
+        self._put(wish, decided, call.number)
+
+    def dropped(self, number: int) -> None:
+        """Ask no more about a call that nobody waits for. It is not decided."""
+        self._queue = deque(one for one in self._queue if one.call != number)
+        if self._open is not None and self._open.call == number:
+            self._close()
+            self._go_on()
+
+    # --- imports ------------------------------------------------------------------------------
+
+    def granted(self, rules: Rules) -> Granted | None:
+        """Return what may be imported now besides what a policy's ``rules`` allow."""
+        names, (known, under) = self._grants.imports(), self._found
+        if names != known or (names and rules is not under):
+            found = [one for name in names for one in approvable(name, rules)]
+            there = [one for one in found if self._is_there(one)]
+            modules, packages = (
+                tuple(sorted({one.name for one in there if one.kind == kind}))
+                for kind in ("module", "package")
+            )
+            self._found = names, rules
+            self._granted = Granted(modules=modules, packages=packages) if there else None
+        return self._granted
+
+    def wanted(self, findings: Iterable[Finding], rules: Rules) -> tuple[Import, ...]:
+        """Return what the user could approve of for a cell with these findings to run."""
+        found = wanted(findings, rules)
+        return found if all(map(self._is_there, found)) else ()
+
+    def _is_there(self, one: Import) -> bool:
+        return one.kind == "module" or is_installed(one.name, self.folders)
+
+    def ask_imports(self, imports: Iterable[Import], decided: Callable[[Decision], None]) -> None:
+        """Ask whether the cell may import these."""
+        source = self._cell.code if self._cell is not None else ""
+        self._put(request.of_imports(imports, sha256(source)), decided)
+
+    # --- a kernel's start ---------------------------------------------------------------------
+
+    def may_start(self, field: str, value: str) -> bool:
+        """Whether a kernel of such a policy may always start."""
+        return self._grants.covers(request.of_start(field, value)) is not None
+
+    def ask_start(self, field: str, value: str, decided: Callable[[Decision], None]) -> None:
+        """Ask whether it may."""
+        self._put(request.of_start(field, value), decided)
+
+    # --- the queue ----------------------------------------------------------------------------
+
+    def _put(
+        self, wish: Wish, decided: Callable[[Decision], None], call: int | None = None
+    ) -> None:
+        """Decide when it is this one's turn; ``decided`` may be called before this returns."""
+        self._queue.append(_Waiting(wish, decided, call))
+        self._go_on()
+
+    def _go_on(self) -> None:
+        """Put the next question; what needs none is decided on the way.
+
+        What gets a decision may put another wish, which finds its place in the queue.
+        """
+        if self._goes_on:
+            return
+        self._goes_on = True
+        try:
+            while self._open is None and self._queue:
+                one = self._queue.popleft()
+                decision = self._unasked(one.wish)
+                if decision is None and not self._question(one, ""):
+                    decision = Decision(why="nobody can be asked: this front end takes no input")
+                if decision is not None:
+                    self._settle(one, decision)
+        finally:
+            self._goes_on = False
+
+    def _unasked(self, wish: Wish) -> Decision | None:
+        """Decide without asking, where that can be; else count a question."""
+        if (scope := self._grants.covers(wish)) is not None:
+            return Decision(scope=scope)
+        why, no = self._stopped, self.manner.no
+        if self._cell is None:
+            why = "nobody can be asked while no cell runs"
+        elif not why and self.manner.spared:
+            if wish.sha256 in self._refused:
+                why = f"{no} to this in this cell"
+            elif len(self._refused) >= MOST_REFUSED:
+                why = f"{no} {MOST_REFUSED} times in this cell"
+            elif self._asked >= MOST_ASKED:
+                why = f"one cell may ask {MOST_ASKED} times"
+        if why:
+            return Decision(why=why)
+        self._asked += 1
+        return None
+
+    def _question(self, one: _Waiting, note: str) -> bool:
+        """Put a question. Return whether anybody can be asked."""
+
+        def answered(answer: Answer) -> None:
+            if self._open is one:
+                self._answered(one, answer, again=not note)
+
+        withdraw = self._ask(request.with_lines(one.wish), self._cell, note, answered)
+        if withdraw is None:
+            return False
+        self._open, self._withdraw = one, withdraw
+        self._on_waiting(True)
+        return True
+
+    def _answered(self, one: _Waiting, answer: Answer, *, again: bool) -> None:
+        self._withdraw = None  # it is answered
+        if answer == "again" and again and self._question(one, _NOT_TAKEN):
+            return
+        self._close()
+        match answer:
+            case "again" | "no":
+                self._settle(one, Decision(why=self.manner.no, asked=True))
+            case scope:
+                self._settle(one, Decision(scope=scope, asked=True))
+        self._go_on()
+
+    def _close(self) -> None:
+        """Have no question stand."""
+        if self._open is None:
+            return
+        withdraw, self._open, self._withdraw = self._withdraw, None, None
+        if withdraw is not None:
+            withdraw()
+        self._on_waiting(False)
+
+    def _refuse_all(self, why: str) -> None:
+        """Refuse everything that waits."""
+        waiting = [*([self._open] if self._open else []), *self._queue]
+        self._queue.clear()
+        self._close()
+        for one in waiting:
+            self._settle(one, Decision(why=why))
+
+    def _settle(self, one: _Waiting, decision: Decision) -> None:
+        """Have a decision observed, remember what the user said, and hand it on.
+
+        Where it may not be done after all, nothing is remembered, and the decision is no.
+        """
+        wish, why = one.wish, ""
+        unasked = (wish.of, *wish.subjects, decision.scope or decision.why)
+        if decision.asked or unasked not in self._noted:
+            why = self._observe(wish, decision)
+            if not (why or decision.asked):
+                self._noted.add(unasked)
+        if decision.asked and not why:
+            problem = ""
+            if decision.scope is None:
+                self._refused.add(wish.sha256)
+            else:
+                problem = self._grants.add(wish, decision.scope)
+            if problem:
+                self._tell(f"could not keep that for always: {problem}. It holds for this session")
+        one.decided(Decision(why=why) if why else decision)

@@ -1,0 +1,262 @@
+"""What a user allowed before: for this cell, for the session, or for always.
+
+What is for always is in a file in the user's state folder, which all kernels look at. A grant
+counts for one scope, one policy and that policy's digest: a policy that changed voids it. A file
+that is damaged, too large, a link or somebody else's holds no grants, so that users are asked anew.
+What is taken back counts no more from the next look on.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import datetime as dt
+import fcntl
+import os
+import secrets
+import time
+from pathlib import Path
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Final, Literal
+
+import msgspec
+from msgspec.structs import asdict, replace
+
+from cellblock.host.consent.manifest import UNSEEN, FileState, file_state
+from cellblock.host.files import PrivateFile
+from cellblock.policy.folders import state_folder
+from cellblock.render.text import clip
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
+
+    from cellblock.host.consent.request import Wish
+
+#: What takes consent, and for how long it can be allowed.
+Of = Literal["call", "import", "start"]
+Scope = Literal["once", "session", "always"]
+MOST_BYTES: Final = 1 << 20
+MOST_GRANTS: Final = 1_000
+#: Fields that a policy was narrowed in, and characters of a value, that are kept to be shown.
+MOST_FIELDS: Final = 16
+LONGEST: Final = 100
+_LOCK: Final = os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
+#: Tries to get the lock, and seconds between them: the host's loop stands still meanwhile.
+_TRIES, _PAUSE = 20, 0.005
+
+
+class Grant(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
+    """One thing that is allowed, and what for: ``policy`` by its name and ``digest``.
+
+    Where that one was made narrower, ``base`` is the digest of what the operator wrote, and
+    ``narrowed`` has fields to values, as TOML has them. Both are shown, and decide nothing.
+    """
+
+    id: str
+    of: Of
+    subject: str
+    scope: str
+    policy: str
+    digest: str
+    at: str
+    base: str = ""
+    narrowed: dict[str, str] = {}
+
+    @property
+    def counts_for(self) -> tuple[str, ...]:
+        """What is allowed by it, and under what."""
+        return (self.of, self.subject, self.scope, self.policy, self.digest)
+
+
+class _File(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    cellblock: Literal["grants"]
+    version: Literal[1]
+    grants: tuple[Grant, ...]
+
+
+def default_path() -> Path:
+    """Return where grants are kept: ``$XDG_STATE_HOME/cellblock/grants.json``."""
+    return Path(state_folder(), "grants.json")
+
+
+def new(
+    of: Of,
+    subject: str,
+    *,
+    scope: str,
+    policy: str,
+    digest: str,
+    base: str = "",
+    narrowed: Mapping[str, str] = MappingProxyType({}),
+) -> Grant:
+    """Return a grant as of now."""
+    kept = [(name, clip(value, LONGEST)) for name, value in narrowed.items()][:MOST_FIELDS]
+    return Grant(
+        id=secrets.token_hex(4),
+        of=of,
+        subject=subject,
+        scope=scope,
+        policy=policy,
+        digest=digest,
+        at=dt.datetime.now(dt.UTC).isoformat(timespec="seconds"),
+        base=base,
+        narrowed=dict(kept),
+    )
+
+
+class Store:
+    """The grants in one file, looked at anew when that has changed."""
+
+    def __init__(self, path: Path) -> None:
+        self._path, self._file = path, PrivateFile(path, MOST_BYTES)
+        self._known: FileState | None = None
+        self._grants: tuple[Grant, ...] = ()
+
+    def grants(self) -> tuple[Grant, ...]:
+        """Return what is in force now. Never raises."""
+        state = file_state(self._path)
+        if state is None:
+            self._known, self._grants = None, ()
+        elif state != self._known:
+            self._grants = self._read() or ()
+            self._known = None if time.time_ns() - state[-1] <= UNSEEN else state
+        return self._grants
+
+    def _read(self) -> tuple[Grant, ...] | None:
+        """Return what the file has; None if that does not count."""
+        try:
+            return msgspec.json.decode(self._file.read(), type=_File).grants
+        except (msgspec.MsgspecError, RecursionError):
+            return None
+
+    @property
+    def is_damaged(self) -> bool:
+        """Whether there is a file, and nothing in it counts."""
+        return os.path.lexists(self._path) and self._read() is None
+
+    def add(self, grants: tuple[Grant, ...]) -> None:
+        """Add grants, in place of the same ones. Raise OSError."""
+        again = {one.counts_for for one in grants}
+        with self._held():
+            left = (one for one in self._read() or () if one.counts_for not in again)
+            self._write((*left, *grants))
+
+    def revoke(self, ids: frozenset[str] | None) -> tuple[Grant, ...]:
+        """Take grants back, all where ``ids`` is None; return which. Raise OSError."""
+        with self._held():
+            known = self._read() or ()
+            gone = tuple(one for one in known if ids is None or one.id in ids)
+            self._write(tuple(one for one in known if one not in gone))
+        return gone
+
+    def _write(self, grants: tuple[Grant, ...]) -> None:
+        if len(grants) > MOST_GRANTS:
+            raise OSError(f"there are {MOST_GRANTS:,} already: cellblock approvals revoke")
+        content = msgspec.json.encode(_File("grants", 1, grants), order="deterministic")
+        content = msgspec.json.format(content, indent=1)
+        if len(content) > MOST_BYTES:
+            raise OSError("there is too much already: cellblock approvals revoke")
+        self._file.write(content)
+        self._known = None
+
+    @contextlib.contextmanager
+    def _held(self) -> Iterator[None]:
+        """Keep others from writing meanwhile. Raise OSError, also when somebody else keeps on."""
+        folder = self._path.parent
+        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        lock = os.open(folder / f"{self._path.name}.lock", _LOCK, 0o600)
+        try:
+            for _ in range(_TRIES):
+                try:
+                    fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                    break
+                except BlockingIOError:
+                    time.sleep(_PAUSE)
+            else:
+                raise OSError("another process keeps it locked")
+            yield
+        finally:
+            os.close(lock)
+
+
+# --- what is allowed in a session -----------------------------------------------------------------
+
+
+class Under(msgspec.Struct, frozen=True, kw_only=True):
+    """What lasting grants are for: a scope, and a policy by its name and digest.
+
+    ``base`` and ``narrowed`` are as in `Grant`: they say how it came to be that policy.
+    """
+
+    scope: str
+    policy: str
+    digest: str
+    base: str = ""
+    narrowed: dict[str, str] = {}
+
+    def narrower(self, digest: str, changed: Mapping[str, str]) -> Under:
+        """Return the same for a policy with this digest, made of this one by what ``changed``."""
+        base = self.base or self.digest
+        return replace(self, digest=digest, base=base, narrowed={**self.narrowed, **changed})
+
+
+class Grants:
+    """Answers whether something is allowed already, and how. A look costs a stat(2).
+
+    Without a store nothing is allowed for always, nor can it be.
+    """
+
+    def __init__(self, under: Under, store: Store | None) -> None:
+        self.under, self._store = under, store
+        self._session: set[tuple[Of, str]] = set()
+        #: Imports that the cell under way was allowed.
+        self._cell: set[str] = set()
+
+    def hold_to(self, digest: str, changed: Mapping[str, str]) -> None:
+        """Have what is for always be for a narrower policy, from now on."""
+        self.under = self.under.narrower(digest, changed)
+
+    def begin(self) -> None:
+        """Begin a cell: what was allowed once was for another."""
+        self._cell.clear()
+
+    def covers(self, wish: Wish) -> Scope | None:
+        """Return for how long something is allowed already, None where it has to be asked for."""
+        wanted = {(wish.of, subject) for subject in wish.subjects}
+        if wanted <= self._session:
+            return "session"
+        return "always" if wanted <= self._session | self._always() else None
+
+    def add(self, wish: Wish, scope: Scope) -> str:
+        """Remember what was allowed; return why it could not be for always, or nothing.
+
+        What is for always stands in the store alone, so that it can be taken back there at once.
+        """
+        if scope == "once":
+            # A call is let through by itself: nothing is remembered that another could use.
+            self._cell.update(wish.subjects if wish.of == "import" else ())
+            return ""
+        problem = ""
+        if scope == "always":
+            under = asdict(self.under)
+            try:
+                if self._store is None:
+                    problem = "nothing is kept here"
+                else:
+                    self._store.add(tuple(new(wish.of, one, **under) for one in wish.subjects))
+            except OSError as exc:
+                problem = exc.strerror or str(exc)
+        if scope == "session" or problem:
+            self._session.update((wish.of, subject) for subject in wish.subjects)
+        return problem
+
+    def imports(self) -> frozenset[str]:
+        """Return what may be imported now besides what the policy allows."""
+        lasting = self._session | self._always()
+        return frozenset(self._cell).union(name for of, name in lasting if of == "import")
+
+    def _always(self) -> set[tuple[Of, str]]:
+        under = self.under.scope, self.under.policy, self.under.digest
+        known = () if self._store is None else self._store.grants()
+        return {
+            (one.of, one.subject) for one in known if (one.scope, one.policy, one.digest) == under
+        }
