@@ -116,7 +116,14 @@ def _confine_itself(prepare: messages.Prepare) -> None:
 
 def _import_early() -> None:
     """Import what every guest needs while the host still reads its policy."""
-    import IPython.core.interactiveshell  # noqa: F401, PLC0415
+    # The shell names these as text, and would import them when the host waits for it.
+    from IPython.core import (  # noqa: F401, PLC0415
+        application,
+        completerlib,
+        interactiveshell,
+        magics,
+        oinspect,
+    )
 
     from cellblock.guest import setup  # noqa: F401, PLC0415
 
