@@ -1,7 +1,4 @@
-"""Putting a kernel together from its policy, its backend and its sockets.
-
-Imported late: what starts before it (``start``) has spawned the zygote by then.
-"""
+"""Putting a kernel together from its policy, its backend and its sockets, and taking it apart."""
 
 from __future__ import annotations
 
@@ -10,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import zmq
 
-from cellblock.guest import remove_tree as removal
+from cellblock.guest import remove_tree
 from cellblock.host.cell.output_log import Kept
 from cellblock.host.guests.zygotes import Own
 from cellblock.host.session.build import audit_of, enter_start, exports_of, found, views_of
@@ -25,7 +22,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from cellblock.errors import BackendError, PolicyError
-    from cellblock.jupyter.start import EarlyZygote, Options
+    from cellblock.jupyter.early_zygote import EarlyZygote
+    from cellblock.jupyter.start import Options
 
 
 #: Seconds after which what killed kernels left is removed: past the first reply.
@@ -33,10 +31,7 @@ _SWEEP = 1.0
 
 
 def assemble(
-    options: Options,
-    scratch: str,
-    ground: Ground | PolicyError | BackendError,
-    early: EarlyZygote,
+    options: Options, ground: Ground | PolicyError | BackendError, early: EarlyZygote
 ) -> tuple[ZmqReactor, Kernel, Callable[[], None]]:
     """Return the loop, the kernel and what to call at the end.
 
@@ -47,17 +42,29 @@ def assemble(
     connection = channels.read_connection(Path(options.connection_file))
     bound = channels.bind(context, connection)
     reactor = ZmqReactor()
-    codec = MessageCodec(connection.key, connection.scheme)
+    codec = MessageCodec(connection.key, connection.digest)
     kept = Kept(default_path().parent / "output", views.kept_bytes())
     audit = audit_of(views)
     kernel = Kernel(reactor, bound, codec, History(default_path()), views, kept, audit)
     reactor.call_later(_SWEEP, kept.sweep)
     reactor.call_later(_SWEEP, early.remember)
-    if isinstance(ground, Ground):
-        enter_start(ground, kernel)
-        _begin(ground, reactor, kernel, early)
-    else:
+
+    def begin() -> None:
+        if isinstance(ground, Ground):
+            kernel.session = session = found(ground, reactor, kernel, Own(reactor, early.take))
+            kernel.exports = exports_of(ground, reactor, session)
+            session.start()
+
+    if not isinstance(ground, Ground):
         early.end()
+    else:
+        enter_start(ground, kernel)
+        if ground.policy.approvals == "never":
+            begin()
+        else:
+            from cellblock.jupyter import consent  # noqa: PLC0415 - few policies ask anybody
+
+            consent.begin(ground, kernel, begin)
 
     def cleanup() -> None:
         kernel.history.close()  # first: the rest may take long, and we may be killed over it
@@ -69,26 +76,8 @@ def assemble(
         if kernel.exports is not None:
             kernel.exports.close()
         early.end()
-        gone = kernel.session is None or kernel.session.close()
-        if gone:  # else its zygote is still at it
-            removal.remove(scratch)
+        if kernel.session is None or kernel.session.close():  # else its zygote is still at it
+            remove_tree.remove(str(early.scratch))
         context.destroy(linger=200)
 
     return reactor, kernel, cleanup
-
-
-def _begin(ground: Ground, reactor: ZmqReactor, kernel: Kernel, early: EarlyZygote) -> None:
-    """Start a session, or first ask the user whether it may start."""
-    zygotes = Own(reactor, early.take)
-
-    def begin() -> None:
-        kernel.session = session = found(ground, reactor, kernel, zygotes)
-        kernel.exports = exports_of(ground, reactor, session)
-        session.start()
-
-    if ground.policy.approvals == "never":
-        begin()
-        return
-    from cellblock.jupyter import consent  # noqa: PLC0415 - few policies have anybody asked
-
-    consent.begin(ground, kernel, begin)

@@ -13,7 +13,7 @@ from cellblock.host.consent.approvals.approver import Clerk, Grants, Under
 from cellblock.host.consent.approvals.prompt import Prompt
 from cellblock.host.consent.approvals.store import Store, default_path
 from cellblock.host.session.narrowing import changes
-from cellblock.policy import paths as placing
+from cellblock.policy import paths
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -27,8 +27,15 @@ if TYPE_CHECKING:
 
 def begin(ground: Ground, kernel: Kernel, start: Callable[[], None]) -> None:
     """Have the user of ``kernel`` asked; call ``start`` once its session may be started."""
-    policy = placing.unplaced(ground.policy, Path(ground.told.scratch))
-    kernel.clerk = clerk = clerk_of(ground, policy, kernel)
+    policy = paths.unplaced(ground.policy, Path(ground.told.scratch))
+    kernel.input_requests.prefix_cells = True
+    grants = Grants(under(ground, policy), Store(default_path()))
+    kernel.clerk = clerk = Clerk(
+        Prompt(kernel.consulted, grants),
+        grants,
+        observe=kernel.audit.approved,
+        tell=kernel.outputs.notice,
+    )
     if ground.condition is None:
         start()
         return
@@ -41,21 +48,9 @@ def begin(ground: Ground, kernel: Kernel, start: Callable[[], None]) -> None:
     starting = StartConsent(clerk, policy, ground.condition.key, allowed)
     if starting.is_allowed:
         start()
-        return
-    kernel.starting = starting
-    kernel.views.refuse(ground.condition)
-
-
-def clerk_of(ground: Ground, policy: Policy, kernel: Kernel) -> Clerk:
-    """Return what asks the user; ``policy`` is from ``placing.unplaced``."""
-    kernel.input_requests.prefix_cells = True
-    grants = Grants(under(ground, policy), Store(default_path()))
-    return Clerk(
-        Prompt(kernel.consulted, grants),
-        grants,
-        observe=kernel.audit.approved,
-        tell=kernel.outputs.notice,
-    )
+    else:
+        kernel.starting = starting
+        kernel.views.refuse(ground.condition)
 
 
 def under(ground: Ground, policy: Policy) -> Under:
@@ -64,7 +59,7 @@ def under(ground: Ground, policy: Policy) -> Under:
     made, scratch = ground.operators, Path(ground.told.scratch)
     if made is None:
         return Under(scope=scope, policy=policy.name, digest=policy.digest())
-    written = placing.unplaced(made, scratch).digest()
+    written = paths.unplaced(made, scratch).digest()
     first = Under(scope=scope, policy=policy.name, digest=written)
     return first.narrower(policy.digest(), changes(made, ground.policy, scratch))
 

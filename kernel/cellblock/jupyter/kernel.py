@@ -1,4 +1,4 @@
-"""The kernel: Jupyter's requests in their order, over one session.
+"""The kernel: Jupyter's requests in their order, over one session, and questions to its user.
 
 Shell requests are answered one at a time, as they came. The control channel answers at once,
 whatever runs; no cell enters there. Neither debugger nor subshells are offered.
@@ -12,11 +12,14 @@ from collections import deque
 from itertools import islice
 from typing import TYPE_CHECKING, Any
 
+import msgspec
+
+from cellblock.host.cell import status
 from cellblock.host.cell.cell import Asked, Station
 from cellblock.host.cell.outputs import Outputs
+from cellblock.host.output import gateway
 from cellblock.jupyter import messages
 from cellblock.jupyter.channels import Backpressure, Channels
-from cellblock.jupyter.prompts import InputRequests
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -42,6 +45,10 @@ ABORT_WINDOW = 0.1
 MOST_EXPRESSIONS = 100
 LONGEST_NAME = 1_000
 LONGEST_EXPRESSIONS = 400_000
+#: Characters of an answer that reach the cell; the wire carries no more than a frame.
+LONGEST_ANSWER = 1 << 20
+#: Begins a cell's question where the host asks too.
+CELL_PREFIX = "the cell asks: "
 
 
 class Kernel(Station):
@@ -253,17 +260,16 @@ class Kernel(Station):
             self.channels.status("idle", message)
 
     def _abort(self, message: Message) -> None:
-        """Answer a cell behind one that failed; with a count it would be shown as having run."""
+        # With a count it would be shown as having run.
         self.channels.reply("shell", {"status": "aborted"}, message)
 
     # --- other requests that need the guest ---------------------------------------------------
 
     def _complete(self, message: Message) -> None:
         code, cursor = _at_cursor(message)
-        empty = {"matches": [], "cursor_start": cursor, "cursor_end": cursor, "metadata": {}}
 
         def done(reply: wire.Completed | None) -> None:
-            self._reply(empty if reply is None else messages.completions(reply, code, cursor))
+            self._reply(messages.completions(reply, code, cursor))
 
         if self.session is None:
             done(None)
@@ -297,9 +303,7 @@ class Kernel(Station):
 
         def done(ended: Stopped | str | None) -> None:
             if ended is not None:
-                from cellblock.host.cell import status as stops  # noqa: PLC0415 - few do
-
-                self.outputs.card(stops.unheard(ended, self.views.in_force))
+                self.outputs.card(status.unheard(ended, self.views.in_force))
                 if isinstance(ended, str) and message.kind == "comm_open":
                     self.outputs.comms.unheard(content, message)
             self.outputs.end()
@@ -362,3 +366,93 @@ def _at_cursor(message: Message) -> tuple[str, int]:
     if type(cursor) is not int or not 0 <= cursor <= len(code):
         cursor = len(code)
     return code, cursor
+
+
+# --- questions of a cell and of the host, put to the front end that sent the cell ---------------
+#
+# One stands at a time, and at most one of each kind waits. Each line of the host's questions begins
+# with a mark. A cell's question is one line without it; where the host asks too, it says that it is
+# the cell's.
+
+
+class _Question(msgspec.Struct, frozen=True, eq=False):
+    """A question for the sender of ``cell``, and what gets its answer."""
+
+    cell: Message
+    prompt: str
+    on_answer: Callable[[str], None]
+    password: bool = False
+    is_hosts: bool = False
+
+
+class InputRequests:
+    """Sends ``input_request``, and passes each answer to whoever asked."""
+
+    def __init__(self, channels: Channels) -> None:
+        self._channels = channels
+        #: Whether cells' questions say that they are.
+        self.prefix_cells = False
+        self._open: _Question | None = None
+        self._id = ""
+        self._waiting: list[_Question] = []
+
+    def ask_for_cell(
+        self, request: wire.InputRequest, cell: Message | None, on_answer: Callable[[str], None]
+    ) -> bool:
+        """Ask for ``cell``; return False when it may not ask, or still waits for an answer."""
+        if cell is None or not self._may_ask(cell, is_hosts=False):
+            return False
+        prompt = (CELL_PREFIX if self.prefix_cells else "") + gateway.clean_prompt(request.prompt)
+        self._waiting.append(_Question(cell, prompt, on_answer, request.password))
+        self._send_next()
+        return True
+
+    def ask_for_host(
+        self, text: str, cell: Message | None, on_answer: Callable[[str], None]
+    ) -> Callable[[], None] | None:
+        """Ask for the host; return what cancels the question, None where nobody can be asked."""
+        if cell is None or not self._may_ask(cell, is_hosts=True):
+            return None
+        question = _Question(cell, text, on_answer, is_hosts=True)
+        self._waiting.append(question)
+        self._send_next()
+
+        def cancel() -> None:
+            self._waiting = [one for one in self._waiting if one is not question]
+            if self._open is question:
+                self._open, self._id = None, ""
+                self._send_next()
+
+        return cancel
+
+    def _may_ask(self, cell: Message, *, is_hosts: bool) -> bool:
+        asking = (one for one in (self._open, *self._waiting) if one is not None)
+        allowed = bool(cell.content.get("allow_stdin"))
+        return allowed and not any(one.is_hosts is is_hosts for one in asking)
+
+    def _send_next(self) -> None:
+        if self._open is None and self._waiting:
+            self._open = one = self._waiting.pop(0)
+            content = {"prompt": one.prompt, "password": one.password}
+            self._id = self._channels.send("stdin", "input_request", content, one.cell)
+
+    def on_reply(self, reply: Message) -> None:
+        """Pass an answer on, if it is to the question that stands.
+
+        Other front ends have the key too, so it must come from the one that was asked, and name
+        that question if it names any: jupyter_client names none.
+        """
+        one = self._open
+        if one is None or reply.kind != "input_reply" or reply.identities != one.cell.identities:
+            return
+        if reply.parent.get("msg_id", self._id) not in {self._id, one.cell.header.get("msg_id")}:
+            return
+        self._open, self._id = None, ""
+        value = reply.content.get("value")
+        one.on_answer(value[:LONGEST_ANSWER] if isinstance(value, str) else "")
+        self._send_next()
+
+    def cancel(self) -> None:
+        """Cancel all questions."""
+        self._open, self._id = None, ""
+        self._waiting.clear()

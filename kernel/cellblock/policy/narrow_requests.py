@@ -22,7 +22,6 @@ import stat
 import tomllib
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from cellblock.analysis.findings import Report
@@ -31,9 +30,10 @@ from cellblock.errors import PolicyError, WideningError
 from cellblock.policy.load import closest
 from cellblock.policy.narrowing import TABLE, Home, changed, narrow
 from cellblock.policy.paths import Places
-from cellblock.policy.vocabulary import SESSION_NAME
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     from cellblock.analysis import Finding, Rules
     from cellblock.policy.model import Policy
 
@@ -306,8 +306,8 @@ def costly(field: str, why: str) -> PolicyError:
 # ``metadata.cellblock.policy`` is a table such as ``timeout = 10, network_access = false``.
 #
 # The table holds what ``narrowing.narrow`` takes. Whoever runs a notebook hands it to
-# ``of_notebook``; a kernel looks for the file that it was started for (``file_of``), since no
-# front end sends what is in it.
+# ``of_notebook``; a kernel looks for the file that it was started for, since no front end sends
+# what is in it.
 
 #: The table in a notebook's metadata, and all that is understood in it.
 NOTEBOOK_TABLE: Final = "cellblock"
@@ -346,12 +346,6 @@ def asked_of(notebook: Mapping[str, Any]) -> Any:
     """Return what a notebook has in our place of its metadata, whatever it is; None for nothing."""
     metadata = notebook.get("metadata")
     return metadata.get(NOTEBOOK_TABLE) if isinstance(metadata, Mapping) else None
-
-
-def file_of(environ: Mapping[str, str]) -> Path | None:
-    """Return the notebook that a kernel was started for, as far as its environment tells."""
-    path = environ.get(SESSION_NAME, "")
-    return Path(path) if os.path.isabs(path) and path.endswith(_SUFFIX) else None  # noqa: PTH117
 
 
 def of_file(
