@@ -14,8 +14,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from cellblock.policy.load import preset_values
-from cellblock.policy.model import SECTIONS, Policy, fields
-from cellblock.policy.narrowing import TABLE, Home
+from cellblock.policy.model import SECTIONS, Policy
+from cellblock.policy.narrowing import TABLE, EnforcedBy
+from cellblock.policy.operations import OPERATIONS
 from cellblock.policy.schema import json_schema
 from cellblock.policy.vocabulary import PRESETS
 
@@ -25,10 +26,10 @@ if TYPE_CHECKING:
 DOCS = Path(__file__).parents[1] / "docs"
 BEGIN, END = "<!-- {0}: made by tools/policy_docs.py -->\n", "<!-- end of {0} -->\n"
 #: What it takes to have less of a field.
-HOMES = {
-    Home.host: "the next cell has it",
-    Home.locks: "more locks on the guest that runs",
-    Home.guest: "a new guest",
+TAKES = {
+    EnforcedBy.host: "the next cell has it",
+    EnforcedBy.locks: "more locks on the guest that runs",
+    EnforcedBy.guest: "a new guest",
 }
 LONG = 4
 
@@ -54,7 +55,7 @@ def operations() -> str:
     """Return one row a field of an operation's table: type, meaning, default."""
     defined = json_schema()["$defs"]
     rows = ["| field | type | meaning | default |\n|---|---|---|---|\n"]
-    for name, table in fields("ops").items():
+    for name, table in OPERATIONS.items():
         for key, field in defined[table.__name__]["properties"].items():
             rows.append(_row(key, field, [{}], section=f"ops.{name}."))
     return "".join(rows)
@@ -65,9 +66,9 @@ def narrowings() -> str:
     alike: dict[tuple[str, str], list[str]] = {}
     for name, way in TABLE.items():
         why = way.rule(name, Policy(), Policy())
-        key = (way.words, HOMES[way.home]) if way.words else ("no", why)
+        key = (way.words, TAKES[way.enforced_by]) if way.words else ("no", why)
         alike.setdefault(key, []).append(f"`{name}`")
-    order = list(HOMES.values())
+    order = list(TAKES.values())
     rows = sorted(alike.items(), key=lambda row: (*order, row[0][1]).index(row[0][1]))
     lines = (f"| {', '.join(names)} | {words} | {takes} |\n" for (words, takes), names in rows)
     return "| fields | narrower is | takes |\n|---|---|---|\n" + "".join(lines)

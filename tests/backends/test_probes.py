@@ -44,7 +44,7 @@ EVERY = {probe.name for probe in PROBES}
 LISTED = {"network_access": ("example.org:443",)}
 #: Probes of what a list leaves out.
 OF_A_LIST = {"unlisted_port", "unlisted_host", "unlisted_name", "turn_connection"}
-BECAUSE = "import cellblock.guest.confine as c, cellblock.guest.confine.apart as apart\n"
+BECAUSE = "import cellblock.guest.confine as c, cellblock.guest.confine.process as process\n"
 
 
 @pytest.fixture(autouse=True)
@@ -182,7 +182,7 @@ def test_without_locks_nobody_is_held_by_what_holds_anybody():
 
 @needs_landlock
 def test_a_descriptor_that_is_left_open_contradicts_what_is_declared():
-    found = suite.run("landlock", spoil=BECAUSE + "apart.close_inherited = lambda keep: None")
+    found = suite.run("landlock", spoil=BECAUSE + "process.close_inherited = lambda keep: None")
     assert found.contradicted == [INHERITED]
     assert found.statuses["filesystem_read_roots"] == "partial"
     assert found.holes["filesystem_read_roots"] == ["a cell has what the host had open", NAMES]

@@ -22,8 +22,8 @@ from cellblock.backends.landlock import Landlock
 from cellblock.backends.report import doctor_report, gaps
 from cellblock.backends.seatbelt import TEMPLATE, Seatbelt, executables
 from cellblock.errors import BackendError, PolicyError
-from cellblock.policy import paths as store
 from cellblock.policy.enforcement import CAPABILITIES, Status
+from cellblock.policy.folders import package_folder
 from cellblock.policy.load import load
 from cellblock.policy.model import Policy
 from cellblock.policy.operations import Install, Operations
@@ -203,12 +203,16 @@ def test_denied_paths_are_denied_whatever_is_above_them(place):
 
 def test_packages_are_readable_in_the_folder_of_the_hosts_own_that_is_denied(place):
     granted = Operations(install=Install(index="https://example.org/simple", allow=("a",)))
-    data, packages = place.home / ".local/share/cellblock", store.folder(granted.install)
+    data, packages = place.home / ".local/share/cellblock", granted.install.store()
     Path(packages, "lib").mkdir(parents=True)
     profile = Profile(place.text(ops=granted, private=[data]))
     assert profile.allows("file-read-data", f"{packages}/lib/a/__init__.py")
     assert not profile.allows("file-write-create", f"{packages}/lib/a.py")
-    for path in (f"{packages}/beside", f"{data}/approval.key", f"{store.base()}/another/lib/a.py"):
+    for path in (
+        f"{packages}/beside",
+        f"{data}/approval.key",
+        f"{package_folder()}/another/lib/a.py",
+    ):
         assert not profile.allows("file-read-data", path)
 
 

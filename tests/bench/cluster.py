@@ -60,7 +60,7 @@ def measured(workers: int, notebooks: int) -> Measured:
     try:
         for _ in range(workers):
             cluster.worker()
-        processes.until(lambda: cluster.logs().count("Registered to:") >= workers, 60)
+        processes.until(lambda: cluster.logs().count("RegisteredTool to:") >= workers, 60)
         return _measured(cluster, workers, notebooks)
     finally:
         cluster.close()

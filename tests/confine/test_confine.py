@@ -191,7 +191,10 @@ def test_an_empty_plan_takes_nothing():
 
 
 def test_no_capability_is_left(world, uid):
-    assert run(lambda: process.held(MACHINE), plan=world.plan(), uid=uid) == "ok: (0, 0, 0)"
+    assert (
+        run(lambda: process.held_capabilities(MACHINE), plan=world.plan(), uid=uid)
+        == "ok: (0, 0, 0)"
+    )
 
 
 def test_limits_are_hard_and_cores_are_off(world, uid):

@@ -18,7 +18,7 @@ from pathlib import Path
 import pytest
 
 from cellblock.guest.confine import ConfineError, arch, confine, libc, process
-from cellblock.guest.confine.apart import stand_apart, stand_first
+from cellblock.guest.confine.process import isolate_fork, isolate_zygote
 from cellblock.wire.messages import Limits
 from confine.cell import run
 from support import faults
@@ -218,7 +218,7 @@ def test_nothing_runs_where_the_listener_can_not_be_handed_over(world, uid):
 # --- before the locks -----------------------------------------------------------------------------
 
 #: PR_SET_PDEATHSIG, PR_GET_PDEATHSIG; PR_SET_DUMPABLE; PR_SET_CHILD_SUBREAPER.
-APART = {
+ISOLATION = {
     "prctl:0=1=EINVAL": f"end with the zygote: {REFUSED}: Invalid argument",
     "prctl:0=1=nothing": "end with the zygote: it would outlive its parent",
     "setsid=EPERM": f"session: {REFUSED}: Operation not permitted",
@@ -226,7 +226,7 @@ APART = {
     "close_range=nothing": "inherited descriptors: descriptors are left open: [500]",
     "getdents64=ENOSYS": f"inherited descriptors: {REFUSED}: Function not implemented",
 }
-FIRST = {
+ZYGOTE = {
     "prctl:0=4=EINVAL": f"not_dumpable: {REFUSED}: Invalid argument",
     "prctl:0=4=nothing": "not_dumpable: the process stayed dumpable",
     "prctl:0=36=EINVAL": f"orphans: {REFUSED}: Invalid argument",
@@ -236,14 +236,14 @@ FIRST = {
 }
 
 
-def standing_apart(*texts):
+def isolated(*texts):
     """Return a program that leaves its parent, with one descriptor too many."""
 
     def program():
         os.dup2(0, 500)
         faults.install(*texts)
         try:
-            stand_apart(os.getppid(), range(400))  # the child answers through a pipe below 400
+            isolate_fork(os.getppid(), range(400))  # the child answers through a pipe below 400
         except ConfineError as error:
             return str(error)
         return os.getsid(0) == os.getpid(), Path("/proc/self/fd/500").exists()
@@ -252,12 +252,12 @@ def standing_apart(*texts):
 
 
 def test_a_guest_that_can_not_leave_its_zygote_behind_does_not_start(uid):
-    for fault, why in APART.items():
-        assert run(standing_apart(fault), plan=None, uid=uid) == f"ok: {why}", fault
+    for fault, why in ISOLATION.items():
+        assert run(isolated(fault), plan=None, uid=uid) == f"ok: {why}", fault
 
 
 def test_without_a_call_that_closes_many_descriptors_each_is_closed(uid):
-    outcome = run(standing_apart("close_range=ENOSYS"), plan=None, uid=uid)
+    outcome = run(isolated("close_range=ENOSYS"), plan=None, uid=uid)
     assert outcome == "ok: (True, False)"
 
 
@@ -265,24 +265,24 @@ def test_a_zygote_that_could_not_see_to_its_guests_does_not_start(uid):
     def program(fault):
         ctypes.CDLL(None).prctl(process.PR_SET_DUMPABLE, 1, 0, 0, 0)
         faults.install(fault)
-        stand_first(namespace=True)
+        isolate_zygote(namespace=True)
 
-    came = {fault: run(partial(program, fault), plan=None, uid=uid) for fault in FIRST}
-    assert came == fatal(FIRST)
+    came = {fault: run(partial(program, fault), plan=None, uid=uid) for fault in ZYGOTE}
+    assert came == fatal(ZYGOTE)
 
 
 def test_what_is_left_open_is_found_out_whoever_was_to_close_it(monkeypatch, uid):
     monkeypatch.setattr(os, "closerange", lambda *_: None)
     assert (
-        run(standing_apart("acct=ENOSYS"), plan=None, uid=uid)
-        == f"ok: {APART['close_range=nothing']}"
+        run(isolated("acct=ENOSYS"), plan=None, uid=uid)
+        == f"ok: {ISOLATION['close_range=nothing']}"
     )
 
 
 def test_a_zygote_that_has_gone_is_nothing_to_be_told_of(uid):
     def program():
         with pytest.raises(SystemExit):
-            stand_apart(os.getppid() + 1, range(1000))
-        return signal.Signals(process._told(process.PR_GET_PDEATHSIG)).name
+            isolate_fork(os.getppid() + 1, range(1000))
+        return signal.Signals(process._stored(process.PR_GET_PDEATHSIG)).name
 
     assert run(program, plan=None, uid=uid) == "ok: SIGKILL"

@@ -10,7 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from cellblock.analysis import analyse, analyser, transform
+from cellblock.analysis import analyse, transform
+from cellblock.analysis.transform import CHARACTERS, WORDS, check_shape
 from cellblock.policy.load import to_judge_by
 
 RULES = to_judge_by("safe").rules()
@@ -59,7 +60,7 @@ ORDINARY = {
 def longest(unit, before, behind):
     """Return as much of a shape as is looked at."""
     words = len(re.findall(r"\w+|[^\w\s]", f"{unit} "))
-    room = analyser.CHARACTERS - len(before) - len(behind), analyser.WORDS - 20
+    room = CHARACTERS - len(before) - len(behind), WORDS - 20
     return f"{before}{unit * min(room[0] // len(unit), room[1] // words)}{behind}"
 
 
@@ -83,7 +84,7 @@ def test_the_longest_of_each_shape_is_read_within_bounds(shape):
 
 @pytest.mark.parametrize("name", ORDINARY)
 def test_ordinary_source_is_read(name):
-    analyser.check_shape(ORDINARY[name])
+    check_shape(ORDINARY[name])
 
 
 @pytest.mark.parametrize("name", [name for name in SHAPES if name.startswith(("parts", "fields"))])

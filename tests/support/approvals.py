@@ -7,7 +7,7 @@ import re
 from cellblock.host.consent.approvals.approver import Clerk, Grants, Under
 from cellblock.host.consent.approvals.prompt import Prompt
 from cellblock.host.consent.approvals.store import Store
-from cellblock.host.services.tools.types import Call
+from cellblock.host.services.tools.calls import Call
 from cellblock.host.session.types import Cell
 from cellblock.wire import messages, values
 

@@ -6,7 +6,6 @@ import socket
 import threading
 
 from cellblock.host.services.network import relay, relay_server
-from cellblock.host.services.network.addresses import Allowlist
 from cellblock.wire import frames
 from cellblock.wire import relay as protocol
 
@@ -73,9 +72,8 @@ class Relay:
         self.book, self.asked = {}, []
         self.host, theirs = socket.socketpair()
         self.host.settimeout(SECONDS)
-        allowed = Allowlist(entries)
-        self.names = relay_server.Names(allowed, self.look_up)
-        self.server = relay_server.Server(theirs, self.names, allowed)
+        self.host.sendall(frames.encode(relay.Begin(entries=entries)))
+        self.server = relay_server.Server(theirs, self.look_up)
         self.thread = threading.Thread(target=self.server.serve, daemon=True)
         self.thread.start()
         self.splitter = frames.Splitter()

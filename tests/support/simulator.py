@@ -18,10 +18,9 @@ from cellblock.analysis import Rules
 from cellblock.host.audit.recorder import Audit
 from cellblock.host.consent.admission.admission import Gate
 from cellblock.host.guests.process import Guest
-from cellblock.host.guests.zygotes import Own
+from cellblock.host.guests.zygote import OwnZygote
 from cellblock.host.session.limits import Bounds
 from cellblock.host.session.session import Session
-from cellblock.host.snapshots.forking import Settings
 from cellblock.policy.model import Policy
 from cellblock.wire import frames, messages
 
@@ -158,7 +157,7 @@ class FakeCopy(FakeGuest):
         return left[-1] if left else None
 
 
-_NO_SNAPSHOTS = Settings(mode="off")
+_NO_SNAPSHOTS = Policy().replace(snapshots="off")
 
 
 class Simulation:
@@ -171,7 +170,7 @@ class Simulation:
         timeout=10.0,
         required=(),
         language=True,
-        snapshots=_NO_SNAPSHOTS,
+        policy=_NO_SNAPSHOTS,
         audit=None,
         gate=None,
         scope=None,
@@ -211,8 +210,8 @@ class Simulation:
             timeout=timeout,
             bounds=Bounds(),
             clock=lambda: self.reactor.now,
-            zygotes=Own(self.reactor, self._spawn),
-            snapshots=snapshots,
+            zygotes=OwnZygote(self.reactor, self._spawn),
+            policy=policy,
             audit=Audit() if audit is None else audit,
             gate=Gate(Policy(), Path("/x")) if gate is None else gate,
             scope=scope,

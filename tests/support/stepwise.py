@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from cellblock.host.session.types import Cell, Restored, Stopped
-from cellblock.host.snapshots import forking
-from cellblock.host.snapshots.forking import Settings
+from cellblock.host.snapshots import store
+from cellblock.policy.model import Policy
 from cellblock.wire import messages
 from support.simulator import Simulation
 
@@ -15,12 +15,12 @@ class Stepwise(Simulation):
     """A session with snapshots, whose cells are numbered."""
 
     def __init__(self, monkeypatch, *, scope=None, clerk=None, **settings):
-        kept = Settings(**{"mode": "always", "depth": 5} | settings)
-        super().__init__(monkeypatch, timeout=None, snapshots=kept, scope=scope, clerk=clerk)
+        policy = Policy().replace(**{"snapshots": "always", "undo_depth": 5} | settings)
+        super().__init__(monkeypatch, timeout=None, policy=policy, scope=scope, clerk=clerk)
         self.count = 0
         self.session.start()
         self.reactor.turn()
-        self.reactor.advance(forking.IDLE)
+        self.reactor.advance(store.IDLE)
 
     def begin(self, code=INEXACT, **fields):
         """Run a cell and have the guest take it up; return the request."""
@@ -43,14 +43,14 @@ class Stepwise(Simulation):
     def kept(self, code=INEXACT, **fields):
         """Run a cell and have the copy that holds what it did stand; return that copy."""
         self.cell(code, **fields)
-        self.reactor.advance(forking.IDLE)
+        self.reactor.advance(store.IDLE)
         copy = self.guest.copy()
         self.stands(copy)
         return copy
 
     def twin(self, copy):
         """Have a copy that stands make its twin, when nothing else comes; return that."""
-        self.reactor.advance(forking.TWIN_AFTER)
+        self.reactor.advance(store.BACKUP_AFTER)
         self.doubles(copy)
         return copy.twin()
 

@@ -11,12 +11,11 @@ from cellblock.backends.plan import make_plan
 from cellblock.host.audit.recorder import Audit
 from cellblock.host.consent.admission.admission import Gate
 from cellblock.host.guests import process, spawn
-from cellblock.host.guests.zygotes import Own
+from cellblock.host.guests.zygote import OwnZygote
 from cellblock.host.session.config import told_of
 from cellblock.host.session.limits import Bounds
 from cellblock.host.session.session import Session
 from cellblock.host.session.types import Cell
-from cellblock.host.snapshots.forking import Settings
 from cellblock.jupyter.reactor import ZmqReactor
 from cellblock.policy import load
 from cellblock.wire import frames
@@ -45,8 +44,8 @@ def real_session(folder: Path, reactor: ZmqReactor, front: object) -> Session:
         timeout=None,
         bounds=Bounds(),
         clock=time.monotonic,
-        zygotes=Own(reactor, spawn.start),
-        snapshots=Settings(mode="off"),
+        zygotes=OwnZygote(reactor, spawn.start),
+        policy=policy.replace(snapshots="off"),
         audit=Audit(),
         gate=Gate(policy, folder),
     )

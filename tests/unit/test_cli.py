@@ -7,6 +7,7 @@ import sys
 import pytest
 
 from cellblock.backends.probes import Proof, Seen
+from cellblock.cli.main import COMMANDS, load_command
 from cellblock.jupyter import probe
 from cellblock.render.policy_card import NO_GAPS, TITLE
 
@@ -36,12 +37,18 @@ def run(command, monkeypatch, tmp_path):
 def test_help_imports_nothing_that_help_does_not_need():
     code = (
         "import sys; from cellblock.cli import main as cli; "
-        "print([m for m in ('pydantic', 'jupyter_client', 'zmq', 'IPython') if m in sys.modules])"
+        "print([m for m in ('pydantic', 'zmq', 'IPython', 'rich', 'msgspec') if m in sys.modules])"
     )
     shown = subprocess.run(
         [sys.executable, "-c", code], check=True, capture_output=True, text=True, timeout=60
     )
     assert shown.stdout == "[]\n"
+
+
+@pytest.mark.parametrize("name", COMMANDS)
+def test_the_table_of_commands_says_what_each_commands_own_help_begins_with(name):
+    command = load_command(name)
+    assert " ".join((command.help or "").split("\n\n")[0].split()) == COMMANDS[name]
 
 
 def test_show_prints_every_field_of_any_policy_and_in_json_its_digest(run):

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner
 
-from cellblock.cli import approve
+from cellblock.cli import approvals
 from cellblock.cli.main import app
 from cellblock.host.consent.approvals import store
 from cellblock.host.consent.approvals.approver import Under
@@ -71,7 +71,7 @@ def test_what_was_allowed_under_a_narrowed_policy_is_listed_under_that_one_and_t
     ]
     (_, told) = json.loads(run("list", "--policy", "mine.toml", "--json"))
     assert (told["base"], told["digest"]) == (here.digest, "f" * 64)
-    assert "1 allowed for always" in approve.summary(
+    assert "1 allowed for always" in approvals.summary(
         load("mine.toml", project=Path.cwd(), allow_unsafe=False)
     )
     assert run("revoke", one.id) == f"Took back {one.id}: calls of ops.http\n"
@@ -118,8 +118,8 @@ def test_a_file_that_does_not_count_is_told():
 @pytest.mark.usefixtures("kept")
 def test_doctors_line_says_who_is_asked_and_what_stands(tmp_path):
     policy = load("mine.toml", project=tmp_path, allow_unsafe=False)
-    assert approve.summary(policy) == (
+    assert approvals.summary(policy) == (
         "Users are asked about imports, and calls of tools, operations and language models; "
         "1 allowed for always: cellblock approvals list."
     )
-    assert approve.summary(policy.replace(approvals="never")) == ""
+    assert approvals.summary(policy.replace(approvals="never")) == ""

@@ -4,8 +4,8 @@ import pytest
 from typer.testing import CliRunner
 
 from cellblock.cli.main import app
-from cellblock.host.services.operations.package_store import Package, Shelf
-from cellblock.policy import paths
+from cellblock.host.services.operations.package_store import Package, PackageStore
+from cellblock.policy.folders import package_folder
 
 
 @pytest.fixture
@@ -13,7 +13,7 @@ def shelf(tmp_path, monkeypatch):
     """Return a shelf with a package and two failures."""
     monkeypatch.setenv("XDG_DATA_HOME", str(tmp_path))
     monkeypatch.setenv("COLUMNS", "200")
-    made = Shelf(f"{paths.base()}/0123456789abcdef")
+    made = PackageStore(f"{package_folder()}/0123456789abcdef")
     made.prepare({"index": "http://127.0.0.1:9/simple", "allow": ["alpha", "beta"]})
     with made.making() as folder:
         (folder / "wheel").mkdir()

@@ -18,7 +18,7 @@ from itertools import islice
 from typing import TYPE_CHECKING, Any, Final, Literal
 
 from cellblock.analysis.findings import LINE_END, NO_RULES, RULES, Report
-from cellblock.analysis.templates import called
+from cellblock.analysis.templates import StateError, called, read_state
 from cellblock.analysis.transform import transform
 
 if TYPE_CHECKING:
@@ -145,7 +145,7 @@ def findings(raw: str, admitted: Admitted) -> tuple[Finding, ...]:
 
 
 def runs_nothing(raw: str) -> bool:
-    """Say whether a cell is blank, or asks the host for one of its views and does nothing else."""
+    """Whether a cell is blank, or asks the host for one of its views and does nothing else."""
     if not raw.strip(_BLANKS):
         return True
     return raw.lstrip(_BLANKS).startswith("%") and bool(_VIEW.fullmatch(transform(raw).source))
@@ -164,7 +164,6 @@ def _judge_approved(raw: str, call: Called | None, admitted: Admitted) -> Ruling
 
 
 def _unapproved(raw: str, admitted: Admitted) -> Finding:
-
     by_source = {each.source: each for each in admitted.cells.values()}
     near = nearest(raw, by_source)
     rule = "cell-not-approved"
@@ -186,8 +185,6 @@ def _unapproved(raw: str, admitted: Admitted) -> Finding:
 
 def _settle(raw: str, call: Called, admitted: Admitted, by: str) -> Ruling:
     """Decide about a cell that names a template."""
-    from cellblock.analysis.templates import StateError, read_state  # noqa: PLC0415 - most name none
-
     template = admitted.templates.get(call.name) if call.name else None
     if template is None:
         return Ruling((_not_found(raw, call, admitted),))

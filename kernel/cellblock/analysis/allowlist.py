@@ -252,32 +252,20 @@ MAGICS: tuple[tuple[str, str], ...] = (
 def default_modules(preset: str) -> Mapping[str, tuple[str, ...] | None]:
     """Return the modules that ``preset`` (safe, data) allows, with the names allowed from each.
 
-    Raises:
-        ValueError: there is no language layer under this name.
-
+    Raises ValueError where there is no language layer under this name.
     """
     _check(preset)
     return {entry.module: entry.names for entry in ALLOWLIST}
 
 
 def default_raw_modules(preset: str) -> frozenset[str]:
-    """Return the packages that cells get as they are.
-
-    Raises:
-        ValueError: there is no language layer under this name.
-
-    """
+    """Return the packages that cells get as they are. Raises ValueError, as above."""
     _check(preset)
     return frozenset(DATA_PACKAGES) if preset == "data" else frozenset()
 
 
 def default_magics(preset: str) -> frozenset[str]:
-    """Return the magics that ``preset`` allows.
-
-    Raises:
-        ValueError: there is no language layer under this name.
-
-    """
+    """Return the magics that ``preset`` allows. Raises ValueError, as above."""
     _check(preset)
     return frozenset(name for name, _ in MAGICS)
 

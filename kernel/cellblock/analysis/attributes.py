@@ -15,31 +15,26 @@ import ast
 from types import MappingProxyType
 from typing import TYPE_CHECKING
 
+from cellblock.analysis.findings import word_set
+
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from cellblock.analysis.findings import Report
 
 
-def _words(text: str) -> frozenset[str]:
-    return frozenset(text.split())
-
-
 #: Allowed, but what is read depends on the object: a cell's own is fine, the interpreter's is not.
-SETTLED = _words(
-    """
+SETTLED = word_set("""
     __closure__ __defaults__ __delattr__ __dict__ __func__ __getattr__ __getattribute__
     __getstate__ __kwdefaults__ __self__ __setattr__ format format_map obj parser
-    """
-)
+""")
 #: Of these, what is a name of anybody's.
-COMMON = _words("format format_map obj parser")
+COMMON = word_set("format format_map obj parser")
 #: Of these, what only a function has.
-OF_FUNCTIONS = _words("__closure__ __defaults__ __func__ __kwdefaults__ __self__")
+OF_FUNCTIONS = word_set("__closure__ __defaults__ __func__ __kwdefaults__ __self__")
 
 #: What an object says about itself.
-_DESCRIPTIONS = _words(
-    """
+_DESCRIPTIONS = word_set("""
     __abstractmethods__ __all__ __annotations__ __args__ __author__ __base__ __bases__ __bound__
     __cause__ __class__ __constraints__ __context__ __contravariant__ __covariant__
     __dataclass_fields__ __dataclass_params__ __default__ __deprecated__
@@ -50,13 +45,11 @@ _DESCRIPTIONS = _words(
     __slots__ __static_attributes__ __firstlineno__ __supertype__ __suppress_context__
     __text_signature__ __total__ __traceback__ __type_params__ __unpacked__ __value__
     __version__ __weakref__ __wrapped__
-    """
-)
+""")
 
 #: The data model (docs.python.org/3/reference/datamodel.html) without what hands out code,
 #: computed attribute access or constructors by name: those are in ``_REFUSED``.
-_METHODS = _words(
-    """
+_METHODS = word_set("""
     __abs__ __add__ __aenter__ __aexit__ __aiter__ __and__ __anext__ __await__ __bool__
     __buffer__ __bytes__ __call__ __ceil__ __class_getitem__ __complex__ __contains__ __copy__
     __deepcopy__ __del__ __delete__ __delitem__ __dir__ __divmod__ __enter__ __eq__
@@ -73,8 +66,7 @@ _METHODS = _words(
     __subclasscheck__ __subclasshook__ __truediv__ __trunc__ __xor__
     __array__ __array_function__ __array_interface__ __array_priority__ __array_ufunc__
     __array_wrap__ __dataframe__ __dlpack__ __dlpack_device__
-    """
-)
+""")
 
 ALLOWED_DUNDERS = _DESCRIPTIONS | _METHODS | {name for name in SETTLED if name[0] == "_"}
 
@@ -82,69 +74,49 @@ _FRAMES = "leads to a running frame, and from there to the globals of whoever ca
 _CODE = "hands out or replaces compiled code, which nobody can check"
 _LOADER = "belongs to the import system, which reads files and loads any module"
 _FILES = "is the module that a path works on files with"
+_REBUILDING = "hands out the interpreter's own reconstruction functions"
 _SHELL = "belongs to the shell or the event loop, not to the cell"
 
 #: Refused names, with the reason to show. Dunders that are in no table are refused as well.
 _REFUSED: Mapping[str, str] = MappingProxyType(
     {
         "__builtins__": "holds every builtin, the refused ones too",
-        "__cached__": _LOADER,
-        "__code__": _CODE,
-        "__file__": _LOADER,
-        "__forward_code__": _CODE,
         "__globals__": "is the global namespace of the module that made the function",
         "__import__": "loads any module",
-        "__loader__": _LOADER,
-        "__package__": _LOADER,
-        "__path__": _LOADER,
-        "__reduce__": "hands out the interpreter's own reconstruction functions",
-        "__reduce_ex__": "hands out the interpreter's own reconstruction functions",
-        "__spec__": _LOADER,
         "__subclasses__": "lists every class in the process, the dangerous ones too",
         "_convert_": "builds an enumeration out of any module's globals",
-        "_current_frames": _FRAMES,
-        "_flavour": _FILES,
-        "_getframe": _FRAMES,
-        "_getframemodulename": _FRAMES,
-        "_globber": _FILES,
-        "ag_await": _FRAMES,
-        "ag_code": _CODE,
-        "ag_frame": _FRAMES,
-        "co_code": _CODE,
-        "co_consts": _CODE,
-        "cr_await": _FRAMES,
-        "cr_code": _CODE,
-        "cr_frame": _FRAMES,
-        "cr_origin": _FRAMES,
-        "f_back": _FRAMES,
-        "f_builtins": _FRAMES,
-        "f_code": _CODE,
-        "f_globals": _FRAMES,
-        "f_locals": _FRAMES,
-        "f_trace": _FRAMES,
-        "func_code": _CODE,
-        "func_globals": _FRAMES,
-        "get_stack": _FRAMES,
-        "gi_code": _CODE,
-        "gi_frame": _FRAMES,
-        "gi_yieldfrom": _FRAMES,
-        "pathmod": _FILES,
-        "tb_frame": _FRAMES,
-        "_add_reader": _SHELL,
-        "_add_writer": _SHELL,
-        "_csock": _SHELL,
-        "_make_self_pipe": _SHELL,
-        "_remove_reader": _SHELL,
-        "_remove_writer": _SHELL,
-        "_selector": _SHELL,
-        "_ssock": _SHELL,
-        "add_reader": _SHELL,
-        "add_signal_handler": _SHELL,
-        "add_writer": _SHELL,
-        "remove_reader": _SHELL,
-        "remove_signal_handler": _SHELL,
-        "remove_writer": _SHELL,
     }
+    | dict.fromkeys(
+        word_set("""
+            __cached__ __file__ __loader__ __package__ __path__ __spec__
+        """),
+        _LOADER,
+    )
+    | dict.fromkeys(
+        word_set("""
+            __code__ __forward_code__ ag_code co_code co_consts cr_code f_code func_code
+            gi_code
+        """),
+        _CODE,
+    )
+    | dict.fromkeys(word_set("__reduce__ __reduce_ex__"), _REBUILDING)
+    | dict.fromkeys(
+        word_set("""
+            _current_frames _getframe _getframemodulename ag_await ag_frame cr_await
+            cr_frame cr_origin f_back f_builtins f_globals f_locals f_trace func_globals
+            get_stack gi_frame gi_yieldfrom tb_frame
+        """),
+        _FRAMES,
+    )
+    | dict.fromkeys(word_set("_flavour _globber pathmod"), _FILES)
+    | dict.fromkeys(
+        word_set("""
+            _add_reader _add_writer _csock _make_self_pipe _remove_reader _remove_writer
+            _selector _ssock add_reader add_signal_handler add_writer remove_reader
+            remove_signal_handler remove_writer
+        """),
+        _SHELL,
+    )
 )
 
 _REMEDIES: Mapping[str, str] = MappingProxyType(
@@ -174,12 +146,12 @@ def is_free(name: str) -> bool:
 
 
 def why_refused(name: str) -> str:
-    """Say why ``name`` is refused; empty where there is nothing beyond the rule's own text."""
+    """Return why ``name`` is refused; empty where there is nothing beyond the rule's own text."""
     return _REFUSED.get(name, "")
 
 
 def remedy_for(name: str) -> str:
-    """Say what to use instead of ``name``; empty where there is nothing beyond the rule's."""
+    """Return what to use instead of ``name``; empty where there is nothing beyond the rule's."""
     return _REMEDIES.get(name, "")
 
 

@@ -1,4 +1,4 @@
-"""What the analysis says about a cell: one ``Finding`` per refused place.
+"""What the analysis says about a cell: rules, and one ``Finding`` per refused place.
 
 Positions are those of the source analysed: lines from 1, columns from 0 and in characters.
 ``ast`` counts UTF-8 bytes, so columns are translated here, once, and only for findings.
@@ -7,16 +7,24 @@ Positions are those of the source analysed: lines from 1, columns from 0 and in 
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field, fields, replace
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     import ast
     from collections.abc import Callable, Iterable, Mapping, Sequence
 
+    #: Nodes that know where they stand.
+    Positioned = ast.expr | ast.stmt | ast.alias | ast.arg | ast.excepthandler | ast.pattern
 
-# The rules, one id each: the same in findings, docs/rules.md, tests and the audit log.
+
+def word_set(text: str) -> frozenset[str]:
+    """Return the words of a table that is written as text."""
+    return frozenset(text.split())
+
+
+# --- the rules: one id each, the same in findings, docs/rules.md, tests and the audit log ---------
 
 
 @dataclass(frozen=True, slots=True)
@@ -190,26 +198,6 @@ class Finding:
     rewrite: str = ""
 
 
-class Positioned(Protocol):
-    """An ``ast`` node that knows where it stands."""
-
-    @property
-    def lineno(self) -> int:
-        """The first line, from 1."""
-
-    @property
-    def col_offset(self) -> int:
-        """The first column, in UTF-8 bytes from 0."""
-
-    @property
-    def end_lineno(self) -> int | None:
-        """The last line."""
-
-    @property
-    def end_col_offset(self) -> int | None:
-        """The column after the last, in UTF-8 bytes."""
-
-
 @dataclass(slots=True)
 class Report:
     """Collects the findings of one source; ``shift`` is added to every line number."""
@@ -217,7 +205,7 @@ class Report:
     source: str
     rules: Rules
     shift: int = 0
-    #: Finds in code that a magic carries; given by the package, to keep the imports one-way.
+    #: Analyses code that a magic carries; ``analyse`` gives it, since it imports this.
     nested: Callable[[str, Rules, int], Sequence[Finding]] = lambda _s, _r, _n: ()
     findings: list[Finding] = field(default_factory=list)
     #: Names that the source binds otherwise than by importing a module.
@@ -304,7 +292,7 @@ class Report:
         return len(raw.decode("utf-8", "ignore"))
 
 
-# What of a policy the language layer needs, in a form that crosses the wire.
+# --- what of a policy the language layer needs, in a form that crosses the wire -------------------
 
 
 @dataclass(frozen=True, slots=True)
@@ -331,36 +319,20 @@ class Rules:
 
     def to_builtins(self) -> dict[str, Any]:
         """Return plain data for the wire; ``from_builtins`` reads it back."""
-        return {
-            "language": self.language,
-            "modules": {name: None if n is None else list(n) for name, n in self.modules.items()},
-            "raw_modules": sorted(self.raw_modules),
-            "magics": sorted(self.magics),
-            "operations": sorted(self.operations),
-            "approvals": self.approvals,
-            "reads": self.reads,
-            "writes": self.writes,
+        values = {one.name: getattr(self, one.name) for one in fields(self)}
+        plain = {key: sorted(v) if isinstance(v, frozenset) else v for key, v in values.items()}
+        return plain | {
+            "modules": {k: None if n is None else list(n) for k, n in self.modules.items()}
         }
 
     @classmethod
     def from_builtins(cls, data: Mapping[str, Any]) -> Rules:
-        """Build rules from what ``to_builtins`` gave.
-
-        Raises:
-            KeyError: a field is missing.
-
-        """
-        modules = {k: None if n is None else tuple(n) for k, n in data["modules"].items()}
-        return cls(
-            language=bool(data["language"]),
-            modules=modules,
-            raw_modules=frozenset(data["raw_modules"]),
-            magics=frozenset(data["magics"]),
-            operations=frozenset(data["operations"]),
-            approvals=bool(data["approvals"]),
-            reads=bool(data["reads"]),
-            writes=str(data["writes"]),
-        )
+        """Build rules from what ``to_builtins`` gave. Raises KeyError for a missing field."""
+        sets = ("raw_modules", "magics", "operations")
+        values = {one.name: data[one.name] for one in fields(cls)}
+        values |= {key: frozenset(values[key]) for key in sets}
+        modules = {key: None if n is None else tuple(n) for key, n in values["modules"].items()}
+        return cls(**values | {"modules": modules})
 
     def granting(self, modules: Iterable[str], packages: Iterable[str]) -> Rules:
         """Return rules under which these may be imported, too.

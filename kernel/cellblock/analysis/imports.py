@@ -8,6 +8,7 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING, Literal, NamedTuple
 
 from cellblock.analysis.attributes import attribute_allowed
+from cellblock.analysis.findings import word_set
 from cellblock.analysis.names import check_binding, refuse_reserved
 from cellblock.analysis.remedies import MODULES, read_by_pandas
 
@@ -17,7 +18,7 @@ if TYPE_CHECKING:
     from cellblock.analysis.findings import Finding, Remedy, Report, Rules
 
 
-# What a user may approve of importing beyond what a policy allows; nothing else is asked about.
+# --- what a user may approve of importing beyond what a policy allows -----------------------------
 #
 # Of the standard library: the modules in the table, shown by their public names as those on the
 # allowlist are. None of them hands out the interpreter, text that runs, processes or the
@@ -29,6 +30,8 @@ if TYPE_CHECKING:
 # guards are laid out for that before the first cell, or they are not. Whether one is installed
 # where cells can't write is the host's to find out.
 
+#: Names of a list that is shown whole.
+_FEW = 12
 #: Imports that are asked about for one cell.
 MOST_WANTED = 20
 #: Where an import can be approved, what its remedy begins with.
@@ -160,68 +163,44 @@ _INSIDE = "reaches into the interpreter"
 #: Why the modules that people try first are refused; the rest get the rule's own text.
 _WHY: Mapping[str, str] = MappingProxyType(
     {
-        "anthropic": _NETWORK,
         "ast": "compiles code",
         "atexit": "runs code after the session",
         "builtins": "holds every builtin, the refused ones too",
-        "bz2": _FILES,
-        "code": _RUNS,
-        "codecs": _FILES,
-        "codeop": _RUNS,
-        "cohere": _NETWORK,
-        "configparser": _FILES,
         "csv": "mostly works on files",
         "ctypes": "calls any C function and reads any memory",
-        "doctest": _RUNS,
-        "fileinput": _FILES,
-        "ftplib": _NETWORK,
         "gc": "hands out every object in the process",
         "getpass": "asks for a password behind a mask",
         "glob": "lists files",
-        "groq": _NETWORK,
-        "gzip": _FILES,
-        "http": _NETWORK,
-        "httpx": _NETWORK,
-        "importlib": "loads any module",
         "inspect": "hands out frames, code and source files",
-        "linecache": _FILES,
-        "litellm": _NETWORK,
-        "lzma": _FILES,
         "marshal": "makes code out of bytes",
-        "mistralai": _NETWORK,
-        "multiprocessing": _PROCESS,
         "netrc": "reads stored passwords",
-        "ollama": _NETWORK,
-        "openai": _NETWORK,
-        "os": "reads and changes files, processes and the environment",
         "pickle": "calls anything that the pickled bytes name",
-        "pkgutil": "loads any module",
-        "platform": "describes the machine",
-        "posix": "reads and changes files, processes and the environment",
         "psutil": "describes and controls processes",
-        "pty": _PROCESS,
         "pydoc": "loads any module by name",
-        "requests": _NETWORK,
-        "runpy": _RUNS,
-        "shelve": _FILES,
         "shutil": "copies and removes files",
         "signal": "controls processes",
-        "smtplib": _NETWORK,
-        "socket": _NETWORK,
-        "sqlite3": _FILES,
-        "ssl": _NETWORK,
-        "subprocess": _PROCESS,
         "sys": _INSIDE,
-        "sysconfig": "describes the machine",
-        "tarfile": _FILES,
-        "tempfile": _FILES,
         "threading": "starts threads that outlive the cell",
-        "timeit": _RUNS,
-        "urllib": _NETWORK,
-        "urllib3": _NETWORK,
-        "webbrowser": _PROCESS,
-        "zipfile": _FILES,
     }
+    | dict.fromkeys(
+        word_set("""
+            anthropic cohere ftplib groq http httpx litellm mistralai ollama openai
+            requests smtplib socket ssl urllib urllib3
+        """),
+        _NETWORK,
+    )
+    | dict.fromkeys(
+        word_set("""
+            bz2 codecs configparser fileinput gzip linecache lzma shelve sqlite3 tarfile
+            tempfile zipfile
+        """),
+        _FILES,
+    )
+    | dict.fromkeys(word_set("code codeop doctest runpy timeit"), _RUNS)
+    | dict.fromkeys(word_set("importlib pkgutil"), "loads any module")
+    | dict.fromkeys(word_set("multiprocessing pty subprocess webbrowser"), _PROCESS)
+    | dict.fromkeys(word_set("os posix"), "reads and changes files, processes and the environment")
+    | dict.fromkeys(word_set("platform sysconfig"), "describes the machine")
 )
 
 #: Names of os that list or open.
@@ -310,7 +289,7 @@ def _refuse_member(module: str, name: str, report: Report, node: ast.alias | ast
     why = f"is not among the names that this policy allows from {module}"
     if instead := MODULES.get(subject):
         remedy: Remedy = instead.remedy(report.rules, first=f"use what dir({module}) lists")
-    elif names and len(names) <= 12:  # noqa: PLR2004 - a list longer than this is no help
+    elif names and len(names) <= _FEW:
         remedy = f"Allowed from {module}: {', '.join(names)}."
     else:
         remedy = f"dir({module}) lists what is allowed; the operator can widen it."

@@ -15,13 +15,9 @@ import re
 from typing import TYPE_CHECKING
 
 from cellblock.analysis.attributes import is_free
-from cellblock.analysis.names import (
-    REFUSED_BUILTINS,
-    RESERVED,
-    SHELL_OBJECT,
-    refuse_reserved,
-)
+from cellblock.analysis.names import REFUSED_BUILTINS, RESERVED, SHELL_OBJECT, refuse_reserved
 from cellblock.analysis.remedies import for_command
+from cellblock.analysis.transform import parse, transform_as_ipython
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -200,11 +196,6 @@ def _candidates(line: str) -> Iterator[str]:
 
 
 def _parses(source: str) -> bool:
-    from cellblock.analysis.transform import (  # noqa: PLC0415 - only magics need it
-        parse,
-        transform_as_ipython,
-    )
-
     try:
         parse(transform_as_ipython(source))
     except (SyntaxError, ValueError, RecursionError, MemoryError):

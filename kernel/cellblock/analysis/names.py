@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import ast
 from types import MappingProxyType
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from cellblock.analysis.remedies import by_package, for_open
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Callable, Mapping
 
     from cellblock.analysis.findings import Positioned, Report
 
@@ -116,21 +116,9 @@ def refuse_reserved(name: str, node: Positioned, report: Report) -> None:
         report.add("name-not-allowed", node, name, why=why)
 
 
-def check_definition(
-    node: ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef, report: Report
-) -> None:
-    """Judge the name that a def or class binds."""
-    check_binding(node.name, node, report)
-
-
-def check_argument(node: ast.arg, report: Report) -> None:
-    """Judge a parameter's name."""
-    check_binding(node.arg, node, report)
-
-
-def check_handler(node: ast.ExceptHandler, report: Report) -> None:
-    """Judge ``except ... as name``."""
-    check_binding(node.name, node, report)
+def binds(field: str) -> Callable[[Any, Report], None]:
+    """Return the check of nodes that bind the name in one of their fields."""
+    return lambda node, report: check_binding(getattr(node, field), node, report)
 
 
 def check_scope(node: ast.Global | ast.Nonlocal, report: Report) -> None:
@@ -138,16 +126,6 @@ def check_scope(node: ast.Global | ast.Nonlocal, report: Report) -> None:
     for name in node.names:
         # Declaring binds nothing: the builtin may still be what the name finds.
         refuse_reserved(name, node, report)
-
-
-def check_capture(node: ast.MatchAs | ast.MatchStar, report: Report) -> None:
-    """Judge a name that a pattern binds."""
-    check_binding(node.name, node, report)
-
-
-def check_rest(node: ast.MatchMapping, report: Report) -> None:
-    """Judge ``case {**rest}``."""
-    check_binding(node.rest, node, report)
 
 
 def settle_pending(report: Report) -> None:

@@ -11,13 +11,15 @@ import re
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Final, NamedTuple
 
+from cellblock.analysis.findings import word_set
+
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping
 
     from cellblock.analysis.findings import Rules
 
 
-# A command's words, as far as they are the same to any shell: for what is shown, never to run.
+# --- a command's words, as far as they are the same to any shell: to be shown, never run ----------
 
 #: A word as a shell parts a line; else one sign of an operator, or a quote without its other one.
 _WORD = re.compile(r"""(?:[^\s'"\\<>|;&()]|'[^']*+'|"[^"\\]*+"|\\.)++|\S""")
@@ -47,26 +49,10 @@ _FLAGS: Mapping[str, str] = MappingProxyType(
     }
 )
 #: The same of long ones.
-_LONG_FLAGS = frozenset(
-    {
-        "--all",
-        "--append",
-        "--fail",
-        "--force-reinstall",
-        "--ignore-installed",
-        "--location",
-        "--no-cache-dir",
-        "--no-deps",
-        "--pre",
-        "--quiet",
-        "--silent",
-        "--system",
-        "--upgrade",
-        "--user",
-        "--verbose",
-        "--yes",
-    }
-)
+_LONG_FLAGS = word_set("""
+    --all --append --fail --force-reinstall --ignore-installed --location --no-cache-dir --no-deps
+    --pre --quiet --silent --system --upgrade --user --verbose --yes
+""")
 
 
 def words(line: str) -> list[str]:
@@ -96,7 +82,7 @@ def operands(program: str, given: Iterable[str]) -> Iterator[str]:
 
 
 def _takes_none(option: str, flags: str) -> bool:
-    """Say whether an option takes no value from the next word, as far as is known."""
+    """Whether an option takes no value from the next word, as far as is known."""
     if option.startswith("--"):
         return option in _LONG_FLAGS or "=" in option
     # A number says itself what it is the value of, as in -n5.
@@ -212,34 +198,30 @@ _LLM = Instead(("llm",), 'answer = llm("…")\nprint(answer)')
 #: By module, or by a name of one.
 MODULES: Mapping[str, Instead] = MappingProxyType(
     {
-        "aiohttp": _http(),
-        "anthropic": _LLM,
-        "codecs": _read(),
-        "cohere": _LLM,
         "csv": _ROWS,
-        "fileinput": _read(),
         "glob": _list(),
-        "google.genai": _LLM,
-        "google.generativeai": _LLM,
-        "groq": _LLM,
         "gzip": _GZIP,
-        "http.client": _http(),
-        "httpx": _http(),
-        "io.open": _read(),
-        "langchain_anthropic": _LLM,
-        "langchain_openai": _LLM,
-        "linecache": _read(),
-        "litellm": _LLM,
-        "mistralai": _LLM,
-        "ollama": _LLM,
-        "openai": _LLM,
         "os": _OS,
-        "pathlib.Path": _read(),
-        "pathlib.PosixPath": _read(),
-        "requests": _http(),
-        "urllib.request": _http(),
-        "urllib3": _http(),
     }
+    | dict.fromkeys(
+        word_set("""
+            aiohttp http.client httpx requests urllib.request urllib3
+        """),
+        _http(),
+    )
+    | dict.fromkeys(
+        word_set("""
+            anthropic cohere google.genai google.generativeai groq langchain_anthropic
+            langchain_openai litellm mistralai ollama openai
+        """),
+        _LLM,
+    )
+    | dict.fromkeys(
+        word_set("""
+            codecs fileinput io.open linecache pathlib.Path pathlib.PosixPath
+        """),
+        _read(),
+    )
 )
 #: By the first word of a command, or the name of a magic.
 _COMMANDS: Mapping[str, Callable[..., Instead]] = MappingProxyType(

@@ -19,18 +19,17 @@ from __future__ import annotations
 import ast
 from typing import Final
 
+from cellblock.analysis.findings import word_set
 from cellblock.analysis.transform import parse
 
 #: Characters beyond which nobody looks.
 _LONGEST: Final = 2_000
 #: Of the standard library, which the guest finds first: to import them does nothing else.
-_IMPORTS: Final = frozenset(
-    """
+_IMPORTS: Final = word_set("""
     abc array base64 bisect calendar cmath collections collections.abc copy csv dataclasses datetime
     decimal enum fractions functools hashlib heapq html io itertools json math numbers operator
     pprint random re statistics string struct textwrap time types typing unicodedata zlib
-    """.split()  # noqa: SIM905 - a table reads better
-)
+""")
 #: Expressions whose value is plain if all of these parts are.
 _OPERANDS: Final[dict[type[ast.expr], tuple[str, ...]]] = {
     ast.BinOp: ("left", "right"),

@@ -14,7 +14,7 @@ import ast
 from collections import defaultdict
 from typing import TYPE_CHECKING, Final
 
-from cellblock.analysis.findings import NO_RULES, Report
+from cellblock.analysis.findings import NO_RULES, Report, word_set
 from cellblock.analysis.transform import parse
 
 if TYPE_CHECKING:
@@ -23,14 +23,10 @@ if TYPE_CHECKING:
     from cellblock.analysis.findings import Finding
 
 
-# What a template's file may call, decorate with, derive from and bind while it is loaded.
+# --- what a template's file may call, decorate with, derive from and bind while it is loaded ------
 #
 # Data, by where a name was imported from: ``definitions`` judges by it. A row belongs here if it
 # calls nothing of what it is given, and no method of a class that is being made.
-
-
-def _names(text: str) -> frozenset[str]:
-    return frozenset(text.split())
 
 
 #: What may be called, and why.
@@ -50,60 +46,30 @@ MAKERS: Final = frozenset(
 #: Of these, what makes a class, and so what a class can be made from.
 CLASS_MAKERS: Final = frozenset(("collections.namedtuple",))
 #: What may decorate: none of it calls what it is given.
-DECORATORS: Final = frozenset(
-    (
-        "abc.abstractmethod",
-        "builtins.classmethod",
-        "builtins.property",
-        "builtins.staticmethod",
-        "contextlib.asynccontextmanager",
-        "contextlib.contextmanager",
-        "dataclasses.dataclass",
-        "enum.unique",
-        "functools.cache",
-        "functools.cached_property",
-        "functools.lru_cache",
-        "functools.singledispatch",
-        "functools.total_ordering",
-        "typing.final",
-        "typing.overload",
-        "typing.override",
-        "typing.runtime_checkable",
-    )
-)
+DECORATORS: Final = word_set("""
+    abc.abstractmethod builtins.classmethod builtins.property builtins.staticmethod
+    contextlib.asynccontextmanager contextlib.contextmanager dataclasses.dataclass enum.unique
+    functools.cache functools.cached_property functools.lru_cache functools.singledispatch
+    functools.total_ordering typing.final typing.overload typing.override
+    typing.runtime_checkable
+""")
 #: Of these one at most: a class method of a property is called where the class is asked for it.
-DESCRIPTORS: Final = frozenset(
-    (
-        "builtins.classmethod",
-        "builtins.property",
-        "builtins.staticmethod",
-        "functools.cached_property",
-    )
-)
+DESCRIPTORS: Final = word_set("""
+    builtins.classmethod builtins.property builtins.staticmethod functools.cached_property
+""")
 ENUMS: Final = frozenset(("enum.Enum", "enum.Flag", "enum.IntEnum", "enum.IntFlag", "enum.StrEnum"))
 #: What a class may be made from: none of it calls a method of the new class.
 BASES: Final = ENUMS.union(
-    (
-        "abc.ABC",
-        "collections.Counter",
-        "collections.OrderedDict",
-        "collections.UserDict",
-        "collections.UserList",
-        "collections.UserString",
-        "collections.defaultdict",
-        "collections.deque",
-        "collections.namedtuple",
-        "contextlib.AbstractAsyncContextManager",
-        "contextlib.AbstractContextManager",
-        "contextlib.ContextDecorator",
-        "typing.Generic",
-        "typing.NamedTuple",
-        "typing.Protocol",
-        "typing.TypedDict",
-    ),
+    word_set("""
+        abc.ABC collections.Counter collections.OrderedDict collections.UserDict
+        collections.UserList collections.UserString collections.defaultdict collections.deque
+        collections.namedtuple contextlib.AbstractAsyncContextManager
+        contextlib.AbstractContextManager contextlib.ContextDecorator typing.Generic
+        typing.NamedTuple typing.Protocol typing.TypedDict
+    """),
     (
         f"builtins.{name}"
-        for name in _names("""
+        for name in word_set("""
         ArithmeticError AssertionError AttributeError BaseException Exception ExceptionGroup
         ImportError IndexError KeyError LookupError NameError NotImplementedError OSError
         OverflowError PermissionError RuntimeError StopAsyncIteration StopIteration TimeoutError
@@ -113,7 +79,7 @@ BASES: Final = ENUMS.union(
     ),
     (
         f"collections.abc.{name}"
-        for name in _names("""
+        for name in word_set("""
         AsyncGenerator AsyncIterable AsyncIterator Awaitable Callable Collection Container
         Coroutine Generator Hashable ItemsView Iterable Iterator KeysView Mapping MappingView
         MutableMapping MutableSequence MutableSet Reversible Sequence Set Sized ValuesView
@@ -121,115 +87,23 @@ BASES: Final = ENUMS.union(
     ),
 )
 #: Special names that a class may bind: methods of its instances, and what describes it.
-SPECIAL: Final = frozenset(
-    [
-        "__abs__",
-        "__add__",
-        "__aenter__",
-        "__aexit__",
-        "__aiter__",
-        "__and__",
-        "__anext__",
-        "__await__",
-        "__bool__",
-        "__bytes__",
-        "__call__",
-        "__ceil__",
-        "__complex__",
-        "__contains__",
-        "__copy__",
-        "__deepcopy__",
-        "__delattr__",
-        "__delete__",
-        "__delitem__",
-        "__dir__",
-        "__divmod__",
-        "__doc__",
-        "__enter__",
-        "__eq__",
-        "__exit__",
-        "__float__",
-        "__floor__",
-        "__floordiv__",
-        "__format__",
-        "__ge__",
-        "__get__",
-        "__getattr__",
-        "__getattribute__",
-        "__getitem__",
-        "__gt__",
-        "__hash__",
-        "__iadd__",
-        "__iand__",
-        "__ifloordiv__",
-        "__ilshift__",
-        "__imatmul__",
-        "__imod__",
-        "__imul__",
-        "__index__",
-        "__init__",
-        "__int__",
-        "__invert__",
-        "__ior__",
-        "__ipow__",
-        "__irshift__",
-        "__isub__",
-        "__iter__",
-        "__itruediv__",
-        "__ixor__",
-        "__le__",
-        "__len__",
-        "__length_hint__",
-        "__lshift__",
-        "__lt__",
-        "__match_args__",
-        "__matmul__",
-        "__missing__",
-        "__mod__",
-        "__mul__",
-        "__ne__",
-        "__neg__",
-        "__new__",
-        "__next__",
-        "__or__",
-        "__pos__",
-        "__post_init__",
-        "__pow__",
-        "__radd__",
-        "__rand__",
-        "__rdivmod__",
-        "__reduce__",
-        "__reduce_ex__",
-        "__repr__",
-        "__reversed__",
-        "__rfloordiv__",
-        "__rlshift__",
-        "__rmatmul__",
-        "__rmod__",
-        "__rmul__",
-        "__ror__",
-        "__round__",
-        "__rpow__",
-        "__rrshift__",
-        "__rshift__",
-        "__rsub__",
-        "__rtruediv__",
-        "__rxor__",
-        "__set__",
-        "__setattr__",
-        "__setitem__",
-        "__sizeof__",
-        "__slots__",
-        "__str__",
-        "__sub__",
-        "__truediv__",
-        "__trunc__",
-        "__xor__",
-    ]
-)
+SPECIAL: Final = word_set("""
+    __abs__ __add__ __aenter__ __aexit__ __aiter__ __and__ __anext__ __await__ __bool__
+    __bytes__ __call__ __ceil__ __complex__ __contains__ __copy__ __deepcopy__ __delattr__
+    __delete__ __delitem__ __dir__ __divmod__ __doc__ __enter__ __eq__ __exit__ __float__
+    __floor__ __floordiv__ __format__ __ge__ __get__ __getattr__ __getattribute__ __getitem__
+    __gt__ __hash__ __iadd__ __iand__ __ifloordiv__ __ilshift__ __imatmul__ __imod__ __imul__
+    __index__ __init__ __int__ __invert__ __ior__ __ipow__ __irshift__ __isub__ __iter__
+    __itruediv__ __ixor__ __le__ __len__ __length_hint__ __lshift__ __lt__ __match_args__
+    __matmul__ __missing__ __mod__ __mul__ __ne__ __neg__ __new__ __next__ __or__ __pos__
+    __post_init__ __pow__ __radd__ __rand__ __rdivmod__ __reduce__ __reduce_ex__ __repr__
+    __reversed__ __rfloordiv__ __rlshift__ __rmatmul__ __rmod__ __rmul__ __ror__ __round__
+    __rpow__ __rrshift__ __rshift__ __rsub__ __rtruediv__ __rxor__ __set__ __setattr__
+    __setitem__ __sizeof__ __slots__ __str__ __sub__ __truediv__ __trunc__ __xor__
+""")
 
 
-# What the names of a file stand for, and what of its statements is evaluated when they run.
+# --- what the names of a file stand for, and what of its statements is evaluated when they run ----
 #
 # Bodies of functions are not: they are for whoever calls them.
 
@@ -259,11 +133,11 @@ class Names:
         return found[0] + dot + rest if len(set(found)) == 1 and found[0] else ""
 
     def is_own(self, name: str) -> bool:
-        """Say whether the file binds a name, otherwise than by importing it."""
+        """Whether the file binds a name, otherwise than by importing it."""
         return "" in self._bound.get(name, ())
 
     def is_single(self, name: str) -> bool:
-        """Say whether a name has one binding."""
+        """Whether a name has one binding."""
         return len(self._bound.get(name, ())) == 1
 
 
@@ -336,7 +210,7 @@ def _parameters(node: ast.stmt) -> list[ast.AST]:
 
 
 def is_lazy(tree: ast.Module) -> bool:
-    """Say whether annotations are kept as text."""
+    """Whether annotations are kept as text."""
     return any(
         isinstance(node, ast.ImportFrom)
         and node.module == "__future__"
@@ -424,7 +298,7 @@ class _Judge:
                     self._refuse(node, "may run code of this file when the template is loaded")
 
     def _may_read(self, node: ast.Attribute) -> bool:
-        """Say whether an attribute is a library's, or what a class of the file's own holds."""
+        """Whether an attribute is a library's, or what a class of the file's own holds."""
         inner = node.value
         if isinstance(inner, ast.Name):
             own = self._names.is_own(inner.id)
@@ -482,14 +356,14 @@ class _Judge:
 
 
 def _may_bind(name: str, *, is_enum: bool) -> bool:
-    """Say whether a class may bind a name: an enumeration calls more of what is special."""
+    """Whether a class may bind a name: an enumeration calls more of what is special."""
     if is_enum:
         return not name.startswith("_") or name == "__doc__"
     return not (name.startswith("__") and name.endswith("__")) or name in SPECIAL
 
 
 def _accesses(node: ast.expr, body: Iterable[ast.stmt]) -> bool:
-    """Say whether a decorator is ``x.setter`` of a property ``x`` that ``body`` defines before."""
+    """Whether a decorator is ``x.setter`` of a property ``x`` that ``body`` defines before."""
     if not isinstance(node, ast.Attribute) or not isinstance(node.value, ast.Name):
         return False
     name = node.value.id
@@ -518,7 +392,7 @@ def _root(node: ast.expr) -> str:
 
 
 def _is_plain(target: ast.expr) -> bool:
-    """Say whether assigning to ``target`` only binds names."""
+    """Whether assigning to ``target`` only binds names."""
     match target:
         case ast.Name():
             return True

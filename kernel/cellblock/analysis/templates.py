@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any, Final, NoReturn
 
 from cellblock.analysis.analyser import analyse
 from cellblock.analysis.findings import NO_RULES, Report
+from cellblock.analysis.template_rules import definitions, read
 from cellblock.analysis.transform import parse
 
 if TYPE_CHECKING:
@@ -52,7 +53,7 @@ def called(raw: str) -> Called | None:
 
 
 def is_name(text: str) -> bool:
-    """Say whether a template may have this name: letters, digits, ``-`` and ``_``, all small."""
+    """Whether a template may have this name: letters, digits, ``-`` and ``_``, all small."""
     return _NAME.fullmatch(text) is not None
 
 
@@ -69,15 +70,11 @@ def analyse_template(source: str, rules: Rules) -> tuple[Finding, ...]:
         parse(source)
     except (SyntaxError, RecursionError, MemoryError, ValueError):
         return found  # it does not run, or ``analyse`` has refused it
-    from cellblock.analysis.template_rules import definitions  # noqa: PLC0415 - few policies have any
-
     return tuple(sorted([*found, *definitions(source)]))
 
 
 def entry(source: str) -> tuple[Finding, ...]:
     """Return why ``source`` can't be started: it has no ``run(state)``. Never raises."""
-    from cellblock.analysis.template_rules import read  # noqa: PLC0415 - as above
-
     report = Report(source, NO_RULES)
     tree = read(report)
     if tree is None:
@@ -103,7 +100,7 @@ def _takes_one(of: ast.arguments) -> bool:
     return named and places > 0 and places - len(of.defaults) <= 1
 
 
-# JSON as a template takes it: read strictly, so that no two readers see two states in one text.
+# --- the state: JSON, read strictly, so that no two readers see two states in one text ------------
 #
 # No key twice, no NaN or Infinity, no number that crosses the wire as another, no text that is
 # not Unicode; bounded in size, depth and number of values.

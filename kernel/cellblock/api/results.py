@@ -11,7 +11,7 @@ import textwrap
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final, Literal
 
-from cellblock.host.services.artifacts.collect import Artifact, Skipped
+from cellblock.host.services.artifacts import Artifact, Skipped
 from cellblock.host.session.types import Usage
 from cellblock.render.cards import (
     ARTIFACTS_JSON,
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from cellblock.analysis import Finding
     from cellblock.host.cell.cell import CellRun
     from cellblock.host.cell.status import Views
-    from cellblock.host.services.tools.types import Record
+    from cellblock.host.services.tools.calls import CallRecord
     from cellblock.host.session.types import Outcome, Stopped
 
 
@@ -531,8 +531,8 @@ def result_of(
         stop=_stop(stopped, content, views) if stopped is not None else None,
         tool_calls=tuple(map(_call, outcome.tool_calls.records)) if outcome is not None else (),
         tool_calls_left_out=outcome.tool_calls.left_out if outcome is not None else 0,
-        artifacts=exported.artifacts if exported is not None else (),
-        skipped=exported.skipped if exported is not None else (),
+        artifacts=tuple(exported.artifacts) if exported is not None else (),
+        skipped=tuple(exported.skipped) if exported is not None else (),
         usage=outcome.usage if outcome is not None else None,
         left_out=dict(left_out),
         outputs=outputs,
@@ -616,7 +616,7 @@ def _stop(stopped: Stopped, content: Mapping[str, Any], views: Views) -> Stop:
     return Stop(stopped.why, stops.reason(stopped, views.in_force)[1], state, said)
 
 
-def _call(record: Record) -> ToolCall:
+def _call(record: CallRecord) -> ToolCall:
     told = record.as_dict()
     error = told.get("error")
     return ToolCall(

@@ -26,8 +26,7 @@ from cellblock.guest import remove_tree
 from cellblock.host.cell.cell import Asked
 from cellblock.host.cell.output_log import Kept
 from cellblock.host.guests import spawn
-from cellblock.host.guests.zygote import place_of
-from cellblock.host.guests.zygotes import Seat, Shared
+from cellblock.host.guests.zygote import SharedZygote, ZygoteShare, place_of
 from cellblock.host.session import history
 from cellblock.host.session.build import (
     audit_of,
@@ -54,8 +53,8 @@ if TYPE_CHECKING:
     from cellblock.api.front import OnOutput
     from cellblock.api.results import Result, Wish
     from cellblock.host.guests.zygote import Zygote
-    from cellblock.host.services.tools.in_process import Functions
-    from cellblock.host.services.tools.registry import Registered
+    from cellblock.host.services.tools.in_process import InProcessTools
+    from cellblock.host.services.tools.registry import RegisteredTool
     from cellblock.policy.enforcement import Enforcement, Gap
 
     Tools = Iterable[Callable[..., Any]] | Mapping[str, Callable[..., Any]]
@@ -143,9 +142,9 @@ class AsyncSandboxPool:
         self._operators = operators
         self._given = tools
         self._project, self._allow_unsafe = project, allow_unsafe
-        self._tools: dict[str, Registered] = {}
+        self._tools: dict[str, RegisteredTool] = {}
         self._ground: Ground | None = None
-        self._shared: Shared | None = None
+        self._shared: SharedZygote | None = None
         self._reactor: AsyncioReactor | None = None
         self._scratch: Path | None = None
         self._numbers = itertools.count(1)
@@ -179,7 +178,7 @@ class AsyncSandboxPool:
             self._ground = ground = await asyncio.to_thread(self._lay, scratch)
             reactor = AsyncioReactor(asyncio.get_running_loop())
             told = msgspec.structs.replace(ground.told, preload=(*ground.told.preload, *_LATE))
-            shared = Shared(reactor, functools.partial(spawn.start, ground.wrap), told)
+            shared = SharedZygote(reactor, functools.partial(spawn.start, ground.wrap), told)
             self._reactor, self._shared = reactor, shared
             policy = ground.policy
             if shareable(ground) and not policy.tools and not policy.packages:
@@ -195,9 +194,9 @@ class AsyncSandboxPool:
         """Return the ground. Raises the error that there is instead."""
         project = self._folder()
         if self._given:
-            from cellblock.host.services.tools.in_process import registered  # noqa: PLC0415 - pydantic
+            from cellblock.host.services.tools.in_process import register_functions  # noqa: PLC0415 - pydantic
 
-            self._tools = registered(self._given)
+            self._tools = register_functions(self._given)
         terms = Terms(self._asked, project, scratch, self._allow_unsafe, ask=ASK)
         ground = lay(terms)
         if not isinstance(ground, Ground):
@@ -324,17 +323,17 @@ class AsyncSandboxPool:
             folder.mkdir(mode=0o700)
         return placed(self.ground, folder, inputs=encoded, cwd=cwd)
 
-    def seat(self, ground: Ground, on_left: Callable[[], None]) -> Seat:
+    def zygotes(self, ground: Ground, on_left: Callable[[], None]) -> ZygoteShare:
         """Return a sandbox's part in the zygote."""
         if self._shared is None:
             raise GuestError(_NOT_OPEN)
-        return Seat(self._shared, place_of(ground.told), on_left)
+        return ZygoteShare(self.reactor, self._shared, place_of(ground.told), on_left)
 
-    def functions(self, policy: Policy) -> Functions:
+    def functions(self, policy: Policy) -> InProcessTools:
         """Return what runs the tools that were given."""
-        from cellblock.host.services.tools.in_process import Functions  # noqa: PLC0415 - as above
+        from cellblock.host.services.tools.in_process import InProcessTools  # noqa: PLC0415 - as above
 
-        return Functions(
+        return InProcessTools(
             asyncio.get_running_loop(),
             self._tools,
             timeout=policy.tool_timeout,
@@ -423,7 +422,7 @@ class AsyncSandbox:
         self._notebook = notebook
         self._ground: Ground | None = None
         self._front: SandboxFront | None = None
-        self._functions: Functions | None = None
+        self._functions: InProcessTools | None = None
         self._turn = asyncio.Lock()
         self._left = asyncio.Event()
         self._opened = self._closed = False
@@ -475,16 +474,16 @@ class AsyncSandbox:
 
             self._approver = Approver(loop, self._approve, front)
             front.clerk = clerk_of(ground.policy, front, self._approver)
-        seat = pool.seat(ground, self._left.set)
+        zygotes = pool.zygotes(ground, self._left.set)
         make_functions = self._make_functions if pool.has_functions else None
         enter_start(ground, front)
-        session = found(ground, pool.reactor, front, seat, make_functions)
+        session = found(ground, pool.reactor, front, zygotes, make_functions)
         front.session = session
         front.exports = exports_of(ground, pool.reactor, session)
         pool.opened(self)
         session.start()
 
-    def _make_functions(self, policy: Policy) -> Functions:
+    def _make_functions(self, policy: Policy) -> InProcessTools:
         self._functions = made = self._pool.functions(policy)
         return made
 

@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Final
 from cellblock.backends import places
 from cellblock.backends.base import Bounds, View
 from cellblock.errors import PolicyError
-from cellblock.policy import paths as store
+from cellblock.policy.folders import package_folder
 from cellblock.policy.paths import identity, links, within
 from cellblock.wire.messages import Limits, Plan
 
@@ -112,7 +112,7 @@ def _default_names(policy: Policy, libraries: Iterable[str]) -> list[str]:
     paths = [path for table in tables for path, _ in table]
     paths += libraries
     paths += places.interpreter_programs() if policy.subprocess_execution else ()
-    packages = store.readable(policy)
+    packages = policy.package_library()
     return paths if packages is None else [*paths, packages]
 
 
@@ -226,7 +226,7 @@ def is_masked(path: str, shown: Iterable[str]) -> bool:
 
 def denied(policy: Policy, *, private: Sequence[Path] = ()) -> tuple[str, ...]:
     """Return what is never read or written for cells, whatever the roots are, by every name."""
-    own = (*places.private(os.environ), *map(str, private), store.base())
+    own = (*places.private(os.environ), *map(str, private), package_folder())
     return _denied((*policy.read_deny_paths, *own), {})
 
 
@@ -259,7 +259,7 @@ def _never_writable(denied: Sequence[str], libraries: Sequence[str]) -> list[tup
     for path in (*canonical(programs), *(link for link, _ in links(programs))):
         remedy = "Choose a folder without the Python environment, cellblock or kernelspecs in it."
         never.append((path, f"cells could change what runs unconfined: {path}", remedy))
-    path, why = store.base(), "cells could change packages that other kernels import"
+    path, why = package_folder(), "cells could change packages that other kernels import"
     never.append((path, why, f"Choose a folder without {path} in it."))
     return never
 

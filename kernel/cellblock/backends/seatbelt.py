@@ -58,7 +58,7 @@ from cellblock.backends.plan import (
     splits_roots,
 )
 from cellblock.errors import PolicyError
-from cellblock.policy import paths as store
+from cellblock.policy.folders import package_folder
 from cellblock.policy.model import Policy
 from cellblock.policy.paths import within
 
@@ -245,7 +245,7 @@ def _rules(view: View) -> dict[str, str]:
     # Of /dev the template leaves a few devices.
     denied = [path for path in view.masked if path != "/dev"]
     # The packages of a policy lie in a folder of the host's own, which is denied.
-    kept = [root for root in readable if within(root, store.base())]
+    kept = [root for root in readable if within(root, package_folder())]
     read = "file-read* file-map-executable"
     return {
         "exec": _lines(rule("allow", "process-exec", literals(executables())), programs),

@@ -32,7 +32,7 @@ from cellblock.batch.verdict import (
     check_finding,
 )
 from cellblock.host.files import PrivateFile
-from cellblock.host.guests.own_process import available_processors
+from cellblock.host.guests.spawn import available_processors
 from cellblock.host.session.history import default_path
 
 if TYPE_CHECKING:

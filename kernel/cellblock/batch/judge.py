@@ -25,14 +25,13 @@ from cellblock.analysis import (
     admission,
     analyse,
     analyse_template,
-    analyser,
     transform,
 )
 from cellblock.analysis.analyser import as_written
 from cellblock.analysis.findings import LINE_END, NO_RULES, Report
 from cellblock.analysis.magics import SHOWS_POLICY
 from cellblock.analysis.templates import called, entry
-from cellblock.analysis.transform import parse
+from cellblock.analysis.transform import exceeded_limit, parse
 from cellblock.batch.notebook import (
     CellLines,
     UnreadableError,
@@ -215,7 +214,7 @@ class CellJudge:
 
         Raise MemoryError, and AdmissionError where the kernel would say that nothing may run.
         """
-        if self._context.template or analyser.excess(raw):
+        if self._context.template or exceeded_limit(raw):
             return judge_source(raw, self._rules, template=self._context.template)
         ruling = self._ruling(raw)
         if ruling is not None and ruling.findings:
@@ -311,7 +310,7 @@ def judge_source(raw: str, rules: Rules, *, template: bool = False) -> list[Find
 
     Raise MemoryError.
     """
-    if excess := analyser.excess(raw):
+    if excess := exceeded_limit(raw):
         has, cap, what = excess
         report = Report(raw, rules)
         why = f"is too long to be looked at: {has:,} {what}, and {cap:,} are the most"

@@ -1,6 +1,10 @@
-"""The command line: one module a group of commands, each imported when it is asked for.
+"""The command line of people and CI: one module a command or group, loaded when it is given.
 
-``main`` has the program, ``doctor`` and ``policy``; ``run``, ``check``, ``audit`` and ``approve``
-(with ``packages``) are the rest. What a command prints is for people; files and JSON are for
-programs.
+Kernelspecs start ``python -m cellblock`` instead. A command turns options into calls of ``batch``,
+``jupyter``, ``backends`` and ``host``, and prints what comes back: it decides nothing. What a
+notebook or a log says is printed without control characters. Exit status 2 says that the command
+could not be carried out.
+
+``main`` is the program and the table of its commands, ``common`` what they share. May import all
+that is below; nothing imports it.
 """

@@ -10,19 +10,28 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Final
 
 import typer
+from rich.box import SIMPLE_HEAD
+from rich.console import Console
+from rich.markup import escape
+from rich.table import Table
 
 from cellblock.errors import AuditError
+from cellblock.host.audit import reader
+from cellblock.host.audit.log import read
+from cellblock.host.audit.reader import verify as look
+from cellblock.policy.folders import cache_folder
+from cellblock.render.cards import count
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
-
-    from rich.table import Table
 
     from cellblock.host.audit.log import Entry
     from cellblock.host.audit.reader import Session, Verdict
 
 
-app: Final = typer.Typer(help="Show, verify and export audit logs.", no_args_is_help=True)
+app: Final = typer.Typer(
+    help="Show, verify and export audit logs.", no_args_is_help=True, add_completion=False
+)
 
 _WHAT: Final = "A session's id, or how it begins; `last`; or a log's file."
 Folder = Annotated[
@@ -48,8 +57,6 @@ def show(
 
     Exit status 1 when a log can't be read.
     """
-    from rich.console import Console  # noqa: PLC0415
-
     failed: list[AuditError] = []
     if session:
         table = _records(_found(folder, session), failed)
@@ -76,9 +83,6 @@ def verify(
     Without SESSION all in the folder are looked at. A log without a closing record has an open
     end: its host was killed, or it was cut there.
     """
-    from cellblock.host.audit import reader  # noqa: PLC0415
-    from cellblock.host.audit.reader import verify as look  # noqa: PLC0415
-
     chosen = [_found(folder, one) for one in sessions or ()] or reader.sessions(_folder(folder))
     if head and len(chosen) != 1:
         raise typer.BadParameter("Name the session that the hash is of.", param_hint="--head")
@@ -111,8 +115,6 @@ def export(
 
     The log is verified first: what is not whole is told on stderr, with exit status 1.
     """
-    from cellblock.host.audit.reader import verify as look  # noqa: PLC0415
-
     found = _found(folder, session)
     verdict = look(found)
     if head:
@@ -127,14 +129,10 @@ def export(
 
 
 def _folder(given: Path | None) -> Path:
-    from cellblock.policy.home import cache_folder  # noqa: PLC0415
-
     return given or Path(cache_folder(), "audit")
 
 
 def _found(folder: Path | None, name: str) -> Session:
-    from cellblock.host.audit import reader  # noqa: PLC0415
-
     if "/" in name or name.endswith(".jsonl"):
         return reader.of_file(Path(name))
     return reader.find(_folder(folder), name)
@@ -145,8 +143,6 @@ def _lines(session: Session, failed: list[AuditError]) -> Iterator[bytes]:
 
     Raises AuditError for a file that is no session's.
     """
-    from cellblock.host.audit import reader  # noqa: PLC0415
-
     for file in session.files:
         try:
             yield from reader.lines(file)
@@ -158,14 +154,12 @@ def _lines(session: Session, failed: list[AuditError]) -> Iterator[bytes]:
 
 def _entries(session: Session, failed: list[AuditError]) -> Iterator[Entry]:
     """Yield what can be read of a session's records; see ``_lines``."""
-    from cellblock.host.audit.log import read  # noqa: PLC0415
-
     return (entry for raw in _lines(session, failed) if (entry := read(raw)) is not None)
 
 
 def _send(session: Session, endpoint: str | None) -> None:
     try:
-        from cellblock.host.audit import otel  # noqa: PLC0415
+        from cellblock.host.audit import otel  # noqa: PLC0415 - an extra
     except ModuleNotFoundError as exc:
         remedy = "Install it: pip install 'cellblock[otel]'."
         what = f"{exc.name} is not installed"
@@ -198,8 +192,6 @@ def _complain(verdict: Verdict) -> None:
 
 
 def _problems(verdict: Verdict) -> Iterator[str]:
-    from cellblock.render.cards import count  # noqa: PLC0415
-
     yield from map(_clean, verdict.problems)
     if verdict.more:
         yield f"and {count(verdict.more, 'more problem')}"
@@ -207,12 +199,6 @@ def _problems(verdict: Verdict) -> Iterator[str]:
 
 def _sessions(folder: Path, failed: list[AuditError]) -> Table:
     """Return a table that shows an id and a time whole where there are 80 columns."""
-    from rich.box import SIMPLE_HEAD  # noqa: PLC0415
-    from rich.markup import escape  # noqa: PLC0415
-    from rich.table import Table  # noqa: PLC0415
-
-    from cellblock.host.audit import reader  # noqa: PLC0415
-
     table = Table(box=SIMPLE_HEAD, collapse_padding=True, pad_edge=False, title_justify="left")
     table.title = escape(f"audit logs in {_clean(folder)}")
     for name in ("session", "started"):
@@ -227,8 +213,6 @@ def _sessions(folder: Path, failed: list[AuditError]) -> Table:
 
 
 def _summary(session: Session, failed: list[AuditError]) -> tuple[str, ...]:
-    from rich.markup import escape  # noqa: PLC0415
-
     first: dict[str, Any] = {}
     cells = denied = stopped = 0
     kind, before = "", len(failed)
@@ -246,9 +230,6 @@ def _summary(session: Session, failed: list[AuditError]) -> tuple[str, ...]:
 
 
 def _records(session: Session, failed: list[AuditError]) -> Table:
-    from rich.markup import escape  # noqa: PLC0415
-    from rich.table import Table  # noqa: PLC0415
-
     title = escape(f"session {_clean(session.id)}")
     table = Table("", "time", "record", "what", title=title, title_justify="left")
     for entry in _entries(session, failed):

@@ -1,21 +1,66 @@
-"""What ``cellblock doctor`` prints of a report; imported when there is one to be printed."""
+"""``cellblock doctor``: what this machine enforces of a policy, as probes in a guest find it."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+import dataclasses
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
 
+import typer
 from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
 from cellblock.backends.probes import BY_NAME
+from cellblock.backends.report import doctor_report
+from cellblock.cli.approvals import summary
+from cellblock.cli.common import AsJson, PolicyOption, complain, load_policy, print_json
+from cellblock.errors import BackendError
+from cellblock.jupyter import probe as probes
 
 if TYPE_CHECKING:
+    from cellblock.backends.choose import Chosen
+    from cellblock.backends.probes import Proof
     from cellblock.backends.report import DoctorReport
     from cellblock.policy.enforcement import Enforcement
+    from cellblock.policy.model import Policy
+    from cellblock.wire.messages import LockReport
+
+app: Final = typer.Typer(add_completion=False)
 
 
-def print_report(report: DoctorReport) -> None:
+@app.command()
+def doctor(*, policy: PolicyOption = "safe", as_json: AsJson = False) -> None:
+    """Say what this machine enforces of a policy, and try it.
+
+    Exit status 1 if nothing real does, a probe passes that should not, or no guest could try them.
+    """
+    asked = load_policy(policy)
+    try:
+        report = doctor_report(asked, run_probes)
+    except BackendError as failure:
+        complain(str(failure))
+        raise typer.Exit(code=1) from None
+    if as_json:
+        print_json(dataclasses.asdict(report))
+    else:
+        _print(report)
+        if said := summary(asked):
+            typer.echo(said)
+    contradicted = any(gap.contradicted for gap in report.gaps)
+    untried = bool(report.probes and report.unproved)
+    raise typer.Exit(code=int(report.backend == "noop" or contradicted or untried))
+
+
+def run_probes(policy: Policy, chosen: Chosen) -> tuple[Proof | None, LockReport | None]:
+    """Run the suite of probes, where guests start: on Linux."""
+    if sys.platform != "linux":
+        return None, None
+    return probes.proved(policy, chosen, Path.cwd())
+
+
+def _print(report: DoctorReport) -> None:
     """Print what backends there are, what they enforce of the policy, and what is missing."""
     console = Console(highlight=False)
     console.print(f"OS kernel {escape(report.os_kernel)}, Landlock ABI {report.landlock_abi}")

@@ -12,25 +12,31 @@ import os
 import sys
 import time
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, Final
 
 import typer
+from rich.console import Console
 from typer.core import TyperCommand
 
+from cellblock.batch.report_formats import one_line
+from cellblock.batch.run import report, runner
+from cellblock.batch.run.output_folder import OutputFolder
+from cellblock.batch.run.plan import RunOptions, join_parameters, parameters, plan
+from cellblock.batch.run.report import Progress, ProgressBar
+from cellblock.batch.run.result import NotebookStatus
+from cellblock.batch.run.runner import RunRequest
+from cellblock.cli.common import complain_of_files, unwritable, write_report
 from cellblock.errors import CellblockError
+from cellblock.host.guests.spawn import available_processors
+from cellblock.policy.load import condition, load
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from cellblock.batch.run.output_folder import OutputFolder
-    from cellblock.batch.run.plan import Plan
-    from cellblock.batch.run.report import Progress
     from cellblock.batch.run.result import RunResult
-    from cellblock.batch.run.runner import RunRequest
     from cellblock.policy.model import Policy
 
-_ASK = "Run with --allow-unsafe"
-_SIGNALLED = 128
+app: Final = typer.Typer(add_completion=False)
+_ASK: Final = "Run with --allow-unsafe"
+_SIGNALLED: Final = 128
 
 
 class RunCommand(TyperCommand):
@@ -38,12 +44,11 @@ class RunCommand(TyperCommand):
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
         """Parse a command line."""
-        from cellblock.batch.run.plan import join_parameters  # noqa: PLC0415 - when it is needed
-
         return super().parse_args(ctx, join_parameters(args))
 
 
-def run(  # noqa: PLR0913  # one parameter an option
+@app.command(cls=RunCommand)
+def run(  # noqa: PLR0913 - one parameter an option
     paths: Annotated[list[str], typer.Argument(metavar="PATHS", help="Notebooks and folders.")],
     *,
     output_dir: Annotated[
@@ -109,14 +114,12 @@ def run(  # noqa: PLR0913  # one parameter an option
 
     Exit status 0 if every notebook passed, 1 if some did not, 2 if the run could not be had.
     """
-    from cellblock.batch.run.plan import RunOptions, parameters, plan  # noqa: PLC0415
-    from cellblock.batch.run.runner import RunRequest  # noqa: PLC0415
-    from cellblock.host.guests.own_process import available_processors  # noqa: PLC0415
-
     planned = plan(paths, output_dir, exclude or ())
-    _refuse(planned)
+    complain_of_files(planned.problems)
+    if planned.problems:  # before anything runs, as that may take long
+        raise typer.Exit(code=2)
     if junit is not None:
-        _try_place(junit)
+        _check_writable(junit)
     asked, written = _policy(policy, preload or (), allow_unsafe=allow_unsafe)
     options = RunOptions(
         parameters=parameters(parameter or (), given or (), written),
@@ -136,18 +139,8 @@ def run(  # noqa: PLR0913  # one parameter an option
         report=junit,
     )
     ran, seconds = _run(request, output_dir, cluster)
-    reported = junit is None or _report(junit, ran, seconds)
+    reported = junit is None or _write_junit(junit, ran, seconds)
     raise typer.Exit(code=_status(ran, reported=reported))
-
-
-def _refuse(planned: Plan) -> None:
-    """End the command where PATHS are wrong: before anything runs, as that may take long."""
-    from cellblock.batch.report_formats import one_line  # noqa: PLC0415
-
-    for problem in planned.problems:
-        typer.echo(one_line(f"cellblock: {problem.path}: {problem.message}"), err=True)
-    if planned.problems:
-        raise typer.Exit(code=2)
 
 
 def _policy(spec: str, preload: Any, *, allow_unsafe: bool) -> tuple[str | Policy, tuple[str, ...]]:
@@ -155,8 +148,6 @@ def _policy(spec: str, preload: Any, *, allow_unsafe: bool) -> tuple[str | Polic
 
     It is checked here so that what is wrong with it is said in these words.
     """
-    from cellblock.policy.load import condition, load  # noqa: PLC0415
-
     found = load(spec, project=Path.cwd(), allow_unsafe=True)
     if not allow_unsafe and (error := condition(found, spec, ask=_ASK, asks=False)):
         raise error
@@ -167,18 +158,16 @@ def _policy(spec: str, preload: Any, *, allow_unsafe: bool) -> tuple[str | Polic
 
 
 def _run(request: RunRequest, output_dir: Path, cluster: str) -> tuple[RunResult, float]:
-    from rich.console import Console  # noqa: PLC0415
-
-    from cellblock.batch.run import report  # noqa: PLC0415
-    from cellblock.batch.run.output_folder import OutputFolder  # noqa: PLC0415
-
     # Gaps are told once, below the summary, and not for each guest.
     logging.getLogger("cellblock").addHandler(logging.NullHandler())
     console, began = Console(highlight=False), time.monotonic()
     folder = OutputFolder(output_dir)
     try:
         with _progress(console, len(request.notebooks)) as progress:
-            ran = _by(cluster)(request, folder, progress)
+            if cluster:
+                ran = _run_on_cluster(request, folder, progress, cluster)
+            else:
+                ran = runner.run(request, folder, progress)
     finally:
         folder.close()
     seconds = time.monotonic() - began
@@ -186,71 +175,48 @@ def _run(request: RunRequest, output_dir: Path, cluster: str) -> tuple[RunResult
     return ran, seconds
 
 
-def _by(cluster: str) -> Callable[[RunRequest, OutputFolder, Progress], RunResult]:
-    """Return what runs notebooks: here, or on a cluster."""
-    if not cluster:
-        from cellblock.batch.run.runner import run as here  # noqa: PLC0415
-
-        return here
+def _run_on_cluster(
+    request: RunRequest, folder: OutputFolder, progress: Progress, cluster: str
+) -> RunResult:
     try:
-        from cellblock.batch.cluster.client import run as there  # noqa: PLC0415
+        from cellblock.batch.cluster import client  # noqa: PLC0415 - an extra
     except ImportError as error:
         if (error.name or "").partition(".")[0] not in {"dask", "distributed"}:
             raise
         raise CellblockError("--cluster: Dask is not here. Install cellblock[dask].") from None
-    return lambda request, folder, progress: there(request, folder, progress, cluster)
+    return client.run(request, folder, progress, cluster)
 
 
 def _progress(console: Any, total: int) -> Progress:
-    from cellblock.batch.run.report import Progress, ProgressBar  # noqa: PLC0415
-
     # rich takes FORCE_COLOR for a terminal; Jupyter's own kernel sets it for what its cells start.
     plain = not (console.is_terminal and sys.stdout.isatty()) or "CI" in os.environ
     return Progress(console) if plain else ProgressBar(console, total)
 
 
-def _try_place(path: Path) -> None:
+def _check_writable(path: Path) -> None:
     """Raise CellblockError where a report can't be written: before the run, which may be long."""
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
     except OSError as error:
-        raise _unwritable(path, error) from None
+        raise unwritable(path, error) from None
     if path.is_dir():
-        raise _unwritable(path, OSError(errno.EISDIR, os.strerror(errno.EISDIR)))
+        raise unwritable(path, OSError(errno.EISDIR, os.strerror(errno.EISDIR)))
     if not os.access(path if path.exists() else path.parent, os.W_OK):
-        raise _unwritable(path, OSError(errno.EACCES, os.strerror(errno.EACCES)))
+        raise unwritable(path, OSError(errno.EACCES, os.strerror(errno.EACCES)))
 
 
-def _report(path: Path, ran: RunResult, seconds: float) -> bool:
+def _write_junit(path: Path, ran: RunResult, seconds: float) -> bool:
     """Write the report, and say so where that fails: how the run ended is known all the same."""
     try:
-        _write_junit(path, ran, seconds)
+        _check_writable(path)
+        write_report(path, report.junit(ran.results, seconds))
     except CellblockError as error:
-        from cellblock.batch.report_formats import one_line  # noqa: PLC0415
-
         typer.echo(one_line(f"cellblock: {error}"), err=True)
         return False
     return True
 
 
-def _write_junit(path: Path, ran: RunResult, seconds: float) -> None:
-    from cellblock.batch import files  # noqa: PLC0415
-    from cellblock.batch.run.report import junit  # noqa: PLC0415
-
-    try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        files.write_report(path, junit(ran.results, seconds))
-    except OSError as error:
-        raise _unwritable(path, error) from None
-
-
-def _unwritable(path: Path, error: OSError) -> CellblockError:
-    return CellblockError(f"{path}: the report can't be written: {error.strerror}")
-
-
 def _status(ran: RunResult, *, reported: bool) -> int:
-    from cellblock.batch.run.result import NotebookStatus  # noqa: PLC0415
-
     if ran.signal:
         return _SIGNALLED + ran.signal
     if not reported:

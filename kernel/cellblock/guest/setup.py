@@ -38,7 +38,7 @@ from cellblock.guest.channel import Channel
 from cellblock.guest.confine import ConfineError, confine, process
 from cellblock.guest.confine import prepare as prepare_locks
 from cellblock.guest.confine.adapt import mend_library
-from cellblock.guest.confine.apart import stand_apart
+from cellblock.guest.confine.process import isolate_fork
 from cellblock.guest.confine.syscall_args import HANDING_OVER
 from cellblock.guest.output import Out
 from cellblock.guest.runner import RulesInForce
@@ -205,14 +205,14 @@ class Prepared:
 
         With a ``trial`` it is one up to there: then it tries its locks, says so and ends.
         """
-        process.call_itself("guest")
+        process.set_name("guest")
         trial = fork.trial
         trier = None if trial is None else _trier(trial, self.request, fds)
         gated = len(fds) > len(self.targets)
         kept = _take_descriptors(fds, (*self.targets, GATE_FD))
         channel = Channel(socket.socket(fileno=CHANNEL_FD))
         with _refusals_told(channel):
-            stand_apart(self.zygote, kept)
+            isolate_fork(self.zygote, kept)
         if self._network is not None:
             self._network.begin(RELAY_FD)
         place = channel.recv()
@@ -329,7 +329,7 @@ def _mended_network() -> Network:
 def _take_descriptors(fds: list[int], where: tuple[int, ...]) -> set[int]:
     """Put what the host and the gate sent where it belongs; return that.
 
-    All others are for ``stand_apart`` to close.
+    All others are for ``isolate_fork`` to close.
     """
     null = os.open(os.devnull, os.O_RDONLY)
     targets = (0, *where)[: 1 + len(fds)]

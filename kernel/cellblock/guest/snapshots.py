@@ -287,7 +287,7 @@ class Snapshots:
             self._copies, self._orphaned, self._lost = [], True, threads
             self._files = still_open(self._files)
             self._connections = _let_go() if self._connects else 0
-            process.call_itself("snapshot")
+            process.set_name("snapshot")
             message = self._wait(request, fds)
             while isinstance(message, messages.Snapshot):
                 message = self._double(message)
@@ -332,7 +332,7 @@ class Snapshots:
     def go_on(self, resume: messages.Resume) -> messages.Resumed:
         """Make what a fork can't copy anew; return what can't be had again."""
         self.settle()
-        process.call_itself("guest")
+        process.set_name("guest")
         _reseed(resume.seed)
         tasks = self._driver.resume()
         changed = restore(self._files)

@@ -20,8 +20,8 @@ import msgspec
 
 from cellblock.guest import remove_tree
 from cellblock.guest.confine import ConfineError, confine_zygote, process, witness
-from cellblock.guest.confine.apart import stand_first
 from cellblock.guest.confine.libc import LockFailed
+from cellblock.guest.confine.process import isolate_zygote
 from cellblock.guest.gatekeeper import Gatekeeper
 from cellblock.guest.reaper import end_children
 from cellblock.wire import frames, messages
@@ -58,13 +58,13 @@ def main(control_fd: int, reaper: int) -> NoReturn:
     # Until a guest can act on it, an interrupt must not end it.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     control = socket.socket(fileno=control_fd)
-    process.call_itself("zygote")
+    process.set_name("zygote")
     os.environ.clear()  # what wraps us may have put something there; the host tells what is to be
     os.environ["HOME"] = os.devnull  # until there is one: else libraries ask the user database
     gc.disable()  # nothing made while importing is garbage: looking for it costs a tenth of it
     try:
         # It holds what the policy passes on, and guests are made of it (promise P2).
-        stand_first(namespace=os.getpid() == _FIRST)
+        isolate_zygote(namespace=os.getpid() == _FIRST)
         _import_early()
         prepare, above = _receive(control)
         if not isinstance(prepare, messages.Prepare):

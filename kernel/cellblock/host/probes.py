@@ -21,15 +21,15 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, Protocol
 
 import msgspec
+from msgspec import structs
 
 import cellblock
 from cellblock.backends.probes import PROBES, Proof, asked
 from cellblock.guest import remove_tree
 from cellblock.guest.probes import EARLIER_THREAD
 from cellblock.host.files import PrivateFile
-from cellblock.host.guests import zygote
 from cellblock.host.guests.process import Guest
-from cellblock.host.guests.zygote import Zygote, translation_for
+from cellblock.host.guests.zygote import Zygote
 from cellblock.host.session.history import default_path
 from cellblock.host.session.types import Reactor
 from cellblock.policy.paths import within
@@ -39,7 +39,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
 
     from cellblock.backends.base import Backend
-    from cellblock.host.services.network.relay import Reach
+    from cellblock.host.services.network.relay import Relay
     from cellblock.policy.model import Policy
     from cellblock.wire.messages import LockReport
 
@@ -68,11 +68,10 @@ class Prover:
         prepare: messages.Prepare,
         spawn: Callable[[], tuple[socket.socket, int]],
         look: Callable[[], set[str]],
-        reach: Reach | None = None,
+        reach: Relay | None = None,
     ) -> None:
         self._loop, self._prepare, self._spawn = loop, prepare, spawn
         self._look, self._reach = look, reach
-        self._guest: Guest | None = None
         self._last_words = ""
         self.report: LockReport | None = None
         self.results: dict[str, messages.Attempt] = {}
@@ -83,25 +82,23 @@ class Prover:
     def run(self, trial: messages.Trial) -> None:
         """Have both guests try. Never raises for what they do."""
         try:
-            sock, pid = self._spawn()
+            zygote = Zygote(self._loop, self._spawn, self._prepare)
         except OSError as error:
             self.failure = f"no zygote could be started: {error}"
             return
-        translation = translation_for(self._prepare.plan)
-        zygote = Zygote(sock, pid, self._loop, self._on_zygote, self._on_lost, translation)
+        zygote.users.append(self)
         late = self._loop.call_later(PATIENCE, lambda: self._fail("it took too long"))
         try:
-            zygote.prepare(self._prepare)
             self._fork(zygote, trial)
             self.touched = self._look()  # now: the zygote removes what lies in its folder
             if not self.failure:
-                self._fork(zygote, _with_thread(trial))
+                self._fork(zygote, structs.replace(trial, probes=(), thread=True))
         finally:
             late.cancel()
             zygote.end()
 
     def _fork(self, zygote: Zygote, trial: messages.Trial) -> None:
-        self._guest = guest = Guest(
+        guest = Guest(
             self._loop,
             lambda message: self._on_message(message, threaded=trial.thread),
             self._on_text,
@@ -109,7 +106,7 @@ class Prover:
         )
         try:
             if self._reach is not None:
-                guest.theirs.append(self._reach.admit())
+                guest.theirs += self._reach.admit()
             zygote.fork(guest, trial=trial)
             self._loop.run()
         finally:
@@ -138,28 +135,18 @@ class Prover:
         else:
             self._fail(reason or f"a guest ended: {self._last_words.strip() or 'it said nothing'}")
 
-    def _on_zygote(self, message: Any, pidfd: int | None) -> None:
-        guest = self._guest
-        if isinstance(message, messages.Forked):
-            if guest is not None and guest.pidfd is None and message.id == guest.number:
-                guest.pid, guest.pidfd, guest.lineage.session = message.pid, pidfd, message.pid
-            else:
-                zygote.kill(message.pid, pidfd)
-        elif isinstance(message, messages.ZygoteFailed):
+    def on_zygote(self, message: messages.FromZygote) -> None:
+        """Hear that no guest can be forked."""
+        if isinstance(message, messages.ZygoteFailed):
             self._fail(message.detail)
 
-    def _on_lost(self) -> None:
+    def on_zygote_lost(self) -> None:
+        """Hear that no more can come."""
         self._fail("its zygote ended")
 
     def _fail(self, why: str) -> None:
         self.failure = self.failure or why[:_LONGEST]
         self._loop.stop()
-
-
-def _with_thread(trial: messages.Trial) -> messages.Trial:
-    import msgspec  # noqa: PLC0415
-
-    return msgspec.structs.replace(trial, probes=(), thread=True)
 
 
 def _refused_for(message: messages.NotReady) -> messages.Attempt:

@@ -9,7 +9,7 @@ import zmq
 
 from cellblock.guest import remove_tree
 from cellblock.host.cell.output_log import Kept
-from cellblock.host.guests.zygotes import Own
+from cellblock.host.guests.zygote import OwnZygote
 from cellblock.host.session.build import audit_of, enter_start, exports_of, found, views_of
 from cellblock.host.session.config import Ground
 from cellblock.host.session.history import History, default_path
@@ -51,7 +51,8 @@ def assemble(
 
     def begin() -> None:
         if isinstance(ground, Ground):
-            kernel.session = session = found(ground, reactor, kernel, Own(reactor, early.take))
+            zygotes = OwnZygote(reactor, early.take)
+            kernel.session = session = found(ground, reactor, kernel, zygotes)
             kernel.exports = exports_of(ground, reactor, session)
             session.start()
 

@@ -14,10 +14,9 @@ from typing import TYPE_CHECKING
 
 from cellblock.errors import StartError
 from cellblock.host.guests import spawn
-from cellblock.host.guests.own_process import protect_host
 from cellblock.host.guests.wrapping_cache import Memory
 from cellblock.host.session.config import Ground, Terms, foresee, lay, make_scratch
-from cellblock.policy.home import cache_folder
+from cellblock.policy.folders import cache_folder
 from cellblock.policy.vocabulary import SESSION_NAME
 
 if TYPE_CHECKING:
@@ -44,7 +43,7 @@ def lay_ground(
 
     Returns why nothing may run, where that is so. Raises ``StartError``.
     """
-    protect_host()
+    spawn.protect_host()
     try:
         project = Path.cwd()
     except OSError as exc:

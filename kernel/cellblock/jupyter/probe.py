@@ -17,7 +17,7 @@ from cellblock.guest import remove_tree
 from cellblock.host import probes
 from cellblock.host.guests import spawn
 from cellblock.host.probes import Prover, Surroundings
-from cellblock.host.services.network.relay import Reach
+from cellblock.host.services.network.relay import Relay
 from cellblock.host.session.config import make_scratch, planned, told_of
 from cellblock.host.session.history import default_path
 from cellblock.jupyter.reactor import ZmqReactor
@@ -85,7 +85,7 @@ def _prove(
     with contextlib.ExitStack() as made:
         reach = None
         if plan.relayed and isinstance(addresses, tuple):
-            relay = Reach(loop, addresses, lambda _detail: None)
+            relay = Relay(loop, addresses, lambda _detail: None)
             reach = made.enter_context(contextlib.closing(relay))
         prover = Prover(loop, told, lambda: spawn.start(wrap), around.touched, reach)
         prover.run(_trial(policy, around))

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 import zmq
 
-from cellblock.host.guests.own_process import available_processors
+from cellblock.host.guests.spawn import available_processors
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -1,4 +1,4 @@
-"""From a policy to the rules of the language layer."""
+"""Make the rules of the language layer from a policy."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""From a preset's name or a file's path to a policy.
+"""Load a policy: from a preset's name or a file's path.
 
 A file is TOML. Its keys are the fields of ``model.Policy``, and two more::
 
@@ -20,29 +20,10 @@ from cellblock.errors import PolicyError
 from cellblock.policy import paths
 from cellblock.policy.model import LIMITS, LISTS, SECTIONS, Policy
 from cellblock.policy.paths import Places
-from cellblock.policy.vocabulary import PRESETS, SPELLINGS, TIERS
+from cellblock.policy.vocabulary import PRESETS, SPELLINGS, TIERS, closest
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
-
-
-# Did you mean: remedies for a misspelt name.
-
-_FEW = 12
-
-
-def closest(name: str, known: Iterable[str], *, what: str) -> str:
-    """Return a sentence that names the closest of ``known``, or all when they are few."""
-    import difflib  # noqa: PLC0415  # only when something is wrong already
-
-    names = sorted(known)
-    near = difflib.get_close_matches(name, names, n=1)
-    if near:
-        return f"Did you mean {near[0]}?"
-    if len(names) <= _FEW:
-        return f"Known {what}: {', '.join(names)}."
-    return f"See `cellblock policy schema` for the known {what}."
-
+    from collections.abc import Collection
 
 MAX_FILE_BYTES: Final = 2**20
 #: How whoever starts a kernel allows what has to be asked for.
@@ -62,8 +43,6 @@ def load(spec: str, *, project: Path, scratch: Path | None = None, allow_unsafe:
     """
     name = SPELLINGS.get(spec, spec)
     policy = _preset(name, project, scratch) if name in KNOWN else _file(spec, project, scratch)
-    if name in TIERS:
-        _check_backend(policy, spec)
     return _allowed(policy, spec, allow_unsafe=allow_unsafe)
 
 
@@ -74,22 +53,31 @@ def checked(
 
     Its relative paths are relative to ``project``. Raises PolicyError.
     """
-    from cellblock.policy import schema  # noqa: PLC0415 - as in _file
-
-    file = policy.name
-    found = schema.parse(normal(policy.as_dict()), file=file)
-    presets = map(preset_values, PRESETS)
+    file, presets = policy.name, map(preset_values, PRESETS)
     ours = {name for preset in presets for name in preset.get("allowed_modules", ())}
-    schema.check(found, file=file, missing_is_fine=ours)
+    found = of_fields(policy.as_dict(), file=file, known_modules=ours)
     found = paths.placed(found, Places(file, project, project, scratch))
     return _allowed(found, file, allow_unsafe=allow_unsafe)
 
 
-def of_fields(values: dict[str, Any], *, file: str) -> Policy:
-    """Return the policy that ``Policy.as_dict`` made these of. Raises PolicyError."""
-    from cellblock.policy import schema  # noqa: PLC0415 - as in _file
+def of_fields(
+    values: dict[str, Any],
+    *,
+    file: str,
+    known_modules: Collection[str] | None = None,
+    here: bool = True,
+) -> Policy:
+    """Return the policy that has these fields, as a file or ``Policy.as_dict`` has them.
 
-    return schema.parse(normal(values), file=file)
+    With ``known_modules``, which need not be installed, every name in it has to mean something
+    ``here``, where cells are to run, or anywhere. Raises PolicyError.
+    """
+    from cellblock.policy import schema  # noqa: PLC0415 - pydantic: kernels of presets start without
+
+    policy = schema.parse(normal(values), file=file)
+    if known_modules is not None:
+        schema.check(policy, file=file, known_modules=known_modules, here=here)
+    return policy
 
 
 def _allowed(policy: Policy, spec: str, *, allow_unsafe: bool) -> Policy:
@@ -143,18 +131,22 @@ def folder_of(spec: str, project: Path) -> Path:
     """Return the folder that relative paths of this policy begin in."""
     if SPELLINGS.get(spec, spec) in KNOWN:
         return project
-    return Path(os.path.expanduser(spec)).resolve().parent  # noqa: PTH111 - as in _parts
+    return Path(os.path.expanduser(spec)).resolve().parent
 
 
 def to_judge_by(spec: str) -> Policy:
     """Return what ``spec`` says of source, where nothing runs under it: for `cellblock check`.
 
     Nothing has to be here for it: packages that it allows need not be installed, nor its folders
-    exist; paths stay as written, see ``placing.foreseen``. Raises PolicyError, also for mode
+    exist; paths stay as written, see ``paths.foreseen``. Raises PolicyError, also for mode
     ``unsafe``: it judges nothing.
     """
     name = SPELLINGS.get(spec, spec)
-    policy = unchecked(preset_values(name)) if name in KNOWN else _unplaced_file(spec)
+    if name in KNOWN:
+        policy = unchecked(preset_values(name))
+    else:
+        _, base, own = _parts(spec)
+        policy = of_fields(_merged(base, own, spec), file=spec, known_modules=(), here=False)
     if policy.mode != "safe":
         raise PolicyError(
             "no source is checked under this policy",
@@ -166,20 +158,9 @@ def to_judge_by(spec: str) -> Policy:
     return policy
 
 
-def _unplaced_file(spec: str) -> Policy:
-    from cellblock.policy import schema  # noqa: PLC0415 - as in _file
-
-    _, base, own = _parts(spec)
-    policy = schema.parse(_merged(base, own, spec), file=spec)
-    # Modules to import at start are not looked for; those to allow are taken by name.
-    elsewhere = policy.replace(preload=(), pre_imported=())
-    schema.check(elsewhere, file=spec, missing_is_fine=policy.allowed_modules, here=False)
-    return policy
-
-
 def _parts(spec: str) -> tuple[Path, dict[str, Any], dict[str, Any]]:
     """Return a file's path, the values of what it extends, and its own."""
-    path = Path(os.path.expanduser(spec))  # noqa: PTH111  # pathlib raises for an unknown user
+    path = Path(os.path.expanduser(spec))
     own = {"name": path.stem, **_read(path, spec)}
     return path, _extended(own.pop("extends", "safe"), spec), own
 
@@ -209,24 +190,13 @@ def unchecked(values: dict[str, Any]) -> Policy:
 
 
 def _frozen(values: dict[str, Any]) -> dict[str, Any]:
-    return {
-        key: tuple(value) if isinstance(value, list) else value for key, value in values.items()
-    }
-
-
-def _check_backend(policy: Policy, spec: str) -> None:
-    from cellblock.policy import schema  # noqa: PLC0415 - as in _file
-
-    schema.check(policy, file=spec, missing_is_fine=policy.allowed_modules)
+    return {key: tuple(own) if isinstance(own, list) else own for key, own in values.items()}
 
 
 def _file(spec: str, project: Path, scratch: Path | None) -> Policy:
-    from cellblock.policy import schema  # noqa: PLC0415  # a preset needs neither
-
     path, base, own = _parts(spec)
-    policy = schema.parse(_merged(base, own, spec), file=spec)
     inherited = () if "allowed_modules" in own else tuple(base.get("allowed_modules", ()))
-    schema.check(policy, file=spec, missing_is_fine=inherited)
+    policy = of_fields(_merged(base, own, spec), file=spec, known_modules=inherited)
     policy = paths.placed(policy, Places(spec, path.resolve().parent, project, scratch))
     paths.refuse_writable(path, policy, spec)
     return policy
@@ -236,26 +206,25 @@ def _read(path: Path, spec: str) -> dict[str, Any]:
     try:
         if path.exists() and not path.is_file():
             # A pipe would be waited for.
-            raise _unreadable(spec, "not a regular file", "Give a file.")
-        with path.open("rb") as file:
-            content = file.read(MAX_FILE_BYTES + 1)
-        if len(content) > MAX_FILE_BYTES:
-            raise _unreadable(spec, "larger than 1 MiB", "A policy is a page of text.")
-        return tomllib.loads(content.decode())
+            message, remedy = "not a regular file", "Give a file."
+        else:
+            with path.open("rb") as file:
+                content = file.read(MAX_FILE_BYTES + 1)
+            if len(content) <= MAX_FILE_BYTES:
+                return tomllib.loads(content.decode())
+            message, remedy = "larger than 1 MiB", "A policy is a page of text."
     except (tomllib.TOMLDecodeError, UnicodeDecodeError, RecursionError) as failure:
-        raise _unreadable(spec, f"not TOML: {failure}", "Mend it there.") from None
+        message, remedy = f"not TOML: {failure}", "Mend it there."
     except FileNotFoundError:
         if "/" in spec or spec.endswith(".toml"):
-            raise _unreadable(spec, "no such file", "Check the path.") from None
-        remedy = closest(spec, (*KNOWN, *SPELLINGS), what="presets")
-        raise _unreadable(spec, "no such policy", f"{remedy} Or give a file.") from None
+            message, remedy = "no such file", "Check the path."
+        else:
+            near = closest(spec, (*KNOWN, *SPELLINGS), what="presets")
+            message, remedy = "no such policy", f"{near} Or give a file."
     except (OSError, ValueError) as failure:
         detail = getattr(failure, "strerror", None) or str(failure)
-        raise _unreadable(spec, f"can't be read: {detail}", "Give a readable file.") from None
-
-
-def _unreadable(spec: str, message: str, remedy: str) -> PolicyError:
-    return PolicyError(message, file=spec, key="", value="", remedy=remedy)
+        message, remedy = f"can't be read: {detail}", "Give a readable file."
+    raise PolicyError(message, file=spec, key="", value="", remedy=remedy)
 
 
 def _extended(name: object, spec: str) -> dict[str, Any]:
@@ -278,20 +247,17 @@ def _merged(base: dict[str, Any], own: dict[str, Any], spec: str) -> dict[str, A
         if isinstance(values[key], dict):
             values[key] = base[key] | values[key]
     added = own.get("add", {})
-    if not isinstance(added, dict):
-        raise _not_addable(spec, "add", added, "Write a table: [add].")
-    for key, more in added.items():
+    wrong = {} if isinstance(added, dict) else {"add": (added, "Write a table: [add].")}
+    for key, more in added.items() if isinstance(added, dict) else ():
         if key not in LISTS:
-            raise _not_addable(spec, f"add.{key}", more, closest(key, LISTS, what="lists"))
-        if not isinstance(more, list):
-            raise _not_addable(spec, f"add.{key}", more, "Give a list.")
-        if isinstance(before := values.get(key, []), list):
+            wrong[f"add.{key}"] = (more, closest(key, LISTS, what="lists"))
+        elif not isinstance(more, list):
+            wrong[f"add.{key}"] = (more, "Give a list.")
+        elif isinstance(before := values.get(key, []), list):
             values[key] = [*before, *more]
+    for key, (value, remedy) in wrong.items():
+        raise PolicyError("can't be added", file=spec, key=key, value=repr(value), remedy=remedy)
     return values
-
-
-def _not_addable(spec: str, key: str, value: object, remedy: str) -> PolicyError:
-    return PolicyError("can't be added", file=spec, key=key, value=repr(value), remedy=remedy)
 
 
 def normal(values: dict[str, Any]) -> dict[str, Any]:

@@ -11,6 +11,7 @@ The docstring below a field is its documentation of record: ``cellblock policy s
 from __future__ import annotations
 
 import dataclasses
+import json
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Final, Literal
 
@@ -38,9 +39,7 @@ if TYPE_CHECKING:
     from cellblock.policy.operations import Operations
 
 
-# Parts of a policy that are tables of their own in a file: ``[audit]``, ``[ops.http]``.
-#
-# The docstring below a field is its documentation of record, as in ``model``.
+# --- tables of their own in a file: [approval], [audit], [templates], [llm], [ops.NAME] -----------
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -151,44 +150,38 @@ class Llm:
         return bool(self.base_url)
 
 
+def _operations_class() -> type[Operations]:
+    """Return the class of ``ops``, imported for policies that grant any: that takes 3 ms."""
+    from cellblock.policy.operations import Operations  # noqa: PLC0415
+
+    return Operations
+
+
 class Granted:
-    """Says to pydantic what a field is made of that is None where no operation is granted."""
+    """The annotation of ``ops``: pydantic reads ``Operations``, and None where none is granted."""
 
     __slots__ = ()
 
     def __get_pydantic_core_schema__(
         self, _source: object, handler: Callable[[object], dict[str, Any]]
     ) -> dict[str, Any]:
-        from cellblock.policy.operations import Operations  # noqa: PLC0415 - as its module says
-
         def none_if_empty(section: Operations) -> Operations | None:
-            return section if any(_granted(section)) else None
+            granted = (getattr(section, table.name) for table in dataclasses.fields(section))
+            return section if any(granted) else None
 
         after = {"type": "no-info", "function": none_if_empty}
-        return {"type": "function-after", "function": after, "schema": handler(Operations)}
+        schema = handler(_operations_class())
+        return {"type": "function-after", "function": after, "schema": schema}
 
 
 def _operations(**values: Any) -> Operations | None:
-    if not values:
-        return None
-    from cellblock.policy.operations import built  # noqa: PLC0415 - as its module says
-
-    return built(values)
+    return _operations_class().of_values(values) if values else None
 
 
 #: Fields that are tables of fields.
 TABLES: Final = {"approval": Approval, "audit": Audit, "llm": Llm, "templates": Templates}
 #: Fields that are tables: how each is made of a file's values.
 SECTIONS: Final[dict[str, Callable[..., Any]]] = {**TABLES, "ops": _operations}
-
-
-def fields(section: str) -> dict[str, type | None]:
-    """Return the keys of a section; each with the class of the table that it is, if it is one."""
-    if section == "ops":
-        from cellblock.policy.operations import OPERATIONS  # noqa: PLC0415 - as its module says
-
-        return dict(OPERATIONS)
-    return {one.name: None for one in dataclasses.fields(TABLES[section])}
 
 
 def plain(value: Any) -> Any:
@@ -199,10 +192,6 @@ def plain(value: Any) -> Any:
     return value
 
 
-def _granted(section: Any) -> list[Any]:
-    return [one for field in dataclasses.fields(section) if (one := getattr(section, field.name))]
-
-
 def rows(values: Mapping[str, Any]) -> dict[str, Any]:
     """Return a policy's fields as ``Policy.as_dict`` has them, those of sections one by one.
 
@@ -211,19 +200,13 @@ def rows(values: Mapping[str, Any]) -> dict[str, Any]:
     flat: dict[str, Any] = {}
     for name, value in values.items():
         if name in SECTIONS and isinstance(value, dict) and value:
-            flat |= _section(name, value)
+            for key, own in value.items():
+                inner = own.items() if isinstance(own, dict) else ()
+                flat |= {f"{name}.{key}.{each}": found for each, found in inner}
+                if not isinstance(own, dict):
+                    flat[f"{name}.{key}"] = own
         else:
             flat[name] = value
-    return flat
-
-
-def _section(field: str, values: Mapping[str, Any]) -> dict[str, Any]:
-    flat: dict[str, Any] = {}
-    for key, own in values.items():
-        if isinstance(own, dict):
-            flat |= {f"{field}.{key}.{inner}": value for inner, value in own.items()}
-        else:
-            flat[f"{field}.{key}"] = own
     return flat
 
 
@@ -476,14 +459,18 @@ class Policy:
         section: Operations | None = self.ops
         return section
 
+    def package_library(self) -> str | None:
+        """Return the folder of the packages that cells may read; None where none are installed."""
+        install = self.operations.install if self.operations is not None else None
+        return None if install is None else f"{install.store()}/lib"
+
     def replace(self, **changes: Any) -> Policy:
         """Return a copy with other values. Checks nothing, as the class itself."""
         return dataclasses.replace(self, **changes)
 
     def digest(self) -> str:
         """SHA-256, in hex, of the canonical JSON of all fields: equal policies, equal digest."""
-        import hashlib  # noqa: PLC0415  # start-up: the audit log is what asks
-        import json  # noqa: PLC0415
+        import hashlib  # noqa: PLC0415 - start-up: the audit log is what asks
 
         canonical = json.dumps(self.as_dict(), sort_keys=True, separators=(",", ":"))
         return hashlib.sha256(canonical.encode()).hexdigest()

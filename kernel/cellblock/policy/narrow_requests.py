@@ -1,35 +1,34 @@
-"""Requests to narrow a policy: by ``%policy narrow`` on one line, by a cell, by a notebook.
+"""Read what asks for a narrower policy: ``%policy narrow`` in a cell, and a notebook's metadata.
 
-A line is read as follows.
+A cell of ``%policy narrow`` lines, blank ones and comments is never sent to a guest: the host puts
+in force what it asks for, and ``cellblock check`` judges by it. Whatever else a cell says, a
+narrowing in it is refused like any other argument that its magic does not take.
 
-Grammar::
-
-    line       = { option | assignment [","] } [ "#" comment ]
-    option     = "--" name
-    assignment = key "=" value
-    key        = name [ "." name ]
-    value      = a TOML value that fits on the line
-
-What a value is, TOML's own reader says of that value alone: nothing else can be said with one.
+A notebook has a table ``metadata.cellblock.policy`` of changes, as ``narrowing.narrow`` takes them.
+Whoever runs a notebook hands it to ``of_notebook``; a kernel reads the file that it was started
+for, since no front end sends its metadata.
 """
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import re
 import stat
 import tomllib
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final
+
+import msgspec
 
 from cellblock.analysis.findings import Report
 from cellblock.analysis.magics import NARROWS, SHOWS_POLICY
 from cellblock.errors import PolicyError, WideningError
-from cellblock.policy.load import closest
-from cellblock.policy.narrowing import TABLE, Home, changed, narrow
+from cellblock.policy.narrowing import TABLE, EnforcedBy, changed, narrow
 from cellblock.policy.paths import Places
+from cellblock.policy.vocabulary import closest
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -38,16 +37,29 @@ if TYPE_CHECKING:
     from cellblock.policy.model import Policy
 
 
+# --- a line of %policy narrow ---------------------------------------------------------------------
+#
+#     line       = { option | assignment [","] } [ "#" comment ]
+#     option     = "--" name
+#     assignment = key "=" value
+#     key        = name [ "." name ]
+#     value      = a TOML value that fits on the line
+#
+# TOML's own reader reads each value alone, so that nothing else can be said with one.
+
 _KEY: Final = re.compile(r"([A-Za-z]\w*(?:\.[A-Za-z]\w*)?)[ \t]*=[ \t]*", re.ASCII)
 _OPTION: Final = re.compile(r"--([a-z]+)(?=[\s,#]|$)")
 _WORD: Final = re.compile(r"[^\s,#\[\]{}\"']+")
 _BETWEEN: Final = re.compile(r"[ \t,]*")
-_NEXT: Final = re.compile(r"[^\s,]*")
+_UNREADABLE: Final = re.compile(r"[^\s,]+|.|$", re.DOTALL)
 _STRING: Final = re.compile(r"\"(?:[^\"\\]|\\.)*\"|'[^']*'")
-_OPEN: Final = {"[": "]", "{": "}"}
+_CLOSING: Final = {"[": "]", "{": "}"}
 #: Characters of a line that is looked at: a policy is a page of text, a line less.
-LONGEST: Final = 20_000
+MAX_LINE: Final = 20_000
+#: Nesting of a value: no field's is deeper.
+_MAX_DEPTH: Final = 8
 _AS: Final = 'Write it as in a policy file: timeout=10, filesystem_write_roots=["work"].'
+_PYTHONS: Final = {"True": "true", "False": "false", "None": '"none"'}
 
 
 class UnreadableError(ValueError):
@@ -68,64 +80,52 @@ class Assignment:
     end: int
 
 
-def read(line: str, at: int = 0) -> tuple[tuple[Assignment, ...], frozenset[str]]:
+def read_line(line: str, at: int = 0) -> tuple[tuple[Assignment, ...], frozenset[str]]:
     """Return the assignments from column ``at`` on, and the options' names.
 
     Raises UnreadableError for the first thing that is neither.
     """
-    if len(line) > LONGEST:
-        raise UnreadableError(f"is longer than {LONGEST:,} characters", at, at + 1)
+    if len(line) > MAX_LINE:
+        raise UnreadableError(f"is longer than {MAX_LINE:,} characters", at, at + 1)
     found, options = list[Assignment](), set[str]()
-    at = _skip(line, at)
+    at = _match(_BETWEEN, line, at).end()
     while at < len(line) and line[at] != "#":
         if option := _OPTION.match(line, at):
             options.add(option[1])
             at = option.end()
         else:
-            one, at = _assignment(line, at)
-            found.append(one)
-        at = _next(line, at)
+            key = _match(_KEY, line, at)
+            at = _end_of_value(line, key.end())
+            value = _value(line, key.end(), at)
+            found.append(Assignment(key[1], value, key.start(1), key.end(1)))
+        if at < len(line) and line[at] not in " \t,#":
+            raise _unreadable(line, at)
+        at = _match(_BETWEEN, line, at).end()
     return tuple(found), frozenset(options)
 
 
-def _skip(line: str, at: int) -> int:
-    between = _BETWEEN.match(line, at)
-    return between.end() if between else at
+def _match(pattern: re.Pattern[str], line: str, at: int) -> re.Match[str]:
+    if found := pattern.match(line, at):
+        return found
+    raise _unreadable(line, at)
 
 
-def _next(line: str, at: int) -> int:
-    """Return where the next thing begins; a value ends in a blank, a comma or the line's end."""
-    if at < len(line) and line[at] not in " \t,#":
-        raise _unreadable(line, at)
-    return _skip(line, at)
+def _unreadable(line: str, at: int) -> UnreadableError:
+    word = _UNREADABLE.match(line, at)
+    end = max(at + 1, word.end() if word else at)
+    return UnreadableError("is neither key=value nor an option", at, end)
 
 
-def _assignment(line: str, at: int) -> tuple[Assignment, int]:
-    key = _KEY.match(line, at)
-    if key is None:
-        raise _unreadable(line, at)
-    end = _end_of_value(line, key.end())
-    value = _value(line, key.end(), end)
-    return Assignment(key[1], value, key.start(1), key.end(1)), end
-
-
-def _end_of_value(line: str, at: int) -> int:
-    if line[at : at + 1] in _OPEN:
-        return _end_of_brackets(line, at)
-    found = _STRING.match(line, at) or _WORD.match(line, at)
-    if found is None:
-        raise _unreadable(line, at)
-    return found.end()
-
-
-def _end_of_brackets(line: str, start: int) -> int:
+def _end_of_value(line: str, start: int) -> int:
+    if line[start : start + 1] not in _CLOSING:
+        return (_STRING.match(line, start) or _match(_WORD, line, start)).end()
     closing, at = list[str](), start
     while at < len(line):
         if string := _STRING.match(line, at):
             at = string.end()
             continue
-        if line[at] in _OPEN:
-            closing.append(_OPEN[line[at]])
+        if line[at] in _CLOSING:
+            closing.append(_CLOSING[line[at]])
         elif closing and line[at] == closing[-1]:
             closing.pop()
         at += 1
@@ -136,45 +136,27 @@ def _end_of_brackets(line: str, start: int) -> int:
 
 def _value(line: str, start: int, end: int) -> Any:
     text = line[start:end]
-    try:
-        if not text.isprintable():
-            raise ValueError(text)  # noqa: TRY301 - no value, either
-        found = tomllib.loads(f"value = {text}")["value"]
-        if _is_deep(found):
-            raise ValueError(text)  # noqa: TRY301 - no value, either
-        json.dumps(found, default=str)  # too long a number is none, either
-        return found  # noqa: TRY300 - read whole
-    except (ValueError, RecursionError):
-        remedy = f"{_PYTHONS[text]}, as TOML has it." if text in _PYTHONS else _AS
-        raise UnreadableError("is no TOML value", start, end, remedy) from None
+    with contextlib.suppress(ValueError, RecursionError):
+        found = tomllib.loads(f"value = {text}")["value"] if text.isprintable() else {}
+        json.dumps(found, default=str)  # a number too long to be written is none, either
+        if text.isprintable() and not _is_deeper(found, _MAX_DEPTH):
+            return found
+    remedy = f"{_PYTHONS[text]}, as TOML has it." if text in _PYTHONS else _AS
+    raise UnreadableError("is no TOML value", start, end, remedy)
 
 
-def _is_deep(value: Any, left: int = 8) -> bool:
-    """Say whether a value is nested deeper than any field's."""
+def _is_deeper(value: Any, depth: int) -> bool:
     parts = value.values() if isinstance(value, dict) else value if isinstance(value, list) else ()
-    return left == 0 or any(_is_deep(part, left - 1) for part in parts)
+    return depth == 0 or any(_is_deeper(part, depth - 1) for part in parts)
 
 
-_PYTHONS: Final = {"True": "true", "False": "false", "None": '"none"'}
-
-
-def _unreadable(line: str, at: int) -> UnreadableError:
-    word = _NEXT.match(line, at)
-    end = max(at + 1, word.end() if word else at)
-    return UnreadableError("is neither key=value nor an option", at, end)
-
-
-# ``%policy narrow`` by itself: what a cell asks of the policy, before and without a guest.
-#
-# A cell of such lines, blank ones and comments is never sent anywhere. Whatever else a cell
-# says, a narrowing in it is refused like any other argument that its magic does not take. PURE:
-# the kernel puts in force what is asked for here, and ``cellblock check`` judges by it.
+# --- a cell of such lines -----------------------------------------------------------------------
 
 _LINE: Final = re.compile(rf"[ \t]*%{SHOWS_POLICY}[ \t]+{NARROWS}(?![^ \t])")
 _NOTHING: Final = re.compile(r"[ \t]*(?:#.*)?")
 _BREAK: Final = re.compile(r"\r\n|\r|\n")
 #: Lines that are read.
-MOST_LINES: Final = 50
+MAX_LINES: Final = 50
 #: The option that has a new guest started, whatever the one that there is has.
 FRESH: Final = "fresh"
 
@@ -184,7 +166,7 @@ _ARGUMENT: Final = "argument-not-allowed"
 
 
 @dataclass(slots=True)
-class Asked:
+class NarrowRequest:
     """What a cell asks for: changes to the policy, and where each key stands in it."""
 
     changes: dict[str, Any] = field(default_factory=dict)
@@ -195,22 +177,24 @@ class Asked:
 
 
 def is_alone(cell: str) -> bool:
-    """Say whether a cell narrows the policy and does nothing else."""
+    """Whether a cell narrows the policy and does nothing else."""
     lines = [line for line in _BREAK.split(cell) if not _NOTHING.fullmatch(line)]
     return bool(lines) and all(map(_LINE.match, lines))
 
 
-def read_cell(cell: str, rules: Rules) -> tuple[Asked, tuple[Finding, ...]]:
+def read_cell(cell: str, rules: Rules) -> tuple[NarrowRequest, tuple[Finding, ...]]:
     """Return what a cell that ``is_alone`` asks for, and what of it can't be read."""
-    asked, report = Asked(), Report(source=cell, rules=rules)
-    lines = enumerate(_BREAK.split(cell), start=1)
-    found = [(number, line, start) for number, line in lines if (start := _LINE.match(line))]
-    number, _, start = found[0]
-    asked.first = number, start.end() - len(NARROWS), start.end()
-    for number, line, start in found[:MOST_LINES]:
-        _read_line(line, number, start.end(), asked, report)
-    if len(found) > MOST_LINES:
-        why = f"is there more than {MOST_LINES} times"
+    asked, report = NarrowRequest(), Report(source=cell, rules=rules)
+    found = [
+        (number, match.end(), line)
+        for number, line in enumerate(_BREAK.split(cell), start=1)
+        if (match := _LINE.match(line))
+    ]
+    asked.first = found[0][0], found[0][1] - len(NARROWS), found[0][1]
+    for number, start, line in found[:MAX_LINES]:
+        _read_line(line, number, start, asked, report)
+    if len(found) > MAX_LINES:
+        why = f"is there more than {MAX_LINES} times"
         report.add_at(_ARGUMENT, asked.first, NARROWS, why=why, remedy="Say it in fewer lines.")
     elif not (asked.changes or report.findings):
         why = "says nothing of what is to be narrowed"
@@ -218,12 +202,11 @@ def read_cell(cell: str, rules: Rules) -> tuple[Asked, tuple[Finding, ...]]:
     return asked, tuple(report.findings)
 
 
-def _read_line(line: str, number: int, at: int, asked: Asked, report: Report) -> None:
+def _read_line(line: str, number: int, at: int, asked: NarrowRequest, report: Report) -> None:
     try:
-        found, options = read(line, at)
+        found, options = read_line(line, at)
     except UnreadableError as error:
-        span = (number, error.column, error.end)
-        subject = line[error.column : error.end]
+        subject, span = line[error.column : error.end], (number, error.column, error.end)
         report.add_at(_ARGUMENT, span, subject, why=error.message, remedy=error.remedy)
         return
     asked.fresh = asked.fresh or FRESH in options
@@ -236,8 +219,8 @@ def _read_line(line: str, number: int, at: int, asked: Asked, report: Report) ->
             report.add_at(_ARGUMENT, span, one.key, why="is said twice", remedy="Say it once.")
 
 
-def _put(asked: Asked, one: Assignment, span: tuple[int, int, int]) -> bool:
-    """Take note of an assignment; say whether its key is there once, and is no table besides."""
+def _put(asked: NarrowRequest, one: Assignment, span: tuple[int, int, int]) -> bool:
+    """Take note of an assignment; return whether its key is there once, and is no table besides."""
     head, _, name = one.key.partition(".")
     asked.places[one.key] = span
     if not name:
@@ -253,44 +236,50 @@ def _put(asked: Asked, one: Assignment, span: tuple[int, int, int]) -> bool:
 
 
 def explained(
-    errors: tuple[PolicyError, ...], asked: Asked, cell: str, rules: Rules
+    errors: Iterable[PolicyError],
+    asked: NarrowRequest,
+    cell: str,
+    rules: Rules,
+    rule: str = _ARGUMENT,
 ) -> tuple[Finding, ...]:
     """Return what is wrong with a cell's changes, as findings in it."""
     report = Report(source=cell, rules=rules)
     for error in errors:
         wider = isinstance(error, WideningError)
-        why = error.message if not error.value or wider else f"{error.message}: {error.value}"
+        whole = not error.value or wider or rule == NOT_KEPT
+        why = error.message if whole else f"{error.message}: {error.value}"
         span = asked.places.get(error.key, asked.first)
-        rule = ONLY_NARROWS if wider else _ARGUMENT
-        report.add_at(rule, span, error.key, why=why, remedy=error.remedy)
+        subject = error.key or NARROWS
+        named = ONLY_NARROWS if wider else rule
+        report.add_at(named, span, subject, why=why, remedy=error.remedy)
     return tuple(report.findings)
 
 
-def not_kept(error: PolicyError, asked: Asked, cell: str, rules: Rules) -> tuple[Finding, ...]:
+def not_kept(
+    error: PolicyError, asked: NarrowRequest, cell: str, rules: Rules
+) -> tuple[Finding, ...]:
     """Return why a narrower policy can't be put in force, as a finding in the cell."""
-    report = Report(source=cell, rules=rules)
-    span = asked.places.get(error.key, asked.first)
-    subject = error.key or NARROWS
-    report.add_at(NOT_KEPT, span, subject, why=error.message, remedy=error.remedy)
-    return tuple(report.findings)
+    return explained([error], asked, cell, rules, NOT_KEPT)
 
 
 # --- what it takes ----------------------------------------------------------------------------
 
 
-def of_guests(before: Policy, after: Policy) -> tuple[str, ...]:
+def guest_fields(before: Policy, after: Policy) -> tuple[str, ...]:
     """Return the fields that a guest has a part in, of those in which a policy has become less."""
-    return tuple(key for key in changed(before, after) if TABLE[key].home is not Home.host)
+    return tuple(
+        key for key in changed(before, after) if TABLE[key].enforced_by is not EnforcedBy.host
+    )
 
 
 def check_keeps_guest(before: Policy, after: Policy) -> None:
     """Raise PolicyError where only a new guest has what is less: that would cost the variables."""
-    for key in of_guests(before, after):
-        if TABLE[key].home is Home.guest or TABLE[key].anew(before, after):
-            raise costly(key, "is part of what a guest is made of")
+    for key in guest_fields(before, after):
+        if TABLE[key].enforced_by is EnforcedBy.guest or TABLE[key].takes_new_guest(before, after):
+            raise new_guest_error(key, "is part of what a guest is made of")
 
 
-def costly(field: str, why: str) -> PolicyError:
+def new_guest_error(field: str, why: str) -> PolicyError:
     """Return why a narrowing has to say that the variables may go."""
     return PolicyError(
         f"{why}: it takes a new guest, and your variables would be gone",
@@ -301,13 +290,7 @@ def costly(field: str, why: str) -> PolicyError:
     )
 
 
-# What a notebook says of its own policy, in its metadata: less than the kernel's, never more.
-#
-# ``metadata.cellblock.policy`` is a table such as ``timeout = 10, network_access = false``.
-#
-# The table holds what ``narrowing.narrow`` takes. Whoever runs a notebook hands it to
-# ``of_notebook``; a kernel looks for the file that it was started for, since no front end sends
-# what is in it.
+# --- notebooks ----------------------------------------------------------------------------------
 
 #: The table in a notebook's metadata, and all that is understood in it.
 NOTEBOOK_TABLE: Final = "cellblock"
@@ -315,7 +298,6 @@ KEYS: Final = ("policy",)
 #: Bytes of a notebook that is looked through, and of what it may say of its policy.
 MAX_NOTEBOOK_BYTES: Final = 64 * 2**20
 MAX_TABLE_BYTES: Final = 64 * 2**10
-_SUFFIX: Final = ".ipynb"
 _WHERE: Final = f"metadata.{NOTEBOOK_TABLE}"
 _REMEDY: Final = "Take it out of the notebook's metadata: only the operator can allow more."
 
@@ -335,11 +317,16 @@ def of_notebook(
     folders nor packages need be. Raises PolicyError, WideningError for what would allow more; both
     name the file and the key.
     """
-    own = asked_of(notebook)
-    if own is None:
+    table = asked_of(notebook)
+    if table is None:
         return base
-    _check_size(own, file)
-    return _narrowed(own, base, Places(str(file), file.parent, project, scratch, here), file)
+    try:
+        size = len(json.dumps(table, ensure_ascii=False))
+    except (TypeError, ValueError, RecursionError):
+        raise _wrong("can't be read", file) from None
+    if size > MAX_TABLE_BYTES:  # no kernel would read it, either
+        raise _too_large(file)
+    return _narrowed(table, base, Places(str(file), file.parent, project, scratch, here), file)
 
 
 def asked_of(notebook: Mapping[str, Any]) -> Any:
@@ -355,25 +342,66 @@ def of_file(
 
     There is none yet for a notebook that was never saved. Raises PolicyError as ``of_notebook``.
     """
-    content, why = _read(file)
-    if content is None:
-        return base, why
-    own, why = _table(content, file)
-    if own is None or why:
-        return base, why
-    return _narrowed(own, base, Places(str(file), file.parent, project, scratch), file), ""
+    try:
+        table = _table(_read(file), file)
+    except FileNotFoundError:
+        return base, ""
+    except (OSError, ValueError) as failure:
+        why = getattr(failure, "strerror", None) or str(failure)
+        return base, f"does not know whether {file.name} narrows the policy: {why}"
+    if table is None:
+        return base, ""
+    return _narrowed(table, base, Places(str(file), file.parent, project, scratch), file), ""
 
 
-def _narrowed(own: Any, base: Policy, places: Places, file: Path) -> Policy:
-    changes = _changes(own, file)
+def _read(file: Path) -> bytes:
+    """Return a notebook's bytes. Raises OSError or ValueError, which say why not."""
+    fd = os.open(file, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
+    try:
+        if not stat.S_ISREG(os.fstat(fd).st_mode):
+            raise ValueError("it is no file")
+        with open(fd, "rb", closefd=False) as opened:
+            content = opened.read(MAX_NOTEBOOK_BYTES + 1)
+    finally:
+        os.close(fd)
+    if len(content) > MAX_NOTEBOOK_BYTES:
+        raise ValueError(f"it is larger than {MAX_NOTEBOOK_BYTES >> 20} MiB")
+    return content
+
+
+def _table(content: bytes, file: Path) -> Any:
+    """Return the table, None where there is none; nothing else in the file is made a value."""
+    pieces = dict[str, msgspec.Raw]
+    try:
+        whole = msgspec.json.decode(content, type=pieces)
+        metadata = msgspec.json.decode(whole["metadata"], type=pieces)
+    except (msgspec.MsgspecError, LookupError, ValueError, RecursionError):
+        raise ValueError("it is no notebook in JSON") from None
+    raw = bytes(metadata.get(NOTEBOOK_TABLE, b"null"))
+    if len(raw) > MAX_TABLE_BYTES:
+        raise _too_large(file)
+    try:
+        return msgspec.json.decode(raw)
+    except (msgspec.MsgspecError, ValueError, RecursionError):
+        raise _wrong("can't be read", file) from None
+
+
+def _narrowed(table: Any, base: Policy, places: Places, file: Path) -> Policy:
+    if not isinstance(table, Mapping):
+        raise _wrong("not a table", file, value=table)
+    for key in table:
+        if key not in KEYS:
+            remedy = closest(str(key), KEYS, what="keys")
+            raise _wrong("no such key", file, f"{_WHERE}.{key}", remedy=remedy)
+    changes = table.get("policy", {})
+    if not isinstance(changes, Mapping):
+        raise _wrong("not a table", file, f"{_WHERE}.policy", changes)
     try:
         return narrow(base, changes, places=places)
     except PolicyError as error:
         wider = isinstance(error, WideningError)
         raise type(error)(
-            f"a notebook can't have more than the policy: {error.message}"
-            if wider
-            else error.message,
+            ("a notebook can't have more than the policy: " if wider else "") + error.message,
             file=error.file,
             key=f"{_WHERE}.policy.{error.key}",
             value=error.value,
@@ -381,85 +409,17 @@ def _narrowed(own: Any, base: Policy, places: Places, file: Path) -> Policy:
         ) from None
 
 
-def _changes(own: Any, file: Path) -> Mapping[str, Any]:
-    if not isinstance(own, Mapping):
-        raise _wrong("not a table", file, _WHERE, own)
-    for key in own:
-        if key not in KEYS:
-            remedy = closest(str(key), KEYS, what="keys")
-            raise _wrong("no such key", file, f"{_WHERE}.{key}", "", remedy)
-    changes = own.get("policy", {})
-    if not isinstance(changes, Mapping):
-        raise _wrong("not a table", file, f"{_WHERE}.policy", changes)
-    return changes
-
-
-def _check_size(own: Any, file: Path) -> None:
-    """Raise PolicyError for what no kernel would read, either."""
-    try:
-        size = len(json.dumps(own, ensure_ascii=False))
-    except (TypeError, ValueError, RecursionError):
-        raise _wrong("can't be read", file, _WHERE, "") from None
-    if size > MAX_TABLE_BYTES:
-        raise _too_large(file)
-
-
 def _too_large(file: Path) -> PolicyError:
     what = f"larger than {MAX_TABLE_BYTES >> 10} KiB"
-    return _wrong(what, file, _WHERE, "", "A policy is a page of text.")
+    return _wrong(what, file, remedy="A policy is a page of text.")
 
 
 def _wrong(
-    message: str, file: Path, key: str, value: object, remedy: str = "Write fields and values."
+    message: str,
+    file: Path,
+    key: str = _WHERE,
+    value: object = "",
+    remedy: str = "Write fields and values.",
 ) -> PolicyError:
     shown = repr(value)[:100] if value != "" else ""
     return PolicyError(message, file=str(file), key=key, value=shown, remedy=remedy)
-
-
-# --- the file ---------------------------------------------------------------------------------
-
-
-def _read(file: Path) -> tuple[bytes | None, str]:
-    """Return a notebook's bytes, or None and why; nobody has to save one before it runs."""
-    try:
-        fd = os.open(file, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
-    except FileNotFoundError:
-        return None, ""
-    except (OSError, ValueError) as failure:
-        return None, _unread(file, getattr(failure, "strerror", None) or str(failure))
-    try:
-        if not stat.S_ISREG(os.fstat(fd).st_mode):
-            return None, _unread(file, "it is no file")
-        with open(fd, "rb", closefd=False) as opened:
-            content = opened.read(MAX_NOTEBOOK_BYTES + 1)
-    except OSError as failure:
-        return None, _unread(file, failure.strerror or str(failure))
-    finally:
-        os.close(fd)
-    if len(content) > MAX_NOTEBOOK_BYTES:
-        return None, _unread(file, f"it is larger than {MAX_NOTEBOOK_BYTES >> 20} MiB")
-    return content, ""
-
-
-def _table(content: bytes, file: Path) -> tuple[Any, str]:
-    """Return the table, None where there is none; nothing else in the file is made a value."""
-    import msgspec  # noqa: PLC0415 - few kernels get here
-
-    pieces = dict[str, msgspec.Raw]
-    try:
-        whole = msgspec.json.decode(content, type=pieces)
-        raw = bytes(
-            msgspec.json.decode(whole["metadata"], type=pieces).get(NOTEBOOK_TABLE, b"null")
-        )
-    except (msgspec.MsgspecError, LookupError, ValueError, RecursionError):
-        return None, _unread(file, "it is no notebook in JSON")
-    if len(raw) > MAX_TABLE_BYTES:
-        raise _too_large(file)
-    try:
-        return msgspec.json.decode(raw), ""
-    except (msgspec.MsgspecError, ValueError, RecursionError):
-        raise _wrong("can't be read", file, _WHERE, "") from None
-
-
-def _unread(file: Path, why: str) -> str:
-    return f"does not know whether {file.name} narrows the policy: {why}"

@@ -1,23 +1,27 @@
-"""What "narrower" means, field by field: one table, so that no field is without a rule.
+"""Make a policy narrower: for a notebook, or for what is left of a session (promise P8).
 
-A rule looks at two whole policies and says why the second allows more than the first, or nothing.
-What it says ends a sentence: "timeout: 100 is more than 60". Fields that grant nothing to cells, or
-are the operator's alone, are not narrowed at all, and say why.
+``TABLE`` says field by field what "narrower" means, so that no field is without a rule. A rule
+looks at two whole policies and says why the second allows more than the first, or nothing. What it
+says ends a sentence: "timeout: 100 is more than 60". Fields that grant nothing to cells, or are the
+operator's alone, are not narrowed at all, and say why.
+
+``narrow`` takes a policy and changes, and returns a policy that allows no more, or raises an error
+that names key, value and remedy.
 """
 
 from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from enum import Enum
 from typing import TYPE_CHECKING, Any, Final
 
 from cellblock.errors import PolicyError, WideningError
-from cellblock.policy.load import closest
+from cellblock.policy.load import of_fields
 from cellblock.policy.model import FIELDS, PATHS
 from cellblock.policy.paths import present, resolve, within
-from cellblock.policy.vocabulary import tool_name
+from cellblock.policy.vocabulary import closest, tool_name
 
 if TYPE_CHECKING:
     from cellblock.policy.model import Policy
@@ -26,11 +30,11 @@ if TYPE_CHECKING:
 
 #: Given the field's name, the policy that there is, and the one that there would be.
 Rule = Callable[[str, "Policy", "Policy"], str]
-_LONGEST: Final = 200
+_MAX_SHOWN: Final = 200
 
 
-class Home(Enum):
-    """Who keeps a field, and so what it takes to have less of it."""
+class EnforcedBy(Enum):
+    """Who enforces a field, and so what it takes to have less of it."""
 
     host = "host"
     """The host: it keeps less from one cell to the next."""
@@ -43,18 +47,18 @@ class Home(Enum):
 
 
 @dataclass(frozen=True, slots=True)
-class Way:
+class Narrowing:
     """How one field is narrowed: in words, for the documentation, and by what rule.
 
-    No words: it is not. ``adds``: the more entries its list has, the less is allowed. ``anew`` says
-    of two policies that the second takes a new guest, where its field's ``home`` would do else.
+    Without words, it is not. ``adds``: the more entries its list has, the less is allowed.
+    ``takes_new_guest`` says so of two policies, where whoever enforces the field would do else.
     """
 
     words: str
     rule: Rule
-    home: Home = Home.host
+    enforced_by: EnforcedBy = EnforcedBy.host
     adds: bool = False
-    anew: Callable[[Policy, Policy], bool] = lambda _old, _new: False
+    takes_new_guest: Callable[[Policy, Policy], bool] = lambda _old, _new: False
 
 
 def said(value: object) -> str:
@@ -69,7 +73,7 @@ def said(value: object) -> str:
         text = repr(value).removesuffix(".0")
     else:
         text = repr(value)
-    return text if len(text) <= _LONGEST else f"{text[: _LONGEST - 1]}…"
+    return text if len(text) <= _MAX_SHOWN else f"{text[: _MAX_SHOWN - 1]}…"
 
 
 # --- rules ------------------------------------------------------------------------------------
@@ -147,8 +151,8 @@ def _network(_field: str, old: Policy, new: Policy) -> str:
     return "" if more is None else f"{said(more)} is not among what the policy has"
 
 
-def _lists_anew(old: Policy, new: Policy) -> bool:
-    """Say whether addresses are listed that a guest which may connect itself can't ask for."""
+def _lists_addresses(old: Policy, new: Policy) -> bool:
+    """Whether addresses are listed that a guest which may connect itself can't ask for."""
     return (
         old.network_access is True and bool(new.network_access) and new.network_access is not True
     )
@@ -156,19 +160,16 @@ def _lists_anew(old: Policy, new: Policy) -> bool:
 
 def _tool_timeouts(_field: str, old: Policy, new: Policy) -> str:
     for name in map(tool_name, new.tools):
-        before, after = _seconds(old, name), _seconds(new, name)
+        before = old.tool_timeouts.get(name, old.tool_timeout)
+        after = new.tool_timeouts.get(name, new.tool_timeout)
         if before is not None and (after is None or after > before):
             return f"{said(after)} for {name} is more than {said(before)}"
     return ""
 
 
-def _seconds(policy: Policy, tool: str) -> float | None:
-    return policy.tool_timeouts.get(tool, policy.tool_timeout)
-
-
-def _never(why: str) -> Way:
+def _never(why: str) -> Narrowing:
     """Refuse any change, for this reason."""
-    return Way("", lambda _field, _old, _new: why)
+    return Narrowing("", lambda _field, _old, _new: why)
 
 
 # --- the table --------------------------------------------------------------------------------
@@ -181,26 +182,21 @@ _COPIED: Final = "what is copied out is for others than cells, and the operator'
 _GRANTED: Final = (
     "it is granted table by table, and kept by workers of the host's own: the operator's to change"
 )
-_FEWER: Final = Way("fewer entries", _fewer)
-_LOWER: Final = Way("a lower number", _lower)
-_OFF: Final = Way("false", _off)
-
-
-def _by_guest(way: Way) -> Way:
-    return replace(way, home=Home.guest)
-
-
-def _by_locks(way: Way) -> Way:
-    return replace(way, home=Home.locks)
+_LOCKS, _GUEST = EnforcedBy.locks, EnforcedBy.guest
+_FEWER: Final = Narrowing("fewer entries", _fewer)
+_FEWER_IN_GUEST: Final = Narrowing("fewer entries", _fewer, _GUEST)
+_LOWER: Final = Narrowing("a lower number", _lower)
+_LOWER_BY_LOCKS: Final = Narrowing("a lower number", _lower, _LOCKS)
+_LOWER_IN_GUEST: Final = Narrowing("a lower number", _lower, _GUEST)
 
 
 #: Every field, in the model's order.
-TABLE: Final[dict[str, Way]] = {
+TABLE: Final[dict[str, Narrowing]] = {
     "name": _never("it is what messages call the operator's policy"),
-    "mode": _by_guest(Way("`safe`", _towards("unsafe", "safe"))),
+    "mode": Narrowing("`safe`", _towards("unsafe", "safe"), _GUEST),
     "backend": _never(_OPERATORS),
-    "on_unsupported": Way("`error`, or `warn`", _towards("ignore", "warn", "error")),
-    "require": Way("more entries", _more, adds=True),
+    "on_unsupported": Narrowing("`error`, or `warn`", _towards("ignore", "warn", "error")),
+    "require": Narrowing("more entries", _more, adds=True),
     "container_engine": _never(_OPERATORS),
     "container_runtime": _never(_OPERATORS),
     "container_image": _never(_OPERATORS),
@@ -209,44 +205,42 @@ TABLE: Final[dict[str, Way]] = {
     "approvals": _never(_ASKED),
     "templates": _never(_ADMITTED),
     "audit": _never("the audit log is the operator's: it is about cells, and not theirs"),
-    "allowed_modules": _by_guest(_FEWER),
-    "magics": _by_guest(_FEWER),
+    "allowed_modules": _FEWER_IN_GUEST,
+    "magics": _FEWER_IN_GUEST,
     "preload": _never(_LOADED),
     "pre_imported": _never(_LOADED),
-    "tools": _by_guest(_FEWER),
+    "tools": _FEWER_IN_GUEST,
     "tool_timeout": _LOWER,
-    "tool_timeouts": Way("lower numbers", _tool_timeouts),
+    "tool_timeouts": Narrowing("lower numbers", _tool_timeouts),
     "tool_max_calls": _LOWER,
     "tool_max_per_second": _LOWER,
-    "tool_max_in_flight": _by_guest(_LOWER),
-    "tool_max_bytes": _by_guest(_LOWER),
+    "tool_max_in_flight": _LOWER_IN_GUEST,
+    "tool_max_bytes": _LOWER_IN_GUEST,
     "llm": _never(_GRANTED),
     "ops": _never(_GRANTED),
     "packages": _never("they are there before the first cell, and allow nothing by themselves"),
     "artifact_export_paths": _never(_COPIED),
     "artifact_folder": _never(_COPIED),
     # What is writable is readable.
-    "filesystem_read_roots": _by_locks(
-        Way(
-            "paths beneath those that can be read or written",
-            _beneath("filesystem_read_roots", "filesystem_write_roots"),
-        )
+    "filesystem_read_roots": Narrowing(
+        "paths beneath those that can be read or written",
+        _beneath("filesystem_read_roots", "filesystem_write_roots"),
+        _LOCKS,
     ),
-    "filesystem_write_roots": _by_locks(
-        Way("paths beneath those that can be written", _beneath("filesystem_write_roots"))
+    "filesystem_write_roots": Narrowing(
+        "paths beneath those that can be written", _beneath("filesystem_write_roots"), _LOCKS
     ),
-    "read_deny_paths": _by_locks(Way("more paths, or folders around them", _denied, adds=True)),
-    "network_access": _by_locks(
-        Way(
-            "false, or fewer addresses (a list instead of `true`: a new guest)",
-            _network,
-            anew=_lists_anew,
-        )
+    "read_deny_paths": Narrowing("more paths, or folders around them", _denied, _LOCKS, adds=True),
+    "network_access": Narrowing(
+        "false, or fewer addresses (a list instead of `true`: a new guest)",
+        _network,
+        _LOCKS,
+        takes_new_guest=_lists_addresses,
     ),
-    "subprocess_execution": _by_locks(_OFF),
-    "package_installation": _OFF,
-    "env_var_access": _by_guest(_FEWER),
-    "display": Way(
+    "subprocess_execution": Narrowing("false", _off, _LOCKS),
+    "package_installation": Narrowing("false", _off),
+    "env_var_access": _FEWER_IN_GUEST,
+    "display": Narrowing(
         "`isolated`, `sanitized` or `text`, in this order",
         _towards("trusted", "isolated", "sanitized", "text"),
     ),
@@ -257,10 +251,10 @@ TABLE: Final[dict[str, Way]] = {
     "timeout": _LOWER,
     "idle_timeout": _LOWER,
     "cpu_seconds": _LOWER,
-    "memory_max_bytes": _by_locks(_LOWER),
-    "max_processes": _by_locks(_LOWER),
-    "max_open_files": _by_locks(_LOWER),
-    "max_file_size": _by_locks(_LOWER),
+    "memory_max_bytes": _LOWER_BY_LOCKS,
+    "max_processes": _LOWER_BY_LOCKS,
+    "max_open_files": _LOWER_BY_LOCKS,
+    "max_file_size": _LOWER_BY_LOCKS,
     "scratch_max_bytes": _LOWER,
     "stdout_max_bytes": _LOWER,
     "stderr_max_bytes": _LOWER,
@@ -272,15 +266,12 @@ TABLE: Final[dict[str, Way]] = {
 }
 
 
-# Making a policy narrower: for a notebook, or for what is left of a session (promise P8).
-#
-# ``narrow`` is the whole of it: a policy and changes in, a policy that allows no more out, or an
-# error that names key, value and remedy. What counts as narrower is ``narrower.TABLE``.
+# --- narrowing ----------------------------------------------------------------------------------
 
 #: In changes, as in a file: what is added to a list, where that allows less.
 ADD: Final = "add"
 #: Entries of a list: each path among them is looked up.
-MOST_ENTRIES: Final = 1_000
+MAX_ENTRIES: Final = 1_000
 _SCRATCH: Final = "{scratch}"
 _REMEDY: Final = "Only the operator can allow more, in the policy of the kernel."
 
@@ -316,8 +307,9 @@ def weigh(
         if why := _wider(key, policy, narrowed):
             wrong[key] = _widening(key, values[key], why, places)
     if not wrong:
+        known, values = policy.allowed_modules, narrowed.as_dict()
         try:
-            _check(narrowed, policy, places)
+            of_fields(values, file=places.file, known_modules=known, here=places.here)
         except PolicyError as error:
             wrong[error.key] = error
     return (policy if wrong else narrowed), tuple(wrong.values())
@@ -336,7 +328,7 @@ def check_narrower(old: Policy, new: Policy, *, file: str) -> None:
 
 
 def names_paths(changes: object) -> bool:
-    """Say whether changes name paths: what those come to depends on the machine and the folder."""
+    """Whether changes name paths: what those come to depends on the machine and the folder."""
     if not isinstance(changes, Mapping):
         return False
     return any(str(key).removeprefix(f"{ADD}.") in PATHS for key, _ in _unfolded(changes))
@@ -361,31 +353,18 @@ def _value(policy: Policy, key: str, value: Any, places: Places) -> dict[str, An
     if field not in FIELDS:
         remedy = closest(field, FIELDS, what="keys")
         raise _mistake("no such key", key, "", remedy, places)
-    if isinstance(value, list | tuple) and len(value) > MOST_ENTRIES:
-        raise _mistake(f"more than {MOST_ENTRIES:,} entries", key, "", "Name folders.", places)
+    if isinstance(value, list | tuple) and len(value) > MAX_ENTRIES:
+        raise _mistake(f"more than {MAX_ENTRIES:,} entries", key, "", "Name folders.", places)
     if field != key:
-        added = _added(field, key, value, places)
-        value = [*getattr(policy, field), *added]
+        if not TABLE[field].adds:
+            raise _widening(key, value, "what is added to it is allowed", places)
+        if not isinstance(value, list | tuple):
+            raise _mistake("can't be added", key, value, "Give a list.", places)
+        value = [*getattr(policy, field), *value]
     elif field == "tool_timeouts" and isinstance(value, Mapping):
         value = policy.tool_timeouts | dict(value)
-    parsed = _parsed(policy, field, value, places)
+    parsed = getattr(of_fields(policy.as_dict() | {field: value}, file=places.file), field)
     return {field: _expanded(policy, field, parsed, places) if field in PATHS else parsed}
-
-
-def _added(field: str, key: str, value: Any, places: Places) -> list[Any]:
-    if not TABLE[field].adds:
-        raise _widening(key, value, "what is added to it is allowed", places)
-    if not isinstance(value, list | tuple):
-        raise _mistake("can't be added", key, value, "Give a list.", places)
-    return list(value)
-
-
-def _parsed(policy: Policy, field: str, value: Any, places: Places) -> Any:
-    from cellblock.policy import schema  # noqa: PLC0415 - kernels start without
-    from cellblock.policy.load import normal  # noqa: PLC0415 - as above
-
-    whole = schema.parse(policy.as_dict() | normal({field: value}), file=places.file)
-    return getattr(whole, field)
 
 
 def _expanded(policy: Policy, key: str, entries: Sequence[str], places: Places) -> tuple[str, ...]:
@@ -421,16 +400,6 @@ def _consistent(old: Policy, new: Policy) -> Policy:
         rules = new.rules()
         bound = tuple(name for name in bound if rules.allows_module(name))
     return new.replace(tool_timeouts=timeouts, pre_imported=bound)
-
-
-def _check(narrowed: Policy, policy: Policy, places: Places) -> None:
-    """Raise PolicyError for what is named and means nothing: a capability, an address."""
-    from cellblock.policy import schema  # noqa: PLC0415 - as above
-
-    if not places.here:  # what is made ready need not be installed
-        narrowed = narrowed.replace(preload=(), pre_imported=())
-    known = policy.allowed_modules
-    schema.check(narrowed, file=places.file, missing_is_fine=known, here=places.here)
 
 
 def _mistake(message: str, key: str, value: Any, remedy: str, places: Places) -> PolicyError:

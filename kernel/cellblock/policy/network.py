@@ -1,15 +1,7 @@
-"""Addresses, hosts and URLs in a policy, each written one way only.
+"""Hosts that a policy names: ``network_access``, ``ops.http.hosts``, and whole URLs.
 
-An address in ``network_access`` is a host and a port.
-
-Grammar of an entry::
-
-    entry = host ":" port
-    host  = name | IPv4 address | "[" IPv6 address "]"
-    name  = labels of a-z, 0-9, "-" and "_", with dots between them
-
-There are no wildcards, ranges or schemes. What another reader could take for something else
-(``127.1``, ``[::ffff:10.0.0.1]``) is refused: an entry means here what it means to its reviewer.
+Each has one spelling. What another reader could take for something else (``127.1``,
+``[::ffff:10.0.0.1]``) is refused, so that an entry means here what it means to its reviewer.
 """
 
 from __future__ import annotations
@@ -20,16 +12,23 @@ from dataclasses import dataclass
 from typing import Final
 from urllib.parse import SplitResult, urlsplit
 
-IPAddress = ipaddress.IPv4Address | ipaddress.IPv6Address
+# --- network_access ------------------------------------------------------------------------------
+#
+#     entry = host ":" port
+#     host  = name | IPv4 address | "[" IPv6 address "]"
+#     name  = labels of a-z, 0-9, "-" and "_", with dots between them
+#
+# There are no wildcards, ranges or schemes.
 
+IPAddress = ipaddress.IPv4Address | ipaddress.IPv6Address
 #: The one name whose addresses are known without asking (RFC 6761).
 LOCALHOST: Final = "localhost"
 _EXAMPLE: Final = "Write host:port, as in example.org:443."
 _PORT: Final = re.compile(r"[1-9][0-9]{0,4}", re.ASCII)
-_MOST_PORT: Final = 65_535
+_MAX_PORT: Final = 65_535
 _LABEL: Final = r"[a-z0-9_](?:[a-z0-9_-]{0,61}[a-z0-9_])?"
 _NAME: Final = re.compile(rf"{_LABEL}(?:\.{_LABEL})*", re.ASCII)
-_LONGEST_NAME: Final = 253
+_MAX_NAME: Final = 253
 #: How the last label of what inet_aton(3) reads as an address begins.
 _NUMBER: Final = re.compile(r"(?:.*\.)?(?:[0-9]+|0x[0-9a-f]*)", re.ASCII)
 
@@ -47,8 +46,8 @@ class Address:
         return f"{host}:{self.port}"
 
 
-class Malformed(Exception):
-    """An entry that is none: what is wrong, and what to do."""
+class AddressError(ValueError):
+    """Text that is not an address: what is wrong with it, and what to do."""
 
     def __init__(self, message: str, remedy: str) -> None:
         self.message, self.remedy = message, remedy
@@ -56,32 +55,30 @@ class Malformed(Exception):
 
 
 def parse_address(entry: str) -> Address:
-    """Return what ``entry`` names. Raises Malformed."""
+    """Return what ``entry`` names. Raises AddressError."""
     if "*" in entry:
-        raise Malformed("a wildcard", "List each host: others may run hosts that it would let in.")
+        remedy = "List each host: others may run hosts that it would let in."
+        raise AddressError("a wildcard", remedy)
     if "/" in entry:
         remedy = "Write host:port, without a scheme, a path or a range: example.org:443."
-        raise Malformed("not a host and port", remedy)
+        raise AddressError("not a host and port", remedy)
     text, _, port = entry.rpartition(":")
-    if not text or not _PORT.fullmatch(port) or int(port) > _MOST_PORT:
-        raise Malformed("not a host and port", _EXAMPLE)
+    if not text or not _PORT.fullmatch(port) or int(port) > _MAX_PORT:
+        raise AddressError("not a host and port", _EXAMPLE)
     if text.startswith("[") and text.endswith("]") and ":" in text:
         literal = _literal(text[1:-1], port)
         return Address(str(literal), int(port), literal)
     if ":" in text:
         remedy = "Write an IPv6 address in brackets: [2001:db8::1]:443."
-        raise Malformed("not a host and port", remedy)
-    return _named(text.lower(), port)
-
-
-def _named(host: str, port: str) -> Address:
+        raise AddressError("not a host and port", remedy)
+    host = text.lower()
     if _NUMBER.fullmatch(host):
         literal = _literal(host, port)
         return Address(str(literal), int(port), literal)
     if not host.isascii():
-        raise Malformed("not a name as DNS has it", _in_ascii(host, port))
-    if len(host) > _LONGEST_NAME or not _NAME.fullmatch(host):
-        raise Malformed("not a host and port", _EXAMPLE)
+        raise AddressError("not a name as DNS has it", _in_ascii(host, port))
+    if len(host) > _MAX_NAME or not _NAME.fullmatch(host):
+        raise AddressError("not a host and port", _EXAMPLE)
     return Address(host, int(port), None)
 
 
@@ -97,48 +94,43 @@ def _literal(text: str, port: str) -> IPAddress:
         address = ipaddress.ip_address(text)
     except ValueError:
         remedy = "Write all of it: 127.0.0.1:443, [2001:db8::1]:443."
-        raise Malformed("not an address", remedy) from None
-    if "%" in text or address.is_multicast or _is_broadcast(address):
-        raise Malformed("not an address of one host", "Give one host's address.")
+        raise AddressError("not an address", remedy) from None
+    if "%" in text or address.is_multicast or str(address) == "255.255.255.255":
+        raise AddressError("not an address of one host", "Give one host's address.")
     if address.is_unspecified:
         # To connect there is to connect to this machine (ip(7)).
-        raise Malformed("not an address of one host", f"For this machine write 127.0.0.1:{port}.")
+        remedy = f"For this machine write 127.0.0.1:{port}."
+        raise AddressError("not an address of one host", remedy)
     if isinstance(address, ipaddress.IPv6Address) and address.ipv4_mapped is not None:
-        raise Malformed("an IPv4 address in disguise", f"Write {address.ipv4_mapped}:{port}.")
+        raise AddressError("an IPv4 address in disguise", f"Write {address.ipv4_mapped}:{port}.")
     return address
 
 
-def _is_broadcast(address: IPAddress) -> bool:
-    return str(address) == "255.255.255.255"
-
-
-# Who ``ops.http`` may ask, as a policy spells it and as an address names it.
-#
-# Grammar of an entry::
+# --- ops.http.hosts -------------------------------------------------------------------------------
 #
 #     entry  = [ scheme "://" ] who [ ":" port ]
 #     scheme = "http" | "https"                       https where it is left out
 #     who    = "*" | [ "*." ] name | ipv4 | "[" ipv6 "]"
 #     port   = 1 .. 65535                             the scheme's own where it is left out
 #
-# A name has letters, digits, ``-`` and ``_``: one of another script is written in its ASCII form
-# (``xn--…``). What ends in a number is an address, in the one spelling that RFC 3986 knows for
-# it.
+# A name has letters, digits, "-" and "_": one of another script is written in its ASCII form
+# (xn--…). What ends in a number is an address, in the one spelling that RFC 3986 knows for it.
 
 PORTS: Final = {"http": 80, "https": 443}
 _ENTRY: Final = re.compile(
     r"(?:(?P<scheme>https?)://)?(?P<who>\[[^\]]*\]|[^:/]*)(?::(?P<port>[0-9]{1,5}))?"
 )
-_HOSTS_LABEL: Final = re.compile(r"(?!-)[a-z0-9_-]{1,63}(?<!-)", re.ASCII)
+_HOST_LABEL: Final = re.compile(r"(?!-)[a-z0-9_-]{1,63}(?<!-)", re.ASCII)
 #: What some resolvers take for a number, and with it for an address (inet_aton(3)).
-_HOSTS_NUMBER: Final = re.compile(r"\d+|0x[0-9a-f]*", re.ASCII)
-_LONGEST: Final = 253
-_MAX_PORT: Final = 65_535
+_HOST_NUMBER: Final = re.compile(r"\d+|0x[0-9a-f]*", re.ASCII)
 
 
 @dataclass(frozen=True, slots=True)
 class Entry:
-    """Whom an entry admits. ``host`` is canonical; empty with ``beneath`` for anybody."""
+    """The hosts that an entry admits: ``host``, canonical, or all ``beneath`` it.
+
+    An empty ``host`` with ``beneath`` stands for every host.
+    """
 
     scheme: str
     host: str
@@ -146,7 +138,7 @@ class Entry:
     beneath: bool = False
 
     def admits(self, scheme: str, host: str, port: int) -> bool:
-        """Say whether a canonical host may be asked in this way."""
+        """Whether a canonical host may be asked in this way."""
         if (scheme, port) != (self.scheme, self.port):
             return False
         if not self.beneath:
@@ -168,13 +160,13 @@ def parse_host(entry: str) -> Entry:
     if who == "*":
         return Entry(scheme, "", port, beneath=True)
     beneath = who.startswith("*.")
-    host = canonical(who.removeprefix("*."))
+    host = canonical_host(who.removeprefix("*."))
     if beneath and is_address(host):
         raise ValueError("nothing is beneath an address")
     return Entry(scheme, host, port, beneath)
 
 
-def canonical(host: str) -> str:
+def canonical_host(host: str) -> str:
     """Return a host in the one spelling that is compared. Raises ValueError."""
     if host.startswith("[") and host.endswith("]"):
         address = ipaddress.IPv6Address(host[1:-1])
@@ -185,23 +177,23 @@ def canonical(host: str) -> str:
         raise ValueError("write it in its ASCII form, xn--…")
     name = host.lower()
     labels = name.split(".")
-    if len(name) > _LONGEST or not all(map(_HOSTS_LABEL.fullmatch, labels)):
+    if len(name) > _MAX_NAME or not all(map(_HOST_LABEL.fullmatch, labels)):
         raise ValueError("not the name of a host")
-    if _HOSTS_NUMBER.fullmatch(labels[-1]):
+    if _HOST_NUMBER.fullmatch(labels[-1]):
         return str(ipaddress.IPv4Address(name))
     return name
 
 
 def is_address(host: str) -> bool:
-    """Say whether a canonical host is an address and no name."""
+    """Whether a canonical host is an address, not a name."""
     return host.startswith("[") or host.rpartition(".")[2].isdecimal()
 
 
-# URLs that a policy names: endpoints of language models, package indexes.
+# --- URLs of language models and package indexes --------------------------------------------------
 
 
-def split(text: str) -> SplitResult | None:
-    """Return an address in its parts, None if it is none of http or https."""
+def split_url(text: str) -> SplitResult | None:
+    """Return a URL in its parts, or None if it is not one of http or https."""
     try:
         url = urlsplit(text)
         _ = url.port
@@ -211,15 +203,13 @@ def split(text: str) -> SplitResult | None:
     return url if fits and text.isprintable() and " " not in text else None
 
 
-def says_more(url: SplitResult) -> bool:
-    """Say whether there is more in it than where something is: a user, a password, a query."""
+def may_hold_secret(url: SplitResult) -> bool:
+    """Whether a URL says more than where something is: a user, a password, a query."""
     return "@" in url.netloc or bool(url.query or url.fragment)
 
 
-def is_here(host: str) -> bool:
-    """Say whether a host is this machine by its very name."""
-    import ipaddress  # noqa: PLC0415 - for few policies
-
+def is_loopback(host: str) -> bool:
+    """Whether a host is this machine by its very name."""
     try:
         return host == "localhost" or ipaddress.ip_address(host).is_loopback
     except ValueError:

@@ -1,28 +1,30 @@
-"""What operations of the host's cells may call: ``[ops.read_file]`` and its like in a file.
+"""The host's operations that cells may call: ``[ops.read_file]`` and its like in a policy's file.
 
 A table grants its operation, and nothing else does. The docstring below a field is its
-documentation of record, as in ``model``. Imported for policies that grant any: a class of this
-kind takes a kernel's start half a millisecond.
+documentation of record, as in ``model``, which imports this for policies that grant any.
 """
 
 from __future__ import annotations
 
 import dataclasses
+import hashlib
 import importlib.util
+import json
 import os
 import re
 import shutil
 import sys
+import sysconfig
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Final
 
-from cellblock.errors import PolicyError
 from cellblock.policy import network
+from cellblock.policy.folders import package_folder
 from cellblock.policy.vocabulary import CHECKED, GIB, MIB, Range
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable, Iterator, Mapping
 
     from packaging.requirements import Requirement
 
@@ -140,6 +142,16 @@ class Install:
     timeout: Wait = 300.0
     """Seconds that a call may take, what is needed included."""
 
+    def store(self) -> str:
+        """Return the folder of what this index and list have installed, for this interpreter.
+
+        Guests read ``lib`` in it, and nothing beside that. It is there before a guest is confined,
+        since no right can be added later; what is installed appears in it.
+        """
+        interpreter = [sys.implementation.cache_tag, sysconfig.get_platform(), sys.abiflags]
+        named = json.dumps([self.index, sorted(self.allow), interpreter])
+        return f"{package_folder()}/{hashlib.sha256(named.encode()).hexdigest()[:16]}"
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Operations:
@@ -162,18 +174,40 @@ class Operations:
     install: Install | None = None
     """``ops.install``."""
 
+    @classmethod
+    def of_values(cls, values: Mapping[str, Mapping[str, Any]]) -> Operations:
+        """Return the section of a file's values as they are: nothing is checked."""
+        made = {
+            name: OPERATIONS[name](
+                **{key: tuple(own) if isinstance(own, list) else own for key, own in table.items()}
+            )
+            for name, table in values.items()
+        }
+        return cls(**made)
+
     def granted(self) -> tuple[str, ...]:
         """Return the names of the operations that cells may call, without ``ops.``."""
-        named = (name for name in OPERATIONS if getattr(self, name) is not None)
-        return tuple(name for name in named if name != "install" or self._for_cells())
-
-    def _for_cells(self) -> bool:
-        return self.install is not None and self.install.cells
+        tables = {name: getattr(self, name) for name in OPERATIONS}
+        if self.install is not None and not self.install.cells:
+            del tables["install"]
+        return tuple(name for name, table in tables.items() if table is not None)
 
     def with_roots(self) -> dict[str, ReadFile | WriteFile | ListDir]:
         """Return the tables that have roots, by the operation's name."""
         found = ((name, getattr(self, name)) for name in WITH_ROOTS)
         return {name: one for name, one in found if one is not None}
+
+    def with_paths(self, path: Callable[[str, str], str | None]) -> Operations:
+        """Return the section with its paths as ``path(entry, key)`` has them; None drops one."""
+        changed: dict[str, Any] = {}
+        for name, table in self.with_roots().items():
+            found = (path(entry, f"ops.{name}.roots") for entry in table.roots)
+            roots = tuple(dict.fromkeys(root for root in found if root is not None))
+            changed[name] = dataclasses.replace(table, roots=roots)
+        if self.http is not None and self.http.ca_file:
+            file = path(self.http.ca_file, "ops.http.ca_file") or ""
+            changed["http"] = dataclasses.replace(self.http, ca_file=file)
+        return dataclasses.replace(self, **changed)
 
 
 #: Each operation's table, in the order in which they are shown.
@@ -187,40 +221,16 @@ OPERATIONS: Final[dict[str, type]] = {
 WITH_ROOTS: Final = ("read_file", "write_file", "list_dir")
 
 
-def built(values: Mapping[str, Any]) -> Operations:
-    """Return the section of a file's values as they are: nothing is checked."""
-    made = {
-        name: OPERATIONS[name](
-            **{key: tuple(own) if isinstance(own, list) else own for key, own in table.items()}
-        )
-        for name, table in values.items()
-    }
-    return Operations(**made)
+# --- packages, by name and versions ---------------------------------------------------------------
+
+_MAX_REQUIREMENT: Final = 200
 
 
-def expanded(section: Operations, path: Callable[[str, str], str | None]) -> Operations:
-    """Return the section with its paths expanded by ``path(entry, key)``; None leaves one out."""
-    changed: dict[str, Any] = {}
-    for name, table in section.with_roots().items():
-        found = (path(entry, f"ops.{name}.roots") for entry in table.roots)
-        roots = tuple(dict.fromkeys(root for root in found if root is not None))
-        changed[name] = dataclasses.replace(table, roots=roots)
-    if section.http is not None and section.http.ca_file:
-        file = path(section.http.ca_file, "ops.http.ca_file") or ""
-        changed["http"] = dataclasses.replace(section.http, ca_file=file)
-    return dataclasses.replace(section, **changed)
-
-
-# Packages by name and versions: what a policy lists, what a cell asks for, what a wheel needs.
-
-_LONGEST = 200
-
-
-def parse(text: str) -> Requirement:
+def parse_requirement(text: str) -> Requirement:
     """Return ``name[extra] <3``, checked: no address, no file, no condition. Raises ValueError."""
     from packaging.requirements import InvalidRequirement, Requirement  # noqa: PLC0415 - 15 ms
 
-    if len(text) > _LONGEST or not text.isprintable():
+    if len(text) > _MAX_REQUIREMENT or not text.isprintable():
         raise ValueError("not the name of a package")
     try:
         found = Requirement(text)
@@ -233,17 +243,12 @@ def parse(text: str) -> Requirement:
     return found
 
 
-def canonical(name: str) -> str:
+def canonical_package(name: str) -> str:
     """Return a package's name in the one spelling that is compared (PEP 503)."""
-    from packaging.utils import canonicalize_name  # noqa: PLC0415 - as above
-
-    return str(canonicalize_name(name))
+    return re.sub(r"[-_.]+", "-", name).lower()
 
 
-# Which program unpacks wheels: uv where there is one, pip otherwise.
-
-
-def uv() -> str | None:
+def find_uv() -> str | None:
     """Return uv's path: the one that was installed with this interpreter, or the first on PATH.
 
     A kernel is often started without its environment's folder on PATH.
@@ -253,95 +258,87 @@ def uv() -> str | None:
 
 
 def has_pip() -> bool:
-    """Say whether this interpreter has pip."""
+    """Whether this interpreter has pip, which unpacks wheels where there is no uv."""
     return importlib.util.find_spec("pip") is not None
 
 
-# What a type can't say of the operations that a policy grants, and of ``packages``.
-#
-# One function per table; each raises the PolicyError for the first thing wrong, or returns.
+# --- what types can't say -------------------------------------------------------------------------
 
+#: A key, what is wrong with it, its value as it is shown, and what to do.
+Problem = tuple[str, str, str, str]
 _METHOD: Final = re.compile(r"[A-Z]{1,20}")
 _PATH: Final = re.compile(r"(?:/[A-Za-z0-9._~!$&'()*+,;=:@-]*)+")
 
 
-def check_grants(policy: Policy, *, file: str, here: bool = True) -> None:
-    """Raise PolicyError unless what is granted means something, ``here`` on this machine."""
-    if here:
-        _needed(policy, file)
+def operation_problems(policy: Policy, *, here: bool = True) -> Iterator[Problem]:
+    """Yield what is wrong with grants and ``packages``; ``here``: cells run on this machine."""
     section = policy.operations or Operations()
+    http, install = section.http, section.install
+    if here and http is not None and importlib.util.find_spec("httpx") is None:
+        remedy = "pip install 'cellblock[http]' where the kernel runs."
+        yield "ops.http", "httpx is not installed", "", remedy
+    if here and install is not None and find_uv() is None and not has_pip():
+        remedy = "Install one of them where the kernel runs."
+        yield "ops.install", "neither uv nor pip is there", "", remedy
     for name, table in section.with_roots().items():
         if not table.roots:
-            raise _wrong(file, f"ops.{name}.roots", "()", "it grants nothing", "Name a folder.")
-    if section.http is not None:
-        _http(section.http, file)
-    if section.install is not None:
-        _install(section.install, file)
-    _packages(policy.packages, section.install, file)
+            yield f"ops.{name}.roots", "it grants nothing", "()", "Name a folder."
+    if http is not None:
+        yield from _http_problems(http)
+    if install is not None:
+        yield from _install_problems(install)
+    yield from _package_problems(policy.packages, install)
 
 
-def _wrong(file: str, key: str, value: str, message: str, remedy: str) -> PolicyError:
-    return PolicyError(message, file=file, key=key, value=value, remedy=remedy)
+def _package_problems(packages: Names, install: Install | None) -> Iterator[Problem]:
+    if packages and install is None:
+        remedy = "Add a table [ops.install] with index and allow; cells = false keeps cells out."
+        yield "packages", "it names no index", repr(list(packages)), remedy
+    allowed = {_package_name(entry)[0] for entry in install.allow} if install else set()
+    for entry in packages:
+        name, wrong = _package_name(entry)
+        if wrong:
+            yield "packages", wrong, repr(entry), "Write name, or name<3."
+        elif name not in allowed:
+            remedy = "Add it to allow in [ops.install]."
+            yield "packages", "not a package that is allowed", repr(entry), remedy
 
 
-def _needed(policy: Policy, file: str) -> None:
-    """Raise PolicyError unless the host has what it takes."""
-    section, installed = policy.operations or Operations(), importlib.util.find_spec
-    if section.http is not None and installed("httpx") is None:
-        remedy = "pip install 'cellblock[http]' where the kernel runs."
-        raise _wrong(file, "ops.http", "", "httpx is not installed", remedy)
-    if section.install is not None and uv() is None and not has_pip():
-        remedy = "Install one of them where the kernel runs."
-        raise _wrong(file, "ops.install", "", "neither uv nor pip is there", remedy)
-
-
-def _http(table: Http, file: str) -> None:
+def _http_problems(table: Http) -> Iterator[Problem]:
     for field, example in (("hosts", "a host"), ("methods", "GET, say"), ("paths", '"/" for all')):
         if not getattr(table, field):
-            raise _wrong(file, f"ops.http.{field}", "()", "it grants nothing", f"Name {example}.")
+            yield f"ops.http.{field}", "it grants nothing", "()", f"Name {example}."
     for entry in table.hosts:
         try:
             network.parse_host(entry)
         except ValueError as exc:
             remedy = "Write host, host:port, *.domain or http://host:port."
-            raise _wrong(file, "ops.http.hosts", repr(entry), str(exc), remedy) from None
+            yield "ops.http.hosts", str(exc), repr(entry), remedy
     for method in table.methods:
         if not _METHOD.fullmatch(method) or method in {"CONNECT", "TRACE"}:
             remedy = "Write it in capitals, as in GET."
-            raise _wrong(file, "ops.http.methods", repr(method), "not a method", remedy)
+            yield "ops.http.methods", "not a method", repr(method), remedy
     for path in table.paths:
         if not _PATH.fullmatch(path) or "/." in path or "//" in path:
             remedy = "Write /folder/ for all beneath it, or /the/whole/path, without % and dots."
-            raise _wrong(file, "ops.http.paths", repr(path), "not a plain path", remedy)
+            yield "ops.http.paths", "not a plain path", repr(path), remedy
 
 
-def _install(table: Install, file: str) -> None:
-    url = network.split(table.index)
-    if url is None or network.says_more(url):
+def _install_problems(table: Install) -> Iterator[Problem]:
+    url = network.split_url(table.index)
+    if url is None or network.may_hold_secret(url):
         remedy = "Write https://…/simple; its password goes into ~/.netrc."
-        raise _wrong(file, "ops.install.index", repr(table.index), "not an index", remedy)
+        yield "ops.install.index", "not an index", repr(table.index), remedy
     if not table.allow:
-        raise _wrong(file, "ops.install.allow", "()", "it grants nothing", "Name a package.")
+        yield "ops.install.allow", "it grants nothing", "()", "Name a package."
     for entry in table.allow:
-        _requirement(entry, "ops.install.allow", file)
+        if wrong := _package_name(entry)[1]:
+            yield "ops.install.allow", wrong, repr(entry), "Write name, or name<3."
 
 
-def _requirement(entry: str, key: str, file: str) -> str:
-    """Return the name of what an entry asks for."""
+def _package_name(entry: str) -> tuple[str, str]:
+    """Return the canonical name of what an entry asks for, or none and what is wrong."""
     try:
-        return canonical(parse(entry).name)
+        return canonical_package(parse_requirement(entry).name), ""
     except ValueError as exc:
-        raise _wrong(file, key, repr(entry), str(exc), "Write name, or name<3.") from None
-
-
-def _packages(packages: tuple[str, ...], install: Install | None, file: str) -> None:
-    if packages and install is None:
-        remedy = "Add a table [ops.install] with index and allow; cells = false keeps cells out."
-        raise _wrong(file, "packages", repr(list(packages)), "it names no index", remedy)
-    allowed = (
-        {_requirement(one, "ops.install.allow", file) for one in install.allow} if install else ()
-    )
-    for entry in packages:
-        if _requirement(entry, "packages", file) not in allowed:
-            remedy = "Add it to allow in [ops.install]."
-            raise _wrong(file, "packages", repr(entry), "not a package that is allowed", remedy)
+        return "", str(exc)

@@ -25,7 +25,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
 from cellblock.errors import PolicyError
-from cellblock.policy.home import cache_folder, data_folder, shipped_folder
+from cellblock.policy.folders import cache_folder, data_folder, shipped_folder
 from cellblock.policy.model import PATHS
 from cellblock.policy.vocabulary import PLACEHOLDERS
 
@@ -34,7 +34,6 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from cellblock.policy.model import Policy
-    from cellblock.policy.operations import Install, Operations
 
 
 #: What an entry begins with that stays as written where no kernel runs.
@@ -60,6 +59,10 @@ class Places:
     project: Path
     scratch: Path | None
     here: bool = True
+
+    def error(self, message: str, key: str, entry: str, remedy: str) -> PolicyError:
+        """Return what is wrong with an entry of the file."""
+        return PolicyError(message, file=self.file, key=key, value=repr(entry), remedy=remedy)
 
 
 def expand(entry: str, *, key: str, places: Places, must_exist: bool) -> str | None:
@@ -103,13 +106,8 @@ def present(entry: str, path: str, *, key: str, places: Places, must_exist: bool
     if entry.endswith("?"):
         return None
     if must_exist:
-        raise PolicyError(
-            "no such file or folder",
-            file=places.file,
-            key=key,
-            value=repr(entry),
-            remedy=f"Create {path}, or end the entry with ? if it may be missing.",
-        )
+        remedy = f"Create {path}, or end the entry with ? if it may be missing."
+        raise places.error("no such file or folder", key, entry, remedy)
     return path
 
 
@@ -141,11 +139,11 @@ def expand_own(entry: str, *, key: str, places: Places) -> str:
     else:
         text = _home(_placed(entry, key, places), key, places)
     named = os.path.normpath(places.folder / text)
-    path = os.path.join(os.path.realpath(os.path.dirname(named)), os.path.basename(named))  # noqa: PTH118, PTH119, PTH120  # as above
+    path = os.path.join(os.path.realpath(os.path.dirname(named)), os.path.basename(named))
     if _led_out(entry, path, places):
         what = f"a link leads out of the project folder, to {path}"
         remedy = "Put a folder in the link's place."
-        raise PolicyError(what, file=places.file, key=key, value=repr(entry), remedy=remedy)
+        raise places.error(what, key, entry, remedy)
     return path
 
 
@@ -169,7 +167,7 @@ def _check_grantable(entry: str, path: str, mode: int, *, key: str, places: Plac
         remedy = f"Change its mode, or take it out of {key}."
     else:
         return
-    raise PolicyError(what, file=places.file, key=key, value=repr(entry), remedy=remedy)
+    raise places.error(what, key, entry, remedy)
 
 
 def _led_out(entry: str, path: str, places: Places) -> bool:
@@ -189,7 +187,7 @@ def open_unlinked(path: str, flags: int = _PLACE) -> int:
     meanwhile.
     """
     fd = os.open(path, flags | os.O_CLOEXEC | _O_NOFOLLOW_ANY)
-    if not _MACOS and os.readlink(f"/proc/self/fd/{fd}") != path:  # noqa: PTH115 - no path
+    if not _MACOS and os.readlink(f"/proc/self/fd/{fd}") != path:
         os.close(fd)
         raise OSError(errno.ELOOP, os.strerror(errno.ELOOP), path)
     return fd
@@ -219,19 +217,14 @@ def _placed(text: str, key: str, places: Places) -> str:
     head, _, tail = text.partition("}")
     name = head + "}"
     if name not in PLACEHOLDERS or tail[:1] not in ("", "/"):
-        raise PolicyError(
-            "unknown placeholder",
-            file=places.file,
-            key=key,
-            value=repr(text),
-            remedy=f"Begin with one of {', '.join(PLACEHOLDERS)}, or write ./{text} for a file.",
-        )
+        remedy = f"Begin with one of {', '.join(PLACEHOLDERS)}, or write ./{text} for a file."
+        raise places.error("unknown placeholder", key, text, remedy)
     folder = places.project if name == "{project}" else places.scratch
     return text if folder is None else str(folder) + tail
 
 
 def _home(text: str, key: str, places: Places) -> str:
-    path = os.path.expanduser(text)  # noqa: PTH111  # as above
+    path = os.path.expanduser(text)
     if text and not path.startswith("~") and "\0" not in path:
         return path
     what = "not a path" if not path.startswith("~") else "no such user"
@@ -239,50 +232,16 @@ def _home(text: str, key: str, places: Places) -> str:
     if path.partition("/")[0] == "~":
         what = "the user who runs the kernel has no home folder"
         remedy = "Set HOME where the kernel is started."
-    raise PolicyError(what, file=places.file, key=key, value=repr(text), remedy=remedy)
+    raise places.error(what, key, text, remedy)
 
 
-# Where the packages lie that a policy has installed: one folder for each index and list.
+# --- links that a name leads through --------------------------------------------------------------
 #
-# Guests read what is in ``lib`` beneath it, and nothing beside that. It is there before a guest
-# is confined, since no right can be added later; what is installed appears in it.
-
-#: Of a hash: enough for no two lists to meet.
-_DIGITS: Final = 16
-
-
-def base() -> str:
-    """Return the folder of all policies' packages, ``$XDG_DATA_HOME/cellblock/packages``."""
-    return os.path.realpath(f"{data_folder()}/packages")
-
-
-def folder(table: Install) -> str:
-    """Return the folder of one index and list, for this interpreter on this machine."""
-    import hashlib  # noqa: PLC0415  # most kernels install nothing
-    import json  # noqa: PLC0415  # as above
-    import sys  # noqa: PLC0415  # as above
-    import sysconfig  # noqa: PLC0415  # as above
-
-    whose = [sys.implementation.cache_tag, sysconfig.get_platform(), sys.abiflags]
-    named = json.dumps([table.index, sorted(table.allow), whose])
-    return f"{base()}/{hashlib.sha256(named.encode()).hexdigest()[:_DIGITS]}"
-
-
-def readable(policy: Policy) -> str | None:
-    """Return what guests read of it; None where the policy installs nothing."""
-    section = policy.operations
-    if section is None or section.install is None:
-        return None
-    return f"{folder(section.install)}/lib"
-
-
-# Links that names lead through.
-#
-# Where nothing but roots is shown, they have to be made again; and whoever may write where one
+# Where only roots are shown, these links have to be made again. And whoever may write where a link
 # stands decides what its name means, so such a name is as good as written to.
 
 #: Links that a path may lead through (path_resolution(7)).
-_MOST_LINKS: Final = 40
+_MAX_LINKS: Final = 40
 
 
 def parts(path: str) -> tuple[str, ...]:
@@ -307,41 +266,58 @@ def follow(name: str, folders: set[str] | None = None) -> tuple[str, dict[str, s
     """
     folders = set() if folders is None else folders
     found = dict[str, str]()
-    left, at, most = list(reversed(parts(name))), "/", _MOST_LINKS
+    left, at, most = list(reversed(parts(name))), "/", _MAX_LINKS
     above, _, last = name.rpartition("/")
     if above in folders:  # most names are beside others
         left, at = [last], above
     while left and most:
         part = left.pop()
-        at = os.path.normpath(os.path.join(at, part))  # noqa: PTH118 - start-up
-        if at in folders or not os.path.islink(at):  # noqa: PTH114
+        at = os.path.normpath(os.path.join(at, part))
+        if at in folders or not os.path.islink(at):
             folders.add(at)
             continue
-        found[at] = target = os.readlink(at)  # noqa: PTH115
+        found[at] = target = os.readlink(at)
         left += reversed(parts(target))
-        at = "/" if target.startswith("/") else os.path.dirname(at)  # noqa: PTH120
+        at = "/" if target.startswith("/") else os.path.dirname(at)
         most -= 1
     return "/".join([at.rstrip("/"), *reversed(left)]), found
 
 
-# From a policy's paths as they are written to places on this machine, and back.
+# --- all of a policy's paths ----------------------------------------------------------------------
 
 
 def placed(policy: Policy, places: Places) -> Policy:
     """Return a policy with its paths made real. Raises PolicyError."""
-    paths: dict[str, tuple[str, ...]] = {}
+
+    def own(key: str, entry: str) -> str:
+        return expand_own(entry, key=key, places=places)
+
+    def of_operation(entry: str, key: str) -> str | None:
+        if entry.startswith("{scratch}"):
+            remedy = "Name a folder of yours: cells use {scratch} themselves."
+            raise places.error("cells have no need of the host there", key, entry, remedy)
+        return expand(entry, key=key, places=places, must_exist=True)
+
+    paths: dict[str, Any] = {}
     for key, must_exist in PATHS.items():
-        entries = (
+        found = (
             expand(entry, key=key, places=places, must_exist=must_exist)
             for entry in getattr(policy, key)
         )
-        paths[key] = tuple(dict.fromkeys(entry for entry in entries if entry is not None))
-    paths["artifact_export_paths"] = tuple(
-        expand_pattern(entry, key="artifact_export_paths", places=places)
-        for entry in policy.artifact_export_paths
+        paths[key] = tuple(dict.fromkeys(path for path in found if path is not None))
+    if policy.artifact_export_paths:  # else nothing is put there, and no policy differs by it
+        key = "artifact_export_paths"
+        patterns = (expand_pattern(entry, key=key, places=places) for entry in getattr(policy, key))
+        paths |= {
+            key: tuple(patterns),
+            "artifact_folder": own("artifact_folder", policy.artifact_folder),
+        }
+    return policy.replace(
+        **paths,
+        **_with_own_places(policy, own),
+        audit=dataclasses.replace(policy.audit, folder=own("audit.folder", policy.audit.folder)),
+        ops=policy.operations and policy.operations.with_paths(of_operation),
     )
-    own = _own_places(policy, places)
-    return policy.replace(**paths, **own, ops=_expanded_operations(policy, places))
 
 
 def foreseen(policy: Policy, places: Places) -> Policy:
@@ -357,77 +333,46 @@ def foreseen(policy: Policy, places: Places) -> Policy:
         except PolicyError:
             return plain
 
+    def own(key: str, entry: str) -> str:
+        try:
+            return expand_own(entry, key=key, places=places)
+        except PolicyError:
+            return entry
+
     paths = {
         key: tuple(dict.fromkeys(path(entry, key) for entry in getattr(policy, key)))
         for key in PATHS
     }
-
-    def own(entry: str) -> str:
-        try:
-            return expand_own(entry, key="", places=places)
-        except PolicyError:
-            return entry
-
-    approval, folders = policy.approval, tuple(map(own, policy.templates.folders))
-    return policy.replace(
-        **paths,
-        approval=dataclasses.replace(approval, folder=own(approval.folder), key=own(approval.key)),
-        templates=dataclasses.replace(policy.templates, folders=folders),
-    )
+    return policy.replace(**paths, **_with_own_places(policy, own))
 
 
-def _own_places(policy: Policy, places: Places) -> dict[str, Any]:
-    """Return the fields that name the host's own folders and files, expanded."""
-
-    def own(section: str, key: str, entry: str) -> str:
-        return expand_own(entry, key=f"{section}.{key}", places=places)
-
+def _with_own_places(policy: Policy, own: Callable[[str, str], str]) -> dict[str, Any]:
+    """Return the fields of the host's own folders, each as ``own(key, entry)`` has it."""
     approval, templates = policy.approval, policy.templates
-    folders = tuple(own("templates", "folders", entry) for entry in templates.folders)
-    shelf = policy.artifact_folder
-    if policy.artifact_export_paths:  # else nothing is put there, and no policy differs by it
-        shelf = expand_own(shelf, key="artifact_folder", places=places)
     return {
-        "artifact_folder": shelf,
         "approval": dataclasses.replace(
             approval,
-            folder=own("approval", "folder", approval.folder),
-            key=own("approval", "key", approval.key),
+            folder=own("approval.folder", approval.folder),
+            key=own("approval.key", approval.key),
         ),
-        "audit": dataclasses.replace(
-            policy.audit, folder=own("audit", "folder", policy.audit.folder)
+        "templates": dataclasses.replace(
+            templates,
+            folders=tuple(own("templates.folders", entry) for entry in templates.folders),
         ),
-        "templates": dataclasses.replace(templates, folders=folders),
     }
-
-
-def _expanded_operations(policy: Policy, places: Places) -> Operations | None:
-    section = policy.operations
-    if section is None:
-        return None
-    from cellblock.policy.operations import expanded  # noqa: PLC0415 - most policies grant nothing
-
-    def path(entry: str, key: str) -> str | None:
-        if entry.startswith("{scratch}"):
-            remedy = "Name a folder of yours: cells use {scratch} themselves."
-            what = "cells have no need of the host there"
-            raise PolicyError(what, file=places.file, key=key, value=repr(entry), remedy=remedy)
-        return expand(entry, key=key, places=places, must_exist=True)
-
-    return expanded(section, path)
 
 
 def unplaced(policy: Policy, scratch: Path) -> Policy:
     """Return a policy with ``{scratch}`` for one kernel's folder: its digest is every kernel's."""
-    return _moved(policy, str(scratch), "{scratch}")
+    return _renamed(policy, str(scratch), "{scratch}")
 
 
 def in_scratch(policy: Policy, scratch: Path) -> Policy:
     """Return what ``unplaced`` made of a policy, in another kernel's folder."""
-    return _moved(policy, "{scratch}", str(scratch))
+    return _renamed(policy, "{scratch}", str(scratch))
 
 
-def _moved(policy: Policy, old: str, new: str) -> Policy:
+def _renamed(policy: Policy, old: str, new: str) -> Policy:
     paths = {
         key: tuple(entry.replace(old, new, 1) for entry in getattr(policy, key))
         for key in (*PATHS, "artifact_export_paths")
@@ -450,10 +395,6 @@ def refuse_writable(path: Path, policy: Policy, spec: str) -> None:
     written = written_by_host(policy) | {"filesystem_write_roots": policy.filesystem_write_roots}
     for key, root in ((key, root) for key, roots in written.items() for root in roots):
         if any(within(name, root) for name in own):
-            raise PolicyError(
-                "cells could rewrite this policy file",
-                file=spec,
-                key=key,
-                value=repr(root),
-                remedy="Move the file out of the folders that cells may write.",
-            )
+            what = "cells could rewrite this policy file"
+            remedy = "Move the file out of the folders that cells may write."
+            raise PolicyError(what, file=spec, key=key, value=repr(root), remedy=remedy)

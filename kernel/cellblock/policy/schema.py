@@ -1,6 +1,7 @@
-"""The pydantic side of a policy: operator's input in, ``Policy`` or one ``PolicyError`` out.
+"""Check an operator's policy: ``parse`` its types by pydantic, then ``check`` what they can't say.
 
-Imported only for operators' files; shipped presets are checked by the tests instead.
+Imported for operators' files alone: a kernel under a shipped preset starts without pydantic, and
+the tests check those presets (ADR 0030).
 """
 
 from __future__ import annotations
@@ -12,28 +13,31 @@ import pkgutil
 import re
 import sys
 from functools import cache
-from typing import TYPE_CHECKING, Any, Final, NamedTuple
+from itertools import chain
+from typing import TYPE_CHECKING, Any, Final
 
 from pydantic import TypeAdapter, ValidationError
 
 from cellblock.errors import PolicyError
 from cellblock.policy import network
 from cellblock.policy.enforcement import CAPABILITIES
-from cellblock.policy.load import closest
-from cellblock.policy.model import FIELDS, LIMITS, SECTIONS, Policy, fields
+from cellblock.policy.model import FIELDS, LIMITS, SECTIONS, TABLES, Policy
+from cellblock.policy.operations import OPERATIONS, operation_problems
 from cellblock.policy.vocabulary import (
-    AVAILABLE_BACKENDS,
     FIXED_ENVIRONMENT,
     FROM_ELSEWHERE,
     MAGICS,
     WIDGET_TARGETS,
+    closest,
     tool_name,
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Iterator, Mapping
+    from collections.abc import Collection, Iterator, Mapping
 
     from pydantic_core import ErrorDetails
+
+    from cellblock.policy.operations import Problem
 
 
 #: pydantic's words in TOML's.
@@ -66,20 +70,22 @@ def _adapter() -> TypeAdapter[Policy]:
 
 
 def _named(loc: tuple[int | str, ...]) -> tuple[str, tuple[str, ...] | None]:
-    """Return the key at a place, and for one that is not known those that are."""
+    """Return the key that pydantic refuses, and where there is none such, those that there are."""
     top = str(loc[0])
     if top not in FIELDS:
         return top, FIELDS
     if top not in SECTIONS or len(loc) == 1:
         return top, None
-    second, own = str(loc[1]), fields(top)
-    if second not in own:
-        return f"{top}.{second}", tuple(own)
-    table = own[second]
-    if table is None or len(loc) == 2:  # noqa: PLR2004 - the table itself
-        return f"{top}.{second}", None
-    names = tuple(field.name for field in dataclasses.fields(table))
-    return f"{top}.{second}.{loc[2]}", None if loc[2] in names else names
+    second, *rest = map(str, loc[1:])
+    known = tuple(OPERATIONS) if top == "ops" else _field_names(TABLES[top])
+    if second not in known or top != "ops" or not rest:
+        return f"{top}.{second}", None if second in known else known
+    known = _field_names(OPERATIONS[second])
+    return f"{top}.{second}.{rest[0]}", None if rest[0] in known else known
+
+
+def _field_names(table: type) -> tuple[str, ...]:
+    return tuple(field.name for field in dataclasses.fields(table))
 
 
 def json_schema() -> dict[str, Any]:
@@ -113,284 +119,190 @@ def _explained(detail: ErrorDetails, values: Mapping[str, object], file: str) ->
     )
 
 
-# What has to hold of ``[llm]``: an address, models, and a key that is told to nobody else.
+# --- what types can't say: names that must mean something ----------------------------------------
 
-_LONGEST: Final = 200
+#: What an engine's command line takes for a name, and not for an option.
+_RUNTIME: Final = r"([\w/][\w./-]{0,200})?"
+_IMAGE: Final = r"([a-z0-9][\w./:@-]{0,300})?"
+#: The most characters of a policy's name, an approval's scope, a glob pattern and a model's name.
+_MAX_NAME, _MAX_SCOPE, _MAX_PATTERN, _MAX_MODEL = 64, 200, 1_000, 200
+_TOOL: Final = re.compile(r"[^\W\d][\w.-]*(?::[^\W\d][\w.]*)?")
 _VARIABLE: Final = re.compile(r"[^\W\d]\w*|")
 _KEYRING: Final = re.compile(r"[^:\s][^:]*:[^:]+")
 
 
-class Wrong(NamedTuple):
-    """One thing that is wrong with a key of the section."""
+def check(policy: Policy, *, file: str, known_modules: Collection[str], here: bool) -> None:
+    """Raise PolicyError unless every name in the policy means something.
 
-    key: str
-    message: str
-    value: object
-    remedy: str
-
-
-def wrongs(policy: Policy, *, here: bool = True) -> Iterator[Wrong]:
-    """Yield what is wrong, if cells are to have ``llm``; ``here`` on this machine."""
-    if policy.llm.granted:
-        yield from _address(policy)
-        yield from _models(policy)
-        yield from _key(policy)
-        if here and importlib.util.find_spec("openai") is None:
-            remedy = "Install it: pip install 'cellblock[llm]'."
-            yield Wrong("base_url", "openai is not installed", policy.llm.base_url, remedy)
-        if "llm" in map(_function, policy.tools):
-            yield Wrong("base_url", "a tool is named llm", policy.llm.base_url, "Rename the tool.")
-
-
-def _function(entry: str) -> str:
-    return entry.rpartition(":")[2].rpartition(".")[2]
-
-
-def _address(policy: Policy) -> Iterator[Wrong]:
-    llm = policy.llm
-    url = network.split(llm.base_url)
-    if url is None:
-        remedy = "Write it as in https://api.openai.com/v1."
-        yield Wrong("base_url", "not an endpoint's address", llm.base_url, remedy)
-    elif network.says_more(url):
-        remedy = "Give the key by key_env or keyring, and nothing behind the path."
-        yield Wrong("base_url", "it may be shown, so it holds no secret", "•••", remedy)
-    elif (
-        url.scheme == "http"
-        and (llm.key_env or llm.keyring)
-        and not network.is_here(url.hostname or "")
-    ):
-        remedy = "Write https, or leave out the key."
-        yield Wrong(
-            "base_url", "the key would cross the network in the clear", url.geturl(), remedy
-        )
-
-
-def _models(policy: Policy) -> Iterator[Wrong]:
-    if not policy.llm.models:
-        yield Wrong("models", "none is named", [], "Name one at least, the default first.")
-    for name in policy.llm.models:
-        if not name.isprintable() or not 0 < len(name) <= _LONGEST:
-            yield Wrong("models", "not the name of a model", name, "Name it as the endpoint does.")
-
-
-def _key(policy: Policy) -> Iterator[Wrong]:
-    llm = policy.llm
-    if llm.key_env in policy.env_var_access and llm.key_env:
-        remedy = "Take it out of env_var_access."
-        yield Wrong("key_env", "cells would be given the key", llm.key_env, remedy)
-    if not _VARIABLE.fullmatch(llm.key_env):
-        # It may be the key itself.
-        remedy = "Give its name as in `env`, without $; the key itself stands nowhere in a policy."
-        yield Wrong("key_env", "not the name of a variable", "•••", remedy)
-    if llm.keyring and llm.key_env:
-        yield Wrong("keyring", "the key is in key_env already", llm.keyring, "Give one of the two.")
-    if llm.keyring and not _KEYRING.fullmatch(llm.keyring):
-        yield Wrong("keyring", "not a place in a keyring", llm.keyring, "Write service:user.")
-
-
-# What a type can't say about a policy: names that must mean something here.
-#
-# One function per field; each raises the PolicyError for the first thing wrong, or returns.
-
-#: What an engine's command line takes for a name, and for no option.
-_RUNTIME: Final = r"([\w/][\w./-]{0,200})?"
-_IMAGE: Final = r"([a-z0-9][\w./:@-]{0,300})?"
-#: Characters of a pattern.
-_PATTERN: Final = 1_000
-_TOOL: Final = re.compile(r"[^\W\d][\w.-]*(?::[^\W\d][\w.]*)?")
-
-
-def check(
-    policy: Policy, *, file: str, missing_is_fine: Collection[str] = (), here: bool = True
-) -> None:
-    """Raise PolicyError unless every name in the policy means something on this machine.
-
-    ``missing_is_fine`` are modules that need not be installed: a preset's own. ``here``: cells are
-    to run on this machine, so what the host needs for them has to be installed.
+    ``here``: cells are to run on this machine, so the modules that it names, but for
+    ``known_modules``, and what the host needs for it have to be installed.
     """
-    own = (name for name in policy.allowed_modules if name not in missing_is_fine)
-    _raising("allowed_modules", _allowed_modules, policy.replace(allowed_modules=tuple(own)), file)
-    for field, one in _CHECKS:
-        _raising(field, one, policy, file)
-    for key, message, value, remedy in wrongs(policy, here=here):
-        raise PolicyError(message, file=file, key=f"llm.{key}", value=repr(value), remedy=remedy)
-    if policy.ops is not None or policy.packages:
-        from cellblock.policy import operations  # noqa: PLC0415 - most policies grant nothing
-
-        operations.check_grants(policy, file=file, here=here)
-
-
-def _raising(field: str, one: Callable[[Policy], None], policy: Policy, file: str) -> None:
-    try:
-        one(policy)
-    except _Wrong as wrong:
-        raise PolicyError(
-            wrong.message, file=file, key=field, value=repr(wrong.value), remedy=wrong.remedy
-        ) from None
+    problems = chain(
+        _module_problems(policy, known_modules) if here else (),
+        _word_problems(policy),
+        _access_problems(policy),
+        _tool_problems(policy),
+        _llm_problems(policy, here=here),
+        operation_problems(policy, here=here),
+    )
+    for key, message, value, remedy in problems:
+        raise PolicyError(message, file=file, key=key, value=value, remedy=remedy)
 
 
-class _Wrong(Exception):  # never leaves this module
-    def __init__(self, message: str, value: object, remedy: str) -> None:
-        self.message, self.value, self.remedy = message, value, remedy
-        super().__init__(message)
-
-
-def _name(policy: Policy) -> None:
-    if not policy.name.isprintable() or not 0 < len(policy.name) <= 64:  # noqa: PLR2004
-        raise _Wrong("not a name", policy.name, "Give 1 to 64 printable characters.")
-
-
-def _backend(policy: Policy) -> None:
-    if policy.backend not in AVAILABLE_BACKENDS:
-        known = ", ".join(AVAILABLE_BACKENDS)
-        raise _Wrong("this backend does not exist yet", policy.backend, f"Choose one of {known}.")
-
-
-def _container_runtime(policy: Policy) -> None:
+def _word_problems(policy: Policy) -> Iterator[Problem]:
+    """Yield what is wrong with names of cellblock's own, or of a container engine's."""
+    if not _is_label(policy.name, _MAX_NAME):
+        yield "name", "not a name", repr(policy.name), "Give 1 to 64 printable characters."
     if not re.fullmatch(_RUNTIME, policy.container_runtime):
         remedy = "Give a name that the engine knows, as in `docker info`."
-        raise _Wrong("not the name of a runtime", policy.container_runtime, remedy)
-
-
-def _container_image(policy: Policy) -> None:
+        name = repr(policy.container_runtime)
+        yield "container_runtime", "not the name of a runtime", name, remedy
     if not re.fullmatch(_IMAGE, policy.container_image):
         remedy = "Give a name as in `docker images`: name:tag."
-        raise _Wrong("not the name of an image", policy.container_image, remedy)
-
-
-def _require(policy: Policy) -> None:
+        yield "container_image", "not the name of an image", repr(policy.container_image), remedy
     for name in policy.require:
         if name not in CAPABILITIES:
-            raise _Wrong("no such capability", name, closest(name, CAPABILITIES, what="names"))
-
-
-def _approval(policy: Policy) -> None:
-    scope = policy.approval.scope
-    if not scope.isprintable() or not 0 < len(scope) <= 200:  # noqa: PLR2004
-        raise _Wrong("no scope", scope, "Give {project}, or 1 to 200 printable characters.")
-
-
-def _magics(policy: Policy) -> None:
+            remedy = closest(name, CAPABILITIES, what="names")
+            yield "require", "no such capability", repr(name), remedy
+    if not _is_label(policy.approval.scope, _MAX_SCOPE):
+        remedy = "Give {project}, or 1 to 200 printable characters."
+        yield "approval", "no scope", repr(policy.approval.scope), remedy
     for name in policy.magics:
         if policy.admission != "any" and name in FROM_ELSEWHERE:
             remedy = 'Remove it, or let admission be "any".'
-            raise _Wrong("brings in code that nobody approved", name, remedy)
-        if name not in MAGICS:
+            yield "magics", "brings in code that nobody approved", repr(name), remedy
+        elif name not in MAGICS:
             remedy = "Write it without %." if "%" in name else closest(name, MAGICS, what="magics")
-            raise _Wrong("no such magic", name, remedy)
+            yield "magics", "no such magic", repr(name), remedy
 
 
-def _allowed_modules(policy: Policy) -> None:
+def _is_label(text: str, most: int) -> bool:
+    return text.isprintable() and 0 < len(text) <= most
+
+
+def _module_problems(policy: Policy, known: Collection[str]) -> Iterator[Problem]:
+    can_install = policy.operations is not None and policy.operations.install is not None
     for name in policy.allowed_modules:
+        if name in known:
+            continue
         if "." in name:
-            top = name.partition(".")[0]
-            raise _Wrong("not a top-level package", name, f"Give {top}: packages come whole.")
-        if not _may_come_later(name, policy):
-            _importable(name)
-
-
-def _may_come_later(name: str, policy: Policy) -> bool:
-    """Say whether it can be a package that is installed when the kernel runs."""
-    return name.isidentifier() and policy.operations is not None and bool(policy.operations.install)
-
-
-def _preload(policy: Policy) -> None:
+            remedy = f"Give {name.partition('.')[0]}: packages come whole."
+            yield "allowed_modules", "not a top-level package", repr(name), remedy
+        elif not (can_install and name.isidentifier()):  # it may be installed while a kernel runs
+            yield from _import_problems("allowed_modules", name)
     for name in policy.preload:
-        _importable(name)
-
-
-def _pre_imported(policy: Policy) -> None:
+        yield from _import_problems("preload", name)
     for name in policy.pre_imported:
         if "." in name:
-            raise _Wrong("not a top-level module", name, "A dotted name binds no single name.")
-        _importable(name)
+            remedy = "A dotted name binds no single name."
+            yield "pre_imported", "not a top-level module", repr(name), remedy
+        yield from _import_problems("pre_imported", name)
         if policy.mode == "safe" and not policy.rules().allows_module(name):
-            raise _Wrong("not an allowed module", name, "Add it to allowed_modules.")
+            remedy = "Add it to allowed_modules."
+            yield "pre_imported", "not an allowed module", repr(name), remedy
 
 
-def _importable(name: str) -> None:
-    """Check a dotted name's first part without importing it."""
-    top, *rest = name.split(".")
-    if not all(part.isidentifier() for part in (top, *rest)):
-        raise _Wrong("not a module name", name, "Give a name as in an import statement.")
-    if top in sys.stdlib_module_names or _found(top):
-        return
-    here = {module.name for module in pkgutil.iter_modules()} | sys.stdlib_module_names
-    near = closest(top, here, what="modules")
-    near = f"{near} " if near.startswith("Did") else ""
-    raise _Wrong("no such module here", name, f"{near}Install it, or remove the entry.")
+def _import_problems(key: str, name: str) -> Iterator[Problem]:
+    """Look for the first part of a dotted name, without importing it."""
+    top = name.partition(".")[0]
+    if not all(part.isidentifier() for part in name.split(".")):
+        remedy = "Give a name as in an import statement."
+        yield key, "not a module name", repr(name), remedy
+    elif top not in sys.stdlib_module_names and not _is_installed(top):
+        known = {module.name for module in pkgutil.iter_modules()} | sys.stdlib_module_names
+        near = closest(top, known, what="modules")
+        near = f"{near} " if near.startswith("Did") else ""
+        yield key, "no such module here", repr(name), f"{near}Install it, or remove the entry."
 
 
-def _found(top: str) -> bool:
+def _is_installed(top: str) -> bool:
     try:
         return importlib.util.find_spec(top) is not None
     except (ImportError, ValueError):
         return False
 
 
-def _env_var_access(policy: Policy) -> None:
+def _access_problems(policy: Policy) -> Iterator[Problem]:
+    """Yield what is wrong with what cells may reach: network, environment, comms, files."""
+    addresses = () if isinstance(policy.network_access, bool) else policy.network_access
+    for entry in addresses:
+        try:
+            network.parse_address(entry)
+        except network.AddressError as error:
+            yield "network_access", error.message, repr(entry), error.remedy
     for name in policy.env_var_access:
         if name in FIXED_ENVIRONMENT:
-            raise _Wrong("always has a sandbox value", name, "Remove the entry.")
-        if not name or "=" in name or not name.isprintable():
-            raise _Wrong("not a variable name", name, "Give a name as in `env`, without $.")
-
-
-def _comm_targets(policy: Policy) -> None:
+            message, remedy = "always has a sandbox value", "Remove the entry."
+            yield "env_var_access", message, repr(name), remedy
+        elif not name or "=" in name or not name.isprintable():
+            remedy = "Give a name as in `env`, without $."
+            yield "env_var_access", "not a variable name", repr(name), remedy
     for name in policy.comm_targets:
         if name in WIDGET_TARGETS:
-            raise _Wrong("widgets' own target", name, "Name modules in widget_modules instead.")
+            remedy = "Name modules in widget_modules instead."
+            yield "comm_targets", "widgets' own target", repr(name), remedy
+    for entry in policy.artifact_export_paths:
+        parts, printable = entry.split("/"), entry.isprintable()
+        if not printable or ".." in parts or not parts[-1] or len(entry) > _MAX_PATTERN:
+            remedy = "Write one as in *.csv, plots/**/*.png or {scratch}/*.json."
+            yield "artifact_export_paths", "not a pattern of files", repr(entry), remedy
 
 
-def _tools(policy: Policy) -> None:
+def _tool_problems(policy: Policy) -> Iterator[Problem]:
     for entry in policy.tools:
         if not _TOOL.fullmatch(entry):
             remedy = "Write module:function, or the name of an entry point."
-            raise _Wrong("not the name of a function", entry, remedy)
-
-
-def _tool_timeouts(policy: Policy) -> None:
-    named = {tool_name(entry) for entry in policy.tools}
+            yield "tools", "not the name of a function", repr(entry), remedy
+    tools = set(map(tool_name, policy.tools))
     for name in policy.tool_timeouts:
-        if name not in named:
-            raise _Wrong("no such tool", name, closest(name, named, what="tools"))
+        if name not in tools:
+            remedy = closest(name, tools, what="tools")
+            yield "tool_timeouts", "no such tool", repr(name), remedy
 
 
-def _artifact_export_paths(policy: Policy) -> None:
-    for pattern in policy.artifact_export_paths:
-        parts = pattern.split("/")
-        if not pattern.isprintable() or ".." in parts or not parts[-1] or len(pattern) > _PATTERN:
-            remedy = "Write one as in *.csv, plots/**/*.png or {scratch}/*.json."
-            raise _Wrong("not a pattern of files", pattern, remedy)
-
-
-def _network_access(policy: Policy) -> None:
-    if isinstance(policy.network_access, bool):
+def _llm_problems(policy: Policy, *, here: bool) -> Iterator[Problem]:
+    """Yield what is wrong with ``[llm]``: an address, models, and a key that no cell is told."""
+    llm = policy.llm
+    if not llm.granted:
         return
-    from cellblock.policy import network  # noqa: PLC0415 - most policies have no list
+    url, address = network.split_url(llm.base_url), "llm.base_url"
+    if url is None:
+        remedy = "Write it as in https://api.openai.com/v1."
+        yield address, "not an endpoint's address", repr(llm.base_url), remedy
+    elif network.may_hold_secret(url):
+        remedy = "Give the key by key_env or keyring, and nothing behind the path."
+        yield address, "it may be shown, so it holds no secret", repr("•••"), remedy
+    elif (
+        url.scheme == "http"
+        and (llm.key_env or llm.keyring)
+        and not network.is_loopback(url.hostname or "")
+    ):
+        message = "the key would cross the network in the clear"
+        yield address, message, repr(url.geturl()), "Write https, or leave out the key."
+    if not llm.models:
+        yield "llm.models", "none is named", "[]", "Name one at least, the default first."
+    for name in llm.models:
+        if not _is_label(name, _MAX_MODEL):
+            remedy = "Name it as the endpoint does."
+            yield "llm.models", "not the name of a model", repr(name), remedy
+    yield from _llm_key_problems(policy)
+    if here and importlib.util.find_spec("openai") is None:
+        remedy = "Install it: pip install 'cellblock[llm]'."
+        yield address, "openai is not installed", repr(llm.base_url), remedy
+    if "llm" in map(tool_name, policy.tools):
+        yield address, "a tool is named llm", repr(llm.base_url), "Rename the tool."
 
-    for entry in policy.network_access:
-        try:
-            network.parse_address(entry)
-        except network.Malformed as wrong:
-            raise _Wrong(wrong.message, entry, wrong.remedy) from None
 
-
-_CHECKS: Final[tuple[tuple[str, Callable[[Policy], None]], ...]] = (
-    ("name", _name),
-    ("backend", _backend),
-    ("container_runtime", _container_runtime),
-    ("container_image", _container_image),
-    ("require", _require),
-    ("approval", _approval),
-    ("magics", _magics),
-    ("preload", _preload),
-    ("pre_imported", _pre_imported),
-    ("network_access", _network_access),
-    ("env_var_access", _env_var_access),
-    ("comm_targets", _comm_targets),
-    ("tools", _tools),
-    ("tool_timeouts", _tool_timeouts),
-    ("artifact_export_paths", _artifact_export_paths),
-)
+def _llm_key_problems(policy: Policy) -> Iterator[Problem]:
+    llm = policy.llm
+    if llm.key_env and llm.key_env in policy.env_var_access:
+        remedy = "Take it out of env_var_access."
+        yield "llm.key_env", "cells would be given the key", repr(llm.key_env), remedy
+    if not _VARIABLE.fullmatch(llm.key_env):  # it may be the key itself, so it is not shown
+        remedy = "Give its name as in `env`, without $; the key itself stands nowhere in a policy."
+        yield "llm.key_env", "not the name of a variable", repr("•••"), remedy
+    if llm.keyring and llm.key_env:
+        remedy = "Give one of the two."
+        yield "llm.keyring", "the key is in key_env already", repr(llm.keyring), remedy
+    if llm.keyring and not _KEYRING.fullmatch(llm.keyring):
+        yield "llm.keyring", "not a place in a keyring", repr(llm.keyring), "Write service:user."

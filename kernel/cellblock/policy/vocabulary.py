@@ -1,4 +1,4 @@
-"""The words and bounds of a policy: presets, tiers, enumerations, units, and ranges of numbers."""
+"""The bounds and words that a policy's fields may use, as data. Sorted; a diff here is a review."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Annotated, Any, Final
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable, Iterable, Mapping
 
 
 KIB: Final = 2**10
@@ -46,12 +46,9 @@ ToolBytes = Annotated[int, Range(1, 16 * MIB)]
 InFlight = Annotated[int, Range(1, 10_000)]
 
 
-# The words a policy may use, as data. Sorted; a diff here is a review.
-#
-# Two names are history: Reyn called mode ``safe`` pure and mode ``unsafe`` trusted.
-
 PRESETS: Final = ("safe", "data", "unsafe")
 
+#: Former names, which files may use: Reyn called mode ``safe`` pure and mode ``unsafe`` trusted.
 SPELLINGS: Final = {"pure": "safe", "trusted": "unsafe"}
 
 #: Where cells are to run, and whether what they say is looked at: a backend and a preset in one
@@ -62,10 +59,6 @@ TIERS: Final = {
     "docker": ("safe", "docker"),
     "docker_unsafe": ("unsafe", "docker"),
 }
-
-#: Every backend the design names; ``AVAILABLE_BACKENDS`` are those that exist.
-BACKENDS: Final = ("auto", "bubblewrap", "docker", "landlock", "noop", "seatbelt")
-AVAILABLE_BACKENDS: Final = BACKENDS
 
 #: Folders that are known only when a kernel starts.
 PLACEHOLDERS: Final = ("{project}", "{scratch}")
@@ -80,7 +73,7 @@ FIXED_ENVIRONMENT: Final = ("HOME", "LANG", "PATH", "PYTHONDONTWRITEBYTECODE", "
 FROM_ELSEWHERE: Final = frozenset(
     """
     alias_magic debug ed edit load_ext macro pdb recall reload_ext rep rerun run
-    """.split()  # noqa: SIM905  # as below
+    """.split()
 )
 
 #: Comm targets that widgets speak through; ``widget_modules`` decides about them.
@@ -91,7 +84,7 @@ ALLOWED_MAGICS: Final = tuple(
     """
     capture html latex lsmagic markdown output pdef pdoc pinfo pinfo2 policy pprint precision prun
     psearch psource quickref svg template time timeit tools undo usage who who_ls whos xmode
-    """.split()  # noqa: SIM905  # as below
+    """.split()
 )
 
 #: What an operator may name in ``magics``: IPython 9's line and cell magics, and our own.
@@ -106,10 +99,27 @@ MAGICS: Final = frozenset(
     rehashx reload_ext rep rerun reset reset_selective rm rmdir ruby run save sc script set_env
     sh svg sx system tb template time timeit tools unalias undo unload_ext usage uv who who_ls whos
     writefile xdel xmode
-    """.split()  # noqa: SIM905  # IPython's list, not ours to annotate line by line
+    """.split()
 )
 
 
 def tool_name(entry: str) -> str:
     """Return what cells call a tool, of its entry in ``tools``."""
     return entry.rpartition(":")[2].rpartition(".")[2]
+
+
+#: Names that are listed rather than referred to.
+_FEW: Final = 12
+
+
+def closest(name: str, known: Iterable[str], *, what: str) -> str:
+    """Return a sentence that names the closest of ``known``, or all when they are few."""
+    import difflib  # noqa: PLC0415  # only when something is wrong already
+
+    names = sorted(known)
+    near = difflib.get_close_matches(name, names, n=1)
+    if near:
+        return f"Did you mean {near[0]}?"
+    if len(names) <= _FEW:
+        return f"Known {what}: {', '.join(names)}."
+    return f"See `cellblock policy schema` for the known {what}."

@@ -131,6 +131,27 @@ def zygote():
     return Zygote()
 
 
+class Supervisor:
+    """Has a guest and a zygote, and takes note of what snapshots tell it."""
+
+    def __init__(self, guest, zygote):
+        self.guest, self.zygote, self.notices = guest, zygote, []
+
+    def is_idle(self):
+        return True
+
+    def on_notice(self, text):
+        self.notices.append(text)
+
+    def on_snapshot_lost(self):
+        pass
+
+
+@pytest.fixture
+def supervise(zygote):
+    return lambda guest: Supervisor(guest, zygote)
+
+
 def a_link(file):
     file.symlink_to(file.rename(file.with_name("moved")))
 

@@ -3,7 +3,7 @@
 import pytest
 
 from cellblock.errors import PolicyError
-from cellblock.policy.home import shipped_folder
+from cellblock.policy.folders import shipped_folder
 from cellblock.policy.load import load
 
 

@@ -9,7 +9,7 @@ import pytest
 
 from cellblock.errors import PolicyError, WideningError
 from cellblock.policy.model import FIELDS, LIMITS, Audit, Policy
-from cellblock.policy.narrowing import MOST_ENTRIES, TABLE, Home, changed, narrow, weigh
+from cellblock.policy.narrowing import MAX_ENTRIES, TABLE, EnforcedBy, changed, narrow, weigh
 from cellblock.policy.paths import Places
 
 
@@ -363,14 +363,14 @@ def test_the_audit_log_is_not_for_cells_to_change(policy, places):
 
 
 def test_a_list_without_end_is_not_looked_up(policy, places):
-    paths = [f"/{number}" for number in range(MOST_ENTRIES + 1)]
+    paths = [f"/{number}" for number in range(MAX_ENTRIES + 1)]
     _, (error,) = weigh(policy, {"read_deny_paths": paths}, places=places)
     assert error.message == "more than 1,000 entries"
 
 
 def test_what_takes_a_new_guest_and_what_more_locks():
-    homes = {home: {key for key in TABLE if TABLE[key].home is home} for home in Home}
-    assert homes[Home.guest] == {
+    fields = {who: {key for key in TABLE if TABLE[key].enforced_by is who} for who in EnforcedBy}
+    assert fields[EnforcedBy.guest] == {
         "mode",
         "allowed_modules",
         "magics",
@@ -379,7 +379,7 @@ def test_what_takes_a_new_guest_and_what_more_locks():
         "tool_max_bytes",
         "env_var_access",
     }
-    assert homes[Home.locks] == {
+    assert fields[EnforcedBy.locks] == {
         "filesystem_read_roots",
         "filesystem_write_roots",
         "read_deny_paths",

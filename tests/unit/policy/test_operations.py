@@ -7,7 +7,7 @@ import sys
 import pytest
 
 from cellblock.errors import PolicyError
-from cellblock.policy import network, paths, schema
+from cellblock.policy import network, schema
 from cellblock.policy.load import foresee, load, unchecked
 from cellblock.policy.model import Policy
 from cellblock.policy.operations import Http, Install, ListDir, Operations, ReadFile
@@ -139,13 +139,13 @@ def test_each_index_and_list_has_a_folder_of_its_own(monkeypatch, tmp_path):
         Install(index="https://a.example/simple", allow=("a",)),
         Install(index="https://b.example/simple", allow=("a",)),
     ]
-    folders = [paths.folder(table) for table in tables]
+    folders = [table.store() for table in tables]
     assert folders[0] == folders[1]
     assert len(set(folders)) == 3
     policy = Policy(ops=Operations(install=tables[0]))
-    assert paths.readable(policy) == f"{folders[0]}/lib"
+    assert policy.package_library() == f"{folders[0]}/lib"
     assert folders[0].startswith(f"{tmp_path}/cellblock/packages/")
-    assert paths.readable(Policy()) is None
+    assert Policy().package_library() is None
 
 
 @pytest.mark.parametrize(
@@ -212,7 +212,7 @@ SPELLINGS = [
 def test_a_host_has_one_spelling():
     for host in SPELLINGS:
         with pytest.raises(ValueError):
-            network.canonical(host)
+            network.canonical_host(host)
 
 
 @pytest.mark.parametrize(
@@ -226,4 +226,4 @@ def test_a_host_has_one_spelling():
     ],
 )
 def test_hosts_that_are_the_same_are_spelled_the_same(host, canonical):
-    assert network.canonical(host) == canonical
+    assert network.canonical_host(host) == canonical

@@ -16,22 +16,28 @@ import msgspec
 from distributed import Client, KilledWorker, wait
 from distributed.client import FuturesCancelledError
 from distributed.comm.addressing import get_address_host, normalize_address
-from msgspec.structs import replace
 
 from cellblock import __version__
 from cellblock.batch.cluster import worker
-from cellblock.batch.cluster.narrowing import narrowed_policy
-from cellblock.batch.cluster.protocol import NotebookTask, PolicyOffer, TaskResult, WorkerState
+from cellblock.batch.cluster.protocol import (
+    NarrowedPolicy,
+    NotebookTask,
+    PolicyOffer,
+    TaskResult,
+    WorkerState,
+)
+from cellblock.batch.notebook import UnreadableError
 from cellblock.batch.run.document import Document
-from cellblock.batch.run.execution import UnwritableError
-from cellblock.batch.run.pools import denial_reason
-from cellblock.batch.run.result import NotebookResult, NotebookStatus, clip_reason
+from cellblock.batch.run.execution import UnwritableError, denial_reason
+from cellblock.batch.run.notebook import read
+from cellblock.batch.run.result import NotebookResult, NotebookStatus
 from cellblock.batch.run.runner import Run, check_out_of_reach
 from cellblock.errors import BackendError, CellblockError, PolicyError
-from cellblock.host.audit import reader as shelf
+from cellblock.host.audit import reader
 from cellblock.policy import load
 from cellblock.policy.enforcement import Gap
 from cellblock.policy.model import Policy
+from cellblock.policy.narrow_requests import NOTEBOOK_TABLE, asked_of, of_notebook
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -58,6 +64,8 @@ MAX_TRIES: Final = 5
 _PER_THREAD: Final = 2
 #: The folder for audit logs among the run's own files.
 _AUDIT: Final = "audit"
+#: One of these is in every notebook that asks for a policy: the key, or a character of it escaped.
+_SIGNS: Final = (f'"{NOTEBOOK_TABLE}"'.encode(), b"\\u")
 
 
 class ClusterError(CellblockError):
@@ -74,31 +82,40 @@ async def _run(
 ) -> RunResult:
     run = Run(request, folder, progress)
     with run.handling_signals():
-        policy = _policy(request)
+        policy, unsafe = request.policy, request.allow_unsafe
+        if not isinstance(policy, Policy):
+            policy = load.load(policy, project=Path.cwd(), allow_unsafe=unsafe)
+        if policy.artifact_export_paths:
+            what = "files that cells leave are not brought home from workers"
+            raise ClusterError(f"{policy.name}: artifact_export_paths: {what}. Remove the entry.")
         check_out_of_reach(request, folder, policy.filesystem_write_roots)
-        offer = PolicyOffer(
-            version=__version__,
-            policy=policy.as_dict(),
-            digest=policy.digest(),
-            allow_unsafe=request.allow_unsafe,
-            project=str(Path.cwd()),
-        )
-        executor = ClusterExecutor(address, offer, policy, folder, progress.message)
+        executor = ClusterExecutor(address, policy, folder, progress.message, allow_unsafe=unsafe)
         run.executor = executor  # signals end it while it waits for workers, too
         async with executor:
             return await run.run(executor, exports=False)
 
 
-def _policy(request: RunRequest) -> Policy:
-    if isinstance(request.policy, Policy):
-        policy = request.policy
-    else:
-        allowed = request.allow_unsafe
-        policy = load.load(request.policy, project=Path.cwd(), allow_unsafe=allowed)
-    if policy.artifact_export_paths:
-        what = "files that cells leave are not brought home from workers"
-        raise ClusterError(f"{policy.name}: artifact_export_paths: {what}. Remove the entry.")
-    return policy
+async def narrowed_policy(job: Job, policy: Policy) -> NarrowedPolicy | None:
+    """Return the run's policy as a notebook narrows it; None where it asks for nothing.
+
+    Raise PolicyError, also where it asks for more. A notebook that can't be read is left to the
+    worker to report.
+    """
+    if not any(sign in job.content for sign in _SIGNS):
+        return None
+    return await asyncio.to_thread(_narrowed_policy, job, policy)
+
+
+def _narrowed_policy(job: Job, policy: Policy) -> NarrowedPolicy | None:
+    try:
+        notebook = read(job.content)
+    except UnreadableError:
+        return None
+    whole = {"metadata": notebook.metadata}
+    if asked_of(whole) is None or not notebook.is_python:
+        return None
+    narrowed = of_notebook(whole, policy, file=job.file, project=Path.cwd())
+    return NarrowedPolicy(policy=narrowed.as_dict(), digest=narrowed.digest())
 
 
 class ClusterExecutor:
@@ -110,18 +127,19 @@ class ClusterExecutor:
     def __init__(
         self,
         address: str,
-        offer: PolicyOffer,
         policy: Policy,
         folder: OutputFolder,
         message: Callable[[str], None],
+        *,
+        allow_unsafe: bool,
     ) -> None:
-        self._address, self._offer, self._policy = address, offer, policy
-        self._folder, self._message = folder, message
-        self._name = f"cellblock-{offer.digest[:12]}-{os.urandom(4).hex()}"
+        self._address, self._policy, self._folder = address, policy, folder
+        self._message, self._allow_unsafe = message, allow_unsafe
+        self.digest = policy.digest()
+        self._name = f"cellblock-{self.digest[:12]}-{os.urandom(4).hex()}"
         self._client: Any = None
         self._workers = WorkerRegistry(address, self._name)
-        self._stopping: asyncio.Future[None] | None = None
-        self.digest = offer.digest
+        self._stopping: asyncio.Task[None] | None = None
 
     async def __aenter__(self) -> Self:
         """Connect, and wait for a worker. Raise ClusterError where nothing can be run."""
@@ -141,7 +159,14 @@ class ClusterExecutor:
         return self
 
     async def _register_plugin(self) -> None:
-        plugin = worker.ZygotePlugin(msgspec.json.encode(self._offer), self._name, SILENCE)
+        offer = PolicyOffer(
+            version=__version__,
+            policy=self._policy.as_dict(),
+            digest=self.digest,
+            allow_unsafe=self._allow_unsafe,
+            project=str(Path.cwd()),
+        )
+        plugin = worker.ZygotePlugin(msgspec.json.encode(offer), self._name, SILENCE)
         try:
             await self._client.register_plugin(plugin, name=self._name)
         except Exception as exc:  # noqa: BLE001 - whatever a worker has raised
@@ -161,22 +186,24 @@ class ClusterExecutor:
     @property
     def slots(self) -> int:
         """How many notebooks are to be under way now."""
-        return _PER_THREAD * self._workers.threads
+        return _PER_THREAD * sum(one.threads for one in self._workers.accepting.values())
 
     @property
     def gaps(self) -> tuple[Gap, ...]:
         """What the first worker does not enforce."""
         return self._workers.gaps
 
-    # --- notebooks ------------------------------------------------------------------------------
-
     async def run(self, job: Job, options: RunOptions, saver: Saver) -> NotebookResult:
         """Run a notebook on a worker, and on another if that is lost. Raise ClusterError."""
+        status, why = (
+            NotebookStatus.killed,
+            f"{MAX_TRIES} times its worker was gone before it ended",
+        )
         try:
             narrowed = await narrowed_policy(job, self._policy)
         except PolicyError as exc:
-            why = clip_reason(denial_reason(exc))
-            return NotebookResult(notebook=job.name, status=NotebookStatus.denied, reason=why)
+            status, why = NotebookStatus.denied, denial_reason(exc)
+            return NotebookResult(notebook=job.name, status=status, reason=why)
         task = NotebookTask(
             name=job.name,
             content=job.content,
@@ -184,20 +211,20 @@ class ClusterExecutor:
             options=options,
             narrowed=narrowed,
         )
-        payload = msgspec.msgpack.encode(task)
+        payload, status = msgspec.msgpack.encode(task), NotebookStatus.killed
         why = f"{MAX_TRIES} times its worker was gone before it ended"
         for _ in range(MAX_TRIES):
             workers = await self._workers.wait_for_any()
             if not workers:
-                interrupted, why = NotebookStatus.interrupted, "the run was ended"
-                return NotebookResult(notebook=job.name, status=interrupted, reason=why)
+                status, why = NotebookStatus.interrupted, "the run was ended"
+                break
             answer = await self._send(payload, workers)
             if isinstance(answer, TaskResult):
                 return self._take_home(answer, saver)
             if answer is not None:
                 why = answer
                 break
-        return NotebookResult(notebook=job.name, status=NotebookStatus.killed, reason=why)
+        return NotebookResult(notebook=job.name, status=status, reason=why)
 
     async def _send(self, payload: bytes, workers: list[str]) -> TaskResult | str | None:
         """Return the result, why there can't be one, or None if the task has to be sent again."""
@@ -210,8 +237,12 @@ class ClusterExecutor:
             pure=False,
         )
         try:
-            while not await _is_done(future):
-                if not self._workers.accepting.keys() & set(workers):
+            while not future.done():
+                # It is done, too, where the scheduler was lost.
+                with contextlib.suppress(TimeoutError, FuturesCancelledError):
+                    await wait([future], timeout=_POLL)
+                lost = not self._workers.accepting.keys() & set(workers)
+                if lost and not future.done():
                     return None
             return await self._answer(future)
         finally:
@@ -239,18 +270,16 @@ class ClusterExecutor:
         """Save what a worker has sent. Raise OSError where its log can't be saved."""
         result, log = answer.result, answer.audit
         for name, content in log.files.items():
-            if shelf.is_name(name):
+            if reader.is_name(name):
                 self._folder.keep(_AUDIT, name, content)
         if log.left:
             self._message(f"{result.notebook}: its audit log stays on its worker: {log.left}")
-        if answer.document is None:
-            return result
         try:
-            saver.begin(Document.from_bytes(answer.document))
-            saver.finish(result)
+            if answer.document is not None:
+                saver.begin(Document.from_bytes(answer.document))
+                saver.finish(result)
         except UnwritableError as exc:
-            why = clip_reason(str(exc))
-            return replace(result, status=NotebookStatus.killed, reason=why, cell=0)
+            return exc.result(result)
         return result
 
     def stop(self) -> None:
@@ -261,13 +290,6 @@ class ClusterExecutor:
     async def _stop(self) -> None:
         with contextlib.suppress(Exception):  # a worker may be gone
             await self._client.run(worker.stop, self._name, on_error="ignore")
-
-
-async def _is_done(future: Any) -> bool:
-    """Wait a while for a task. Return whether it is done, if only as its scheduler was lost."""
-    with contextlib.suppress(TimeoutError, FuturesCancelledError):
-        await wait([future], timeout=_POLL)
-    return bool(future.done())
 
 
 class WorkerRegistry:
@@ -287,13 +309,16 @@ class WorkerRegistry:
         self._reported: set[str] = set()
         self._tasks: tuple[asyncio.Task[None], ...] = ()
         self._run_ends = False
+        #: What the first worker that accepted does not enforce.
         self.gaps: tuple[Gap, ...] = ()
 
     def start(self, client: Any) -> None:
         """Look for workers, and send them heartbeats, from now on."""
         self._client = client
-        create_task = asyncio.get_running_loop().create_task
-        self._tasks = (create_task(self._watch()), create_task(self._send_heartbeats()))
+        self._tasks = (
+            asyncio.create_task(self._watch()),
+            asyncio.create_task(self._send_heartbeats()),
+        )
 
     def cancel(self) -> None:
         """Stop looking, and stop the heartbeats."""
@@ -315,11 +340,6 @@ class WorkerRegistry:
         """The workers that keep the policy, by address."""
         return {address: one for address, one in self._known.items() if not one.refusal}
 
-    @property
-    def threads(self) -> int:
-        """How many threads those have."""
-        return sum(one.threads for one in self.accepting.values())
-
     async def wait_for_any(self, *, at_once: bool = False) -> list[str]:
         """Return the workers that may run a notebook; none if the run ends.
 
@@ -330,7 +350,10 @@ class WorkerRegistry:
         while not (self.accepting or self._run_ends):
             all_refuse = at_once and self._present and self._present <= self._known.keys()
             if waited > MAX_WAIT or all_refuse:
-                raise ClusterError(f"{self._address}: {self._why_none()}")
+                why = "the cluster has no workers"
+                if self._present:
+                    why = "no worker keeps the policy. " + ". ".join(self._refusals())
+                raise ClusterError(f"{self._address}: {why}")
             await asyncio.sleep(_TICK)
             waited = 0.0 if self._preparing else waited + _TICK
         return list(self.accepting)
@@ -341,24 +364,16 @@ class WorkerRegistry:
         with contextlib.suppress(TimeoutError):
             await asyncio.wait_for(self._asked.wait(), MAX_WAIT)
 
-    def _why_none(self) -> str:
-        if not self._present:
-            return "the cluster has no workers"
-        return "no worker keeps the policy. " + ". ".join(self._refusals())
-
     def _refusals(self) -> list[str]:
-        refusals = (
-            f"worker on {one.host}: {one.refusal}" for one in self._known.values() if one.refusal
-        )
-        return list(dict.fromkeys(refusals))
+        refusing = (one for one in self._known.values() if one.refusal)
+        return list(dict.fromkeys(f"worker on {one.host}: {one.refusal}" for one in refusing))
 
     def _report(self) -> None:
-        if self._message is None:
-            return
-        for refusal in self._refusals():
-            if refusal not in self._reported:
-                self._reported.add(refusal)
-                self._message(refusal)
+        if self._message is not None:
+            for refusal in self._refusals():
+                if refusal not in self._reported:
+                    self._reported.add(refusal)
+                    self._message(refusal)
 
     async def _watch(self) -> None:
         while True:
@@ -376,22 +391,20 @@ class WorkerRegistry:
             answers = await self._client.run(
                 worker.worker_state, self._name, workers=asked, on_error="ignore"
             )
-        new = {
+        self._present = present
+        self._preparing = frozenset(at for at in answers if answers[at] == worker.NOT_YET)
+        self._known = {
+            at: one for at, one in self._known.items() if at in present and at not in asked
+        } | {
             at: msgspec.json.decode(answer, type=WorkerState)
             for at, answer in answers.items()
             if answer
         }
-        self._present = present
-        self._preparing = frozenset(
-            at for at, answer in answers.items() if answer == worker.NOT_YET
-        )
-        known = {at: one for at, one in self._known.items() if at in present and at not in asked}
-        self._known = known | new
         if all_again:
             self._asked.set()
         if not self.gaps:
-            first = next(iter(self.accepting.values()), None)
-            self.gaps = tuple(Gap(**gap) for gap in first.gaps) if first else ()
+            gaps = next((one.gaps for one in self.accepting.values()), ())
+            self.gaps = msgspec.convert(gaps, tuple[Gap, ...])
         self._report()
 
     async def _send_heartbeats(self) -> None:

@@ -6,8 +6,8 @@ from typing import Any
 
 import msgspec
 
-from cellblock.batch.run.plan import RunOptions  # noqa: TC001 - msgspec reads the annotations
-from cellblock.batch.run.result import NotebookResult  # noqa: TC001 - as above
+from cellblock.batch.run.plan import RunOptions
+from cellblock.batch.run.result import NotebookResult, NotebookStatus, clip_reason
 
 #: Bytes of a session's audit log that are sent home; a larger one stays on its worker.
 MAX_AUDIT_BYTES = 16 << 20
@@ -32,7 +32,6 @@ class WorkerState(msgspec.Struct, frozen=True, kw_only=True):
     host: str
     threads: int
     refusal: str = ""
-    backend: str = ""
     gaps: tuple[dict[str, Any], ...] = ()
 
 
@@ -49,7 +48,7 @@ class NotebookTask(msgspec.Struct, frozen=True, kw_only=True):
     name: str
     content: bytes
     folder: str
-    options: RunOptions
+    options: RunOptions = RunOptions()
     narrowed: NarrowedPolicy | None = None
 
 
@@ -66,3 +65,9 @@ class TaskResult(msgspec.Struct, frozen=True, kw_only=True):
     result: NotebookResult
     document: bytes | None = None
     audit: AuditFiles = AuditFiles()
+
+    @classmethod
+    def denied(cls, notebook: str, why: str) -> TaskResult:
+        """Return the result of a notebook that can't have its policy."""
+        status, reason = NotebookStatus.denied, clip_reason(why)
+        return cls(result=NotebookResult(notebook=notebook, status=status, reason=reason))

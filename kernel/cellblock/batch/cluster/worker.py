@@ -2,6 +2,10 @@
 
 It is opened when the run first asks, and closed when the run says that it ends, or says nothing any
 more. The functions at the end are what the run calls through Dask.
+
+A notebook's own policy (promise P8) is found out by the client, as in a run without a cluster, and
+sent with its hash. A worker takes it if it has that hash, allows no more than the run's policy, and
+a guest keeps it.
 """
 
 from __future__ import annotations
@@ -15,7 +19,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
-from distributed import Status, get_worker
+from distributed import Status as WorkerStatus
+from distributed import get_worker
 from distributed.diagnostics.plugin import WorkerPlugin
 from distributed.node import ServerNode
 from msgspec.structs import replace
@@ -23,7 +28,6 @@ from msgspec.structs import replace
 from cellblock import __version__
 from cellblock.api.blocking import LoopThread
 from cellblock.api.sandbox import AsyncSandboxPool
-from cellblock.batch.cluster import narrowing
 from cellblock.batch.cluster.protocol import (
     MAX_AUDIT_BYTES,
     AuditFiles,
@@ -32,19 +36,26 @@ from cellblock.batch.cluster.protocol import (
     TaskResult,
     WorkerState,
 )
-from cellblock.batch.run.execution import Execution, Job
-from cellblock.batch.run.result import NotebookResult, NotebookStatus, clip_reason
-from cellblock.errors import AuditError, BackendError, CellblockError
-from cellblock.host.audit import reader as shelf
+from cellblock.batch.run.execution import Execution, Job, PolicyPools
+from cellblock.errors import AuditError, BackendError, CellblockError, PolicyError
+from cellblock.host.audit import reader
 from cellblock.policy import load
+from cellblock.policy.enforcement import Status
 from cellblock.policy.model import Audit
+from cellblock.policy.narrow_requests import NOTEBOOK_TABLE, asked_of
+from cellblock.policy.narrowing import check_narrower
+from cellblock.policy.paths import Places, placed
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from distributed import Worker
 
+    from cellblock.batch.cluster.protocol import NarrowedPolicy
     from cellblock.batch.run.document import Document
+    from cellblock.batch.run.notebook import Notebook
+    from cellblock.batch.run.result import NotebookResult
+    from cellblock.host.session.config import Ground
     from cellblock.policy.enforcement import Gap
     from cellblock.policy.model import Policy
 
@@ -68,12 +79,15 @@ class ZygotePlugin(WorkerPlugin):  # type: ignore[misc]  # it has no types
 
         There is no ``await`` here, so that no question comes before its end.
         """
-        _silence_gap_log()
+        # Keep gaps out of the worker's log: the run shows them once, and not for each guest.
+        log = logging.getLogger("cellblock")
+        if not log.handlers:
+            log.addHandler(logging.NullHandler())
         self._running: set[Execution] = set()
         self._stopped = False
         self._thread: LoopThread | None = None
         self._pool: AsyncSandboxPool | None = None
-        self._pools: narrowing.SentPolicyPools | None = None
+        self._pools: SentPolicyPools | None = None
         self._offered: Policy | None = None
         self._folder = worker.local_directory
         self._unanswered = WorkerState(host=socket.gethostname(), threads=worker.state.nthreads)
@@ -117,42 +131,35 @@ class ZygotePlugin(WorkerPlugin):  # type: ignore[misc]  # it has no types
             self._closing = asyncio.create_task(asyncio.to_thread(self._close_in_thread))
 
     def _open_in_thread(self) -> None:
+        """Open the pool, and check with a guest what is enforced: the answer to the offer."""
         with self._lock:
-            if not self._removed:
-                self._state = self._answer()
+            if self._removed:
+                return
+            try:
+                gaps = self._open()
+            except Exception as exc:  # noqa: BLE001 - whatever it is, this worker can't
+                kind = "" if isinstance(exc, CellblockError) else f"{type(exc).__name__}: "
+                self._state = replace(self._unanswered, refusal=f"{kind}{exc}")
+                self._close()
+            else:
+                fields = tuple(map(dataclasses.asdict, gaps))
+                self._state = replace(self._unanswered, gaps=fields)
+
+    def _open(self) -> tuple[Gap, ...]:
+        offer = msgspec.json.decode(self._offer, type=PolicyOffer)
+        self._offered = _offered_policy(offer)
+        policy = accept_offer(offer)
+        project = offer.project if Path(offer.project).is_dir() else self._folder
+        self._thread = thread = LoopThread()
+        self._pool = AsyncSandboxPool(policy, project=project, allow_unsafe=offer.allow_unsafe)
+        thread.run(self._pool.open())
+        gaps = thread.run(enforced_gaps(self._pool))
+        self._pools = SentPolicyPools(self._pool)
+        return gaps
 
     def _close_in_thread(self) -> None:
         with self._lock:
             self._close()
-
-    def _answer(self) -> WorkerState:
-        try:
-            offer = msgspec.json.decode(self._offer, type=PolicyOffer)
-            self._offered = _offered_policy(offer)
-            policy = accept_offer(offer)
-            project = offer.project if Path(offer.project).is_dir() else self._folder
-            backend, gaps = self._open(policy, project, allow_unsafe=offer.allow_unsafe)
-        except CellblockError as exc:
-            refusal = str(exc)
-        except Exception as exc:  # noqa: BLE001 - whatever it is, this worker can't
-            refusal = f"{type(exc).__name__}: {exc}"
-        else:
-            fields = tuple({name: getattr(gap, name) for name in gap.__slots__} for gap in gaps)
-            return replace(self._unanswered, backend=backend, gaps=fields)
-        self._close()
-        return replace(self._unanswered, refusal=refusal)
-
-    def _open(
-        self, policy: Policy, project: str, *, allow_unsafe: bool
-    ) -> tuple[str, tuple[Gap, ...]]:
-        """Open the pool, and check with a guest what is enforced. Raise CellblockError."""
-        self._thread = thread = LoopThread()
-        self._pool = pool = AsyncSandboxPool(policy, project=project, allow_unsafe=allow_unsafe)
-        thread.run(pool.open())
-        backend, gaps = thread.run(narrowing.backend_and_gaps(pool))
-        narrowing.check_enforced(backend, gaps)
-        self._pools = narrowing.SentPolicyPools(pool)
-        return backend, gaps
 
     def _close(self) -> None:
         thread, self._thread = self._thread, None
@@ -171,15 +178,13 @@ class ZygotePlugin(WorkerPlugin):  # type: ignore[misc]  # it has no types
         ground, policy = pools.operators.ground, None
         try:
             if task.narrowed is not None and self._offered is not None:
-                policy = narrowing.accept_narrowed(task.narrowed, self._offered, ground)
+                policy = accept_narrowed(task.narrowed, self._offered, ground)
         except CellblockError as exc:
-            why = clip_reason(str(exc))
-            denied = NotebookResult(notebook=task.name, status=NotebookStatus.denied, reason=why)
-            return TaskResult(result=denied)
+            return TaskResult.denied(task.name, str(exc))
         job = Job(task.name, task.content, task.folder, policy=policy)
         execution = Execution(job, task.options, saver)
         if self._stopped:
-            execution.stop()
+            thread.soon(execution.stop)
         self._running.add(execution)
         try:
             result = thread.run(execution.run(pools))
@@ -216,6 +221,24 @@ class MemorySaver:
         """Do nothing: the result is sent with the document."""
 
 
+def audit_files(session: str, audit: Audit) -> AuditFiles:
+    """Return a session's audit log. It is empty if there is none, or says why it stays here."""
+    if not session or not audit.log:
+        return AuditFiles()
+    try:
+        found = reader.find(Path(audit.folder), session)
+        if sum(path.stat().st_size for path in found.files) > MAX_AUDIT_BYTES:
+            return AuditFiles(left=f"it is over {MAX_AUDIT_BYTES >> 20} MiB")
+        return AuditFiles(files={path.name: path.read_bytes() for path in found.files})
+    except AuditError as exc:
+        return AuditFiles(left=exc.message)
+    except OSError as exc:
+        return AuditFiles(left=f"it can't be read: {exc.strerror}")
+
+
+# --- policies that were sent ----------------------------------------------------------------------
+
+
 def accept_offer(offer: PolicyOffer) -> Policy:
     """Return the policy of an offer, which also denies the credentials of this worker's user.
 
@@ -239,26 +262,65 @@ def _offered_policy(offer: PolicyOffer) -> Policy:
     return policy
 
 
-def audit_files(session: str, audit: Audit) -> AuditFiles:
-    """Return a session's audit log. It is empty if there is none, or says why it stays here."""
-    if not session or not audit.log:
-        return AuditFiles()
-    try:
-        found = shelf.find(Path(audit.folder), session)
-        if sum(path.stat().st_size for path in found.files) > MAX_AUDIT_BYTES:
-            return AuditFiles(left=f"it is over {MAX_AUDIT_BYTES >> 20} MiB")
-        return AuditFiles(files={path.name: path.read_bytes() for path in found.files})
-    except AuditError as exc:
-        return AuditFiles(left=exc.message)
-    except OSError as exc:
-        return AuditFiles(left=f"it can't be read: {exc.strerror}")
+def accept_narrowed(narrowed: NarrowedPolicy, offered: Policy, ground: Ground) -> Policy:
+    """Return a policy narrower than the ``offered`` one, placed on the ground of that.
+
+    What the worker denies is denied, and logs are kept as the worker keeps them. Raise
+    CellblockError for a policy that does not have its hash, that allows more, there or here, or
+    whose folders are not here.
+    """
+    file = "the notebook's policy"
+    policy = load.of_fields(narrowed.policy, file=file)
+    if policy.digest() != narrowed.digest:
+        raise BackendError("the notebook's policy that arrived is not the one that its hash is of")
+    check_narrower(offered, policy, file=file)
+    mine = ground.policy
+    denied = tuple(dict.fromkeys((*policy.read_deny_paths, *mine.read_deny_paths)))
+    places = Places(file, ground.project, ground.project, Path(ground.told.scratch))
+    here = placed(policy.replace(read_deny_paths=denied, audit=mine.audit), places)
+    check_narrower(mine, here, file=file)
+    return here
 
 
-def _silence_gap_log() -> None:
-    """Keep gaps out of the worker's log: the run shows them once, and not for each guest."""
-    log = logging.getLogger("cellblock")
-    if not log.handlers:
-        log.addHandler(logging.NullHandler())
+class SentPolicyPools(PolicyPools):
+    """`PolicyPools` of a worker, to which the policies of notebooks are sent."""
+
+    async def policy_of(self, notebook: Notebook, job: Job) -> Policy:
+        """Return the policy that was sent with a notebook. Raise PolicyError if it has none."""
+        if job.policy is not None:
+            return job.policy
+        if asked_of({"metadata": notebook.metadata}) is None:
+            return self.operators.ground.policy
+        what, remedy = "asks for a policy, and none was sent with it", "Report this."
+        key = f"metadata.{NOTEBOOK_TABLE}"
+        raise PolicyError(what, file=str(job.file), key=key, value="", remedy=remedy)
+
+    async def _open(self, pool: AsyncSandboxPool) -> None:
+        """Open a pool, and check with a guest that its policy is kept. Raise CellblockError."""
+        if not pool.is_open:
+            await pool.open()
+            try:
+                await enforced_gaps(pool)
+            except BaseException:
+                await pool.close()
+                raise
+
+
+async def enforced_gaps(pool: AsyncSandboxPool) -> tuple[Gap, ...]:
+    """Return the gaps in a guest of the pool.
+
+    Raise BackendError where anything that the policy asks for is enforced by nothing.
+    """
+    async with pool.sandbox() as sandbox:
+        backend, gaps = sandbox.backend, sandbox.gaps
+    missing = [gap for gap in gaps if gap.status in (Status.unenforced, Status.unavailable)]
+    if missing:
+        what = "; ".join(f"{gap.capability} is {gap.status}: {gap.actual}" for gap in missing)
+        raise BackendError(f"backend {backend} can't enforce the policy here: {what}")
+    return gaps
+
+
+# --- runs that are gone, and workers that close ---------------------------------------------------
 
 
 class Heartbeat:
@@ -303,7 +365,7 @@ class CloseGuard:
 
     def cancel(self) -> None:
         """Watch no longer, unless the worker closes."""
-        if self._worker.status is not Status.closing:
+        if self._worker.status is not WorkerStatus.closing:
             self._cancelled = True
             self._watching.cancel()
 
@@ -312,16 +374,13 @@ class CloseGuard:
             await self._worker.finished()
         except asyncio.CancelledError:
             if not self._cancelled:
-                await self._finish()
+                # Its end may come by itself as the loop ends.
+                try:
+                    async with asyncio.timeout(_CLOSE_TIMEOUT):
+                        await self._worker.finished()
+                except TimeoutError:
+                    await ServerNode.close(self._worker)
             raise
-
-    async def _finish(self) -> None:
-        """Wait for the worker's end, which may come by itself as the loop ends; then force it."""
-        try:
-            async with asyncio.timeout(_CLOSE_TIMEOUT):
-                await self._worker.finished()
-        except TimeoutError:
-            await ServerNode.close(self._worker)
 
 
 # --- what a run calls -----------------------------------------------------------------------------
@@ -338,15 +397,13 @@ async def worker_state(name: str, dask_worker: Worker) -> bytes | None:
 
 def beat(name: str, dask_worker: Worker) -> None:
     """Tell this worker that a run goes on."""
-    plugin = dask_worker.plugins.get(name)
-    if plugin is not None:
+    if (plugin := dask_worker.plugins.get(name)) is not None:
         plugin.beat()
 
 
 def stop(name: str, dask_worker: Worker) -> None:
     """End a run's notebooks on this worker."""
-    plugin = dask_worker.plugins.get(name)
-    if plugin is not None:
+    if (plugin := dask_worker.plugins.get(name)) is not None:
         plugin.stop()
 
 

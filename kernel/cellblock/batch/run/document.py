@@ -1,5 +1,10 @@
 """The notebook that is written: held as bytes, cell by cell, and its file made in pieces.
 
+`Outputs` makes outputs of what cells show, one thing after another, as nbclient does it, so that a
+notebook looks the same whoever ran it: outputs are cleared, updates reach displays of earlier
+cells, and a stream is continued. `Widgets` merges the state of widgets from their messages, for
+pages without a kernel. All of it passed the gateway before.
+
 The file is in the form that nbformat writes: keys sorted, one blank a level, texts as lists of
 lines. So a run's file differs from a front end's only in what was run.
 """
@@ -7,6 +12,7 @@ lines. So a run's file differs from a front end's only in what was run.
 from __future__ import annotations
 
 import re
+from base64 import b64encode
 from itertools import chain
 from typing import TYPE_CHECKING, Any, Final
 
@@ -14,6 +20,8 @@ import msgspec
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
+
+    from cellblock.api.results import Output
 
     _JSON = msgspec.Raw | bytes
     _Form = Callable[[_JSON, int], Iterator[bytes]]
@@ -23,16 +31,10 @@ _FORMAT: Final = 4
 _WIDGETS: Final = "widgets"
 _STATES: Final = "application/vnd.jupyter.widget-state+json"
 _VERSION: Final = {"version_major": 2, "version_minor": 0}
-#: Texts in a bundle that are written as lines, besides ``text/*`` (``nbformat.v4.rwbase``).
-_TEXTS: Final = frozenset({"application/javascript", "image/svg+xml"})
 #: Bytes of all cells in the file, which is what Jupyter still opens; and of all that is written,
 #: as updates write cells again.
 MAX_BYTES: Final = 128 << 20
 MAX_WRITTEN: Final = 2 * MAX_BYTES
-#: Characters of a text that are split into lines at once, as each line takes many times more as an
-#: object; and where a line ends (``str.splitlines``).
-_PART: Final = 1 << 16
-_LINE_END: Final = re.compile("\r\n|[\n\r\v\f\x1c-\x1e\x85\u2028\u2029]")
 
 
 def _plain_text(value: Any) -> str:
@@ -50,11 +52,27 @@ _items: Final = msgspec.json.Decoder(list[msgspec.Raw]).decode
 _text: Final = msgspec.json.Decoder(str).decode
 
 
+def compact(value: Any) -> bytes:
+    """Return a value as JSON to be held: an encoder's own result has half as much room again."""
+    return bytes(memoryview(encode(value)))
+
+
+def raw(values: dict[str, Any]) -> dict[str, msgspec.Raw]:
+    """Return values as JSON, by name."""
+    return {name: msgspec.Raw(encode(value)) for name, value in values.items()}
+
+
 class TooMuchOutputError(Exception):
     """The notebook's cells show more than is written of one notebook."""
 
     def __init__(self) -> None:
         super().__init__(f"its outputs take more than {MAX_BYTES >> 20} MiB")
+
+
+class _Stored(msgspec.Struct):
+    cells: list[msgspec.Raw]
+    metadata: dict[str, msgspec.Raw]
+    nbformat_minor: int
 
 
 class Document:
@@ -98,6 +116,13 @@ class Document:
             outputs[position] = msgspec.Raw(encode(_fields(outputs[position]) | new))
         return self.put(index, cell | {"outputs": outputs})
 
+    def take_widgets(self, widgets: dict[str, Any]) -> None:
+        """Add or replace widgets, by their ids. Raise TooMuchOutputError."""
+        for name, widget in widgets.items():
+            new = sum(map(len, _value(widget, 5)))
+            self._count(new, self._widget_sizes.get(name, 0))
+            self._widgets[name], self._widget_sizes[name] = widget, new
+
     def _count(self, new: int, old: int) -> None:
         """Count bytes that replace others. Raise TooMuchOutputError."""
         size = self._size + new - old
@@ -106,25 +131,12 @@ class Document:
             raise TooMuchOutputError
         self._size = size
 
-    def take_widgets(self, widgets: dict[str, Any]) -> None:
-        """Add or replace widgets, by their ids. Raise TooMuchOutputError."""
-        for name, widget in widgets.items():
-            new = sum(map(len, _value(widget, 5)))
-            self._count(new, self._widget_sizes.get(name, 0))
-            self._widgets[name], self._widget_sizes[name] = widget, new
-
     def to_bytes(self) -> bytes:
         """Return the whole document as JSON."""
         metadata = self.metadata
         if self._widgets:
             metadata = metadata | {_WIDGETS: {_STATES: {"state": self._widgets, **_VERSION}}}
-        return encode(
-            _Stored(
-                cells=list(map(msgspec.Raw, self.cells)),
-                metadata=raw(metadata),
-                nbformat_minor=self.minor,
-            )
-        )
+        return encode(_Stored(list(map(msgspec.Raw, self.cells)), raw(metadata), self.minor))
 
     @classmethod
     def from_bytes(cls, content: bytes) -> Document:
@@ -137,37 +149,27 @@ class Document:
 
     def file_content(self) -> Iterator[bytes]:
         """Yield the content of the file in pieces, none of which is larger than a value."""
-        yield b'{\n "cells": '
-        yield from _group(b"[]", (_cell(cell, 2) for cell in self.cells), 1)
-        yield b',\n "metadata": '
-        yield from self._written_metadata()
-        yield b',\n "nbformat": %d,\n "nbformat_minor": %d\n}\n' % (_FORMAT, self.minor)
-
-    def _written_metadata(self) -> Iterator[bytes]:
         metadata = {name: _value(value, 2) for name, value in self.metadata.items()}
         if self._widgets:
             rows = {name: _value(row, 5) for name, row in self._widgets.items()}
             version = {name: _value(value, 4) for name, value in _VERSION.items()}
-            metadata[_WIDGETS] = _object(
-                {_STATES: _object({"state": _object(rows, 4), **version}, 3)}, 2
-            )
+            states = _object({"state": _object(rows, 4), **version}, 3)
+            metadata[_WIDGETS] = _object({_STATES: states}, 2)
+        yield b'{\n "cells": '
+        yield from _group(b"[]", (_cell(cell, 2) for cell in self.cells), 1)
+        yield b',\n "metadata": '
         yield from _object(metadata, 1)
+        yield b',\n "nbformat": %d,\n "nbformat_minor": %d\n}\n' % (_FORMAT, self.minor)
 
 
-class _Stored(msgspec.Struct):
-    cells: list[msgspec.Raw]
-    metadata: dict[str, msgspec.Raw]
-    nbformat_minor: int
+# --- the form of the file: each function takes JSON, and yields its form at this depth ------------
 
-
-def compact(value: Any) -> bytes:
-    """Return a value as JSON to be held: an encoder's own result has half as much room again."""
-    return bytes(memoryview(encode(value)))
-
-
-def raw(values: dict[str, Any]) -> dict[str, msgspec.Raw]:
-    """Return values as JSON, by name."""
-    return {name: msgspec.Raw(encode(value)) for name, value in values.items()}
+#: Texts in a bundle that are written as lines, besides ``text/*`` (``nbformat.v4.rwbase``).
+_TEXTS: Final = frozenset({"application/javascript", "image/svg+xml"})
+#: Characters of a text that are split into lines at once, as each line takes many times more as an
+#: object; and where a line ends (``str.splitlines``).
+_PART: Final = 1 << 16
+_LINE_END: Final = re.compile("\r\n|[\n\r\v\f\x1c-\x1e\x85\u2028\u2029]")
 
 
 def written_size(cell: bytes) -> int:
@@ -181,9 +183,6 @@ def written_size(cell: bytes) -> int:
         if size > MAX_BYTES:
             break
     return size
-
-
-# --- the form of the file: each function takes JSON, and yields its form at this depth ------------
 
 
 def _value(value: Any, depth: int) -> Iterator[bytes]:
@@ -241,12 +240,11 @@ def _cell(value: _JSON, depth: int) -> Iterator[bytes]:
 
 
 def _outputs(value: _JSON, depth: int) -> Iterator[bytes]:
-    yield from _group(b"[]", (_output(one, depth + 1) for one in _items(value)), depth)
-
-
-def _output(value: _JSON, depth: int) -> Iterator[bytes]:
     forms = {"text": _lines, "data": _bundle}
-    yield from _members(value, depth, lambda name: forms.get(name, _plain))
+    outputs = (
+        _members(one, depth + 1, lambda name: forms.get(name, _plain)) for one in _items(value)
+    )
+    yield from _group(b"[]", outputs, depth)
 
 
 def _attachments(value: _JSON, depth: int) -> Iterator[bytes]:
@@ -257,3 +255,203 @@ def _bundle(value: _JSON, depth: int) -> Iterator[bytes]:
     yield from _members(
         value, depth, lambda mime: _lines if mime.startswith("text/") or mime in _TEXTS else _plain
     )
+
+
+# --- from what cells show to their outputs --------------------------------------------------------
+
+_FIELDS: Final[dict[str, tuple[str, ...]]] = {
+    "stream": ("name", "text"),
+    "display_data": ("data", "metadata"),
+    "execute_result": ("data", "metadata", "execution_count"),
+    "error": ("ename", "evalue", "traceback"),
+}
+_RICH: Final = frozenset({"display_data", "execute_result", "update_display_data"})
+
+
+def _append(outputs: list[dict[str, Any]], new: dict[str, Any]) -> None:
+    """Append an output, or its text to the stream that it continues.
+
+    The text of a stream is kept in parts until all is there: joining each part at once would copy
+    what came before.
+    """
+    if new["output_type"] != "stream":
+        outputs.append(new)
+        return
+    last = outputs[-1] if outputs else {}
+    if last.get("output_type") != "stream" or last["name"] != new["name"]:
+        outputs.append(new | {"text": [new["text"]]})
+        return
+    if isinstance(last["text"], str):
+        last["text"] = [last["text"]]
+    last["text"].append(new["text"])
+
+
+def _joined(outputs: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """Return outputs with the text of each in one piece."""
+    return [
+        one | {"text": "".join(one["text"])} if isinstance(one.get("text"), list) else one
+        for one in outputs
+    ]
+
+
+class Outputs:
+    """The outputs of a notebook's cells. Those of cells that have ended are in ``document``."""
+
+    def __init__(self, document: Document) -> None:
+        self._document = document
+        self.widgets = Widgets()
+        #: Where displays of an id stand: cells, and positions in each.
+        self._displays: dict[str, dict[int, list[int]]] = {}
+        self._index = 0
+        self._current: list[dict[str, Any]] = []
+        self._clear_on_next = False
+        #: What displays of earlier cells are to show, once this cell has ended.
+        self._updates: dict[str, dict[str, Any]] = {}
+
+    def end_cell(
+        self, index: int, cell: dict[str, Any], shown: Iterable[Output]
+    ) -> list[tuple[int, bytes, dict[str, Any]]]:
+        """Write a cell that has ended, with what it has shown.
+
+        Return each cell that changed, by index and as JSON, with the widgets that changed with it.
+        Raise TooMuchOutputError.
+        """
+        cell["outputs"] = self.of_cell(index, shown)
+        changed = self.updated() | {index: self._document.put(index, cell)}
+        widgets = self.widgets.changes()
+        self._document.take_widgets(widgets)
+        return [(at, content, widgets if at == index else {}) for at, content in changed.items()]
+
+    def of_cell(self, index: int, shown: Iterable[Output]) -> list[dict[str, Any]]:
+        """Return the outputs of a cell that has ended."""
+        self._index, self._current, self._clear_on_next, self._updates = index, [], False, {}
+        for one in shown:
+            self._add(one)
+        current, self._current = self._current, []
+        return _joined(current)
+
+    def updated(self) -> dict[int, bytes]:
+        """Write what that cell updated of earlier ones, and return those, as JSON by index.
+
+        Raise TooMuchOutputError.
+        """
+        changes = dict[int, dict[int, dict[str, Any]]]()
+        for display_id, new in self._updates.items():
+            for index, positions in self._displays[display_id].items():
+                if index != self._index:
+                    changes.setdefault(index, {}).update(dict.fromkeys(positions, new))
+        return {index: self._document.update(index, new) for index, new in changes.items()}
+
+    def _add(self, one: Output) -> None:
+        display_id = (one.content.get("transient") or {}).get("display_id")
+        if display_id in self._displays and one.kind in _RICH:
+            new = {key: one.content[key] for key in ("data", "metadata")}
+            self._updates[display_id] = new
+            for position in self._displays[display_id].get(self._index, ()):
+                self._current[position].update(new)
+        if one.kind.startswith("comm_"):
+            self.widgets.take(one)
+        elif one.kind == "clear_output":
+            self._clear(wait=bool(one.content.get("wait")))
+        elif one.kind in _FIELDS:
+            made = {key: one.content[key] for key in _FIELDS[one.kind]}
+            self._show({"output_type": one.kind, **made}, display_id)
+
+    def _show(self, output: dict[str, Any], display_id: str | None) -> None:
+        captured = self.widgets.captured
+        if captured is not None:
+            _append(captured, output)
+            return
+        if self._clear_on_next:
+            self._clear(wait=False)
+        _append(self._current, output)
+        if display_id:
+            positions = self._displays.setdefault(display_id, {}).setdefault(self._index, [])
+            positions.append(len(self._current) - 1)
+
+    def _clear(self, *, wait: bool) -> None:
+        captured = self.widgets.captured
+        if captured is not None:
+            captured.clear()  # with ``wait``, too: what is to come replaces it
+            return
+        self._clear_on_next = wait
+        if not wait:
+            self._current.clear()
+            for cells in self._displays.values():
+                cells.pop(self._index, None)
+
+
+class Widgets:
+    """The state of a notebook's widgets, as its metadata carries it."""
+
+    def __init__(self) -> None:
+        #: Lists and objects are held as JSON, as numbers in Python take many times more; only the
+        #: outputs of widgets that capture now are not.
+        self._states: dict[str, dict[str, Any]] = {}
+        self._buffers: dict[str, dict[tuple[Any, ...], dict[str, Any]]] = {}
+        #: Output widgets that capture; the last one gets what is shown.
+        self._capturing: list[str] = []
+        self._changed: dict[str, None] = {}
+
+    def take(self, output: Output) -> None:
+        """Merge a comm message into the state."""
+        name, data = output.content["comm_id"], output.content.get("data", {})
+        state = data.get("state")
+        if not isinstance(state, dict):
+            return
+        self._changed[name] = None
+        self._states.setdefault(name, {}).update({key: _as_json(state[key]) for key in state})
+        paths = data.get("buffer_paths") or ()
+        for path, buffer in zip(paths, output.buffers, strict=False):
+            encoded = b64encode(bytes(buffer)).decode()
+            entry = {"data": encoded, "encoding": "base64", "path": list(path)}
+            self._buffers.setdefault(name, {})[tuple(path)] = entry
+        if output.kind != "comm_msg" or "msg_id" not in state:
+            return
+        if state["msg_id"]:  # an output widget captures from here on
+            self._outputs_of(name)
+            self._capturing.append(name)
+        elif name in self._capturing:
+            self._capturing.remove(name)
+            if name not in self._capturing:
+                self._states[name]["outputs"] = _as_json(_joined(self._outputs_of(name)))
+
+    def _outputs_of(self, name: str) -> list[dict[str, Any]]:
+        """Return a widget's outputs as objects, and hold them as such from now on."""
+        state = self._states[name]
+        outputs = state.get("outputs")
+        if isinstance(outputs, msgspec.Raw):
+            known = msgspec.json.decode(outputs)
+            outputs = [one for one in known if isinstance(one, dict)] if known else []
+        state["outputs"] = outputs = outputs or []
+        return outputs
+
+    @property
+    def captured(self) -> list[dict[str, Any]] | None:
+        """The outputs of the widget that captures, to be added to; None where none does."""
+        if not self._capturing:
+            return None
+        name = self._capturing[-1]
+        self._changed[name] = None
+        return self._outputs_of(name)  # its model may have set them meanwhile
+
+    def changes(self) -> dict[str, Any]:
+        """Return the widgets that changed since the last call, as the metadata has them."""
+        changed, self._changed = self._changed, {}
+        return {name: self._entry(name) for name in changed if "_model_name" in self._states[name]}
+
+    def _entry(self, name: str) -> dict[str, Any]:
+        state, buffers = dict(self._states[name]), self._buffers.get(name, {})
+        if isinstance(state.get("outputs"), list):
+            state["outputs"] = _joined(state["outputs"])
+        entry = {
+            "model_name": state.get("_model_name"),
+            "model_module": state.get("_model_module"),
+            "model_module_version": state.get("_model_module_version"),
+            "state": state,
+        }
+        return entry | ({"buffers": list(buffers.values())} if buffers else {})
+
+
+def _as_json(value: Any) -> Any:
+    return msgspec.Raw(compact(value)) if isinstance(value, list | dict) else value

@@ -1,7 +1,10 @@
 """One notebook from its bytes to its result, in a sandbox of a warm pool.
 
-An execution knows of no file and no run: what is written is handed to a `Saver`. So it is the same
-in the process that was started for a run and in a worker on another machine.
+An execution knows no file and no run: what is written is handed to a `Saver`. So it is the same in
+the process of a run and in a worker on another machine.
+
+`PolicyPools` has a pool of warm guests for each policy. A notebook's metadata can ask for less than
+the operator's policy, and never gets more (promise P8).
 """
 
 from __future__ import annotations
@@ -10,13 +13,15 @@ import asyncio
 import os
 import time
 from contextlib import AsyncExitStack, asynccontextmanager, contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final, Protocol
+from typing import TYPE_CHECKING, Any, Final, Protocol, Self
+
+import msgspec
 
 from cellblock.analysis.magics import SHOWS_POLICY
 from cellblock.batch.notebook import UnreadableError
-from cellblock.batch.run.document import Document, TooMuchOutputError
+from cellblock.batch.run.document import Document, Outputs, TooMuchOutputError
 from cellblock.batch.run.notebook import (
     EXECUTION,
     cell_after_run,
@@ -25,8 +30,6 @@ from cellblock.batch.run.notebook import (
     read,
     with_parameters,
 )
-from cellblock.batch.run.outputs import Outputs
-from cellblock.batch.run.pools import denial_reason
 from cellblock.batch.run.result import (
     Ending,
     NotebookResult,
@@ -36,7 +39,8 @@ from cellblock.batch.run.result import (
 )
 from cellblock.errors import CellblockError, PolicyError
 from cellblock.jupyter.messages import kernel_info
-from cellblock.policy.paths import within
+from cellblock.policy import paths
+from cellblock.policy.narrow_requests import asked_of, of_notebook
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Iterator
@@ -45,10 +49,11 @@ if TYPE_CHECKING:
     from cellblock.api.sandbox import AsyncSandbox, AsyncSandboxPool
     from cellblock.batch.run.notebook import Cell, Notebook
     from cellblock.batch.run.plan import RunOptions
-    from cellblock.batch.run.pools import PolicyPools
     from cellblock.policy.enforcement import Gap
     from cellblock.policy.model import Policy
 
+#: Pools of narrower policies that are kept for notebooks to come: each has a zygote.
+MAX_IDLE: Final = 4
 #: Seconds from interrupting a cell to killing it, when the run is to end.
 GRACE: Final = 1.0
 #: Seconds that a guest has to be ready: the first one waits for what its policy preloads.
@@ -58,11 +63,8 @@ _MIN_TIMEOUT: Final = 0.01
 #: Bytes of a notebook that is made a document on the loop, which takes 20 ms; a larger one, in a
 #: thread.
 _LARGE: Final = 1 << 20
-_LANGUAGE: Final = "language_info"
-#: What a cell contains that undoes cells.
-_UNDO: Final = "undo"
-#: What a cell contains that narrows the policy.
-_POLICY_MAGIC: Final = f"%{SHOWS_POLICY}"
+#: What a cell contains that may need a state from before it: undoing, and narrowing the policy.
+_NEEDS_SNAPSHOTS: Final = ("undo", f"%{SHOWS_POLICY}")
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,7 +73,7 @@ class Job:
 
     Cells run in ``folder`` where the policy lets them read it. ``artifacts`` is the folder for the
     files that the policy has copied out, if it has any. ``policy`` is the notebook's own, where
-    that was found out by another process.
+    another process found that out.
     """
 
     name: str
@@ -89,6 +91,11 @@ class Job:
 class UnwritableError(CellblockError):
     """What was run can't be written."""
 
+    def result(self, of: NotebookResult) -> NotebookResult:
+        """Return the result of a notebook that this happened to."""
+        why = clip_reason(str(self))
+        return msgspec.structs.replace(of, status=NotebookStatus.killed, reason=why, cell=0)
+
 
 class Saver(Protocol):
     """Keeps what is written of a notebook. Its methods raise UnwritableError."""
@@ -103,12 +110,95 @@ class Saver(Protocol):
         """Keep the whole notebook."""
 
 
-class Stopwatch:
-    """The time that a notebook has taken, and its limits. It runs from when it is made."""
+# --- the policy of each notebook, and the pools ---------------------------------------------------
 
-    def __init__(self, options: RunOptions) -> None:
-        self._timeout, self._cell_timeout = options.timeout, options.cell_timeout
-        self._began = time.monotonic()
+
+def denial_reason(error: PolicyError) -> str:
+    """Return why a notebook can't have the policy that it asks for."""
+    got = f" (got {error.value})" if error.value else ""
+    return clip_reason(f"{error.key}: {error.message}{got}\nInstead: {error.remedy}")
+
+
+@dataclass(slots=True, eq=False)
+class _Entry:
+    """A pool, how many notebooks use it, and the lock under which it is opened."""
+
+    pool: AsyncSandboxPool
+    users: int = 0
+    opening: asyncio.Lock = field(default_factory=asyncio.Lock)
+
+
+class PolicyPools:
+    """The operator's pool, which is open and belongs to the caller, and those narrower than it.
+
+    A narrower one is opened when a notebook asks for it. Few that nobody uses are kept.
+    """
+
+    def __init__(self, operators: AsyncSandboxPool) -> None:
+        self.operators = operators
+        #: By the policy's digest; the one that was used last is last.
+        self._entries: dict[str, _Entry] = {}
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(self, *exc: object) -> None:
+        await self.close()
+
+    async def policy_of(self, notebook: Notebook, job: Job) -> Policy:
+        """Return the policy for a notebook. Raise PolicyError, also where it asks for more."""
+        whole, ground = {"metadata": notebook.metadata}, self.operators.ground
+        if asked_of(whole) is None:
+            return ground.policy
+        return await asyncio.to_thread(
+            of_notebook,
+            whole,
+            ground.policy,
+            file=job.file,
+            project=ground.project,
+            scratch=Path(ground.told.scratch),
+        )
+
+    @asynccontextmanager
+    async def use(self, policy: Policy) -> AsyncIterator[AsyncSandboxPool]:
+        """Use an open pool of this policy. Raise what opening one raises."""
+        ground = self.operators.ground
+        if policy == ground.policy:
+            yield self.operators
+            return
+        digest = paths.unplaced(policy, Path(ground.told.scratch)).digest()
+        entry = self._entries.pop(digest, None) or _Entry(self.operators.narrowed(policy))
+        self._entries[digest] = entry
+        entry.users += 1
+        try:
+            async with entry.opening:
+                await self._open(entry.pool)
+            yield entry.pool
+        finally:
+            entry.users -= 1
+            idle = [digest for digest, entry in self._entries.items() if not entry.users]
+            for unused in [self._entries.pop(digest) for digest in idle[:-MAX_IDLE]]:
+                await unused.pool.close()
+
+    async def _open(self, pool: AsyncSandboxPool) -> None:
+        """Open a pool of a narrower policy, unless it is open."""
+        await pool.open()
+
+    async def close(self) -> None:
+        """Close the pools of narrower policies."""
+        while self._entries:
+            _, entry = self._entries.popitem()
+            await entry.pool.close()
+
+
+# --- the execution --------------------------------------------------------------------------------
+
+
+class Stopwatch:
+    """The time that a notebook has taken, and its limit. It runs from when it is made."""
+
+    def __init__(self, timeout: float | None) -> None:
+        self._timeout, self._began = timeout, time.monotonic()
 
     @property
     def seconds(self) -> float:
@@ -131,22 +221,12 @@ class Stopwatch:
         why = f"the notebook took longer than {self._timeout:g} s (--timeout)"
         return Ending(NotebookStatus.timed_out, why, cell)
 
-    def open_timeout(self) -> float:
-        """Return the seconds that a guest of a warm zygote has to be ready."""
-        return min([OPEN_TIMEOUT, *self._left()])
-
-    def cell_timeout(self) -> float | None:
-        """Return the seconds that the run gives the next cell; None if it sets no limit."""
-        own = [] if self._cell_timeout is None else [self._cell_timeout]
-        return min([*own, *self._left()], default=None)
-
-    def cell_limit_is_below(self, timeout: float | None) -> bool:
-        """Whether the run's own limit for cells is lower than the policy's ``timeout``."""
-        own = self._cell_timeout
-        return own is not None and (timeout is None or own < timeout)
-
-    def _left(self) -> list[float]:
-        return [] if self._timeout is None else [max(_MIN_TIMEOUT, self._timeout - self.seconds)]
+    def at_most(self, timeout: float | None) -> float | None:
+        """Return a timeout, or the seconds that are left if those are fewer; None for no limit."""
+        if self._timeout is None:
+            return timeout
+        left = max(_MIN_TIMEOUT, self._timeout - self.seconds)
+        return left if timeout is None else min(timeout, left)
 
 
 class Execution:
@@ -156,6 +236,7 @@ class Execution:
         self._job, self._options, self._saver = job, options, saver
         self._sandbox: AsyncSandbox | None = None
         self._stopped = False
+        self._watch = Stopwatch(options.timeout)
         self._document: Document | None = None
         #: The cell that runs or ran last, from 1; how many ran; how many failed and may.
         self._cell = self._cells = self._errors = 0
@@ -163,67 +244,60 @@ class Execution:
         self._session = ""
         #: What the policy asks for and is not enforced; known once a guest is locked.
         self.gaps: tuple[Gap, ...] = ()
-        self._watch = Stopwatch(options)
 
     def stop(self) -> None:
         """Interrupt the cell, and kill it if it goes on. A second call kills it at once."""
         self._stopped = True
-        if self._sandbox is not None:
-            self._sandbox.interrupt()
-            asyncio.get_running_loop().call_later(GRACE, self._kill)
+        self._interrupt()
+        asyncio.get_running_loop().call_later(GRACE, self._interrupt)
 
-    def _kill(self) -> None:
+    def _interrupt(self) -> None:
+        """Interrupt the cell, if one runs. The second interrupt kills it."""
         if self._sandbox is not None:
             self._sandbox.interrupt()
 
     async def run(self, pools: PolicyPools) -> NotebookResult:
         """Run the notebook, and return its result. What is wrong with it raises nothing."""
-        self._watch = Stopwatch(self._options)
+        self._watch = Stopwatch(self._options.timeout)
         try:
             ending = await self._run(pools)
         except Exception as exc:  # noqa: BLE001 - it ends one notebook, not the run
             ending = self._ending_by(exc)
-        seconds = self._watch.seconds
-        result = self._result(ending, seconds)
-        if self._document is None:
-            return result
-        try:
-            self._saver.finish(result)
-        except UnwritableError as exc:
-            ending = Ending(NotebookStatus.killed, clip_reason(str(exc)))
-            return self._result(ending, seconds)
-        return result
-
-    def _result(self, ending: Ending, seconds: float) -> NotebookResult:
-        return NotebookResult(
+        result = NotebookResult(
             notebook=self._job.name,
             status=ending.status,
             reason=ending.reason,
             cell=ending.cell,
             cells=self._cells,
             errors=self._errors,
-            seconds=round(seconds, 3),
+            seconds=round(self._watch.seconds, 3),
             peak_memory_bytes=self._peak_memory,
             session=self._session,
         )
+        try:
+            if self._document is not None:
+                self._saver.finish(result)
+        except UnwritableError as exc:
+            return exc.result(result)
+        return result
 
     def _ending_by(self, exc: Exception) -> Ending:
-        if isinstance(exc, TimeoutError) and (ending := self._watch.timed_out(self._cell)):
-            return ending
+        status = NotebookStatus.killed
         match exc:
+            case TimeoutError() if (ending := self._watch.timed_out(self._cell)) is not None:
+                return ending
             case UnreadableError():
                 status, why = NotebookStatus.unreadable, f"it {exc}"
             case TooMuchOutputError():
                 status, why = NotebookStatus.failed, str(exc)
             case UnwritableError():
-                status, why = NotebookStatus.killed, str(exc)
+                why = str(exc)
             case TimeoutError():
-                status, why = NotebookStatus.killed, f"no guest was ready in {OPEN_TIMEOUT:g} s"
+                why = f"no guest was ready in {OPEN_TIMEOUT:g} s"
             case CellblockError():
-                status, why = NotebookStatus.killed, f"no guest could be had: {exc}"
+                why = f"no guest could be had: {exc}"
             case _:
                 why = f"a mistake of cellblock's own: {type(exc).__name__}: {exc}"
-                status = NotebookStatus.killed
         return Ending(status, clip_reason(why), self._cell)
 
     async def _run(self, pools: PolicyPools) -> Ending:
@@ -236,30 +310,26 @@ class Execution:
         try:
             policy = await pools.policy_of(notebook, self._job)
         except PolicyError as exc:
-            return Ending(NotebookStatus.denied, clip_reason(denial_reason(exc)))
+            return Ending(NotebookStatus.denied, denial_reason(exc))
         if len(self._job.content) > _LARGE:
             document = await asyncio.to_thread(_document, notebook, policy.display)
         else:
             document = _document(notebook, policy.display)
         self._document = document
         self._saver.begin(document)
+        # Where a cell that is killed ends the notebook, nobody needs its variables. A guest that is
+        # to get more locks goes on as a copy.
+        snapshots = self._options.allow_errors or any(
+            cell.may_fail or any(word in cell.source for word in _NEEDS_SNAPSHOTS)
+            for cell in notebook.cells
+            if cell.runs
+        )
         async with AsyncExitStack() as stack:
             with self._watch.paused():
                 pool = await stack.enter_async_context(pools.use(policy))
-            opened = self._opened(pool, snapshots=self._needs_snapshots(notebook))
+            opened = self._opened(pool, snapshots=snapshots)
             sandbox = await stack.enter_async_context(opened)
             return await self._run_cells(sandbox, notebook, document)
-
-    def _needs_snapshots(self, notebook: Notebook) -> bool:
-        """Whether a state before a cell may be restored.
-
-        Where a cell that is killed ends the notebook, nobody needs its variables. A guest that is
-        to get more locks goes on as a copy.
-        """
-        cells = [cell for cell in notebook.cells if cell.runs]
-        return self._options.allow_errors or any(
-            cell.may_fail or _UNDO in cell.source or _POLICY_MAGIC in cell.source for cell in cells
-        )
 
     @asynccontextmanager
     async def _opened(
@@ -274,7 +344,7 @@ class Execution:
         )
         try:
             if pool.is_warm:
-                async with asyncio.timeout(self._watch.open_timeout()):
+                async with asyncio.timeout(self._watch.at_most(OPEN_TIMEOUT)):
                     await sandbox.open()
             else:  # a zygote that starts for all takes no notebook's time
                 with self._watch.paused():
@@ -294,14 +364,17 @@ class Execution:
             if not cell.runs:
                 continue
             if self._stopped:
-                return self._ended_by_run(index + 1)
+                return _ended_by_run(index + 1)
             if (timed_out := self._watch.timed_out(index + 1)) is not None:
                 return timed_out
             self._cell = index + 1
             ending, status = await self._run_cell(sandbox, index, cell, outputs)
             if ending is None:
                 continue
-            if not self._goes_on(cell, ending, status):
+            if status == "failed" or self._stopped or self._watch.timed_out(0):
+                return ending
+            interrupted = ending.status is NotebookStatus.interrupted
+            if not cell.may_fail and (interrupted or not self._options.allow_errors):
                 return ending
             self._errors += 1
             # Where the run alone allows errors, those other than exceptions still count.
@@ -314,51 +387,37 @@ class Execution:
         self, sandbox: AsyncSandbox, index: int, cell: Cell, outputs: Outputs
     ) -> tuple[Ending | None, Status]:
         """Run a cell; nothing of its result is held while the next one runs."""
-        began, limit = now(), self._watch.cell_timeout()
+        began, limit = now(), self._watch.at_most(self._options.cell_timeout)
         result = await sandbox.execute(cell.source, timeout=limit, may_ask=False)
         self._cells += 1
-        self._save(index, cell_after_run(cell, result, (began, now())), outputs, result)
+        written = cell_after_run(cell, result, (began, now()))
+        if not self._options.timing:
+            written["metadata"].pop(EXECUTION, None)
+        for number, content, widgets in outputs.end_cell(index, written, result.outputs):
+            self._saver.save_cell(number, content, widgets)
         if result.usage is not None:
             self._peak_memory = max(self._peak_memory, result.usage.peak_memory_bytes)
-        return self._ending_of(result, index + 1, sandbox), result.status
+        return self._ending_of(result, index + 1, sandbox.policy), result.status
 
-    def _ending_of(self, result: Result, number: int, sandbox: AsyncSandbox) -> Ending | None:
+    def _ending_of(self, result: Result, number: int, policy: Policy | None) -> Ending | None:
         """Return how a cell ends the notebook; None if it does not."""
         if self._stopped:
-            return self._ended_by_run(number)
-        policy = sandbox.policy
-        own = self._watch.cell_limit_is_below(policy.timeout if policy is not None else None)
-        ending = ending_of(result, number, own_limit=own)
+            return _ended_by_run(number)
+        own, policys = self._options.cell_timeout, None if policy is None else policy.timeout
+        own_limit = own is not None and (policys is None or own < policys)
+        ending = ending_of(result, number, own_limit=own_limit)
         if ending is not None and ending.status is NotebookStatus.timed_out:
             return self._watch.timed_out(number) or ending
         return ending
 
-    def _ended_by_run(self, number: int) -> Ending:
-        return Ending(NotebookStatus.interrupted, "the run was ended", number)
 
-    def _goes_on(self, cell: Cell, ending: Ending, status: Status) -> bool:
-        """Whether the next cell runs after one that did not succeed."""
-        if status == "failed" or self._stopped or self._watch.timed_out(0):
-            return False
-        interrupted = ending.status is NotebookStatus.interrupted
-        return cell.may_fail or (self._options.allow_errors and not interrupted)
-
-    def _save(self, index: int, cell: dict[str, Any], outputs: Outputs, result: Result) -> None:
-        if self._document is None:
-            return
-        if not self._options.timing:
-            cell["metadata"].pop(EXECUTION, None)
-        cell["outputs"] = outputs.of_cell(index, result.outputs)
-        changed = outputs.updated() | {index: self._document.put(index, cell)}
-        widgets = outputs.widgets.changes()
-        self._document.take_widgets(widgets)
-        for number, content in changed.items():
-            self._saver.save_cell(number, content, widgets if number == index else {})
+def _ended_by_run(number: int) -> Ending:
+    return Ending(NotebookStatus.interrupted, "the run was ended", number)
 
 
 def _document(notebook: Notebook, display: str) -> Document:
     """Return a notebook as it is written before its first cell."""
-    metadata = notebook.metadata | {_LANGUAGE: kernel_info()[_LANGUAGE]}
+    metadata = notebook.metadata | {"language_info": kernel_info()["language_info"]}
     cells = (cell_before_run(cell, display) for cell in notebook.cells)
     return Document(cells, metadata, notebook.minor)
 
@@ -366,7 +425,7 @@ def _document(notebook: Notebook, display: str) -> Document:
 def _readable(folder: str, pool: AsyncSandboxPool) -> str | None:
     """Return the folder if cells may read it."""
     plan, real = pool.ground.told.plan, os.path.realpath(folder)
-    roots = (*plan.read_roots, *plan.write_roots)
-    readable = any(within(real, root) for root in roots)
-    # Unlike pathlib's, this is False for a folder that can't be looked at.
-    return real if readable and os.path.isdir(real) else None  # noqa: PTH112 - see above
+    readable = any(paths.within(real, root) for root in (*plan.read_roots, *plan.write_roots))
+    # Unlike pathlib's `is_dir`, this raises nothing for a folder that can't be looked at. With the
+    # slash it is true of folders alone.
+    return real if readable and os.access(f"{real}/", os.F_OK) else None

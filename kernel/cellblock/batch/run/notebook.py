@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import functools
 import importlib.util
+import itertools
 import json
 import keyword
 import re
@@ -17,15 +18,16 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
+import fastjsonschema
+
 from cellblock.batch.notebook import UnreadableError, read_notebook
 from cellblock.batch.verdict import MAX_FILE_BYTES
 from cellblock.host.files import upgraded
 from cellblock.host.output import gateway
-from cellblock.host.output import gateway as showing
 from cellblock.host.output.text import Cleaner, TooLargeError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Mapping, Sequence
+    from collections.abc import Callable, Iterable, Mapping
 
     from cellblock.api.results import Result
 
@@ -111,25 +113,23 @@ def read(content: bytes) -> Notebook:
         document = dict(cleaner.clean(document))
     except TooLargeError:
         raise UnreadableError("is nested too deeply, or holds too much") from None
-    for body in document["cells"]:
-        _remove_run(body)
+    for body in document["cells"]:  # what an earlier run has left goes
+        if body["cell_type"] == "code":
+            body["outputs"], body["execution_count"] = [], None
+        if type(body.get("metadata")) is dict:
+            body["metadata"].pop("trusted", None)
+            body["metadata"].pop(EXECUTION, None)
     minor = document.get("nbformat_minor")
     if type(minor) is int and minor >= WITH_IDS:
         _add_ids(document["cells"])
-    _validate(document, minor)
+    if type(minor) is not int or not minor >= 0:
+        raise UnreadableError("says no number of a minor format (nbformat_minor)")
+    try:
+        _validator(min(minor, WITH_IDS))(document)
+    except ValueError as error:  # it is fastjsonschema's
+        raise UnreadableError(f"is no valid notebook: {error}") from None
     metadata = {k: v for k, v in document["metadata"].items() if k not in _DROPPED_METADATA}
-    cells = tuple(map(Cell, document["cells"], outputs))
-    return Notebook(cells, metadata, document["nbformat_minor"])
-
-
-def _remove_run(body: dict[str, Any]) -> None:
-    """Remove what a run has left in a cell."""
-    if body["cell_type"] == "code":
-        body["outputs"], body["execution_count"] = [], None
-    metadata = body.get("metadata")
-    if type(metadata) is dict:
-        metadata.pop("trusted", None)
-        metadata.pop("execution", None)
+    return Notebook(tuple(map(Cell, document["cells"], outputs)), metadata, minor)
 
 
 def _add_ids(bodies: list[dict[str, Any]]) -> None:
@@ -138,11 +138,16 @@ def _add_ids(bodies: list[dict[str, Any]]) -> None:
     for number, body in enumerate(bodies, 1):
         name = body.get("id")
         if type(name) is not str or not _ID.fullmatch(name) or name in seen:
-            tries = (
-                f"cell-{number}-{n}" if n else f"cell-{number}" for n in range(len(bodies) + 1)
+            name = body["id"] = _unused(
+                f"cell-{number}", (f"-{n}" for n in itertools.count(1)), seen
             )
-            name = body["id"] = next(one for one in tries if one not in seen)
         seen.add(name)
+
+
+def _unused(name: str, suffixes: Iterable[str], taken: set[str]) -> str:
+    """Return a name that is not taken: this one, or this one with a suffix."""
+    names = (name + suffix for suffix in itertools.chain([""], suffixes))
+    return next(one for one in names if one not in taken)
 
 
 @functools.cache
@@ -152,8 +157,6 @@ def _validator(minor: int) -> Callable[[Any], Any]:
     nbformat itself is not imported: where jsonschema's formats are installed, which come with
     Jupyter's server, that takes seconds.
     """
-    import fastjsonschema  # noqa: PLC0415 - imported while a zygote prepares
-
     spec = importlib.util.find_spec("nbformat")
     (folder,) = (spec and spec.submodule_search_locations) or ("",)
     schema = json.loads(Path(folder, "v4", f"nbformat.v4.{minor}.schema.json").read_bytes())
@@ -164,15 +167,6 @@ def _validator(minor: int) -> Callable[[Any], Any]:
 def warm_up() -> None:
     """Compile the schema of most notebooks before the first one is read."""
     _validator(WITH_IDS)
-
-
-def _validate(document: dict[str, Any], minor: Any) -> None:
-    if type(minor) is not int or not minor >= 0:
-        raise UnreadableError("says no number of a minor format (nbformat_minor)")
-    try:
-        _validator(min(minor, WITH_IDS))(document)
-    except ValueError as error:  # it is fastjsonschema's
-        raise UnreadableError(f"is no valid notebook: {error}") from None
 
 
 # --- parameters: a cell after the one that is tagged ``parameters``, as papermill adds it ---------
@@ -195,40 +189,31 @@ def with_parameters(notebook: Notebook, parameters: Mapping[str, Any]) -> Notebo
         for name, value in parameters.items()
         if name.isidentifier() and not keyword.iskeyword(name)
     ]
-    begin, end = _place_of_parameters(notebook.cells)
-    if not lines or not end:
-        return notebook
-    cell = _parameters_cell(notebook, "\n".join(["# Parameters", *lines]))
-    return replace(notebook, cells=(*notebook.cells[:begin], cell, *notebook.cells[end:]))
-
-
-def _place_of_parameters(cells: Sequence[Cell]) -> tuple[int, int]:
-    """Return the slice of cells that the new cell replaces; (0, 0) if there is no place for it."""
+    cells, place = notebook.cells, None
     for number, cell in enumerate(cells):
         if cell.is_code and _INJECTED_TAG in cell.tags:
-            return number, number + 1
-    found = [n for n, cell in enumerate(cells, 1) if cell.is_code and _PARAMETERS_TAG in cell.tags]
-    return (found[0], found[0]) if found else (0, 0)
-
-
-def _expression(name: str, value: Any) -> str:
-    text = repr(value)
-    return text if len(text) <= _MAX_VALUE else f"inputs[{name!r}]"
-
-
-def _parameters_cell(notebook: Notebook, source: str) -> Cell:
+            place = number, number + 1
+            break
+        if place is None and cell.is_code and _PARAMETERS_TAG in cell.tags:
+            place = number + 1, number + 1
+    if not lines or place is None:
+        return notebook
     body: dict[str, Any] = {
         "cell_type": "code",
-        "source": source,
+        "source": "\n".join(["# Parameters", *lines]),
         "metadata": {"tags": [_INJECTED_TAG]},
         "outputs": [],
         "execution_count": None,
     }
     if notebook.minor >= WITH_IDS:
-        taken = {cell.body["id"] for cell in notebook.cells}
-        names = (f"{_INJECTED_TAG}{'-' * n}" for n in range(len(taken) + 1))
-        body["id"] = next(name for name in names if name not in taken)
-    return Cell(body, [])
+        taken = {cell.body["id"] for cell in cells}
+        body["id"] = _unused(_INJECTED_TAG, ("-" * n for n in itertools.count(1)), taken)
+    return replace(notebook, cells=(*cells[: place[0]], Cell(body, []), *cells[place[1] :]))
+
+
+def _expression(name: str, value: Any) -> str:
+    text = repr(value)
+    return text if len(text) <= _MAX_VALUE else f"inputs[{name!r}]"
 
 
 # --- what is written of a cell before and after it ran --------------------------------------------
@@ -237,7 +222,7 @@ def _parameters_cell(notebook: Notebook, source: str) -> Cell:
 EXECUTION: Final = "execution"
 #: Outputs of one cell that are kept from an earlier run.
 _MAX_OLD_OUTPUTS: Final = 1_000
-_JSON_SUFFIXES: Final = ("application/json", "+json")
+_JSON: Final = ("application/json", "+json")
 
 
 def cell_before_run(cell: Cell, display: str) -> dict[str, Any]:
@@ -270,12 +255,12 @@ def now() -> str:
 
 def clean_outputs(outputs: Iterable[Any], display: str) -> list[dict[str, Any]]:
     """Return what may be shown of outputs in a file under a policy's ``display``."""
-    show = showing.for_display(display)
+    show = gateway.for_display(display)
     made = (_clean_output(one, show) for one in list(outputs)[:_MAX_OLD_OUTPUTS])
     return [one for one in made if one is not None]
 
 
-def _clean_output(one: Any, show: showing.Show) -> dict[str, Any] | None:
+def _clean_output(one: Any, show: gateway.Show) -> dict[str, Any] | None:
     if type(one) is not dict:
         return None
     kind = one.get("output_type")
@@ -288,7 +273,10 @@ def _clean_output(one: Any, show: showing.Show) -> dict[str, Any] | None:
             parts = (one.get("ename"), one.get("evalue"), one.get("traceback"))
             return {"output_type": kind, **gateway.clean_error(*parts)}
         case "display_data" | "execute_result":
-            made = {"output_type": kind, "data": show(_bundle(one.get("data")))}
+            data = one.get("data")
+            data = data if type(data) is dict else {}
+            bundle = {k: v if k.endswith(_JSON) else _in_one_piece(v) for k, v in data.items()}
+            made = {"output_type": kind, "data": show(bundle)}
             made["metadata"] = gateway.clean_metadata(one.get("metadata"))
             if kind == "display_data":
                 return made
@@ -296,12 +284,6 @@ def _clean_output(one: Any, show: showing.Show) -> dict[str, Any] | None:
             valid = type(count) is int and 0 <= count < 1 << 31
             return made | {"execution_count": count if valid else None}
     return None
-
-
-def _bundle(data: Any) -> dict[str, Any]:
-    if type(data) is not dict:
-        return {}
-    return {k: v if k.endswith(_JSON_SUFFIXES) else _in_one_piece(v) for k, v in data.items()}
 
 
 def _in_one_piece(text: Any) -> Any:

@@ -19,7 +19,6 @@ import msgspec
 
 from cellblock import __version__
 from cellblock.batch import files
-from cellblock.batch.run.output_folder import OWN
 from cellblock.batch.verdict import MAX_FILE_BYTES, FileKind, Problem
 from cellblock.errors import InputError
 from cellblock.host.session import history as inputs
@@ -27,8 +26,10 @@ from cellblock.policy.paths import within
 from cellblock.render.text import visible
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Sequence
 
+#: The subfolder of DIR with the run's own files: journals, the run log, files not complete yet.
+OWN: Final = ".cellblock"
 _OPEN: Final = os.O_RDONLY | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC
 _NO_NOTEBOOK: Final = "no notebook is there"
 _NOT_NOTEBOOK: Final = "only notebooks are run (.ipynb)"
@@ -52,7 +53,7 @@ class PlannedNotebook:
     @property
     def artifacts(self) -> str:
         """The folder in DIR that files of its cells are copied to."""
-        return os.path.splitext(self.output)[0] + ".artifacts"  # noqa: PTH122 - a name in DIR
+        return self.output.rpartition(".")[0] + ".artifacts"
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,37 +72,25 @@ def plan(paths: Sequence[str], output_dir: Path, exclude: Sequence[str] = ()) ->
     skips_outputs = not any(within(os.path.realpath(path), folder) for path in paths)
     planned = dict[str, PlannedNotebook]()
     for file in found:
-        named = files.absolute(file.path) in given
+        path, real = files.absolute(file.path), os.path.realpath(file.path)
         if file.kind is not FileKind.notebook:
-            if named:
-                problems.append(Problem(file.shown, _NOT_NOTEBOOK))
+            problems += [Problem(file.shown, _NOT_NOTEBOOK)] if path in given else []
             continue
-        if skips_outputs and within(os.path.realpath(file.path), folder):
+        if skips_outputs and within(real, folder):
             continue
-        one = PlannedNotebook(file.path, _output(file), visible(file.shown), named)
-        problems += _clashes(one, folder, planned)
-        planned[one.output] = one
+        shown = Path(file.shown)
+        outside = shown.is_absolute() or shown.parts[0] in {"..", OWN}
+        output = path.lstrip("/") if outside else file.shown
+        one = PlannedNotebook(file.path, output, visible(file.shown), path in given)
+        if (other := planned.get(output)) is not None:
+            what = f"would be written to the same file as {other.name}"
+            problems.append(Problem(one.name, what))
+        if os.path.realpath(Path(folder, output)) == real:
+            problems.append(Problem(one.name, "would be overwritten: name another --output-dir"))
+        planned[output] = one
     if not planned and not problems:
         problems.append(Problem(" ".join(paths), _NO_NOTEBOOK))
     return Plan(tuple(planned.values()), tuple(problems))
-
-
-def _output(file: files.File) -> str:
-    """Return the name of a file in DIR, where ``.cellblock`` is the run's own."""
-    path = Path(file.shown)
-    outside = path.is_absolute() or path.parts[0] in {"..", OWN}
-    return files.absolute(file.path).lstrip("/") if outside else file.shown
-
-
-def _clashes(
-    one: PlannedNotebook, folder: str, planned: dict[str, PlannedNotebook]
-) -> Iterator[Problem]:
-    """Yield why a notebook's file can't be written without losing another."""
-    other = planned.get(one.output)
-    if other is not None:
-        yield Problem(one.name, f"would be written to the same file as {other.name}")
-    if os.path.realpath(Path(folder, one.output)) == os.path.realpath(one.path):
-        yield Problem(one.name, "would be overwritten: name another --output-dir")
 
 
 def read(planned: PlannedNotebook) -> bytes:

@@ -1,7 +1,6 @@
 """What is shown of a run: progress as it goes, a summary when it has ended, and JUnit XML.
 
-Nothing in it is a command to a terminal or a CI runner (`report_formats.inert`). `rich` is imported
-late: to check PATHS and options takes none of it, and CI needs no progress bar.
+Nothing in it is a command to a terminal or a CI runner (`report_formats.inert`).
 """
 
 from __future__ import annotations
@@ -10,6 +9,11 @@ import re
 from collections import Counter
 from typing import TYPE_CHECKING, Final
 from xml.etree import ElementTree as ET
+
+from rich import progress
+from rich.box import SIMPLE_HEAD
+from rich.table import Table
+from rich.text import Text
 
 from cellblock.batch.report_formats import inert, one_line
 from cellblock.batch.run.result import NotebookStatus
@@ -50,17 +54,18 @@ def result_text(result: NotebookResult) -> str:
     took = [count(result.cells, "cell"), f"{result.seconds:.2f} s"]
     took += [count(result.errors, "allowed error")] if result.errors else []
     took += ["kept"] if result.kept else []
-    head = f"{result.status:<{_STATUS_WIDTH}}  {result.notebook}  ({', '.join(took)})"
-    return "\n".join([one_line(head), *_reason_lines(result)])
-
-
-def _reason_lines(result: NotebookResult) -> list[str]:
+    head = one_line(f"{result.status:<{_STATUS_WIDTH}}  {result.notebook}  ({', '.join(took)})")
     if result.status is NotebookStatus.passed or not result.reason:
-        return []
-    where = f"cell {result.cell}: " if result.cell else ""
-    lines = [line for line in visible_lines(where + result.reason).split("\n") if line.strip()]
+        return head
+    text = visible_lines(_where(result) + result.reason)
+    lines = [line for line in text.split("\n") if line.strip()]
     more = [f"… {len(lines) - _MAX_LINES} more lines"] if len(lines) > _MAX_LINES else []
-    return [inert(f"    {clip(line, _COLUMNS)}") for line in lines[:_MAX_LINES] + more]
+    reason = [inert(f"    {clip(line, _COLUMNS)}") for line in lines[:_MAX_LINES] + more]
+    return "\n".join([head, *reason])
+
+
+def _where(result: NotebookResult) -> str:
+    return f"cell {result.cell}: " if result.cell else ""
 
 
 def totals(results: Sequence[NotebookResult], seconds: float) -> str:
@@ -113,8 +118,6 @@ class ProgressBar(Progress):
     """For a terminal: a bar with what runs now, and above it what did not pass."""
 
     def __init__(self, console: Console, total: int) -> None:
-        from rich import progress  # noqa: PLC0415 - see above
-
         super().__init__(console)
         self._bar = progress.Progress(
             progress.BarColumn(),
@@ -174,10 +177,6 @@ def _print_table(console: Console, results: Sequence[NotebookResult]) -> None:
     A name that is folded may begin a line with any of its characters, so the folded table is made
     inert as a whole.
     """
-    from rich.box import SIMPLE_HEAD  # noqa: PLC0415 - see above
-    from rich.table import Table  # noqa: PLC0415 - see above
-    from rich.text import Text  # noqa: PLC0415 - see above
-
     table = Table("verdict", box=SIMPLE_HEAD)
     table.add_column("notebook", overflow="fold")
     for name in ("cells", "time", "memory"):
@@ -201,9 +200,6 @@ def _print_table(console: Console, results: Sequence[NotebookResult]) -> None:
 # --- JUnit XML, as CI servers read it: a test case for each notebook ------------------------------
 # Source: the schema of Jenkins' xUnit plugin, which GitLab and others take, too.
 
-#: Statuses that the notebook causes, and those in which it was not tested to its end.
-_FAILURES: Final = frozenset({NotebookStatus.failed, NotebookStatus.denied})
-_SKIPPED: Final = frozenset({NotebookStatus.skipped, NotebookStatus.interrupted})
 #: Characters that XML 1.0 can't carry, whatever they are written as.
 _ILLEGAL: Final = re.compile("[^\t\n\r\x20-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
 
@@ -230,21 +226,23 @@ def _add_case(suite: ET.Element, result: NotebookResult) -> None:
     folder, _, name = _legal(result.notebook).rpartition("/")
     about = {"classname": folder or ".", "name": name, "time": f"{result.seconds:.3f}"}
     case = ET.SubElement(suite, "testcase", about)
-    if (kind := _element(result)) is None:
-        return
-    where = f"cell {result.cell}: " if result.cell else ""
-    text = _legal(result.reason)
-    message = where + (text.splitlines() or [""])[0]
-    status = result.status.replace(" ", "-")
-    ET.SubElement(case, kind, {"message": message, "type": status}).text = text
+    if (kind := _element(result)) is not None:
+        text = _legal(result.reason)
+        message = _where(result) + (text.splitlines() or [""])[0]
+        status = result.status.replace(" ", "-")
+        ET.SubElement(case, kind, {"message": message, "type": status}).text = text
 
 
 def _element(result: NotebookResult) -> str | None:
-    if result.status is NotebookStatus.passed:
-        return None
-    if result.status in _FAILURES:
-        return "failure"
-    return "skipped" if result.status in _SKIPPED else "error"
+    """Return the kind of element that says why a notebook did not pass; None if it did."""
+    match result.status:
+        case NotebookStatus.passed:
+            return None
+        case NotebookStatus.failed | NotebookStatus.denied:  # the notebook is the cause
+            return "failure"
+        case NotebookStatus.skipped | NotebookStatus.interrupted:  # it was not tested to its end
+            return "skipped"
+    return "error"
 
 
 def _legal(text: str) -> str:

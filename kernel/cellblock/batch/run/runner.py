@@ -18,14 +18,17 @@ from typing import TYPE_CHECKING, Final, Protocol
 from cellblock.api.sandbox import AsyncSandboxPool
 from cellblock.batch.files import absolute
 from cellblock.batch.run import notebook, plan
-from cellblock.batch.run.execution import Execution, Job
-from cellblock.batch.run.journal import FileSaver, RunLog, recover
-from cellblock.batch.run.output_folder import OWN, OutputFolder, OutputFolderError
-from cellblock.batch.run.plan import PlannedNotebook
-from cellblock.batch.run.pools import PolicyPools
+from cellblock.batch.run.execution import Execution, Job, PolicyPools
+from cellblock.batch.run.output_folder import (
+    FileSaver,
+    OutputFolder,
+    OutputFolderError,
+    RunLog,
+    recover,
+)
+from cellblock.batch.run.plan import OWN, PlannedNotebook
 from cellblock.batch.run.result import NotebookResult, NotebookStatus, RunResult
-from cellblock.policy import paths as placing
-from cellblock.policy.paths import within
+from cellblock.policy import paths
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -85,7 +88,7 @@ class LocalExecutor:
     def __init__(self, pools: PolicyPools, slots: int) -> None:
         self._pools, self.slots = pools, slots
         ground = pools.operators.ground
-        self.digest = placing.unplaced(ground.policy, Path(ground.told.scratch)).digest()
+        self.digest = paths.unplaced(ground.policy, Path(ground.told.scratch)).digest()
         self.gaps: tuple[Gap, ...] = ()
         self._running: set[Execution] = set()
 
@@ -134,19 +137,9 @@ class Run:
         self._results: list[NotebookResult] = []
         self.executor: Executor | None = None
         self._signal = 0
-        self._exports = False
 
     async def run(self, executor: Executor, *, exports: bool) -> RunResult:
         """Run all notebooks. With ``exports``, cells' files are kept. Raise CellblockError."""
-        self._exports = exports
-        log = self._open_log()
-        try:
-            await self._run_all(executor, log)
-        finally:
-            log.close()
-        return RunResult(tuple(self._results), executor.gaps, self._signal)
-
-    def _open_log(self) -> RunLog:
         try:
             log = RunLog(self._folder, resumed=self._request.resume)
             recover(self._folder, log)
@@ -154,81 +147,72 @@ class Run:
                 log.load()
         except OSError as exc:
             raise OutputFolderError(f"{self._folder.path}: {exc.strerror}") from None
-        return log
-
-    async def _run_all(self, executor: Executor, log: RunLog) -> None:
-        """Run all, as many at once as the executor has slots."""
         waiting = iter(self._request.notebooks)
-        loop, tasks = asyncio.get_running_loop(), set[asyncio.Task[None]]()
+        tasks = set[asyncio.Task[None]]()
         try:
             while True:
                 for _ in range(max(1, executor.slots) - len(tasks)):
-                    tasks.add(loop.create_task(self._run_in_turn(executor, log, waiting)))
+                    in_turn = self._run_in_turn(waiting, executor, log, exports=exports)
+                    tasks.add(asyncio.create_task(in_turn))
                 ended, going = await asyncio.wait(
                     tasks, timeout=_POLL, return_when=asyncio.FIRST_EXCEPTION
                 )
                 for task in ended:
                     task.result()  # raises what it has raised
                 if not going:
-                    return
+                    return RunResult(tuple(self._results), executor.gaps, self._signal)
         finally:
             for task in tasks:
                 task.cancel()
             await asyncio.gather(*tasks, return_exceptions=True)
+            log.close()
 
     async def _run_in_turn(
-        self, executor: Executor, log: RunLog, waiting: Iterator[PlannedNotebook]
+        self,
+        waiting: Iterator[PlannedNotebook],
+        executor: Executor,
+        log: RunLog,
+        *,
+        exports: bool,
     ) -> None:
         """Run one notebook after another."""
         for planned in waiting:
-            if self._signal:
-                why = "the run was ended before"
-                self._end(planned.name, NotebookStatus.skipped, why)
-            else:
-                await self._run_one(planned, executor, log)
+            result = await self._result(planned, executor, log, exports=exports)
+            self._results.append(result)
+            self._progress.ended(result)
 
-    async def _run_one(self, planned: PlannedNotebook, executor: Executor, log: RunLog) -> None:
+    async def _result(
+        self, planned: PlannedNotebook, executor: Executor, log: RunLog, *, exports: bool
+    ) -> NotebookResult:
+        """Return the result of a notebook: an earlier run's, or that of running it."""
+        if self._signal:
+            return _not_run(planned, NotebookStatus.skipped, "the run was ended before")
         try:
             content = plan.read(planned)
         except OSError as exc:
             why = "it can't be read: " + (exc.strerror or str(exc))
             if exc.errno == errno.ELOOP:
                 why = "it is a link, and those are followed only where they are named"
-            self._end(planned.name, NotebookStatus.unreadable, why)
-            return
+            return _not_run(planned, NotebookStatus.unreadable, why)
         key = self._request.options.key(content, executor.digest)
         known = log.find(planned.output, key, passed=self._request.again)
         if known is not None:
-            self._add(known)
-            return
+            return known
         self._progress.began(planned.name)
         saver = FileSaver(self._folder, planned.output, key, asyncio.get_running_loop())
         done = False
         try:
-            job = self._job(planned, content)
+            artifacts = self._folder.remove_folder(planned.artifacts) if exports else None
+            job = Job(planned.name, content, absolute(planned.path.parent), artifacts)
             result = await executor.run(job, self._request.options, saver)
             log.append(planned.output, key, result)
             done = True
         except OSError as exc:
             why = f"its record can't be written: {exc.strerror}"
-            result = NotebookResult(notebook=planned.name, status=NotebookStatus.killed, reason=why)
+            return _not_run(planned, NotebookStatus.killed, why)
         finally:
             saver.close(done=done)
-        self._add(result)
-
-    def _job(self, planned: PlannedNotebook, content: bytes) -> Job:
-        """Return the job for a notebook. Raise OSError where its artifacts have no folder."""
-        artifacts = None
-        if self._exports:
-            artifacts = self._folder.remove_folder(planned.artifacts)
-        return Job(planned.name, content, absolute(planned.path.parent), artifacts)
-
-    def _end(self, name: str, status: NotebookStatus, why: str) -> None:
-        self._add(NotebookResult(notebook=name, status=status, reason=why))
-
-    def _add(self, result: NotebookResult) -> None:
-        self._results.append(result)
-        self._progress.ended(result)
+        return result
 
     @contextmanager
     def handling_signals(self) -> Iterator[None]:
@@ -251,6 +235,10 @@ class Run:
             self.executor.stop()
 
 
+def _not_run(planned: PlannedNotebook, status: NotebookStatus, why: str) -> NotebookResult:
+    return NotebookResult(notebook=planned.name, status=status, reason=why)
+
+
 # --- what a run writes is out of the cells' reach -------------------------------------------------
 
 
@@ -258,40 +246,33 @@ def check_out_of_reach(
     request: RunRequest, folder: OutputFolder, write_roots: Sequence[str]
 ) -> None:
     """Raise OutputFolderError where cells could change what is written, or where it leads."""
-    roots = list(map(os.path.realpath, write_roots))
-    for path in _written(request, folder):
-        for root in roots:
-            if within(path, root):
-                what = f"cells could change what is written: {root} is writable"
-                raise OutputFolderError(f"{path}: {what}. Name another place.")
-
-
-def _written(request: RunRequest, folder: OutputFolder) -> Iterator[str]:
-    """Yield the paths that a run writes to. Links in DIR are not followed, those to it are."""
+    # Links in DIR are not followed, those to it are.
     path = Path(os.path.realpath(folder.path))
-    yield str(path)
-    yield str(path / OWN)
-    for planned in request.notebooks:
-        yield str(path / planned.output)
+    written = [path, path / OWN, *(path / planned.output for planned in request.notebooks)]
     if request.report is not None:
-        yield str(Path(os.path.realpath(request.report.parent), request.report.name))
+        written.append(Path(os.path.realpath(request.report.parent), request.report.name))
+    roots = list(map(os.path.realpath, write_roots))
+    for one in written:
+        for root in roots:
+            if paths.within(str(one), root):
+                what = f"cells could change what is written: {root} is writable"
+                raise OutputFolderError(f"{one}: {what}. Name another place.")
 
 
 def check_artifact_folders(notebooks: Sequence[PlannedNotebook], folder: OutputFolder) -> None:
     """Raise OutputFolderError where a notebook's artifacts would be among another's files."""
-    taken = dict[str, PlannedNotebook]()
-    for planned in notebooks:
-        first = taken.setdefault(planned.artifacts, planned)
-        if first is not planned:
-            raise _shared(planned.artifacts, planned, first, folder)
-    for planned in notebooks:
-        for above in PurePosixPath(planned.output).parents:
-            if (other := taken.get(str(above))) is not None:
-                raise _shared(str(above), planned, other, folder)
-
-
-def _shared(
-    name: str, one: PlannedNotebook, other: PlannedNotebook, folder: OutputFolder
-) -> OutputFolderError:
-    what = f"files of {other.name}'s cells would be among those of {one.name}"
-    return OutputFolderError(f"{folder.path}/{name}: {what}. Run them into two folders.")
+    owners = dict[str, PlannedNotebook]()
+    shared = [
+        (planned.artifacts, planned, first)
+        for planned in notebooks
+        if (first := owners.setdefault(planned.artifacts, planned)) is not planned
+    ]
+    shared += [
+        (str(above), planned, owners[str(above)])
+        for planned in notebooks
+        for above in PurePosixPath(planned.output).parents
+        if str(above) in owners
+    ]
+    for name, one, other in shared:
+        what = f"files of {other.name}'s cells would be among those of {one.name}"
+        raise OutputFolderError(f"{folder.path}/{name}: {what}. Run them into two folders.")

@@ -17,8 +17,8 @@ from typing import TYPE_CHECKING, Final
 from msgspec.structs import replace
 
 from cellblock.guest.confine import arch, landlock, libc, notify, process, seccomp, witness
-from cellblock.guest.confine.apart import close_inherited
 from cellblock.guest.confine.libc import ConfineError, LockFailed, fatal
+from cellblock.guest.confine.process import close_inherited
 from cellblock.guest.confine.syscall_args import Grants
 from cellblock.wire.messages import LockReport, Plan
 
@@ -99,9 +99,9 @@ def confine_zygote(plan: Plan, *, around: bool) -> None:
     version = min(landlock.abi(machine), plan.highest_abi or landlock.HIGHEST_KNOWN_ABI)
     grants = replace(_grants(plan, version, gated=True), zygote=True, removing=around)
     locks: dict[str, Callable[[], str]] = {
-        "capabilities": lambda: process.drop(machine),
+        "capabilities": lambda: process.drop_capabilities(machine),
         "no_new_privs": process.no_new_privs,
-        "rlimits": lambda: process.apply(limits, gated=True),
+        "rlimits": lambda: process.apply_limits(limits, gated=True),
         "landlock": lambda: "" if around else landlock.apply(plan, machine, version),
         "seccomp": lambda: seccomp.load(machine, seccomp.build(machine.name, grants), os.getpid()),
     }
@@ -193,10 +193,10 @@ def _takers(
     return {
         "namespaces": lambda: witness.look_at_namespaces(plan),
         "container": lambda: witness.look_at_container(plan),
-        "capabilities": lambda: process.drop(machine),
+        "capabilities": lambda: process.drop_capabilities(machine),
         "no_new_privs": process.no_new_privs,
         "not_dumpable": process.not_dumpable,
-        "rlimits": lambda: process.apply(plan.limits, gated=gated),
+        "rlimits": lambda: process.apply_limits(plan.limits, gated=gated),
         "landlock": lambda: landlock.apply(plan, machine, version),
         "seccomp": filter_calls,
     }

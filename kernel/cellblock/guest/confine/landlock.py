@@ -20,7 +20,7 @@ import msgspec
 from cellblock.guest.confine import arch, libc, process, seccomp
 from cellblock.guest.confine.libc import LockFailed
 from cellblock.guest.confine.notify import NEW_LISTENER, WAIT_KILLABLE
-from cellblock.guest.confine.process import CARRIERS
+from cellblock.guest.confine.process import RLIMITS
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -271,7 +271,7 @@ def ruleset(plan: Plan, layers: int) -> int:
 
 def lower(pid: int, limits: Limits) -> None:
     """Lower a process's resource limits, soft and hard. Raises OSError, ValueError."""
-    for field, which in CARRIERS.items():
+    for field, which in RLIMITS.items():
         hard, wanted = resource.prlimit(pid, which)[1], getattr(limits, field)
         if wanted is None:
             continue

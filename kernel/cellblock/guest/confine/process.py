@@ -1,4 +1,4 @@
-"""Process attributes: no new privileges, not dumpable, one thread, whose end is whose.
+"""Attributes of a process: descriptors, session, capabilities, resource limits, whose end is whose.
 
 What is set is asked for again: a filter above us may answer for the OS kernel (seccomp(2)).
 """
@@ -15,9 +15,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from cellblock.guest.confine import libc
-from cellblock.guest.confine.libc import LockFailed
+from cellblock.guest.confine.libc import LockFailed, fatal
 
 if TYPE_CHECKING:
+    from collections.abc import Callable, Collection
+
     from cellblock.guest.confine.arch import Arch
     from cellblock.wire.messages import Limits
 
@@ -32,16 +34,106 @@ PR_GET_NO_NEW_PRIVS: Final = 39
 PR_SET_NAME: Final = 15
 PR_SET_CHILD_SUBREAPER: Final = 36
 PR_GET_CHILD_SUBREAPER: Final = 37
-#: What a process is, for whoever looks at a list of them; 15 bytes at most.
-NAMES: Final = {
+#: Names that ps(1) and top(1) show; 15 bytes at most.
+_NAMES: Final = {
     name: ctypes.create_string_buffer(f"cb-{name}".encode())
     for name in ("zygote", "guest", "snapshot")
 }
+_OPEN: Final = "/proc/self/fd"
 
 
-def call_itself(name: str) -> None:
-    """Say in ps(1) and top(1) what this process is: one of NAMES."""
-    libc.prctl(PR_SET_NAME, NAMES[name])
+def isolate_zygote(*, namespace: bool) -> None:
+    """Do what a zygote does for all its guests; in a pid ``namespace`` of its own, end with it.
+
+    Raises ConfineError.
+    """
+    _step("not_dumpable", not_dumpable)
+    _step("orphans", _become_subreaper)
+    if namespace:
+        # What started it waits outside; that is what the host can kill, and we are to go with it.
+        _step("end with its parent", _die_with_parent)
+
+
+def isolate_fork(zygote: int, keep: Collection[int]) -> None:
+    """End with the zygote, lead a session, hold no descriptor but ``keep``.
+
+    These come before the locks, which take none of it back. Raises ConfineError where one of them
+    fails, SystemExit where the zygote has gone.
+    """
+    _step("end with the zygote", _die_with_parent)
+    if os.getppid() != zygote:  # before it was asked for
+        raise SystemExit(1)
+    _step("session", _start_session)
+    _step("inherited descriptors", lambda: close_inherited(keep))
+
+
+def _step(name: str, act: Callable[[], object]) -> None:
+    try:
+        act()
+    except (OSError, LockFailed) as error:
+        raise fatal(name, error) from error
+
+
+def _become_subreaper() -> None:
+    libc.prctl(PR_SET_CHILD_SUBREAPER, 1)
+    if _stored(PR_GET_CHILD_SUBREAPER) != 1:
+        raise LockFailed("its children's orphans would not come to it")
+
+
+def _die_with_parent() -> None:
+    """Have the OS kernel kill this process when its parent ends, however it does (prctl(2))."""
+    libc.prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
+    if _stored(PR_GET_PDEATHSIG) != signal.SIGKILL:
+        raise LockFailed("it would outlive its parent")
+
+
+def _start_session() -> None:
+    os.setsid()
+    if os.getsid(0) != os.getpid():
+        raise LockFailed("it stayed in another's session")
+
+
+def _stored(option: int) -> int:
+    """Return the number that a prctl stores at an address."""
+    space = ctypes.create_string_buffer(4)
+    libc.prctl(option, space)
+    number: int = struct.unpack("=i", space.raw)[0]
+    return number
+
+
+def close_inherited(keep: Collection[int]) -> None:
+    """Close every descriptor that is not in ``keep``, whatever its number.
+
+    The upper end is the hard limit on open files: a descriptor above the soft one survives a
+    lowering of it. Raises LockFailed where one is left all the same, OSError without /proc.
+    """
+    hard = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
+    highest = 1 << 20 if hard == resource.RLIM_INFINITY else hard
+    # Some may lie above today's limit.
+    highest = max(highest, *map(int, os.listdir(_OPEN)))
+    start = 0
+    for fd in sorted(keep):
+        if fd > start:  # CPython turns the empty range before 0 into all of them
+            os.closerange(start, fd)
+        start = fd + 1
+    os.closerange(start, highest + 1)
+    # Among what is listed is the descriptor by which it is listed.
+    listed = [fd for fd in map(int, os.listdir(_OPEN)) if fd not in keep]
+    if left := [fd for fd in listed if _is_open(fd)]:
+        raise LockFailed(f"descriptors are left open: {left[:5]}")
+
+
+def _is_open(fd: int) -> bool:
+    try:
+        os.fstat(fd)
+    except OSError as error:
+        return error.errno != errno.EBADF
+    return True
+
+
+def set_name(name: str) -> None:
+    """Name this process in ps(1) and top(1): zygote, guest or snapshot."""
+    libc.prctl(PR_SET_NAME, _NAMES[name])
 
 
 def no_new_privs() -> str:
@@ -64,48 +156,15 @@ def not_dumpable() -> str:
     return "set"
 
 
-def end_with_parent() -> None:
-    """Have the OS kernel kill this process when its parent ends. Raises OSError, LockFailed.
-
-    However the parent ends; one that has ended already is the caller's to notice (prctl(2)).
-    """
-    libc.prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
-    if _told(PR_GET_PDEATHSIG) != signal.SIGKILL:
-        raise LockFailed("it would outlive its parent")
-
-
-def adopt_orphans() -> None:
-    """Have orphans of what descends from here come here. Raises OSError, LockFailed."""
-    libc.prctl(PR_SET_CHILD_SUBREAPER, 1)
-    if _told(PR_GET_CHILD_SUBREAPER) != 1:
-        raise LockFailed("its children's orphans would not come to it")
-
-
-def lead_session() -> None:
-    """Leave the parent's session and process group. Raises OSError, LockFailed."""
-    os.setsid()
-    if os.getsid(0) != os.getpid():
-        raise LockFailed("it stayed in another's session")
-
-
-def _told(option: int) -> int:
-    """Return the number that a prctl puts where it is told to."""
-    space = ctypes.create_string_buffer(4)
-    libc.prctl(option, space)
-    number: int = struct.unpack("=i", space.raw)[0]
-    return number
-
-
 def thread_count() -> int:
     """Count this process's threads, as the kernel does; Python does not know C's threads.
 
     Raises OSError where /proc is missing: then nothing vouches for a single thread.
     """
-    return len(list(Path("/proc/self/task").iterdir()))
+    return len(os.listdir("/proc/self/task"))
 
 
 # Linux capabilities: all of them dropped, from every set.
-
 # <linux/capability.h>, <linux/prctl.h>, <linux/securebits.h>
 VERSION_3: Final = 0x20080522
 PR_CAPBSET_READ: Final = 23
@@ -116,10 +175,10 @@ PR_CAP_AMBIENT: Final = 47
 PR_CAP_AMBIENT_CLEAR_ALL: Final = 4
 #: NOROOT, NO_SETUID_FIXUP, NO_CAP_AMBIENT_RAISE, each with its lock: uid 0 means nothing on exec.
 SECUREBITS: Final = 0b1100_1111
-_HIGHEST: Final = 63
+_CAPABILITIES: Final = range(64)
 
 
-def drop(arch: Arch) -> str:
+def drop_capabilities(arch: Arch) -> str:
     """Empty the bounding, ambient, effective, permitted and inheritable sets.
 
     Raises OSError, and LockFailed where something is left that could be taken away.
@@ -132,12 +191,12 @@ def drop(arch: Arch) -> str:
         raise LockFailed("the securebits did not stick")
     header = ctypes.create_string_buffer(struct.pack("=Ii", VERSION_3, 0), 8)
     libc.syscall(arch.numbers["capset"], header, ctypes.create_string_buffer(24))
-    if any(held(arch)):
+    if any(held_capabilities(arch)):
         raise LockFailed("capabilities are left after capset")
     return f"none held{', bounding set empty' if bounding else ''}"
 
 
-def held(arch: Arch) -> tuple[int, int, int]:
+def held_capabilities(arch: Arch) -> tuple[int, int, int]:
     """Return the effective, permitted and inheritable sets of this thread, as bit masks."""
     header = ctypes.create_string_buffer(struct.pack("=Ii", VERSION_3, 0), 8)
     data = ctypes.create_string_buffer(24)
@@ -149,9 +208,9 @@ def held(arch: Arch) -> tuple[int, int, int]:
 
 def _drop_bounding() -> bool:
     """Return whether the bounding set is empty now; an unprivileged user may not change it."""
-    if not any(map(_in_bounding, range(_HIGHEST + 1))):
+    if not any(map(_in_bounding, _CAPABILITIES)):
         return True  # the zygote's was emptied
-    for capability in range(_HIGHEST + 1):
+    for capability in _CAPABILITIES:
         try:
             libc.prctl(PR_CAPBSET_DROP, capability)
         except OSError as error:
@@ -160,7 +219,7 @@ def _drop_bounding() -> bool:
             if error.errno != errno.EINVAL:
                 raise
             break  # the OS kernel knows no capability this high
-    if any(_in_bounding(capability) for capability in range(_HIGHEST + 1)):
+    if any(map(_in_bounding, _CAPABILITIES)):
         raise LockFailed("capabilities are left in the bounding set")
     return True
 
@@ -175,7 +234,7 @@ def _in_bounding(capability: int) -> bool:
 
 
 def _try_prctl(option: int, value: int) -> bool:
-    """Say whether it was done; that it may not be, or is not known, is no failure."""
+    """Return whether it was done; that it may not be, or is not known, is no failure."""
     try:
         libc.prctl(option, value)
     except OSError as error:
@@ -188,7 +247,7 @@ def _try_prctl(option: int, value: int) -> bool:
 # Resource limits: soft and hard alike, so that a cell can't raise them again.
 
 #: Field of ``wire.Limits`` to the limit that carries it, and why that one.
-CARRIERS: Final = {
+RLIMITS: Final = {
     # RLIMIT_AS would count address space that is never used; RSS is not enforced by Linux.
     # DATA counts private writable memory and fails allocation: MemoryError, process alive.
     "memory_max_bytes": resource.RLIMIT_DATA,
@@ -198,20 +257,22 @@ CARRIERS: Final = {
 }
 
 
-def apply(limits: Limits, *, gated: bool = False) -> str:
-    """Set every limit that is configured, and no core dumps.
+def apply_limits(limits: Limits, *, gated: bool = False) -> str:
+    """Set every limit that is configured, and no core dumps. ``gated``: the gate counts tasks.
 
     Raises OSError, ValueError, LockFailed.
-
-    ``gated`` says that somebody else counts tasks, for this guest alone.
     """
     done = [_lower(resource.RLIMIT_CORE, 0, "core")]
-    for field, carrier in CARRIERS.items():
+    for field, which in RLIMITS.items():
         wanted = getattr(limits, field)
         if wanted is not None:
-            done.append(_lower(carrier, wanted, field))
+            done.append(_lower(which, wanted, field))
     if limits.memory_max_bytes is not None:
-        done.append(_limit_stack(limits.memory_max_bytes))
+        # The main thread's stack grows outside of RLIMIT_DATA; it is never raised.
+        soft, _ = resource.getrlimit(resource.RLIMIT_STACK)
+        wanted = limits.memory_max_bytes
+        wanted = wanted if soft == resource.RLIM_INFINITY else min(soft, wanted)
+        done.append(_lower(resource.RLIMIT_STACK, wanted, "stack"))
     if limits.max_processes is not None and not gated:
         done.append(limit_tasks(limits.max_processes))
     return ", ".join(done)
@@ -227,34 +288,22 @@ def _lower(which: int, wanted: int, label: str) -> str:
     return f"{label}={value}"
 
 
-def _limit_stack(memory: int) -> str:
-    """Bound the main thread's stack, which grows outside of RLIMIT_DATA; never raise it."""
-    soft, hard = resource.getrlimit(resource.RLIMIT_STACK)
-    known = [value for value in (soft, hard, memory) if value != resource.RLIM_INFINITY]
-    return _lower(resource.RLIMIT_STACK, min(known), "stack")
-
-
 def limit_tasks(wanted: int) -> str:
     """Allow ``wanted`` tasks more than the user has now.
 
     RLIMIT_NPROC counts all tasks of the user on the machine, this notebook's or not, and
     Linux never applies it to uid 0 (getrlimit(2); kernel/fork.c, ``INIT_USER``).
     """
-    if os.getuid() == 0:
+    uid = os.getuid()
+    if uid == 0:
         return "max_processes not applied to uid 0"
-    return _lower(resource.RLIMIT_NPROC, tasks_of(os.getuid()) + wanted, "tasks of this user")
-
-
-def tasks_of(uid: int) -> int:
-    """Count the threads of all processes that belong to ``uid``; vanished ones count as none."""
-    return sum(
-        _threads_if_owned(entry, uid)
-        for entry in os.scandir("/proc")
-        if entry.name[0] in "123456789"
-    )
+    numbers = (entry for entry in os.scandir("/proc") if entry.name.isdecimal())
+    present = sum(_threads_if_owned(entry, uid) for entry in numbers)
+    return _lower(resource.RLIMIT_NPROC, present + wanted, "tasks of this user")
 
 
 def _threads_if_owned(entry: os.DirEntry[str], uid: int) -> int:
+    """Count a process's threads if it is the user's; a process that has vanished has none."""
     try:
         if entry.stat().st_uid not in (uid, 0):
             return 0

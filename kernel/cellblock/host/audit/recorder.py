@@ -20,9 +20,9 @@ if TYPE_CHECKING:
     from cellblock.host.audit.log import Log
     from cellblock.host.consent.approvals.prompt import Decision
     from cellblock.host.consent.approvals.request import Wish
-    from cellblock.host.services.artifacts.collect import Artifact
-    from cellblock.host.services.network.relay import Account
-    from cellblock.host.services.tools.types import Record as Call
+    from cellblock.host.services.artifacts import Artifact
+    from cellblock.host.services.network.relay import RelayCounts
+    from cellblock.host.services.tools.calls import CallRecord as Call
     from cellblock.host.session.types import Cell, Outcome, Stopped, Terms
     from cellblock.policy.enforcement import Enforcement, Gap
 
@@ -233,7 +233,7 @@ class Audit:
         self._log.amend(replace(record, decision="no", why=UNWRITTEN))
         return UNWRITTEN
 
-    def asked(self, account: Account) -> None:
+    def asked(self, account: RelayCounts) -> None:
         """Enter what guests asked the relay for, if they did."""
         if account:
             self.enter(

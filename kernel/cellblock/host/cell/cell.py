@@ -6,7 +6,8 @@ from abc import ABC, abstractmethod
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Protocol
 
-from cellblock.analysis import analyser, transform
+from cellblock.analysis import transform
+from cellblock.analysis.transform import exceeded_limit
 from cellblock.host.output import gateway
 from cellblock.host.session.types import Cell
 
@@ -18,8 +19,8 @@ if TYPE_CHECKING:
     from cellblock.host.cell.outputs import Outputs
     from cellblock.host.cell.status import Views
     from cellblock.host.consent.approvals.approver import Clerk
-    from cellblock.host.services.artifacts.collect import Exported, Exports
-    from cellblock.host.services.tools.types import Approval
+    from cellblock.host.services.artifacts import ArtifactCollector, CellArtifacts
+    from cellblock.host.services.tools.calls import Approval
     from cellblock.host.session.history import History
     from cellblock.host.session.session import Session
     from cellblock.host.session.types import Outcome, Stopped
@@ -39,7 +40,7 @@ class CellRun:
         #: How it ended; None until then, and for one that never came to the session.
         self.outcome: Outcome | None = None
         #: The files that were copied out.
-        self.exported: Exported | None = None
+        self.exported: CellArtifacts | None = None
         self._error: dict[str, Any] | None = None
         self._metadata: dict[str, Any] = {}
         self._ended = False
@@ -47,7 +48,7 @@ class CellRun:
     def start(self) -> None:
         """Say what runs, then run it."""
         station = self._station
-        if excess := analyser.excess(self.raw):
+        if excess := exceeded_limit(self.raw):
             station.audit.too_long(self.raw, self.count)
             self.fail(*station.views.too_long(*excess))
             return
@@ -110,7 +111,7 @@ class CellRun:
         else:
             exports.after_cell(lambda found: self._finish(outcome, found))
 
-    def _finish(self, outcome: Outcome, found: Exported | None = None) -> None:
+    def _finish(self, outcome: Outcome, found: CellArtifacts | None = None) -> None:
         views, self.outcome = self._station.views, outcome
         self._account(outcome)
         if found:
@@ -139,7 +140,7 @@ class CellRun:
             "payload": gateway.clean_payload(outcome.payload, show=show),
         }
 
-    def _tell_of(self, found: Exported) -> None:
+    def _tell_of(self, found: CellArtifacts) -> None:
         """Show which files were copied out, and put them into the reply and on the audit log."""
         self.exported = found
         self._station.audit.exported(found.artifacts)
@@ -217,7 +218,7 @@ class Station(ABC):
         self.outputs, self.views, self.audit, self.history = outputs, views, audit, history
         self.session: Session | None = None
         #: What copies files out after cells, if the policy has that done.
-        self.exports: Exports | None = None
+        self.exports: ArtifactCollector | None = None
         #: Where the user has to allow that there is a session: what asks for it.
         self.starting: Starting | None = None
         #: Asks the user, where the policy has that and somebody is there to be asked. To be set

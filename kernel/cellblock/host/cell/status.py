@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from cellblock.backends.probes import Proof
     from cellblock.errors import AuditError, PolicyError
     from cellblock.host.cell.output_log import Kept
-    from cellblock.host.services.artifacts.collect import Exported
+    from cellblock.host.services.artifacts import CellArtifacts
     from cellblock.host.session.types import Stopped
     from cellblock.policy.enforcement import Enforcement, Gap
     from cellblock.policy.model import Policy
@@ -262,7 +262,7 @@ class Views:
         card = problem(title, error.message, error.file, error.key, remedy=error.remedy)
         return card, problem_failure(card, error.message, "AdmissionProblem")
 
-    def artifacts(self, found: Exported) -> Bundle:
+    def artifacts(self, found: CellArtifacts) -> Bundle:
         """Return the card for files that were copied out; links lead from the project."""
         from cellblock.render.tables import File, Left, artifacts  # noqa: PLC0415
 

@@ -1,10 +1,17 @@
-"""The guests' processes: starting them, talking to them, and ending them for certain.
+"""The processes that run cells: how they are started, spoken to, replaced and ended for certain.
 
 Invariant: a process is signalled only through a pidfd that was checked, and no guest outlives its
 host.
 
-``spawn`` starts a zygote before anything else is imported; ``wrapping_cache`` remembers what goes
-around it. ``zygote`` and ``zygotes`` talk to zygotes, ``process`` is one guest and its socket;
-``supervisor`` decides which guest serves, and replaces one that has ended. ``worker_process`` is a
-confined helper of the host's own; ``own_process`` is what host and helpers do to themselves.
+The parts, in the order in which a start meets them:
+
+- ``spawn``: starts a zygote before anything else is imported, and closes the host to others.
+- ``wrapping_cache``: what went around the last zygote, for the next one to start in.
+- ``zygote``: one zygote's control socket; a session's own, or one that several share.
+- ``process``: one guest, its channel and its output.
+- ``supervisor``: which guest serves a session, and where the next one comes from.
+- ``worker_process``: confined helpers of the host's own, for tools and for the network.
+
+May import ``wire``, ``policy``, ``errors`` and other packages of the host; ``spawn`` and
+``wrapping_cache`` only what is loaded at once.
 """

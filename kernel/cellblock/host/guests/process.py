@@ -1,10 +1,11 @@
-"""The host's end of a guest: channel, pipes, and how it ends."""
+"""The host's end of one guest: its channel, its output pipes, its process, and how it ends."""
 
 from __future__ import annotations
 
 import codecs
 import contextlib
 import fcntl
+import io
 import os
 import select
 import signal
@@ -12,102 +13,106 @@ import socket
 import struct
 import termios
 import traceback
+from dataclasses import dataclass
 from functools import partial
+from itertools import groupby
 from pathlib import Path
 from time import thread_time
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from cellblock.errors import GuestError, WireError
 from cellblock.host.output.text import split_tail
-from cellblock.host.snapshots.copies import Lineage
-from cellblock.wire import frames, messages
+from cellblock.wire import frames
 from cellblock.wire.messages import FromGuest, Stream, StreamName
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator
+    from collections.abc import Callable, Iterator
 
     import msgspec
 
     from cellblock.host.session.types import Reactor, Timer
 
 
-# What a guest's bytes say: whole messages, and whether a frame that has begun ever ends.
+# --- messages from bytes ----------------------------------------------------------------------
 
 #: Seconds between looks at a frame that is not whole, and looks that it may take. Long, because a
 #: thread that sends is held up by one that keeps the interpreter to itself.
 FRAME_LOOK, FRAME_LOOKS = 1.0, 8
 
-_STDOUT: Final[StreamName] = "stdout"
 #: One for all: it has no state, and takes a fifth of a millisecond to make.
 _decode: frames.Decoder[FromGuest] = frames.Decoder(FromGuest)
 
 
-class Incoming:
-    """``lose`` gets the reason to end a guest that does not end its frame."""
+class MessageReader:
+    """Turns a guest's bytes into messages.
+
+    ``lose`` gets the reason to end a guest that begins a frame and does not end it.
+    """
 
     def __init__(self, reactor: Reactor, lose: Callable[[str], None]) -> None:
         self._reactor, self._lose = reactor, lose
         self._splitter = frames.Splitter()
-        #: How many frames had ended at the last look, and how many looks there are left.
-        self._looks: tuple[int, int] | None = None
+        self._look: Timer | None = None
 
     def messages(self, data: bytes) -> Iterator[FromGuest]:
-        """Yield what ``data`` completes; text that came in pieces is joined, a flood of it too."""
-        name, parts = _STDOUT, list[str]()
-        try:
-            # No name is kept for a payload: it is as large as what is made of it.
-            for message in map(_decode, self._splitter.feed(data)):
-                stream = message if isinstance(message, Stream) else None
-                if parts and (stream is None or stream.name != name):
-                    yield Stream(name=name, text="".join(parts))
-                    parts = []
-                if stream is None:
-                    yield message
-                else:
-                    name = stream.name
-                    parts.append(stream.text)
-        except WireError:
-            if parts:
-                yield Stream(name=name, text="".join(parts))
-            raise
-        if parts:
-            yield Stream(name=name, text="".join(parts))
+        """Yield what ``data`` completes; join text that came in pieces, a flood of it too.
+
+        Raises WireError, after all that came before what is not decodable.
+        """
+        # No name is kept for a payload: it is as large as what is made of it.
+        decoded: Iterator[Any] = map(_decode, self._splitter.feed(data))
+        for stream, group in groupby(decoded, _stream_name):
+            if stream is None:
+                yield from group
+                continue
+            text = io.StringIO()
+            try:
+                for message in group:
+                    text.write(message.text)
+            finally:
+                if joined := text.getvalue():
+                    yield Stream(name=stream, text=joined)
 
     def watch(self) -> None:
         """See to it that a frame which is not whole ends, or goes on, in time."""
-        if self._splitter.partial and self._looks is None:
-            self._look_later((self._splitter.taken, FRAME_LOOKS))
+        if self._splitter.partial and self._look is None:
+            self._look_later(FRAME_LOOKS)
 
     def unwatch(self) -> None:
-        """Wait for no frame's end: the guest is not heard, or is no more."""
-        self._looks = None
+        """Wait for no frame's end: the guest is not listened to, or has ended."""
+        if self._look is not None:
+            self._look.cancel()
+            self._look = None
 
-    def _look_later(self, looks: tuple[int, int]) -> None:
-        self._looks = looks
-        self._reactor.call_later(FRAME_LOOK, lambda: self._look(looks))
+    def _look_later(self, looks: int) -> None:
+        """Count looks and not seconds: the host may be slow."""
+        taken = self._splitter.taken
 
-    def _look(self, looks: tuple[int, int]) -> None:
-        """End a guest whose frame takes too long; looks, not seconds: the host may be slow."""
-        if looks is not self._looks:
-            return
-        taken, left = looks
-        if not self._splitter.partial:
-            self._looks = None
-        elif taken != self._splitter.taken:
-            self._look_later((self._splitter.taken, FRAME_LOOKS))
-        elif left:
-            self._look_later((taken, left - 1))
-        else:
-            self._lose("protocol violation: a frame that does not end")
+        def look() -> None:
+            self._look = None
+            if not self._splitter.partial:
+                return
+            if taken != self._splitter.taken:
+                self._look_later(FRAME_LOOKS)
+            elif looks:
+                self._look_later(looks - 1)
+            else:
+                self._lose("protocol violation: a frame that does not end")
+
+        self._look = self._reactor.call_later(FRAME_LOOK, look)
 
 
-# The host's end of a guest's raw output: what is written below Python.
+def _stream_name(message: FromGuest) -> StreamName | None:
+    return message.name if isinstance(message, Stream) else None
+
+
+# --- text from pipes --------------------------------------------------------------------------
 
 PIPE_READ: Final = 1 << 16
 
 
 class Pipe:
-    """One of a guest's raw output descriptors, for what is written below Python."""
+    """A guest's stdout or stderr, for what is written below Python."""
 
     def __init__(self, fd: int, on_text: Callable[[str], None], reactor: Reactor) -> None:
         self._fd, self._on_text, self._reactor = fd, on_text, reactor
@@ -133,11 +138,11 @@ class Pipe:
             return
         if not data:
             self.close()
-        else:
-            # A read ends anywhere: half a sequence waits for the rest of it.
-            text, self._cut = split_tail(self._cut + self._decode(data))
-            if text:
-                self._on_text(text)
+            return
+        # A read ends anywhere: half a sequence waits for the rest of it.
+        text, self._cut = split_tail(self._cut + self._decode(data))
+        if text:
+            self._on_text(text)
 
     def close(self) -> None:
         """Stop listening."""
@@ -147,68 +152,7 @@ class Pipe:
             self._fd = -1
 
 
-# Who speaks on a channel: what the OS kernel says of the process behind it.
-#
-# Source: unix(7), pidfd_open(2), setsid(2), proc(5).
-
-#: struct ucred: pid, uid, gid.
-_UCRED: Final = struct.Struct("=iII")
-#: Bytes of what comes beside a message, where it says who sent that.
-ROOM: Final = socket.CMSG_SPACE(_UCRED.size)
-
-
-def ask(sock: socket.socket, *, asked: bool) -> None:
-    """Have the OS kernel say who sent a message, from now on, or not any more."""
-    sock.setsockopt(socket.SOL_SOCKET, socket.SO_PASSCRED, asked)
-
-
-def sender(ancillary: Iterable[tuple[int, int, bytes]]) -> int | None:
-    """Return the process that sent what came with this; None where it does not say so."""
-    for level, kind, payload in ancillary:
-        if (level, kind) == (socket.SOL_SOCKET, socket.SCM_CREDENTIALS):
-            return int(_UCRED.unpack(payload)[0])
-    return None
-
-
-def hold_of(pid: int, session: int, sock: socket.socket) -> int | None:
-    """Return a descriptor of a process, if it is in that session and its channel is open.
-
-    Its number alone could be another's by now. Whatever holds the other end is of the guest's
-    session, which nothing of anybody else's is in.
-    """
-    with contextlib.suppress(OSError):
-        pidfd = os.pidfd_open(pid)
-        if _is_ours(pid, session, sock):
-            return pidfd
-        os.close(pidfd)
-    return None
-
-
-def _is_ours(pid: int, session: int, sock: socket.socket) -> bool:
-    with contextlib.suppress(OSError):
-        return os.getsid(pid) == session and not _hung_up(sock)
-    return False
-
-
-def _hung_up(sock: socket.socket) -> bool:
-    poll = select.poll()
-    poll.register(sock, 0)
-    return bool(poll.poll(0))
-
-
-def deaf(pid: int | None) -> bool:
-    """Say whether interrupts can't reach a process: ignored, blocked in every thread, or stopped.
-
-    Source: SigIgn and ShdPnd. One that catches them is not deaf, whatever it does.
-    """
-    try:
-        status = Path(f"/proc/{pid}/status").read_text(encoding="ascii", errors="replace")
-    except OSError:
-        return False
-    fields = dict(line.split(":\t", 1) for line in status.splitlines() if ":\t" in line)
-    masks = int(fields.get("SigIgn", "0"), 16) | int(fields.get("ShdPnd", "0"), 16)
-    return bool(masks & 1 << signal.SIGINT - 1)
-
+# --- a guest ----------------------------------------------------------------------------------
 
 READ_SIZE = 1 << 16  # more is mapped anew for every read, which costs 40 µs
 #: Bytes that may wait to be sent to a guest that does not read.
@@ -220,88 +164,92 @@ LAST_READS = 64
 AT_ONCE, REST = 0.005, 4
 #: Seconds after an interrupt at which waits are cut short once more.
 _WAKES = (0.02, 0.1, 0.5)
+#: struct ucred: pid, uid, gid (unix(7)).
+_UCRED: Final = struct.Struct("=iII")
 
-#: In the order of their descriptors.
-_STREAMS: tuple[messages.StreamName, ...] = ("stdout", "stderr")
+
+@dataclass(slots=True)
+class Lineage:
+    """The fork of a zygote that a guest and its copies descend from.
+
+    ``session`` is what that fork began (setsid(2)). It is known when the zygote has told the
+    fork's pid, which may be after the first copy was asked for: so all share one of these.
+    """
+
+    number: int = 0
+    session: int = -1
 
 
 class Guest:
-    """One guest: messages in, messages out, raw text, its end.
+    """One guest, or a copy of one: messages in, messages out, raw text, its end.
 
-    ``on_message`` gets every decoded message; ``on_lost`` is called once, with the reason, when
-    the channel breaks or something undecodable arrives. Raises OSError where no descriptors are
-    left.
+    ``on_message`` gets every decoded message. ``on_lost`` is called once, when the channel ends,
+    with the reason where that is the guest's fault. The first message of one that is ``vouched``
+    for comes with its sender's pid. Raises OSError where no descriptors are left.
     """
 
     def __init__(
         self,
         reactor: Reactor,
-        on_message: Callable[[messages.FromGuest], None],
-        on_text: Callable[[messages.StreamName, str], None],
+        on_message: Callable[[FromGuest], None],
+        on_text: Callable[[StreamName, str], None],
         on_lost: Callable[[str], None],
         *,
         vouched: bool = False,
     ) -> None:
         self._reactor = reactor
         self.on_message, self.on_text, self.on_lost = on_message, on_text, on_lost
-        #: The OS kernel is to say who sends the first message.
         self._vouched = vouched
         self.pid: int | None = None
         #: Stands for the process even when its pid is another's by now; None where there is none.
         self.pidfd: int | None = None
-        self.ready = False
-        #: Nobody listens to it.
-        self.held = False
-        #: Which fork it is, so that its pid finds it.
-        self.number = 0
         self.lineage = Lineage()
+        self.ready = False
         #: It is a copy that took over, or may.
         self.copied = False
-        #: Something is asked of it, or was never yet.
-        self._asked = True
-        #: Seconds of the host's processor that it took since it was last left alone, and how long
-        #: it is.
+        #: The host has ended it.
+        self.ended = False
+        #: It is not listened to, because front ends do not read.
+        self.held = False
+        #: It gets a part of the host's time: seconds that it took since it was last left alone,
+        #: and how long it is left alone.
+        self._throttled = False
         self._took = 0.0
         self._rest: Timer | None = None
         self._wakes: list[Timer] = []
         self._pending = bytearray()
-        self._incoming = Incoming(reactor, self._lose)
+        self._reader = MessageReader(reactor, self._lose)
+        #: Its own ends of channel and pipes, and what else it inherits, until it is forked.
         self.theirs: list[int] = []
         self.pipes: list[Pipe] = []
         self._sock, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_STREAM)
         self.theirs.append(theirs.detach())
+        streams: tuple[StreamName, ...] = "stdout", "stderr"
         try:
-            self._open_pipes()
+            for name in streams:
+                read, write = os.pipe()
+                self.theirs.append(write)
+                self.pipes.append(Pipe(read, partial(self._on_written, name), reactor))
         except OSError:
             self._hang_up()
             raise
         self._sock.setblocking(False)
         # Out-of-band bytes would make the socket readable for ever with nothing to read (unix(7)).
         self._sock.setsockopt(socket.SOL_SOCKET, socket.SO_OOBINLINE, 1)
-        if vouched:
-            ask(self._sock, asked=True)
+        self._sock.setsockopt(socket.SOL_SOCKET, socket.SO_PASSCRED, vouched)
         reactor.watch(self._sock.fileno(), self._readable)
 
-    def _open_pipes(self) -> None:
-        for name in _STREAMS:
-            read, write = os.pipe()
-            self.theirs.append(write)
-            self.pipes.append(Pipe(read, partial(self._on_written, name), self._reactor))
-
-    def _on_written(self, name: messages.StreamName, text: str) -> None:
-        began = thread_time()
-        self.on_text(name, text)
-        self._count(thread_time() - began)
-
     def release_theirs(self) -> None:
-        """Close our copies of the guest's ends, once the zygote has them."""
+        """Close our copies of the guest's ends, once they were sent."""
         for fd in self.theirs:
             os.close(fd)
         self.theirs = []
 
+    # --- to the guest -------------------------------------------------------------------------
+
     def send(self, message: msgspec.Struct) -> None:
-        """Queue ``message``; raises ``GuestError`` when the guest stopped reading long ago."""
-        if self._sock.fileno() < 0:
+        """Queue ``message``. Raises GuestError when the guest stopped reading long ago."""
+        if self.closed:
             raise GuestError("the guest is gone")
         frame = frames.encode(message)
         if len(self._pending) + len(frame) > MAX_PENDING:
@@ -310,8 +258,8 @@ class Guest:
         self._flush()
 
     def send_with(self, message: msgspec.Struct, fds: list[int]) -> bool:
-        """Send a short message and descriptors; say whether it went out at once, or not at all."""
-        if self._pending or self._sock.fileno() < 0:
+        """Send a short message and descriptors at once, or nothing; return which it was."""
+        if self._pending or self.closed:
             return False
         frame = bytes(frames.encode(message))
         try:
@@ -322,9 +270,20 @@ class Guest:
         self._watch()
         return True
 
+    def _flush(self) -> None:
+        try:
+            sent = self._sock.send(self._pending)
+            del self._pending[:sent]
+        except BlockingIOError:
+            pass
+        except OSError:
+            self._lose("")
+            return
+        self._watch()
+
     @property
     def closed(self) -> bool:
-        """Say whether nothing can be sent to it any more: it is ending, or has ended."""
+        """Whether nothing can be sent to it any more: it is ending, or has ended."""
         return self._sock.fileno() < 0
 
     @property
@@ -340,65 +299,56 @@ class Guest:
             return 0
         return len(self._pending) + int(struct.unpack("i", out)[0])
 
-    def _flush(self) -> None:
-        try:
-            sent = self._sock.send(self._pending)
-            del self._pending[:sent]
-        except BlockingIOError:
-            pass
-        except OSError:
-            self._lose("")
+    # --- from the guest -----------------------------------------------------------------------
+
+    def hold(self, *, held: bool) -> None:
+        """Leave what it says where it is, so that it has to wait, or listen again."""
+        if not self.closed and held != self.held:
+            self.held = held
+            self._reader.unwatch()
+            self._listen()
+
+    def throttle(self, *, on: bool) -> None:
+        """Spend a part of the host's time on it at most, from now on; or listen at once again."""
+        self._throttled, self._took = on, 0.0
+        if self._rest is not None:
+            self._rest.cancel()
+            self._end_rest()
+
+    def _count(self, seconds: float) -> None:
+        """Count what a throttled guest took; leave it alone for a while where that is much."""
+        if not self._throttled or self._rest is not None:
             return
+        self._took += seconds
+        if self._took >= AT_ONCE and not self.closed and not self.held:
+            self._rest = self._reactor.call_later(REST * self._took, self._end_rest)
+            self._took = 0.0
+            self._listen()
+
+    def _end_rest(self) -> None:
+        self._rest = None
+        if not self.closed:
+            self._listen()
+
+    def _listen(self) -> None:
+        """Listen to channel and pipes, or don't, as things are."""
         self._watch()
+        for pipe in self.pipes:
+            pipe.hold(held=self.held or self._rest is not None)
 
     def _watch(self) -> None:
         read, write = not self.held and self._rest is None, bool(self._pending)
         self._reactor.watch(self._sock.fileno(), self._readable, read=read, write=write)
 
-    def hold(self, *, held: bool) -> None:
-        """Leave what it says where it is, so that it has to wait, or listen again."""
-        if self._sock.fileno() < 0 or held == self.held:
-            return
-        self.held = held
-        self._incoming.unwatch()
-        self._watch()
-        for pipe in self.pipes:
-            pipe.hold(held=held)
-
-    def attend(self, *, asked: bool) -> None:
-        """Listen at once while something is asked of it; between, in a part of the host's time."""
-        self._asked, self._took = asked, 0.0
-        if self._rest is not None:
-            self._rest.cancel()
-            self._listen()
-
-    def _count(self, seconds: float) -> None:
-        """Count time that it took; where that is much, and nothing is asked of it, let it wait."""
-        if self._asked or self._rest is not None:
-            return
-        self._took += seconds
-        if self._took >= AT_ONCE and not self.closed and not self.held:
-            self._rest = self._reactor.call_later(REST * self._took, self._listen)
-            self._took = 0.0
-            self._watch()
-            for pipe in self.pipes:
-                pipe.hold(held=True)
-
-    def _listen(self) -> None:
-        self._rest = None
-        if not self.closed and not self.held:
-            self._watch()
-            for pipe in self.pipes:
-                pipe.hold(held=False)
-
     def _readable(self) -> None:
         if self._pending:
             self._flush()
-        if self.held or self._sock.fileno() < 0:
+        if self.held or self.closed:
             return
+        ancillary: list[tuple[int, int, bytes]] = []
         try:
-            room = ROOM if self._vouched else 0
-            data, ancillary, flags, _ = self._sock.recvmsg(READ_SIZE, room)
+            space = socket.CMSG_SPACE(_UCRED.size) if self._vouched else 0
+            data, ancillary, flags, _ = self._sock.recvmsg(READ_SIZE, space)
         except BlockingIOError:
             return
         except OSError:
@@ -406,7 +356,7 @@ class Guest:
         if self._vouched and data:
             self._take_credentials(ancillary)
         if flags & socket.MSG_CTRUNC:
-            # The OS kernel has closed them: no room was given for any (unix(7)).
+            # The OS kernel has closed them: no space was given for any (unix(7)).
             self._lose("protocol violation: descriptors or credentials on the channel")
         elif data:
             began = thread_time()
@@ -415,7 +365,31 @@ class Guest:
         else:
             self._lose("")
 
-    def hear_out(self) -> None:
+    def _take(self, data: bytes) -> None:
+        try:
+            for message in self._reader.messages(data):
+                self.on_message(message)
+                if self.closed:
+                    return
+            if not self.held:
+                self._reader.watch()
+        except WireError as exc:
+            self._lose(f"protocol violation: {exc}")
+        except Exception as exc:  # noqa: BLE001 - what nobody foresaw costs the guest, not the kernel
+            traceback.print_exc()
+            self._lose(f"protocol violation: {type(exc).__name__} over a message")
+
+    def _on_written(self, name: StreamName, text: str) -> None:
+        began = thread_time()
+        self.on_text(name, text)
+        self._count(thread_time() - began)
+
+    def drain(self) -> None:
+        """Pass on raw output that arrived before the cell's end was told."""
+        for pipe in self.pipes:
+            pipe.drain()
+
+    def read_rest(self) -> None:
         """Take what it said before it ended: what the OS kernel holds of it, and no more.
 
         Processes of its own may have its channel still, and speak on.
@@ -423,53 +397,42 @@ class Guest:
         self.hold(held=False)
         self._pending.clear()
         for _ in range(LAST_READS):
-            if self._sock.fileno() < 0 or not self._speaks():
+            if self.closed or not self._poll(select.POLLIN) & select.POLLIN:
                 return
             self._readable()
 
-    def _speaks(self) -> bool:
+    def _poll(self, events: int) -> int:
         poll = select.poll()
-        poll.register(self._sock, select.POLLIN)
-        return any(events & select.POLLIN for _, events in poll.poll(0))
+        poll.register(self._sock, events)
+        return sum(found for _, found in poll.poll(0))
+
+    # --- its process --------------------------------------------------------------------------
 
     def _take_credentials(self, ancillary: list[tuple[int, int, bytes]]) -> None:
         """Learn which process sent the first message; from then on its like is a violation."""
         self._vouched = False
-        ask(self._sock, asked=False)
-        if (pid := sender(ancillary)) is not None:
-            self.pid = pid
+        self._sock.setsockopt(socket.SOL_SOCKET, socket.SO_PASSCRED, 0)
+        for level, kind, payload in ancillary:
+            if (level, kind) == (socket.SOL_SOCKET, socket.SCM_CREDENTIALS):
+                self.pid = int(_UCRED.unpack(payload)[0])
 
     def vouch(self) -> bool:
-        """Get hold of the process that sent the first message; say whether it is our guest's."""
+        """Open the process that sent the first message; return whether it is our guest's.
+
+        Its number alone could be another's by now. It is ours if it is in the guest's session,
+        which nothing of anybody else's is in, while the other end of its channel is open.
+        """
         if self.pid is None or self.pidfd is not None:  # each one is a descriptor of ours
             return False
-        self.pidfd = hold_of(self.pid, self.lineage.session, self._sock)
-        if self.pidfd is None:
-            self.pid = None  # not ours to signal
-        return self.pidfd is not None
-
-    def _take(self, data: bytes) -> None:
-        try:
-            for message in self._incoming.messages(data):
-                self.on_message(message)
-                if self._sock.fileno() < 0:
-                    return
-            if not self.held:
-                self._incoming.watch()
-        except WireError as exc:
-            self._lose(f"protocol violation: {exc}")
-        except Exception as exc:  # noqa: BLE001 - what nobody foresaw costs the guest, not the kernel
-            traceback.print_exc()
-            self._lose(f"protocol violation: {type(exc).__name__} over a message")
-
-    def _lose(self, reason: str) -> None:
-        if reason:
-            self.close()
-        else:
-            # It is ending by itself: its exit status says how, so it is not killed here.
-            self.drain()
-            self._hang_up()
-        self.on_lost(reason)
+        pid, self.pid = self.pid, None  # not ours to signal, yet
+        with contextlib.suppress(OSError):
+            pidfd = os.pidfd_open(pid)
+            with contextlib.suppress(OSError):
+                if os.getsid(pid) == self.lineage.session and not self._poll(0):
+                    self.pid, self.pidfd = pid, pidfd
+                    return True
+            os.close(pidfd)
+        return False
 
     def signal(self, number: int) -> None:
         """Send the guest a signal; harmless when it is gone."""
@@ -485,42 +448,58 @@ class Guest:
         CPython looks for signals between instructions, and when one has cut a wait short. One that
         comes between the last look and the wait would be heard of at the wait's end.
         """
-        self.let_sleep()
+        self.stop_waking()
         self.signal(signal.SIGINT)
         for seconds in _WAKES:
             wake = self._reactor.call_later(seconds, lambda: self.signal(signal.SIGURG))
             self._wakes.append(wake)
 
-    def let_sleep(self) -> None:
+    def stop_waking(self) -> None:
         """Cut no wait short any more: what was interrupted has ended."""
         for wake in self._wakes:
             wake.cancel()
         self._wakes.clear()
 
+    def ignores_interrupts(self) -> bool:
+        """Return whether interrupts can't reach it: ignored, blocked in every thread, or stopped.
+
+        Source: SigIgn and ShdPnd of proc(5). One that catches them is reached, whatever it does.
+        """
+        try:
+            status = Path(f"/proc/{self.pid}/status").read_text(encoding="ascii", errors="replace")
+        except OSError:
+            return False
+        fields = dict(line.split(":\t", 1) for line in status.splitlines() if ":\t" in line)
+        masks = int(fields.get("SigIgn", "0"), 16) | int(fields.get("ShdPnd", "0"), 16)
+        return bool(masks & 1 << signal.SIGINT - 1)
+
+    # --- its end ------------------------------------------------------------------------------
+
+    def _lose(self, reason: str) -> None:
+        if reason:
+            self.close()
+        else:
+            # It is ending by itself: its exit status says how, so it is not killed here.
+            self.drain()
+            self._hang_up()
+        self.on_lost(reason)
+
     def reaped(self) -> None:
-        """Take note that its process is no more, or soon will be: it gets no more signals."""
+        """Forget its process, which has ended or soon will: it gets no more signals."""
         self.pid, pidfd, self.pidfd = None, self.pidfd, None
         if pidfd is not None:
             os.close(pidfd)
 
-    def deaf(self) -> bool:
-        """Say whether interrupts can't reach it."""
-        return deaf(self.pid)
-
-    def drain(self) -> None:
-        """Pass on raw output that arrived before the cell's end was told."""
-        for pipe in self.pipes:
-            pipe.drain()
-
     def close(self) -> None:
         """End the guest and let go of its descriptors."""
+        self.ended = True
         self.signal(signal.SIGKILL)
         self.reaped()
         self._hang_up()
 
     def _hang_up(self) -> None:
-        self._incoming.unwatch()
-        if self._sock.fileno() >= 0:
+        self._reader.unwatch()
+        if not self.closed:
             self._reactor.unwatch(self._sock.fileno())
             self._sock.close()
         for pipe in self.pipes:

@@ -1,15 +1,19 @@
-"""Spawning the zygote: the first thing a kernel does, so that its imports overlap the host's.
+"""The first things that a host does: start a zygote, and close its own process to others.
 
-Standard library only, and of that only what is cheap: this runs before anything else is imported.
+The zygote's imports overlap the host's, so this runs before anything else is imported: standard
+library only, and of that only what is cheap.
 """
 
 from __future__ import annotations
 
 import os
+import resource
 import signal
 import socket
 import sys
 from functools import partial
+
+from cellblock.errors import StartError
 
 TYPE_CHECKING = False  # typing is not imported yet
 if TYPE_CHECKING:
@@ -26,6 +30,8 @@ if TYPE_CHECKING:
         def stays(self) -> bool:
             """Whether it stays in front, as a process of its own; else it becomes ``argv``'s."""
 
+
+# --- the zygote -------------------------------------------------------------------------------
 
 #: Open files that host and zygote take before a cell has run: about 25, and 5 a front end. What
 #: snapshots take besides is known when the policy is (``obstacles``).
@@ -46,7 +52,7 @@ _BOOT = (
 
 def import_path() -> list[str]:
     """Return the host's sys.path without what is relative: the guest imports from there."""
-    return [p for p in sys.path if os.path.isabs(p)]  # noqa: PTH117 - before pathlib is imported
+    return [path for path in sys.path if os.path.isabs(path)]
 
 
 def zygote_argv(control_fd: int) -> list[str]:
@@ -56,8 +62,24 @@ def zygote_argv(control_fd: int) -> list[str]:
     return [sys.executable, *options, "-c", _BOOT, *arguments]
 
 
-def spawn(argv: list[str], theirs: socket.socket, *, behind: bool = False) -> int:
-    """Start the zygote with an empty environment and return its pid.
+def start(wrap: Wrap | None = None) -> tuple[socket.socket, int]:
+    """Start a zygote; return our end of its control socket, and its pid or what stays in front's.
+
+    Raises OSError.
+    """
+    ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_STREAM)
+    argv = zygote_argv(theirs.fileno())
+    try:
+        if wrap is None:
+            return ours, _spawn(argv, theirs)
+        with wrap(argv) as command:
+            return ours, _spawn(command, theirs, behind=wrap.stays)
+    finally:
+        theirs.close()
+
+
+def _spawn(argv: list[str], theirs: socket.socket, *, behind: bool = False) -> int:
+    """Start a command with an empty environment and return its pid.
 
     ``behind`` says that it is another's that stays in front. That leads a process group of its
     own, or it would end of a Ctrl-C that is meant for the host; the zygote leaves the host's with
@@ -75,10 +97,7 @@ def spawn(argv: list[str], theirs: socket.socket, *, behind: bool = False) -> in
             argv[0],
             argv,
             {},
-            file_actions=[
-                (os.POSIX_SPAWN_DUP2, null, 0),
-                (os.POSIX_SPAWN_DUP2, null, 1),
-            ],
+            file_actions=[(os.POSIX_SPAWN_DUP2, null, 0), (os.POSIX_SPAWN_DUP2, null, 1)],
             setsigmask=[],
             setsigdef=signal.valid_signals() - {signal.SIGKILL, signal.SIGSTOP},
         )
@@ -86,24 +105,57 @@ def spawn(argv: list[str], theirs: socket.socket, *, behind: bool = False) -> in
         os.close(null)
 
 
-def start(wrap: Wrap | None = None) -> tuple[socket.socket, int]:
-    """Spawn a zygote; return our end of its control socket, and its pid or what stays in front's.
-
-    Raises OSError.
-    """
-    ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_STREAM)
-    argv = zygote_argv(theirs.fileno())
-    try:
-        if wrap is None:
-            return ours, spawn(argv, theirs)
-        with wrap(argv) as command:
-            return ours, spawn(command, theirs, behind=wrap.stays)
-    finally:
-        theirs.close()
-
-
 def drop(sock: socket.socket, pid: int) -> None:
     """End a zygote that was told nothing yet, so that it has no guests."""
     sock.close()
     os.kill(pid, signal.SIGKILL)
     os.waitpid(pid, 0)
+
+
+# --- a process of the host's own --------------------------------------------------------------
+
+_PR_SET_PDEATHSIG = 1
+_PR_GET_DUMPABLE = 3
+_PR_SET_DUMPABLE = 4
+_PR_SET_NAME = 15
+_REMEDY = "Start it outside of the container, or the system call filter, that refuses it."
+
+
+def protect_host() -> None:
+    """Make this process untraceable and core-less: it holds the session key (prctl(2)).
+
+    Raises StartError where it can't be done: others of the same user could read the key.
+    """
+    try:
+        traceable = _prctl(_PR_SET_DUMPABLE, 0, 0, 0, 0) or _prctl(_PR_GET_DUMPABLE, 0, 0, 0, 0)
+    except ImportError:
+        what = "this Python can't take a lock: it has no ctypes"
+        raise StartError(f"{what}. Use one that was built with libffi.") from None
+    if traceable:
+        raise StartError(f"it can't refuse to be traced (PR_SET_DUMPABLE). {_REMEDY}")
+    try:
+        resource.setrlimit(resource.RLIMIT_CORE, (0, resource.getrlimit(resource.RLIMIT_CORE)[1]))
+    except (OSError, ValueError):
+        raise StartError(f"it can't do without core dumps (RLIMIT_CORE). {_REMEDY}") from None
+
+
+def end_with_host(host: int) -> None:
+    """Have the OS kernel end this process when its parent, ``host``, ends."""
+    if _prctl(_PR_SET_PDEATHSIG, signal.SIGKILL) != 0 or os.getppid() != host:
+        os._exit(1)
+
+
+def set_process_name(name: bytes) -> None:
+    """Set the name in ps(1), 15 bytes at most."""
+    _prctl(_PR_SET_NAME, name)
+
+
+def _prctl(option: int, *arguments: int | bytes) -> int:
+    import ctypes  # noqa: PLC0415 - slow, and not every Python was built with it
+
+    return int(ctypes.CDLL(None).prctl(option, *arguments))
+
+
+def available_processors() -> int:
+    """Return how many processors this process may use."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1

@@ -123,7 +123,7 @@ def _write(folder: str, entries: list[list[str]]) -> None:
     text = _ENTRY.join(_WORD.join(map(os.fsencode, entry)) for entry in entries)
     name = f"{folder}/.{_NAME}-{os.getpid()}-{os.urandom(4).hex()}"
     try:
-        os.makedirs(folder, mode=0o700, exist_ok=True)  # noqa: PTH103 - without pathlib
+        os.makedirs(folder, mode=0o700, exist_ok=True)
         file = os.open(name, _MAKE, 0o600)
     except (OSError, ValueError):
         return
@@ -131,8 +131,8 @@ def _write(folder: str, entries: list[list[str]]) -> None:
         whole = os.write(file, text) == len(text)
         os.close(file)
         if whole:
-            os.replace(name, f"{folder}/{_NAME}")  # noqa: PTH105 - as above
+            os.replace(name, f"{folder}/{_NAME}")
         else:
-            os.unlink(name)  # noqa: PTH108 - as above
+            os.unlink(name)
     except OSError:
         return

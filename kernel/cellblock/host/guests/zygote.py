@@ -1,8 +1,13 @@
-"""The host's end of a zygote: its control socket, and how it ends."""
+"""The host's end of a zygote: its control socket, the guests forked from it, and how it ends.
+
+A supervisor has its zygote from a ``ZygoteSource``: one of its own (a kernel), or a part in one
+that several share (sandboxes of a pool).
+"""
 
 from __future__ import annotations
 
 import contextlib
+import itertools
 import os
 import re
 import select
@@ -10,9 +15,8 @@ import signal
 import socket
 import time
 import weakref
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, Protocol
 
-import msgspec
 from msgspec.structs import replace
 
 from cellblock.policy.paths import identity
@@ -24,12 +28,80 @@ if TYPE_CHECKING:
     from cellblock.host.guests.process import Guest
     from cellblock.host.session.types import Reactor
 
+    Spawn = Callable[[], tuple[socket.socket, int]]
+
+
+# --- numbers of processes ---------------------------------------------------------------------
+
+#: No process has this number or one above it (proc(5), pid_max): what is sent to it comes to
+#: nothing. It stands for a process that is gone.
+NO_PROCESS: Final = 2**22
+#: Of a pidfd. ``Pid`` is -1 when the process was waited for, 0 where it is not below us.
+_PIDFD: Final = re.compile(rb"^Pid:\t([1-9]\d*)$", re.MULTILINE)
+#: Of a process: its numbers from this namespace inwards.
+_STATUS: Final = re.compile(rb"^NSpid:\t.*?(\d+)$", re.MULTILINE)
+_MAX_READ: Final = 4096
+
+
+class Pids:
+    """What processes are called by the zygote, where it is in a pid ``namespace`` of its own.
+
+    The same number means two processes then, so whatever crosses the control socket is translated,
+    here alone: all of the host knows processes by its own numbers. A pidfd means one process on
+    either side, and the OS kernel tells what that is called on both (proc(5)); nobody's word is
+    taken for it. Without a namespace numbers are the same.
+    """
+
+    def __init__(self, *, namespace: bool) -> None:
+        self._namespace = namespace
+        #: What leads each fork's session, by the zygote's number.
+        self._leaders: dict[int, int] = {}
+        #: The host's number of each guest that serves or is to, by the zygote's.
+        self._outside: dict[int, int] = {}
+
+    def forked(self, number: int, pid: int, pidfd: int | None) -> int:
+        """Return the host's number of a fork; NO_PROCESS where it has ended or can't be known."""
+        if not self._namespace:
+            return pid
+        found = _PIDFD.search(_read(f"/proc/self/fdinfo/{pidfd}"))
+        self._leaders[number] = pid
+        self._outside[pid] = int(found[1]) if found else NO_PROCESS
+        return self._outside[pid]
+
+    def serves(self, pid: int) -> None:
+        """Record a snapshot that is to serve: its end will be told by the zygote's number."""
+        if self._namespace and (inside := self.inside(pid)) != NO_PROCESS:
+            self._outside[inside] = pid
+
+    def reaped(self, pid: int) -> int:
+        """Return the host's number of what has ended; nobody's for what never was to serve."""
+        return self._outside.pop(pid, NO_PROCESS + 1) if self._namespace else pid
+
+    def inside(self, pid: int) -> int:
+        """Return what the zygote calls a process; NO_PROCESS when it is gone."""
+        if not self._namespace:
+            return pid
+        found = _STATUS.search(_read(f"/proc/{pid}/status"))
+        return int(found[1]) if found else NO_PROCESS
+
+    def session(self, number: int, session: int) -> int:
+        """Return what the zygote calls the session that a fork began."""
+        return self._leaders.get(number, NO_PROCESS) if self._namespace else session
+
+
+def _read(path: str) -> bytes:
+    with contextlib.suppress(OSError), open(path, "rb", buffering=0) as file:
+        return file.read(_MAX_READ)
+    return b""  # it is gone
+
+
+# --- a zygote ---------------------------------------------------------------------------------
 
 READ_SIZE = 1 << 16
 #: Descriptors taken with one read: a pidfd comes with each ``Forked``.
 _DESCRIPTORS = 16
 #: Reads of what it has said that is waited for.
-_MOST_HEARD = 64
+_MAX_READS = 64
 _FOLDER = os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC
 #: Seconds that a zygote has to kill its guests.
 PATIENCE = 2.0
@@ -48,156 +120,152 @@ def _close_all() -> None:
 os.register_at_fork(after_in_child=_close_all)
 
 
-def place_of(told: messages.Prepare) -> messages.Place:
-    """Return what of it is for guests alone."""
-    names = (name for name in messages.Place.__struct_fields__ if name != "seed")
-    return messages.Place(**{name: getattr(told, name) for name in names})
+class ZygoteUser(Protocol):
+    """Who has guests of a zygote."""
+
+    def on_zygote(self, message: messages.FromZygote) -> None:
+        """Hear that a process ended, that locks are ready, or that no guest can be forked."""
+
+    def on_zygote_lost(self) -> None:
+        """Hear that it has ended, and all guests with it."""
 
 
 class Zygote:
-    """The host's end of a zygote's control socket.
+    """One zygote, whose ``users`` hear what it says. Raises OSError where it can't be started.
 
-    ``on_message`` gets each message and, with ``Forked``, the guest's pidfd, which it must close.
-    ``pid`` is its reaper. ``translation`` is for one in a pid namespace of its own; ``pid`` is then
-    the process that goes when it does, and takes it along.
+    It is told ``prepare``, which several users share. ``pid`` is its reaper's; where it has a pid
+    namespace of its own, that of the process which ends when it does, and takes it along.
     """
 
-    def __init__(
-        self,
-        sock: socket.socket,
-        pid: int,
-        reactor: Reactor,
-        on_message: Callable[[Any, int | None], None],
-        on_lost: Callable[[], None],
-        translation: Translation | None = None,
-    ) -> None:
-        self._sock, self.pid, self._reactor = sock, pid, reactor
-        _SOCKETS.add(sock)
-        self._translation = translation
-        self._on_message, self._on_lost = on_message, on_lost
+    def __init__(self, reactor: Reactor, spawn: Spawn, prepare: messages.Prepare) -> None:
+        self._reactor = reactor
+        self._sock, self.pid = spawn()
+        _SOCKETS.add(self._sock)
+        self.users: list[ZygoteUser] = []
+        self._namespace = "namespaces" in prepare.plan.locks
+        self._pids = Pids(namespace=self._namespace)
         self._splitter = frames.Splitter()
         self._decode: frames.Decoder[messages.FromZygote] = frames.Decoder(messages.FromZygote)
         self._pidfds: list[int] = []
         #: The guests' folder, where it is nowhere outside.
         self.folder: int | None = None
-        self._forks = 0
-        #: What its guests have for themselves, unless it is said with a fork.
-        self._place: messages.Place | None = None
-        reactor.watch(sock.fileno(), self._readable)
+        self._numbers = itertools.count(1)
+        #: Guests whose pid is yet to be told, by their fork's number.
+        self._forks: dict[int, Guest] = {}
+        #: Called when nothing descends any more from forks that were left, by a number.
+        self._leaving: dict[int, Callable[[], None]] = {}
+        self._place = place_of(prepare)
+        reactor.watch(self._sock.fileno(), self._readable)
+        self._prepare(prepare)
 
-    def prepare(self, request: messages.Prepare) -> None:
-        """Tell the zygote its policy; the first frame it gets.
+    def _prepare(self, prepare: messages.Prepare) -> None:
+        """Tell it the policy; the first frame that it gets.
 
         One that sees the guests' folder as a mount of its own can empty it, and no more: what that
         lies in comes along. Guests never have it (``close_inherited``).
         """
-        self._place = place_of(request)
         # Found now, not when it was planned: the user may have made a folder anew since.
-        mounts = tuple(map(identity, request.plan.mounted))
-        request = msgspec.structs.replace(request, inputs={}, mounts=mounts)
-        if self._translation is None:
-            self._tell(request)
+        mounts = tuple(map(identity, prepare.plan.mounted))
+        prepare = replace(prepare, inputs={}, mounts=mounts)
+        if not self._namespace:
+            self._send(prepare)
             return
-        with contextlib.suppress(OSError):  # as below
-            above = os.open(os.path.dirname(request.scratch), _FOLDER)  # noqa: PTH120
+        with contextlib.suppress(OSError):  # as in ``_send``
+            above = os.open(os.path.dirname(prepare.scratch), _FOLDER)
             try:
-                frame = bytes(frames.encode(request))
-                sent = socket.send_fds(self._sock, [frame], [above])
-                self._sock.sendall(frame[sent:])
+                self._send(prepare, [above])
             finally:
                 os.close(above)
+
+    @property
+    def closed(self) -> bool:
+        """Whether it has ended."""
+        return self._sock.fileno() < 0
+
+    # --- to the zygote ------------------------------------------------------------------------
+
+    def _send(self, message: Any, fds: list[int] | None = None) -> None:
+        """Send a message; one that is gone is seen by its hanging up, after what it said."""
+        frame, sent = bytes(frames.encode(message)), 0
+        with contextlib.suppress(OSError):
+            if fds:
+                sent = socket.send_fds(self._sock, [frame], fds)
+            self._sock.sendall(frame[sent:])
 
     def fork(
         self,
         guest: Guest,
         *,
-        trial: messages.Trial | None = None,
         place: messages.Place | None = None,
+        trial: messages.Trial | None = None,
     ) -> None:
-        """Have a guest forked; ``Forked`` with its number brings its pid and pidfd.
+        """Have a guest forked, which has its pid when the zygote has said so.
 
-        Its place, or that of all, is for itself to read: it waits on the guest's own channel.
+        Its ``place``, or that of all, is for itself to read: it waits on the guest's own channel.
         """
-        self._forks += 1
-        guest.number = guest.lineage.number = number = self._forks
-        if own := place or self._place:
-            guest.send(msgspec.structs.replace(own, seed=os.urandom(32)))
-        fork = messages.Fork(id=number, trial=trial)
-        frame = bytes(frames.encode(fork))
-        with contextlib.suppress(OSError):  # as below
-            sent = socket.send_fds(self._sock, [frame], guest.theirs)
-            self._sock.sendall(frame[sent:])
+        number = guest.lineage.number = next(self._numbers)
+        self._forks[number] = guest
+        guest.send(replace(place or self._place, seed=os.urandom(32)))
+        self._send(messages.Fork(id=number, trial=trial), guest.theirs)
         guest.release_theirs()
 
     def allow(self, lineage: int, pid: int | None) -> None:
         """Let the next fork of ``pid`` through, a guest or one of its copies; None is whoever."""
-        due = messages.Allow(id=lineage, pid=pid)
-        self._tell(self._translation.allow(due) if self._translation else due)
+        inside = None if pid is None else self._pids.inside(pid)
+        self._send(messages.Allow(id=lineage, pid=inside))
 
     def members(self, lineage: int, session: int, pids: tuple[int, ...]) -> None:
         """Say which processes there are to be in a guest's session; others are killed."""
-        claim = messages.Members(id=lineage, session=session, pids=pids)
-        self._tell(self._translation.members(claim) if self._translation else claim)
+        inside = tuple(map(self._pids.inside, pids))
+        session = self._pids.session(lineage, session)
+        self._send(messages.Members(id=lineage, session=session, pids=inside))
 
     def confine(self, guest: Guest, plan: messages.Plan, ticket: int) -> None:
         """Have the locks of a narrower plan made for a copy; ``Confined`` says what came of it."""
-        claim = messages.Confine(
-            id=guest.lineage.number,
-            ticket=ticket,
-            session=guest.lineage.session,
-            pid=guest.pid or 0,
-            plan=plan,
+        number = guest.lineage.number
+        self._send(
+            messages.Confine(
+                id=number,
+                ticket=ticket,
+                session=self._pids.session(number, guest.lineage.session),
+                pid=self._pids.inside(guest.pid or NO_PROCESS),
+                plan=plan,
+            )
         )
-        self._tell(self._translation.confine(claim) if self._translation else claim)
 
-    def hear_out(self) -> None:
+    def serves(self, guest: Guest) -> None:
+        """Record a snapshot that is to serve: its end is told by ``Reaped`` from now on."""
+        if guest.pid is not None:
+            self._pids.serves(guest.pid)
+
+    def leave(self, forks: tuple[int, ...], left: Callable[[], None]) -> None:
+        """Have what descends from these forks ended; ``left`` is called when it is."""
+        for number in forks:
+            self._forks.pop(number, None)
+        number = next(self._numbers)
+        self._leaving[number] = left
+        self._send(messages.Leave(id=number, forks=forks))
+
+    # --- from the zygote ----------------------------------------------------------------------
+
+    def read_rest(self) -> None:
         """Take what it has said until now."""
         poll = select.poll()
         poll.register(self._sock, select.POLLIN)
-        for _ in range(_MOST_HEARD):
-            if self._sock.fileno() < 0 or not poll.poll(0):
+        for _ in range(_MAX_READS):
+            if self.closed or not poll.poll(0):
                 return
             self._readable()
 
-    def serves(self, guest: Guest) -> None:
-        """Take note that a snapshot is to serve: its end is told by ``Reaped`` from now on."""
-        if self._translation is not None and guest.pid is not None:
-            self._translation.serves(guest.pid)
-
-    def leave(self, number: int, forks: tuple[int, ...]) -> None:
-        """Have what descends from these forks ended; ``Left`` with this number says that it is."""
-        self._tell(messages.Leave(id=number, forks=forks))
-
-    def _tell(self, message: Any) -> None:
-        """Send a message; one that is gone is seen by its hanging up, after what it said."""
-        with contextlib.suppress(OSError):
-            self._sock.sendall(frames.encode(message))
-
     def _readable(self) -> None:
-        if not (data := self._receive()):
-            self._on_lost()
+        if data := self._receive():
+            for payload in self._splitter.feed(data):
+                self._take(self._decode(payload))
             return
-        for payload in self._splitter.feed(data):
-            message = self._decode(payload)
-            with_one = isinstance(message, messages.Forked | messages.Placed)
-            pidfd = self._pidfds.pop(0) if with_one and self._pidfds else None
-            if isinstance(message, messages.Placed):
-                self.folder = pidfd
-            elif self._translation is None:
-                self._on_message(message, pidfd)
-            else:
-                self._translate(self._translation, message, pidfd)
-
-    def _translate(self, translation: Translation, message: Any, pidfd: int | None) -> None:
-        if isinstance(message, messages.Reaped):
-            message = translation.reaped(message)
-        elif isinstance(message, messages.Forked):
-            if pidfd is None:
-                # No descriptors are left, and the number alone is not ours: it is ended.
-                self._tell(messages.Members(id=message.id, session=message.pid, pids=()))
-                return
-            message = translation.forked(message, pidfd)
-        self._on_message(message, pidfd)
+        self.kill()
+        for user in tuple(self.users):
+            user.on_zygote_lost()
+        self._all_left()
 
     def _receive(self) -> bytes:
         try:
@@ -209,8 +277,45 @@ class Zygote:
         self._pidfds += pidfds
         return data
 
+    def _take(self, message: messages.FromZygote) -> None:
+        match message:
+            case messages.Placed():
+                self.folder = self._pidfds.pop(0) if self._pidfds else None
+            case messages.Forked():
+                self._on_forked(message, self._pidfds.pop(0) if self._pidfds else None)
+            case messages.Left(id=number):
+                if left := self._leaving.pop(number, None):
+                    left()
+            case messages.Reaped(pid=pid, status=status):
+                ended = messages.Reaped(pid=self._pids.reaped(pid), status=status)
+                for user in tuple(self.users):
+                    user.on_zygote(ended)
+            case _:
+                for user in tuple(self.users):
+                    user.on_zygote(message)
+
+    def _on_forked(self, message: messages.Forked, pidfd: int | None) -> None:
+        """Learn which process a guest is."""
+        guest = self._forks.pop(message.id, None)
+        if self._namespace and pidfd is None:
+            # No descriptors are left, and the number alone is not ours: it is ended.
+            self._send(messages.Members(id=message.id, session=message.pid, pids=()))
+            return
+        pid = self._pids.forked(message.id, message.pid, pidfd)
+        if guest is None or guest.ended:  # it was replaced before its pid was known
+            kill(pid, pidfd)
+        else:
+            guest.pid, guest.pidfd, guest.lineage.session = pid, pidfd, pid
+
+    def _all_left(self) -> None:
+        leaving, self._leaving = self._leaving, {}
+        for left in leaving.values():
+            left()
+
+    # --- its end ------------------------------------------------------------------------------
+
     def end(self) -> bool:
-        """Have it kill its guests, remove their folder and go; say whether it has gone.
+        """Have it kill its guests, remove their folder and go; return whether it has gone.
 
         One that can't kill them in time is killed, which ends them too. One that only has much to
         remove is left to it.
@@ -223,9 +328,12 @@ class Zygote:
         with contextlib.suppress(OSError):
             self._reactor.unwatch(self._sock.fileno())
             self._sock.shutdown(socket.SHUT_WR)
+        self._all_left()
 
     def wait(self) -> bool:
         """Wait for what ``hang_up`` began; any thread may."""
+        if self.closed:
+            return True
         hung_up = self._exited(PATIENCE, or_hung_up=True)
         gone = self._exited(REMOVAL) if hung_up else self.kill()
         self._release()
@@ -234,9 +342,9 @@ class Zygote:
     def quit(self) -> bool:
         """Have it kill its guests and go, and leave their folder as it is, for another zygote's.
 
-        Say whether it could: one that can't in time is killed.
+        Return whether it could: one that can't in time is killed.
         """
-        self._tell(messages.Quit())
+        self._send(messages.Quit())
         if self._exited(PATIENCE):
             self._release()
             return True
@@ -244,9 +352,9 @@ class Zygote:
         return False
 
     def kill(self) -> bool:
-        """Kill it, and its guests with it; say whether it has gone."""
+        """Kill it, and its guests with it; return whether it has gone."""
         # Its reaper, where there is one, is asked first: that kills it and sees to its guests.
-        asking = () if self._translation else (signal.SIGTERM,)
+        asking = () if self._namespace else (signal.SIGTERM,)
         gone = any(self._ended_by(number) for number in (*asking, signal.SIGKILL))
         self._release()
         return gone
@@ -255,16 +363,6 @@ class Zygote:
         with contextlib.suppress(ProcessLookupError):
             os.kill(self.pid, number)
         return self._exited(PATIENCE)
-
-    def _release(self) -> None:
-        if self._sock.fileno() >= 0:
-            self._reactor.unwatch(self._sock.fileno())
-            self._sock.close()
-        while self._pidfds:
-            os.close(self._pidfds.pop())
-        if self.folder is not None:
-            os.close(self.folder)
-            self.folder = None
 
     def _exited(self, seconds: float, *, or_hung_up: bool = False) -> bool:
         """Wait until it has exited; its end of the socket is closed when its guests are gone."""
@@ -280,7 +378,8 @@ class Zygote:
             while (left := deadline - time.monotonic()) > 0:
                 ready = [number for number, _ in poll.poll(left * 1000)]
                 if fd in ready:
-                    self._collect()
+                    with contextlib.suppress(ChildProcessError):
+                        os.waitpid(self.pid, 0)
                     return True
                 if ready and not self._receive():
                     return True
@@ -288,105 +387,24 @@ class Zygote:
             os.close(fd)
         return False
 
-    def _collect(self) -> None:
-        with contextlib.suppress(ChildProcessError):
-            os.waitpid(self.pid, 0)
+    def _release(self) -> None:
+        if not self.closed:
+            self._reactor.unwatch(self._sock.fileno())
+            self._sock.close()
+        while self._pidfds:
+            os.close(self._pidfds.pop())
+        if self.folder is not None:
+            os.close(self.folder)
+            self.folder = None
 
 
-# What processes are called: by one number here, and by another where their zygote is.
-#
-# A zygote may live in a pid namespace of its own, where a backend put it. It speaks of processes
-# by their numbers there, the host by those here, and the same number means two processes. So
-# whatever crosses the control socket is translated, here alone: all of the host knows processes
-# by its own numbers. A pidfd means one process on either side, and the OS kernel tells what that
-# is called on both (proc(5): ``Pid`` and ``NSpid``); nobody's word is taken for it.
-
-#: No process has this number or one above it (proc(5), pid_max): what is sent to it comes to
-#: nothing. It stands for a guest that was gone before the host heard of it.
-NO_PROCESS: Final = 2**22
-#: Of a pidfd. ``Pid`` is -1 when the process was waited for, 0 where it is not below us.
-_PIDFD: Final = re.compile(rb"^Pid:\t([1-9]\d*)$", re.MULTILINE)
-#: Of a process: its numbers from this namespace inwards.
-_STATUS: Final = re.compile(rb"^NSpid:\t.*?(\d+)$", re.MULTILINE)
-_MOST: Final = 4096
-#: The lock of a zygote that is in a pid namespace of its own.
-APART: Final = "namespaces"
+def place_of(prepare: messages.Prepare) -> messages.Place:
+    """Return what of it is for guests alone."""
+    names = (name for name in messages.Place.__struct_fields__ if name != "seed")
+    return messages.Place(**{name: getattr(prepare, name) for name in names})
 
 
-def translation_for(plan: messages.Plan) -> Translation | None:
-    """Return what translates for a zygote under ``plan``; None where numbers are the same."""
-    return Translation() if APART in plan.locks else None
-
-
-class Translation:
-    """Between the host's numbers and one zygote's."""
-
-    def __init__(self) -> None:
-        #: What leads each lineage's session, by the zygote's number.
-        self._leaders: dict[int, int] = {}
-        #: The host's number of each guest that serves or is to, by the zygote's.
-        self._here: dict[int, int] = {}
-
-    def forked(self, message: messages.Forked, pidfd: int) -> messages.Forked:
-        """Return what the zygote says of a fork in the host's numbers."""
-        here = _behind(pidfd)
-        self._leaders[message.id] = message.pid
-        self._here[message.pid] = here
-        return messages.Forked(id=message.id, pid=here)
-
-    def serves(self, pid: int) -> None:
-        """Take note that a snapshot is to serve, whose end will be told by the zygote's number."""
-        if there := _innermost(pid):
-            self._here[there] = pid
-
-    def reaped(self, message: messages.Reaped) -> messages.Reaped:
-        """Return the same for an end; of what never served, and of an orphan, that of nobody."""
-        here = self._here.pop(message.pid, NO_PROCESS + 1)
-        return messages.Reaped(pid=here, status=message.status)
-
-    def allow(self, message: messages.Allow) -> messages.Allow:
-        """Return in the zygote's numbers who is to fork; of who is gone, nobody."""
-        there = None if message.pid is None else _innermost(message.pid) or NO_PROCESS
-        return messages.Allow(id=message.id, pid=there)
-
-    def confine(self, message: messages.Confine) -> messages.Confine:
-        """Return in the zygote's numbers which process is to be locked, of which session."""
-        leader = self._leaders.get(message.id, NO_PROCESS)
-        there = _innermost(message.pid) or NO_PROCESS
-        return replace(message, session=leader, pid=there)
-
-    def members(self, message: messages.Members) -> messages.Members:
-        """Return in the zygote's numbers who is to be in a session; who is gone is left out."""
-        there = tuple(number for pid in message.pids if (number := _innermost(pid)))
-        leader = self._leaders.get(message.id, NO_PROCESS)
-        return messages.Members(id=message.id, session=leader, pids=there)
-
-
-def _behind(pidfd: int) -> int:
-    found = _PIDFD.search(_read(f"/proc/self/fdinfo/{pidfd}"))
-    return int(found[1]) if found else NO_PROCESS
-
-
-def _innermost(pid: int) -> int:
-    """Return what a process is called in its own pid namespace; 0 when it is gone."""
-    found = _STATUS.search(_read(f"/proc/{pid}/status"))
-    return int(found[1]) if found else 0
-
-
-def _read(path: str) -> bytes:
-    try:
-        fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
-    except OSError:
-        return b""
-    try:
-        return os.read(fd, _MOST)
-    except OSError:  # gone meanwhile
-        return b""
-    finally:
-        os.close(fd)
-
-
-# How processes end: killing what is left of a guest, and saying what its exit status means.
+# --- how processes end ------------------------------------------------------------------------
 
 
 def kill(pid: int, pidfd: int | None) -> None:
@@ -418,3 +436,133 @@ def exit_reason(status: int) -> str:
             number = signal.Signals(number).name
         return f"it was ended by signal {number}"
     return f"it exited with status {os.waitstatus_to_exitcode(status)}"
+
+
+# --- where supervisors have zygotes from ------------------------------------------------------
+
+
+class ZygoteSource(Protocol):
+    """Where one supervisor has its zygotes from."""
+
+    def get(self, prepare: messages.Prepare, user: ZygoteUser) -> Zygote:
+        """Return a zygote that prepares for this, or has. Raises OSError."""
+
+    def fork(self, zygote: Zygote, guest: Guest) -> None:
+        """Have the supervisor's next guest forked."""
+
+    def leave(self, zygote: Zygote) -> bool:
+        """End the supervisor's guests, and leave their folder for those of another zygote.
+
+        Return whether that is done, or asked of a zygote that is there to do it.
+        """
+
+    def end(self, zygote: Zygote) -> bool:
+        """End the supervisor's guests; return whether they and their folder are gone by now."""
+
+
+class OwnZygote:
+    """A zygote for one supervisor alone."""
+
+    def __init__(self, reactor: Reactor, spawn: Spawn) -> None:
+        self._reactor, self._spawn = reactor, spawn
+
+    def get(self, prepare: messages.Prepare, user: ZygoteUser) -> Zygote:
+        """Start one. Raises OSError."""
+        zygote = Zygote(self._reactor, self._spawn, prepare)
+        zygote.users.append(user)
+        return zygote
+
+    def fork(self, zygote: Zygote, guest: Guest) -> None:
+        """Have a guest forked."""
+        zygote.fork(guest)
+
+    def leave(self, zygote: Zygote) -> bool:
+        """End it with its guests; return whether it has gone."""
+        return zygote.quit()
+
+    def end(self, zygote: Zygote) -> bool:
+        """End it with its guests and their folder; return whether it has gone."""
+        return zygote.end()
+
+
+class SharedZygote:
+    """One zygote of which several supervisors have their guests; another when it has ended.
+
+    It prepares for ``prepare``; what a supervisor has for itself goes along with each fork.
+    """
+
+    def __init__(self, reactor: Reactor, spawn: Spawn, prepare: messages.Prepare) -> None:
+        self._reactor, self._spawn, self._prepare = reactor, spawn, prepare
+        self._zygote: Zygote | None = None
+
+    @property
+    def zygote(self) -> Zygote | None:
+        """The one that there is, or None."""
+        if self._zygote is not None and self._zygote.closed:
+            self._zygote = None
+        return self._zygote
+
+    def equip(self, tools: tuple[messages.Tool, ...], paths: tuple[str, ...] = ()) -> None:
+        """Have guests know these tools and folders of packages; before it is started."""
+        self._prepare = replace(self._prepare, tools=tools, paths=paths)
+
+    def warm(self) -> Zygote:
+        """Return the zygote, started if there is none. Raises OSError."""
+        if (zygote := self.zygote) is None:
+            self._zygote = zygote = Zygote(self._reactor, self._spawn, self._prepare)
+        return zygote
+
+    def close(self) -> Zygote | None:
+        """Hang up on the zygote, which ends with all guests; return it to be waited for."""
+        zygote, self._zygote = self.zygote, None
+        if zygote is not None:
+            zygote.hang_up()
+        return zygote
+
+
+class ZygoteShare:
+    """One supervisor's part in a shared zygote.
+
+    ``place`` is what its guests have for themselves. ``on_left`` is called when the supervisor has
+    ended and nothing is left of its guests.
+    """
+
+    def __init__(
+        self,
+        reactor: Reactor,
+        shared: SharedZygote,
+        place: messages.Place,
+        on_left: Callable[[], None],
+    ) -> None:
+        self._reactor, self._shared = reactor, shared
+        self._place, self._on_left = place, on_left
+        self._user: ZygoteUser | None = None
+        self._forks: list[int] = []
+
+    def get(self, prepare: messages.Prepare, user: ZygoteUser) -> Zygote:
+        """Return the zygote that there is, or a new one. Raises OSError."""
+        self._shared.equip(prepare.tools, prepare.paths)
+        zygote = self._shared.warm()
+        self._user, self._forks = user, []
+        zygote.users.append(user)
+        return zygote
+
+    def fork(self, zygote: Zygote, guest: Guest) -> None:
+        """Have a guest forked in its place."""
+        zygote.fork(guest, place=self._place)
+        self._forks.append(guest.lineage.number)
+
+    def leave(self, zygote: Zygote) -> bool:
+        """Have the supervisor's guests ended by the zygote, which others still have."""
+        self.end(zygote)
+        return True
+
+    def end(self, zygote: Zygote) -> bool:
+        """Have the supervisor's guests ended; they are not gone yet."""
+        if self._user in zygote.users:
+            zygote.users.remove(self._user)
+        if zygote.closed:  # they went with it
+            self._reactor.call_later(0, self._on_left)
+        else:
+            zygote.leave(tuple(self._forks), self._on_left)
+        return False

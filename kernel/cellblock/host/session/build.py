@@ -28,7 +28,6 @@ from cellblock.host.session.settings import (
     addresses_of,
     bounds_of,
     proofs_of,
-    settings_of,
     tooling_of,
 )
 from cellblock.policy import paths
@@ -39,8 +38,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from cellblock.host.cell.cell import Station
-    from cellblock.host.guests.zygotes import Zygotes
-    from cellblock.host.services.artifacts.collect import Exports
+    from cellblock.host.guests.zygote import ZygoteSource
+    from cellblock.host.services.artifacts import ArtifactCollector
     from cellblock.host.session.config import Ground
     from cellblock.host.session.settings import Given
     from cellblock.host.session.types import Reactor
@@ -89,7 +88,7 @@ def found(
     ground: Ground,
     reactor: Reactor,
     station: Station,
-    zygotes: Zygotes,
+    zygotes: ZygoteSource,
     given: Given | None = None,
 ) -> Session:
     """Return the session of ``station``, whose start is on the audit log; start it when heard.
@@ -111,7 +110,7 @@ def found(
         zygotes=zygotes,
         audit=station.audit,
         gate=gate,
-        snapshots=settings_of(policy),
+        policy=policy,
         tools=tooling,
         addresses=addresses_of(ground),
         scope=PolicyScope(ground, station, tooling),
@@ -119,18 +118,18 @@ def found(
     )
 
 
-def exports_of(ground: Ground, reactor: Reactor, session: Session) -> Exports | None:
+def exports_of(ground: Ground, reactor: Reactor, session: Session) -> ArtifactCollector | None:
     """Return what copies files out after cells; None where the policy names none."""
     policy = ground.policy
     if not policy.artifact_export_paths:
         return None
-    from cellblock.host.services.artifacts.collect import (  # noqa: PLC0415 - as above
-        Exports,
+    from cellblock.host.services.artifacts import (  # noqa: PLC0415 - as above
+        ArtifactCollector,
         Patterns,
         rooted,
     )
 
-    return Exports(
+    return ArtifactCollector(
         reactor,
         written(policy),
         Patterns(rooted(one, ground.told.cwd) for one in policy.artifact_export_paths),

@@ -21,7 +21,7 @@ from cellblock.errors import BackendError, PolicyError, StartError
 from cellblock.host.guests import spawn
 from cellblock.host.session.history import default_path
 from cellblock.policy import load, paths
-from cellblock.policy.home import data_folder, state_folder
+from cellblock.policy.folders import data_folder, state_folder
 from cellblock.policy.paths import links, within
 from cellblock.wire import frames, messages
 
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 
     from cellblock.backends.base import Backend, View
     from cellblock.backends.choose import Chosen
-    from cellblock.host.services.operations.catalog import Settings
+    from cellblock.host.services.operations.catalog import OperationGrants
     from cellblock.policy.model import Policy
 
 
@@ -95,15 +95,15 @@ def check_artifacts(policy: Policy, told: messages.Prepare) -> None:
     """Raise PolicyError for files to be copied out that no cell can write, or not safely."""
     if not policy.artifact_export_paths:
         return
-    from cellblock.host.services.artifacts import collect  # noqa: PLC0415 - most name none
+    from cellblock.host.services import artifacts  # noqa: PLC0415 - most name none
 
     file, roots, folder = policy.name, written(policy), policy.artifact_folder
     for pattern in policy.artifact_export_paths:
-        absolute = collect.rooted(pattern, told.cwd)
-        states = collect.Patterns([absolute])
+        absolute = artifacts.rooted(pattern, told.cwd)
+        states = artifacts.Patterns([absolute])
         if not any(states.leads_on(states.at(root)) for root in roots):
             what, key = "cells can't write what this means", "artifact_export_paths"
-            remedy = _fillable(collect.begins_in(absolute), roots, told.scratch)
+            remedy = _fillable(artifacts.begins_in(absolute), roots, told.scratch)
             raise PolicyError(what, file=file, key=key, value=repr(pattern), remedy=remedy)
     theirs = (*roots, *paths.written_by_host(policy).get("ops.write_file.roots", ()))
     if root := next((root for root in theirs if within(folder, root)), None):
@@ -225,7 +225,7 @@ class Ground:
     wrap: Wrapping | None
     project: Path
     #: What operations of the host's may touch; None where none is granted.
-    operations: Settings | None = None
+    operations: OperationGrants | None = None
     #: The host's own places, and the front's.
     private: tuple[Path, ...] = ()
     #: The policy as it was asked for, where a notebook has made it narrower.
@@ -400,12 +400,12 @@ def planned(
     return replace(plan, **around), Wrapping(backend, view)
 
 
-def _operations(policy: Policy, project: Path, private: Sequence[Path]) -> Settings | None:
+def _operations(policy: Policy, project: Path, private: Sequence[Path]) -> OperationGrants | None:
     if policy.ops is None:
         return None
     from cellblock.host.services.operations import catalog  # noqa: PLC0415 - most policies grant none
 
-    return catalog.lay(policy, project=project, private=private)
+    return catalog.grants_of(policy, project=project, private=private)
 
 
 _CHARTS: Final[dict[str, Literal["pages", "stills", ""]]] = {

@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, NoReturn
 
 from cellblock.errors import InputError
-from cellblock.policy.home import cache_folder
+from cellblock.policy.folders import cache_folder
 from cellblock.policy.paths import follow, open_unlinked, within
 
 if TYPE_CHECKING:

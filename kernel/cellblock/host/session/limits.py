@@ -24,7 +24,7 @@ from cellblock.wire import messages
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
 
-    from cellblock.host.guests.supervisor import Keeper
+    from cellblock.host.guests.supervisor import Supervisor
     from cellblock.host.session.requests import Request
     from cellblock.host.session.types import Front, Reactor, Timer, Why
 
@@ -51,7 +51,7 @@ class Deadlines:
         self,
         reactor: Reactor,
         clock: Callable[[], float],
-        keeper: Keeper,
+        keeper: Supervisor,
         front: Front,
         timeout: float | None,
         abandon: Callable[[Request], None],
@@ -146,7 +146,7 @@ class Deadlines:
 
     def _give_up_deaf(self, request: Request) -> None:
         guest = self._keeper.guest
-        if not request.began or (guest is not None and guest.deaf()):
+        if not request.began or (guest is not None and guest.ignores_interrupts()):
             self._keeper.replace(Stopped("silent", "it did not react to an interrupt"))
 
 

@@ -14,7 +14,7 @@ from cellblock.errors import BackendError, PolicyError
 from cellblock.host.audit import records
 from cellblock.host.consent.admission.admission import Gate
 from cellblock.host.guests import spawn
-from cellblock.host.session.settings import addresses_of, bounds_of, lasting, proofs_of, settings_of
+from cellblock.host.session.settings import addresses_of, bounds_of, lasting, proofs_of
 from cellblock.host.session.settings import narrowed as narrowed_tooling
 from cellblock.host.session.types import Claim, Held, NotHeld, Outcome, Step, Terms, outcome_of
 from cellblock.host.snapshots.restore import lacking
@@ -29,14 +29,14 @@ if TYPE_CHECKING:
     from cellblock.host.audit.recorder import Audit
     from cellblock.host.cell.cell import Station
     from cellblock.host.guests.process import Guest
-    from cellblock.host.guests.supervisor import Keeper
-    from cellblock.host.services.tools.types import Tooling
+    from cellblock.host.guests.supervisor import Supervisor
+    from cellblock.host.services.tools.calls import Tooling
     from cellblock.host.session.config import Ground
     from cellblock.host.session.requests import Request
     from cellblock.host.session.types import Cell, Scope
-    from cellblock.host.snapshots.copies import Copy
+    from cellblock.host.snapshots.chain import Snapshot
     from cellblock.policy.model import Policy
-    from cellblock.policy.narrow_requests import Asked
+    from cellblock.policy.narrow_requests import NarrowRequest
     from cellblock.render.policy_card import Guest as GuestNow
 
 
@@ -64,7 +64,7 @@ class Narrower:
     """Weighs what cells ask of a ``scope``, and has a ``holder`` hold to what comes of it."""
 
     def __init__(
-        self, scope: Scope, audit: Audit, keeper: Keeper, holder: Holder, answering: Answering
+        self, scope: Scope, audit: Audit, keeper: Supervisor, holder: Holder, answering: Answering
     ) -> None:
         self._scope, self._audit = scope, audit
         self._keeper, self._holder = keeper, holder
@@ -93,7 +93,9 @@ class Narrower:
             if isinstance(reply, Held):
                 self._scope.told(reply, used=used)
             elif isinstance(reply, NotHeld):
-                found = narrowing.not_kept(narrowing.costly("", reply.why), asked, cell.raw, rules)
+                found = narrowing.not_kept(
+                    narrowing.new_guest_error("", reply.why), asked, cell.raw, rules
+                )
                 outcome = Outcome("denied", findings=found)
             else:
                 outcome = outcome_of(reply, {})
@@ -105,7 +107,7 @@ class Narrower:
     # --- whether it may be ----------------------------------------------------------------------
 
     def _weighed(
-        self, asked: Asked, source: str, rules: Rules
+        self, asked: NarrowRequest, source: str, rules: Rules
     ) -> tuple[Terms | None, tuple[Finding, ...]]:
         """Return the terms that a cell asks for, or why it can't have them."""
         policy, wrong = self._scope.weigh(asked.changes)
@@ -124,7 +126,7 @@ class Narrower:
 
     def _step(self, policy: Policy) -> Step:
         """Return what it takes to have this policy, which is narrower. Raises PolicyError."""
-        fields = narrowing.of_guests(self._scope.policy, policy)
+        fields = narrowing.guest_fields(self._scope.policy, policy)
         if not fields:
             return Step.none
         if not self._holder.used:
@@ -132,7 +134,9 @@ class Narrower:
         narrowing.check_keeps_guest(self._scope.policy, policy)
         step = self._scope.locking()
         if step is None:
-            raise narrowing.costly(fields[0], "can't be put in force in the guest that runs")
+            raise narrowing.new_guest_error(
+                fields[0], "can't be put in force in the guest that runs"
+            )
         return step
 
     # --- having it ------------------------------------------------------------------------------
@@ -152,13 +156,13 @@ class Narrower:
         elif terms.step is Step.fresh:
             self._begin(request, terms)
         else:
-            self._keeper.locks.copy(lambda copy: self._lock(request, terms, guest, copy))
+            self._keeper.copy_guest(lambda copy: self._lock(request, terms, guest, copy))
 
     def _begin(self, request: Request, terms: Terms) -> None:
         request.began = True
         self._holder.adopt(terms)
 
-    def _lock(self, request: Request, terms: Terms, guest: Guest, copy: Copy | None) -> None:
+    def _lock(self, request: Request, terms: Terms, guest: Guest, copy: Snapshot | None) -> None:
         """Have locks made for the copy of ``guest``, and that go on in its place when they are."""
 
         def waits() -> bool:
@@ -180,7 +184,7 @@ class Narrower:
             what = f"the guest has {copy.had.size:,} bytes already"
             self._answering.finish(request, NotHeld(what))
         else:
-            self._keeper.locks.make(copy, terms.prepare.plan, ready)
+            self._keeper.prepare_locks(copy, terms.prepare.plan, ready)
 
 
 def _kept_by_nobody(why: str) -> PolicyError:
@@ -237,7 +241,6 @@ class PolicyScope:
             rules=policy.rules(),
             timeout=policy.timeout,
             bounds=bounds_of(ground),
-            snapshots=settings_of(policy),
             prepare=ground.told,
             zygote=partial(spawn.start, ground.wrap),
             addresses=addresses_of(ground),

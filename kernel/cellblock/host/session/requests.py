@@ -14,14 +14,14 @@ from typing import TYPE_CHECKING, Any, Final
 from cellblock.analysis.replay import can_run_again
 from cellblock.errors import CellblockError, FrameTooLargeError
 from cellblock.host.audit import records
-from cellblock.host.guests.supervisor import MAX_LOSSES, Keeper
-from cellblock.host.services.network.relay import Link
-from cellblock.host.services.tools.session_tools import Desk
-from cellblock.host.services.tools.types import Made
+from cellblock.host.guests.supervisor import MAX_LOSSES, Supervisor
+from cellblock.host.services.network.relay import Relay
+from cellblock.host.services.tools.calls import CellCalls
+from cellblock.host.services.tools.session_tools import SessionTools
 from cellblock.host.session import types
 from cellblock.host.session.limits import Deadlines, Monitor
 from cellblock.host.session.types import Claim, Front, Held, Refused, Step, Stopped, size_of
-from cellblock.host.snapshots.copies import SHORT, Ran
+from cellblock.host.snapshots.chain import SHORT, PastRequest
 from cellblock.policy.paths import open_unlinked
 from cellblock.wire import messages
 
@@ -33,11 +33,11 @@ if TYPE_CHECKING:
     from cellblock.host.consent.admission.admission import Gate
     from cellblock.host.consent.approvals.approver import Clerk
     from cellblock.host.guests.process import Guest
-    from cellblock.host.guests.zygotes import Zygotes
-    from cellblock.host.services.tools.types import Tooling
+    from cellblock.host.guests.zygote import ZygoteSource
+    from cellblock.host.services.tools.calls import Tooling
     from cellblock.host.session.limits import Bounds, Excess
     from cellblock.host.session.types import Front, Reactor, Scope, Terms, Usage, Why
-    from cellblock.host.snapshots.forking import Settings
+    from cellblock.policy.model import Policy
 
 
 # The user's part in a request: he is asked, answers and interrupts, and takes his time.
@@ -51,7 +51,7 @@ class User:
 
     def __init__(
         self,
-        keeper: Keeper,
+        keeper: Supervisor,
         under_way: UnderWay,
         front: Front,
         clerk: Clerk | None,
@@ -190,10 +190,10 @@ class UnderWay:
         self,
         reactor: Reactor,
         clock: Callable[[], float],
-        keeper: Keeper,
+        keeper: Supervisor,
         front: Front,
-        desk: Desk,
-        link: Link,
+        desk: SessionTools,
+        link: Relay,
         violation: Callable[[str], None],
         *,
         timeout: float | None,
@@ -206,7 +206,7 @@ class UnderWay:
         self.monitor = Monitor(reactor, bounds, clock, self.on_excess, copies=keeper.snapshots.look)
         #: What the last one took, and calls of tools that it made.
         self.usage: Usage | None = None
-        self.made = Made()
+        self.made = CellCalls()
         self._last_id = 0
         #: Queries that were answered with nothing, whose answers are yet to come.
         self._abandoned: set[int] = set()
@@ -252,7 +252,7 @@ class UnderWay:
         self._desk.catch_up()
         if guest is None or guest.closed:
             return  # whoever comes next gets it
-        guest.attend(asked=True)
+        guest.throttle(on=False)
         if isinstance(request.message, Claim):
             request.message.serve(request, guest)
             return
@@ -308,7 +308,7 @@ class UnderWay:
         self.usage = self.monitor.end(reply.read_bytes if ran else 0)
         self.made = self._desk.end()
         if self._keeper.guest is not None:
-            self._keeper.guest.attend(asked=False)
+            self._keeper.guest.throttle(on=True)
         request.done(reply)
         self._link.account()
 
@@ -356,35 +356,27 @@ def asked_for(cell: str) -> int:
 class Settling:
     """Answers a request with a reply, if it still is the one ``under_way``."""
 
-    def __init__(self, keeper: Keeper, clock: Callable[[], float], under_way: UnderWay) -> None:
+    def __init__(self, keeper: Supervisor, clock: Callable[[], float], under_way: UnderWay) -> None:
         self._keeper, self._clock, self._under_way = keeper, clock, under_way
 
     def keep(self, request: Request, reply: Any) -> None:
         """Answer what may have changed the state, and have a snapshot taken of that.
 
-        A short cell is answered as soon as the one before is kept: in the millisecond until its
-        own snapshot stands it can be run again. A long one can't, so it is answered when what it
-        did is safe, whichever one process is killed next; so is one that called a tool, or that may
-        have said something over a connection.
+        ``Snapshots.ran`` decides which comes first.
         """
         now = self._clock()
         seconds = now - request.began_at
         short = seconds <= SHORT and not request.called
         exact = short and _comes_out_the_same(request)
-        ran = Ran(request.message, seconds, exact, ended=now, once=request.called)
-        if short and self._keeper.snapshots.ring.covers():
-            self._under_way.answer(request, reply)
-            self._keeper.ran(ran)
-            return
         request.ended = True
 
-        def safe() -> None:
+        def answer() -> None:
             if self._under_way.request is request:
                 self._under_way.answer(request, reply)
 
-        if short:
-            self._keeper.snapshots.ring.when_kept(safe)
-        self._keeper.ran(ran, safe)
+        effects = request.called
+        ran = PastRequest(request.message, seconds, exact, ended=now, side_effects=effects)
+        self._keeper.ran(ran, answer)
 
     def undo(self, request: Request, reply: messages.Done) -> None:
         """Step back, now that the cell which asked for it has ended."""
@@ -422,8 +414,8 @@ class Course:
         timeout: float | None,
         bounds: Bounds,
         clock: Callable[[], float],
-        zygotes: Zygotes,
-        snapshots: Settings,
+        zygotes: ZygoteSource,
+        policy: Policy,
         audit: Audit,
         gate: Gate,
         tools: Tooling | None = None,
@@ -435,9 +427,9 @@ class Course:
         self._timeout = timeout
         self._scratch = prepare.scratch
         self._clock = clock
-        self._link = Link(reactor, addresses, self._on_breach, audit.asked)
-        self._keeper = Keeper(reactor, self, prepare, zygotes, snapshots, clock, self._link.way)
-        self._desk = Desk(
+        self._link = Relay(reactor, addresses, self._on_breach, audit.asked)
+        self._keeper = Supervisor(reactor, self, policy, prepare, zygotes, clock, self._link.admit)
+        self._desk = SessionTools(
             reactor, self._keeper, lambda: self._under_way.request, self._violation, front.shown
         )
         self._under_way = UnderWay(
@@ -471,7 +463,7 @@ class Course:
 
     def open_folder(self, path: str) -> int:
         """Open a folder that guests write, wherever it is. Raises OSError, for a link too."""
-        zygote = self._keeper.supply.zygote
+        zygote = self._keeper.zygote
         if path == self._scratch and zygote is not None and zygote.folder is not None:
             return os.open(".", FOLDER, dir_fd=zygote.folder)
         return open_unlinked(path, FOLDER)
@@ -555,7 +547,7 @@ class Course:
         """End a guest for what it told the relay, once it is known what it had begun before."""
         guest = self._keeper.guest
         if guest is not None:
-            guest.hear_out()
+            guest.read_rest()
             if guest is self._keeper.guest:
                 self._violation(what)
 
@@ -569,14 +561,14 @@ class Course:
             self._violation(breach)
             return
         guest.drain()
-        guest.let_sleep()
+        guest.stop_waking()
         if not isinstance(message, messages.Done):
             self._under_way.answer(request, message)
             return
         self._under_way.deadlines.stop()
         if self._clerk is not None:
             self._clerk.end()  # it may not be answered yet: a snapshot is taken first
-        if self._link.made_connections(self._keeper.snapshots.ring.connected):
+        if self._link.made_connections(self._keeper.snapshots.chain.had_connections):
             request.called = True
         if request.undo and message.error is None:
             self._settling.undo(request, message)

@@ -10,10 +10,15 @@ from typing import TYPE_CHECKING, Any, Final
 
 from msgspec import structs
 
-from cellblock.host.services.tools.types import Limits, Models, Nobody, Tooling
+from cellblock.host.services.tools.calls import (
+    CallLimits,
+    DenyAll,
+    LlmAccess,
+    Tooling,
+    WorkerSettings,
+)
 from cellblock.host.session.history import default_path
-from cellblock.host.session.limits import Bounds, slack
-from cellblock.host.snapshots.forking import Settings
+from cellblock.host.session.limits import Bounds
 from cellblock.policy.enforcement import Gap, Status
 
 if TYPE_CHECKING:
@@ -22,9 +27,8 @@ if TYPE_CHECKING:
     from cellblock.backends.probes import Proof
     from cellblock.host.cell.cell import Station
     from cellblock.host.cell.status import Views
-    from cellblock.host.services.operations.provider import Offer
-    from cellblock.host.services.tools.types import Approval, Source
-    from cellblock.host.services.tools.types import Settings as ToolSettings
+    from cellblock.host.services.operations.provider import OperationsAccess
+    from cellblock.host.services.tools.calls import Approval, Source
     from cellblock.host.session.config import Ground
     from cellblock.policy.model import Policy
     from cellblock.wire.messages import LockReport, Tool
@@ -52,18 +56,6 @@ def addresses_of(ground: Ground) -> tuple[str, ...]:
     """Return what a relay connects to; nothing where none is in force."""
     listed = ground.policy.network_access
     return listed if ground.told.plan.relayed and isinstance(listed, tuple) else ()
-
-
-def settings_of(policy: Policy) -> Settings:
-    """Return what is kept of guests."""
-    memory = policy.memory_max_bytes
-    return Settings(
-        mode=policy.snapshots,
-        depth=policy.undo_depth,
-        most_bytes=policy.undo_max_bytes,
-        processes=policy.subprocess_execution,
-        most_grown=None if memory is None else slack(memory),
-    )
 
 
 def proofs_of(ground: Ground) -> Callable[[LockReport], Proof | None]:
@@ -112,7 +104,7 @@ def tooling_of(ground: Ground, station: Station, given: Given | None = None) -> 
 def _approval(policy: Policy, station: Station) -> Approval | None:
     """Return who decides about calls. Where the policy has users asked, and none can be: nobody."""
     decides = station.approval or station.clerk
-    return Nobody() if decides is None and policy.approvals != "never" else decides
+    return DenyAll() if decides is None and policy.approvals != "never" else decides
 
 
 def narrowed(tooling: Tooling, ground: Ground) -> Tooling:
@@ -124,8 +116,8 @@ def narrowed(tooling: Tooling, ground: Ground) -> Tooling:
     return structs.replace(tooling, settings=settings, operations=offer, limits=limits)
 
 
-def _limits(policy: Policy) -> Limits:
-    return Limits(
+def _limits(policy: Policy) -> CallLimits:
+    return CallLimits(
         in_flight=policy.tool_max_in_flight,
         calls=policy.tool_max_calls,
         rate=policy.tool_max_per_second,
@@ -141,7 +133,7 @@ def own_tools(policy: Policy) -> tuple[Tool, ...]:
     if policy.operations is not None:
         from cellblock.host.services.operations import catalog  # noqa: PLC0415 - most policies grant none
 
-        found += catalog.granted(policy.operations)
+        found += catalog.granted_tools(policy.operations)
     if policy.llm.granted:
         from cellblock.host.services.llm import provider  # noqa: PLC0415 - as above
 
@@ -149,13 +141,11 @@ def own_tools(policy: Policy) -> tuple[Tool, ...]:
     return found
 
 
-def _tools(policy: Policy) -> ToolSettings | None:
+def _tools(policy: Policy) -> WorkerSettings | None:
     """Return what the worker of the operator's tools is told; None where there are none."""
     if not policy.tools:
         return None
-    from cellblock.host.services.tools.types import Settings as Made  # noqa: PLC0415 - few have any
-
-    return Made(
+    return WorkerSettings(
         entries=policy.tools,
         timeout=policy.tool_timeout,
         timeouts=policy.tool_timeouts,
@@ -164,21 +154,19 @@ def _tools(policy: Policy) -> ToolSettings | None:
     )
 
 
-def _offer(ground: Ground, views: Views) -> Offer | None:
+def _offer(ground: Ground, views: Views) -> OperationsAccess | None:
     """Return which operations there are for cells; None where the policy grants none."""
     policy, section = ground.policy, ground.policy.operations
     if section is None or ground.operations is None:
         return None
-    from cellblock.host.services.operations import catalog  # noqa: PLC0415 - as above
-    from cellblock.host.services.operations.provider import Ledger  # noqa: PLC0415 - as above
-    from cellblock.host.services.operations.provider import Offer as Made  # noqa: PLC0415 - as above
+    from cellblock.host.services.operations import catalog, provider  # noqa: PLC0415 - as above
 
     written = section.write_file
-    ledger = Ledger(max_bytes=written.max_total_bytes if written is not None else 0)
+    ledger = provider.WriteQuota(max_bytes=written.max_total_bytes if written is not None else 0)
     if written is not None:
         views.budgets[catalog.WRITE_FILE.name] = ledger.spent
-    return Made(
-        tools=catalog.granted(section),
+    return provider.OperationsAccess(
+        tools=catalog.granted_tools(section),
         settings=ground.operations,
         ledger=ledger,
         timeout=policy.tool_timeout,
@@ -187,13 +175,13 @@ def _offer(ground: Ground, views: Views) -> Offer | None:
     )
 
 
-def _models(policy: Policy, views: Views) -> Models:
-    from cellblock.host.services.llm.provider import Ledger  # noqa: PLC0415 - as above
+def _models(policy: Policy, views: Views) -> LlmAccess:
+    from cellblock.host.services.llm.provider import LlmQuota  # noqa: PLC0415 - as above
 
     llm = policy.llm
-    ledger = Ledger(max_calls=llm.max_calls, max_tokens=llm.max_tokens)
-    views.budgets["llm"] = ledger.spent
-    return Models(section=llm, ledger=ledger)
+    quota = LlmQuota(max_calls=llm.max_calls, max_tokens=llm.max_tokens)
+    views.budgets["llm"] = quota.spent
+    return LlmAccess(llm=llm, quota=quota)
 
 
 # What a policy is worth in a guest that has told what it locked.

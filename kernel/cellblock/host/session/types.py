@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Final, Literal, Protocol
 import msgspec
 
 from cellblock.analysis import Finding
-from cellblock.host.services.tools.types import Made
+from cellblock.host.services.tools.calls import CellCalls
 from cellblock.wire import messages
 
 if TYPE_CHECKING:
@@ -21,10 +21,9 @@ if TYPE_CHECKING:
     from cellblock.errors import AdmissionError, AuditError, PolicyError
     from cellblock.host.consent.admission.admission import Gate
     from cellblock.host.guests.process import Guest
-    from cellblock.host.services.tools.types import Tooling
+    from cellblock.host.services.tools.calls import Tooling
     from cellblock.host.session.limits import Bounds
     from cellblock.host.session.requests import Request
-    from cellblock.host.snapshots.forking import Settings
     from cellblock.policy.model import Policy
 
 
@@ -124,7 +123,7 @@ class Outcome:
     #: What it took; None when it did not run.
     usage: Usage | None = None
     #: The calls of tools that it made.
-    tool_calls: Made = field(default_factory=Made)
+    tool_calls: CellCalls = field(default_factory=CellCalls)
 
 
 class Front(Protocol):
@@ -171,7 +170,7 @@ def outcome_of(
     reply: messages.Done | Stopped | Refused | str,
     refused: dict[str, Any],
     usage: Usage | None = None,
-    made: Made | None = None,
+    made: CellCalls | None = None,
 ) -> Outcome:
     """Turn what ended a cell into its outcome; ``refused`` are user_expressions never sent.
 
@@ -432,7 +431,6 @@ class Terms:
     rules: Rules
     timeout: float | None
     bounds: Bounds
-    snapshots: Settings
     prepare: messages.Prepare
     zygote: Callable[[], tuple[socket.socket, int]]
     #: What a relay connects to, where there is a list.

@@ -1,4 +1,4 @@
-"""Whether one more copy of a guest can be afforded: in memory, and in the time it takes."""
+"""What snapshots cost: in memory, and in the time that it takes to make one."""
 
 from __future__ import annotations
 
@@ -15,38 +15,15 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
 
-# How much memory there is: the machine's, that of our control group, and a guest's.
+# --- what a process has -----------------------------------------------------------------------
 
 PAGE: Final = os.sysconf("SC_PAGE_SIZE")
-#: Bytes that stay free whatever is asked for.
-RESERVE: Final = 192 * 2**20
-#: Seconds for which it is known how much there is, while this many bytes more than needed are.
-FRESH: Final = 0.05
-PLENTY: Final = 2**30
 #: Bytes of a guest from which huge pages count: one of them is one fault. Reading how many there
 #: are takes 80 µs, which a guest without large arrays is spared.
 LARGE: Final = 32 * 2**20
 #: Given for what was touched, or for small ones (madvise(2), MADV_COLLAPSE: no fault at all).
 _HUGE: Final = re.compile(rb"^thp_(?:fault|collapse)_alloc (\d+)", re.MULTILINE)
-_KIB, _SHORT = 1024, 8192
-
-
-def _read(path: str) -> bytes:
-    """Return a short file of /proc, in a third of the time that a file object takes."""
-    fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
-    try:
-        return os.read(fd, _SHORT)
-    finally:
-        os.close(fd)
-
-
-def resident(pid: int | None) -> int:
-    """Return the bytes of a process's own memory that are resident; 0 when it is gone (proc(5))."""
-    try:
-        fields = _read(f"/proc/{pid}/statm").split()
-    except OSError:
-        return 0
-    return (int(fields[1]) - int(fields[2])) * PAGE
+_KIB, _MAX_READ = 1024, 8192
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,13 +32,25 @@ class Reading:
 
     size: int
     faults: int
-    #: Of the whole machine's; None for a guest that is not large.
+    #: Huge pages of the whole machine's; None for a guest that is not large.
     huge: int | None = None
 
 
 def read(pid: int | None, resident: int, given: int) -> Reading:
     """Read what a guest has; ``given`` are the pages of those that it has its state from."""
     return Reading(resident, given + faults(pid), _huge_pages() if resident >= LARGE else None)
+
+
+def resident(pid: int | None) -> int:
+    """Return the bytes of a process's own memory that are resident; 0 when it is gone (proc(5))."""
+    fields = _read(f"/proc/{pid}/statm").split()
+    return (int(fields[1]) - int(fields[2])) * PAGE if fields else 0
+
+
+def faults(pid: int | None) -> int:
+    """Return how many pages a process was given without reading; 0 when it is gone (proc(5))."""
+    fields = _read(f"/proc/{pid}/stat").rpartition(b")")[2].split()
+    return int(fields[7]) if fields else 0
 
 
 def taken(pid: int, had: Reading) -> tuple[int, int]:
@@ -89,37 +78,18 @@ def left_behind(older: Reading, newer: Reading) -> int:
     return min(older.size, max(0, older.size + given - newer.size))
 
 
-def faults(pid: int | None) -> int:
-    """Return how many pages a process was given without reading; 0 when it is gone (proc(5))."""
+def _read(path: str) -> bytes:
+    """Return a short file of /proc, in a third of the time that a file object takes."""
     try:
-        stat = _read(f"/proc/{pid}/stat")
+        fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
     except OSError:
-        return 0
-    return int(stat.rpartition(b")")[2].split()[7])
-
-
-def wanted(resident: int) -> int:
-    """Return how many bytes must be free for one more copy of a guest of this size.
-
-    A cell that rewrites everything doubles it; most change little. Half is in between, and what
-    turns out to be too much is given back before memory runs out.
-    """
-    return RESERVE + resident // 2
-
-
-class Free:
-    """Whether there is room for something: read anew unless it lately was far from short."""
-
-    def __init__(self, clock: Callable[[], float]) -> None:
-        self._clock = clock
-        self._bytes, self._read_at = 0, 0.0
-
-    def has(self, wanted: int) -> bool:
-        """Say whether ``wanted`` bytes can be had."""
-        now = self._clock()
-        if self._bytes - wanted < PLENTY or now - self._read_at > FRESH:
-            self._bytes, self._read_at = available(), now
-        return self._bytes >= wanted
+        return b""
+    try:
+        return os.read(fd, _MAX_READ)
+    except OSError:
+        return b""
+    finally:
+        os.close(fd)
 
 
 def _huge_pages() -> int:
@@ -138,24 +108,13 @@ def _huge_size() -> int:
         return 0
 
 
+# --- what there is ----------------------------------------------------------------------------
+
+
 def available() -> int:
-    """Return the bytes that can be had without swapping (proc(5), cgroup v2)."""
-    return min(_of_machine(), _of_group())
-
-
-def _of_machine() -> int:
-    try:
-        lines = _read("/proc/meminfo").splitlines()
-    except OSError:
-        return 0
-    for line in lines:
-        if line.startswith(b"MemAvailable:"):
-            return int(line.split()[1]) * _KIB
-    return 0
-
-
-def _of_group() -> int:
-    room = 1 << 62
+    """Return the bytes that can be had without swapping: the machine's, and our control group's."""
+    found = re.search(rb"^MemAvailable: *(\d+)", _read("/proc/meminfo"), re.MULTILINE)
+    room = int(found[1]) * _KIB if found else 0
     for limit, usage in _groups():
         try:
             most = limit.read_text(encoding="ascii").strip()
@@ -168,7 +127,7 @@ def _of_group() -> int:
 
 @lru_cache(maxsize=1)
 def _groups() -> tuple[tuple[Path, Path], ...]:
-    """Return the files that bound this process, of its group and those above it."""
+    """Return the files that bound this process, of its group and those above it (cgroup v2)."""
     try:
         lines = Path("/proc/self/cgroup").read_text(encoding="utf-8").splitlines()
     except (OSError, ValueError):
@@ -183,6 +142,13 @@ def _groups() -> tuple[tuple[Path, Path], ...]:
     return tuple(pair for pair in named if pair[0].exists())
 
 
+# --- whether one more can be afforded ---------------------------------------------------------
+
+#: Bytes that stay free whatever is asked for.
+RESERVE: Final = 192 * 2**20
+#: Seconds for which it is known how much there is, while this many bytes more than needed are.
+FRESH: Final = 0.05
+PLENTY: Final = 2**30
 #: Seconds above which ``auto`` takes no more of them, until the guest has become smaller. One
 #: alone may be the machine's fault; after this many in a row there is a rest, as many times longer.
 TOO_LONG: Final = 0.25
@@ -192,35 +158,47 @@ _REST: Final = 20
 #: nothing is spared by leaving it out.
 SMALL: Final = 256 * 2**20
 
-#: What the policy says of when copies are made.
+#: What the policy says of when snapshots are taken.
 Mode = Literal["auto", "always", "off"]
 #: Why none is taken: the guest could not, memory, its time, or descriptors of the host's.
 Reason = Literal["failed", "memory", "slow", "files"]
 
 
-class Budget:
-    """``told`` is called with why no copy is made, once for each reason."""
+def wanted(resident: int) -> int:
+    """Return how many bytes must be free for one more copy of a guest of this size.
 
-    def __init__(self, mode: Mode, clock: Callable[[], float], told: Callable[[str], None]) -> None:
-        self._mode, self._clock, self._told = mode, clock, told
+    A cell that rewrites everything doubles it; most change little. Half is in between, and what
+    turns out to be too much is given back before memory runs out.
+    """
+    return RESERVE + resident // 2
+
+
+class Budget:
+    """``notify`` is called with why no snapshot is taken, once for each reason."""
+
+    def __init__(
+        self, mode: Mode, clock: Callable[[], float], notify: Callable[[str], None]
+    ) -> None:
+        self._mode, self._clock, self._notify = mode, clock, notify
         self._said: set[Reason] = set()
         #: Copies in a row that took too long; resident bytes of their guest, and when to try again.
         self._slow = 0
         self._too_large: int | None = None
         self._rests_until = 0.0
-        self._free = Free(clock)
+        #: Bytes that there were, and when.
+        self._free, self._read_at = 0, 0.0
 
     def allows(self, resident: int, drop_oldest: Callable[[], bool]) -> bool:
-        """Say whether there is room for a copy of a guest of ``resident`` bytes.
+        """Return whether there is room for a copy of a guest of ``resident`` bytes.
 
-        ``drop_oldest`` makes some, and says whether there was a copy to drop. Where the policy
-        says ``always``, it is not asked for.
+        ``drop_oldest`` makes some, and returns whether there was a copy to drop. Where the policy
+        says ``always``, memory is not looked at.
         """
         if self._mode == "always":
             return True
         if self._rests(resident):
             return False
-        while not self._free.has(wanted(resident)):
+        while not self._is_free(wanted(resident)):
             if not drop_oldest():
                 self.say("memory", "memory is short")
                 return False
@@ -234,8 +212,15 @@ class Budget:
         self._too_large = None
         return False
 
+    def _is_free(self, wanted: int) -> bool:
+        """Read anew how much there is, unless that lately was far from short."""
+        now = self._clock()
+        if self._free - wanted < PLENTY or now - self._read_at > FRESH:
+            self._free, self._read_at = available(), now
+        return self._free >= wanted
+
     def took(self, seconds: float, resident: int) -> None:
-        """Take note of how long a copy of a guest of ``resident`` bytes took to stand."""
+        """Record how long a copy of a guest of ``resident`` bytes took to stand."""
         if self._mode != "auto" or seconds <= TOO_LONG or resident < SMALL:
             self._slow = 0
             return
@@ -249,4 +234,4 @@ class Budget:
         """Tell the user, once for each reason, that a killed cell may cost something."""
         if reason not in self._said:
             self._said.add(reason)
-            self._told(detail)
+            self._notify(detail)

@@ -1,11 +1,28 @@
-"""The snapshots of one session: copies of the guest that wait, the newest last.
+r"""When a snapshot of the guest is taken, how it is made, and how long it is kept.
 
-Each stands for the state before what ran after it. The newest covers the cell that runs; the
-others are what ``%undo`` steps back to. A copy is a process that shares its memory with the guest
-until one of them writes; what it costs is bounded by the policy.
+A snapshot is a copy of the guest that waits: a process that shares its memory with the guest until
+one of them writes. ``Snapshots`` has those of one session, and takes each through these states:
 
-The newest has a twin, which it has forked by itself: when it takes over, its state would exist in
-it alone, and end with it.
+::
+
+    none ──────▶ due ──────▶ forking ──────▶ kept ──────▶ restoring ──────▶ the guest
+          ran        take            stands       restore
+                                │             │              │
+                                └─────────────┴──────────────┴──────▶ lost
+
+- *due*: a request ran to its end (``ran``), or a guest began to serve. A snapshot is taken when
+  nothing comes for ``IDLE`` seconds, or at once where what ran can't be run again (``take``). A
+  request that comes before puts it off. None is taken that can't be afforded (``memory.Budget``).
+- *forking*: the guest was asked to fork (``_ask``), and the zygote to let that through. It has
+  ``PATIENCE`` seconds.
+- *kept*: it has said that it stands, and its process is the guest's (``_stands``). It is stopped.
+  The newest has what a killed cell costs otherwise; those before it are what ``%undo`` goes back
+  to, as many as the policy has room for (``_keep_few``). It may not come to hold more (``look``).
+- *restoring*: it was given away (``restore_newest``, ``restore_step``); ``restore`` has the rest.
+- *lost*: it ended, could not be made, or was dropped.
+
+The newest has a *backup*: a copy that it has forked of itself, which takes its place when it is
+lost. Else its state would exist in it alone while it takes over, and end with it.
 """
 
 from __future__ import annotations
@@ -13,256 +30,578 @@ from __future__ import annotations
 import os
 import signal
 from dataclasses import replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, Final
 
+from cellblock.host.guests.process import Guest
+from cellblock.host.session.limits import Gauge, slack
 from cellblock.host.snapshots import memory
-from cellblock.host.snapshots.copies import Ring
-from cellblock.host.snapshots.forking import Forks, Keeping, Twins
+from cellblock.host.snapshots.chain import Chain, PastRequest, Snapshot, State, Step
 from cellblock.host.snapshots.memory import Budget
 from cellblock.wire import messages
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from cellblock.host.guests.process import Guest
-    from cellblock.host.guests.zygotes import Forker
-    from cellblock.host.session.types import Reactor
-    from cellblock.host.snapshots.copies import Copy, Ran, Step
-    from cellblock.host.snapshots.forking import Settings
+    from cellblock.host.guests.supervisor import Supervisor
+    from cellblock.host.guests.zygote import Zygote
+    from cellblock.host.session.types import Reactor, Timer
+    from cellblock.host.snapshots.memory import Reading
+    from cellblock.policy.model import Policy
 
 
-#: Copies that are asked for and do not stand yet, at most.
-_MOST_UNDER_WAY = 3
+#: Seconds without a request that count as idle time.
+IDLE: Final = 0.02
+#: Seconds that a snapshot may take to stand before the guest's next cell goes on without it.
+PATIENCE: Final = 5.0
+#: Snapshots that are being forked at a time, at most.
+_MAX_FORKING: Final = 3
+#: Seconds until the newest makes a backup of itself: with none coming after it at once.
+BACKUP_AFTER: Final = 0.02
+#: Backups that are made of one state, each when the one before is lost: it may be what ends them.
+MAX_BACKUPS: Final = 8
+#: Seconds until what has come to stand, or was set going, is looked at.
+_LOOK: Final = 0.1
+#: Seconds after which processes that nobody knows are looked for again: one may have been in the
+#: middle of its fork.
+_AFTERWARDS: Final = 1.0
+#: As many of them as there may be until nothing is being forked for a moment.
+_MAX_UNKNOWN: Final = 3
 
 
 class Snapshots:
-    """Takes copies of a guest, keeps a few, and gives up those that cost too much."""
+    """The snapshots of a session's guest, which ``supervisor`` has."""
 
     def __init__(
         self,
         reactor: Reactor,
-        settings: Settings,
         clock: Callable[[], float],
-        told: Callable[[str], None],
-        lost: Callable[[], None],
+        policy: Policy,
+        supervisor: Supervisor,
     ) -> None:
-        self._settings, self._clock, self._lost = settings, clock, lost
-        self.ring = Ring()
-        self._budget = Budget(settings.mode, clock, told)
-        self._keeping = Keeping(
-            reactor, settings, self.ring, lambda: (self._guest, self._forks.zygote)
-        )
-        self._forks = Forks(
-            reactor, clock, self._budget, self._on_message, self._on_lost, self._keeping.drop
-        )
-        self._twins = Twins(reactor, self.ring, self._forks, self._keeping.decided)
+        self._reactor, self._clock, self._policy = reactor, clock, policy
+        self._supervisor = supervisor
+        self._budget = Budget(policy.snapshots, clock, supervisor.on_notice)
+        self.chain = Chain()
+        #: Runs while one is due.
+        self._due: Timer | None = None
+        self._numbers = 0
+        #: The guest that serves, or is about to, and the zygote that lets its forks through.
+        self._guest: Guest | None = None
+        self._zygote: Zygote | None = None
         #: Pages that those were given whose state the guest has from them.
         self._given = 0
-        #: The guest that serves, or is about to, once it has made a copy.
-        self._guest: Guest | None = None
+        self._look_is_due = self._sweep_is_due = False
+        #: Snapshots that did not stand, whose forks something else may have taken.
+        self._unknown = 0
 
-    def hold_to(self, settings: Settings) -> None:
-        """Keep what these say, of the copies that there are, too, when the next one stands."""
-        self._settings = settings
-        self._keeping.hold_to(settings)
+    def hold_to(self, policy: Policy) -> None:
+        """Keep what a narrower policy says, of those that there are, too."""
+        self._policy = policy
 
-    def ran_again(self, ran: Ran) -> None:
-        """Take note that a request ran to its end once more: only now, that is."""
-        self.ring.ran(replace(ran, ended=self._clock()))
-
-    # --- taking over --------------------------------------------------------------------------
-
-    def pop(self) -> Copy | None:
-        """Give the newest copy away: it is to serve. Its twin is the newest now.
-
-        One that has none forks it before it does anything else.
-        """
-        if not self.ring:
-            return None
-        copy = self.ring[-1]
-        if copy.twin is None:
-            self._twins.make(copy)
-        self.ring.pop()
-        self._serve(copy)
-        for other in self.ring:
-            # One that stands only now would be what takes over next, without what waits for it.
-            other.still, other.next = False, None
-        if copy.twin is not None:
-            self.ring.append(copy.twin)
-            if not self._settings.processes:
-                self._twins.make_for_newest()
-        return copy
-
-    def give_alone(self, copy: Copy) -> None:
-        """Give a copy away that is to serve, and let go of all others, its twin as well."""
-        for other in tuple(self.ring):
-            if other is not copy:
-                self._keeping.drop(other)
-        copy.part_with_twin()
-        self.ring.clear()
-        self._serve(copy)
-
-    def _serve(self, copy: Copy) -> None:
-        copy.guest.signal(signal.SIGCONT)
-        self._guest, self._given = copy.guest, copy.had.faults
-        self._keeping.look_soon()  # the end of the guest before sets all going
-
-    def take_of_restored(self, copy: Copy, zygote: Forker) -> None:
-        """Have a copy that has taken over make one of itself, before anything runs in it."""
-        known = len(self.ring)
-        self.take(copy.guest, zygote)
-        for made in self.ring[known:]:
-            made.waiting = copy.waiting
-
-    def parted(self, copy: Copy, message: messages.FromGuest) -> bool:
-        """Hear a copy that takes over of the twin it had to make first; say whether that was it."""
-        match message:
-            case messages.Standing(id=number) if number in copy.busy:
-                copy.busy.discard(number)
-            case messages.NotStanding(id=number) if number in copy.busy:
-                copy.busy.discard(number)
-                if copy.twin is not None and copy.twin.number == number:
-                    self.give_up(copy)
-                self._say_failed(message)
-            case _:
-                return False
-        return True
-
-    def give_up(self, copy: Copy) -> None:
-        """Let go of the twin of a copy that could not take over: it could not either."""
-        if copy.twin is not None:
-            self._keeping.drop(copy.twin)
-
-    def clear_up(self) -> None:
-        """Have what the guest before had started ended: it would count as this one's."""
-        if self._settings.processes:
-            self._keeping.strays.end()
-            self._twins.make_for_newest()  # not before: it would have been taken for a stray
-
-    def drop_after(self, kept: Copy) -> None:
-        """Let go of all that are newer than ``kept``."""
-        while self.ring and self.ring[-1] is not kept:
-            self._keeping.drop(self.ring[-1])
-
-    def look(self) -> dict[int, int]:
-        """See that all are still and hold no more than they may; return them, as ``Ring.sizes``."""
-        self._keeping.look()
-        return self.ring.sizes()
-
-    def steps(self) -> list[Step]:
-        """Return what ``%undo`` can go back to, the nearest first."""
-        return self.ring.steps(self._settings.depth)
+    def begin(self, guest: Guest, zygote: Zygote) -> None:
+        """Record the guest that serves, and its zygote: none of a guest before it is kept."""
+        self._guest, self._zygote, self._given = guest, zygote, 0
 
     def clear(self) -> None:
-        """Let go of all of them."""
-        for copy in tuple(self.ring):
-            self._keeping.drop(copy)
-
-    def begin(self, guest: Guest, zygote: Forker) -> None:
-        """Take note of the guest that serves, and its zygote: no copy of one before it is kept."""
-        self._guest, self._forks.zygote, self._given = guest, zygote, 0
+        """Drop all of them."""
+        for snapshot in tuple(self.chain):
+            self._drop(snapshot)
 
     def end(self) -> None:
-        """Let go of all, and of whatever else was forked: nothing of their guest is to go on."""
-        guest, zygote = self._guest, self._forks.zygote
-        self._guest = self._forks.zygote = None
+        """Drop all, and have whatever else was forked ended: nothing of their guest is to go on."""
+        guest, zygote = self._guest, self._zygote
+        self._guest = self._zygote = None
         self.clear()
         if guest is not None and zygote is not None:
             zygote.members(guest.lineage.number, guest.lineage.session, ())
 
-    # --- taking one ---------------------------------------------------------------------------
+    # --- due ----------------------------------------------------------------------------------
+
+    def ran(self, request: PastRequest, answer: Callable[[], None]) -> None:
+        """Record that a request ran to its end, and call ``answer`` when it may be answered.
+
+        A short one may be as soon as the one before it is kept: in the millisecond until its own
+        snapshot stands, it is the only one to be run again. A long one can't be run again, so
+        it is answered when what it did is safe, whichever one process is killed next; so is one
+        with side effects. What comes out the same when it is run again waits for idle time.
+        """
+        if request.short and self.chain.covers_all():
+            answer()
+            self.record(request)
+            self.take_in_time()
+            return
+        newest = self.chain.newest()
+        if request.short and newest is not None and not newest.kept and newest.repeatable:
+            # Not if that one takes over: it has not what ran since.
+            newest.on_kept = answer
+        self.record(request)
+        self.take(answer, needs_backup=not request.short)
+
+    def record(self, request: PastRequest) -> None:
+        """Record that a request ran to its end, and take no snapshot for that."""
+        if self.chain:
+            self.chain[-1].after.append(request)
+
+    def postpone(self) -> None:
+        """Put off what is due: a request came, so this is no idle time."""
+        if self._due is not None:
+            self._due.cancel()
+            self._due = None
+
+    def take_in_time(self) -> None:
+        """Take a snapshot: at once, or when nothing comes for a while if that loses nothing."""
+        newest = self.chain.newest()
+        if newest is not None and newest.repeatable:
+            self.take_when_idle()
+        else:
+            self.take()
+
+    def take_when_idle(self) -> None:
+        """Take a snapshot when nothing comes for a while.
+
+        None while a request is under way: the guest would make it when that has ended, and it
+        would count as made before.
+        """
+
+        def due() -> None:
+            self._due = None
+            if self._supervisor.is_idle():
+                self.take()
+
+        self.postpone()
+        self._due = self._reactor.call_later(IDLE, due)
 
     def take(
-        self,
-        guest: Guest,
-        zygote: Forker,
-        then: Callable[[], None] | None = None,
-        *,
-        twice: bool = False,
+        self, decided: Callable[[], None] | None = None, *, needs_backup: bool = False
     ) -> None:
-        """Have ``guest`` make a copy of itself; ``then`` is called once that is decided.
+        """Take one now; ``decided`` is called once it stands, or it is certain that it will not.
 
-        ``twice`` has it wait for the twin, too: what ran can't be run again on an older copy.
+        One that ``needs_backup`` stands when its backup does, too.
         """
-        under_way = sum(not copy.standing for copy in self.ring)
-        copy = None
-        may = under_way < _MOST_UNDER_WAY and self._keeping.strays.few()
-        if self._settings.mode != "off" and may:
-            resident = memory.resident(guest.pid)
-            if self._budget.allows(resident, self._keeping.drop_oldest):
-                copy = self._awaited(guest, resident)
-        if copy is None:
-            if then is not None:
-                then()
+        self.postpone()
+        guest, zygote = self._supervisor.guest, self._supervisor.zygote
+        if guest is None or zygote is None or (made := self._take_of(guest, zygote)) is None:
+            if decided is not None:
+                decided()
             return
-        self._guest, self._forks.zygote = guest, zygote
-        copy.then, copy.waiting, copy.twice = then, then, twice
-        self.ring.append(copy)
-        self._forks.ask(guest, copy)
+        made.on_decided, made.on_serving, made.needs_backup = decided, decided, needs_backup
+        self._ask(guest, made)
 
-    def _awaited(self, guest: Guest, resident: int) -> Copy | None:
-        """Return the host's end of a copy to come; None where it has no descriptors for one."""
-        if (made := self._forks.host_end(guest)) is None:
+    # --- forking ------------------------------------------------------------------------------
+
+    def _take_of(self, guest: Guest, zygote: Zygote) -> Snapshot | None:
+        """Return a snapshot to be asked for, as the newest; None where none can be afforded."""
+        forking = sum(not snapshot.kept for snapshot in self.chain)
+        if self._policy.snapshots == "off" or forking >= _MAX_FORKING or not self._may_fork():
             return None
-        return self._forks.copy(made, memory.read(guest.pid, resident, self._given))
+        resident = memory.resident(guest.pid)
+        if not self._budget.allows(resident, self._drop_oldest):
+            return None
+        made = self._new(guest, memory.read(guest.pid, resident, self._given))
+        if made is not None:
+            self._guest, self._zygote = guest, zygote
+            self.chain.append(made)
+        return made
+
+    def _new(self, maker: Guest, had: Reading) -> Snapshot | None:
+        """Return the host's end of a snapshot; None where there are no descriptors for one."""
+        try:
+            guest = Guest(self._reactor, _ignore, _ignore, _ignore, vouched=True)
+        except OSError as exc:
+            self._budget.say("files", f"the kernel can't open what one takes ({exc.strerror})")
+            return None
+        guest.lineage, guest.copied = maker.lineage, True
+        self._numbers += 1
+        made = Snapshot(guest, self._numbers, self._clock(), had)
+        guest.on_message = lambda message: self._on_message(made, message)
+        guest.on_lost = lambda _: self._on_lost(made)
+        return made
+
+    def _ask(self, maker: Guest, made: Snapshot) -> None:
+        """Have ``maker``, a guest or a snapshot, fork."""
+        if self._zygote is not None:
+            # Nobody else, for a cell may be running meanwhile: it could take a backup's fork. Only
+            # a snapshot that has not told who it is takes over from a guest that is gone.
+            self._zygote.allow(maker.lineage.number, maker.pid)
+        sent = maker.send_with(messages.Snapshot(id=made.number), made.guest.theirs)
+        made.guest.release_theirs()
+
+        def late() -> None:
+            if made.state is State.forking:
+                self._drop(made)
+
+        if sent:
+            self._reactor.call_later(PATIENCE, late)
+        else:
+            self._drop(made)
 
     def not_standing(self, message: messages.NotStanding) -> None:
-        """Take note that the guest could not make a copy."""
-        for copy in self.ring:
-            if copy.number == message.id and not copy.standing:
-                self._keeping.drop(copy)
+        """Record that the guest could not fork."""
+        for snapshot in self.chain:
+            if snapshot.number == message.id and snapshot.state is State.forking:
+                self._drop(snapshot)
                 self._say_failed(message)
                 return
 
     def _say_failed(self, message: messages.NotStanding) -> None:
         self._budget.say("failed", f"one could not be made ({os.strerror(message.errno)})")
 
-    def _on_message(self, copy: Copy, message: messages.FromGuest) -> None:
-        """Hear a copy: once that it stands, and what becomes of each twin that it is to make."""
-        if copy.standing and self.parted(copy, message):
-            if copy.twin is None and isinstance(message, messages.Standing):
-                self._twins.make(copy)  # its twin was gone before
-            self._keeping.decided(copy)
-        elif copy.standing or not self._stands(copy, message):
-            self._keeping.drop(copy)
-        elif (maker := self.ring.maker(copy)) is not None:
-            self._keeping.decided(maker)
+    def _on_message(self, snapshot: Snapshot, message: messages.FromGuest) -> None:
+        """Hear a snapshot: once that it stands, and what becomes of each backup that it makes."""
+        if snapshot.kept and self.parted(snapshot, message):
+            if snapshot.backup is None and isinstance(message, messages.Standing):
+                self._make_backup(snapshot)  # its backup was lost before
+            self._go_on(snapshot)
+        elif snapshot.kept or not self._stands(snapshot, message):
+            self._drop(snapshot)
+        elif (maker := self.chain.maker(snapshot)) is not None:
+            self._go_on(maker)
         else:
-            self._stood(copy)
+            self._stood(snapshot)
 
-    def _stands(self, copy: Copy, message: messages.FromGuest) -> bool:
-        """Say whether a copy's first message is what it has to be, and its process the guest's."""
-        said = isinstance(message, messages.Standing) and message.id == copy.number
-        known = {one.guest.pid for one in self.ring.all() if one is not copy}
+    def _stands(self, snapshot: Snapshot, message: messages.FromGuest) -> bool:
+        """Return whether its first message is what it has to be, and its process the guest's."""
+        if not isinstance(message, messages.Standing) or message.id != snapshot.number:
+            return False
+        known = {one.guest.pid for one in self.chain.all() if one is not snapshot}
         if self._guest is not None:
             known.add(self._guest.pid)
-        copy.standing = said and copy.guest.pid not in known and copy.guest.vouch()
-        if isinstance(message, messages.Standing):
-            copy.connections = message.connections
-        return copy.standing
+        if snapshot.guest.pid in known or not snapshot.guest.vouch():
+            return False
+        snapshot.state, snapshot.connections = State.kept, message.connections
+        return True
 
-    def _stood(self, copy: Copy) -> None:
-        """Go on now that a copy stands; its twin is made at once if that is waited for."""
-        if not copy.twins:
+    def _stood(self, snapshot: Snapshot) -> None:
+        """Go on with one that has come to stand; make its backup at once if that is waited for."""
+        if not snapshot.backups_made:
             # A task of the guest's may have gone on, and taken memory, before it forked.
             now = memory.resident(self._guest.pid) if self._guest is not None else 0
-            copy.had = replace(copy.had, size=max(copy.had.size, now))
-            self._budget.took(self._clock() - copy.asked_at, copy.had.size)
-        if copy.twice or copy.twins:
-            self._twins.make_for_newest()
+            snapshot.had = replace(snapshot.had, size=max(snapshot.had.size, now))
+            self._budget.took(self._clock() - snapshot.asked_at, snapshot.had.size)
+        if snapshot.needs_backup or snapshot.backups_made:
+            self._back_up_newest()
         else:
-            self._twins.make_soon(copy)
-        self._keeping.decided(copy)
-        following, copy.next = copy.next, None
+            # Unless another comes after it at once. Until then what ran is run again on the one
+            # before it, should both be lost.
+            self._reactor.call_later(BACKUP_AFTER, lambda: self._back_up_if_newest(snapshot))
+        self._go_on(snapshot)
+        following, snapshot.on_kept = snapshot.on_kept, None
         if following is not None:
             following()
 
-    def _on_lost(self, copy: Copy) -> None:
-        if (maker := self.ring.maker(copy)) is not None:
-            self._twins.lost(maker, copy)
-        elif copy in self.ring and copy.twin is not None:
-            self._twins.succeed(copy, copy.twin)
-        elif copy in self.ring:
-            self._keeping.drop(copy)
-            if copy.standing or copy.twins:
-                self._lost()
+    def _go_on(self, snapshot: Snapshot) -> None:
+        """Go on with one that is kept, and has its backup where that is waited for."""
+        decided = snapshot.settled or not snapshot.needs_backup
+        if snapshot in self.chain and snapshot.kept and decided:
+            self._stop_all()
+            self._keep_few(snapshot)
+            self._sweep_soon()
+            self._look_soon()
+            _tell_decided(snapshot)
+
+    # --- backups ------------------------------------------------------------------------------
+
+    def _make_backup(self, snapshot: Snapshot) -> None:
+        """Have a snapshot make a backup of itself, or go on without."""
+        if snapshot.backups_made >= MAX_BACKUPS:
+            return
+        backup = self._new(snapshot.guest, snapshot.had)
+        if backup is None:
+            return
+        snapshot.backups_made += 1
+        backup.backups_made, backup.on_serving = snapshot.backups_made, snapshot.on_serving
+        snapshot.backup, snapshot.stopped = backup, False
+        snapshot.unparted.add(backup.number)
+        snapshot.guest.signal(signal.SIGCONT)
+        self._ask(snapshot.guest, backup)
+
+        def late() -> None:
+            """Go on without waiting for one that does not part with its backup."""
+            if backup.number in snapshot.unparted:
+                snapshot.unparted.discard(backup.number)
+                self._go_on(snapshot)
+
+        self._reactor.call_later(PATIENCE, late)
+
+    def _back_up_newest(self) -> None:
+        if self.chain:
+            self._back_up_if_newest(self.chain[-1])
+
+    def _back_up_if_newest(self, snapshot: Snapshot) -> None:
+        if self.chain.newest() is snapshot and snapshot.kept and snapshot.backup is None:
+            self._make_backup(snapshot)
+
+    def parted(self, snapshot: Snapshot, message: messages.FromGuest) -> bool:
+        """Return whether this says what became of a backup that a snapshot was to make."""
+        match message:
+            case messages.Standing(id=number) if number in snapshot.unparted:
+                snapshot.unparted.discard(number)
+            case messages.NotStanding(id=number) if number in snapshot.unparted:
+                snapshot.unparted.discard(number)
+                if snapshot.backup is not None and snapshot.backup.number == number:
+                    self._drop(snapshot.backup)
+                self._say_failed(message)
+            case _:
+                return False
+        return True
+
+    # --- lost ---------------------------------------------------------------------------------
+
+    def _on_lost(self, snapshot: Snapshot) -> None:
+        """Replace a snapshot that ended by its backup, or a backup by another."""
+        maker, backup = self.chain.maker(snapshot), snapshot.backup
+        if maker is not None:
+            maker.backup = None
+            _close(snapshot)
+            if not maker.unparted:
+                self._make_backup(maker)
+            self._go_on(maker)
+        elif snapshot in self.chain and backup is not None:
+            self.chain[self.chain.index(snapshot)] = backup
+            backup.after, backup.unseen = snapshot.after, snapshot.unseen
+            backup.on_decided, backup.on_kept = snapshot.on_decided, snapshot.on_kept
+            snapshot.on_decided = snapshot.backup = None
+            _close(snapshot)
+            backup.stopped = False  # the end of the other has set it going
+            self._back_up_newest()
+            self._go_on(backup)
+        elif snapshot in self.chain:
+            could_take_over = snapshot.kept or snapshot.backups_made > 0
+            self._drop(snapshot)
+            if could_take_over:
+                self._supervisor.on_snapshot_lost()
+
+    def _drop(self, snapshot: Snapshot) -> None:
+        """End one. What ran after it ran after the one before it, too."""
+        maker = self.chain.maker(snapshot)
+        if maker is not None:
+            maker.backup = None
+        elif snapshot in self.chain:
+            self.chain.forget(snapshot)
+            _drop_backup(snapshot)
+        else:
+            return
+        was_forking = snapshot.state is State.forking
+        _close(snapshot)
+        if was_forking:
+            # Its pid is not known, and its fork may have been taken by something else. Others that
+            # are being forked have theirs due still, or have forked and not said so.
+            self._stop_all()
+            self._unknown += 1
+            self._sweep()
+            self._reactor.call_later(_AFTERWARDS, self._sweep)
+        _tell_decided(snapshot)
+        if maker is not None:
+            self._go_on(maker)
+
+    def _drop_oldest(self) -> bool:
+        """Drop the oldest; return whether there was one."""
+        if self.chain:
+            self._drop(self.chain[0])
+            return True
+        return False
+
+    # --- kept: few, still, and no larger than they may be -------------------------------------
+
+    def _keep_few(self, newest: Snapshot) -> None:
+        """Keep one that stands, and as many to step back to as the policy has room for.
+
+        While it has no backup, the one before it is kept for what it holds; what is newer than it
+        may yet fail.
+        """
+        chain, most = self.chain, self._policy.undo_max_bytes
+        if newest not in chain:
+            return
+        spare = 0 if newest.settled and newest.backup is not None else 1
+        for snapshot in chain[: max(0, chain.index(newest) - spare)]:
+            _drop_backup(snapshot)
+            if snapshot.kept and not snapshot.visible:
+                self._drop(snapshot)
+        while chain.index(newest) > max(spare, self._policy.undo_depth):
+            self._drop(chain[0])
+        if newest.settled and newest.backups_made:
+            spare = 0  # its backup was given up: what the one before holds counts
+        while most is not None and chain.index(newest) > spare and chain.cost() > most:
+            self._drop(chain[0])
+
+    def _stop_all(self, *, again: bool = False) -> None:
+        """Stop all that stand and have nothing to do, or only those that were not told to before.
+
+        Waiting needs no processor, and nothing else may be done.
+        """
+        for snapshot in self.chain.all():
+            idle = snapshot.kept and not snapshot.unparted
+            if idle and (again or not snapshot.stopped):
+                snapshot.guest.signal(signal.SIGSTOP)
+                snapshot.stopped = True
+
+    def _look_soon(self) -> None:
+        def look() -> None:
+            self._look_is_due = False
+            self.look()
+
+        if not self._look_is_due:
+            self._look_is_due = True
+            self._reactor.call_later(_LOOK, look)
+
+    def look(self) -> dict[int, int]:
+        """See that all are still and hold no more than they may; return them as ``Chain.sizes``.
+
+        What one does by itself it does before it is stopped, or when the end of a guest, or of one
+        of its threads, has set it going (prctl(2), PR_SET_PDEATHSIG). It has pages of its own then:
+        new ones, or for those that it shares with its guest. The latter are as many as if the
+        guest had written to them, and are counted so; but a backup has no reason to write.
+        """
+        chain, memory_max = self.chain, self._policy.memory_max_bytes
+        most = None if memory_max is None else slack(memory_max)
+        self._stop_all(again=True)
+        for snapshot in chain.all():
+            _measure(snapshot)
+            if chain.maker(snapshot) is not None:
+                snapshot.grew = max(snapshot.grew, snapshot.rewrote)
+        while most is not None and sum(one.grew for one in chain.all()) > most:
+            self._drop(max(chain.all(), key=lambda one: one.grew))
+        if chain and chain[-1].settled:
+            self._keep_few(chain[-1])
+        return chain.sizes()
+
+    # --- processes that nobody knows ----------------------------------------------------------
+
+    def _may_fork(self) -> bool:
+        """Return whether another fork may be due: not before what took those before it is ended.
+
+        While something always is being forked it can't be: there would be more and more of it.
+        """
+        if self._unknown >= _MAX_UNKNOWN and not self._policy.subprocess_execution:
+            self._sweep()
+        return self._unknown < _MAX_UNKNOWN or self._policy.subprocess_execution
+
+    def _sweep_soon(self) -> None:
+        """Sweep before long: the fork that was due made the snapshot that stands."""
+
+        def sweep() -> None:
+            self._sweep_is_due = False
+            self._sweep()
+
+        if not self._sweep_is_due:
+            self._sweep_is_due = True
+            self._reactor.call_later(_AFTERWARDS, sweep)
+
+    def _sweep(self) -> None:
+        """End what nobody knows, if nothing is being forked and it can't be a cell's."""
+        if not self._policy.subprocess_execution and all(one.settled for one in self.chain):
+            self._end_unknown()
+
+    def _end_unknown(self) -> None:
+        """Have the zygote end whatever is neither the guest nor a snapshot that stands.
+
+        A guest that is about to serve and has not told its pid yet is claimed for when it does.
+        """
+        guest, zygote = self._guest, self._zygote
+        if guest is None or zygote is None or guest.pid is None:
+            return
+        pids = [guest.pid, *(one.guest.pid for one in self.chain.all())]
+        known = tuple(pid for pid in pids if pid is not None)
+        zygote.members(guest.lineage.number, guest.lineage.session, known)
+        self._unknown = 0
+
+    # --- restoring ----------------------------------------------------------------------------
+
+    def steps(self) -> list[Step]:
+        """Return what ``%undo`` can go back to, the nearest first."""
+        return self.chain.steps(self._policy.undo_depth)
+
+    def restore_step(self, step: Step) -> None:
+        """Give the snapshot of a step away, and drop all that are newer."""
+        while self.chain and self.chain[-1] is not step.snapshot:
+            self._drop(self.chain[-1])
+        self.restore_newest()
+
+    def restore_newest(self) -> Snapshot | None:
+        """Give the newest away, which is to serve. Its backup is the newest now.
+
+        One that has none forks it before it does anything else.
+        """
+        if not self.chain:
+            return None
+        snapshot = self.chain[-1]
+        if snapshot.backup is None:
+            self._make_backup(snapshot)
+        self.chain.pop()
+        self._serve(snapshot)
+        for other in self.chain:
+            # One that stands only now would be what takes over next, without what waits for it.
+            other.stopped, other.on_kept = False, None
+        if snapshot.backup is not None:
+            self.chain.append(snapshot.backup)
+            if not self._policy.subprocess_execution:
+                self._back_up_newest()
+        return snapshot
+
+    def restore_alone(self, snapshot: Snapshot) -> None:
+        """Give a snapshot away that is to serve, and drop all others, its backup as well."""
+        for other in tuple(self.chain):
+            if other is not snapshot:
+                self._drop(other)
+        _drop_backup(snapshot)
+        self.chain.clear()
+        self._serve(snapshot)
+
+    def _serve(self, snapshot: Snapshot) -> None:
+        snapshot.state = State.restoring
+        snapshot.guest.signal(signal.SIGCONT)
+        self._guest, self._given = snapshot.guest, snapshot.had.faults
+        self._look_soon()  # the end of the guest before sets all going
+
+    def on_resumed(self) -> None:
+        """Have what the guest before had started ended: it would count as this one's."""
+        if self._policy.subprocess_execution:
+            self._end_unknown()
+            self._back_up_newest()  # not before: it would have been taken for a cell's process
+
+    def take_of_restored(self, snapshot: Snapshot, zygote: Zygote) -> None:
+        """Have one that has taken over make a copy of itself, before anything runs in it."""
+        made = self._take_of(snapshot.guest, zygote)
+        if made is not None:
+            made.on_serving = snapshot.on_serving
+            self._ask(snapshot.guest, made)
+
+    def give_up(self, snapshot: Snapshot, *, killed: bool) -> None:
+        """Drop one that did not take over, and its backup, which could not either.
+
+        One that was ``killed`` says nothing about its backup.
+        """
+        _close(snapshot)
+        if snapshot.backup is not None and not killed:
+            self._drop(snapshot.backup)
+
+
+def _ignore(*_: Any) -> None: ...
+
+
+def _tell_decided(snapshot: Snapshot) -> None:
+    """Tell whoever waits until it is kept, or certain that it is not."""
+    decided, snapshot.on_decided = snapshot.on_decided, None
+    if decided is not None:
+        decided()
+
+
+def _close(snapshot: Snapshot) -> None:
+    snapshot.state = State.lost
+    snapshot.guest.close()
+
+
+def _drop_backup(snapshot: Snapshot) -> None:
+    backup, snapshot.backup = snapshot.backup, None
+    if backup is not None:
+        _close(backup)
+
+
+def _measure(snapshot: Snapshot) -> None:
+    """Read what it has come to hold, and wrote to, if it did anything since that was read."""
+    pid = snapshot.guest.pid
+    if snapshot.kept and pid is not None:
+        used = Gauge(pid).cpu()
+        if used is not None and used != snapshot.used:
+            snapshot.used = used
+            snapshot.grew, snapshot.rewrote = memory.taken(pid, snapshot.had)

@@ -8,11 +8,10 @@ import pytest
 pytest.importorskip("distributed", reason="Dask is not installed")
 
 from cellblock.batch.cluster.client import ClusterExecutor
-from cellblock.batch.cluster.protocol import MAX_AUDIT_BYTES, AuditFiles, PolicyOffer, TaskResult
+from cellblock.batch.cluster.protocol import MAX_AUDIT_BYTES, AuditFiles, TaskResult
 from cellblock.batch.cluster.worker import audit_files
 from cellblock.batch.run.document import Document
-from cellblock.batch.run.journal import FileSaver
-from cellblock.batch.run.output_folder import OutputFolder
+from cellblock.batch.run.output_folder import FileSaver, OutputFolder
 from cellblock.batch.run.result import NotebookResult, NotebookStatus
 from cellblock.policy.model import Audit, Policy
 
@@ -34,8 +33,7 @@ def output(tmp_path):
 
 def workers(folder, said):
     """Return the executor of a cluster that nobody has gone to yet."""
-    offer = PolicyOffer(version="", policy={}, digest="", allow_unsafe=False, project="")
-    return ClusterExecutor("tcp://127.0.0.1:9", offer, Policy(), folder, said.append)
+    return ClusterExecutor("tcp://127.0.0.1:9", Policy(), folder, said.append, allow_unsafe=False)
 
 
 def home(made, folder, answer):

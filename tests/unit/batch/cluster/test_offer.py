@@ -11,9 +11,9 @@ import pytest
 pytest.importorskip("distributed", reason="Dask is not installed")
 
 from cellblock import __version__
-from cellblock.batch.cluster import narrowing
+from cellblock.batch.cluster.client import narrowed_policy
 from cellblock.batch.cluster.protocol import NarrowedPolicy, PolicyOffer
-from cellblock.batch.cluster.worker import accept_offer
+from cellblock.batch.cluster.worker import SentPolicyPools, accept_narrowed, accept_offer
 from cellblock.batch.run.execution import Job
 from cellblock.batch.run.notebook import read
 from cellblock.errors import BackendError, PolicyError, WideningError
@@ -61,7 +61,7 @@ def test_a_policy_that_was_changed_on_the_way_is_of_another_version_or_is_none_i
 
 def narrowed(tmp_path, asks, base):
     content = notebook("1", metadata={"cellblock": asks})
-    return asyncio.run(narrowing.narrowed_policy(Job("a.ipynb", content, str(tmp_path)), base))
+    return asyncio.run(narrowed_policy(Job("a.ipynb", content, str(tmp_path)), base))
 
 
 @pytest.fixture
@@ -85,22 +85,20 @@ def test_a_narrower_policy_is_sent_with_its_hash_and_taken_up_with_what_is_denie
     less = narrowed(tmp_path, {"policy": {"timeout": 1}}, base)
     assert less.digest == base.replace(timeout=1.0).digest()
     less = msgspec.msgpack.decode(msgspec.msgpack.encode(less), type=NarrowedPolicy)
-    taken = narrowing.accept_narrowed(less, base, ground(tmp_path))
+    taken = accept_narrowed(less, base, ground(tmp_path))
     assert (taken.timeout, taken.read_deny_paths[-1]) == (1.0, "/worker")
 
 
 def test_what_asks_for_nothing_is_sent_without_and_a_key_in_any_spelling_is_seen(tmp_path, base):
-    assert (
-        asyncio.run(narrowing.narrowed_policy(Job("a", notebook("1"), str(tmp_path)), base)) is None
-    )
+    assert asyncio.run(narrowed_policy(Job("a", notebook("1"), str(tmp_path)), base)) is None
     torn = Job("a", b'{"metadata": {"cellblock": ', str(tmp_path))
-    assert asyncio.run(narrowing.narrowed_policy(torn, base)) is None
+    assert asyncio.run(narrowed_policy(torn, base)) is None
     with pytest.raises(WideningError):
         narrowed(tmp_path, {"policy": {"timeout": 1e6}}, base)
 
     content = notebook("1", metadata={"cellblock": {"policy": {"timeout": 1}}})
     content = content.replace(b"cellblock", b"cellblo\\u0063k")
-    less = asyncio.run(narrowing.narrowed_policy(Job("a", content, str(tmp_path)), base))
+    less = asyncio.run(narrowed_policy(Job("a", content, str(tmp_path)), base))
     assert less.policy["timeout"] == 1.0
 
 
@@ -108,7 +106,7 @@ def test_a_narrower_policy_that_is_not_what_its_hash_says_is_refused(tmp_path, b
     less = narrowed(tmp_path, {"policy": {"timeout": 1}}, base)
     other = msgspec.structs.replace(less, policy=less.policy | {"timeout": 2.0})
     with pytest.raises(BackendError, match="not the one that its hash is of"):
-        narrowing.accept_narrowed(other, base, ground(tmp_path))
+        accept_narrowed(other, base, ground(tmp_path))
 
 
 @pytest.mark.parametrize(
@@ -127,14 +125,14 @@ def test_a_policy_that_allows_more_is_refused_whatever_its_hash_says(tmp_path, b
     wider = base.replace(**more)
     less = NarrowedPolicy(policy=wider.as_dict(), digest=wider.digest())
     with pytest.raises(WideningError):
-        narrowing.accept_narrowed(less, base, ground(tmp_path))
+        accept_narrowed(less, base, ground(tmp_path))
 
 
 def test_a_notebook_that_asks_and_was_sent_without_a_policy_is_not_run():
     made = read(notebook("1", metadata={"cellblock": {"policy": {"timeout": 1}}}))
     operators = SimpleNamespace(ground=SimpleNamespace(policy="operators"))
     with pytest.raises(PolicyError, match="none was sent with it"):
-        asyncio.run(narrowing.SentPolicyPools(operators).policy_of(made, Job("a", b"", "/")))
+        asyncio.run(SentPolicyPools(operators).policy_of(made, Job("a", b"", "/")))
     plain = read(notebook("1"))
-    left = asyncio.run(narrowing.SentPolicyPools(operators).policy_of(plain, Job("a", b"", "/")))
+    left = asyncio.run(SentPolicyPools(operators).policy_of(plain, Job("a", b"", "/")))
     assert left == "operators"

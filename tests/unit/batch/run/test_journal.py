@@ -6,11 +6,16 @@ import os
 
 import pytest
 
-from cellblock.batch.run import journal as module
+from cellblock.batch.run import output_folder as module
 from cellblock.batch.run.document import Document
 from cellblock.batch.run.execution import UnwritableError
-from cellblock.batch.run.journal import FileSaver, RunLog, recover
-from cellblock.batch.run.output_folder import OutputFolder, OutputFolderError
+from cellblock.batch.run.output_folder import (
+    FileSaver,
+    OutputFolder,
+    OutputFolderError,
+    RunLog,
+    recover,
+)
 from cellblock.batch.run.plan import RunOptions
 from cellblock.batch.run.result import NotebookResult, NotebookStatus
 from support.runs import code

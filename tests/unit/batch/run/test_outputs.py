@@ -8,8 +8,7 @@ from nbclient import NotebookClient
 from nbformat import from_dict
 
 from cellblock.api.results import Output
-from cellblock.batch.run.document import Document, encode
-from cellblock.batch.run.outputs import Outputs
+from cellblock.batch.run.document import Document, Outputs, encode
 from support.runs import code, document
 
 

@@ -7,9 +7,8 @@ from pathlib import Path
 import pytest
 
 from cellblock.api.sandbox import AsyncSandboxPool
-from cellblock.batch.run.execution import Job
+from cellblock.batch.run.execution import MAX_IDLE, Job, PolicyPools
 from cellblock.batch.run.notebook import read
-from cellblock.batch.run.pools import MAX_IDLE, PolicyPools
 from cellblock.errors import PolicyError, WideningError
 from cellblock.policy.model import Policy
 from support.runs import notebook

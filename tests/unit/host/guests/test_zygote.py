@@ -36,7 +36,7 @@ def session(tmp_path):
 
 def ends(session):
     """Return the reaper, the zygote and the guest of a session."""
-    reaper = session._keeper.supply.zygote.pid
+    reaper = session._keeper.zygote.pid
     (zygote,) = [pid for pid in processes.tree(reaper) if processes.name(pid) == "cb-zygote"]
     return reaper, zygote, session._keeper.guest.pid
 

@@ -13,9 +13,8 @@ from cellblock.errors import BackendError, PolicyError
 from cellblock.host.consent.admission.admission import Gate
 from cellblock.host.session.limits import Bounds
 from cellblock.host.session.types import Cell, Step, Terms
-from cellblock.host.snapshots import forking
-from cellblock.host.snapshots.copies import Copy
-from cellblock.host.snapshots.forking import Settings
+from cellblock.host.snapshots import store
+from cellblock.host.snapshots.chain import Snapshot
 from cellblock.policy.model import Policy
 from cellblock.policy.narrowing import changed, weigh
 from cellblock.policy.paths import Places
@@ -56,7 +55,6 @@ class Scope:
             rules=replace(RULES, magics=frozenset(policy.magics)),
             timeout=policy.timeout,
             bounds=Bounds(memory_max_bytes=policy.memory_max_bytes),
-            snapshots=Settings(mode="always", depth=policy.undo_depth),
             prepare=self.prepare(policy),
             zygote=self.sim._spawn,
             tools=None,
@@ -66,7 +64,7 @@ class Scope:
         )
 
     def prepare(self, policy):
-        told = self.sim.session._keeper.supply._prepare
+        told = self.sim.session._keeper._prepare
         plan = messages.Plan(network=bool(policy.network_access))
         modules = {"raw_modules": policy.allowed_modules}
         return msgspec.structs.replace(told, plan=plan, rules=modules)
@@ -386,13 +384,13 @@ def test_a_guest_that_is_killed_while_it_is_copied_is_narrowed_in_what_takes_ove
 
 
 def test_a_guest_that_holds_more_than_it_may_is_not_narrowed_to_death(used, scope, monkeypatch):
-    had = Copy.__init__
+    had = Snapshot.__init__
 
     def large(self, *args, **kwargs):
         had(self, *args, **kwargs)
         self.had = replace(self.had, size=2**30)
 
-    monkeypatch.setattr(Copy, "__init__", large)
+    monkeypatch.setattr(Snapshot, "__init__", large)
     assert narrow(used, "memory_max_bytes=40_000_000") is None
     copied(used)
     outcome = used.outcomes[-1]
@@ -415,7 +413,7 @@ def test_an_interrupt_while_locks_are_made_does_no_harm(used):
     copy = relocking(used)
     used.session.interrupt()
     goes_on(used, copy)
-    used.reactor.advance(forking.IDLE)
+    used.reactor.advance(store.IDLE)
     assert used.outcomes[-1].status == "ok"
 
 

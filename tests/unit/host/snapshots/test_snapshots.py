@@ -6,7 +6,7 @@ import signal
 import pytest
 
 from cellblock.host.guests import supervisor
-from cellblock.host.snapshots import forking, memory
+from cellblock.host.snapshots import memory, store
 from cellblock.wire import messages
 from support.stepwise import EXACT
 
@@ -24,9 +24,9 @@ def test_a_copy_is_asked_for_in_idle_time_only(sim):
     due = messages.Allow(id=1, pid=sim.guest.pid)
     assert [m for m in sim.told if isinstance(m, messages.Allow)] == [due]
     assert sim.cell(EXACT).status == "ok"
-    sim.reactor.advance(forking.IDLE / 2)
+    sim.reactor.advance(store.IDLE / 2)
     assert asked_for(sim) == 1
-    sim.reactor.advance(forking.IDLE)
+    sim.reactor.advance(store.IDLE)
     assert asked_for(sim) == 2
 
 
@@ -42,7 +42,7 @@ def test_a_cell_that_waits_for_its_snapshot_is_over_no_limit_any_more(sim):
 
 def test_a_long_cell_is_answered_when_it_is_certain_that_no_copy_will_stand(sim):
     assert sim.cell(seconds=0.2) is None
-    sim.reactor.advance(forking.PATIENCE)
+    sim.reactor.advance(store.PATIENCE)
     assert [outcome.status for outcome in sim.outcomes] == ["ok"]
     assert sim.guest.copy().gone()
     claimed = [m for m in sim.told if isinstance(m, messages.Members)]
@@ -81,7 +81,7 @@ def test_a_copy_is_stopped_while_it_stands_and_set_going_to_take_over(sim):
 def test_copies_that_are_lost_while_they_stand_are_made_again_and_given_up_after_some(sim):
     for _ in range(supervisor.MAX_LOSSES + 3):
         sim.end(sim.guest.copy())
-        sim.reactor.advance(forking.IDLE)
+        sim.reactor.advance(store.IDLE)
         copy = sim.guest.copy()
         if copy.sock.fileno() >= 0:
             sim.stands(copy)
@@ -113,7 +113,7 @@ def test_short_cells_that_come_out_the_same_are_all_answered_at_once_and_twenty_
 
 
 def test_as_many_are_kept_as_can_be_undone_and_the_newest(stepwise):
-    sim = stepwise(depth=2)
+    sim = stepwise(undo_depth=2)
     for _ in range(5):
         sim.kept()
     assert [copy.gone() for copy in sim.guest.copies] == [True] * 3 + [False] * 3
@@ -128,7 +128,7 @@ def test_what_nobody_would_call_a_step_is_given_up(sim):
 
 def test_the_oldest_goes_first_when_they_hold_too_much(stepwise, monkeypatch):
     size = memory.PAGE * 100
-    sim = stepwise(most_bytes=2 * size)
+    sim = stepwise(undo_max_bytes=2 * size)
     faults = iter(range(0, 10_000, 100))  # a hundred pages between any two
     monkeypatch.setattr(memory, "faults", lambda _: next(faults))
     monkeypatch.setattr(memory, "resident", lambda _: memory.LARGE - 1)
@@ -136,7 +136,7 @@ def test_the_oldest_goes_first_when_they_hold_too_much(stepwise, monkeypatch):
         sim.kept()
     gone = [copy.gone() for copy in sim.guest.copies]
     assert gone == [True] * 3 + [False] * 3
-    assert sim.session._keeper.snapshots.ring.cost() == 2 * size
+    assert sim.session._keeper.snapshots.chain.cost() == 2 * size
 
 
 # --- what they cost -------------------------------------------------------------------------------
@@ -164,7 +164,7 @@ def slow(sim):
 
 @pytest.mark.usefixtures("plenty")
 def test_two_slow_ones_in_a_row_begin_a_rest_which_time_ends(stepwise):
-    sim = stepwise(mode="auto")
+    sim = stepwise(snapshots="auto")
     assert [slow(sim) for _ in range(4)] == [True, True, False, False]
     assert sim.notices() == ["the last one took 0.3 s"]
     sim.reactor.advance(20 * 0.3)
@@ -175,7 +175,7 @@ def test_two_slow_ones_in_a_row_begin_a_rest_which_time_ends(stepwise):
 
 @pytest.mark.usefixtures("plenty")
 def test_a_quick_one_between_them_makes_up_for_a_slow_one(stepwise):
-    sim = stepwise(mode="auto")
+    sim = stepwise(snapshots="auto")
     for _ in range(4):
         assert slow(sim)
         sim.kept()
@@ -189,20 +189,20 @@ def test_a_small_guest_is_copied_however_long_it_takes_and_any_if_always(
     stepwise, plenty, mode, sizes
 ):
     plenty.update(sizes)
-    sim = stepwise(mode=mode)
+    sim = stepwise(snapshots=mode)
     assert all(slow(sim) for _ in range(5))
     assert sim.notices() == []
 
 
 def test_a_guest_that_became_smaller_ends_the_rest(stepwise, plenty):
-    sim = stepwise(mode="auto")
+    sim = stepwise(snapshots="auto")
     assert [slow(sim) for _ in range(3)] == [True, True, False]
     plenty["guest"] = plenty["guest"] * 3 // 4
     assert slow(sim)
 
 
 def test_while_memory_is_short_the_oldest_are_given_up_and_none_is_taken(stepwise, plenty):
-    sim = stepwise(mode="auto")
+    sim = stepwise(snapshots="auto")
     copy = sim.kept()
     plenty["free"] = memory.wanted(plenty["guest"]) - 1
     sim.cell(seconds=0.2)

@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from cellblock.host.consent.approvals.prompt import Answer
     from cellblock.host.consent.approvals.request import Of, Scope, Wish
     from cellblock.host.consent.approvals.store import Grant, Store
-    from cellblock.host.services.tools.types import Call
+    from cellblock.host.services.tools.calls import Call
     from cellblock.host.session.types import Cell
 
     Observe = Callable[[Wish, Decision], str]

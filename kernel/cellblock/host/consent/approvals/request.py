@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Final, Literal
 import msgspec
 from msgspec.structs import replace
 
-from cellblock.host.services.tools.types import MASK, is_secret_at, is_secret_named
+from cellblock.host.services.tools.calls import MASK, is_secret_at, is_secret_named
 from cellblock.render.question import laid_out, letters
 from cellblock.render.text import clip, exact, wrap
 from cellblock.wire import values
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
 
     from cellblock.analysis.imports import Import
-    from cellblock.host.services.tools.types import Call
+    from cellblock.host.services.tools.calls import Call
     from cellblock.wire.messages import Tool
 
 

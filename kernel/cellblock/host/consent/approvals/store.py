@@ -21,7 +21,7 @@ import msgspec
 
 from cellblock.host.consent.approvals.request import Of  # noqa: TC001 - msgspec asks what it is
 from cellblock.host.files import PrivateFile
-from cellblock.policy.home import state_folder
+from cellblock.policy.folders import state_folder
 from cellblock.render.text import clip
 
 if TYPE_CHECKING:

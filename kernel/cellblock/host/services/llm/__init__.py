@@ -1,6 +1,11 @@
-"""Language models for cells: asked by the host, with a key that no cell has.
+"""Language models for cells: the host asks them, with a key that no cell and no guest has.
 
-``provider`` says what cells see and may ask, judges a call, and counts what it costs a session.
-``client`` asks, in a worker of its own, and reads what comes back, which is as hostile as what a
-cell says.
+Invariant: a cell names a model of the policy and gives texts; the host sends nothing else. What a
+call may cost is reserved before it is made.
+
+- ``provider``: in the host. The tools that cells see, the validation of what they ask, the
+  session's quota, and the provider that has a worker ask.
+- ``client``: in the worker, which alone knows the key; imports openai, so the host never does.
+
+What goes between the two is data. Both build on ``tools``.
 """

@@ -1,6 +1,9 @@
-"""The key, and openai's client with bounds around what it reads. In the worker, which alone has it.
+"""Asking an endpoint by openai's client, in the worker, which alone has the key.
 
-Works with the client's versions over httpx and over httpx2.
+What an endpoint answers is as hostile as what a cell says: it is bounded before it is read, and
+checked, since the client makes models of whatever came. What goes wrong is told in our words, and
+the endpoint's where they help; exceptions of the client quote requests, addresses and keys, and go
+no further. Works with the client's versions over httpx and over httpx2.
 """
 
 from __future__ import annotations
@@ -16,23 +19,110 @@ from urllib.parse import quote
 
 import msgspec
 import openai
-import openai.resources.chat.completions
+import openai.resources.chat.completions  # now: not within the first call's time
 
-from cellblock.host.services.tools import calls
+from cellblock.host.services.tools import runner
 from cellblock.render.text import encodable
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
 
-
-# Why there is no completion, as a cell is told: in our words, and the endpoint's where they
-# help.
-#
-# Runs in the worker. What the client raises quotes requests, addresses and keys, and goes no
-# further.
-
 TOO_LARGE: Final = "the endpoint's answer is too large (tool_max_bytes)"
 NO_COMPLETION: Final = "the endpoint's answer is no completion"
+#: Events of a stream that may come for each token, and beside them.
+_EVENTS, _MORE_EVENTS = 4, 1_000
+_LONGEST_NAME: Final = 200
+
+
+class Connection(msgspec.Struct, frozen=True, kw_only=True):
+    """How an endpoint is asked, as in the policy; ``max_bytes`` bounds the text of one answer."""
+
+    base_url: str
+    key_env: str
+    keyring: str
+    timeout: float
+    retries: int
+    max_in_flight: int
+    token_parameter: str
+    max_bytes: int
+
+
+class UnusableError(Exception):
+    """An endpoint that can't be asked, or an answer that can't be used.
+
+    ``tokens`` is None if it may have cost something.
+    """
+
+    def __init__(self, kind: str, message: str, tokens: int | None = None) -> None:
+        super().__init__(message)
+        self.failure: Failure = (kind, message, tokens)
+
+
+#: Kind, message, and tokens that it cost: None if that may be anything.
+Failure = tuple[str, str, int | None]
+
+
+async def complete(connection: dict[str, Any], request: dict[str, Any]) -> dict[str, Any]:
+    """Ask an endpoint; return ``provider.Completed`` or ``Failed``, as data."""
+    known = msgspec.convert(connection, Connection)
+    redactor = Redactor("")
+    try:
+        key = await asyncio.to_thread(key_of, known.key_env, known.keyring)
+        redactor = Redactor(key)
+        answer = await _ask(client_of(known, key), known, request, redactor)
+        return _completed(answer, known, request, redactor)
+    except Exception as exc:
+        kind, message, tokens = _failure_of(exc, redactor)
+    return {"type": "failed", "kind": kind, "message": message, "tokens": tokens}
+
+
+async def _ask(
+    client: Any, known: Connection, request: dict[str, Any], redactor: Redactor
+) -> Answer:
+    options: dict[str, Any] = {
+        "model": request["model"],
+        "messages": request["messages"],
+        known.token_parameter: request["max_tokens"],
+    }
+    if request["temperature"] is not None:
+        options["temperature"] = request["temperature"]
+    if request["stop"]:
+        options["stop"] = request["stop"]
+    create = client.chat.completions.create
+    if not request["stream"]:
+        completion = msgspec.convert(await create(**options), _Completion, from_attributes=True)
+        choice = completion.choices[0]
+        text, reason = choice.message.content or "", choice.finish_reason or ""
+        return Answer(text, reason, completion.model or "", completion.usage)
+    stream = await create(**options, stream=True, stream_options={"include_usage": True})
+    events = _EVENTS * request["max_tokens"] + _MORE_EVENTS
+    return await _read_stream(stream, redactor, known.max_bytes, events)
+
+
+def _completed(
+    answer: Answer, known: Connection, request: dict[str, Any], redactor: Redactor
+) -> dict[str, Any]:
+    text = redactor.text(encodable(answer.text))
+    if answer.usage is not None:
+        tokens = answer.usage.prompt_tokens + answer.usage.completion_tokens
+    else:  # the endpoint does not tell: as many as there are bytes
+        tokens = sum(len(message["content"].encode()) for message in request["messages"])
+        tokens += len(encodable(answer.text).encode())
+    if len(text.encode()) > known.max_bytes:
+        raise UnusableError("AnswerTooLarge", TOO_LARGE, tokens)
+    value = {
+        "text": text,
+        # Redacted before they are cut: half of a key would not be seen as one.
+        "finish_reason": redactor.text(encodable(answer.finish_reason))[:_LONGEST_NAME],
+        "model": redactor.text(encodable(answer.model))[:_LONGEST_NAME],
+        "prompt_tokens": answer.usage.prompt_tokens if answer.usage else None,
+        "completion_tokens": answer.usage.completion_tokens if answer.usage else None,
+    }
+    return {"type": "completed", "value": value, "tokens": tokens}
+
+
+# --- what went wrong --------------------------------------------------------------------------
+
 _LONGEST_DETAIL, _LOOKED_AT = 300, 2_000
 _REFUSED_KEY: Final = (401, 403)
 _REDIRECTS: Final = range(300, 400)
@@ -40,30 +130,16 @@ _FAILED: Final = range(400, 600)
 #: What the client's HTTP library, whichever it is, calls a request that was never sent.
 _NOT_SENT: Final = ("ConnectError", "ConnectTimeout", "PoolTimeout")
 
-#: Kind, message, and the tokens that it cost: None where that may be anything.
-Told = tuple[str, str, int | None]
 
-
-class UnusableError(Exception):
-    """An endpoint that can't be asked, or an answer that can't be used.
-
-    ``tokens`` is None where it may have cost something.
-    """
-
-    def __init__(self, kind: str, message: str, tokens: int | None = None) -> None:
-        super().__init__(message)
-        self.told: Told = (kind, message, tokens)
-
-
-def told(exc: Exception, redactor: Redactor) -> Told:
-    """Return what a cell is told of an exception, whosever it is."""
+def _failure_of(exc: Exception, redactor: Redactor) -> Failure:
+    """Return what a cell is told of an exception, of ours or the client's."""
     cause = exc.__cause__
     for one in (exc, cause):
         if isinstance(one, UnusableError):
-            return one.told
+            return one.failure
     status = getattr(exc, "status_code", None)
     if isinstance(exc, openai.APIStatusError) and isinstance(status, int):
-        return _of_status(status, exc, redactor)
+        return _failure_of_status(status, exc, redactor)
     cost = 0 if type(cause).__name__ in _NOT_SENT else None
     if isinstance(exc, openai.APITimeoutError):
         return "TimeoutError", "the endpoint did not answer in time (llm.timeout)", cost
@@ -74,7 +150,7 @@ def told(exc: Exception, redactor: Redactor) -> Told:
     return "EndpointError", NO_COMPLETION, None
 
 
-def _of_status(status: int, exc: Any, redactor: Redactor) -> Told:
+def _failure_of_status(status: int, exc: Any, redactor: Redactor) -> Failure:
     if status in _REFUSED_KEY:
         # Whatever it says of the key is not for cells.
         return "AuthenticationError", f"the endpoint refuses the host's key ({status})", 0
@@ -92,20 +168,20 @@ def _detail(exc: Any, redactor: Redactor) -> str:
     said = inner.get("message") if isinstance(inner, dict) else inner
     if not isinstance(said, str):
         return ""
-    # The key is out of it before it is cut, and all that is done to it after that is short.
+    # Redacted before it is cut; all that is done to it after that is short.
     said = redactor.error(redactor.text(encodable(said))[:_LOOKED_AT])
     line = " ".join(said.split())
     return "".join(c for c in line if c.isprintable())[:_LONGEST_DETAIL]
 
 
-# What the client imports at its first call: not within that call's time.
+# --- the key and the client -------------------------------------------------------------------
 
-
-#: Bytes that may come for each that a text may have: names, numbers and escapes around it.
+#: Bytes that may come for each of a text, in all and in the events of a stream: names, numbers and
+#: escapes around it.
 _AROUND: Final = 4
 _AROUND_PIECES: Final = 64
 _ROOM: Final = 2**20
-#: Seconds that a connection may take.
+#: Seconds that connecting may take.
 _CONNECTING: Final = 10.0
 #: Sent where an endpoint needs no key.
 _NO_KEY: Final = "none"
@@ -135,7 +211,7 @@ def _from_keyring(service: str, user: str) -> str:
     except ImportError:
         said = "keyring is not installed for the host: pip install 'cellblock[keyring]'"
         raise UnusableError("NoKey", said, 0) from None
-    except Exception as exc:  # noqa: BLE001 - its backends' errors have no common base
+    except Exception as exc:
         said = f"the host's keyring can't be read: {type(exc).__name__}"
         raise UnusableError("NoKey", said, 0) from None
     if not found:
@@ -171,12 +247,12 @@ def _http() -> Any:
 
 
 def _bounding(known: Connection) -> Any:
-    """Return what bounds a response, called before any of its body is read."""
+    """Return a hook that bounds a response before any of its body is read."""
     whole = _AROUND * known.max_bytes + _ROOM
     pieces = _AROUND_PIECES * known.max_bytes + _ROOM
 
     class Bounded(_http().AsyncByteStream):  # type: ignore[misc]
-        """A body that ends with an error where it, or one event of it, would be too large."""
+        """A body that raises where it, or one event of it, is too large."""
 
         def __init__(self, inner: Any, most: int) -> None:
             self._inner, self._most = inner, most
@@ -194,7 +270,7 @@ def _bounding(known: Connection) -> Any:
             await self._inner.aclose()
 
     async def bound(response: Any) -> None:
-        # It was not asked for, and a little of it makes much.
+        # Compressed data was not asked for, and a little of it makes much.
         response.headers.pop("content-encoding", None)
         streamed = response.headers.get("content-type", "").startswith("text/event-stream")
         response.stream = Bounded(response.stream, pieces if streamed else whole)
@@ -202,9 +278,7 @@ def _bounding(known: Connection) -> Any:
     return bound
 
 
-# What an endpoint answers, read strictly. Runs in the worker.
-#
-# The client makes its models of whatever came, without checking it.
+# --- answers ----------------------------------------------------------------------------------
 
 #: Seconds between pieces.
 _PACE: Final = 0.1
@@ -213,7 +287,7 @@ _Tokens = Annotated[int, msgspec.Meta(ge=0, le=2**53)]
 
 
 class Usage(msgspec.Struct, frozen=True):
-    """What a call took, as the endpoint counts."""
+    """The tokens that a call took, as the endpoint counts."""
 
     prompt_tokens: _Tokens
     completion_tokens: _Tokens
@@ -246,7 +320,7 @@ class _Chunk(msgspec.Struct):
 
 
 class Answer(msgspec.Struct, frozen=True):
-    """All of an answer; ``usage`` is None where the endpoint does not tell."""
+    """A whole answer; ``usage`` is None if the endpoint does not tell."""
 
     text: str
     finish_reason: str
@@ -254,58 +328,37 @@ class Answer(msgspec.Struct, frozen=True):
     usage: Usage | None
 
 
-def whole(completion: Any) -> Answer:
-    """Return an answer that came at once. Raises msgspec.ValidationError."""
-    read = msgspec.convert(completion, _Completion, from_attributes=True)
-    choice = read.choices[0]
-    text, reason = choice.message.content or "", choice.finish_reason or ""
-    return Answer(text, reason, read.model or "", read.usage)
-
-
-async def gathered(stream: Any, redactor: Redactor, *, most_bytes: int, most_events: int) -> Answer:
-    """Return an answer that comes in pieces, and tell of them as they come.
+async def _read_stream(stream: Any, redactor: Redactor, max_bytes: int, max_events: int) -> Answer:
+    """Return an answer that comes in pieces, and send them on, ten times a second at most.
 
     Raises UnusableError and msgspec.ValidationError.
     """
-    heard, teller = list[str](), _Teller(redactor)
+    text, sent, due = "", 0, 0.0
+    parts = list[str]()
     size, reason, model, usage = 0, "", "", None
     async with stream as chunks:
         async for chunk in chunks:
-            most_events -= 1
+            max_events -= 1
             read = msgspec.convert(chunk, _Chunk, from_attributes=True)
             model, usage = read.model or model, read.usage or usage
             for part in read.choices:
                 reason = part.finish_reason or reason
-                heard.append(text := part.delta.content or "")
-                size += len(text.encode("utf-8", "replace"))
-                teller.add(text)
-            if size > most_bytes or not most_events:
+                parts.append(part.delta.content or "")
+                size += len(parts[-1].encode("utf-8", "replace"))
+            if size > max_bytes or not max_events:
                 raise UnusableError("AnswerTooLarge", TOO_LARGE)
-    if not heard:
+            if (now := asyncio.get_running_loop().time()) >= due:
+                due, text = now + _PACE, encodable("".join(parts))
+                safe = redactor.safe(text)
+                if len(safe) > sent:
+                    runner.send_piece(safe[sent:])
+                    sent = len(safe)
+    if not parts:
         raise UnusableError("EndpointError", NO_COMPLETION)
-    return Answer("".join(heard), reason, model, usage)
+    return Answer("".join(parts), reason, model, usage)
 
 
-class _Teller:
-    """Tells what has come of a text, ten times a second at most."""
-
-    def __init__(self, redactor: Redactor) -> None:
-        self._redactor = redactor
-        self._text, self._told, self._due = "", 0, 0.0
-
-    def add(self, text: str) -> None:
-        self._text += encodable(text)
-        now = asyncio.get_running_loop().time()
-        if now < self._due:
-            return
-        self._due = now + _PACE
-        safe = self._redactor.safe(self._text)
-        if len(safe) > self._told:
-            calls.give(safe[self._told :])
-            self._told = len(safe)
-
-
-# Keeps a key out of what others say of it: endpoints quote keys, whole or in part.
+# --- redaction: endpoints quote keys, whole or in part ----------------------------------------
 
 MASK: Final = "•••"
 #: Shorter ones are no secrets, and stand in any text.
@@ -315,7 +368,7 @@ _LOOKS: Final = re.compile(r"\bsk-[\w*.…-]{4,}|\b[Bb]earer\s+\S+|\b\S*\*{3,}\S
 
 
 class Redactor:
-    """Takes one key out of texts."""
+    """Removes one key from texts."""
 
     def __init__(self, key: str) -> None:
         plain = key.strip()
@@ -345,100 +398,3 @@ def _begun(text: str, form: str) -> int:
     """Return how many characters at the end of ``text`` may be the beginning of ``form``."""
     most = min(len(text), len(form) - 1)
     return next((size for size in range(most, 0, -1) if text.endswith(form[:size])), 0)
-
-
-# What the worker answers: a completion, or why there is none; and what is known of its cost.
-
-
-class Connection(msgspec.Struct, frozen=True, kw_only=True):
-    """How an endpoint is asked; ``max_bytes`` bounds the text of one answer."""
-
-    base_url: str
-    key_env: str
-    keyring: str
-    timeout: float
-    retries: int
-    max_in_flight: int
-    token_parameter: str
-    max_bytes: int
-
-
-class Completed(msgspec.Struct, frozen=True, kw_only=True, tag="completed"):
-    """``value`` is what the cell gets, encoded."""
-
-    value: msgspec.Raw
-    tokens: int
-
-
-class Failed(msgspec.Struct, frozen=True, kw_only=True, tag="failed"):
-    """No completion. ``tokens`` is None where it may have been made, and paid for."""
-
-    kind: str
-    message: str
-    tokens: int | None = 0
-
-
-# Asks an endpoint, through openai's client. What the worker runs, for each call.
-
-#: Events that may come for each token, and beside them.
-_EVENTS, _MORE_EVENTS = 4, 1_000
-_LONGEST_NAME: Final = 200
-
-
-async def complete(connection: dict[str, Any], wanted: dict[str, Any]) -> dict[str, Any]:
-    """Return ``speech.Completed`` or ``speech.Failed``, as data; raises nothing of the client's."""
-    known = msgspec.convert(connection, Connection)
-    redactor = Redactor("")
-    try:
-        key = await asyncio.to_thread(key_of, known.key_env, known.keyring)
-        redactor = Redactor(key)
-        answer = await _asked(client_of(known, key), known, wanted, redactor)
-        return _completed(answer, known, wanted, redactor)
-    except Exception as exc:  # noqa: BLE001 - whatever the client makes of what it got
-        kind, message, tokens = told(exc, redactor)
-    return {"type": "failed", "kind": kind, "message": message, "tokens": tokens}
-
-
-async def _asked(
-    asker: Any, known: Connection, wanted: dict[str, Any], redactor: Redactor
-) -> Answer:
-    options: dict[str, Any] = {
-        "model": wanted["model"],
-        "messages": wanted["messages"],
-        known.token_parameter: wanted["max_tokens"],
-    }
-    if wanted["temperature"] is not None:
-        options["temperature"] = wanted["temperature"]
-    if wanted["stop"]:
-        options["stop"] = wanted["stop"]
-    create = asker.chat.completions.create
-    if not wanted["stream"]:
-        return whole(await create(**options))
-    stream = await create(**options, stream=True, stream_options={"include_usage": True})
-    events = _EVENTS * wanted["max_tokens"] + _MORE_EVENTS
-    return await gathered(stream, redactor, most_bytes=known.max_bytes, most_events=events)
-
-
-def _completed(
-    answer: Answer, known: Connection, wanted: dict[str, Any], redactor: Redactor
-) -> dict[str, Any]:
-    text, tokens = redactor.text(encodable(answer.text)), _cost(answer, wanted)
-    if len(text.encode()) > known.max_bytes:
-        raise UnusableError("AnswerTooLarge", TOO_LARGE, tokens)
-    value = {
-        "text": text,
-        # The key is out of them before they are cut: half of it would not be seen as one.
-        "finish_reason": redactor.text(encodable(answer.finish_reason))[:_LONGEST_NAME],
-        "model": redactor.text(encodable(answer.model))[:_LONGEST_NAME],
-        "prompt_tokens": answer.usage.prompt_tokens if answer.usage else None,
-        "completion_tokens": answer.usage.completion_tokens if answer.usage else None,
-    }
-    return {"type": "completed", "value": value, "tokens": tokens}
-
-
-def _cost(answer: Answer, wanted: dict[str, Any]) -> int:
-    """Return the tokens it took; where the endpoint does not tell, as many as there are bytes."""
-    if answer.usage is not None:
-        return answer.usage.prompt_tokens + answer.usage.completion_tokens
-    said = sum(len(message["content"].encode()) for message in wanted["messages"])
-    return said + len(encodable(answer.text).encode())

@@ -1,27 +1,125 @@
-"""Between cells and a language model: every call read, counted, made in a worker, and settled."""
+"""The host's end of language models: each call is validated, reserved, made in a worker, settled.
+
+``read`` validates a call's arguments; nothing that is not named in it reaches an endpoint.
+"""
 
 from __future__ import annotations
 
-import dataclasses
 import inspect
 import math
 from typing import TYPE_CHECKING, Annotated, Any, Final, Literal
 
 import msgspec
 
-from cellblock.host.services.llm.client import Completed, Failed
-from cellblock.host.services.tools.types import Answer, Call, Settings
-from cellblock.host.services.tools.worker_pool import Workshop
+from cellblock.host.services.tools.calls import Answer, Call, WorkerSettings
+from cellblock.host.services.tools.worker_provider import WorkerProvider
 from cellblock.render.tables import ModelBudget
 from cellblock.wire.messages import Parameter, Tool
 
 if TYPE_CHECKING:
     from cellblock.host.session.types import Reactor
     from cellblock.policy.model import Llm
-    from cellblock.policy.model import Llm as Section
 
 
-# ``llm`` and ``llm.chat`` as cells see them: signatures that name the models of the policy.
+#: What the worker runs.
+_ENTRY: Final = "cellblock.host.services.llm.client:complete"
+_COMPLETE: Final = Tool(name="complete", is_async=True)
+#: Bytes of an answer beside its text.
+_ROOM: Final = 4_096
+
+
+class Completed(msgspec.Struct, frozen=True, kw_only=True, tag="completed"):
+    """The worker's answer with a completion: ``value`` is what the cell gets, encoded."""
+
+    value: msgspec.Raw
+    tokens: int
+
+
+class Failed(msgspec.Struct, frozen=True, kw_only=True, tag="failed"):
+    """There is no completion. ``tokens`` is None if it may have been made, and paid for."""
+
+    kind: str
+    message: str
+    tokens: int | None = 0
+
+
+_encode: Final = msgspec.msgpack.Encoder().encode
+_decode: Final = msgspec.msgpack.Decoder(Completed | Failed).decode
+
+
+class LlmProvider:
+    """A provider. ``max_bytes`` bounds what a model says in one answer."""
+
+    def __init__(self, reactor: Reactor, llm: Llm, quota: LlmQuota, *, max_bytes: int) -> None:
+        self._llm, self._quota = llm, quota
+        #: What cells may call.
+        self.tools = tools(llm)
+        names = ("base_url", "key_env", "keyring", "timeout", "retries", "max_in_flight")
+        connection: dict[str, Any] = {name: getattr(llm, name) for name in names}
+        more = {"token_parameter": llm.token_parameter, "max_bytes": max_bytes}
+        self._connection = connection | more
+        self._worker = WorkerProvider(
+            reactor,
+            WorkerSettings(
+                entries=(_ENTRY,),
+                timeout=llm.timeout,
+                limit="llm.timeout",
+                max_bytes=max_bytes + _ROOM,
+            ),
+        )
+
+    def precheck(self, call: Call) -> Answer | None:
+        """Return the refusal of a call that is wrong or not granted, before a user is asked."""
+        try:
+            read(call, self._llm)
+        except WrongError as exc:
+            return Answer(kind="ValidationError", message=str(exc))
+        return None
+
+    def begin(self, call: Call) -> None:
+        """Ask a model, or answer why it is not asked."""
+        try:
+            request = read(call, self._llm)
+        except WrongError as exc:
+            call.answer(Answer(kind="ValidationError", message=str(exc)))
+            return
+        if refusal := self._quota.reserve(call.number, request.most_tokens()):
+            call.answer(Answer(kind="BudgetSpent", message=refusal))
+            return
+
+        def answer(answer: Answer) -> None:
+            if answer.kind:  # it ran out of time, or its worker is gone
+                taken = self._quota.settle(call.number)
+                call.answer(Answer(kind=answer.kind, message=answer.message, tokens=taken))
+                return
+            match _decode(answer.value):
+                case Failed(kind=kind, message=message, tokens=tokens):
+                    taken = self._quota.settle(call.number, tokens)
+                    call.answer(Answer(kind=kind, message=message, tokens=taken))
+                case Completed(value=value, tokens=tokens):
+                    taken = self._quota.settle(call.number, tokens)
+                    call.answer(Answer(bytes(value), tokens=taken))
+
+        arguments = msgspec.Raw(_encode(([self._connection, request], {})))
+        self._worker.begin(
+            Call(call.number, _COMPLETE, arguments, answer, piece=call.piece, tell=call.tell)
+        )
+
+    def cancel(self, number: int) -> None:
+        """Stop asking. Nobody tells what it took, so it counts as all that it might."""
+        self._quota.settle(number)
+        self._worker.cancel(number)
+
+    def hold(self, *, held: bool) -> None:
+        """Read no answers for now, or read them again."""
+        self._worker.hold(held=held)
+
+    def close(self) -> None:
+        """End the worker, if one was started."""
+        self._worker.close()
+
+
+# --- the tools that cells see -----------------------------------------------------------------
 
 CALL, CHAT = "llm", "llm.chat"
 _POSITIONAL: Final = int(inspect.Parameter.POSITIONAL_OR_KEYWORD)
@@ -43,35 +141,22 @@ A message is {{"role": "user", "content": "…"}}; roles are system, developer, 
 
 
 def tools(llm: Llm) -> tuple[Tool, ...]:
-    """Return what cells may call."""
+    """Return ``llm`` and ``llm.chat``, whose signatures name the policy's models."""
     prompt = Parameter(name="prompt", kind=_POSITIONAL, annotation="str")
     messages = Parameter(name="messages", kind=_POSITIONAL, annotation="list[dict[str, str]]")
-    system = _option("system", "str | None", "None")
-    options = _options(llm)
-    return (
-        _tool(CALL, (prompt, system, *options), _CALL),
-        _tool(CHAT, (messages, *options), _CHAT),
-    )
-
-
-def refusal(name: str) -> str:
-    """Return why a language model is not asked where the policy grants none."""
-    said = f"this policy does not grant {name}; a section [llm] in it would"
-    return f"{said}, with base_url, the endpoint that is asked, and models"
-
-
-def _tool(name: str, parameters: tuple[Parameter, ...], doc: str) -> Tool:
-    return Tool(name=name, parameters=parameters, returns="str", doc=doc, of_host=True)
-
-
-def _options(llm: Llm) -> tuple[Parameter, ...]:
     models = ", ".join(map(repr, llm.models))
-    return (
+    options = (
         _option("model", f"Literal[{models}]", repr(llm.models[0])),
         _option("temperature", "float | None", "None"),
         _option("max_tokens", "int", str(llm.max_tokens_per_call)),
         _option("stop", "str | list[str] | None", "None"),
         _option("stream", "bool", "False"),
+    )
+    system = _option("system", "str | None", "None")
+    named = ((CALL, (prompt, system, *options), _CALL), (CHAT, (messages, *options), _CHAT))
+    return tuple(
+        Tool(name=name, parameters=parameters, returns="str", doc=doc, of_host=True)
+        for name, parameters, doc in named
     )
 
 
@@ -79,51 +164,13 @@ def _option(name: str, annotation: str, default: str) -> Parameter:
     return Parameter(name=name, kind=_NAMED, annotation=annotation, default=default)
 
 
-# What calls of language models have cost a session, and what is left of what they may.
-#
-# Kept in the host, so that no restored guest and no new worker has it anew. A call is entered
-# with the most that it may take before it is made, so that no number of them at once takes more.
+def refusal(name: str) -> str:
+    """Return why a language model is not asked if the policy grants none."""
+    said = f"this policy does not grant {name}; a section [llm] in it would"
+    return f"{said}, with base_url, the endpoint that is asked, and models"
 
 
-class Ledger:
-    """One session's account."""
-
-    def __init__(self, *, max_calls: int, max_tokens: int) -> None:
-        self._max_calls, self._max_tokens = max_calls, max_tokens
-        self._calls = self._tokens = 0
-        #: By number of call, what it may take at most.
-        self._reserved: dict[int, int] = {}
-
-    def spent(self) -> ModelBudget:
-        """Return how the account stands."""
-        tokens = self._tokens + sum(self._reserved.values())
-        return ModelBudget(self._calls, self._max_calls, tokens, self._max_tokens)
-
-    def reserve(self, number: int, tokens: int) -> str:
-        """Enter a call that may take so many tokens; return why it may not be made, or nothing."""
-        spent = self.spent()
-        if spent.calls >= self._max_calls:
-            return f"the session's calls are spent (llm.max_calls): {spent}"
-        if spent.tokens + tokens > self._max_tokens:
-            return f"it may take {tokens:,} tokens, too many (llm.max_tokens): {spent}"
-        self._calls += 1
-        self._reserved[number] = tokens
-        return ""
-
-    def settle(self, number: int, tokens: int | None = None) -> int:
-        """Enter what a call took, None where nobody knows: then it counts as all that it might.
-
-        Returns what was entered; nothing the second time.
-        """
-        reserved = self._reserved.pop(number, None)
-        if reserved is None:
-            return 0
-        taken = reserved if tokens is None else tokens
-        self._tokens += taken
-        return taken
-
-
-# What a cell asks of a language model, read strictly: nothing that is not named here goes on.
+# --- validation of what a cell asks: nothing that is not named here goes on -------------------
 
 #: Tokens that a message, and a call, may take beyond what they say.
 PER_MESSAGE: Final = 16
@@ -133,7 +180,7 @@ _LONGEST_REASON: Final = 300
 
 
 class WrongError(Exception):
-    """A call that is not made; says why."""
+    """A call that is not made, and why."""
 
 
 class Message(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -168,7 +215,7 @@ class _Chat(_Options, frozen=True, kw_only=True, forbid_unknown_fields=True):
     messages: Annotated[list[Message], msgspec.Meta(min_length=1, max_length=_MOST_MESSAGES)]
 
 
-class Wanted(msgspec.Struct, frozen=True, kw_only=True):
+class CompletionRequest(msgspec.Struct, frozen=True, kw_only=True):
     """A call that may be made, with every number within the policy's."""
 
     model: str
@@ -179,7 +226,7 @@ class Wanted(msgspec.Struct, frozen=True, kw_only=True):
     stream: bool = False
 
     def most_tokens(self) -> int:
-        """Return how many tokens it may take at most: none is shorter than a byte."""
+        """Return the most tokens that it may take: none is shorter than a byte."""
         said = sum(len(one.content.encode()) + PER_MESSAGE for one in self.messages)
         return said + PER_CALL + self.max_tokens
 
@@ -189,7 +236,7 @@ _prompt: Final = msgspec.msgpack.Decoder(tuple[_Nothing, _Prompt]).decode
 _chat: Final = msgspec.msgpack.Decoder(tuple[_Nothing, _Chat]).decode
 
 
-def read(call: Call, llm: Llm) -> Wanted:
+def read(call: Call, llm: Llm) -> CompletionRequest:
     """Return what ``call`` asks for. Raises WrongError."""
     try:
         _, given = (_chat if call.tool.name == CHAT else _prompt)(call.arguments)
@@ -204,7 +251,7 @@ def read(call: Call, llm: Llm) -> Wanted:
     most = llm.max_tokens_per_call
     if given.max_tokens is not None and given.max_tokens > most:
         raise WrongError(f"max_tokens: {most:,} at most (llm.max_tokens_per_call)")
-    return Wanted(
+    return CompletionRequest(
         model=model,
         messages=given.messages,
         max_tokens=given.max_tokens or most,
@@ -215,105 +262,49 @@ def read(call: Call, llm: Llm) -> Wanted:
 
 
 def _reason(exc: Exception) -> str:
-    """Say which argument is wrong, as a cell named it."""
+    """Return what is wrong, with the argument's name first."""
     what, _, where = str(exc).partition(" - at `$[1]")
     name = where.rstrip("`").removeprefix(".")
     return (f"{name}: {what}" if name else what)[:_LONGEST_REASON]
 
 
-#: What the worker runs.
-_ENTRY: Final = "cellblock.host.services.llm.client:complete"
-_COMPLETE: Final = Tool(name="complete", is_async=True)
-#: Bytes of an answer beside its text.
-_ROOM: Final = 4_096
-_encode: Final = msgspec.msgpack.Encoder().encode
-_decode: Final = msgspec.msgpack.Decoder(Completed | Failed).decode
+# --- the session's quota ----------------------------------------------------------------------
 
 
-class LlmProvider:
-    """A provider. Nothing is started or imported before the first call.
+class LlmQuota:
+    """What calls of language models have cost one session, and what it may spend.
 
-    ``max_bytes`` bounds what a model says in one answer.
+    Kept in the host, so that no restored guest and no new worker begins anew. A call is reserved
+    with the most that it may take before it is made: calls at once never take more.
     """
 
-    def __init__(
-        self, reactor: Reactor, section: Section, ledger: Ledger, *, max_bytes: int
-    ) -> None:
-        self._section, self._ledger = section, ledger
-        self._connection = _connection(section, max_bytes)
-        self._workshop = Workshop(
-            reactor,
-            Settings(
-                entries=(_ENTRY,),
-                timeout=section.timeout,
-                limit="llm.timeout",
-                max_bytes=max_bytes + _ROOM,
-            ),
-        )
+    def __init__(self, *, max_calls: int, max_tokens: int) -> None:
+        self._max_calls, self._max_tokens = max_calls, max_tokens
+        self._calls = self._tokens = 0
+        #: The most that calls under way may take, by number.
+        self._reserved: dict[int, int] = {}
 
-    @property
-    def tools(self) -> tuple[Tool, ...]:
-        """What cells may call."""
-        return tools(self._section)
+    def spent(self) -> ModelBudget:
+        """Return what is used and what there is."""
+        tokens = self._tokens + sum(self._reserved.values())
+        return ModelBudget(self._calls, self._max_calls, tokens, self._max_tokens)
 
-    def beyond(self, call: Call) -> Answer | None:
-        """Return what a call is answered that asks wrongly, or for what is not granted."""
-        try:
-            read(call, self._section)
-        except WrongError as exc:
-            return Answer(kind="ValidationError", message=str(exc))
-        return None
+    def reserve(self, number: int, tokens: int) -> str:
+        """Reserve a call's tokens; return why it may not be made, or an empty string."""
+        spent = self.spent()
+        if spent.calls >= self._max_calls:
+            return f"the session's calls are spent (llm.max_calls): {spent}"
+        if spent.tokens + tokens > self._max_tokens:
+            return f"it may take {tokens:,} tokens, too many (llm.max_tokens): {spent}"
+        self._calls += 1
+        self._reserved[number] = tokens
+        return ""
 
-    def begin(self, call: Call) -> None:
-        """Have a model asked, or answer why it is not."""
-        try:
-            wanted = read(call, self._section)
-        except WrongError as exc:
-            call.answer(Answer(kind="ValidationError", message=str(exc)))
-            return
-        if refusal := self._ledger.reserve(call.number, wanted.most_tokens()):
-            call.answer(Answer(kind="BudgetSpent", message=refusal))
-            return
-        self._workshop.begin(
-            Call(
-                number=call.number,
-                tool=_COMPLETE,
-                arguments=msgspec.Raw(_encode(([self._connection, wanted], {}))),
-                answer=lambda answer: self._answered(call, answer),
-                piece=call.piece,
-                tell=call.tell,
-            )
-        )
-
-    def _answered(self, call: Call, answer: Answer) -> None:
-        """Settle a call that the worker is done with, and tell its cell."""
-        if answer.kind:  # it ran out of time, or its worker is gone
-            taken = self._ledger.settle(call.number)
-            call.answer(Answer(kind=answer.kind, message=answer.message, tokens=taken))
-            return
-        match _decode(answer.value):
-            case Failed(kind=kind, message=message, tokens=tokens):
-                taken = self._ledger.settle(call.number, tokens)
-                call.answer(Answer(kind=kind, message=message, tokens=taken))
-            case Completed(value=value, tokens=tokens):
-                taken = self._ledger.settle(call.number, tokens)
-                call.answer(Answer(bytes(value), tokens=taken))
-
-    def cancel(self, number: int) -> None:
-        """Stop asking. What it took nobody tells: it counts as all that it might."""
-        self._ledger.settle(number)
-        self._workshop.cancel(number)
-
-    def hold(self, *, held: bool) -> None:
-        """Take no answers for now, or again."""
-        self._workshop.hold(held=held)
-
-    def close(self) -> None:
-        """End the worker."""
-        self._workshop.close()
-
-
-def _connection(section: Section, max_bytes: int) -> dict[str, Any]:
-    known = dataclasses.asdict(section)
-    names = ("base_url", "key_env", "keyring", "timeout", "retries", "max_in_flight")
-    return {name: known[name] for name in (*names, "token_parameter")} | {"max_bytes": max_bytes}
+    def settle(self, number: int, tokens: int | None = None) -> int:
+        """Count and return what a call took; None means all that it might. The second time 0."""
+        reserved = self._reserved.pop(number, None)
+        if reserved is None:
+            return 0
+        taken = reserved if tokens is None else tokens
+        self._tokens += taken
+        return taken

@@ -1,7 +1,12 @@
-"""The relay: what connects guests to the addresses of ``network_access``, and to nothing else.
+"""The relay: connects guests to the addresses in the policy's ``network_access``, and no others.
 
-Invariant: a guest connects nothing itself. It asks over a socket of its own; the relay, a process
-of the host's side, looks the name up, judges the address that was found, connects to that very
-address, and hands the connected socket in. ``addresses`` is what it judges by; ``relay`` is a
-session's end, ``relay_server`` what runs in the process.
+Invariant: a guest connects nothing itself. It asks the relay, a process on the host's side, over a
+socket of its own. The relay looks the name up, judges the address that it finds, begins to connect
+to that very address, and hands the socket over.
+
+- ``relay``: the session's end. Starts the process, admits guests, counts what they asked for.
+- ``relay_server``: the process.
+- ``addresses``: which addresses may be connected to; ``operations`` judges by it, too.
+
+Imports the wire, ``policy.network``, and of the host what starts and protects a process.
 """

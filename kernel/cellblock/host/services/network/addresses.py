@@ -1,8 +1,8 @@
-"""Which addresses may be connected to: a policy's entries, and what their names were found at.
+"""Which addresses may be connected to: by kind of address, and by a policy's entries.
 
-Pure: whoever asks looks names up. A name is as good as who answers for it, so what it leads to is
-judged, too: an address that is not a public one has to stand in the list itself (DNS rebinding),
-and of the others those alone are reached that a listed name was found at here.
+Pure: the caller looks names up. What a name leads to is judged as well (DNS rebinding): a listed
+name reaches only addresses that it was found at here and that are public. An address that is not
+public has to be listed itself.
 """
 
 from __future__ import annotations
@@ -10,22 +10,18 @@ from __future__ import annotations
 import ipaddress
 from typing import TYPE_CHECKING, Final
 
-from cellblock.policy.network import LOCALHOST, parse_address
+from cellblock.policy.network import LOCALHOST, IPAddress, parse_address
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    Address = ipaddress.IPv4Address | ipaddress.IPv6Address
     Network = ipaddress.IPv4Network | ipaddress.IPv6Network
-    from cellblock.policy.network import IPAddress
 
 
-# Which addresses are the Internet's, and of one host each: for operations and for the relay.
-#
-# Allowlists of what is public (IANA's special-purpose registries, RFC 6890), since the standard
-# library's idea of that has changed between versions of Python. An IPv4 address within an IPv6
-# one is judged as what it is (RFC 4291, RFC 6052); what tunnels carry (6to4, Teredo) is not
-# public.
+# Which addresses are public, and of one host each. An allowlist (IANA's special-purpose registries,
+# RFC 6890), since the standard library's idea of it changed between versions of Python. An IPv4
+# address within an IPv6 one is judged as IPv4 (RFC 4291, RFC 6052). Addresses that tunnels carry
+# (6to4, Teredo) are not public.
 
 
 def _networks(*texts: str) -> tuple[Network, ...]:
@@ -42,7 +38,7 @@ METADATA: Final = _networks(
     "fd20:ce::/32",  # Google
     "fe80::/10",
 )
-#: What is a network's own, or this machine's.
+#: Addresses of private networks, and of this machine.
 PRIVATE: Final = _networks(
     "10.0.0.0/8",
     "100.64.0.0/10",
@@ -69,34 +65,50 @@ _PUBLIC: Final = _networks("0.0.0.0/0", "2000::/3")
 _HOLDING: Final = _networks("::ffff:0:0/96", "64:ff9b::/96")
 
 
-def is_public(address: Address) -> bool:
-    """Say whether an address is one of the Internet's, and of one host."""
-    address = unwrapped(address)
-    if is_in(address, (*METADATA, *PRIVATE, *_SPECIAL)):
+def is_public(address: IPAddress) -> bool:
+    """Whether an address is on the Internet, and of one host."""
+    address = _unwrapped(address)
+    if _is_in(address, (*METADATA, *PRIVATE, *_SPECIAL)):
         return False
-    return address.is_global and is_in(address, _PUBLIC)
+    return address.is_global and _is_in(address, _PUBLIC)
 
 
-def unwrapped(address: Address) -> Address:
-    """Return the IPv4 address that an IPv6 one holds, any other as it is."""
-    if is_in(address, _HOLDING):
+def refusal(addresses: Iterable[str], *, private: bool) -> str:
+    """Return why a host with these addresses may not be asked; empty if it may be.
+
+    One address that may not be asked is enough. ``private``: the policy allows private ones.
+    """
+    for text in addresses:
+        address = _unwrapped(ipaddress.ip_address(text))
+        if _is_in(address, METADATA):
+            return "it has a link-local address, or one at which a cloud gives out credentials"
+        if _is_in(address, PRIVATE):
+            if not private:
+                return "it has a private or loopback address (allow_private)"
+        elif not is_public(address):
+            return "it has no public address"
+    return ""
+
+
+def _unwrapped(address: IPAddress) -> IPAddress:
+    """Return the IPv4 address that an IPv6 one holds; any other as it is."""
+    if _is_in(address, _HOLDING):
         return ipaddress.IPv4Address(int(address) & 0xFFFF_FFFF)
     return address
 
 
-def is_in(address: Address, networks: Iterable[Network]) -> bool:
-    """Say whether an address is in one of these."""
+def _is_in(address: IPAddress, networks: Iterable[Network]) -> bool:
     return any(address in network for network in networks)
 
 
-#: Where ``localhost`` is, whatever anybody says.
+#: The addresses of ``localhost``, whatever a resolver says.
 THIS_MACHINE: Final = ("127.0.0.1", "::1")
-#: Addresses of one name that count, the latest ones: of a large service each answer has others.
+#: Addresses of one name that count, the latest ones: a large service has others in each answer.
 MOST_FOUND: Final = 64
 
 
 class Allowlist:
-    """The entries of one policy, and where their names are. Raises ``addresses.Malformed``."""
+    """The entries of one policy, and where their names are. Raises ``addresses.AddressError``."""
 
     def __init__(self, entries: Iterable[str]) -> None:
         self._ports: dict[str, set[int]] = {}
@@ -112,13 +124,13 @@ class Allowlist:
                 self._listed.update((one, address.port) for one in here)
 
     def knows(self, name: str) -> bool:
-        """Say whether a name is listed, with any port: no other is to be looked up."""
+        """Whether a name is listed, with any port; only such names are looked up."""
         return name in self._ports
 
     def found(self, name: str, addresses: Iterable[str]) -> tuple[list[str], str]:
-        """Take note where a listed name is; return the addresses that may be reached by it.
+        """Record where a listed name is.
 
-        Beside them an address that may not, or "".
+        Return the addresses that may be reached by it, and one that may not, or "".
         """
         good, bad = list[str](), ""
         known = self._found.setdefault(name, {})
@@ -126,7 +138,8 @@ class Allowlist:
             address = read(text)
             if address is None:
                 continue
-            if any(self._may(address, port) for port in self._ports[name]):
+            listed = any((address, port) in self._listed for port in self._ports[name])
+            if listed or is_public(address):
                 known.pop(address, None)
                 known[address] = None
                 good.append(str(address))
@@ -137,25 +150,22 @@ class Allowlist:
         return good, bad
 
     def reaches(self, address: IPAddress, port: int) -> bool:
-        """Say whether this very address may be connected to."""
+        """Whether this address and port may be connected to."""
         if (address, port) in self._listed:
             return True
-        named = any(address in self._found.get(name, ()) for name in self._named(port))
-        return named and is_public(address)
+        return is_public(address) and bool(self.names(address, port))
 
     def names(self, address: IPAddress, port: int) -> list[str]:
-        """Return the listed names that were found at an address, for the record."""
-        return [name for name in self._named(port) if address in self._found.get(name, ())]
-
-    def _named(self, port: int) -> list[str]:
-        return [name for name, ports in self._ports.items() if port in ports]
-
-    def _may(self, address: IPAddress, port: int) -> bool:
-        return (address, port) in self._listed or is_public(address)
+        """Return the names listed with this port that were found at an address."""
+        return [
+            name
+            for name, ports in self._ports.items()
+            if port in ports and address in self._found.get(name, ())
+        ]
 
 
 def read(text: str) -> IPAddress | None:
-    """Return the address that a text is, None for any other; IPv4 in IPv6's clothes is IPv4."""
+    """Return the address in a text, None if there is none; an IPv4-mapped IPv6 one as IPv4."""
     try:
         address = ipaddress.ip_address(text)
     except ValueError:

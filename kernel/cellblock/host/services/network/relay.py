@@ -1,4 +1,4 @@
-"""A session's relay: one for the list of addresses that is in force, or none."""
+"""A session's end of its relay: starts the process, admits guests, counts what they asked for."""
 
 from __future__ import annotations
 
@@ -18,55 +18,7 @@ if TYPE_CHECKING:
     from cellblock.host.session.types import Reactor
 
 
-class Link:
-    """Has a relay for ``addresses``, while there are any.
-
-    ``breach`` gets what a guest did against the relay's rules, ``told`` what guests asked for.
-    """
-
-    def __init__(
-        self,
-        reactor: Reactor,
-        addresses: tuple[str, ...],
-        breach: Callable[[str], None],
-        told: Callable[[Account], None],
-    ) -> None:
-        self._reactor, self._breach, self._told = reactor, breach, told
-        self._addresses: tuple[str, ...] = ()
-        self._reach: Reach | None = None
-        self.hold_to(addresses)
-
-    def hold_to(self, addresses: tuple[str, ...]) -> None:
-        """Have a relay for these, and for nobody who serves now: a way is for one list."""
-        if addresses == self._addresses:
-            return
-        self.account()
-        if self._reach is not None:
-            self._reach.close()
-        self._addresses = addresses
-        self._reach = self._started() if addresses else None
-
-    def _started(self) -> Reach:
-
-        reach = Reach(self._reactor, self._addresses, self._breach)
-        reach.start()
-        return reach
-
-    def way(self) -> list[int]:
-        """Return the descriptor at which a new guest asks, if there is a relay. Raises OSError."""
-        return [] if self._reach is None else [self._reach.admit()]
-
-    def made_connections(self, before: Callable[[], bool]) -> bool:
-        """Say whether the guest got a connection since the last question, or had one before."""
-        return self._reach is not None and (self._reach.reached() or before())
-
-    def account(self) -> None:
-        """Tell what was asked for since the last account."""
-        if self._reach is not None:
-            self._told(self._reach.account())
-
-
-# What a session and its relay say to each other, over a socket of their own.
+# Messages between the two, over a socket of their own.
 
 
 class Begin(Struct, tag="begin", frozen=True, kw_only=True):
@@ -76,15 +28,15 @@ class Begin(Struct, tag="begin", frozen=True, kw_only=True):
 
 
 class Admit(Struct, tag="admit", frozen=True, kw_only=True):
-    """Serve a guest: the relay's end of its socket travels with this frame (SCM_RIGHTS)."""
+    """Serve a guest. The relay's end of its socket comes with this frame (SCM_RIGHTS)."""
 
     number: int
 
 
 class Judged(Struct, tag="judged", frozen=True, kw_only=True):
-    """A guest asked for a connection, or was refused a name (port 0); told before it is answered.
+    """A guest asked for a connection, or was refused a name (port 0). Sent before its answer.
 
-    ``names`` are the listed ones that led there; ``host`` is a guest's own word if it is refused.
+    ``names`` are the listed ones that led there. A refused ``host`` is as the guest wrote it.
     """
 
     verdict: Literal["reached", "refused"]
@@ -92,9 +44,15 @@ class Judged(Struct, tag="judged", frozen=True, kw_only=True):
     port: int = 0
     names: tuple[str, ...] = ()
 
+    def __str__(self) -> str:
+        """Return the address as records have it: ``93.184.216.34:443 (example.org)``."""
+        host = f"[{self.host}]" if ":" in self.host else self.host
+        place = f"{host}:{self.port}" if self.port else host
+        return f"{place} ({', '.join(self.names)})" if self.names else place
+
 
 class Breach(Struct, tag="breach", frozen=True, kw_only=True):
-    """A guest said what is no request, or does not read; it is not served any more."""
+    """A guest sent nonsense, or does not read its answers. It is not served any more."""
 
     number: int
     detail: str
@@ -103,136 +61,144 @@ class Breach(Struct, tag="breach", frozen=True, kw_only=True):
 ToRelay = Begin | Admit
 FromRelay = Judged | Breach
 
-
-# A session's end of its relay: guests are admitted, what they asked for is on the record.
-
 _MODULE: Final = "cellblock.host.services.network.relay_server"
 #: Relays in a row that may end before one has served.
 MOST_STARTS: Final = 3
-#: Addresses of an account that are told; of the others, how often.
+#: Addresses of each verdict that are counted by themselves.
 MOST_TOLD: Final = 50
 
 
 @dataclass(frozen=True, slots=True)
-class Account:
-    """What guests asked for since the last one: how often, by address as it is written."""
+class RelayCounts:
+    """How often guests asked for an address since the last report; ``others`` in all."""
 
     reached: dict[str, int] = field(default_factory=dict)
     refused: dict[str, int] = field(default_factory=dict)
-    #: Requests for addresses that are not told.
     others: int = 0
 
     def __bool__(self) -> bool:
         return bool(self.reached or self.refused or self.others)
 
 
-class Reach:
-    """One relay, replaced if it ends. ``breach`` gets what a guest did against the rules."""
+class Relay:
+    """A relay for ``addresses``, as long as there are any; replaced if it ends.
+
+    ``breach`` gets what a guest did against the protocol, ``report`` what guests asked for.
+    """
 
     def __init__(
-        self, reactor: Reactor, entries: tuple[str, ...], breach: Callable[[str], None]
+        self,
+        reactor: Reactor,
+        addresses: tuple[str, ...],
+        breach: Callable[[str], None],
+        report: Callable[[RelayCounts], None] = lambda _counts: None,
     ) -> None:
-        self._reactor, self._entries, self._breach = reactor, entries, breach
+        self._reactor, self._breach, self._report = reactor, breach, report
+        self._addresses: tuple[str, ...] = ()
         self._worker: Worker[FromRelay] | None = None
-        self._starts = self._admitted = 0
-        #: The guest that is served, by number, and the relay's end of its socket.
+        self._failed_starts = self._admitted = 0
+        #: The guest that is served: its number, and the relay's end of its socket.
         self._serving: tuple[int, int] | None = None
-        #: It got a connection.
+        #: Whether it got a connection.
         self._used = False
         self._reached, self._refused = Counter[str](), Counter[str]()
         self._others = 0
+        self.hold_to(addresses)
 
-    def start(self) -> None:
-        """Have a relay come up; what fails is tried again when a guest is admitted."""
-        with contextlib.suppress(OSError):
-            self._running()
+    def hold_to(self, addresses: tuple[str, ...]) -> None:
+        """Replace the list. The guest that is served is not served any more."""
+        if addresses == self._addresses:
+            return
+        self.account()
+        self.close()
+        self._addresses, self._failed_starts, self._used = addresses, 0, False
+        if addresses:
+            with contextlib.suppress(OSError):  # tried again when a guest is admitted
+                self._running()
 
-    def admit(self) -> int:
-        """Return the descriptor at which a new guest asks, or a snapshot that is to take over.
+    def admit(self) -> list[int]:
+        """Return the descriptor at which a new guest, or restored snapshot, asks; [] without list.
 
-        Whoever was before it is not served any more. Raises OSError where none can be made, or no
-        relay.
+        The guest before it is not served any more. Raises OSError.
         """
+        if not self._addresses:
+            return []
         worker = self._running()
         ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         with theirs:
-            self._drop()
+            self._drop_guest()
             self._admitted += 1
             self._serving, self._used = (self._admitted, ours.detach()), False
             worker.send_with(Admit(number=self._admitted), [self._serving[1]])
-            return theirs.detach()
+            return [theirs.detach()]
 
-    def reached(self) -> bool:
-        """Say whether the guest was connected to anybody since this was asked last."""
-        if self._worker is not None:
-            self._worker.hear()
+    def made_connections(self, before: Callable[[], bool]) -> bool:
+        """Whether the guest got a connection since the last question, or had one ``before``."""
+        if not self._addresses:
+            return False
+        self._read()
         used, self._used = self._used, False
-        return used
+        return used or before()
 
-    def account(self) -> Account:
-        """Return what was asked for since the last account: all that a cell did which has ended."""
-        if self._worker is not None:
-            self._worker.hear()
-        told = Account(dict(self._reached), dict(self._refused), self._others)
-        self._reached.clear()
-        self._refused.clear()
-        self._others = 0
-        return told
+    def account(self) -> None:
+        """Report what was asked for since the last report: all that an ended cell did."""
+        if self._addresses:
+            self._read()
+            self._report(RelayCounts(dict(self._reached), dict(self._refused), self._others))
+            self._reached.clear()
+            self._refused.clear()
+            self._others = 0
 
     def close(self) -> None:
-        """End the relay; connections that were handed in end with their guests."""
-        self._starts = MOST_STARTS
-        self._drop()
+        """End the relay; connections that were handed over end with their guests."""
+        self._addresses = ()
+        self._drop_guest()
         worker, self._worker = self._worker, None
         if worker is not None:
             worker.kill()
 
-    def _drop(self) -> None:
+    def _drop_guest(self) -> None:
         if self._serving is not None:
             os.close(self._serving[1])
             self._serving = None
+
+    # --- the process --------------------------------------------------------------------------
 
     def _running(self) -> Worker[FromRelay]:
         if self._worker is None:
             self._worker = Worker(
                 self._reactor, _MODULE, FromRelay, self._on_message, self._on_lost
             )
-            self._worker.send(Begin(entries=self._entries))
+            self._worker.send(Begin(entries=self._addresses))
         return self._worker
 
-    def _on_message(self, message: FromRelay) -> None:
-        self._starts = 0
-        if isinstance(message, Judged):
-            self._judged(message)
-        elif self._serving is not None and self._serving[0] == message.number:
-            self._breach(message.detail)
+    def _read(self) -> None:
+        if self._worker is not None:
+            self._worker.hear()
 
-    def _judged(self, message: Judged) -> None:
+    def _on_message(self, message: FromRelay) -> None:
+        self._failed_starts = 0
+        if isinstance(message, Breach):
+            if self._serving is not None and self._serving[0] == message.number:
+                self._breach(message.detail)
+            return
         self._used = self._used or message.verdict == "reached"
-        tally = self._reached if message.verdict == "reached" else self._refused
-        told = written(message)
-        if told in tally or len(tally) < MOST_TOLD:
-            tally[told] += 1
+        counts = self._reached if message.verdict == "reached" else self._refused
+        address = str(message)
+        if address in counts or len(counts) < MOST_TOLD:
+            counts[address] += 1
         else:
             self._others += 1
 
     def _on_lost(self, _why: str) -> None:
-        """Serve the same guest by another relay; names have to be looked up again there."""
+        """Serve the same guest by another relay, where names have to be looked up again."""
         self._worker = None
-        self._starts += 1
+        self._failed_starts += 1
         if self._serving is None:
             return
         number, fd = self._serving
-        try:
-            if self._starts >= MOST_STARTS:
-                raise OSError  # noqa: TRY301 - as where none can be started
-            self._running().send_with(Admit(number=number), [fd])
-        except OSError:
-            self._drop()  # so that nobody waits for an answer
-
-
-def written(message: Judged) -> str:
-    """Return an address as a record has it: ``93.184.216.34:443 (example.org)``."""
-    host = f"[{message.host}]" if ":" in message.host else message.host
-    place = f"{host}:{message.port}" if message.port else host
-    return f"{place} ({', '.join(message.names)})" if message.names else place
+        if self._failed_starts < MOST_STARTS:
+            with contextlib.suppress(OSError):
+                self._running().send_with(Admit(number=number), [fd])
+                return
+        self._drop_guest()  # so that nobody waits for an answer

@@ -13,7 +13,6 @@ from msgspec.structs import replace
 
 from cellblock.backends import plan
 from cellblock.errors import PolicyError
-from cellblock.policy import paths
 from cellblock.wire.messages import Parameter, Struct, Tool
 
 if TYPE_CHECKING:
@@ -110,7 +109,7 @@ ALL: Final = {
 }
 
 
-def granted(section: Operations | None) -> tuple[Tool, ...]:
+def granted_tools(section: Operations | None) -> tuple[Tool, ...]:
     """Return the operations that cells may call, with what their arguments may take."""
     if section is None:
         return ()
@@ -187,7 +186,7 @@ class Install(Struct, frozen=True, kw_only=True):
     folder: str
 
 
-class Settings(Struct, frozen=True, kw_only=True):
+class OperationGrants(Struct, frozen=True, kw_only=True):
     """What is granted; None is not.
 
     ``project`` is what relative paths are relative to; ``denied`` are canonical paths that are
@@ -206,7 +205,9 @@ class Settings(Struct, frozen=True, kw_only=True):
 # From a policy to what its operations may touch. Decided by the host, before a guest exists.
 
 
-def lay(policy: Policy, *, project: Path, private: Sequence[Path] = ()) -> Settings | None:
+def grants_of(
+    policy: Policy, *, project: Path, private: Sequence[Path] = ()
+) -> OperationGrants | None:
     """Return what the operations of a policy may touch; None where it grants none.
 
     ``private`` are the host's own places. Makes the folder of packages, which guests read from
@@ -217,7 +218,7 @@ def lay(policy: Policy, *, project: Path, private: Sequence[Path] = ()) -> Setti
         return None
     denied = plan.denied(policy, private=private)
     _check_roots(policy, section, denied)
-    return Settings(
+    return OperationGrants(
         project=os.path.realpath(project),
         denied=denied,
         read_file=_table(section.read_file, ReadFile),
@@ -255,7 +256,7 @@ def _check_roots(policy: Policy, section: Operations, denied: Sequence[str]) -> 
 def _install(policy: Policy, section: Operations) -> Install | None:
     if section.install is None:
         return None
-    folder = paths.folder(section.install)
+    folder = section.install.store()
     try:
         Path(folder, "lib").mkdir(parents=True, mode=0o700, exist_ok=True)
     except OSError as exc:

@@ -15,7 +15,12 @@ from cellblock.policy.paths import within
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-    from cellblock.host.services.operations.catalog import ListDir, ReadFile, Settings, WriteFile
+    from cellblock.host.services.operations.catalog import (
+        ListDir,
+        OperationGrants,
+        ReadFile,
+        WriteFile,
+    )
 
 
 # Opening what lies beneath a root, whoever changes names there meanwhile. Linux 5.6 and later.
@@ -186,14 +191,14 @@ _MODE: Final = 0o666
 _MAKE: Final = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
 
 
-def _roots(operation: str, roots: tuple[str, ...], settings: Settings) -> Roots:
+def _roots(operation: str, roots: tuple[str, ...], settings: OperationGrants) -> Roots:
     return Roots(operation, roots, project=settings.project, denied=settings.denied)
 
 
 class Reader:
     """Reads files beneath the roots of a table."""
 
-    def __init__(self, table: ReadFile, settings: Settings) -> None:
+    def __init__(self, table: ReadFile, settings: OperationGrants) -> None:
         self._roots = _roots("ops.read_file", table.roots, settings)
         self._most = table.max_bytes
 
@@ -243,7 +248,7 @@ def _text(data: bytes, path: str, offset: int) -> str:
 class Writer:
     """Writes files beneath the roots of a table."""
 
-    def __init__(self, table: WriteFile, settings: Settings) -> None:
+    def __init__(self, table: WriteFile, settings: OperationGrants) -> None:
         self._roots = _roots("ops.write_file", table.roots, settings)
         self._most, self._replace = table.max_bytes, table.replace
 
@@ -322,7 +327,7 @@ class Writer:
 class Lister:
     """Lists folders beneath the roots of a table."""
 
-    def __init__(self, table: ListDir, settings: Settings) -> None:
+    def __init__(self, table: ListDir, settings: OperationGrants) -> None:
         self._roots = _roots("ops.list_dir", table.roots, settings)
         self._most = table.max_entries
 

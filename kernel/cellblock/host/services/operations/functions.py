@@ -10,12 +10,12 @@ import pydantic
 from cellblock.host.services.operations import catalog
 from cellblock.host.services.operations.files import Lister, Reader, Writer
 from cellblock.host.services.operations.urls import OperationError
-from cellblock.host.services.tools.registry import Registered
+from cellblock.host.services.tools.registry import RegisteredTool
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from cellblock.host.services.operations.catalog import Settings
+    from cellblock.host.services.operations.catalog import OperationGrants
     from cellblock.wire.messages import Tool
 
 
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 _MOST: Final = 1_000
 
 
-def load(settings: Settings) -> dict[str, Registered]:
+def load(settings: OperationGrants) -> dict[str, RegisteredTool]:
     """Return what is granted, by name as cells have it."""
     found: dict[str, Callable[..., Any]] = {}
     if settings.read_file is not None:
@@ -42,7 +42,9 @@ def load(settings: Settings) -> dict[str, Registered]:
 
         found["install"] = Installer(settings.install).install
     return {
-        f"{catalog.PREFIX}{name}": Registered(tool := catalog.ALL[name], _checked(tool, function))
+        f"{catalog.PREFIX}{name}": RegisteredTool(
+            tool := catalog.ALL[name], _checked(tool, function)
+        )
         for name, function in found.items()
     }
 

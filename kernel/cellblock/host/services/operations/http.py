@@ -20,6 +20,7 @@ from urllib.parse import urlencode, urljoin
 import httpcore
 import httpx
 
+from cellblock.host.services.network.addresses import refusal
 from cellblock.host.services.operations import urls
 from cellblock.host.services.operations.urls import OperationError, not_granted
 from cellblock.policy.network import is_address
@@ -344,7 +345,7 @@ class Fetcher:
             found = [str(ipaddress.ip_address(url.host.strip("[]")))]
         else:
             found = await self._resolve(url.host, url.port)
-        if why := urls.refusal(found, private=private):
+        if why := refusal(found, private=private):
             raise not_granted(f"{url.host}: {why}")
         return found
 

@@ -50,7 +50,7 @@ class Package:
     needs: tuple[str, ...] = ()
 
 
-class Shelf:
+class PackageStore:
     """One index's packages. Whatever it is asked, it may raise OSError."""
 
     def __init__(self, folder: str | Path) -> None:

@@ -24,12 +24,12 @@ from packaging.specifiers import SpecifierSet
 from packaging.utils import is_normalized_name
 from packaging.version import VERSION_PATTERN
 
-from cellblock.host.services.operations.package_store import Package, Shelf, size
+from cellblock.host.services.operations.package_store import Package, PackageStore, size
 from cellblock.host.services.operations.urls import TRANSIENT, OperationError, not_granted
-from cellblock.host.services.tools.calls import tell
-from cellblock.host.services.tools.results import scrubbed
+from cellblock.host.services.tools.results import without_paths
+from cellblock.host.services.tools.runner import report_progress
 from cellblock.policy import operations
-from cellblock.policy.operations import canonical
+from cellblock.policy.operations import canonical_package
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
@@ -92,7 +92,7 @@ def fetch(requirement: str, *, index: str, into: Path, most: int, deadline: floa
 
 def _command(requirement: str, index: str, into: Path, log: str) -> list[str]:
     shared = ["--no-deps", "--only-binary", ":all:", "--index-url", index, "--target", str(into)]
-    if (uv := operations.uv()) is not None:
+    if (uv := operations.find_uv()) is not None:
         own = ["--no-config", "--no-progress", "--link-mode", "copy", "--python", sys.executable]
         return [uv, "pip", "install", "--quiet", *own, *shared, requirement]
     if not operations.has_pip():
@@ -147,7 +147,7 @@ def _why(said: str) -> str:
     lines = [line.strip() for line in said.splitlines() if line.strip()]
     errors = [n for n, line in enumerate(lines) if line.lower().startswith("error")] or [0]
     told = " ".join(lines[errors[-1] : errors[-1] + 2]) or "it failed without a word"
-    return scrubbed(told.removeprefix("ERROR: ").removeprefix("error: "))[:_LONGEST]
+    return without_paths(told.removeprefix("ERROR: ").removeprefix("error: "))[:_LONGEST]
 
 
 def _package(folder: Path) -> Package:
@@ -156,7 +156,8 @@ def _package(folder: Path) -> Package:
     if len(found) != 1:
         raise OperationError("InstallError", "it is not one wheel")
     said = email.message_from_string(found[0].read_text("utf-8", "replace"))
-    name, version = canonical(str(said.get("Name", ""))), str(said.get("Version", "")).strip()
+    name = canonical_package(str(said.get("Name", "")))
+    version = str(said.get("Version", "")).strip()
     # A folder is named for both, and whoever unpacked it may have read another line for them.
     if not is_normalized_name(name) or not _VERSION.fullmatch(version):
         raise OperationError("InstallError", "it is no wheel: its name or version is none")
@@ -172,8 +173,8 @@ class Installer:
     """Installs within a table. ``fetch`` unpacks one wheel."""
 
     def __init__(self, table: Install, fetch: Fetch = fetch) -> None:
-        self._table, self._shelf, self._fetch = table, Shelf(table.folder), fetch
-        self._allowed = _joined(map(operations.parse, table.allow))
+        self._table, self._shelf, self._fetch = table, PackageStore(table.folder), fetch
+        self._allowed = _joined(map(operations.parse_requirement, table.allow))
 
     def install(self, *packages: str) -> dict[str, Any]:
         """Have the host install packages that the policy grants: wheels from its index.
@@ -191,7 +192,7 @@ class Installer:
             said = f"the folder of packages can't be used: {exc.strerror}"
             raise OperationError("OSError", said) from None
         installed = sorted(f"{one.name} {one.version}" for one in found)
-        tell(f"ops.install: {', '.join(installed) or 'nothing to install'}")
+        report_progress(f"ops.install: {', '.join(installed) or 'nothing to install'}")
         paths = [str(self._shelf.lib / one.folder) for one in found if one.folder]
         return {"installed": installed, "paths": paths}
 
@@ -207,7 +208,7 @@ class Installer:
             return known
         if before := self._shelf.failure(requirement):
             raise OperationError("InstallError", f"{requirement}: {before} ({_CLEAR})")
-        tell(f"ops.install: fetching {requirement} …")
+        report_progress(f"ops.install: fetching {requirement} …")
         try:
             return self._new(requirement, deadline)
         except OperationError as exc:
@@ -240,8 +241,8 @@ class Installer:
 
 def check_names(asked: Iterable[str], allow: Iterable[str]) -> None:
     """Raise OperationError for packages that are neither listed nor in the interpreter already."""
-    allowed = _joined(map(operations.parse, allow))
-    for name in dict.fromkeys(canonical(_asked(text).name) for text in asked):
+    allowed = _joined(map(operations.parse_requirement, allow))
+    for name in dict.fromkeys(canonical_package(_asked(text).name) for text in asked):
         if name not in allowed and _here(name) is None:
             raise _not_listed(name)
 
@@ -253,7 +254,7 @@ def _not_listed(name: str, for_whom: str = "") -> OperationError:
 
 def _asked(text: str) -> Requirement:
     try:
-        return operations.parse(text)
+        return operations.parse_requirement(text)
     except ValueError as exc:
         raise OperationError("ValueError", f"{text[:100]!r}: {exc}") from None
 
@@ -280,7 +281,7 @@ class _Search:
 
     def _settle(self, asked: Requirement, for_whom: str) -> list[tuple[Requirement, str]]:
         """Have what is asked for, and return what that needs."""
-        name = canonical(asked.name)
+        name = canonical_package(asked.name)
         before = self._found.get(name)
         self._wanted[name] = self._wanted.get(name, SpecifierSet()) & asked.specifier
         if before is None or not self._wanted[name].contains(before.version, prereleases=True):
@@ -332,7 +333,7 @@ def _joined(given: Any) -> dict[str, SpecifierSet]:
     """Return versions by name; what is listed twice has to hold twice."""
     found: dict[str, SpecifierSet] = {}
     for one in given:
-        name = canonical(one.name)
+        name = canonical_package(one.name)
         found[name] = found.get(name, SpecifierSet()) & one.specifier
     return found
 

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any, Final
 import msgspec
 
 from cellblock.errors import PolicyError
+from cellblock.host.services.network import addresses
 from cellblock.host.services.operations import catalog, files, urls
 from cellblock.host.services.operations.urls import (
     TRANSIENT,
@@ -14,9 +15,8 @@ from cellblock.host.services.operations.urls import (
     OperationError,
     not_granted,
 )
-from cellblock.host.services.tools.types import Answer, Call
-from cellblock.host.services.tools.types import Settings as WorkerSettings
-from cellblock.host.services.tools.worker_pool import Workshop
+from cellblock.host.services.tools.calls import Answer, Call, WorkerSettings
+from cellblock.host.services.tools.worker_provider import WorkerProvider
 from cellblock.policy.network import is_address
 from cellblock.render.tables import WriteBudget
 from cellblock.wire import values
@@ -24,7 +24,7 @@ from cellblock.wire import values
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
-    from cellblock.host.services.operations.catalog import Settings
+    from cellblock.host.services.operations.catalog import OperationGrants
     from cellblock.host.session.types import Reactor
     from cellblock.wire.messages import Tool
 
@@ -37,38 +37,38 @@ _BEFORE_ALL: Final = 0
 _decode: Final = msgspec.msgpack.Decoder(dict[str, Any]).decode
 
 
-class Offer(msgspec.Struct, frozen=True, kw_only=True):
+class OperationsAccess(msgspec.Struct, frozen=True, kw_only=True):
     """What a policy grants: what cells see of it, what its worker is told, and what it costs.
 
     ``packages`` are installed before the first cell. ``policy`` is the file's name, for errors.
     """
 
     tools: tuple[Tool, ...]
-    settings: catalog.Settings
-    ledger: Ledger
+    settings: catalog.OperationGrants
+    ledger: WriteQuota
     timeout: float | None
     packages: tuple[str, ...] = ()
     policy: str = ""
 
 
-class Operations:
+class OperationsProvider:
     """Runs operations, in a workshop of their own."""
 
-    def __init__(self, reactor: Reactor, offer: Offer) -> None:
+    def __init__(self, reactor: Reactor, offer: OperationsAccess) -> None:
         self._reactor, self._offer = reactor, offer
-        self._workshop = Workshop(reactor, _settings(offer))
+        self._worker = WorkerProvider(reactor, _settings(offer))
 
-    def hold_to(self, offer: Offer) -> None:
+    def hold_to(self, offer: OperationsAccess) -> None:
         """Run calls that begin now as a narrower offer says, in a worker that knows no other.
 
         What it costs stays on one account.
         """
         if offer.settings != self._offer.settings:
-            self._workshop.give_up("the policy has become narrower")
-            self._workshop = Workshop(self._reactor, _settings(offer))
+            self._worker.give_up("the policy has become narrower")
+            self._worker = WorkerProvider(self._reactor, _settings(offer))
         elif offer.timeout != self._offer.timeout:
             made = _settings(offer)
-            self._workshop.hold_to(made.timeout, made.timeouts)
+            self._worker.hold_to(made.timeout, made.timeouts)
         self._offer = offer
 
     @property
@@ -98,7 +98,7 @@ class Operations:
                 on_ready(tuple(_decode(answer.value)["paths"]))
 
         arguments = msgspec.Raw(msgspec.msgpack.encode((packages, {})))
-        self._workshop.begin(Call(_BEFORE_ALL, catalog.INSTALL, arguments, done, tell=tell))
+        self._worker.begin(Call(_BEFORE_ALL, catalog.INSTALL, arguments, done, tell=tell))
 
     def _not_there(self, answer: Answer) -> PolicyError:
         clear = "" if answer.kind in TRANSIENT else "run `cellblock packages clear` and "
@@ -110,7 +110,7 @@ class Operations:
             remedy=f"Mend that, then {clear}restart the kernel.",
         )
 
-    def beyond(self, call: Call) -> Answer | None:
+    def precheck(self, call: Call) -> Answer | None:
         """Return what a call is answered that asks for what is not granted, before it is run."""
         return answer(call, self._offer.settings)
 
@@ -122,22 +122,22 @@ class Operations:
                 call.answer(Answer(kind="BudgetSpent", message=refusal))
                 return
             call = _accounted(call, size, ledger)
-        self._workshop.begin(call)
+        self._worker.begin(call)
 
     def cancel(self, number: int) -> None:
         """Stop a call."""
-        self._workshop.cancel(number)
+        self._worker.cancel(number)
 
     def hold(self, *, held: bool) -> None:
         """Take no answers for now, or again."""
-        self._workshop.hold(held=held)
+        self._worker.hold(held=held)
 
     def close(self) -> None:
         """End the worker, if one has been started."""
-        self._workshop.close()
+        self._worker.close()
 
 
-def _accounted(call: Call, size: int, ledger: Ledger) -> Call:
+def _accounted(call: Call, size: int, ledger: WriteQuota) -> Call:
     """Return the same call, which gives back what its answer says was not written.
 
     One that has no answer, or is lost or late, may have been.
@@ -151,7 +151,7 @@ def _accounted(call: Call, size: int, ledger: Ledger) -> Call:
     return msgspec.structs.replace(call, answer=answer)
 
 
-def _settings(offer: Offer) -> WorkerSettings:
+def _settings(offer: OperationsAccess) -> WorkerSettings:
     given = offer.settings
     tables = (given.read_file, given.http)
     most = max((table.max_bytes for table in tables if table is not None), default=2**20)
@@ -165,7 +165,7 @@ def _settings(offer: Offer) -> WorkerSettings:
     )
 
 
-def _names(given: catalog.Settings) -> int:
+def _names(given: catalog.OperationGrants) -> int:
     """Return the bytes that the longest list of names may take."""
     return 0 if given.list_dir is None else given.list_dir.max_entries * 400
 
@@ -177,7 +177,7 @@ def _names(given: catalog.Settings) -> int:
 # leads.
 
 
-def answer(call: Call, granted: Settings) -> Answer | None:
+def answer(call: Call, granted: OperationGrants) -> Answer | None:
     """Return what a call of an operation is answered that is refused anyhow; None for others.
 
     What is no call of its signature is none of this one's matter: the worker says so.
@@ -192,7 +192,7 @@ def answer(call: Call, granted: Settings) -> Answer | None:
     return None
 
 
-def _check(name: str, args: list[Any], kwargs: dict[Any, Any], granted: Settings) -> None:
+def _check(name: str, args: list[Any], kwargs: dict[Any, Any], granted: OperationGrants) -> None:
     """Raise OperationError for what is not granted, ValueError for arguments of another kind."""
     table = getattr(granted, name.removeprefix(catalog.PREFIX), None)
     if table is None:
@@ -224,7 +224,7 @@ def _as_text(value: Any) -> str:
 def _check_request(grants: urls.Grants, method: Any, url: urls.Url) -> None:
     private = grants.check(_as_text(method), url)
     said = [url.host.strip("[]")] if is_address(url.host) else []
-    if why := urls.refusal(said, private=private):
+    if why := addresses.refusal(said, private=private):
         raise not_granted(f"{url.host}: {why}")
 
 
@@ -242,7 +242,7 @@ def _check_packages(asked: Iterable[str], allow: Iterable[str]) -> None:
 _LEAST_FILE: Final = 4_096
 
 
-class Ledger:
+class WriteQuota:
     """One session's account."""
 
     def __init__(self, *, max_bytes: int) -> None:

@@ -6,42 +6,16 @@ letters of other scripts, backslashes, user names, hosts in any spelling but one
 
 from __future__ import annotations
 
-import ipaddress
 import re
 import unicodedata
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 from urllib.parse import unquote_to_bytes
 
-from cellblock.host.services.network.addresses import METADATA, PRIVATE, is_in, is_public, unwrapped
 from cellblock.policy import network
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
-
     from cellblock.host.services.operations.catalog import Http
-
-
-# Which addresses cells may have asked: public ones, and no others unless the policy says so.
-
-
-def refusal(addresses: Iterable[str], *, private: bool) -> str:
-    """Return why a host with these addresses is not asked; nothing if it may be.
-
-    One address that may not be asked is enough. ``private``: the policy allows such for this host.
-    """
-    for text in addresses:
-        if why := _judge(unwrapped(ipaddress.ip_address(text)), private=private):
-            return why
-    return ""
-
-
-def _judge(address: ipaddress.IPv4Address | ipaddress.IPv6Address, *, private: bool) -> str:
-    if is_in(address, METADATA):
-        return "it has a link-local address, or one at which a cloud gives out credentials"
-    if is_in(address, PRIVATE):
-        return "" if private else "it has a private or loopback address (allow_private)"
-    return "" if is_public(address) else "it has no public address"
 
 
 # What an operation raises: told to the cell as it stands, so nothing of this machine is in it.
@@ -135,7 +109,7 @@ def read(text: str) -> Url:
     scheme = found["scheme"].lower()
     port = int(found["port"] or network.PORTS[scheme])
     try:
-        host = network.canonical(found["host"])
+        host = network.canonical_host(found["host"])
     except ValueError as exc:
         raise OperationError("ValueError", f"{found['host'][:100]!r}: {exc}") from None
     if not 0 < port <= _MAX_PORT:

@@ -13,13 +13,13 @@ from typing import TYPE_CHECKING, Final
 
 import msgspec
 
-from cellblock.host.services.tools.types import Answer, Call, Made, Record, Unasked, kept
+from cellblock.host.services.tools.calls import Answer, Call, CallRecord, CellCalls, Unasked, kept
 from cellblock.wire import messages
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Mapping
 
-    from cellblock.host.services.tools.types import Approval, Limits, Provider, Status
+    from cellblock.host.services.tools.calls import Approval, CallLimits, Provider, Status
     from cellblock.host.session.types import Reactor
 
 
@@ -81,12 +81,12 @@ class Broker:
         self,
         reactor: Reactor,
         provider: Provider,
-        limits: Limits,
+        limits: CallLimits,
         *,
         clock: Callable[[], float],
         send: Callable[[messages.ToolResult | messages.ToolPiece], None],
         waiting: Callable[[], int],
-        observe: Callable[[Record], None] = lambda _record: None,
+        observe: Callable[[CallRecord], None] = lambda _record: None,
         unlisted: Callable[[int], None] = lambda _calls: None,
         barred: Callable[[], object] = lambda: None,
         tell: Callable[[str], None] = lambda _text: None,
@@ -108,7 +108,7 @@ class Broker:
         #: Calls that are too many for this second, and what they are refused with, if they are.
         self._late: OrderedDict[int, tuple[_UnderWay, Answer | None]] = OrderedDict()
         self._cell, self._calls, self._refused = 0, 0, 0
-        self._records: list[Record] = []
+        self._records: list[CallRecord] = []
 
     def offer(
         self, tools: tuple[messages.Tool, ...], withheld: Mapping[str, str] | None = None
@@ -121,7 +121,7 @@ class Broker:
         """Have no tools with these names any more."""
         self._tools = {name: tool for name, tool in self._tools.items() if name not in gone}
 
-    def hold_to(self, limits: Limits) -> None:
+    def hold_to(self, limits: CallLimits) -> None:
         """Have these limits."""
         self._limits = limits
 
@@ -131,14 +131,14 @@ class Broker:
         self._cell += 1
         self._calls, self._refused, self._records = 0, 0, []
 
-    def end(self) -> Made:
+    def end(self) -> CellCalls:
         """Return the account, with what has no answer yet as it stands."""
         self.close()
         now = self._clock()
         own = [one for one in self._under_way.values() if one.cell == self._cell]
         open_ = [_record(one, "unfinished", now=now) for one in own[:MOST_RECORDS]]
         told = [*self._records, *open_][:MOST_RECORDS]
-        return Made(tuple(told), self._calls - len(told))
+        return CellCalls(tuple(told), self._calls - len(told))
 
     def close(self) -> None:
         """Tell of refused calls that no record was made of."""
@@ -322,11 +322,11 @@ class Broker:
         if much:
             self._reactor.call_later(LOOK, self._hold)
 
-    def _note(self, one: _UnderWay, record: Record) -> None:
+    def _note(self, one: _UnderWay, record: CallRecord) -> None:
         if self._count(one, record):
             self._observe(record)
 
-    def _count(self, one: _UnderWay, record: Record) -> bool:
+    def _count(self, one: _UnderWay, record: CallRecord) -> bool:
         """Have a call in the account; say whether it is told of by itself."""
         if one.cell == self._cell and len(self._records) < MOST_RECORDS:
             self._records.append(record)
@@ -334,9 +334,11 @@ class Broker:
         return record.status != "refused" or self._refused <= MOST_RECORDS
 
 
-def _record(one: _UnderWay, status: Status, answer: Answer | None = None, *, now: float) -> Record:
+def _record(
+    one: _UnderWay, status: Status, answer: Answer | None = None, *, now: float
+) -> CallRecord:
     said = answer or Answer()
-    return Record(
+    return CallRecord(
         number=one.number,
         tool=one.tool,
         arguments=kept(bytes(one.message.arguments)),

@@ -1,394 +1,304 @@
-"""Runs calls: sync tools in threads, async ones on one event loop. In the worker.
-
-Every call is answered exactly once. One that is cancelled may be past hearing, in a call of C code
-or with the loop to itself: then no answer comes, and the host ends the process for it.
-"""
+"""What the parts of tools share: limits, providers, approval of calls, their record, settings."""
 
 from __future__ import annotations
 
-import asyncio
-import contextlib
-import ctypes
-import itertools
-import queue
-import threading
-import time
-from contextvars import ContextVar
-from typing import TYPE_CHECKING, Final
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, Final, Literal, Protocol
 
-from cellblock.host.services.tools import results
-from cellblock.host.services.tools.protocol import Piece, Said
+import msgspec
+
+from cellblock.host.output.text import Cleaner, TooLargeError
 from cellblock.wire import values
+from cellblock.wire.messages import NOTHING
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
-    from cellblock.host.services.tools.protocol import Begin, Raised, Returned
-    from cellblock.host.services.tools.registry import Registered
-
-    Answer = Returned | Raised
-    Tasks = dict[int, asyncio.Task[Answer]]
-
-
-# Stops what threads run, by an exception that they raise as soon as they run Python.
-#
-# CPython has a mark for such an exception that is due, one for all threads, which stays while
-# the thread that it is for waits in C code. Every thread is slower for it, and one that is
-# traced (by a debugger, or for coverage) goes no further at all under Python 3.11, whose
-# interpreter returns to the start of a function for as long as the mark stands. So it is due for
-# moments only, again and again until it is raised, and whoever has it so calls nothing that is
-# written in Python meanwhile.
-
-#: Seconds for which an exception is due, and between two times: at first, and at most.
-DUE: Final = 0.005
-FIRST: Final = 0.01
-LONGEST: Final = 1.0
-_set_due: Final = ctypes.pythonapi.PyThreadState_SetAsyncExc
-_set_due.argtypes = [ctypes.c_ulong, ctypes.py_object]
+    from cellblock.errors import PolicyError
+    from cellblock.host.services.llm.provider import LlmQuota
+    from cellblock.host.services.operations import catalog as operations
+    from cellblock.host.services.operations.provider import OperationsAccess
+    from cellblock.policy.model import Llm
+    from cellblock.wire.messages import Tool
 
 
-class Cancelled(BaseException):
-    """Raised within a tool whose answer nobody waits for any more."""
+def _unobserved(_record: CallRecord) -> None: ...
+def _uncounted(_calls: int) -> None: ...
+def _open() -> None: ...
 
 
-class _Raised(Cancelled):
-    """Notes by itself where it was raised: what cleans up after it is not stopped too."""
+class CallLimits(msgspec.Struct, frozen=True, kw_only=True):
+    """Calls at once, in one cell and in a second (None: any number), bytes of one's arguments.
 
-    threads: Final = set[int]()
+    And seconds that one may take (None: any number), of all tools and of some by name.
+    """
 
-    def __init__(self) -> None:
-        super().__init__()
-        self.threads.add(threading.get_ident())
-
-
-class Stopper:
-    """Knows which threads run what, by numbers."""
-
-    def __init__(self) -> None:
-        self._lock = threading.Lock()
-        self._threads: dict[int, int] = {}
-        #: What was told to stop and has not ended, and what of it has not raised it yet.
-        self._told: set[int] = set()
-        self._unheard: set[int] = set()
-        self._again = threading.Event()
-        self._is_serving = False
-
-    def enter(self, number: int) -> None:
-        """Count this thread as the one that runs ``number``, until it leaves that."""
-        with self._lock:
-            self._threads[number] = threading.get_ident()
-
-    def leave(self, number: int) -> None:
-        """Have nothing stopped any more; raises ``Cancelled`` if that was due."""
-        with self._lock:
-            self._threads.pop(number, None)
-            told = number in self._told
-            self._told.discard(number)
-            self._unheard.discard(number)
-        if told:
-            # It may be due still, and must not come in the middle of something else.
-            for _ in range(1_000):
-                pass
-
-    @property
-    def entered(self) -> tuple[int, ...]:
-        """What is run."""
-        return tuple(self._threads)
-
-    def stop(self, number: int) -> None:
-        """Have what runs ``number`` raise ``Cancelled``, once; harmless if nothing does."""
-        with self._lock:
-            if number not in self._threads or number in self._told:
-                return
-            self._told.add(number)
-            self._unheard.add(number)
-            due, self._is_serving = not self._is_serving, True
-        if not due:
-            self._again.set()
-            return
-        try:
-            threading.Thread(target=self._serve, daemon=True, name="tools").start()
-        except RuntimeError:  # no thread is to be had: it goes on, as what is in C code does
-            self._is_serving = False
-
-    def _serve(self) -> None:
-        interval = FIRST
-        while self._attempt():
-            interval = FIRST if self._again.wait(interval) else min(2 * interval, LONGEST)
-            self._again.clear()
-
-    def _attempt(self) -> bool:
-        """Have it be due for a moment; say whether somebody has not heard of it yet."""
-        with self._lock:
-            due = [
-                (number, self._threads[number])
-                for number in self._unheard
-                if number in self._threads
-            ]
-            if not due:
-                self._is_serving = False
-                return False
-            _Raised.threads.difference_update([thread for _, thread in due])
-            for _, thread in due:
-                _set_due(thread, _Raised)
-        time.sleep(DUE)
-        with self._lock:
-            for number, thread in due:
-                if thread in _Raised.threads:
-                    self._unheard.discard(number)
-                elif number in self._threads:
-                    _set_due(thread, _NOBODY)
-            # The mark goes when a thread raises what is due for it.
-            try:
-                _set_due(threading.get_ident(), Cancelled)
-                for _ in range(1_000):
-                    pass
-            except Cancelled:
-                pass
-        return True
+    in_flight: int
+    calls: int | None
+    rate: int | None = None
+    max_bytes: int
+    timeout: float | None = None
+    timeouts: Mapping[str, float] = {}
 
 
-#: What is due is nothing: NULL.
-_NOBODY: Final = ctypes.py_object()
+class LlmAccess(msgspec.Struct, frozen=True, kw_only=True):
+    """Language models that cells may ask, and the account of what that costs."""
+
+    llm: Llm
+    quota: LlmQuota
 
 
-# What a call that takes its time says before its answer. In the worker.
+class Tooling(msgspec.Struct, frozen=True, kw_only=True):
+    """What a session is told: what cells may call of whom, and within what limits.
 
-_LONGEST: Final = 200
+    None stands for what there is nothing of.
+    """
 
-
-def _nobody(_text: str) -> None: ...
-
-
-#: Of the call that runs in this thread or task: who is told how it is getting on, and who gets
-#: pieces of the text that it is going to return.
-telling: Final[ContextVar[Callable[[str], None]]] = ContextVar("telling", default=_nobody)
-giving: Final[ContextVar[Callable[[str], None]]] = ContextVar("giving", default=_nobody)
-
-
-def listen(number: int, send: Callable[[Piece | Said], None]) -> None:
-    """Have ``send`` get what the call of this number says from now on."""
-    telling.set(lambda text: send(Said(number=number, text=text)))
-    giving.set(lambda text: send(Piece(number=number, text=text)))
-
-
-def tell(text: str) -> None:
-    """Show a line to whoever waits for the call under way."""
-    telling.get()(text[:_LONGEST])
+    settings: WorkerSettings | None = None
+    #: Makes what has functions of the program that has cells run.
+    given: Callable[[], Source] | None = None
+    operations: OperationsAccess | None = None
+    models: LlmAccess | None = None
+    limits: CallLimits
+    #: Gets the record of every call that ended: for the audit log.
+    observe: Callable[[CallRecord], None] = _unobserved
+    #: Gets how many calls were refused that no record is made of.
+    unlisted: Callable[[int], None] = _uncounted
+    #: Says why no call may begin now, if so.
+    barred: Callable[[], object] = _open
+    #: Decides about calls; None asks nobody.
+    approval: Approval | None = None
 
 
-def give(text: str) -> None:
-    """Give the cell more of the text that the call under way will have returned."""
-    giving.get()(text)
+# Whoever runs tools: the operator's worker, and whatever the host offers by itself.
 
 
-#: Seconds that calls which were told to stop have to let go of their loop.
-GRACE: Final = 1.0
+class Answer(msgspec.Struct, frozen=True):
+    """What came of a call: a value, encoded, or where ``kind`` is not empty, an error."""
+
+    value: bytes = NOTHING
+    kind: str = ""
+    message: str = ""
+    #: Of a language model, what it cost.
+    tokens: int = 0
 
 
-class Runs:
-    """Calls under way. ``send`` may be called from any thread."""
+def _unheard(_text: str) -> None: ...
 
-    def __init__(
-        self,
-        tools: Mapping[str, Registered],
-        send: Callable[[Piece | Said | Answer], None],
-        *,
-        threads: int,
-        most: int,
-    ) -> None:
-        self._tools, self._send, self._most = tools, send, most
-        #: Numbers of calls that wait for a thread, in ``_waiting`` unless dropped; None ends one.
-        self._queue: queue.SimpleQueue[int | None] = queue.SimpleQueue()
-        self._lock = threading.Lock()
-        self._waiting: dict[int, Begin] = {}
-        self._stopper = Stopper()
-        self._threads, self._most_threads = 0, threads
-        self._busy = 0
-        self._loop: asyncio.AbstractEventLoop | None = None
-        #: The thread that turns it, and what it counts as among what is run.
-        self._turning: threading.Thread | None = None
-        self._turns = itertools.count(-1, -1)
-        self._turn_number = 0
-        self._leaving: threading.Thread | None = None
-        self._tasks: Tasks = {}
 
-    def begin(self, call: Begin) -> None:
-        """Start a call; the host knows which tools there are."""
-        if self._tools[call.tool].tool.is_async:
-            loop = self._own_loop()
-            loop.call_soon_threadsafe(self._start_task, loop, self._tasks, call)
-            return
-        with self._lock:
-            self._busy += 1
-            self._waiting[call.number] = call
-            due = self._busy > self._threads < self._most_threads
-            self._threads += due
-        if due:
-            threading.Thread(target=self._serve, daemon=True, name="tool").start()
-        self._queue.put(call.number)
+class Call(msgspec.Struct, frozen=True):
+    """One call that was admitted. ``answer`` is to be called once, and is told nothing later.
 
-    def drop(self, number: int) -> bool:
-        """Forget a call that no thread has taken up, and what it carries; say whether it was one.
+    Before that, ``piece`` may be called with more of a text that the answer will have all of, and
+    ``tell`` with a line, for whoever waits, of how it is getting on.
+    """
 
-        It has no answer.
-        """
-        with self._lock:
-            found = self._waiting.pop(number, None) is not None
-            self._busy -= found
-            return found
+    number: int
+    tool: Tool
+    arguments: msgspec.Raw
+    answer: Callable[[Answer], None]
+    piece: Callable[[str], None] = _unheard
+    tell: Callable[[str], None] = _unheard
+
+
+class Provider(Protocol):
+    """Runs calls without ever holding up the host's loop."""
+
+    def begin(self, call: Call) -> None:
+        """Run ``call``, now or when there is room."""
 
     def cancel(self, number: int) -> None:
-        """Have a call raise ``Cancelled``, as soon as it runs Python."""
-        loop = self._loop
-        if loop is not None:
-            loop.call_soon_threadsafe(self._cancel_task, number)
-        if self.drop(number):
-            self._send(results.raised(number, Cancelled()))
-            return
-        self._stopper.stop(number)
+        """Stop a call whose answer nobody waits for; harmless when it has been answered."""
+
+    def hold(self, *, held: bool) -> None:
+        """Keep answers back while the guest does not take them, or give them again."""
 
     def close(self) -> None:
-        """Have all calls raise ``Cancelled``, and threads end that hold none."""
-        for number in (*self._waiting, *self._stopper.entered):
-            if number > 0:
-                self.cancel(number)
-        self.leave_loop()
-        for _ in range(self._threads):
-            self._queue.put(None)
-
-    def leave_loop(self) -> None:
-        """Have async calls cancelled, and those that begin now run on another loop.
-
-        One that holds up its loop raises ``Cancelled``, a moment later.
-        """
-        loop, thread, self._loop = self._loop, self._turning, None
-        if loop is not None and thread is not None:
-            self._leaving = thread
-            loop.call_soon_threadsafe(loop.stop)
-            see_end = threading.Thread(
-                target=self._see_end, args=[thread, self._turn_number], daemon=True, name="tools"
-            )
-            see_end.start()
-
-    def ended(self, seconds: float) -> bool:
-        """Wait for the loop that was left; say whether nothing runs on it."""
-        if self._leaving is not None:
-            self._leaving.join(seconds)
-        return self._leaving is None or not self._leaving.is_alive()
-
-    # --- sync ---------------------------------------------------------------------------------
-
-    def _serve(self) -> None:
-        while (number := self._queue.get()) is not None:
-            answer = self._run(number)
-            if answer is not None:
-                with self._lock:
-                    self._busy -= 1
-                self._send(answer)
-
-    def _run(self, number: int) -> Answer | None:
-        """Return the answer of a call; None for one that was dropped."""
-        answer: Answer | None = None
-        try:
-            try:
-                if (call := self._taken(number)) is None:
-                    return None
-                answer = self._attempt(call)
-            finally:
-                self._stopper.leave(number)
-        except Cancelled as exc:
-            self._stopper.leave(number)  # it may have come on the way there
-            answer = answer or results.raised(number, exc)
-        return answer
-
-    def _taken(self, number: int) -> Begin | None:
-        """Return a call that runs in this thread from now on; None for one that was dropped."""
-        with self._lock:
-            call = self._waiting.pop(number, None)
-            if call is not None:
-                self._stopper.enter(number)
-            return call
-
-    def _attempt(self, call: Begin) -> Answer:
-        try:
-            listen(call.number, self._send)
-            args, kwargs = values.arguments(call.arguments)
-            value = self._tools[call.tool].function(*args, **kwargs)
-            return results.returned(call.number, value, self._most)
-        except Cancelled:
-            raise
-        except BaseException as exc:  # noqa: BLE001 - a tool's exception is its cell's
-            return self._failed(call, exc)
-
-    def _failed(self, call: Begin, error: BaseException) -> Answer:
-        tool = self._tools[call.tool].tool
-        return results.raised(call.number, error, tool, bytes(call.arguments))
-
-    # --- async --------------------------------------------------------------------------------
-
-    def _own_loop(self) -> asyncio.AbstractEventLoop:
-        if self._loop is None:
-            self._loop = loop = asyncio.new_event_loop()
-            tasks: Tasks = {}
-            self._tasks = tasks
-            self._turn_number = next(self._turns)
-            self._turning = threading.Thread(
-                target=self._turn, args=[loop, tasks, self._turn_number], daemon=True, name="tools"
-            )
-            self._turning.start()
-        return self._loop
-
-    def _turn(self, loop: asyncio.AbstractEventLoop, tasks: Tasks, number: int) -> None:
-        """Turn a loop until it is stopped; what has not ended then does not go on."""
-        try:
-            self._stopper.enter(number)
-            try:
-                _until_stopped(loop)
-            finally:
-                self._stopper.leave(number)
-        except Cancelled:
-            self._stopper.leave(number)  # as in _run
-        for left in tuple(tasks):
-            self._send(results.raised(left, Cancelled()))
-
-    def _start_task(self, loop: asyncio.AbstractEventLoop, tasks: Tasks, call: Begin) -> None:
-        tasks[call.number] = task = loop.create_task(self._run_async(call))
-        task.add_done_callback(lambda task: self._end_task(tasks, call.number, task))
-
-    def _end_task(self, tasks: Tasks, number: int, task: asyncio.Task[Answer]) -> None:
-        del tasks[number]
-        # One that is cancelled before it has begun says nothing by itself.
-        cancelled = task.cancelled() and results.raised(number, asyncio.CancelledError())
-        self._send(cancelled or task.result())
-
-    def _see_end(self, thread: threading.Thread, number: int) -> None:
-        """Have what holds up a loop's thread stop, if it does."""
-        thread.join(GRACE)
-        self._stopper.stop(number)
-
-    def _cancel_task(self, number: int) -> None:
-        if (task := self._tasks.get(number)) is not None:
-            task.cancel()
-
-    async def _run_async(self, call: Begin) -> Answer:
-        listen(call.number, self._send)
-        try:
-            args, kwargs = values.arguments(call.arguments)
-            value = await self._tools[call.tool].function(*args, **kwargs)
-            return results.returned(call.number, value, self._most)
-        except BaseException as exc:  # noqa: BLE001 - as above; being cancelled is an answer too
-            return self._failed(call, exc)
+        """End, with all that runs."""
 
 
-def _until_stopped(loop: asyncio.AbstractEventLoop) -> None:
-    """Turn a loop until it is stopped, and then for its tasks to end."""
-    with contextlib.suppress(Cancelled):
-        loop.run_forever()
-    tasks = asyncio.all_tasks(loop)
-    for task in tasks:
-        if not task.cancelling():  # one that cleans up is not disturbed
-            task.cancel()
-    if tasks:
-        loop.run_until_complete(asyncio.wait(tasks, timeout=GRACE / 2))
-    loop.close()
+class Source(Provider, Protocol):
+    """A provider that says what there is, later: exactly one of the two is called."""
+
+    def hold_to(self, timeout: float | None, timeouts: Mapping[str, float]) -> None:
+        """Have calls take no longer than so many seconds; some, by name, than these."""
+
+    def open(
+        self,
+        on_tools: Callable[[tuple[Tool, ...]], None],
+        on_failed: Callable[[PolicyError], None],
+    ) -> None:
+        """Find out which tools there are."""
+
+
+# Where a call may be asked about before it is run: a hook, and what stands there otherwise.
+
+
+class Approval(Protocol):
+    """Decides about a call that the policy grants and that nothing of has been run yet.
+
+    Exactly one of ``proceed()`` and ``refuse(why)`` is called, now or later. Neither does anything
+    once the call was withdrawn; ``dropped`` says that, so that nobody is asked any more.
+    """
+
+    def decide(
+        self, call: Call, proceed: Callable[[], None], refuse: Callable[[str], None]
+    ) -> None:
+        """Decide about ``call``."""
+
+    def dropped(self, number: int) -> None:
+        """Take note that nobody waits any more for this call; harmless when it is decided."""
+
+
+class Unasked:
+    """Approves of whatever the policy grants."""
+
+    def decide(
+        self,
+        call: Call,  # noqa: ARG002 - whatever it is
+        proceed: Callable[[], None],
+        refuse: Callable[[str], None],  # noqa: ARG002 - as above
+    ) -> None:
+        """Go ahead."""
+        proceed()
+
+    def dropped(self, number: int) -> None:
+        """Do nothing: nobody was asked."""
+
+
+class DenyAll:
+    """Approves of nothing: the policy has users asked, and whoever runs the cells can't be."""
+
+    def decide(
+        self,
+        call: Call,  # noqa: ARG002 - whatever it is
+        proceed: Callable[[], None],  # noqa: ARG002 - as above
+        refuse: Callable[[str], None],
+    ) -> None:
+        """Refuse it."""
+        refuse("nobody can be asked: a program runs the cells")
+
+    def dropped(self, number: int) -> None:
+        """Do nothing: nobody was asked."""
+
+
+# One call of a tool as it is told of later: in a reply's metadata, and on the record.
+
+#: Bytes of arguments, and of a result, that are told; of more only how much it was.
+MOST_TOLD: Final = 4_096
+MASK: Final = "•••"
+_POSITIONAL, _REST, _NAMED_REST = (0, 1), 2, 4
+Status = Literal["ok", "error", "withdrawn", "refused", "unfinished"]
+
+
+class CallRecord(msgspec.Struct, frozen=True):
+    """A call and what came of it, secrets included: ``as_dict`` is for everybody's eyes."""
+
+    number: int
+    tool: Tool
+    #: As they crossed, or how many bytes they were.
+    arguments: bytes | int
+    status: Status
+    #: The value, where ``status`` is ok; or again its size.
+    value: bytes | int = 0
+    kind: str = ""
+    message: str = ""
+    #: Of a language model.
+    tokens: int = 0
+    seconds: float = 0.0
+
+    def as_dict(self) -> dict[str, Any]:
+        """Return JSON data in which secrets are masked and what is large is only measured."""
+        args, kwargs = _arguments(self.tool, self.arguments)
+        told: dict[str, Any] = {"name": self.tool.name, "args": args, "kwargs": kwargs}
+        told["status"] = self.status
+        if self.status == "ok":
+            told["result"] = MASK if self.tool.secret_result else _told(self.value)
+        elif self.kind:
+            told["error"] = {"type": self.kind, "message": self.message}
+        if self.tokens:
+            told["tokens"] = self.tokens
+        return told | {"seconds": round(self.seconds, 6)}
+
+
+@dataclass(frozen=True, slots=True)
+class CellCalls:
+    """The calls that a cell made: the first of them, and how many more."""
+
+    records: tuple[CallRecord, ...] = ()
+    left_out: int = 0
+
+    def as_list(self) -> list[dict[str, Any]]:
+        """Return them as JSON data."""
+        return [record.as_dict() for record in self.records]
+
+
+def kept(encoded: bytes) -> bytes | int:
+    """Return what a record keeps of encoded data: it outlives the call."""
+    return encoded if len(encoded) <= MOST_TOLD else len(encoded)
+
+
+def _told(encoded: bytes | int) -> Any:
+    if isinstance(encoded, int):
+        return f"… {encoded:,} bytes"
+    try:
+        return _cleaned(values.decode(msgspec.Raw(encoded)))
+    except (msgspec.MsgspecError, RecursionError, ValueError):
+        return "… no data"
+
+
+def _cleaned(value: Any) -> Any:
+    try:
+        return Cleaner(nodes=MOST_TOLD, chars=8 * MOST_TOLD, depth=32).clean(value)
+    except TooLargeError:
+        return "… too deep"
+
+
+def _arguments(tool: Tool, encoded: bytes | int) -> tuple[list[Any], dict[str, Any]]:
+    """Return args and kwargs, secret ones masked."""
+    data = _told(encoded)
+    match data:
+        case [list() as args, dict() as kwargs]:
+            pass
+        case _:
+            return [data], {}
+    return (
+        [MASK if is_secret_at(tool, index) else value for index, value in enumerate(args)],
+        {key: MASK if is_secret_named(tool, key) else kwargs[key] for key in kwargs},
+    )
+
+
+def is_secret_at(tool: Tool, index: int) -> bool:
+    """Say whether an argument by its place is kept out of what others see."""
+    positional = [one for one in tool.parameters if one.kind in _POSITIONAL]
+    rest = [one for one in tool.parameters if one.kind == _REST]
+    found = positional[index : index + 1] or rest
+    return any(one.secret for one in found)
+
+
+def is_secret_named(tool: Tool, key: str) -> bool:
+    """Say the same of an argument by its name."""
+    named = [one for one in tool.parameters if one.name == key and one.kind != 0]
+    found = named or [one for one in tool.parameters if one.kind == _NAMED_REST]
+    return any(one.secret for one in found)
+
+
+# What a workshop is told: which tools its worker is to have, and how long calls may take.
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WorkerSettings:
+    """The policy's part: what to import, seconds of a call, by name and for all others.
+
+    With ``operations`` nothing is imported: those are what is offered.
+    """
+
+    entries: tuple[str, ...] = ()
+    operations: operations.OperationGrants | None = None
+    timeout: float | None = None
+    timeouts: Mapping[str, float] = field(default_factory=dict)
+    max_bytes: int = 2**20
+    #: The field that says how long a call may take.
+    limit: str = "tool_timeout"
+    #: The file that says so, for errors.
+    policy: str = ""

@@ -15,38 +15,40 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, Final
 
 from cellblock.errors import PolicyError
-from cellblock.host.services.tools import calls, protocol, registry, results
-from cellblock.host.services.tools.calls import GRACE, Runs
-from cellblock.host.services.tools.types import Answer
+from cellblock.host.services.tools import protocol, registry, results, runner
+from cellblock.host.services.tools.calls import Answer
+from cellblock.host.services.tools.runner import GRACE, CallRunner
 from cellblock.wire import values
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
-    from cellblock.host.services.tools.registry import Registered
-    from cellblock.host.services.tools.types import Call
+    from cellblock.host.services.tools.calls import Call
+    from cellblock.host.services.tools.registry import RegisteredTool
     from cellblock.wire.messages import Tool
 
-    Said = protocol.Piece | protocol.Said | protocol.Returned | protocol.Raised
+    CallMessage = protocol.Piece | protocol.Progress | protocol.Returned | protocol.Raised
 
 
 #: Sync functions that run at once.
 THREADS: Final = 32
 #: Calls that did not stop when they were told to, from which on no other is begun.
-MOST_LEFT: Final = 96
+MAX_STUCK: Final = 96
 #: What errors call where such tools are from.
 GIVEN: Final = "tools"
 
 
-def registered(given: Iterable[Callable[..., Any]] | Mapping[str, Any]) -> dict[str, Registered]:
+def register_functions(
+    given: Iterable[Callable[..., Any]] | Mapping[str, Any],
+) -> dict[str, RegisteredTool]:
     """Return functions as tools, under their own names or those of a mapping.
 
     Raises PolicyError for the first that is none.
     """
     pairs = given.items() if isinstance(given, Mapping) else ((_name(one), one) for one in given)
     try:
-        return registry.collected((name, name, function) for name, function in pairs)
-    except registry.NoToolError as exc:
+        return registry.register((name, name, function) for name, function in pairs)
+    except registry.InvalidToolError as exc:
         what, value = exc.message, repr(exc.entry)
         raise PolicyError(what, file=GIVEN, key="", value=value, remedy=exc.remedy) from None
 
@@ -55,13 +57,13 @@ def _name(function: Any) -> str:
     return str(getattr(function, "__name__", type(function).__name__))
 
 
-class Functions:
+class InProcessTools:
     """A source of functions, on ``loop``. ``timeout`` are seconds of one call, ``most`` bytes."""
 
     def __init__(
         self,
         loop: asyncio.AbstractEventLoop,
-        tools: Mapping[str, Registered],
+        tools: Mapping[str, RegisteredTool],
         *,
         timeout: float | None,
         most: int,
@@ -69,7 +71,7 @@ class Functions:
     ) -> None:
         self._loop, self._tools, self._timeout, self._most = loop, tools, timeout, most
         self._apart = apart
-        self._runs = Runs(tools, self._heard, threads=THREADS + MOST_LEFT, most=most)
+        self._runs = CallRunner(tools, self._heard, threads=THREADS + MAX_STUCK, most=most)
         #: Sync calls that wait for a thread, and how many threads have one that is waited for.
         self._queue: OrderedDict[int, Call] = OrderedDict()
         self._blocking = 0
@@ -95,7 +97,7 @@ class Functions:
 
     def begin(self, call: Call) -> None:
         """Run a call: in a thread, when one is free, or as a task."""
-        if call.tool.is_async and len(self._left) < MOST_LEFT:
+        if call.tool.is_async and len(self._left) < MAX_STUCK:
             self._start(call)
             return
         self._queue[call.number] = call
@@ -130,7 +132,7 @@ class Functions:
 
     def _pump(self) -> None:
         """Begin what there is room for."""
-        while self._queue and len(self._left) >= MOST_LEFT:
+        while self._queue and len(self._left) >= MAX_STUCK:
             _, call = self._queue.popitem(last=False)
             self._give(call, Answer(kind="WorkerLost", message=_stuck(len(self._left))))
         while self._queue and self._blocking < THREADS:
@@ -152,13 +154,13 @@ class Functions:
 
     async def _run(self, begin: protocol.Begin) -> None:
         number, registered_ = begin.number, self._tools[begin.tool]
-        calls.listen(number, self._take)
+        runner.bind_progress(number, self._take)
         try:
             args, kwargs = values.arguments(begin.arguments)
             value = await registered_.function(*args, **kwargs)
-            said = results.returned(number, value, self._most)
-        except (Exception, asyncio.CancelledError) as exc:  # noqa: BLE001 - its cell's business
-            said = results.raised(number, exc, registered_.tool, bytes(begin.arguments))
+            said = results.encode_result(number, value, self._most)
+        except (Exception, asyncio.CancelledError) as exc:
+            said = results.encode_error(number, exc, registered_.tool, bytes(begin.arguments))
         self._take(said)
 
     def _overdue(self, number: int, seconds: float) -> None:
@@ -193,12 +195,12 @@ class Functions:
 
     # --- answers ------------------------------------------------------------------------------
 
-    def _heard(self, said: Said) -> None:
+    def _heard(self, said: CallMessage) -> None:
         """Take what a call says, in the thread that runs it."""
         with contextlib.suppress(RuntimeError):  # the loop has closed
             self._loop.call_soon_threadsafe(self._take, said)
 
-    def _take(self, said: Said) -> None:
+    def _take(self, said: CallMessage) -> None:
         match said:
             case protocol.Returned(number=number, value=value):
                 self._ended(number, Answer(bytes(value)))
@@ -206,7 +208,7 @@ class Functions:
                 self._ended(number, Answer(kind=kind or "Exception", message=text))
             case protocol.Piece(number=number, text=text) if number in self._calls:
                 self._calls[number][0].piece(text)
-            case protocol.Said(number=number, text=text) if number in self._calls:
+            case protocol.Progress(number=number, text=text) if number in self._calls:
                 self._calls[number][0].tell(text)
 
     def _ended(self, number: int, answer: Answer) -> None:

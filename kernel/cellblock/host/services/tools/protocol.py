@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import msgspec  # noqa: TC002 - a field's type
 
-from cellblock.host.services.operations.catalog import Settings  # noqa: TC001 - as above
+from cellblock.host.services.operations.catalog import OperationGrants  # noqa: TC001 - as above
 from cellblock.wire.messages import Struct, Tool
 
 
@@ -15,7 +15,7 @@ class Load(Struct, tag="load", frozen=True, kw_only=True):
     """
 
     entries: tuple[str, ...]
-    operations: Settings | None = None
+    operations: OperationGrants | None = None
     environment: dict[bytes, bytes]
     threads: int
     max_bytes: int
@@ -41,7 +41,7 @@ class Loaded(Struct, tag="loaded", frozen=True, kw_only=True):
     tools: tuple[Tool, ...]
 
 
-class NotLoaded(Struct, tag="not_loaded", frozen=True, kw_only=True):
+class LoadFailed(Struct, tag="not_loaded", frozen=True, kw_only=True):
     """An entry is no tool; the worker ends after this."""
 
     entry: str
@@ -56,7 +56,7 @@ class Piece(Struct, tag="piece", frozen=True, kw_only=True):
     text: str
 
 
-class Said(Struct, tag="said", frozen=True, kw_only=True):
+class Progress(Struct, tag="said", frozen=True, kw_only=True):
     """How a call is getting on, for whoever waits for it."""
 
     number: int
@@ -79,4 +79,4 @@ class Raised(Struct, tag="raised", frozen=True, kw_only=True):
 
 
 ToWorker = Load | Begin | Cancel
-FromWorker = Loaded | NotLoaded | Piece | Said | Returned | Raised
+FromWorker = Loaded | LoadFailed | Piece | Progress | Returned | Raised

@@ -59,14 +59,14 @@ class _Hasty:
         return found
 
 
-def checked(function: Callable[..., Any]) -> Callable[..., Any]:
+def with_validation(function: Callable[..., Any]) -> Callable[..., Any]:
     """Return a function that raises ``pydantic.ValidationError`` for what does not fit.
 
     Raises what pydantic raises of hints that can't be used.
     """
     try:
         return pydantic.validate_call(_hurried(function))
-    except Exception:  # noqa: BLE001 - hints that can't be wrapped, or not be used: it says which
+    except Exception:
         return pydantic.validate_call(function)
 
 
@@ -151,7 +151,7 @@ _MODULES: Final = re.compile(r"\b(?:[^\W\d]\w*\.)+(?=[^\W\d])")
 _MASK: Final = "'•••'"
 
 
-class NoToolError(Exception):
+class InvalidToolError(Exception):
     """An entry is no tool; says what to do about it."""
 
     def __init__(self, entry: str, message: str, remedy: str) -> None:
@@ -160,30 +160,30 @@ class NoToolError(Exception):
 
 
 @dataclass(frozen=True, slots=True)
-class Registered:
+class RegisteredTool:
     """A tool: what cells are told of it, and what is called."""
 
     tool: Tool
     function: Callable[..., Any]
 
 
-def load(entries: tuple[str, ...]) -> dict[str, Registered]:
-    """Return the tools by name. Raises NoToolError for the first entry that is none."""
-    return collected((entry, *_named(entry)) for entry in entries)
+def load(entries: tuple[str, ...]) -> dict[str, RegisteredTool]:
+    """Return the tools by name. Raises InvalidToolError for the first entry that is none."""
+    return register((entry, *_named(entry)) for entry in entries)
 
 
-def collected(named: Iterable[tuple[str, str, Any]]) -> dict[str, Registered]:
-    """Return tools by name, of entries, names and functions. Raises NoToolError."""
-    found: dict[str, Registered] = {}
+def register(named: Iterable[tuple[str, str, Any]]) -> dict[str, RegisteredTool]:
+    """Return tools by name, of entries, names and functions. Raises InvalidToolError."""
+    found: dict[str, RegisteredTool] = {}
     for entry, name, function in named:
         if name in found:
-            raise NoToolError(entry, f"another tool is named {name}", "Rename one of them.")
+            raise InvalidToolError(entry, f"another tool is named {name}", "Rename one of them.")
         if not name.isidentifier():
             said, remedy = f"{name} is no name that a cell can call", _NAME_IT
-            raise NoToolError(entry, said, remedy)
+            raise InvalidToolError(entry, said, remedy)
         if name in _TAKEN or name.startswith("_"):
             said = f"{name} can't be the name of a tool: it means something else in a cell"
-            raise NoToolError(entry, said, "Rename the function.")
+            raise InvalidToolError(entry, said, "Rename the function.")
         found[name] = _registered(entry, name, function)
     return found
 
@@ -194,16 +194,16 @@ def _named(entry: str) -> tuple[str, Any]:
         return entry, _entry_point(entry)
     try:
         function: Any = importlib.import_module(module)
-    except BaseException as exc:  # noqa: BLE001 - whatever a module does when it is imported
+    except BaseException as exc:
         said = f"{module} can't be imported: {type(exc).__name__}: {exc}"
         remedy = (
             f"Install what it needs for {sys.executable}; the notebook's folder is not searched."
         )
-        raise NoToolError(entry, said, remedy) from None
+        raise InvalidToolError(entry, said, remedy) from None
     for part in path.split("."):
         function = getattr(function, part, None)
     if function is None:
-        raise NoToolError(entry, f"{module} has no {path}", "Write module:function.")
+        raise InvalidToolError(entry, f"{module} has no {path}", "Write module:function.")
     return path.rpartition(".")[2], function
 
 
@@ -213,26 +213,26 @@ def _entry_point(name: str) -> Any:
         known = sorted({point.name for point in importlib.metadata.entry_points(group=GROUP)})
         said = f"no installed package has an entry point of this name in the group {GROUP}"
         remedy = f"Known: {', '.join(known) or 'none'}. Or write module:function."
-        raise NoToolError(name, said, remedy)
+        raise InvalidToolError(name, said, remedy)
     if len({point.value for point in points}) > 1:
-        raise NoToolError(name, "two packages have it", "Write module:function instead.")
+        raise InvalidToolError(name, "two packages have it", "Write module:function instead.")
     try:
         return next(iter(points)).load()
-    except BaseException as exc:  # noqa: BLE001 - as above
+    except BaseException as exc:
         said = f"it can't be imported: {type(exc).__name__}: {exc}"
-        raise NoToolError(name, said, f"Install what it needs for {sys.executable}.") from None
+        raise InvalidToolError(name, said, f"Install what it needs for {sys.executable}.") from None
 
 
-def _registered(entry: str, name: str, function: Any) -> Registered:
+def _registered(entry: str, name: str, function: Any) -> RegisteredTool:
     if not callable(function):
-        raise NoToolError(entry, "it is no function", "Name one.")
+        raise InvalidToolError(entry, "it is no function", "Name one.")
     try:
         tool = _described(name, function)
-        return Registered(tool, checked(function))
-    except Exception as exc:  # noqa: BLE001 - pydantic's errors have no common base
+        return RegisteredTool(tool, with_validation(function))
+    except Exception as exc:
         said = f"its signature can't be used: {type(exc).__name__}: {exc}".partition("\n")[0]
         remedy = "Give it type hints of data: str, int, list, dict, dataclasses, pydantic models."
-        raise NoToolError(entry, said, remedy) from None
+        raise InvalidToolError(entry, said, remedy) from None
 
 
 def _described(name: str, function: Callable[..., Any]) -> Tool:
@@ -253,7 +253,7 @@ def _hints(function: Callable[..., Any]) -> dict[str, Any]:
     unwrapped: Any = function.func if isinstance(function, functools.partial) else function
     try:
         return typing.get_type_hints(unwrapped, include_extras=True)
-    except Exception:  # noqa: BLE001 - names that only a type checker sees; pydantic will say
+    except Exception:
         return {}
 
 

@@ -14,8 +14,8 @@ import msgspec
 import pydantic
 
 from cellblock.host.services.operations.urls import OperationError
+from cellblock.host.services.tools.calls import MASK, is_secret_at, is_secret_named
 from cellblock.host.services.tools.protocol import Raised, Returned
-from cellblock.host.services.tools.types import MASK, is_secret_at, is_secret_named
 from cellblock.render.text import encodable
 from cellblock.tools import Secret
 from cellblock.wire import values
@@ -83,11 +83,11 @@ def _fields(kind: type) -> Iterator[Any]:
     if typed or hasattr(kind, "__required_keys__") or hasattr(kind, "_fields"):
         try:
             yield from typing.get_type_hints(kind, include_extras=True).values()
-        except Exception:  # noqa: BLE001 - names that only a type checker sees
+        except Exception:
             yield Secret  # who knows
 
 
-def masked(text: str, tool: Tool, arguments: bytes) -> str:
+def mask_secrets(text: str, tool: Tool, arguments: bytes) -> str:
     """Return a text without what the secret arguments of a call have of texts and numbers."""
     if not any(one.secret for one in tool.parameters):
         return text
@@ -166,13 +166,13 @@ _KINDS: Final[tuple[tuple[Any, Callable[[Any], Any]], ...]] = (
 )
 
 
-def returned(number: int, value: Any, most: int) -> Returned | Raised:
+def encode_result(number: int, value: Any, most: int) -> Returned | Raised:
     """Return the answer that carries ``value``, or what keeps it from being carried."""
     try:
         return Returned(number=number, value=values.encode(values.plain(value, _data), most))
     except (TypeError, ValueError) as exc:
         said = f"what it returned does not cross: {exc}"
-        return Raised(number=number, kind=type(exc).__name__, message=scrubbed(said))
+        return Raised(number=number, kind=type(exc).__name__, message=without_paths(said))
 
 
 def _data(value: Any) -> Any:
@@ -188,7 +188,7 @@ def _data(value: Any) -> Any:
     raise TypeError(f"{type(value).__name__} is no data that crosses")
 
 
-def raised(
+def encode_error(
     number: int, error: BaseException, tool: Tool | None = None, arguments: bytes | None = None
 ) -> Raised:
     """Return the answer that tells of ``error``: its type and message, and nothing of this host.
@@ -203,10 +203,10 @@ def raised(
     try:
         message = _message(error, tool)
         if tool is not None and arguments is not None:
-            message = masked(message, tool, arguments)
-    except Exception:  # noqa: BLE001 - an exception's own __str__ may raise anything
+            message = mask_secrets(message, tool, arguments)
+    except Exception:
         message = ""
-    return Raised(number=number, kind=kind, message=scrubbed(message))
+    return Raised(number=number, kind=kind, message=without_paths(message))
 
 
 def _message(error: BaseException, tool: Tool | None) -> str:
@@ -230,7 +230,7 @@ def _detail(detail: Any, names: list[str]) -> str:
     return f"{where}: {detail['msg']}" if where else str(detail["msg"])
 
 
-def scrubbed(text: str) -> str:
+def without_paths(text: str) -> str:
     """Return a text without absolute paths of this machine, as it crosses.
 
     Addresses of the web stay. Of a path that is in no quotes, a last name's words may stay behind

@@ -5,17 +5,17 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 from cellblock.errors import CellblockError, PolicyError
-from cellblock.host.services.tools.types import Made
+from cellblock.host.services.tools.calls import CellCalls
 from cellblock.wire import messages
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Mapping
 
-    from cellblock.host.guests.supervisor import Keeper
+    from cellblock.host.guests.supervisor import Supervisor
     from cellblock.host.services.llm.provider import LlmProvider
-    from cellblock.host.services.operations.provider import Operations
+    from cellblock.host.services.operations.provider import OperationsProvider
     from cellblock.host.services.tools.broker import Broker
-    from cellblock.host.services.tools.types import Answer, Call, Provider, Source, Tooling
+    from cellblock.host.services.tools.calls import Answer, Call, Provider, Source, Tooling
     from cellblock.host.session.requests import Request
     from cellblock.host.session.types import Reactor
     from cellblock.wire.messages import Tool
@@ -27,14 +27,14 @@ if TYPE_CHECKING:
 # language models are known without, and their workers start with the first call.
 
 
-class Crew:
+class Providers:
     """Who there is: the workshop, a program's functions, operations, language models."""
 
     def __init__(self, reactor: Reactor, tooling: Tooling) -> None:
         #: Those that have to be asked what they have; and what those have that have said so.
         self._sources: list[Source] = []
         self._told: dict[Source, tuple[Tool, ...]] = {}
-        self._operations: Operations | None = None
+        self._operations: OperationsProvider | None = None
         self._llm: LlmProvider | None = None
         #: Where packages are imported from; None while that is unknown.
         self._paths: tuple[str, ...] | None = ()
@@ -48,21 +48,21 @@ class Crew:
 
     def _staff(self, reactor: Reactor, tooling: Tooling) -> None:
         if tooling.settings is not None:
-            from cellblock.host.services.tools.worker_pool import Workshop  # noqa: PLC0415 - few have any
+            from cellblock.host.services.tools.worker_provider import WorkerProvider  # noqa: PLC0415 - few have any
 
-            self._sources.append(Workshop(reactor, tooling.settings))
+            self._sources.append(WorkerProvider(reactor, tooling.settings))
         if tooling.given is not None:
             self._sources.append(tooling.given())
         if tooling.operations is not None:
-            from cellblock.host.services.operations.provider import Operations  # noqa: PLC0415 - as above
+            from cellblock.host.services.operations.provider import OperationsProvider  # noqa: PLC0415 - as above
 
-            self._operations, self._paths = Operations(reactor, tooling.operations), None
+            self._operations, self._paths = OperationsProvider(reactor, tooling.operations), None
             self._own += self._operations.tools
         if tooling.models is not None:
             from cellblock.host.services.llm.provider import LlmProvider  # noqa: PLC0415 - as above
 
-            section, ledger = tooling.models.section, tooling.models.ledger
-            self._llm = LlmProvider(reactor, section, ledger, max_bytes=tooling.limits.max_bytes)
+            llm, quota = tooling.models.llm, tooling.models.quota
+            self._llm = LlmProvider(reactor, llm, quota, max_bytes=tooling.limits.max_bytes)
             self._own += self._llm.tools
 
     @property
@@ -104,7 +104,7 @@ class Crew:
         """Return what a call is answered that asks for what the policy does not grant."""
         for one in (self._operations, self._llm):
             if one is not None and call.tool.name in {tool.name for tool in one.tools}:
-                return one.beyond(call)
+                return one.precheck(call)
         return None
 
     def provider(self) -> Provider:
@@ -177,7 +177,7 @@ LOOK: Final = 0.002
 MOST_LINES: Final = 20
 
 
-class Desk:
+class SessionTools:
     """What of tools concerns a session; a call of what it has never heard of is a breach.
 
     ``show`` gets lines of how a call is getting on, for whoever waits.
@@ -186,7 +186,7 @@ class Desk:
     def __init__(
         self,
         reactor: Reactor,
-        keeper: Keeper,
+        keeper: Supervisor,
         request: Callable[[], Request | None],
         violation: Callable[[str], None],
         show: Callable[[messages.Stream], None],
@@ -201,7 +201,7 @@ class Desk:
         self._clock: Callable[[], float] | None = None
         self._broker: Broker | None = None
         #: Whoever runs tools.
-        self._crew: Crew | None = None
+        self._crew: Providers | None = None
 
     @property
     def awaited(self) -> bool:
@@ -216,7 +216,7 @@ class Desk:
     def set_up(self, tooling: Tooling, clock: Callable[[], float]) -> None:
         """Have tools; where there are none, what knows why is made for the first call."""
         self._tooling, self._clock = tooling, clock
-        self._crew = Crew(self._reactor, tooling)
+        self._crew = Providers(self._reactor, tooling)
 
     def _made(self) -> Broker | None:
         """Return the broker, made now if it must be; None where a session was not set up."""
@@ -265,7 +265,7 @@ class Desk:
             if crew.tools:
                 self._made()
             if crew.tools or crew.paths:
-                self._keeper.supply.equip(crew.tools, crew.paths)
+                self._keeper.equip(crew.tools, crew.paths)
             on_tools(crew.tools)
 
         crew.open(ready, on_failed, self._tell)
@@ -322,9 +322,9 @@ class Desk:
         if self._broker is not None:
             self._broker.begin()
 
-    def end(self) -> Made:
+    def end(self) -> CellCalls:
         """Return the account."""
-        return Made() if self._broker is None else self._broker.end()
+        return CellCalls() if self._broker is None else self._broker.end()
 
     def heard(
         self, message: messages.ToolCall | messages.ToolWithdrawn, request: Request | None

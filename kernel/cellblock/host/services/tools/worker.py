@@ -11,15 +11,15 @@ import sys
 import threading
 from typing import TYPE_CHECKING, Any
 
-from cellblock.host.guests.own_process import end_with, protect_host
+from cellblock.host.guests.spawn import end_with_host, protect_host
 from cellblock.host.services.tools import protocol
 from cellblock.wire import frames
 
 if TYPE_CHECKING:
     import msgspec
 
-    from cellblock.host.services.operations.catalog import Settings
-    from cellblock.host.services.tools.registry import Registered
+    from cellblock.host.services.operations.catalog import OperationGrants
+    from cellblock.host.services.tools.registry import RegisteredTool
 
 
 READ_SIZE = 1 << 16
@@ -27,7 +27,7 @@ READ_SIZE = 1 << 16
 
 def main(fd: int, host: int) -> None:
     """Serve until the host hangs up. ``host`` is its pid."""
-    end_with(host)
+    end_with_host(host)
     protect_host()
     sock = socket.socket(fileno=fd)
     sock.set_inheritable(False)
@@ -49,28 +49,28 @@ def main(fd: int, host: int) -> None:
         _serve(load, tools, messages, send)
 
 
-def _load(load: protocol.Load, send: Any) -> dict[str, Registered] | None:
+def _load(load: protocol.Load, send: Any) -> dict[str, RegisteredTool] | None:
     from cellblock.host.services.tools import registry  # noqa: PLC0415 - imports what reads the environment
 
     try:
         found = _operations(load.operations) if load.operations else registry.load(load.entries)
-    except registry.NoToolError as exc:
-        send(protocol.NotLoaded(entry=exc.entry, message=exc.message, remedy=exc.remedy))
+    except registry.InvalidToolError as exc:
+        send(protocol.LoadFailed(entry=exc.entry, message=exc.message, remedy=exc.remedy))
         return None
     send(protocol.Loaded(tools=tuple(one.tool for one in found.values())))
     return found
 
 
-def _operations(settings: Settings) -> dict[str, Registered]:
+def _operations(settings: OperationGrants) -> dict[str, RegisteredTool]:
     from cellblock.host.services.operations import functions  # noqa: PLC0415 - workers of operators have none
 
     return functions.load(settings)
 
 
 def _serve(load: protocol.Load, tools: Any, messages: Any, send: Any) -> None:
-    from cellblock.host.services.tools.calls import Runs  # noqa: PLC0415 - as above
+    from cellblock.host.services.tools.runner import CallRunner  # noqa: PLC0415 - as above
 
-    runs = Runs(tools, send, threads=load.threads, most=load.max_bytes)
+    runs = CallRunner(tools, send, threads=load.threads, most=load.max_bytes)
     for message in messages:
         match message:
             case protocol.Begin():

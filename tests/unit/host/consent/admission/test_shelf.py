@@ -11,7 +11,7 @@ from cellblock.analysis import analyse
 from cellblock.errors import AdmissionError
 from cellblock.host.consent.admission.admission import Gate, load
 from cellblock.host.consent.admission.schema import checker
-from cellblock.policy.home import shipped_folder
+from cellblock.policy.folders import shipped_folder
 from cellblock.policy.model import Policy
 
 SOURCE = '"""Draw it."""\n\n\ndef run(state):\n    return state\n'

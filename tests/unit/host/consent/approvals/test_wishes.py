@@ -8,7 +8,7 @@ import pytest
 
 from cellblock.analysis.imports import Import
 from cellblock.host.consent.approvals import prompt, request
-from cellblock.host.services.tools.types import Call
+from cellblock.host.services.tools.calls import Call
 from cellblock.wire import messages
 from support.approvals import UNDER, call, cell
 

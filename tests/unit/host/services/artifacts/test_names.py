@@ -2,7 +2,7 @@
 
 import pytest
 
-from cellblock.host.services.artifacts.store import LONGEST, harmless, numbered
+from cellblock.host.services.artifacts import LONGEST, harmless, numbered
 
 
 @pytest.mark.parametrize(

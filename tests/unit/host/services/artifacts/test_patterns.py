@@ -1,6 +1,6 @@
 """Which files a pattern means, decided on the way down."""
 
-from cellblock.host.services.artifacts.collect import Patterns, rooted
+from cellblock.host.services.artifacts import Patterns, rooted
 
 
 def means(pattern, path):
@@ -8,7 +8,7 @@ def means(pattern, path):
     states = patterns.at("/")
     for name in path.strip("/").split("/"):
         states = patterns.down(states, name)
-    return patterns.meant(states)
+    return patterns.match(states)
 
 
 MEANINGS = [

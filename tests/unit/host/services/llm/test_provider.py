@@ -3,8 +3,8 @@
 import msgspec
 import pytest
 
-from cellblock.host.services.llm.provider import Ledger, LlmProvider
-from cellblock.host.services.tools.types import Answer, Call
+from cellblock.host.services.llm.provider import LlmProvider, LlmQuota
+from cellblock.host.services.tools.calls import Answer, Call
 from cellblock.policy.model import Llm as Section
 from support.simulator import Reactor
 
@@ -30,9 +30,9 @@ class Counter:
     """A provider over a worker that the test is, and what cells were answered."""
 
     def __init__(self, tokens=1_000):
-        self.ledger = Ledger(max_calls=10, max_tokens=tokens)
+        self.ledger = LlmQuota(max_calls=10, max_tokens=tokens)
         self.llm = LlmProvider(Reactor(), SECTION, self.ledger, max_bytes=1_000)
-        self.worker = self.llm._workshop = Worker()
+        self.worker = self.llm._worker = Worker()
         self.answers, self.pieces = {}, []
 
     def ask(self, number, **given):
@@ -127,7 +127,7 @@ def test_a_call_that_is_withdrawn_again_and_again_spends_the_budget(counter):
 
 
 def test_what_a_policy_does_not_grant_is_known_before_anybody_is_asked(counter):
-    answer = counter.llm.beyond(counter.call(1, print, model="other"))
+    answer = counter.llm.precheck(counter.call(1, print, model="other"))
     why = "model: 'other' is not allowed; the policy names small"
     assert (answer.kind, answer.message) == ("ValidationError", why)
-    assert counter.llm.beyond(counter.call(1, print)) is None
+    assert counter.llm.precheck(counter.call(1, print)) is None

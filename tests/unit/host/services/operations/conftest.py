@@ -13,7 +13,7 @@ def everything(tmp_path):
     roots = (str(tmp_path / "lab"),)
     given = tables.Http(hosts=("*", "10.0.0.1"), paths=("/v1/",))
     http = {name: getattr(given, name) for name in catalog.Http.__struct_fields__}
-    return catalog.Settings(
+    return catalog.OperationGrants(
         project=str(tmp_path / "lab"),
         denied=(str(tmp_path / "lab/keys"),),
         read_file=catalog.ReadFile(roots=roots, max_bytes=10),

@@ -30,7 +30,7 @@ def ground(tmp_path):
 
 
 def told(ground, **tables):
-    return catalog.Settings(
+    return catalog.OperationGrants(
         project=f"{ground}/project", denied=(f"{ground}/project/data/private",), **tables
     )
 

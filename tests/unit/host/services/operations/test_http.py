@@ -19,6 +19,7 @@ from pathlib import Path
 import httpx
 import pytest
 
+from cellblock.host.services.network import addresses
 from cellblock.host.services.operations import catalog, http, urls
 from cellblock.host.services.operations.http import Fetcher, resolve
 from cellblock.host.services.operations.urls import OperationError
@@ -162,10 +163,10 @@ def test_a_packed_body_is_unpacked(web, parts):
 # Which are public, and that no other is asked, is tested with the relay's allowlist.
 def test_a_policy_may_allow_private_addresses_and_none_that_gives_out_credentials():
     for address in ("127.0.0.1", "10.1.1.1", "::1", "fc00::1", "::ffff:10.0.0.1"):
-        assert not urls.refusal([address], private=True), address
+        assert not addresses.refusal([address], private=True), address
     metadata = ("169.254.169.254", "fe80::1", "fe80::1%1", "fd00:ec2::254", "100.100.100.200")
     for address in (*metadata, "0.0.0.0", "224.0.0.1", "::"):
-        assert urls.refusal([address], private=True), address
+        assert addresses.refusal([address], private=True), address
 
 
 LOOPBACK = [

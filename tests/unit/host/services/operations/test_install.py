@@ -15,7 +15,7 @@ import pytest
 from cellblock.host.services.operations import catalog, package_store, packages
 from cellblock.host.services.operations.packages import Installer
 from cellblock.host.services.operations.urls import TRANSIENT, OperationError
-from cellblock.host.services.tools import calls
+from cellblock.host.services.tools import runner
 from cellblock.policy import operations
 from cellblock.policy.operations import Install as Table
 from support.web import answer
@@ -83,9 +83,9 @@ def of(index, folder, timeout):
 def by(request, tmp_path, monkeypatch):
     """Have this one install, with a cache of its own and no second try."""
     if request.param == "pip":
-        monkeypatch.setattr(operations, "uv", lambda: None)
+        monkeypatch.setattr(operations, "find_uv", lambda: None)
     else:
-        assert operations.uv(), "uv is among what tests need"
+        assert operations.find_uv(), "uv is among what tests need"
         monkeypatch.setenv("UV_HTTP_RETRIES", "0")
         monkeypatch.setenv("UV_CACHE_DIR", str(tmp_path / "cache"))
         passed = (*packages._PASSED, "UV_HTTP_RETRIES", "UV_CACHE_DIR")
@@ -114,7 +114,7 @@ def refusal(call, *args):
 @pytest.mark.usefixtures("by")
 def test_a_wheel_is_unpacked_once_and_shared_by_its_content(installer, index, tmp_path):
     told = []
-    calls.telling.set(told.append)
+    runner.progress_to.set(told.append)
     one = installer(real=True).install("Alpha_One")
     assert one["installed"] == ["alpha-one 2.0"]
     (path,) = one["paths"]
@@ -194,7 +194,7 @@ def test_sources_are_never_built_and_the_failure_is_remembered_until_it_is_clear
     began = time.monotonic()
     assert refusal(installer("sources").install, "sources") == said
     assert (index.asked_for(), time.monotonic() - began < 2) == ([], True)
-    kept = package_store.Shelf(tmp_path / "shelf")
+    kept = package_store.PackageStore(tmp_path / "shelf")
     assert [one["requirement"] for one in kept.failures()] == ["sources"]
     assert kept.clear(lambda one: one == "other", installed=False) == 0
     assert kept.clear(lambda one: one == "sources", installed=False) == 1
@@ -217,7 +217,7 @@ def test_an_index_that_says_nothing_is_not_waited_for_longer_than_the_policy_say
     said = refusal(of(silent, tmp_path, timeout=1.0).install, "a")
     assert said == "TimeoutError: a: it took too long ([ops.install] timeout)"
     assert time.monotonic() - began < 15
-    assert package_store.Shelf(tmp_path).failures() == []
+    assert package_store.PackageStore(tmp_path).failures() == []
 
 
 def test_an_index_that_refuses_connections_is_tried_again_by_the_next_call(
@@ -228,7 +228,7 @@ def test_an_index_that_refuses_connections_is_tried_again_by_the_next_call(
     away = msgspec.structs.replace(made._table, index="http://127.0.0.1:9/simple")
     said = refusal(Installer(away).install, "alpha-one")
     assert said == "ConnectError: alpha-one: its index can't be reached, or does not answer"
-    assert package_store.Shelf(tmp_path / "shelf").failures() == []
+    assert package_store.PackageStore(tmp_path / "shelf").failures() == []
     back = Installer(msgspec.structs.replace(away, index=origin))
     assert back.install("alpha-one")["installed"] == ["alpha-one 2.0"]
 
@@ -257,7 +257,7 @@ def test_an_index_that_gives_nothing_now_is_tried_again_by_the_next_call(
             patched.setattr(index, "_say", say)
             said = refusal(made.install, "alpha-one")
         assert said == "ConnectError: alpha-one: its index answers that it can't be had now", status
-        assert package_store.Shelf(tmp_path / "shelf").failures() == []
+        assert package_store.PackageStore(tmp_path / "shelf").failures() == []
     assert made.install("alpha-one")["installed"] == ["alpha-one 2.0"]
 
 
@@ -309,7 +309,7 @@ def test_only_what_is_the_package_s_own_is_remembered(status, said, kind, messag
 
 def test_uv_is_found_beside_the_interpreter_where_path_does_not_name_it(monkeypatch):
     monkeypatch.setenv("PATH", "/nowhere")
-    assert operations.uv() == str(Path(sys.executable).parent / "uv")
+    assert operations.find_uv() == str(Path(sys.executable).parent / "uv")
 
 
 def test_a_call_that_is_cancelled_leaves_nothing_running_and_nothing_remembered(
@@ -327,11 +327,11 @@ def test_a_call_that_is_cancelled_leaves_nothing_running_and_nothing_remembered(
     monkeypatch.setattr(packages.time, "sleep", sleep)
     with pytest.raises(Stopped):
         of(silent, tmp_path, timeout=60.0).install("a")
-    assert package_store.Shelf(tmp_path).failures() == []
+    assert package_store.PackageStore(tmp_path).failures() == []
 
 
 def test_two_kernels_that_install_wait_for_each_other(tmp_path):
-    kept, got = package_store.Shelf(tmp_path), []
+    kept, got = package_store.PackageStore(tmp_path), []
     kept.prepare({})
 
     def enter():
@@ -372,7 +372,7 @@ def test_what_holds_more_than_files_is_no_wheel(tmp_path, what):
 
 def test_packages_that_nothing_comes_to_are_swept(installer, tmp_path):
     installer().install("needy")
-    kept = package_store.Shelf(tmp_path / "shelf")
+    kept = package_store.PackageStore(tmp_path / "shelf")
     assert {one["name"] for one in kept.packages()} == {"needy", "alpha-one"}
     assert kept.about()["allow"] == ["alpha-one", "needy"]
     kept.clear(lambda one: one.startswith("needy"), installed=True)

@@ -11,12 +11,16 @@ from msgspec.structs import replace
 
 from cellblock.errors import PolicyError
 from cellblock.host.services.operations import catalog, functions
-from cellblock.host.services.operations.provider import Ledger, Offer, Operations
+from cellblock.host.services.operations.provider import (
+    OperationsAccess,
+    OperationsProvider,
+    WriteQuota,
+)
 from cellblock.host.services.operations.urls import OperationError
 from cellblock.host.services.tools import registry
-from cellblock.host.services.tools.types import Answer, Call
+from cellblock.host.services.tools.calls import Answer, Call
 from cellblock.policy import operations as tables
-from cellblock.policy import paths
+from cellblock.policy.folders import package_folder
 from cellblock.policy.model import Policy
 from cellblock.render.tables import WriteBudget
 from cellblock.wire import messages
@@ -83,8 +87,8 @@ def test_the_guest_knows_all_operations_by_name_and_each_says_what_its_section_n
 
 def test_settings_cross_to_the_worker(everything):
     encoded = msgspec.msgpack.encode(everything)
-    assert msgspec.msgpack.decode(encoded, type=catalog.Settings) == everything
-    assert len(functions.load(catalog.Settings(project="/"))) == 0
+    assert msgspec.msgpack.decode(encoded, type=catalog.OperationGrants) == everything
+    assert len(functions.load(catalog.OperationGrants(project="/"))) == 0
 
 
 def policy(**granted):
@@ -95,7 +99,7 @@ def test_what_may_be_touched_is_what_the_policy_says_less_what_is_never_read(tmp
     roots = (str(tmp_path / "data"),)
     Path(roots[0]).mkdir()
     key = tmp_path / "key.json"
-    laid = catalog.lay(
+    laid = catalog.grants_of(
         policy(
             read_file=tables.ReadFile(roots=roots, max_bytes=7),
             write_file=tables.WriteFile(roots=roots),
@@ -106,8 +110,8 @@ def test_what_may_be_touched_is_what_the_policy_says_less_what_is_never_read(tmp
     assert laid.read_file == catalog.ReadFile(roots=roots, max_bytes=7)
     assert laid.write_file == catalog.WriteFile(roots=roots, max_bytes=2**20, replace=True)
     assert (laid.list_dir, laid.http, laid.install) == (None, None, None)
-    assert {str(key), "/proc", str(Path.home() / ".ssh"), paths.base()} <= set(laid.denied)
-    assert catalog.lay(Policy(), project=tmp_path) is None
+    assert {str(key), "/proc", str(Path.home() / ".ssh"), package_folder()} <= set(laid.denied)
+    assert catalog.grants_of(Policy(), project=tmp_path) is None
 
 
 @pytest.mark.parametrize(
@@ -128,13 +132,13 @@ def test_what_may_be_touched_is_what_the_policy_says_less_what_is_never_read(tmp
 )
 def test_a_root_that_can_not_be_granted_is_one_error(tmp_path, name, root, message):
     (tmp_path / "a.txt").touch()
-    path = root.format(packages=paths.base())
+    path = root.format(packages=package_folder())
     place = (
         str(Path(path).expanduser()) if path[:1] in ("/", "~") else f"{tmp_path}/{path}".rstrip("/")
     )
     granted = policy(**{name: tables.OPERATIONS[name](roots=(place,))})
     with pytest.raises(PolicyError) as refused:
-        catalog.lay(granted, project=tmp_path, private=[tmp_path / "private"])
+        catalog.grants_of(granted, project=tmp_path, private=[tmp_path / "private"])
     assert (refused.value.key, refused.value.message) == (f"ops.{name}.roots", message)
 
 
@@ -143,18 +147,18 @@ def test_nothing_is_written_to_what_runs_unconfined(tmp_path):
 
     where = str(Path(cellblock.__file__).parent)
     with pytest.raises(PolicyError, match="cells could change what runs unconfined"):
-        catalog.lay(policy(write_file=tables.WriteFile(roots=(where,))), project=tmp_path)
+        catalog.grants_of(policy(write_file=tables.WriteFile(roots=(where,))), project=tmp_path)
 
 
 def test_the_folder_of_packages_is_there_before_a_guest_is(tmp_path, monkeypatch):
     monkeypatch.setenv("XDG_DATA_HOME", str(tmp_path / "data"))
     granted = policy(install=tables.Install(index="http://127.0.0.1:9/simple", allow=("a",)))
-    laid = catalog.lay(granted, project=tmp_path)
-    assert Path(paths.readable(granted)).is_dir()
-    assert laid.install.folder == str(Path(paths.readable(granted)).parent)
+    laid = catalog.grants_of(granted, project=tmp_path)
+    assert Path(granted.package_library()).is_dir()
+    assert laid.install.folder == str(Path(granted.package_library()).parent)
     monkeypatch.setenv("XDG_DATA_HOME", "/proc/none")
     with pytest.raises(PolicyError, match="can't be made"):
-        catalog.lay(granted, project=tmp_path)
+        catalog.grants_of(granted, project=tmp_path)
 
 
 def test_arguments_may_be_as_large_as_what_is_written_or_sent():
@@ -162,20 +166,20 @@ def test_arguments_may_be_as_large_as_what_is_written_or_sent():
         read_file=tables.ReadFile(roots=("/a",)),
         write_file=tables.WriteFile(roots=("/a",), max_bytes=5_000_000),
     )
-    sizes = {tool.name: tool.max_bytes for tool in catalog.granted(section)}
+    sizes = {tool.name: tool.max_bytes for tool in catalog.granted_tools(section)}
     assert sizes == {"ops.read_file": 65_536, "ops.write_file": 5_065_536}
 
 
 def operating(settings, ledger, begin):
     """Return the operations of a session, with this to begin a call in place of a worker."""
-    offer = Offer(tools=(), settings=settings, ledger=ledger, timeout=5.0)
-    operations = Operations(Reactor(), offer)
-    operations._workshop = SimpleNamespace(begin=begin)
+    offer = OperationsAccess(tools=(), settings=settings, ledger=ledger, timeout=5.0)
+    operations = OperationsProvider(Reactor(), offer)
+    operations._worker = SimpleNamespace(begin=begin)
     return operations
 
 
 def test_what_a_session_writes_is_counted_where_no_worker_can_forget_it(everything):
-    ledger, answers, begun = Ledger(max_bytes=10_000), [], []
+    ledger, answers, begun = WriteQuota(max_bytes=10_000), [], []
     operations = operating(everything, ledger, begun.append)
     for size in (1, 1, 9_000, 1_800, 1, 1):
         arguments = msgspec.Raw(b"x" * size)
@@ -201,7 +205,7 @@ def test_what_a_session_writes_is_counted_where_no_worker_can_forget_it(everythi
     ],
 )
 def test_what_a_refused_write_would_have_taken_is_given_back(everything, kind, left):
-    ledger, answers = Ledger(max_bytes=10_000), []
+    ledger, answers = WriteQuota(max_bytes=10_000), []
     operations = operating(everything, ledger, lambda call: call.answer(Answer(kind=kind)))
     operations.begin(Call(1, catalog.WRITE_FILE, msgspec.Raw(b"x" * 8_000), answers.append))
     assert [answer.kind for answer in answers] == [kind]
@@ -209,17 +213,17 @@ def test_what_a_refused_write_would_have_taken_is_given_back(everything, kind, l
 
 
 def test_a_worker_knows_a_narrower_policy_or_is_another_and_what_was_spent_stays(everything):
-    ledger = Ledger(max_bytes=10_000)
-    offer = Offer(tools=(), settings=everything, ledger=ledger, timeout=5.0)
-    operations, answers = Operations(Reactor(), offer), []
-    first = operations._workshop
+    ledger = WriteQuota(max_bytes=10_000)
+    offer = OperationsAccess(tools=(), settings=everything, ledger=ledger, timeout=5.0)
+    operations, answers = OperationsProvider(Reactor(), offer), []
+    first = operations._worker
     operations.hold_to(replace(offer, timeout=2.0))
-    assert operations._workshop is first
+    assert operations._worker is first
     assert first._settings.timeout == 2.0
     first._queue.append(Call(1, catalog.READ_FILE, msgspec.Raw(b""), answers.append))
     denied = replace(everything, denied=("/a/secret",))
     operations.hold_to(replace(offer, settings=denied))
-    assert operations._workshop is not first
-    assert operations._workshop._settings.operations == denied
+    assert operations._worker is not first
+    assert operations._worker._settings.operations == denied
     assert [answer.kind for answer in answers] == ["WorkerLost"]
     assert operations._offer.ledger is ledger

@@ -4,7 +4,7 @@ import msgspec
 import pytest
 
 from cellblock.host.services.tools.broker import MOST_RECORDS, MOST_UNDER_WAY, MUCH_WAITING, Broker
-from cellblock.host.services.tools.types import Answer, Limits
+from cellblock.host.services.tools.calls import Answer, CallLimits
 from cellblock.host.session.types import Cell
 from cellblock.wire import messages
 from support.approvals import Desk as Asking
@@ -37,7 +37,7 @@ class Desk:
         self.broker = Broker(
             self.reactor,
             self.provider,
-            Limits(**{"in_flight": 3, "calls": 5, "max_bytes": 2**20} | limits),
+            CallLimits(**{"in_flight": 3, "calls": 5, "max_bytes": 2**20} | limits),
             clock=lambda: self.reactor.now,
             send=self.sent.append,
             waiting=lambda: self.backlog,
@@ -98,7 +98,7 @@ def test_a_call_is_answered_once_whatever_its_provider_says(desk):
 
 
 def test_a_tool_that_is_taken_away_is_none_and_lower_limits_count_at_once(desk):
-    desk.broker.hold_to(Limits(in_flight=1, calls=5, max_bytes=2**20))
+    desk.broker.hold_to(CallLimits(in_flight=1, calls=5, max_bytes=2**20))
     assert not desk.call(1)
     assert desk.call(2) == "more calls at once than there may be"
     desk.broker.drop_tools({"another"})
@@ -286,7 +286,7 @@ def test_where_all_calls_are_dropped_nobody_is_asked_about_the_next(tmp_path):
 
 
 def test_how_many_calls_were_refused_is_told_where_all_are_dropped(desk):
-    desk.broker.hold_to(Limits(in_flight=3, calls=0, max_bytes=2**20))
+    desk.broker.hold_to(CallLimits(in_flight=3, calls=0, max_bytes=2**20))
     for number in range(250):
         desk.call(number)
     for end in (desk.broker.drop, desk.broker.close):

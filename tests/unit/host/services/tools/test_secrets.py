@@ -12,8 +12,8 @@ from typing_extensions import TypedDict
 
 from cellblock.host.consent.approvals import request
 from cellblock.host.services.tools import registry, results
-from cellblock.host.services.tools.results import raised
-from cellblock.host.services.tools.types import MASK, Answer, Call, Record
+from cellblock.host.services.tools.calls import MASK, Answer, Call, CallRecord
+from cellblock.host.services.tools.results import encode_error
 from cellblock.tools import SECRET
 
 
@@ -108,14 +108,14 @@ GIVEN = [{"user": "ada", "password": "hunter2"}, {"key": "k-123"}, {"key": "t'9"
 
 @pytest.fixture
 def call():
-    tool = registry.collected([("log_in", "log_in", log_in)])["log_in"].tool
+    tool = registry.register([("log_in", "log_in", log_in)])["log_in"].tool
     encoded = msgspec.Raw(msgspec.msgpack.encode(GIVEN))
     return Call(1, tool, encoded, answer=lambda _answer: None)
 
 
 def test_nothing_of_it_is_in_reply_log_or_question(call):
     answer = Answer(msgspec.msgpack.encode({"logins": {"a": [GIVEN[0][0]]}}))
-    record = Record(1, call.tool, bytes(call.arguments), "ok", value=answer.value)
+    record = CallRecord(1, call.tool, bytes(call.arguments), "ok", value=answer.value)
     told = record.as_dict()
     assert (told["args"], told["kwargs"]) == ([MASK, MASK, MASK], {"note": "hi"})
     assert told["result"] == MASK
@@ -138,12 +138,12 @@ def test_nothing_of_it_is_in_reply_log_or_question(call):
     ],
 )
 def test_a_message_tells_no_value_of_a_secret_argument(call, said, told):
-    answer = raised(1, LookupError(said), call.tool, bytes(call.arguments))
+    answer = encode_error(1, LookupError(said), call.tool, bytes(call.arguments))
     assert answer.message == told
 
 
 def test_more_secrets_than_can_be_looked_for_have_no_message_told(call):
     given = [[{"user": f"u{n}", "password": "x"} for n in range(101)]], {}
-    answer = raised(1, LookupError("u7"), call.tool, msgspec.msgpack.encode(given))
+    answer = encode_error(1, LookupError("u7"), call.tool, msgspec.msgpack.encode(given))
     assert answer.message == MASK
-    assert raised(1, LookupError("u7"), call.tool, b"\xc1").message == MASK
+    assert encode_error(1, LookupError("u7"), call.tool, b"\xc1").message == MASK

@@ -1,0 +1,107 @@
+"""``cellblock install`` and ``uninstall``: kernelspecs for policies; and ``cellblock image``."""
+
+from __future__ import annotations
+
+import os
+import sys
+import tempfile
+from pathlib import Path
+from typing import Annotated, Any, Final
+
+import typer
+
+from cellblock.backends import container_engine, container_image
+from cellblock.backends.choose import choose
+from cellblock.backends.report import gaps, known_report, settle
+from cellblock.cli.common import PolicyOption, load_policy
+from cellblock.cli.doctor import run_probes
+from cellblock.errors import BackendError
+from cellblock.host.session.config import Ground, Terms, lay
+from cellblock.jupyter import install as specs
+from cellblock.render.policy_card import gaps_text
+from cellblock.render.text import COLUMNS, wrap
+
+app: Final = typer.Typer(add_completion=False)
+image_app: Final = typer.Typer(help="Make images for backend docker.", no_args_is_help=True)
+app.add_typer(image_app, name="image")
+
+
+@app.command()
+def install(
+    *,
+    policy: PolicyOption = "safe",
+    name: Annotated[str | None, typer.Option(help="Kernel name; default cellblock-POLICY.")] = None,
+    display_name: Annotated[str | None, typer.Option(help="What the launcher shows.")] = None,
+    user: Annotated[bool, typer.Option("--user", help="For this user (default).")] = False,
+    sys_prefix: Annotated[
+        bool, typer.Option("--sys-prefix", help="Into this Python environment.")
+    ] = False,
+    prefix: Annotated[Path | None, typer.Option(help="Below this folder.")] = None,
+    given: Annotated[
+        Path | None,
+        typer.Option("--input", metavar="FILE", help="JSON that its cells find in `inputs`."),
+    ] = None,
+    allow_unsafe: Annotated[bool, typer.Option("--allow-unsafe")] = False,
+) -> None:
+    """Install a kernel for a policy of your own, so that Jupyter offers it."""
+    if (user, sys_prefix, prefix is not None).count(True) > 1:
+        raise typer.BadParameter("Choose one of --user, --sys-prefix and --prefix.")
+    below = Path(sys.prefix) if sys_prefix else prefix
+    rest: Any = {"prefix": below, "allow_unsafe": allow_unsafe, "inputs": given}
+    installed, folder = specs.install(policy, name=name, display_name=display_name, **rest)
+    typer.echo(f"Installed kernel {installed} in {folder}")
+    typer.echo(_what_holds(policy))
+    if said := _obstacle(policy):
+        typer.echo(f"In a kernel that starts in this folder no cell would run: {said}")
+
+
+@app.command()
+def uninstall(name: str) -> None:
+    """Remove a kernel that `cellblock install` installed."""
+    typer.echo(f"Removed {specs.uninstall(name)}")
+
+
+def _what_holds(spec: str) -> str:
+    """Try a policy that was installed, and say in a line or more what this machine does of it."""
+    policy = load_policy(spec)
+    try:
+        chosen = choose(policy)
+    except BackendError as failure:
+        return f"It runs nothing here: {failure}"
+    declared = chosen.declare(policy)
+    proof, seen = run_probes(policy, chosen)
+    report = known_report(chosen, proof, seen)
+    settled = settle(declared, report, proof).values()
+    verified = [each.capability for each in settled if each.status == "verified"]
+    said = f"Verified under backend {chosen.backend.name}: {', '.join(verified) or 'nothing'}"
+    said += f" ({proof.failure})" if proof and proof.failure else ""
+    found = gaps(policy, declared, report, proof)
+    said = "\n".join(wrap(said, hanging="  ", columns=COLUMNS))
+    return f"{said}\n{gaps_text(found, chosen.backend.name)}"
+
+
+def _obstacle(spec: str) -> str:
+    """Return what keeps a policy that can be read from holding in this folder, if anything does."""
+    with tempfile.TemporaryDirectory() as scratch:
+        laid = lay(Terms(spec, Path.cwd(), Path(scratch).resolve(), allow_unsafe=True))
+    return "" if isinstance(laid, Ground | BackendError) else str(laid)
+
+
+@image_app.command()
+def build(
+    *,
+    tag: Annotated[
+        str, typer.Option("--tag", metavar="NAME:TAG", help="For container_image in a policy.")
+    ] = "",
+    engine: Annotated[str, typer.Option(help="docker, podman or nerdctl.")] = "auto",
+    again: Annotated[bool, typer.Option("--again", help="Even if it is there.")] = False,
+) -> None:
+    """Make the image that backend docker starts: an empty one, since the rest is mounted."""
+    found = container_engine.find_engine(engine, os.environ)
+    if isinstance(found, str):
+        raise BackendError(found)
+    name = tag or container_image.EMPTY
+    if not again and container_image.exists(found, name):
+        typer.echo(f"{name} is there already")
+        return
+    typer.echo(f"Made {container_image.build(found, name)}")

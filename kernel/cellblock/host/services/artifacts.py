@@ -1,0 +1,694 @@
+"""Artifacts: files that cells leave for their user, copied to a folder of his after each cell.
+
+Invariant: what a cell leaves is hostile. No link is followed, nothing but a regular file with one
+name is read, what is read and written is bounded, and names are made harmless before they are used
+or shown. Cells can't write to the folder of copies. What is there already, and was not put there by
+this session, is never written to: the copy gets another name.
+
+A walk over the folders that cells may write (``_Walk``) finds what matches the policy's
+``Patterns`` and has changed; ``ArtifactFolder`` copies it. ``ArtifactCollector`` does both in short
+steps, between which the host's loop goes on. Imports ``policy.paths``.
+"""
+
+from __future__ import annotations
+
+import codecs
+import contextlib
+import fnmatch
+import hashlib
+import os
+import re
+import secrets
+import stat
+import time
+import traceback
+import unicodedata
+from dataclasses import dataclass, field, replace
+from functools import lru_cache
+from pathlib import Path, PurePosixPath
+from typing import TYPE_CHECKING, Final
+
+from cellblock.policy.paths import open_unlinked
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Generator, Iterable, Iterator
+
+    from cellblock.host.session.types import Reactor
+
+
+#: Seconds of one step.
+STEP: Final = 0.02
+#: Files that are copied of one cell, and of a session; and that are listed as skipped.
+MOST_OF_A_CELL: Final = 200
+MOST_OF_A_SESSION: Final = 2_000
+MOST_SKIPPED: Final = 50
+#: Entries of one walk, folders within each other, and entries between which others have their turn.
+ENTRIES: Final = 20_000
+DEEPEST: Final = 32
+AT_ONCE: Final = 500
+FOLDER: Final = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
+Key = tuple[str, str]
+
+
+@dataclass(frozen=True, slots=True)
+class Artifact:
+    """A file that was copied: its name in the folder of artifacts, and its path.
+
+    ``content_type`` goes by the first bytes, for text by the name as well.
+    """
+
+    name: str
+    path: str
+    size_bytes: int
+    content_type: str
+    sha256: str = ""
+
+    def as_dict(self) -> dict[str, str | int]:
+        """Return it as JSON data."""
+        return {
+            "name": self.name,
+            "path": self.path,
+            "size_bytes": self.size_bytes,
+            "content_type": self.content_type,
+        }
+
+
+@dataclass(frozen=True, slots=True)
+class Skipped:
+    """A file that was not copied, and why."""
+
+    name: str
+    why: str
+
+
+@dataclass(slots=True)
+class CellArtifacts:
+    """The files of one cell. ``uncounted``: there were more than are looked at."""
+
+    artifacts: list[Artifact] = field(default_factory=list)
+    skipped: list[Skipped] = field(default_factory=list)
+    uncounted: bool = False
+
+    def __bool__(self) -> bool:
+        return bool(self.artifacts or self.skipped or self.uncounted)
+
+
+class TooMany(Exception):
+    """A walk has more entries than are looked at."""
+
+
+class Unfit(Exception):
+    """A file is not copied; says why."""
+
+
+@dataclass(frozen=True, slots=True)
+class Entry:
+    """A file that a pattern matches: its folder's descriptor, its name, its path from a root."""
+
+    folder: int
+    name: str
+    status: os.stat_result
+    root: str
+    path: str
+
+    @property
+    def key(self) -> Key:
+        """What tells it from all others."""
+        return self.root, self.path
+
+    @property
+    def state(self) -> tuple[int, ...]:
+        """What changes when the file does."""
+        status = self.status
+        times = status.st_mtime_ns, status.st_ctime_ns
+        return status.st_dev, status.st_ino, status.st_size, *times
+
+
+@dataclass(frozen=True, slots=True)
+class Copied:
+    """A copy: its name in the folder, the state in which it was left, and its content."""
+
+    name: str
+    state: tuple[int, ...]
+    size: int
+    kind: str
+    sha256: str
+
+
+def open_folder(path: str) -> int:
+    """Open a root. Raises OSError, for a link too."""
+    return open_unlinked(path, FOLDER)
+
+
+class ArtifactCollector:
+    """Copies the files of a session's cells.
+
+    ``roots`` are the folders that cells may write, canonical and none within another; ``path`` is
+    where copies go. ``most`` are bytes of one file, ``most_in_all`` of all copies of the session;
+    None is no limit.
+    """
+
+    def __init__(
+        self,
+        reactor: Reactor,
+        roots: tuple[str, ...],
+        patterns: Patterns,
+        path: str,
+        *,
+        most: int | None,
+        most_in_all: int | None,
+        opener: Callable[[str], int] = open_folder,
+    ) -> None:
+        self._reactor, self._roots, self._patterns = reactor, roots, patterns
+        self._opener, self._most_in_all = opener, most_in_all
+        self._folder = ArtifactFolder(path, most)
+        #: States at the last look; None before the first cell.
+        self._known: dict[Key, tuple[int, ...]] | None = None
+        self._copies: dict[Key, Copied] = {}
+        self._closed = False
+
+    def begin(self) -> None:
+        """Note what is there before the first cell: that is no cell's artifact."""
+        if self._known is None:
+            self._known = {}
+            # What is beyond the bound of a walk counts as new.
+            with contextlib.suppress(TooMany):
+                for entry in self._search():
+                    if entry is not None:
+                        self._known[entry.key] = entry.state
+
+    def after_cell(self, done: Callable[[CellArtifacts], None]) -> None:
+        """Copy what is new or changed; ``done`` gets the result, at once if there is little."""
+        found = CellArtifacts()
+        steps = self._collect(found)
+
+        def go_on() -> None:
+            try:
+                until = time.monotonic() + STEP
+                for _ in steps:
+                    if self._closed:
+                        return
+                    if time.monotonic() > until:
+                        self._reactor.call_later(0, go_on)
+                        return
+            except Exception:
+                traceback.print_exc()
+            done(found)
+
+        go_on()
+
+    def close(self) -> None:
+        """Copy nothing more."""
+        self._closed = True
+        self._folder.close()
+
+    def _collect(self, found: CellArtifacts) -> Generator[None, None, None]:
+        """Copy; yield where others may have their turn."""
+        before, seen = self._known or {}, dict[Key, tuple[int, ...]]()
+        try:
+            for entry in self._search():
+                yield
+                if entry is None:
+                    continue
+                seen[entry.key] = entry.state
+                if before.get(entry.key) == entry.state:
+                    continue
+                if len(found.artifacts) >= MOST_OF_A_CELL:
+                    found.uncounted = True
+                    continue
+                try:
+                    found.artifacts.append((yield from self.copy(entry)))
+                except (Unfit, OSError) as exc:
+                    why = exc.strerror if isinstance(exc, OSError) else None
+                    why = str(exc) if why is None else f"it can't be copied: {why}"
+                    if len(found.skipped) < MOST_SKIPPED:
+                        shown = entry.path.encode("utf-8", "replace").decode()
+                        found.skipped.append(Skipped(shown, why))
+                    else:
+                        found.uncounted = True
+        except TooMany:
+            found.uncounted = True
+        self._known = seen
+
+    def _search(self) -> Iterator[Entry | None]:
+        """Yield what matches, and None where others may have their turn. Raises TooMany."""
+        walk = _Walk(self._patterns)
+        for root in self._roots:
+            states = self._patterns.at(root)
+            if self._patterns.leads_on(states):
+                with contextlib.suppress(OSError):
+                    yield from walk.folder(self._opener(root), root, "", states, DEEPEST)
+
+    def copy(self, entry: Entry) -> Generator[None, None, Artifact]:
+        """Copy a file. Raises Unfit, OSError."""
+        earlier = self._copies.get(entry.key)
+        if earlier is None and len(self._copies) >= MOST_OF_A_SESSION:
+            raise Unfit(f"the session has copied {MOST_OF_A_SESSION:,} already")
+        room = None
+        if self._most_in_all is not None:
+            taken = sum(copy.size for copy in self._copies.values())
+            room = max(0, self._most_in_all - taken + (earlier.size if earlier else 0))
+        copied = yield from self._folder.put(entry, room, earlier)
+        self._copies[entry.key] = copied
+        return Artifact(
+            name=copied.name,
+            path=f"{self._folder.path}/{copied.name}",
+            size_bytes=copied.size,
+            content_type=copied.kind,
+            sha256=copied.sha256,
+        )
+
+
+class _Walk:
+    """A walk over all roots, which counts what it looks at.
+
+    It opens each folder by its name within the one above, through no link: whatever is moved or
+    made a link meanwhile, it stays beneath its root. An entry that it yields is valid until the
+    next one; what can't be opened is left out.
+    """
+
+    def __init__(self, patterns: Patterns) -> None:
+        self._patterns, self._left = patterns, ENTRIES
+
+    def folder(
+        self, folder: int, root: str, path: str, states: States, depth: int
+    ) -> Iterator[Entry | None]:
+        """Walk through a folder, and close it."""
+        inner: list[tuple[str, States]] = []
+        try:
+            with os.scandir(folder) as found:
+                for entry in found:
+                    self._left -= 1
+                    if self._left < 0:
+                        raise TooMany
+                    if self._left % AT_ONCE == 0:
+                        yield None
+                    its = self._patterns.down(states, entry.name)
+                    if not its:
+                        continue
+                    try:
+                        status = entry.stat(follow_symlinks=False)
+                    except OSError:  # it is gone
+                        continue
+                    if stat.S_ISDIR(status.st_mode):
+                        if self._patterns.leads_on(its):
+                            inner.append((entry.name, its))
+                    elif self._patterns.match(its):
+                        yield Entry(folder, entry.name, status, root, f"{path}{entry.name}")
+            for name, its in inner if depth else ():
+                with contextlib.suppress(OSError):
+                    below = os.open(name, FOLDER, dir_fd=folder)
+                    yield from self.folder(below, root, f"{path}{name}/", its, depth - 1)
+        finally:
+            os.close(folder)
+
+
+# --- patterns ---------------------------------------------------------------------------------
+#
+#     pattern = part *( "/" part )
+#     part    = "**" | glob         ; any number of folders, or one name as fnmatch has it
+#
+# A name that begins with a dot is matched only by a part that does.
+
+_ANY: Final = "**"
+_WILD: Final = frozenset("*?[")
+#: Patterns, by index, and how many of their parts have been matched.
+States = frozenset[tuple[int, int]]
+
+
+def rooted(pattern: str, folder: str) -> str:
+    """Return a pattern as an absolute one; a relative one is relative to ``folder``."""
+    return pattern if pattern.startswith("/") else f"{folder}/{pattern}"
+
+
+def begins_in(pattern: str) -> str:
+    """Return the folder that an absolute pattern names before its first wildcard."""
+    parts = pattern.split("/")[:-1]
+    wild = (at for at, part in enumerate(parts) if _WILD.intersection(part))
+    return "/".join(parts[: next(wild, len(parts))]) or "/"
+
+
+class Patterns:
+    """Absolute globs, matched name by name: ``at`` a folder first, then ``down`` by names."""
+
+    def __init__(self, globs: Iterable[str]) -> None:
+        self._parts = [tuple(filter(None, one.split("/"))) for one in globs]
+
+    def at(self, folder: str) -> States:
+        """Return the states in an absolute folder; none if nothing beneath it can match."""
+        states = self._settled({(index, 0) for index in range(len(self._parts))})
+        for name in filter(None, folder.split("/")):
+            states = self.down(states, name)
+        return states
+
+    def down(self, states: States, name: str) -> States:
+        """Return the states of an entry of that name."""
+        found = set()
+        for index, place in states:
+            parts = self._parts[index]
+            if place < len(parts) and _matches(parts[place], name):
+                found.add((index, place if parts[place] == _ANY else place + 1))
+        return self._settled(found)
+
+    def match(self, states: States) -> bool:
+        """Whether a file with these states matches."""
+        return any(place == len(self._parts[index]) for index, place in states)
+
+    def leads_on(self, states: States) -> bool:
+        """Whether something in a folder with these states may match."""
+        return any(place < len(self._parts[index]) for index, place in states)
+
+    def _settled(self, states: set[tuple[int, int]]) -> States:
+        """Add the states in which ``**`` stands for no folder at all."""
+        waiting = list(states)
+        while waiting:
+            index, place = waiting.pop()
+            parts, further = self._parts[index], (index, place + 1)
+            if place < len(parts) and parts[place] == _ANY and further not in states:
+                states.add(further)
+                waiting.append(further)
+        return frozenset(states)
+
+
+def _matches(part: str, name: str) -> bool:
+    if name.startswith(".") and not part.startswith("."):
+        return False
+    return part == _ANY or _compiled(part).match(name) is not None
+
+
+@lru_cache(maxsize=256)
+def _compiled(part: str) -> re.Pattern[str]:
+    return re.compile(fnmatch.translate(part))
+
+
+# --- copying ----------------------------------------------------------------------------------
+
+#: Bytes that are copied in one step.
+BLOCK: Final = 1 << 20
+#: Doesn't wait for a pipe that was put there, nor take a terminal.
+_SOURCE: Final = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC
+_NEW: Final = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
+#: Names that are tried if others have theirs.
+_MOST_NUMBERS: Final = 1_000
+
+
+class ArtifactFolder:
+    """The folder of copies, made when one is put there. ``most`` are bytes of one file, or None."""
+
+    def __init__(self, path: str, most: int | None) -> None:
+        self.path, self._most = path, most
+        self._fd: int | None = None
+
+    def close(self) -> None:
+        """Close the folder; what is in it stays."""
+        if self._fd is not None:
+            os.close(self._fd)
+            self._fd = None
+
+    def put(
+        self, entry: Entry, room: int | None, earlier: Copied | None
+    ) -> Generator[None, None, Copied]:
+        """Copy a file, block by block.
+
+        ``room`` are the bytes that it may take, ``earlier`` is the copy that this one replaces.
+        Raises Unfit, and OSError if the folder can't be written.
+        """
+        mode = entry.status.st_mode
+        if not stat.S_ISREG(mode):
+            raise Unfit("it is a link" if stat.S_ISLNK(mode) else "it is no file")
+        try:
+            source = os.open(entry.name, _SOURCE, dir_fd=entry.folder)
+        except OSError as exc:
+            raise Unfit(f"it can't be read: {exc.strerror}") from None
+        try:
+            status = os.fstat(source)
+            if not stat.S_ISREG(status.st_mode):
+                raise Unfit("it is no regular file")
+            if status.st_nlink != 1:
+                raise Unfit("it has another name (a hard link)")
+            self._check_size(status.st_size, room)
+            wanted = harmless(entry.path)
+            folder, above = self._folder_of(wanted if earlier is None else earlier.name)
+            try:
+                last, is_new = _free_name(folder, _last(wanted), earlier)
+                copied = yield from self._copy(source, folder, last, room, is_new=is_new)
+                return replace(copied, name=f"{above}{last}")
+            finally:
+                os.close(folder)
+        finally:
+            os.close(source)
+
+    def _check_size(self, size: int, room: int | None) -> None:
+        if self._most is not None and size > self._most:
+            raise Unfit(f"it is larger than {self._most:,} bytes (artifact_max_bytes)")
+        if room is not None and size > room:
+            raise Unfit(f"no more than {room:,} bytes are left (artifacts_max_bytes)")
+
+    def _copy(
+        self, source: int, folder: int, last: str, room: int | None, *, is_new: bool
+    ) -> Generator[None, None, Copied]:
+        """Copy to the name ``last``; if that ``is_new`` and copying fails, remove it."""
+        part = f".cellblock-{secrets.token_hex(8)}.part"
+        try:
+            fd = os.open(part, _NEW, 0o666, dir_fd=folder)
+            try:
+                head, digest, size = yield from self._fill(source, fd, room)
+            finally:
+                os.close(fd)
+            state = _state(folder, part)  # closed: only now does a file server know the time
+            os.rename(part, last, src_dir_fd=folder, dst_dir_fd=folder)
+        except BaseException:
+            with contextlib.suppress(OSError):
+                os.unlink(part, dir_fd=folder)
+            if is_new:
+                os.unlink(last, dir_fd=folder)  # the empty file that kept the name free
+            raise
+        return Copied(last, state, size, content_type(head, last), digest)
+
+    def _fill(
+        self, source: int, target: int, room: int | None
+    ) -> Generator[None, None, tuple[bytes, str, int]]:
+        """Copy a file, which may grow; return its first bytes, SHA-256 and size."""
+        digest, size, head = hashlib.sha256(), 0, b""
+        while block := os.read(source, BLOCK):
+            head = head or block[:LOOKED_AT]
+            size += len(block)
+            self._check_size(size, room)
+            digest.update(block)
+            left = memoryview(block)
+            while left:
+                left = left[os.write(target, left) :]
+            yield
+        return head, digest.hexdigest(), size
+
+    def _folder_of(self, name: str) -> tuple[int, str]:
+        """Open the folder for ``name``, made if need be; return it and its path: "" or "…/".
+
+        A file may have its name: then it gets the next one. Raises Unfit, and OSError, for links
+        too: where those lead is the user's to say.
+        """
+        if self._fd is None:
+            Path(self.path).mkdir(parents=True, exist_ok=True)
+            self._fd = open_unlinked(self.path, FOLDER)
+        at, path = os.dup(self._fd), ""
+        for part in name.split("/")[:-1]:
+            try:
+                below, found = _inner_folder(at, part)
+            finally:
+                os.close(at)
+            at, path = below, f"{path}{found}/"
+        return at, path
+
+
+def _inner_folder(folder: int, name: str) -> tuple[int, str]:
+    for free in _names(name):
+        with contextlib.suppress(FileExistsError):
+            os.mkdir(free, dir_fd=folder)
+        try:
+            return os.open(free, FOLDER, dir_fd=folder), free
+        except NotADirectoryError:
+            if stat.S_ISLNK(os.lstat(free, dir_fd=folder).st_mode):
+                raise
+    raise Unfit("a thousand others have its name")
+
+
+def _free_name(folder: int, name: str, earlier: Copied | None) -> tuple[str, bool]:
+    """Return a name for a copy, and whether an empty file was made to keep it free.
+
+    Else it is that of the copy to be replaced. Raises Unfit, OSError.
+    """
+    if earlier is not None:
+        # Only if it is still the file that was put there, and nobody has written to it.
+        with contextlib.suppress(OSError):
+            if _state(folder, _last(earlier.name)) == earlier.state:
+                return _last(earlier.name), False
+    for free in _names(name):
+        try:
+            fd = os.open(free, _NEW, 0o666, dir_fd=folder)
+        except FileExistsError:
+            continue
+        os.close(fd)
+        return free, True
+    raise Unfit("a thousand others have its name")
+
+
+def _names(name: str) -> Iterator[str]:
+    yield name
+    yield from (numbered(name, number) for number in range(2, _MOST_NUMBERS))
+
+
+def _last(path: str) -> str:
+    return path.rpartition("/")[2]
+
+
+def _state(folder: int, name: str) -> tuple[int, ...]:
+    """Return what changes with the file and its content; a number alone may be used again.
+
+    Without ``st_ctime``, which a rename changes. Raises OSError.
+    """
+    status = os.lstat(name, dir_fd=folder)
+    return status.st_dev, status.st_ino, status.st_size, status.st_mtime_ns
+
+
+# --- names ------------------------------------------------------------------------------------
+
+#: Bytes of a name: file systems take 255, and a number may be added.
+LONGEST: Final = 200
+_LONGEST_EXTENSION: Final = 10
+#: Characters with a meaning in a shell, a browser or another file system.
+_AWKWARD: Final = frozenset("<>:\"\\|?*`$;&#%'")
+
+
+def harmless(path: str) -> str:
+    """Return a relative path without characters that hide or reorder text or lead elsewhere.
+
+    Blanks of any kind become spaces; what is invisible or awkward, underscores. No part begins with
+    a dot.
+    """
+    return "/".join(_harmless(part) for part in path.split("/") if part) or "_"
+
+
+def _harmless(name: str) -> str:
+    plain = unicodedata.normalize("NFC", name)
+    spaced = (" " if char.isspace() else char for char in plain)
+    shown = (char if char.isprintable() and char not in _AWKWARD else "_" for char in spaced)
+    name = "".join(shown).strip()
+    if name.startswith((".", "-", "~")):
+        name = "_" + name[1:]
+    return _cut(name) or "_"
+
+
+def _cut(name: str) -> str:
+    """Shorten a name that is too long; its extension stays."""
+    if len(name.encode()) <= LONGEST:
+        return name
+    stem, dot, extension = name.rpartition(".")
+    tail = f"{dot}{extension}" if dot and len(extension) <= _LONGEST_EXTENSION else ""
+    room = LONGEST - len(tail.encode())
+    return (stem if tail else name).encode()[:room].decode("utf-8", "ignore") + tail
+
+
+def numbered(name: str, number: int) -> str:
+    """Return a name with a number before its extension: ``plot-2.png``."""
+    head, slash, last = name.rpartition("/")
+    stem, dot, extension = last.rpartition(".")
+    inner = f"{stem}-{number}{dot}{extension}" if stem else f"{last}-{number}"
+    return f"{head}{slash}{inner}"
+
+
+# --- content types, by the first bytes; of text by the name, too ------------------------------
+
+#: Bytes that decide.
+LOOKED_AT: Final = 4_096
+UNKNOWN: Final = "application/octet-stream"
+#: Offset, bytes there, type.
+_MAGIC: Final[tuple[tuple[int, bytes, str], ...]] = (
+    (0, b"\x89PNG\r\n\x1a\n", "image/png"),
+    (0, b"\xff\xd8\xff", "image/jpeg"),
+    (0, b"GIF87a", "image/gif"),
+    (0, b"GIF89a", "image/gif"),
+    (8, b"WEBP", "image/webp"),
+    (0, b"BM", "image/bmp"),
+    (0, b"II*\x00", "image/tiff"),
+    (0, b"MM\x00*", "image/tiff"),
+    (0, b"\x1f\x8b", "application/gzip"),
+    (0, b"BZh", "application/x-bzip2"),
+    (0, b"\xfd7zXZ\x00", "application/x-xz"),
+    (0, b"(\xb5/\xfd", "application/zstd"),
+    (0, b"7z\xbc\xaf'\x1c", "application/x-7z-compressed"),
+    (257, b"ustar", "application/x-tar"),
+    (0, b"PAR1", "application/vnd.apache.parquet"),
+    (0, b"ARROW1", "application/vnd.apache.arrow.file"),
+    (0, b"\x89HDF\r\n\x1a\n", "application/x-hdf5"),
+    (0, b"SQLite format 3\x00", "application/vnd.sqlite3"),
+    (0, b"\x93NUMPY", "application/x-npy"),
+    (8, b"WAVE", "audio/wav"),
+    (0, b"ID3", "audio/mpeg"),
+    (0, b"fLaC", "audio/flac"),
+    (0, b"OggS", "audio/ogg"),
+    (4, b"ftyp", "video/mp4"),
+    (0, b"\x1aE\xdf\xa3", "video/webm"),
+)
+_PDF: Final = b"%PDF-"
+_ZIP: Final = b"PK\x03\x04"
+#: Kinds of zip files, by extension.
+_ZIPPED: Final = {
+    ".docx": "application/vnd.openxmlformats-officedocument.wordprocessingml.document",
+    ".npz": "application/x-npz",
+    ".pptx": "application/vnd.openxmlformats-officedocument.presentationml.presentation",
+    ".xlsx": "application/vnd.openxmlformats-officedocument.spreadsheetml.sheet",
+}
+#: Beginnings, in lower case, of text that a front end acts on.
+_ACTIVE: Final[tuple[tuple[bytes, str], ...]] = (
+    (b"<!doctype html", "text/html"),
+    (b"<html", "text/html"),
+    (b"<head", "text/html"),
+    (b"<body", "text/html"),
+    (b"<script", "text/html"),
+    (b"<!doctype svg", "image/svg+xml"),
+    (b"<svg", "image/svg+xml"),
+)
+_TEXTS: Final = {
+    ".csv": "text/csv",
+    ".geojson": "application/geo+json",
+    ".htm": "text/html",
+    ".html": "text/html",
+    ".ipynb": "application/x-ipynb+json",
+    ".json": "application/json",
+    ".jsonl": "application/jsonl",
+    ".md": "text/markdown",
+    ".svg": "image/svg+xml",
+    ".toml": "application/toml",
+    ".tsv": "text/tab-separated-values",
+    ".xhtml": "application/xhtml+xml",
+    ".xml": "application/xml",
+    ".yaml": "application/yaml",
+    ".yml": "application/yaml",
+}
+
+
+def content_type(head: bytes, name: str) -> str:
+    """Return the type of a file that begins with ``head``, its first ``LOOKED_AT`` bytes."""
+    extension = PurePosixPath(name).suffix.lower()
+    if head.startswith(_PDF):
+        return "application/pdf"
+    try:
+        if b"\0" not in head:
+            codecs.getincrementaldecoder("utf-8")().decode(head)  # the last letter may be cut
+            return _text_type(head, extension)
+    except UnicodeDecodeError:
+        pass
+    if head.startswith(_ZIP):
+        return _ZIPPED.get(extension, "application/zip")
+    return next((kind for at, magic, kind in _MAGIC if head.startswith(magic, at)), UNKNOWN)
+
+
+def _text_type(head: bytes, extension: str) -> str:
+    start = head.removeprefix(codecs.BOM_UTF8).lstrip().lower()
+    for beginning, kind in _ACTIVE:
+        if start.startswith(beginning):
+            return kind
+    if start.startswith(b"<?xml"):
+        inner = "image/svg+xml" if b"<svg" in start else "application/xml"
+        return "application/xhtml+xml" if b"<html" in start else inner
+    return _TEXTS.get(extension, "text/plain")

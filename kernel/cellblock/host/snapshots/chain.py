@@ -1,0 +1,207 @@
+"""What is known of the snapshots of one guest, and what that says of its state: no effects here.
+
+A snapshot stands for the state before the requests that ran after it. The newest comes last.
+"""
+
+from __future__ import annotations
+
+from collections import UserList
+from dataclasses import dataclass, field
+from enum import Enum
+from itertools import pairwise
+from typing import TYPE_CHECKING, Any, Final
+
+from cellblock.host.snapshots import memory
+from cellblock.wire import messages
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from cellblock.host.guests.process import Guest
+
+
+#: Seconds up to which a request counts as short: run again, nobody notices.
+SHORT: Final = 0.1
+#: Requests, and seconds that they took together, that are run again instead of being kept.
+_MOST_AGAIN: Final = 20
+_LONGEST_AGAIN: Final = 0.05
+
+
+@dataclass(frozen=True, slots=True)
+class PastRequest:
+    """A request that ran to its end, and whether it may run again."""
+
+    message: Any
+    seconds: float
+    #: It comes out the same a second time.
+    repeatable: bool = False
+    #: When it ended.
+    ended: float = 0.0
+    #: It did something outside of the guest that must not be done twice.
+    side_effects: bool = False
+
+    @property
+    def short(self) -> bool:
+        """Whether nobody notices when it is run again."""
+        return self.seconds <= SHORT and not self.side_effects
+
+    @property
+    def visible(self) -> bool:
+        """Whether it is a cell with a number of its own."""
+        return is_visible(self.message)
+
+
+def is_visible(message: Any) -> bool:
+    """Return whether a request is a cell with a number of its own."""
+    return isinstance(message, messages.Execute) and message.store_history and not message.silent
+
+
+class State(Enum):
+    """How far a snapshot is; see ``store`` for what leads from one to the next."""
+
+    forking = "forking"
+    kept = "kept"
+    restoring = "restoring"
+    lost = "lost"
+
+
+@dataclass(eq=False, slots=True)
+class Snapshot:
+    """A copy of a guest: a process of its own, which waits."""
+
+    guest: Guest
+    number: int
+    asked_at: float
+    #: What the guest had, and the snapshot has from it.
+    had: memory.Reading
+    state: State = State.forking
+    #: Requests that ran after it was asked for, and before the next one was.
+    after: list[PastRequest] = field(default_factory=list)
+    #: How many connections its guest had when it was made, as it says itself.
+    connections: int = 0
+    #: It was sent SIGSTOP, and nothing is known to have set it going since.
+    stopped: bool = False
+    #: Bytes that it has come to hold since it was made, and that it wrote to of those it had;
+    #: seconds of the processor that it had used when that was read.
+    grew: int = 0
+    rewrote: int = 0
+    used: float = 0.0
+    #: A copy that it has made of itself, to stand in its place; how many were made of this state;
+    #: the numbers of those whose descriptors it may still have open.
+    backup: Snapshot | None = None
+    backups_made: int = 0
+    unparted: set[int] = field(default_factory=set)
+    #: Whether ``on_decided`` waits for the backup too.
+    needs_backup: bool = False
+    #: Called once it is kept, or certain that it will not be.
+    on_decided: Callable[[], None] | None = None
+    #: Called once it is kept beside its guest, for the request that ran next.
+    on_kept: Callable[[], None] | None = None
+    #: Called when it serves, for the request that was to be answered when this state was kept.
+    on_serving: Callable[[], None] | None = None
+    #: Cells that were ended while its state served, for ``In``.
+    unseen: dict[int, str] = field(default_factory=dict)
+
+    @property
+    def kept(self) -> bool:
+        """Whether it stands: it has forked, and can take over."""
+        return self.state is State.kept
+
+    @property
+    def settled(self) -> bool:
+        """Whether it stands, and nothing is being forked from it."""
+        return self.kept and not self.unparted and (self.backup is None or self.backup.kept)
+
+    @property
+    def visible(self) -> bool:
+        """Whether a cell ran after it that a user would call one."""
+        return any(request.visible for request in self.after)
+
+    @property
+    def repeatable(self) -> bool:
+        """Whether all that ran after it can be run again instead of being kept."""
+        seconds = sum(request.seconds for request in self.after)
+        few = len(self.after) <= _MOST_AGAIN and seconds <= _LONGEST_AGAIN
+        return few and all(request.repeatable for request in self.after)
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """A state that ``%undo`` can go back to: a snapshot, what runs again there, what it undoes."""
+
+    snapshot: Snapshot
+    again: tuple[PastRequest, ...]
+    undone: tuple[PastRequest, ...]
+
+
+class Chain(UserList[Snapshot]):
+    """The snapshots of a guest that are being made or kept, the oldest first."""
+
+    def all(self) -> list[Snapshot]:
+        """Return the snapshots and their backups."""
+        return [one for snapshot in self for one in (snapshot, snapshot.backup) if one is not None]
+
+    def maker(self, backup: Snapshot) -> Snapshot | None:
+        """Return the snapshot that a backup belongs to; None for what is no backup (any more)."""
+        return next((snapshot for snapshot in self if snapshot.backup is backup), None)
+
+    def newest(self) -> Snapshot | None:
+        """Return the newest, if there is one."""
+        return self[-1] if self else None
+
+    def complete(self) -> Snapshot | None:
+        """Return the newest if it stands and has all that ran, or None."""
+        newest = self.newest()
+        return newest if newest is not None and newest.kept and not newest.after else None
+
+    def covers_all(self) -> bool:
+        """Return whether all that ran is kept, or can be run again and comes out the same."""
+        for snapshot in reversed(self):
+            if not all(request.repeatable for request in snapshot.after):
+                return False
+            if snapshot.kept:
+                return True
+        return not self
+
+    def had_connections(self) -> bool:
+        """Return whether the guest may have had connections when what ran last began."""
+        for snapshot in reversed(self):
+            if any(request.side_effects for request in snapshot.after):
+                return True
+            if snapshot.kept:
+                return snapshot.connections > 0
+        return False
+
+    def steps(self, most: int) -> list[Step]:
+        """Return what ``%undo`` can go back to, the nearest first, ``most`` at most.
+
+        Before each visible cell there is a state: that of the snapshot that the cell ran after,
+        and of the cells between the two, if those come out the same.
+        """
+        found, newer = list[Step](), list[PastRequest]()
+        for snapshot in reversed(self):
+            for place in range(len(snapshot.after) - 1, -1, -1):
+                newer.insert(0, snapshot.after[place])
+                before = tuple(snapshot.after[:place])
+                if newer[0].visible and all(request.repeatable for request in before):
+                    cells = tuple(request for request in newer if request.visible)
+                    found.append(Step(snapshot, before, cells))
+        return found[:most]
+
+    def sizes(self) -> dict[int, int]:
+        """Return the processes of all, and how many bytes each has from its guest."""
+        return {one.guest.pid: one.had.size for one in self.all() if one.guest.pid is not None}
+
+    def cost(self) -> int:
+        """Return at most how many bytes all but the newest hold for themselves."""
+        return sum(
+            min(older.had.size, memory.left_behind(older.had, newer.had) + older.rewrote)
+            for older, newer in pairwise(self)
+        )
+
+    def forget(self, snapshot: Snapshot) -> None:
+        """Leave one out: what ran after it ran after the one before it, too."""
+        place = self.index(snapshot)
+        self.remove(snapshot)
+        if place:
+            self[place - 1].after += snapshot.after

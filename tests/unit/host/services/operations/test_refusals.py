@@ -1,0 +1,98 @@
+"""What is refused before anybody is asked about it: the worker's own answer, from the spelling."""
+
+import msgspec
+import pytest
+
+from cellblock.host.services.operations import catalog, functions, provider
+from cellblock.host.services.tools.calls import Call
+
+
+def call(name, *args, **kwargs):
+    arguments = msgspec.Raw(msgspec.msgpack.encode((args, kwargs)))
+    return Call(1, catalog.ALL[name], arguments, answer=lambda _answer: None)
+
+
+REFUSED = [
+    (("read_file", "/etc/passwd"), {}, "/etc/passwd: it is beneath no root of [ops.read_file]"),
+    (("read_file",), {"path": "../x"}, "../x: it is beneath no root of [ops.read_file]"),
+    (("read_file", b"/etc/passwd"), {}, "/etc/passwd: it is beneath no root of [ops.read_file]"),
+    (("read_file", "keys/id"), {}, "keys/id: it is never read or written (read_deny_paths)"),
+    (("write_file", ".", "x"), {}, ".: it is no file beneath a root of [ops.write_file]"),
+    (("write_file", "b/", "x"), {}, "b/: it is no file beneath a root of [ops.write_file]"),
+    (("write_file", "/b", "x"), {}, "/b: it is beneath no root of [ops.write_file]"),
+    (("list_dir", ".."), {}, "..: it is beneath no root of [ops.list_dir]"),
+    (
+        ("http", "http://a.example/v1/"),
+        {},
+        "http://a.example is none of its hosts ([ops.http] hosts)",
+    ),
+    (
+        ("http", "https://a.example/v1/"),
+        {"method": "PUT"},
+        "'PUT' is none of its methods: GET, HEAD ([ops.http] methods)",
+    ),
+    (
+        ("http",),
+        {"url": "https://a.example/"},
+        "'/' is beneath none of its paths ([ops.http] paths)",
+    ),
+    (
+        ("http", "https://10.0.0.1/v1/"),
+        {},
+        "10.0.0.1: it has a private or loopback address (allow_private)",
+    ),
+    (("install", "other"), {}, "other: it is not in allow of [ops.install]"),
+]
+
+
+@pytest.mark.parametrize(("args", "kwargs", "why"), REFUSED)
+def test_what_is_not_granted_is_refused_by_its_spelling_as_the_worker_does(
+    everything, args, kwargs, why
+):
+    answer = provider.answer(call(*args, **kwargs), everything)
+    assert (answer.kind, answer.message) == ("NotGranted", why)
+    name, *rest = args
+    if name != "http":  # which is asked of servers, in its own tests
+        with pytest.raises(Exception) as caught:
+            functions.load(everything)[f"ops.{name}"].function(*rest, **kwargs)
+        assert (caught.value.kind, str(caught.value)) == ("NotGranted", why)
+
+
+@pytest.mark.parametrize(
+    ("args", "kwargs"),
+    [
+        (("read_file", "a.txt"), {"binary": True}),
+        (("write_file", "new.txt", "x"), {}),
+        (("list_dir",), {}),
+        (("http", "https://a.example/v1/x?y=1"), {"method": "HEAD"}),
+        (("install", "some_package", "msgspec>=0.1"), {}),
+        (("install",), {}),
+    ],
+)
+def test_what_is_granted_is_asked_about(everything, args, kwargs):
+    assert provider.answer(call(*args, **kwargs), everything) is None
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        b"\xc1",
+        b"",
+        msgspec.msgpack.encode(5),
+        msgspec.msgpack.encode(([], {})),
+        msgspec.msgpack.encode(([5], {})),
+        msgspec.msgpack.encode(([b"\xff"], {})),
+        b"\x92\x91" + b"\x91" * 100_000 + b"\x80",
+    ],
+)
+def test_what_is_no_call_of_an_operation_is_left_to_who_says_so(everything, arguments):
+    for tool in catalog.ALL.values():
+        if tool is not catalog.ALL["list_dir"] and tool is not catalog.ALL["install"]:
+            made = Call(1, tool, msgspec.Raw(arguments), answer=lambda _answer: None)
+            assert provider.answer(made, everything) is None
+
+
+def test_an_address_that_is_none_is_not_asked_about_either(everything):
+    answer = provider.answer(call("http", "https://a@b/"), everything)
+    assert answer.kind == "ValueError"
+    assert answer.message.startswith("'https://a@b/' is no plain address")

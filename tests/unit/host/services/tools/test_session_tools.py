@@ -1,0 +1,92 @@
+"""Whoever has tools says so before the first guest, and no name is anybody's twice."""
+
+import msgspec
+import pytest
+from msgspec.structs import replace
+
+from cellblock.host.services.llm.provider import LlmQuota
+from cellblock.host.services.tools.calls import Call, CallLimits, LlmAccess, Tooling
+from cellblock.host.services.tools.session_tools import Providers
+from cellblock.policy.model import Llm
+from cellblock.wire.messages import Tool
+
+
+class Source:
+    """Has tools of these names, when it is told to say so."""
+
+    def __init__(self, *names):
+        self.tools = tuple(Tool(name=name) for name in names)
+        self.begun, self.closed = [], False
+
+    def open(self, on_tools, on_failed):
+        self.say, self.fail = lambda: on_tools(self.tools), on_failed
+
+    def begin(self, call):
+        self.begun.append(call.tool.name)
+
+    def hold_to(self, timeout, timeouts):
+        self.held = timeout, timeouts
+
+    def close(self):
+        self.closed = True
+
+
+@pytest.fixture
+def made():
+    """Make a crew of a program's functions, with language models or without."""
+
+    def make(source, **more):
+        crew = Providers(None, Tooling(given=lambda: source, limits=LIMITS, **more))
+        told = []
+        crew.open(lambda: told.append("ready"), lambda error: told.append(str(error)), print)
+        return crew, told
+
+    return make
+
+
+LIMITS = CallLimits(in_flight=1, calls=None, max_bytes=1)
+MODELS = LlmAccess(
+    llm=Llm(base_url="http://127.0.0.1:1/v1", models=("small",)),
+    quota=LlmQuota(max_calls=1, max_tokens=1),
+)
+
+
+def test_no_guest_is_started_before_a_programs_functions_are_known(made):
+    source = Source("add", "look_up")
+    crew, told = made(source)
+    assert (crew.awaited, crew.tools, told) == (True, (), [])
+    source.say()
+    assert (crew.awaited, crew.tools, told) == (False, source.tools, ["ready"])
+    crew.close()
+    assert source.closed
+
+
+def test_a_call_goes_to_whoever_has_the_tool(made):
+    source = Source("add")
+    crew, _ = made(source, models=MODELS)
+    source.say()
+    assert [tool.name for tool in crew.tools] == ["add", "llm", "llm.chat"]
+    crew.provider().begin(Call(1, source.tools[0], msgspec.Raw(), print))
+    assert source.begun == ["add"]
+
+
+def test_tools_that_a_narrower_policy_has_not_are_gone_before_they_are_known_and_after(made):
+    source = Source("add", "look_up")
+    crew, _ = made(source)
+    limits = replace(LIMITS, timeout=2.0, timeouts={"add": 1.0})
+    crew.hold_to(Tooling(limits=limits), {"add"})
+    assert source.held == (2.0, {"add": 1.0})
+    source.say()
+    assert [tool.name for tool in crew.tools] == ["look_up"]
+    crew.hold_to(Tooling(limits=limits), {"look_up"})
+    assert crew.tools == ()
+
+
+def test_a_name_that_the_policy_has_is_no_functions(made):
+    source = Source("llm")
+    crew, told = made(source, models=MODELS)
+    source.say()
+    assert told == [
+        "tools: the policy has a tool of this name already (got 'llm'). Rename one of them."
+    ]
+    assert crew.awaited is True

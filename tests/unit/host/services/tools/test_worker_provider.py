@@ -1,0 +1,144 @@
+"""Calls in a worker whose answers nobody hears for a while: they have come, and are not late."""
+
+import msgspec
+import pytest
+
+from cellblock.host.services.tools import protocol, worker_provider
+from cellblock.host.services.tools.calls import Call, WorkerSettings
+from cellblock.wire import messages
+from support.simulator import Reactor
+
+TOOL = messages.Tool(name="fetch", is_async=True)
+LIMIT = 30.0
+
+
+class Worker:
+    """Says what the test has it say; keeps it to itself while it is held."""
+
+    def __init__(self, _reactor, _module, _union, on_message, _on_lost):
+        self.on_message = on_message
+        self.held, self.killed, self.unheard, self.sent = False, False, [], []
+
+    def says(self, message):
+        self.unheard.append(message)
+        self.hold(held=self.held)
+
+    def send(self, message):
+        self.sent.append(message)
+
+    def hold(self, *, held):
+        self.held = held
+        while self.unheard and not self.held:
+            self.on_message(self.unheard.pop(0))
+
+    def kill(self):
+        self.killed = True
+
+
+@pytest.fixture
+def reactor():
+    return Reactor()
+
+
+@pytest.fixture
+def shop(monkeypatch, reactor):
+    """Return a workshop with a call under way, whose answers nobody hears for now."""
+    monkeypatch.setattr(worker_provider, "Worker", Worker)
+    made = worker_provider.WorkerProvider(
+        reactor, WorkerSettings(entries=("x",), timeout=LIMIT, max_bytes=1_000)
+    )
+    made.open(lambda _tools: None, pytest.fail)
+    made._worker.says(protocol.Loaded(tools=(TOOL,)))
+    made.answers = begin(made)
+    made.hold(held=True)
+    return made
+
+
+@pytest.fixture
+def worker(shop):
+    return shop._worker
+
+
+def begin(shop):
+    answers = []
+    nothing = msgspec.Raw(msgspec.msgpack.encode(((), {})))
+    shop.begin(Call(1, TOOL, nothing, answer=answers.append))
+    return answers
+
+
+RETURNED = protocol.Returned(number=1, value=msgspec.Raw(b"\x05"))
+STOPPED = protocol.Raised(number=1, kind="Cancelled", message="")
+
+
+def test_an_answer_that_came_in_time_and_was_not_heard_is_one(shop, worker, reactor):
+    worker.says(RETURNED)
+    reactor.advance(10 * LIMIT)
+    assert shop.answers == []
+    shop.hold(held=False)
+    reactor.advance(10 * LIMIT)
+    assert [one.value for one in shop.answers] == [b"\x05"]
+    assert not worker.killed
+
+
+def test_a_call_that_does_not_end_is_over_its_time_once_answers_are_heard(shop, worker, reactor):
+    reactor.advance(10 * LIMIT)
+    shop.hold(held=False)
+    reactor.advance(2 * worker_provider.GRACE)
+    assert [one.kind for one in shop.answers] == ["TimeoutError"]
+    reactor.advance(2 * worker_provider.GRACE)
+    assert worker.killed
+
+
+def test_a_call_that_nobody_waits_for_is_not_ended_over_an_answer_that_was_not_heard(
+    shop, worker, reactor
+):
+    shop.cancel(1)
+    worker.says(STOPPED)
+    reactor.advance(10 * LIMIT)
+    shop.hold(held=False)
+    reactor.advance(10 * LIMIT)
+    assert not worker.killed
+
+
+def told_to_stop(worker):
+    return [one.number for one in worker.sent if isinstance(one, protocol.Cancel)]
+
+
+def test_a_call_is_told_to_stop_in_time_where_nobody_hears_answers(shop, worker, reactor):
+    reactor.advance(LIMIT + worker_provider.GRACE)
+    assert told_to_stop(worker) == [1]
+    worker.says(STOPPED)
+    reactor.advance(10 * LIMIT)
+    assert (told_to_stop(worker), shop.answers, worker.killed) == ([1], [], False)
+    shop.hold(held=False)
+    assert [one.kind for one in shop.answers] == ["TimeoutError"]
+
+
+def test_a_call_that_does_not_stop_ends_its_worker_though_nobody_hears_it(shop, worker, reactor):
+    reactor.advance(LIMIT + worker_provider.UNHEARD - worker_provider.GRACE)
+    assert not worker.killed
+    reactor.advance(4 * worker_provider.GRACE)
+    assert worker.killed
+    assert [one.kind for one in shop.answers] == ["TimeoutError"]
+
+
+def test_an_answer_that_is_heard_a_moment_after_others_is_in_time(shop, worker, reactor):
+    reactor.advance(LIMIT - 0.001)
+    shop.hold(held=False)  # it lies in the pipe behind others
+    reactor.advance(worker_provider.GRACE / 2)
+    worker.says(RETURNED)
+    assert [one.value for one in shop.answers] == [b"\x05"]
+
+
+def test_a_worker_that_begins_while_nobody_hears_answers_is_heard_until_it_has_imported(
+    shop, reactor
+):
+    shop._on_lost("it was killed")
+    answers, worker = begin(shop), shop._worker
+    worker.says(protocol.Loaded(tools=(TOOL,)))
+    assert [type(one) for one in worker.sent] == [protocol.Load, protocol.Begin]
+    worker.says(RETURNED)
+    reactor.advance(2 * worker_provider.LOADING)
+    assert answers == []
+    shop.hold(held=False)
+    assert [one.value for one in answers] == [b"\x05"]

@@ -1,0 +1,195 @@
+"""The host's ends of copies: what they cost it, and whom it signals."""
+
+import errno
+import gc
+import os
+import signal
+import socket
+import subprocess
+import sys
+
+import pytest
+
+from cellblock.host.guests import process
+from cellblock.host.guests.process import Guest, Lineage
+from cellblock.host.snapshots import memory, store
+from cellblock.host.snapshots.chain import PastRequest
+from cellblock.host.snapshots.store import Snapshots
+from cellblock.policy.model import Policy
+from cellblock.wire import frames, messages
+from support.simulator import Reactor
+
+
+@pytest.fixture
+def reactor():
+    return Reactor()
+
+
+def guest(reactor, **options):
+    return Guest(reactor, print, print, print, **options)
+
+
+# --- descriptors ------------------------------------------------------------------------------
+
+
+def none_left(*_):
+    raise OSError(errno.EMFILE, os.strerror(errno.EMFILE))
+
+
+def test_a_guest_for_which_there_are_too_few_descriptors_leaves_none_open(
+    reactor, descriptors, monkeypatch
+):
+    pipes = [none_left, os.pipe]
+
+    def pipe():
+        return pipes.pop()()
+
+    monkeypatch.setattr(process.os, "pipe", pipe)
+    before = descriptors()
+    with pytest.raises(OSError, match="Too many open files"):
+        guest(reactor)
+    assert descriptors() == before
+    assert reactor._fds == {}
+
+
+def test_descriptors_that_the_host_lacks_cost_a_snapshot_and_are_told_once(
+    reactor, supervise, monkeypatch
+):
+    serving, asked = guest(reactor), []
+    supervisor = supervise(serving)
+    policy = Policy().replace(snapshots="always")
+    snapshots = Snapshots(reactor, lambda: 0.0, policy, supervisor)
+    monkeypatch.setattr(process.socket, "socketpair", none_left)
+    for number in range(3):
+        snapshots.take(lambda number=number: asked.append(number))
+    assert asked == [0, 1, 2]
+    assert supervisor.notices == ["the kernel can't open what one takes (Too many open files)"]
+    assert snapshots.chain == []
+    serving.close()
+
+
+# --- what one costs ---------------------------------------------------------------------------
+
+
+@pytest.fixture
+def taken(reactor, supervise, monkeypatch):
+    """Return what takes a snapshot that stands at once, and notes what the host does for it."""
+    serving, done = guest(reactor), []
+    serving.pid = 1
+    policy = Policy().replace(undo_depth=5, undo_max_bytes=1 << 40)
+    supervisor = supervise(serving)
+    snapshots = Snapshots(reactor, lambda: reactor.now, policy, supervisor)
+    monkeypatch.setattr(memory, "resident", lambda pid: done.append(("resident", pid)) or 1 << 20)
+    monkeypatch.setattr(memory, "available", lambda: done.append("available") or 1 << 40)
+    monkeypatch.setattr(memory, "faults", lambda _: 0)
+    monkeypatch.setattr(Guest, "vouch", lambda _: True)
+    monkeypatch.setattr(store, "BACKUP_AFTER", 60.0)  # those have tests of their own
+    monkeypatch.setattr(
+        Guest, "signal", lambda self, n: done.append((signal.Signals(n).name, self.pid))
+    )
+
+    def take():
+        snapshots.take()
+        copy = snapshots.chain[-1]
+        copy.guest.pid = 10 + copy.number
+        copy.guest.on_message(messages.Standing(id=copy.number))
+        cell = messages.Execute(id=1, source="1", raw="1", execution_count=copy.number)
+        snapshots.record(PastRequest(cell, 0.0))
+        return copy.guest.pid
+
+    take.snapshots, take.done = snapshots, done
+    yield take
+    snapshots.clear()
+    serving.close()
+
+
+def test_one_more_has_its_guest_read_twice_and_is_stopped_once_however_many_there_are(taken):
+    for _ in range(4):
+        taken()
+    taken.done.clear()
+    number = taken()
+    assert taken.done == [("resident", 1), ("resident", 1), ("SIGSTOP", number)]
+
+
+def test_memory_is_read_anew_after_a_while_and_at_once_where_it_is_short(
+    reactor, taken, monkeypatch
+):
+    taken()
+    taken()
+    assert taken.done.count("available") == 1
+    reactor.advance(2 * memory.FRESH)
+    taken()
+    assert taken.done.count("available") == 2
+    short = memory.wanted(1 << 20)
+    monkeypatch.setattr(memory, "available", lambda: taken.done.append("short") or short)
+    for _ in range(3):
+        reactor.advance(2 * memory.FRESH)
+        taken()
+        taken()
+    assert taken.done.count("short") == 6
+
+
+def test_where_memory_is_short_it_is_read_once_for_each_copy_given_up(taken, reactor, monkeypatch):
+    for _ in range(3):
+        taken()
+    reactor.advance(2 * memory.FRESH)
+    taken.done.clear()
+    monkeypatch.setattr(memory, "available", lambda: taken.done.append("short") or 0)
+    taken.snapshots.take()
+    assert taken.done.count("short") == 4
+    assert taken.done.count(("resident", 1)) == 1
+    assert taken.snapshots.chain == []
+
+
+def test_copies_that_the_end_of_their_guest_sets_going_are_stopped_again(taken, reactor):
+    first, _ = taken(), taken()
+    taken.done.clear()
+    taken.snapshots.restore_newest()
+    taken()
+    reactor.advance(0.1)
+    assert taken.done.count(("SIGSTOP", first)) >= 2
+
+
+def test_strays_are_looked_for_within_a_second_of_a_snapshot_and_once(taken, reactor, zygote):
+    pids = [taken() for _ in range(3)]
+    assert zygote.told == ["allow"] * 3
+    reactor.advance(1.0)
+    assert zygote.told[3:] == [(1, *pids)]
+
+
+def test_forks_that_something_else_took_are_few_while_more_are_asked_for(taken, reactor, zygote):
+    """While one copy or another is being made, nothing can be told from it and ended."""
+    taken()
+    most = 0
+    for _ in range(40):
+        taken.snapshots.take()
+        reactor.advance(0.7)
+        ended = [place for place, told in enumerate(zygote.told) if told != "allow"]
+        most = max(most, len(zygote.told[ended[-1] + 1 if ended else 0 :]))
+    assert most <= 6
+    assert zygote.told.count("allow") > 12
+
+
+# --- whose process it is ----------------------------------------------------------------------
+
+
+def test_a_process_of_another_session_is_neither_vouched_for_nor_signalled(reactor, descriptors):
+    waiting = guest(reactor, vouched=True)
+    waiting.lineage = Lineage(1, os.getsid(0))
+    said = bytes(frames.encode(messages.Standing(id=1)))
+    program = f"import os; os.write(0, {said!r}); os.read(0, 1)"
+    theirs = socket.socket(fileno=os.dup(waiting.theirs[0]))
+    gc.collect()  # what tests before this one have left is not to go meanwhile
+    before = descriptors()
+    with subprocess.Popen(
+        [sys.executable, "-c", program], stdin=theirs, start_new_session=True
+    ) as other:
+        while waiting.pid is None:
+            reactor.turn()
+        assert waiting.pid == other.pid
+        vouched = waiting.vouch()
+        left = descriptors() - before
+        theirs.close()
+        waiting.close()
+        assert (vouched, left) == (False, 0)
+        assert other.wait() == 0  # by the end of its channel
