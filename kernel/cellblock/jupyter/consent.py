@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 
 def begin(ground: Ground, kernel: Kernel, start: Callable[[], None]) -> None:
-    """Have the user of ``kernel`` asked; call ``start`` once its session may be started."""
+    """Ask the user of ``kernel`` from now on; call ``start`` once its session may be started."""
     policy = paths.unplaced(ground.policy, Path(ground.told.scratch))
     kernel.input_requests.prefix_cells = True
     grants = Grants(under(ground, policy), Store(default_path()))
@@ -39,17 +39,11 @@ def begin(ground: Ground, kernel: Kernel, start: Callable[[], None]) -> None:
     if ground.condition is None:
         start()
         return
-
-    def allowed() -> None:
-        kernel.views.allow()
-        kernel.starting = None
-        start()
-
-    starting = StartConsent(clerk, policy, ground.condition.key, allowed)
-    if starting.is_allowed:
+    consent = StartConsent(kernel, clerk, policy, ground.condition.key, start)
+    if clerk.may_start(consent.field, consent.value):  # allowed for always
         start()
     else:
-        kernel.starting = starting
+        kernel.starting = consent
         kernel.views.refuse(ground.condition)
 
 
@@ -67,17 +61,14 @@ def under(ground: Ground, policy: Policy) -> Under:
 class StartConsent:
     """Consent that the first cell waits for: until then there is no session, and no guest.
 
-    ``field`` is the policy's field that needs consent, ``begin`` starts the session.
+    ``field`` is the policy's field that needs consent, ``start`` starts the session.
     """
 
-    def __init__(self, clerk: Clerk, policy: Policy, field: str, begin: Callable[[], None]) -> None:
-        self._clerk, self._begin = clerk, begin
-        self._field, self._value = field, str(getattr(policy, field))
-
-    @property
-    def is_allowed(self) -> bool:
-        """Whether the user has allowed it for always."""
-        return self._clerk.may_start(self._field, self._value)
+    def __init__(
+        self, kernel: Kernel, clerk: Clerk, policy: Policy, field: str, start: Callable[[], None]
+    ) -> None:
+        self._kernel, self._clerk, self._start = kernel, clerk, start
+        self.field, self.value = field, str(getattr(policy, field))
 
     def ask(self, cell: Cell, go_on: Callable[[], None]) -> None:
         """Ask on behalf of a cell; call ``go_on`` once that is decided."""
@@ -85,11 +76,13 @@ class StartConsent:
         def decided(decision: Decision) -> None:
             self._clerk.end()
             if decision.scope is not None:
-                self._begin()
+                self._kernel.views.allow()
+                self._kernel.starting = None
+                self._start()
             go_on()
 
         self._clerk.begin(cell)
-        self._clerk.ask_start(self._field, self._value, decided)
+        self._clerk.ask_start(self.field, self.value, decided)
 
     def interrupt(self) -> None:
         """Cancel the question: the kernel does not start."""

@@ -107,13 +107,13 @@ class Kernel(Station):
         self.channels.greet()
         self._answer_queued()
 
-    def _on_shell(self) -> None:
-        self._queue.extend(self.channels.receive("shell"))
-        self._answer_queued()
-
     def _on_stdin(self) -> None:
         for message in self.channels.receive("stdin"):
             self.input_requests.on_reply(message)
+
+    def _on_shell(self) -> None:
+        self._queue.extend(self.channels.receive("shell"))
+        self._answer_queued()
 
     def _on_control(self) -> None:
         """Answer what control needs, and nothing else.
@@ -152,7 +152,13 @@ class Kernel(Station):
                 else:
                     handler(message)
             except Exception as exc:  # noqa: BLE001 - a fault of ours costs one request, not a kernel
-                self._reply_with_fault(message, exc)
+                traceback.print_exception(exc)
+                if self._current is message:  # nothing of it reached a guest
+                    error = {"ename": type(exc).__name__, "evalue": str(exc), "traceback": []}
+                    count = {"execution_count": self.execution_count}
+                    self.channels.reply("shell", {"status": "error", **error, **count}, message)
+                    self.cell = None
+                    self._finish()
 
     def _has_audience(self, message: Message) -> bool:
         """Return whether to run this request now; a cell waits a moment for a subscriber.
@@ -166,16 +172,6 @@ class Kernel(Station):
             self._subscriber_deadline = time.monotonic() + SUBSCRIBER_WAIT
             self._reactor.call_later(SUBSCRIBER_WAIT, self._answer_queued)
         return time.monotonic() >= self._subscriber_deadline
-
-    def _reply_with_fault(self, message: Message, exc: Exception) -> None:
-        """Answer a request that our own code failed on; nothing of it reached a guest."""
-        traceback.print_exception(exc)
-        if self._current is message:
-            error = {"ename": type(exc).__name__, "evalue": str(exc), "traceback": []}
-            count = {"execution_count": self.execution_count}
-            self.channels.reply("shell", {"status": "error", **error, **count}, message)
-            self.cell = None
-            self._finish()
 
     def _reply(self, content: Any) -> None:
         """Answer the current shell request and end it."""
@@ -400,22 +396,16 @@ class InputRequests:
         self, request: wire.InputRequest, cell: Message | None, on_answer: Callable[[str], None]
     ) -> bool:
         """Ask for ``cell``; return False when it may not ask, or still waits for an answer."""
-        if cell is None or not self._may_ask(cell, is_hosts=False):
-            return False
         prompt = (CELL_PREFIX if self.prefix_cells else "") + gateway.clean_prompt(request.prompt)
-        self._waiting.append(_Question(cell, prompt, on_answer, request.password))
-        self._send_next()
-        return True
+        return cell is not None and self._ask(_Question(cell, prompt, on_answer, request.password))
 
     def ask_for_host(
         self, text: str, cell: Message | None, on_answer: Callable[[str], None]
     ) -> Callable[[], None] | None:
         """Ask for the host; return what cancels the question, None where nobody can be asked."""
-        if cell is None or not self._may_ask(cell, is_hosts=True):
+        if cell is None:
             return None
         question = _Question(cell, text, on_answer, is_hosts=True)
-        self._waiting.append(question)
-        self._send_next()
 
         def cancel() -> None:
             self._waiting = [one for one in self._waiting if one is not question]
@@ -423,12 +413,17 @@ class InputRequests:
                 self._open, self._id = None, ""
                 self._send_next()
 
-        return cancel
+        return cancel if self._ask(question) else None
 
-    def _may_ask(self, cell: Message, *, is_hosts: bool) -> bool:
+    def _ask(self, question: _Question) -> bool:
+        """Queue a question; return False where its cell allows none, or one of its kind is open."""
         asking = (one for one in (self._open, *self._waiting) if one is not None)
-        allowed = bool(cell.content.get("allow_stdin"))
-        return allowed and not any(one.is_hosts is is_hosts for one in asking)
+        is_open = any(one.is_hosts is question.is_hosts for one in asking)
+        if is_open or not question.cell.content.get("allow_stdin"):
+            return False
+        self._waiting.append(question)
+        self._send_next()
+        return True
 
     def _send_next(self) -> None:
         if self._open is None and self._waiting:

@@ -80,14 +80,14 @@ def _prove(
     private = [default_path().parent, around.outside]
     folders: dict[str, Any] = {"project": project, "scratch": scratch, "private": private}
     plan, wrap = planned(tried, chosen.backend, **folders)
-    told = told_of(tried, plan, project, scratch)
+    prepare = told_of(tried, plan, project, scratch)
     loop = ZmqReactor()
     with contextlib.ExitStack() as made:
         reach = None
         if plan.relayed and isinstance(addresses, tuple):
             relay = Relay(loop, addresses, lambda _detail: None)
             reach = made.enter_context(contextlib.closing(relay))
-        prover = Prover(loop, told, lambda: spawn.start(wrap), around.touched, reach)
+        prover = Prover(loop, prepare, lambda: spawn.start(wrap), around.touched, reach)
         prover.run(_trial(policy, around))
     declared = settle(chosen.declare(tried), prover.report)
     results = _compared(policy, prover, declared)
@@ -124,8 +124,8 @@ def _compared(
         detail = attempt.detail if attempt else prover.failure or "nothing was said of it"
         if probe.name in prover.touched and outcome != "passed":
             outcome, detail = "passed", f"the host saw it, and the guest said: {outcome}"
-        told = disclosed(probe, declared)
-        found[probe.name] = Seen(outcome, detail, outcome == "passed" and told)
+        is_known = outcome == "passed" and disclosed(probe, declared)
+        found[probe.name] = Seen(outcome, detail, is_known)
     return found
 
 
