@@ -19,7 +19,7 @@ from sphinx.util.docutils import SphinxDirective
 
 from cellblock.batch.judge import judge_source
 from cellblock.host.cell.status import principle
-from cellblock.policy.load import to_judge_by
+from cellblock.policy.load import load_for_check
 from cellblock.render.denial import denial
 
 if TYPE_CHECKING:
@@ -38,7 +38,7 @@ class Denial(SphinxDirective):
         Raises an error of the directive where the policy would let the cell run.
         """
         cell, (preset,) = "\n".join(self.content), self.arguments
-        policy = to_judge_by(preset)
+        policy = load_for_check(preset)
         findings = judge_source(cell, policy.rules())
         if not findings:
             raise self.error(f"policy {preset} does not refuse this cell")

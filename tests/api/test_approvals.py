@@ -8,7 +8,7 @@ from cellblock import Policy, Sandbox, SandboxPool
 from cellblock.errors import PolicyError
 from cellblock.host.consent.approvals import store
 from cellblock.policy import paths as placing
-from cellblock.policy.load import checked
+from cellblock.policy.load import check_policy
 
 
 def add(a: int) -> int:
@@ -52,7 +52,7 @@ def test_what_a_kernels_user_allowed_for_always_is_not_for_programs(
 ):
     monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path))
     project = home / "project"
-    digest = checked(asking_policy, project=project, allow_unsafe=False).digest()
+    digest = check_policy(asking_policy, project=project, allow_unsafe=False).digest()
     under = {"policy": asking_policy.name, "scope": str(project.resolve()), "digest": digest}
     wanted = (("call", "ops.read_file"), ("import", "csv"))
     made = tuple(store.new(of, subject, **under) for of, subject in wanted)
@@ -60,7 +60,7 @@ def test_what_a_kernels_user_allowed_for_always_is_not_for_programs(
     with pool.sandbox() as s:
         # It is the same policy, whose kernels would ask no more.
         told = s._one._ground.told
-        assert placing.unplaced(s.policy, Path(told.scratch)).digest() == digest
+        assert placing.without_scratch(s.policy, Path(told.scratch)).digest() == digest
         assert s.execute("import csv").status == "denied"
         assert "NotApproved" in s.execute("ops.read_file('a.txt')").error.message
 

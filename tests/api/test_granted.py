@@ -139,11 +139,11 @@ def approved(home):
     path = home / "project" / "a.ipynb"
     cell = nbformat.v4.new_code_cell(FINE)
     path.write_text(nbformat.writes(nbformat.v4.new_notebook(cells=[cell])))
-    placed = load.checked(policy, project=path.parent, allow_unsafe=False)
+    placed = load.check_policy(policy, project=path.parent, allow_unsafe=False)
     place = Place(placed, path.parent)
     with place.held():
         manifest, _ = approving.known(place)
-        reviewed = approving.review(path, placed, manifest)
+        reviewed = approving.review(path.name, {1: FINE}, placed, manifest)
         assert approving.approve(place, placed, reviewed, manifest)
     return policy
 

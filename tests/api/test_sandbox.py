@@ -10,7 +10,7 @@ import pytest
 
 from cellblock import Policy, Sandbox
 from cellblock.errors import InputError
-from cellblock.host.cell import status as tables
+from cellblock.render import policy_card
 from cellblock.render.policy_card import policy_table
 
 pytestmark = pytest.mark.usefixtures("home")
@@ -273,10 +273,10 @@ def test_a_flood_of_questions_about_the_policy_is_answered_with_one_table(unsafe
         made.append(args)
         return policy_table(*args)
 
-    monkeypatch.setattr(tables, "policy_table", table)
+    monkeypatch.setattr(policy_card, "policy_table", table)
     r = unsafe.execute(
         "import msgspec, os\n"
-        "body = msgspec.msgpack.encode({'type': 'show_policy'})\n"
+        "body = msgspec.msgpack.encode({'type': 'show', 'what': 'policy'})\n"
         "os.write(3, (len(body).to_bytes(4, 'big') + body) * 500)"
     )
     tables_shown = [one for one in r.outputs if one.kind == "display_data" and not one.ours]

@@ -189,14 +189,14 @@ def test_a_descriptor_that_is_left_open_contradicts_what_is_declared():
 
 
 def test_a_variable_of_the_hosts_is_seen(monkeypatch):
-    passed_on = suite.probe.told_of
+    passed_on = suite.probe.prepare_message
 
     def told(*arguments):
         made = passed_on(*arguments)
         leak = {name: "" for name in os.environ if name.startswith("CELLBLOCK_TRIAL_")}
         return suite.msgspec.structs.replace(made, environment={**made.environment, **leak})
 
-    monkeypatch.setattr(suite.probe, "told_of", told)
+    monkeypatch.setattr(suite.probe, "prepare_message", told)
     found = suite.run("noop")
     assert found.contradicted == ["environment"]
     assert found.statuses["env_var_access"] == "unenforced"
@@ -217,7 +217,7 @@ LIES = {
         {"network_access": "partial", "subprocess_execution": "unenforced"},
     ),
     "rlimits": (
-        "c.process.apply = lambda *_, **__: 'set'",
+        "c.process.apply_limits = lambda *_, **__: 'set'",
         {"max_open_files": "unenforced", "max_file_size": "unenforced"},
     ),
 }
@@ -261,11 +261,11 @@ def test_no_guest_starts_without_the_library_behind_the_locks():
 def test_a_guest_that_lies_about_its_probes_is_found_out_by_what_it_touched():
     lies = (
         "import cellblock.guest.probes as t\n"
-        "tried = t.tried\n"
+        "tried = t.attempt\n"
         "def lied(name, place):\n"
         "    tried(name, place)\n"
         "    return t.Attempt(outcome='refused', detail='EPERM')\n"
-        "t.tried = lied"
+        "t.attempt = lied"
     )
     found = suite.run("noop", spoil=lies)
     touching = {

@@ -20,15 +20,18 @@ from cellblock.guest.confine import LOCKS, arch, confine, landlock, libc, notify
 from cellblock.guest.confine.libc import LockFailed
 from cellblock.guest.confine.notify import Gate, Request
 from cellblock.guest.confine.syscall_args import Grants
-from cellblock.wire.messages import Limits
+from cellblock.wire.messages import Limits, Plan
 from confine import simulator
 from confine.cell import LIBRARIES
 from confine.simulator import Call
 
 MACHINE = arch.current()
 PATIENCE = 20
-#: No number of tasks, no processes: what a gate is asked for where a test says nothing else.
-LAX = {"most_tasks": None, "processes": False}
+
+
+def plan_of(*, most_tasks=None, processes=False, network=False):
+    """Return what a gate decides by: where a test says nothing else, any number of threads."""
+    return Plan(limits=Limits(max_processes=most_tasks), subprocess=processes, network=network)
 
 
 class Guest:
@@ -41,18 +44,19 @@ class Guest:
             _child(program, plan, theirs)
         theirs.close()
         _, (listener,), _, _ = socket.recv_fds(self.ours, 1, 1)
-        self.gate = Gate(listener, MACHINE, **LAX | options)
+        self.listener = listener
+        self.gate = Gate(listener, MACHINE, plan_of(**options))
         self.said = []
 
     def serve(self):
         """Answer until the guest has gone; "snapshot" makes the next fork due."""
         poll = select.poll()
         poll.register(self.ours, select.POLLIN)
-        poll.register(self.gate.fileno(), select.POLLIN)
+        poll.register(self.listener, select.POLLIN)
         deadline = time.monotonic() + PATIENCE
         while time.monotonic() < deadline:
             for fd, event in poll.poll(100):
-                if fd == self.gate.fileno() and event & select.POLLIN:
+                if fd == self.listener and event & select.POLLIN:
                     assert self.gate.answer()
                 elif fd == self.ours.fileno() and not self._hear():
                     return self._end()
@@ -145,7 +149,7 @@ def test_threads_that_start_threads_at_once_do_not_outrun_the_count(plan):
         def _hear(self):
             line = self.ours.recv(4096).decode()
             if line:
-                self.counted = notify._threads(self.pid)
+                self.counted = notify.thread_count(self.pid)
                 self.ours.send(b"go")
             return bool(line)
 
@@ -271,7 +275,7 @@ def test_when_the_holder_lets_go_nothing_starts_any_more(plan):
 
     guest = Guest(wait, plan())
     poll = select.poll()
-    poll.register(guest.gate.fileno(), select.POLLIN)
+    poll.register(guest.listener, select.POLLIN)
     while not select.select([guest.ours], [], [], 0)[0]:
         if poll.poll(50):
             guest.gate.answer()
@@ -287,7 +291,7 @@ THREAD, FORK = 0x3D0F00, 17
 
 
 def decider(**options):
-    return Gate(-1, MACHINE, **LAX | options)
+    return Gate(-1, MACHINE, plan_of(**options))
 
 
 def decide(by, call, *args, pid=None):
@@ -347,7 +351,7 @@ def test_networks_and_programs_are_as_the_policy_has_them_by_now():
     for call in (*notify.REACHING, "sendto", "sendmsg", "execve"):
         by = decider(processes=True, network=True)
         assert decide(by, call, 0, 0, 0) == 0, call
-        by.hold_to(most_tasks=None, processes=False, network=False)
+        by.plan = plan_of()
         assert decide(by, call, 0, 0, 0) in {errno.EACCES, errno.EPERM}, call
 
 
@@ -379,8 +383,8 @@ class Locked(Guest):
             if word == "lock":
                 done = functools.partial(self.done.append, "done")
                 pid = self.options.get("pid", self.pid)
-                lower = functools.partial(landlock.lower, pid, self.narrower.limits)
-                self.gate.lock(notify.Lock(pid, self.ruleset, lambda: None, lower, done))
+                due = notify.DueRuleset(pid, self.pid, self.ruleset, self.narrower.limits, done)
+                self.gate.expect_ruleset(due)
                 self.ours.send(b"go")
             else:
                 self.said.append(word)
@@ -467,7 +471,8 @@ def test_a_thread_that_was_there_before_keeps_the_ruleset_away(plan, narrower):
 def test_a_lock_that_was_due_is_not_when_a_snapshot_is(narrower):
     ruleset = landlock.ruleset(narrower, 1)
     by = decider()
-    by.lock(notify.Lock(os.getpid(), ruleset, lambda: None, lambda: None, lambda: None))
+    pid = os.getpid()
+    by.expect_ruleset(notify.DueRuleset(pid, pid, ruleset, narrower.limits, lambda: None))
     assert decide(by, "clone", THREAD) == errno.EPERM
     by.allow_fork(None)
     assert decide(by, "landlock_restrict_self", 1, 0) == errno.EPERM

@@ -31,7 +31,7 @@ from pathlib import Path
 
 import pytest
 
-from cellblock.guest.confine.adapt import mend_library
+from cellblock.guest.library_patches import patch_standard_library
 from cellblock.wire.messages import Limits
 from confine.cell import run
 
@@ -89,7 +89,7 @@ def database(w):
 
 
 def copies(w):
-    mend_library()
+    patch_standard_library()
     os.chdir(w.scratch)
     os.makedirs("tree/below")
     Path("tree/below/file").write_text("x")
@@ -105,7 +105,7 @@ def copies(w):
 
 
 def paths(w):
-    mend_library()
+    patch_standard_library()
     resolved = (w.scratch / "link").resolve()
     (w.scratch / "touched").touch()
     (w.scratch / "touched").touch()
@@ -114,7 +114,7 @@ def paths(w):
 
 
 def memory(_w):
-    mend_library()
+    patch_standard_library()
     asked = [
         mmap.mmap(-1, 1 << 16),
         mmap.mmap(-1, 1 << 16, access=mmap.ACCESS_WRITE),
@@ -129,7 +129,7 @@ def memory(_w):
 
 
 def mapped_files(w):
-    mend_library()
+    patch_standard_library()
     path = w.scratch / "mapped"
     path.write_bytes(bytes(8192))
     with path.open("r+b") as file, mmap.mmap(file.fileno(), 0) as mapping:

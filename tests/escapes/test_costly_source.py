@@ -12,9 +12,9 @@ import pytest
 
 from cellblock.analysis import analyse, transform
 from cellblock.analysis.transform import CHARACTERS, WORDS, check_shape
-from cellblock.policy.load import to_judge_by
+from cellblock.policy.load import load_for_check
 
-RULES = to_judge_by("safe").rules()
+RULES = load_for_check("safe").rules()
 SECONDS, MEMORY = 8, 1 << 30
 #: A name: what is repeated, and what is before and behind it.
 SHAPES = {

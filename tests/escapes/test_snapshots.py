@@ -28,7 +28,7 @@ def find(name):
 snapshots, channel = find("Snapshots"), find("Channel")
 def refuse(request):
     for fd in channel.take_descriptors(): os.close(fd)
-    channel.send(messages.NotStanding(id=request.id, errno=11))
+    channel.send(messages.SnapshotFailed(id=request.id, errno=11))
 """
 LONG = "; import time; time.sleep(0.11)"  # answered when its snapshot is decided
 
@@ -136,9 +136,9 @@ def test_a_copy_that_runs_on_while_it_should_wait_is_stopped(kernel):
         "def stand(request, fds, threads):\n"
         "    for target, fd in zip((3, 1, 2), fds): os.dup2(fd, target)\n"
         "    channel.renew()\n"
-        "    channel.send(messages.Standing(id=request.id))\n"
+        "    channel.send(messages.SnapshotReady(id=request.id))\n"
         "    while True: pass\n"
-        "snapshots._stand = stand" + LONG,
+        "snapshots._wait_as_copy = stand" + LONG,
     )
     run(kernel, "1" + LONG)
     until(lambda: not running(kernel))
@@ -196,7 +196,7 @@ def test_a_guest_that_answers_for_its_copy_is_no_copy(kernel):
         kernel,
         "def answer(request):\n"
         "    fds = channel.take_descriptors()\n"
-        "    os.write(fds[0], bytes(frames.encode(messages.Standing(id=request.id))))\n"
+        "    os.write(fds[0], bytes(frames.encode(messages.SnapshotReady(id=request.id))))\n"
         "snapshots.take = answer",
     )
     until(lambda: reading.result(kernel.run("6 * 7")[1]) == "42")
@@ -246,7 +246,7 @@ def test_what_was_forked_is_ended_with_its_zygote(kernel):
 # --- out of turn ------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("frame", ["messages.Standing(id=1)", "messages.Resumed()"])
+@pytest.mark.parametrize("frame", ["messages.SnapshotReady(id=1)", "messages.Resumed()"])
 def test_a_guest_that_speaks_as_a_snapshot_is_ended(kernel, frame):
     run(kernel, "kept = 7" + LONG)
     card = stopped(kernel, f"channel.send({frame})\nwhile True: pass")
@@ -268,10 +268,10 @@ def test_a_copy_that_says_again_and_again_that_it_stands_costs_the_host_no_descr
     run(
         kernel,
         "def insist(resume):\n"
-        "    one = bytes(frames.encode(messages.Standing(id=1)))\n"
+        "    one = bytes(frames.encode(messages.SnapshotReady(id=1)))\n"
         "    for _ in range(300): os.write(3, one)\n"
         "    time.sleep(60)\n"
-        "snapshots.go_on = insist" + LONG,
+        "snapshots.take_over = insist" + LONG,
     )
     stopped(kernel, "os._exit(1)")
     assert run(kernel, "kept") == "7"
@@ -283,7 +283,7 @@ def test_what_a_guest_says_of_a_copy_it_did_not_make_is_told_in_the_hosts_words_
         kernel,
         "numbers = iter(range(1, 4_000))\n"
         "def refuse_anew(request):\n"
-        "    channel.send(messages.NotStanding(id=request.id, errno=next(numbers)))\n"
+        "    channel.send(messages.SnapshotFailed(id=request.id, errno=next(numbers)))\n"
         "    for fd in channel.take_descriptors(): os.close(fd)\n"
         "snapshots.take = refuse_anew" + LONG,
     )
@@ -305,7 +305,7 @@ def test_a_guest_that_words_why_it_made_no_copy_is_ended_for_it(kernel, fields):
     kernel.run(  # answered well, or with its end where what ran before is not kept yet
         "from msgspec.msgpack import encode\n"
         "def word(request):\n"
-        f"    body = encode({{'type': 'not_standing', 'id': request.id, {fields}}})\n"
+        f"    body = encode({{'type': 'snapshot_failed', 'id': request.id, {fields}}})\n"
         "    os.write(3, len(body).to_bytes(4, 'big') + body)\n"
         "snapshots.take = word",
     )
@@ -321,7 +321,7 @@ def test_a_guest_that_words_why_it_made_no_copy_is_ended_for_it(kernel, fields):
 
 
 def test_copies_that_do_not_take_over_hold_up_the_next_cell_for_a_bounded_time(kernel):
-    run(kernel, "snapshots.go_on = lambda _: time.sleep(60)" + LONG)
+    run(kernel, "snapshots.take_over = lambda _: time.sleep(60)" + LONG)
     for _ in range(5):
         run(kernel, "1" + LONG)
     stopped(kernel, "os._exit(1)")  # answered within the client's deadline, or this fails
@@ -331,12 +331,12 @@ def test_copies_that_do_not_take_over_hold_up_the_next_cell_for_a_bounded_time(k
 def test_copies_that_say_twice_that_they_took_over_are_ended_and_no_cell_with_them(kernel):
     run(
         kernel,
-        "real = snapshots.go_on\n"
+        "real = snapshots.take_over\n"
         "def insist(resume):\n"
         "    resumed = real(resume)\n"
         "    channel.send(resumed)\n"
         "    return resumed\n"
-        "snapshots.go_on = insist" + LONG,
+        "snapshots.take_over = insist" + LONG,
     )
     for number in range(3):
         run(kernel, f"{number}" + LONG)
@@ -351,11 +351,11 @@ def test_copies_that_say_twice_that_they_took_over_are_ended_and_no_cell_with_th
 def test_a_zygote_that_ends_during_a_restoration_takes_the_copy_with_it(kernel):
     run(
         kernel,
-        "real = snapshots.go_on\n"
+        "real = snapshots.take_over\n"
         "def slow(resume):\n"
         "    time.sleep(2)\n"
         "    return real(resume)\n"
-        "snapshots.go_on = slow" + LONG,
+        "snapshots.take_over = slow" + LONG,
     )
     before, guest = kernel.tree(), kernel.guest()
     mid = kernel.execute_send("os._exit(1)")

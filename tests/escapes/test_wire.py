@@ -228,15 +228,15 @@ def test_the_next_cell_runs_and_a_violation_is_said(targets, user, name):
 
 #: What a host would have to lack for these to go unnoticed.
 LACKING = {
-    "end_of_a_cell_to_come": "conduct.reply = lambda *_: ''",
-    "beginning_of_another_cell": "conduct.began = lambda *_: ''",
-    "question_where_none_may_be_asked": "conduct.question = lambda *_: ''",
+    "end_of_a_cell_to_come": "requests.check_reply = lambda *_: ''",
+    "beginning_of_another_cell": "requests.check_began = lambda *_: ''",
+    "question_where_none_may_be_asked": "requests.check_question = lambda *_: ''",
 }
 
 
 @pytest.mark.parametrize("name", LACKING)
 def test_a_host_that_lets_it_pass_would_be_noticed(start, world, name):
-    change = f"from cellblock.host.session import types as conduct; {LACKING[name]}"
+    change = f"from cellblock.host.session import requests; {LACKING[name]}"
     argv = argv_changed(change, policy(world, 3), "--allow-unsafe")
     kernel = start(argv=argv, world=world)
     mid = kernel.execute_send(PRELUDE + PROGRAMS[name])

@@ -17,7 +17,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from cellblock.errors import WireError
-from cellblock.host.session.types import Cell
+from cellblock.host.session.types import ExecuteRequest
 from cellblock.wire import frames, messages
 from support.simulator import Simulation
 from support.traffic import record
@@ -36,7 +36,7 @@ LIMITS = messages.Limits(memory_max_bytes=1)
 SEEDS = [
     messages.Ready(report=messages.LockReport(achieved={"landlock": "ABI 7"})),
     messages.NotReady(lock="seccomp", detail="none"),
-    messages.Tried(results={"tcp": messages.Attempt(outcome="refused", detail="EPERM")}),
+    messages.TrialResults(results={"tcp": messages.Attempt(outcome="refused", detail="EPERM")}),
     messages.Began(id=3),
     messages.Stream(name="stdout", text="text \u00e9 \U0001f600"),
     messages.Display(data={"text/plain": "x", "image/png": b"\x89", "application/json": {"a": [1]}}),
@@ -50,8 +50,8 @@ SEEDS = [
     messages.Completed(id=3, matches=["a", "b"], start=0, end=1, types=[{"type": "x"}]),
     messages.Inspected(id=3, data={"text/plain": "x"}),
     messages.CommOut(kind="comm_msg", content={"data": {"x": 1.5}}, buffers=[b"", b"x"]),
-    messages.ShowPolicy(),
-    messages.ShowOutput(argument="7 stderr last"),
+    messages.Show(what="policy"),
+    messages.Show(what="output", argument="7 stderr last"),
     messages.Execute(id=3, source="x", raw="x", execution_count=1, user_expressions={"a": "b"}),
     messages.Complete(id=3, code="x", cursor=1),
     messages.Inspect(id=3, code="x", cursor=1),
@@ -308,7 +308,9 @@ class Traffic:
 
 def requests(sim, answered):
     """The requests that the recording answers, as the same calls."""
-    yield lambda: sim.session.execute(Cell(raw="x = 1", execution_count=1), answered.append)
+    yield lambda: sim.session.execute(
+        ExecuteRequest(code="x = 1", execution_count=1), answered.append
+    )
     yield lambda: sim.session.complete("pri", 3, answered.append)
     yield lambda: sim.session.inspect("print", 5, 0, answered.append)
 
@@ -341,7 +343,7 @@ def say(sim, data):
 def honest(sim):
     """Have whatever guest there is now answer what it was asked, until all is answered."""
     for _ in range(4):
-        if sim.session._under_way.request is None:
+        if sim.session.requests.request is None:
             return
         for asked in sim.guest.read():
             say(sim, b"".join(map(bytes, map(frames.encode, answers(asked)))))
@@ -362,7 +364,7 @@ def answers(asked):
 def serves(sim):
     """The session runs one more cell, in this guest or the next."""
     outcomes = []
-    sim.session.execute(Cell(raw="y = 2", execution_count=2), outcomes.append)
+    sim.session.execute(ExecuteRequest(code="y = 2", execution_count=2), outcomes.append)
     for _ in range(4):
         sim.reactor.turn()
         honest(sim)

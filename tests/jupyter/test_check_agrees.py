@@ -9,7 +9,7 @@ import pytest
 from cellblock.batch.check_workers import judge_context
 from cellblock.batch.judge import judge
 from cellblock.batch.verdict import CheckOptions, FileKind
-from cellblock.policy.load import to_judge_by
+from cellblock.policy.load import load_for_check
 from support import reading
 from support.admission import FINE, MARK, OBSERVE, RESET, approve, notebook
 from support.kernels import Kernel, World, argv_for
@@ -67,7 +67,7 @@ def found_by_check(world, policy, cell):
     path = notebook(world, cell)
     place = os.fsencode(world.work)
     options = msgspec.structs.replace(
-        CheckOptions.of(to_judge_by(str(policy))), project=place, folder=place
+        CheckOptions.of(load_for_check(str(policy))), project=place, folder=place
     )
     with mock.patch.dict(os.environ, HOME=str(world.home)):
         os.environ.pop("XDG_DATA_HOME", None)

@@ -44,7 +44,7 @@ def approve(world: World, policy: Path, *sources: str, name: str = "a.ipynb") ->
         found, place = _place(world, policy)
         with place.held():
             manifest, _ = approving.known(place)
-            reviewed = approving.review(path, found, manifest)
+            reviewed = approving.review(path.name, dict(enumerate(sources, 1)), found, manifest)
             approving.approve(place, found, reviewed, manifest)
 
 

@@ -8,7 +8,7 @@ from cellblock.host.consent.approvals.approver import Clerk, Grants, Under
 from cellblock.host.consent.approvals.prompt import Prompt
 from cellblock.host.consent.approvals.store import Store
 from cellblock.host.services.tools.calls import Call
-from cellblock.host.session.types import Cell
+from cellblock.host.session.types import ExecuteRequest
 from cellblock.wire import messages, values
 
 UNDER = Under(scope="/home/ada/lab", policy="mine", digest="d" * 64)
@@ -30,7 +30,7 @@ def call(*args, number=1, tool=WRITE, **kwargs):
 
 
 def cell(raw="ops.write_file('a', 'b')", count=3, *, stdin=True):
-    return Cell(raw=raw, execution_count=count, allow_stdin=stdin)
+    return ExecuteRequest(code=raw, execution_count=count, allow_stdin=stdin)
 
 
 def code_in(text):

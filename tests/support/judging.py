@@ -11,7 +11,7 @@ import msgspec
 from cellblock.batch.check_workers import judge_context
 from cellblock.batch.judge import CellJudge
 from cellblock.batch.verdict import CheckOptions
-from cellblock.policy.load import to_judge_by
+from cellblock.policy.load import load_for_check
 
 if TYPE_CHECKING:
     from cellblock.analysis import Finding
@@ -22,7 +22,7 @@ def by(
     preset: str = "safe", folder: Path = Path("/"), *, template: bool = False, **less: Any
 ) -> JudgeContext:
     """Return it of a preset, or a file, with some fields changed; ``folder`` is the project's."""
-    options = CheckOptions.of(to_judge_by(preset).replace(**less), template=template)
+    options = CheckOptions.of(load_for_check(preset).replace(**less), template=template)
     place = os.fsencode(folder)
     return judge_context(msgspec.structs.replace(options, project=place, folder=place))
 

@@ -16,9 +16,8 @@ import threading
 
 import httpx
 
-from cellblock.host.services.operations import catalog
+from cellblock.host.services.operations.catalog import OperationError
 from cellblock.host.services.operations.http import Fetcher
-from cellblock.host.services.operations.urls import OperationError
 from cellblock.policy.operations import Http as Table
 from support.web import Web, answer
 
@@ -68,10 +67,9 @@ class Resolver:
 
 def fetched() -> str:
     """Have the host's own operation ask; return what it was answered."""
-    given = Table(hosts=("http://rebind.example",), timeout=20.0)
-    table = {name: getattr(given, name) for name in catalog.Http.__struct_fields__}
+    table = Table(hosts=("http://rebind.example",), timeout=20.0)
     try:
-        return asyncio.run(Fetcher(catalog.Http(**table)).http(URL))["content"].decode()
+        return asyncio.run(Fetcher(table).http(URL))["content"].decode()
     except OperationError as error:
         return f"{error.kind}: {error.message}"
 

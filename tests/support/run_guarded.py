@@ -70,7 +70,7 @@ class Guest:
 
     def __init__(self):
         extra = {"display": IPython.display.display, "input": input, "canary": canary}
-        extra["get_ipython"] = shell.answer_for(RULES)
+        extra["get_ipython"] = shell.get_ipython_for(RULES)
         # Without guards a copy of the real builtins, by which the audit hook knows user code.
         names = (
             guards.install(RulesInForce(RULES), extra)
@@ -82,8 +82,8 @@ class Guest:
             shells.strip_globals(self.shell, IPYTHON_NAMES)
         self.space, self.names = self.shell.user_ns, self.shell.user_ns["__builtins__"]
         out = Out()
-        self.shell.display_pub.bind(out)
-        self.shell.displayhook.bind(out)
+        self.shell.display_pub.out = out
+        self.shell.displayhook.out = out
         sys.displayhook = self.shell.displayhook
 
     def fail(self, error):

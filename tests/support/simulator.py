@@ -18,9 +18,9 @@ from cellblock.analysis import Rules
 from cellblock.host.audit.recorder import Audit
 from cellblock.host.consent.admission.admission import Gate
 from cellblock.host.guests.process import Guest
-from cellblock.host.guests.zygote import OwnZygote
-from cellblock.host.session.limits import Bounds
+from cellblock.host.guests.zygote import ZygoteSource
 from cellblock.host.session.session import Session
+from cellblock.host.session.types import SessionSettings
 from cellblock.policy.model import Policy
 from cellblock.wire import frames, messages
 
@@ -173,7 +173,7 @@ class Simulation:
         policy=_NO_SNAPSHOTS,
         audit=None,
         gate=None,
-        scope=None,
+        narrower=None,
         clerk=None,
     ):
         self.reactor = Reactor()
@@ -202,19 +202,21 @@ class Simulation:
             rules={}, preload=(), pre_imported=(), policy_name="p", ipython_dir="/x",
             scratch="/x", cwd="/x", environment={}, plan=messages.Plan(required=required),
         )  # fmt: skip
+        self.audit = Audit() if audit is None else audit
+        settings = SessionSettings(
+            policy=policy.replace(timeout=timeout),
+            rules=rules,
+            gate=Gate(Policy(), Path("/x")) if gate is None else gate,
+            prepare=prepare,
+            zygote=self._spawn,
+        )
         self.session = Session(
             self.reactor,
             self,
-            rules,
-            prepare=prepare,
-            timeout=timeout,
-            bounds=Bounds(),
+            settings,
+            ZygoteSource(self.reactor, self._spawn),
             clock=lambda: self.reactor.now,
-            zygotes=OwnZygote(self.reactor, self._spawn),
-            policy=policy,
-            audit=Audit() if audit is None else audit,
-            gate=Gate(Policy(), Path("/x")) if gate is None else gate,
-            scope=scope,
+            narrower=narrower,
             clerk=clerk,
         )
 
@@ -225,29 +227,29 @@ class Simulation:
         self.session.execute(cell, finish or self.outcomes.append)
         self.reactor.turn()
 
-    def shown(self, message):
+    def on_output(self, message):
         self.notes.append(("shown", message))
 
-    def asked(self, request):
+    def on_question(self, request):
         self.notes.append(("asked", request))
         return self.answers_questions
 
-    def hurry(self):
+    def stop_holding(self):
         self.notes.append(("hurried", None))
 
-    def restarted(self, stopped):
+    def on_restart(self, stopped):
         self.notes.append(("restarted", stopped))
 
-    def noticed(self, text):
+    def on_notice(self, text):
         self.notes.append(("noticed", text))
 
-    def undone(self, stopped):
+    def on_undo(self, stopped):
         self.notes.append(("undone", stopped))
 
-    def failed(self, detail):
+    def on_failure(self, detail):
         self.notes.append(("failed", detail))
 
-    def locked(self, report):
+    def on_locks(self, report):
         self.notes.append(("locked", report))
         return self.refusal
 
@@ -282,7 +284,7 @@ class Simulation:
     def stands(self, copy, *, twin=True):
         """Have a copy say that it waits, and then its twin."""
         self._standing, copy.stood = copy.pid, True
-        copy.send(messages.Standing(id=copy.number))
+        copy.send(messages.SnapshotReady(id=copy.number))
         self.reactor.turn()
         if twin:
             self.doubles(copy)
@@ -292,7 +294,7 @@ class Simulation:
         twin = copy.twin()
         if twin is not None and not twin.stood:
             self.stands(twin)
-            copy.send(messages.Standing(id=twin.number))
+            copy.send(messages.SnapshotReady(id=twin.number))
             self.reactor.turn()
         elif twin is not None:
             self.doubles(twin)

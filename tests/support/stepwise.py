@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from cellblock.host.session.types import Cell, Restored, Stopped
+from cellblock.host.session.types import ExecuteRequest, Restored, Stopped
 from cellblock.host.snapshots import store
 from cellblock.policy.model import Policy
 from cellblock.wire import messages
@@ -14,9 +14,9 @@ EXACT, INEXACT = "x = 1", "x = (1).bit_length()"
 class Stepwise(Simulation):
     """A session with snapshots, whose cells are numbered."""
 
-    def __init__(self, monkeypatch, *, scope=None, clerk=None, **settings):
+    def __init__(self, monkeypatch, *, narrower=None, clerk=None, **settings):
         policy = Policy().replace(**{"snapshots": "always", "undo_depth": 5} | settings)
-        super().__init__(monkeypatch, timeout=None, policy=policy, scope=scope, clerk=clerk)
+        super().__init__(monkeypatch, timeout=None, policy=policy, narrower=narrower, clerk=clerk)
         self.count = 0
         self.session.start()
         self.reactor.turn()
@@ -25,7 +25,7 @@ class Stepwise(Simulation):
     def begin(self, code=INEXACT, **fields):
         """Run a cell and have the guest take it up; return the request."""
         self.count += 1
-        self.run(Cell(raw=code, execution_count=self.count, **fields))
+        self.run(ExecuteRequest(code=code, execution_count=self.count, **fields))
         (request,) = self.guest.read()
         self.guest.send(messages.Began(id=request.id))
         self.reactor.turn()

@@ -60,15 +60,15 @@ def run(backend: str, *, spoil: str = "", plan: dict[str, Any] | None = None, **
     """
     policy = Policy().replace(name="tried", backend=backend, **fields)
     chosen = choose(policy, "attempt")
-    boot, told = spawn._BOOT, probe.told_of
+    boot, told = spawn._BOOT, probe.prepare_message
     spawn._BOOT = boot.replace(_MAIN, f"exec({spoil!r});{_MAIN}")
-    probe.told_of = lambda policy, made, *rest: told(
+    probe.prepare_message = lambda policy, made, *rest: told(
         policy, msgspec.structs.replace(made, **plan or {}), *rest
     )
     try:
         proof, seen = probe.prove(policy, chosen, Path.cwd())
     finally:
-        spawn._BOOT, probe.told_of = boot, told
+        spawn._BOOT, probe.prepare_message = boot, told
     declared, report = chosen.declare(policy), known_report(chosen, proof, seen)
     settled = settle(declared, report, proof)
     return Suite(

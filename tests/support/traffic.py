@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import tempfile
-import time
 from pathlib import Path
 
 from cellblock.backends.choose import choose
@@ -11,11 +10,10 @@ from cellblock.backends.plan import make_plan
 from cellblock.host.audit.recorder import Audit
 from cellblock.host.consent.admission.admission import Gate
 from cellblock.host.guests import process, spawn
-from cellblock.host.guests.zygote import OwnZygote
-from cellblock.host.session.config import told_of
-from cellblock.host.session.limits import Bounds
+from cellblock.host.guests.zygote import ZygoteSource
+from cellblock.host.session.config import prepare_message
 from cellblock.host.session.session import Session
-from cellblock.host.session.types import Cell
+from cellblock.host.session.types import ExecuteRequest, SessionSettings
 from cellblock.jupyter.reactor import ZmqReactor
 from cellblock.policy import load
 from cellblock.wire import frames
@@ -27,6 +25,8 @@ CELL = "print(1)\ndisplay({2: 3})\nprint(4, flush=True)\n[5, 6][0]"
 class Front:
     """A front that lets everything happen."""
 
+    audit = Audit()
+
     def __getattr__(self, _name):
         return lambda *_: ""
 
@@ -36,19 +36,14 @@ def real_session(folder: Path, reactor: ZmqReactor, front: object) -> Session:
     policy = load.load("safe", project=folder, scratch=folder, allow_unsafe=False)
     chosen = choose(policy, "attempt")
     plan = make_plan(policy, chosen.backend, scratch=folder, project=folder)
-    return Session(
-        reactor,
-        front,
-        policy.rules(),
-        prepare=told_of(policy, plan, folder, folder),
-        timeout=None,
-        bounds=Bounds(),
-        clock=time.monotonic,
-        zygotes=OwnZygote(reactor, spawn.start),
-        policy=policy.replace(snapshots="off"),
-        audit=Audit(),
+    settings = SessionSettings(
+        policy=policy.replace(snapshots="off", timeout=None),
+        rules=policy.rules(),
         gate=Gate(policy, folder),
+        prepare=prepare_message(policy, plan, folder, folder),
+        zygote=spawn.start,
     )
+    return Session(reactor, front, settings, ZygoteSource(reactor, spawn.start))
 
 
 class _Recorder:
@@ -68,7 +63,9 @@ class _Recorder:
         process.Guest._take = recorded
         try:
             self._session.start()
-            self._next(lambda d: self._session.execute(Cell(raw=CELL, execution_count=1), d))
+            self._next(
+                lambda d: self._session.execute(ExecuteRequest(code=CELL, execution_count=1), d)
+            )
             self._next(lambda d: self._session.complete("pri", 3, d))
             self._next(lambda d: self._session.inspect("print", 5, 0, d))
         finally:

@@ -12,13 +12,13 @@ from packaging.requirements import Requirement
 from packaging.utils import parse_wheel_filename
 
 from cellblock.host.services.operations import packages
-from cellblock.host.services.operations.urls import OperationError
+from cellblock.host.services.operations.catalog import OperationError
 from support.web import Web, answer
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from cellblock.host.services.operations.package_store import Package
+    from cellblock.host.services.operations.packages import Package
 
 
 def wheel(

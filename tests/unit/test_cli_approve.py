@@ -187,10 +187,10 @@ def test_under_a_policy_that_takes_no_approvals_nothing_is_shown_or_asked(run, n
 @pytest.mark.parametrize(
     ("content", "said"),
     [
-        (b"", "it is no notebook: NotJSONError"),
+        (b"", "it is no JSON: "),
         (b"[]", "it is no notebook: "),
-        (b"{}", "it is no notebook: "),
-        (b"\xff", "it is no notebook: UnicodeDecodeError"),
+        (b"{}", "it is of an older format, and nbformat can't read it"),
+        (b"\xff", "it is no UTF-8 text"),
         (None, "no such file"),
     ],
 )
@@ -267,7 +267,7 @@ def test_an_old_notebook_that_asks_for_all_memory_is_no_notebook(run, admits, tm
     heading = {"cell_type": "heading", "level": 2_000_000_000, "source": "x"}
     (tmp_path / "b.ipynb").write_text(json.dumps(old | {"worksheets": [{"cells": [heading]}]}))
     status, _, err = approve(run, "b.ipynb")
-    assert (status, "it is no notebook: UpgradeError" in err) == (2, True)
+    assert (status, "it is of an older format, and nbformat can't" in err) == (2, True)
 
 
 def test_a_notebooks_name_commands_no_runner(run, notebook):
@@ -281,8 +281,7 @@ def test_a_notebooks_name_commands_no_runner(run, notebook):
 def test_who_waits_for_another_who_approves_is_told_so(notebook, admits, policy, tmp_path):
     name = notebook("x = 1")
     place = Place(policy(), tmp_path)
-    slow = "import sys; sys.modules['rfc3987_syntax'] = None"  # what nbformat's checks import
-    code = f"{slow}; from cellblock.cli.main import main; main()"
+    code = "import sys; sys.modules['nbformat'] = None; from cellblock.cli.main import main; main()"
     command = [sys.executable, "-P", "-c", code, "approve", name, "--policy", "lab.toml", "--yes"]
     with place.held():
         second = subprocess.Popen(command, stderr=subprocess.PIPE, text=True, cwd=tmp_path)

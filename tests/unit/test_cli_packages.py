@@ -4,7 +4,7 @@ import pytest
 from typer.testing import CliRunner
 
 from cellblock.cli.main import app
-from cellblock.host.services.operations.package_store import Package, PackageStore
+from cellblock.host.services.operations.packages import Package, PackageStore
 from cellblock.policy.folders import package_folder
 
 

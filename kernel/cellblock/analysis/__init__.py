@@ -1,7 +1,20 @@
 """PURE: source to findings. Standard library only; no I/O, no state, no import of what cells name.
 
 The language layer is a lint with teeth: it explains, it refuses early, it keeps honest code
-ambient. The OS layer is the boundary. Host and guest call the same ``analyse``.
+ambient. The OS layer is the boundary. Host and guest call the same ``analyse``, which never raises.
+
+- ``transform``: IPython's input transformer and Python's parser, with the limits of both
+- ``analyser``: one walk of the tree; its table says which check judges which type of node
+- ``findings``: the table of rules, what a finding is, the part of a policy that rules come from
+- ``names``, ``attributes``, ``imports``, ``magics``: the checks, each with its tables
+- ``nodes``, ``allowlist``: the syntax, modules and magics that are known; all else is refused
+- ``remedies``: what would do the job of what is refused
+- ``templates``, ``template_rules``: cells that name a template, and what a template's file may do
+- ``admission``: whether a cell may run at all: approved, template or any
+- ``replay``: which cells can be run a second time and do the same
+
+A new rule is a row in ``findings``, and a check that is in the table of ``analyser``. May import
+nothing else of cellblock.
 """
 
 from __future__ import annotations

@@ -38,51 +38,34 @@ MOST_WANTED = 20
 REMEDY = "approve it where you can be asked"
 
 
-class Entry(NamedTuple):
-    """What cells may write, the modules that it brings, and what those do."""
-
-    module: str
-    brings: tuple[str, ...]
-    rationale: str
-
-
-def _rows(*rows: tuple[str, str]) -> tuple[Entry, ...]:
-    return tuple(Entry(module, (module,), rationale) for module, rationale in rows)
-
-
-#: Sorted, one module a row.
-APPROVABLE: tuple[Entry, ...] = (
-    *_rows(
-        ("argparse", "reads options from a list of words; opens files that it is told to"),
-        ("bz2", "compresses in memory; opens files that it is told to"),
-        ("configparser", "reads settings from text; opens files that it is told to"),
-        ("csv", "reads and writes tables as text; opens no file itself"),
-        ("fnmatch", "compares names with patterns"),
-        ("getopt", "reads options from a list of words"),
-        ("gzip", "compresses in memory; opens files that it is told to"),
-        ("html.entities", "names of characters"),
-        ("html.parser", "takes HTML apart"),
-        ("lzma", "compresses in memory; opens files that it is told to"),
-        ("optparse", "reads options from a list of words"),
-        ("plistlib", "reads and writes property lists"),
-        ("quopri", "encoding"),
-        ("sched", "calls functions at their time, in the cell"),
-        ("shlex", "divides text into words as a shell does; starts none"),
-        ("stringprep", "character tables"),
-        ("tomllib", "reads TOML"),
-        ("wave", "reads and writes sound; opens files that it is told to"),
-    ),
-    Entry(
-        "xml.etree",
-        ("xml.etree.ElementTree",),
-        "reads and writes XML; opens files that it is told to",
-    ),
-    *_rows(
-        ("xml.etree.ElementTree", "reads and writes XML; opens files that it is told to"),
-        ("zipfile", "packs in memory; opens files that it is told to"),
-    ),
+#: What cells may import, and what it does: sorted, one module a row.
+APPROVABLE: Mapping[str, str] = MappingProxyType(
+    {
+        "argparse": "reads options from a list of words; opens files that it is told to",
+        "bz2": "compresses in memory; opens files that it is told to",
+        "configparser": "reads settings from text; opens files that it is told to",
+        "csv": "reads and writes tables as text; opens no file itself",
+        "fnmatch": "compares names with patterns",
+        "getopt": "reads options from a list of words",
+        "gzip": "compresses in memory; opens files that it is told to",
+        "html.entities": "names of characters",
+        "html.parser": "takes HTML apart",
+        "lzma": "compresses in memory; opens files that it is told to",
+        "optparse": "reads options from a list of words",
+        "plistlib": "reads and writes property lists",
+        "quopri": "encoding",
+        "sched": "calls functions at their time, in the cell",
+        "shlex": "divides text into words as a shell does; starts none",
+        "stringprep": "character tables",
+        "tomllib": "reads TOML",
+        "wave": "reads and writes sound; opens files that it is told to",
+        "xml.etree": "reads and writes XML; opens files that it is told to",
+        "xml.etree.ElementTree": "reads and writes XML; opens files that it is told to",
+        "zipfile": "packs in memory; opens files that it is told to",
+    }
 )
-_BY_NAME: Mapping[str, Entry] = MappingProxyType({entry.module: entry for entry in APPROVABLE})
+#: The module that is let in instead of a package that only holds it.
+_HELD_BY: Mapping[str, str] = MappingProxyType({"xml.etree": "xml.etree.ElementTree"})
 
 #: Packages that nobody may approve of, and why: sorted, one a row. Nor any whose name begins with
 #: an underscore: nobody is meant to import it.
@@ -122,8 +105,8 @@ def approvable(module: str, rules: Rules) -> tuple[Import, ...]:
 
     Whether a package is there at all is not asked here.
     """
-    if (entry := _BY_NAME.get(module)) is not None:
-        return tuple(Import("module", name, entry.rationale) for name in entry.brings)
+    if module in APPROVABLE:
+        return (Import("module", _HELD_BY.get(module, module), APPROVABLE[module]),)
     top = module.partition(".")[0]
     never = top in NEVER or top.startswith("_") or top in sys.stdlib_module_names
     if never or not rules.raw_modules or not module.isprintable():

@@ -14,10 +14,9 @@ import importlib.util
 import re
 import sys
 import warnings
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from functools import lru_cache, partial
-from operator import ne
 from pathlib import Path
 from types import ModuleType
 from typing import TYPE_CHECKING, Any, Final
@@ -164,13 +163,15 @@ def transform(raw: str) -> Transformed:
 
 
 def _transform(raw: str) -> Transformed:
-    if _is_too_long(raw):
-        return Transformed(raw, changed=False, line_offset=0)
-    try:
-        with _manager() as manager:
-            manager.do_token_transforms = partial(_transform_ahead, manager)
-            source: str = manager.transform_cell(raw)
-    except Exception:  # noqa: BLE001 - tokenisers fail in many ways; Python then says it better
+    def ask(manager: Any) -> str:
+        manager.do_token_transforms = partial(_transform_ahead, manager)
+        return str(manager.transform_cell(raw))
+
+    source = None
+    if not _is_too_long(raw):
+        with suppress(ValueError):
+            source = _ask_ipython(ask)
+    if source is None:
         return Transformed(raw, changed=False, line_offset=0)
     return Transformed(source, changed=source != raw, line_offset=leading_blank_lines(raw))
 
@@ -199,26 +200,32 @@ def transform_as_ipython(raw: str) -> str:
     """
     if _is_too_long(raw):
         raise ValueError("more code than there is time for")
-    try:
-        with _manager() as manager:
-            return str(manager.transform_cell(raw))
-    except RuntimeError as error:
-        raise ValueError("more magics than there is time for") from error
-    except Exception:  # noqa: BLE001 - IPython fails in the same way, and runs nothing
-        return raw
+    source = _ask_ipython(lambda manager: str(manager.transform_cell(raw)))
+    return raw if source is None else source  # IPython fails in the same way, and runs nothing
 
 
 def check_complete(code: str) -> tuple[str, int | None]:
     """Return complete, incomplete, invalid or unknown, and the indent of the next line."""
-    if len(code) > _LONGEST_ASKED:
-        return "unknown", None
+    found = None
+    if len(code) <= _LONGEST_ASKED:
+        with suppress(ValueError):
+            check_shape(code)
+            found = _ask_ipython(lambda manager: manager.check_complete(code))
+    return ("unknown", None) if found is None else (str(found[0]), found[1])
+
+
+def _ask_ipython(ask: Callable[[Any], Any]) -> Any:
+    """Return what ``ask`` returns of IPython's transformers, None where they fail.
+
+    Raises ValueError for more steps than there is time for.
+    """
     try:
-        check_shape(code)
         with _manager() as manager:
-            status, indent = manager.check_complete(code)
-    except Exception:  # noqa: BLE001 - as above
-        return "unknown", None
-    return str(status), indent
+            return ask(manager)
+    except RuntimeError as error:
+        raise ValueError("more magics than there is time for") from error
+    except Exception:  # noqa: BLE001 - tokenisers fail in many ways; Python then says it better
+        return None
 
 
 @contextmanager
@@ -245,7 +252,8 @@ def _transform_ahead(manager: Any, lines: list[str]) -> list[str]:
         changed = _transform_first(manager, lines)
         if changed is None:
             return done + lines
-        same = next((n for n, pair in enumerate(zip(lines, changed)) if ne(*pair)), 0)  # noqa: B905
+        pairs = enumerate(zip(lines, changed, strict=False))
+        same = next((n for n, (one, other) in pairs if one != other), 0)
         # Only a line that is not indented can be read without those before it.
         cut = same if changed[same : same + 1] and not changed[same][0].isspace() else 0
         done, lines = done + changed[:cut], changed[cut:]

@@ -17,7 +17,7 @@ import msgspec
 
 from cellblock.api.results import Kind, Output, Wish, result_of
 from cellblock.errors import GuestError, PolicyError
-from cellblock.host.cell.cell import Station
+from cellblock.host.cell.cell import Front
 from cellblock.host.cell.outputs import Outputs
 from cellblock.host.output import gateway
 from cellblock.wire import values
@@ -27,13 +27,12 @@ if TYPE_CHECKING:
 
     from cellblock.api.results import Result
     from cellblock.host.audit.recorder import Audit
-    from cellblock.host.cell.cell import Asked
-    from cellblock.host.cell.output_log import Kept
+    from cellblock.host.cell.output_log import OutputLog
     from cellblock.host.cell.status import Views
     from cellblock.host.consent.approvals.approver import Clerk
     from cellblock.host.consent.approvals.prompt import Answer
     from cellblock.host.consent.approvals.request import Wish as Request
-    from cellblock.host.session.types import Cell
+    from cellblock.host.session.types import ExecuteRequest
     from cellblock.policy.model import Policy
     from cellblock.wire import messages as wire
 
@@ -60,7 +59,7 @@ class _Parent:
     header: Mapping[str, Any]
 
 
-class _NoBrake:
+class _NoFlowControl:
     """No backpressure: outputs are handed over at once."""
 
     def admits(self) -> bool:
@@ -69,14 +68,14 @@ class _NoBrake:
     def check(self) -> None: ...
 
 
-class SandboxFront(Station):
+class SandboxFront(Front):
     """Runs one cell at a time.
 
     ``ready`` is done when the first guest is, or has the exception why there can be none.
     """
 
-    def __init__(self, views: Views, kept: Kept, audit: Audit, ask: Ask | None) -> None:
-        super().__init__(Outputs(self, views, _NoBrake(), kept, audit), views, audit)
+    def __init__(self, views: Views, kept: OutputLog, audit: Audit, ask: Ask | None) -> None:
+        super().__init__(Outputs(self, views, _NoFlowControl(), kept, audit), views, audit)
         self.loop, self._ask = asyncio.get_running_loop(), ask
         self.ready: asyncio.Future[None] = self.loop.create_future()
         self._stem, self._serial = os.urandom(8).hex(), itertools.count()
@@ -85,12 +84,14 @@ class SandboxFront(Station):
         self._on_output: OnOutput | None = None
         self._question: asyncio.Task[None] | None = None
 
-    def execute(self, asked: Asked, on_output: OnOutput | None) -> asyncio.Future[Result]:
+    def execute(
+        self, request: ExecuteRequest, on_output: OnOutput | None
+    ) -> asyncio.Future[Result]:
         """Run a cell; ``on_output`` is called with each output as it comes, until the next cell."""
         self._outputs, self._on_output = [], on_output
         self._done = done = self.loop.create_future()
         try:
-            self.run(asked, _Parent({"msg_id": f"{self._stem}_{next(self._serial)}"}))
+            self.run(request, _Parent({"msg_id": f"{self._stem}_{next(self._serial)}"}))
         except BaseException:
             self.cell = self._done = None
             raise
@@ -152,29 +153,29 @@ class SandboxFront(Station):
 
     # --- calls from the session ---------------------------------------------------------------
 
-    def hurry(self) -> None:
+    def stop_holding(self) -> None:
         """Do nothing: the guest is never held."""
 
-    def locked(self, report: wire.LockReport) -> str:
+    def on_locks(self, report: wire.LockReport) -> str:
         """Record what a guest's locks achieved."""
-        refusal = super().locked(report)
+        refusal = super().on_locks(report)
         if not refusal and not self.ready.done():
             self.ready.set_result(None)
         return refusal
 
-    def refused(self, error: PolicyError) -> None:
+    def on_policy_error(self, error: PolicyError) -> None:
         """Remember why the policy can't be kept."""
-        super().refused(error)
+        super().on_policy_error(error)
         if not self.ready.done():
             self.ready.set_exception(error)
 
-    def failed(self, detail: str) -> None:
+    def on_failure(self, detail: str) -> None:
         """Remember why no guest runs."""
-        super().failed(detail)
+        super().on_failure(detail)
         if not self.ready.done():
             self.ready.set_exception(GuestError(self.views.problem()[1].report))
 
-    def asked(self, request: wire.InputRequest) -> bool:
+    def on_question(self, request: wire.InputRequest) -> bool:
         """Ask the program a cell's question; without ``input=`` that is an EOFError."""
         ask, prompt = self._ask, gateway.clean_prompt(request.prompt)
         if ask is None:
@@ -270,7 +271,11 @@ class Approver:
         self._asked: asyncio.Task[None] | None = None
 
     def __call__(
-        self, request: Request, cell: Cell | None, note: str, answered: Callable[[Answer], None]
+        self,
+        request: Request,
+        cell: ExecuteRequest | None,
+        note: str,
+        answered: Callable[[Answer], None],
     ) -> Callable[[], None]:
         """Ask; return what cancels that. An exception or an unknown answer is a no."""
         del note  # for who mistypes
@@ -283,7 +288,7 @@ class Approver:
             self._asked.cancel()
 
     async def _put(
-        self, request: Request, cell: Cell | None, answered: Callable[[Answer], None]
+        self, request: Request, cell: ExecuteRequest | None, answered: Callable[[Answer], None]
     ) -> None:
         answer: Answer = "no"
         with contextlib.suppress(EOFError):
@@ -299,9 +304,9 @@ def _checked_answer(said: object) -> Answer:
     raise TypeError(f"approve= returns True, False, 'once' or 'session', not {said!r}")
 
 
-def wish_of(request: Request, cell: Cell | None) -> Wish:
+def wish_of(request: Request, cell: ExecuteRequest | None) -> Wish:
     """Return a request as the program gets it. Raises ValueError, msgspec.MsgspecError."""
-    count, source = (0, "") if cell is None else (cell.execution_count, cell.raw)
+    count, source = (0, "") if cell is None else (cell.execution_count, cell.code)
     raw = request.arguments
     args, kwargs = values.decode(msgspec.Raw(raw)) if raw else ((), {})
     return Wish(

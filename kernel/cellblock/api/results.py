@@ -494,7 +494,7 @@ def result_of(
         outputs=outputs,
         execution_count=run.count,
         policy=views.in_force.name if views.in_force is not None else "",
-        source=run.raw,
+        source=run.request.code,
     )
 
 
@@ -550,7 +550,7 @@ def _denial_of(finding: Finding) -> Denial:
 def _stop(stopped: Stopped, content: Mapping[str, Any], views: Views) -> Stop:
     state: Any = "kept" if stopped.kept else "gone" if stopped.restored is None else "restored"
     said = plain("\n".join(content.get("traceback", ())))
-    return Stop(stopped.why, cell_status.reason(stopped, views.in_force)[1], state, said)
+    return Stop(stopped.why, cell_status.stop_reason(stopped, views.in_force)[1], state, said)
 
 
 def _call(record: CallRecord) -> ToolCall:

@@ -22,23 +22,20 @@ import msgspec
 from cellblock.api.front import ANSWERING, Approver, SandboxFront, clerk_of
 from cellblock.errors import GuestError, PolicyError
 from cellblock.guest import remove_tree
-from cellblock.host.cell.cell import Asked
-from cellblock.host.cell.output_log import Kept
+from cellblock.host.cell.output_log import OutputLog
+from cellblock.host.cell.status import Views
 from cellblock.host.guests import spawn
-from cellblock.host.guests.zygote import SharedZygote, ZygoteShare, place_of
-from cellblock.host.session import history
-from cellblock.host.session.build import (
-    audit_of,
-    enter_start,
-    exports_of,
-    found,
-    placed,
-    shareable,
-    views_of,
+from cellblock.host.guests.zygote import SharedZygote, ZygoteSource, place_of
+from cellblock.host.session.config import (
+    SessionConfig,
+    SessionOptions,
+    granted_services,
+    make_scratch,
+    resolve,
 )
-from cellblock.host.session.config import Ground, Terms, lay, make_scratch
-from cellblock.host.session.history import default_path
-from cellblock.host.session.settings import own_tools
+from cellblock.host.session.history import default_path, encode_inputs
+from cellblock.host.session.session import open_audit, open_session, record_start
+from cellblock.host.session.types import ExecuteRequest
 from cellblock.policy import paths
 from cellblock.policy.model import Policy
 from cellblock.policy.paths import within
@@ -108,7 +105,7 @@ _LATE: Final = ("hashlib", "IPython.core.logger")
 class _OpenPool:
     """What an open pool has."""
 
-    ground: Ground
+    config: SessionConfig
     reactor: AsyncioReactor
     zygote: SharedZygote
     scratch: Path
@@ -169,38 +166,38 @@ class AsyncSandboxPool:
             return
         scratch = Path(make_scratch())
         try:
-            ground = await asyncio.to_thread(self._lay, scratch)
+            config = await asyncio.to_thread(self._resolve, scratch)
             reactor = AsyncioReactor(asyncio.get_running_loop())
-            preload = (*ground.told.preload, *_LATE)
-            prepare = msgspec.structs.replace(ground.told, preload=preload)
-            zygote = SharedZygote(reactor, functools.partial(spawn.start, ground.wrap), prepare)
-            policy = ground.policy
-            if shareable(ground) and not policy.tools and not policy.packages:
-                zygote.equip((*self._given_tools, *own_tools(policy)))
-                zygote.warm()
-            self._open = _OpenPool(ground, reactor, zygote, scratch)
+            preload = (*config.prepare.preload, *_LATE)
+            prepare = msgspec.structs.replace(config.prepare, preload=preload)
+            zygote = SharedZygote(reactor, functools.partial(spawn.start, config.wrap), prepare)
+            policy = config.policy
+            if config.shareable and not policy.tools and not policy.packages:
+                services = granted_services(config)
+                zygote.warm((*self._given_tools, *(services.tools() if services else ())))
+            self._open = _OpenPool(config, reactor, zygote, scratch)
         except BaseException:
             remove_tree.remove(str(scratch))
             raise
 
-    def _lay(self, scratch: Path) -> Ground:
-        """Return the ground. Raises the error that there is instead."""
+    def _resolve(self, scratch: Path) -> SessionConfig:
+        """Return the configuration of sessions. Raises the error that there is instead."""
         project = self._folder()
         if self._given:
             self._register(self._given)
-        terms = Terms(self._asked, project, scratch, self._allow_unsafe, ask=ASK)
-        ground = lay(terms)
-        if not isinstance(ground, Ground):
-            raise ground
+        options = SessionOptions(self._asked, project, scratch, self._allow_unsafe, ask=ASK)
+        config = resolve(options)
+        if not isinstance(config, SessionConfig):
+            raise config
         if self._operators is None:
-            return ground
+            return config
         # A narrower policy: its folders must still be where they were when it was made.
-        asked, found = self._asked, paths.unplaced(ground.policy, scratch)
+        asked, found = self._asked, paths.without_scratch(config.policy, scratch)
         if not isinstance(asked, Policy) or found.digest() != asked.digest():
             what, remedy = "a folder that it names was moved meanwhile", "Run it again."
             raise PolicyError(what, file=found.name, key="", value="", remedy=remedy)
-        operators = paths.in_scratch(self._operators, scratch)
-        return dataclasses.replace(ground, operators=operators)
+        operators = paths.with_scratch(self._operators, scratch)
+        return dataclasses.replace(config, operators=operators)
 
     def _register(self, given: Tools) -> None:
         """Make tools of functions. Raises PolicyError for the first that can't be one."""
@@ -267,9 +264,9 @@ class AsyncSandboxPool:
         return self._open
 
     @property
-    def ground(self) -> Ground:
+    def ground(self) -> SessionConfig:
         """The policy, backend and plan of its sandboxes. Raises GuestError if it is not open."""
-        return self._live.ground
+        return self._live.config
 
     @property
     def reactor(self) -> AsyncioReactor:
@@ -284,16 +281,16 @@ class AsyncSandboxPool:
     @property
     def is_shareable(self) -> bool:
         """Whether several sandboxes may share its zygote."""
-        return shareable(self.ground)
+        return self.ground.shareable
 
     def narrowed(self, policy: Policy) -> AsyncSandboxPool:
         """Return a pool under ``policy``, which is narrower than this one's; open and close it.
 
         Opening it raises PolicyError where a folder that the policy names has been moved.
         """
-        scratch = Path(self.ground.told.scratch)
-        mine = paths.unplaced(self.ground.policy, scratch)
-        return self.copy(paths.unplaced(policy, scratch), mine)
+        scratch = Path(self.ground.prepare.scratch)
+        mine = paths.without_scratch(self.ground.policy, scratch)
+        return self.copy(paths.without_scratch(policy, scratch), mine)
 
     def copy(
         self, policy: str | Policy | None = None, operators: Policy | None = None
@@ -309,21 +306,21 @@ class AsyncSandboxPool:
         made.has_tools_loop = self.has_tools_loop
         return made
 
-    def ground_for(self, inputs: Mapping[str, Any], cwd: str | None) -> Ground:
+    def ground_for(self, inputs: Mapping[str, Any], cwd: str | None) -> SessionConfig:
         """Return the ground for one sandbox, with a folder of its own where there may be several.
 
         Raises InputError.
         """
-        encoded = history.encoded(inputs)
-        folder = Path(self.ground.told.scratch)
+        encoded = encode_inputs(inputs)
+        folder = Path(self.ground.prepare.scratch)
         if self.is_shareable:
             folder /= f"{next(self._numbers)}"
             folder.mkdir(mode=0o700)
-        return placed(self.ground, folder, inputs=encoded, cwd=cwd)
+        return self.ground.in_folder(folder, inputs=encoded, cwd=cwd)
 
-    def zygotes(self, ground: Ground, on_left: Callable[[], None]) -> ZygoteShare:
+    def zygotes(self, config: SessionConfig, on_left: Callable[[], None]) -> ZygoteSource:
         """Return a sandbox's part in the zygote."""
-        return ZygoteShare(self.reactor, self._live.zygote, place_of(ground.told), on_left)
+        return ZygoteSource(self.reactor, self._live.zygote, place_of(config.prepare), on_left)
 
     @property
     def is_warm(self) -> bool:
@@ -392,7 +389,7 @@ class AsyncSandbox:
         self._approver: Approver | None = None
         self._artifacts, self._cwd, self._snapshots = artifacts, cwd, snapshots
         self._notebook = notebook
-        self._ground: Ground | None = None
+        self._config: SessionConfig | None = None
         self._front: SandboxFront | None = None
         self._tools: InProcessTools | None = None
         self._turn = asyncio.Lock()
@@ -431,21 +428,20 @@ class AsyncSandbox:
     def _begin(self) -> None:
         """Build the session and start its guest."""
         pool = self.pool
-        self._ground = ground = self._laid()
-        views = views_of(ground, _warn)
+        self._config = config = self._own_config()
+        views = Views(config, _warn)
         self._loop = asyncio.get_running_loop()
-        kept = Kept(default_path().parent / "output", views.kept_bytes())
-        self._kept, self._audit = kept, audit_of(views)
+        kept = OutputLog(default_path().parent / "output", views.kept_bytes())
+        self._kept, self._audit = kept, open_audit(views.in_force)
         self._front = front = SandboxFront(views, kept, self._audit, self._ask)
         if self._approve is not None:
             self._approver = Approver(self._approve, front)
-            front.clerk = clerk_of(ground.policy, front, self._approver)
-        zygotes = pool.zygotes(ground, self._left.set)
-        enter_start(ground, front)
+            front.clerk = clerk_of(config.policy, front, self._approver)
+        zygotes = pool.zygotes(config, self._left.set)
+        record_start(config, front)
         make_tools = self._make_tools if pool.make_tools is not None else None
-        session = found(ground, pool.reactor, front, zygotes, make_tools)
+        session = open_session(config, pool.reactor, front, zygotes, make_tools)
         front.session = session
-        front.exports = exports_of(ground, pool.reactor, session)
         pool.sandboxes.add(self)
         session.start()
 
@@ -455,24 +451,24 @@ class AsyncSandbox:
         self._tools = made = self.pool.make_tools(policy)
         return made
 
-    def _laid(self) -> Ground:
+    def _own_config(self) -> SessionConfig:
         cwd = None if self._cwd is None else self._folder(self._cwd)
-        self._ground = ground = self.pool.ground_for(self._inputs, cwd)
+        self._config = config = self.pool.ground_for(self._inputs, cwd)
         if self._artifacts is not None:
             path = Path(self._artifacts).absolute()
             # Without links, but for the last part: it may not exist.
-            ground = ground.with_artifacts(f"{os.path.realpath(path.parent)}/{path.name}")
-        if not self._snapshots and ground.policy.snapshots == "auto":
-            off = ground.policy.replace(snapshots="off")
-            operators = ground.operators and ground.operators.replace(snapshots="off")
-            ground = dataclasses.replace(ground, policy=off, operators=operators)
-        return dataclasses.replace(ground, notebook=self._notebook)
+            config = config.with_artifacts(f"{os.path.realpath(path.parent)}/{path.name}")
+        if not self._snapshots and config.policy.snapshots == "auto":
+            off = config.policy.replace(snapshots="off")
+            operators = config.operators and config.operators.replace(snapshots="off")
+            config = dataclasses.replace(config, policy=off, operators=operators)
+        return dataclasses.replace(config, notebook=self._notebook)
 
     def _folder(self, cwd: str | Path) -> str:
         """Return the folder to run cells in. Raises PolicyError for one that they can't read."""
         ground, asked = self.pool.ground, os.fspath(cwd)
         path = os.path.realpath(Path(ground.project, asked))
-        roots = (*ground.told.plan.read_roots, *ground.told.plan.write_roots)
+        roots = (*ground.prepare.plan.read_roots, *ground.prepare.plan.write_roots)
         if Path(path).is_dir() and any(within(path, root) for root in roots):
             return path
         what, remedy = "no folder that cells can read", "Name one beneath a read root."
@@ -517,8 +513,10 @@ class AsyncSandbox:
         if self._front in ANSWERING.get():
             raise GuestError("a cell of this sandbox waits for the callback that wants to run one")
         async with self._turn:
-            asked = Asked(code=code, allow_stdin=may_ask, stop_on_error=False, timeout=timeout)
-            done = self._live.execute(asked, on_output)
+            request = ExecuteRequest(
+                code=code, allow_stdin=may_ask, stop_on_error=False, timeout=timeout
+            )
+            done = self._live.execute(request, on_output)
             try:
                 return await asyncio.shield(done)
             except asyncio.CancelledError:
@@ -562,8 +560,8 @@ class AsyncSandbox:
         if started:
             with contextlib.suppress(TimeoutError):
                 await asyncio.wait_for(self._left.wait(), LEAVING)
-        if self._ground is not None:
-            await asyncio.to_thread(remove_tree.remove, self._ground.told.scratch)
+        if self._config is not None:
+            await asyncio.to_thread(remove_tree.remove, self._config.prepare.scratch)
 
     def _end(self, front: SandboxFront) -> bool:
         """End the session; return whether some of its processes may be left for a moment."""
@@ -590,10 +588,10 @@ class AsyncSandbox:
     @property
     def policy(self) -> Policy:
         """The policy in force, with its paths."""
-        if self._ground is None:
+        if self._config is None:
             raise GuestError(NOT_OPEN)
         in_force = self._front.views.in_force if self._front is not None else None
-        return in_force or self._ground.policy
+        return in_force or self._config.policy
 
     @property
     def session(self) -> str:

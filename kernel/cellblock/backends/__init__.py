@@ -22,10 +22,12 @@ and a guest answers with a ``LockReport``; a backend makes a ``Declaration``, an
 says what it is worth here.
 
 May import ``policy``, ``wire`` and ``errors``; of ``guest`` only what confines, and where packages
-lie. A zygote may start before anything else is imported, so nothing is imported here.
+lie. A zygote may start before anything else is imported, so no part is imported here.
 """
 
 from __future__ import annotations
+
+from importlib import import_module
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -42,6 +44,4 @@ _PUBLIC = {"COMPATIBILITY_MATRIX": "report", "named": "choose", "resolve": "repo
 def __getattr__(name: str) -> Any:
     if name not in _PUBLIC:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    from importlib import import_module  # noqa: PLC0415 - nothing at start-up
-
     return getattr(import_module(f"{__name__}.{_PUBLIC[name]}"), name)

@@ -1,15 +1,14 @@
 """Arguments of a program that a process listing does not show.
 
 Anybody can read the command line of anybody's process (proc(5)), and the options of a wrapper name
-the folders of a policy. So they are written to a file without a name and read from a descriptor, as
-``--args FD`` of bwrap(1). The file is gone when its last reader has closed it.
+the folders of a policy. So they are written to a file in memory (memfd_create(2)) and read from a
+descriptor, as ``--args FD`` of bwrap(1). The file is gone when its last reader has closed it.
 """
 
 from __future__ import annotations
 
 import contextlib
 import os
-import tempfile
 
 TYPE_CHECKING = False  # a zygote may be started before typing is imported
 if TYPE_CHECKING:
@@ -23,12 +22,11 @@ END = "--"
 def written(args: Iterable[str]) -> Iterator[int]:
     """Yield an inheritable descriptor from which ``args`` can be read, each ended by a zero byte.
 
-    Raises OSError where there is no place for temporary files.
+    Raises OSError where there is none.
     """
-    with tempfile.TemporaryFile() as file:
+    with open(os.memfd_create("args", 0), "wb", buffering=0) as file:
         file.write(b"".join(os.fsencode(arg) + b"\0" for arg in args))
         file.seek(0)
-        os.set_inheritable(file.fileno(), True)
         yield file.fileno()
 
 

@@ -13,6 +13,7 @@ beneath a root is not recognised.
 
 from __future__ import annotations
 
+import fcntl
 import os
 import sys
 from typing import TYPE_CHECKING, Final
@@ -365,8 +366,6 @@ def real(path: str) -> str:
 
 def _stored(path: str) -> str:
     """Return an existing path as macOS spells it (fcntl(2), F_GETPATH); another as it stands."""
-    import fcntl  # noqa: PLC0415 - on macOS alone
-
     try:
         fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
     except OSError:

@@ -13,7 +13,7 @@ import os
 import sys
 from dataclasses import dataclass
 from importlib import metadata
-from pathlib import Path
+from pathlib import Path, PurePath
 from typing import TYPE_CHECKING, Final
 
 import msgspec
@@ -26,10 +26,9 @@ from cellblock.batch.verdict import (
     CheckedFile,
     CheckReport,
     FileKind,
-    PlacedFinding,
     Problem,
     Verdict,
-    check_finding,
+    not_checked,
 )
 from cellblock.host.files import PrivateFile
 from cellblock.host.guests.spawn import available_processors
@@ -54,7 +53,7 @@ class StdinFile:
     @property
     def kind(self) -> FileKind:
         """By the name's ending; a text without one is a notebook if it begins like one."""
-        suffix = os.path.splitext(self.name)[1].lower()  # noqa: PTH122 - no path need be there
+        suffix = PurePath(self.name).suffix.lower()
         is_object = self.content[:4096].lstrip()[:1] == b"{"
         return files.KINDS.get(suffix, FileKind.notebook if is_object else FileKind.script)
 
@@ -88,7 +87,13 @@ class Check:
             workers.close()
         if self._cache:
             self._cache.save()
-        return self._report([*found, *self._verdicts])
+        checked = tuple(
+            CheckedFile(file.shown, file.kind, self._verdicts[file])
+            for file in dict.fromkeys([*found, *self._verdicts])
+            if file in self._verdicts
+        )
+        problems = tuple(sorted(self._problems, key=lambda one: (one.path, one.message)))
+        return CheckReport(self._policy.name, self._options.template, checked, problems)
 
     def _unknown(self, found: list[files.File], stdin: StdinFile | None) -> Iterator[WorkItem]:
         """Yield the files that have no verdict yet, with their content."""
@@ -99,7 +104,7 @@ class Check:
             try:
                 content = files.read(file)
             except files.NoFileError as error:
-                self._verdicts[file] = _not_checked("file-not-readable", str(error))
+                self._verdicts[file] = not_checked(str(error), "file-not-readable")
             except OSError as error:
                 self._problems.append(Problem(file.shown, f"can't be read: {error.strerror}"))
             else:
@@ -107,29 +112,13 @@ class Check:
 
     def _unless_known(self, file: files.File, content: bytes) -> Iterator[WorkItem]:
         if len(content) > MAX_FILE_BYTES:
-            self._verdicts[file] = _not_checked(
-                "file-not-checked", f"is larger than {MAX_FILE_BYTES >> 20} MiB"
-            )
+            self._verdicts[file] = not_checked(f"is larger than {MAX_FILE_BYTES >> 20} MiB")
         elif self._cache and (known := self._cache.get(content, file.kind)):
             self._verdicts[file] = known
         else:
             # Standard input lies where its name says.
             path = file.shown if file.path == _STDIN else file.path
             yield WorkItem(file, content, os.fsencode(files.absolute(path)))
-
-    def _report(self, order: list[files.File]) -> CheckReport:
-        checked = (
-            CheckedFile(file.shown, file.kind, self._verdicts[file])
-            for file in dict.fromkeys(order)
-            if file in self._verdicts
-        )
-        problems = sorted(self._problems, key=lambda problem: (problem.path, problem.message))
-        name, template = self._policy.name, self._options.template
-        return CheckReport(name, template, tuple(checked), tuple(problems))
-
-
-def _not_checked(rule: str, why: str) -> Verdict:
-    return Verdict((PlacedFinding(check_finding(rule, why)),))
 
 
 # --- the cache of verdicts ------------------------------------------------------------------------
@@ -138,7 +127,6 @@ def _not_checked(rule: str, why: str) -> Verdict:
 MAX_CACHE_BYTES: Final = 64 << 20
 MAX_CACHE_FILES: Final = 8
 _SUFFIX: Final = ".verdicts"
-_PACKAGES: Final = ("ipython", "nbformat")
 
 
 def cache_folder() -> Path:
@@ -222,7 +210,7 @@ def _digest(options: CheckOptions) -> str:
         cellblock.__version__,
         _code_digest(),
         sys.version,
-        [metadata.version(name) for name in _PACKAGES],
+        [metadata.version(name) for name in ("ipython", "nbformat")],
     )
     text = json.dumps(context, sort_keys=True, separators=(",", ":"))
     return hashlib.sha256(text.encode()).hexdigest()
@@ -230,13 +218,8 @@ def _digest(options: CheckOptions) -> str:
 
 def _code_digest() -> str:
     """Return the hash of all code that a verdict depends on: the version may be in development."""
-    root = Path(cellblock.__file__).parent
-    paths = sorted(
-        path
-        for package in ("analysis", "batch", "policy")
-        for path in (root / package).glob("*.py")
-    )
-    made = hashlib.sha256()
-    for path in paths:
+    root, made = Path(cellblock.__file__).parent, hashlib.sha256()
+    packages = ("analysis", "batch", "policy")
+    for path in sorted(path for name in packages for path in (root / name).glob("*.py")):
         made.update(hashlib.sha256(path.read_bytes()).digest())
     return made.hexdigest()

@@ -3,49 +3,43 @@
 A worker has one file at a time, with little memory and time for it. A worker that ends before it
 answered costs that file's verdict, and another takes its place. Nothing else can end the check.
 
-The parent sends frames to a worker's descriptor 0 and reads answers from descriptor 1.
+Both speak frames over a socket, which is the worker's stdin and stdout.
 """
 
 from __future__ import annotations
 
 import contextlib
-import functools
 import math
 import os
 import resource
-import selectors
+import socket
 import subprocess
 import sys
 import time
-from collections import deque
+from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, as_completed, wait
 from pathlib import Path
 from typing import TYPE_CHECKING, BinaryIO, Final, NamedTuple
 
-from cellblock.analysis import Rules, forget
+from cellblock.analysis import forget
 from cellblock.batch.judge import JudgeContext, judge
 from cellblock.batch.verdict import (
     OUT_OF_MEMORY,
     CheckOptions,
     CheckTask,
-    PlacedFinding,
-    TaskDone,
     Verdict,
     WorkerReady,
-    check_finding,
+    not_checked,
 )
 from cellblock.errors import CheckError, WireError
+from cellblock.host.consent.admission.admission import of_notebook
+from cellblock.host.files import upgraded
 from cellblock.host.guests.spawn import import_path
-from cellblock.policy.paths import Places
 from cellblock.wire import frames
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
-    import msgspec
-
-    from cellblock.analysis.admission import Admitted
     from cellblock.batch.files import File
-    from cellblock.policy.model import Policy
 
 _BOOT: Final = (
     "import sys;sys.path[:] = sys.argv[1:];from cellblock.batch.check_workers import main;main()"
@@ -67,156 +61,129 @@ class WorkItem(NamedTuple):
 
 
 class CheckWorkers:
-    """At most ``most`` processes that judge files. Close it."""
+    """At most ``most`` processes that judge files; a thread waits for each. Close it."""
 
     def __init__(self, options: CheckOptions, most: int) -> None:
         self._options, self._most = options, most
-        self._selector = selectors.DefaultSelector()
+        self._threads = ThreadPoolExecutor(most)
+        #: All that run, and those of them that wait for a file.
         self._workers = list[_Worker]()
+        self._free = list[_Worker]()
+        self._closed = False
 
     def judge(self, items: Iterable[WorkItem]) -> Iterator[tuple[WorkItem, Verdict]]:
         """Yield the verdict on each item, in any order. ``items`` is read as they are needed.
 
         Raise CheckError where no worker can be started.
         """
-        waiting, coming = deque[WorkItem](), iter(items)
-        while self._hand_out(waiting, coming):
-            for worker in self._wait():
-                yield from self._receive(worker)
+        judging = set[Future[tuple[WorkItem, Verdict]]]()
+        for item in items:
+            judging.add(self._threads.submit(self._judge, item))
+            if len(judging) == self._most:
+                done, judging = wait(judging, return_when=FIRST_COMPLETED)
+                yield from (one.result() for one in done)
+        yield from (one.result() for one in as_completed(judging))
 
     def close(self) -> None:
         """End all workers."""
+        self._closed = True
+        for worker in tuple(self._workers):
+            worker.kill()
+        self._threads.shutdown(cancel_futures=True)
         for worker in self._workers:
             worker.end()
-        self._workers.clear()
-        self._selector.close()
 
-    def _hand_out(self, waiting: deque[WorkItem], coming: Iterator[WorkItem]) -> bool:
-        """Give each free worker an item. Return whether there is anything to wait for."""
-        while True:
-            free = next((w for w in self._workers if w.is_free), None)
-            starting = sum(not w.is_ready for w in self._workers)
-            room = len(self._workers) < self._most
-            if (free or room) and len(waiting) <= starting:
-                waiting.extend([item for item in [next(coming, None)] if item])
-            if free and waiting:
-                free.give(waiting.popleft())
-            elif room and len(waiting) > starting:
-                self._start()
-            else:
-                return bool(waiting) or any(w.item for w in self._workers)
+    def _judge(self, item: WorkItem) -> tuple[WorkItem, Verdict]:
+        try:
+            worker = self._free.pop()
+        except IndexError:
+            worker = self._start()
+        worker.give(item)
+        verdict = worker.receive()
+        if isinstance(verdict, Verdict):
+            self._free.append(worker)
+            return item, verdict
+        self._workers.remove(worker)
+        return item, not_checked(worker.end())
 
-    def _start(self) -> None:
+    def _start(self) -> _Worker:
         try:
             worker = _Worker(self._options)
         except OSError as error:
             raise CheckError(f"no process to check in: {error.strerror}") from None
         self._workers.append(worker)
-        self._selector.register(worker.fd, selectors.EVENT_READ, worker)
-
-    def _wait(self) -> list[_Worker]:
-        """Block until a worker answers or hangs up; kill those whose time is over."""
-        now = time.monotonic()
-        ends = [worker.deadline for worker in self._workers if worker.deadline]
-        found = self._selector.select(max(0.0, min(ends) - now) if ends else None)
-        for worker in self._workers:
-            if worker.deadline and worker.deadline <= time.monotonic():
-                worker.kill()
-        return [key.data for key, _ in found]
-
-    def _receive(self, worker: _Worker) -> Iterator[tuple[WorkItem, Verdict]]:
-        item = worker.item
-        verdict = worker.receive()
-        if worker.has_ended:
-            self._selector.unregister(worker.fd)
+        if self._closed:  # it may have been too late to be killed
+            worker.kill()
+        if worker.receive() is None:
             self._workers.remove(worker)
-            why = worker.end()
-            if not worker.is_ready:
-                raise CheckError(f"the process that checks did not start: {why}")
-            verdict = _not_checked(why)
-        if item is not None and verdict is not None:
-            yield item, verdict
+            raise CheckError(f"the process that checks did not start: {worker.end()}")
+        return worker
 
 
 class _Worker:
-    """The parent's end of one process. ``item`` is what it is judging.
-
-    Raise OSError where it can't be started.
-    """
+    """The parent's end of one process. Raise OSError where it can't be started."""
 
     def __init__(self, options: CheckOptions) -> None:
         argv = [sys.executable, "-I", "-S", "-X", "utf8", "-c", _BOOT, *import_path()]
-        environment = {k: v for k, v in os.environ.items() if k.startswith(_ENVIRONMENT)}
         self._limits = options.limits
-        self._process = subprocess.Popen(  # noqa: S603 - this interpreter, and words of ours
-            argv,
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.DEVNULL,  # libraries quote the files they read
-            env=environment,
-            bufsize=0,
-        )
-        assert self._process.stdout is not None  # noqa: S101 - for the type checker
-        self.fd = self._process.stdout.fileno()
+        self._socket, theirs = socket.socketpair()
+        with theirs, contextlib.ExitStack() as stack:
+            stack.callback(self._socket.close)
+            self._process = subprocess.Popen(  # noqa: S603 - this interpreter, and words of ours
+                argv,
+                stdin=theirs.fileno(),
+                stdout=theirs.fileno(),
+                stderr=subprocess.DEVNULL,  # libraries quote the files they read
+                env={k: v for k, v in os.environ.items() if k.startswith(_ENVIRONMENT)},
+            )
+            stack.pop_all()
         self._splitter = frames.Splitter()
-        self._decode = frames.Decoder[WorkerReady | TaskDone](WorkerReady | TaskDone)
-        self.item: WorkItem | None = None
-        self.is_ready = self.has_ended = self._overdue = False
-        self.deadline = time.monotonic() + _START_TIMEOUT
+        self._decode = frames.Decoder[WorkerReady | Verdict](WorkerReady | Verdict)
+        self._overdue = False
+        self._deadline = time.monotonic() + _START_TIMEOUT
         self._send(bytes(frames.encode(options)))
-
-    @property
-    def is_free(self) -> bool:
-        """Whether it waits for an item, and will live to read it."""
-        return self.is_ready and self.item is None and not self._overdue
 
     def give(self, item: WorkItem) -> None:
         """Send a file to the worker."""
-        self.item = item
-        self.deadline = time.monotonic() + self._limits.seconds
+        self._deadline = time.monotonic() + self._limits.seconds
         task = CheckTask(item.file.kind, len(item.content), item.path)
         self._send(bytes(frames.encode(task)), item.content)
 
     def _send(self, *parts: bytes) -> None:
-        assert self._process.stdin is not None  # noqa: S101 - for the type checker
-        with contextlib.suppress(OSError):  # one that is gone is noticed when it hangs up
+        with contextlib.suppress(OSError):  # one that is gone, or slow, is noticed by `receive`
             for part in parts:
-                view = memoryview(part)
-                while view:
-                    view = view[self._process.stdin.write(view) or 0 :]
+                self._socket.settimeout(self._seconds_left())
+                self._socket.sendall(part)
 
-    def receive(self) -> Verdict | None:
-        """Read what the worker sent. Return its verdict when that is complete."""
-        data = os.read(self.fd, _READ_SIZE)
-        self.has_ended = not data
+    def receive(self) -> WorkerReady | Verdict | None:
+        """Block until the worker answers; None where it ends before, or its time is over."""
         try:
-            for payload in self._splitter.feed(data):
-                message = self._decode(payload)
-                self.is_ready, self.item, self.deadline = True, None, 0.0
-                if isinstance(message, TaskDone):
-                    return message.verdict
-        except WireError:
-            self._process.kill()
-            self.has_ended = True
+            while True:
+                self._socket.settimeout(self._seconds_left())
+                data = self._socket.recv(_READ_SIZE)
+                for payload in self._splitter.feed(data):
+                    return self._decode(payload)
+                if not data:
+                    return None
+        except TimeoutError:
+            self._overdue = True
+            self.kill()
+        except (OSError, WireError):  # it ended before it had read all, or sent nonsense
+            self.kill()
         return None
 
+    def _seconds_left(self) -> float:
+        """Return the seconds until the deadline; never 0, which a socket takes for no wait."""
+        return max(0.001, self._deadline - time.monotonic())
+
     def kill(self) -> None:
-        """Kill a worker whose time is over; that it hangs up is noticed later."""
-        self._overdue, self.deadline = True, 0.0
+        """Kill the process; that it hangs up is noticed by `receive`."""
         self._process.kill()
 
     def end(self) -> str:
-        """End the worker, and return why it ended."""
-        for pipe in (self._process.stdin, self._process.stdout):
-            if pipe is not None:
-                pipe.close()
-        if not self.has_ended:
-            self._process.kill()
+        """Wait until the process, which hung up or was killed, has ended. Return why it did."""
+        self._socket.close()
         return self._limits.reason(self._process.wait(), overdue=self._overdue)
-
-
-def _not_checked(why: str) -> Verdict:
-    return Verdict((PlacedFinding(check_finding("file-not-checked", why)),))
 
 
 # --- in the worker process ------------------------------------------------------------------------
@@ -224,60 +191,27 @@ def _not_checked(why: str) -> Verdict:
 
 def main() -> None:
     """Judge files until the parent hangs up."""
-    tasks, answers = os.fdopen(0, "rb"), os.fdopen(1, "wb")
+    parent = socket.socket(fileno=0)
+    tasks = parent.makefile("rb")
     options = frames.Decoder[CheckOptions](CheckOptions)(_read_frame(tasks))
     _limit(resource.RLIMIT_CORE, 0)
     _limit(resource.RLIMIT_DATA, options.limits.memory)
     context = judge_context(options)
     decode = frames.Decoder[CheckTask](CheckTask)
-    _send(answers, WorkerReady())
+    parent.sendall(frames.encode(WorkerReady()))
     while True:
         task = decode(_read_frame(tasks))
         content = _read_exactly(tasks, task.size)
-        _limit(resource.RLIMIT_CPU, math.ceil(_cpu_seconds()) + options.limits.cpu_seconds)
-        _send(answers, TaskDone(_judge(content, task, context)))
+        used = resource.getrusage(resource.RUSAGE_SELF)
+        seconds = math.ceil(used.ru_utime + used.ru_stime) + options.limits.cpu_seconds
+        _limit(resource.RLIMIT_CPU, seconds)
+        parent.sendall(frames.encode(_judge(content, task, context)))
         forget()
 
 
 def judge_context(options: CheckOptions) -> JudgeContext:
-    """Return what files are judged by.
-
-    What is slow to import is imported by the functions in it: few files need any of them.
-    """
-    project = Path(os.fsdecode(options.project))
-
-    def policy_of(project: Path) -> Policy:
-        from cellblock.policy import load  # noqa: PLC0415 - see above
-        from cellblock.policy import paths as placing  # noqa: PLC0415 - see above
-
-        policy = load.of_fields(options.policy, file="the policy")
-        folder = Path(os.fsdecode(options.folder))
-        return placing.foreseen(policy, Places(policy.name, folder, project, None, here=False))
-
-    @functools.cache
-    def policy() -> Policy:
-        return policy_of(project)
-
-    def admitted(file: Path) -> Admitted:
-        from cellblock.host.consent.admission.admission import of_notebook  # noqa: PLC0415 - see above
-
-        # A kernel's project is the folder of its notebook, and so is what approvals are for.
-        return of_notebook(policy_of(file.parent), file)
-
-    def upgrade(content: bytes) -> bytes:
-        from cellblock.host.files import upgraded  # noqa: PLC0415 - see above
-
-        return upgraded(content)
-
-    return JudgeContext(
-        rules=Rules.from_builtins(options.rules),
-        admission=options.policy["admission"],
-        template=options.template,
-        policy=policy,
-        admitted=admitted,
-        upgrade=upgrade,
-        project=project,
-    )
+    """Return what files are judged by, with what the host looks up in files for it."""
+    return JudgeContext(options, admitted=of_notebook, upgrade=upgraded)
 
 
 def _judge(content: bytes, task: CheckTask, context: JudgeContext) -> Verdict:
@@ -287,12 +221,7 @@ def _judge(content: bytes, task: CheckTask, context: JudgeContext) -> Verdict:
         os._exit(OUT_OF_MEMORY)
     except Exception as error:  # noqa: BLE001 - an error of ours is one file's, not the check's
         why = f"could not be checked, by a mistake of cellblock's own: {type(error).__name__}"
-        return _not_checked(why)
-
-
-def _cpu_seconds() -> float:
-    used = resource.getrusage(resource.RUSAGE_SELF)
-    return used.ru_utime + used.ru_stime
+        return not_checked(why)
 
 
 def _limit(kind: int, most: int) -> None:
@@ -312,8 +241,3 @@ def _read_exactly(stream: BinaryIO, size: int) -> bytes:
     if len(content) < size:
         sys.exit()
     return content
-
-
-def _send(stream: BinaryIO, message: msgspec.Struct) -> None:
-    stream.write(frames.encode(message))
-    stream.flush()

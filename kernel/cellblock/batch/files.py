@@ -62,13 +62,15 @@ def find(paths: Sequence[str], exclude: Sequence[str]) -> tuple[list[File], list
         if not found and len(problems) == before and not _excluded(shown(Path(path)), exclude):
             problems.append(Problem(shown(Path(path)), NOTHING_FOUND))
         for each in found:
-            files.setdefault(_identity(each.path), each)
+            # What two paths to one name have in common. Two names are two files.
+            identity = f"{os.path.realpath(each.path.parent)}/{each.path.name}"
+            files.setdefault(identity, each)
     return sorted(files.values(), key=lambda file: PurePath(file.shown).parts), problems
 
 
 def absolute(path: str | Path) -> str:
     """Return an absolute path in which no link is resolved."""
-    return os.path.abspath(path)  # noqa: PTH100 - pathlib's `absolute` leaves `..`
+    return os.path.normpath(Path(path).absolute())
 
 
 def shown(path: Path) -> str:
@@ -121,14 +123,15 @@ def write_report(path: Path, text: str) -> None:
 
 
 def _beneath(path: Path, problems: list[Problem], exclude: Sequence[str]) -> Iterator[File]:
+    """Yield the files that a path names, unless they are excluded; add why there are none."""
     if path.is_dir():
         yield from _walk(path, problems, exclude)
     elif not os.path.lexists(path):
         problems.append(Problem(shown(path), "no such file or folder"))
     elif path.suffix.lower() not in KINDS:
         problems.append(Problem(shown(path), WRONG_KIND))
-    else:
-        yield from _unless_excluded(path, exclude, path.parent)
+    elif not _excluded(shown(path), exclude):
+        yield File(path, shown(path), KINDS[path.suffix.lower()], path.parent)
 
 
 def _walk(folder: Path, problems: list[Problem], exclude: Sequence[str]) -> Iterator[File]:
@@ -136,20 +139,16 @@ def _walk(folder: Path, problems: list[Problem], exclude: Sequence[str]) -> Iter
         where = shown(Path(os.fsdecode(error.filename)))
         problems.append(Problem(where, f"can't be listed: {error.strerror}"))
 
+    def included(names: list[str]) -> list[str]:
+        left = (one for one in sorted(names) if one[0] != ".")
+        return [one for one in left if not _excluded(shown(at / one), exclude)]
+
     for place, folders, names in os.walk(folder, onerror=failed):
         at = Path(place)
-        folders[:] = sorted(
-            name for name in folders if name[0] != "." and not _excluded(shown(at / name), exclude)
-        )
-        for name in sorted(names):
-            if name[0] != "." and PurePath(name).suffix.lower() in KINDS:
-                yield from _unless_excluded(at / name, exclude, folder)
-
-
-def _unless_excluded(path: Path, exclude: Sequence[str], root: Path) -> Iterator[File]:
-    name = shown(path)
-    if not _excluded(name, exclude):
-        yield File(path, name, KINDS[path.suffix.lower()], root)
+        folders[:] = included(folders)
+        for name in included([name for name in names if PurePath(name).suffix.lower() in KINDS]):
+            path = at / name
+            yield File(path, shown(path), KINDS[path.suffix.lower()], folder)
 
 
 def _excluded(name: str, exclude: Sequence[str]) -> bool:
@@ -157,8 +156,3 @@ def _excluded(name: str, exclude: Sequence[str]) -> bool:
     parts = PurePath(name).parts
     paths = ["/".join(parts[: n + 1]) for n in range(len(parts))]
     return any(fnmatchcase(text, one) for one in exclude for text in (*paths, *parts))
-
-
-def _identity(path: Path) -> str:
-    """Return what two paths to one name have in common. Two names are two files."""
-    return os.path.join(os.path.realpath(path.parent), path.name)  # noqa: PTH118 - for speed

@@ -6,15 +6,16 @@ for those after it (promise P8). Findings are placed in the lines that people wr
 Python can't read is found, too.
 
 Pure but for the time and memory it takes, which `check_workers` bounds. What has to be looked up in
-files is handed in (`JudgeContext`). Most of `policy` is imported late, as few files ask for less of
-it.
+files, or read by another process, is handed in (`JudgeContext`).
 """
 
 from __future__ import annotations
 
 import dataclasses
+import functools
+import os
 import re
-from dataclasses import dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING, AnyStr, Final
 
 import msgspec
@@ -47,42 +48,52 @@ from cellblock.batch.verdict import (
     check_finding,
 )
 from cellblock.errors import AdmissionError, PolicyError, WideningError
-from cellblock.policy.paths import Places
+from cellblock.policy import load, narrow_requests
+from cellblock.policy.narrowing import names_paths, try_narrow
+from cellblock.policy.paths import Places, expand_paths_leniently
 from cellblock.render.text import encodable
 
 if TYPE_CHECKING:
     from collections.abc import Callable
-    from pathlib import Path
 
-    from cellblock.analysis.admission import Admitted, Ruling, Template
+    from cellblock.analysis.admission import Admitted, Ruling
     from cellblock.batch.notebook import NotebookFile
+    from cellblock.batch.verdict import CheckOptions
     from cellblock.policy.model import Policy
 
-_POLICY_MAGIC: Final = f"%{SHOWS_POLICY}"
-_TEMPLATE: Final = "template"
 _NO_PYTHON: Final = "source-not-python"
-#: The key in a notebook's metadata with what it asks for: ``policy.notebook.TABLE``.
-_TABLE: Final = "cellblock"
 #: Magics whose body is Python that the analysis has looked at, if it is.
 _CELL_MAGIC: Final = re.compile(r"\s*%%(?:capture|prun|time|timeit)\b[^\r\n]*(?:\r\n|\r|\n)")
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
 class JudgeContext:
     """What files are judged by.
 
-    ``policy`` returns the operator's policy with its paths, ``admitted`` what may run of a file,
-    ``upgrade`` a notebook of an older format as one of today's. ``project`` is what ``{project}``
-    stands for. With ``template`` each file is judged as a template.
+    ``admitted`` returns what may run of a file under a policy, ``upgrade`` a notebook of an older
+    format as one of today's.
     """
 
-    rules: Rules
-    admission: str
-    template: bool
-    policy: Callable[[], Policy]
-    admitted: Callable[[Path], Admitted]
-    upgrade: Callable[[bytes], bytes]
-    project: Path
+    def __init__(
+        self,
+        options: CheckOptions,
+        admitted: Callable[[Policy, Path], Admitted],
+        upgrade: Callable[[bytes], bytes],
+    ) -> None:
+        self.options, self.admitted, self.upgrade = options, admitted, upgrade
+        self.rules = Rules.from_builtins(options.rules)
+        self.project = Path(os.fsdecode(options.project))
+
+    @functools.cached_property
+    def policy(self) -> Policy:
+        """The operator's policy, with its paths."""
+        return self.policy_in(self.project)
+
+    def policy_in(self, project: Path) -> Policy:
+        """Return the operator's policy where ``{project}`` stands for this folder."""
+        policy = load.from_fields(self.options.policy, file="the policy")
+        folder = Path(os.fsdecode(self.options.folder))
+        places = Places(policy.name, folder, project, None, here=False)
+        return expand_paths_leniently(policy, places)
 
 
 def judge(content: bytes, kind: FileKind, context: JudgeContext, file: Path) -> Verdict:
@@ -95,22 +106,22 @@ def judge(content: bytes, kind: FileKind, context: JudgeContext, file: Path) -> 
     cells = CellJudge(context, file)
     try:
         if kind == FileKind.script:
-            found = _judge_script(read_script(content), cells, template=context.template)
+            source = read_script(content)
+            wrong = [*cells.judge(source), *(entry(source) if context.options.template else ())]
+            found = [PlacedFinding(finding, 0, finding.line) for finding in sorted(wrong)]
         else:
             found = _judge_notebook(read_notebook(content, context.upgrade), cells)
     except UnreadableError as error:
-        found = [_unreadable(error, content)]
+        text = "" if error.cell else _line(content, error.line, b"\n").decode(errors="replace")
+        where = {"line": error.line, "column": error.column}
+        finding = check_finding("file-not-readable", error.why, text=text, **where)
+        found = [PlacedFinding(finding, error.cell, 0 if error.cell else error.line)]
     except AdmissionError as error:
         why = encodable(f"what may run is not known: {error}")
         return Verdict(location_matters=True, problem=why)
     findings = tuple(map(_encodable, found[:MAX_FINDINGS]))
     left_out = len(found[MAX_FINDINGS:])
     return Verdict(findings, left_out, location_matters=cells.location_matters)
-
-
-def _judge_script(source: str, cells: CellJudge, *, template: bool) -> list[PlacedFinding]:
-    findings = [*cells.judge(source), *(entry(source) if template else ())]
-    return [PlacedFinding(finding, 0, finding.line) for finding in sorted(findings)]
 
 
 def _judge_notebook(notebook: NotebookFile, cells: CellJudge) -> list[PlacedFinding]:
@@ -136,23 +147,14 @@ def _judge_notebook(notebook: NotebookFile, cells: CellJudge) -> list[PlacedFind
 
 def _not_narrowed(error: PolicyError, text: str) -> PlacedFinding:
     """Return why no kernel would run a notebook that asks for this policy, where it asks."""
-    from cellblock.policy.narrow_requests import NOT_KEPT, ONLY_NARROWS  # noqa: PLC0415 - see above
-
-    rule = ONLY_NARROWS if isinstance(error, WideningError) else NOT_KEPT
+    widens = isinstance(error, WideningError)
+    rule = narrow_requests.ONLY_NARROWS if widens else narrow_requests.NOT_KEPT
     line, start, end = key_position(text, error.key.split("."))
-    report = Report(_line(text, line, "\n"), NO_RULES)
-    got = "" if rule == ONLY_NARROWS or not error.value else f": {error.value}"
+    got = "" if widens or not error.value else f": {error.value}"
     why = f"{error.key}: {error.message}{got}"
+    report = Report(_line(text, line, "\n"), NO_RULES)
     report.add_at(rule, (1, start, end), error.key, why=why, remedy=error.remedy)
     return PlacedFinding(dataclasses.replace(report.findings[0], line=line), 0, line)
-
-
-def _unreadable(error: UnreadableError, content: bytes) -> PlacedFinding:
-    text = "" if error.cell else _line(content, error.line, b"\n").decode(errors="replace")
-    finding = check_finding(
-        "file-not-readable", error.why, line=error.line, column=error.column, text=text
-    )
-    return PlacedFinding(finding, error.cell, 0 if error.cell else error.line)
 
 
 def _line(text: AnyStr, number: int, newline: AnyStr) -> AnyStr:
@@ -165,11 +167,12 @@ def _line(text: AnyStr, number: int, newline: AnyStr) -> AnyStr:
 
 def _encodable(found: PlacedFinding) -> PlacedFinding:
     """Return a finding that can be sent: source may hold lone surrogates."""
+    one = found.finding
     finding = dataclasses.replace(
-        found.finding,
-        excerpt=encodable(found.finding.excerpt),
-        subject=encodable(found.finding.subject),
-        why=encodable(found.finding.why),
+        one,
+        excerpt=encodable(one.excerpt),
+        subject=encodable(one.subject),
+        why=encodable(one.why),
     )
     return msgspec.structs.replace(found, finding=finding)
 
@@ -187,8 +190,8 @@ class CellJudge:
         self._context, self._rules, self._file = context, context.rules, file
         #: What may run, once a cell has asked.
         self._admitted: Admitted | None = None
-        #: The policy in force, once something has asked for it.
-        self._policy: Policy | None = None
+        #: The policy in force, where it is narrower than the operator's.
+        self._narrowed: Policy | None = None
         #: Whether a guest would have variables by now.
         self._has_variables = False
         self.location_matters = False
@@ -198,31 +201,43 @@ class CellJudge:
 
         Raise PolicyError where no kernel would run the notebook; the policy is then not narrowed.
         """
-        request = notebook.metadata.get(_TABLE)
+        request = notebook.metadata.get(narrow_requests.NOTEBOOK_TABLE)
         if request is None:
             return
-        from cellblock.policy.narrow_requests import of_notebook  # noqa: PLC0415 - see above
-        from cellblock.policy.narrowing import names_paths  # noqa: PLC0415 - see above
-
         self.location_matters |= isinstance(request, dict) and names_paths(request.get("policy"))
         whole, project = {"metadata": notebook.metadata}, self._context.project
-        policy = self._policy_in_force()
-        self._enforce(of_notebook(whole, policy, file=self._file, project=project, here=False))
+        policy = self._context.policy
+        self._enforce(
+            narrow_requests.narrow_for_notebook(
+                whole, policy, file=self._file, project=project, here=False
+            )
+        )
 
     def judge(self, raw: str) -> list[Finding]:
         """Return what the kernel would find in the next cell.
 
         Raise MemoryError, and AdmissionError where the kernel would say that nothing may run.
         """
-        if self._context.template or exceeded_limit(raw):
-            return judge_source(raw, self._rules, template=self._context.template)
+        template = self._context.options.template
+        if template or exceeded_limit(raw):
+            return judge_source(raw, self._rules, template=template)
         ruling = self._ruling(raw)
         if ruling is not None and ruling.findings:
             return list(ruling.findings)
-        run = ruling.run if ruling is not None else None
-        if run is None and self._narrows_policy(raw):
+        if ruling is not None and ruling.run is not None:
+            # What is found in a template that a cell names is at the cell's first line.
+            named = ruling.run.template
+            where = f"template {named.name}, line"
+            found = [
+                self._at_start(
+                    raw, one.rule, f"{where} {one.line}: {one.subject} {one.why}", one.remedy
+                )
+                for one in judge_source(named.source, self._rules)
+            ]
+        elif f"%{SHOWS_POLICY}" in raw and self._narrows_policy(raw):
             return list(self._narrow_by_cell(raw))
-        found = self._judge_template(raw, run.template) if run else judge_source(raw, self._rules)
+        else:
+            found = judge_source(raw, self._rules)
         # Source that is no Python goes to a guest, which says so.
         runs = all(finding.rule == _NO_PYTHON for finding in found)
         self._has_variables |= bool(raw.strip()) and runs
@@ -233,12 +248,14 @@ class CellJudge:
 
         Raise AdmissionError where what was approved can't be read or trusted.
         """
-        names_template = _TEMPLATE in self._rules.magics and called(raw)
-        if self._context.admission == "any" and not names_template:
+        context, names_template = self._context, "template" in self._rules.magics and called(raw)
+        if context.options.policy["admission"] == "any" and not names_template:
             return None
         self.location_matters = True
         if self._admitted is None:
-            self._admitted = self._context.admitted(self._file)
+            # A kernel's project is the folder of its notebook, and so is what approvals are for.
+            policy = context.policy_in(self._file.parent)
+            self._admitted = context.admitted(policy, self._file)
         try:
             return admission.judge(raw, self._admitted)
         except AdmissionError as error:
@@ -246,57 +263,34 @@ class CellJudge:
             found = self._at_start(raw, "template-not-found", why, error.remedy)
             return admission.Ruling((found,))
 
-    def _judge_template(self, raw: str, template: Template) -> list[Finding]:
-        """Return what is found in a template that a cell names, at the cell's first line."""
-        return [
-            self._at_start(
-                raw,
-                one.rule,
-                f"template {template.name}, line {one.line}: {one.subject} {one.why}",
-                one.remedy,
-            )
-            for one in judge_source(template.source, self._rules)
-        ]
-
     def _at_start(self, raw: str, rule: str, why: str, remedy: str) -> Finding:
         report = Report(raw, self._rules)
         report.add_at(rule, (1, 0, 1), "", why=why, remedy=remedy)
         return report.findings[0]
 
-    def _policy_in_force(self) -> Policy:
-        if self._policy is None:
-            self._policy = self._context.policy()
-        return self._policy
-
     def _enforce(self, policy: Policy) -> None:
-        self._policy, self._rules = policy, policy.rules()
+        self._narrowed, self._rules = policy, policy.rules()
 
     def _narrows_policy(self, raw: str) -> bool:
-        if _POLICY_MAGIC not in raw or SHOWS_POLICY not in self._rules.magics:
-            return False
-        from cellblock.policy.narrow_requests import is_alone  # noqa: PLC0415 - see above
-
-        return is_alone(raw)
+        return SHOWS_POLICY in self._rules.magics and narrow_requests.is_narrow_cell(raw)
 
     def _narrow_by_cell(self, raw: str) -> tuple[Finding, ...]:
         """Narrow the policy as a cell asks, or return why that can't be."""
-        from cellblock.policy import narrow_requests as narrowing  # noqa: PLC0415 - see above
-        from cellblock.policy.narrowing import names_paths, weigh  # noqa: PLC0415 - see above
-
-        rules, before, project = self._rules, self._policy_in_force(), self._context.project
-        request, findings = narrowing.read_cell(raw, rules)
+        rules, project = self._rules, self._context.project
+        before = self._context.policy if self._narrowed is None else self._narrowed
+        request, findings = narrow_requests.read_cell(raw, rules)
         if findings:
             return findings
         self.location_matters |= names_paths(request.changes)
         places = Places("the cell", project, project, None, here=False)
-        policy, wrong = weigh(before, request.changes, places=places)
+        policy, wrong = try_narrow(before, request.changes, places=places)
         if wrong:
-            return narrowing.explained(wrong, request, raw, rules)
+            return narrow_requests.explained(wrong, request, raw, rules)
         try:
             if self._has_variables and not request.fresh:
-                narrowing.check_keeps_guest(before, policy)
+                narrow_requests.check_keeps_guest(before, policy)
         except PolicyError as error:
-            return narrowing.not_kept(error, request, raw, rules)
+            return narrow_requests.not_kept(error, request, raw, rules)
         self._enforce(policy)
         self._has_variables = self._has_variables and not request.fresh
         return ()

@@ -28,6 +28,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
 
 _FORMAT: Final = 4
+#: Values in a notebook: Python takes about 100 bytes for each while it reads.
+MAX_VALUES: Final = 2_000_000
 _CELL_TYPES: Final = frozenset({"code", "markdown", "raw"})
 #: Declared encodings of scripts under which UTF-8 reads what Python reads.
 _UTF8_NAMES: Final = frozenset({"ascii", "us-ascii", "utf-8", "utf-8-sig"})
@@ -198,7 +200,15 @@ class CellLines:
     """The lines of a notebook's text, of format 4, in which the lines of its cells stand."""
 
     def __init__(self, text: str) -> None:
-        self._cells = list(_sources(_JsonCursor(text))) if text else []
+        #: For each cell the strings of its source, with the line of each.
+        self._cells = list[list[tuple[int, str]]]()
+        if text:
+            cursor = _JsonCursor(text)
+            for key in cursor.members():
+                if key == "cells":
+                    self._cells += [_source(cursor) for _ in cursor.items()]
+                else:
+                    cursor.value()
 
     def file_line(self, cell: int, line: int) -> int:
         """Return the line in the file of a cell's line, or 0 if unknown. All count from 1."""
@@ -212,6 +222,17 @@ class CellLines:
         return parts[min(bisect_right(ends, start), len(parts) - 1)][0]
 
 
+def _source(cursor: _JsonCursor) -> list[tuple[int, str]]:
+    found = list[tuple[int, str]]()
+    for key in cursor.members():
+        if key == "source" and cursor.next_is("["):
+            found += [(cursor.line(), str(cursor.value())) for _ in cursor.items()]
+        else:
+            line, value = cursor.line(), cursor.value()
+            found += [(line, str(value))] if key == "source" else []
+    return found
+
+
 def key_position(text: str, keys: Sequence[str]) -> tuple[int, int, int]:
     """Return the line of the last of nested ``keys`` that is in the text, and its columns there.
 
@@ -223,29 +244,10 @@ def key_position(text: str, keys: Sequence[str]) -> tuple[int, int, int]:
         found = cursor.enter(key) if cursor is not None else None
         if found is None:
             break
-        position = found
+        start, end = found
+        begins = text.rfind("\n", 0, start) + 1
+        position = text.count("\n", 0, start) + 1, start - begins, end - begins
     return position
-
-
-def _sources(cursor: _JsonCursor) -> Iterator[list[tuple[int, str]]]:
-    """Yield for each cell the strings of its source, with the line of each."""
-    for key in cursor.members():
-        if key != "cells":
-            cursor.value()
-            continue
-        for _ in cursor.items():
-            yield _source(cursor)
-
-
-def _source(cursor: _JsonCursor) -> list[tuple[int, str]]:
-    found = list[tuple[int, str]]()
-    for key in cursor.members():
-        if key == "source" and cursor.at_list():
-            found += [(cursor.line(), str(cursor.value())) for _ in cursor.items()]
-        else:
-            line, value = cursor.line(), cursor.value()
-            found += [(line, str(value))] if key == "source" else []
-    return found
 
 
 class _JsonCursor:
@@ -265,9 +267,9 @@ class _JsonCursor:
         self._counted = self._at
         return self._line
 
-    def at_list(self) -> bool:
-        """Whether a list is next."""
-        return self._text[self._at] == "["
+    def next_is(self, character: str) -> bool:
+        """Whether this character is next."""
+        return self._text[self._at] == character
 
     def value(self) -> Any:
         """Read a whole value."""
@@ -285,18 +287,6 @@ class _JsonCursor:
             self._skip_space()
             yield key
 
-    def enter(self, key: str) -> tuple[int, int, int] | None:
-        """Move to a member of an object. Return the position of its key; None if it has none."""
-        if self._text[self._at] != "{":
-            return None
-        for name in self.members():
-            if name == key:
-                start, end = self._key
-                begins = self._text.rfind("\n", 0, start) + 1
-                return self._text.count("\n", 0, start) + 1, start - begins, end - begins
-            self.value()
-        return None
-
     def items(self) -> Iterator[None]:
         """Yield once for each item of a list or object, when it is next."""
         self._at += 1
@@ -304,10 +294,19 @@ class _JsonCursor:
         while self._text[self._at] not in "]}":
             yield
             self._skip_space()
-            if self._text[self._at] == ",":
+            if self.next_is(","):
                 self._at += 1
                 self._skip_space()
         self._at += 1
+
+    def enter(self, key: str) -> tuple[int, int] | None:
+        """Move to a member of an object. Return where its key begins and ends; None without it."""
+        if self.next_is("{"):
+            for name in self.members():
+                if name == key:
+                    return self._key
+                self.value()
+        return None
 
     def _skip_space(self) -> None:
         match = _SPACE.match(self._text, self._at)

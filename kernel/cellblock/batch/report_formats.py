@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from cellblock.analysis import Rule
-    from cellblock.batch.verdict import CheckedFile, CheckReport, PlacedFinding, Problem
+    from cellblock.batch.verdict import CheckedFile, CheckReport, PlacedFinding
 
 
 class Format(StrEnum):
@@ -85,9 +85,8 @@ def _inert_line(line: str) -> str:
 
 
 def _place(found: PlacedFinding) -> str:
-    """Return the place of a finding in its file: ``cell 3, line 2``."""
-    line = f"line {found.finding.line}"
-    return f"cell {found.cell}, {line}" if found.cell else line
+    """Return the place of a finding in a notebook, ``cell 3, line 2: ``; "" in a script."""
+    return f"cell {found.cell}, line {found.finding.line}: " if found.cell else ""
 
 
 def _reason(found: PlacedFinding) -> str:
@@ -203,11 +202,9 @@ def _annotation(file: CheckedFile, found: PlacedFinding) -> str:
     where = {"file": file.path, "line": line, "endLine": line}
     if not found.cell:  # in a notebook's file a line of source is a string of JSON
         where |= {"col": str(finding.column + 1), "endColumn": str(finding.end_column)}
-    message = [f"{_place(found)}: {_reason(found)}"] if found.cell else [_reason(found)]
-    if source := excerpt(finding).line.strip():
-        message.append(source)
-    message.append(f"Instead: {finding.remedy}")
-    message += rewrites([finding])[0]
+    source = excerpt(finding).line.strip()
+    message = [_place(found) + _reason(found), *([source] if source else [])]
+    message += [f"Instead: {finding.remedy}", *rewrites([finding])[0]]
     return _command(where | {"title": finding.rule}, *message)
 
 
@@ -238,25 +235,39 @@ _RULE_INDEX: Final = {name: number for number, name in enumerate(REPORTED_RULES)
 
 def _sarif_report(report: CheckReport) -> str:
     """Return the report as one SARIF run."""
-    results = [result for file in report.files for result in _results(file)]
-    return json_text(
+    page = rules_page()
+    driver: dict[str, Any] = {
+        "name": "cellblock",
+        "semanticVersion": cellblock.__version__,
+        "rules": [_sarif_rule(rule, page) for rule in REPORTED_RULES.values()],
+    }
+    driver |= {"informationUri": page} if page else {}
+    results = [result for file in report.files for result in _sarif_results(file)]
+    notifications = [
         {
-            "$schema": SCHEMA,
-            "version": "2.1.0",
-            "runs": [
-                {
-                    "tool": {"driver": _driver()},
-                    "columnKind": "unicodeCodePoints",
-                    "invocations": [_invocation(report, len(results[MAX_RESULTS:]))],
-                    "results": results[:MAX_RESULTS],
-                    "properties": {
-                        "policy": encodable(report.policy),
-                        "template": report.template,
-                    },
-                }
-            ],
+            "level": "error",
+            "message": _sarif_message(f"{problem.path}: {problem.message}"),
+            "locations": [{"physicalLocation": {"artifactLocation": _artifact(problem.path)}}],
         }
-    )
+        for problem in report.problems
+    ]
+    left_out = len(results[MAX_RESULTS:]) + sum(file.verdict.left_out for file in report.files)
+    if left_out:
+        message = _sarif_message(f"{left_out:,} findings are left out")
+        notifications.append({"level": "error", "message": message})
+    invocation = {
+        "executionSuccessful": not report.problems,
+        "exitCode": report.status,
+        "toolExecutionNotifications": notifications,
+    }
+    run = {
+        "tool": {"driver": driver},
+        "columnKind": "unicodeCodePoints",
+        "invocations": [invocation],
+        "results": results[:MAX_RESULTS],
+        "properties": {"policy": encodable(report.policy), "template": report.template},
+    }
+    return json_text({"$schema": SCHEMA, "version": "2.1.0", "runs": [run]})
 
 
 def rules_page() -> str:
@@ -269,17 +280,7 @@ def rules_page() -> str:
     return f"{base.rstrip('/')}/rules.html" if (base := next(found, "")) else ""
 
 
-def _driver() -> dict[str, Any]:
-    page = rules_page()
-    driver: dict[str, Any] = {
-        "name": "cellblock",
-        "semanticVersion": cellblock.__version__,
-        "rules": [_rule(rule, page) for rule in REPORTED_RULES.values()],
-    }
-    return driver | ({"informationUri": page} if page else {})
-
-
-def _rule(rule: Rule, page: str) -> dict[str, Any]:
+def _sarif_rule(rule: Rule, page: str) -> dict[str, Any]:
     why = f"{rule.why[0].upper()}{rule.why[1:]}."
     described = {
         "id": rule.id,
@@ -294,66 +295,41 @@ def _rule(rule: Rule, page: str) -> dict[str, Any]:
     return described | ({"helpUri": f"{page}#{rule.id}"} if page else {})
 
 
-def _invocation(report: CheckReport, left_out: int) -> dict[str, Any]:
-    notifications = [_notification(problem) for problem in report.problems]
-    left_out += sum(file.verdict.left_out for file in report.files)
-    if left_out:
-        message = _message(f"{left_out:,} findings are left out")
-        notifications.append({"level": "error", "message": message})
-    return {
-        "executionSuccessful": not report.problems,
-        "exitCode": report.status,
-        "toolExecutionNotifications": notifications,
-    }
-
-
-def _notification(problem: Problem) -> dict[str, Any]:
-    where = {"physicalLocation": {"artifactLocation": _artifact(problem.path)}}
-    message = _message(f"{problem.path}: {problem.message}")
-    return {"level": "error", "message": message, "locations": [where]}
-
-
-def _results(file: CheckedFile) -> Iterator[dict[str, Any]]:
+def _sarif_results(file: CheckedFile) -> Iterator[dict[str, Any]]:
     seen = Counter[str]()
     for found in file.verdict.findings:
         finding = found.finding
         mark = _digest(finding.rule, finding.subject, finding.excerpt)
         seen[mark] += 1
-        place = f"{_place(found)}: " if found.cell else ""
-        said = f"{place}{_reason(found)}. Instead: {finding.remedy}"
+        text = f"{_place(found)}{_reason(found)}. Instead: {finding.remedy}"
+        region: dict[str, Any] = {"startLine": max(1, found.file_line)}
+        if not found.cell:
+            region |= {"startColumn": finding.column + 1, "endColumn": finding.end_column + 1}
+        if finding.excerpt.strip():
+            region["snippet"] = {"text": visible(finding.excerpt)}
+        physical = {"artifactLocation": _artifact(file.path), "region": region}
+        location: dict[str, Any] = {"physicalLocation": physical}
+        if found.cell:
+            location["logicalLocations"] = [{"name": f"cell {found.cell}", "kind": "cell"}]
         yield {
             "ruleId": finding.rule,
             "ruleIndex": _RULE_INDEX[finding.rule],
             "level": "error",
-            "message": _message(said, *rewrites([finding])[0]),
-            "locations": [_location(file.path, found)],
+            "message": _sarif_message(text, *rewrites([finding])[0]),
+            "locations": [location],
             # Which of those alike it is, and not the line, which may change.
             "partialFingerprints": {"cellblock/v1": _digest(mark, str(seen[mark]))},
         }
 
 
-def _message(*lines: str) -> dict[str, str]:
+def _sarif_message(*lines: str) -> dict[str, str]:
     """Return a message without links and arguments."""
     text = "\n".join(map(visible, lines))
     return {"text": _ARGUMENT.sub("{ ", _LINK.sub("] ", text))}
 
 
-def _location(path: str, found: PlacedFinding) -> dict[str, Any]:
-    region: dict[str, Any] = {"startLine": max(1, found.file_line)}
-    finding = found.finding
-    if not found.cell:
-        region |= {"startColumn": finding.column + 1, "endColumn": finding.end_column + 1}
-    if finding.excerpt.strip():
-        region["snippet"] = {"text": visible(finding.excerpt)}
-    where = {"artifactLocation": _artifact(path), "region": region}
-    if not found.cell:
-        return {"physicalLocation": where}
-    cell = {"name": f"cell {found.cell}", "kind": "cell"}
-    return {"physicalLocation": where, "logicalLocations": [cell]}
-
-
 def _artifact(path: str) -> dict[str, str]:
-    if os.path.isabs(path):  # noqa: PTH117 - a text
+    if Path(path).is_absolute():
         return {"uri": Path(path).as_uri()}
     return {"uri": quote(os.fsencode(path)), "uriBaseId": "%SRCROOT%"}
 

@@ -50,7 +50,7 @@ class PlacedFinding(msgspec.Struct, frozen=True):
     file_line: int = 0
 
 
-class Verdict(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+class Verdict(msgspec.Struct, frozen=True, forbid_unknown_fields=True, tag=True):
     """The findings of a file, in order, and how many more were left out.
 
     ``location_matters`` says that the verdict depends on where the file lies or what else is there.
@@ -90,7 +90,7 @@ class Limits(msgspec.Struct, frozen=True):
 # --- messages between check and its workers -------------------------------------------------------
 
 
-class CheckOptions(msgspec.Struct, frozen=True, tag=True):
+class CheckOptions(msgspec.Struct, frozen=True):
     """What files are judged by: all fields of a policy, its rules, whether files are templates.
 
     ``project`` is what ``{project}`` stands for, ``folder`` where relative paths of the policy
@@ -113,7 +113,7 @@ class CheckOptions(msgspec.Struct, frozen=True, tag=True):
         return cls(policy.as_dict(), rules, template, limits or Limits())
 
 
-class CheckTask(msgspec.Struct, frozen=True, tag=True):
+class CheckTask(msgspec.Struct, frozen=True):
     """A file for a worker, and its path. ``size`` bytes of content follow the frame."""
 
     kind: FileKind
@@ -122,13 +122,7 @@ class CheckTask(msgspec.Struct, frozen=True, tag=True):
 
 
 class WorkerReady(msgspec.Struct, frozen=True, tag=True):
-    """A worker has imported what it needs."""
-
-
-class TaskDone(msgspec.Struct, frozen=True, tag=True):
-    """A worker's verdict on its task."""
-
-    verdict: Verdict
+    """A worker has imported what it needs. It answers each task with a `Verdict`."""
 
 
 # --- the report -----------------------------------------------------------------------------------
@@ -222,3 +216,8 @@ def check_finding(
         remedy=CHECK_RULES[rule].remedy,
         cut=cut,
     )
+
+
+def not_checked(why: str, rule: str = "file-not-checked") -> Verdict:
+    """Return the verdict on a file that was not judged."""
+    return Verdict((PlacedFinding(check_finding(rule, why)),))

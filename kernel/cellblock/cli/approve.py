@@ -14,13 +14,16 @@ import typer
 
 from cellblock.analysis import analyse
 from cellblock.analysis.admission import runs_nothing, sha256
+from cellblock.batch.notebook import MAX_VALUES, UnreadableError, read_notebook
 from cellblock.batch.report_formats import inert
+from cellblock.batch.verdict import MAX_FILE_BYTES
 from cellblock.cli.common import clean, complain, load_policy
 from cellblock.errors import AdmissionError
 from cellblock.host.consent.admission import admission
 from cellblock.host.consent.admission import approve as approving
-from cellblock.host.consent.admission.approve import manifests, read_notebook
-from cellblock.host.consent.admission.manifest import Place, approved
+from cellblock.host.consent.admission.approve import manifests
+from cellblock.host.consent.admission.manifest import Place, approved, read_file
+from cellblock.host.files import upgraded
 from cellblock.render.denial import summary
 
 if TYPE_CHECKING:
@@ -59,14 +62,19 @@ def approve(
     if listing and not notebooks:
         _list_all(load_policy(policy))
         return
-    each = {True: _list_one, False: _approve_one}[listing] if not revoke else _revoke_one
-    refused = False
+    declined = False
     for notebook in notebooks or ():
-        asked = load_policy(policy, notebook.resolve().parent)
-        if each is _approve_one:
+        project = notebook.resolve().parent
+        asked = load_policy(policy, project)
+        place = Place(asked, project)
+        if listing:
+            declined |= not _list_one(notebook, place)
+        elif revoke:
+            _revoke_one(notebook, place)
+        else:
             _check_counts(asked, policy)
-        refused |= not each(notebook, asked, asked=yes)
-    raise typer.Exit(code=int(refused))
+            declined |= not _approve_one(notebook, asked, place, yes=yes)
+    raise typer.Exit(code=int(declined))
 
 
 @app.command()
@@ -81,10 +89,6 @@ def templates(*, policy: KernelPolicyOption = "safe") -> None:
     raise typer.Exit(code=int(refused))
 
 
-def _place(policy: Policy, notebook: Path) -> Place:
-    return Place(policy, notebook.resolve().parent)
-
-
 def _check_counts(policy: Policy, spec: str) -> None:
     """Raise AdmissionError where what is approved under a policy counts for nothing."""
     if policy.admission != "approved":
@@ -96,15 +100,14 @@ def _check_counts(policy: Policy, spec: str) -> None:
 # --- approving --------------------------------------------------------------------------------
 
 
-def _approve_one(notebook: Path, policy: Policy, *, asked: bool) -> bool:
-    place = _place(policy, notebook)
+def _approve_one(notebook: Path, policy: Policy, place: Place, *, yes: bool) -> bool:
     with place.held(_waiting):
         manifest, why = approving.known(place)
-        reviewed = approving.review(notebook, policy, manifest)
+        reviewed = approving.review(notebook.resolve().name, _sources(notebook), policy, manifest)
         _show(reviewed, policy, place, why)
         if not (reviewed.changes or why):
             return True
-        if not (asked or _confirmed(notebook)):
+        if not (yes or _confirmed(notebook)):
             return False
         if approving.approve(place, policy, reviewed, manifest):
             complain(clean(f"made the key {place.key}: whoever can read it can approve"))
@@ -148,20 +151,16 @@ def _show_cell(cell: New, policy: Policy) -> None:
 # --- taking back, listing ---------------------------------------------------------------------
 
 
-def _revoke_one(notebook: Path, policy: Policy, *, asked: bool) -> bool:
-    del asked  # less may run: nobody has to be asked
-    place = _place(policy, notebook)
-    with place.held(_waiting):
+def _revoke_one(notebook: Path, place: Place) -> None:
+    with place.held(_waiting):  # less may run then: nobody has to be asked
         cells = approving.revoke(place, notebook)
     _say(f"Took back {cells} cells of {notebook}")
-    return True
 
 
-def _list_one(notebook: Path, policy: Policy, *, asked: bool) -> bool:
-    del asked
-    known = approved(_place(policy, notebook).read()[0], notebook.resolve().name)
+def _list_one(notebook: Path, place: Place) -> bool:
+    known = approved(place.read()[0], notebook.resolve().name)
     every = True
-    for number, source in read_notebook(notebook).items():
+    for number, source in _sources(notebook).items():
         fine = runs_nothing(source) or sha256(source) in known
         every = every and fine
         said = "approved" if fine else "not approved"
@@ -177,6 +176,23 @@ def _list_all(policy: Policy) -> None:
         _say(f"{manifest.scope}, policy {manifest.policy}, {file.name}")
         for name, each in manifest.notebooks.items():
             _say(f"  {name}: {len(each.cells)} cells, {each.at}, by {each.by}")
+
+
+def _sources(path: Path) -> dict[int, str]:
+    """Return the code cells of a notebook by their number among all cells, from 1."""
+    remedy = "Give a notebook: a file that ends in .ipynb."
+    try:
+        content, _ = read_file(path.resolve(), MAX_FILE_BYTES, what="it", remedy=remedy)
+        found = dict(read_notebook(content, upgraded, max_values=MAX_VALUES).code_cells)
+        "".join(found.values()).encode()
+    except FileNotFoundError:
+        raise AdmissionError("no such file", file=str(path), remedy=remedy) from None
+    except UnreadableError as error:
+        raise AdmissionError(f"it {error}", file=str(path), remedy=remedy) from None
+    except UnicodeEncodeError:
+        message = "a cell is not Unicode: half of a surrogate pair"
+        raise AdmissionError(message, file=str(path), remedy="Mend that cell.") from None
+    return found
 
 
 def _say(text: str) -> None:

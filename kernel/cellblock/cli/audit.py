@@ -44,6 +44,8 @@ Some = Annotated[list[str] | None, typer.Argument(metavar="SESSION...", help=_WH
 _HEAD: Final = frozenset({"v", "seq", "session", "prev", "hash", "time", "kind"})
 #: Characters of a time, up to its minutes.
 _MINUTES: Final = 16
+#: Characters of a hash.
+_HASH: Final = 64
 _LOUD: Final = frozenset({"crash", "failure", "gap", "kill", "lost"})
 
 
@@ -264,7 +266,7 @@ def _short(value: object) -> object:
         return ", ".join(f"{key}={_short(each)}" for key, each in value.items())
     if isinstance(value, list):
         return "; ".join(str(_short(each)) for each in value)
-    if isinstance(value, str) and len(value) == 64:  # noqa: PLR2004 - a hash
+    if isinstance(value, str) and len(value) == _HASH:
         return value[:12]
     return value
 

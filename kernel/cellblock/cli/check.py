@@ -17,14 +17,14 @@ from cellblock.batch.check import Check, StdinFile, VerdictCache, cache_folder
 from cellblock.batch.report_formats import Format, format_report
 from cellblock.batch.verdict import MAX_FILE_BYTES, CheckOptions
 from cellblock.cli.common import PolicyOption, complain_of_files, write_report
-from cellblock.policy.load import folder_of, to_judge_by
+from cellblock.policy.load import base_folder, load_for_check
 
 app: Final = typer.Typer(add_completion=False)
 _STDIN: Final = "-"
 
 
 @app.command()
-def check(  # noqa: PLR0913 - one parameter an option
+def check(
     paths: Annotated[
         list[str],
         typer.Argument(metavar="PATHS", help="Notebooks, scripts, folders; - for stdin."),
@@ -54,11 +54,11 @@ def check(  # noqa: PLR0913 - one parameter an option
 
     Exit status 1 if there are findings, 2 if something could not be checked.
     """
-    judged_by, here = to_judge_by(policy), Path.cwd()
+    judged_by, here = load_for_check(policy), Path.cwd()
     options = msgspec.structs.replace(
         CheckOptions.of(judged_by, template=template),
         project=os.fsencode(here),
-        folder=os.fsencode(folder_of(policy, here)),
+        folder=os.fsencode(base_folder(policy, here)),
     )
     cached = VerdictCache(cache_folder(), options) if cache else None
     stdin = None

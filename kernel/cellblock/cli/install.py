@@ -16,7 +16,7 @@ from cellblock.backends.report import gaps, known_report, settle
 from cellblock.cli.common import PolicyOption, load_policy
 from cellblock.cli.doctor import run_probes
 from cellblock.errors import BackendError
-from cellblock.host.session.config import Ground, Terms, lay
+from cellblock.host.session.config import SessionConfig, SessionOptions, resolve
 from cellblock.jupyter import install as specs
 from cellblock.render.policy_card import gaps_text
 from cellblock.render.text import COLUMNS, wrap
@@ -83,8 +83,9 @@ def _what_holds(spec: str) -> str:
 def _obstacle(spec: str) -> str:
     """Return what keeps a policy that can be read from holding in this folder, if anything does."""
     with tempfile.TemporaryDirectory() as scratch:
-        laid = lay(Terms(spec, Path.cwd(), Path(scratch).resolve(), allow_unsafe=True))
-    return "" if isinstance(laid, Ground | BackendError) else str(laid)
+        options = SessionOptions(spec, Path.cwd(), Path(scratch).resolve(), allow_unsafe=True)
+        config = resolve(options)
+    return "" if isinstance(config, SessionConfig | BackendError) else str(config)
 
 
 @image_app.command()

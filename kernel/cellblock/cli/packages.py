@@ -11,7 +11,7 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
-from cellblock.host.services.operations.package_store import PackageStore
+from cellblock.host.services.operations.packages import PackageStore
 from cellblock.policy.folders import package_folder
 from cellblock.policy.operations import canonical_package, parse_requirement
 

@@ -11,7 +11,7 @@ from rich.table import Table
 
 from cellblock.cli.common import AsJson, complain, load_policy, print_json
 from cellblock.errors import CellblockError
-from cellblock.policy.model import rows
+from cellblock.policy.model import flat_fields
 from cellblock.policy.schema import json_schema
 
 if TYPE_CHECKING:
@@ -57,7 +57,7 @@ def validate(files: Annotated[list[str], typer.Argument(metavar="FILE...")]) -> 
 
 
 def _condition(policy: Policy) -> str:
-    field = policy.to_be_asked_for()
+    field = policy.field_to_be_allowed()
     value = getattr(policy, field) if field else None
     asks = ", or when its user allows it" if policy.approvals == "prompt" else ""
     return f" ({field} {value}: starts only with --allow-unsafe{asks})" if field else ""
@@ -65,7 +65,7 @@ def _condition(policy: Policy) -> str:
 
 def _policy_table(policy: Policy) -> Table:
     table = Table("field", "value", title=f"policy {policy.name}", title_justify="left")
-    for field, value in rows(policy.as_dict()).items():
+    for field, value in flat_fields(policy.as_dict()).items():
         table.add_row(field, _shown(value))
     return table
 

@@ -28,7 +28,7 @@ from cellblock.batch.run.runner import RunRequest
 from cellblock.cli.common import complain_of_files, unwritable, write_report
 from cellblock.errors import CellblockError
 from cellblock.host.guests.spawn import available_processors
-from cellblock.policy.load import condition, load
+from cellblock.policy.load import load, unsafe_error
 
 if TYPE_CHECKING:
     from cellblock.batch.run.result import RunResult
@@ -48,7 +48,7 @@ class RunCommand(TyperCommand):
 
 
 @app.command(cls=RunCommand)
-def run(  # noqa: PLR0913 - one parameter an option
+def run(
     paths: Annotated[list[str], typer.Argument(metavar="PATHS", help="Notebooks and folders.")],
     *,
     output_dir: Annotated[
@@ -149,7 +149,7 @@ def _policy(spec: str, preload: Any, *, allow_unsafe: bool) -> tuple[str | Polic
     It is checked here so that what is wrong with it is said in these words.
     """
     found = load(spec, project=Path.cwd(), allow_unsafe=True)
-    if not allow_unsafe and (error := condition(found, spec, ask=_ASK, asks=False)):
+    if not allow_unsafe and (error := unsafe_error(found, spec, ask=_ASK, asks=False)):
         raise error
     written = found.filesystem_write_roots
     if not preload:

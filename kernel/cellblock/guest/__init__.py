@@ -4,7 +4,20 @@ Invariant: nothing here holds a secret, and nothing the host does depends on wha
 from here beyond its type and size. Only the wire, the analysis, msgspec, IPython and the standard
 library are imported: no pydantic, no zmq, no ipykernel.
 
-The zygote imports, prepares and forks; it never runs a user's byte, and is under its guests' locks
-before it imports what a policy names. A guest confines itself before its first user byte and serves
-one session.
+In the order in which they are met:
+
+- ``container_entry`` and ``reaper`` run before anything of weight is imported; ``remove_tree``
+  removes what guests leave.
+- ``zygote`` imports, prepares and forks. It never runs a user's byte, and is under its guests'
+  locks before it imports what a policy names. ``gatekeeper`` answers the calls that guests' gates
+  stop.
+- ``setup`` is what a zygote prepares (``library_patches``, ``charts``, ``guards``, ``shell``) and
+  how a fork becomes a guest: it confines itself (``confine``) and serves one session. A guest that
+  only tries its locks is ``probes``.
+- ``server`` takes one request after the other from the ``channel``; ``runner`` runs a cell, on
+  ``loop``; ``output`` sends what it shows, ``tracebacks`` what went wrong; ``completion`` looks
+  names up. ``snapshots`` forks copies that wait.
+- ``host_services`` and ``tool_calls`` call the host, ``network`` asks the relay.
+- The language layer: ``rewriting`` of a cell's tree, ``guards`` at run time, ``audit_hook`` last.
+  ``audit_exempt`` has the guest's own calls, ``installed`` where packages are.
 """

@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any
 
 from cellblock.analysis.findings import RULES
 from cellblock.guest import installed
-from cellblock.guest.deeds import is_permitted
+from cellblock.guest.audit_exempt import is_exempt
 from cellblock.guest.guards.errors import OperationViolation
 from cellblock.guest.guards.freezing import LIBRARY, freeze_loaded
 
@@ -110,7 +110,7 @@ def arming(
 def _hook(
     is_refused: Callable[[str, tuple[Any, ...]], bool], report: Report
 ) -> Callable[[str, tuple[Any, ...]], None]:
-    violation, rule, breaches, is_ours = OperationViolation, _RULE, _BREACHES, is_permitted
+    violation, rule, breaches, is_ours = OperationViolation, _RULE, _BREACHES, is_exempt
 
     def hook(event: str, args: tuple[Any, ...]) -> None:
         if not is_refused(event, args) or is_ours():

@@ -9,7 +9,7 @@ import select
 import socket
 import threading
 from collections import deque
-from typing import TYPE_CHECKING, Final, NoReturn
+from typing import TYPE_CHECKING, Any, Final, NoReturn
 
 from cellblock.wire import frames, messages
 
@@ -32,8 +32,6 @@ _decode: frames.Decoder[messages.ToGuest] = frames.Decoder(messages.ToGuest)
 
 
 def _nothing() -> None: ...
-def _drop(_said: messages.ToolResult | messages.ToolPiece) -> Callable[[], None]:
-    return _nothing
 
 
 class HostGone(SystemExit):
@@ -60,9 +58,7 @@ class Channel:
         self.main_waits = False
         #: Called by whoever reads: with an answer, and when something for the main thread is here.
         #: The first returns what wakes whoever waits for the answer, and runs nobody's code.
-        self.on_result: Callable[[messages.ToolResult | messages.ToolPiece], Callable[[], None]] = (
-            _drop
-        )
+        self.on_result: Callable[[Any], Callable[[], None]] = lambda _answer: _nothing
         self.on_message: Callable[[], None] = _nothing
         #: Called when the main thread goes on to something else.
         self.on_leave: Callable[[], None] = _nothing
@@ -83,7 +79,7 @@ class Channel:
         return self._sock.fileno()
 
     def defer(self) -> bool:
-        """Say whether an interrupt must wait; it is then raised when the frame is done."""
+        """Whether an interrupt must wait; it is then raised when the frame is done."""
         if self._critical:
             self._deferred = True
         return self._critical
@@ -121,7 +117,7 @@ class Channel:
             os._exit(1)
 
     def comes(self, seconds: float) -> bool:
-        """Say whether something has arrived, or does within that time."""
+        """Whether something has arrived, or does within ``seconds``."""
         return bool(self._inbox or self._poll.poll(seconds * 1000))
 
     def recv(self) -> messages.ToGuest:
@@ -155,7 +151,7 @@ class Channel:
                 self.on_leave()
 
     def is_main(self) -> bool:
-        """Say whether the main thread asks."""
+        """Whether the main thread asks."""
         return threading.get_ident() == self._main
 
     def read(self, *, tell: bool = False) -> None:
@@ -178,16 +174,14 @@ class Channel:
             if self._inbox:
                 self.on_message()
                 if tell or not main:
-                    self._tell(list(self._inbox)[known:])
+                    # The host is to know that these were read, though nobody acts on them yet: it
+                    # would look as if they had vanished.
+                    for message in list(self._inbox)[known:]:
+                        if isinstance(message, messages.Execute | messages.CommIn):
+                            self.send(messages.Queued(id=message.id))
         finally:
             if main:
                 self._leave()
-
-    def _tell(self, kept: list[messages.ToGuest]) -> None:
-        """Have the host know that these were read, though nobody acts on them yet."""
-        for message in kept:
-            if isinstance(message, messages.Execute | messages.CommIn):
-                self.send(messages.Heard(id=message.id))
 
     def _take(self, wakes: list[Callable[[], None]]) -> None:
         """Read what is there; answers are in their places when this returns.
@@ -200,19 +194,15 @@ class Channel:
             return  # another thread was quicker
         if not data:
             raise HostGone
-        if ancillary:
-            self._keep(ancillary)
+        for level, kind, payload in ancillary:
+            if (level, kind) == (socket.SOL_SOCKET, socket.SCM_RIGHTS):
+                whole = len(payload) - len(payload) % _INT.itemsize
+                self._descriptors += array.array(_INT.typecode, payload[:whole])
         for message in map(_decode, self._splitter.feed(data)):
             if isinstance(message, messages.ToolResult | messages.ToolPiece):
                 wakes.append(self.on_result(message))
             else:
                 self._inbox.append(message)
-
-    def _keep(self, ancillary: list[tuple[int, int, bytes]]) -> None:
-        for level, kind, payload in ancillary:
-            if (level, kind) == (socket.SOL_SOCKET, socket.SCM_RIGHTS):
-                whole = len(payload) - len(payload) % _INT.itemsize
-                self._descriptors += array.array(_INT.typecode, payload[:whole])
 
     def take_descriptors(self) -> list[int]:
         """Return the descriptors that came with what was read."""
@@ -236,7 +226,7 @@ class Channel:
         self._descriptors.clear()
 
     def waiting(self) -> bool:
-        """Say whether a whole message is here already."""
+        """Whether a whole message is here already."""
         return bool(self._inbox)
 
     def _leave(self) -> None:

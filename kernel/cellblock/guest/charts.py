@@ -18,22 +18,24 @@ from typing import TYPE_CHECKING, Any, Final, Literal
 
 from IPython.display import display
 
-from cellblock.guest import import_hooks
+from cellblock.guest.library_patches import patch_when_imported
 
 if TYPE_CHECKING:
-    from cellblock.guest.import_hooks import Mend
+    from cellblock.guest.library_patches import Patch
 
 #: Names under which notebooks ask plotly and altair for what they would show anyway.
 _PLOTLY: Final = (
     "browser colab iframe iframe_connected jupyterlab notebook notebook_connected nteract "
     "plotly_mimetype vscode"
 )
+#: How Bokeh tells its own documentation how high a figure is.
+_BOKEH_HEIGHT: Final = "_sphinx_height_hint"
 _ALTAIR: Final = "browser colab default html jupyter jupyterlab mimetype nteract"
 
 
-def install_charts(how: Literal["pages", "stills"]) -> None:
-    """Mend charting libraries when they are imported. For the zygote, before any fork."""
-    import_hooks.install_mender(_PAGES if how == "pages" else _STILLS)
+def install(how: Literal["pages", "stills"]) -> None:
+    """Patch charting libraries when they are imported. For the zygote, before any fork."""
+    patch_when_imported(_PAGES if how == "pages" else _STILLS)
 
 
 def _plotly(module: Any) -> None:
@@ -54,13 +56,10 @@ def _plotly(module: Any) -> None:
 def _bokeh(module: Any) -> None:
     """Have ``show`` display a page with BokehJS in it. ``module`` is ``bokeh.io``."""
     install_notebook_hook = import_module("bokeh.io.notebook").install_notebook_hook
-    hooks = {"load": _nothing, "show_doc": _show_document, "show_app": _no_server}
+    # Nothing is loaded: each output brings its own.
+    hooks = {"load": lambda *_, **__: None, "show_doc": _show_document, "show_app": _no_server}
     install_notebook_hook("jupyter", **hooks, overwrite=True)
     module.output_notebook(hide_banner=True)
-
-
-def _nothing(*_: object, **__: object) -> None:
-    """Load nothing: each output brings its own."""
 
 
 def _show_document(model: Any, _state: object, notebook_handle: object = None) -> None:
@@ -69,7 +68,7 @@ def _show_document(model: Any, _state: object, notebook_handle: object = None) -
     inline = import_module("bokeh.resources").INLINE
     page = import_module("bokeh.embed").file_html(model, inline, _always_new=True)
     bundle = {
-        "text/html": _with_height(page, model._sphinx_height_hint()),  # noqa: SLF001
+        "text/html": _with_height(page, getattr(model, _BOKEH_HEIGHT)()),
         "text/plain": repr(model),
     }
     display(bundle, raw=True)  # type: ignore[no-untyped-call]
@@ -151,7 +150,7 @@ def _leaflet(found: re.Match[str]) -> str:
 
 #: For icons and looks; ``folium.js`` has what calls to them need.
 _DISPENSABLE: Final = frozenset(
-    (
+    {
         "all.min.css",
         "bootstrap-glyphicons.css",
         "bootstrap.bundle.min.js",
@@ -160,7 +159,7 @@ _DISPENSABLE: Final = frozenset(
         "leaflet.awesome-markers.css",
         "leaflet.awesome-markers.js",
         "leaflet.awesome.rotate.min.css",
-    )
+    }
 )
 
 
@@ -171,14 +170,11 @@ def _file(name: str) -> str:
 
 def _map_height(figure: Any) -> int:
     """Return how many pixels a map is high; one that fills its page gets as many as a figure."""
-    for part in figure._children.values():  # noqa: SLF001 - the map itself is among them
+    for part in vars(figure)["_children"].values():  # the map itself is among them
         match getattr(part, "height", None):
             case (size, "px"):
                 return int(size)
-    return _MAP_HEIGHT
-
-
-_MAP_HEIGHT: Final = 450
+    return 450
 
 
 def _with_height(page: str, height: int | None) -> str:
@@ -197,14 +193,14 @@ def _altair_still(module: Any) -> None:
         module.renderers.enable("png")
 
 
-_PAGES: Final[dict[str, Mend]] = {
+_PAGES: Final[dict[str, Patch]] = {
     "altair": _altair,
     "bokeh.io": _bokeh,
     "branca.element": _branca,
     "plotly.io._renderers": _plotly,
 }
 
-_STILLS: Final[dict[str, Mend]] = {
+_STILLS: Final[dict[str, Patch]] = {
     "altair": _altair_still,
     "plotly.io._renderers": _plotly_still,
 }

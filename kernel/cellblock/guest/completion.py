@@ -1,12 +1,21 @@
-"""Completion and inspection, in the guest: both run users' ``__getattr__`` and ``__dir__``."""
+"""Completion and inspection, in the guest: both run users' ``__getattr__`` and ``__dir__``.
+
+IPython 9 runs whole statements of the code before the cursor to learn what they would make: it
+builds classes, subscripts types and reads the real builtins, all as trusted code. Nobody has
+checked that code: ``C[exec].<Tab>`` handed ``exec`` to a cell's ``__class_getitem__``. Under a
+language layer one expression of names, attributes, subscripts and literals is looked up instead,
+under the cell's rules (``evaluate``).
+"""
 
 from __future__ import annotations
 
+import ast
 import builtins
 import re
 import sys
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
+from IPython.core import completer
 from IPython.core.completer import provisionalcompleter, rectify_completions
 from IPython.utils.tokenutil import token_at_cursor
 
@@ -34,29 +43,32 @@ def complete(shell: GuestShell, rules: Rules, request: messages.Complete) -> mes
     """Return completions; nothing is imported to find them."""
     code, cursor = request.code, min(request.cursor, len(request.code))
     line = code[:cursor].rpartition("\n")[2]
-    imported = _IMPORT.match(line) if rules.language else None
-    if imported:
+    if rules.language and (imported := _IMPORT.match(line)):
         return _offer({*rules.modules, *rules.raw_modules}, imported[1], "module", request)
-    member = _FROM.match(line) if rules.language else None
-    if member:
+    if rules.language and (member := _FROM.match(line)):
         return _offer(_members(member[1], rules), member[2], "instance", request)
     left = _start(code, cursor)
     try:
-        found = _completions(shell, rules, code[left:cursor], cursor - left)
+        if rules.language:
+            _evaluate_safely(shell, rules)
+        with provisionalcompleter():
+            raw = shell.Completer.completions(code[left:cursor], cursor - left)
+            found = list(rectify_completions(code[left:cursor], raw))[:_MAX_MATCHES]
     except Exception:
         found = []
     if rules.language:
-        found = [c for c in found if _speakable(c.text, shell, rules)]
+        found = [c for c in found if _is_allowed(c.text, shell, rules)]
     # Without jedi IPython completes ".upper" over the dot; front ends list what they are given.
     dot = int(bool(found) and all(c.text.startswith(".") for c in found))
     start, end = (found[0].start + dot, found[0].end) if found else (cursor - left, cursor - left)
     start, end = start + left, end + left
+    types = [{"text": c.text[dot:], "type": c.type, "signature": c.signature} for c in found]
     return messages.Completed(
         id=request.id,
         matches=[encodable(c.text[dot:]) for c in found],
         start=start,
         end=end,
-        types=[_typed(c, c.text[dot:], start, end) for c in found],
+        types=[plain({"start": start, "end": end, **described}) for described in types],
     )
 
 
@@ -75,23 +87,8 @@ def _start(code: str, cursor: int) -> int:
     return gap.end() if gap else earliest
 
 
-def _typed(found: Any, text: str, start: int, end: int) -> dict[str, Any]:
-    described = {"text": text, "type": found.type, "signature": found.signature}
-    return plain({"start": start, "end": end, **described})
-
-
-def _completions(shell: GuestShell, rules: Rules, code: str, cursor: int) -> list[Any]:
-    if rules.language:
-        from cellblock.guest import lookup  # noqa: PLC0415 - with IPython's evaluator: not at start
-
-        lookup.narrow(shell, rules)
-    with provisionalcompleter():
-        raw = shell.Completer.completions(code, cursor)
-        return list(rectify_completions(code, raw))[:_MAX_MATCHES]
-
-
-def _speakable(text: str, shell: GuestShell, rules: Rules) -> bool:
-    """Say whether the language layer would let ``text`` stand in a cell."""
+def _is_allowed(text: str, shell: GuestShell, rules: Rules) -> bool:
+    """Whether the language layer would let ``text`` stand in a cell."""
     if text.startswith("%"):
         return text.lstrip("%") in rules.magics
     name = text.rpartition(".")[2]
@@ -105,23 +102,17 @@ def _speakable(text: str, shell: GuestShell, rules: Rules) -> bool:
 
 def _members(module: str, rules: Rules) -> Iterable[str]:
     """Return what may be imported from ``module``, as far as that is known without importing."""
-    if module in rules.modules:
-        named = rules.modules[module]
-    elif module.partition(".")[0] in rules.raw_modules:
-        named = None
-    else:
-        return ()
+    named = rules.modules.get(module)
     if named is not None:
         return named
+    if module not in rules.modules and module.partition(".")[0] not in rules.raw_modules:
+        return ()
     loaded = sys.modules.get(module)
     return [n for n in vars(loaded) if not n.startswith("_")] if loaded else ()
 
 
 def _offer(
-    names: Iterable[str],
-    prefix: str,
-    kind: str,
-    request: messages.Complete,
+    names: Iterable[str], prefix: str, kind: str, request: messages.Complete
 ) -> messages.Completed:
     matches = sorted(n for n in names if n.startswith(prefix))[:_MAX_MATCHES]
     start, end = request.cursor - len(prefix), request.cursor
@@ -136,13 +127,107 @@ def inspect(shell: GuestShell, rules: Rules, request: messages.Inspect) -> messa
     left = _start(request.code, min(request.cursor, len(request.code)))
     right = request.cursor + _STRETCH
     name = token_at_cursor(request.code[left:right], request.cursor - left)
-    if rules.language and not all(map(is_free, _WORD.findall(name))):
-        return messages.Inspected(id=request.id, data={})
-    try:
-        bundle = shell.object_inspect_mime(name, detail_level=request.detail)
-        bundle.pop("text/html", None)
-    except KeyError:
-        bundle = {}
-    except Exception:
-        bundle = {}
+    bundle: dict[str, Any] = {}
+    if not rules.language or all(map(is_free, _WORD.findall(name))):
+        try:
+            bundle = shell.object_inspect_mime(name, detail_level=request.detail)
+            bundle.pop("text/html", None)
+        except Exception:
+            bundle = {}
     return messages.Inspected(id=request.id, data=plain(bundle))
+
+
+class LookUpRefused(Exception):
+    """Code is more than a look-up, or a look-up that would run something."""
+
+
+#: Displays complete as an empty one of their kind does.
+_EMPTY: Final[dict[type[ast.expr], type]] = {
+    ast.Dict: dict,
+    ast.DictComp: dict,
+    ast.JoinedStr: str,
+    ast.List: list,
+    ast.ListComp: list,
+    ast.Set: set,
+    ast.SetComp: set,
+}
+
+
+def _evaluate_safely(shell: GuestShell, rules: Rules) -> None:
+    """Have IPython's completer use ``evaluate``, from now on and process-wide.
+
+    Doing it again changes nothing.
+    """
+    # IPython imports it with the first completion: it would make every start slower.
+    from IPython.core import guarded_eval  # noqa: PLC0415
+
+    policy: Any = guarded_eval.EVALUATION_POLICIES["limited"]
+
+    def evaluate_at_cursor(code: str, context: Any) -> Any:
+        if not context.in_subscript:
+            return evaluate(code, shell.user_ns, rules, policy)
+        # The keys before the cursor's in a subscript, as in ``table.loc[:, "na``.
+        subscript = ast.parse(f"_[{code}]", mode="eval").body if code else None
+        return _key(subscript.slice) if isinstance(subscript, ast.Subscript) else ()
+
+    modules: tuple[Any, ...] = (guarded_eval, completer)  # in some versions each has its own name
+    for module in modules:
+        if hasattr(module, "guarded_eval"):
+            module.guarded_eval = evaluate_at_cursor
+    if not rules.raw_modules:
+        # Nothing that a cell may say takes a path.
+        shell.Completer.disable_matchers = ["IPCompleter.file_matcher"]
+
+
+def evaluate(code: str, names: dict[str, Any], rules: Rules, policy: Any) -> Any:
+    """Return the value of ``code``, one expression, without running any of it.
+
+    ``policy`` is IPython's word on which attributes and items are read without running code.
+
+    Raises:
+        SyntaxError: not Python; IPython then tries what is left without its first characters.
+        LookUpRefused: more than a look-up, or something that a cell may not say.
+        NameError: no such name.
+
+    """
+    body = ast.parse(code).body
+    if len(body) != 1 or not isinstance(body[0], ast.Expr) or analyse_expression(code, rules):
+        raise LookUpRefused("not a look-up")
+    return _value(body[0].value, names, policy)
+
+
+def _value(node: ast.expr, names: dict[str, Any], policy: Any) -> Any:
+    match node:
+        case ast.Constant():
+            return node.value
+        case ast.Name(id=name):
+            for space in (names, names["__builtins__"]):
+                if name in space:
+                    return space[name]
+            raise NameError(name)
+        case ast.Attribute(value=inner, attr=name):
+            owner = _value(inner, names, policy)
+            if not policy.can_get_attr(owner, name):
+                raise LookUpRefused("it would run a property")
+            return names["__builtins__"]["getattr"](owner, name)
+        case ast.Subscript(value=inner, slice=index):
+            owner, key = _value(inner, names, policy), _key(index)
+            # Of a type it would run __class_getitem__, of a form of typing its own code.
+            if isinstance(owner, type) or not policy.can_get_item(owner, key):
+                raise LookUpRefused("it would run __getitem__")
+            return owner[key]
+        case _ if type(node) in _EMPTY:
+            return _EMPTY[type(node)]()
+    raise LookUpRefused("not a look-up")
+
+
+def _key(node: ast.expr) -> Any:
+    match node:
+        case ast.Tuple(elts=parts):
+            return tuple(map(_key, parts))
+        case ast.Slice(lower=None, upper=None, step=None):
+            return slice(None)
+    try:
+        return ast.literal_eval(node)
+    except ValueError:
+        raise LookUpRefused("a key that is no literal") from None

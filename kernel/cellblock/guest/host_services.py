@@ -7,33 +7,58 @@ import importlib
 import inspect
 import json
 import sys
-from asyncio import events
+from asyncio import _get_running_loop
 from typing import TYPE_CHECKING, Any, Final
 
 from IPython.display import display
 
 from cellblock.guest.loop import GuestLoop
-from cellblock.guest.tool_calls import ToolError
+from cellblock.guest.tool_calls import ToolError, ignore_piece
 from cellblock.wire import messages, values
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable, Iterable, Mapping
 
     import msgspec
     from IPython.core.display_functions import DisplayHandle
 
     from cellblock.guest.tool_calls import Calls
 
-
-# ``ops`` as cells see it: the host's own operations, those that the policy does not grant too.
-#
-# One that is not granted is not offered; whoever calls it by its name is told by the host which
-# section of a policy grants it.
-
 PREFIX: Final = "ops."
-_REST, _NAMED_REST = 2, 4
-_CHARSET: Final = "charset="
-_LEAST_ERROR: Final = 400
+#: ``llm`` as cells see it: prompts in, text out. No key and no address is on this side.
+NAME: Final = "llm"
+CHAT: Final = "llm.chat"
+
+
+def namespace(
+    tools: Iterable[messages.Tool], most: int, calls: Callable[[], Calls]
+) -> dict[str, Any]:
+    """Return what cells have by name: the operator's tools, ``ops``, ``llm``, ``ToolError``.
+
+    ``calls`` finds the guest's when one is called; ``most`` are the bytes that the arguments of
+    one call may take. An operation that is not granted is not offered; whoever calls it by its
+    name is told by the host which section of a policy grants it.
+    """
+    known = {tool.name: tool for tool in tools}
+    of_model = (NAME, CHAT) if CHAT in known else ()
+    granted = build_tools((t for t in known.values() if t.name not in of_model), most, calls)
+    names = (f"{PREFIX}{name}" for name in messages.OPERATIONS)
+    withheld = build_tools((_placeholder(n) for n in names if n not in known), most, calls)
+    own = {name: one for name, one in granted.items() if not name.startswith(PREFIX)}
+    operations = {n.removeprefix(PREFIX): one for n, one in granted.items() if n not in own}
+    others = {name.removeprefix(PREFIX): one for name, one in withheld.items()}
+    ops = Operations(operations, others)
+    return {"ToolError": ToolError, **own, "ops": ops, **build_llm(known, most, calls)}
+
+
+def _placeholder(name: str) -> messages.Tool:
+    """Return what stands for something of the host's that is not granted: it takes anything."""
+    anything = (
+        messages.Parameter(name="args", kind=inspect.Parameter.VAR_POSITIONAL),
+        messages.Parameter(name="kwargs", kind=inspect.Parameter.VAR_KEYWORD),
+    )
+    doc = "This policy does not grant it; call it to see which section would."
+    return messages.Tool(name=name, parameters=anything, doc=doc)
 
 
 class Operations:
@@ -57,6 +82,10 @@ class Operations:
         return f"<operations: {names or 'this policy grants none'}>"
 
 
+#: Of the statuses of HTTP.
+_FIRST_ERROR: Final = 400
+
+
 class Response:
     """An answer that ``ops.http`` got: ``status``, ``url``, ``headers`` by small letters, body."""
 
@@ -69,7 +98,7 @@ class Response:
     def text(self) -> str:
         """The body as text, in the encoding that its headers name, else UTF-8."""
         kind = self.headers.get("content-type", "")
-        _, _, named = kind.lower().partition(_CHARSET)
+        _, _, named = kind.lower().partition("charset=")
         try:
             return self.content.decode(named.partition(";")[0].strip("\"' ") or "utf-8", "replace")
         except LookupError:
@@ -82,7 +111,7 @@ class Response:
     @property
     def ok(self) -> bool:
         """Whether the status is none of an error."""
-        return self.status < _LEAST_ERROR
+        return self.status < _FIRST_ERROR
 
     def raise_for_status(self) -> None:
         """Raise ToolError where the status is one of an error."""
@@ -94,8 +123,8 @@ class Response:
         return f"<Response {self.status}: {len(self.content):,} bytes of {kind}>"
 
 
-def _installed(value: Any) -> list[str]:
-    """Have what was installed imported, behind what the interpreter has itself."""
+def _importable(value: Any) -> list[str]:
+    """Have what was installed found by imports, behind what the interpreter has itself."""
     sys.path.extend(path for path in value["paths"] if path not in sys.path)
     importlib.invalidate_caches()
     installed: list[str] = value["installed"]
@@ -103,42 +132,20 @@ def _installed(value: Any) -> list[str]:
 
 
 #: What cells get of what the host answers, where that is more than data.
-RESULTS: Final[dict[str, Callable[[Any], Any]]] = {
+_RESULTS: Final[dict[str, Callable[[Any], Any]]] = {
     "ops.http": lambda value: Response(**value),
-    "ops.install": _installed,
+    "ops.install": _importable,
 }
 
 
-def withheld(granted: tuple[messages.Tool, ...]) -> tuple[messages.Tool, ...]:
-    """Return what stands for operations that are not granted."""
-    known = {tool.name for tool in granted}
-    names = (f"{PREFIX}{name}" for name in messages.OPERATIONS)
-    return tuple(stand_in(name) for name in names if name not in known)
-
-
-def stand_in(name: str) -> messages.Tool:
-    """Return what stands for something of the host's that is not granted: it takes anything."""
-    anything = (
-        messages.Parameter(name="args", kind=_REST),
-        messages.Parameter(name="kwargs", kind=_NAMED_REST),
-    )
-    doc = "This policy does not grant it; call it to see which section would."
-    return messages.Tool(name=name, parameters=anything, doc=doc)
-
-
-def gathered(functions: dict[str, Any], others: dict[str, Any]) -> dict[str, Any]:
-    """Return what a cell's namespace has: tools by their names, operations in ``ops``."""
-    plain = {name: one for name, one in functions.items() if not name.startswith(PREFIX)}
-    return {**plain, "ops": Operations(_named(functions), _named(others))}
-
-
-def _named(functions: dict[str, Any]) -> dict[str, Any]:
-    return {
-        name.removeprefix(PREFIX): one for name, one in functions.items() if name.startswith(PREFIX)
-    }
-
-
-_KINDS: Final = tuple(inspect._ParameterKind)  # noqa: SLF001 - by number
+#: By their numbers.
+_KINDS: Final = (
+    inspect.Parameter.POSITIONAL_ONLY,
+    inspect.Parameter.POSITIONAL_OR_KEYWORD,
+    inspect.Parameter.VAR_POSITIONAL,
+    inspect.Parameter.KEYWORD_ONLY,
+    inspect.Parameter.VAR_KEYWORD,
+)
 
 
 class _Text:
@@ -154,37 +161,29 @@ class _Text:
 
 
 def build_tools(
-    tools: tuple[messages.Tool, ...], most: int, calls: Callable[[], Calls]
+    tools: Iterable[messages.Tool], most: int, calls: Callable[[], Calls]
 ) -> dict[str, Any]:
-    """Return a function for each tool, by name. ``calls`` finds the guest's when one is called.
-
-    ``most`` are the bytes that the arguments of one call may take.
-    """
+    """Return a function for each tool, by name."""
     return {tool.name: _function(tool, most, calls) for tool in tools}
 
 
 def _function(tool: messages.Tool, most: int, calls: Callable[[], Calls]) -> Any:
     name, signature = tool.name, signature_of(tool)
-    result = RESULTS.get(tool.name, _as_it_is)
+    result = _RESULTS.get(name, lambda value: value)
     cap = (tool.max_bytes, "max_bytes") if tool.max_bytes else (most, "tool_max_bytes")
 
-    def packed(args: tuple[Any, ...], kwargs: dict[str, Any]) -> msgspec.Raw:
-        try:
-            signature.bind(*args, **kwargs)
-        except TypeError as exc:
-            raise TypeError(f"{name}() {exc}") from None
-        return pack(name, signature, args, kwargs, cap)
+    def prepare(args: Any, kwargs: Any) -> Any:
+        _bind(name, signature, args, kwargs)
+        return pack(name, signature, args, kwargs, cap), ignore_piece, result
 
-    def call(*args: Any, **kwargs: Any) -> Any:
-        return result(calls().block(name, packed(args, kwargs)))
+    call, wait = _call_and_wait(tool, signature, calls, prepare)
+    if not (tool.is_async or name.startswith(PREFIX)):
+        return call
 
-    async def wait(*args: Any, **kwargs: Any) -> Any:
-        return result(await calls().wait(name, packed(args, kwargs)))
-
-    def as_one_can(*args: Any, **kwargs: Any) -> Any:
+    def call_or_await(*args: Any, **kwargs: Any) -> Any:
         # In a thread without a loop nobody could wait for a coroutine. In a plain cell a loop is
         # marked as running that does not turn: nobody awaits there.
-        loop = events._get_running_loop()  # noqa: SLF001
+        loop = _get_running_loop()
         if loop is not None and loop.is_running():
             return wait(*args, **kwargs)
         value = call(*args, **kwargs)
@@ -192,16 +191,47 @@ def _function(tool: messages.Tool, most: int, calls: Callable[[], Calls]) -> Any
             loop.settled = value
         return value
 
-    function = as_one_can if tool.is_async or name.startswith(PREFIX) else call
-    for made in (call, wait, as_one_can):
-        made.__name__, made.__qualname__ = name.rpartition(".")[2], name
+    _describe(call_or_await, tool, name, signature)
+    return call_or_await
+
+
+def _bind(name: str, signature: inspect.Signature, args: Any, kwargs: Any) -> dict[str, Any]:
+    try:
+        return signature.bind(*args, **kwargs).arguments
+    except TypeError as exc:
+        raise TypeError(f"{name}() {exc}") from None
+
+
+def _call_and_wait(
+    tool: messages.Tool,
+    signature: inspect.Signature,
+    calls: Callable[[], Calls],
+    prepare: Callable[[Any, Any], Any],
+    name_of_wait: str = "",
+) -> tuple[Callable[..., Any], Callable[..., Any]]:
+    """Return a function that calls and waits, and one to be awaited.
+
+    ``prepare`` returns the arguments encoded, what hears pieces of the answer, and what makes a
+    cell's value of it.
+    """
+
+    def call(*args: Any, **kwargs: Any) -> Any:
+        arguments, hear, result = prepare(args, kwargs)
+        return result(calls().block(tool.name, arguments, hear))
+
+    async def wait(*args: Any, **kwargs: Any) -> Any:
+        arguments, hear, result = prepare(args, kwargs)
+        return result(await calls().wait(tool.name, arguments, hear))
+
+    _describe(call, tool, tool.name, signature)
+    _describe(wait, tool, name_of_wait or tool.name, signature)
+    return call, wait
+
+
+def _describe(function: Any, tool: messages.Tool, name: str, signature: inspect.Signature) -> None:
+    function.__name__, function.__qualname__ = name.rpartition(".")[2], name
     function.__doc__, function.__module__ = tool.doc, "tools"
     vars(function)["__signature__"] = signature
-    return function
-
-
-def _as_it_is(value: Any) -> Any:
-    return value
 
 
 def pack(
@@ -215,11 +245,13 @@ def pack(
 
     Raises TypeError or ValueError that names the wrong one.
     """
+    parameters = signature.parameters.values()
+    names = [repr(p.name) for p in parameters if p.kind <= p.POSITIONAL_OR_KEYWORD]
     what = "the arguments"
     try:
         positional, named = [], {}
         for index, value in enumerate(args):
-            what = f"argument {index + 1}"
+            what = f"argument {names[index] if index < len(names) else index + 1}"
             positional.append(values.plain(value, _data))
         for key, value in kwargs.items():
             what = f"argument {key!r}"
@@ -227,8 +259,7 @@ def pack(
         what = "the arguments"
         return values.encode((positional, named), *cap)
     except (TypeError, ValueError) as exc:
-        parameter = _parameter(signature, what)
-        raise type(exc)(f"{name}(): {parameter}: {exc}") from None
+        raise type(exc)(f"{name}(): {what}: {exc}") from None
 
 
 def _data(value: Any) -> Any:
@@ -237,15 +268,6 @@ def _data(value: Any) -> Any:
     if numpy is not None and isinstance(value, numpy.generic | numpy.ndarray):
         return value.tolist()
     raise TypeError(f"{type(value).__name__} is no data that crosses")
-
-
-def _parameter(signature: inspect.Signature, what: str) -> str:
-    """Name the parameter behind ``argument 2``, where it has one of its own."""
-    position = what.removeprefix("argument ")
-    names = [p.name for p in signature.parameters.values() if p.kind <= p.POSITIONAL_OR_KEYWORD]
-    if position.isdigit() and int(position) <= len(names):
-        return f"argument {names[int(position) - 1]!r}"
-    return what
 
 
 def signature_of(tool: messages.Tool) -> inspect.Signature:
@@ -272,10 +294,6 @@ def _default(text: str) -> Any:
     return _Text(text) if value is ... else value
 
 
-# ``llm`` as cells see it: prompts in, text out. No key and no address is on this side.
-
-NAME: Final = "llm"
-CHAT: Final = "llm.chat"
 #: Characters of a growing text that are shown, from its end; when it is whole, all of it is.
 _WINDOW: Final = 4_000
 #: The one of this guest, for ``cellblock.dspy``; made in the zygote, once.
@@ -314,20 +332,17 @@ class Llm:
 
     __slots__ = ("__signature__", "_ask", "acall", "achat", "chat")
 
-    def __init__(self, call: _Pair, chat: _Pair) -> None:
-        self._ask, self.acall = call
-        self.chat, self.achat = chat
+    def __init__(self, ask: Any, acall: Any, chat: Any, achat: Any) -> None:
+        self._ask, self.acall, self.chat, self.achat = ask, acall, chat, achat
         self.__signature__: inspect.Signature = vars(self._ask)["__signature__"]
 
     def __call__(self, *args: Any, **kwargs: Any) -> Completion:
         """Ask, with a prompt, and wait for the whole answer."""
-        return self._ask(*args, **kwargs)
+        completion: Completion = self._ask(*args, **kwargs)
+        return completion
 
     def __repr__(self) -> str:
         return f"<llm{self.__signature__}>"
-
-
-_Pair = tuple["Callable[..., Completion]", "Callable[..., Any]"]
 
 
 def build_llm(
@@ -337,16 +352,14 @@ def build_llm(
 
     A tool of the operator's may have that name, where it is not granted.
     """
-    if CHAT not in known:
-        return {} if NAME in known else {NAME: _withheld(most, calls)}
-    made = Llm(*(_asking(known[name], most, calls) for name in (NAME, CHAT)))
-    _made[:] = [made]
-    return {NAME: made}
-
-
-def _withheld(most: int, calls: Callable[[], Calls]) -> Llm:
-    built = build_tools(tuple(map(stand_in, (NAME, CHAT))), most, calls)
-    return Llm(*((built[name], built[name]) for name in (NAME, CHAT)))
+    if CHAT in known:
+        made = Llm(*_asking(known[NAME], most, calls), *_asking(known[CHAT], most, calls))
+        _made[:] = [made]
+        return {NAME: made}
+    if NAME in known:
+        return {}
+    withheld = build_tools(map(_placeholder, (NAME, CHAT)), most, calls)
+    return {NAME: Llm(withheld[NAME], withheld[NAME], withheld[CHAT], withheld[CHAT])}
 
 
 def current() -> Llm:
@@ -356,38 +369,27 @@ def current() -> Llm:
     return _made[0]
 
 
-def _asking(tool: messages.Tool, most: int, calls: Callable[[], Calls]) -> _Pair:
-    """Return a function that asks and waits, and one to be awaited."""
+def _asking(
+    tool: messages.Tool, most: int, calls: Callable[[], Calls]
+) -> tuple[Callable[..., Any], Callable[..., Any]]:
     name, signature = tool.name, signature_of(tool)
 
-    def packed(args: Any, kwargs: Any) -> tuple[Any, _Growing]:
-        try:
-            given = signature.bind(*args, **kwargs).arguments
-        except TypeError as exc:
-            raise TypeError(f"{name}() {exc}") from None
-        growing = _Growing(wanted=bool(given.get("stream")))
-        return pack(name, signature, (), given, (most, "tool_max_bytes")), growing
+    def prepare(args: Any, kwargs: Any) -> Any:
+        given = _bind(name, signature, args, kwargs)
+        display = _GrowingText(shown=bool(given.get("stream")))
+        packed = pack(name, signature, (), given, (most, "tool_max_bytes"))
+        return packed, display.add, display.end
 
-    def call(*args: Any, **kwargs: Any) -> Completion:
-        arguments, growing = packed(args, kwargs)
-        return growing.end(calls().block(name, arguments, growing.add))
-
-    async def wait(*args: Any, **kwargs: Any) -> Completion:
-        arguments, growing = packed(args, kwargs)
-        return growing.end(await calls().wait(name, arguments, growing.add))
-
-    for made, own in ((call, name), (wait, {NAME: "llm.acall", CHAT: "llm.achat"}[name])):
-        made.__name__, made.__qualname__ = own.rpartition(".")[2], own
-        made.__doc__, made.__module__ = tool.doc, "tools"
-        vars(made)["__signature__"] = signature
-    return call, wait
+    return _call_and_wait(
+        tool, signature, calls, prepare, {NAME: "llm.acall", CHAT: "llm.achat"}[name]
+    )
 
 
-class _Growing:
-    """Shows a text while it comes, in a display of its own, if that is ``wanted``."""
+class _GrowingText:
+    """Shows a text while it comes, in a display of its own, if that is to be ``shown``."""
 
-    def __init__(self, *, wanted: bool) -> None:
-        self._wanted, self._end = wanted, ""
+    def __init__(self, *, shown: bool) -> None:
+        self._shown, self._end = shown, ""
         self._handle: DisplayHandle | None = None
 
     def add(self, piece: str) -> None:
@@ -401,7 +403,7 @@ class _Growing:
         return completion
 
     def _show(self, text: str) -> None:
-        if not self._wanted:
+        if not self._shown:
             return
         bundle = {"text/plain": text}
         if self._handle is None:

@@ -13,10 +13,12 @@ import asyncio
 import functools
 import selectors
 import weakref
-from asyncio import base_events, events, futures, selector_events, unix_events
+from asyncio import _get_running_loop, _set_running_loop, base_events, selector_events
+from asyncio.futures import _set_result_unless_cancelled  # type: ignore[attr-defined]
 from collections import deque
 from contextlib import contextmanager, suppress
-from typing import TYPE_CHECKING, Any
+from operator import attrgetter
+from typing import TYPE_CHECKING, Any, Final
 
 from cellblock.guest.guards.errors import OperationViolation
 
@@ -27,11 +29,24 @@ if TYPE_CHECKING:
     from cellblock.wire import messages
 
 
+#: What a timer calls: its handle tells nobody.
+_callback_of: Final = attrgetter("_callback")
+
+
 class GuestLoop(asyncio.SelectorEventLoop):
     """A loop that knows whether anybody ever used it.
 
     Until then waiting for the host is one blocking read, which is quicker.
     """
+
+    # What asyncio calls its own, and no stub has.
+    _close_self_pipe: Callable[[], None]
+    _default_executor: Any
+    _make_self_pipe: Callable[[], None]
+    _ready: deque[asyncio.Handle]
+    _scheduled: list[asyncio.TimerHandle]
+    _selector: selectors.BaseSelector
+    _timer_cancelled_count: int
 
     used = False
     #: What an async tool answered last in a plain cell, where nobody awaits: whoever has it run, or
@@ -48,40 +63,35 @@ class GuestLoop(asyncio.SelectorEventLoop):
         Returns how many calls were due later, those that tasks wait for aside. A call that never
         returned may be why the original was killed.
         """
-        own: Any = self  # asyncio's own names for these
-        waits = futures._set_result_unless_cancelled  # type: ignore[attr-defined]  # noqa: SLF001
-        due = [call for call in own._scheduled if call._callback is not waits]  # noqa: SLF001
-        own._ready.clear()  # noqa: SLF001
-        own._scheduled.clear()  # noqa: SLF001
-        own._timer_cancelled_count = 0  # noqa: SLF001
-        own._selector.close()  # noqa: SLF001
-        own._selector = selectors.DefaultSelector()  # noqa: SLF001
-        own._close_self_pipe()  # noqa: SLF001
-        own._make_self_pipe()  # noqa: SLF001
-        own._default_executor = None  # noqa: SLF001
+        waits = _set_result_unless_cancelled
+        due = [call for call in self._scheduled if _callback_of(call) is not waits]
+        self._ready.clear()
+        self._scheduled.clear()
+        self._timer_cancelled_count = 0
+        self._selector.close()
+        self._selector = selectors.DefaultSelector()
+        self._close_self_pipe()
+        self._make_self_pipe()
+        self._default_executor = None
         return sum(not call.cancelled() for call in due)
 
     def close(self) -> None:
         """Refuse while a cell runs, as a loop that is turning does by itself."""
-        if events._get_running_loop() is self:  # noqa: SLF001 - marked, not turning
+        if _get_running_loop() is self:  # marked, not turning
             raise RuntimeError("Cannot close a running event loop")
         super().close()
 
-    def call_soon(self, *args: Any, **kwargs: Any) -> asyncio.Handle:  # type: ignore[override]
+    def call_soon(self, *args: Any, **kwargs: Any) -> Any:  # type: ignore[override]
         """Note that the loop is in use."""
         self.used = True
         return super().call_soon(*args, **kwargs)
 
-    def call_soon_threadsafe(  # type: ignore[override]
-        self,
-        *args: Any,
-        **kwargs: Any,
-    ) -> asyncio.Handle:
+    def call_soon_threadsafe(self, *args: Any, **kwargs: Any) -> Any:  # type: ignore[override]
         """Note that the loop is in use."""
         self.used = True
         return super().call_soon_threadsafe(*args, **kwargs)
 
-    def call_at(self, *args: Any, **kwargs: Any) -> asyncio.TimerHandle:  # type: ignore[override]
+    def call_at(self, *args: Any, **kwargs: Any) -> Any:  # type: ignore[override]
         """Note that the loop is in use."""
         self.used = True
         return super().call_at(*args, **kwargs)
@@ -105,7 +115,7 @@ _TYPES = {
 
 
 def is_sound(loop: asyncio.AbstractEventLoop) -> bool:
-    """Say whether ``loop``, which does not turn now, has what it takes to turn."""
+    """Whether ``loop``, which does not turn now, has what it takes to turn."""
     state = vars(loop)
     return (
         _METHODS.isdisjoint(state)
@@ -118,8 +128,8 @@ def is_sound(loop: asyncio.AbstractEventLoop) -> bool:
     )
 
 
-class Watch:
-    """Has event loops read the channel, each for as long as something in it waits for the host."""
+class ChannelReaders:
+    """Event loops that read the channel, each for as long as something in it waits for the host."""
 
     def __init__(self, channel: Channel) -> None:
         self._channel = channel
@@ -151,8 +161,8 @@ class Driver:
 
     def __init__(self, channel: Channel) -> None:
         self._channel = channel
-        channel.on_message = self._heard
-        self.watch = Watch(channel)
+        channel.on_message = self._message_read
+        self.readers = ChannelReaders(channel)
         self._turning = False
         self.loop = GuestLoop()
         asyncio.set_event_loop(self.loop)
@@ -162,16 +172,16 @@ class Driver:
     @contextmanager
     def entered(self) -> Iterator[None]:
         """Mark the loop as running while a plain cell runs."""
-        self._mend()
-        events._set_running_loop(self.loop)  # noqa: SLF001 - asyncio's own hook for loops
+        self._ensure_sound()
+        _set_running_loop(self.loop)
         try:
             yield
         finally:
-            events._set_running_loop(None)  # noqa: SLF001
+            _set_running_loop(None)
 
     def run(self, coroutine: Coroutine[Any, Any, Any]) -> Any:
         """Run a cell's coroutine to its end; an interrupt arrives as KeyboardInterrupt."""
-        self._mend()
+        self._ensure_sound()
         self._interrupted = False
         # Not by create_task: a cell may have set a task factory.
         self._cell = cell = asyncio.Task(coroutine, loop=self.loop)
@@ -188,7 +198,7 @@ class Driver:
                     cell.cancel()
 
     def interrupt(self) -> bool:
-        """Interrupt an awaiting cell by cancelling it; say whether that was the way."""
+        """Interrupt an awaiting cell by cancelling it; return whether that was the way."""
         cell = self._cell
         if cell is None or asyncio.current_task(self.loop) is cell:
             return False
@@ -197,13 +207,13 @@ class Driver:
         return True
 
     def in_task(self) -> bool:
-        """Say whether a task runs right now, between cells or in one."""
+        """Whether a task runs right now, between cells or in one."""
         return self.loop.is_running() and asyncio.current_task(self.loop) is not None
 
     def next_message(self) -> messages.ToGuest:
         """Return the host's next message; tasks go on meanwhile."""
         while self.loop.used and not self._channel.waiting():
-            self._mend()
+            self._ensure_sound()
             try:
                 self._turn()
             except Exception:
@@ -213,7 +223,7 @@ class Driver:
     def _turn(self) -> None:
         """Turn the loop until a message is here, or until a task stops it."""
         loop = self.loop
-        self.watch.begin(loop)
+        self.readers.begin(loop)
         try:
             self._turning = True
             # A thread that waits for a tool may have read it just now.
@@ -221,9 +231,9 @@ class Driver:
                 loop.run_forever()
         finally:
             self._turning = False
-            self.watch.end(loop)
+            self.readers.end(loop)
 
-    def _heard(self) -> None:
+    def _message_read(self) -> None:
         """Take note, in whichever thread has read it, of a message for the main thread."""
         if self._turning:
             here = self._channel.is_main()
@@ -248,21 +258,21 @@ class Driver:
         lost = len(tasks)
         try:
             lost += self.loop.take_over()
-            self.watch.forget()
+            self.readers.forget()
             for task in tasks:
                 task.cancel()
         except Exception:
             self._renew()
         return lost
 
-    def _mend(self) -> None:
+    def _ensure_sound(self) -> None:
         if not is_sound(self.loop):
             self._renew()
 
     def _renew(self) -> None:
         """Put a new loop in the place of a spoilt one, whose tasks go with it."""
         spoilt, self.loop = self.loop, GuestLoop()
-        self.watch.forget()
+        self.readers.forget()
         asyncio.set_event_loop(self.loop)
         with suppress(Exception):
             GuestLoop.close(spoilt)
@@ -278,17 +288,17 @@ def allow_nested_run() -> None:
 
     @functools.wraps(real)
     def run(main: Coroutine[Any, Any, Any], **kwargs: Any) -> Any:
-        outer = events._get_running_loop()  # noqa: SLF001
+        outer = _get_running_loop()
         if not isinstance(outer, GuestLoop) or outer.is_running():
             return real(main, **kwargs)
         if main is outer.settled:
             return main
-        events._set_running_loop(None)  # noqa: SLF001
+        _set_running_loop(None)
         try:
             return real(main, **kwargs)
         finally:
             asyncio.set_event_loop(outer)
-            events._set_running_loop(outer)  # noqa: SLF001
+            _set_running_loop(outer)
 
     asyncio.run = asyncio.runners.run = run
 
@@ -297,14 +307,15 @@ def allow_nested_run() -> None:
 
 #: Of what a loop can do, refused in its own classes: nothing in a guest needs it.
 _REFUSED = frozenset(
-    """
-    connect_accepted_socket connect_read_pipe connect_write_pipe create_connection
-    create_datagram_endpoint create_server create_unix_connection create_unix_server getaddrinfo
-    getnameinfo sendfile sock_accept sock_connect sock_recv sock_recv_into sock_recvfrom
-    sock_recvfrom_into sock_sendall sock_sendfile sock_sendto start_tls subprocess_exec
-    subprocess_shell
-    """.split()  # noqa: SIM905 - a table reads better
-)
+    (
+        "connect_accepted_socket", "connect_read_pipe", "connect_write_pipe", "create_connection",
+        "create_datagram_endpoint", "create_server", "create_unix_connection",
+        "create_unix_server", "getaddrinfo", "getnameinfo", "sendfile", "sock_accept",
+        "sock_connect", "sock_recv", "sock_recv_into", "sock_recvfrom", "sock_recvfrom_into",
+        "sock_sendall", "sock_sendfile", "sock_sendto", "start_tls", "subprocess_exec",
+        "subprocess_shell",
+    )
+)  # fmt: skip
 #: Likewise, by how their names begin: each takes the loop's word for what a descriptor is.
 _REFUSED_PRIVATE = (
     "_accept_", "_connect_", "_create_", "_make_", "_sendfile_", "_sock_", "_start_", "_stop_",
@@ -314,7 +325,7 @@ _HIDDEN = ("_csock", "_selector", "_ssock")
 _CLASSES = (
     base_events.BaseEventLoop,
     selector_events.BaseSelectorEventLoop,
-    unix_events._UnixSelectorEventLoop,  # noqa: SLF001 - what SelectorEventLoop is
+    asyncio.SelectorEventLoop,
 )
 
 
@@ -328,38 +339,38 @@ def harden_loops() -> None:
     for kind in _CLASSES:
         for name in list(kind.__dict__):
             if name in _REFUSED or (name.startswith(_REFUSED_PRIVATE) and name != _NEEDED):
-                setattr(kind, name, _refuse(name))
+                setattr(kind, name, _refused_method(name))
     for name in _HIDDEN:
-        setattr(selector_events.BaseSelectorEventLoop, name, _kept_outside())
+        # Values that are in no ``__dict__``.
+        values: weakref.WeakKeyDictionary[Any, Any] = weakref.WeakKeyDictionary()
+        hidden = property(values.__getitem__, values.__setitem__)
+        setattr(selector_events.BaseSelectorEventLoop, name, hidden)
     _refuse_subclasses()
 
 
 def _refuse_subclasses() -> None:
     """Refuse loops of cells' own classes: their attributes would take the place of hidden ones."""
-    base = base_events.BaseEventLoop
-    known = frozenset(_descendants(base))
-    make = base.__init__
+    base: Any = base_events.BaseEventLoop
+    known, below = {base}, [base]
+    while below:
+        found = below.pop().__subclasses__()
+        known.update(found)
+        below += found
+    make, known_classes = base.__init__, frozenset(known)
 
-    def __init_subclass__(cls: type, /, **_keys: object) -> None:  # noqa: ARG001, N807 - its name
+    def refuse_subclass(_cls: type, /, **_keys: object) -> None:
         raise _no_operation("a class of loops")
 
-    def __init__(self: Any) -> None:  # noqa: N807 - as above
-        if type(self) not in known:  # a base before ours may have left ours uncalled
+    def init_known(self: Any) -> None:
+        if type(self) not in known_classes:  # a base before ours may have left ours uncalled
             raise _no_operation("a class of loops")
         make(self)
 
-    setattr(base, "__init_subclass__", classmethod(__init_subclass__))  # noqa: B010
-    setattr(base, "__init__", __init__)  # noqa: B010
+    base.__init_subclass__ = classmethod(refuse_subclass)
+    base.__init__ = init_known
 
 
-def _descendants(kind: type) -> Iterator[type]:
-    yield kind
-    below: type
-    for below in kind.__subclasses__():
-        yield from _descendants(below)
-
-
-def _refuse(name: str) -> Callable[..., Any]:
+def _refused_method(name: str) -> Callable[..., Any]:
     def refused(*_args: object, **_kwargs: object) -> None:
         raise _no_operation(f"loop.{name}")
 
@@ -370,9 +381,3 @@ def _refuse(name: str) -> Callable[..., Any]:
 def _no_operation(what: str) -> OperationViolation:
     why, remedy = "reaches processes, sockets or descriptors", "Ask the host for an operation."
     return OperationViolation("operation-not-allowed", what, why, remedy)
-
-
-def _kept_outside() -> property:
-    """Return an attribute whose values are in no ``__dict__``."""
-    values: weakref.WeakKeyDictionary[Any, Any] = weakref.WeakKeyDictionary()
-    return property(values.__getitem__, values.__setitem__)

@@ -1,9 +1,12 @@
-"""A guest's way to the relay: it asks for connections, and for where names are.
+"""A guest's client of the relay: Python's own ``socket``, patched under a list of addresses.
 
-The filter lets a guest make TCP sockets and connect none: under a list of addresses the host makes
-connections, and hands them in. What asks here is Python's own ``socket`` (``guest.network``).
+The filter lets a guest make TCP sockets and connect none: the host makes the connections, and hands
+them in. ``connect`` asks the relay, which answers with a socket that is connecting, and that takes
+the place of the one it was asked for. Names are looked up by the relay, too. What opens sockets in
+native code meets the refusal.
 
-Nothing is decided here: this is the hostile side. Source: unix(7), recvmsg(2).
+Nothing is decided here: this is the hostile side. Source: unix(7), recvmsg(2), connect(2),
+getaddrinfo(3).
 """
 
 from __future__ import annotations
@@ -30,7 +33,7 @@ _PATIENCE: Final = 10_000
 
 
 class Network:
-    """This guest's way to the relay; made in the zygote, begun in the guest."""
+    """The client of this guest; made in the zygote, begun in the guest."""
 
     def __init__(self) -> None:
         self._sock: Any = None
@@ -58,16 +61,17 @@ class Network:
 
     def connecting(self, address: str, port: int) -> int:
         """Return the descriptor of a socket that is connecting. Raises OSError."""
-        return self._ask(relay.Connect(nonce=_nonce(), address=address, port=port))
+        nonce = os.urandom(relay.NONCE)
+        return self._ask(relay.Connect(nonce=nonce, address=address, port=port))
 
     def resolve(self, name: str) -> tuple[str, ...]:
         """Return where a listed name is. Raises socket.gaierror."""
         try:
-            pipe = self._ask(relay.Resolve(nonce=_nonce(), name=name))
+            pipe = self._ask(relay.Resolve(nonce=os.urandom(relay.NONCE), name=name))
         except PermissionError as exc:
             raise socket.gaierror(socket.EAI_FAIL, exc.strerror) from None
         try:
-            found = relay.found(_all(pipe))
+            found = relay.found(_read_all(pipe))
         except WireError:
             raise socket.gaierror(socket.EAI_AGAIN, "cellblock's relay has ended") from None
         finally:
@@ -83,11 +87,11 @@ class Network:
             raise OSError(errno.ENETDOWN, "cellblock's relay is not there")
         with self._turns:
             # Answers to whom was interrupted, or is no more, would keep this one from coming.
-            while self._is_answered(0):
-                _close(self._answer()[1])
+            while self._has_answer(0):
+                _close(self._receive()[1])
             self._sock.send(relay.encode(request))
             while True:
-                answer, fds = self._answer()
+                answer, fds = self._receive()
                 if answer.nonce == request.nonce:
                     break
                 _close(fds)
@@ -97,13 +101,13 @@ class Network:
             raise OSError(errno.EMFILE, os.strerror(errno.EMFILE))
         return fds[0]
 
-    def _is_answered(self, milliseconds: int) -> bool:
+    def _has_answer(self, milliseconds: int) -> bool:
         poll = select.poll()
         poll.register(self._sock.fileno(), select.POLLIN)
         return bool(poll.poll(milliseconds))
 
-    def _answer(self) -> tuple[relay.Answer, list[int]]:
-        if not self._is_answered(_PATIENCE):
+    def _receive(self) -> tuple[relay.Answer, list[int]]:
+        if not self._has_answer(_PATIENCE):
             raise TimeoutError(errno.ETIMEDOUT, "cellblock's relay does not answer")
         packet, fds, *_ = socket.recv_fds(self._sock, relay.MOST, 1, _CLOSE_ON_EXEC)
         try:
@@ -113,16 +117,12 @@ class Network:
             raise OSError(errno.ENETDOWN, "cellblock's relay has ended") from None
 
 
-def _nonce() -> bytes:
-    return os.urandom(relay.NONCE)
-
-
 def _close(fds: Iterable[int]) -> None:
     for fd in fds:
         os.close(fd)
 
 
-def _all(pipe: int) -> bytes:
+def _read_all(pipe: int) -> bytes:
     """Wait for what comes through a pipe; it does not block, for it was the relay's."""
     data, poll = b"", select.poll()
     poll.register(pipe, select.POLLIN)
@@ -130,12 +130,6 @@ def _all(pipe: int) -> bytes:
         data += part
     return data
 
-
-# Python's own ``socket``, mended under a list of addresses, so that honest code does not notice.
-#
-# ``connect`` asks the relay (``guest.network``), which hands in a socket that is connecting, and
-# that takes the place of the one it was asked for. Names are looked up by the relay, too. What
-# opens sockets in native code meets the refusal. Source: connect(2), getaddrinfo(3).
 
 _INTERNET: Final = (socket.AF_INET, socket.AF_INET6)
 #: What may be set before a socket is connected, and would be lost with it.
@@ -152,18 +146,17 @@ _LONGEST_NAME: Final = 253
 _MOST_SENT: Final = 1 << 20
 
 
-def mend(network: Network) -> None:
+def patch_sockets() -> Network:
     """Have Python's sockets connect by way of the relay. For the zygote, before any fork."""
-    mended: Any = socket.socket
-    mended.connect = _connect(network, mended.connect)
-    mended.connect_ex = _connect_ex(network, mended.connect_ex)
-    mended.sendmsg = _sendmsg(mended.sendmsg)
+    network = Network()
+    patched: Any = socket.socket
+    patched.connect = _connect(network, patched.connect)
+    patched.connect_ex = _connect_ex(network, patched.connect_ex)
+    patched.sendmsg = _sendmsg(patched.sendmsg)
     socket.getaddrinfo = _getaddrinfo(network, socket.getaddrinfo)
     socket.gethostbyname = _gethostbyname
     socket.gethostbyname_ex = _gethostbyname_ex
-
-
-# --- connections ------------------------------------------------------------------------------
+    return network
 
 
 def _connect(network: Network, original: Callable[..., None]) -> Callable[..., None]:
@@ -171,7 +164,7 @@ def _connect(network: Network, original: Callable[..., None]) -> Callable[..., N
         """Connect the socket to a remote address, by way of cellblock's relay."""
         if self.family not in _INTERNET or not isinstance(address, tuple):
             return original(self, address)
-        error = _begin(network, self, address)
+        error = _start(network, self, address)
         if error == errno.EINPROGRESS and self.gettimeout() != 0:
             error = _wait(self)
             if error == errno.ETIMEDOUT and self.gettimeout() is not None:
@@ -189,7 +182,7 @@ def _connect_ex(network: Network, original: Callable[..., int]) -> Callable[...,
         if self.family not in _INTERNET or not isinstance(address, tuple):
             return original(self, address)
         try:
-            error = _begin(network, self, address)
+            error = _start(network, self, address)
         except socket.gaierror:
             raise
         except OSError as exc:
@@ -201,24 +194,24 @@ def _connect_ex(network: Network, original: Callable[..., int]) -> Callable[...,
     return connect_ex
 
 
-def _begin(network: Network, sock: socket.socket, address: Any) -> int:
+def _start(network: Network, sock: socket.socket, address: Any) -> int:
     """Have a socket be one that is connecting; return EINPROGRESS, or what it is already.
 
     Raises OSError where it may not, or can't.
     """
-    if state := _state(sock):
+    if state := _connect_error(sock):
         return state
     host, port = address[:2]
     (found, *_) = socket.getaddrinfo(host, port, sock.family, socket.SOCK_STREAM)
     given = network.connecting(str(found[4][0]), int(found[4][1]))
     try:
-        _take_place(given, sock)
+        _replace(given, sock)
     finally:
         os.close(given)
     return errno.EINPROGRESS
 
 
-def _state(sock: socket.socket) -> int:
+def _connect_error(sock: socket.socket) -> int:
     """Return what connect(2) would of a socket that is not fresh, else 0; see tcp_poll."""
     poll = select.poll()
     poll.register(sock.fileno(), select.POLLOUT)
@@ -230,7 +223,7 @@ def _state(sock: socket.socket) -> int:
     return errno.EISCONN
 
 
-def _take_place(given: int, sock: socket.socket) -> None:
+def _replace(given: int, sock: socket.socket) -> None:
     """Put a socket that was handed in where another is, with what was set on that."""
     fresh = _socket.socket(fileno=given)
     try:
@@ -266,21 +259,14 @@ def _sendmsg(original: Callable[..., int]) -> Callable[..., int]:
         ancdata = list(ancdata)
         if ancdata or address is not None:
             return original(self, buffers, ancdata, flags, address)
-        return self.send(_joined(buffers), flags)
+        joined = bytearray()
+        for buffer in buffers:
+            joined += buffer
+            if len(joined) >= _MOST_SENT:
+                break
+        return self.send(bytes(joined), flags)
 
     return sendmsg
-
-
-def _joined(buffers: Iterable[Any]) -> bytes:
-    joined = bytearray()
-    for buffer in buffers:
-        joined += buffer
-        if len(joined) >= _MOST_SENT:
-            break
-    return bytes(joined)
-
-
-# --- names ------------------------------------------------------------------------------------
 
 
 def _getaddrinfo(network: Network, original: Callable[..., list[Any]]) -> Callable[..., list[Any]]:
@@ -288,7 +274,7 @@ def _getaddrinfo(network: Network, original: Callable[..., list[Any]]) -> Callab
         host: Any,
         port: Any,
         family: int = 0,
-        type: int = 0,  # noqa: A002 - as above
+        type: int = 0,  # noqa: A002 - its callers' name for it
         proto: int = 0,
         flags: int = 0,
     ) -> list[Any]:
@@ -302,7 +288,7 @@ def _getaddrinfo(network: Network, original: Callable[..., list[Any]]) -> Callab
             if exc.errno != socket.EAI_NONAME or flags & socket.AI_NUMERICHOST:
                 raise
         found = []
-        for address in network.resolve(_text(host)):
+        for address in network.resolve(_encoded(host)):
             if family in (0, socket.AF_INET6 if ":" in address else socket.AF_INET):
                 found += original(address, port, *rest, numeric)
         return found or _nowhere(host)
@@ -310,7 +296,7 @@ def _getaddrinfo(network: Network, original: Callable[..., list[Any]]) -> Callab
     return getaddrinfo
 
 
-def _text(host: Any) -> str:
+def _encoded(host: Any) -> str:
     name = host.decode("ascii") if isinstance(host, bytes | bytearray) else str(host)
     if not name.isascii():
         name = name.encode("idna").decode("ascii")

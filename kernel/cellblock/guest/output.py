@@ -1,4 +1,4 @@
-"""What a cell shows: the guest's sys.stdout and sys.stderr, displays, text that can be encoded.
+"""What a cell shows: the guest's sys.stdout and sys.stderr, displays, results.
 
 A print costs a list append: text is collected and leaves in one frame, when there is much of it,
 when the cell ends or shows something, or a moment after the first of it was written.
@@ -30,9 +30,6 @@ if TYPE_CHECKING:
     from cellblock.guest.channel import Channel
 
 
-# Text as the wire can carry it.
-
-
 def encodable(text: str) -> str:
     """Return ``text`` with lone surrogates, which UTF-8 has no form for, spelled out."""
     try:
@@ -40,6 +37,19 @@ def encodable(text: str) -> str:
     except UnicodeEncodeError:
         return text.encode("utf-8", "backslashreplace").decode()
     return text
+
+
+def plain(data: Mapping[Any, Any]) -> dict[str, Any]:
+    """Return ``data`` with every value that msgpack can't carry replaced by its ``str``."""
+    return {encodable(str(key)): _plain(value) for key, value in data.items()}
+
+
+def _plain(value: Any) -> Any:
+    try:
+        msgspec.msgpack.encode(value)
+    except Exception:
+        return encodable(value if isinstance(value, str) else repr(value))
+    return value
 
 
 #: Text waits at most this long, in seconds: below what a reader notices.
@@ -64,15 +74,15 @@ class OutStream(io.TextIOBase):
 
     @property
     def encoding(self) -> str:  # type: ignore[override]
-        """Always utf-8."""
+        """utf-8."""
         return "utf-8"
 
     @property
     def errors(self) -> str:  # type: ignore[override]
-        """Lone surrogates are spelled out."""
+        """How lone surrogates are written."""
         return "backslashreplace"
 
-    def writelines(self, lines: Iterable[str]) -> None:  # type: ignore[override]
+    def writelines(self, lines: Iterable[Any]) -> None:
         """Write each of ``lines``."""
         for line in lines:
             self.write(line)
@@ -82,11 +92,11 @@ class OutStream(io.TextIOBase):
         return self._fd
 
     def writable(self) -> bool:
-        """Say yes."""
+        """Return True."""
         return True
 
     def isatty(self) -> bool:
-        """Say no: progress bars then pick their plain form."""
+        """Return False: progress bars then pick their plain form."""
         return False
 
 
@@ -128,7 +138,7 @@ class _Bytes(io.RawIOBase):
 
 
 class Outlet:
-    """What both streams write to, so that their order is kept."""
+    """The way out of a guest: text that is collected, and messages after the text before them."""
 
     def __init__(self, channel: Channel) -> None:
         self._channel = channel
@@ -187,43 +197,9 @@ class Outlet:
             self._held = lock, 0
             lock.release()
 
-    def renew(self) -> None:
-        """Begin anew in a copy, which has neither the thread nor what the original wrote."""
-        self._parts, self._size = [], 0
-        self._lock, self._dirty, self._thread = threading.Lock(), threading.Event(), None
-        self._held = self._lock, 0
-
-    def _start(self) -> None:
-        thread = threading.Thread(target=self._drain, daemon=True, name="cellblock-output")
-        try:
-            thread.start()
-        except (RuntimeError, MemoryError):
-            self.flush()  # no room for one more: text leaves as it comes
-            return
-        self._thread = thread
-
-    def _drain(self) -> None:
-        while True:
-            self._dirty.wait()
-            time.sleep(LATENCY)
-            try:
-                self.flush()
-            except OSError:
-                return
-
-
-# Where IPython's results and displays leave the guest.
-
-
-class Out:
-    """The way out: streams first, so that what was printed stands before what is shown."""
-
-    def __init__(self, channel: Channel, outlet: Outlet) -> None:
-        self._channel, self._outlet = channel, outlet
-
     def send(self, message: msgspec.Struct) -> None:
         """Send ``message`` after all text so far."""
-        self._outlet.flush()
+        self.flush()
         self._channel.send(message)
 
     def show(self, kind: type[msgspec.Struct], data: Mapping[str, Any], **fields: Any) -> None:
@@ -252,26 +228,35 @@ class Out:
             values = {k: {**left_out, "traceback": []} for k in done.user_expressions}
             self.send(msgspec.structs.replace(done, user_expressions=values, payload=[]))
 
+    def renew(self) -> None:
+        """Begin anew in a copy, which has neither the thread nor what the original wrote."""
+        self._parts, self._size = [], 0
+        self._lock, self._dirty, self._thread = threading.Lock(), threading.Event(), None
+        self._held = self._lock, 0
 
-def plain(data: Mapping[Any, Any]) -> dict[str, Any]:
-    """Return ``data`` with every value that msgpack can't carry replaced by its ``str``."""
-    return {encodable(str(key)): _plain(value) for key, value in data.items()}
+    def _start(self) -> None:
+        thread = threading.Thread(target=self._drain, daemon=True, name="cellblock-output")
+        try:
+            thread.start()
+        except (RuntimeError, MemoryError):
+            self.flush()  # no room for one more: text leaves as it comes
+            return
+        self._thread = thread
 
-
-def _plain(value: Any) -> Any:
-    try:
-        msgspec.msgpack.encode(value)
-    except Exception:
-        return encodable(value if isinstance(value, str) else repr(value))
-    return value
+    def _drain(self) -> None:
+        while True:
+            self._dirty.wait()
+            time.sleep(LATENCY)
+            try:
+                self.flush()
+            except OSError:
+                return
 
 
 class Publisher(DisplayPublisher):
     """``display()`` and ``clear_output()``."""
 
-    def bind(self, out: Out) -> None:
-        """Send through ``out`` from now on."""
-        self.out = out
+    out: Outlet
 
     def publish(  # type: ignore[override]
         self,
@@ -300,12 +285,10 @@ class Publisher(DisplayPublisher):
 class ResultHook(DisplayHook):
     """``sys.displayhook``: the last expression's value."""
 
-    def bind(self, out: Out) -> None:
-        """Send through ``out`` from now on."""
-        self.out = out
+    out: Outlet
 
     def quiet(self) -> bool:
-        """Say whether a trailing semicolon hides the result."""
+        """Return whether a trailing semicolon hides the result."""
         shell: Any = self.shell
         cell = shell.history_manager.input_hist_parsed[-1]
         last = cell.rstrip().rpartition("\n")[2]

@@ -24,7 +24,7 @@ import threading
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
-from cellblock.wire.messages import Attempt, Prepare, Tried
+from cellblock.wire.messages import Attempt, Prepare, TrialResults
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
@@ -32,17 +32,26 @@ if TYPE_CHECKING:
     from cellblock.wire.messages import Limits, Trial
 
 
+class Place:
+    """What there is to try the locks on, and where this guest may write (``wire.Trial``)."""
+
+    def __init__(self, trial: Trial, scratch: str) -> None:
+        self.outside, self.inside, self.denied = trial.outside, trial.inside, trial.denied
+        self.ports, self.sockets = trial.ports, trial.sockets
+        self.process, self.variable = trial.process, trial.variable
+        self.limits: Limits = trial.limits
+        self.scratch = scratch
+
+
 # Attempts on files: to read, write, make, move and link what this guest may not.
 
 
-def read(path: str) -> None:
-    """Read a file to its end."""
+def _read(path: str) -> None:
     with open(path, "rb") as file:
         file.read()
 
 
-def append(path: str) -> None:
-    """Add a byte to a file."""
+def _append(path: str) -> None:
     fd = os.open(path, os.O_WRONLY | os.O_APPEND)
     try:
         os.write(fd, b"x")
@@ -50,50 +59,39 @@ def append(path: str) -> None:
         os.close(fd)
 
 
-def make(path: str) -> None:
-    """Make a file that is not there."""
+def _make(path: str) -> None:
     os.close(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600))
 
 
-def make_and_remove(w: Place) -> None:
-    """Make a file in the scratch folder, and remove it."""
-    make(f"{w.scratch}/made")
+def _make_and_remove(w: Place) -> None:
+    _make(f"{w.scratch}/made")
     os.unlink(f"{w.scratch}/made")
 
 
-def read_inside(w: Place) -> None:
-    """Read a file that this guest may."""
-    read(f"{w.inside}/file")
+def _read_inside(w: Place) -> None:
+    _read(f"{w.inside}/file")
 
 
-def write_in_scratch(w: Place) -> None:
-    """Make a file in the scratch folder, change it and remove it."""
-    make(f"{w.scratch}/written")
-    append(f"{w.scratch}/written")
+def _write_in_scratch(w: Place) -> None:
+    _make(f"{w.scratch}/written")
+    _append(f"{w.scratch}/written")
     os.unlink(f"{w.scratch}/written")
 
 
-def hard_link(w: Place) -> None:
-    """Read a secret by another name of its."""
+def _read_by_hard_link(w: Place) -> None:
     os.link(f"{w.outside}/secret", f"{w.scratch}/linked")
-    read(f"{w.scratch}/linked")
+    _read(f"{w.scratch}/linked")
 
 
-def link(w: Place) -> None:
-    """Read a secret by way of a link."""
+def _read_by_link(w: Place) -> None:
     os.symlink(f"{w.outside}/secret", f"{w.scratch}/link")
     try:
-        read(f"{w.scratch}/link")
+        _read(f"{w.scratch}/link")
     finally:
         os.unlink(f"{w.scratch}/link")
 
 
-def move(w: Place) -> None:
-    """Move a file to where this guest may read it."""
-    os.rename(f"{w.outside}/movable", f"{w.scratch}/moved")
-
-
-def write_on_import_path(_w: Place) -> None:
+def _write_on_import_path(_w: Place) -> None:
     """Make a file without a name wherever modules come from. Raises what the last refusal was."""
     refused: OSError | None = None
     for folder in filter(os.path.isdir, sys.path):
@@ -116,93 +114,71 @@ _PATIENCE: Final = 2.0
 
 @contextlib.contextmanager
 def _made(family: int, kind: int, protocol: int = 0) -> Iterator[_socket.socket]:
-    """Make a socket as the OS kernel has it, and not as Python's is mended (``guest.network``)."""
+    # As the OS kernel has it, and not as Python's is patched (``guest.network``).
     with contextlib.closing(_socket.socket(family, kind, protocol)) as made:
         made.settimeout(_PATIENCE)
         yield made
 
 
-def tcp(w: Place, protocol: int = 0, port: str = "tcp") -> None:
-    """Connect to the host's own listener."""
+def _tcp(w: Place, protocol: int = 0, port: str = "tcp") -> None:
     with _made(socket.AF_INET, socket.SOCK_STREAM, protocol) as sock:
         sock.connect(("127.0.0.1", w.ports[port]))
 
 
-def fast_open(w: Place) -> None:
-    """Connect as TCP Fast Open does: by sending."""
+def _fast_open(w: Place) -> None:
     with _made(socket.AF_INET, socket.SOCK_STREAM) as sock:
         sock.settimeout(None)  # it would not wait for the answer
         sock.sendto(b"x", MSG_FASTOPEN, ("127.0.0.1", w.ports["tcp_fast_open"]))
 
 
-def udp(w: Place) -> None:
-    """Send a datagram."""
+def _udp(w: Place) -> None:
     with _made(socket.AF_INET, socket.SOCK_DGRAM) as sock:
         sock.sendto(b"x", ("127.0.0.1", w.ports["udp"]))
 
 
-def unix(w: Place, name: str) -> None:
-    """Connect to a Unix socket, by its path or in the abstract namespace."""
+def _unix(w: Place, name: str) -> None:
     with _made(socket.AF_UNIX, socket.SOCK_STREAM) as sock:
         sock.connect(w.sockets[name])
 
 
-def netlink(_w: Place) -> None:
-    """Make a netlink socket."""
+def _netlink(_w: Place) -> None:
     with _made(socket.AF_NETLINK, socket.SOCK_RAW):
         pass
 
 
-def listen(_w: Place) -> None:
-    """Listen for connections."""
+def _listen(_w: Place) -> None:
     with _made(socket.AF_INET, socket.SOCK_STREAM) as sock:
         sock.listen()
 
 
-def called(w: Place, name: str, host: str = "127.0.0.1") -> socket.socket:
-    """Connect as cells do, by way of the relay where there is one."""
+def _called(w: Place, name: str, host: str = "127.0.0.1") -> socket.socket:
+    # As cells do, by way of the relay where there is one.
     return socket.create_connection((host, w.ports[name]), _PATIENCE)
 
 
-def call_listed(w: Place) -> None:
-    """Connect to an address that is listed, and send a byte."""
-    with called(w, "listed") as sock:
+def _call_listed(w: Place) -> None:
+    with _called(w, "listed") as sock:
         sock.sendall(b"x")
 
 
-def turn(w: Place) -> None:
+def _turn(w: Place) -> None:
     """Take a connection that was given, undo it, and connect again to somebody else."""
     connect = ctypes.CDLL(None, use_errno=True).connect
     nowhere = struct.pack("=H14x", socket.AF_UNSPEC)
     port = w.ports["turn_connection"]
     there = struct.pack("=H", socket.AF_INET) + struct.pack("!H4B8x", port, 127, 0, 0, 1)
-    with called(w, "listed") as sock:
+    with _called(w, "listed") as sock:
         for address in (nowhere, there):
             failed = connect(sock.fileno(), address, len(address))
             if failed and (number := ctypes.get_errno()) != errno.EINPROGRESS:
                 raise OSError(number, os.strerror(number))
 
 
-def pair(_w: Place) -> None:
-    """Send a byte through a pair of sockets."""
+def _pair(_w: Place) -> None:
     one, other = socket.socketpair()
     with one, other:
         one.sendall(b"x")
         other.recv(1)
-
-
-# What the attempts of a trial are made on.
-
-
-class Place:
-    """What there is to try the locks on, and where this guest may write."""
-
-    def __init__(self, trial: Trial, scratch: str) -> None:
-        self.outside, self.inside, self.denied = trial.outside, trial.inside, trial.denied
-        self.ports, self.sockets = trial.ports, trial.sockets
-        self.process, self.variable = trial.process, trial.variable
-        self.limits: Limits = trial.limits
-        self.scratch = scratch
 
 
 # Attempts on processes: to start them, to reach those of others, to take more than is allowed.
@@ -210,14 +186,12 @@ class Place:
 MIB: Final = 2**20
 
 
-def variable(name: str) -> None:
-    """Look a variable up. Raises OSError where it is not there."""
+def _variable(name: str) -> None:
     if name not in os.environ:
         raise OSError(errno.ENOENT, "not in the environment")
 
 
-def child(act: Callable[[], object]) -> None:
-    """Do something in a fork. Raises what it raises there."""
+def _child(act: Callable[[], object]) -> None:
     pid = os.fork()
     if pid == 0:
         status = 1
@@ -232,8 +206,7 @@ def child(act: Callable[[], object]) -> None:
         raise OSError(status, os.strerror(status))
 
 
-def spawn(_w: Place) -> None:
-    """Start a program, which is not there."""
+def _spawn(_w: Place) -> None:
     try:
         pid = os.posix_spawn("/nonexistent", ["-"], {})
     except FileNotFoundError:
@@ -241,38 +214,32 @@ def spawn(_w: Place) -> None:
     os.waitpid(pid, 0)
 
 
-def execute(_w: Place) -> None:
-    """Execute a program, which is not there."""
+def _execute(_w: Place) -> None:
     try:
-        os.execve("/nonexistent", ["-"], {})  # noqa: S606
+        os.execve("/nonexistent", ["-"], {})
     except FileNotFoundError:
         return
 
 
-def thread(_w: Place) -> None:
-    """Start a thread, and wait for its end."""
-    started = threading.Thread(target=nothing)
+def _thread(_w: Place) -> None:
+    started = threading.Thread(target=_nothing)
     started.start()
     started.join()
 
 
-def nothing() -> None:
-    """Do so."""
+def _nothing() -> None: ...
 
 
-def itself(_w: Place) -> None:
-    """Signal this process, and ask for a limit of its."""
+def _itself(_w: Place) -> None:
     os.kill(os.getpid(), 0)
     resource.prlimit(0, resource.RLIMIT_NOFILE)
 
 
-def limit(w: Place) -> None:
-    """Set a limit of another process."""
+def _limit(w: Place) -> None:
     resource.prlimit(w.process, resource.RLIMIT_NOFILE, (64, 64))
 
 
-def open_too_many(w: Place) -> None:
-    """Open one file more than this guest may."""
+def _open_too_many(w: Place) -> None:
     opened: list[int] = []
     try:
         while len(opened) <= (w.limits.max_open_files or 0):
@@ -282,13 +249,11 @@ def open_too_many(w: Place) -> None:
             os.close(fd)
 
 
-def take_too_much(w: Place) -> None:
-    """Take more memory than this guest may."""
+def _take_too_much(w: Place) -> None:
     mmap.mmap(-1, (w.limits.memory_max_bytes or 0) + MIB, flags=mmap.MAP_PRIVATE).close()
 
 
-def write_at(w: Place, offset: int) -> None:
-    """Write a byte in a file as far from its beginning as this."""
+def _write_at(w: Place, offset: int) -> None:
     fd = os.open(f"{w.scratch}/long", os.O_WRONLY | os.O_CREAT, 0o600)
     try:
         os.pwrite(fd, b"x", offset)
@@ -317,147 +282,151 @@ class Probe:
 
 
 PROBES: Final[dict[str, Probe]] = {
-    "read_file": Probe(lambda w: read(f"{w.outside}/secret"), read_inside, _HIDDEN),
+    "read_file": Probe(lambda w: _read(f"{w.outside}/secret"), _read_inside, _HIDDEN),
     "list_folder": Probe(
         lambda w: os.listdir(w.outside), lambda w: os.listdir(f"{w.inside}/folder"), _HIDDEN
     ),
     "look_up_name": Probe(
         lambda w: os.stat(f"{w.outside}/secret"), lambda w: os.stat(f"{w.inside}/file"), _HIDDEN
     ),
-    "follow_link": Probe(link, write_in_scratch, _HIDDEN),
-    "hard_link": Probe(hard_link, write_in_scratch, _HIDDEN),
-    "move_file": Probe(move, write_in_scratch, _HIDDEN),
-    "read_denied_file": Probe(lambda w: read(f"{w.denied}/file"), read_inside, _HIDDEN),
-    "earlier_hard_link": Probe(lambda w: read(f"{w.inside}/earlier"), read_inside, _HIDDEN),
-    "write_file": Probe(lambda w: append(f"{w.outside}/secret"), write_in_scratch, _HIDDEN),
-    "write_readable_file": Probe(lambda w: append(f"{w.inside}/file"), write_in_scratch, _HIDDEN),
-    "make_file": Probe(lambda w: make(f"{w.outside}/new"), make_and_remove, _HIDDEN),
-    "truncate": Probe(lambda w: os.truncate(f"{w.outside}/long", 0), write_in_scratch, _HIDDEN),
-    "remove": Probe(lambda w: os.unlink(f"{w.outside}/removable"), make_and_remove, _HIDDEN),
-    "chmod": Probe(lambda w: os.chmod(f"{w.inside}/file", 0o640), read_inside, _HIDDEN),
-    "utime": Probe(lambda w: os.utime(f"{w.inside}/file", (1, 1)), read_inside, _HIDDEN),
-    "write_on_import_path": Probe(write_on_import_path, write_in_scratch, _HIDDEN),
-    "tcp": Probe(tcp, pair, _UNREACHED),
-    "tcp_fast_open": Probe(fast_open, pair, _UNREACHED),
-    "mptcp": Probe(lambda w: tcp(w, IPPROTO_MPTCP, "mptcp"), pair, _UNREACHED),
-    "udp": Probe(udp, pair, _UNREACHED),
-    "listen": Probe(listen, pair),
-    "unlisted_port": Probe(lambda w: called(w, "unlisted_port").close(), call_listed),
-    "unlisted_host": Probe(lambda w: called(w, "unlisted_host", "127.0.0.2").close(), call_listed),
-    "unlisted_name": Probe(
-        lambda _w: socket.getaddrinfo("localhost", 1), call_listed, (socket.EAI_FAIL,)
-    ),
-    "turn_connection": Probe(turn, call_listed),
-    "unix_socket": Probe(lambda w: unix(w, "path"), pair, _UNREACHED),
-    "abstract_socket": Probe(lambda w: unix(w, "abstract"), pair, _UNREACHED),
-    "netlink": Probe(netlink, pair),
-    "fork": Probe(lambda _w: child(nothing), thread),
-    "spawn": Probe(spawn, thread),
-    "execute": Probe(execute, thread),
-    "child_reads": Probe(
-        lambda w: child(lambda: read(f"{w.outside}/secret")),
-        lambda w: child(lambda: read_inside(w)),
+    "follow_link": Probe(_read_by_link, _write_in_scratch, _HIDDEN),
+    "hard_link": Probe(_read_by_hard_link, _write_in_scratch, _HIDDEN),
+    "move_file": Probe(
+        lambda w: os.rename(f"{w.outside}/movable", f"{w.scratch}/moved"),
+        _write_in_scratch,
         _HIDDEN,
     ),
-    "signal": Probe(lambda w: os.kill(w.process, signal.SIGCONT), itself, _NOBODY),
-    "limit_of_another": Probe(limit, itself, _NOBODY),
+    "read_denied_file": Probe(lambda w: _read(f"{w.denied}/file"), _read_inside, _HIDDEN),
+    "earlier_hard_link": Probe(lambda w: _read(f"{w.inside}/earlier"), _read_inside, _HIDDEN),
+    "write_file": Probe(lambda w: _append(f"{w.outside}/secret"), _write_in_scratch, _HIDDEN),
+    "write_readable_file": Probe(lambda w: _append(f"{w.inside}/file"), _write_in_scratch, _HIDDEN),
+    "make_file": Probe(lambda w: _make(f"{w.outside}/new"), _make_and_remove, _HIDDEN),
+    "truncate": Probe(lambda w: os.truncate(f"{w.outside}/long", 0), _write_in_scratch, _HIDDEN),
+    "remove": Probe(lambda w: os.unlink(f"{w.outside}/removable"), _make_and_remove, _HIDDEN),
+    "chmod": Probe(lambda w: os.chmod(f"{w.inside}/file", 0o640), _read_inside, _HIDDEN),
+    "utime": Probe(lambda w: os.utime(f"{w.inside}/file", (1, 1)), _read_inside, _HIDDEN),
+    "write_on_import_path": Probe(_write_on_import_path, _write_in_scratch, _HIDDEN),
+    "tcp": Probe(_tcp, _pair, _UNREACHED),
+    "tcp_fast_open": Probe(_fast_open, _pair, _UNREACHED),
+    "mptcp": Probe(lambda w: _tcp(w, IPPROTO_MPTCP, "mptcp"), _pair, _UNREACHED),
+    "udp": Probe(_udp, _pair, _UNREACHED),
+    "listen": Probe(_listen, _pair),
+    "unlisted_port": Probe(lambda w: _called(w, "unlisted_port").close(), _call_listed),
+    "unlisted_host": Probe(
+        lambda w: _called(w, "unlisted_host", "127.0.0.2").close(), _call_listed
+    ),
+    "unlisted_name": Probe(
+        lambda _w: socket.getaddrinfo("localhost", 1), _call_listed, (socket.EAI_FAIL,)
+    ),
+    "turn_connection": Probe(_turn, _call_listed),
+    "unix_socket": Probe(lambda w: _unix(w, "path"), _pair, _UNREACHED),
+    "abstract_socket": Probe(lambda w: _unix(w, "abstract"), _pair, _UNREACHED),
+    "netlink": Probe(_netlink, _pair),
+    "fork": Probe(lambda _w: _child(_nothing), _thread),
+    "spawn": Probe(_spawn, _thread),
+    "execute": Probe(_execute, _thread),
+    "child_reads": Probe(
+        lambda w: _child(lambda: _read(f"{w.outside}/secret")),
+        lambda w: _child(lambda: _read_inside(w)),
+        _HIDDEN,
+    ),
+    "signal": Probe(lambda w: os.kill(w.process, signal.SIGCONT), _itself, _NOBODY),
+    "limit_of_another": Probe(_limit, _itself, _NOBODY),
     "priority_of_another": Probe(
-        lambda w: os.setpriority(os.PRIO_PROCESS, w.process, _LOWEST), itself, _NOBODY
+        lambda w: os.setpriority(os.PRIO_PROCESS, w.process, _LOWEST), _itself, _NOBODY
     ),
     "environment": Probe(
-        lambda w: variable(w.variable),
-        lambda _w: variable("HOME"),
+        lambda w: _variable(w.variable),
+        lambda _w: _variable("HOME"),
         (errno.ENOENT,),
     ),
-    "open_too_many": Probe(open_too_many, lambda _w: os.close(os.dup(1)), (errno.EMFILE,)),
+    "open_too_many": Probe(_open_too_many, lambda _w: os.close(os.dup(1)), (errno.EMFILE,)),
     "take_too_much": Probe(
-        take_too_much,
+        _take_too_much,
         lambda _w: mmap.mmap(-1, MIB, flags=mmap.MAP_PRIVATE).close(),
         (errno.ENOMEM,),
     ),
     "write_too_long": Probe(
-        lambda w: write_at(w, w.limits.max_file_size or 0),
-        lambda w: write_at(w, 0),
+        lambda w: _write_at(w, w.limits.max_file_size or 0),
+        lambda w: _write_at(w, 0),
         (errno.EFBIG,),
     ),
 }
 
 
-# A guest that tries its locks: one from the real launch path, which ends before any user's byte.
-#
-# Every probe is an attempt and a positive control (``guest.probes``). What was refused and
-# what passed is said in one frame; the host has its own witnesses, and compares it with what is
-# declared.
+# A trial: a guest from the real launch path that tries its locks, and ends before any user's byte.
 
-#: Tried by guests that have a thread before their locks, and by no others.
+#: TrialResults by guests that have a thread before their locks, and by no others.
 EARLIER_THREAD: Final = "earlier_thread"
 INHERITED: Final = "inherited_descriptor"
 #: From here on numbers are free before and after a guest has closed what it inherits.
 _ABOVE: Final = 20
 #: Seconds that a thread has for its attempt.
-_TRYING_PATIENCE: Final = 5.0
+_THREAD_PATIENCE: Final = 5.0
 _LONGEST: Final = 200
 
 
-class Trier:
-    """What one guest is to try. Made before it closes what it inherits, and takes its locks."""
+class LockTrial:
+    """What one guest is to try. Made before it closes what it inherits, and takes its locks.
+
+    What was refused and what passed is said in one frame; the host has its own witnesses, and
+    compares it with what is declared.
+    """
 
     def __init__(self, trial: Trial, request: Prepare, fds: Sequence[int]) -> None:
         self._trial = trial
         self._place = Place(trial, request.scratch)
         #: A socket that stays open unless somebody closes it.
         self._bait = fcntl.fcntl(fds[0], fcntl.F_DUPFD, _ABOVE)
-        self._go = threading.Event()
-        self._thread = threading.Thread(target=self._early, daemon=True)
+        self._locked = threading.Event()
+        self._thread = threading.Thread(target=self._read_from_thread, daemon=True)
         self._results: dict[str, Attempt] = {}
 
-    def before_the_locks(self) -> None:
+    def before_locks(self) -> None:
         """Start the thread that the locks would not reach, if one is asked for."""
         if self._trial.thread:
             self._thread.start()
 
-    def tried(self) -> Tried:
+    def run(self) -> TrialResults:
         """Try everything, now that the locks are taken; never raises."""
         if self._trial.thread:
-            self._go.set()
-            self._thread.join(_TRYING_PATIENCE)
+            self._locked.set()
+            self._thread.join(_THREAD_PATIENCE)
         else:
             for name in self._trial.probes:
-                self._results[name] = self._try(name)
-        return Tried(results=dict(self._results))
+                inherited = name == INHERITED
+                self._results[name] = self._try_bait() if inherited else attempt(name, self._place)
+        return TrialResults(results=dict(self._results))
 
-    def _early(self) -> None:
-        self._go.wait()
-        self._results[EARLIER_THREAD] = tried("read_file", self._place)
+    def _read_from_thread(self) -> None:
+        self._locked.wait()
+        self._results[EARLIER_THREAD] = attempt("read_file", self._place)
 
-    def _try(self, name: str) -> Attempt:
-        return self._inherited() if name == INHERITED else tried(name, self._place)
-
-    def _inherited(self) -> Attempt:
+    def _try_bait(self) -> Attempt:
         try:
             open_still = stat.S_ISSOCK(os.fstat(self._bait).st_mode)
         except OSError as error:
-            return _refused(error) if error.errno == errno.EBADF else _unseen(str(error))
+            return _refused(error) if error.errno == errno.EBADF else _unwitnessed(str(error))
         return Attempt(outcome="passed" if open_still else "refused")
 
 
-def tried(name: str, place: Place) -> Attempt:
+def attempt(name: str, place: Place) -> Attempt:
     """Return what comes of one probe."""
     probe = PROBES.get(name)
     if probe is None:
-        return _unseen("not known to this guest")
+        return _unwitnessed("not known to this guest")
     try:
         probe.control(place)
     except Exception as error:
-        return _unseen(f"its control failed: {error}")
+        return _unwitnessed(f"its control failed: {error}")
     try:
         probe.attempt(place)
     except OSError as error:
         if error.errno in probe.refusals:
             return _refused(error)
-        return _unseen(f"refused for another reason: {error}")
+        return _unwitnessed(f"refused for another reason: {error}")
     except Exception as error:
-        return _unseen(f"it could not be made: {type(error).__name__}: {error}")
+        return _unwitnessed(f"it could not be made: {type(error).__name__}: {error}")
     return Attempt(outcome="passed")
 
 
@@ -465,5 +434,6 @@ def _refused(error: OSError) -> Attempt:
     return Attempt(outcome="refused", detail=errno.errorcode.get(error.errno or 0, ""))
 
 
-def _unseen(why: str) -> Attempt:
-    return Attempt(outcome="unwitnessed", detail=why.encode("ascii", "replace").decode()[:_LONGEST])
+def _unwitnessed(why: str) -> Attempt:
+    detail = why.encode("ascii", "replace").decode()[:_LONGEST]
+    return Attempt(outcome="unwitnessed", detail=detail)

@@ -54,14 +54,14 @@ def stand_between(control_fd: int) -> int:
         control.close()
         return -1
     host, reaper = os.pidfd_open(host_pid), os.getpid()
-    folder, told = os.pipe()
+    folder, folder_write = os.pipe()
     _prctl(_PR_SET_NAME, ctypes.addressof(_NAME))
     _prctl(_PR_SET_DUMPABLE, 0)
     _prctl(_PR_SET_CHILD_SUBREAPER, 1)
     zygote = os.fork()
     if zygote:
         os.close(control_fd)
-        os.close(told)
+        os.close(folder_write)
         _reap(control, host, zygote, folder)
     _prctl(_PR_SET_PDEATHSIG, signal.SIGTERM)
     if os.getppid() != reaper:  # before it was asked for
@@ -70,7 +70,7 @@ def stand_between(control_fd: int) -> int:
     control.close()
     os.close(host)
     os.close(folder)
-    return told
+    return folder_write
 
 
 def _reap(control: _socket.socket, host: int, zygote: int, folder: int) -> NoReturn:
@@ -86,17 +86,13 @@ def _reap(control: _socket.socket, host: int, zygote: int, folder: int) -> NoRet
         control.shutdown(_socket.SHUT_RDWR)  # a host that lives hears of it now
         # It may have given the folder to another zygote, unless this one says so. One that was
         # killed just before its zygote takes a while to be gone.
-        if status == 0 or _readable(host, within=_LAST):
-            _remove(os.fsdecode(os.read(folder, _LONGEST)))
+        is_last = status == 0 or _readable(host, within=_LAST)
+        if is_last and (name := os.fsdecode(os.read(folder, _LONGEST))):
+            from cellblock.guest import remove_tree  # noqa: PLC0415 - see the top
+
+            remove_tree.remove(name)
     finally:
         _end()
-
-
-def _remove(folder: str) -> None:
-    if folder:
-        from cellblock.guest import remove_tree  # noqa: PLC0415 - see the top
-
-        remove_tree.remove(folder)
 
 
 def _readable(*fds: int, within: int | None = None) -> list[int]:

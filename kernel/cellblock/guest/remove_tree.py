@@ -1,4 +1,4 @@
-"""Removing a folder that hostile code has filled: deep, unreadable, oddly named, full of links.
+"""Remove a folder that hostile code has filled: deep, unreadable, oddly named, full of links.
 
 ``shutil.rmtree`` recurses, holds a descriptor per level and gives up where it may not read.
 """
@@ -18,61 +18,54 @@ _NAMED: Final = os.O_PATH | os.O_NOFOLLOW | os.O_CLOEXEC
 def remove(folder: str) -> None:
     """Remove ``folder`` and all in it, following no link; what can't be removed stays."""
     with contextlib.suppress(OSError):
-        _Emptying(folder).run()
+        _empty(folder)
     with contextlib.suppress(OSError):
         Path(folder).rmdir()
 
 
-class _Emptying:
-    """A walk with one descriptor, down by name and up by ``..``; single use."""
+def _empty(folder: str) -> None:
+    """Walk with one descriptor, down by name and up by ``..``.
 
-    def __init__(self, folder: str) -> None:
-        self._at = _open(folder, None)
-        #: The folders above: what they are, the name that leads down, what else is in them.
-        self._above: list[tuple[tuple[int, int], str, list[str]]] = []
-
-    def run(self) -> None:
-        """Empty it. Raises OSError when the way back up is not the way down."""
-        try:
-            names = self._unlink()
-            while names or self._above:
-                names = self._down(names.pop(), names) if names else self._up()
-        finally:
-            os.close(self._at)
-
-    def _unlink(self) -> list[str]:
-        """Unlink what is here; return the names of the folders."""
-        folders = []
-        for name in os.listdir(self._at):
-            try:
-                os.unlink(name, dir_fd=self._at)
-            except IsADirectoryError:
-                folders.append(name)
-            except OSError:
+    Raises OSError when the way back up is not the way down.
+    """
+    here = _open(folder, None)
+    #: The folders above: what they are, the name that leads down, what else is in them.
+    above: list[tuple[tuple[int, int], str, list[str]]] = []
+    try:
+        folders = _unlink_files(here)
+        while folders or above:
+            before = here
+            if folders:
+                name = folders.pop()
+                with contextlib.suppress(OSError):
+                    here = _open(name, before)
+                if here != before:
+                    above.append((_identity(before), name, folders))
+                    os.close(before)
+                    folders = _unlink_files(here)
                 continue
-        return folders
+            identity, name, folders = above.pop()
+            here = os.open("..", _FOLDER, dir_fd=before)
+            os.close(before)
+            if _identity(here) != identity:
+                raise OSError("a folder was moved while it was being removed")
+            with contextlib.suppress(OSError):
+                os.rmdir(name, dir_fd=here)
+    finally:
+        os.close(here)
 
-    def _down(self, name: str, others: list[str]) -> list[str]:
+
+def _unlink_files(folder: int) -> list[str]:
+    """Unlink what is in a folder; return the names of the folders."""
+    folders = []
+    for name in os.listdir(folder):
         try:
-            inner = _open(name, self._at)
+            os.unlink(name, dir_fd=folder)
+        except IsADirectoryError:
+            folders.append(name)
         except OSError:
-            return others
-        self._above.append((_identity(self._at), name, others))
-        self._move(inner)
-        return self._unlink()
-
-    def _up(self) -> list[str]:
-        identity, name, others = self._above.pop()
-        self._move(os.open("..", _FOLDER, dir_fd=self._at))
-        if _identity(self._at) != identity:
-            raise OSError("a folder was moved while it was being removed")
-        with contextlib.suppress(OSError):
-            os.rmdir(name, dir_fd=self._at)
-        return others
-
-    def _move(self, fd: int) -> None:
-        os.close(self._at)
-        self._at = fd
+            continue
+    return folders
 
 
 def _open(name: str, within: int | None) -> int:

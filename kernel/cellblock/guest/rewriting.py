@@ -16,6 +16,7 @@ among the globals: its own namespace is whatever ``__prepare__`` returned.
 from __future__ import annotations
 
 import ast
+import contextlib
 import itertools
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any
@@ -73,7 +74,11 @@ def rewrite(tree: ast.AST, *, text: bool = False) -> ast.AST:
         after = 1 if ast.get_docstring(node, clean=False) is not None else 0
         node.body.insert(after, ast.copy_location(ast.Global(sorted(names)), node.body[0]))
     for _, _, node, _ in found:
-        if type(node) is ast.Attribute and node.attr in OF_FUNCTIONS and _is_changed(node):
+        if (
+            type(node) is ast.Attribute
+            and node.attr in OF_FUNCTIONS
+            and type(node.ctx) is not ast.Load
+        ):
             raise refusal(node.attr)
     return tree
 
@@ -92,10 +97,6 @@ def _locate(made: ast.AST, node: ast.AST) -> None:
         if not hasattr(new, "lineno"):
             ast.copy_location(new, node)
             stack.extend(ast.iter_child_nodes(new))
-
-
-def _is_changed(node: ast.Attribute) -> bool:
-    return type(node.ctx) is not ast.Load
 
 
 def _walk(tree: ast.AST, left: Sequence[str]) -> Iterator[tuple[Any, Any, Any, Any]]:
@@ -166,27 +167,21 @@ def _attribute(node: ast.Attribute, _in_class: bool) -> ast.expr | None:
     name, of = node.attr, node.value
     if not attribute_allowed(name):
         raise refusal(name)  # as the source check says, which comes first
-    if name not in SETTLED or _is_changed(node):
+    if name not in SETTLED or type(node.ctx) is not ast.Load:
         return None
     if name not in _FORMATS:
         return _call(READ, of, ast.Constant(name))
-    if type(of) is ast.Constant and type(of.value) is str and _is_harmless(of.value):
-        return None
+    if type(of) is ast.Constant and type(of.value) is str:
+        with contextlib.suppress(AttributeViolation):
+            check_template(of.value)
+            return None  # a harmless one
     return ast.Attribute(_call(TEMPLATE, of), name, ast.Load())
-
-
-def _is_harmless(text: str) -> bool:
-    try:
-        check_template(text)
-    except AttributeViolation:
-        return False
-    return True
 
 
 def _called(node: ast.Call, _in_class: bool) -> ast.expr | None:
     """Have ``getattr(x, "name")`` be the interpreter's own where the name is free."""
     called, args = node.func, node.args
-    if type(called) is not ast.Name or called.id not in _BY_NAME or len(args) < 2:  # noqa: PLR2004
+    if type(called) is not ast.Name or called.id not in _BY_NAME or not args[1:]:
         return None
     name = args[1]
     ours, real = _BY_NAME[called.id]
@@ -238,10 +233,10 @@ def _import(node: ast.Import, _in_class: bool) -> ast.stmt | None:
     made: list[ast.stmt] = []
     for alias in node.names:
         package, _, last = alias.name.rpartition(".")
-        if alias.asname and package:
-            made.append(_taken(package, [ast.alias(last, alias.asname)]))
-        else:
-            made.append(ast.Import([alias]))
+        taken = alias.asname and package
+        made.append(
+            _taken(package, [ast.alias(last, alias.asname)]) if taken else ast.Import([alias])
+        )
     return _together(made) if any(type(one) is ast.Assign for one in made) else None
 
 
@@ -264,13 +259,16 @@ def _match(node: ast.Match, in_class: bool) -> ast.stmt | None:
     for case in node.cases:
         for part in ast.walk(case.pattern):
             if type(part) is ast.MatchValue:
-                _check_value(part)
+                for called in _calls(part.value):  # made of a settled name; a pattern can't hold it
+                    constants = (arg for arg in called.args if type(arg) is ast.Constant)
+                    raise refusal("".join(str(arg.value) for arg in constants))
             elif type(part) is ast.MatchClass:
                 common = not COMMON.isdisjoint(part.kwd_attrs)
                 if part.patterns or common or _calls(part.cls):
                     name = f"{_OWN}pattern {next(_numbers)}>"
                     # In a class's body a lambda would not see the names of that.
-                    asked = part.cls if in_class else ast.Lambda(_no_arguments(), part.cls)
+                    nothing = ast.arguments([], [], None, [], [], None, [])
+                    asked = part.cls if in_class else ast.Lambda(nothing, part.cls)
                     flags = (ast.Constant(in_class), ast.Constant(common))
                     made.append(_bind(name, _call(PATTERN, asked, *flags)))
                     part.cls = ast.copy_location(_name(name), part.cls)
@@ -280,22 +278,12 @@ def _match(node: ast.Match, in_class: bool) -> ast.stmt | None:
     subject = _bind(f"{_OWN}subject {next(_numbers)}>", node.subject)
     node.subject = ast.copy_location(_name(subject.targets[0].id), node.subject)  # type: ignore[attr-defined]
     bound = [subject, *made]
-    nothing = ast.Assign([target for one in bound for target in one.targets], ast.Constant(None))
-    return _together([subject, ast.Try([*made, node], [], [], [nothing, _forget(bound)])])
+    unbound = ast.Assign([target for one in bound for target in one.targets], ast.Constant(None))
+    return _together([subject, ast.Try([*made, node], [], [], [unbound, _forget(bound)])])
 
 
-def _no_arguments() -> ast.arguments:
-    return ast.arguments([], [], None, [], [], None, [])
-
-
-def _calls(node: ast.expr) -> bool:
-    return any(type(part) is ast.Call for part in ast.walk(node))
-
-
-def _check_value(pattern: ast.MatchValue) -> None:
-    for part in ast.walk(pattern.value):
-        if type(part) is ast.Call:  # made of a settled name; a pattern can't hold one
-            raise refusal("".join(str(arg.value) for arg in part.args if type(arg) is ast.Constant))
+def _calls(node: ast.expr) -> list[ast.Call]:
+    return [part for part in ast.walk(node) if isinstance(part, ast.Call)]
 
 
 _REWRITES: dict[type, Any] = {

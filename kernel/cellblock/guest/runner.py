@@ -1,4 +1,4 @@
-"""Runs one cell: the second check, compiling, executing, and what came of it."""
+"""Runs one cell: the second check, compiling, executing, and its outcome."""
 
 from __future__ import annotations
 
@@ -15,6 +15,8 @@ import sys
 import traceback
 from typing import TYPE_CHECKING, Any, Final, cast
 
+import msgspec
+
 from cellblock.analysis import analyse, analyse_expression, forget
 from cellblock.analysis.templates import ENTRY, entry
 from cellblock.guest import tracebacks
@@ -22,49 +24,15 @@ from cellblock.guest.output import encodable
 from cellblock.wire import messages
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
+    from collections.abc import Iterable
     from types import CodeType
 
     from cellblock.analysis import Finding, Rules
     from cellblock.guest.loop import Driver
-    from cellblock.guest.output import Out
+    from cellblock.guest.output import Outlet
     from cellblock.guest.server import Reserve
     from cellblock.guest.shell import GuestShell
     from cellblock.wire.messages import Plan
-
-
-# Templates in a guest: definitions in a namespace of their own, started with data.
-
-#: The file of the call that starts one: the kernel's own, which tracebacks leave out.
-CALL: Final = __file__
-#: What the state is called where it is handed on; no template's name, as it is none of Python's.
-STATE: Final = "state of the cell"
-
-
-def refused(request: messages.Execute) -> tuple[Finding, ...]:
-    """Return what keeps a template from being one: judged here again, as cells are."""
-    from cellblock.analysis.template_rules import definitions  # noqa: PLC0415 - few policies have any
-
-    return (*definitions(request.source), *entry(request.source))
-
-
-def remember(name: str, source: str) -> str:
-    """Return the file name that tracebacks give a template's lines, and have them be found."""
-    file = f"<template {name}>"
-    linecache.cache[file] = (len(source), None, source.splitlines(keepends=True), file)
-    return file
-
-
-def start_call(tree: ast.Module, *, show: bool) -> ast.AST:
-    """Return the tree that calls ``run`` with the state, and awaits it if that is asynchronous."""
-    load = ast.Load()
-    call: ast.expr = ast.Call(ast.Name(ENTRY, load), [ast.Name(STATE, load)], [])
-    defined = [node for node in tree.body if isinstance(node, ast.AsyncFunctionDef)]
-    if any(node.name == ENTRY for node in defined):
-        call = ast.Await(call)
-    line: list[ast.stmt] = [ast.Expr(call)]
-    started = ast.Interactive(line) if show else ast.Module(line, [])
-    return ast.fix_missing_locations(started)
 
 
 # Notes on errors that the OS layer causes: which policy field stands behind "not permitted".
@@ -75,7 +43,6 @@ def start_call(tree: ast.Module, *, show: bool) -> ast.AST:
 _DENIED: Final = {errno.EACCES, errno.EPERM}
 #: The lock under which other names are not there at all, and what is read is mounted so.
 _NAMESPACES: Final = "namespaces"
-_CHAIN: Final = 8
 
 #: Modules and calls whose refusal is about processes, or about the network.
 _PROCESS: Final = re.compile(
@@ -83,10 +50,10 @@ _PROCESS: Final = re.compile(
 )
 _NETWORK: Final = re.compile(
     r"\b(socket|socketpair|ssl|connect|bind|sendto|urllib|http|asyncio\.open_connection"
-    r"|guest/(?:network|sockets))\b"
+    r"|guest/network)\b"
 )
 _PACKAGE: Final = re.compile(
-    r"/(subprocess|multiprocessing|pty|socket|ssl|http|urllib|guest/(?:network|sockets))\b"
+    r"/(subprocess|multiprocessing|pty|socket|ssl|http|urllib|guest/network)\b"
 )
 
 #: Where libraries that open files by themselves leave the path: Arrow quotes it, Polars appends it.
@@ -102,51 +69,47 @@ def explain(error: BaseException, plan: Plan) -> None:
     """Add a note to ``error`` and to what it was raised from, where a lock of ours refused."""
     if not plan.locks:
         return
-    for link in _chain(error):
-        try:
+    for link in tracebacks.chain(error):
+        with contextlib.suppress(Exception):  # a user's exception may raise at every touch
             note = _note(link, plan)
             if note and note not in getattr(link, "__notes__", ()):
                 link.add_note(note)
-        except Exception:  # noqa: S112 - a user's exception may raise at every touch
-            continue
-
-
-def _chain(error: BaseException) -> Iterator[BaseException]:
-    current: BaseException | None = error
-    for _ in range(_CHAIN):
-        if current is None:
-            return
-        yield current
-        current = current.__cause__ or current.__context__
 
 
 def _note(error: BaseException, plan: Plan) -> str | None:
-    if _cannot_open(error):
+    code = getattr(error, "sqlite_errorcode", None)
+    if type(error).__module__ == "sqlite3" and isinstance(code, int) and code & 0xFF in _SQLITE:
         what = "databases outside the folders that cells may write can't be opened"
         return _NOTE.format(what=what, field="filesystem_write_roots")
     if not isinstance(error, OSError):
         return None
     path = error.filename or _path_in(error)
     named = os.fsdecode(path) if isinstance(path, str | bytes) else None
-    apart = _NAMESPACES in plan.locks
-    if apart and error.errno == errno.ENOENT:
-        return _about_name(named, plan) if named else None
+    namespaces = _NAMESPACES in plan.locks
+    if namespaces and error.errno == errno.ENOENT:
+        # Of what is not there where it could not be, whether it is there for others or not.
+        shown = (*plan.read_roots, *plan.write_roots, *plan.device_files)
+        if not named or _within(os.path.realpath(named), shown):
+            return None
+        return _about_path(named, plan)
     # Of listed names a name server knows best; the relay's own word is this one.
     unresolved = type(error).__name__ == "gaierror" and (
         not plan.relayed or error.errno == socket.EAI_FAIL
     )
     denied = isinstance(error, PermissionError) or error.errno in _DENIED
-    if not (denied or unresolved or (apart and error.errno == errno.EROFS)):
+    if not (denied or unresolved or (namespaces and error.errno == errno.EROFS)):
         return None
     return _about_calls(error, plan, unresolved=unresolved) or (named and _about_path(named, plan))
 
 
 def _about_calls(error: OSError, plan: Plan, *, unresolved: bool) -> str | None:
-    words = _where(error)
+    """Judge by the library modules the error came through, and the line that raised it."""
+    frames = [(f.f_code.co_filename, line) for f, line in traceback.walk_tb(error.__traceback__)]
+    modules = " ".join(m[1] for name, _ in frames if (m := _PACKAGE.search(name)))
+    words = f"{modules} {linecache.getline(*frames[-1])}" if frames else ""
     if not plan.subprocess and _PROCESS.search(words):
-        return _NOTE.format(
-            what="cells may not start or reach processes", field="subprocess_execution"
-        )
+        what = "cells may not start or reach processes"
+        return _NOTE.format(what=what, field="subprocess_execution")
     if not plan.network and (unresolved or _NETWORK.search(words)):
         what = "cells have no network"
         if plan.relayed:
@@ -155,31 +118,11 @@ def _about_calls(error: OSError, plan: Plan, *, unresolved: bool) -> str | None:
     return None
 
 
-def _cannot_open(error: BaseException) -> bool:
-    code = getattr(error, "sqlite_errorcode", None)
-    return type(error).__module__ == "sqlite3" and isinstance(code, int) and code & 0xFF in _SQLITE
-
-
 def _path_in(error: OSError) -> str | None:
     """Return the path that a library wrote into its message."""
     text = " ".join(arg for arg in error.args if isinstance(arg, str))
     found = _PATH.search(text[:_LONGEST_TEXT])
     return found and (found[1] or found[2])
-
-
-def _where(error: BaseException) -> str:
-    """Return the library modules the error came through, and the line that raised it."""
-    frames = [(f.f_code.co_filename, line) for f, line in traceback.walk_tb(error.__traceback__)]
-    if not frames:
-        return ""
-    modules = " ".join(m[1] for name, _ in frames if (m := _PACKAGE.search(name)))
-    return f"{modules} {linecache.getline(*frames[-1])}"
-
-
-def _about_name(path: str, plan: Plan) -> str | None:
-    """Speak of what is not there where it could not be, whether it is there for others or not."""
-    shown = (*plan.read_roots, *plan.write_roots, *plan.device_files)
-    return None if _within(os.path.realpath(path), shown) else _about_path(path, plan)
 
 
 def _about_path(path: str, plan: Plan) -> str | None:
@@ -198,6 +141,10 @@ def _within(path: str, roots: Iterable[str]) -> bool:
     return any(path == root or path.startswith(root.rstrip("/") + "/") for root in roots)
 
 
+#: The file of the call that starts a template: the kernel's own, which tracebacks leave out.
+_TEMPLATE_CALL: Final = __file__
+#: What the state is called where it is handed on; no template's name, as it is none of Python's.
+_TEMPLATE_STATE: Final = "state of the cell"
 _AWAIT = ast.PyCF_ALLOW_TOP_LEVEL_AWAIT
 
 
@@ -221,7 +168,7 @@ class Runner:
         shell: GuestShell,
         current: RulesInForce,
         driver: Driver,
-        out: Out,
+        out: Outlet,
         plan: messages.Plan,
         reserve: Reserve,
     ) -> None:
@@ -240,24 +187,31 @@ class Runner:
         """Run the cell and return its end; nothing it raises escapes."""
         self._current.grant(request.granted)
         try:
-            return self._run_permitted(request)
+            return self._run_admitted(request)
         finally:
             self._current.grant(None)
 
-    def _run_permitted(self, request: messages.Execute) -> messages.Done:
+    def _run_admitted(self, request: messages.Execute) -> messages.Done:
         refused = self._findings(request)
         if refused:
-            return messages.Done(id=request.id, refused=[_as_dict(f) for f in refused])
+            fields = [{name: getattr(f, name) for name in f.__slots__} for f in refused]
+            return messages.Done(id=request.id, refused=fields)
         shell, read = self._shell, _read_bytes()
         shell.execution_count = request.execution_count
         shell.payload_manager.clear_payload()
-        self._remember(request)
+        if not request.silent and request.store_history:
+            source = request.source if request.template is None else request.raw
+            shell.note_input(request.execution_count, source, request.raw)
+        # IPython numbers results by the count after the running cell's.
+        shell.execution_count = request.execution_count + 1
         shell.events.trigger("pre_execute")
         error = self._guarded(self._execute, request)
         error = self._guarded(shell.events.trigger, "post_execute") or error
         if not request.silent:
             error = self._guarded(shell.events.trigger, "post_run_cell", None) or error
-        values = {} if error else self._values(request.user_expressions)
+        values = {}
+        if error is None:
+            values = {name: self._value(text) for name, text in request.user_expressions.items()}
         return messages.Done(
             id=request.id,
             error=error,
@@ -273,17 +227,14 @@ class Runner:
         """
         try:
             found = analyse(request.source, self._current.rules)
-            return found if request.template is None else (*refused(request), *found)
+            if request.template is None:
+                return found
+            from cellblock.analysis.template_rules import definitions  # noqa: PLC0415 - few have any
+
+            # What keeps a template from being one is judged here again, as cells are.
+            return (*definitions(request.source), *entry(request.source), *found)
         finally:
             forget()
-
-    def _remember(self, request: messages.Execute) -> None:
-        shell = self._shell
-        if not request.silent and request.store_history:
-            source = request.source if request.template is None else request.raw
-            shell.note_input(request.execution_count, source, request.raw)
-        # IPython numbers results by the count after the running cell's.
-        shell.execution_count = request.execution_count + 1
 
     def _guarded(self, action: Any, *args: Any) -> messages.Error | None:
         """Call ``action`` as user code; return what it raised, shown and described."""
@@ -338,13 +289,16 @@ class Runner:
             error,
             error.__traceback__,
         )
-        shown = messages.Error(
+        shown = self._described(error)
+        self._out.send(shown)
+        return shown
+
+    def _described(self, error: BaseException) -> messages.Error:
+        return messages.Error(
             ename=type(error).__name__,
             evalue=encodable(tracebacks.describe(error)),
             traceback=[encodable(line) for line in tracebacks.render(self._shell, error)],
         )
-        self._out.send(shown)
-        return shown
 
     def _bare(self, error: BaseException) -> messages.Error:
         """Show an error without a word of the user's code, which may never return."""
@@ -368,16 +322,23 @@ class Runner:
         if last is not None:
             self._run(ast.Interactive([last]), name, "single")
 
-    def _execute_template(self, request: messages.Execute, asked: messages.Template) -> None:
-        """Run a template's definitions in a namespace of its own, then what it is started by."""
-        name = remember(asked.name, request.source)
+    def _execute_template(self, request: messages.Execute, template: messages.Template) -> None:
+        """Run a template's definitions in a namespace of its own, then its ``run(state)``."""
+        name, source = f"<template {template.name}>", request.source
+        # Tracebacks find its lines there.
+        linecache.cache[name] = (len(source), None, source.splitlines(keepends=True), name)
         namespace: dict[str, Any] = {"__name__": "__main__"}
-        tree = self._parse(request.source, name)
+        tree = self._parse(source, name)
         self._run(tree, name, "exec", namespace)
-        namespace[STATE] = asked.state
-        start = start_call(tree, show=not request.silent)
+        namespace[_TEMPLATE_STATE] = template.state
+        load = ast.Load()
+        call: ast.expr = ast.Call(ast.Name(ENTRY, load), [ast.Name(_TEMPLATE_STATE, load)], [])
+        if any(isinstance(n, ast.AsyncFunctionDef) and n.name == ENTRY for n in tree.body):
+            call = ast.Await(call)
+        line: list[ast.stmt] = [ast.Expr(call)]
+        start = ast.Module(line, []) if request.silent else ast.Interactive(line)
         mode = "exec" if request.silent else "single"
-        self._run(start, CALL, mode, namespace)
+        self._run(ast.fix_missing_locations(start), _TEMPLATE_CALL, mode, namespace)
 
     def _parse(self, source: str, name: str) -> ast.Module:
         try:
@@ -411,10 +372,7 @@ class Runner:
         try:
             run(*args)
         finally:
-            self._reserve.settle()
-
-    def _values(self, expressions: dict[str, str]) -> dict[str, dict[str, Any]]:
-        return {name: self._value(text) for name, text in expressions.items()}
+            self._reserve.refill()
 
     def _value(self, expression: str) -> dict[str, Any]:
         if analyse_expression(expression, self._current.rules):
@@ -426,12 +384,7 @@ class Runner:
             data, metadata = self._shell.display_formatter.format(value)
         except BaseException as exc:
             tracebacks.trim(exc)
-            return {
-                "status": "error",
-                "ename": type(exc).__name__,
-                "evalue": encodable(tracebacks.describe(exc)),
-                "traceback": [encodable(ln) for ln in tracebacks.render(self._shell, exc)],
-            }
+            return {"status": "error", **msgspec.structs.asdict(self._described(exc))}
         finally:
             self.running = False
         return {"status": "ok", "data": data, "metadata": metadata}
@@ -440,7 +393,3 @@ class Runner:
 def _read_bytes() -> int:
     """Return what this process has had read from disk so far (getrusage(2))."""
     return resource.getrusage(resource.RUSAGE_SELF).ru_inblock * 512
-
-
-def _as_dict(finding: Any) -> dict[str, Any]:
-    return {name: getattr(finding, name) for name in finding.__slots__}

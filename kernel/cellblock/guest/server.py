@@ -8,66 +8,130 @@ import signal
 import threading
 from typing import TYPE_CHECKING, Any, Final
 
-from cellblock.guest import comms, native_pools
+import comm
+from comm.base_comm import BaseComm, CommManager
+
 from cellblock.guest.channel import Channel, HostGone, take_input
 from cellblock.guest.completion import complete, inspect
 from cellblock.guest.confine import landlock
 from cellblock.guest.loop import Driver
+from cellblock.guest.output import plain
 from cellblock.guest.runner import Runner
 from cellblock.guest.snapshots import Snapshots
 from cellblock.guest.tool_calls import Calls
 from cellblock.wire import messages
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
     from types import FrameType
 
     from cellblock.guest.network import Network
-    from cellblock.guest.output import Out, Outlet
+    from cellblock.guest.output import Outlet
     from cellblock.guest.runner import RulesInForce
     from cellblock.guest.shell import GuestShell
 
 
-# Memory set aside, so that a cell can make room in a guest that is full.
-#
-# RLIMIT_DATA counts private writable mappings, touched or not. A few that nobody touches stand
-# for memory that cells can't have until a cell has left nothing: one is given back then, for the
-# next.
-
-#: Pieces, bytes of each at most, and which part of the limit all of them are at most.
-_PIECES: Final = 4
-_LARGEST: Final = 8 << 20
-_PART: Final = 16
-_FLAGS: Final = mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS
-
-
 class Reserve:
-    """What is set aside of ``limit`` bytes; nothing where there is no limit."""
+    """Memory of a guest limited to ``limit`` bytes, so that a cell can make room when it is full.
+
+    RLIMIT_DATA counts private writable mappings, touched or not. A few that nobody touches stand
+    for memory that cells can't have until a cell has left nothing: one is given back then, for the
+    next. Without a limit there are none.
+    """
+
+    _PIECES: Final = 4
+    #: Bytes of each piece at most, and which part of the limit all of them are at most.
+    _LARGEST: Final = 8 << 20
+    _PART: Final = 16
+    _FLAGS: Final = mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS
 
     def __init__(self, limit: int | None) -> None:
-        self._size = min(_LARGEST, (limit or 0) // _PART // _PIECES)
-        self._most = _PIECES if self._size else 0
+        self._size = min(self._LARGEST, (limit or 0) // self._PART // self._PIECES)
         self._pieces: list[mmap.mmap] = []
-        self.settle()
+        self.refill()
 
-    def settle(self) -> None:
+    def refill(self) -> None:
         """Have as many pieces as there is room for besides one; at least one less if there is none.
 
         It is given back first, so that there is memory for whatever follows.
         """
-        self.give()
+        self.give_back()
         try:
-            while len(self._pieces) < self._most:
-                mmap.mmap(-1, 2 * self._size, flags=_FLAGS).close()
-                self._pieces.append(mmap.mmap(-1, self._size, flags=_FLAGS))
+            while self._size and len(self._pieces) < self._PIECES:
+                mmap.mmap(-1, 2 * self._size, flags=self._FLAGS).close()
+                self._pieces.append(mmap.mmap(-1, self._size, flags=self._FLAGS))
         except (OSError, MemoryError):
             return
 
-    def give(self) -> bool:
+    def give_back(self) -> bool:
         """Give a piece back; return whether there was one."""
         if not self._pieces:
             return False
         self._pieces.pop().close()
         return True
+
+
+class CommKernel:
+    """What libraries look for in ``get_ipython().kernel``: the comms, and which request runs.
+
+    An Output widget captures the output of a message id. The host puts the real one in place of
+    what is named here: a guest knows none.
+    """
+
+    def __init__(self) -> None:
+        self.comm_manager = CommManager()
+        self.request = 0
+
+    def get_parent(self, _channel: str | None = None) -> dict[str, Any]:
+        """Return a stand-in for the message that is being answered."""
+        return {"header": {"msg_id": f"request-{self.request}"}}
+
+    def deliver(self, message: messages.CommIn) -> None:
+        """Hand a front end's message to the comm it names; unknown kinds are dropped."""
+        manager: Any = self.comm_manager
+        handlers = {
+            "comm_open": manager.comm_open,
+            "comm_msg": manager.comm_msg,
+            "comm_close": manager.comm_close,
+        }
+        if message.kind in handlers:
+            content, metadata = message.content, message.metadata
+            envelope = {"content": content, "metadata": metadata, "buffers": message.buffers}
+            handlers[message.kind](None, "", envelope)
+
+
+def _open_comms(out: Outlet) -> CommKernel:
+    """Make ``comm.create_comm`` send through ``out``."""
+    kernel = CommKernel()
+    kinds: dict[str, messages.CommKind] = {
+        "comm_open": "comm_open",
+        "comm_msg": "comm_msg",
+        "comm_close": "comm_close",
+    }
+
+    class GuestComm(BaseComm):
+        def publish_msg(
+            self,
+            msg_type: str,
+            data: Any = None,
+            metadata: Any = None,
+            buffers: Any = None,
+            **keys: Any,
+        ) -> None:
+            if msg_type not in kinds:
+                raise ValueError(f"{msg_type!r} is no comm message")
+            out.send(
+                messages.CommOut(
+                    kind=kinds[msg_type],
+                    content=plain({"data": data or {}, "comm_id": self.comm_id, **keys}),
+                    metadata=plain(metadata or {}),
+                    buffers=[bytes(b) for b in buffers or ()],
+                ),
+            )
+
+    comm.create_comm = GuestComm
+    comm.get_comm_manager = lambda: kernel.comm_manager
+    return kernel
 
 
 #: Seconds without a request after a fork, before the way of one is rehearsed.
@@ -78,37 +142,36 @@ def _on_wake(_number: int, _frame: FrameType | None) -> None: ...
 
 
 class Server:
-    """Answers the host until it hangs up."""
+    """Answers the host until it hangs up. ``request`` is what the zygote prepared for."""
 
-    def __init__(  # noqa: PLR0913 - what a server is made of
+    def __init__(
         self,
         shell: GuestShell,
         current: RulesInForce,
         channel: Channel,
-        out: Out,
-        plan: messages.Plan,
+        out: Outlet,
+        request: messages.Prepare,
         *,
-        outlet: Outlet,
         zygote: int,
         network: Network | None = None,
-        tools: int = 0,
     ) -> None:
-        self._shell, self._rules, self._channel, self._out = shell, current.rules, channel, out
+        self._shell, self._rules, self._channel, self.out = shell, current.rules, channel, out
+        self._current = current
         self._driver = Driver(channel)
-        self.calls = Calls(channel, self._driver.watch, tools)
-        raw = bool(self._rules.raw_modules) or not self._rules.language
+        self.calls = Calls(channel, self._driver.readers, request.tool_max_in_flight)
+        plan, rules = request.plan, self._rules
+        raw = bool(rules.raw_modules) or not rules.language
         self._snapshots = Snapshots(
             channel,
-            outlet,
+            out,
             self._driver,
-            zygote,
-            native_pools.OpenMP() if raw else None,
             network,
-            # Where no library is let in, nobody has a socket.
+            zygote=zygote,
+            # Where no library is let in, nobody has either.
+            openmp=raw,
             connects=raw and (plan.network or plan.relayed),
         )
         self._reserve = Reserve(plan.limits.memory_max_bytes)
-        self._current = current
         self._runner = Runner(shell, current, self._driver, out, plan, self._reserve)
         self._request: messages.Execute | None = None
         #: A request has begun that an interrupt is for.
@@ -116,50 +179,47 @@ class Server:
         #: One may have come while none had: before this can hear of one, nobody knows.
         self._interrupted = True
         self._handler = self._on_interrupt  # one object, to be told from a cell's
-        self._kernel = comms.install(out)
+        self._kernel = _open_comms(out)
         # Where ipywidgets looks for what it needs to know; IPython's own shell has no kernel.
         vars(shell)["kernel"] = self._kernel
 
-    def forever(self) -> None:
+    def serve_forever(self) -> None:
         """Serve; returns never, raises ``HostGone`` when the host hangs up."""
         signal.signal(signal.SIGINT, self._handler)
         # Ignored, as it is by default, it would cut no wait short; the host sends it for that.
         signal.signal(signal.SIGURG, _on_wake)
         while True:
-            self.handle(self._next())
+            self._handle(self._next())
 
     def _next(self) -> messages.ToGuest:
-        while True:
+        message = None
+        while message is None:
             try:
-                return self._driver.next_message()
+                message = self._driver.next_message()
             except HostGone:
                 raise
             except MemoryError:
                 # Trying for ever would answer nobody; the host goes on with a copy.
-                if not self._reserve.give():
+                if not self._reserve.give_back():
                     os._exit(1)
-            except BaseException:  # noqa: S112 - a background task's end is not the loop's
-                continue
+            except BaseException:  # a background task's end is not the loop's
+                message = None
+        return message
 
-    def handle(self, message: messages.ToGuest) -> None:
-        """Act on one message from the host."""
+    def _handle(self, message: messages.ToGuest) -> None:
         match message:
             case messages.Execute():
                 self._execute(message)
             case messages.Complete():
                 nothing = messages.Completed(id=message.id, matches=[], start=0, end=0)
-                found = self._runner.query(
-                    lambda: complete(self._shell, self._rules, message),
-                    nothing,
+                self.out.send(
+                    self._runner.query(lambda: complete(self._shell, self._rules, message), nothing)
                 )
-                self._out.send(found)
             case messages.Inspect():
                 unknown = messages.Inspected(id=message.id, data={})
-                found = self._runner.query(
-                    lambda: inspect(self._shell, self._rules, message),
-                    unknown,
+                self.out.send(
+                    self._runner.query(lambda: inspect(self._shell, self._rules, message), unknown)
                 )
-                self._out.send(found)
             case messages.CommIn():
                 self._comm(message)
             case messages.Snapshot():
@@ -173,20 +233,17 @@ class Server:
 
     def _take_over(self, resume: messages.Resume) -> None:
         """Go on as the guest; a narrower policy's locks come last, and before any request."""
-        self._reserve.give()
+        self._reserve.give_back()
         self._interrupted = True  # as for a new one
         self.calls.renew()
-        self._shell_inputs(resume)
-        resumed = self._snapshots.go_on(resume)
+        # Have ``In`` number the cells that this copy has not seen, too.
+        for count, text in resume.inputs:
+            self._shell.note_input(count, text)
+        resumed = self._snapshots.take_over(resume)
         if resume.plan is not None:
             self._runner.plan = resume.plan
             landlock.ask()
         self._channel.send(resumed)
-
-    def _shell_inputs(self, resume: messages.Resume) -> None:
-        """Have ``In`` number the cells that this copy has not seen, too."""
-        for count, text in resume.inputs:
-            self._shell.note_input(count, text)
 
     def _execute(self, message: messages.Execute) -> None:
         self._request, self._kernel.request = message, message.id
@@ -200,17 +257,17 @@ class Server:
         finally:
             self._request = None
             self._end()
-        self._out.end(done)
+        self.out.end(done)
 
     def _comm(self, message: messages.CommIn) -> None:
         self._kernel.request = message.id
         self._begin(message.id)
         self._current.grant(message.granted)
         with self._driver.entered():
-            self._runner.attempt(lambda: comms.deliver(self._kernel.comm_manager, message))
+            self._runner.attempt(lambda: self._kernel.deliver(message))
         self._current.grant(None)
         self._end()
-        self._out.send(messages.Done(id=message.id))
+        self.out.send(messages.Done(id=message.id))
 
     def _begin(self, number: int) -> None:
         """Have interrupts be for this request, and tell the host whether one came before."""
@@ -253,11 +310,11 @@ class Server:
         )
 
 
-def reader(holder: list[Server], *, password: bool) -> Any:
+def reader(find: Callable[[], Server], *, password: bool) -> Any:
     """Return a stand-in for ``input`` or ``getpass`` that finds its server when called."""
 
     def ask(prompt: object = "Password: " if password else "", stream: object = None) -> str:
         del stream
-        return holder[0].ask(prompt, password=password)
+        return find().ask(prompt, password=password)
 
     return ask

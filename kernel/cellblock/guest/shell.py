@@ -3,9 +3,11 @@
 from __future__ import annotations
 import __future__ as futures
 
-from typing import TYPE_CHECKING, Any, ClassVar
+import subprocess
+import sys
+from typing import TYPE_CHECKING, Any, ClassVar, Final, NoReturn
 
-from IPython.core import page, payloadpage
+from IPython.core import application, completerlib, magics, oinspect, page, payloadpage
 from IPython.core.compilerop import CachingCompiler
 from IPython.core.error import UsageError
 from IPython.core.getipython import get_ipython
@@ -23,13 +25,12 @@ from cellblock.wire import messages
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
-    from cellblock.analysis import Rules
-    from cellblock.guest.output import Out
+    from cellblock.analysis import Finding, Rules
     from cellblock.guest.server import Server
 
 
-#: IPython's completer then looks attributes up without running properties.
-_EVALUATION = "limited"
+#: What IPython names as text, and would import when the shell is made, for which the host waits.
+EARLY: Final = (application, completerlib, magics, oinspect)
 
 
 class CellCompiler(CachingCompiler):
@@ -98,14 +99,15 @@ class GuestShell(InteractiveShell):
         """Complete without evaluating, importing or jedi."""
         super().init_completer()
         self.Completer.use_jedi = False
-        self.Completer.evaluation = _EVALUATION
+        # Attributes are looked up without running properties.
+        self.Completer.evaluation = "limited"
         # completerlib imports the module being completed and lists folders for %cd and %run.
         self.strdispatchers["complete_command"] = type(self.strdispatchers["complete_command"])()
 
     def enable_gui(self, gui: str | None = None) -> None:
         """Accept ``%gui`` and ``%matplotlib`` without a loop of their own."""
 
-    def set_next_input(self, s: str, replace: bool = False) -> None:  # noqa: FBT002
+    def set_next_input(self, s: str, *_: Any, **__: Any) -> None:
         """Drop it: a cell does not write the reader's next cell."""
 
     def system(self, cmd: str) -> None:
@@ -114,8 +116,6 @@ class GuestShell(InteractiveShell):
 
     def system_piped_to_streams(self, cmd: str) -> int:
         """Run ``cmd`` in a shell and return its exit status."""
-        import subprocess  # noqa: PLC0415 - only where the policy allows processes
-
         with subprocess.Popen(  # noqa: S602 - a shell escape is a shell command
             self.var_expand(cmd, depth=2),
             shell=True,
@@ -124,7 +124,7 @@ class GuestShell(InteractiveShell):
             text=True,
         ) as process:
             for line in process.stdout or ():
-                print(line, end="")  # noqa: T201 - the cell's own output
+                sys.stdout.write(line)
         return process.returncode
 
     def ask_exit(self) -> None:
@@ -151,18 +151,17 @@ class GuestShell(InteractiveShell):
         source: str = super().transform_cell(raw_cell)
         rules = type(self).rules
         if rules is not None and (findings := analyse(source, rules)):
-            from IPython.core.error import UsageError  # noqa: PLC0415
-
-            first = findings[0]
-            raise UsageError(f"{first.rule}: {first.subject} {first.why}")
+            _refuse(findings[0])
         return source
 
     def _admit_magic(self, name: str) -> None:
         rules = type(self).rules
         if rules is not None and rules.language and name not in rules.magics:
-            from IPython.core.error import UsageError  # noqa: PLC0415
-
             raise UsageError(f"%{name} is not allowed by this policy (magic-not-allowed)")
+
+
+def _refuse(finding: Finding) -> NoReturn:
+    raise UsageError(f"{finding.rule}: {finding.subject} {finding.why}")
 
 
 def build(rules: Rules, builtins: Mapping[str, Any]) -> GuestShell:
@@ -194,11 +193,6 @@ def strip_globals(shell: GuestShell, names: tuple[str, ...]) -> None:
         shell.user_ns.pop(name, None)
 
 
-def register_magic(shell: Any, name: str, action: Callable[[str], None]) -> None:
-    """Add a line magic."""
-    shell.register_magic_function(action, "line", name)
-
-
 # What ``get_ipython()`` answers to cells under the language layer: magics, not the shell.
 #
 # The source check lets only its magic-call shapes pass, and a cell that gets at the function by
@@ -206,7 +200,7 @@ def register_magic(shell: Any, name: str, action: Callable[[str], None]) -> None
 # again.
 
 
-def answer_for(rules: Rules) -> Callable[[], Any]:
+def get_ipython_for(rules: Rules) -> Callable[[], Any]:
     """Return the ``get_ipython`` of user code: the real one where there is no language layer."""
     if not rules.language:
         return get_ipython
@@ -214,10 +208,7 @@ def answer_for(rules: Rules) -> Callable[[], Any]:
     def admit(method: str, *arguments: str) -> Any:
         spelt = ", ".join(map(repr, arguments))
         if findings := analyse(f"get_ipython().{method}({spelt})", rules):
-            from IPython.core.error import UsageError  # noqa: PLC0415
-
-            first = findings[0]
-            raise UsageError(f"{first.rule}: {first.subject} {first.why}")
+            _refuse(findings[0])
         return get_ipython()
 
     class Magics:
@@ -235,60 +226,64 @@ def answer_for(rules: Rules) -> Callable[[], Any]:
             name, line, cell = map(text_of, (name, line, cell))
             return admit("run_cell_magic", name, line, cell).run_cell_magic(name, line, cell)
 
-    magics = Magics()
-    return lambda: magics
+    answer = Magics()
+    return lambda: answer
 
 
-# Magics that ask the host for what it knows, or does: ``%policy``, ``%undo`` and the like.
-
-#: Of a number of cells to step back over, one too many.
-_DIGITS = 10
+#: Of a number of cells to step back over, one digit too many.
+_DIGITS: Final = 10
 #: Characters of a magic's argument that are passed on.
-_MOST_ARGUMENT = 100
+_LONGEST_ARGUMENT: Final = 100
 
 
-class Asking:
-    """``servers`` has the one that serves, once this is a guest; ``out`` is to be set then."""
+class HostMagics:
+    """Line magics that ask the host for what it knows, or does. ``server`` is set in the guest."""
 
-    out: Out
+    server: Server
 
-    def __init__(self, shell: Any, servers: list[Server]) -> None:
-        self._servers = servers
-        register_magic(shell, "policy", self._show_policy)
-        register_magic(shell, "undo", self._undo)
-        register_magic(shell, "output", self._show_output)
-        register_magic(shell, "usage", self._show_usage)
-        register_magic(shell, "tools", self._show_tools)
-        register_magic(shell, "template", self._show_templates)
+    def __init__(self, shell: Any) -> None:
+        actions = {
+            "output": self._show_output,
+            "policy": self._show_policy,
+            "template": self._show_templates,
+            "tools": self._show_tools,
+            "undo": self._undo,
+            "usage": self._show_usage,
+        }
+        for name, action in actions.items():
+            shell.register_magic_function(action, "line", name)
 
     def _show_policy(self, line: str) -> None:
         """Show the policy in force; %policy narrow timeout=10, in a cell of its own, narrows it."""
         if without_comment(line):
             # The host settles a narrowing before a cell comes here.
             raise UsageError("%policy takes nothing; %policy narrow stands in a cell of its own")
-        self.out.send(messages.ShowPolicy())
+        self._show("policy")
 
     def _undo(self, line: str) -> None:
         """Step back to the state before the last cell that ran; ``%undo 3`` over three cells."""
         steps = line.partition("#")[0].strip() or "1"
         if not (steps.isascii() and steps.isdigit() and len(steps) < _DIGITS and int(steps)):
             raise UsageError(f"%undo takes a number of cells, not {steps!r}")
-        if not self._servers[0].runs_cell:
+        if not self.server.runs_cell:
             raise UsageError("%undo steps back from a cell, not from a handler or a task")
-        self.out.send(messages.Undo(steps=int(steps)))
+        self.server.out.send(messages.Undo(steps=int(steps)))
 
     def _show_output(self, line: str) -> None:
         """Page through what the host kept of a cell's output: %output 7, %output 7 stderr last."""
-        self.out.send(messages.ShowOutput(argument=encodable(line[:_MOST_ARGUMENT])))
+        self._show("output", line[:_LONGEST_ARGUMENT])
 
     def _show_tools(self, _line: str) -> None:
         """List the host tools that cells may call, with their signatures."""
-        self.out.send(messages.ShowTools())
+        self._show("tools")
 
     def _show_templates(self, line: str) -> None:
         """List the shipped templates; %template NAME shows one. %%template NAME runs it."""
-        self.out.send(messages.ShowTemplates(name=encodable(line.strip()[:_MOST_ARGUMENT])))
+        self._show("templates", line.strip()[:_LONGEST_ARGUMENT])
 
     def _show_usage(self, line: str) -> None:
         """Show what each cell of the session took: all, ``top`` or one by its number."""
-        self.out.send(messages.ShowUsage(line=line.strip()[:20]))
+        self._show("usage", line.strip()[:20])
+
+    def _show(self, what: Any, argument: str = "") -> None:
+        self.server.out.send(messages.Show(what=what, argument=encodable(argument)))

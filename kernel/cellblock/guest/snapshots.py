@@ -1,14 +1,16 @@
 """Snapshots: a copy of the guest that waits, so that a killed cell costs nothing.
 
-The copy is made between two requests, on the main thread, and comes to a stop in the middle of
+The copy is forked between two requests, on the main thread, and comes to a stop in the middle of
 ``take``, waiting on a socket of its own. When it is told to go on, ``take`` returns there too: it
-is the guest then, with everything the guest had but what a fork can't copy.
+is the guest then, with everything the guest had but what a fork can't copy: threads, which are
+named to the user; connections; thread pools of OpenMP; and the state of open files, set back here.
 """
 
 from __future__ import annotations
 
 import _socket
 import contextlib
+import ctypes
 import errno
 import fcntl
 import os
@@ -22,22 +24,40 @@ import threading
 import warnings
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
+from cellblock.guest.audit_exempt import run_exempt
 from cellblock.guest.confine import libc, process
-from cellblock.guest.deeds import permitted
 from cellblock.guest.output import encodable
 from cellblock.wire import messages
 
 if TYPE_CHECKING:
-    from cellblock.guest import native_pools
+    from collections.abc import Iterator
+
     from cellblock.guest.channel import Channel
     from cellblock.guest.loop import Driver
     from cellblock.guest.network import Network
     from cellblock.guest.output import Outlet
 
 
-# Open files, for a snapshot: what a copy needs so that they are as they were.
-#
-# A copy shares its open files with the original, offsets too. Where the original has read on,
+#: The lowest descriptor that a cell can have.
+_FIRST: Final = 4
+
+
+def _descriptors(most: int, gap: int) -> Iterator[tuple[int, os.stat_result]]:
+    """Yield open descriptors below ``most``; ``gap`` unused ones in a row are the end."""
+    unused = 0
+    for fd in range(_FIRST, most):
+        try:
+            status = os.fstat(fd)
+        except OSError:
+            unused += 1
+            if unused >= gap:
+                return
+            continue
+        unused = 0
+        yield fd, status
+
+
+# Open files. A copy shares them with the original, offsets too. Where the original has read on,
 # written, cut or grown them before it was killed, the copy sets them back. A file that can be
 # read is kept in memory while it is small; of others only the length is known, which is enough
 # for what only ever grows. Files that are not open stay as the killed cell left them.
@@ -45,12 +65,9 @@ if TYPE_CHECKING:
 #: Bytes of open files that are kept, each and together.
 MOST_EACH = 8 * 2**20
 MOST_TOGETHER = 32 * 2**20
-#: Descriptors that are looked at, from the lowest; this many unused ones in a row are the end.
-_MOST, _GAP = 256, 16
-_FIRST = 4
 
 
-class Kept(NamedTuple):
+class OpenFile(NamedTuple):
     """One open file: where it stood, and its contents where they could be kept."""
 
     fd: int
@@ -62,108 +79,70 @@ class Kept(NamedTuple):
     contents: bytes | None
 
 
-def look(before: tuple[Kept, ...] = ()) -> tuple[Kept, ...]:
+def capture_files(before: tuple[OpenFile, ...] = ()) -> tuple[OpenFile, ...]:
     """Return what is open now. ``before`` saves reading again what has not changed."""
-    known = {(kept.inode, kept.size, kept.changed): kept.contents for kept in before}
-    found, room, unused = list[Kept](), MOST_TOGETHER, 0
-    for fd in range(_FIRST, _MOST):
-        try:
-            status = os.fstat(fd)
-        except OSError:
-            unused += 1
-            if unused >= _GAP:
-                break
+    known = {(one.inode, one.size, one.changed): one.contents for one in before}
+    found, room = list[OpenFile](), MOST_TOGETHER
+    for fd, status in _descriptors(256, 16):
+        if not stat.S_ISREG(status.st_mode):
             continue
-        unused = 0
-        if stat.S_ISREG(status.st_mode):
-            with contextlib.suppress(OSError):
-                kept = _kept(fd, status, known, room)
-                room -= len(kept.contents or b"")
-                found.append(kept)
+        with contextlib.suppress(OSError):
+            mode = fcntl.fcntl(fd, fcntl.F_GETFL) & os.O_ACCMODE
+            size, changed = status.st_size, status.st_ctime_ns
+            contents = known.get((_inode(status), size, changed))
+            if contents is None and mode == os.O_RDWR and size <= min(MOST_EACH, room):
+                contents = os.pread(fd, size, 0)
+            room -= len(contents or b"")
+            offset, writable = os.lseek(fd, 0, os.SEEK_CUR), mode != os.O_RDONLY
+            found.append(OpenFile(fd, _inode(status), offset, size, changed, writable, contents))
     return tuple(found)
 
 
-def _kept(
-    fd: int,
-    status: os.stat_result,
-    known: dict[tuple[tuple[int, int], int, int], bytes | None],
-    room: int,
-) -> Kept:
-    mode = fcntl.fcntl(fd, fcntl.F_GETFL) & os.O_ACCMODE
-    inode, size, changed = (status.st_dev, status.st_ino), status.st_size, status.st_ctime_ns
-    contents = known.get((inode, size, changed))
-    if contents is None and mode == os.O_RDWR and size <= min(MOST_EACH, room):
-        contents = os.pread(fd, size, 0)
-    offset = os.lseek(fd, 0, os.SEEK_CUR)
-    return Kept(fd, inode, offset, size, changed, mode != os.O_RDONLY, contents)
+def _inode(status: os.stat_result) -> tuple[int, int]:
+    return status.st_dev, status.st_ino
 
 
-def still_open(kept: tuple[Kept, ...]) -> tuple[Kept, ...]:
-    """Return those that a copy has: a library may close some in children (matplotlib its fonts)."""
-    return tuple(one for one in kept if _is_open(one))
-
-
-def _is_open(one: Kept) -> bool:
+def _is_open(one: OpenFile) -> bool:
     try:
-        status = os.fstat(one.fd)
+        return _inode(os.fstat(one.fd)) == one.inode
     except OSError:
         return False
-    return (status.st_dev, status.st_ino) == one.inode
 
 
-def restore(kept: tuple[Kept, ...]) -> int:
-    """Set open files back to how they were kept; return how many that was not possible for."""
-    return sum(not _restored(one) for one in kept)
+def restore_files(files: tuple[OpenFile, ...]) -> int:
+    """Set open files back to how they were; return how many that was not possible for."""
+    return sum(not _restore(one) for one in files)
 
 
-def _restored(one: Kept) -> bool:
+def _restore(one: OpenFile) -> bool:
+    """Return whether it is what it was, as far as can be known."""
     try:
-        status = os.fstat(one.fd)
-        if (status.st_dev, status.st_ino) != one.inode:
+        status, whole = os.fstat(one.fd), True
+        if _inode(status) != one.inode:
             return False
-        whole = True
         if one.writable and (status.st_size, status.st_ctime_ns) != (one.size, one.changed):
-            whole = _rewritten(one, status.st_size)
+            position = 0
+            while one.contents is not None and position < len(one.contents):
+                position += os.pwrite(one.fd, one.contents[position : position + 2**20], position)
+            os.ftruncate(one.fd, one.size)
+            whole = one.contents is not None or status.st_size >= one.size
         os.lseek(one.fd, one.offset, os.SEEK_SET)
     except OSError:
         return False
     return whole
 
 
-def _rewritten(one: Kept, size: int) -> bool:
-    """Set the contents back; say whether they are what they were, as far as can be known."""
-    if one.contents is not None:
-        position = 0
-        while position < len(one.contents):
-            position += os.pwrite(one.fd, one.contents[position : position + 2**20], position)
-    os.ftruncate(one.fd, one.size)
-    return one.contents is not None or size >= one.size
+# Connections. A fork shares them with the guest, and two processes at one connection take each
+# other's bytes; and while a copy holds one, closing it in the guest would not be heard at the
+# other end. So a copy drops them at once. Should it take over, its sockets say that they are not
+# connected.
 
 
-# Connections, for a snapshot: a copy has none.
-#
-# A fork shares them with the guest, and two processes at one connection take each other's bytes;
-# and while a copy holds one, closing it in the guest would not be heard at the other end. So a
-# copy lets go of them at once. Should it take over, its sockets say that they are not connected.
-
-_INTERNET: Final = (socket.AF_INET, socket.AF_INET6)
-#: Descriptors that are looked at, from the lowest; this many unused ones in a row are the end.
-_CONNECTIONS_FIRST, _CONNECTIONS_MOST, _CONNECTIONS_GAP = 4, 4_096, 32
-
-
-def let_go() -> int:
+def drop_connections() -> int:
     """Put a socket that leads nowhere in place of each that is connected; return how many."""
-    found, unused, nowhere = 0, 0, -1
-    for fd in range(_CONNECTIONS_FIRST, _CONNECTIONS_MOST):
-        try:
-            mode = os.fstat(fd).st_mode
-        except OSError:
-            unused += 1
-            if unused >= _CONNECTIONS_GAP:
-                break
-            continue
-        unused = 0
-        if stat.S_ISSOCK(mode) and _is_connected(fd):
+    found, nowhere = 0, -1
+    for fd, status in _descriptors(4_096, 32):
+        if stat.S_ISSOCK(status.st_mode) and _is_connected(fd):
             with contextlib.suppress(OSError):
                 nowhere = _socket.socket().detach() if nowhere < 0 else nowhere
                 os.dup2(nowhere, fd, inheritable=os.get_inheritable(fd))
@@ -174,13 +153,14 @@ def let_go() -> int:
 
 
 def _is_connected(fd: int) -> bool:
-    """Say whether this is TCP's end of a connection, or of one that is being made."""
+    """Whether this is TCP's end of a connection, or of one that is being made."""
     try:
         sock = _socket.socket(fileno=fd)
     except OSError:
         return False
     try:
-        if sock.family not in _INTERNET or sock.type != socket.SOCK_STREAM:
+        internet = sock.family in (socket.AF_INET, socket.AF_INET6)
+        if not internet or sock.type != socket.SOCK_STREAM:
             return False
         sock.getpeername()
     except OSError:
@@ -193,26 +173,73 @@ def _is_connected(fd: int) -> bool:
         sock.detach()
 
 
-# Forking a running guest.
-#
-# By ``os.fork``, because only there nothing of Python's runs between the C library's fork and
-# the interpreter's repairs in the child: a request to give up the GIL, made by a thread that the
-# child does not have, would be waited for in between for ever.
+# Thread pools of OpenMP. A copy would wait for their threads for ever, so they end before a fork;
+# the next parallel region starts them again (OpenMP 5.0, ``omp_pause_resource_all``).
+
+_OPENMP: Final = ("libgomp", "libomp", "libiomp")
+_HARD: Final = 2
+_RTLD_NOLOAD: Final = 4
+
+
+class _LoadedLibrary(ctypes.Structure):
+    """The beginning of dl_iterate_phdr(3)'s ``dl_phdr_info``."""
+
+    _fields_ = (("address", ctypes.c_void_p), ("name", ctypes.c_char_p))
+
+
+class OpenMP:
+    """The OpenMP libraries that are loaded: numeric packages bring one each."""
+
+    def __init__(self) -> None:
+        self._modules = 0
+        self._pause: list[Any] = []
+
+    def end_threads(self) -> None:
+        """End the threads that wait for this thread's next parallel region."""
+        if len(sys.modules) != self._modules:
+            self._modules = len(sys.modules)
+            self._pause = []
+            for name in _openmp_libraries():
+                # One from before OpenMP 5.0 has no such function.
+                with contextlib.suppress(OSError, AttributeError):
+                    library = ctypes.CDLL(name, mode=_RTLD_NOLOAD)
+                    self._pause.append(library.omp_pause_resource_all)
+        for pause in self._pause:
+            pause(_HARD)
+
+
+def _openmp_libraries() -> list[str]:
+    """Return the files of the OpenMP libraries in this process."""
+    found: list[str] = []
+
+    def take(info: Any, _size: int, _data: int | None) -> int:
+        name = os.fsdecode(info.contents.name or b"")
+        if name.rpartition("/")[2].startswith(_OPENMP):
+            found.append(name)
+        return 0
+
+    pointer = ctypes.POINTER(_LoadedLibrary)
+    kind = ctypes.CFUNCTYPE(ctypes.c_int, pointer, ctypes.c_size_t, ctypes.c_void_p)
+    ctypes.CDLL(None).dl_iterate_phdr(kind(take), None)
+    return found
 
 
 def fork() -> int:
     """Fork as ``os.fork`` does, without its warning of threads. Raises OSError.
 
-    Their loss is known, and told to the user when a copy takes over.
+    By ``os.fork``, because only there nothing of Python's runs between the C library's fork and
+    the interpreter's repairs in the child: a request to give up the GIL, made by a thread that the
+    child does not have, would be waited for in between for ever. Other threads' loss is known, and
+    told to the user when a copy takes over.
     """
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", DeprecationWarning)
-        return int(permitted(os.fork))
+        return int(run_exempt(os.fork))
 
 
-_PR_SET_PDEATHSIG = 1
 #: Taken before cells can put something else in its place.
 _seed_global = random.seed
+#: Channel, stdout and stderr of a copy.
 _DESCRIPTORS = 3
 #: Threads of ours, which start again by themselves.
 _OWN_THREADS = "cellblock-"
@@ -221,50 +248,51 @@ _MOST_NAMES, _LONGEST_NAME = 20, 100
 
 
 class Snapshots:
-    """Makes copies of this guest, and what a copy does when it takes over."""
+    """Makes copies of this guest, and what a copy does when it takes over.
+
+    ``zygote`` is the pid whose death is to be ours. ``openmp``: a library may have OpenMP's
+    threads; ``connects``: one may have connections.
+    """
 
     def __init__(
         self,
         channel: Channel,
         outlet: Outlet,
         driver: Driver,
-        zygote: int,
-        openmp: native_pools.OpenMP | None,
-        network: Network | None = None,
+        network: Network | None,
         *,
-        connects: bool = False,
+        zygote: int,
+        openmp: bool,
+        connects: bool,
     ) -> None:
         self._channel, self._outlet, self._driver = channel, outlet, driver
-        self._network, self._connects = network, connects
-        #: How many connections a copy has let go of.
+        self._network, self._connects, self._zygote = network, connects, zygote
+        self._openmp = OpenMP() if openmp else None
+        #: How many connections a copy has dropped.
         self._connections = 0
-        #: None where no library can have one.
-        self._openmp = openmp
-        #: The pid of the zygote, whose death is to be ours.
-        self._zygote = zygote
         self._copies: list[int] = []
-        self._files: tuple[Kept, ...] = ()
+        self._files: tuple[OpenFile, ...] = ()
         self._orphaned = False
-        self._lost: list[str] = []
+        self._lost_threads: list[str] = []
 
     def take(self, request: messages.Snapshot) -> messages.Resume | None:
-        """Make a copy. Returns None in the original, and in the copy what it is to go on with."""
-        fds, threads = self._channel.take_descriptors(), list[str]()
+        """Make a copy. Return None in the original, and in the copy what it is to go on with."""
+        fds = self._channel.take_descriptors()
         self.settle()
         try:
             self._outlet.flush()
-            self._files = look(self._files)
-            threads = _threads()
+            self._files = capture_files(self._files)
+            threads = _cells_threads()
             if self._openmp is not None:
-                self._openmp.let_go()
+                self._openmp.end_threads()
             pid = self._fork(fds)
         except (OSError, MemoryError) as exc:
-            self._channel.send(messages.NotStanding(id=request.id, errno=_number(exc)))
-            pid = -1
-        if pid:
-            self._part(pid, fds)
+            self._fail(request, fds, exc)
             return None
-        return self._stand(request, fds, threads)
+        if pid:
+            self._keep_copy(pid, fds)
+            return None
+        return self._wait_as_copy(request, fds, threads)
 
     def _fork(self, fds: list[int]) -> int:
         """Fork with nothing half said. Raises OSError, MemoryError."""
@@ -273,24 +301,34 @@ class Snapshots:
         with self._outlet.still(), self._channel.still():
             return fork()
 
-    def _part(self, pid: int, fds: list[int]) -> None:
-        """Let go of what is the child's: while it is open here, its end can't be seen."""
-        self._copies += [pid] if pid > 0 else []
+    def _keep_copy(self, pid: int, fds: list[int]) -> None:
+        """Close what is the child's: while it is open here, its end can't be seen."""
+        self._copies.append(pid)
         for fd in fds:
             os.close(fd)
 
-    def _stand(
+    def _fail(
+        self, request: messages.Snapshot, fds: list[int], error: OSError | MemoryError
+    ) -> None:
+        for fd in fds:
+            os.close(fd)
+        number = (error.errno or 0) if isinstance(error, OSError) else errno.ENOMEM
+        number = number if number in errno.errorcode else errno.EIO
+        self._channel.send(messages.SnapshotFailed(id=request.id, errno=number))
+
+    def _wait_as_copy(
         self, request: messages.Snapshot, fds: list[int], threads: list[str]
     ) -> messages.Resume:
-        """Wait, as the copy, until the guest is gone, and make a twin when the host asks."""
+        """Wait until the guest is gone, and fork a second copy whenever the host asks."""
         try:
-            self._copies, self._orphaned, self._lost = [], True, threads
-            self._files = still_open(self._files)
-            self._connections = _let_go() if self._connects else 0
+            self._copies, self._orphaned, self._lost_threads = [], True, threads
+            # A library may close some in children (matplotlib its fonts).
+            self._files = tuple(filter(_is_open, self._files))
+            self._connections = drop_connections() if self._connects else 0
             process.set_name("snapshot")
             message = self._wait(request, fds)
             while isinstance(message, messages.Snapshot):
-                message = self._double(message)
+                message = self._copy_copy(message)
         except BaseException:
             os._exit(0)
         if not isinstance(message, messages.Resume):
@@ -303,49 +341,48 @@ class Snapshots:
             os.dup2(fd, target, inheritable=target != self._channel.fileno())
             os.close(fd)
         # The host stops it. Whoever could end it is gone: it goes on, and sees that by itself.
-        libc.prctl(_PR_SET_PDEATHSIG, signal.SIGCONT)
+        libc.prctl(process.PR_SET_PDEATHSIG, signal.SIGCONT)
         self._channel.renew()
         self._outlet.renew()
-        self._channel.send(messages.Standing(id=request.id, connections=self._connections))
+        self._channel.send(messages.SnapshotReady(id=request.id, connections=self._connections))
         return self._channel.recv()
 
-    def _double(self, request: messages.Snapshot) -> messages.ToGuest:
-        """Make a twin of this copy; return what either of them is told next.
+    def _copy_copy(self, request: messages.Snapshot) -> messages.ToGuest:
+        """Fork this waiting copy; return what either of the two is told next.
 
-        The host, which stops this one, is told when nothing of the twin's is open in here.
+        The host, which stops this one, is told when nothing of the other's is open in here.
         """
         fds = self._channel.take_descriptors()
         self.settle()
         try:
             pid = self._fork(fds)
         except (OSError, MemoryError) as exc:
-            self._part(-1, fds)
-            self._channel.send(messages.NotStanding(id=request.id, errno=_number(exc)))
+            self._fail(request, fds, exc)
             return self._channel.recv()
         if pid == 0:
             self._copies, self._orphaned = [], True
             return self._wait(request, fds)
-        self._part(pid, fds)
-        self._channel.send(messages.Standing(id=request.id))
+        self._keep_copy(pid, fds)
+        self._channel.send(messages.SnapshotReady(id=request.id))
         return self._channel.recv()
 
-    def go_on(self, resume: messages.Resume) -> messages.Resumed:
+    def take_over(self, resume: messages.Resume) -> messages.Resumed:
         """Make what a fork can't copy anew; return what can't be had again."""
         self.settle()
         process.set_name("guest")
         _reseed(resume.seed)
         tasks = self._driver.resume()
-        changed = restore(self._files)
+        changed = restore_files(self._files)
         if self._network is not None:
             self._network.renew(self._channel.take_descriptors())
             if resume.plan is not None and not resume.plan.relayed:
                 self._network.end()
         return messages.Resumed(
-            threads=self._lost, tasks=tasks, files=changed, connections=self._connections
+            threads=self._lost_threads, tasks=tasks, files=changed, connections=self._connections
         )
 
     def settle(self) -> None:
-        """Do what could not be done before: bury dropped copies, die with the zygote."""
+        """Do what could not be done before: reap dropped copies, die with the zygote."""
         for pid in tuple(self._copies):
             with contextlib.suppress(ChildProcessError):
                 if os.waitpid(pid, os.WNOHANG) == (0, 0):
@@ -353,29 +390,18 @@ class Snapshots:
             self._copies.remove(pid)
         # While the killed guest is our parent, its death would be ours.
         if self._orphaned and os.getppid() == self._zygote:
-            libc.prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
+            libc.prctl(process.PR_SET_PDEATHSIG, signal.SIGKILL)
             self._orphaned = False
 
 
-def _let_go() -> int:
-
-    return let_go()
-
-
-def _number(exc: OSError | MemoryError) -> int:
-    """Return the error's number as errno(3) has them."""
-    number = (exc.errno or 0) if isinstance(exc, OSError) else errno.ENOMEM
-    return number if number in errno.errorcode else errno.EIO
-
-
-def _threads() -> list[str]:
+def _cells_threads() -> list[str]:
     """Return the names of the cells' threads: a copy has none of them."""
     main = threading.main_thread()
     # Not `enumerate`: a thread that ended for want of memory may have kept its lock.
     active = list(vars(threading)["_active"].values())
     names = [str(t.name) for t in active if t is not main]
-    told = [name for name in names if not name.startswith(_OWN_THREADS)]
-    return [encodable(name)[:_LONGEST_NAME] for name in told[:_MOST_NAMES]]
+    names = [name for name in names if not name.startswith(_OWN_THREADS)]
+    return [encodable(name)[:_LONGEST_NAME] for name in names[:_MOST_NAMES]]
 
 
 def _reseed(seed: bytes) -> None:

@@ -12,6 +12,7 @@ import itertools
 import os
 import select
 import threading
+from asyncio import _get_running_loop
 from collections import deque
 from typing import TYPE_CHECKING, Any, Final, Self
 
@@ -19,12 +20,11 @@ from cellblock.wire import messages, values
 
 if TYPE_CHECKING:
     from collections.abc import Callable
-    from types import TracebackType
 
     import msgspec
 
     from cellblock.guest.channel import Channel
-    from cellblock.guest.loop import Watch
+    from cellblock.guest.loop import ChannelReaders
 
 
 #: Seconds after which a thread that waits, or that reads for others, looks whether it still must.
@@ -53,12 +53,9 @@ class _Call:
         self.pieces: deque[str] = deque()
         self.result: messages.ToolResult | None = None
 
-    def rouse(self) -> None:
+    def wake_caller(self) -> None:
         with contextlib.suppress(Exception):  # a loop that a cell has spoilt
             self.wake()
-
-    def answered(self) -> bool:
-        return self.result is not None
 
     def due(self) -> bool:
         return self.result is not None or bool(self.pieces)
@@ -77,14 +74,15 @@ class _Call:
 
 
 def _nothing() -> None: ...
-def _unheard(_piece: str) -> None: ...
+def ignore_piece(_piece: str) -> None:
+    """Take a piece of an answer that nobody waits for."""
 
 
 class Calls:
     """All calls of one guest. Any thread may call."""
 
-    def __init__(self, channel: Channel, watch: Watch, most: int) -> None:
-        self._channel, self._watch, self._most = channel, watch, most
+    def __init__(self, channel: Channel, readers: ChannelReaders, most: int) -> None:
+        self._channel, self._readers, self._most = channel, readers, most
         self._ids = itertools.count(1)
         self._under_way: dict[int, _Call] = {}
         #: Of one thread more than once: a cell's own code may run in between, as a finalizer.
@@ -103,7 +101,7 @@ class Calls:
     # --- calling ------------------------------------------------------------------------------
 
     def block(
-        self, tool: str, arguments: msgspec.Raw, hear: Callable[[str], None] = _unheard
+        self, tool: str, arguments: msgspec.Raw, hear: Callable[[str], None] = ignore_piece
     ) -> Any:
         """Call and wait. Raises ToolError; an interrupt withdraws the call.
 
@@ -115,7 +113,7 @@ class Calls:
         number = next(self._ids)
         try:
             self._send(number, call, arguments)
-            while not call.answered():
+            while call.result is None:
                 if event is None:
                     self._channel.wait(call.due)
                 else:
@@ -126,13 +124,13 @@ class Calls:
         return call.value()
 
     async def wait(
-        self, tool: str, arguments: msgspec.Raw, hear: Callable[[str], None] = _unheard
+        self, tool: str, arguments: msgspec.Raw, hear: Callable[[str], None] = ignore_piece
     ) -> Any:
         """Call, and let the loop go on meanwhile. Raises ToolError; to cancel it withdraws it."""
         loop, due = asyncio.get_running_loop(), asyncio.Event()
 
         def wake() -> None:
-            if asyncio._get_running_loop() is loop:  # noqa: SLF001 - None in a foreign thread
+            if _get_running_loop() is loop:  # None in a foreign thread
                 due.set()
             else:
                 with contextlib.suppress(RuntimeError):  # it has closed
@@ -140,15 +138,15 @@ class Calls:
 
         call, number = _Call(tool, wake), next(self._ids)
         try:
-            self._watch.begin(loop)
+            self._readers.begin(loop)
             try:
                 self._send(number, call, arguments)
-                while not call.answered():
+                while call.result is None:
                     await due.wait()
                     due.clear()
                     call.hand_on(hear)
             finally:
-                self._watch.end(loop)
+                self._readers.end(loop)
         finally:
             self._end(number)
         return call.value()
@@ -182,7 +180,7 @@ class Calls:
         else:
             call.result = said
             self._under_way.pop(said.id, None)
-        return call.rouse
+        return call.wake_caller
 
     def _wait(self, number: int, call: _Call, event: threading.Event) -> None:
         """Wait in a thread that is not the main one, reading for all that do if nobody does."""
@@ -213,49 +211,41 @@ class Calls:
             next(iter(self._followers.values())).set()
 
 
-# Turns at something that threads and forked processes share: a byte in a pipe.
-#
-# Whoever has read it has the turn, and writes it back. A lock of Python's does not reach
-# processes, and files can't be locked here. One that was killed while it had its turn is not
-# waited for.
-
 #: Milliseconds after which whoever has the turn is taken to be gone.
 _PATIENCE: Final = 5_000
 
 
 class Turns:
-    """One turn at a time, as a context. Raises OSError where it can't be made."""
+    """A lock of threads and forked processes, as a context. Raises OSError where it can't be made.
+
+    Whoever has read the byte in a pipe has the turn, and writes it back. A lock of Python's does
+    not reach processes, and files can't be locked here. One that was killed while it had its turn
+    is not waited for.
+    """
 
     def __init__(self) -> None:
-        self._taken, self._given = os.pipe2(os.O_CLOEXEC | os.O_NONBLOCK)
-        self._give()
+        self._read, self._write = os.pipe2(os.O_CLOEXEC | os.O_NONBLOCK)
+        self.__exit__()
 
     def close(self) -> None:
         """Let go of it; whoever else shares it has turns still."""
-        for fd in (self._taken, self._given):
+        for fd in (self._read, self._write):
             with contextlib.suppress(OSError):
                 os.close(fd)
 
+    def _is_free(self, milliseconds: int) -> bool:
+        poll = select.poll()  # one for each thread: they can't be shared
+        poll.register(self._read, select.POLLIN)
+        return bool(poll.poll(milliseconds))
+
     def __enter__(self) -> Self:
-        poll = select.poll()
-        poll.register(self._taken, select.POLLIN)
-        while poll.poll(_PATIENCE):
+        while self._is_free(_PATIENCE):
             with contextlib.suppress(BlockingIOError):  # another was quicker
-                os.read(self._taken, 1)
+                os.read(self._read, 1)
                 break
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
-        self._give()
-
-    def _give(self) -> None:
-        """Put the byte back, but no second one: who was taken to be gone may come back."""
-        poll = select.poll()
-        poll.register(self._taken, select.POLLIN)
-        if not poll.poll(0):
-            os.write(self._given, b".")
+    def __exit__(self, *_: object) -> None:
+        # No second byte: who was taken to be gone may come back.
+        if not self._is_free(0):
+            os.write(self._write, b".")

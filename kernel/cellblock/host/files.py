@@ -1,9 +1,6 @@
 """Files of the host: a kernel's folder, files that are the user's alone, notebooks upgraded.
 
-A kernel's folder belongs to one running kernel, and goes with it.
-
-Kernels' folders lie side by side. Each holds a lock (flock(2)) for as long as its kernel lives,
-so that a later kernel tells those of the dead, and removes them. Links are never followed.
+Links are never followed.
 """
 
 from __future__ import annotations
@@ -26,6 +23,11 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 
+# --- a kernel's folder ------------------------------------------------------------------------
+#
+# Kernels' folders lie side by side. Each holds a lock (flock(2)) for as long as its kernel lives,
+# so that a later kernel tells those of the dead, and removes them.
+
 _LOCK: Final = "lock"
 _MAKE: Final = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
 _OPEN: Final = os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
@@ -36,7 +38,7 @@ _TRIES, _PAUSE = 20, 0.005
 
 
 class OwnFolder:
-    """One kernel's folder, made when the first file is."""
+    """The folder of one running kernel, made when the first file is, and removed with it."""
 
     def __init__(self, parent: Path) -> None:
         self._parent = parent
@@ -79,9 +81,9 @@ class OwnFolder:
         with contextlib.suppress(OSError), self._beside() as beside:
             lock = _locked(beside, fcntl.LOCK_EX)
             try:
-                for name in os.listdir(beside):  # noqa: PTH208 - by descriptor
-                    if name not in (self._name, _LOCK):
-                        _remove_dead(beside, name)
+                for entry in tuple(os.scandir(beside)):
+                    if entry.name not in (self._name, _LOCK):
+                        _remove_dead(beside, entry.name)
             finally:
                 os.close(lock)
 
@@ -133,13 +135,12 @@ def _locked(folder: int, how: int) -> int:
     for tries in range(_TRIES):
         try:
             fcntl.flock(lock, how | fcntl.LOCK_NB)
+            break
         except OSError:
             if how == fcntl.LOCK_EX or tries == _TRIES - 1:
                 os.close(lock)
                 raise
             time.sleep(_PAUSE)
-        else:
-            break
     return lock
 
 
@@ -165,34 +166,30 @@ def _empty(folder: int) -> None:
         os.unlink(name, dir_fd=folder)
 
 
-# A file in the user's cache folder that is his alone, and there whole or not at all.
-#
-# A file that is missing, too large, a link, no file or not the user's alone has nothing in it.
+# --- a file that is the user's alone ----------------------------------------------------------
 
 
 class PrivateFile:
-    """The file at ``path``, of which at most ``most_bytes`` are read."""
+    """A file in the user's cache folder, there whole or not at all; at most ``most_bytes`` large.
+
+    One that is missing, too large, a link, no file or not the user's alone has nothing in it.
+    """
 
     def __init__(self, path: Path, most_bytes: int) -> None:
         self._folder, self._name, self._most = path.parent, path.name, most_bytes
 
     def read(self) -> bytes:
         """Return what is in it. Never raises."""
-        with contextlib.suppress(OSError), self._opened() as folder:
-            file = os.open(self._name, _READ, dir_fd=folder)
-            try:
-                return self._content(file)
-            finally:
-                os.close(file)
+        with (
+            contextlib.suppress(OSError),
+            self._opened() as folder,
+            os.fdopen(os.open(self._name, _READ, dir_fd=folder), "rb") as file,
+        ):
+            status = os.fstat(file.fileno())
+            check_own(status, self._name)
+            if stat.S_ISREG(status.st_mode) and status.st_size <= self._most:
+                return file.read(self._most)
         return b""
-
-    def _content(self, file: int) -> bytes:
-        status = os.fstat(file)
-        check_own(status, self._name)
-        if not stat.S_ISREG(status.st_mode) or status.st_size > self._most:
-            return b""
-        with os.fdopen(file, "rb", closefd=False) as stream:
-            return stream.read(self._most)
 
     def write(self, content: bytes) -> None:
         """Put a new file in place of the old one. Raises OSError, and the old one stays."""
@@ -220,19 +217,19 @@ class PrivateFile:
             os.close(folder)
 
 
-# What a guest, and front ends that do not read, can make a host hold.
+# --- what a guest, and front ends that do not read, can make a host hold ----------------------
 
 #: Bytes that a host takes at most beyond what it has when its first cell runs: the dearest frame
 #: with what is made of it (220 MiB, measured), what waits for a guest that does not read (48 MiB,
-#: ``guest_process.MAX_PENDING``) and for front ends (16 MiB and a message, ``jupyter.channels``),
-#: what is gathered of a cell (12 MiB, ``kept.MEMORY``) and held until it ends (4 MiB, ``quota``).
+#: ``guests.process``) and for front ends (16 MiB and a message, ``jupyter.channels``), what is
+#: gathered of a cell (12 MiB, ``cell.output_log``) and held until it ends (4 MiB, ``cell.quota``).
 HOST_MEMORY = 320 * 2**20
 
 
-# Notebooks of formats before 4, made notebooks of today's by nbformat, in a process with limits.
+# --- notebooks of old formats -----------------------------------------------------------------
 #
-# nbformat trusts what it upgrades: a heading's level is a number of signs that it writes, so
-# that a line of a file could ask for all the memory there is.
+# nbformat upgrades them, in a process with limits. It trusts what it reads: a heading's level is a
+# number of signs that it writes, so that a line of a file could ask for all the memory there is.
 
 _BOOT: Final = "import sys;sys.path[:] = sys.argv[1:];from cellblock.host.files import main;main()"
 _EARLY: Final = ("LANG", "LC_", "LD_", "PATH", "TZ")

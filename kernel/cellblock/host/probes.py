@@ -32,6 +32,7 @@ from cellblock.host.guests.process import Guest
 from cellblock.host.guests.zygote import Zygote
 from cellblock.host.session.history import default_path
 from cellblock.host.session.types import Reactor
+from cellblock.policy.model import PATHS
 from cellblock.policy.paths import within
 from cellblock.wire import messages
 
@@ -39,6 +40,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
 
     from cellblock.backends.base import Backend
+    from cellblock.host.guests.zygote import Spawn
     from cellblock.host.services.network.relay import Relay
     from cellblock.policy.model import Policy
     from cellblock.wire.messages import LockReport
@@ -46,7 +48,7 @@ if TYPE_CHECKING:
 
 #: Seconds that a suite may take; it takes half of one, and what a policy preloads.
 PATIENCE: Final = 60.0
-_LONGEST: Final = 500
+_MAX_TEXT: Final = 500
 
 
 class Loop(Reactor, Protocol):
@@ -60,24 +62,26 @@ class Loop(Reactor, Protocol):
 
 
 class Prover:
-    """One suite. ``report``, ``results``, ``touched`` and ``failure`` say what came of it."""
+    """One run of the suite. The fields below say what came of it.
+
+    ``look`` returns the probes that left a trace outside; ``relay`` is the relay, if there is one.
+    """
 
     def __init__(
         self,
         loop: Loop,
         prepare: messages.Prepare,
-        spawn: Callable[[], tuple[socket.socket, int]],
+        spawn: Spawn,
         look: Callable[[], set[str]],
-        reach: Relay | None = None,
+        relay: Relay | None = None,
     ) -> None:
         self._loop, self._prepare, self._spawn = loop, prepare, spawn
-        self._look, self._reach = look, reach
+        self._look, self._relay = look, relay
         self._last_words = ""
         self.report: LockReport | None = None
         self.results: dict[str, messages.Attempt] = {}
-        self.failure = ""
-        #: The probes of which something is to be seen outside.
         self.touched: set[str] = set()
+        self.failure = ""
 
     def run(self, trial: messages.Trial) -> None:
         """Have both guests try. Never raises for what they do."""
@@ -98,42 +102,44 @@ class Prover:
             zygote.end()
 
     def _fork(self, zygote: Zygote, trial: messages.Trial) -> None:
-        guest = Guest(
-            self._loop,
-            lambda message: self._on_message(message, threaded=trial.thread),
-            self._on_text,
-            lambda reason: self._on_end(reason, threaded=trial.thread),
-        )
+        """Have a guest try, and serve until it has, or has ended."""
+
+        def on_message(message: messages.FromGuest) -> None:
+            match message:
+                case messages.TrialResults(results=results):
+                    self.results |= results
+                    self._loop.stop()
+                case messages.Ready(report=report):
+                    self.report = self.report or report
+                case messages.NotReady(lock=lock, detail=detail) if trial.thread:
+                    # Only for this reason it is worth something that it did not start.
+                    outcome: Any = "refused" if lock == "process" else "unwitnessed"
+                    attempt = messages.Attempt(outcome=outcome, detail=detail[:_MAX_TEXT])
+                    self.results[EARLIER_THREAD] = attempt
+                    self._loop.stop()
+                case messages.NotReady(lock=lock, detail=detail):
+                    self._fail(f"{lock}: {detail}")
+                case _:
+                    self._fail("a guest said something else than what it tried")
+
+        def on_text(_: str, text: str) -> None:
+            self._last_words = (self._last_words + text)[-_MAX_TEXT:]
+
+        def on_lost(reason: str) -> None:
+            if trial.thread:
+                self._loop.stop()  # what it did not say is unwitnessed
+                return
+            said = self._last_words.strip() or "it said nothing"
+            self._fail(reason or f"a guest ended: {said}")
+
+        guest = Guest(self._loop, on_message, on_text, on_lost)
         try:
-            if self._reach is not None:
-                guest.theirs += self._reach.admit()
+            if self._relay is not None:
+                guest.theirs += self._relay.admit()
             zygote.fork(guest, trial=trial)
             self._loop.run()
         finally:
             guest.close()
-
-    def _on_message(self, message: Any, *, threaded: bool) -> None:
-        if isinstance(message, messages.Tried):
-            self.results |= message.results
-            self._loop.stop()
-        elif isinstance(message, messages.Ready):
-            self.report = self.report or message.report
-        elif isinstance(message, messages.NotReady) and threaded:
-            self.results[EARLIER_THREAD] = _refused_for(message)
-            self._loop.stop()
-        elif isinstance(message, messages.NotReady):
-            self._fail(f"{message.lock}: {message.detail}")
-        else:
-            self._fail("a guest said something else than what it tried")
-
-    def _on_text(self, _kind: messages.StreamName, text: str) -> None:
-        self._last_words = (self._last_words + text)[-_LONGEST:]
-
-    def _on_end(self, reason: str, *, threaded: bool) -> None:
-        if threaded:
-            self._loop.stop()  # what it did not say is unwitnessed
-        else:
-            self._fail(reason or f"a guest ended: {self._last_words.strip() or 'it said nothing'}")
 
     def on_zygote(self, message: messages.FromZygote) -> None:
         """Hear that no guest can be forked."""
@@ -141,21 +147,15 @@ class Prover:
             self._fail(message.detail)
 
     def on_zygote_lost(self) -> None:
-        """Hear that no more can come."""
+        """Hear that the zygote has ended."""
         self._fail("its zygote ended")
 
     def _fail(self, why: str) -> None:
-        self.failure = self.failure or why[:_LONGEST]
+        self.failure = self.failure or why[:_MAX_TEXT]
         self._loop.stop()
 
 
-def _refused_for(message: messages.NotReady) -> messages.Attempt:
-    """Return what it is worth that a guest with a thread did not start: only for that reason."""
-    outcome: Any = "refused" if message.lock == "process" else "unwitnessed"
-    return messages.Attempt(outcome=outcome, detail=message.detail[:_LONGEST])
-
-
-# What suites of probes saw, kept for kernels' starts: in the user's cache folder, his alone.
+# --- proofs, kept for kernels' starts ---------------------------------------------------------
 #
 # A proof counts for what it was made on: the OS kernel, Landlock's ABI, the backend and what it
 # wraps with, cellblock, the interpreter, the user and the policy. For anything else there is
@@ -167,12 +167,7 @@ NAME: Final = "proofs.json"
 MOST: Final = 32
 MOST_BYTES: Final = 1 << 20
 #: What policies have folders of their own in.
-_FOLDERS: Final = (
-    "filesystem_read_roots",
-    "filesystem_write_roots",
-    "read_deny_paths",
-    "artifact_export_paths",
-)
+_FOLDERS: Final = (*PATHS, "artifact_export_paths")
 
 
 class _Kept(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -212,18 +207,9 @@ def key(
 
 
 def _placeless(policy: Policy, project: Path, scratch: Path | None) -> Policy:
-    places = (
-        [("{project}", project)]
-        if scratch is None
-        else [
-            ("{scratch}", scratch),
-            ("{project}", project),
-        ]
-    )
-
     def said(path: str) -> str:
-        for name, folder in places:
-            if path == str(folder) or path.startswith(f"{folder}/"):
+        for name, folder in (("{scratch}", scratch), ("{project}", project)):
+            if folder is not None and within(path, str(folder)):
                 return name + path.removeprefix(str(folder))
         return path
 
@@ -232,7 +218,7 @@ def _placeless(policy: Policy, project: Path, scratch: Path | None) -> Policy:
 
 
 def is_whole(proof: Proof, policy: Policy) -> bool:
-    """Say whether a proof has something of all probes that ``policy`` is asked, and of no others.
+    """Return whether a proof is about the very probes that ``policy`` is asked.
 
     One that lacks some would verify on what is left.
     """
@@ -250,7 +236,7 @@ class Proofs:
         return next((each.proof for each in self._kept() if each.key == wanted), None)
 
     def keep(self, made_for: tuple[str, ...], proof: Proof) -> bool:
-        """Keep a proof in place of an older one for the same; say whether that could be done."""
+        """Keep a proof in place of an older one for the same; return whether that worked."""
         others = [each for each in self._kept() if each.key != made_for]
         try:
             self._file.write(msgspec.json.encode([*others, _Kept(made_for, proof)][-MOST:]))
@@ -266,28 +252,22 @@ class Proofs:
             return []
 
 
-# What a trial's guest tries its locks on, and what of it was touched, as the host sees.
+# --- what a guest tries its locks on ----------------------------------------------------------
 #
 # A guest says what it was refused. Where that can be looked at from outside, it is: a probe that
 # left a trace has passed, whatever the guest says of it.
 
 #: Names of listeners on loopback, and of those on local sockets.
 PORTS: Final = (
-    "tcp",
-    "tcp_fast_open",
-    "mptcp",
-    "udp",
-    "listed",
-    "unlisted_port",
-    "turn_connection",
-)
+    "tcp", "tcp_fast_open", "mptcp", "udp", "listed", "unlisted_port", "turn_connection",
+)  # fmt: skip
 #: What listens at the port of another, at an address of its own.
 _ELSEWHERE: Final = ("unlisted_host", "listed", "127.0.0.2")
 SOCKETS: Final = {"path": "unix_socket", "abstract": "abstract_socket"}
+#: One may be cells' to write to.
+_TEMPORARY: Final = ("/tmp", "/var/tmp")  # noqa: S108 - what is made there is made by mkdtemp
 _TEXT: Final = "cellblock's own, for a trial\n"
 _FILES: Final = ("secret", "movable", "removable", "long")
-#: Where there may be a folder, beside that for temporary files: one may be cells' to write to.
-_PLACES: Final = ("/tmp", "/var/tmp")  # noqa: S108 - what is made there is made by mkdtemp
 _MODE, _WHEN = 0o600, 1_000_000_000
 
 
@@ -392,7 +372,7 @@ class Surroundings:
 
 def _made_away_from(roots: tuple[str, ...]) -> Path:
     """Make a folder where no cell may write. Raises OSError where there is no such place."""
-    for above in dict.fromkeys((tempfile.gettempdir(), *_PLACES, str(default_path().parents[1]))):
+    for above in (tempfile.gettempdir(), *_TEMPORARY, default_path().parents[1]):
         real = os.path.realpath(above)
         if any(within(real, root) for root in roots):
             continue

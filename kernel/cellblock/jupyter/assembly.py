@@ -8,11 +8,12 @@ from typing import TYPE_CHECKING, Any
 import zmq
 
 from cellblock.guest import remove_tree
-from cellblock.host.cell.output_log import Kept
-from cellblock.host.guests.zygote import OwnZygote
-from cellblock.host.session.build import audit_of, enter_start, exports_of, found, views_of
-from cellblock.host.session.config import Ground
+from cellblock.host.cell.output_log import OutputLog
+from cellblock.host.cell.status import Views
+from cellblock.host.guests.zygote import ZygoteSource
+from cellblock.host.session.config import SessionConfig
 from cellblock.host.session.history import History, default_path
+from cellblock.host.session.session import open_audit, open_session, record_start
 from cellblock.jupyter import channels
 from cellblock.jupyter.kernel import Kernel
 from cellblock.jupyter.messages import MessageCodec
@@ -31,41 +32,40 @@ _SWEEP = 1.0
 
 
 def assemble(
-    options: Options, ground: Ground | PolicyError | BackendError, early: EarlyZygote
+    options: Options, config: SessionConfig | PolicyError | BackendError, early: EarlyZygote
 ) -> tuple[ZmqReactor, Kernel, Callable[[], None]]:
     """Return the loop, the kernel and what to call at the end.
 
     The zygote in ``early``, if there is one, is used or ended.
     """
-    views = views_of(ground)
+    views = Views(config)
     context: zmq.Context[Any] = zmq.Context()
     connection = channels.read_connection(Path(options.connection_file))
     bound = channels.bind(context, connection)
     reactor = ZmqReactor()
     codec = MessageCodec(connection.key, connection.digest)
-    kept = Kept(default_path().parent / "output", views.kept_bytes())
-    audit = audit_of(views)
+    kept = OutputLog(default_path().parent / "output", views.kept_bytes())
+    audit = open_audit(views.in_force)
     kernel = Kernel(reactor, bound, codec, History(default_path()), views, kept, audit)
     reactor.call_later(_SWEEP, kept.sweep)
     reactor.call_later(_SWEEP, early.remember)
 
     def begin() -> None:
-        if isinstance(ground, Ground):
-            zygotes = OwnZygote(reactor, early.take)
-            kernel.session = session = found(ground, reactor, kernel, zygotes)
-            kernel.exports = exports_of(ground, reactor, session)
+        if isinstance(config, SessionConfig):
+            zygotes = ZygoteSource(reactor, early.take)
+            kernel.session = session = open_session(config, reactor, kernel, zygotes)
             session.start()
 
-    if not isinstance(ground, Ground):
+    if not isinstance(config, SessionConfig):
         early.end()
     else:
-        enter_start(ground, kernel)
-        if ground.policy.approvals == "never":
+        record_start(config, kernel)
+        if config.policy.approvals == "never":
             begin()
         else:
             from cellblock.jupyter import consent  # noqa: PLC0415 - few policies ask anybody
 
-            consent.begin(ground, kernel, begin)
+            consent.begin(config, kernel, begin)
 
     def cleanup() -> None:
         kernel.history.close()  # first: the rest may take long, and we may be killed over it

@@ -12,50 +12,50 @@ from typing import TYPE_CHECKING
 from cellblock.host.consent.approvals.approver import Clerk, Grants, Under
 from cellblock.host.consent.approvals.prompt import Prompt
 from cellblock.host.consent.approvals.store import Store, default_path
-from cellblock.host.session.narrowing import changes
+from cellblock.host.session.narrowing import recorded_changes
 from cellblock.policy import paths
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from cellblock.host.consent.approvals.prompt import Decision
-    from cellblock.host.session.config import Ground
-    from cellblock.host.session.types import Cell
+    from cellblock.host.session.config import SessionConfig
+    from cellblock.host.session.types import ExecuteRequest
     from cellblock.jupyter.kernel import Kernel
     from cellblock.policy.model import Policy
 
 
-def begin(ground: Ground, kernel: Kernel, start: Callable[[], None]) -> None:
+def begin(config: SessionConfig, kernel: Kernel, start: Callable[[], None]) -> None:
     """Ask the user of ``kernel`` from now on; call ``start`` once its session may be started."""
-    policy = paths.unplaced(ground.policy, Path(ground.told.scratch))
+    policy = paths.without_scratch(config.policy, Path(config.prepare.scratch))
     kernel.input_requests.prefix_cells = True
-    grants = Grants(under(ground, policy), Store(default_path()))
+    grants = Grants(under(config, policy), Store(default_path()))
     kernel.clerk = clerk = Clerk(
         Prompt(kernel.consulted, grants),
         grants,
         observe=kernel.audit.approved,
         tell=kernel.outputs.notice,
     )
-    if ground.condition is None:
+    if config.condition is None:
         start()
         return
-    consent = StartConsent(kernel, clerk, policy, ground.condition.key, start)
+    consent = StartConsent(kernel, clerk, policy, config.condition.key, start)
     if clerk.may_start(consent.field, consent.value):  # allowed for always
         start()
     else:
         kernel.starting = consent
-        kernel.views.refuse(ground.condition)
+        kernel.views.refuse(config.condition)
 
 
-def under(ground: Ground, policy: Policy) -> Under:
+def under(config: SessionConfig, policy: Policy) -> Under:
     """Return the policy under which users are asked; a notebook may have made it narrower."""
-    scope = policy.approval.scope.replace("{project}", os.path.realpath(ground.project))
-    made, scratch = ground.operators, Path(ground.told.scratch)
+    scope = policy.approval.scope.replace("{project}", os.path.realpath(config.project))
+    made, scratch = config.operators, Path(config.prepare.scratch)
     if made is None:
         return Under(scope=scope, policy=policy.name, digest=policy.digest())
-    written = paths.unplaced(made, scratch).digest()
+    written = paths.without_scratch(made, scratch).digest()
     first = Under(scope=scope, policy=policy.name, digest=written)
-    return first.narrower(policy.digest(), changes(made, ground.policy, scratch))
+    return first.narrower(policy.digest(), recorded_changes(made, config.policy, scratch))
 
 
 class StartConsent:
@@ -70,7 +70,7 @@ class StartConsent:
         self._kernel, self._clerk, self._start = kernel, clerk, start
         self.field, self.value = field, str(getattr(policy, field))
 
-    def ask(self, cell: Cell, go_on: Callable[[], None]) -> None:
+    def ask(self, cell: ExecuteRequest, go_on: Callable[[], None]) -> None:
         """Ask on behalf of a cell; call ``go_on`` once that is decided."""
 
         def decided(decision: Decision) -> None:

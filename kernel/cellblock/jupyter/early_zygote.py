@@ -1,4 +1,4 @@
-"""The ground that a kernel stands on, and the zygote that starts before that is known.
+"""The policy that a kernel is under, and the zygote that starts before that is known.
 
 A bare zygote is started first of all (``start``). One that a backend wraps is started in what
 wrapped the last one, or in what a first look at the policy says. Once the policy is read, a zygote
@@ -15,7 +15,13 @@ from typing import TYPE_CHECKING
 from cellblock.errors import StartError
 from cellblock.host.guests import spawn
 from cellblock.host.guests.wrapping_cache import Memory
-from cellblock.host.session.config import Ground, Terms, foresee, lay, make_scratch
+from cellblock.host.session.config import (
+    SessionConfig,
+    SessionOptions,
+    make_scratch,
+    predict_wrapping,
+    resolve,
+)
 from cellblock.policy.folders import cache_folder
 from cellblock.policy.vocabulary import SESSION_NAME
 
@@ -36,9 +42,9 @@ if TYPE_CHECKING:
 _KEYS = ("kernel-*.json", "jpserver-*", "nbserver-*", "jupyter_cookie_secret")
 
 
-def lay_ground(
+def resolve_config(
     options: Options, bare: Zygote | None
-) -> tuple[Ground | PolicyError | BackendError, EarlyZygote]:
+) -> tuple[SessionConfig | PolicyError | BackendError, EarlyZygote]:
     """Close this process to others, and read the policy; the zygote starts meanwhile.
 
     Returns why nothing may run, where that is so. Raises ``StartError``.
@@ -52,7 +58,7 @@ def lay_ground(
     scratch = Path(make_scratch())
     early = EarlyZygote(options.policy, project, scratch, bare)
     keys = Path(options.connection_file)
-    terms = Terms(
+    asked = SessionOptions(
         options.policy,
         project,
         scratch,
@@ -61,17 +67,17 @@ def lay_ground(
         (keys, *(key for pattern in _KEYS for key in keys.parent.glob(pattern))),
         options.inputs or {},
         asks=True,
-        notebook=notebook_of(os.environ),
+        notebook=session_notebook(os.environ),
     )
     if not early.is_started:
-        early.start(foresee(terms))
-    ground = lay(terms)
-    if isinstance(ground, Ground):
-        early.settle(ground.wrap)
-    return ground, early
+        early.start(predict_wrapping(asked))
+    config = resolve(asked)
+    if isinstance(config, SessionConfig):
+        early.settle(config.wrap)
+    return config, early
 
 
-def notebook_of(environ: Mapping[str, str]) -> Path | None:
+def session_notebook(environ: Mapping[str, str]) -> Path | None:
     """Return the notebook that a kernel was started for, as far as its environment tells."""
     path = Path(environ.get(SESSION_NAME, ""))
     return path if path.is_absolute() and path.name.endswith(".ipynb") else None

@@ -16,8 +16,8 @@ from typing import TYPE_CHECKING, Any, Final
 from jupyter_client.kernelspec import KernelSpecManager, NoSuchKernel
 
 from cellblock.errors import CellblockError
-from cellblock.host.session.history import from_file
-from cellblock.policy.load import KNOWN, condition, load
+from cellblock.host.session.history import inputs_from_file
+from cellblock.policy.load import KNOWN, load, unsafe_error
 from cellblock.policy.vocabulary import SPELLINGS
 
 if TYPE_CHECKING:
@@ -49,7 +49,7 @@ def kernel_json(
     argv += ["--policy", spec if shipped else str(Path(spec).expanduser().resolve())]
     if inputs is not None:
         argv += ["--input", str(inputs.expanduser().resolve())]
-    if allow_unsafe and policy.to_be_asked_for():
+    if allow_unsafe and policy.field_to_be_allowed():
         argv.append("--allow-unsafe")
     return {
         "argv": argv,
@@ -76,11 +76,11 @@ def install(
     for such a file, CellblockError for a name that is not one, or is that of another kernel.
     """
     policy = load(spec, project=Path.cwd(), allow_unsafe=True)
-    error = condition(policy, spec)
+    error = unsafe_error(policy, spec)
     if error is not None and not allow_unsafe and policy.approvals != "prompt":
         raise error
     if inputs is not None:
-        from_file(str(inputs))
+        inputs_from_file(str(inputs))
     if name is None:
         slug = re.sub(r"[^a-z0-9._]+", "-", policy.name.lower()).strip("-")
         name = f"cellblock-{slug or 'policy'}"

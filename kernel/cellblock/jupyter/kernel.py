@@ -15,9 +15,10 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from cellblock.host.cell import status
-from cellblock.host.cell.cell import Asked, Station
+from cellblock.host.cell.cell import Front
 from cellblock.host.cell.outputs import Outputs
 from cellblock.host.output import gateway
+from cellblock.host.session.types import ExecuteRequest
 from cellblock.jupyter import messages
 from cellblock.jupyter.channels import Backpressure, Channels
 
@@ -27,7 +28,7 @@ if TYPE_CHECKING:
     import zmq
 
     from cellblock.host.audit.recorder import Audit
-    from cellblock.host.cell.output_log import Kept
+    from cellblock.host.cell.output_log import OutputLog
     from cellblock.host.cell.status import Views
     from cellblock.host.session.history import History
     from cellblock.host.session.types import Stopped
@@ -51,7 +52,7 @@ LONGEST_ANSWER = 1 << 20
 CELL_PREFIX = "the cell asks: "
 
 
-class Kernel(Station):
+class Kernel(Front):
     """Answers requests and keeps their order; the session decides about cells."""
 
     history: History
@@ -63,7 +64,7 @@ class Kernel(Station):
         codec: MessageCodec,
         history: History,
         views: Views,
-        kept: Kept,
+        kept: OutputLog,
         audit: Audit,
     ) -> None:
         self._reactor = reactor
@@ -292,16 +293,18 @@ class Kernel(Station):
 
     def _comm(self, message: Message) -> None:
         content = messages.comm_content(message.content)
-        if self.session is None or not self.outputs.comms.arrived(message.kind, content, message):
+        if self.session is None or not self.outputs.comms.from_front(
+            message.kind, content, message
+        ):
             self._finish()
             return
         self.outputs.begin(message)
 
         def done(ended: Stopped | str | None) -> None:
             if ended is not None:
-                self.outputs.card(status.unheard(ended, self.views.in_force))
+                self.outputs.card(status.comm_failure_card(ended, self.views.in_force))
                 if isinstance(ended, str) and message.kind == "comm_open":
-                    self.outputs.comms.unheard(content, message)
+                    self.outputs.comms.refuse_open(content, message)
             self.outputs.end()
             self._finish()
 
@@ -317,7 +320,7 @@ class Kernel(Station):
 
     # --- calls from the session ---------------------------------------------------------------
 
-    def asked(self, request: wire.InputRequest) -> bool:
+    def on_question(self, request: wire.InputRequest) -> bool:
         """Put a cell's question to the front end that sent it."""
         if self.session is None:
             return False
@@ -331,12 +334,12 @@ class Kernel(Station):
         if self.session is not None:
             self.session.hold(held=held)
 
-    def hurry(self) -> None:
+    def stop_holding(self) -> None:
         """Hear the guest though front ends are behind."""
         self._backpressure.let_go()
 
 
-def cell_of(message: Message) -> Asked:
+def cell_of(message: Message) -> ExecuteRequest:
     """Return the cell of an ``execute_request``; code that is not text runs as none."""
     content = message.content
     silent, code = bool(content.get("silent", False)), content.get("code")
@@ -346,13 +349,13 @@ def cell_of(message: Message) -> Asked:
         if isinstance(text, str) and len(name) <= LONGEST_NAME and len(text) <= room:
             expressions[name] = text
             room -= len(text)
-    return Asked(
+    return ExecuteRequest(
         code=code if isinstance(code, str) else "",
         silent=silent,
-        store=bool(content.get("store_history", True)) and not silent,
+        store_history=bool(content.get("store_history", True)) and not silent,
         allow_stdin=bool(content.get("allow_stdin")),
         stop_on_error=bool(content.get("stop_on_error", True)),
-        expressions=expressions,
+        user_expressions=expressions,
     )
 
 

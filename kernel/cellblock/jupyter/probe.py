@@ -18,7 +18,7 @@ from cellblock.host import probes
 from cellblock.host.guests import spawn
 from cellblock.host.probes import Prover, Surroundings
 from cellblock.host.services.network.relay import Relay
-from cellblock.host.session.config import make_scratch, planned, told_of
+from cellblock.host.session.config import make_scratch, planned, prepare_message
 from cellblock.host.session.history import default_path
 from cellblock.jupyter.reactor import ZmqReactor
 from cellblock.wire import messages
@@ -80,7 +80,7 @@ def _prove(
     private = [default_path().parent, around.outside]
     folders: dict[str, Any] = {"project": project, "scratch": scratch, "private": private}
     plan, wrap = planned(tried, chosen.backend, **folders)
-    prepare = told_of(tried, plan, project, scratch)
+    prepare = prepare_message(tried, plan, project, scratch)
     loop = ZmqReactor()
     with contextlib.ExitStack() as made:
         reach = None

@@ -77,12 +77,12 @@ def main(argv: list[str]) -> None:
         signal.signal(signal.SIGINT, signal.SIG_IGN)
         bare = None if may_be_wrapped(options.policy) else spawn.start()
         # A zygote starts meanwhile, or is started here: before all that is slow to import.
-        from cellblock.jupyter.early_zygote import lay_ground  # noqa: PLC0415
+        from cellblock.jupyter.early_zygote import resolve_config  # noqa: PLC0415
 
-        ground, early = lay_ground(options, bare)
+        config, early = resolve_config(options, bare)
         from cellblock.jupyter.assembly import assemble  # noqa: PLC0415 - zmq, the session: slow
 
-        reactor, kernel, cleanup = assemble(options, ground, early)
+        reactor, kernel, cleanup = assemble(options, config, early)
     except StartError as exc:
         raise SystemExit(f"cellblock: {exc}") from None
     gc.freeze()

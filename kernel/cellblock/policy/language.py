@@ -7,8 +7,6 @@ from typing import TYPE_CHECKING
 from cellblock.analysis import Rules, default_modules
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
-
     from cellblock.policy.model import Policy
 
 
@@ -17,12 +15,14 @@ def rules_of(policy: Policy) -> Rules:
     modules = default_modules("safe")  # there is one allowlist; mode unsafe ignores it
     if policy.llm.granted and "dspy" in policy.allowed_modules:
         modules = {**modules, "cellblock.dspy": ("LM",)}
+    operations = policy.operations.granted() if policy.operations is not None else ()
+    granted = {f"ops.{name}" for name in operations} | ({"llm"} if policy.llm.granted else set())
     return Rules(
         language=policy.mode == "safe",
         modules=modules,
         raw_modules=frozenset(policy.allowed_modules),
         magics=frozenset(policy.magics),
-        operations=frozenset(_operations(policy)),
+        operations=frozenset(granted),
         approvals=policy.approvals == "prompt",
         reads=bool(policy.filesystem_read_roots),
         writes=_written(policy),
@@ -39,10 +39,3 @@ def _written(policy: Policy) -> str:
             if root.startswith(f"{base.rstrip('/')}/"):
                 return root[len(base.rstrip("/")) + 1 :].removesuffix("?")
     return ""
-
-
-def _operations(policy: Policy) -> Iterator[str]:
-    if policy.operations is not None:
-        yield from (f"ops.{name}" for name in policy.operations.granted())
-    if policy.llm.granted:
-        yield "llm"

@@ -46,7 +46,7 @@ def load(spec: str, *, project: Path, scratch: Path | None = None, allow_unsafe:
     return _allowed(policy, spec, allow_unsafe=allow_unsafe)
 
 
-def checked(
+def check_policy(
     policy: Policy, *, project: Path, scratch: Path | None = None, allow_unsafe: bool
 ) -> Policy:
     """Return a policy that was made by a program, as ``load`` returns one of a file.
@@ -55,12 +55,12 @@ def checked(
     """
     file, presets = policy.name, map(preset_values, PRESETS)
     ours = {name for preset in presets for name in preset.get("allowed_modules", ())}
-    found = of_fields(policy.as_dict(), file=file, known_modules=ours)
-    found = paths.placed(found, Places(file, project, project, scratch))
+    found = from_fields(policy.as_dict(), file=file, known_modules=ours)
+    found = paths.expand_paths(found, Places(file, project, project, scratch))
     return _allowed(found, file, allow_unsafe=allow_unsafe)
 
 
-def of_fields(
+def from_fields(
     values: dict[str, Any],
     *,
     file: str,
@@ -81,19 +81,19 @@ def of_fields(
 
 
 def _allowed(policy: Policy, spec: str, *, allow_unsafe: bool) -> Policy:
-    if not allow_unsafe and (error := condition(policy, spec)):
+    if not allow_unsafe and (error := unsafe_error(policy, spec)):
         raise error
     return policy
 
 
-def condition(
+def unsafe_error(
     policy: Policy, spec: str, *, ask: str = ASK, asks: bool = True
 ) -> PolicyError | None:
     """Return what ``load`` says of a policy that has to be asked for, None of any other.
 
     ``ask`` says how to allow that, ``asks`` that its user may be asked, if it has users asked.
     """
-    field = policy.to_be_asked_for()
+    field = policy.field_to_be_allowed()
     if field is None:
         return None
     value = getattr(policy, field)
@@ -113,7 +113,7 @@ _INSTEAD: Final = {
 }
 
 
-def foresee(spec: str, *, project: Path, scratch: Path | None = None) -> Policy:
+def load_unchecked(spec: str, *, project: Path, scratch: Path | None = None) -> Policy:
     """Return what ``load`` most likely will, in a tenth of the time: nothing is checked.
 
     Only for what is thrown away unless ``load`` returns the same. Raises PolicyError, TypeError or
@@ -124,29 +124,29 @@ def foresee(spec: str, *, project: Path, scratch: Path | None = None) -> Policy:
         return _preset(name, project, scratch)
     path, base, own = _parts(spec)
     places = Places(spec, path.resolve().parent, project, scratch)
-    return paths.placed(unchecked(_merged(base, own, spec)), places)
+    return paths.expand_paths(from_values(_merged(base, own, spec)), places)
 
 
-def folder_of(spec: str, project: Path) -> Path:
+def base_folder(spec: str, project: Path) -> Path:
     """Return the folder that relative paths of this policy begin in."""
     if SPELLINGS.get(spec, spec) in KNOWN:
         return project
     return Path(os.path.expanduser(spec)).resolve().parent
 
 
-def to_judge_by(spec: str) -> Policy:
+def load_for_check(spec: str) -> Policy:
     """Return what ``spec`` says of source, where nothing runs under it: for `cellblock check`.
 
     Nothing has to be here for it: packages that it allows need not be installed, nor its folders
-    exist; paths stay as written, see ``paths.foreseen``. Raises PolicyError, also for mode
-    ``unsafe``: it judges nothing.
+    exist. Paths stay as written: ``paths.expand_paths_leniently``. Raises PolicyError, also for
+    mode ``unsafe``: it judges nothing.
     """
     name = SPELLINGS.get(spec, spec)
     if name in KNOWN:
-        policy = unchecked(preset_values(name))
+        policy = from_values(preset_values(name))
     else:
         _, base, own = _parts(spec)
-        policy = of_fields(_merged(base, own, spec), file=spec, known_modules=(), here=False)
+        policy = from_fields(_merged(base, own, spec), file=spec, known_modules=(), here=False)
     if policy.mode != "safe":
         raise PolicyError(
             "no source is checked under this policy",
@@ -174,16 +174,16 @@ def preset_values(name: str) -> dict[str, Any]:
 
 def preset_policy(name: str) -> Policy:
     """Return a shipped preset as it is written, before any folder is known. Raises PolicyError."""
-    return unchecked(_extended(name, name))
+    return from_values(_extended(name, name))
 
 
 def _preset(name: str, project: Path, scratch: Path | None) -> Policy:
     # Not checked here: the tests check that what is shipped equals what ``schema`` makes of it.
-    policy = unchecked(preset_values(name))
-    return paths.placed(policy, Places(name, project, project, scratch))
+    policy = from_values(preset_values(name))
+    return paths.expand_paths(policy, Places(name, project, project, scratch))
 
 
-def unchecked(values: dict[str, Any]) -> Policy:
+def from_values(values: dict[str, Any]) -> Policy:
     """Build a policy of a file's values as they are."""
     made = {key: make(**_frozen(values[key])) for key, make in SECTIONS.items() if key in values}
     return Policy().replace(**_frozen(values) | made)
@@ -196,8 +196,8 @@ def _frozen(values: dict[str, Any]) -> dict[str, Any]:
 def _file(spec: str, project: Path, scratch: Path | None) -> Policy:
     path, base, own = _parts(spec)
     inherited = () if "allowed_modules" in own else tuple(base.get("allowed_modules", ()))
-    policy = of_fields(_merged(base, own, spec), file=spec, known_modules=inherited)
-    policy = paths.placed(policy, Places(spec, path.resolve().parent, project, scratch))
+    policy = from_fields(_merged(base, own, spec), file=spec, known_modules=inherited)
+    policy = paths.expand_paths(policy, Places(spec, path.resolve().parent, project, scratch))
     paths.refuse_writable(path, policy, spec)
     return policy
 

@@ -141,7 +141,7 @@ class Llm:
     max_in_flight: Annotated[int, Range(1, 1_000)] = 16
     """Calls under way at once; more wait, within their ``timeout``."""
 
-    token_parameter: Literal["max_tokens", "max_completion_tokens"] = "max_tokens"  # noqa: S105  # tokens of another kind
+    token_parameter: Literal["max_tokens", "max_completion_tokens"] = "max_tokens"
     """What the endpoint calls the length of a completion."""
 
     @property
@@ -192,21 +192,17 @@ def plain(value: Any) -> Any:
     return value
 
 
-def rows(values: Mapping[str, Any]) -> dict[str, Any]:
-    """Return a policy's fields as ``Policy.as_dict`` has them, those of sections one by one.
+def flat_fields(values: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
+    """Return fields as ``Policy.as_dict`` has them, those of tables one by one: ``audit.log``.
 
-    Of a section that has nothing in it there is one row.
+    A table that has nothing in it is one field.
     """
     flat: dict[str, Any] = {}
     for name, value in values.items():
-        if name in SECTIONS and isinstance(value, dict) and value:
-            for key, own in value.items():
-                inner = own.items() if isinstance(own, dict) else ()
-                flat |= {f"{name}.{key}.{each}": found for each, found in inner}
-                if not isinstance(own, dict):
-                    flat[f"{name}.{key}"] = own
+        if isinstance(value, dict) and value and (prefix or name in SECTIONS):
+            flat |= flat_fields(value, f"{prefix}{name}.")
         else:
-            flat[name] = value
+            flat[prefix + name] = value
     return flat
 
 
@@ -475,7 +471,7 @@ class Policy:
         canonical = json.dumps(self.as_dict(), sort_keys=True, separators=(",", ":"))
         return hashlib.sha256(canonical.encode()).hexdigest()
 
-    def to_be_asked_for(self) -> str | None:
+    def field_to_be_allowed(self) -> str | None:
         """Return the field whose value takes ``--allow-unsafe``, None if none does."""
         if self.mode == "unsafe":
             return "mode"

@@ -5,8 +5,8 @@ in force what it asks for, and ``cellblock check`` judges by it. Whatever else a
 narrowing in it is refused like any other argument that its magic does not take.
 
 A notebook has a table ``metadata.cellblock.policy`` of changes, as ``narrowing.narrow`` takes them.
-Whoever runs a notebook hands it to ``of_notebook``; a kernel reads the file that it was started
-for, since no front end sends its metadata.
+Whoever runs a notebook hands it to ``narrow_for_notebook``; a kernel reads the file that it was
+started for, since no front end sends its metadata.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ import msgspec
 from cellblock.analysis.findings import Report
 from cellblock.analysis.magics import NARROWS, SHOWS_POLICY
 from cellblock.errors import PolicyError, WideningError
-from cellblock.policy.narrowing import TABLE, EnforcedBy, changed, narrow
+from cellblock.policy.narrowing import TABLE, EnforcedBy, changed_fields, narrow
 from cellblock.policy.paths import Places
 from cellblock.policy.vocabulary import closest
 
@@ -176,14 +176,14 @@ class NarrowRequest:
     first: tuple[int, int, int] = (1, 0, 1)
 
 
-def is_alone(cell: str) -> bool:
+def is_narrow_cell(cell: str) -> bool:
     """Whether a cell narrows the policy and does nothing else."""
     lines = [line for line in _BREAK.split(cell) if not _NOTHING.fullmatch(line)]
     return bool(lines) and all(map(_LINE.match, lines))
 
 
 def read_cell(cell: str, rules: Rules) -> tuple[NarrowRequest, tuple[Finding, ...]]:
-    """Return what a cell that ``is_alone`` asks for, and what of it can't be read."""
+    """Return what a cell that ``is_narrow_cell`` asks for, and what of it can't be read."""
     asked, report = NarrowRequest(), Report(source=cell, rules=rules)
     found = [
         (number, match.end(), line)
@@ -268,7 +268,9 @@ def not_kept(
 def guest_fields(before: Policy, after: Policy) -> tuple[str, ...]:
     """Return the fields that a guest has a part in, of those in which a policy has become less."""
     return tuple(
-        key for key in changed(before, after) if TABLE[key].enforced_by is not EnforcedBy.host
+        key
+        for key in changed_fields(before, after)
+        if TABLE[key].enforced_by is not EnforcedBy.host
     )
 
 
@@ -302,7 +304,7 @@ _WHERE: Final = f"metadata.{NOTEBOOK_TABLE}"
 _REMEDY: Final = "Take it out of the notebook's metadata: only the operator can allow more."
 
 
-def of_notebook(
+def narrow_for_notebook(
     notebook: Mapping[str, Any],
     base: Policy,
     *,
@@ -317,7 +319,7 @@ def of_notebook(
     folders nor packages need be. Raises PolicyError, WideningError for what would allow more; both
     name the file and the key.
     """
-    table = asked_of(notebook)
+    table = requested_table(notebook)
     if table is None:
         return base
     try:
@@ -329,18 +331,18 @@ def of_notebook(
     return _narrowed(table, base, Places(str(file), file.parent, project, scratch, here), file)
 
 
-def asked_of(notebook: Mapping[str, Any]) -> Any:
+def requested_table(notebook: Mapping[str, Any]) -> Any:
     """Return what a notebook has in our place of its metadata, whatever it is; None for nothing."""
     metadata = notebook.get("metadata")
     return metadata.get(NOTEBOOK_TABLE) if isinstance(metadata, Mapping) else None
 
 
-def of_file(
+def narrow_for_file(
     file: Path, base: Policy, *, project: Path, scratch: Path | None = None
 ) -> tuple[Policy, str]:
-    """Return what ``of_notebook`` does of a file, and why that can't be told, where it can't.
+    """Return ``base``, narrower where a notebook's file asks for that, and what can't be told.
 
-    There is none yet for a notebook that was never saved. Raises PolicyError as ``of_notebook``.
+    A notebook that was never saved has no file yet. Raises PolicyError as ``narrow_for_notebook``.
     """
     try:
         table = _table(_read(file), file)

@@ -18,7 +18,7 @@ from enum import Enum
 from typing import TYPE_CHECKING, Any, Final
 
 from cellblock.errors import PolicyError, WideningError
-from cellblock.policy.load import of_fields
+from cellblock.policy.load import from_fields
 from cellblock.policy.model import FIELDS, PATHS
 from cellblock.policy.paths import present, resolve, within
 from cellblock.policy.vocabulary import closest, tool_name
@@ -61,7 +61,7 @@ class Narrowing:
     takes_new_guest: Callable[[Policy, Policy], bool] = lambda _old, _new: False
 
 
-def said(value: object) -> str:
+def toml_text(value: object) -> str:
     """Return a value as TOML has it, cut where it is long."""
     if value is None:
         text = '"none"'
@@ -83,14 +83,14 @@ def _fewer(field: str, old: Policy, new: Policy) -> str:
     """Take entries away, and add none."""
     before = getattr(old, field)
     more = next((entry for entry in getattr(new, field) if entry not in before), None)
-    return "" if more is None else f"{said(more)} is not among what the policy has"
+    return "" if more is None else f"{toml_text(more)} is not among what the policy has"
 
 
 def _more(field: str, old: Policy, new: Policy) -> str:
     """Add entries, and take none away."""
     after = getattr(new, field)
     less = next((entry for entry in getattr(old, field) if entry not in after), None)
-    return "" if less is None else f"{said(less)} would be gone"
+    return "" if less is None else f"{toml_text(less)} would be gone"
 
 
 def _lower(field: str, old: Policy, new: Policy) -> str:
@@ -98,7 +98,7 @@ def _lower(field: str, old: Policy, new: Policy) -> str:
     before, after = getattr(old, field), getattr(new, field)
     if before is None or (after is not None and after <= before):
         return ""
-    return f"{said(after)} is more than {said(before)}"
+    return f"{toml_text(after)} is more than {toml_text(before)}"
 
 
 def _off(field: str, old: Policy, new: Policy) -> str:
@@ -111,7 +111,7 @@ def _towards(*order: str) -> Rule:
 
     def rule(field: str, old: Policy, new: Policy) -> str:
         before, after = getattr(old, field), getattr(new, field)
-        return "" if order.index(after) >= order.index(before) else f"it is {said(before)}"
+        return "" if order.index(after) >= order.index(before) else f"it is {toml_text(before)}"
 
     return rule
 
@@ -126,7 +126,7 @@ def _beneath(*granting: str) -> Rule:
         granted = tuple(root for name in granting for root in getattr(old, name))
         for path in getattr(new, field):
             if not any(within(path, root) for root in granted):
-                return f"{said(path)} lies beneath none of {said(granted)}"
+                return f"{toml_text(path)} lies beneath none of {toml_text(granted)}"
         return ""
 
     return rule
@@ -136,7 +136,7 @@ def _denied(_field: str, old: Policy, new: Policy) -> str:
     """Deny whatever was denied, by its own name or by a folder that it lies in."""
     for path in old.read_deny_paths:
         if not any(within(path, folder) for folder in new.read_deny_paths):
-            return f"{said(path)} would no longer be denied"
+            return f"{toml_text(path)} would no longer be denied"
     return ""
 
 
@@ -145,10 +145,10 @@ def _network(_field: str, old: Policy, new: Policy) -> str:
     if before is True or after is False:
         return ""
     if after is True:
-        return f"it is {said(before)}"
+        return f"it is {toml_text(before)}"
     known = () if isinstance(before, bool) else before
     more = next((entry for entry in after if entry not in known), None)
-    return "" if more is None else f"{said(more)} is not among what the policy has"
+    return "" if more is None else f"{toml_text(more)} is not among what the policy has"
 
 
 def _lists_addresses(old: Policy, new: Policy) -> bool:
@@ -163,7 +163,7 @@ def _tool_timeouts(_field: str, old: Policy, new: Policy) -> str:
         before = old.tool_timeouts.get(name, old.tool_timeout)
         after = new.tool_timeouts.get(name, new.tool_timeout)
         if before is not None and (after is None or after > before):
-            return f"{said(after)} for {name} is more than {said(before)}"
+            return f"{toml_text(after)} for {name} is more than {toml_text(before)}"
     return ""
 
 
@@ -283,13 +283,13 @@ def narrow(policy: Policy, changes: Mapping[str, Any], *, places: Places) -> Pol
     named stay. Raises PolicyError for the first thing wrong, WideningError for what would allow
     more, or is not for cells and notebooks to change.
     """
-    narrowed, wrong = weigh(policy, changes, places=places)
+    narrowed, wrong = try_narrow(policy, changes, places=places)
     if wrong:
         raise wrong[0]
     return narrowed
 
 
-def weigh(
+def try_narrow(
     policy: Policy, changes: Mapping[str, Any], *, places: Places
 ) -> tuple[Policy, tuple[PolicyError, ...]]:
     """Return what ``narrow`` does, or the policy as it is and all that is wrong, one a key."""
@@ -309,20 +309,20 @@ def weigh(
     if not wrong:
         known, values = policy.allowed_modules, narrowed.as_dict()
         try:
-            of_fields(values, file=places.file, known_modules=known, here=places.here)
+            from_fields(values, file=places.file, known_modules=known, here=places.here)
         except PolicyError as error:
             wrong[error.key] = error
     return (policy if wrong else narrowed), tuple(wrong.values())
 
 
-def changed(old: Policy, new: Policy) -> tuple[str, ...]:
+def changed_fields(old: Policy, new: Policy) -> tuple[str, ...]:
     """Return the fields in which two policies differ, in the model's order."""
     return tuple(key for key in FIELDS if getattr(old, key) != getattr(new, key))
 
 
 def check_narrower(old: Policy, new: Policy, *, file: str) -> None:
     """Raise WideningError where a policy that came from elsewhere allows more than ``old``."""
-    for key in changed(old, new):
+    for key in changed_fields(old, new):
         if why := TABLE[key].rule(key, old, new):
             raise WideningError(why, file=file, key=key, value="", remedy=_REMEDY)
 
@@ -363,7 +363,7 @@ def _value(policy: Policy, key: str, value: Any, places: Places) -> dict[str, An
         value = [*getattr(policy, field), *value]
     elif field == "tool_timeouts" and isinstance(value, Mapping):
         value = policy.tool_timeouts | dict(value)
-    parsed = getattr(of_fields(policy.as_dict() | {field: value}, file=places.file), field)
+    parsed = getattr(from_fields(policy.as_dict() | {field: value}, file=places.file), field)
     return {field: _expanded(policy, field, parsed, places) if field in PATHS else parsed}
 
 
@@ -403,9 +403,9 @@ def _consistent(old: Policy, new: Policy) -> Policy:
 
 
 def _mistake(message: str, key: str, value: Any, remedy: str, places: Places) -> PolicyError:
-    shown = said(value) if value != "" else ""
+    shown = toml_text(value) if value != "" else ""
     return PolicyError(message, file=places.file, key=key, value=shown, remedy=remedy)
 
 
 def _widening(key: str, value: Any, why: str, places: Places) -> WideningError:
-    return WideningError(why, file=places.file, key=key, value=said(value), remedy=_REMEDY)
+    return WideningError(why, file=places.file, key=key, value=toml_text(value), remedy=_REMEDY)

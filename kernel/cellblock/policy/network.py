@@ -26,10 +26,10 @@ LOCALHOST: Final = "localhost"
 _EXAMPLE: Final = "Write host:port, as in example.org:443."
 _PORT: Final = re.compile(r"[1-9][0-9]{0,4}", re.ASCII)
 _MAX_PORT: Final = 65_535
-_LABEL: Final = r"[a-z0-9_](?:[a-z0-9_-]{0,61}[a-z0-9_])?"
+_LABEL: Final = r"(?!-)[a-z0-9_-]{1,63}(?<!-)"
 _NAME: Final = re.compile(rf"{_LABEL}(?:\.{_LABEL})*", re.ASCII)
 _MAX_NAME: Final = 253
-#: How the last label of what inet_aton(3) reads as an address begins.
+#: What some resolvers take for a number, and with it for an address (inet_aton(3)).
 _NUMBER: Final = re.compile(r"(?:.*\.)?(?:[0-9]+|0x[0-9a-f]*)", re.ASCII)
 
 
@@ -65,15 +65,12 @@ def parse_address(entry: str) -> Address:
     text, _, port = entry.rpartition(":")
     if not text or not _PORT.fullmatch(port) or int(port) > _MAX_PORT:
         raise AddressError("not a host and port", _EXAMPLE)
-    if text.startswith("[") and text.endswith("]") and ":" in text:
-        literal = _literal(text[1:-1], port)
-        return Address(str(literal), int(port), literal)
-    if ":" in text:
+    host, in_brackets = text.lower(), text[0] + text[-1] == "[]" and ":" in text
+    if ":" in text and not in_brackets:
         remedy = "Write an IPv6 address in brackets: [2001:db8::1]:443."
         raise AddressError("not a host and port", remedy)
-    host = text.lower()
-    if _NUMBER.fullmatch(host):
-        literal = _literal(host, port)
+    if in_brackets or _NUMBER.fullmatch(host):
+        literal = _literal(host.strip("[]"), port)
         return Address(str(literal), int(port), literal)
     if not host.isascii():
         raise AddressError("not a name as DNS has it", _in_ascii(host, port))
@@ -120,9 +117,6 @@ PORTS: Final = {"http": 80, "https": 443}
 _ENTRY: Final = re.compile(
     r"(?:(?P<scheme>https?)://)?(?P<who>\[[^\]]*\]|[^:/]*)(?::(?P<port>[0-9]{1,5}))?"
 )
-_HOST_LABEL: Final = re.compile(r"(?!-)[a-z0-9_-]{1,63}(?<!-)", re.ASCII)
-#: What some resolvers take for a number, and with it for an address (inet_aton(3)).
-_HOST_NUMBER: Final = re.compile(r"\d+|0x[0-9a-f]*", re.ASCII)
 
 
 @dataclass(frozen=True, slots=True)
@@ -176,12 +170,9 @@ def canonical_host(host: str) -> str:
     if not host.isascii():
         raise ValueError("write it in its ASCII form, xn--…")
     name = host.lower()
-    labels = name.split(".")
-    if len(name) > _MAX_NAME or not all(map(_HOST_LABEL.fullmatch, labels)):
+    if len(name) > _MAX_NAME or not _NAME.fullmatch(name):
         raise ValueError("not the name of a host")
-    if _HOST_NUMBER.fullmatch(labels[-1]):
-        return str(ipaddress.IPv4Address(name))
-    return name
+    return str(ipaddress.IPv4Address(name)) if _NUMBER.fullmatch(name) else name
 
 
 def is_address(host: str) -> bool:

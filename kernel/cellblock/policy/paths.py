@@ -286,7 +286,7 @@ def follow(name: str, folders: set[str] | None = None) -> tuple[str, dict[str, s
 # --- all of a policy's paths ----------------------------------------------------------------------
 
 
-def placed(policy: Policy, places: Places) -> Policy:
+def expand_paths(policy: Policy, places: Places) -> Policy:
     """Return a policy with its paths made real. Raises PolicyError."""
 
     def own(key: str, entry: str) -> str:
@@ -320,7 +320,7 @@ def placed(policy: Policy, places: Places) -> Policy:
     )
 
 
-def foreseen(policy: Policy, places: Places) -> Policy:
+def expand_paths_leniently(policy: Policy, places: Places) -> Policy:
     """Return a policy with its paths as they would be here, for whoever runs nothing under it.
 
     None of them has to exist; one that means nothing here stays as it is written.
@@ -362,13 +362,13 @@ def _with_own_places(policy: Policy, own: Callable[[str, str], str]) -> dict[str
     }
 
 
-def unplaced(policy: Policy, scratch: Path) -> Policy:
+def without_scratch(policy: Policy, scratch: Path) -> Policy:
     """Return a policy with ``{scratch}`` for one kernel's folder: its digest is every kernel's."""
     return _renamed(policy, str(scratch), "{scratch}")
 
 
-def in_scratch(policy: Policy, scratch: Path) -> Policy:
-    """Return what ``unplaced`` made of a policy, in another kernel's folder."""
+def with_scratch(policy: Policy, scratch: Path) -> Policy:
+    """Return what ``without_scratch`` made of a policy, in another kernel's folder."""
     return _renamed(policy, "{scratch}", str(scratch))
 
 
@@ -380,7 +380,7 @@ def _renamed(policy: Policy, old: str, new: str) -> Policy:
     return policy.replace(**paths)
 
 
-def written_by_host(policy: Policy) -> dict[str, tuple[str, ...]]:
+def host_write_roots(policy: Policy) -> dict[str, tuple[str, ...]]:
     """Return the folders that the host writes to for cells, by the fields that name them."""
     table = policy.operations.write_file if policy.operations is not None else None
     found = {} if table is None else {"ops.write_file.roots": table.roots}
@@ -392,7 +392,7 @@ def written_by_host(policy: Policy) -> dict[str, tuple[str, ...]]:
 def refuse_writable(path: Path, policy: Policy, spec: str) -> None:
     """Refuse a policy whose own file its cells could rewrite for the next start."""
     own = (str(path.resolve()), *(link for link, _ in links([str(path.absolute())])))
-    written = written_by_host(policy) | {"filesystem_write_roots": policy.filesystem_write_roots}
+    written = host_write_roots(policy) | {"filesystem_write_roots": policy.filesystem_write_roots}
     for key, root in ((key, root) for key, roots in written.items() for root in roots):
         if any(within(name, root) for name in own):
             what = "cells could rewrite this policy file"

@@ -7,7 +7,7 @@ from enum import StrEnum
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Final
 
-from cellblock.policy.model import rows as rows_of
+from cellblock.policy.model import flat_fields as rows_of
 from cellblock.render import cards as c
 from cellblock.render.cards import (
     ENFORCEMENT_JSON,

@@ -4,5 +4,7 @@ Invariant: every byte from the guest is hostile. A frame is bounded before it is
 strictly into one of the types in ``messages`` and nothing else; whatever does not fit is a
 ``WireError``, which costs the guest its life and the kernel nothing.
 
-Only the standard library and msgspec may be imported here: the guest imports this package.
+``frames`` cuts and checks bytes, ``messages`` has the types, ``values`` what crosses in calls of
+tools, ``relay`` the packets of a guest's network. Only the standard library, msgspec and
+``cellblock.errors`` may be imported here: the guest imports this package.
 """

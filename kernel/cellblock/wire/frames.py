@@ -15,14 +15,13 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
 
-# What a payload may be made of, seen before a single value of it is made.
-#
-# Two things that a decoder does not bound: how many values there are, each of which costs its
-# reader 60 bytes and more whatever it takes on the wire, and maps whose keys are chosen to meet in
-# a dict. Arrays become tuples, whose hashes anybody can compute: a megabyte of keys that share one
-# takes half a minute to read, so none is a key. Numbers can be chosen that walk the same places of
-# a dict one after the other, which takes as long as the square of their count: so much do they
-# count for. Texts and bytes are hashed with a secret.
+# What a payload may be made of, seen before a single value of it is made: two things that a decoder
+# does not bound. How many values there are, each of which costs its reader 60 bytes and more
+# whatever it takes on the wire; and maps whose keys are chosen to meet in a dict. Arrays become
+# tuples, whose hashes anybody can compute: a megabyte of keys that share one takes half a minute
+# to read, so none is a key. Numbers can be chosen that walk the same places of a dict one after
+# the other, which takes as long as the square of their count: so much do they count for. Texts
+# and bytes are hashed with a secret.
 #
 # Source: the msgpack specification, "Formats"; CPython's Objects/tupleobject.c, dictobject.c.
 
@@ -144,8 +143,8 @@ MAX_FRAME = 24 * 2**20
 HEADER = 4
 #: Payloads from here on are taken out of the buffer before they are passed on.
 _LARGE = 1 << 16
-#: Characters that are told of why a payload is no message: names in it are the sender's.
-MOST_TOLD = 200
+#: Characters of why a payload is no message: names in it are the sender's.
+LONGEST_WHY = 200
 T = TypeVar("T")
 
 _encoder = msgspec.msgpack.Encoder()
@@ -208,17 +207,14 @@ class Splitter:
                 if size < _LARGE:
                     yield bytes(buffer[begin:end])
                 else:
+                    # Taken out, so that no second copy of it waits while it is read.
+                    with memoryview(buffer) as view:
+                        payload = bytes(view[begin:end])
+                    del buffer[:end]
                     start = 0
-                    yield self._cut(begin, end)
+                    yield payload
         finally:
             del buffer[:start]
-
-    def _cut(self, begin: int, end: int) -> bytes:
-        """Take a payload out, so that no second copy of it waits while it is read."""
-        with memoryview(self._buffer) as view:
-            payload = bytes(view[begin:end])
-        del self._buffer[:end]
-        return payload
 
 
 class Decoder(Generic[T]):
@@ -233,10 +229,7 @@ class Decoder(Generic[T]):
         try:
             return self._decode(payload)  # type: ignore[no-any-return]
         except (msgspec.DecodeError, RecursionError, UnicodeDecodeError, ValueError) as exc:
-            raise WireError(f"undecodable frame: {_told(exc)}") from None
-
-
-def _told(exc: Exception) -> str:
-    """Return what is wrong, briefly: unknown names stand in it whole, and as they came."""
-    start = str(exc)[:MOST_TOLD]
-    return "".join(char if char.isprintable() else "\ufffd" for char in start)
+            # Unknown names stand in it whole, and as they came.
+            why = str(exc)[:LONGEST_WHY]
+            why = "".join(char if char.isprintable() else "\ufffd" for char in why)
+            raise WireError(f"undecodable frame: {why}") from None

@@ -15,6 +15,7 @@ Name = Annotated[str, msgspec.Meta(max_length=1_000)]
 Id = Annotated[int, msgspec.Meta(ge=0, le=2**53)]
 Size = Annotated[int, msgspec.Meta(ge=0, le=2**53)]
 Position = Annotated[int, msgspec.Meta(ge=0, lt=2**31)]
+Count = Annotated[int, msgspec.Meta(ge=0, lt=2**31)]
 Errno = Annotated[int, msgspec.Meta(ge=1, le=4095)]
 StreamName = Literal["stdout", "stderr"]
 CommKind = Literal["comm_open", "comm_msg", "comm_close"]
@@ -28,7 +29,7 @@ class Struct(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """Immutable, and nothing beyond its fields is accepted."""
 
 
-# --- what the guest must lock -----------------------------------------------------------------
+# What the guest must lock.
 
 
 class Limits(Struct, frozen=True, kw_only=True):
@@ -43,12 +44,11 @@ class Limits(Struct, frozen=True, kw_only=True):
 class Plan(Struct, frozen=True, kw_only=True):
     """What ``confine`` must achieve before the first user byte.
 
-    ``required`` names the locks (``landlock``, ``seccomp``, ``rlimits``, ``capabilities``,
-    ``no_new_privs``, ``not_dumpable``, ``namespaces``, ``container``) whose failure means that
-    nothing runs; the others are tried, and reported as they came out. ``unseen`` are names that
-    the host sees and the guest, where it has namespaces of its own, must not; ``mounted`` are roots
-    that were mounted there by name, while cells could move them; ``bounded`` are
-    folders that are to be file systems of their own, in a container, with the bytes of each.
+    ``required`` names the locks whose failure means that nothing runs; the other ``locks`` are
+    tried, and reported as they came out. ``unseen`` are names that the host sees and the guest,
+    where it has namespaces of its own, must not; ``mounted`` are roots that were mounted there by
+    name, while cells could move them; ``bounded`` are folders that are to be file systems of their
+    own, in a container, with the bytes of each.
     """
 
     read_roots: tuple[str, ...] = ()
@@ -75,7 +75,8 @@ class LockReport(Struct, frozen=True, kw_only=True):
     failed: dict[Name, Name] = {}
 
 
-# --- host tools -------------------------------------------------------------------------------
+# Host tools.
+
 
 #: What the host may do for cells itself, where the policy grants it: ``ops.read_file`` and so on.
 OPERATIONS: Final = ("read_file", "write_file", "list_dir", "http", "install")
@@ -97,8 +98,8 @@ class Parameter(Struct, frozen=True, kw_only=True):
 class Tool(Struct, frozen=True, kw_only=True):
     """A function on the host that cells may call; secret values are kept out of logs.
 
-    It is the operator's, or ``of_host``: an operation, or what asks a language model. ``max_bytes``
-    are what its arguments may take, 0 for as many as those of any tool.
+    It is the operator's, or ``of_host``: an operation or a language model. Its arguments take
+    ``max_bytes`` at most, or if that is 0 as many as those of any tool.
     """
 
     name: Name
@@ -111,7 +112,7 @@ class Tool(Struct, frozen=True, kw_only=True):
     of_host: bool = False
 
 
-# --- host to zygote ---------------------------------------------------------------------------
+# Host to zygote.
 
 
 class Prepare(Struct, tag="prepare", frozen=True, kw_only=True):
@@ -144,7 +145,7 @@ class Prepare(Struct, tag="prepare", frozen=True, kw_only=True):
     inputs: dict[str, str] = {}
 
 
-class Place(Struct, tag="place", frozen=True, kw_only=True):
+class SessionSetup(Struct, tag="session_setup", frozen=True, kw_only=True):
     """The first that a guest reads on its channel: what its session has for itself.
 
     The zygote never holds it, or later guests would find it in memory that they inherit.
@@ -186,14 +187,14 @@ class Fork(Struct, tag="fork", frozen=True, kw_only=True):
     """Fork a guest; its channel, stdout and stderr travel with this frame (SCM_RIGHTS).
 
     Where the plan is ``relayed``, so does its way to the relay. One with a ``trial`` answers
-    ``Tried`` after ``Ready``, and ends: it never runs a user's byte.
+    ``TrialResults`` after ``Ready``, and ends: it never runs a user's byte.
     """
 
     id: Id
     trial: Trial | None = None
 
 
-class Placed(Struct, tag="placed", frozen=True, kw_only=True):
+class ScratchFolder(Struct, tag="scratch_folder", frozen=True, kw_only=True):
     """First of a zygote whose scratch folder is nowhere outside; the folder travels with it."""
 
 
@@ -204,7 +205,7 @@ class Forked(Struct, tag="forked", frozen=True, kw_only=True):
     pid: int
 
 
-class Allow(Struct, tag="allow", frozen=True, kw_only=True):
+class AllowFork(Struct, tag="allow_fork", frozen=True, kw_only=True):
     """Let the main thread of ``pid``, a guest or one of its snapshots, fork once: a snapshot.
 
     The number is the zygote's, as in ``Forked``; None is whichever of them asks first.
@@ -214,7 +215,7 @@ class Allow(Struct, tag="allow", frozen=True, kw_only=True):
     pid: int | None
 
 
-class Members(Struct, tag="members", frozen=True, kw_only=True):
+class KeepOnly(Struct, tag="keep_only", frozen=True, kw_only=True):
     """The processes that a guest and its snapshots are; any other of ``session`` is killed.
 
     Numbers are the zygote's, as in ``Forked``.
@@ -225,24 +226,24 @@ class Members(Struct, tag="members", frozen=True, kw_only=True):
     pids: tuple[int, ...]
 
 
-class Leave(Struct, tag="leave", frozen=True, kw_only=True):
-    """Have what descends from these forks ended; ``Left`` with the same id says that it is."""
+class EndForks(Struct, tag="end_forks", frozen=True, kw_only=True):
+    """End what descends from these forks; ``ForksEnded`` with the same id says that it has."""
 
     id: Id
     forks: tuple[Id, ...]
 
 
-class Left(Struct, tag="left", frozen=True, kw_only=True):
-    """Nothing is left of the forks that a ``Leave`` named."""
+class ForksEnded(Struct, tag="forks_ended", frozen=True, kw_only=True):
+    """Nothing is left of the forks that a ``EndForks`` named."""
 
     id: Id
 
 
-class Confine(Struct, tag="confine", frozen=True, kw_only=True):
+class Narrow(Struct, tag="narrow", frozen=True, kw_only=True):
     """Make the locks of a narrower plan ready for a copy, which asks for them when it takes over.
 
-    ``id``, ``session`` and ``pid`` are as in ``Members``. It gets them alone: before it does,
-    whatever else is in its session is killed. ``Confined`` repeats the ``ticket``.
+    ``id``, ``session`` and ``pid`` are as in ``KeepOnly``. It gets them alone: before it does,
+    whatever else is in its session is killed. ``Narrowed`` repeats the ``ticket``.
     """
 
     id: Id
@@ -263,8 +264,8 @@ class Reaped(Struct, tag="reaped", frozen=True, kw_only=True):
     status: int
 
 
-class Confined(Struct, tag="confined", frozen=True, kw_only=True):
-    """The locks that ``Confine`` asks for are ready, or on the copy, or why they can't be."""
+class Narrowed(Struct, tag="narrowed", frozen=True, kw_only=True):
+    """The locks that ``Narrow`` asks for are ready, or on the copy, or why they can't be."""
 
     ticket: Id
     ready: bool = False
@@ -277,7 +278,7 @@ class ZygoteFailed(Struct, tag="zygote_failed", frozen=True, kw_only=True):
     detail: Text
 
 
-# --- host to guest ----------------------------------------------------------------------------
+# Host to guest.
 
 
 class Template(Struct, frozen=True, kw_only=True):
@@ -385,7 +386,7 @@ class Resume(Struct, tag="resume", frozen=True, kw_only=True):
     plan: Plan | None = None
 
 
-# --- guest to host ----------------------------------------------------------------------------
+# Guest to host.
 
 
 class Ready(Struct, tag="ready", frozen=True, kw_only=True):
@@ -408,23 +409,20 @@ class Attempt(Struct, frozen=True, kw_only=True):
     detail: Name = ""
 
 
-class Tried(Struct, tag="tried", frozen=True, kw_only=True):
+class TrialResults(Struct, tag="trial_results", frozen=True, kw_only=True):
     """Last frame of a guest with a trial: each probe by name."""
 
     results: Annotated[dict[Name, Attempt], msgspec.Meta(max_length=1_000)]
 
 
-class Standing(Struct, tag="standing", frozen=True, kw_only=True):
-    """First frame of a copy: it waits, and takes over when it is told.
-
-    ``connections`` are those that the guest had, and it let go of.
-    """
+class SnapshotReady(Struct, tag="snapshot_ready", frozen=True, kw_only=True):
+    """First frame of a copy: it waits. ``connections`` are how many of the guest's it dropped."""
 
     id: Id
-    connections: Annotated[int, msgspec.Meta(ge=0, lt=2**31)] = 0
+    connections: Count = 0
 
 
-class NotStanding(Struct, tag="not_standing", frozen=True, kw_only=True):
+class SnapshotFailed(Struct, tag="snapshot_failed", frozen=True, kw_only=True):
     """No copy could be made: the number of the error, as errno(3) has them."""
 
     id: Id
@@ -435,27 +433,24 @@ class Resumed(Struct, tag="resumed", frozen=True, kw_only=True):
     """A copy has taken over; what it could not take along, as it says itself."""
 
     threads: Annotated[list[Name], msgspec.Meta(max_length=100)] = []
-    tasks: Annotated[int, msgspec.Meta(ge=0, lt=2**31)] = 0
-    files: Annotated[int, msgspec.Meta(ge=0, lt=2**31)] = 0
-    connections: Annotated[int, msgspec.Meta(ge=0, lt=2**31)] = 0
+    tasks: Count = 0
+    files: Count = 0
+    connections: Count = 0
 
 
 class Began(Struct, tag="began", frozen=True, kw_only=True, omit_defaults=True):
-    """The guest has taken up a request: it is alive and its channel is whole.
+    """The guest has taken up a request.
 
-    ``interrupted``: it may have been since the request before. What was sent and is not told of
-    here is still to come, and hits this one.
+    ``interrupted``: it may have been since the request before. An interrupt that was sent and is
+    not reported here is still to come, and hits this one.
     """
 
     id: Id
     interrupted: bool = False
 
 
-class Heard(Struct, tag="heard", frozen=True, kw_only=True):
-    """A request was read beside an answer, while the main thread is elsewhere: it takes it later.
-
-    Without this it would look as if it had vanished.
-    """
+class Queued(Struct, tag="queued", frozen=True, kw_only=True):
+    """A request was read beside an answer, while the main thread is busy, which takes it later."""
 
     id: Id
 
@@ -549,30 +544,14 @@ class Breach(Struct, tag="breach", frozen=True, kw_only=True):
     operation: Name
 
 
-class ShowPolicy(Struct, tag="show_policy", frozen=True, kw_only=True):
-    """``%policy`` ran: the host shows its table here."""
+class Show(Struct, tag="show", frozen=True, kw_only=True):
+    """A magic such as ``%policy`` ran: the host shows its table, or a page, here.
 
+    ``argument`` is what was typed behind ``%usage``, ``%output`` and ``%template``.
+    """
 
-class ShowUsage(Struct, tag="show_usage", frozen=True, kw_only=True):
-    """``%usage`` ran, with this argument: the host shows its table here."""
-
-    line: Name = ""
-
-
-class ShowOutput(Struct, tag="show_output", frozen=True, kw_only=True):
-    """``%output`` ran: the host shows what it kept of a cell; ``argument`` is as it was typed."""
-
-    argument: Name
-
-
-class ShowTools(Struct, tag="show_tools", frozen=True, kw_only=True):
-    """``%tools`` ran: the host shows its table here."""
-
-
-class ShowTemplates(Struct, tag="show_templates", frozen=True, kw_only=True):
-    """``%template`` ran: the host lists its templates here, or shows the one that is named."""
-
-    name: Name = ""
+    what: Literal["policy", "usage", "output", "tools", "templates"]
+    argument: Name = ""
 
 
 class ToolCall(Struct, tag="tool_call", frozen=True, kw_only=True):
@@ -598,46 +577,15 @@ class Undo(Struct, tag="undo", frozen=True, kw_only=True):
     steps: Annotated[int, msgspec.Meta(ge=1, lt=2**31)]
 
 
-ToZygote = Prepare | Fork | Allow | Members | Confine | Leave | Quit
-FromZygote = Placed | Forked | Reaped | Confined | Left | ZygoteFailed
+ToZygote = Prepare | Fork | AllowFork | KeepOnly | Narrow | EndForks | Quit
+FromZygote = ScratchFolder | Forked | Reaped | Narrowed | ForksEnded | ZygoteFailed
 ToGuest = (
-    Place
-    | Execute
-    | Complete
-    | Inspect
-    | Input
-    | CommIn
-    | ToolResult
-    | ToolPiece
-    | Snapshot
-    | Resume
-)
+    SessionSetup | Execute | Complete | Inspect | Input | CommIn | ToolResult | ToolPiece
+    | Snapshot | Resume
+)  # fmt: skip
 FromGuest = (
-    Ready
-    | NotReady
-    | Tried
-    | Standing
-    | NotStanding
-    | Resumed
-    | Began
-    | Heard
-    | Stream
-    | Display
-    | Result
-    | Clear
-    | Error
-    | InputRequest
-    | Done
-    | Completed
-    | Inspected
-    | CommOut
-    | ShowPolicy
-    | Undo
-    | ShowOutput
-    | ShowTemplates
-    | ShowTools
-    | ShowUsage
-    | ToolCall
-    | ToolWithdrawn
-    | Breach
-)
+    Ready | NotReady | TrialResults | SnapshotReady | SnapshotFailed | Resumed | Began | Queued
+    | Stream | Display | Result | Clear | Error | InputRequest | Done | Completed | Inspected
+    | CommOut | Show | Undo | ToolCall
+    | ToolWithdrawn | Breach
+)  # fmt: skip

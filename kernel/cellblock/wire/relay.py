@@ -1,19 +1,22 @@
-"""What a guest and the relay say to each other, over a socket of their own: a packet each.
+"""Packets between a guest and the relay, over a socket of their own.
 
-A request is answered at once, in order, with the same ``nonce``: a guest that was interrupted finds
-the answer to what it asked before, and lets go of it. What is asked for comes as a descriptor
+A request is answered at once, in order, with the same ``nonce``, by which a guest that was
+interrupted drops the answer to what it asked before. What is asked for comes as a descriptor
 (SCM_RIGHTS): for ``Connect`` a socket whose connection is under way, for ``Resolve`` the end of a
 pipe, from which ``Found`` is read when it is known.
 """
 
 from __future__ import annotations
 
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import msgspec
 
 from cellblock.errors import WireError
 from cellblock.wire.messages import Struct
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
 
 #: Bytes of the largest packet, and of what comes through a pipe.
 MOST: int = 2_048
@@ -57,15 +60,10 @@ class Found(Struct, frozen=True, kw_only=True):
     why: Why = ""
 
 
-_encode = msgspec.msgpack.Encoder().encode
-_requests: msgspec.msgpack.Decoder[Any] = msgspec.msgpack.Decoder(Resolve | Connect)
+encode: Callable[[msgspec.Struct], bytes] = msgspec.msgpack.Encoder().encode
+_requests = msgspec.msgpack.Decoder(Resolve | Connect)
 _answers = msgspec.msgpack.Decoder(Answer)
 _found = msgspec.msgpack.Decoder(Found)
-
-
-def encode(message: msgspec.Struct) -> bytes:
-    """Return a packet."""
-    return _encode(message)
 
 
 def request(packet: bytes) -> Resolve | Connect:

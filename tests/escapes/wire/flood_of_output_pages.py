@@ -1,3 +1,3 @@
 # %output without end
 # ends: any
-flood({"type": "show_output", "argument": "1 stderr last"})
+flood({"type": "show", "what": "output", "argument": "1 stderr last"})

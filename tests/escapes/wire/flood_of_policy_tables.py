@@ -1,3 +1,3 @@
 # %policy without end
 # ends: any
-flood({"type": "show_policy"})
+flood({"type": "show", "what": "policy"})

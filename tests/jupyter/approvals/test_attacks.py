@@ -258,7 +258,7 @@ def test_an_expression_beside_a_cell_asks_as_the_cell_does(kernel):
 # --- imports ----------------------------------------------------------------------------------
 
 
-MODULES = [entry.module for entry in APPROVABLE]
+MODULES = list(APPROVABLE)
 
 
 @pytest.mark.parametrize("module", MODULES)

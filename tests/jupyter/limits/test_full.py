@@ -65,7 +65,7 @@ def find(name):
     own = lambda o: type(o).__name__ == name and type(o).__module__.startswith("cellblock")
     return next(o for o in gc.get_objects() if own(o))
 def let_go(): raise MemoryError
-find("OpenMP").let_go = let_go
+find("OpenMP").end_threads = let_go
 """
 
 

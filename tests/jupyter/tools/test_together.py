@@ -24,17 +24,15 @@ max_tokens = 100_000
 """
 #: Has whoever is asked about calls refuse those that are named in a file.
 ASKING = """
-import msgspec
 from pathlib import Path
-from cellblock.host.session import build as founding
-made = founding.tooling_of
+from cellblock.host.session import narrowing
 class Asked:
     def decide(self, call, proceed, refuse):
         refused = Path({path!r}).read_text().split()
         refuse("the user said no") if call.tool.name in refused else proceed()
     def dropped(self, number):
         pass
-founding.tooling_of = lambda *given: msgspec.structs.replace(made(*given), approval=Asked())
+narrowing.approval_of = lambda *_: Asked()
 """
 
 

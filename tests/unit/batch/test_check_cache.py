@@ -16,9 +16,9 @@ from cellblock.batch.verdict import (
     Verdict,
     check_finding,
 )
-from cellblock.policy.load import to_judge_by
+from cellblock.policy.load import load_for_check
 
-SAFE = to_judge_by("safe")
+SAFE = load_for_check("safe")
 OPTIONS = CheckOptions.of(SAFE)
 BAD = Verdict((PlacedFinding(check_finding("source-not-python", text="import os")),), 3)
 
@@ -59,7 +59,7 @@ def test_what_is_kept_is_for_its_owner_alone(folder):
         CheckOptions.of(SAFE, template=True),
         CheckOptions.of(SAFE.replace(magics=())),
         CheckOptions.of(SAFE.replace(timeout=1.0)),
-        CheckOptions.of(to_judge_by("data")),
+        CheckOptions.of(load_for_check("data")),
         CheckOptions.of(SAFE, limits=Limits(memory=1)),
     ],
 )

@@ -11,10 +11,10 @@ from cellblock.batch.check_workers import CheckWorkers, WorkItem
 from cellblock.batch.files import File
 from cellblock.batch.verdict import CheckOptions, FileKind, Limits
 from cellblock.errors import CheckError
-from cellblock.policy.load import to_judge_by
+from cellblock.policy.load import load_for_check
 from support.notebooks import notebook
 
-SAFE = to_judge_by("safe")
+SAFE = load_for_check("safe")
 HONEST = {"clean": b"x = 1", "bad": b"import os"}
 #: Half a minute of work for IPython's transformer, which has a third of a second for each cell.
 SLOW = notebook(*["%precision 3\n" * 400 + f"# {n}" for n in range(600)]).encode()

@@ -9,11 +9,11 @@ from cellblock.analysis import analyse, transform
 from cellblock.batch.judge import judge, judge_source
 from cellblock.batch.notebook import CellLines
 from cellblock.batch.verdict import MAX_FINDINGS, FileKind
-from cellblock.policy.load import to_judge_by
+from cellblock.policy.load import load_for_check
 from support.judging import by
 from support.notebooks import notebook
 
-SAFE = to_judge_by("safe").rules()
+SAFE = load_for_check("safe").rules()
 FILE = Path("/nb/a.ipynb")
 
 

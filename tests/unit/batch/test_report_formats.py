@@ -92,7 +92,8 @@ FULL = report(
 CLEAN = report(checked("a.py", "x = 1"))
 #: Under a policy that grants what does the same.
 GRANTED = dataclasses.replace(SAFE.rules, operations=frozenset({"ops.read_file"}))
-GRANTING = dataclasses.replace(SAFE, rules=GRANTED)
+GRANTING = by()
+GRANTING.rules = GRANTED
 OPENS = judge(b"rows = open('a.csv')\n", FileKind.script, GRANTING, FILE)
 GRANTED = report(CheckedFile("a.py", FileKind.script, OPENS), policy="granting")
 REWRITE = 'text = ops.read_file("a.csv")\nlines = text.splitlines()'

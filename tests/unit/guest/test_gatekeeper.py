@@ -10,7 +10,7 @@ import time
 import pytest
 
 from cellblock.guest.confine import arch, notify
-from cellblock.guest.gatekeeper import Gatekeeper, end_strays
+from cellblock.guest.gatekeeper import Gatekeeper
 from cellblock.wire.messages import Plan
 from support import processes
 
@@ -73,7 +73,7 @@ def test_forks_that_are_named_end_and_others_do_not(gates):
     first, second = gates.fork(1), gates.fork(2)
     turned(first)
     turned(second)
-    gates.leave_alone(9, (1,))
+    gates.end_forks(9, (1,))
     assert left(gates) == (9,)
     assert (alive(first), alive(second)) == (False, True)
     assert gates.ended() == ()
@@ -81,13 +81,13 @@ def test_forks_that_are_named_end_and_others_do_not(gates):
 
 def test_one_that_has_no_session_of_its_own_yet_ends_too(gates):
     pid = gates.fork(1, session=False)
-    gates.leave_alone(9, (1,))
+    gates.end_forks(9, (1,))
     assert left(gates) == (9,)
     assert not alive(pid)
 
 
 def test_forks_of_which_nothing_is_left_are_told_at_once(gates):
-    gates.leave_alone(9, (1, 2))
+    gates.end_forks(9, (1, 2))
     assert gates.ended() == (9,)
 
 
@@ -95,7 +95,7 @@ def test_a_number_that_another_fork_has_by_now_is_no_ones_any_more(gates):
     pid = gates.fork(7)
     turned(pid)
     gates.forked(1, pid)  # 7 had ended, and its number is used again
-    gates.leave_alone(9, (7,))
+    gates.end_forks(9, (7,))
     assert gates.ended() == (9,)
     assert alive(pid)
 
@@ -131,7 +131,7 @@ def test_nothing_is_left_of_a_session_whose_dying_hand_their_children_over():
         leader = hands_over()
         while len(in_session(leader)) < 32:
             time.sleep(0.01)
-        end_strays(leader, ())
+        notify.end_session(leader, ())
         assert in_session(leader) == []
         assert not alive(leader)
 
@@ -139,7 +139,7 @@ def test_nothing_is_left_of_a_session_whose_dying_hand_their_children_over():
 def test_members_of_a_session_stay(gates):
     pid = gates.fork(1)
     turned(pid)
-    end_strays(pid, (pid,))
+    notify.end_session(pid, (pid,))
     assert alive(pid)
 
 

@@ -69,8 +69,8 @@ def test_answers_to_whoever_was_interrupted_are_let_go_of(network, port):
         network._sock.send(relay.encode(request))
     with socket.socket(fileno=network.connecting("127.0.0.1", port)) as sock:
         assert sock.getpeername() == ("127.0.0.1", port)
-    while network._is_answered(100):
-        guest_network._close(network._answer()[1])
+    while network._has_answer(100):
+        guest_network._close(network._receive()[1])
     deadline = time.monotonic() + SECONDS
     while open_files() > before and time.monotonic() < deadline:
         time.sleep(0.001)  # the relay closes its own after it has answered

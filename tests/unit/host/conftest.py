@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from cellblock.host.session.types import Cell
+from cellblock.host.session.types import ExecuteRequest
 from cellblock.wire import messages
 from support.simulator import Simulation
 from support.stepwise import Stepwise
@@ -36,7 +36,7 @@ class Simulated(Driven, Simulation):
         self.reactor.turn()
 
     def runs(self, code="x = 1", **fields):
-        self.run(Cell(raw=code, execution_count=1, **fields))
+        self.run(ExecuteRequest(code=code, execution_count=1, **fields))
 
     def sent(self):
         """Return what the guest was sent."""
@@ -57,7 +57,7 @@ class Simulated(Driven, Simulation):
 
     def interrupted_at_once(self):
         """Run a cell and interrupt it before it was sent."""
-        self.session.execute(Cell(raw="1", execution_count=1), self.outcomes.append)
+        self.session.execute(ExecuteRequest(code="1", execution_count=1), self.outcomes.append)
         self.session.interrupt()
 
     def done(self, request, **said):
@@ -136,8 +136,9 @@ class Supervisor:
 
     def __init__(self, guest, zygote):
         self.guest, self.zygote, self.notices = guest, zygote, []
+        self.owner = self
 
-    def is_idle(self):
+    def idle(self):
         return True
 
     def on_notice(self, text):

@@ -11,7 +11,7 @@ import pytest
 from cellblock.backends.bubblewrap import PROGRAM
 from cellblock.backends.choose import ORDER, named
 from cellblock.jupyter import start
-from cellblock.jupyter.early_zygote import is_alike, notebook_of
+from cellblock.jupyter.early_zygote import is_alike, session_notebook
 from support import machines
 
 POLICIES = {
@@ -81,8 +81,8 @@ def test_a_zygote_is_kept_only_in_what_is_due():
     ],
 )
 def test_the_notebook_is_the_one_that_the_server_names(name, found):
-    assert notebook_of({"JPY_SESSION_NAME": name}) == found
-    assert notebook_of({}) is None
+    assert session_notebook({"JPY_SESSION_NAME": name}) == found
+    assert session_notebook({}) is None
 
 
 def test_a_jupyter_server_names_it_as_we_look_for_it():
@@ -90,4 +90,4 @@ def test_a_jupyter_server_names_it_as_we_look_for_it():
     kernels = SimpleNamespace(cwd_for_path=lambda _path: "/srv/notebooks")
     server = SimpleNamespace(kernel_manager=kernels)
     named = sessions.SessionManager.get_kernel_env(server, "notebooks/a.ipynb", "a.ipynb")
-    assert notebook_of(named) == Path("/srv/notebooks/a.ipynb")
+    assert session_notebook(named) == Path("/srv/notebooks/a.ipynb")

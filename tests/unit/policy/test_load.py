@@ -13,8 +13,8 @@ import pytest
 from cellblock.analysis import allowlist
 from cellblock.errors import PolicyError
 from cellblock.policy import schema
-from cellblock.policy.load import foresee, load, preset_values, to_judge_by, unchecked
-from cellblock.policy.model import Policy, rows
+from cellblock.policy.load import from_values, load, load_for_check, load_unchecked, preset_values
+from cellblock.policy.model import Policy, flat_fields
 from cellblock.policy.vocabulary import PRESETS, TIERS
 
 
@@ -34,7 +34,7 @@ def operator(tmp_path):
 @pytest.mark.parametrize("name", PRESETS)
 def test_a_shipped_preset_is_what_the_schema_makes_of_it(name):
     checked = schema.parse(preset_values(name), file=name)
-    shipped = unchecked(preset_values(name))
+    shipped = from_values(preset_values(name))
     assert checked == shipped
     assert checked.digest() == shipped.digest()
 
@@ -47,7 +47,7 @@ def test_the_defaults_of_record_are_preset_safe():
 def test_a_preset_names_every_field_with_a_reason_beside_or_above(name):
     text = (Path(schema.__file__).parent / "presets" / f"{name}.toml").read_text("utf-8")
     keys = re.findall(r"^([\w.]+) =", text, re.MULTILINE)
-    assert keys == [field for field in rows(Policy().as_dict()) if field != "name"]
+    assert keys == [field for field in flat_fields(Policy().as_dict()) if field != "name"]
     entries = re.findall(r'^    "[^"]+",(.*)$', text, re.MULTILINE)
     assert entries
     assert all(entry.strip().startswith("# ") for entry in entries)
@@ -76,7 +76,7 @@ def test_a_tier_is_a_preset_and_a_backend_in_one_word(tier, preset, backend, tmp
     assert policy == plain.replace(name=tier, backend=backend)
     extended = operator(f'extends = "{tier}"\ntimeout = 9.0', allow_unsafe=True)
     assert extended == policy.replace(name="team", timeout=9.0)
-    assert foresee(tier, project=tmp_path) == policy
+    assert load_unchecked(tier, project=tmp_path) == policy
 
 
 @pytest.mark.parametrize("tier", [name for name in TIERS if name.startswith("docker")])
@@ -413,7 +413,7 @@ def test_what_is_foreseen_of_a_good_policy_is_what_is_loaded(tmp_path):
     file = tmp_path / "mine.toml"
     file.write_text('extends = "data"\nmode = "safe"\n[add]\nread_deny_paths = ["~/mine"]\n')
     for spec in ("safe", "data", str(file)):
-        foreseen = foresee(spec, project=tmp_path / "p")
+        foreseen = load_unchecked(spec, project=tmp_path / "p")
         assert foreseen == load(spec, project=tmp_path / "p", allow_unsafe=True)
 
 
@@ -427,7 +427,7 @@ def test_source_is_judged_by_a_policy_of_another_machine(tmp_path):
         allowed_modules = ["a_package_of_theirs"]
         """
     )
-    rules = to_judge_by(str(tmp_path / "there.toml")).rules()
+    rules = load_for_check(str(tmp_path / "there.toml")).rules()
     assert rules.is_raw("a_package_of_theirs")
     assert rules.is_raw("numpy")
     with pytest.raises(PolicyError):
@@ -447,7 +447,7 @@ def test_source_is_judged_where_what_its_host_needs_is_not_installed(tmp_path, m
     )
     monkeypatch.setattr("importlib.util.find_spec", lambda _name: None)
     monkeypatch.setattr("shutil.which", lambda _name, **_where: None)
-    rules = to_judge_by(str(tmp_path / "there.toml")).rules()
+    rules = load_for_check(str(tmp_path / "there.toml")).rules()
     assert rules.operations == {"llm", "ops.http", "ops.install"}
     with pytest.raises(PolicyError, match="is not installed"):
         load(str(tmp_path / "there.toml"), project=tmp_path, allow_unsafe=True)
@@ -457,13 +457,13 @@ def test_source_is_judged_where_what_its_host_needs_is_not_installed(tmp_path, m
 def test_source_is_judged_by_a_shipped_policy_as_the_kernel_judges_it(tmp_path, name):
     (tmp_path / "work").mkdir()
     shipped = load(name, project=tmp_path, allow_unsafe=True)
-    assert to_judge_by(name).rules() == shipped.rules()
+    assert load_for_check(name).rules() == shipped.rules()
 
 
 @pytest.mark.parametrize("name", ["unsafe", "trusted", "local_unsafe", "docker_unsafe"])
 def test_source_is_not_judged_by_a_policy_that_has_no_language_layer(name):
     with pytest.raises(PolicyError) as refused:
-        to_judge_by(name)
+        load_for_check(name)
     assert str(refused.value) == (
         f"{name}: mode: no source is checked under this policy (got 'unsafe'). "
         "Choose a policy of mode safe."
@@ -473,5 +473,5 @@ def test_source_is_not_judged_by_a_policy_that_has_no_language_layer(name):
 def test_what_is_wrong_with_a_policy_is_said_to_who_judges_by_it_too(tmp_path):
     (tmp_path / "bad.toml").write_text('magics = ["tmie"]')
     with pytest.raises(PolicyError) as refused:
-        to_judge_by(str(tmp_path / "bad.toml"))
+        load_for_check(str(tmp_path / "bad.toml"))
     assert "Did you mean time?" in str(refused.value)

@@ -20,7 +20,7 @@ RULES = Rules(True, {}, frozenset(), frozenset({"policy"}))
     ],
 )
 def test_a_cell_of_nothing_but_narrowings_is_the_hosts(source):
-    assert narrow_requests.is_alone(source)
+    assert narrow_requests.is_narrow_cell(source)
 
 
 X = [
@@ -45,7 +45,7 @@ X = [
 
 def test_whatever_else_a_cell_says_it_is_not():
     for source in X:
-        assert not narrow_requests.is_alone(source), source
+        assert not narrow_requests.is_narrow_cell(source), source
 
 
 def read(source):

@@ -10,7 +10,7 @@ import pytest
 from cellblock.errors import PolicyError, WideningError
 from cellblock.policy import narrow_requests
 from cellblock.policy.model import Policy
-from cellblock.policy.narrow_requests import of_file, of_notebook
+from cellblock.policy.narrow_requests import narrow_for_file, narrow_for_notebook
 
 
 @pytest.fixture
@@ -33,21 +33,23 @@ def asking(own):
 def test_a_notebook_asks_for_less(base, file):
     (file.parent / "data").mkdir()
     asked = {"timeout": 10, "network_access": False, "filesystem_read_roots": ["data"]}
-    narrowed = of_notebook(asking({"policy": asked}), base, file=file, project=Path("/"))
+    narrowed = narrow_for_notebook(asking({"policy": asked}), base, file=file, project=Path("/"))
     assert (narrowed.timeout, narrowed.network_access) == (10.0, False)
     assert narrowed.filesystem_read_roots == (str(file.parent / "data"),)
 
 
 @pytest.mark.parametrize("own", [None, {}, {"policy": {}}])
 def test_a_notebook_that_asks_for_nothing_gets_the_policy_as_it_is(base, file, own):
-    assert of_notebook(asking(own), base, file=file, project=file.parent) == base
-    assert of_notebook({}, base, file=file, project=file.parent) == base
-    assert of_notebook({"metadata": []}, base, file=file, project=file.parent) == base
+    assert narrow_for_notebook(asking(own), base, file=file, project=file.parent) == base
+    assert narrow_for_notebook({}, base, file=file, project=file.parent) == base
+    assert narrow_for_notebook({"metadata": []}, base, file=file, project=file.parent) == base
 
 
 def test_a_notebook_cannot_ask_for_more(base, file):
     with pytest.raises(WideningError) as raised:
-        of_notebook(asking({"policy": {"timeout": 100}}), base, file=file, project=file.parent)
+        narrow_for_notebook(
+            asking({"policy": {"timeout": 100}}), base, file=file, project=file.parent
+        )
     assert str(raised.value) == (
         f"{file}: metadata.cellblock.policy.timeout: a notebook can't have more than the policy: "
         "100 is more than 60 (got 100). "
@@ -71,7 +73,7 @@ def test_a_notebook_cannot_ask_for_more(base, file):
 )
 def test_a_malformed_table_names_file_and_key(base, file, own, key, message):
     with pytest.raises(PolicyError, match=message) as raised:
-        of_notebook(asking(own), base, file=file, project=file.parent)
+        narrow_for_notebook(asking(own), base, file=file, project=file.parent)
     assert (raised.value.file, raised.value.key) == (str(file), f"metadata.cellblock{key}")
 
 
@@ -79,7 +81,7 @@ def test_a_malformed_table_names_file_and_key(base, file, own, key, message):
 
 
 def read(file, base):
-    return of_file(file, base, project=file.parent)
+    return narrow_for_file(file, base, project=file.parent)
 
 
 def test_keys_are_read_however_json_spells_them_and_the_last_of_two_counts_as_it_does_everywhere(

@@ -9,7 +9,14 @@ import pytest
 
 from cellblock.errors import PolicyError, WideningError
 from cellblock.policy.model import FIELDS, LIMITS, Audit, Policy
-from cellblock.policy.narrowing import MAX_ENTRIES, TABLE, EnforcedBy, changed, narrow, weigh
+from cellblock.policy.narrowing import (
+    MAX_ENTRIES,
+    TABLE,
+    EnforcedBy,
+    changed_fields,
+    narrow,
+    try_narrow,
+)
 from cellblock.policy.paths import Places
 
 
@@ -186,7 +193,7 @@ def each(cases):
 
 def refused(policy, asked, places):
     """Return the one error of what a cell asked; nothing was changed."""
-    kept, errors = weigh(policy, asked, places=places)
+    kept, errors = try_narrow(policy, asked, places=places)
     assert (kept is policy, len(errors)) == (True, 1), (asked, errors)
     return errors[0]
 
@@ -195,7 +202,7 @@ def test_what_allows_less_is_taken(policy, places):
     for key, value in each(NARROWER):
         narrowed = narrow(policy, {key: value}, places=places)
         assert not TABLE[key].rule(key, policy, narrowed), (key, value)
-        assert set(changed(policy, narrowed)) <= {key, "tool_timeouts", "pre_imported"}, (
+        assert set(changed_fields(policy, narrowed)) <= {key, "tool_timeouts", "pre_imported"}, (
             key,
             value,
         )
@@ -228,13 +235,13 @@ def test_what_is_no_value_of_the_field_is_refused_and_changes_nothing(policy, pl
     "key", ["Timeout", "TIMEOUT", "timeout ", "ｔimeout", "add", "", "extends"]
 )
 def test_a_key_that_is_no_field_is_refused(policy, places, key):
-    _, (error,) = weigh(policy, {key: 1}, places=places)
+    _, (error,) = try_narrow(policy, {key: 1}, places=places)
     assert (error.message, error.key) == ("no such key", key)
 
 
 def test_the_project_cannot_lend_a_root_by_a_link(policy, places, project):
     (project / "link").symlink_to(project.parent / "elsewhere")
-    _, (error,) = weigh(policy, {"filesystem_read_roots": ["{project}/link"]}, places=places)
+    _, (error,) = try_narrow(policy, {"filesystem_read_roots": ["{project}/link"]}, places=places)
     assert isinstance(error, WideningError)
     assert f"'{project.parent / 'elsewhere'}' lies beneath none of" in error.message
 
@@ -256,7 +263,7 @@ def test_what_was_weighed_is_not_resolved_again(policy, places, project, monkeyp
         return found
 
     monkeypatch.setattr("cellblock.policy.paths.os.path.realpath", swap)
-    _, (error,) = weigh(policy, {"filesystem_read_roots": ["work/out"]}, places=places)
+    _, (error,) = try_narrow(policy, {"filesystem_read_roots": ["work/out"]}, places=places)
     assert (error.message, "elsewhere" in str(error)) == ("no such file or folder", False)
 
 
@@ -264,7 +271,7 @@ def test_a_refusal_does_not_tell_what_there_is_outside(policy, places, project):
     told = []
     for name in ("elsewhere", "elsewhere?", "no-such-thing", "no-such-thing?"):
         changes = {"filesystem_read_roots": [f"../{name}"]}
-        _, (error,) = weigh(policy, changes, places=places)
+        _, (error,) = try_narrow(policy, changes, places=places)
         told.append(str(error).replace(str(project.parent / name.removesuffix("?")), "X"))
     assert len(set(told)) == 1, told
 
@@ -303,14 +310,14 @@ def test_what_allows_can_not_be_added_to(policy, places):
 
 def test_a_list_is_not_cleared_under_cover_of_an_addition(policy, places):
     changes = {"read_deny_paths": [], "add": {"read_deny_paths": ["data"]}}
-    _, wrong = weigh(policy, changes, places=places)
+    _, wrong = try_narrow(policy, changes, places=places)
     assert [error.message for error in wrong if error.key.startswith("add")] == ["said twice"]
     assert any(isinstance(error, WideningError) for error in wrong)
 
 
 def test_all_that_is_wrong_is_told_and_nothing_is_changed(policy, places):
     changes = {"timeout": 100, "network_access": False, "nonsense": 1, "max_processes": -1}
-    kept, wrong = weigh(policy, changes, places=places)
+    kept, wrong = try_narrow(policy, changes, places=places)
     assert kept is policy
     assert {error.key for error in wrong} == {"timeout", "nonsense", "max_processes"}
 
@@ -327,7 +334,7 @@ def test_an_error_says_file_key_value_and_what_to_do(policy, places):
 def test_one_limit_can_not_hide_behind_another(policy, places):
     """The limit of all tools is none of a tool's own, and a lower one lifts no other."""
     changes = {"tool_timeout": 1, "tool_timeouts": {"dumps": 6}}
-    _, (error,) = weigh(policy, changes, places=places)
+    _, (error,) = try_narrow(policy, changes, places=places)
     assert error.key == "tool_timeouts"
     narrowed = narrow(policy, {"tool_timeout": 1}, places=places)
     assert narrowed.tool_timeouts == {"dumps": 5.0}
@@ -352,7 +359,7 @@ def test_narrowing_twice_is_narrower_still_and_does_not_go_back(policy, places):
 def test_saying_what_is_so_already_changes_nothing(policy, places):
     same = {key: value for key, value in policy.as_dict().items() if key != "audit"}
     assert narrow(policy, same, places=places) == policy
-    assert changed(policy, policy) == ()
+    assert changed_fields(policy, policy) == ()
 
 
 def test_the_audit_log_is_not_for_cells_to_change(policy, places):
@@ -364,7 +371,7 @@ def test_the_audit_log_is_not_for_cells_to_change(policy, places):
 
 def test_a_list_without_end_is_not_looked_up(policy, places):
     paths = [f"/{number}" for number in range(MAX_ENTRIES + 1)]
-    _, (error,) = weigh(policy, {"read_deny_paths": paths}, places=places)
+    _, (error,) = try_narrow(policy, {"read_deny_paths": paths}, places=places)
     assert error.message == "more than 1,000 entries"
 
 

@@ -8,7 +8,7 @@ import pytest
 
 from cellblock.errors import PolicyError
 from cellblock.policy import network, schema
-from cellblock.policy.load import foresee, load, unchecked
+from cellblock.policy.load import from_values, load, load_unchecked
 from cellblock.policy.model import Policy
 from cellblock.policy.operations import Http, Install, ListDir, Operations, ReadFile
 
@@ -22,7 +22,7 @@ def operator(tmp_path):
     def write(text, read=load):
         file = tmp_path / "team.toml"
         file.write_text(text, "utf-8")
-        keywords = {} if read is foresee else {"allow_unsafe": False}
+        keywords = {} if read is load_unchecked else {"allow_unsafe": False}
         return read(str(file), project=tmp_path, **keywords)
 
     return write
@@ -30,7 +30,7 @@ def operator(tmp_path):
 
 def test_nothing_is_granted_unless_a_table_is_there():
     assert Policy().operations is None
-    assert unchecked({"ops": {}}).operations is None
+    assert from_values({"ops": {}}).operations is None
     assert schema.parse({"ops": {}}, file="x") == Policy()
 
 
@@ -41,7 +41,7 @@ def test_a_table_grants_its_operation_and_no_other_on_roots_that_are_there(opera
     )
     assert policy.operations.granted() == ("read_file", "http")
     absolute = f'[ops.read_file]\nroots = ["{tmp_path}"]\n[ops.http]\nhosts = ["a.example"]'
-    assert policy == operator(absolute, foresee)
+    assert policy == operator(absolute, load_unchecked)
 
     policy = operator('[ops.read_file]\nroots = ["gone?", "."]')
     assert policy.operations.read_file.roots == (str(tmp_path),)

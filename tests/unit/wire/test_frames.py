@@ -92,7 +92,7 @@ def test_what_is_said_of_a_frame_is_short_and_can_be_shown_whatever_stands_in_it
     said = str(told.value)
     assert said.startswith(("undecodable frame: Object contains", "undecodable frame: Invalid"))
     assert said.isprintable()
-    assert len(said) < frames.MOST_TOLD + 30
+    assert len(said) < frames.LONGEST_WHY + 30
 
 
 @pytest.mark.parametrize(

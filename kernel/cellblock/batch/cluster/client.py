@@ -37,7 +37,7 @@ from cellblock.host.audit import reader
 from cellblock.policy import load
 from cellblock.policy.enforcement import Gap
 from cellblock.policy.model import Policy
-from cellblock.policy.narrow_requests import NOTEBOOK_TABLE, asked_of, of_notebook
+from cellblock.policy.narrow_requests import NOTEBOOK_TABLE, narrow_for_notebook, requested_table
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -112,9 +112,9 @@ def _narrowed_policy(job: Job, policy: Policy) -> NarrowedPolicy | None:
     except UnreadableError:
         return None
     whole = {"metadata": notebook.metadata}
-    if asked_of(whole) is None or not notebook.is_python:
+    if requested_table(whole) is None or not notebook.is_python:
         return None
-    narrowed = of_notebook(whole, policy, file=job.file, project=Path.cwd())
+    narrowed = narrow_for_notebook(whole, policy, file=job.file, project=Path.cwd())
     return NarrowedPolicy(policy=narrowed.as_dict(), digest=narrowed.digest())
 
 

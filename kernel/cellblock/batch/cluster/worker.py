@@ -42,9 +42,9 @@ from cellblock.host.audit import reader
 from cellblock.policy import load
 from cellblock.policy.enforcement import Status
 from cellblock.policy.model import Audit
-from cellblock.policy.narrow_requests import NOTEBOOK_TABLE, asked_of
+from cellblock.policy.narrow_requests import NOTEBOOK_TABLE, requested_table
 from cellblock.policy.narrowing import check_narrower
-from cellblock.policy.paths import Places, placed
+from cellblock.policy.paths import Places, expand_paths
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -55,7 +55,7 @@ if TYPE_CHECKING:
     from cellblock.batch.run.document import Document
     from cellblock.batch.run.notebook import Notebook
     from cellblock.batch.run.result import NotebookResult
-    from cellblock.host.session.config import Ground
+    from cellblock.host.session.config import SessionConfig
     from cellblock.policy.enforcement import Gap
     from cellblock.policy.model import Policy
 
@@ -256,28 +256,28 @@ def _offered_policy(offer: PolicyOffer) -> Policy:
     """Return the policy of an offer as it was sent. Raise CellblockError."""
     if offer.version != __version__:
         raise BackendError(f"cellblock is {__version__} here, and {offer.version} where the run is")
-    policy = load.of_fields(offer.policy, file="the run's policy")
+    policy = load.from_fields(offer.policy, file="the run's policy")
     if policy.digest() != offer.digest:
         raise BackendError("the policy that arrived is not the one that its hash is of")
     return policy
 
 
-def accept_narrowed(narrowed: NarrowedPolicy, offered: Policy, ground: Ground) -> Policy:
-    """Return a policy narrower than the ``offered`` one, placed on the ground of that.
+def accept_narrowed(narrowed: NarrowedPolicy, offered: Policy, config: SessionConfig) -> Policy:
+    """Return a policy narrower than the ``offered`` one, placed where that holds.
 
     What the worker denies is denied, and logs are kept as the worker keeps them. Raise
     CellblockError for a policy that does not have its hash, that allows more, there or here, or
     whose folders are not here.
     """
     file = "the notebook's policy"
-    policy = load.of_fields(narrowed.policy, file=file)
+    policy = load.from_fields(narrowed.policy, file=file)
     if policy.digest() != narrowed.digest:
         raise BackendError("the notebook's policy that arrived is not the one that its hash is of")
     check_narrower(offered, policy, file=file)
-    mine = ground.policy
+    mine = config.policy
     denied = tuple(dict.fromkeys((*policy.read_deny_paths, *mine.read_deny_paths)))
-    places = Places(file, ground.project, ground.project, Path(ground.told.scratch))
-    here = placed(policy.replace(read_deny_paths=denied, audit=mine.audit), places)
+    places = Places(file, config.project, config.project, config.scratch)
+    here = expand_paths(policy.replace(read_deny_paths=denied, audit=mine.audit), places)
     check_narrower(mine, here, file=file)
     return here
 
@@ -289,7 +289,7 @@ class SentPolicyPools(PolicyPools):
         """Return the policy that was sent with a notebook. Raise PolicyError if it has none."""
         if job.policy is not None:
             return job.policy
-        if asked_of({"metadata": notebook.metadata}) is None:
+        if requested_table({"metadata": notebook.metadata}) is None:
             return self.operators.ground.policy
         what, remedy = "asks for a policy, and none was sent with it", "Report this."
         key = f"metadata.{NOTEBOOK_TABLE}"

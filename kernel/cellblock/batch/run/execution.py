@@ -40,7 +40,7 @@ from cellblock.batch.run.result import (
 from cellblock.errors import CellblockError, PolicyError
 from cellblock.jupyter.messages import kernel_info
 from cellblock.policy import paths
-from cellblock.policy.narrow_requests import asked_of, of_notebook
+from cellblock.policy.narrow_requests import narrow_for_notebook, requested_table
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Iterator
@@ -148,15 +148,15 @@ class PolicyPools:
     async def policy_of(self, notebook: Notebook, job: Job) -> Policy:
         """Return the policy for a notebook. Raise PolicyError, also where it asks for more."""
         whole, ground = {"metadata": notebook.metadata}, self.operators.ground
-        if asked_of(whole) is None:
+        if requested_table(whole) is None:
             return ground.policy
         return await asyncio.to_thread(
-            of_notebook,
+            narrow_for_notebook,
             whole,
             ground.policy,
             file=job.file,
             project=ground.project,
-            scratch=Path(ground.told.scratch),
+            scratch=Path(ground.prepare.scratch),
         )
 
     @asynccontextmanager
@@ -166,7 +166,7 @@ class PolicyPools:
         if policy == ground.policy:
             yield self.operators
             return
-        digest = paths.unplaced(policy, Path(ground.told.scratch)).digest()
+        digest = paths.without_scratch(policy, Path(ground.prepare.scratch)).digest()
         entry = self._entries.pop(digest, None) or _Entry(self.operators.narrowed(policy))
         self._entries[digest] = entry
         entry.users += 1
@@ -424,7 +424,7 @@ def _document(notebook: Notebook, display: str) -> Document:
 
 def _readable(folder: str, pool: AsyncSandboxPool) -> str | None:
     """Return the folder if cells may read it."""
-    plan, real = pool.ground.told.plan, os.path.realpath(folder)
+    plan, real = pool.ground.prepare.plan, os.path.realpath(folder)
     readable = any(paths.within(real, root) for root in (*plan.read_roots, *plan.write_roots))
     # Unlike pathlib's `is_dir`, this raises nothing for a folder that can't be looked at. With the
     # slash it is true of folders alone.

@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import fastjsonschema
 
-from cellblock.batch.notebook import UnreadableError, read_notebook
+from cellblock.batch.notebook import MAX_VALUES, UnreadableError, read_notebook
 from cellblock.batch.verdict import MAX_FILE_BYTES
 from cellblock.host.files import upgraded
 from cellblock.host.output import gateway
@@ -34,8 +34,6 @@ if TYPE_CHECKING:
 #: From this minor version on cells have ids.
 WITH_IDS: Final = 5
 _ID: Final = re.compile(r"[a-zA-Z0-9-_]{1,64}")
-#: Values in a notebook: Python takes about 100 bytes for each while it reads.
-MAX_VALUES: Final = 2_000_000
 _MAX_DEPTH: Final = 64
 _PYTHON: Final = "python"
 _SKIP_TAG: Final = "skip-execution"

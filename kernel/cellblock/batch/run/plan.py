@@ -21,7 +21,7 @@ from cellblock import __version__
 from cellblock.batch import files
 from cellblock.batch.verdict import MAX_FILE_BYTES, FileKind, Problem
 from cellblock.errors import InputError
-from cellblock.host.session import history as inputs
+from cellblock.host.session.history import encode_inputs, inputs_from_file
 from cellblock.policy.paths import within
 from cellblock.render.text import visible
 
@@ -149,18 +149,18 @@ def parameters(
     """Return the values in the JSON ``files``, in order, then those ``given`` as NAME=VALUE.
 
     A value that is JSON is parsed; any other is a string. ``writable`` are folders that cells may
-    write: see `inputs.from_file`. Raise InputError.
+    write: see `inputs_from_file`. Raise InputError.
     """
     values = dict[str, Any]()
     for file in files:
-        values |= {name: json.loads(one) for name, one in inputs.from_file(file, writable).items()}
+        values |= {name: json.loads(one) for name, one in inputs_from_file(file, writable).items()}
     for one in given:
         name, has_value, text = one.partition("=")
         if not has_value or not name:
             remedy = "Write -p NAME=VALUE, or -p NAME VALUE."
             raise InputError("no name and value", file="-p", key="", value=repr(one), remedy=remedy)
         values[name] = _parameter(text)
-    inputs.encoded(values, source="-p")
+    encode_inputs(values, source="-p")
     return values
 
 

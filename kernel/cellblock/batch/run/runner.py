@@ -88,7 +88,7 @@ class LocalExecutor:
     def __init__(self, pools: PolicyPools, slots: int) -> None:
         self._pools, self.slots = pools, slots
         ground = pools.operators.ground
-        self.digest = paths.unplaced(ground.policy, Path(ground.told.scratch)).digest()
+        self.digest = paths.without_scratch(ground.policy, Path(ground.prepare.scratch)).digest()
         self.gaps: tuple[Gap, ...] = ()
         self._running: set[Execution] = set()
 
@@ -119,7 +119,7 @@ async def _run(request: RunRequest, folder: OutputFolder, progress: Progress) ->
     run = Run(request, folder, progress)
     with run.handling_signals():
         async with AsyncSandboxPool(request.policy, allow_unsafe=request.allow_unsafe) as pool:
-            check_out_of_reach(request, folder, pool.ground.told.plan.write_roots)
+            check_out_of_reach(request, folder, pool.ground.prepare.plan.write_roots)
             exports = bool(pool.ground.policy.artifact_export_paths)
             if exports:
                 check_artifact_folders(request.notebooks, folder)

@@ -5,6 +5,11 @@ whose required locks are not all achieved runs nothing (promise P5). The order m
 capabilities first means that nothing after it is exempt; no_new_privs comes before Landlock and
 seccomp, which need it; seccomp comes last, because it refuses the calls that the others are.
 
+``process`` has a fork's first steps, capabilities and resource limits, ``landlock`` files and TCP
+ports, ``seccomp`` the filter that is compiled from the tables ``arch``, ``syscalls`` and
+``syscall_args``, ``notify`` the gate: calls that the zygote decides. ``witness`` sees the locks
+hold, ``libc`` makes the system calls.
+
 Only the standard library and ``cellblock.wire`` may be imported here.
 """
 
@@ -67,65 +72,73 @@ def confine(
 
     Call it in the freshly forked guest, before any thread exists. With ``hand_over``, which is
     given the listener's descriptor and sends it to the zygote, the guest is under the gate
-    (``gate``); the zygote must answer from then on, or this never returns. ``highest_abi``
+    (``notify``); the zygote must answer from then on, or this never returns. ``highest_abi``
     makes tests on a new OS kernel behave as on an old one. Raises ConfineError if a lock that
     ``plan.required`` names was not achieved, or is not known, or a second thread exists; the
     caller must then end the process.
     """
-    _check(plan)
-    run = _Run(plan)
-    for lock, act in _takers(plan, hand_over, highest_abi).items():
-        if lock in plan.locks:
-            run.take(lock, act)
-    for lock, look in _witnesses(plan).items():
-        if lock in run.achieved:
-            run.witness(lock, look)
-    if run.achieved.get("seccomp", "").endswith(_GATED):
-        run.achieved[GATE] = "starts and foreign signals are the zygote's to decide"
-    return LockReport(achieved=run.achieved, failed=run.failed)
+    for lock in (*plan.required, *plan.locks):
+        if lock not in (*AROUND, *LOCKS):
+            raise ConfineError(lock, 0, "no such lock")
+    for lock in plan.required:
+        if lock not in plan.locks:
+            raise ConfineError(lock, 0, "required, but not planned")
+    if plan.locks:
+        _require_one_thread()
+    outcome = _Outcome(plan)
+    for lock, take in _locks(plan, hand_over, highest_abi).items():
+        outcome.take(lock, take)
+    # What the namespaces' lock looked for is what it is, so its statement is what was witnessed.
+    outcome.witness("namespaces", lambda: "names" if plan.unseen else "")
+    outcome.witness("landlock", lambda: witness.files(plan))
+    outcome.witness("seccomp", lambda: witness.calls(plan))
+    if outcome.achieved.get("seccomp", "").endswith(_GATED):
+        outcome.achieved[GATE] = "starts and foreign signals are the zygote's to decide"
+    return LockReport(achieved=outcome.achieved, failed=outcome.failed)
 
 
 def confine_zygote(plan: Plan, *, around: bool) -> None:
     """Take, in a zygote, what all of its guests are under: ``plan`` is the widest of theirs.
 
-    Less what it takes to be one (``allowlist.ZYGOTE``), and less a limit on open files, of which it
+    Less what it takes to be one (``syscalls.ZYGOTE``), and less a limit on open files, of which it
     has some for each guest. ``around`` says that namespaces show it no more than that, so that no
     Landlock is needed; it then removes what guests leave. Raises ConfineError as ``confine`` does.
     """
-    machine, run = arch.current(), _Run(plan)
+    machine, outcome = arch.current(), _Outcome(plan)
     if machine is None:
         return  # no guest will be ready
     limits = replace(plan.limits, max_open_files=None)
     version = min(landlock.abi(machine), plan.highest_abi or landlock.HIGHEST_KNOWN_ABI)
     grants = replace(_grants(plan, version, gated=True), zygote=True, removing=around)
-    locks: dict[str, Callable[[], str]] = {
-        "capabilities": lambda: process.drop_capabilities(machine),
-        "no_new_privs": process.no_new_privs,
-        "rlimits": lambda: process.apply_limits(limits, gated=True),
-        "landlock": lambda: "" if around else landlock.apply(plan, machine, version),
-        "seccomp": lambda: seccomp.load(machine, seccomp.build(machine.name, grants), os.getpid()),
-    }
-    for lock, act in locks.items():
-        if lock in plan.locks:
-            run.take(lock, act)
+    outcome.take("capabilities", lambda: process.drop_capabilities(machine))
+    outcome.take("no_new_privs", process.no_new_privs)
+    outcome.take("rlimits", lambda: process.apply_limits(limits, gated=True))
+    if not around:
+        outcome.take("landlock", lambda: landlock.apply(plan, machine, version))
+    outcome.take(
+        "seccomp", lambda: seccomp.load(machine, seccomp.build(machine.name, grants), os.getpid())
+    )
 
 
-class _Run:
-    """One pass over the locks: what came of each, so far."""
+class _Outcome:
+    """How the locks of a plan came out, so far."""
 
     def __init__(self, plan: Plan) -> None:
-        self._required = plan.required
+        self._planned, self._required = plan.locks, plan.required
         self.achieved: dict[str, str] = {}
         self.failed: dict[str, str] = {}
 
-    def take(self, lock: str, act: Callable[[], str]) -> None:
-        """Take a lock. Raises ConfineError if it fails and is required."""
-        statement = self._try(lock, act)
-        if statement is not None:
-            self.achieved[lock] = statement
+    def take(self, lock: str, take: Callable[[], str]) -> None:
+        """Take a lock if it is planned. Raises ConfineError if it fails and is required."""
+        if lock in self._planned:
+            statement = self._try(lock, take)
+            if statement is not None:
+                self.achieved[lock] = statement
 
     def witness(self, lock: str, look: Callable[[], str]) -> None:
-        """Look whether a lock holds; one that does not is not achieved."""
+        """Look whether a lock holds that was taken; one that does not is not achieved."""
+        if lock not in self.achieved:
+            return
         seen = self._try(lock, look)
         if seen is None:
             del self.achieved[lock]
@@ -143,26 +156,6 @@ class _Run:
         return None
 
 
-def _witnesses(plan: Plan) -> dict[str, Callable[[], str]]:
-    return {
-        # What it looked for is what it is, so that its statement is what was witnessed.
-        "namespaces": lambda: "names" if plan.unseen else "",
-        "landlock": lambda: witness.files(plan),
-        "seccomp": lambda: witness.calls(plan),
-    }
-
-
-def _check(plan: Plan) -> None:
-    for lock in (*plan.required, *plan.locks):
-        if lock not in (*AROUND, *LOCKS):
-            raise ConfineError(lock, 0, "no such lock")
-    for lock in plan.required:
-        if lock not in plan.locks:
-            raise ConfineError(lock, 0, "required, but not planned")
-    if plan.locks:
-        _require_one_thread()
-
-
 def _require_one_thread() -> None:
     # Landlock (below ABI 8) and capset reach the calling thread only.
     try:
@@ -173,22 +166,22 @@ def _require_one_thread() -> None:
         raise ConfineError("process", 0, f"{threads} threads exist, locks reach only one")
 
 
-def _takers(
+def _locks(
     plan: Plan, hand_over: Callable[[int], None] | None, highest_abi: int
 ) -> dict[str, Callable[[], str]]:
+    """Return what takes each lock, in the order in which they are taken."""
     machine = arch.current()
     if machine is None:
         return dict.fromkeys((*AROUND, *LOCKS), _unknown_machine)
     version = min(landlock.abi(machine), highest_abi, plan.highest_abi or highest_abi)
-    gated = hand_over is not None
 
     def filter_calls() -> str:
-        under_gate = _under_gate(machine, _grants(plan, version, gated=True), hand_over)
-        if gated and not under_gate and plan.limits.max_processes is not None:
+        gated = _install_gate(machine, _grants(plan, version, gated=True), hand_over)
+        if hand_over is not None and not gated and plan.limits.max_processes is not None:
             process.limit_tasks(plan.limits.max_processes)
-        program = seccomp.build(machine.name, _grants(plan, version, gated=under_gate))
-        said = seccomp.load(machine, program, os.getpid())
-        return said + _GATED if under_gate else said
+        program = seccomp.build(machine.name, _grants(plan, version, gated=gated))
+        statement = seccomp.load(machine, program, os.getpid())
+        return statement + _GATED if gated else statement
 
     return {
         "namespaces": lambda: witness.look_at_namespaces(plan),
@@ -196,16 +189,16 @@ def _takers(
         "capabilities": lambda: process.drop_capabilities(machine),
         "no_new_privs": process.no_new_privs,
         "not_dumpable": process.not_dumpable,
-        "rlimits": lambda: process.apply_limits(plan.limits, gated=gated),
+        "rlimits": lambda: process.apply_limits(plan.limits, gated=hand_over is not None),
         "landlock": lambda: landlock.apply(plan, machine, version),
         "seccomp": filter_calls,
     }
 
 
-def _under_gate(
+def _install_gate(
     machine: arch.Arch, grants: Grants, hand_over: Callable[[int], None] | None
 ) -> bool:
-    """Put this process under the gate; say whether that was possible.
+    """Put this process under the gate; return whether that was possible.
 
     Where a listener is above us already (a container's, say) there can be no second one (EBUSY),
     and OS kernels before 5.0 have none (EINVAL): the main filter then refuses what the gate asks
@@ -228,6 +221,11 @@ def _unknown_machine() -> str:
 
 def _grants(plan: Plan, version: int, *, gated: bool) -> Grants:
     decides = version if "landlock" in plan.locks else 0
+    # Above which multiple of 4 GiB there is nothing but a program's first stack: that is put at
+    # random in the last 16 GiB of the address space at most, and all else below that
+    # (``mmap_base`` in arch/x86/mm/mmap.c of the OS kernel). How large the space is, an address on
+    # our own tells; where nobody knows one, no memory is moved.
+    stacks = max(0, (1 << libc.on_first_stack().bit_length() >> 32) - 5)
     return Grants(
         network=plan.network,
         relayed=plan.relayed,
@@ -235,15 +233,5 @@ def _grants(plan: Plan, version: int, *, gated: bool) -> Grants:
         scoped=decides >= landlock.SCOPE_ABI,
         truncate=decides >= landlock.TRUNCATE_ABI,
         gated=gated,
-        stacks=_stacks(),
+        stacks=stacks,
     )
-
-
-def _stacks() -> int:
-    """Return above which multiple of 4 GiB there is nothing but a program's first stack.
-
-    That is put at random in the last 16 GiB of the address space at most, and all else below that
-    (``mmap_base`` in arch/x86/mm/mmap.c of the OS kernel). How large the space is, an address on
-    our own tells; where nobody knows one, no memory is moved.
-    """
-    return max(0, (1 << libc.on_first_stack().bit_length() >> 32) - 5)

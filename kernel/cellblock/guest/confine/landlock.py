@@ -10,7 +10,6 @@ from __future__ import annotations
 import ctypes
 import errno
 import os
-import resource
 import stat
 import struct
 from typing import TYPE_CHECKING, Final
@@ -20,13 +19,12 @@ import msgspec
 from cellblock.guest.confine import arch, libc, process, seccomp
 from cellblock.guest.confine.libc import LockFailed
 from cellblock.guest.confine.notify import NEW_LISTENER, WAIT_KILLABLE
-from cellblock.guest.confine.process import RLIMITS
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
     from cellblock.guest.confine.arch import Arch
-    from cellblock.wire.messages import Limits, Plan
+    from cellblock.wire.messages import Plan
 
 
 CREATE_RULESET_VERSION: Final = 1
@@ -94,11 +92,7 @@ class Handled(msgspec.Struct, frozen=True):
     @property
     def packed(self) -> bytes:
         """``struct landlock_ruleset_attr``, as long as the ABI needs it."""
-        words = [self.fs]
-        if self.net or self.scopes:
-            words.append(self.net)
-        if self.scopes:
-            words.append(self.scopes)
+        words = [self.fs, self.net, self.scopes][: 3 if self.scopes else 2 if self.net else 1]
         return struct.pack(f"={len(words)}Q", *words)
 
 
@@ -132,11 +126,20 @@ def apply(plan: Plan, arch: Arch, version: int) -> str:
     handle = handled(version, network=plan.network)
     ruleset, absent = ruleset_of(plan, arch, handle)
     try:
-        _allow_own_map(arch, ruleset, handle)
+        # The guest may read its own memory map: threadpoolctl (scikit-learn) looks for BLAS there.
+        # procfs makes a new inode, which no rule names, once it has forgotten the old one; an open
+        # descriptor keeps it. A process that the guest forks has another map, and no rule for it.
+        own = f"/proc/{os.getpid()}/maps"
+        if _allow(arch, ruleset, handle, own, READ_FILE):
+            os.open(own, os.O_PATH | os.O_CLOEXEC)
         restrict_self(arch, ruleset, handle.flags)
     finally:
         os.close(ruleset)
-    return _statement(version, handle, absent)
+    parts = [f"ABI {version}", "files"]
+    parts += ["tcp"] if handle.net else []
+    parts += ["signals and abstract sockets"] if handle.scopes else []
+    parts += [f"{len(absent)} roots absent"] if absent else []
+    return ", ".join(parts)
 
 
 def ruleset_of(plan: Plan, arch: Arch, handle: Handled) -> tuple[int, list[str]]:
@@ -191,17 +194,6 @@ def _allow(arch: Arch, ruleset: int, handle: Handled, path: str, rights: int) ->
     return True
 
 
-def _allow_own_map(arch: Arch, ruleset: int, handle: Handled) -> None:
-    """Let the guest read its own memory map: threadpoolctl (scikit-learn) looks for BLAS there.
-
-    procfs makes a new inode, which no rule names, once it has forgotten the old one; an open
-    descriptor keeps it. A process that the guest forks has another map, and no rule for it.
-    """
-    own = f"/proc/{os.getpid()}/maps"
-    if _allow(arch, ruleset, handle, own, READ_FILE):
-        os.open(own, os.O_PATH | os.O_CLOEXEC)
-
-
 def _open_beneath(arch: Arch, path: str) -> int:
     """Open ``path`` for naming it, following no link at all: the plan's paths are canonical.
 
@@ -213,14 +205,6 @@ def _open_beneath(arch: Arch, path: str) -> int:
         struct.pack("=QQQ", os.O_PATH | os.O_CLOEXEC, 0, RESOLVE_NO_SYMLINKS), 24
     )
     return libc.syscall(arch.numbers["openat2"], AT_FDCWD, name, how, 24)
-
-
-def _statement(version: int, handle: Handled, absent: list[str]) -> str:
-    parts = [f"ABI {version}", "files"]
-    parts += ["tcp"] if handle.net else []
-    parts += ["signals and abstract sockets"] if handle.scopes else []
-    parts += [f"{len(absent)} roots absent"] if absent else []
-    return ", ".join(parts)
 
 
 # More locks on a guest that runs: what the zygote prepares, and what the guest does about it.
@@ -269,18 +253,8 @@ def ruleset(plan: Plan, layers: int) -> int:
     return made
 
 
-def lower(pid: int, limits: Limits) -> None:
-    """Lower a process's resource limits, soft and hard. Raises OSError, ValueError."""
-    for field, which in RLIMITS.items():
-        hard, wanted = resource.prlimit(pid, which)[1], getattr(limits, field)
-        if wanted is None:
-            continue
-        value = wanted if hard == resource.RLIM_INFINITY else min(wanted, hard)
-        resource.prlimit(pid, which, (value, value))
-
-
 def _can_wait_killable(machine: Arch) -> bool:
-    """Say whether a stopped call can't be interrupted: else one could slip away from its answer.
+    """Return whether a stopped call can't be interrupted: else one could slip away from its answer.
 
     The OS kernel looks at the flags before it looks at what is to be loaded (seccomp(2)).
     """

@@ -288,6 +288,15 @@ def _lower(which: int, wanted: int, label: str) -> str:
     return f"{label}={value}"
 
 
+def lower_limits(pid: int, limits: Limits) -> None:
+    """Lower another process's limits, soft and hard. Raises OSError, ValueError."""
+    for field, which in RLIMITS.items():
+        hard, wanted = resource.prlimit(pid, which)[1], getattr(limits, field)
+        if wanted is not None:
+            value = wanted if hard == resource.RLIM_INFINITY else min(wanted, hard)
+            resource.prlimit(pid, which, (value, value))
+
+
 def limit_tasks(wanted: int) -> str:
     """Allow ``wanted`` tasks more than the user has now.
 

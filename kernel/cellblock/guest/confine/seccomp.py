@@ -24,7 +24,6 @@ from cellblock.guest.confine.syscall_args import (
     Grants,
     In,
     Masked,
-    MaskedIn,
     NotIn,
     Null,
     Own,
@@ -32,7 +31,7 @@ from cellblock.guest.confine.syscall_args import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping, Sequence
+    from collections.abc import Iterator, Mapping, Sequence
 
     from cellblock.guest.confine.arch import Arch
     from cellblock.guest.confine.syscall_args import Condition
@@ -99,76 +98,60 @@ def assemble(items: Sequence[Item]) -> Program:
     """Resolve labels. Raises KeyError for a label that is jumped to and nowhere placed."""
     far: frozenset[tuple[int, str]] = frozenset()
     while True:
-        places = _layout(items, far)
-        overlong = frozenset(_overlong(items, places, far))
+        places = _places(items, far)
+        overlong = frozenset(
+            (index, name)
+            for index, item in enumerate(items)
+            if isinstance(item, Op) and item.code != JA
+            for name in (item.yes, item.no)
+            if name and places[name] - places[index] - 1 > _REACH
+        )
         if overlong <= far:
             return _emit(items, places, far)
         far |= overlong
 
 
-def _targets(op: Op) -> tuple[str, ...]:
-    return tuple(name for name in (op.yes, op.no) if name)
+def _bridges(index: int, op: Op, far: frozenset[tuple[int, str]]) -> list[str]:
+    return [name for name in dict.fromkeys((op.yes, op.no)) if (index, name) in far]
 
 
-def _trampolines(index: int, op: Op, far: frozenset[tuple[int, str]]) -> list[str]:
-    if op.code == JA:
-        return []
-    return [name for name in dict.fromkeys(_targets(op)) if (index, name) in far]
-
-
-def _layout(items: Sequence[Item], far: frozenset[tuple[int, str]]) -> dict[str | int, int]:
+def _places(items: Sequence[Item], far: frozenset[tuple[int, str]]) -> dict[str | int, int]:
     """Map each label's name and each item's index to its place in the program."""
     places: dict[str | int, int] = {}
     at = 0
     for index, item in enumerate(items):
         if isinstance(item, Label):
             places[item.name] = at
-            continue
-        places[index] = at
-        at += 1 + len(_trampolines(index, item, far))
+        else:
+            places[index] = at
+            at += 1 + len(_bridges(index, item, far))
     return places
-
-
-def _overlong(
-    items: Sequence[Item], places: Mapping[str | int, int], far: frozenset[tuple[int, str]]
-) -> Iterable[tuple[int, str]]:
-    for index, item in enumerate(items):
-        if isinstance(item, Op) and item.code != JA:
-            for name in _targets(item):
-                if (index, name) not in far and places[name] - places[index] - 1 > _REACH:
-                    yield index, name
 
 
 def _emit(
     items: Sequence[Item], places: Mapping[str | int, int], far: frozenset[tuple[int, str]]
 ) -> Program:
-    code = bytearray()
+    records: list[tuple[int, int, int, int]] = []
     slots = []
-    for index, item in enumerate(items):
-        if isinstance(item, Label):
+    for index, op in enumerate(items):
+        if isinstance(op, Label):
             continue
-        at = places[index]
-        bridges = _trampolines(index, item, far)
-        if item.slot:
+        at = len(records)
+        if op.slot:
             slots.append(at)
-        code += _record(item, at, places, bridges)
-        for nth, name in enumerate(bridges, start=1):
-            code += struct.pack("=HBBI", JA, 0, 0, places[name] - (at + nth) - 1)
-    return Program(bytes(code), tuple(slots))
-
-
-def _record(op: Op, at: int, places: Mapping[str | int, int], bridges: Sequence[str]) -> bytes:
-    if op.code == JA:
-        return struct.pack("=HBBI", JA, 0, 0, places[op.yes] - at - 1)
-
-    def offset(name: str) -> int:
-        if not name:
-            return len(bridges)
-        return bridges.index(name) if name in bridges else places[name] - at - 1
-
-    if op.code in (LD_W_ABS, AND, RET):
-        return struct.pack("=HBBI", op.code, 0, 0, op.k)
-    return struct.pack("=HBBI", op.code, offset(op.yes), offset(op.no), op.k)
+        bridges = _bridges(index, op, far)
+        # By name: how many instructions a jump skips.
+        skips = {"": len(bridges)} | {name: nth for nth, name in enumerate(bridges)}
+        skips |= {n: places[n] - at - 1 for n in (op.yes, op.no) if n and n not in skips}
+        if op.code == JA:
+            records.append((JA, 0, 0, skips[op.yes]))
+        elif op.code in (LD_W_ABS, AND, RET):
+            records.append((op.code, 0, 0, op.k))
+        else:
+            records.append((op.code, skips[op.yes], skips[op.no], op.k))
+        for name in bridges:
+            records.append((JA, 0, 0, places[name] - len(records) - 1))
+    return Program(b"".join(struct.pack("=HBBI", *record) for record in records), tuple(slots))
 
 
 SET_MODE_FILTER: Final = 1
@@ -234,10 +217,10 @@ def _leaves(arch: Arch, grants: Grants, shut: Mapping[str, Gate]) -> dict[int, s
     groups += syscalls.NETWORK if grants.network else ()
     groups += syscalls.SUBPROCESS if grants.subprocess else ()
     allowed = {name for group in groups for name in group.names}
-    allowed |= set(syscalls.NEEDS_TRUNCATE_RIGHT) if grants.truncate else set()
-    allowed |= set(syscalls.NEEDS_GATE) if grants.gated else set()
-    allowed |= set(syscalls.ZYGOTE) if grants.zygote else set()
-    allowed |= set(syscalls.REMOVING) if grants.removing else set()
+    allowed.update(syscalls.NEEDS_TRUNCATE_RIGHT if grants.truncate else ())
+    allowed.update(syscalls.NEEDS_GATE if grants.gated else ())
+    allowed.update(syscalls.ZYGOTE if grants.zygote else ())
+    allowed.update(syscalls.REMOVING if grants.removing else ())
 
     def leaf(name: str) -> str:
         if name in shut:
@@ -313,11 +296,7 @@ def _condition(condition: Condition, otherwise: str) -> Iterator[Item]:
             yield Op(LD_W_ABS, low(arg))
             for value in values:
                 yield Op(JEQ, value, yes=otherwise)
-        case Masked(arg, mask, value):
-            yield Op(LD_W_ABS, low(arg))
-            yield Op(AND, mask)
-            yield Op(JEQ, value, no=otherwise)
-        case MaskedIn(arg, mask, values):
+        case Masked(arg, mask, values):
             yield Op(LD_W_ABS, low(arg))
             yield Op(AND, mask)
             yield from _one_of([Op(JEQ, value) for value in values], arg, otherwise)

@@ -36,14 +36,6 @@ class NotIn(msgspec.Struct, frozen=True):
 
 
 class Masked(msgspec.Struct, frozen=True):
-    """The argument's bits under ``mask`` are ``value``."""
-
-    arg: int
-    mask: int
-    value: int
-
-
-class MaskedIn(msgspec.Struct, frozen=True):
     """The argument's bits under ``mask`` are one of ``values``."""
 
     arg: int
@@ -71,7 +63,7 @@ class Own(msgspec.Struct, frozen=True):
     others: tuple[int, ...] = ()
 
 
-Condition = In | NotIn | Masked | MaskedIn | Null | Below | Own
+Condition = In | NotIn | Masked | Null | Below | Own
 Alternative = tuple[Condition, ...]
 
 
@@ -264,16 +256,16 @@ def _files(grants: Grants) -> Iterator[Gate]:
     why = "truncating what is open for reading: Landlock below ABI 3 does not see it"
     yield Gate("open", _opens_honestly(1), why)
     yield Gate("openat", _opens_honestly(2), why)
-    yield Gate("creat", ((Masked(1, MODE_NEVER, 0),),), "no set-user-id files")
+    yield Gate("creat", ((Masked(1, MODE_NEVER, (0,)),),), "no set-user-id files")
     yield Gate("fcntl", ((In(1, FCNTL),),), "no F_SETOWN, F_SETSIG: a signal to anybody; no leases")
     asked = IOCTL + NOTIF if grants.zygote else IOCTL
     yield Gate("ioctl", ((In(1, asked),),), "devices: queries only, no TIOCSTI, no FIOASYNC")
     yield Gate("renameat2", ((In(4, (0, 1, 2)),),), "no whiteouts")
     cached = "whether a page is in memory says who read it last"
     for name in ("preadv2", "pwritev2"):
-        yield Gate(name, ((Masked(5, RWF_NOWAIT, 0),),), cached, errno.EOPNOTSUPP)
+        yield Gate(name, ((Masked(5, RWF_NOWAIT, (0,)),),), cached, errno.EOPNOTSUPP)
     flags = O_CLOEXEC | O_NONBLOCK | O_DIRECT
-    yield Gate("pipe2", ((Masked(1, 0xFFFFFFFF & ~flags, 0),),), "no notification pipes")
+    yield Gate("pipe2", ((Masked(1, 0xFFFFFFFF & ~flags, (0,)),),), "no notification pipes")
 
 
 def _opens_honestly(arg: int) -> tuple[Alternative, ...]:
@@ -282,11 +274,11 @@ def _opens_honestly(arg: int) -> tuple[Alternative, ...]:
     C libraries pass 0 for the mode where they make nothing.
     """
     write_only, read_write = 1, 2
-    mode = Masked(arg + 1, MODE_NEVER, 0)
+    mode = Masked(arg + 1, MODE_NEVER, (0,))
     return (
-        (mode, Masked(arg, O_TRUNC, 0)),
-        (mode, Masked(arg, O_ACCMODE, write_only)),
-        (mode, Masked(arg, O_ACCMODE, read_write)),
+        (mode, Masked(arg, O_TRUNC, (0,))),
+        (mode, Masked(arg, O_ACCMODE, (write_only,))),
+        (mode, Masked(arg, O_ACCMODE, (read_write,))),
     )
 
 
@@ -297,19 +289,19 @@ def _memory(grants: Grants) -> Iterator[Gate]:
     first stack that is moved stays one that grows, of whatever size; who can't move memory in
     place copies it.
     """
-    private: Alternative = (Masked(3, MAP_TYPE | MAP_GROWSDOWN, MAP_PRIVATE),)
+    private: Alternative = (Masked(3, MAP_TYPE | MAP_GROWSDOWN, (MAP_PRIVATE,)),)
     uncounted = MAP_GROWSDOWN if grants.subprocess else MAP_GROWSDOWN | MAP_ANONYMOUS
-    yield Gate("mmap", (private, (Masked(3, uncounted, 0),)), "memory that the limit counts")
+    yield Gate("mmap", (private, (Masked(3, uncounted, (0,)),)), "memory that the limit counts")
     yield Gate("mremap", ((Below(0, grants.stacks),),), "as mmap", errno.ENOMEM)
     why = "no owner by number"
-    operation = MaskedIn(1, 0xFFFFFFFF & ~FUTEX_FLAGS, FUTEX)
+    operation = Masked(1, 0xFFFFFFFF & ~FUTEX_FLAGS, FUTEX)
     yield Gate("futex", ((operation,),), why, errno.ENOSYS)
 
 
 def _process(grants: Grants) -> Iterator[Gate]:
     bits = CLONE_VM | CLONE_SIGHAND | CLONE_THREAD | CLONE_NEVER
-    thread: Alternative = (Masked(0, bits, CLONE_VM | CLONE_SIGHAND | CLONE_THREAD),)
-    child: Alternative = (Masked(0, CLONE_NEVER | CLONE_THREAD, 0),)
+    thread: Alternative = (Masked(0, bits, (CLONE_VM | CLONE_SIGHAND | CLONE_THREAD,)),)
+    child: Alternative = (Masked(0, CLONE_NEVER | CLONE_THREAD, (0,)),)
     children = grants.subprocess or grants.gated
     yield Gate("clone", (thread, child) if children else (thread,), "threads, unless gated")
     yield Gate("getpgid", ((Own(0, (0,)),),), "which processes exist is not the guest's business")
@@ -336,7 +328,7 @@ def _signals(grants: Grants) -> Iterator[Gate]:
     if grants.gated or (grants.subprocess and grants.scoped):
         # Children and snapshots have ids of their own; the zygote looks whose, or Landlock
         # keeps signals inside the domain.
-        anyone: Alternative = (Masked(0, _SIGN, 0), NotIn(0, (0,)))
+        anyone: Alternative = (Masked(0, _SIGN, (0,)), NotIn(0, (0,)))
         yield Gate("kill", ((*anyone, NotIn(1, STOP_SIGNALS)),), why)
         yield Gate("tgkill", ((*anyone, NotIn(2, STOP_SIGNALS)),), why)
         return
@@ -345,20 +337,20 @@ def _signals(grants: Grants) -> Iterator[Gate]:
 
 
 def _sockets(grants: Grants) -> Iterator[Gate]:
-    pair: Alternative = (In(0, (AF_UNIX,)), Masked(1, SOCK_TYPE_BITS, SOCK_STREAM), In(2, (0,)))
+    pair: Alternative = (In(0, (AF_UNIX,)), Masked(1, SOCK_TYPE_BITS, (SOCK_STREAM,)), In(2, (0,)))
     yield Gate("socketpair", (pair,), "connected streams; datagrams could be sent elsewhere")
-    harmless: Alternative = (Masked(3, MSG_NEVER, 0),)
+    harmless: Alternative = (Masked(3, MSG_NEVER, (0,)),)
     connected: Alternative = (*harmless, Null(4))
     yield Gate("sendto", (harmless if grants.network else connected,), "no address, no out-of-band")
     yield Gate("recvfrom", (harmless,), "no out-of-band data")
-    yield Gate("recvmsg", ((Masked(2, MSG_NEVER, 0),),), "no out-of-band data")
+    yield Gate("recvmsg", ((Masked(2, MSG_NEVER, (0,)),),), "no out-of-band data")
     yield from _socket_options(grants)
-    stream = (In(0, (AF_INET, AF_INET6)), Masked(1, SOCK_TYPE_BITS, SOCK_STREAM))
-    datagram = (In(0, (AF_INET, AF_INET6)), Masked(1, SOCK_TYPE_BITS, SOCK_DGRAM))
+    stream = (In(0, (AF_INET, AF_INET6)), Masked(1, SOCK_TYPE_BITS, (SOCK_STREAM,)))
+    datagram = (In(0, (AF_INET, AF_INET6)), Masked(1, SOCK_TYPE_BITS, (SOCK_DGRAM,)))
     tcp, udp = In(2, (0, IPPROTO_TCP)), In(2, (0, IPPROTO_UDP))
     if grants.network:
         yield Gate("socket", ((*stream, tcp), (*datagram, udp)), "TCP and UDP", errno.EACCES)
-        yield Gate("sendmsg", ((Masked(2, HANDING_OVER, 0),),), "nothing around the gate")
+        yield Gate("sendmsg", ((Masked(2, HANDING_OVER, (0,)),),), "nothing around the gate")
     elif grants.relayed:
         why = "TCP: what stands there until the host hands in one that is connected"
         yield Gate("socket", ((*stream, tcp),), why, errno.EACCES)

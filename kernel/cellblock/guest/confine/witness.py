@@ -53,7 +53,7 @@ def calls(plan: Plan) -> str:
         attempts["sockets"] = lambda: socket.socket(socket.AF_INET, socket.SOCK_STREAM).close()
     if not plan.subprocess:
         attempts["processes"] = _fork
-        attempts["programs"] = lambda: os.execve("/nonexistent", ["-"], {})  # noqa: S606
+        attempts["programs"] = lambda: os.execve("/nonexistent", ["-"], {})
     return ", ".join(_saw(what, attempt) for what, attempt in attempts.items())
 
 
@@ -124,41 +124,35 @@ def check_mounts(paths: Iterable[str], mounts: Iterable[tuple[int, int]]) -> Non
 
 
 def look_at_namespaces(plan: Plan) -> str:
-    """Say which namespaces are ours. Raises LockFailed where one is not, OSError without /proc."""
-    seen = [_processes(), _names(plan.unseen)]
-    seen += [] if plan.network else [_devices()]
-    return ", ".join(filter(None, seen))
+    """Name the namespaces that are ours.
 
-
-def _processes() -> str:
+    Raises LockFailed where one is not, OSError without /proc.
+    """
     # The zygote comes first, and forked us; of other processes there are only guests.
     if os.getppid() != _FIRST:
         raise LockFailed("the zygote is in the machine's pid namespace")
     # This /proc is of that namespace, or it would call us something else.
-    own = os.readlink("/proc/self")
-    if own != str(os.getpid()):
+    if os.readlink("/proc/self") != str(os.getpid()):
         raise LockFailed("/proc shows another pid namespace")
-    return "processes"
+    seen = ["processes", _names(plan.unseen)]
+    if not plan.network:
+        lines = Path("/proc/net/dev").read_text(encoding="ascii", errors="replace").splitlines()
+        devices = {line.partition(":")[0].strip() for line in lines if ":" in line}
+        if others := devices - {_LOOPBACK}:
+            raise LockFailed(f"there are network devices: {', '.join(sorted(others))}")
+        seen.append("network devices")
+    return ", ".join(filter(None, seen))
 
 
 def _names(unseen: tuple[str, ...]) -> str:
     for path in unseen:
-        try:
-            os.lstat(path)
-        except FileNotFoundError:
-            continue
-        except PermissionError:
-            raise LockFailed(f"a name outside of the roots is there: {path}") from None
+        with contextlib.suppress(PermissionError):
+            try:
+                os.lstat(path)
+            except FileNotFoundError:
+                continue
         raise LockFailed(f"a name outside of the roots is there: {path}")
     return "names" if unseen else ""
-
-
-def _devices() -> str:
-    lines = Path("/proc/net/dev").read_text(encoding="ascii", errors="replace").splitlines()
-    found = {line.partition(":")[0].strip() for line in lines if ":" in line}
-    if found - {_LOOPBACK}:
-        raise LockFailed(f"there are network devices: {', '.join(sorted(found))}")
-    return "network devices"
 
 
 # A container that the zygote was put into before it began: seen by the guest, not taken by it.

@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING, Any
 from cellblock.analysis.attributes import attribute_allowed, is_free
 from cellblock.analysis.findings import RULES
 from cellblock.analysis.names import RESERVED
-from cellblock.guest.deeds import permitted
+from cellblock.guest.audit_exempt import run_exempt
 from cellblock.guest.guards.access import (
     check_name,
     guarded_getattr,
@@ -227,9 +227,9 @@ def _basic_config(**kwargs: Any) -> None:
 
 def _coroutine(func: Any) -> Any:
     """Do as ``types.coroutine`` does, which gives a generator function the code of a coroutine."""
-    if type(func) is not types.FunctionType:  # nothing of a cell's may run where this is permitted
+    if type(func) is not types.FunctionType:  # nothing of a cell's may run where this is exempt
         return types.coroutine(func)
-    return permitted(types.coroutine, func)
+    return run_exempt(types.coroutine, func)
 
 
 @contextlib.contextmanager

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from cellblock.host.services.artifacts import Artifact
     from cellblock.host.services.network.relay import RelayCounts
     from cellblock.host.services.tools.calls import CallRecord as Call
-    from cellblock.host.session.types import Cell, Outcome, Stopped, Terms
+    from cellblock.host.session.types import ExecuteRequest, Outcome, SessionSettings, Stopped
     from cellblock.policy.enforcement import Enforcement, Gap
 
 
@@ -71,7 +71,12 @@ class Audit:
     # --- cells --------------------------------------------------------------------------------
 
     def decided(
-        self, cell: Cell, findings: Sequence[Finding], admitted: Iterable[str], *, by: str = ""
+        self,
+        cell: ExecuteRequest,
+        findings: Sequence[Finding],
+        admitted: Iterable[str],
+        *,
+        by: str = "",
     ) -> AuditError | None:
         """Enter a decision about a cell before it starts; ``admitted`` are its expressions' names.
 
@@ -95,7 +100,7 @@ class Audit:
         self._log.untold()  # the cell's outcome says so
         return problem
 
-    def undecided(self, cell: Cell, why: str) -> None:
+    def undecided(self, cell: ExecuteRequest, why: str) -> None:
         """Enter a cell that was refused because nothing could be decided about it."""
         if self._log is not None:
             self._cells += 1
@@ -128,7 +133,7 @@ class Audit:
 
     def _decision(
         self,
-        cell: Cell,
+        cell: ExecuteRequest,
         decision: records.Decision,
         findings: Sequence[Finding],
         admitted: Iterable[str],
@@ -136,12 +141,12 @@ class Audit:
         return records.Cell(
             cell=self._cells,
             count=cell.execution_count,
-            sha256=sha256(cell.raw),
+            sha256=sha256(cell.code),
             decision=decision,
             findings=records.findings_of(findings, sources=self._sources) if findings else (),
             expressions=records.expressions_of(cell, admitted) if cell.user_expressions else (),
             silent=cell.silent,
-            source=records.whole(cell.raw) if self._sources else "",
+            source=records.whole(cell.code) if self._sources else "",
         )
 
     @property
@@ -258,14 +263,14 @@ class Audit:
                 )
             )
 
-    def narrowed(self, terms: Terms) -> None:
+    def narrowed(self, settings: SessionSettings) -> None:
         """Enter that the policy becomes narrower, as the last cell that was decided asks for."""
         self.enter(
             records.Narrowing(
-                fields={name: records.said(value) for name, value in terms.changed.items()},
-                digest=terms.digest,
+                fields={name: records.said(value) for name, value in settings.changed.items()},
+                digest=settings.digest,
                 cell=self._cells,
-                guest="" if terms.step is Step.none else terms.step.value,
+                guest="" if settings.step is Step.none else settings.step.value,
             )
         )
 

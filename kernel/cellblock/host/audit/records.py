@@ -310,7 +310,7 @@ class Lost(Record, frozen=True, kw_only=True, tag="lost"):
 _LONGEST: Final = 200
 
 
-def expressions_of(cell: types.Cell, admitted: Iterable[str]) -> tuple[Expression, ...]:
+def expressions_of(cell: types.ExecuteRequest, admitted: Iterable[str]) -> tuple[Expression, ...]:
     """Return a cell's expressions as they are entered; ``admitted`` are names of those that run."""
     names = set(admitted)
     return tuple(

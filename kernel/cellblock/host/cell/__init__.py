@@ -1,6 +1,16 @@
 """A cell as every front has it run: what is shown of it, and what it is answered with.
 
-Invariant: nothing here knows of a protocol. Whatever is shown goes, cleaned and within bounds, to
-a ``Publisher`` in the words of Jupyter's messages, from which a kernel makes messages, and others
-make what they hand on.
+Invariant: whatever is shown passes the output gateway and the cell's quota, and nothing here knows
+a protocol: it goes to a ``Publisher`` in the words of Jupyter's messages, from which a kernel
+makes messages, and a sandbox what it hands on.
+
+In the order they are met:
+
+- ``cell``: ``Front``, where cells come in, and ``CellRun``, one cell until its reply.
+- ``outputs``: what the guest shows; ``quota``, how much of it; ``comms``, widgets' messages.
+- ``output_log``: the whole text of cells that overflowed, for ``%output``.
+- ``status``: cards and tables about the session itself.
+
+May import ``host.output``, ``host.session.types`` and ``render``; is imported by fronts and by
+``host.session``.
 """

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 from cellblock.host.output.text import json_size
 from cellblock.host.output.widgets import VIEW, WIDGET, Comms, Refused
+from cellblock.render import denial
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -20,8 +21,8 @@ if TYPE_CHECKING:
 
 
 #: Cards about refusals in one cell, and parts that its last card names.
-MOST_CARDS = 5
-MOST_PARTS = 12
+MAX_CARDS: Final = 5
+MAX_PARTS: Final = 12
 
 
 class CommTraffic:
@@ -50,8 +51,8 @@ class CommTraffic:
 
     # --- from the front end -------------------------------------------------------------------
 
-    def arrived(self, kind: str, content: dict[str, Any], parent: Parent) -> bool:
-        """Say whether a front end's message is for the guest; answer one that opens in vain."""
+    def from_front(self, kind: str, content: dict[str, Any], parent: Parent) -> bool:
+        """Return whether a front end's message is for the guest; answer one that opens in vain."""
         name = content["comm_id"]
         if kind == "comm_open":
             if self._comms.opened_by_front(content):
@@ -63,7 +64,7 @@ class CommTraffic:
             self._comms.closed_by_front(name)
         return known
 
-    def unheard(self, content: dict[str, Any], parent: Parent) -> None:
+    def refuse_open(self, content: dict[str, Any], parent: Parent) -> None:
         """Close what a front end opened, where the guest has not heard of that."""
         self._comms.closed_by_front(content["comm_id"])
         self._say_closed(content["comm_id"], parent)
@@ -77,11 +78,12 @@ class CommTraffic:
 
     # --- from the guest -----------------------------------------------------------------------
 
-    def said(self, message: wire.CommOut, parent: Parent | None, quota: Quota) -> None:
+    def from_guest(self, message: wire.CommOut, parent: Parent | None, quota: Quota) -> None:
         """Pass on what may pass, within the quota; show a card for what may not."""
         if quota.spent(sum(map(len, message.buffers))):
             return
-        passed = self._comms.clean(message, _id(parent))
+        parent_id = str(parent.header.get("msg_id", "")) if parent is not None else ""
+        passed = self._comms.clean(message, parent_id)
         if isinstance(passed, Refused):
             self._withheld.comm(f"{passed.target} {passed.module}".strip())
             self._refuse(passed)
@@ -104,7 +106,7 @@ class CommTraffic:
             self._publish(passed, parent)
 
     def reset(self) -> None:
-        """Forget all comms: a new guest knows none."""
+        """Close all comms: a new guest knows none."""
         self._comms.reset()
 
     def begin(self) -> None:
@@ -115,35 +117,27 @@ class CommTraffic:
     def end(self) -> None:
         """Say what was left out of the widgets that passed."""
         if self._parts:
-            from cellblock.render.denial import cleaned_widgets  # noqa: PLC0415 - rarely needed
-
             parts = list(self._parts)
             self._parts.clear()
-            self._card(cleaned_widgets(parts, policy_name=self._policy_name))
+            self._card(denial.cleaned_widgets(parts, policy_name=self._policy_name))
 
     def _publish(self, passed: Passed, parent: Parent | None) -> None:
         self._publisher.publish(
-            passed.kind,
-            passed.content(),
-            parent,
-            buffers=passed.buffers,
-            metadata=passed.metadata,
+            passed.kind, passed.content(), parent, buffers=passed.buffers, metadata=passed.metadata
         )
 
     def _note(self, passed: Passed) -> None:
         model = passed.comm.model
         for key, why in passed.left:
-            if model is not None and len(self._parts) < MOST_PARTS:
+            if model is not None and len(self._parts) < MAX_PARTS:
                 self._parts[model.name.removesuffix("Model"), key, why] = None
 
     def _refuse(self, refused: Refused) -> None:
         """Show one card for each module and target, and no flood of cards."""
         once = Refused(refused.target, refused.module)
-        if once in self._refused or len(self._refused) >= MOST_CARDS:
+        if once in self._refused or len(self._refused) >= MAX_CARDS:
             return
         self._refused.add(once)
-        from cellblock.render import denial  # noqa: PLC0415 - rarely needed
-
         name = self._policy_name
         if refused.target == WIDGET:
             known = refused.module in self._modules
@@ -153,10 +147,6 @@ class CommTraffic:
         else:
             card = denial.refused_comm(refused.target, policy_name=name)
         self._card(card)
-
-
-def _id(parent: Parent | None) -> str:
-    return str(parent.header.get("msg_id", "")) if parent is not None else ""
 
 
 def _weight(value: Any, depth: int = 8) -> int:

@@ -7,10 +7,9 @@ else.
 
 from __future__ import annotations
 
-import contextlib
 import os
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from cellblock.host.files import OwnFolder
 from cellblock.host.output.text import clean_text, without_styles
@@ -32,6 +31,8 @@ _BLOCK: Final = 64 << 10
 PAGE: Final = 32 << 10
 _LINE: Final = 4 << 10
 _NO_LIMIT: Final = 1 << 60
+#: The upper bits of a byte of UTF-8 that is not a letter's first.
+_CONTINUATION: Final = 0b10
 
 
 @dataclass(slots=True, eq=False)
@@ -55,8 +56,14 @@ class Text:
 
     @property
     def name(self) -> str:
-        """Its file's."""
+        """The name of its file."""
         return f"{self.cell}.{self.kind}.{self.serial}"
+
+    def close(self) -> None:
+        """Close its file."""
+        if self.fd is not None:
+            os.close(self.fd)
+            self.fd = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,7 +76,7 @@ class Page:
     content: str
 
 
-class Kept:
+class OutputLog:
     """What one kernel keeps, within ``cap`` bytes; None is no limit, 0 keeps nothing.
 
     One cell gets half of the cap: its beginning.
@@ -100,7 +107,7 @@ class Kept:
         self._cell = cell
 
     def full(self, kind: Kind) -> bool:
-        """Say whether no more of this kind is taken."""
+        """Return whether no more of this kind is taken."""
         return not self._cap or (kind in self._now and self._now[kind].full)
 
     def add(self, kind: Kind, content: str) -> None:
@@ -117,21 +124,21 @@ class Kept:
                 self._write(text)
 
     def overflowed(self, kind: Kind) -> None:
-        """Take note that this kind's text is not shown whole."""
+        """Record that this kind's text is not shown whole."""
         text = self._now.get(kind)
         if text is not None and not text.over:
             text.over, text.mark = True, _BLOCK
-            self._replace_earlier(text)
+            for earlier in self._texts.copy():  # another request with the same number
+                if earlier is not text and (earlier.cell, earlier.kind) == (text.cell, text.kind):
+                    self._forget(earlier)
             self._write(text)
 
     def settle(self) -> None:
-        """Write what is gathered of texts that overflowed, and have them closed."""
+        """Write what is gathered of texts that overflowed, and close their files."""
         for text in self._now.values():
             if text.over:
                 self._write(text)
-            if text.fd is not None:
-                os.close(text.fd)
-                text.fd = None
+            text.close()
 
     def state(self, kind: Kind) -> Text | None:
         """Return what is kept of the running cell, after ``settle``."""
@@ -148,8 +155,11 @@ class Kept:
         text.pending.clear()
         self._make_room(len(data))
         try:
-            if data and text.fd is None:
-                self._open(text)
+            if data and text.fd is None and text.size:  # written before, then settled
+                text.fd = self._folder.append(text.name)
+            elif data and text.fd is None:
+                text.fd = self._folder.create(text.name)
+                self._texts.append(text)
             while data and text.fd is not None:
                 done = os.write(text.fd, data)
                 text.size += done
@@ -157,13 +167,6 @@ class Kept:
         except OSError as exc:
             text.failure = exc.strerror or str(exc)
             text.full = text.cut = True
-
-    def _open(self, text: Text) -> None:
-        if text.size:  # written before, then settled
-            text.fd = self._folder.append(text.name)
-            return
-        text.fd = self._folder.create(text.name)
-        self._texts.append(text)
 
     def _make_room(self, size: int) -> None:
         """Forget the oldest cells until ``size`` more bytes are within the cap."""
@@ -173,16 +176,8 @@ class Kept:
                 return
             self._forget(oldest)
 
-    def _replace_earlier(self, text: Text) -> None:
-        """Forget what another request kept under the same number."""
-        for earlier in self._texts.copy():
-            if earlier is not text and (earlier.cell, earlier.kind) == (text.cell, text.kind):
-                self._forget(earlier)
-
     def _forget(self, text: Text) -> None:
-        if text.fd is not None:
-            os.close(text.fd)
-            text.fd = None
+        text.close()
         if text in self._texts:
             self._texts.remove(text)
             self._folder.remove(text.name)
@@ -194,8 +189,7 @@ class Kept:
     def close(self) -> None:
         """Remove everything."""
         for text in self._now.values():
-            if text.fd is not None:
-                os.close(text.fd)
+            text.close()
         self._now, self._texts = {}, []
         self._folder.close()
 
@@ -236,23 +230,23 @@ def _boundary(fd: int, number: int, size: int) -> int:
     line = ahead.find(b"\n")
     if line >= 0:
         return at + line + 1
-    with contextlib.suppress(StopIteration):
-        return at + next(i for i, byte in enumerate(ahead) if byte & 0xC0 != 0x80)  # noqa: PLR2004 - UTF-8
-    return at
+    return at + next((i for i, byte in enumerate(ahead) if byte >> 6 != _CONTINUATION), 0)
 
 
-# ``%output``: what it asks for, and the card that answers.
+# --- ``%output``: what it asks for, and the card that answers ------------------------------------
 
 _KINDS: Final = ("stdout", "stderr", "display")
 _USAGE: Final = (
     "%output lists what is kept; %output 7 shows cell 7's first page, %output 7 2 and "
     "%output 7 last others, %output 7 stderr another stream."
 )
-_MOST_DIGITS: Final = 9
+_MAX_DIGITS: Final = 9
+#: Cells that are named where nothing is kept of the one that was asked for.
+_MAX_NAMED: Final = 10
 
 
 @dataclass(frozen=True, slots=True)
-class Asked:
+class OutputQuery:
     """A cell's number, which of its texts, and the page: 0 is the last."""
 
     cell: int
@@ -260,42 +254,75 @@ class Asked:
     page: int = 1
 
 
-def answer(kept: Kept, argument: str) -> Bundle:
-    """Return the card for ``%output argument``."""
-    if not argument.strip():
-        return kept_list([_row(text) for text in kept.texts()])
-    asked = parse(argument)
-    return kept_note(_USAGE) if asked is None else _page(kept, asked)
-
-
-def parse(argument: str) -> Asked | None:
+def parse(argument: str) -> OutputQuery | None:
     """Read an argument: a number, then a stream and a page, each once; None if it is none."""
     words = argument.split()
     cell = _number(words[0]) if words else None
     if cell is None:
         return None
-    found: dict[str, str | int] = {}
+    found: dict[str, Any] = {}
     for word in words[1:]:
-        key, value = ("kind", word) if word in _KINDS else ("page", _page_number(word))
+        key = "kind" if word in _KINDS else "page"
+        value: str | int | None = word
+        if key == "page":
+            value = 0 if word == "last" else _number(word) or None
         if value is None or key in found:
             return None
         found[key] = value
-    kind, page = found.get("kind"), found.get("page", 1)
-    return Asked(cell, None if kind is None else str(kind), int(page))
-
-
-def _page_number(word: str) -> int | None:
-    return 0 if word == "last" else _number(word) or None
+    return OutputQuery(cell, **found)
 
 
 def _number(word: str) -> int | None:
-    known = word.isascii() and word.isdecimal() and len(word) <= _MOST_DIGITS
+    known = word.isascii() and word.isdecimal() and len(word) <= _MAX_DIGITS
     return int(word) if known else None
 
 
-def command(cell: int, kind: str) -> str:
-    """Return what shows a text's first page."""
-    return f"%output {cell}" if kind == "stdout" else f"%output {cell} {kind}"
+def answer(kept: OutputLog, argument: str) -> Bundle:
+    """Return the card for ``%output argument``."""
+    if not argument.strip():
+        return kept_list([_row(text) for text in kept.texts()])
+    query = parse(argument)
+    return kept_note(_USAGE) if query is None else _page_card(kept, query)
+
+
+def _page_card(kept: OutputLog, query: OutputQuery) -> Bundle:
+    texts = [t for t in kept.texts() if t.cell == query.cell and query.kind in (None, t.kind)]
+    if not texts:
+        what = f"cell {query.cell}"
+        what = f"{query.kind} of {what}" if query.kind else what
+        return kept_note(f"Nothing is kept of {what}{_cells(kept)}.")
+    text = min(texts, key=lambda t: _KINDS.index(t.kind))
+    row = _row(text)
+    try:
+        page = kept.page(text, query.page)
+    except IndexError as exc:
+        return kept_note(f"There are {exc.args[0]:,} pages: {row.command} last")
+    except OSError as exc:
+        return kept_note(f"What was kept can't be read: {exc.strerror or exc}.")
+    content = without_styles(clean_text(page.content))
+    return kept_page(row, page.number, page.count, content)
+
+
+def _cells(kept: OutputLog) -> str:
+    """Return which cells there is output of, to go on with a sentence."""
+    cells = sorted({text.cell for text in kept.texts()})
+    if not cells:
+        return ""
+    names = ", ".join(map(str, cells[-_MAX_NAMED:]))
+    names = f"…, {names}" if len(cells) > _MAX_NAMED else names
+    return f"; there is output of {'cell' if len(cells) == 1 else 'cells'} {names}"
+
+
+def _row(text: Text) -> KeptRow:
+    missing = ""
+    if text.cut:
+        missing = f"its beginning: {text.failure}" if text.failure else "its beginning"
+    return KeptRow(text.cell, text.kind, text.size, command(text), missing)
+
+
+def command(text: Text) -> str:
+    """Return the line that shows a text's first page."""
+    return f"%output {text.cell}" if text.kind == "stdout" else f"%output {text.cell} {text.kind}"
 
 
 def remedy(text: Text | None) -> str:
@@ -306,40 +333,4 @@ def remedy(text: Text | None) -> str:
         return f". Not kept: {text.failure}" if text.failure else ""
     said = f"Its first {text.size:,} bytes" if text.cut else "All of it"
     why = f" ({text.failure})" if text.failure else ""
-    return f". {said}{why}: {command(text.cell, text.kind)}"
-
-
-def _row(text: Text) -> KeptRow:
-    missing = ""
-    if text.cut:
-        missing = f"its beginning: {text.failure}" if text.failure else "its beginning"
-    return KeptRow(text.cell, text.kind, text.size, command(text.cell, text.kind), missing)
-
-
-def _page(kept: Kept, asked: Asked) -> Bundle:
-    texts = [t for t in kept.texts() if t.cell == asked.cell and asked.kind in (None, t.kind)]
-    if not texts:
-        return kept_note(_nothing(kept, asked))
-    text = min(texts, key=lambda t: _KINDS.index(t.kind))
-    row = _row(text)
-    try:
-        page = kept.page(text, asked.page)
-    except IndexError as exc:
-        return kept_note(f"There are {exc.args[0]:,} pages: {row.command} last")
-    except OSError as exc:
-        return kept_note(f"What was kept can't be read: {exc.strerror or exc}.")
-    content = without_styles(clean_text(page.content))
-    return kept_page(row, page.number, page.count, content)
-
-
-def _nothing(kept: Kept, asked: Asked) -> str:
-    what = f"{asked.kind} of cell {asked.cell}" if asked.kind else f"cell {asked.cell}"
-    cells = sorted({text.cell for text in kept.texts()})
-    those = "cell" if len(cells) == 1 else "cells"
-    there = f"; there is output of {those} {_joined(cells)}" if cells else ""
-    return f"Nothing is kept of {what}{there}."
-
-
-def _joined(cells: list[int]) -> str:
-    first = ", ".join(map(str, cells[-10:]))
-    return f"…, {first}" if len(cells) > 10 else first  # noqa: PLR2004
+    return f". {said}{why}: {command(text)}"

@@ -6,73 +6,35 @@ from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
 
+from cellblock.host.cell import output_log
 from cellblock.host.cell.quota import STREAMS
 from cellblock.host.output import gateway
 from cellblock.host.output.text import json_size, split_tail
 from cellblock.wire import messages as wire
 
 if TYPE_CHECKING:
-    from collections.abc import Collection
+    from collections.abc import Collection, Iterable
 
     from cellblock.host.audit.recorder import Audit
-    from cellblock.host.cell.cell import Brake, CellRun, Parent, Publisher
+    from cellblock.host.cell.cell import CellRun, FlowControl, Parent, Publisher
     from cellblock.host.cell.comms import CommTraffic
-    from cellblock.host.cell.output_log import Kept
+    from cellblock.host.cell.output_log import OutputLog
     from cellblock.host.cell.quota import Held, Kind, Stream
-    from cellblock.host.cell.status import View, Views
+    from cellblock.host.cell.status import Views
 
 
-# Displays and results as front ends get them: cleaned, measured, under the id of a display.
-
+#: A display or a result.
 Shown = wire.Display | wire.Result
-encode = msgspec.msgpack.Encoder().encode
-decode = msgspec.msgpack.Decoder(Shown).decode
-
-
-def id_of(message: Shown) -> str | None:
-    """Return the id under which a display is updated."""
-    name = None if isinstance(message, wire.Result) else message.display_id
-    return gateway.clean_name(name) if name is not None else None
-
-
-def is_update(message: Shown) -> bool:
-    """Say whether it stands for displays that were shown before."""
-    return isinstance(message, wire.Display) and message.update
-
-
-def raw_size(message: Shown) -> int:
-    """Return the bytes of what it shows as it came."""
-    return sum(len(v) if isinstance(v, str | bytes) else 0 for v in message.data.values())
-
-
-def content_of(
-    message: Shown, name: str | None, data: dict[str, Any]
-) -> tuple[dict[str, Any], int]:
-    """Return the content of a message with that id, of which ``data`` is left, and its bytes."""
-    metadata = gateway.clean_metadata(message.metadata)
-    size = sum(len(v) if isinstance(v, str) else json_size(v) for v in data.values())
-    content = {"data": data, "metadata": metadata}
-    return content, size + json_size(metadata) + len(name or "")
-
-
-def finished(
-    message: Shown, content: dict[str, Any], name: str | None, *, count: int, update: bool
-) -> tuple[str, dict[str, Any]]:
-    """Return what is published: a message's type and its whole content."""
-    if isinstance(message, wire.Result):
-        return "execute_result", content | {"execution_count": count}
-    content["transient"] = {} if name is None else {"display_id": name}
-    return "update_display_data" if update else "display_data", content
-
-
-# What of a cell's output no front end was shown, on its way to the audit log.
-
-#: Types, and comms, that are named of one cell.
-_MOST: Final = 20
+#: Fields of the policy that decide about comms.
+_OF_COMMS: Final = frozenset({"comm_targets", "display", "widget_modules"})
+#: Types, and comms, that are named of one cell in the audit log.
+_MAX_NAMES: Final = 20
+_encode: Final = msgspec.msgpack.Encoder().encode
+_decode: Final = msgspec.msgpack.Decoder(Shown).decode
 
 
 class Withheld:
-    """Counts of one cell; ``enter`` writes them, if there are any, and begins anew."""
+    """What of one cell's output no front end was shown, on its way to the audit log."""
 
     def __init__(self, audit: Audit) -> None:
         self._audit = audit
@@ -86,7 +48,7 @@ class Withheld:
         self.messages = 0
 
     def enter(self) -> None:
-        """Put what was counted on the audit log."""
+        """Put what was counted, if anything, on the audit log, and begin anew."""
         if self._bytes or self._types or self._comms or self.messages:
             self._audit.withheld(self._bytes, self._types, self.messages, self._comms)
             self._begin()
@@ -98,43 +60,40 @@ class Withheld:
     def of_bundle(self, given: Any, shown: dict[str, Any]) -> None:
         """Note the types of a bundle that the gateway lets nothing pass of."""
         if type(given) is dict and not given.keys() <= shown.keys():
-            self._note(self._types, *(str(key) for key in given if key not in shown))
+            _note(self._types, (str(key) for key in given if key not in shown))
 
     def comm(self, name: str) -> None:
         """Note a comm, or a widget's module, that was refused."""
-        self._note(self._comms, name)
-
-    @staticmethod
-    def _note(seen: dict[str, None], *names: str) -> None:
-        for name in names:
-            if len(seen) < _MOST:
-                seen[name] = None
+        _note(self._comms, [name])
 
 
-#: Fields of the policy that decide about comms.
-_OF_COMMS = frozenset({"comm_targets", "display", "widget_modules"})
+def _note(seen: dict[str, None], names: Iterable[str]) -> None:
+    for name in names:
+        if len(seen) < _MAX_NAMES:
+            seen[name] = None
 
 
 class Outputs:
-    """What is shown, under the request that it belongs to.
+    """Shows outputs under the request that they belong to.
 
     Output between cells belongs to the cell, or comm message, that came last. What is beyond its
     quota is held, and its end shown with the cell's.
     """
 
     def __init__(
-        self, publisher: Publisher, views: Views, brake: Brake, kept: Kept, audit: Audit
+        self, publisher: Publisher, views: Views, brake: FlowControl, kept: OutputLog, audit: Audit
     ) -> None:
         self._publisher, self._views, self._brake = publisher, views, brake
         self._withheld = Withheld(audit)
         self._kept, self._number = kept, 0
         self._parent: Parent | None = None
         self._cell: CellRun | None = None
-        self._quota = views.quota()
-        #: Our own, shown since ``begin``.
-        self._cards: list[dict[str, Any]] = []
         self._comms: CommTraffic | None = None
-        #: Bytes that were left out since ``begin``.
+        # Of the running cell, since ``begin``:
+        self._quota = views.quota()
+        #: Our own cards.
+        self._cards: list[dict[str, Any]] = []
+        #: Bytes that were left out.
         self.left_out: dict[str, int] = {}
         #: Messages that no front end took in time.
         self._untaken = 0
@@ -156,17 +115,17 @@ class Outputs:
         return self._comms
 
     def publish(self, kind: str, content: Any) -> None:
-        """Show what needs no looking at any more, under the request that it belongs to."""
+        """Show what is clean already, under the request that it belongs to."""
         self._publisher.publish(kind, content, self._parent)
 
     def narrowed(self, fields: Collection[str]) -> None:
-        """Show and keep what a narrower policy lets through; where it says so, no comm is open."""
+        """Show and keep what a narrower policy lets through; close comms that it decides about."""
         self._kept.limit(self._views.kept_bytes())
         if not _OF_COMMS.isdisjoint(fields):
             self._comms = None
 
     def forget_comms(self) -> None:
-        """Take note that a new guest serves, in which no comm is open."""
+        """Close all comms: a new guest serves, and knows none."""
         if self._comms is not None:
             self._comms.reset()
 
@@ -189,83 +148,19 @@ class Outputs:
         self._settle()
         self._cell = None
         if self._untaken:
-            self._note(f"{self._untaken:,} messages: a front end did not take them in time")
+            self.notice(
+                f"left out {self._untaken:,} messages: a front end did not take them in time"
+            )
         self._withheld.messages += self._untaken
         self._withheld.enter()
 
-    # --- what is held -------------------------------------------------------------------------
-
-    def _settle(self) -> None:
-        """Show what is held, each kind after a line that says how much of it is left out."""
-        quota = self._quota
-        if quota.calm():
-            return
-        self._kept.settle()
-        if quota.clear_owed:
-            quota.clear_owed = False
-            self._clear(wait=False)
-        for kind in STREAMS:
-            text, left_out = quota.end_of_text(kind, gateway.clean_stream)
-            self._left_out(kind, left_out)
-            self._publish_held("stream", {"name": kind, "text": text}, text)
-        ready = [message for held in quota.end_of_displays() if (message := self._ready(held))]
-        self._left_out("display", quota.displays_left_out())
-        for name, content in ready:
-            self._publish_held(name, content, "")
-
-    def _ready(self, held: Held) -> tuple[str, dict[str, Any]] | None:
-        """Return a display that was held as it is published, or None if there is no room."""
-        message = decode(held.message)
-        name = id_of(message)
-        content, size = self._content(message, name)
-        if not self._quota.shows_held(size):
-            return None
-        return self._finished(message, content, name, update=held.update)
-
-    def _publish_held(self, name: str, content: dict[str, Any], text: str) -> None:
-        if name == "stream" and not text:
-            return
-        if self._brake.admits():
-            self._last = text
-            self.publish(name, content)
-        else:
-            self._untaken += 1
-
-    def _left_out(self, kind: Kind, size: int) -> None:
-        """Say how much is left out here, and how to read it."""
-        if size:
-            self._withheld.size(kind, size)
-            self.left_out[kind] = self.left_out.get(kind, 0) + size
-            from cellblock.host.cell import output_log  # noqa: PLC0415 - most cells do without
-
-            cap = f"{kind}_max_bytes is {self._quota.cap(kind):,}"
-            where = "" if kind == "display" else f" of {kind} here"
-            self._note(f"{size:,} bytes{where}: {cap}{output_log.remedy(self._kept.state(kind))}")
-
-    def _note(self, what: str) -> None:
-        """Say what was left out."""
-        self.notice(f"left out {what}")
-
-    def notice(self, what: str) -> None:
-        """Say something of our own, on a line of its own and in no colour of the cell's."""
-        start = "\x1b[0m" if self._coloured else ""
-        if self._last and not self._last.endswith("\n"):
-            start += "\n"
-        self._last = ""
-        text = {"name": "stderr", "text": f"{start}[cellblock {what}]\n"}
-        self.publish("stream", text)
-
     # --- what comes ---------------------------------------------------------------------------
 
-    def shown(self, message: wire.FromGuest) -> None:
+    def show(self, message: wire.FromGuest) -> None:
         """Pass on one message, if there is still room for it."""
-        if self._brake.admits() or isinstance(message, wire.Error):
-            self._show(message)
-            self._brake.check()
-        else:
+        if not self._brake.admits() and not isinstance(message, wire.Error):
             self._untaken += 1
-
-    def _show(self, message: wire.FromGuest) -> None:
+            return
         match message:
             case wire.Stream(name=name, text=text):
                 self._text("stderr" if name == "stderr" else "stdout", text)
@@ -274,26 +169,23 @@ class Outputs:
             case wire.Result() if self._cell is not None:
                 self._bundle(message)
             case wire.CommOut():
-                self.comms.said(message, self._parent, self._quota)
+                self.comms.from_guest(message, self._parent, self._quota)
             case wire.Error():
                 self._error(message)
-            case wire.ShowPolicy() | wire.ShowUsage() | wire.ShowTools() | wire.ShowOutput():
-                self._answer(message)
-            case wire.ShowTemplates():
+            case wire.Show():
                 self._answer(message)
             case wire.Clear(wait=wait):
                 if self._quota.clear(sum(map(json_size, self._cards)), wait=wait):
                     self._clear(wait=wait)
+        self._brake.check()
 
-    def _answer(self, asked: View) -> None:
+    def _answer(self, asked: wire.Show) -> None:
         """Show a table or a page of ours, where there is room for one."""
-        from cellblock.host.cell import status  # noqa: PLC0415 - most cells do without
-
-        if (bundle := status.answer(asked, self._views, self._kept, self._quota)) is not None:
+        if (bundle := self._views.answer(asked, self._kept, self._quota)) is not None:
             self._show_card(bundle)
 
     def _clear(self, *, wait: bool) -> None:
-        """Clear what was shown, but for what we said ourselves: a denial can't be taken back."""
+        """Clear what was shown, but for our own cards: a denial can't be taken back."""
         self.publish("clear_output", {"wait": wait})
         self._last = ""
         for bundle in self._cards:
@@ -331,42 +223,101 @@ class Outputs:
 
     def _bundle(self, message: Shown) -> None:
         """Show a display or a result, or hold it when the cell has shown enough."""
-        quota = self._quota
+        quota, name = self._quota, _id_of(message)
+        update = isinstance(message, wire.Display) and message.update
         quota.display_comes()
         if not quota.holds("display") and not quota.full():
-            name = id_of(message)
-            content, size = self._content(message, name)
+            content, size = self._clean(message, name)
             if quota.fits(size):
                 self._kept.add("display", f"{content['data'].get('text/plain', '')}\n")
-                update = is_update(message)
                 self.publish(*self._finished(message, content, name, update=update))
                 return
-        self._hold(message)
-
-    def _hold(self, message: Shown) -> None:
-        size = raw_size(message)
-        encoded = b"" if size > self._quota.display_room() else encode(message)
-        update, name = is_update(message), id_of(message)
-        self._quota.hold(encoded, max(size, len(encoded)), name, update=update)
+        size = sum(len(v) if isinstance(v, str | bytes) else 0 for v in message.data.values())
+        encoded = b"" if size > quota.display_room() else _encode(message)
+        quota.hold(encoded, max(size, len(encoded)), name, update=update)
         if not self._kept.full("display"):
             plain = gateway.clean_stream(message.data.get("text/plain", ""))
             self._kept.add("display", f"{plain}\n")
-            if self._quota.over("display"):
+            if quota.over("display"):
                 self._kept.overflowed("display")
 
-    def _content(self, message: Shown, name: str | None) -> tuple[dict[str, Any], int]:
-        """Return the content, cleaned, of a bundle of that id, and its size in bytes."""
+    def _clean(self, message: Shown, name: str | None) -> tuple[dict[str, Any], int]:
+        """Return data and metadata of a bundle, cleaned, and their size with the id ``name``."""
         show, comms = self._views.show, self._comms
         data = show(message.data) if comms is None else comms.bundle(message.data, show)
         self._withheld.of_bundle(message.data, data)
-        return content_of(message, name, data)
+        metadata = gateway.clean_metadata(message.metadata)
+        size = sum(len(v) if isinstance(v, str) else json_size(v) for v in data.values())
+        content = {"data": data, "metadata": metadata}
+        return content, size + json_size(metadata) + len(name or "")
 
     def _finished(
         self, message: Shown, content: dict[str, Any], name: str | None, *, update: bool
     ) -> tuple[str, dict[str, Any]]:
         """Return what is published: a message's type and its whole content."""
-        count = self._number if self._cell is None else self._cell.count
-        return finished(message, content, name, count=count, update=update)
+        if isinstance(message, wire.Result):
+            count = self._number if self._cell is None else self._cell.count
+            return "execute_result", content | {"execution_count": count}
+        content["transient"] = {} if name is None else {"display_id": name}
+        return "update_display_data" if update else "display_data", content
+
+    # --- what is held -------------------------------------------------------------------------
+
+    def _settle(self) -> None:
+        """Show what is held, each kind after a line that says how much of it is left out."""
+        quota = self._quota
+        if quota.calm():
+            return
+        self._kept.settle()
+        if quota.clear_owed:
+            quota.clear_owed = False
+            self._clear(wait=False)
+        for kind in STREAMS:
+            text, left_out = quota.end_of_text(kind, gateway.clean_stream)
+            self._leave_out(kind, left_out)
+            if text:
+                self._publish_held("stream", {"name": kind, "text": text}, text)
+        ready = [message for held in quota.end_of_displays() if (message := self._ready(held))]
+        self._leave_out("display", quota.displays_left_out())
+        for name, content in ready:
+            self._publish_held(name, content, "")
+
+    def _ready(self, held: Held) -> tuple[str, dict[str, Any]] | None:
+        """Return a display that was held as it is published, or None if there is no room."""
+        message = _decode(held.message)
+        name = _id_of(message)
+        content, size = self._clean(message, name)
+        if not self._quota.shows_held(size):
+            return None
+        return self._finished(message, content, name, update=held.update)
+
+    def _publish_held(self, name: str, content: dict[str, Any], text: str) -> None:
+        if self._brake.admits():
+            self._last = text
+            self.publish(name, content)
+        else:
+            self._untaken += 1
+
+    def _leave_out(self, kind: Kind, size: int) -> None:
+        """Say how much is left out here, and how to read it."""
+        if not size:
+            return
+        self._withheld.size(kind, size)
+        self.left_out[kind] = self.left_out.get(kind, 0) + size
+        cap = f"{kind}_max_bytes is {self._quota.cap(kind):,}"
+        where = "" if kind == "display" else f" of {kind} here"
+        remedy = output_log.remedy(self._kept.state(kind))
+        self.notice(f"left out {size:,} bytes{where}: {cap}{remedy}")
+
+    # --- what we say --------------------------------------------------------------------------
+
+    def notice(self, what: str) -> None:
+        """Say something of our own, on a line of its own and in no colour of the cell's."""
+        start = "\x1b[0m" if self._coloured else ""
+        if self._last and not self._last.endswith("\n"):
+            start += "\n"
+        self._last = ""
+        self.publish("stream", {"name": "stderr", "text": f"{start}[cellblock {what}]\n"})
 
     def card(self, bundle: dict[str, Any]) -> None:
         """Show one of our own bundles where the user looks, whatever a cell captures."""
@@ -377,5 +328,10 @@ class Outputs:
         self._show_card(bundle)
 
     def _show_card(self, bundle: dict[str, Any]) -> None:
-        content = {"data": bundle, "metadata": {}, "transient": {}}
-        self.publish("display_data", content)
+        self.publish("display_data", {"data": bundle, "metadata": {}, "transient": {}})
+
+
+def _id_of(message: Shown) -> str | None:
+    """Return the id, cleaned, under which a display is updated."""
+    name = None if isinstance(message, wire.Result) else message.display_id
+    return gateway.clean_name(name) if name is not None else None

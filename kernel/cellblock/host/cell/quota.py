@@ -16,41 +16,42 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
 
-# The end of what a cell says beyond its quota: rolling, and bounded in bytes.
-
+Kind = Literal["stdout", "stderr", "display"]
+Stream = Literal["stdout", "stderr"]
+STREAMS: Final[tuple[Stream, ...]] = ("stdout", "stderr")
 #: Bytes that a message costs a front end, whatever is in it.
-LEAST = 200
+LEAST: Final = 200
+#: Bytes that a piece of text counts as at least; less, because honest cells flush every line.
+LEAST_TEXT: Final = 16
+#: A cell that had this many times its cap left out shows no more displays, even what would fit.
+FLOOD: Final = 8
+#: A tail has this share of its cap, and so many bytes at most.
+SHARE: Final = 8
+MOST_TAIL: Final[dict[Kind, int]] = {"stdout": 64 << 10, "stderr": 64 << 10, "display": 4 << 20}
 #: Pieces of text shorter than this are joined to the one before: few bytes in many pieces are dear.
-_SHORT = 1 << 10
+_SHORT: Final = 1 << 10
 #: Names of displays whose first showing was left out, so that an update has to show them.
-_MOST_LOST = 1_000
+_MAX_LOST: Final = 1_000
 
 
-def byte_size(text: str) -> int:
-    """Return how many bytes ``text`` takes in UTF-8."""
+def _byte_size(text: str) -> int:
     return len(text) if text.isascii() else len(text.encode("utf-8", "replace"))
 
 
-def first_bytes(text: str, size: int) -> str:
+def _first_bytes(text: str, size: int) -> str:
     """Return as much of ``text`` as fits into ``size`` bytes, cut between characters."""
     if text.isascii():
         return text[: max(0, size)]
     return text.encode("utf-8", "replace")[: max(0, size)].decode("utf-8", "ignore")
 
 
-def last_bytes(text: str, size: int) -> str:
+def _last_bytes(text: str, size: int) -> str:
     """Return the last of ``text`` that fits into ``size`` bytes, cut between characters."""
     if size <= 0:
         return ""
     if text.isascii():
         return text[-size:]
     return text.encode("utf-8", "replace")[-size:].decode("utf-8", "ignore")
-
-
-def from_line_start(text: str) -> str:
-    """Return ``text`` without a first line that was cut, where that costs less than half of it."""
-    end = text.find("\n", 0, len(text) // 2)
-    return text[end + 1 :]
 
 
 class TextTail:
@@ -62,32 +63,31 @@ class TextTail:
         self._room = room
         self._pieces: deque[str] = deque()
         self._size = 0
-        #: Bytes that came.
+        #: Bytes that came, and whether any of them are gone.
         self.added = 0
-        #: Whether any of them are gone.
         self.lost = False
 
     def add(self, text: str) -> None:
-        """Add ``text`` and let go of the oldest pieces that are no longer needed."""
-        size = byte_size(text)
+        """Add ``text`` and drop the oldest pieces that are no longer needed."""
+        size = _byte_size(text)
         self.added += size
         if size > self._room:
             self.clear()
-            text = last_bytes(text, self._room)
-            size = byte_size(text)
+            text = _last_bytes(text, self._room)
+            size = _byte_size(text)
             self.lost = True
         if self._pieces and len(self._pieces[-1]) < _SHORT:
             text = self._pieces.pop() + text
         self._pieces.append(text)
         self._size += size
-        while self._size - (first := byte_size(self._pieces[0])) >= self._room > 0:
+        while self._size - (first := _byte_size(self._pieces[0])) >= self._room > 0:
             self._pieces.popleft()
             self._size -= first
             self.lost = True
         self.lost |= self._size > self._room
 
     def clear(self) -> None:
-        """Let go of what is held: the cell cleared it."""
+        """Drop what is held: the cell cleared it."""
         self.lost |= bool(self._pieces)
         self._pieces.clear()
         self._size = 0
@@ -95,9 +95,11 @@ class TextTail:
     def text(self, clean: Callable[[str], str]) -> str:
         """Return what is held, cleaned; from the start of a line where something went before."""
         text = clean("".join(self._pieces))
-        if self.lost or byte_size(text) > self._room:
-            return from_line_start(last_bytes(text, self._room))
-        return text
+        if not self.lost and _byte_size(text) <= self._room:
+            return text
+        text = _last_bytes(text, self._room)
+        # The first line was cut: left out, where that costs less than half.
+        return text[text.find("\n", 0, len(text) // 2) + 1 :]
 
 
 @dataclass(frozen=True, slots=True)
@@ -131,8 +133,7 @@ class DisplayTail:
         self.dropped = 0
 
     def add(self, message: bytes, name: str | None, *, update: bool) -> bool:
-        """Hold a message; say whether it fits at all."""
-        key: str | int = id(message) if name is None else name
+        """Hold a message; return whether it fits at all."""
         if max(LEAST, len(message)) > self._room:
             self.leave_out(len(message), name, update=update)
             return False
@@ -144,7 +145,7 @@ class DisplayTail:
             elif name in self._lost:
                 del self._lost[name]
                 update = False
-        self._held[key] = held = Held(message, update)
+        self._held[id(message) if name is None else name] = held = Held(message, update)
         self._size += held.size
         while self._size > self._room:
             self._drop_oldest()
@@ -155,7 +156,7 @@ class DisplayTail:
         self.dropped += max(LEAST, size)
         if name is not None and not update and name not in self._held:
             self._lost[name] = None
-            if len(self._lost) > _MOST_LOST:
+            if len(self._lost) > _MAX_LOST:
                 del self._lost[next(iter(self._lost))]
 
     def _drop_oldest(self) -> None:
@@ -165,7 +166,7 @@ class DisplayTail:
         self.leave_out(held.size, key if isinstance(key, str) else None, update=held.update)
 
     def clear(self) -> None:
-        """Let go of what is held: the cell cleared it."""
+        """Drop what is held: the cell cleared it."""
         while self._held:
             self._drop_oldest()
 
@@ -175,21 +176,10 @@ class DisplayTail:
         return held
 
 
-Kind = Literal["stdout", "stderr", "display"]
-Stream = Literal["stdout", "stderr"]
-STREAMS: Final[tuple[Stream, ...]] = ("stdout", "stderr")
-#: Bytes that a piece of text counts as at least; less, because honest cells flush every line.
-LEAST_TEXT = 16
-#: A cell that had this many times its cap left out shows no more displays, even what would fit.
-FLOOD = 8
-#: A tail has this share of its cap, and so many bytes at most.
-SHARE: Final = 8
-MOST_TAIL: Final[dict[Kind, int]] = {"stdout": 64 << 10, "stderr": 64 << 10, "display": 4 << 20}
-
-
 @dataclass(slots=True)
 class _Meter:
     cap: int | None
+    #: The tail's share of the cap.
     reserve: int
     used: int = 0
     dropped: int = 0
@@ -200,7 +190,7 @@ class _Meter:
         return (self.cap or 0) - self.reserve
 
     def room(self) -> int:
-        """Bytes that a tail may still take."""
+        """Return the bytes that a tail may still take."""
         return min(self.reserve, (self.cap or 0) - self.used)
 
 
@@ -212,12 +202,31 @@ class Quota:
             kind: _Meter(cap, min((cap or 0) // SHARE, MOST_TAIL[kind]))
             for kind, cap in caps.items()
         }
+        self._display = self._meters["display"]
         self._texts: dict[Kind, TextTail] = {}
         self._displays: DisplayTail | None = None
         #: A clear that takes effect with the next output; True for one that nobody was told of.
         self._clear_due: bool | None = None
         #: Whether front ends have yet to be told to clear what they show.
         self.clear_owed = False
+
+    def cap(self, kind: Kind) -> int:
+        """Return a cap; 0 for none."""
+        return self._meters[kind].cap or 0
+
+    def holds(self, kind: Kind) -> bool:
+        """Return whether nothing of this kind is shown before the cell ends."""
+        return self._displays is not None if kind == "display" else kind in self._texts
+
+    def over(self, kind: Kind) -> bool:
+        """Return whether something of this kind is left out for good."""
+        if kind == "display":
+            return bool(self._display.dropped or (self._displays and self._displays.dropped))
+        return kind in self._texts and self._texts[kind].lost
+
+    def calm(self) -> bool:
+        """Return whether all that came was shown."""
+        return not (self._texts or self._displays or self._display.dropped or self.clear_owed)
 
     # --- text ---------------------------------------------------------------------------------
 
@@ -226,31 +235,20 @@ class Quota:
         meter = self._meters[kind]
         if meter.cap is None:
             return text
-        if self._clear_due is not None:
-            self._clear_now()
+        self.display_comes()
         tail, shown = self._texts.get(kind), ""
         if tail is None:
-            size = max(byte_size(text), LEAST_TEXT) if text else 0
+            size = max(_byte_size(text), LEAST_TEXT) if text else 0
             if meter.used + size <= meter.head:
                 meter.used += size
                 return text
             # Half an escape sequence would swallow the start of what is said next.
-            shown, _ = split_tail(first_bytes(text, meter.head - meter.used))
-            meter.used += byte_size(shown)
+            shown, _ = split_tail(_first_bytes(text, meter.head - meter.used))
+            meter.used += _byte_size(shown)
             text = text[len(shown) :]
             tail = self._texts[kind] = TextTail(meter.room())
         tail.add(text)
         return shown
-
-    def holds(self, kind: Kind) -> bool:
-        """Say whether nothing of this kind is shown before the cell ends."""
-        return self._displays is not None if kind == "display" else kind in self._texts
-
-    def over(self, kind: Kind) -> bool:
-        """Say whether something of this kind is left out for good."""
-        if kind == "display":
-            return bool(self._meters[kind].dropped or (self._displays and self._displays.dropped))
-        return kind in self._texts and self._texts[kind].lost
 
     def end_of_text(self, kind: Stream, clean: Callable[[str], str]) -> tuple[str, int]:
         """Return a stream's tail, counted as shown, and the bytes left out before it."""
@@ -258,7 +256,7 @@ class Quota:
         if tail is None:
             return "", 0
         text = tail.text(clean)
-        size = byte_size(text)
+        size = _byte_size(text)
         left_out = max(tail.added - size, 0) if tail.lost else 0
         meter.used += size
         self._texts[kind] = TextTail(meter.room())
@@ -267,17 +265,17 @@ class Quota:
     # --- displays, and what counts as they do -------------------------------------------------
 
     def full(self) -> bool:
-        """Say whether no display fits any more: what comes then need not be looked at."""
-        meter = self._meters["display"]
+        """Return whether no display fits any more: what comes then need not be looked at."""
+        meter = self._display
         if meter.cap is None:
             return False
         return meter.used + LEAST > meter.head or meter.dropped > FLOOD * meter.cap
 
     def spent(self, size: int) -> bool:
-        """Say whether no display fits any more; then ``size`` counts as left out."""
+        """Return whether no display fits any more; then ``size`` counts as left out."""
         if not self.full():
             return False
-        self._meters["display"].dropped += max(size, LEAST)
+        self._display.dropped += max(size, LEAST)
         return True
 
     def fits(self, size: int) -> bool:
@@ -285,8 +283,7 @@ class Quota:
 
         What no tail could hold may take the tail's share.
         """
-        meter = self._meters["display"]
-        size = max(size, LEAST)
+        meter, size = self._display, max(size, LEAST)
         limit = meter.cap if size > meter.reserve else meter.head
         if meter.cap is not None and limit is not None and meter.used + size > limit:
             return False
@@ -301,7 +298,7 @@ class Quota:
         """
         if self.fits(size):
             return True
-        self._meters["display"].dropped += max(size, LEAST)
+        self._display.dropped += max(size, LEAST)
         return False
 
     def display_comes(self) -> None:
@@ -310,14 +307,14 @@ class Quota:
             self._clear_now()
 
     def display_room(self) -> int:
-        """Bytes of the largest message that is held."""
-        return self._meters["display"].room()
+        """Return the bytes of the largest message that is held."""
+        return self._display.room()
 
     def hold(self, message: bytes, size: int, name: str | None, *, update: bool) -> None:
         """Hold a display of ``size`` bytes; ``message`` is empty where there is no use in it."""
         if self._displays is None:
             if not message:
-                self._meters["display"].dropped += max(size, LEAST)
+                self._display.dropped += max(size, LEAST)
                 return
             self._displays = DisplayTail(self.display_room())
         if message:
@@ -331,8 +328,7 @@ class Quota:
 
     def shows_held(self, size: int) -> bool:
         """Count a display that was held as shown, if it fits now that its size is known."""
-        meter = self._meters["display"]
-        size = max(size, LEAST)
+        meter, size = self._display, max(size, LEAST)
         if meter.cap is not None and meter.used + size > meter.cap:
             meter.dropped += size
             return False
@@ -341,33 +337,24 @@ class Quota:
 
     def displays_left_out(self) -> int:
         """Return the bytes of displays left out since this was asked."""
-        meter = self._meters["display"]
+        meter = self._display
         left_out, meter.dropped = meter.dropped, 0
         if self._displays is not None:
             left_out += self._displays.dropped
             self._displays = DisplayTail(meter.room())
         return left_out
 
-    def calm(self) -> bool:
-        """Say whether all that came was shown."""
-        dropped = self._meters["display"].dropped
-        return not (self._texts or self._displays or dropped or self.clear_owed)
-
-    def cap(self, kind: Kind) -> int:
-        """Return a cap; 0 for none."""
-        return self._meters[kind].cap or 0
-
     # --- clear_output -------------------------------------------------------------------------
 
     def clear(self, size: int, *, wait: bool) -> bool:
-        """Let go of what is held; with ``wait``, when more comes. Say whether to tell front ends.
+        """Drop what is held; with ``wait``, when more comes. Return whether to tell front ends.
 
         Where ``size`` bytes no longer fit, all that comes is held from then on: what front ends
         show is cleared at the end, before that is shown.
         """
         told = self.fits(size)
         if not told and any(meter.cap is None for meter in self._meters.values()):
-            self._meters["display"].dropped += max(size, LEAST)
+            self._display.dropped += max(size, LEAST)
             return False
         self._clear_due = not told or self._clear_due is True
         if not wait:

@@ -1,111 +1,151 @@
-"""What a session shows of itself: what is in force and enforced, why a cell did not run."""
+"""What a session shows of itself: what is in force and enforced, why a cell did not run.
+
+``Views`` holds what is known of that and makes the cards; then come the tables of ``%policy`` and
+the like, what a policy allows in one sentence, and the cards of what was stopped.
+"""
 
 from __future__ import annotations
 
 import contextlib
+import os
 import sys
-from typing import TYPE_CHECKING, Any, Final, NamedTuple
-from weakref import WeakKeyDictionary
+from collections import deque
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any, Final
 
-from cellblock.errors import AdmissionError, InputError
+from cellblock.backends import report as reports
+from cellblock.errors import AdmissionError, BackendError, InputError, PolicyError
 from cellblock.host.cell import output_log
 from cellblock.host.cell.quota import Quota
+from cellblock.host.guests.supervisor import ZYGOTE_ENDED
 from cellblock.host.output import gateway
 from cellblock.host.output.text import json_size
-from cellblock.host.session.settings import judge, with_lasting
-from cellblock.host.session.types import Account
+from cellblock.host.session.history import default_path
 from cellblock.host.snapshots import restore
-from cellblock.policy.narrowing import changed
+from cellblock.policy.enforcement import Gap, Status
+from cellblock.policy.narrowing import changed_fields
 from cellblock.policy.paths import within
+from cellblock.render import policy_card, tables
 from cellblock.render import stopped as cards
-from cellblock.render.cards import problem, value_words
-from cellblock.render.denial import AMBIENT
-from cellblock.render.policy_card import policy_table
-from cellblock.render.tables import UsageRow, UsageTotals, templates, tools, usage
+from cellblock.render.cards import problem, problem_failure, value_words
+from cellblock.render.denial import AMBIENT, denial, denial_failure
 from cellblock.render.text import visible
-from cellblock.wire import messages as wire
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
 
     from cellblock.analysis import Finding
     from cellblock.analysis.admission import Template
-    from cellblock.backends.choose import Chosen
     from cellblock.backends.probes import Proof
-    from cellblock.errors import AuditError, PolicyError
-    from cellblock.host.cell.output_log import Kept
+    from cellblock.errors import AuditError
+    from cellblock.host.cell.output_log import OutputLog
     from cellblock.host.services.artifacts import CellArtifacts
-    from cellblock.host.session.types import Stopped
-    from cellblock.policy.enforcement import Enforcement, Gap
+    from cellblock.host.session.config import SessionConfig
+    from cellblock.host.session.types import Stopped, Usage
+    from cellblock.policy.enforcement import Enforcement
     from cellblock.policy.model import Policy
     from cellblock.render.cards import Bundle, Failure
     from cellblock.render.tables import Budget
+    from cellblock.wire import messages as wire
     from cellblock.wire.messages import LockReport, Tool
 
 
-#: Locks of a guest's on which more can be laid, and what is asked for that.
-_GATE = {"gate", "landlock", "seccomp"}
+#: A card, and the error that goes with it.
+Shown = tuple["Bundle", "Failure"]
+
+#: Bytes that a table is counted as, before it is made.
+TABLE_BYTES: Final = 32 << 10
+#: Cells that are remembered one by one, and characters of their first line.
+MAX_CELLS: Final = 1_000
+MAX_LINE: Final = 200
+#: The locks without which no more can be laid on a guest.
+_GATE: Final = {"gate", "landlock", "seccomp"}
+_LASTING_REMEDY: Final = (
+    "begin with a new guest: %policy narrow --fresh …, which costs the variables"
+)
 
 
 def _log(text: str) -> None:
-    """Tell whoever keeps the kernel's stderr; that nobody does costs no guest."""
+    """Write a line to the kernel's stderr; that nobody takes it costs no guest."""
     with contextlib.suppress(OSError, ValueError):
-        print(f"cellblock: {text}", file=sys.stderr, flush=True)  # noqa: T201
-
-
-Shown = tuple["Bundle", "Failure"]
+        sys.stderr.write(f"cellblock: {text}\n")
+        sys.stderr.flush()
 
 
 class Views:
-    """Cards for one session. Until a guest is locked, what is enforced is not known.
+    """What one session shows of itself; made from its config, or from why there is none.
 
-    ``log`` gets what is not enforced, a line each.
+    Until a guest has reported its locks, what is enforced is not known. ``log`` gets what is not
+    enforced, a line each.
     """
 
-    def __init__(self, log: Callable[[str], None] = _log) -> None:
+    def __init__(
+        self,
+        config: SessionConfig | PolicyError | BackendError | None = None,
+        log: Callable[[str], None] = _log,
+    ) -> None:
         self._log = log
-        self._policy: Policy | None = None
-        self._chosen: Chosen | None = None
-        self._proofs: Callable[[LockReport], Proof | None] = lambda _report: None
-        self._project = ""
-        #: Where the policy is, as it was named, and the folder that cells have for themselves.
-        self.file = self.scratch = ""
-        #: What the kernel was started with, before notebook and cells made it narrower.
+        self._config: SessionConfig | None = None
+        #: The policy before notebook and cells narrowed it.
         self.operators: Policy | None = None
-        #: What the guest that there is said of its locks.
+        #: What the guest reported of its locks, and what that is worth.
         self.report: LockReport | None = None
-        #: What the guest that there is has of a wider policy, by field: until there is another.
-        self.lasting: dict[str, str] = {}
-        #: What a guest that was locked is worth, and what is missing.
         self.enforcement: Mapping[str, Enforcement] = {}
         self.gaps: tuple[Gap, ...] = ()
-        #: When the suite of probes saw what is verified; empty where it did not.
+        #: When a suite of probes saw what is verified; empty where it did not.
         self.proved = ""
+        #: What the guest still has of a wider policy, by field: until it is replaced.
+        self.lasting: dict[str, str] = {}
         self._gaps_due = False
         #: What is missing, where the policy has nothing run without it.
         self._missing = ""
+        #: Whether nothing can run, and what a card says about that.
+        self.failed = False
         self._problem: tuple[str, ...] = ("No guest could be started", "")
         self.tools_in_force: tuple[Tool, ...] = ()
         #: Templates by name, read when somebody looks.
         self.templates_in_force: Mapping[str, Template] = {}
-        #: How a session's budgets stand, by the name of what takes of each.
+        #: What tells how much is left of each budget.
         self.budgets: dict[str, Callable[[], Budget]] = {}
-        #: What the session's cells took.
-        self.account = Account()
-        #: Whether nothing can run, and ``problem`` says why.
-        self.failed = False
+        #: What cells took: the last ones one by one, and all together.
+        self._usage: deque[tables.UsageRow] = deque(maxlen=MAX_CELLS)
+        self._total = tables.UsageTotals(0, 0.0, 0.0, 0, 0)
         #: Something that the first cell is to say, once.
         self.notice = ""
+        #: The table of the policy, and what it was made of: it takes ten milliseconds, and one
+        #: read from a guest may ask for hundreds.
+        self._policy_table: tuple[tuple[object, ...], Bundle] | None = None
+        if isinstance(config, PolicyError):
+            self.refuse(config)
+        elif isinstance(config, BackendError):
+            self.fail(str(config))
+        elif config is not None:
+            self._config = config
+            self.operators, self.notice = config.operators or config.policy, config.notice
+
+    # --- what is in force ---------------------------------------------------------------------
 
     @property
     def in_force(self) -> Policy | None:
         """The policy in force, None when none could be read."""
-        return self._policy
+        return self._config.policy if self._config is not None else None
 
     @property
     def backend(self) -> str:
-        """What carries the policy in force."""
-        return self._chosen.backend.name if self._chosen is not None else ""
+        """The backend that enforces it."""
+        return self._config.chosen.backend.name if self._config is not None else ""
+
+    @property
+    def name(self) -> str:
+        """What messages call the policy in force."""
+        policy = self.in_force
+        if policy is None:
+            return ""
+        return policy.name if policy == self.operators else f"{policy.name}, narrowed"
+
+    @property
+    def _display(self) -> str:
+        return self._config.policy.display if self._config is not None else "sanitized"
 
     def show(self, data: Any) -> dict[str, Any]:
         """Return what the policy's ``display`` lets a cell's output show of a bundle."""
@@ -115,175 +155,157 @@ class Views:
         """Return the same for pagers, tooltips and expressions."""
         return gateway.for_page(self._display)(data)
 
-    @property
-    def _display(self) -> str:
-        return self._policy.display if self._policy else "sanitized"
-
-    def configured(
-        self,
-        policy: Policy,
-        chosen: Chosen,
-        proofs: Callable[[LockReport], Proof | None],
-        project: str = "",
-    ) -> None:
-        """Take note of the policy in force and of the backend that carries it.
-
-        ``proofs`` finds what a suite of probes saw here, for the locks that a guest reports.
-        Links lead from ``project``.
-        """
-        self._policy, self._chosen, self._proofs = policy, chosen, proofs
-        self._project = project
-        self.operators = policy
-
-    def narrowed(self, policy: Policy, proofs: Callable[[LockReport], Proof | None]) -> None:
-        """Take note that the policy in force has become narrower."""
-        self._policy, self._proofs = policy, proofs
-        if self.report is not None:
-            self._judge(self.report)
-
-    @property
-    def gated(self) -> bool:
-        """Whether the zygote decides on what the guest that there is starts, and locks."""
-        return self.report is not None and self.report.achieved.keys() >= _GATE
-
-    def refusal_under(self, policy: Policy) -> str:
-        """Return why nothing might run under this policy in the guest that there is, or nothing."""
-        if self._chosen is None or self.report is None:
-            return ""
-        return judge(policy, self._chosen, self.report, None).refusal
-
-    def _judge(self, report: LockReport) -> str:
-        if self._policy is None or self._chosen is None:
-            return "no policy is in force"
-        self.report = report
-        judged = judge(self._policy, self._chosen, report, self._proofs(report))
-        if self.lasting:
-            judged = with_lasting(judged, self._policy, self.lasting)
-        self.enforcement, self.gaps, self.proved = judged.enforcement, judged.gaps, judged.proved
-        self._missing = judged.refusal
-        return judged.refusal
-
-    def locked(self, report: LockReport) -> str:
-        """Take note of what a guest's locks achieved; return why nothing may run, or nothing."""
-        if self._policy is None or self._chosen is None:
-            return "no policy is in force"
-        first = self.report is None
-        self.lasting = {}
-        if first and self._chosen.backend.name == "noop":
-            self._warn(self._policy.name)
-        refusal = self._judge(report)
-        if first:
-            from cellblock.render.policy_card import gap_line  # noqa: PLC0415
-
-            for gap in self.gaps:
-                self._log(gap_line(gap))
-        self._gaps_due = first and bool(self.gaps) and self._policy.on_unsupported == "warn"
-        return refusal
-
-    def _warn(self, policy_name: str) -> None:
-        """Tell the server's log, which the user of a notebook does not see and its owner does."""
-        what = f"policy {policy_name!r} is audited, not enforced"
-        why = "cells can read, change and send whatever this user can"
-        self._log(f"WARN: backend noop: {what}: {why}")
-
     def quota(self) -> Quota:
         """Return a fresh count of what one cell may show."""
-        policy = self._policy
+        policy = self.in_force
         return Quota(
             {
                 "stdout": policy.stdout_max_bytes if policy else None,
                 "stderr": policy.stderr_max_bytes if policy else None,
                 "display": policy.display_max_bytes if policy else None,
-            },
+            }
         )
 
     def kept_bytes(self) -> int | None:
         """Return the cap on what is kept for ``%output``; 0 where cells can't run that."""
-        policy = self._policy
+        policy = self.in_force
         if policy is None or (policy.mode == "safe" and "output" not in policy.magics):
             return 0
         return policy.output_kept_max_bytes
 
-    def gaps_once(self) -> Bundle | None:
-        """Return the card of gaps the first time there are any to show."""
-        if not self._gaps_due or self._policy is None or self._chosen is None:
-            return None
-        self._gaps_due = False
-        from cellblock.render.policy_card import gaps  # noqa: PLC0415
+    # --- what is enforced ---------------------------------------------------------------------
 
-        return gaps(self.gaps, policy_name=self._policy.name, backend=self._chosen.backend.name)
+    def narrowed(self, config: SessionConfig) -> None:
+        """Show a narrower policy from now on."""
+        self._config = config
+        if self.report is not None:
+            self._judge(config, self.report)
+
+    def locked(self, report: LockReport) -> str:
+        """Take a new guest's report of its locks; return why nothing may run, or nothing."""
+        config, first = self._config, self.report is None
+        if config is None:
+            return "no policy is in force"
+        self.lasting = {}
+        if first and self.backend == "noop":
+            # The server's log: the user of a notebook does not see it, and its owner does.
+            what = f"policy {config.policy.name!r} is audited, not enforced"
+            why = "cells can read, change and send whatever this user can"
+            self._log(f"WARN: backend noop: {what}: {why}")
+        refusal = self._judge(config, report)
+        if first:
+            for gap in self.gaps:
+                self._log(policy_card.gap_line(gap))
+        self._gaps_due = first and bool(self.gaps) and config.policy.on_unsupported == "warn"
+        return refusal
 
     @property
-    def name(self) -> str:
-        """Return what messages call the policy in force."""
-        if self._policy is None:
+    def gated(self) -> bool:
+        """Whether more locks can be laid on the guest: its zygote allows what it starts."""
+        return self.report is not None and self.report.achieved.keys() >= _GATE
+
+    def refusal_under(self, policy: Policy) -> str:
+        """Return why nothing might run under this policy in the guest, or nothing."""
+        if self._config is None or self.report is None:
             return ""
-        own = self._policy == self.operators
-        return self._policy.name if own else f"{self._policy.name}, narrowed"
+        chosen = self._config.chosen
+        found = reports.gaps(policy, chosen.declare(policy), self.report, None)
+        return _refusal(policy, found)
+
+    def _judge(self, config: SessionConfig, report: LockReport) -> str:
+        """Work out what the policy is worth; return why nothing may run, or nothing."""
+        policy, chosen, proof = config.policy, config.chosen, self._find_proof(config, report)
+        declared = chosen.declare(policy)
+        found = reports.gaps(policy, declared, report, proof)
+        enforcement = dict(reports.settle(declared, report, proof))
+        gaps = [*reports.replaced(policy, chosen), *found]
+        for name, hole in self.lasting.items():
+            each = enforcement[name]
+            status = Status.partial if each.holds else each.status
+            enforcement[name] = replace(each, status=status, holes=(*each.holes, hole))
+            gaps.append(
+                Gap(
+                    capability=name,
+                    status=status,
+                    asked=value_words(name, getattr(policy, name)),
+                    actual=each.mechanism,
+                    consequence=hole,
+                    remedy=_LASTING_REMEDY,
+                )
+            )
+        self.report, self.enforcement, self.gaps = report, enforcement, tuple(gaps)
+        self.proved = proof.time if proof is not None else ""
+        self._missing = _refusal(policy, found)
+        return self._missing
+
+    def _find_proof(self, config: SessionConfig, report: LockReport) -> Proof | None:
+        """Return what a suite of probes saw here, for exactly these locks."""
+        folder = default_path().parent
+        if not os.path.exists(folder / "proofs.json"):
+            return None
+        from cellblock.host import probes  # noqa: PLC0415 - where there are any
+
+        folders: Any = {"project": config.project, "scratch": config.scratch}
+        with contextlib.suppress(OSError):  # what wraps the zygote is gone, say
+            key = probes.key(config.policy, config.chosen.backend, report, **folders)
+            found = probes.Proofs(folder).find(key)
+            return found if found is not None and probes.is_whole(found, config.policy) else None
+        return None
+
+    def gaps_once(self) -> Bundle | None:
+        """Return the card of gaps the first time there are any to show."""
+        policy = self.in_force
+        if not self._gaps_due or policy is None:
+            return None
+        self._gaps_due = False
+        return policy_card.gaps(self.gaps, policy_name=policy.name, backend=self.backend)
+
+    # --- why a cell did not run ---------------------------------------------------------------
 
     def denial(self, findings: Sequence[Finding], label: str = "") -> Shown:
-        """Return what is shown of a cell that was refused; ``label`` says what the findings are in.
+        """Return what is shown of a cell that was denied.
 
-        Empty, it is the cell.
+        ``label`` says what the findings are in, where that is not the cell.
         """
-        from cellblock.render.denial import denial, denial_failure  # noqa: PLC0415
-
         words: Any = {"policy_name": self.name, "source_label": label or None}
-        if self._policy is not None:
-            words["principle"] = principle(self._policy, self._project, self.scratch)
+        if (config := self._config) is not None:
+            project, scratch = str(config.project), config.prepare.scratch
+            words["principle"] = principle(config.policy, project, scratch)
         card = denial(findings, **words)
         return card, denial_failure(card, findings)
 
     def too_long(self, has: int, cap: int, what: str) -> Shown:
         """Return what is shown of a cell that is too long to be looked at."""
-        from cellblock.render.cards import problem, problem_failure  # noqa: PLC0415
-
         detail = f"It has {has:,} {what}; {cap:,} are looked at."
         remedy = "Keep data in a file, or divide the cell."
-        card = problem("This cell is too long", detail, remedy=remedy)
-        return card, problem_failure(card, detail)
+        return _problem_shown("PolicyProblem", "This cell is too long", detail, "", "", "", remedy)
 
     def unwritten(self, error: AuditError, *, runs: bool) -> Shown:
         """Return what is shown of a cell that is not on the audit log, and runs or does not."""
-        from cellblock.render.cards import problem, problem_failure  # noqa: PLC0415
-
         title, detail = "This cell runs, and is not on the audit log", error.message
         if not runs:
             title = "This cell did not run: it would not be on the audit log"
             detail = f"{detail}. Your variables are kept."
-        card = problem(title, detail, error.file, error.key, remedy=error.remedy)
-        return card, problem_failure(card, detail, "AuditProblem")
+        where = (error.file, error.key, "", error.remedy)
+        return _problem_shown("AuditProblem", title, detail, *where)
 
     def unadmitted(self, error: AdmissionError) -> Shown:
         """Return what is shown of a cell about which nobody can tell whether it may run."""
-        from cellblock.render.cards import problem, problem_failure  # noqa: PLC0415
-
         title = "This cell did not run: what may run can't be told"
-        card = problem(title, error.message, error.file, error.key, remedy=error.remedy)
-        return card, problem_failure(card, error.message, "AdmissionProblem")
-
-    def artifacts(self, found: CellArtifacts) -> Bundle:
-        """Return the card for files that were copied out; links lead from the project."""
-        from cellblock.render.tables import File, Left, artifacts  # noqa: PLC0415
-
-        files = []
-        for one in found.artifacts:
-            below = self._project and one.path.startswith(f"{self._project}/")
-            path = one.path[len(self._project) + 1 :] if below else one.path
-            files.append(File(one.name, path, one.size_bytes, one.content_type, linked=bool(below)))
-        left = [Left(one.name, one.why) for one in found.skipped]
-        return artifacts(files, left, uncounted=found.uncounted)
+        where = (error.file, error.key, "", error.remedy)
+        return _problem_shown("AdmissionProblem", title, error.message, *where)
 
     def refuse(self, error: PolicyError) -> None:
         """Have every cell end with this error."""
         self.failed = True
-        what = "these inputs" if isinstance(error, InputError) else "this policy"
-        ours = self._policy is not None and self.file and error.file == self._policy.name
-        parts = (error.message, self.file if ours else error.file, error.key, error.value)
-        self._problem = (f"cellblock can't run cells with {what}", *parts, error.remedy)
+        what, file = "these inputs" if isinstance(error, InputError) else "this policy", error.file
+        if (config := self._config) is not None and file == config.policy.name:
+            file = config.file or file
+        title = f"cellblock can't run cells with {what}"
+        self._problem = (title, error.message, file, error.key, error.value, error.remedy)
 
     def allow(self) -> None:
-        """Take a refusal back: the user has allowed what the policy has to be asked for."""
+        """Take a refusal back: the user has allowed what has to be allowed."""
         self.failed = False
 
     def fail(self, detail: str) -> None:
@@ -299,116 +321,109 @@ class Views:
         self._problem = ("The guest can't be started", detail, "", "", "", remedy)
 
     def _why_not_wrapped(self, detail: str) -> str:
-        """Return what is wrong with what wraps a zygote; that one ended tells little."""
-        backend = self._chosen.backend if self._chosen else None
+        """Return what is wrong with what wraps a zygote: that the zygote ended tells little."""
+        backend = self._config.chosen.backend if self._config is not None else None
         if backend is None or not backend.wraps:
             return ""
         support = backend.probe()
         if not support.usable:
             return f"backend {backend.name}: {support.why}"
-        from cellblock.host.guests.supervisor import ZYGOTE_ENDED  # noqa: PLC0415 - where it failed alone
-
-        # Its probe was told that all is well, by whom no zygote comes up behind.
+        # Its probe succeeds, and yet no zygote comes up behind it.
         return f"backend {backend.name}: {detail}" if detail.endswith(ZYGOTE_ENDED) else ""
 
     def problem(self) -> Shown:
         """Return what every cell shows when nothing can run."""
-        from cellblock.render.cards import problem, problem_failure  # noqa: PLC0415
+        return _problem_shown("PolicyProblem", *self._problem)
 
-        card = problem(*self._problem)
-        return card, problem_failure(card, self._problem[1])
+    def artifacts(self, found: CellArtifacts) -> Bundle:
+        """Return the card for files that were copied out; links lead from the project."""
+        project = str(self._config.project) if self._config is not None else ""
+        files = []
+        for one in found.artifacts:
+            linked = bool(project) and one.path.startswith(f"{project}/")
+            path = one.path.removeprefix(f"{project}/") if linked else one.path
+            files.append(
+                tables.File(one.name, path, one.size_bytes, one.content_type, linked=linked)
+            )
+        left = [tables.Left(one.name, one.why) for one in found.skipped]
+        return tables.artifacts(files, left, uncounted=found.uncounted)
 
+    # --- what a cell asks to see --------------------------------------------------------------
 
-# What a cell asks to see of ours: the tables of ``%policy`` and the like, pages of ``%output``.
+    def answer(self, asked: wire.Show, kept: OutputLog, quota: Quota) -> Bundle | None:
+        """Return the table or page that a cell asks for; None where its quota has no room."""
+        if asked.what == "output":
+            if quota.spent(0):
+                return None
+            page = output_log.answer(kept, asked.argument)
+            return page if quota.admits(json_size(page)) else None
+        return self._table(asked) if quota.admits(TABLE_BYTES) else None
 
-#: Bytes that a table is counted as, before it is made.
-TABLE_BYTES: Final = 32 << 10
-View = wire.ShowPolicy | wire.ShowUsage | wire.ShowTools | wire.ShowTemplates | wire.ShowOutput
+    def _table(self, asked: wire.Show) -> Bundle:
+        match asked.what:
+            case "usage":
+                return tables.usage(list(self._usage), self._total, asked.argument, self._spent())
+            case "tools":
+                return tables.tools(self.tools_in_force, self._spent())
+            case "templates":
+                try:  # all that there are, or the one that is named
+                    return tables.templates(dict(self.templates_in_force), asked.argument)
+                except AdmissionError as error:
+                    return self.unadmitted(error)[0]
+        return self._table_of_policy()
 
+    def _table_of_policy(self) -> Bundle:
+        policy, operators = self.in_force, self.operators
+        if policy is None:
+            return {"text/plain": "No policy is in force."}
+        of = (policy, operators, self.enforcement, self.gaps, self.backend)
+        made = self._policy_table
+        if made is None or any(a is not b for a, b in zip(made[0], of, strict=True)):
+            before = {}
+            if operators is not None:
+                before = {
+                    name: getattr(operators, name) for name in changed_fields(operators, policy)
+                }
+            fields = policy.as_dict() | {"backend": self.backend}
+            worth = tuple(self.enforcement.values())
+            made = of, policy_card.policy_table(fields, worth, self.gaps, before)
+            self._policy_table = made
+        return dict(made[1])
 
-class _Made(NamedTuple):
-    """The table of a policy, and what it was made of."""
+    def add_usage(self, number: int, source: str, usage: Usage) -> None:
+        """Enter what a cell took: ``%usage`` lists it."""
+        line, total = source.lstrip()[:MAX_LINE].partition("\n")[0], self._total
+        self._usage.append(tables.UsageRow(number, line, **usage.as_dict()))
+        self._total = tables.UsageTotals(
+            total.cells + 1,
+            total.wall_seconds + usage.wall_seconds,
+            total.cpu_seconds + usage.cpu_seconds,
+            total.output_bytes + usage.output_bytes,
+            total.read_bytes + usage.read_bytes,
+        )
 
-    of: tuple[object, ...]
-    table: Bundle
-
-
-#: Each takes ten milliseconds, and one read from a guest may ask for hundreds.
-_made: Final[WeakKeyDictionary[Views, _Made]] = WeakKeyDictionary()
-
-
-def answer(asked: View, views: Views, kept: Kept, quota: Quota) -> Bundle | None:
-    """Return the table or page that a cell asks for; None where its quota has no room for one."""
-    if not isinstance(asked, wire.ShowOutput):
-        return _table(asked, views) if quota.admits(TABLE_BYTES) else None
-    if quota.spent(0):
-        return None
-    page = output_log.answer(kept, asked.argument)
-    return page if quota.admits(json_size(page)) else None
-
-
-def _table(asked: View, views: Views) -> Bundle:
-    match asked:
-        case wire.ShowUsage(line=line):
-            return _usage(views, line)
-        case wire.ShowTools():
-            return tools(views.tools_in_force, _spent(views))
-        case wire.ShowTemplates(name=name):
-            return _templates(views, name)
-    return _policy(views)
-
-
-def _policy(views: Views) -> Bundle:
-    if views.in_force is None:
-        return {"text/plain": "No policy is in force."}
-    of = (views.in_force, views.operators, views.enforcement, views.gaps, views.backend)
-    known = _made.get(views)
-    if known is None or any(was is not now for was, now in zip(known.of, of, strict=True)):
-        shown = views.in_force.as_dict() | {"backend": views.backend}
-        worth = tuple(views.enforcement.values())
-        known = _made[views] = _Made(of, policy_table(shown, worth, views.gaps, _before(views)))
-    return dict(known.table)
-
-
-def _before(views: Views) -> dict[str, object]:
-    """Return what the operator's policy has in fields that are narrower now."""
-    if views.in_force is None or views.operators is None:
-        return {}
-    names = changed(views.operators, views.in_force)
-    return {name: getattr(views.operators, name) for name in names}
-
-
-def _usage(views: Views, line: str) -> Bundle:
-    account = views.account
-    rows = [UsageRow(e.number, e.line, **e.usage.as_dict()) for e in account]
-    totals = UsageTotals(
-        account.cells,
-        account.wall_seconds,
-        account.cpu_seconds,
-        account.output_bytes,
-        account.read_bytes,
-    )
-    return usage(rows, totals, line, _spent(views))
+    def _spent(self) -> dict[str, Budget]:
+        return {name: ask() for name, ask in self.budgets.items()}
 
 
-def _spent(views: Views) -> dict[str, Budget]:
-    return {name: ask() for name, ask in views.budgets.items()}
+def _problem_shown(ename: str, title: str, detail: str, *parts: str) -> Shown:
+    """Return a card and its error; ``parts`` are the file, key, value and remedy of an error."""
+    card = problem(title, detail, *parts)
+    return card, problem_failure(card, detail, ename)
 
 
-def _templates(views: Views, name: str) -> Bundle:
-    """Return all that there are, or the one that is named."""
-    try:
-        return templates(dict(views.templates_in_force), name)
-    except AdmissionError as error:
-        return views.unadmitted(error)[0]
+def _refusal(policy: Policy, gaps: tuple[Gap, ...]) -> str:
+    """Return why nothing may run with these gaps, or nothing."""
+    fatal = reports.blocking(policy, gaps)
+    return "; ".join(f"{gap.capability} is {gap.status}: {gap.actual}" for gap in fatal)
 
 
-# What a policy gives cells, in a sentence: said once on a card, whatever the policy is called.
+# --- what a policy allows, in a sentence --------------------------------------------------------
 
 #: What makes a list of packages the scientific stack.
 _STACK: Final = frozenset(("numpy", "pandas", "scipy"))
-#: Names that are said of a list.
-_MOST: Final = 3
+#: Names of a list that are said.
+_MAX_NAMES: Final = 3
 
 
 def principle(policy: Policy, project: str, scratch: str) -> str:
@@ -418,21 +433,17 @@ def principle(policy: Policy, project: str, scratch: str) -> str:
     """
     if policy.mode != "safe":
         return ""
-    given = [*_packages(policy), *_files(policy, project, scratch), *_beyond(policy)]
+    given = list(_allowed(policy, project, scratch))
     if not given:
         return AMBIENT
     return f"Policy {policy.name} allows {', '.join(given)}, clock, randomness, bundled data."
 
 
-def _packages(policy: Policy) -> Iterator[str]:
-    allowed = policy.allowed_modules
-    if _STACK.issubset(allowed):
+def _allowed(policy: Policy, project: str, scratch: str) -> Iterator[str]:
+    if _STACK.issubset(policy.allowed_modules):
         yield "the scientific stack"
-    elif allowed:
-        yield f"importing {_listed(allowed)}"
-
-
-def _files(policy: Policy, project: str, scratch: str) -> Iterator[str]:
+    elif policy.allowed_modules:
+        yield f"importing {_listed(policy.allowed_modules)}"
     reads = policy.filesystem_read_roots
     if project in reads:
         yield "the project folder's files to read"
@@ -442,9 +453,6 @@ def _files(policy: Policy, project: str, scratch: str) -> Iterator[str]:
     if writes:
         own = [root.removeprefix(f"{project}/").removesuffix("?") for root in writes]
         yield f"writing below {_listed(own)}"
-
-
-def _beyond(policy: Policy) -> Iterator[str]:
     if policy.network_access is True:
         yield "the network"
     elif policy.network_access:
@@ -456,12 +464,12 @@ def _beyond(policy: Policy) -> Iterator[str]:
 
 
 def _listed(names: Sequence[str]) -> str:
-    left = len(names) - _MOST
-    head = ", ".join(names[:_MOST])
+    left = len(names) - _MAX_NAMES
+    head = ", ".join(names[:_MAX_NAMES])
     return f"{head} and {left} more" if left > 0 else head
 
 
-# How what was stopped is shown: a cell, a guest between cells, a handler of a comm's messages.
+# --- what was stopped: a cell, a guest between cells, a handler of a comm's messages ------------
 #
 # ``policy`` is the one in force, whose limit it may have been.
 
@@ -474,9 +482,9 @@ LIMITS: Final = {
 }
 
 
-def shown(stopped: Stopped, policy: Policy | None) -> Shown:
+def stopped_card(stopped: Stopped, policy: Policy | None) -> Shown:
     """Return what is shown of a cell that was ended from outside."""
-    why, limit = reason(stopped, policy)
+    why, limit = stop_reason(stopped, policy)
     state = cards.State.kept if stopped.kept else cards.State.gone
     lost: tuple[str, ...] = ()
     if stopped.restored is not None:
@@ -486,21 +494,21 @@ def shown(stopped: Stopped, policy: Policy | None) -> Shown:
     return card, cards.stopped_failure(card)
 
 
-def undone(stopped: Stopped, policy: Policy | None) -> Bundle:
-    """Return the card for cells that were stepped back over."""
+def undone_card(stopped: Stopped, policy: Policy | None) -> Bundle:
+    """Return the card for cells that were undone."""
     if stopped.restored is None:  # every copy to go back to had ended
-        return shown(stopped, policy)[0]
+        return stopped_card(stopped, policy)[0]
     return cards.undone(stopped.undone, lost=restore.lacking(stopped.restored))
 
 
-def unheard(ended: Stopped | str, policy: Policy | None) -> Bundle:
+def comm_failure_card(ended: Stopped | str, policy: Policy | None) -> Bundle:
     """Return the card for a comm message whose handler did not come to its end."""
     if not isinstance(ended, str):
-        return shown(ended, policy)[0]
+        return stopped_card(ended, policy)[0]
     return problem("A message from the page did not reach the cell", ended)
 
 
-def reason(stopped: Stopped, policy: Policy | None) -> tuple[str, str]:
+def stop_reason(stopped: Stopped, policy: Policy | None) -> tuple[str, str]:
     """Return why a cell was stopped, and the limit or cause in words.
 
     A guest may have had a say in those: what would act on a terminal is spelled out.
@@ -508,7 +516,9 @@ def reason(stopped: Stopped, policy: Policy | None) -> tuple[str, str]:
     detail = visible(stopped.detail)
     match stopped.why:
         case "timeout" | "cpu" | "memory" | "scratch":
-            return stopped.why, _limit(stopped.why, policy, stopped.seconds)
+            field, value = LIMITS[stopped.why], stopped.seconds
+            value = getattr(policy, field, None) if value is None else value
+            return stopped.why, value_words(field, value)
         case "interrupt":
             return "interrupted", ""
         case "violation":
@@ -517,11 +527,4 @@ def reason(stopped: Stopped, policy: Policy | None) -> tuple[str, str]:
             return "breach", cards.operation(detail)
         case "crash":
             return "crashed", detail
-        case _:
-            return "lost", detail
-
-
-def _limit(why: str, policy: Policy | None, own: float | None) -> str:
-    """Return the limit behind a stop in words: the policy's, or the cell's own."""
-    field = LIMITS[why]
-    return value_words(field, getattr(policy, field, None) if own is None else own)
+    return "lost", detail

@@ -30,7 +30,7 @@ from typing import TYPE_CHECKING, Any, Final, Protocol
 from msgspec import structs
 
 from cellblock.host.guests.process import Guest
-from cellblock.host.guests.zygote import OwnZygote, exit_reason, kill_session
+from cellblock.host.guests.zygote import ZygoteSource, exit_reason, kill_session
 from cellblock.host.session import types
 from cellblock.host.session.types import Step, Stopped
 from cellblock.host.snapshots.restore import Restoration
@@ -40,8 +40,8 @@ from cellblock.wire import messages
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from cellblock.host.guests.zygote import Zygote, ZygoteSource
-    from cellblock.host.session.types import Reactor, Terms
+    from cellblock.host.guests.zygote import Zygote
+    from cellblock.host.session.types import Reactor, SessionSettings
     from cellblock.host.snapshots.chain import PastRequest, Snapshot
     from cellblock.policy.model import Policy
 
@@ -111,7 +111,7 @@ class Supervisor:
         clock: Callable[[], float],
         relay: Callable[[], list[int]] = list,
     ) -> None:
-        self._reactor, self._owner = reactor, owner
+        self._reactor, self.owner = reactor, owner
         self.clock, self.relay = clock, relay
         #: What the next zygote is told, and where it comes from.
         self._prepare, self._next_zygotes = prepare, zygotes
@@ -153,14 +153,6 @@ class Supervisor:
         """Interrupt the guest; one that is being restored does nothing that it could end."""
         if self._guest is not None and self._restoring() is None:
             self._guest.interrupt()
-
-    def is_idle(self) -> bool:
-        """Return whether no request is under way."""
-        return self._owner.idle()
-
-    def on_notice(self, text: str) -> None:
-        """Pass on something that the user is to know."""
-        self._owner.on_notice(text)
 
     # --- starting -----------------------------------------------------------------------------
 
@@ -210,7 +202,7 @@ class Supervisor:
         missing = [lock for lock in self._prepare.plan.required if lock not in report.achieved]
         if missing:
             self._give_up(f"these locks were not applied: {', '.join(missing)}")
-        elif refusal := self._owner.on_ready(report):
+        elif refusal := self.owner.on_ready(report):
             self._give_up(refusal)
         elif guest is not None:
             guest.ready = True
@@ -218,19 +210,19 @@ class Supervisor:
             if zygote is not None:
                 self.snapshots.begin(guest, zygote)
             self.snapshots.take_when_idle()
-            self._owner.on_served()
+            self.owner.on_served()
 
     def _give_up(self, detail: str) -> None:
         self._closed = True
         self._end()
         self.snapshots.end()
-        self._owner.on_failure(detail[:LAST_WORDS])
+        self.owner.on_failure(detail[:LAST_WORDS])
 
     # --- serving ------------------------------------------------------------------------------
 
     def _on_message(self, message: messages.FromGuest) -> None:
         breach = types.unasked(message, served=self.guest is not None)
-        if isinstance(message, messages.NotStanding):
+        if isinstance(message, messages.SnapshotFailed):
             self.snapshots.not_standing(message)
         elif breach:
             self.replace(Stopped("violation", f"protocol violation: {breach}"))
@@ -239,14 +231,14 @@ class Supervisor:
         elif isinstance(message, messages.NotReady):
             self._give_up(f"{message.lock}: {message.detail}")
         else:
-            self._owner.on_message(message)
+            self.owner.on_message(message)
 
     def on_text(self, kind: messages.StreamName, text: str) -> None:
         """Take text that was written below Python; before a guest is ready, its last words."""
         if self.guest is None:
             self._last_words = (self._last_words + text)[-LAST_WORDS:]
         else:
-            self._owner.on_text(kind, text)
+            self.owner.on_text(kind, text)
 
     def ran(self, request: PastRequest, answer: Callable[[], None]) -> None:
         """Record that a request ran to its end; ``answer`` is called when it may be answered."""
@@ -275,7 +267,7 @@ class Supervisor:
 
     def _stop(self) -> Any:
         """End the guest; return the request that it had taken up, or None."""
-        running = self._owner.on_stopping()
+        running = self.owner.on_stopping()
         self._end()
         return running
 
@@ -311,7 +303,7 @@ class Supervisor:
                     restoration.reaped(pid, status)
                 elif guest is not None and guest.pid == pid:
                     self._on_reaped(guest, status)
-            case messages.Confined():
+            case messages.Narrowed():
                 self._on_confined(message)
             case messages.ZygoteFailed():
                 self._give_up(message.detail)
@@ -380,10 +372,10 @@ class Supervisor:
         guest.on_lost, guest.ready = self._on_lost, True
         guest.hold(held=self._held)
         self.snapshots.take_in_time()
-        self._owner.on_loss(restoration.outcome())
+        self.owner.on_loss(restoration.outcome())
         status = restoration.exit_status(guest)
         if status is None:
-            self._owner.on_served()
+            self.owner.on_served()
         else:
             self._on_reaped(guest, status)  # it said so, and ended before it was heard
 
@@ -400,17 +392,17 @@ class Supervisor:
         self.ensure()
         # One that never served lost nothing, and the next one serves what waits.
         if served:
-            self._owner.on_loss(stopped)
+            self.owner.on_loss(stopped)
 
     # --- a narrower policy --------------------------------------------------------------------
 
-    def hold_to(self, terms: Terms) -> None:
+    def hold_to(self, terms: SessionSettings) -> None:
         """Have guests under a narrower policy from now on; where it takes another one, at once."""
         own = self._prepare
         tools = tuple(tool for tool in own.tools if tool.name not in terms.tools_gone)
         self._prepare = structs.replace(terms.prepare, tools=tools, paths=own.paths)
         if self._prepare != own:
-            self._next_zygotes = OwnZygote(self._reactor, terms.zygote)
+            self._next_zygotes = ZygoteSource(self._reactor, terms.zygote)
         self.snapshots.hold_to(terms.policy)
         if terms.step is Step.relock:
             self._relock(terms)
@@ -437,7 +429,7 @@ class Supervisor:
         if self.zygote is not None:
             self.zygote.confine(snapshot.guest, plan, self._ticket)
 
-    def _on_confined(self, message: messages.Confined) -> None:
+    def _on_confined(self, message: messages.Narrowed) -> None:
         """Hear that locks are ready, can't be had, or are on the snapshot that takes over."""
         if message.ticket != self._ticket:
             return  # of a snapshot that is no more
@@ -448,7 +440,7 @@ class Supervisor:
         elif (restoration := self._restoring()) is not None:
             restoration.confined = True
 
-    def _relock(self, terms: Terms) -> None:
+    def _relock(self, terms: SessionSettings) -> None:
         """Have the newest snapshot, which has all that ran, go on under the locks made ready.
 
         One that goes on without is ended like any other that lies (``guest.confine.landlock``).

@@ -1,19 +1,20 @@
-"""What went around earlier zygotes: the next one starts in the same before its policy is read.
+"""What wrapped earlier zygotes: the next one starts in the same before its policy is read.
 
-A backend that wraps a zygote needs the policy for that, and to read one takes longer than all
-that comes before. What went around the last kernel's, for the same policy and folder, is the
-same most of the time, so that is kept in a file in the user's cache folder, his alone.
+To read a policy takes longer than all that comes before, and the command that wrapped the last
+kernel's zygote, for the same policy and folder, is the same most of the time. So it is kept in a
+file in the user's cache folder.
 
 Contract: a guess, and nothing more. Who starts a zygote in it compares ``words`` with what the
 policy asks for, before the zygote is told anything, and ends it where they differ. What differed
-once is not guessed from until it was the same again. For a folder that is new it is what went
-around another folder's, with this one in its place.
+once is not guessed from until it was the same again. For a folder that is new it is what wrapped
+another folder's, with this one in its place.
 
-Standard library only, and of that only what is cheap: this runs before anything else is imported.
+Standard library only, and of that only what is cheap: nothing else is imported yet.
 """
 
 from __future__ import annotations
 
+import contextlib
 import os
 import stat
 import sys
@@ -28,8 +29,6 @@ if TYPE_CHECKING:
 MOST = 16
 MOST_BYTES = 1 << 18
 _NAME = "wrappings"
-_READ = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
-_MAKE = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
 #: Stand for a kernel's own folders. No word begins so: paths here are absolute.
 _SCRATCH, _PROJECT = "{scratch}", "{project}"
 _SAME, _DIFFERED = "same", "differed"
@@ -99,19 +98,14 @@ class Memory:
 def _read(folder: str) -> list[list[str]]:
     """Return what is kept; nothing where the file is missing, or not the user's alone."""
     try:
-        file = os.open(f"{folder}/{_NAME}", _READ)
+        with open(f"{folder}/{_NAME}", "rb", opener=_open) as file:
+            status = os.fstat(file.fileno())
+            others = status.st_mode & (stat.S_IWGRP | stat.S_IWOTH)
+            if not stat.S_ISREG(status.st_mode) or others or status.st_uid != os.geteuid():
+                return []
+            entries = file.read(MOST_BYTES + 1)
     except (OSError, ValueError):
         return []
-    try:
-        status = os.fstat(file)
-        others = status.st_mode & (stat.S_IWGRP | stat.S_IWOTH)
-        if not stat.S_ISREG(status.st_mode) or others or status.st_uid != os.geteuid():
-            return []
-        entries = os.read(file, MOST_BYTES + 1)
-    except OSError:
-        return []
-    finally:
-        os.close(file)
     if len(entries) > MOST_BYTES:
         return []
     kept = [[os.fsdecode(word) for word in each.split(_WORD)] for each in entries.split(_ENTRY)]
@@ -124,15 +118,13 @@ def _write(folder: str, entries: list[list[str]]) -> None:
     name = f"{folder}/.{_NAME}-{os.getpid()}-{os.urandom(4).hex()}"
     try:
         os.makedirs(folder, mode=0o700, exist_ok=True)
-        file = os.open(name, _MAKE, 0o600)
+        with open(name, "xb", opener=_open) as file:
+            file.write(text)
+        os.replace(name, f"{folder}/{_NAME}")
     except (OSError, ValueError):
-        return
-    try:
-        whole = os.write(file, text) == len(text)
-        os.close(file)
-        if whole:
-            os.replace(name, f"{folder}/{_NAME}")
-        else:
+        with contextlib.suppress(OSError, ValueError):
             os.unlink(name)
-    except OSError:
-        return
+
+
+def _open(name: str, flags: int) -> int:
+    return os.open(name, flags | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC, 0o600)

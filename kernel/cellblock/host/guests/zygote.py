@@ -1,7 +1,7 @@
 """The host's end of a zygote: its control socket, the guests forked from it, and how it ends.
 
-A supervisor has its zygote from a ``ZygoteSource``: one of its own (a kernel), or a part in one
-that several share (sandboxes of a pool).
+A supervisor has its zygotes from a ``ZygoteSource``: its own (a kernel), or a part in one that
+several share (sandboxes of a pool).
 """
 
 from __future__ import annotations
@@ -196,7 +196,7 @@ class Zygote:
         self,
         guest: Guest,
         *,
-        place: messages.Place | None = None,
+        place: messages.SessionSetup | None = None,
         trial: messages.Trial | None = None,
     ) -> None:
         """Have a guest forked, which has its pid when the zygote has said so.
@@ -212,19 +212,19 @@ class Zygote:
     def allow(self, lineage: int, pid: int | None) -> None:
         """Let the next fork of ``pid`` through, a guest or one of its copies; None is whoever."""
         inside = None if pid is None else self._pids.inside(pid)
-        self._send(messages.Allow(id=lineage, pid=inside))
+        self._send(messages.AllowFork(id=lineage, pid=inside))
 
     def members(self, lineage: int, session: int, pids: tuple[int, ...]) -> None:
         """Say which processes there are to be in a guest's session; others are killed."""
         inside = tuple(map(self._pids.inside, pids))
         session = self._pids.session(lineage, session)
-        self._send(messages.Members(id=lineage, session=session, pids=inside))
+        self._send(messages.KeepOnly(id=lineage, session=session, pids=inside))
 
     def confine(self, guest: Guest, plan: messages.Plan, ticket: int) -> None:
-        """Have the locks of a narrower plan made for a copy; ``Confined`` says what came of it."""
+        """Have the locks of a narrower plan made for a copy; ``Narrowed`` says what came of it."""
         number = guest.lineage.number
         self._send(
-            messages.Confine(
+            messages.Narrow(
                 id=number,
                 ticket=ticket,
                 session=self._pids.session(number, guest.lineage.session),
@@ -244,7 +244,7 @@ class Zygote:
             self._forks.pop(number, None)
         number = next(self._numbers)
         self._leaving[number] = left
-        self._send(messages.Leave(id=number, forks=forks))
+        self._send(messages.EndForks(id=number, forks=forks))
 
     # --- from the zygote ----------------------------------------------------------------------
 
@@ -279,11 +279,11 @@ class Zygote:
 
     def _take(self, message: messages.FromZygote) -> None:
         match message:
-            case messages.Placed():
+            case messages.ScratchFolder():
                 self.folder = self._pidfds.pop(0) if self._pidfds else None
             case messages.Forked():
                 self._on_forked(message, self._pidfds.pop(0) if self._pidfds else None)
-            case messages.Left(id=number):
+            case messages.ForksEnded(id=number):
                 if left := self._leaving.pop(number, None):
                     left()
             case messages.Reaped(pid=pid, status=status):
@@ -299,7 +299,7 @@ class Zygote:
         guest = self._forks.pop(message.id, None)
         if self._namespace and pidfd is None:
             # No descriptors are left, and the number alone is not ours: it is ended.
-            self._send(messages.Members(id=message.id, session=message.pid, pids=()))
+            self._send(messages.KeepOnly(id=message.id, session=message.pid, pids=()))
             return
         pid = self._pids.forked(message.id, message.pid, pidfd)
         if guest is None or guest.ended:  # it was replaced before its pid was known
@@ -398,10 +398,10 @@ class Zygote:
             self.folder = None
 
 
-def place_of(prepare: messages.Prepare) -> messages.Place:
+def place_of(prepare: messages.Prepare) -> messages.SessionSetup:
     """Return what of it is for guests alone."""
-    names = (name for name in messages.Place.__struct_fields__ if name != "seed")
-    return messages.Place(**{name: getattr(prepare, name) for name in names})
+    names = (name for name in messages.SessionSetup.__struct_fields__ if name != "seed")
+    return messages.SessionSetup(**{name: getattr(prepare, name) for name in names})
 
 
 # --- how processes end ------------------------------------------------------------------------
@@ -441,50 +441,6 @@ def exit_reason(status: int) -> str:
 # --- where supervisors have zygotes from ------------------------------------------------------
 
 
-class ZygoteSource(Protocol):
-    """Where one supervisor has its zygotes from."""
-
-    def get(self, prepare: messages.Prepare, user: ZygoteUser) -> Zygote:
-        """Return a zygote that prepares for this, or has. Raises OSError."""
-
-    def fork(self, zygote: Zygote, guest: Guest) -> None:
-        """Have the supervisor's next guest forked."""
-
-    def leave(self, zygote: Zygote) -> bool:
-        """End the supervisor's guests, and leave their folder for those of another zygote.
-
-        Return whether that is done, or asked of a zygote that is there to do it.
-        """
-
-    def end(self, zygote: Zygote) -> bool:
-        """End the supervisor's guests; return whether they and their folder are gone by now."""
-
-
-class OwnZygote:
-    """A zygote for one supervisor alone."""
-
-    def __init__(self, reactor: Reactor, spawn: Spawn) -> None:
-        self._reactor, self._spawn = reactor, spawn
-
-    def get(self, prepare: messages.Prepare, user: ZygoteUser) -> Zygote:
-        """Start one. Raises OSError."""
-        zygote = Zygote(self._reactor, self._spawn, prepare)
-        zygote.users.append(user)
-        return zygote
-
-    def fork(self, zygote: Zygote, guest: Guest) -> None:
-        """Have a guest forked."""
-        zygote.fork(guest)
-
-    def leave(self, zygote: Zygote) -> bool:
-        """End it with its guests; return whether it has gone."""
-        return zygote.quit()
-
-    def end(self, zygote: Zygote) -> bool:
-        """End it with its guests and their folder; return whether it has gone."""
-        return zygote.end()
-
-
 class SharedZygote:
     """One zygote of which several supervisors have their guests; another when it has ended.
 
@@ -498,17 +454,15 @@ class SharedZygote:
     @property
     def zygote(self) -> Zygote | None:
         """The one that there is, or None."""
-        if self._zygote is not None and self._zygote.closed:
-            self._zygote = None
-        return self._zygote
+        return None if self._zygote is None or self._zygote.closed else self._zygote
 
-    def equip(self, tools: tuple[messages.Tool, ...], paths: tuple[str, ...] = ()) -> None:
-        """Have guests know these tools and folders of packages; before it is started."""
-        self._prepare = replace(self._prepare, tools=tools, paths=paths)
+    def warm(self, tools: tuple[messages.Tool, ...], paths: tuple[str, ...] = ()) -> Zygote:
+        """Return the zygote; start one whose guests know these tools and folders of packages.
 
-    def warm(self) -> Zygote:
-        """Return the zygote, started if there is none. Raises OSError."""
+        Raises OSError.
+        """
         if (zygote := self.zygote) is None:
+            self._prepare = replace(self._prepare, tools=tools, paths=paths)
             self._zygote = zygote = Zygote(self._reactor, self._spawn, self._prepare)
         return zygote
 
@@ -520,45 +474,54 @@ class SharedZygote:
         return zygote
 
 
-class ZygoteShare:
-    """One supervisor's part in a shared zygote.
+class ZygoteSource:
+    """Where one supervisor has its zygotes from: its own, or a part in a shared one.
 
-    ``place`` is what its guests have for themselves. ``on_left`` is called when the supervisor has
-    ended and nothing is left of its guests.
+    For a part, ``place`` is what the supervisor's guests have for themselves, and ``on_left`` is
+    called when the supervisor has ended and nothing is left of them.
     """
 
     def __init__(
         self,
         reactor: Reactor,
-        shared: SharedZygote,
-        place: messages.Place,
-        on_left: Callable[[], None],
+        spawn: Spawn | SharedZygote,
+        place: messages.SessionSetup | None = None,
+        on_left: Callable[[], None] | None = None,
     ) -> None:
-        self._reactor, self._shared = reactor, shared
+        self._reactor, self._spawn = reactor, spawn
         self._place, self._on_left = place, on_left
         self._user: ZygoteUser | None = None
         self._forks: list[int] = []
 
     def get(self, prepare: messages.Prepare, user: ZygoteUser) -> Zygote:
-        """Return the zygote that there is, or a new one. Raises OSError."""
-        self._shared.equip(prepare.tools, prepare.paths)
-        zygote = self._shared.warm()
-        self._user, self._forks = user, []
+        """Return a zygote that prepares for this, or has. Raises OSError."""
+        if isinstance(self._spawn, SharedZygote):
+            zygote = self._spawn.warm(prepare.tools, prepare.paths)
+        else:
+            zygote = Zygote(self._reactor, self._spawn, prepare)
         zygote.users.append(user)
+        self._user, self._forks = user, []
         return zygote
 
     def fork(self, zygote: Zygote, guest: Guest) -> None:
-        """Have a guest forked in its place."""
+        """Have the supervisor's next guest forked."""
         zygote.fork(guest, place=self._place)
         self._forks.append(guest.lineage.number)
 
     def leave(self, zygote: Zygote) -> bool:
-        """Have the supervisor's guests ended by the zygote, which others still have."""
+        """End the supervisor's guests, and leave their folder for those of another zygote.
+
+        Return whether that is done, or asked of a zygote that is there to do it.
+        """
+        if self._on_left is None:
+            return zygote.quit()
         self.end(zygote)
         return True
 
     def end(self, zygote: Zygote) -> bool:
-        """Have the supervisor's guests ended; they are not gone yet."""
+        """End the supervisor's guests; return whether they and their folder are gone by now."""
+        if self._on_left is None:
+            return zygote.end()
         if self._user in zygote.users:
             zygote.users.remove(self._user)
         if zygote.closed:  # they went with it

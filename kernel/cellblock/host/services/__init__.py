@@ -1,9 +1,13 @@
 """What the host does for cells that they may not do themselves, each within the policy's bounds.
 
-``tools`` are the operator's functions, ``operations`` the host's own (files, HTTP, packages),
-``llm`` calls of language models, ``network`` connections to allowed addresses, ``artifacts`` files
-that cells leave for their user.
-
 Invariant: what a cell says and what comes back from outside are both hostile: typed, bounded, and
 judged here before anything is done. Code that may hang or crash runs in worker processes.
+
+- ``tools``: the operator's functions. All calls of cells come by its broker.
+- ``operations``: the host's own functions: files, HTTP, packages.
+- ``llm``: calls of language models.
+- ``network``: connections to allowed addresses.
+- ``artifacts``: files that cells leave for their user.
+
+Imports ``wire``, ``policy``, ``backends``, ``render``, and of the host ``guests`` for processes.
 """

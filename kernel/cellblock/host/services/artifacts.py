@@ -23,7 +23,7 @@ import stat
 import time
 import traceback
 import unicodedata
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from functools import lru_cache
 from pathlib import Path, PurePosixPath
 from typing import TYPE_CHECKING, Final
@@ -124,15 +124,8 @@ class Entry:
         return status.st_dev, status.st_ino, status.st_size, *times
 
 
-@dataclass(frozen=True, slots=True)
-class Copied:
-    """A copy: its name in the folder, the state in which it was left, and its content."""
-
-    name: str
-    state: tuple[int, ...]
-    size: int
-    kind: str
-    sha256: str
+#: A copy, and the state in which it was left.
+Copied = tuple[Artifact, tuple[int, ...]]
 
 
 def open_folder(path: str) -> int:
@@ -246,17 +239,11 @@ class ArtifactCollector:
             raise Unfit(f"the session has copied {MOST_OF_A_SESSION:,} already")
         room = None
         if self._most_in_all is not None:
-            taken = sum(copy.size for copy in self._copies.values())
-            room = max(0, self._most_in_all - taken + (earlier.size if earlier else 0))
+            taken = sum(copy.size_bytes for copy, _ in self._copies.values())
+            room = max(0, self._most_in_all - taken + (earlier[0].size_bytes if earlier else 0))
         copied = yield from self._folder.put(entry, room, earlier)
         self._copies[entry.key] = copied
-        return Artifact(
-            name=copied.name,
-            path=f"{self._folder.path}/{copied.name}",
-            size_bytes=copied.size,
-            content_type=copied.kind,
-            sha256=copied.sha256,
-        )
+        return copied[0]
 
 
 class _Walk:
@@ -428,11 +415,10 @@ class ArtifactFolder:
                 raise Unfit("it has another name (a hard link)")
             self._check_size(status.st_size, room)
             wanted = harmless(entry.path)
-            folder, above = self._folder_of(wanted if earlier is None else earlier.name)
+            folder, above = self._folder_of(wanted if earlier is None else earlier[0].name)
             try:
                 last, is_new = _free_name(folder, _last(wanted), earlier)
-                copied = yield from self._copy(source, folder, last, room, is_new=is_new)
-                return replace(copied, name=f"{above}{last}")
+                return (yield from self._copy(source, folder, above, last, room, is_new=is_new))
             finally:
                 os.close(folder)
         finally:
@@ -445,16 +431,25 @@ class ArtifactFolder:
             raise Unfit(f"no more than {room:,} bytes are left (artifacts_max_bytes)")
 
     def _copy(
-        self, source: int, folder: int, last: str, room: int | None, *, is_new: bool
+        self, source: int, folder: int, above: str, last: str, room: int | None, *, is_new: bool
     ) -> Generator[None, None, Copied]:
-        """Copy to the name ``last``; if that ``is_new`` and copying fails, remove it."""
+        """Copy a file, which may grow, to the name ``last``; remove that if it is new and fails."""
         part = f".cellblock-{secrets.token_hex(8)}.part"
+        digest, size, head = hashlib.sha256(), 0, b""
         try:
-            fd = os.open(part, _NEW, 0o666, dir_fd=folder)
+            target = os.open(part, _NEW, 0o666, dir_fd=folder)
             try:
-                head, digest, size = yield from self._fill(source, fd, room)
+                while block := os.read(source, BLOCK):
+                    head = head or block[:LOOKED_AT]
+                    size += len(block)
+                    self._check_size(size, room)
+                    digest.update(block)
+                    left = memoryview(block)
+                    while left:
+                        left = left[os.write(target, left) :]
+                    yield
             finally:
-                os.close(fd)
+                os.close(target)
             state = _state(folder, part)  # closed: only now does a file server know the time
             os.rename(part, last, src_dir_fd=folder, dst_dir_fd=folder)
         except BaseException:
@@ -463,23 +458,8 @@ class ArtifactFolder:
             if is_new:
                 os.unlink(last, dir_fd=folder)  # the empty file that kept the name free
             raise
-        return Copied(last, state, size, content_type(head, last), digest)
-
-    def _fill(
-        self, source: int, target: int, room: int | None
-    ) -> Generator[None, None, tuple[bytes, str, int]]:
-        """Copy a file, which may grow; return its first bytes, SHA-256 and size."""
-        digest, size, head = hashlib.sha256(), 0, b""
-        while block := os.read(source, BLOCK):
-            head = head or block[:LOOKED_AT]
-            size += len(block)
-            self._check_size(size, room)
-            digest.update(block)
-            left = memoryview(block)
-            while left:
-                left = left[os.write(target, left) :]
-            yield
-        return head, digest.hexdigest(), size
+        name, kind = f"{above}{last}", content_type(head, last)
+        return Artifact(name, f"{self.path}/{name}", size, kind, digest.hexdigest()), state
 
     def _folder_of(self, name: str) -> tuple[int, str]:
         """Open the folder for ``name``, made if need be; return it and its path: "" or "…/".
@@ -519,9 +499,10 @@ def _free_name(folder: int, name: str, earlier: Copied | None) -> tuple[str, boo
     """
     if earlier is not None:
         # Only if it is still the file that was put there, and nobody has written to it.
+        name_of, state = _last(earlier[0].name), earlier[1]
         with contextlib.suppress(OSError):
-            if _state(folder, _last(earlier.name)) == earlier.state:
-                return _last(earlier.name), False
+            if _state(folder, name_of) == state:
+                return name_of, False
     for free in _names(name):
         try:
             fd = os.open(free, _NEW, 0o666, dir_fd=folder)

@@ -1,11 +1,19 @@
 """A session: one user's cells, run one after another in a guest under one policy.
 
-Invariant: a request is answered exactly once, whatever the guest does, and a limit ends what runs
-over it. Nothing here knows of a protocol: fronts (``jupyter``, ``api``, ``batch``) ask a
-``Session`` and are told through a ``Front``.
+Invariant: a request is answered exactly once, whatever the guest does, and what runs over a limit
+is ended. Nothing here knows a protocol: a front (``jupyter``, ``api``) hands in an
+``ExecuteRequest``, which nothing changes until the reply, and is told through its ``Front``.
 
-In the order they are met: ``config`` (what a session is made from) and ``build`` (making it),
-``session`` (what fronts ask), ``requests`` (the requests on their way), ``limits`` (time, memory
-and scratch watched while a cell runs), ``narrowing``, ``history``; ``types`` and ``settings`` are
-what these share.
+In the order they are met:
+
+- ``config``: a front's options resolved to a policy, the backend that enforces it, and what the
+  zygote is told; ``granted_services``, what else that policy grants.
+- ``narrowing``: the settings that a session enforces, and cells that replace them by narrower ones.
+- ``session``: decides about a request, and has it run.
+- ``requests``: the request under way, from admitted to done, and the guest that runs it.
+- ``limits``: time, memory, processes and scratch folder while it runs.
+- ``history``: what was run, across sessions; ``inputs`` for cells.
+- ``types``: the values that these share with fronts, guests and the audit log.
+
+May import anything of ``host``; is imported by fronts, and for ``types`` by the rest of ``host``.
 """

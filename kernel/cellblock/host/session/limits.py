@@ -1,8 +1,8 @@
-"""A cell's limits while it runs: time, processor time, memory, processes, scratch folder.
+"""A request's limits while it runs: time, processor time, memory, processes, scratch folder.
 
-Of time: silence, the limit, and how long a request may take to give way.
-
-A cell's limit is one deadline, which is put off by the time that a user takes over questions.
+``Deadlines`` interrupts and kills by the clock. ``Monitor`` looks at what a guest takes, through
+``Gauge`` (one process), ``Family`` (what it has started) and ``Scratch`` (its folder), and tells
+what there is too much of.
 """
 
 from __future__ import annotations
@@ -12,26 +12,27 @@ import os
 import re
 import stat
 import time
-from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Any, Final, Literal, NamedTuple
+from typing import TYPE_CHECKING, Final, Literal, NamedTuple
 
 from cellblock.host.session.types import Stopped, Usage
-from cellblock.wire import messages
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
 
     from cellblock.host.guests.supervisor import Supervisor
-    from cellblock.host.session.requests import Request
-    from cellblock.host.session.types import Front, Reactor, Timer, Why
+    from cellblock.host.session.requests import InFlight
+    from cellblock.host.session.types import Reactor, Timer, Why
+    from cellblock.policy.model import Policy
 
+
+# --- time ---------------------------------------------------------------------------------------
 
 #: Seconds that an interrupted cell has to end before it is killed for the limit it is over.
 GRACE: float = 2.0
-#: Seconds without a sign of life after which a request that was read is taken for stolen.
+#: Seconds without a sign of life after which a request that was read counts as stolen.
 SILENCE: Final = 4.0
 #: Seconds that an idle guest takes to take a request up.
 TAKE_UP: Final = 0.05
@@ -42,36 +43,34 @@ QUERY_TIMEOUT: Final = 10.0
 
 
 class Deadlines:
-    """Interrupts and kills by the clock.
+    """Interrupts and kills by the clock: silence, the timeout, how long an interrupt may take.
 
-    ``timeout`` are seconds of a cell, or None; ``abandon`` is told of a query that takes too long.
+    A cell's timeout is one deadline, which stands still while the user is asked. ``stop_holding``
+    has the guest heard though front ends are behind; ``abandon`` gets a query that takes too long.
     """
 
     def __init__(
         self,
         reactor: Reactor,
         clock: Callable[[], float],
-        keeper: Supervisor,
-        front: Front,
-        timeout: float | None,
-        abandon: Callable[[Request], None],
+        supervisor: Supervisor,
+        stop_holding: Callable[[], None],
+        abandon: Callable[[InFlight], None],
     ) -> None:
-        self._reactor, self._clock, self._keeper, self._front = reactor, clock, keeper, front
-        self._timeout, self._abandon = timeout, abandon
+        self._reactor, self._clock, self._supervisor = reactor, clock, supervisor
+        self._stop_holding, self._abandon = stop_holding, abandon
+        #: Seconds that a cell may run; None is no limit.
+        self.timeout: float | None = None
         self._timers: list[Timer] = []
-        #: Seconds left of the limit, when they were last counted, and the timer while they run.
+        #: Seconds left of the timeout, when they were last counted, and the timer while they run.
         self._left, self._counted = 0.0, 0.0
         self._limit: Timer | None = None
 
-    def hold_to(self, timeout: float | None) -> None:
-        """Have cells end after so many seconds, from the next one on."""
-        self._timeout = timeout
-
-    def sent(self, request: Request) -> None:
-        """Begin: a request goes to the guest, which may be its second."""
+    def sent(self, request: InFlight) -> None:
+        """Begin: a request goes to a guest, which may be its second."""
         self.stop()
-        request.nudged = False  # what was sent before this was not for whom gets it
-        if isinstance(request.message, messages.Execute | messages.CommIn):
+        request.made_way = False  # an interrupt before this was not for the guest that gets it
+        if request.runs_code:
             self._later(SILENCE, lambda: self._check_silence(request))
             self._left = self._seconds(request) or 0.0
             self.resume(request)
@@ -85,38 +84,39 @@ class Deadlines:
             self._limit = None
             self._left = max(0.0, self._left - (self._clock() - self._counted))
 
-    def resume(self, request: Request) -> None:
+    def resume(self, request: InFlight) -> None:
         """Go on counting: there is an answer, or none is waited for any more."""
         if self._seconds(request) is not None and self._limit is None:
             self._counted = self._clock()
             due = self._reactor.call_later(self._left, lambda: self.over(request, "timeout"))
             self._limit = due
 
-    def interrupted(self, request: Request) -> None:
+    def interrupted(self, request: InFlight) -> None:
         """Interrupt for the user, and give the request some time; a question of its is withdrawn.
 
-        One that is on its way is interrupted when it has begun. Before, only a task that keeps the
+        One that has not begun is interrupted when it does. Before that, only a task that keeps the
         guest from it is; should that come so late that it hits the cell, the guest says so.
         """
         self._later(DEAF_GRACE, lambda: self._give_up_deaf(request))
-        if isinstance(request.message, messages.Execute | messages.CommIn):
+        if request.runs_code:
             self.resume(request)
         if request.began:
-            self._keeper.interrupt()
+            self._supervisor.interrupt()
         else:
-            self._later(TAKE_UP, lambda: None if request.began else self._nudge(request))
+            self._later(TAKE_UP, lambda: self._make_way(request))
 
-    def _nudge(self, request: Request) -> None:
-        request.nudged = True
-        self._keeper.interrupt()
+    def _make_way(self, request: InFlight) -> None:
+        if not request.began:
+            request.made_way = True
+            self._supervisor.interrupt()
 
-    def over(self, request: Request, why: Why) -> None:
+    def over(self, request: InFlight, why: Why) -> None:
         """Interrupt what is over a limit; kill it if it does not give way."""
         if request.over is None:
             request.over = why
-            self._front.hurry()
-            self._keeper.interrupt()
-            self._later(GRACE, lambda: self._keeper.replace(request.stopped(why)))
+            self._stop_holding()
+            self._supervisor.interrupt()
+            self._later(GRACE, lambda: self._supervisor.replace(request.stopped(why)))
 
     def stop(self) -> None:
         """Watch nothing: the request has ended, or its guest has."""
@@ -125,42 +125,44 @@ class Deadlines:
         self._timers.clear()
         self._limit = None
 
-    def _seconds(self, request: Request) -> float | None:
-        """Return the limit of a request: a policy's, or its own where that is less."""
-        return self._timeout if request.seconds is None else request.seconds
+    def _seconds(self, request: InFlight) -> float | None:
+        return self.timeout if request.seconds is None else request.seconds
 
     def _later(self, seconds: float, action: Callable[[], None]) -> None:
         self._timers.append(self._reactor.call_later(seconds, action))
 
-    def _check_silence(self, request: Request) -> None:
+    def _check_silence(self, request: InFlight) -> None:
         """Tell a guest that never got its request from one that is merely slow to take it up."""
-        guest = self._keeper.guest
+        guest = self._supervisor.guest
         if request.began or guest is None:
             return
-        if guest.held or guest.unread() or request.heard:
-            # Nobody listens to it, or its main thread is elsewhere: a task or a thread keeps it.
-            # The user can interrupt.
+        if guest.held or guest.unread() or request.acknowledged:
+            # Nobody listens to it, or a task or a thread keeps its main thread. The user can
+            # interrupt.
             self._later(SILENCE, lambda: self._check_silence(request))
         else:
-            self._keeper.replace(Stopped("silent", "a request vanished on its way"))
+            self._supervisor.replace(Stopped("silent", "a request vanished on its way"))
 
-    def _give_up_deaf(self, request: Request) -> None:
-        guest = self._keeper.guest
+    def _give_up_deaf(self, request: InFlight) -> None:
+        guest = self._supervisor.guest
         if not request.began or (guest is not None and guest.ignores_interrupts()):
-            self._keeper.replace(Stopped("silent", "it did not react to an interrupt"))
+            self._supervisor.replace(Stopped("silent", "it did not react to an interrupt"))
 
 
-# Reading what a process takes, from outside and without a right over it.
+# --- what a process takes, read from outside and without a right over it ------------------------
 #
 # Sources: clock_getcpuclockid(3) for the processor clock of another process; proc(5) for the
 # rest. Both are open to any process, for one that can't be traced too.
 
 _PAGE: Final = os.sysconf("SC_PAGE_SIZE")
-_MOST: Final = 4096
+_TICK: Final = 1 / os.sysconf("SC_CLK_TCK")
+_MAX_READ: Final = 4096
 _FIELDS: Final = re.compile(
     rb"VmHWM:\s+(\d+).*VmRSS:\s+(\d+).*RssAnon:\s+(\d+).*RssShmem:\s+(\d+).*VmPTE:\s+(\d+)",
     re.DOTALL,
 )
+#: Processes of one guest that are looked at; more than this are not counted.
+MAX_PROCESSES: Final = 512
 
 
 class Memory(NamedTuple):
@@ -183,7 +185,13 @@ class Gauge:
     def __init__(self, pid: int) -> None:
         self.pid = pid
         self._clock = (~pid << 3) | 2
-        self._statm = self._status = -1
+        self._files: dict[str, int] = {}
+
+    def _read(self, name: str) -> bytes:
+        """Return what a file in its folder of /proc says. Raises OSError."""
+        if name not in self._files:
+            self._files[name] = os.open(f"/proc/{self.pid}/{name}", os.O_RDONLY | os.O_CLOEXEC)
+        return os.pread(self._files[name], _MAX_READ, 0)
 
     def cpu(self) -> float | None:
         """Return the seconds of processor time of all its threads, the ended ones too."""
@@ -193,20 +201,16 @@ class Gauge:
             return None
 
     def resident(self) -> int | None:
-        """Return the bytes resident now; a tenth of what ``memory`` takes."""
+        """Return the bytes resident now; a tenth of the time that ``memory`` takes."""
         try:
-            if self._statm < 0:
-                self._statm = _opened(self.pid, "statm")
-            return int(os.pread(self._statm, _MOST, 0).split(None, 2)[1]) * _PAGE
+            return int(self._read("statm").split(None, 2)[1]) * _PAGE
         except (OSError, IndexError):
             return None
 
     def memory(self) -> Memory | None:
         """Return what it has of memory."""
         try:
-            if self._status < 0:
-                self._status = _opened(self.pid, "status")
-            found = _FIELDS.search(os.pread(self._status, _MOST, 0))
+            found = _FIELDS.search(self._read("status"))
         except OSError:
             return None
         if found is None:  # a zombie has none
@@ -215,27 +219,11 @@ class Gauge:
         return Memory(peak, resident, private + shared + tables)
 
     def close(self) -> None:
-        """Let go of it."""
-        for fd in (self._statm, self._status):
-            if fd >= 0:
-                with contextlib.suppress(OSError):
-                    os.close(fd)
-        self._statm = self._status = -1
-
-
-def _opened(pid: int, name: str) -> int:
-    return os.open(f"/proc/{pid}/{name}", os.O_RDONLY | os.O_CLOEXEC)
-
-
-# The processes that a guest has started, where its policy lets it.
-#
-# They are found as descendants of the guest's parent, the zygote, to whom orphans come, in the
-# guest's session, which none of them can leave (``guest.confine``: no setsid). What is the
-# parent's in each of them is not counted twice: pages are shared until they are written.
-
-_TICK: Final = 1 / os.sysconf("SC_CLK_TCK")
-#: Processes that are looked at; more than this are not counted.
-MOST: Final = 512
+        """Close its files."""
+        for fd in self._files.values():
+            with contextlib.suppress(OSError):
+                os.close(fd)
+        self._files.clear()
 
 
 class _Stat(NamedTuple):
@@ -247,8 +235,21 @@ class _Stat(NamedTuple):
     seconds: float
 
 
+def _stat(pid: int, *, waited_only: bool = False) -> _Stat | None:
+    try:
+        fields = Path(f"/proc/{pid}/stat").read_bytes().rpartition(b") ")[2].split()
+        ticks = sum(map(int, fields[13:15] if waited_only else fields[11:15]))
+        return _Stat(int(fields[1]), int(fields[3]), int(fields[7]), ticks * _TICK)
+    except (OSError, ValueError, IndexError):
+        return None
+
+
 class Family:
-    """The descendants of one guest's, read anew every time."""
+    """The processes that a guest has started, where its policy lets it; read anew every time.
+
+    They are found as descendants of the guest's parent, the zygote, to whom orphans come, in the
+    guest's session, which none of them can leave (``guest.confine``: no setsid).
+    """
 
     def __init__(self, pid: int) -> None:
         self._pid = pid
@@ -258,9 +259,8 @@ class Family:
     def cpu(self) -> float:
         """Return the seconds of all that live, and of all that were waited for."""
         own = _stat(self._pid, waited_only=True)
-        return sum(member.seconds for member in self._members().values()) + (
-            own.seconds if own else 0
-        )
+        waited = own.seconds if own else 0
+        return sum(member.seconds for member in self._members().values()) + waited
 
     def held(self, parents: int, copies: Mapping[int, int] = MappingProxyType({})) -> int:
         """Return the bytes that the others hold by themselves; ``parents`` are the guest's.
@@ -271,11 +271,11 @@ class Family:
         """
         total = 0
         for pid, member in self._members().items():
-            private = _private(pid)
+            private = _private_bytes(pid)
             if pid in copies:
                 total += max(0, private - copies[pid])
-                continue
-            total += max(private - parents, min(private, member.faults * _PAGE))
+            else:
+                total += max(private - parents, min(private, member.faults * _PAGE))
         return total
 
     def _members(self) -> dict[int, _Stat]:
@@ -283,38 +283,26 @@ class Family:
         # Read anew: that of a restored snapshot was the guest before it, until that was dead.
         own = _stat(self._pid)
         waiting = _children(own.parent) if own else []
-        while waiting and len(found) < MOST:
+        while waiting and len(found) < MAX_PROCESSES:
             pid = waiting.pop()
             member = _stat(pid)
-            if member is None or member.session != self._session:
-                continue
-            waiting += _children(pid)
-            if pid != self._pid:
-                found[pid] = member
+            if member is not None and member.session == self._session:
+                waiting += _children(pid)
+                if pid != self._pid:
+                    found[pid] = member
         return found
 
 
 def _children(pid: int) -> list[int]:
     """Return the processes that any thread of ``pid`` has started."""
     found: list[int] = []
-    try:
+    with contextlib.suppress(OSError, ValueError):
         for task in Path(f"/proc/{pid}/task").iterdir():
             found += map(int, (task / "children").read_bytes().split())
-    except (OSError, ValueError):
-        pass
     return found
 
 
-def _stat(pid: int, *, waited_only: bool = False) -> _Stat | None:
-    try:
-        fields = Path(f"/proc/{pid}/stat").read_bytes().rpartition(b") ")[2].split()
-        ticks = sum(map(int, fields[13:15] if waited_only else fields[11:15]))
-        return _Stat(int(fields[1]), int(fields[3]), int(fields[7]), ticks * _TICK)
-    except (OSError, ValueError, IndexError):
-        return None
-
-
-def _private(pid: int) -> int:
+def _private_bytes(pid: int) -> int:
     """Return the bytes resident of a process that are no file's and not shared."""
     try:
         _, resident, shared, *_ = map(int, Path(f"/proc/{pid}/statm").read_bytes().split())
@@ -323,7 +311,7 @@ def _private(pid: int) -> int:
     return max(0, resident - shared) * _PAGE
 
 
-# How full a guest's scratch folder is: a walk over hostile folders in bounded steps.
+# --- the scratch folder: a walk over hostile folders in bounded steps ---------------------------
 
 #: Entries that one look takes, some 4 µs each.
 ENTRIES: Final = 4_000
@@ -363,7 +351,7 @@ class Scratch:
         self.grew = False
 
     def begin(self) -> None:
-        """Take note that a cell begins, which answers for what comes."""
+        """Begin a cell, which answers for what comes."""
         self._floor = 0
         if self.size > self.limit:
             self._floor = self._walk = None
@@ -372,16 +360,12 @@ class Scratch:
         """Go on with the walk, or begin the next."""
         if self._walk is None:
             self._walk, self._counted = _sizes(self._folder), 0
-        taken = 0
-        for size in islice(self._walk, ENTRIES):
-            taken += 1
-            self._counted += size
-        if taken == ENTRIES:
+        step = list(islice(self._walk, ENTRIES))
+        self._counted += sum(step)
+        if len(step) == ENTRIES:
             self.size = max(self.size, self._counted)
-        else:
-            self._whole(self._counted)
-
-    def _whole(self, total: int) -> None:
+            return
+        total = self._counted
         self.grew, self.size, self._walk = total > self.size, total, None
         if self._floor is None:
             self._floor = total
@@ -398,54 +382,40 @@ class Scratch:
         return self.full and self.size > bound + max(bound // FAR_PART, FAR_BYTES)
 
 
-class _Level:
-    """A folder that is open, and the folders in it that are not yet entered."""
-
-    __slots__ = ("fd", "folders")
-
-    def __init__(self, name: str, within: int | None) -> None:
-        self.fd = _open(name, within)
-        self.folders: list[str] = []
-
-    def entries(self) -> Iterator[int]:
-        """Yield what each entry takes; note the folders."""
-        with os.scandir(self.fd) as found:
-            for entry in found:
-                try:
-                    status = entry.stat(follow_symlinks=False)
-                except OSError:  # it is gone
-                    continue
-                if stat.S_ISDIR(status.st_mode):
-                    self.folders.append(entry.name)
-                    yield max(LEAST, status.st_blocks * _BLOCK)
-                else:
-                    yield max(LEAST, status.st_blocks * _BLOCK // max(1, status.st_nlink))
-
-
 def _sizes(folder: str) -> Iterator[int]:
     """Yield what each entry beneath ``folder`` takes of the disk.
 
     A descriptor a level, so that a folder that is moved, or made a link, leads nowhere else.
     """
-    stack: list[_Level] = []
-    waiting, down = 0, folder
+    #: Of each level, its descriptor and the folders in it that are not yet entered.
+    stack: list[tuple[int, list[str]]] = []
+    waiting, name = 0, folder
     try:
         while True:
             with contextlib.suppress(OSError):
-                stack.append(_Level(down, stack[-1].fd if stack else None))
-                yield from stack[-1].entries()
-                waiting += len(stack[-1].folders)
-            while stack and not stack[-1].folders:
-                os.close(stack.pop().fd)
+                fd, folders = _open(name, stack[-1][0] if stack else None), list[str]()
+                stack.append((fd, folders))
+                with os.scandir(fd) as found:
+                    for entry in found:
+                        with contextlib.suppress(OSError):  # it is gone
+                            status = entry.stat(follow_symlinks=False)
+                            links = max(1, status.st_nlink)
+                            if stat.S_ISDIR(status.st_mode):
+                                folders.append(entry.name)
+                                links = 1
+                            yield max(LEAST, status.st_blocks * _BLOCK // links)
+                waiting += len(folders)
+            while stack and not stack[-1][1]:
+                os.close(stack.pop()[0])
             if not stack:
                 return
             if waiting > MOST_FOLDERS or len(stack) > DEEPEST:
                 yield ENDLESS
                 return
-            waiting, down = waiting - 1, stack[-1].folders.pop()
+            waiting, name = waiting - 1, stack[-1][1].pop()
     finally:
-        for level in stack:
-            os.close(level.fd)
+        for fd, _ in stack:
+            os.close(fd)
 
 
 def _open(name: str, within: int | None) -> int:
@@ -462,7 +432,7 @@ def _open(name: str, within: int | None) -> int:
     return os.open(name, _FOLDER, dir_fd=within)
 
 
-# Watching what a request takes while it is under way, and what it took when it has ended.
+# --- watching a guest ---------------------------------------------------------------------------
 #
 # A request that ends within ``FIRST_LOOK`` costs two readings of a clock and one of a size.
 # Longer ones are looked at now and then. Whoever owns the monitor interrupts and kills.
@@ -495,61 +465,49 @@ def slack(memory: int) -> int:
     return max(memory // SLACK_PART, SLACK_BYTES)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Bounds:
-    """What the monitor holds a guest to; None is no limit."""
-
-    cpu_seconds: float | None = None
-    memory_max_bytes: int | None = None
-    scratch_max_bytes: int | None = None
-    scratch: str = ""
-    #: Whether cells may start processes, which then count too.
-    processes: bool = False
-
-
 class Monitor:
-    """Looks at one guest at a time.
+    """Looks at one guest at a time, whose scratch folder is ``scratch``.
 
     ``on_excess`` is told what there is too much of, and whether to wait would make it worse; it
     is told again at every look at which that is still so. ``copies`` looks at the guest's
-    snapshots, and tells which processes they are, and the bytes that each has from it.
+    snapshots, and returns which processes they are, and the bytes that each has from it.
     """
 
     def __init__(
         self,
         reactor: Reactor,
-        bounds: Bounds,
+        policy: Policy,
+        scratch: str,
         clock: Callable[[], float],
         on_excess: Callable[[Excess, bool], None],
         *,
         copies: Callable[[], Mapping[int, int]] = dict,
     ) -> None:
-        self._reactor, self._clock = reactor, clock
+        self._reactor, self._clock, self._on_excess = reactor, clock, on_excess
         self._copies = copies
-        self._on_excess = on_excess
-        self.hold_to(bounds)
+        self._folder = scratch
+        self.hold_to(policy)
         self._gauge: Gauge | None = None
         self._family: Family | None = None
         self._timer: Timer | None = None
         self._idle = self._began = 0.0
         self._cpu_began = self._cpu = self._family_cpu = 0.0
-        #: What the guest's processes used before this request is known.
+        #: Whether what the guest's processes used before this request is known.
         self._based = False
         self._peak = self._known_peak = 0
         self.output_bytes = 0
 
-    def hold_to(self, bounds: Bounds) -> None:
-        """Have these bounds, from the next request on."""
-        self._bounds = bounds
-        limit = bounds.scratch_max_bytes
-        self._scratch = Scratch(bounds.scratch, limit) if limit is not None else None
-        memory = bounds.memory_max_bytes
+    def hold_to(self, policy: Policy) -> None:
+        """Enforce the limits of a policy, from the next request on."""
+        self._policy, limit = policy, policy.scratch_max_bytes
+        self._scratch = Scratch(self._folder, limit) if limit is not None else None
+        memory = policy.memory_max_bytes
         self._most = None if memory is None else memory + slack(memory)
 
     # --- requests -----------------------------------------------------------------------------
 
     def begin(self, pid: int | None) -> None:
-        """Take note that a request goes to the guest ``pid``."""
+        """Begin a request that goes to the guest ``pid``."""
         self._follow(pid)
         self._began = self._clock()
         self._cpu_began = self._cpu = self._cpu_now() or 0.0
@@ -563,31 +521,33 @@ class Monitor:
             self._look_in(BASELINE, self._leave_out_earlier)
 
     def end(self, read_bytes: int = 0) -> Usage:
-        """Take note that it ended, whichever way; return what it took."""
+        """End the request, whichever way it went; return what it took."""
         wall = self._clock() - self._began
         if wall >= LONG and self._based:
             self._count_family()
         self._cpu_now()
-        self._measure_peak(wall)
+        gauge = self._gauge
+        if gauge is not None and wall < LONG:
+            self._peak = max(self._peak, gauge.resident() or 0)
+        elif gauge is not None and (memory := gauge.memory()) is not None:
+            self._take_peak(memory)
         self._idle = IDLE_PACE
         self._look_in(IDLE_PACE, self._look_idle)
         return Usage(wall, self._cpu - self._cpu_began, self._peak, self.output_bytes, read_bytes)
 
     def lost(self) -> None:
         """Stop looking: the guest is gone. What was read of it stays, for ``end``."""
-        self._stop()
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
         self._follow(None)
 
     # --- looks --------------------------------------------------------------------------------
 
     def _look_in(self, seconds: float, look: Callable[[], None]) -> None:
-        self._stop()
-        self._timer = self._reactor.call_later(seconds, look)
-
-    def _stop(self) -> None:
         if self._timer is not None:
             self._timer.cancel()
-            self._timer = None
+        self._timer = self._reactor.call_later(seconds, look)
 
     def _leave_out_earlier(self) -> None:
         """Charge the request nothing of what the guest's processes used between it and the last."""
@@ -607,8 +567,8 @@ class Monitor:
         scratch = self._scratch
         filling = scratch is not None and scratch.grew and scratch.size > scratch.limit // 2
         self._look_in(QUICK if filling else PACE, self._look)
-        limit = self._bounds.cpu_seconds
-        if self._hoards():
+        limit = self._policy.cpu_seconds
+        if self._holds_too_much():
             self._on_excess("memory", True)
         elif limit is not None and cpu - self._cpu_began > limit:
             self._on_excess("cpu", False)
@@ -624,7 +584,7 @@ class Monitor:
         busy = cpu - before > IDLE_CPU
         self._idle = IDLE_PACE if busy else min(2 * self._idle, IDLE_MOST)
         self._look_in(self._idle, self._look_idle)
-        if self._hoards():
+        if self._holds_too_much():
             self._on_excess("memory", True)
         elif busy:
             self._look_at_scratch()
@@ -635,27 +595,25 @@ class Monitor:
             if self._scratch.full:
                 self._on_excess("scratch", self._scratch.far)
 
-    def _hoards(self) -> bool:
+    def _holds_too_much(self) -> bool:
         copies = self._copies()
         memory = self._gauge.memory() if self._gauge is not None else None
         if memory is None:
             return False
-        self._take_peak(memory.resident, memory.peak)
-        held = memory.held + (
-            self._family.held(memory.held, copies) if self._family is not None else 0
-        )
-        return self._most is not None and held > self._most
+        self._take_peak(memory)
+        others = self._family.held(memory.held, copies) if self._family is not None else 0
+        return self._most is not None and memory.held + others > self._most
 
     # --- readings -----------------------------------------------------------------------------
 
     def _follow(self, pid: int | None) -> None:
-        gauge = self._gauge
-        if gauge is not None and gauge.pid == pid:
-            return
-        if gauge is not None:
-            gauge.close()
+        if self._gauge is not None:
+            if self._gauge.pid == pid:
+                return
+            self._gauge.close()
+        processes = pid is not None and self._policy.subprocess_execution
         self._gauge = Gauge(pid) if pid is not None else None
-        self._family = Family(pid) if pid is not None and self._bounds.processes else None
+        self._family = Family(pid) if pid is not None and processes else None
         self._known_peak, self._family_cpu = 0, 0.0
 
     def _cpu_now(self) -> float | None:
@@ -671,18 +629,8 @@ class Monitor:
         if self._family is not None:
             self._family_cpu = max(self._family_cpu, self._family.cpu())
 
-    def _measure_peak(self, wall: float) -> None:
-        gauge: Any = self._gauge
-        if gauge is None:
-            return
-        if wall < LONG:
-            resident = gauge.resident()
-            self._peak = max(self._peak, resident or 0)
-        elif (memory := gauge.memory()) is not None:
-            self._take_peak(memory.resident, memory.peak)
-
-    def _take_peak(self, resident: int, peak: int) -> None:
+    def _take_peak(self, memory: Memory) -> None:
         """Count the process's own peak where it rose since it was last read."""
-        rose = peak > self._known_peak
-        self._peak = max(self._peak, peak if rose else resident)
-        self._known_peak = peak
+        rose = memory.peak > self._known_peak
+        self._peak = max(self._peak, memory.peak if rose else memory.resident)
+        self._known_peak = memory.peak

@@ -1,344 +1,373 @@
-"""Settling a cell that narrows the policy: weighed, entered in the audit log, put in force.
+"""What a session enforces, and cells that narrow it: ``%policy narrow`` and nothing else.
 
-No guest is asked, none can prevent it, and the cell is answered when what it asked for holds.
+The settings are made here from the session's config, at the start and for each narrower policy.
+A narrowing is settled by the host: no guest is asked, none can prevent it, and the cell is
+answered when the narrower policy is in force. What that takes is a ``Step``: nothing, a copy of
+the guest under more locks, or a new guest.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from functools import partial
-from pathlib import Path
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any, Final, Literal
 
+from msgspec import structs
+
+from cellblock.analysis.magics import SHOWS_POLICY
 from cellblock.errors import BackendError, PolicyError
 from cellblock.host.audit import records
 from cellblock.host.consent.admission.admission import Gate
 from cellblock.host.guests import spawn
-from cellblock.host.session.settings import addresses_of, bounds_of, lasting, proofs_of
-from cellblock.host.session.settings import narrowed as narrowed_tooling
-from cellblock.host.session.types import Claim, Held, NotHeld, Outcome, Step, Terms, outcome_of
+from cellblock.host.services.tools.calls import DenyAll, Tooling
+from cellblock.host.session.config import under_policy
+from cellblock.host.session.requests import InFlight, PolicyChange, PolicyUnchanged, State
+from cellblock.host.session.types import Outcome, SessionSettings, Step, Stopped, outcome_of
 from cellblock.host.snapshots.restore import lacking
-from cellblock.policy import narrow_requests as narrowing
-from cellblock.policy import paths
+from cellblock.policy import narrow_requests, paths
+from cellblock.policy.narrowing import changed_fields, toml_text, try_narrow
+from cellblock.policy.paths import Places
 from cellblock.policy.vocabulary import tool_name
+from cellblock.render import policy_card
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
+    from pathlib import Path
 
-    from cellblock.analysis import Finding, Rules
-    from cellblock.host.audit.recorder import Audit
-    from cellblock.host.cell.cell import Station
+    from cellblock.analysis import Finding
+    from cellblock.analysis.admission import Ruling
+    from cellblock.host.cell.cell import Front
     from cellblock.host.guests.process import Guest
-    from cellblock.host.guests.supervisor import Supervisor
-    from cellblock.host.services.tools.calls import Tooling
-    from cellblock.host.session.config import Ground
-    from cellblock.host.session.requests import Request
-    from cellblock.host.session.types import Cell, Scope
+    from cellblock.host.services.tools.calls import Approval, Source
+    from cellblock.host.session.config import SessionConfig
+    from cellblock.host.session.session import Session
+    from cellblock.host.session.types import ExecuteRequest
     from cellblock.host.snapshots.chain import Snapshot
     from cellblock.policy.model import Policy
     from cellblock.policy.narrow_requests import NarrowRequest
-    from cellblock.render.policy_card import Guest as GuestNow
+
+    MakeTools = Callable[[Policy], Source]
 
 
-class Holder(Protocol):
-    """Whoever holds cells to terms."""
+_MAGIC: Final = f"%{SHOWS_POLICY}"
+#: What more locks do not reach in a guest that runs, by field.
+_FILES: Final = "files that were open before stay open"
+_LASTING: Final = {
+    "filesystem_read_roots": _FILES,
+    "filesystem_write_roots": _FILES,
+    "read_deny_paths": _FILES,
+    "network_access": "connections that were open before may stay open",
+    "max_open_files": _FILES,
+}
+_NAMES: Final = "names that were seen before can still be looked up"
+_NAMED: Final = ("filesystem_read_roots", "read_deny_paths")
 
-    @property
-    def used(self) -> bool:
-        """Whether the guest that there is has run anything."""
 
-    def adopt(self, terms: Terms) -> None:
-        """Hold to these terms from now on; where another guest is to serve, have it begin."""
+# --- settings -----------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True, slots=True)
-class Answering:
-    """A session's one request: how one waits for a guest, how it is ended, which there is."""
+def settings_of(
+    config: SessionConfig, front: Front, make_tools: MakeTools | None = None
+) -> SessionSettings:
+    """Return what a session enforces at its start; ``make_tools`` makes tools of a program's."""
+    policy, audit = config.policy, front.audit
+    tools = Tooling(
+        policy=policy,
+        functions=None if make_tools is None else lambda: make_tools(policy),
+        operations=config.operations,
+        budgets=front.views.budgets,
+        observe=audit.called,
+        unlisted=audit.refused_more,
+        barred=audit.barred,
+        approval=approval_of(policy, front),
+    )
+    return _settings(config, front, tools)
 
-    submit: Callable[[Any, Callable[[Any], None]], None]
-    finish: Callable[[Request, Any], None]
-    under_way: Callable[[], Request | None]
+
+def _settings(
+    config: SessionConfig, front: Front, tools: Tooling | None, **change: Any
+) -> SessionSettings:
+    return SessionSettings(
+        policy=config.policy,
+        rules=config.policy.rules(),
+        gate=Gate(config.policy, config.project, front.audit.in_force),
+        prepare=config.prepare,
+        zygote=partial(spawn.start, config.wrap),
+        tools=tools,
+        **change,
+    )
+
+
+def approval_of(policy: Policy, front: Front) -> Approval | None:
+    """Return who decides about calls: nobody, where the policy asks users and none can be."""
+    decides = front.approval or front.clerk
+    return DenyAll() if decides is None and policy.approvals != "never" else decides
+
+
+def recorded_changes(before: Policy, after: Policy, scratch: Path) -> dict[str, str]:
+    """Return the fields that differ, with their values after as TOML: for the audit log."""
+    portable = paths.without_scratch(after, scratch)
+    return {
+        name: records.said(toml_text(getattr(portable, name)))
+        for name in changed_fields(before, after)
+    }
+
+
+# --- narrowing ----------------------------------------------------------------------------------
 
 
 class Narrower:
-    """Weighs what cells ask of a ``scope``, and has a ``holder`` hold to what comes of it."""
+    """Narrows one session's policy, as its cells ask."""
 
-    def __init__(
-        self, scope: Scope, audit: Audit, keeper: Supervisor, holder: Holder, answering: Answering
-    ) -> None:
-        self._scope, self._audit = scope, audit
-        self._keeper, self._holder = keeper, holder
-        self._answering = answering
-
-    def settle(
-        self, cell: Cell, rules: Rules, done: Callable[[Outcome], None], *, by: str = ""
-    ) -> None:
-        """Narrow the policy as ``cell`` asks, or deny that; ``done`` gets the outcome.
-
-        ``by`` says what admitted the cell, where not every cell is.
-        """
-        asked, findings = narrowing.read_cell(cell.raw, rules)
-        terms: Terms | None = None
-        if not findings:
-            terms, findings = self._weighed(asked, cell.raw, rules)
-        unwritten = self._audit.decided(cell, findings, (), by=by)
-        if terms is None or unwritten is not None:
-            status: Any = "denied" if findings else "refused"
-            done(Outcome(status, findings=findings, unwritten=unwritten))
-            return
-        number, used = self._audit.number, self._holder.used
-
-        def finish(reply: Any) -> None:
-            outcome = Outcome("ok")
-            if isinstance(reply, Held):
-                self._scope.told(reply, used=used)
-            elif isinstance(reply, NotHeld):
-                found = narrowing.not_kept(
-                    narrowing.new_guest_error("", reply.why), asked, cell.raw, rules
-                )
-                outcome = Outcome("denied", findings=found)
-            else:
-                outcome = outcome_of(reply, {})
-            done(outcome)
-            self._audit.ended(number, outcome)
-
-        self._put_in_force(terms, finish)
-
-    # --- whether it may be ----------------------------------------------------------------------
-
-    def _weighed(
-        self, asked: NarrowRequest, source: str, rules: Rules
-    ) -> tuple[Terms | None, tuple[Finding, ...]]:
-        """Return the terms that a cell asks for, or why it can't have them."""
-        policy, wrong = self._scope.weigh(asked.changes)
-        if wrong:
-            return None, narrowing.explained(wrong, asked, source, rules)
-        try:
-            return self._terms(policy, fresh=asked.fresh), ()
-        except PolicyError as error:
-            return None, narrowing.not_kept(error, asked, source, rules)
-        except BackendError as error:
-            problem = _kept_by_nobody(str(error))
-            return None, narrowing.not_kept(problem, asked, source, rules)
-
-    def _terms(self, policy: Policy, *, fresh: bool) -> Terms:
-        return self._scope.terms(policy, Step.fresh if fresh else self._step(policy))
-
-    def _step(self, policy: Policy) -> Step:
-        """Return what it takes to have this policy, which is narrower. Raises PolicyError."""
-        fields = narrowing.guest_fields(self._scope.policy, policy)
-        if not fields:
-            return Step.none
-        if not self._holder.used:
-            return Step.fresh
-        narrowing.check_keeps_guest(self._scope.policy, policy)
-        step = self._scope.locking()
-        if step is None:
-            raise narrowing.new_guest_error(
-                fields[0], "can't be put in force in the guest that runs"
-            )
-        return step
-
-    # --- having it ------------------------------------------------------------------------------
-
-    def _put_in_force(self, terms: Terms, done: Callable[[Any], None]) -> None:
-        """Hold cells to narrower terms; ``done`` gets ``Held`` when they are in force."""
-        if terms.step is Step.none:
-            self._holder.adopt(terms)
-            done(Held(terms))
-        else:
-            self._answering.submit(Claim(terms, partial(self._serve, terms)), done)
-
-    def _serve(self, terms: Terms, request: Request, guest: Guest) -> None:
-        """Have another guest than ``guest``; when that serves, this comes a second time."""
-        if request.began:
-            self._answering.finish(request, Held(terms))
-        elif terms.step is Step.fresh:
-            self._begin(request, terms)
-        else:
-            self._keeper.copy_guest(lambda copy: self._lock(request, terms, guest, copy))
-
-    def _begin(self, request: Request, terms: Terms) -> None:
-        request.began = True
-        self._holder.adopt(terms)
-
-    def _lock(self, request: Request, terms: Terms, guest: Guest, copy: Snapshot | None) -> None:
-        """Have locks made for the copy of ``guest``, and that go on in its place when they are."""
-
-        def waits() -> bool:
-            still = self._answering.under_way() is request and not request.began
-            return still and self._keeper.guest is guest
-
-        def ready(failure: str) -> None:
-            if failure and waits():
-                self._answering.finish(request, NotHeld(failure))
-            elif waits():
-                self._begin(request, terms)
-
-        if not waits():
-            return
-        most = terms.bounds.memory_max_bytes
-        if copy is None:
-            self._answering.finish(request, NotHeld("no copy of the guest could be made"))
-        elif most is not None and copy.had.size > most:
-            what = f"the guest has {copy.had.size:,} bytes already"
-            self._answering.finish(request, NotHeld(what))
-        else:
-            self._keeper.prepare_locks(copy, terms.prepare.plan, ready)
-
-
-def _kept_by_nobody(why: str) -> PolicyError:
-    return PolicyError(why, file="", key="", value="", remedy="Run `cellblock doctor`.")
-
-
-# The policy of one session, which notebook and cells can make narrower.
-
-
-class PolicyScope:
-    """What ``host.session.narrowing`` asks of whoever knows policy, backend and what is shown."""
-
-    def __init__(self, ground: Ground, station: Station, tooling: Tooling) -> None:
-        self._ground, self._station, self._tooling = ground, station, tooling
-        #: What the terms that were made last stand on.
-        self._next = ground
+    def __init__(self, config: SessionConfig, front: Front, tooling: Tooling | None) -> None:
+        self._config, self._front, self._tooling = config, front, tooling
+        #: The config of the settings that were made last.
+        self._next = config
         #: The policy before the one in force, and what was not enforced of it.
-        self._before = ground.policy
-        self._known = set[tuple[str, str]]()
+        self._before = config.policy
+        self._known_gaps = set[tuple[str, str]]()
 
     @property
     def policy(self) -> Policy:
         """The policy in force."""
-        return self._ground.policy
+        return self._config.policy
+
+    def handles(self, request: ExecuteRequest, ruling: Ruling, session: Session) -> bool:
+        """Return whether a cell narrows the policy and says nothing else."""
+        rules = session.settings.rules
+        return (
+            _MAGIC in request.code
+            and (not rules.language or SHOWS_POLICY in rules.magics)
+            and not ruling.findings
+            and ruling.run is None
+            and narrow_requests.is_narrow_cell(request.code)
+        )
+
+    def narrow(
+        self,
+        request: ExecuteRequest,
+        session: Session,
+        done: Callable[[Outcome], None],
+        *,
+        admitted_by: str = "",
+    ) -> None:
+        """Narrow the policy as a cell asks, or deny that; ``done`` gets the outcome.
+
+        ``admitted_by`` says what admitted the cell, where not every cell is.
+        """
+        audit, code, rules = self._front.audit, request.code, session.settings.rules
+        asked, findings = narrow_requests.read_cell(code, rules)
+        settings: SessionSettings | None = None
+        if not findings:
+            settings, findings = self._weigh_request(asked, code, session)
+        unwritten = audit.decided(request, findings, (), by=admitted_by)
+        if settings is None or unwritten is not None:
+            status: Literal["denied", "refused"] = "denied" if findings else "refused"
+            done(Outcome(status, findings=findings, unwritten=unwritten))
+            return
+        number, used = audit.number, session.requests.used
+
+        def finish(reply: Any) -> None:
+            outcome = Outcome("ok")
+            if reply is None or (isinstance(reply, Stopped) and reply.why == "narrowed"):
+                self.show_change(settings, reply, used=used)
+            elif isinstance(reply, PolicyUnchanged):
+                error = narrow_requests.new_guest_error("", reply.why)
+                found = narrow_requests.not_kept(error, asked, code, rules)
+                outcome = Outcome("denied", findings=found)
+            else:
+                outcome = outcome_of(reply, {})
+            done(outcome)
+            audit.ended(number, outcome)
+
+        if settings.step is Step.none:
+            session.adopt(settings)
+            finish(None)
+        else:
+            serve = partial(self._serve, session, settings)
+            session.requests.submit(PolicyChange(serve), finish)
+
+    # --- whether it may be --------------------------------------------------------------------
+
+    def _weigh_request(
+        self, asked: NarrowRequest, code: str, session: Session
+    ) -> tuple[SessionSettings | None, tuple[Finding, ...]]:
+        """Return the settings that a cell asks for, or why it can't have them."""
+        rules = session.settings.rules
+        policy, wrong = self.weigh(asked.changes)
+        if wrong:
+            return None, narrow_requests.explained(wrong, asked, code, rules)
+        try:
+            fresh = asked.fresh
+            step = Step.fresh if fresh else self._step(policy, used=session.requests.used)
+            return self.settings_under(policy, step), ()
+        except PolicyError as error:
+            return None, narrow_requests.not_kept(error, asked, code, rules)
+        except BackendError as error:
+            problem = PolicyError(
+                str(error), file="", key="", value="", remedy="Run `cellblock doctor`."
+            )
+            return None, narrow_requests.not_kept(problem, asked, code, rules)
 
     def weigh(self, changes: Mapping[str, Any]) -> tuple[Policy, tuple[PolicyError, ...]]:
         """Return a narrower policy, or all that is wrong with the changes."""
-        from cellblock.policy.narrowing import weigh  # noqa: PLC0415 - few sessions get here
-        from cellblock.policy.paths import Places  # noqa: PLC0415 - as above
+        project = self._config.project
+        places = Places("the cell", project, project, self._config.scratch)
+        return try_narrow(self.policy, changes, places=places)
 
-        project, scratch = self._ground.project, Path(self._ground.told.scratch)
-        return weigh(self.policy, changes, places=Places("the cell", project, project, scratch))
+    def _step(self, policy: Policy, *, used: bool) -> Step:
+        """Return what it takes to enforce this policy, which is narrower. Raises PolicyError."""
+        fields = narrow_requests.guest_fields(self.policy, policy)
+        if not fields:
+            return Step.none
+        if not used:
+            return Step.fresh
+        narrow_requests.check_keeps_guest(self.policy, policy)
+        step = self.locking_step()
+        if step is None:
+            why = "can't be put in force in the guest that runs"
+            raise narrow_requests.new_guest_error(fields[0], why)
+        return step
 
-    def locking(self) -> Step | None:
-        """Say what it takes to lay more locks on the guest that there is; None if it can't be."""
-        if not self._ground.told.plan.locks:
+    def locking_step(self) -> Step | None:
+        """Return what it takes to lay more locks on the guest; None if it can't be done."""
+        if not self._config.prepare.plan.locks:
             return Step.none  # what is asked for is a gap, before and after
-        can = self.policy.snapshots != "off" and self._station.views.gated
-        return Step.relock if can else None
+        possible = self.policy.snapshots != "off" and self._front.views.gated
+        return Step.relock if possible else None
 
-    def terms(self, policy: Policy, step: Step) -> Terms:
-        """Return the terms of a narrower policy. Raises PolicyError, BackendError."""
-        from cellblock.host.session.config import relaid  # noqa: PLC0415 - few sessions get here
-
-        if refusal := self._station.views.refusal_under(policy):
-            raise _nothing_would_run(refusal)
-        self._next = ground = relaid(self._ground, policy)
-        scratch = Path(ground.told.scratch)
-        return Terms(
-            policy=policy,
-            changed=changes(self.policy, policy, scratch),
-            digest=paths.unplaced(policy, scratch).digest(),
-            step=step,
-            rules=policy.rules(),
-            timeout=policy.timeout,
-            bounds=bounds_of(ground),
-            prepare=ground.told,
-            zygote=partial(spawn.start, ground.wrap),
-            addresses=addresses_of(ground),
-            tools=narrowed_tooling(self._tooling, ground),
-            tools_gone=_tools(self.policy) - _tools(policy),
-            gate=Gate(policy, ground.project, self._station.audit.in_force),
-        )
-
-    def adopt(self, terms: Terms) -> None:
-        """Hold to these terms from now on, whatever is shown, kept and said."""
-        self._before, self._ground = self.policy, self._next
-        views = self._station.views
-        self._known = {(gap.capability, gap.consequence) for gap in views.gaps}
-        if terms.step is Step.relock:
-            wraps = self._ground.chosen.backend.wraps
-            views.lasting |= lasting(terms.changed, seen=wraps)
-        views.narrowed(terms.policy, proofs_of(self._ground))
-        views.tools_in_force = tuple(
-            tool for tool in views.tools_in_force if tool.name not in terms.tools_gone
-        )
-        views.templates_in_force = terms.gate.templates
-        self._tooling = terms.tools or self._tooling
-        self._station.outputs.narrowed(terms.changed)
-        if terms.step is not Step.fresh and views.report is not None:
-            self._station.audit.locked(
-                views.enforcement, views.gaps, views.report.achieved, views.proved
+    def settings_under(self, policy: Policy, step: Step) -> SessionSettings:
+        """Return the settings of a narrower policy. Raises PolicyError, BackendError."""
+        if refusal := self._front.views.refusal_under(policy):
+            raise PolicyError(
+                f"would have nothing run here: {refusal}",
+                file="",
+                key="",
+                value="",
+                remedy="Leave that out, or choose a machine or a backend that can.",
             )
-
-    def told(self, held: Held, *, used: bool) -> None:
-        """Show what is in force now; ``used`` says that there were variables before."""
-        from cellblock.render.policy_card import Change, narrowed  # noqa: PLC0415 - as above
-
-        views, before, terms = self._station.views, self._before, held.terms
-        restored = held.stopped.restored if held.stopped is not None else None
-        card = narrowed(
-            [
-                Change(name, getattr(before, name), getattr(terms.policy, name))
-                for name in terms.changed
-            ],
-            policy_name=views.name,
-            guest=_guest(held, used=used),
-            lost=lacking(restored) if restored is not None else (),
-            gaps=[
-                gap
-                for gap in views.gaps
-                if gap.capability in terms.changed
-                and (gap.capability, gap.consequence) not in self._known
-            ],
+        self._next = config = under_policy(self._config, policy)
+        names = frozenset(map(tool_name, policy.tools))
+        tools = self._tooling
+        if tools is not None:  # what was used of quotas stays used
+            tools = structs.replace(tools, policy=policy, operations=config.operations)
+        return _settings(
+            config,
+            self._front,
+            tools,
+            step=step,
+            changed=recorded_changes(self.policy, policy, config.scratch),
+            digest=paths.without_scratch(policy, config.scratch).digest(),
+            tools_gone=frozenset(map(tool_name, self.policy.tools)) - names,
         )
-        self._station.outputs.card(card)
 
+    # --- putting it in force ------------------------------------------------------------------
 
-def _guest(held: Held, *, used: bool) -> GuestNow:
-    """Return where cells run from now on."""
-    from cellblock.render.policy_card import Guest as GuestNow  # noqa: PLC0415 - as above
+    def _serve(
+        self, session: Session, settings: SessionSettings, request: InFlight, guest: Guest
+    ) -> None:
+        """Replace ``guest``; called again when its replacement serves."""
+        if request.began:
+            session.requests.finish(request, None)
+        elif settings.step is Step.fresh:
+            self._begin(session, settings, request)
+        else:
+            lock = partial(self._lock, session, settings, request, guest)
+            session.requests.supervisor.copy_guest(lock)
 
-    if held.terms.step is Step.none:
-        return GuestNow.same
-    if held.stopped is not None and held.stopped.restored is not None:
-        return GuestNow.kept
-    return GuestNow.instead if used else GuestNow.new
+    def _begin(self, session: Session, settings: SessionSettings, request: InFlight) -> None:
+        request.state = State.running
+        session.adopt(settings)
 
+    def _lock(
+        self,
+        session: Session,
+        settings: SessionSettings,
+        request: InFlight,
+        guest: Guest,
+        copy: Snapshot | None,
+    ) -> None:
+        """Have locks made for the copy of ``guest``, which replaces it once they are."""
+        requests, most = session.requests, settings.policy.memory_max_bytes
 
-def enter_notebook(ground: Ground, audit: Audit) -> None:
-    """Enter in the audit log, and have shown, what the notebook's own metadata changed."""
-    operators = ground.operators
-    if operators is None or operators == ground.policy:
-        return
-    scratch = Path(ground.told.scratch)
-    audit.enter(
-        records.Narrowing(
-            fields=changes(operators, ground.policy, scratch),
-            digest=paths.unplaced(ground.policy, scratch).digest(),
-            file=records.whole(ground.notebook),
+        def waits() -> bool:
+            still = requests.request is request and not request.began
+            return still and requests.supervisor.guest is guest
+
+        def ready(failure: str) -> None:
+            if failure and waits():
+                requests.finish(request, PolicyUnchanged(failure))
+            elif waits():
+                self._begin(session, settings, request)
+
+        if not waits():
+            return
+        if copy is None:
+            requests.finish(request, PolicyUnchanged("no copy of the guest could be made"))
+        elif most is not None and copy.had.size > most:
+            why = f"the guest has {copy.had.size:,} bytes already"
+            requests.finish(request, PolicyUnchanged(why))
+        else:
+            requests.supervisor.prepare_locks(copy, settings.prepare.plan, ready)
+
+    def adopt(self, settings: SessionSettings) -> None:
+        """Show, keep and record from now on what a narrower policy lets through."""
+        self._before, self._config = self.policy, self._next
+        self._tooling = settings.tools or self._tooling
+        views, audit = self._front.views, self._front.audit
+        self._known_gaps = {(gap.capability, gap.consequence) for gap in views.gaps}
+        if settings.step is Step.relock:
+            wrapped = self._config.chosen.backend.wraps
+            views.lasting |= _lasting(settings.changed, wrapped=wrapped)
+        views.narrowed(self._config)
+        views.tools_in_force = tuple(
+            tool for tool in views.tools_in_force if tool.name not in settings.tools_gone
         )
-    )
+        views.templates_in_force = settings.gate.templates
+        self._front.outputs.narrowed(settings.changed)
+        if settings.step is not Step.fresh and views.report is not None:
+            audit.locked(views.enforcement, views.gaps, views.report.achieved, views.proved)
+
+    def show_change(
+        self, settings: SessionSettings, stopped: Stopped | None, *, used: bool
+    ) -> None:
+        """Show what is in force now, and what a guest lost that got more locks.
+
+        ``used`` says that there were variables before.
+        """
+        views, before = self._front.views, self._before
+        restored = stopped.restored if stopped is not None else None
+        if settings.step is Step.none:
+            guest = policy_card.Guest.same
+        elif restored is not None:
+            guest = policy_card.Guest.kept
+        else:
+            guest = policy_card.Guest.instead if used else policy_card.Guest.new
+        changes = [
+            policy_card.Change(name, getattr(before, name), getattr(settings.policy, name))
+            for name in settings.changed
+        ]
+        new_gaps = [
+            gap
+            for gap in views.gaps
+            if gap.capability in settings.changed
+            and (gap.capability, gap.consequence) not in self._known_gaps
+        ]
+        lost = lacking(restored) if restored is not None else ()
+        card = policy_card.narrowed(
+            changes, policy_name=views.name, guest=guest, lost=lost, gaps=new_gaps
+        )
+        self._front.outputs.card(card)
 
 
-def _tools(policy: Policy) -> frozenset[str]:
-    return frozenset(map(tool_name, policy.tools))
+def _lasting(fields: Mapping[str, str], *, wrapped: bool) -> dict[str, str]:
+    """Return what a guest that got more locks for these fields still has, by field.
 
-
-def changes(before: Policy, after: Policy, scratch: Path) -> dict[str, str]:
-    """Return the fields that differ, with what they are after, as TOML has it."""
-    from cellblock.policy.narrowing import (  # noqa: PLC0415 - as needed
-        changed,
-        said,
-    )
-
-    told = paths.unplaced(after, scratch)
-    return {name: records.said(said(getattr(told, name))) for name in changed(before, after)}
-
-
-def _nothing_would_run(refusal: str) -> PolicyError:
-    return PolicyError(
-        f"would have nothing run here: {refusal}",
-        file="",
-        key="",
-        value="",
-        remedy="Leave that out, or choose a machine or a backend that can.",
-    )
+    ``wrapped``: what guests see was decided when they were started.
+    """
+    found = {}
+    for name in fields:
+        holes = [_LASTING[name]] if name in _LASTING else []
+        holes += [_NAMES] if wrapped and name in _NAMED else []
+        if holes:
+            found[name] = "; ".join(holes)
+    return found

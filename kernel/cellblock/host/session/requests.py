@@ -1,7 +1,27 @@
-"""How a session's requests go, one at a time: sent, begun, watched, ended, lost and sent again.
+"""A session's requests: one at a time, sent to the guest, watched, and answered exactly once.
 
-What is sent has been admitted (``host.session.session``). A guest is kept for it, and says how it
-goes.
+The life of a request::
+
+    admitted ──> sent ──> running ──> ending ──> done
+        ^          │         │                    ^
+        └──────────┘         └────────────────────┘
+     its guest was lost     its guest was lost, or
+     before it began        a query took too long
+
+``admitted``
+    It may run, and no guest has it yet: one is being started, or restored.
+``sent``
+    It was written to the guest's channel. A guest that never takes it up is killed.
+``running``
+    The guest said that it began (a query is answered without that). From here on it is never
+    sent again.
+``ending``
+    The guest said that it ended; the answer waits for a snapshot, or for cells to be undone.
+``done``
+    Answered.
+
+A guest is not trusted to keep this order: what does not fit ends it (``check_began``,
+``check_question``, ``check_reply``).
 """
 
 from __future__ import annotations
@@ -9,7 +29,11 @@ from __future__ import annotations
 import os
 import re
 import traceback
-from typing import TYPE_CHECKING, Any, Final
+from dataclasses import dataclass
+from enum import IntEnum
+from typing import TYPE_CHECKING, Any, ClassVar, Final
+
+import msgspec
 
 from cellblock.analysis.replay import can_run_again
 from cellblock.errors import CellblockError, FrameTooLargeError
@@ -18,9 +42,8 @@ from cellblock.host.guests.supervisor import MAX_LOSSES, Supervisor
 from cellblock.host.services.network.relay import Relay
 from cellblock.host.services.tools.calls import CellCalls
 from cellblock.host.services.tools.session_tools import SessionTools
-from cellblock.host.session import types
 from cellblock.host.session.limits import Deadlines, Monitor
-from cellblock.host.session.types import Claim, Front, Held, Refused, Step, Stopped, size_of
+from cellblock.host.session.types import Refused, Step, Stopped
 from cellblock.host.snapshots.chain import SHORT, PastRequest
 from cellblock.policy.paths import open_unlinked
 from cellblock.wire import messages
@@ -28,55 +51,356 @@ from cellblock.wire import messages
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from cellblock.analysis import Rules
     from cellblock.host.audit.recorder import Audit
-    from cellblock.host.consent.admission.admission import Gate
+    from cellblock.host.cell.cell import Front
     from cellblock.host.consent.approvals.approver import Clerk
     from cellblock.host.guests.process import Guest
     from cellblock.host.guests.zygote import ZygoteSource
-    from cellblock.host.services.tools.calls import Tooling
-    from cellblock.host.session.limits import Bounds, Excess
-    from cellblock.host.session.types import Front, Reactor, Scope, Terms, Usage, Why
-    from cellblock.policy.model import Policy
+    from cellblock.host.session.limits import Excess
+    from cellblock.host.session.types import Reactor, SessionSettings, Usage, Why
 
-
-# The user's part in a request: he is asked, answers and interrupts, and takes his time.
 
 #: A second interrupt this soon after the first is the same key press, repeated.
 REPEAT: Final = 0.5
+#: Questions that a cell may put while none is answered: one that is interrupted may ask again.
+MAX_QUESTIONS: Final = 1_000
+
+_FOLDER: Final = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
+#: A cell that is ``%undo`` and nothing else, as ``guest.shell`` reads it.
+_UNDO_ALONE: Final = re.compile(r"\s*%undo(?:[ \t]+([0-9]{1,9}))?[ \t]*(?:#[^\n]*)?\s*")
+_CELL_CODE = messages.Execute | messages.CommIn
+_ANSWERS: Final[dict[type, type]] = {
+    messages.Execute: messages.Done,
+    messages.CommIn: messages.Done,
+    messages.Complete: messages.Completed,
+    messages.Inspect: messages.Inspected,
+}
 
 
-class User:
-    """``violation`` ends a guest for how it asks."""
+class State(IntEnum):
+    """See the module's docstring."""
+
+    admitted = 0
+    sent = 1
+    running = 2
+    ending = 3
+    done = 4
+
+
+class InFlight:
+    """The request under way: what the guest is sent, who is told of the end, how far it is.
+
+    ``seconds`` is its own timeout, where it has one.
+    """
+
+    def __init__(
+        self, message: Any, done: Callable[[Any], None], seconds: float | None = None
+    ) -> None:
+        self.message, self.done, self.seconds = message, done, seconds
+        self.state = State.admitted
+        self.began_at = 0.0
+        #: The guest has read it: the channel was seen to be empty after it.
+        self.read = False
+        #: The guest says that it has read it and is busy with something else.
+        self.acknowledged = False
+        #: It called a tool, or may have used a connection: it must not run twice.
+        self.called = False
+        #: How many cells it asked to undo, and what it is answered with once they are.
+        self.undo_steps = 0
+        self.reply: Any = None
+        #: How often it was sent to another guest, because one was lost before it began.
+        self.resent = 0
+        #: The limit that it was interrupted for.
+        self.over: Why | None = None
+        self.interrupted_at: float | None = None
+        #: It was interrupted before it began, and the guest was interrupted to make way for it.
+        self.made_way = False
+        #: Questions that it put since the last one that was answered.
+        self.questions = 0
+
+    @property
+    def began(self) -> bool:
+        """Whether the guest has taken it up."""
+        return self.state >= State.running
+
+    @property
+    def runs_code(self) -> bool:
+        """Whether it runs a cell's code: a query does not."""
+        return isinstance(self.message, _CELL_CODE)
+
+    def may_be_resent(self, lost: Why) -> bool:
+        """Return whether another guest may get it, as the one that had it was lost.
+
+        Twice at most, where it may be what ends guests. A guest that breaks the protocol before
+        it has taken a cell up does so by itself, and so does every copy of it; a query is taken
+        up without saying so.
+        """
+        most = MAX_LOSSES + 1 if self.runs_code and lost == "violation" else 1
+        return not self.began and self.interrupted_at is None and self.resent < most
+
+    def stopped(self, why: Why, *, kept: bool = False) -> Stopped:
+        """Return how it ended that is over a limit."""
+        return Stopped(why, kept=kept, seconds=self.seconds if why == "timeout" else None)
+
+
+@dataclass(frozen=True, slots=True)
+class PolicyChange:
+    """A narrower policy that waits for a guest, as a request's message; no guest has this id.
+
+    ``serve`` is called with each guest that could take it. The request ends with None, or with the
+    ``Stopped`` of a guest that was replaced, when the policy is in force.
+    """
+
+    id: ClassVar[int] = -1
+
+    serve: Callable[[InFlight, Guest], None]
+
+
+@dataclass(frozen=True, slots=True)
+class PolicyUnchanged:
+    """A narrower policy could not be put in force: nothing has changed."""
+
+    why: str
+
+
+# --- what a guest may say when ------------------------------------------------------------------
+#
+# Each check returns how the protocol was broken, or nothing. An honest guest keeps it by its own
+# code, whatever a cell does with the language alone: who breaks it has taken over the process.
+
+
+def check_began(message: messages.Began, request: InFlight | None, unread: int) -> str:
+    """Check a claim to have begun; ``unread`` are bytes still on their way to the guest."""
+    if request is None or message.id != request.message.id or request.began:
+        return "it claims to have begun what it was not told to"
+    if _ANSWERS[type(request.message)] is not messages.Done:
+        return "it claims to have begun a query"
+    if unread:
+        # Believed, it would keep an interrupt from ending a guest that never takes it up.
+        return "it claims to have begun what it has not read"
+    return ""
+
+
+def check_question(message: messages.InputRequest, request: InFlight | None) -> str:
+    """Check a question to the user."""
+    if request is None or message.id != request.message.id or not request.began:
+        return "a question of no cell"
+    if not isinstance(request.message, messages.Execute) or not request.message.allow_stdin:
+        return "a question where none may be asked"
+    if request.questions > MAX_QUESTIONS:
+        return "a storm of questions"
+    return ""
+
+
+def check_reply(message: Any, request: InFlight | None) -> str:
+    """Check what claims to answer a request."""
+    if request is None or message.id != request.message.id or request.state is State.ending:
+        return "a reply to no request"
+    if type(message) is not _ANSWERS[type(request.message)]:
+        return "a reply of another kind"
+    if isinstance(message, messages.Done) and not request.began:
+        return "an end without a beginning"
+    return ""
+
+
+class Requests:
+    """One request at a time, over guests that come and go.
+
+    The supervisor's ``Owner``: it hears what guests say and that they are lost.
+    """
 
     def __init__(
         self,
-        keeper: Supervisor,
-        under_way: UnderWay,
+        reactor: Reactor,
         front: Front,
-        clerk: Clerk | None,
+        settings: SessionSettings,
+        zygotes: ZygoteSource,
+        audit: Audit,
+        *,
         clock: Callable[[], float],
-        violation: Callable[[str], None],
+        clerk: Clerk | None = None,
     ) -> None:
-        self._keeper, self._under_way, self._front = keeper, under_way, front
-        self._clerk, self._clock, self._violation = clerk, clock, violation
+        self._front, self._audit, self._clerk, self._clock = front, audit, clerk, clock
+        self._relay = Relay(reactor, settings.addresses, self._on_relay_breach, audit.asked)
+        policy, prepare = settings.policy, settings.prepare
+        self._scratch = prepare.scratch
+        self.supervisor = Supervisor(
+            reactor, self, policy, prepare, zygotes, clock, self._relay.admit
+        )
+        self.tools = SessionTools(
+            reactor, self.supervisor, lambda: self.request, self._violation, front.on_output
+        )
+        if settings.tools is not None:
+            self.tools.set_up(settings.tools, clock)
+        self._deadlines = Deadlines(
+            reactor, clock, self.supervisor, front.stop_holding, self._abandon
+        )
+        self._deadlines.timeout = policy.timeout
+        copies = self.supervisor.snapshots.look
+        self._monitor = Monitor(
+            reactor, policy, prepare.scratch, clock, self.on_excess, copies=copies
+        )
         if clerk is not None:
             clerk.on_waiting(self._on_waiting)
+        #: The request under way.
+        self.request: InFlight | None = None
+        #: What the last one took, and the calls of tools that it made.
+        self.usage: Usage | None = None
+        self.tool_calls = CellCalls()
+        #: Whether the guest, or one that it is a copy of, has run anything.
+        self.used = False
+        self._last_id = 0
+        #: Queries that were answered with nothing, whose answers are yet to come.
+        self._abandoned: set[int] = set()
+        #: Why no guest can be had any more.
+        self._failure: str | None = None
 
-    def is_asked(self, message: messages.InputRequest) -> None:
-        """Put a cell's question, whose time does not count until it is answered."""
-        request = self._under_way.request
-        breach = types.question(message, request)
+    # --- sending ------------------------------------------------------------------------------
+
+    def next_id(self) -> int:
+        """Return a number for a request."""
+        self._last_id += 1
+        return self._last_id
+
+    def prepare_guest(self) -> None:
+        """Have a guest ready, once it can be told which tools there are."""
+        if not self.tools.awaited:
+            self.supervisor.ensure()
+
+    def submit(
+        self, message: Any, done: Callable[[Any], None], seconds: float | None = None
+    ) -> None:
+        """Send a message to a guest; ``done`` gets its reply, or why there is none."""
+        if self.request is not None:
+            raise RuntimeError("one request at a time")
+        self.prepare_guest()
+        self.request = request = InFlight(message, done, seconds)
+        if self._failure is not None:
+            self.finish(request, self._failure)
+        elif (steps := _undo_alone(message)) and (guest := self.supervisor.guest) is not None:
+            # Done without the guest, which may be past hearing.
+            request.state, request.began_at = State.running, self._clock()
+            self._monitor.begin(guest.pid)
+            request.undo_steps = steps
+            self._undo(request, messages.Done(id=message.id))
+        else:
+            self._send(request)
+
+    def _send(self, request: InFlight) -> None:
+        guest = self.supervisor.guest
+        self.tools.catch_up()
+        if guest is None or guest.closed:
+            return  # whoever comes next gets it
+        guest.throttle(on=False)
+        if isinstance(request.message, PolicyChange):
+            request.message.serve(request, guest)
+            return
+        request.state = State.sent
+        request.read = request.acknowledged = False
+        self._deadlines.sent(request)
+        self.tools.begin()
+        self._monitor.begin(guest.pid)
+        try:
+            guest.send(request.message)
+        except FrameTooLargeError as exc:
+            self.finish(request, f"it is too large to be sent: {exc}")
+        except CellblockError as exc:
+            self._violation(str(exc))
+        except Exception as exc:  # a comm message that is nested too deep, say
+            self.finish(request, f"it can't be sent: {type(exc).__name__}")
+
+    # --- while it is under way ----------------------------------------------------------------
+
+    def on_message(self, message: messages.FromGuest) -> None:
+        """Act on what a guest says."""
+        request = self.request
+        match message:
+            case messages.Began():
+                self._on_began(message)
+            case messages.Queued(id=number):
+                if request is not None and request.message.id == number:
+                    request.acknowledged = True
+            case messages.InputRequest():
+                self._on_question(message)
+            case messages.Undo(steps=steps):
+                self._on_undo(steps)
+            case messages.ToolCall() | messages.ToolWithdrawn():
+                self.tools.heard(message, request)
+            case messages.Breach(operation=operation):
+                self.supervisor.replace(Stopped("breach", operation))
+            case messages.Done() | messages.Completed() | messages.Inspected():
+                self._on_reply(message)
+            case _:
+                self._show(message)
+
+    def _on_began(self, message: messages.Began) -> None:
+        request, guest = self.request, self.supervisor.guest
+        known = guest is None or (request is not None and request.read)
+        breach = check_began(message, request, 0 if known or guest is None else guest.unread())
+        if breach or request is None:
+            self._violation(breach)
+            return
+        request.state, request.began_at, self.used = State.running, self._clock(), True
+        # The user interrupted it before it began. Do it now, unless an interrupt that was sent to
+        # make way for it has not arrived yet: that one will hit it.
+        if request.interrupted_at is not None and (message.interrupted or not request.made_way):
+            self.supervisor.interrupt()
+
+    def _on_undo(self, steps: int) -> None:
+        """Note that a cell asks for it; a handler or a thread may say so, too, and gets nothing."""
+        request = self.request
+        if request is not None and request.began and _is_cell(request.message):
+            request.undo_steps = steps
+
+    def on_text(self, kind: messages.StreamName, text: str) -> None:
+        """Show text that was written below Python."""
+        self._show(messages.Stream(name=kind, text=text))
+
+    def _show(self, message: messages.FromGuest) -> None:
+        self._monitor.output_bytes += _size_of(message)
+        self._front.on_output(message)
+
+    def on_excess(self, why: Excess, urgent: bool) -> None:
+        """Act on a limit that the monitor found exceeded; queries have a deadline of their own."""
+        request = self.request
+        if urgent:
+            self.supervisor.replace(Stopped(why))
+        elif request is not None and request.state is not State.ending and request.runs_code:
+            self._deadlines.over(request, why)
+
+    def _abandon(self, request: InFlight) -> None:
+        """Answer a query with nothing. The guest keeps its state; its answer will be late."""
+        self.supervisor.interrupt()
+        self._abandoned.add(request.message.id)
+        self.finish(request, None)
+
+    def _violation(self, what: str) -> None:
+        self.supervisor.replace(Stopped("violation", f"protocol violation: {what}"))
+
+    def _on_relay_breach(self, what: str) -> None:
+        """End a guest for what it told the relay, once it is known what it had begun before."""
+        guest = self.supervisor.guest
+        if guest is not None:
+            guest.read_rest()
+            if guest is self.supervisor.guest:
+                self._violation(what)
+
+    # --- the user: questions and interrupts ---------------------------------------------------
+
+    def _on_question(self, message: messages.InputRequest) -> None:
+        """Put a cell's question; its time stands still until there is an answer."""
+        request = self.request
+        breach = check_question(message, request)
         if breach or request is None:
             self._violation(breach)
         elif request.over is None:
             request.questions += 1
-            if self._front.asked(message):
-                self._under_way.deadlines.pause()
+            if self._front.on_question(message):
+                self._deadlines.pause()
 
-    def answers(self, value: str, *, eof: bool) -> None:
-        """Give the running cell what he typed; ``eof`` where there is nobody to ask."""
-        request, guest = self._under_way.request, self._keeper.guest
+    def answer_question(self, value: str, *, eof: bool) -> None:
+        """Give the running cell what the user typed; ``eof`` where there is nobody to ask."""
+        request, guest = self.request, self.supervisor.guest
         if guest is not None and request is not None and not guest.closed:
             try:
                 guest.send(messages.Input(id=request.message.id, value=value, eof=eof))
@@ -84,553 +408,242 @@ class User:
                 self._violation(str(exc))
                 return
             request.questions = 0
-            if self._clerk is None or not self._clerk.asks:
-                self._under_way.deadlines.resume(request)
+            if not self._host_asks:
+                self._deadlines.resume(request)
+
+    @property
+    def _host_asks(self) -> bool:
+        return self._clerk is not None and self._clerk.asks
 
     def _on_waiting(self, asked: bool) -> None:
-        """Leave out of a cell's time what he takes over a question of the host's."""
-        request = self._under_way.request
-        if request is not None and asked:
-            self._under_way.deadlines.pause()
-        elif request is not None and not request.questions and not request.ended:
-            self._under_way.deadlines.resume(request)
-
-    def interrupts(self) -> None:
-        """Interrupt what runs. A cell that was interrupted before and goes on is killed."""
-        self._front.hurry()
-        request = self._under_way.request
-        if request is None:
-            self._interrupts_nothing()
-        elif request.interrupted_at is None:
-            request.interrupted_at = self._clock()
-            # Before its calls are refused: it would hear of that, go on, and be interrupted in
-            # what it does about it.
-            self._under_way.deadlines.interrupted(request)
-            self._refuse()
-        elif self._clock() - request.interrupted_at > REPEAT:
-            self._refuse()
-            self._keeper.replace(Stopped("interrupt"))
-
-    def _interrupts_nothing(self) -> None:
-        """Take back a question about a cell not sent yet, or interrupt a task between cells."""
-        asked = self._clerk is not None and self._clerk.asks
-        self._refuse()
-        if not asked:
-            self._keeper.interrupt()
-
-    def _refuse(self) -> None:
-        """Refuse what waits for the user's word, and what the cell asks for from now on."""
-        if self._clerk is not None:
-            self._clerk.interrupt()
-
-
-# What is under way: one message to a guest, whom to tell, and how far it got.
-
-
-class Request:
-    """Bookkeeping of a session's one request. ``seconds`` are a limit of its own, if it has one."""
-
-    def __init__(
-        self, message: Any, done: Callable[[Any], None], seconds: float | None = None
-    ) -> None:
-        self.message, self.done, self.seconds = message, done, seconds
-        #: The guest has read it: seen before anything else was sent after it.
-        self.taken = False
-        #: The guest says that it has read it and is busy with something else.
-        self.heard = False
-        #: The guest has taken it up.
-        self.began = False
-        self.began_at = 0.0
-        #: It called a tool, or may have used a connection: what that did is not done again.
-        self.called = False
-        #: Its end was told; it is answered when a snapshot keeps what it did.
-        self.ended = False
-        #: How many cells it asked to step back over.
-        self.undo = 0
-        #: What it is answered with when that is done.
-        self.reply: Any = None
-        #: How often it was sent to another guest, because one was lost before it began.
-        self.retried = 0
-        #: The limit that it was interrupted for.
-        self.over: Why | None = None
-        self.interrupted_at: float | None = None
-        #: It had not begun then, and what kept its guest from it was interrupted.
-        self.nudged = False
-        #: Questions that it put since the last one that was answered.
-        self.questions = 0
-
-    def renew(self) -> None:
-        """Make it ready for another guest, which has all of its time."""
-        self.over, self.nudged = None, False
-        self.retried += 1
-
-    def may_be_sent_again(self, lost: Why) -> bool:
-        """Say whether another guest may get it: twice at most, where it may be what ends guests.
-
-        What breaks the protocol before it has taken a cell up does so by itself, and so does every
-        copy of it; a query is taken up unsaid.
-        """
-        told = isinstance(self.message, messages.Execute | messages.CommIn)
-        most = MAX_LOSSES + 1 if told and lost == "violation" else 1
-        return not self.began and self.interrupted_at is None and self.retried < most
-
-    def stopped(self, why: Why, *, kept: bool = False) -> Stopped:
-        """Return how it ended that is over a limit."""
-        seconds = self.seconds if why == "timeout" else None
-        return Stopped(why, kept=kept, seconds=seconds)
-
-
-# The one request under way: sent to the guest that there is, watched, and ended.
-
-
-class UnderWay:
-    """At most one ``request``; ``violation`` ends a guest that can't be spoken to."""
-
-    def __init__(  # noqa: PLR0913 - whom a request concerns
-        self,
-        reactor: Reactor,
-        clock: Callable[[], float],
-        keeper: Supervisor,
-        front: Front,
-        desk: SessionTools,
-        link: Relay,
-        violation: Callable[[str], None],
-        *,
-        timeout: float | None,
-        bounds: Bounds,
-    ) -> None:
-        self._clock, self._keeper, self._desk, self._link = clock, keeper, desk, link
-        self._violation = violation
-        self.request: Request | None = None
-        self.deadlines = Deadlines(reactor, clock, keeper, front, timeout, self._abandon)
-        self.monitor = Monitor(reactor, bounds, clock, self.on_excess, copies=keeper.snapshots.look)
-        #: What the last one took, and calls of tools that it made.
-        self.usage: Usage | None = None
-        self.made = CellCalls()
-        self._last_id = 0
-        #: Queries that were answered with nothing, whose answers are yet to come.
-        self._abandoned: set[int] = set()
-        #: Why no guest is to be had any more.
-        self._failure: str | None = None
-
-    def next_id(self) -> int:
-        """Return a number for a request."""
-        self._last_id += 1
-        return self._last_id
-
-    def ready(self) -> None:
-        """Have a guest ready, once it can be told which tools there are."""
-        if not self._desk.awaited:
-            self._keeper.ensure()
-
-    def submit(
-        self, message: Any, done: Callable[[Any], None], seconds: float | None = None
-    ) -> None:
-        """Have a guest take a message up; ``done`` gets its reply, or what it came to instead."""
-        if self.request is not None:
-            raise RuntimeError("one request at a time")
-        self.ready()
-        self.request = request = Request(message, done, seconds)
-        if self._failure is not None:
-            self.finish(request, self._failure)
-        else:
-            self._send(request)
-
-    def take_up(self, request: Request, guest: Guest) -> None:
-        """Have a request be under way that a guest is not told of."""
-        self.request = request
-        request.began, request.began_at = True, self._clock()
-        self.monitor.begin(guest.pid)
-
-    def send_what_waits(self) -> None:
-        """Send the request to a guest that has come to serve."""
-        if self.request is not None:
-            self._send(self.request)
-
-    def _send(self, request: Request) -> None:
-        guest = self._keeper.guest
-        self._desk.catch_up()
-        if guest is None or guest.closed:
-            return  # whoever comes next gets it
-        guest.throttle(on=False)
-        if isinstance(request.message, Claim):
-            request.message.serve(request, guest)
-            return
-        self.deadlines.sent(request)
-        request.taken = request.heard = False
-        self._desk.begin()
-        self.monitor.begin(guest.pid)
-        try:
-            guest.send(request.message)
-        except FrameTooLargeError as exc:
-            self.finish(request, f"it is too large to be sent: {exc}")
-        except CellblockError as exc:
-            self._violation(str(exc))
-        except Exception as exc:  # noqa: BLE001 - too deep a comm message, say
-            self.finish(request, f"it can't be sent: {type(exc).__name__}")
-
-    # --- while it is --------------------------------------------------------------------------
-
-    def hold_to(self, terms: Terms) -> None:
-        """Hold requests to these limits, from the next one on."""
-        self.deadlines.hold_to(terms.timeout)
-        self.monitor.hold_to(terms.bounds)
-
-    def on_excess(self, why: Excess, urgent: bool) -> None:
-        """Act on what the monitor found; queries have a time of their own."""
+        """Stop the cell's time while the user is asked a question of the host's."""
         request = self.request
-        if urgent:
-            self._keeper.replace(Stopped(why))
-        elif request is None or request.ended:
-            return  # what is waited for is a snapshot
-        elif isinstance(request.message, messages.Execute | messages.CommIn):
-            self.deadlines.over(request, why)
-
-    def _abandon(self, request: Request) -> None:
-        """Answer a query with nothing. The guest keeps its state; its answer will be late."""
-        self._keeper.interrupt()
-        self._abandoned.add(request.message.id)
-        self.finish(request, None)
-
-    def is_late(self, number: int) -> bool:
-        """Say whether a reply is to a query that nobody waits for any more; it comes once."""
-        late = number in self._abandoned
-        self._abandoned.discard(number)
-        return late
-
-    # --- its end ------------------------------------------------------------------------------
-
-    def finish(self, request: Request, reply: Any) -> None:
-        """End a request with a reply."""
-        self.deadlines.stop()
-        self.request = None
-        ran = isinstance(reply, messages.Done | Refused)
-        self.usage = self.monitor.end(reply.read_bytes if ran else 0)
-        self.made = self._desk.end()
-        if self._keeper.guest is not None:
-            self._keeper.guest.throttle(on=True)
-        request.done(reply)
-        self._link.account()
-
-    def answer(self, request: Request, reply: Any) -> None:
-        """End a request with what its guest says, who is to answer for it."""
-        try:
-            self.finish(request, reply)
-        except Exception as exc:  # noqa: BLE001 - a reply that can't be shown ends its guest
-            traceback.print_exc()
-            self.request, request.began = request, True
-            self._violation(f"{type(exc).__name__} over a reply")
-
-    def stop(self) -> Any:
-        """Stop watching: the guest is no more. Return the message that it had taken up, or None."""
-        self._abandoned.clear()
-        self.monitor.lost()
-        self._desk.drop()
-        if self.request is None:
-            return None
-        self.deadlines.stop()
-        return self.request.message if self.request.began else None
-
-    def fail(self, detail: str) -> None:
-        """End the request, and all that come, with the reason why no guest runs."""
-        self._failure = detail
-        if self.request is not None:
-            self.finish(self.request, detail)
-
-
-# ``%undo`` by itself: what the host does without asking the guest.
-
-#: As ``guest.shell`` reads it; whatever else a cell says, the guest answers.
-_ALONE: Final = re.compile(r"\s*%undo(?:[ \t]+([0-9]{1,9}))?[ \t]*(?:#[^\n]*)?\s*")
-
-
-def asked_for(cell: str) -> int:
-    """Return how many cells a cell steps back over that does nothing else; 0 for any other."""
-    found = _ALONE.fullmatch(cell)
-    return int(found[1] or 1) if found else 0
-
-
-# What becomes of a request that ran to its end: answered once it is kept, or stepped back over.
-
-
-class Settling:
-    """Answers a request with a reply, if it still is the one ``under_way``."""
-
-    def __init__(self, keeper: Supervisor, clock: Callable[[], float], under_way: UnderWay) -> None:
-        self._keeper, self._clock, self._under_way = keeper, clock, under_way
-
-    def keep(self, request: Request, reply: Any) -> None:
-        """Answer what may have changed the state, and have a snapshot taken of that.
-
-        ``Snapshots.ran`` decides which comes first.
-        """
-        now = self._clock()
-        seconds = now - request.began_at
-        short = seconds <= SHORT and not request.called
-        exact = short and _comes_out_the_same(request)
-        request.ended = True
-
-        def answer() -> None:
-            if self._under_way.request is request:
-                self._under_way.answer(request, reply)
-
-        effects = request.called
-        ran = PastRequest(request.message, seconds, exact, ended=now, side_effects=effects)
-        self._keeper.ran(ran, answer)
-
-    def undo(self, request: Request, reply: messages.Done) -> None:
-        """Step back, now that the cell which asked for it has ended."""
-        request.ended, steps = True, request.undo
-        request.reply = reply
-        known = self._keeper.undo(steps)
-        if known < steps:
-            detail = f"{known} can be" if known else "there is nothing to undo"
-            said = Refused(f"%undo {steps}: {detail}", reply.read_bytes)
-            # By itself it changed nothing that would have to be undone, or kept.
-            alone = asked_for(request.message.raw)
-            (self._under_way.answer if alone else self.keep)(request, said)
-
-
-def _comes_out_the_same(request: Request) -> bool:
-    message = request.message
-    if not isinstance(message, messages.Execute) or message.user_expressions or message.template:
-        return False
-    return can_run_again(message.source)
-
-
-FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
-
-
-class Course:
-    """One request at a time, over guests that come and go; ``rules`` are the session's."""
-
-    def __init__(  # noqa: PLR0913 - what a session is made of
-        self,
-        reactor: Reactor,
-        front: Front,
-        rules: Rules,
-        *,
-        prepare: messages.Prepare,
-        timeout: float | None,
-        bounds: Bounds,
-        clock: Callable[[], float],
-        zygotes: ZygoteSource,
-        policy: Policy,
-        audit: Audit,
-        gate: Gate,
-        tools: Tooling | None = None,
-        addresses: tuple[str, ...] = (),
-        scope: Scope | None = None,
-        clerk: Clerk | None = None,
-    ) -> None:
-        self._front, self._rules, self._audit, self._gate = front, rules, audit, gate
-        self._timeout = timeout
-        self._scratch = prepare.scratch
-        self._clock = clock
-        self._link = Relay(reactor, addresses, self._on_breach, audit.asked)
-        self._keeper = Supervisor(reactor, self, policy, prepare, zygotes, clock, self._link.admit)
-        self._desk = SessionTools(
-            reactor, self._keeper, lambda: self._under_way.request, self._violation, front.shown
-        )
-        self._under_way = UnderWay(
-            reactor,
-            clock,
-            self._keeper,
-            front,
-            self._desk,
-            self._link,
-            self._violation,
-            timeout=timeout,
-            bounds=bounds,
-        )
-        self._settling = Settling(self._keeper, clock, self._under_way)
-        if tools is not None:
-            self._desk.set_up(tools, clock)
-        #: The guest that there is, or one that it is a copy of, has run something.
-        self.used = False
-        self._scope = scope
-        #: Asks the user, where the policy has that; None where nobody is asked.
-        self._clerk = clerk
-        self._user = User(self._keeper, self._under_way, front, clerk, clock, self._violation)
-
-    def answer(self, value: str, *, eof: bool = False) -> None:
-        """Give the running cell what the user typed; ``eof`` where there is nobody to ask."""
-        self._user.answers(value, eof=eof)
+        if request is not None and asked:
+            self._deadlines.pause()
+        elif request is not None and not request.questions and request.state is not State.ending:
+            self._deadlines.resume(request)
 
     def interrupt(self) -> None:
         """Interrupt what runs. A cell that was interrupted before and goes on is killed."""
-        self._user.interrupts()
+        self._front.stop_holding()
+        request, asked = self.request, self._host_asks
+        if request is None:
+            self._refuse_consent()
+            if not asked:  # else it was about a cell that is not sent yet
+                self.supervisor.interrupt()
+        elif request.interrupted_at is None:
+            request.interrupted_at = self._clock()
+            # First, and then its calls are refused: else it would hear of the refusal, go on, and
+            # be interrupted in what it does about that.
+            self._deadlines.interrupted(request)
+            self._refuse_consent()
+        elif self._clock() - request.interrupted_at > REPEAT:
+            self._refuse_consent()
+            self.supervisor.replace(Stopped("interrupt"))
 
-    def open_folder(self, path: str) -> int:
-        """Open a folder that guests write, wherever it is. Raises OSError, for a link too."""
-        zygote = self._keeper.zygote
-        if path == self._scratch and zygote is not None and zygote.folder is not None:
-            return os.open(".", FOLDER, dir_fd=zygote.folder)
-        return open_unlinked(path, FOLDER)
-
-    def hold(self, *, held: bool) -> None:
-        """Have the guest wait with its output until front ends have taken theirs, or go on."""
-        self._keeper.hold(held=held)
-
-    def disconnect(self) -> None:
-        """End the way out of guests, and account for what they asked for."""
-        self._link.hold_to(())
-        self._desk.drop()
-
-    def close(self) -> bool:
-        """End guest and zygote; say whether they are gone, or their folder still is removed."""
-        self.disconnect()
-        self._under_way.monitor.lost()
-        self._desk.close()
-        return self._keeper.close()
-
-    # --- a narrower policy --------------------------------------------------------------------
-
-    def adopt(self, terms: Terms) -> None:
-        """Hold cells to these terms from now on; where it takes another guest, have it begin."""
-        self._audit.narrowed(terms)
-        self._rules, self._gate, self._timeout = terms.rules, terms.gate, terms.timeout
-        self._under_way.hold_to(terms)
-        self._desk.hold_to(terms.tools, terms.tools_gone)
-        self._link.hold_to(terms.addresses)
-        if self._scope is not None:
-            self._scope.adopt(terms)
+    def _refuse_consent(self) -> None:
+        """Refuse what the cell waits to be allowed, and what it asks for from now on."""
         if self._clerk is not None:
-            self._clerk.hold_to(terms.digest, terms.changed)
-        self.used = self.used and terms.step is not Step.fresh
-        self._keeper.hold_to(terms)
+            self._clerk.interrupt()
 
-    # --- what the keeper tells ----------------------------------------------------------------
-
-    def on_message(self, message: messages.FromGuest) -> None:
-        """Act on what a guest says."""
-        request = self._under_way.request
-        match message:
-            case messages.Began():
-                self._on_began(message)
-            case messages.Heard(id=number):
-                if request is not None and request.message.id == number:
-                    request.heard = True
-            case messages.InputRequest():
-                self._user.is_asked(message)
-            case messages.Undo(steps=steps):
-                self._note_undo(steps)
-            case messages.ToolCall() | messages.ToolWithdrawn():
-                self._desk.heard(message, request)
-            case messages.Breach(operation=operation):
-                self._keeper.replace(Stopped("breach", operation))
-            case messages.Done() | messages.Completed() | messages.Inspected():
-                if not self._under_way.is_late(message.id):
-                    self._on_reply(message)
-            case _:
-                self._show(message)
-
-    def _note_undo(self, steps: int) -> None:
-        request = self._under_way.request
-        if request is not None and types.may_undo(request):
-            request.undo = steps
-
-    def _on_began(self, message: messages.Began) -> None:
-        request, guest = self._under_way.request, self._keeper.guest
-        known = guest is None or (request is not None and request.taken)
-        breach = types.began(message, request, 0 if known or guest is None else guest.unread())
-        if breach or request is None:
-            self._violation(breach)
-            return
-        request.began, request.began_at = True, self._clock()
-        self.used = True
-        # Interrupted before: what was to make way for it has been, or that is about to hit it.
-        if request.interrupted_at is not None and (message.interrupted or not request.nudged):
-            self._keeper.interrupt()
-
-    def _on_breach(self, what: str) -> None:
-        """End a guest for what it told the relay, once it is known what it had begun before."""
-        guest = self._keeper.guest
-        if guest is not None:
-            guest.read_rest()
-            if guest is self._keeper.guest:
-                self._violation(what)
-
-    def _violation(self, what: str) -> None:
-        self._keeper.replace(Stopped("violation", f"protocol violation: {what}"))
+    # --- its end ------------------------------------------------------------------------------
 
     def _on_reply(self, message: Any) -> None:
-        request, guest = self._under_way.request, self._keeper.guest
-        breach = types.reply(message, request)
+        if message.id in self._abandoned:
+            self._abandoned.discard(message.id)
+            return
+        request, guest = self.request, self.supervisor.guest
+        breach = check_reply(message, request)
         if breach or request is None or guest is None:
             self._violation(breach)
             return
         guest.drain()
         guest.stop_waking()
         if not isinstance(message, messages.Done):
-            self._under_way.answer(request, message)
+            self._answer(request, message)
             return
-        self._under_way.deadlines.stop()
+        self._deadlines.stop()
         if self._clerk is not None:
-            self._clerk.end()  # it may not be answered yet: a snapshot is taken first
-        if self._link.made_connections(self._keeper.snapshots.chain.had_connections):
+            self._clerk.end()  # the answer may have to wait for a snapshot
+        if self._relay.made_connections(self.supervisor.snapshots.chain.had_connections):
             request.called = True
-        if request.undo and message.error is None:
-            self._settling.undo(request, message)
+        if request.undo_steps and message.error is None:
+            self._undo(request, message)
+        elif request.over is not None:
+            self._keep(request, request.stopped(request.over, kept=True))
         else:
-            over = request.over
-            ended = message if over is None else request.stopped(over, kept=True)
-            self._settling.keep(request, ended)
+            self._keep(request, message)
 
-    def _step_back(self, request: Request, steps: int, guest: Guest) -> None:
-        """Do a cell that asks for this alone without the guest, which may be past hearing."""
-        self._under_way.take_up(request, guest)
-        request.undo = steps
-        self._settling.undo(request, messages.Done(id=request.message.id))
+    def _keep(self, request: InFlight, reply: Any) -> None:
+        """Answer a request that may have changed the guest's state, and have a snapshot taken.
 
-    def on_text(self, kind: messages.StreamName, text: str) -> None:
-        """Show text that was written below Python."""
-        self._show(messages.Stream(name=kind, text=text))
+        ``Snapshots.ran`` decides which comes first.
+        """
+        now, message = self._clock(), request.message
+        seconds = now - request.began_at
+        exact = (
+            seconds <= SHORT
+            and not request.called
+            and isinstance(message, messages.Execute)
+            and not message.user_expressions
+            and not message.template
+            and can_run_again(message.source)
+        )
+        request.state = State.ending
 
-    def _show(self, message: messages.FromGuest) -> None:
-        self._under_way.monitor.output_bytes += size_of(message)
-        self._front.shown(message)
+        def answer() -> None:
+            if self.request is request:
+                self._answer(request, reply)
+
+        past = PastRequest(message, seconds, exact, ended=now, side_effects=request.called)
+        self.supervisor.ran(past, answer)
+
+    def _undo(self, request: InFlight, reply: messages.Done) -> None:
+        """Undo cells, now that the one which asked for that has ended."""
+        request.state, request.reply, steps = State.ending, reply, request.undo_steps
+        known = self.supervisor.undo(steps)
+        if known < steps:
+            detail = f"{known} can be" if known else "there is nothing to undo"
+            refused = Refused(f"%undo {steps}: {detail}", reply.read_bytes)
+            if _undo_alone(request.message):
+                self._answer(request, refused)  # it changed nothing that a snapshot would keep
+            else:
+                self._keep(request, refused)
+
+    def _answer(self, request: InFlight, reply: Any) -> None:
+        """End a request with what its guest said; a reply that can't be shown ends the guest."""
+        try:
+            self.finish(request, reply)
+        except Exception as exc:  # whatever the guest put into it
+            traceback.print_exc()
+            self.request, request.state = request, State.running
+            self._violation(f"{type(exc).__name__} over a reply")
+
+    def finish(self, request: InFlight, reply: Any) -> None:
+        """End a request with a reply."""
+        self._deadlines.stop()
+        self.request, request.state = None, State.done
+        ran = isinstance(reply, messages.Done | Refused)
+        self.usage = self._monitor.end(reply.read_bytes if ran else 0)
+        self.tool_calls = self.tools.end()
+        if self.supervisor.guest is not None:
+            self.supervisor.guest.throttle(on=True)
+        request.done(reply)
+        self._relay.account()
+
+    # --- what the supervisor tells ------------------------------------------------------------
 
     def on_ready(self, report: messages.LockReport) -> str:
         """Let the front judge what a guest's locks achieved."""
-        return self._front.locked(report)
+        return self._front.on_locks(report)
 
     def on_served(self) -> None:
-        """Send what waits."""
-        self._under_way.send_what_waits()
+        """Send what waits to a guest that has come to serve."""
+        if self.request is not None:
+            self._send(self.request)
 
     def idle(self) -> bool:
-        """Say whether no request is under way."""
-        return self._under_way.request is None
+        """Return whether no request is under way."""
+        return self.request is None
 
     def on_stopping(self) -> Any:
-        """Stop watching the request whose guest is no more; return its message, or None."""
-        return self._under_way.stop()
+        """Stop watching: the guest is no more. Return the message that it had begun, or None."""
+        self._abandoned.clear()
+        self._monitor.lost()
+        self.tools.drop()
+        if self.request is None:
+            return None
+        self._deadlines.stop()
+        return self.request.message if self.request.began else None
+
+    def on_loss(self, stopped: Stopped) -> None:
+        """End the request that was lost with its guest; one that never began is sent again."""
+        request = self.request
+        self._audit.lost(stopped)
+        if stopped.why == "undo" and request is not None:
+            self._front.on_undo(stopped)
+            self.finish(request, request.reply)
+        elif request is None:
+            self._front.on_restart(stopped)
+        elif request.may_be_resent(stopped.why):
+            request.state, request.over, request.made_way = State.admitted, None, False
+            request.resent += 1
+            self._front.on_restart(stopped)
+        else:
+            self.finish(request, stopped)
 
     def on_notice(self, text: str) -> None:
         """Let the front tell the user."""
         self._audit.enter(records.Notice(text=text))
-        self._front.noticed(text)
-
-    def on_loss(self, stopped: Stopped) -> None:
-        """End the request that was lost with its guest; one that never began runs in the next."""
-        request, finish = self._under_way.request, self._under_way.finish
-        self._audit.lost(stopped)
-        if stopped.why == "undo" and request is not None:
-            self._front.undone(stopped)
-            finish(request, request.reply)
-        elif stopped.why == "narrowed" and request is not None:
-            finish(request, Held(request.message.terms, stopped))
-        elif request is None:
-            self._front.restarted(stopped)
-        elif request.may_be_sent_again(stopped.why):
-            request.renew()
-            self._front.restarted(stopped)
-        else:
-            finish(request, stopped)
+        self._front.on_notice(text)
 
     def on_failure(self, detail: str) -> None:
         """End the request, and all that come, with the reason why no guest runs."""
         self._audit.enter(records.Failure(detail=records.said(detail)))
-        self._front.failed(detail)
-        self._under_way.fail(detail)
+        self._front.on_failure(detail)
+        self.fail(detail)
+
+    def fail(self, detail: str) -> None:
+        """End the request, and all that come, with this error."""
+        self._failure = detail
+        if self.request is not None:
+            self.finish(self.request, detail)
+
+    # --- the session --------------------------------------------------------------------------
+
+    def adopt(self, settings: SessionSettings) -> None:
+        """Enforce narrower settings, from the next request on; replace the guest where needed."""
+        self._deadlines.timeout = settings.policy.timeout
+        self._monitor.hold_to(settings.policy)
+        self.tools.hold_to(settings.tools, settings.tools_gone)
+        self._relay.hold_to(settings.addresses)
+        self.used = self.used and settings.step is not Step.fresh
+        self.supervisor.hold_to(settings)
+
+    def open_folder(self, path: str) -> int:
+        """Open a folder that guests write, wherever it is. Raises OSError, for a link too."""
+        zygote = self.supervisor.zygote
+        if path == self._scratch and zygote is not None and zygote.folder is not None:
+            return os.open(".", _FOLDER, dir_fd=zygote.folder)
+        return open_unlinked(path, _FOLDER)
+
+    def disconnect(self) -> None:
+        """End guests' connections and calls, and account for what they asked for."""
+        self._relay.hold_to(())
+        self.tools.drop()
+
+    def close(self) -> bool:
+        """End guest and zygote; return whether they are gone, or still remove their folder."""
+        self._monitor.lost()
+        self.tools.close()
+        return self.supervisor.close()
+
+
+def _is_cell(message: Any) -> bool:
+    return isinstance(message, messages.Execute)
+
+
+def _undo_alone(message: Any) -> int:
+    """Return how many cells a cell undoes that does nothing else; 0 for any other message."""
+    found = _UNDO_ALONE.fullmatch(message.raw) if _is_cell(message) else None
+    return int(found[1] or 1) if found else 0
+
+
+def _size_of(message: messages.FromGuest) -> int:
+    """Return the bytes of a message that a front end may get to see."""
+    match message:
+        case messages.Stream(text=text):
+            return _bytes_of(text)
+        case messages.Display(data=data) | messages.Result(data=data):
+            return sum(map(_bytes_of, data.values()))
+        case messages.CommOut(content=content, buffers=buffers):
+            return _bytes_of(content) + sum(map(len, buffers))
+        case messages.Error(traceback=lines):
+            return sum(map(_bytes_of, lines))
+    return 0
+
+
+def _bytes_of(value: Any) -> int:
+    if isinstance(value, str):
+        return len(value) if value.isascii() else len(value.encode("utf-8", "replace"))
+    return len(value) if isinstance(value, bytes) else len(msgspec.msgpack.encode(value))

@@ -1,24 +1,31 @@
-"""A session: the one object that knows how a cell is run.
+"""A session: decides about each cell, has it run, and tells how it ended.
 
-The kernel, and whatever other fronts there are, hand it cells and listen; it analyses them and
-tells how each ended. What happens in between is ``host.session.requests``.
+Fronts (the kernel, sandboxes) hand it requests and are told through their ``Front``. What
+happens to an admitted request is ``requests``.
 """
 
 from __future__ import annotations
 
+import os
+import sys
+import time
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any, Literal
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
+from cellblock import __version__
 from cellblock.analysis import analyse, analyse_expression, transform
 from cellblock.analysis.analyser import as_written
 from cellblock.analysis.imports import granting
-from cellblock.analysis.magics import SHOWS_POLICY
 from cellblock.errors import AdmissionError
 from cellblock.host.audit import records
-from cellblock.host.audit.recorder import UNWRITTEN
-from cellblock.host.session import requests
-from cellblock.host.session.requests import Course, Request
-from cellblock.host.session.types import Cell, Outcome, Refused, Stopped, outcome_of, refusal
+from cellblock.host.audit.log import Log
+from cellblock.host.audit.recorder import UNWRITTEN, Audit
+from cellblock.host.session.config import granted_services
+from cellblock.host.session.narrowing import Narrower, recorded_changes, settings_of
+from cellblock.host.session.requests import Requests
+from cellblock.host.session.types import Outcome, outcome_of
+from cellblock.policy import paths
 from cellblock.wire import messages
 
 if TYPE_CHECKING:
@@ -27,51 +34,137 @@ if TYPE_CHECKING:
     from cellblock.analysis import Finding, Rules
     from cellblock.analysis.admission import Ruling
     from cellblock.errors import AuditError, PolicyError
+    from cellblock.host.cell.cell import Front
     from cellblock.host.consent.approvals.approver import Clerk
     from cellblock.host.consent.approvals.prompt import Decision
-    from cellblock.host.session.narrowing import Narrower
+    from cellblock.host.guests.zygote import ZygoteSource
+    from cellblock.host.session.config import SessionConfig
+    from cellblock.host.session.narrowing import MakeTools
+    from cellblock.host.session.types import (
+        ExecuteRequest,
+        Reactor,
+        Reply,
+        SessionSettings,
+        Stopped,
+    )
+    from cellblock.policy.model import Policy
+
+    Done = Callable[[Outcome], None]
 
 
-_SHOWS_POLICY = f"%{SHOWS_POLICY}"
+def open_audit(policy: Policy | None) -> Audit:
+    """Return the audit log that a policy asks for."""
+    if policy is None or not policy.audit.log:
+        return Audit()
+    asked = policy.audit
+    log = Log(Path(asked.folder), max_bytes=asked.max_bytes, fsync=asked.fsync)
+    return Audit(log, required=asked.required, sources=asked.sources)
 
 
-def _nothing() -> None: ...
+def record_start(config: SessionConfig, front: Front) -> None:
+    """Enter in the audit log that a session begins, whether or not cells may run there yet."""
+    audit, scratch = front.audit, config.scratch
+    policy = paths.without_scratch(config.operators or config.policy, scratch)
+    system = os.uname()
+    audit.enter(
+        records.SessionStart(
+            cellblock=__version__,
+            python=".".join(map(str, sys.version_info[:3])),
+            os_kernel=f"{system.sysname} {system.release}",
+            uid=os.getuid(),
+            pid=os.getpid(),
+            project=records.whole(str(config.project)),
+            policy=policy.name,
+            digest=policy.digest(),
+            mode=policy.mode,
+            backend=front.views.backend,
+            asked=policy.backend,
+            admission=policy.admission,
+            approvals=policy.approvals,
+        )
+    )
+    if config.operators is not None and config.operators != config.policy:
+        audit.enter(
+            records.Narrowing(
+                fields=recorded_changes(config.operators, config.policy, scratch),
+                digest=paths.without_scratch(config.policy, scratch).digest(),
+                file=records.whole(config.notebook),
+            )
+        )
 
 
-class Session(Course):
-    """Cells in, outcomes out."""
+def open_session(
+    config: SessionConfig,
+    reactor: Reactor,
+    front: Front,
+    zygotes: ZygoteSource,
+    make_tools: MakeTools | None = None,
+) -> Session:
+    """Return the session of a front; ``make_tools`` makes tools of a program's own."""
+    settings = settings_of(config, front, make_tools)
+    front.views.templates_in_force = settings.gate.templates
+    narrower = Narrower(config, front, settings.tools)
+    session = Session(reactor, front, settings, zygotes, narrower=narrower, clerk=front.clerk)
+    if services := granted_services(config):
+        front.exports = services.exports(reactor, session.requests.open_folder)
+    return session
 
-    #: The number of the cell that was sent and has not ended.
-    _sent = 0
+
+class Session:
+    """Requests in, outcomes out. Without a ``narrower`` no cell can narrow the policy."""
+
+    def __init__(
+        self,
+        reactor: Reactor,
+        front: Front,
+        settings: SessionSettings,
+        zygotes: ZygoteSource,
+        *,
+        clock: Callable[[], float] = time.monotonic,
+        narrower: Narrower | None = None,
+        clerk: Clerk | None = None,
+    ) -> None:
+        self._front, self._audit = front, front.audit
+        self.settings = settings
+        self.requests = Requests(
+            reactor, front, settings, zygotes, front.audit, clock=clock, clerk=clerk
+        )
+        self._narrower = narrower
+        #: Asks the user, where the policy has that; None where nobody is asked.
+        self._clerk = clerk
+        #: The number, in the audit log, of the cell that was sent and has not ended.
+        self._running = 0
 
     def start(self) -> None:
         """Have a guest ready before the first request."""
-        self._desk.open(self._equipped, self._refused)
-        self._under_way.ready()
+        self.requests.tools.open(self._on_tools, self._on_tools_failed)
+        self.requests.prepare_guest()
 
-    def _equipped(self, tools: tuple[messages.Tool, ...]) -> None:
+    def _on_tools(self, tools: tuple[messages.Tool, ...]) -> None:
         if self._clerk is not None:
-            self._clerk.folders = self._desk.folders
-        self._front.equipped(tools)
-        self._under_way.ready()
+            self._clerk.folders = self.requests.tools.folders
+        self._front.on_tools(tools)
+        self.requests.prepare_guest()
 
-    def _refused(self, error: PolicyError) -> None:
+    def _on_tools_failed(self, error: PolicyError) -> None:
         self._audit.enter(records.Failure(detail=records.said(str(error))))
-        self._front.refused(error)
-        self._under_way.fail(str(error))
+        self._front.on_policy_error(error)
+        self.requests.fail(str(error))
+
+    # --- cells --------------------------------------------------------------------------------
 
     def execute(
-        self, cell: Cell, done: Callable[[Outcome], None], decided: Callable[[], None] = _nothing
+        self, request: ExecuteRequest, done: Done, decided: Callable[[], None] = lambda: None
     ) -> None:
-        """Run ``cell``; ``done`` gets its outcome, at once when it is denied.
+        """Run a cell; ``done`` gets its outcome, at once when it is denied.
 
-        What is decided about it is on the audit log before it starts (promise P9). Where the user
-        may approve of what it imports, it is decided when he has answered. ``decided`` is called
-        when it is, or more than once.
+        The decision about it is on the audit log before it starts (promise P9). Where the user
+        may approve of what it imports, the decision waits for the answer. ``decided`` is called
+        when there is one, or more than once.
         """
         clerk = self._clerk
         if clerk is None:
-            self._decide(cell, done)
+            self._decide(request, done)
             decided()
             return
 
@@ -80,136 +173,123 @@ class Session(Course):
             done(outcome)
 
         def answered(answer: Decision) -> None:
-            self._decide(cell, ended, answer)
+            self._decide(request, ended, answer=answer)
             decided()
 
-        clerk.begin(cell)
-        self._decide(cell, ended, answered=answered)
+        clerk.begin(request)
+        self._decide(request, ended, ask=answered)
         if not clerk.asks:
             decided()
 
     def _decide(
         self,
-        cell: Cell,
-        done: Callable[[Outcome], None],
+        request: ExecuteRequest,
+        done: Done,
+        *,
+        ask: Callable[[Decision], None] | None = None,
         answer: Decision | None = None,
-        answered: Callable[[Decision], None] | None = None,
     ) -> None:
-        """Decide about a cell; ``answer`` is the user's, ``answered`` is for him to be asked."""
+        """Decide about a cell, and send it if it may run.
+
+        With ``ask`` the user may be asked about its imports; ``answer`` is what the user said.
+        """
         try:
-            ruling = self._gate.judge(cell.raw)
+            ruling = self.settings.gate.judge(request.code)
         except AdmissionError as error:
-            self._audit.undecided(cell, records.said(str(error)))
+            self._audit.undecided(request, records.said(str(error)))
             done(Outcome("refused", unadmitted=error))
             return
-        if _SHOWS_POLICY in cell.raw and (narrower := self._narrower_for(cell, ruling)) is not None:
+        if self._narrower is not None and self._narrower.handles(request, ruling, self):
             if self._clerk is not None:
                 self._clerk.end()  # what goes on beside it asks nobody on its behalf
-            narrower.settle(cell, self._rules, done, by=ruling.by)
+            self._narrower.narrow(request, self, done, admitted_by=ruling.by)
             return
-        source, template = _source_of(cell, ruling)
+        self._analyse(request, ruling, done, ask=ask, answer=answer)
+
+    def _analyse(
+        self,
+        request: ExecuteRequest,
+        ruling: Ruling,
+        done: Done,
+        *,
+        ask: Callable[[Decision], None] | None,
+        answer: Decision | None,
+    ) -> None:
+        """Look for what the policy denies in a cell that is admitted; send it if there is none."""
+        source, template = _source_of(request, ruling)
         granted = self._granted()
         rules = self._permitting(granted)
         findings = ruling.findings or analyse(source, rules)
-        if findings and answered is not None and not (ruling.findings or template):
-            if self._ask_user(source, findings, answered):
+        if findings and ask is not None and not ruling.findings and template is None:
+            if self._ask_user(source, findings, ask):
                 return
         elif findings and answer is not None and answer.asked:
-            findings = _after_no(findings, self._clerk)
-        elif findings and (problem := self._undone(answer)) is not None:
-            self._audit.undecided(cell, UNWRITTEN)
+            remedy = "" if self._clerk is None else self._clerk.manner.remedy
+            findings = tuple(replace(one, remedy=remedy, rewrite="") for one in findings)
+        elif findings and (problem := self._lost_answer(answer)) is not None:
+            self._audit.undecided(request, UNWRITTEN)
             done(Outcome("refused", unwritten=problem))
             return
-        expressions, refused = ({}, {}) if findings else self._admit(cell.user_expressions, rules)
-        findings = _told(findings, cell, ruling)
-        unwritten = self._audit.decided(cell, findings, expressions, by=ruling.by)
-        if findings or unwritten is not None:
-            status: Literal["denied", "refused"] = "denied" if findings else "refused"
+        expressions, refused = ({}, {}) if findings else self._admit(request, rules)
+        if findings and not ruling.findings and template is None:
+            findings = tuple(as_written(findings, request.code, transform(request.code)))
+        unwritten = self._audit.decided(request, findings, expressions, by=ruling.by)
+        if findings:
             label = f"template {template.name}" if template is not None else ""
-            done(Outcome(status, findings=findings, unwritten=unwritten, label=label))
-            return
-        self._run(
-            messages.Execute(
-                id=self._under_way.next_id(),
+            done(Outcome("denied", findings=findings, unwritten=unwritten, label=label))
+        elif unwritten is not None:
+            done(Outcome("refused", unwritten=unwritten))
+        else:
+            message = messages.Execute(
+                id=self.requests.next_id(),
                 source=source,
-                raw=cell.raw,
-                execution_count=cell.execution_count,
-                silent=cell.silent,
-                store_history=cell.store_history,
+                raw=request.code,
+                execution_count=request.execution_count,
+                silent=request.silent,
+                store_history=request.store_history,
                 user_expressions=expressions,
-                allow_stdin=cell.allow_stdin,
+                allow_stdin=request.allow_stdin,
                 template=template,
                 granted=granted,
-            ),
-            refused,
-            done,
-            self._own_limit(cell.timeout),
-        )
+            )
+            self._send(message, refused, done, request.timeout)
 
-    def _run(
-        self,
-        message: messages.Execute,
-        refused: dict[str, Any],
-        done: Callable[[Outcome], None],
-        seconds: float | None,
+    def _lost_answer(self, answer: Decision | None) -> AuditError | None:
+        """Return why what the user said counts for nothing: the log could not be written."""
+        return self._audit.barred() if answer is not None and answer.why == UNWRITTEN else None
+
+    def _send(
+        self, message: messages.Execute, refused: dict[str, Any], done: Done, timeout: float | None
     ) -> None:
-        """Run what was admitted, for ``seconds`` where that is less than the policy has.
-
-        ``refused`` are the replies of expressions that were not admitted.
-        """
+        """Send an admitted cell; ``refused`` are replies of expressions that were not admitted."""
         number = self._audit.number
 
-        def finish(reply: messages.Done | Stopped | Refused | str) -> None:
-            self._sent = 0
-            outcome = outcome_of(reply, refused, self._under_way.usage, self._under_way.made)
+        def finish(reply: Reply) -> None:
+            self._running = 0
+            outcome = outcome_of(reply, refused, self.requests.usage, self.requests.tool_calls)
             done(outcome)
             self._audit.ended(number, outcome)  # nobody waits for it
 
-        self._sent = number
-        steps, guest = requests.asked_for(message.raw), self._keeper.guest
-        if steps and guest is not None and self._under_way.request is None:
-            self._step_back(Request(message, finish), steps, guest)
-        else:
-            self._under_way.submit(message, finish, seconds)
-
-    def disconnect(self) -> None:
-        """End the way out of guests, and account for what goes on: nobody hears of it later."""
-        super().disconnect()
-        if self._sent:
-            self._audit.cut_off(self._sent)
-            self._sent = 0
-
-    def _own_limit(self, seconds: float | None) -> float | None:
-        """Return a cell's limit where that is less than the policy's."""
-        narrower = seconds is not None and (self._timeout is None or seconds < self._timeout)
-        return seconds if narrower else None
-
-    def _narrower_for(self, cell: Cell, ruling: Ruling) -> Narrower | None:
-        """Return what settles a cell that narrows the policy and says nothing else."""
-        may = not self._rules.language or SHOWS_POLICY in self._rules.magics
-        admitted = not ruling.findings and ruling.run is None
-        if self._scope is None or not may or not admitted:
-            return None
-        from cellblock.policy.narrow_requests import is_alone  # noqa: PLC0415 - few sessions get here
-
-        if not is_alone(cell.raw):
-            return None
-        from cellblock.host.session.narrowing import Answering, Narrower  # noqa: PLC0415 - as above
-
-        under_way = self._under_way
-        answering = Answering(under_way.submit, under_way.finish, lambda: under_way.request)
-        return Narrower(self._scope, self._audit, self._keeper, self, answering)
+        self._running = number
+        limit = self.settings.policy.timeout
+        own = timeout if timeout is not None and (limit is None or timeout < limit) else None
+        self.requests.submit(message, finish, own)
 
     def _admit(
-        self, expressions: dict[str, str], rules: Rules
+        self, request: ExecuteRequest, rules: Rules
     ) -> tuple[dict[str, str], dict[str, Any]]:
         """Split user_expressions into those that may run and the replies of those that may not."""
         admitted, refused = {}, {}
-        for name, text in expressions.items():
-            ruling = self._gate.judge_expression(text)
-            findings = ruling.findings or analyse_expression(text, rules)
-            if findings:
-                refused[name] = refusal(findings)
+        for name, text in request.user_expressions.items():
+            ruling = self.settings.gate.judge_expression(text)
+            if findings := ruling.findings or analyse_expression(text, rules):
+                first = findings[0]
+                refused[name] = {
+                    "status": "error",
+                    "ename": "PolicyDenied",
+                    "evalue": f"{first.rule}: {first.subject} {first.why}",
+                    "traceback": [f"{f.rule}: {f.why}. {f.remedy}" for f in findings],
+                }
             else:
                 admitted[name] = text
         return admitted, refused
@@ -217,29 +297,21 @@ class Session(Course):
     # --- what the user approves of ------------------------------------------------------------
 
     def _granted(self) -> messages.Granted | None:
-        return None if self._clerk is None else self._clerk.granted(self._rules)
-
-    def _undone(self, answer: Decision | None) -> AuditError | None:
-        """Return why what the user said counts for nothing, where the log could not be written."""
-        return self._audit.barred() if answer is not None and answer.why == UNWRITTEN else None
+        return None if self._clerk is None else self._clerk.granted(self.settings.rules)
 
     def _permitting(self, granted: messages.Granted | None) -> Rules:
-        if granted is None:
-            return self._rules
-        return self._rules.granting(granted.modules, granted.packages)
+        rules = self.settings.rules
+        return rules if granted is None else rules.granting(granted.modules, granted.packages)
 
     def _ask_user(
-        self,
-        source: str,
-        findings: tuple[Finding, ...],
-        answered: Callable[[Decision], None],
+        self, source: str, findings: tuple[Finding, ...], answered: Callable[[Decision], None]
     ) -> bool:
-        """Ask about a cell's imports, if nothing else is wrong with it; say whether that is so.
+        """Ask about a cell's imports, if nothing else is wrong with it; return whether it was so.
 
-        It is decided anew after that: what is allowed, and what was approved of, may be others.
+        The cell is decided about anew then: what is allowed may have changed meanwhile.
         """
         clerk = self._clerk
-        imports = () if clerk is None else clerk.wanted(findings, self._rules)
+        imports = () if clerk is None else clerk.wanted(findings, self.settings.rules)
         if clerk is None or not imports:
             return False
         if analyse(source, granting(self._permitting(self._granted()), imports)):
@@ -247,17 +319,24 @@ class Session(Course):
         clerk.ask_imports(imports, answered)
         return True
 
+    # --- other requests -----------------------------------------------------------------------
+
     def complete(self, code: str, cursor: int, done: Callable[[Any], None]) -> None:
         """Ask the guest for completions; ``done`` gets ``Completed`` or None."""
-        message = messages.Complete(id=self._under_way.next_id(), code=code, cursor=cursor)
-        self._under_way.submit(message, _only(messages.Completed, done))
+        message = messages.Complete(id=self.requests.next_id(), code=code, cursor=cursor)
+        self._query(message, messages.Completed, done)
 
     def inspect(self, code: str, cursor: int, detail: int, done: Callable[[Any], None]) -> None:
         """Ask the guest about a name; ``done`` gets ``Inspected`` or None."""
-        message = messages.Inspect(
-            id=self._under_way.next_id(), code=code, cursor=cursor, detail=detail
-        )
-        self._under_way.submit(message, _only(messages.Inspected, done))
+        number = self.requests.next_id()
+        message = messages.Inspect(id=number, code=code, cursor=cursor, detail=detail)
+        self._query(message, messages.Inspected, done)
+
+    def _query(self, message: Any, kind: type, done: Callable[[Any], None]) -> None:
+        def finish(reply: Any) -> None:
+            done(reply if isinstance(reply, kind) else None)
+
+        self.requests.submit(message, finish)
 
     def comm(
         self,
@@ -275,38 +354,57 @@ class Session(Course):
             done(str(unwritten))
             return
         message = messages.CommIn(
-            id=self._under_way.next_id(),
+            id=self.requests.next_id(),
             kind=kind,
             content=content,
             metadata=metadata,
             buffers=buffers,
             granted=self._granted(),
         )
-        self._under_way.submit(
+        self.requests.submit(
             message, lambda reply: done(None if isinstance(reply, messages.Done) else reply)
         )
 
+    def answer(self, value: str, *, eof: bool = False) -> None:
+        """Give the running cell what the user typed; ``eof`` where there is nobody to ask."""
+        self.requests.answer_question(value, eof=eof)
 
-def _source_of(cell: Cell, ruling: Ruling) -> tuple[str, messages.Template | None]:
+    def interrupt(self) -> None:
+        """Interrupt what runs. A cell that was interrupted before and goes on is killed."""
+        self.requests.interrupt()
+
+    def hold(self, *, held: bool) -> None:
+        """Have the guest wait with its output until front ends have taken theirs, or go on."""
+        self.requests.supervisor.hold(held=held)
+
+    # --- the session itself -------------------------------------------------------------------
+
+    def adopt(self, settings: SessionSettings) -> None:
+        """Enforce narrower settings from now on; replace the guest where that takes another."""
+        self._audit.narrowed(settings)
+        self.settings = settings
+        if self._narrower is not None:
+            self._narrower.adopt(settings)
+        if self._clerk is not None:
+            self._clerk.hold_to(settings.digest, settings.changed)
+        self.requests.adopt(settings)
+
+    def disconnect(self) -> None:
+        """End the way out of guests, and account for what goes on: nobody hears of it later."""
+        self.requests.disconnect()
+        if self._running:
+            self._audit.cut_off(self._running)
+            self._running = 0
+
+    def close(self) -> bool:
+        """End guest and zygote; return whether they are gone, or still remove their folder."""
+        self.disconnect()
+        return self.requests.close()
+
+
+def _source_of(request: ExecuteRequest, ruling: Ruling) -> tuple[str, messages.Template | None]:
     """Return the source that is to run, and for a template what it is started with."""
     if ruling.run is None:
-        return (cell.raw if ruling.findings else transform(cell.raw).source), None
+        return (request.code if ruling.findings else transform(request.code).source), None
     template = ruling.run.template
     return template.source, messages.Template(name=template.name, state=ruling.run.state)
-
-
-def _told(findings: tuple[Finding, ...], cell: Cell, ruling: Ruling) -> tuple[Finding, ...]:
-    """Return findings by the cell's own lines, where they are about what IPython made of it."""
-    if not findings or ruling.findings or ruling.run is not None:
-        return findings
-    return tuple(as_written(findings, cell.raw, transform(cell.raw)))
-
-
-def _after_no(findings: tuple[Finding, ...], clerk: Clerk | None) -> tuple[Finding, ...]:
-    """Return findings as they are told where the answer was no."""
-    remedy = "" if clerk is None else clerk.manner.remedy
-    return tuple(replace(one, remedy=remedy, rewrite="") for one in findings)
-
-
-def _only(kind: type, done: Callable[[Any], None]) -> Callable[[Any], None]:
-    return lambda reply: done(reply if isinstance(reply, kind) else None)

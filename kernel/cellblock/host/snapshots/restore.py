@@ -194,7 +194,7 @@ class Restoration:
     def _take(self, message: messages.FromGuest, guest: Guest) -> bool:
         """Act on what it says; return whether it serves now. Raises GuestError."""
         match message:
-            case messages.Standing() if guest.vouch():
+            case messages.SnapshotReady() if guest.vouch():
                 return False
             case messages.Resumed() if not self.confined:
                 raise GuestError("it goes on without its locks")
@@ -208,7 +208,7 @@ class Restoration:
             case (
                 messages.Breach()
                 | messages.InputRequest()
-                | messages.Standing()
+                | messages.SnapshotReady()
                 | messages.ToolCall()
             ):
                 raise GuestError("it does not catch up")

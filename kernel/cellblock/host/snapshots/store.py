@@ -29,6 +29,7 @@ from __future__ import annotations
 
 import os
 import signal
+from collections.abc import Callable
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Final
 
@@ -40,8 +41,6 @@ from cellblock.host.snapshots.memory import Budget
 from cellblock.wire import messages
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
     from cellblock.host.guests.supervisor import Supervisor
     from cellblock.host.guests.zygote import Zygote
     from cellblock.host.session.types import Reactor, Timer
@@ -80,7 +79,7 @@ class Snapshots:
     ) -> None:
         self._reactor, self._clock, self._policy = reactor, clock, policy
         self._supervisor = supervisor
-        self._budget = Budget(policy.snapshots, clock, supervisor.on_notice)
+        self._budget = Budget(policy.snapshots, clock, supervisor.owner.on_notice)
         self.chain = Chain()
         #: Runs while one is due.
         self._due: Timer | None = None
@@ -90,7 +89,8 @@ class Snapshots:
         self._zygote: Zygote | None = None
         #: Pages that those were given whose state the guest has from them.
         self._given = 0
-        self._look_is_due = self._sweep_is_due = False
+        #: What is to be done before long, once however often that is said.
+        self._soon = set[Callable[[], Any]]()
         #: Snapshots that did not stand, whose forks something else may have taken.
         self._unknown = 0
 
@@ -165,7 +165,7 @@ class Snapshots:
 
         def due() -> None:
             self._due = None
-            if self._supervisor.is_idle():
+            if self._supervisor.owner.idle():
                 self.take()
 
         self.postpone()
@@ -235,7 +235,7 @@ class Snapshots:
         else:
             self._drop(made)
 
-    def not_standing(self, message: messages.NotStanding) -> None:
+    def not_standing(self, message: messages.SnapshotFailed) -> None:
         """Record that the guest could not fork."""
         for snapshot in self.chain:
             if snapshot.number == message.id and snapshot.state is State.forking:
@@ -243,13 +243,13 @@ class Snapshots:
                 self._say_failed(message)
                 return
 
-    def _say_failed(self, message: messages.NotStanding) -> None:
+    def _say_failed(self, message: messages.SnapshotFailed) -> None:
         self._budget.say("failed", f"one could not be made ({os.strerror(message.errno)})")
 
     def _on_message(self, snapshot: Snapshot, message: messages.FromGuest) -> None:
         """Hear a snapshot: once that it stands, and what becomes of each backup that it makes."""
         if snapshot.kept and self.parted(snapshot, message):
-            if snapshot.backup is None and isinstance(message, messages.Standing):
+            if snapshot.backup is None and isinstance(message, messages.SnapshotReady):
                 self._make_backup(snapshot)  # its backup was lost before
             self._go_on(snapshot)
         elif snapshot.kept or not self._stands(snapshot, message):
@@ -261,7 +261,7 @@ class Snapshots:
 
     def _stands(self, snapshot: Snapshot, message: messages.FromGuest) -> bool:
         """Return whether its first message is what it has to be, and its process the guest's."""
-        if not isinstance(message, messages.Standing) or message.id != snapshot.number:
+        if not isinstance(message, messages.SnapshotReady) or message.id != snapshot.number:
             return False
         known = {one.guest.pid for one in self.chain.all() if one is not snapshot}
         if self._guest is not None:
@@ -295,9 +295,18 @@ class Snapshots:
         if snapshot in self.chain and snapshot.kept and decided:
             self._stop_all()
             self._keep_few(snapshot)
-            self._sweep_soon()
-            self._look_soon()
+            self._do_soon(_AFTERWARDS, self._sweep)  # the fork that was due made this one
+            self._do_soon(_LOOK, self.look)
             _tell_decided(snapshot)
+
+    def _do_soon(self, seconds: float, action: Callable[[], Any]) -> None:
+        def do() -> None:
+            self._soon.discard(action)
+            action()
+
+        if action not in self._soon:
+            self._soon.add(action)
+            self._reactor.call_later(seconds, do)
 
     # --- backups ------------------------------------------------------------------------------
 
@@ -334,9 +343,9 @@ class Snapshots:
     def parted(self, snapshot: Snapshot, message: messages.FromGuest) -> bool:
         """Return whether this says what became of a backup that a snapshot was to make."""
         match message:
-            case messages.Standing(id=number) if number in snapshot.unparted:
+            case messages.SnapshotReady(id=number) if number in snapshot.unparted:
                 snapshot.unparted.discard(number)
-            case messages.NotStanding(id=number) if number in snapshot.unparted:
+            case messages.SnapshotFailed(id=number) if number in snapshot.unparted:
                 snapshot.unparted.discard(number)
                 if snapshot.backup is not None and snapshot.backup.number == number:
                     self._drop(snapshot.backup)
@@ -435,15 +444,6 @@ class Snapshots:
                 snapshot.guest.signal(signal.SIGSTOP)
                 snapshot.stopped = True
 
-    def _look_soon(self) -> None:
-        def look() -> None:
-            self._look_is_due = False
-            self.look()
-
-        if not self._look_is_due:
-            self._look_is_due = True
-            self._reactor.call_later(_LOOK, look)
-
     def look(self) -> dict[int, int]:
         """See that all are still and hold no more than they may; return them as ``Chain.sizes``.
 
@@ -475,17 +475,6 @@ class Snapshots:
         if self._unknown >= _MAX_UNKNOWN and not self._policy.subprocess_execution:
             self._sweep()
         return self._unknown < _MAX_UNKNOWN or self._policy.subprocess_execution
-
-    def _sweep_soon(self) -> None:
-        """Sweep before long: the fork that was due made the snapshot that stands."""
-
-        def sweep() -> None:
-            self._sweep_is_due = False
-            self._sweep()
-
-        if not self._sweep_is_due:
-            self._sweep_is_due = True
-            self._reactor.call_later(_AFTERWARDS, sweep)
 
     def _sweep(self) -> None:
         """End what nobody knows, if nothing is being forked and it can't be a cell's."""
@@ -551,7 +540,7 @@ class Snapshots:
         snapshot.state = State.restoring
         snapshot.guest.signal(signal.SIGCONT)
         self._guest, self._given = snapshot.guest, snapshot.had.faults
-        self._look_soon()  # the end of the guest before sets all going
+        self._do_soon(_LOOK, self.look)  # the end of the guest before sets all going
 
     def on_resumed(self) -> None:
         """Have what the guest before had started ended: it would count as this one's."""

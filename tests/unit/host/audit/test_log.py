@@ -15,7 +15,7 @@ from cellblock.host.audit import reader, records
 from cellblock.host.audit.log import MOST_WAITING, Log, body
 from cellblock.host.audit.reader import verify
 from cellblock.host.audit.recorder import Audit
-from cellblock.host.session.types import Cell
+from cellblock.host.session.types import ExecuteRequest
 
 
 @pytest.fixture
@@ -242,7 +242,7 @@ def test_what_waits_has_a_bound_and_the_log_says_how_much_is_lost(log, folder):
 
 
 def cell(raw="x = 1"):
-    return Cell(raw=raw, execution_count=1)
+    return ExecuteRequest(code=raw, execution_count=1)
 
 
 def test_a_cell_that_may_not_start_for_want_of_a_log_is_on_it_as_refused(log, folder):

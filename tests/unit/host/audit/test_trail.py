@@ -10,7 +10,7 @@ from cellblock.host.audit.recorder import Audit
 from cellblock.host.consent.approvals.approver import Clerk, Grants
 from cellblock.host.consent.approvals.prompt import Decision, Prompt
 from cellblock.host.consent.approvals.request import Wish
-from cellblock.host.session.types import Cell
+from cellblock.host.session.types import ExecuteRequest
 from cellblock.wire import messages
 from support.approvals import UNDER, User
 from support.simulator import Simulation
@@ -39,7 +39,7 @@ def simulate(monkeypatch, log):
 
 
 def run(sim, raw="x = 1", *then, count=1, **more):
-    sim.run(Cell(raw=raw, execution_count=count, **more), *then)
+    sim.run(ExecuteRequest(code=raw, execution_count=count, **more), *then)
 
 
 def ends(sim, **done):
@@ -65,13 +65,13 @@ BESIDE = {"user_expressions": {"good": "x", "bad": "__import__('os')"}}
 
 def test_a_decision_is_written_before_anything_is_sent(simulate, log, monkeypatch):
     sim, seen = simulate(), []
-    real = sim.session._under_way.submit
+    real = sim.session.requests.submit
 
     def submit(message, done, seconds=None):
         seen.append(kinds(log))
         real(message, done, seconds)
 
-    monkeypatch.setattr(sim.session._under_way, "submit", submit)
+    monkeypatch.setattr(sim.session.requests, "submit", submit)
     run(sim)
     assert seen == [[("cell", 1)]]
 
@@ -114,7 +114,7 @@ def test_expressions_of_a_cell_that_is_refused_for_want_of_a_log_are_refused(sim
 
 
 def test_expressions_of_a_cell_about_which_nothing_could_be_decided_are_refused(log):
-    Audit(log).undecided(Cell(raw="x", execution_count=1, **BESIDE), "no key")
+    Audit(log).undecided(ExecuteRequest(code="x", execution_count=1, **BESIDE), "no key")
     assert decisions(log) == [("refused", ["refused", "refused"])]
 
 

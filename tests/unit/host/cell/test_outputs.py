@@ -4,7 +4,7 @@ import pytest
 
 from cellblock.host.audit.recorder import Audit
 from cellblock.host.cell import outputs
-from cellblock.host.cell.output_log import Kept
+from cellblock.host.cell.output_log import OutputLog
 from cellblock.host.cell.outputs import Outputs
 from cellblock.host.cell.status import Views
 from cellblock.wire import messages
@@ -18,7 +18,7 @@ class Publisher:
         self.published.append((kind, content))
 
 
-class Brake:
+class FlowControl:
     def admits(self):
         return True
 
@@ -28,7 +28,7 @@ class Brake:
 
 @pytest.fixture
 def out(tmp_path):
-    return Outputs(Publisher(), Views(), Brake(), Kept(tmp_path / "kept", 0), Audit())
+    return Outputs(Publisher(), Views(), FlowControl(), OutputLog(tmp_path / "kept", 0), Audit())
 
 
 def texts(out, kind):
@@ -38,7 +38,7 @@ def texts(out, kind):
 
 def say(out, *pieces):
     for name, text in pieces:
-        out.shown(messages.Stream(name=name, text=text))
+        out.show(messages.Stream(name=name, text=text))
 
 
 @pytest.mark.parametrize("at", range(1, 5))
@@ -60,7 +60,7 @@ def test_the_id_of_a_display_is_cleaned_once(out, monkeypatch):
     asked, real = [], outputs.gateway.clean_name
     monkeypatch.setattr(outputs.gateway, "clean_name", lambda n: asked.append(n) or real(n))
     for update in (False, True):
-        out.shown(messages.Display(data={"text/plain": "1"}, display_id="a\x00b", update=update))
+        out.show(messages.Display(data={"text/plain": "1"}, display_id="a\x00b", update=update))
     transient = {"display_id": real("a\x00b")}
     assert [c["transient"] for _, c in out._publisher.published] == [transient, transient]
     assert asked == ["a\x00b"] * 2

@@ -100,7 +100,7 @@ def test_a_guest_that_is_not_heard_can_still_be_spoken_to_and_replaced(sim):
 
 
 def test_a_question_is_put_where_one_may_be(sim):
-    number = sim.session._under_way.request.message.id
+    number = sim.session.requests.request.message.id
     sim.hears(messages.InputRequest(id=number, prompt="?"))
     assert violation(sim) == "protocol violation: a question where none may be asked"
 

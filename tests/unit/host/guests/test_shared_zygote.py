@@ -9,7 +9,7 @@ import pytest
 
 from cellblock.host.guests import zygote
 from cellblock.host.guests.process import Guest
-from cellblock.host.guests.zygote import SharedZygote, ZygoteShare
+from cellblock.host.guests.zygote import SharedZygote, ZygoteSource
 from cellblock.wire import frames, messages
 from support.simulator import Reactor
 
@@ -22,7 +22,7 @@ PREPARE = messages.Prepare(
 
 def place(name):
     folder = f"/x/{name}"
-    return messages.Place(
+    return messages.SessionSetup(
         ipython_dir=folder, scratch=folder, cwd=folder, environment={}, plan=messages.Plan()
     )
 
@@ -31,7 +31,7 @@ class Share:
     """A supervisor's part, which notes what it hears."""
 
     def __init__(self, reactor, shared, name, left):
-        self.share = ZygoteShare(reactor, shared, place(name), lambda: left.append(name))
+        self.share = ZygoteSource(reactor, shared, place(name), lambda: left.append(name))
         self.heard = []
         self.zygote = self.share.get(PREPARE, self)
 
@@ -158,14 +158,14 @@ def test_who_leaves_names_its_forks_and_is_told_when_nothing_is_left(zygotes):
     zygotes.told()
     assert b.leave()  # has a zygote of its own from now on, and leaves this one to the others
     (leave,) = zygotes.told()
-    assert (type(leave), leave.forks) == (messages.Leave, (2,))
+    assert (type(leave), leave.forks) == (messages.EndForks, (2,))
     a.end()
     (leave,) = zygotes.told()
     assert sorted(leave.forks) == [1, 3]
     assert zygotes.left == []
-    zygotes.say(messages.Left(id=leave.id + 1))
+    zygotes.say(messages.ForksEnded(id=leave.id + 1))
     assert zygotes.left == []
-    zygotes.say(messages.Left(id=leave.id))
+    zygotes.say(messages.ForksEnded(id=leave.id))
     assert zygotes.left == ["a"]
 
 

@@ -17,7 +17,7 @@ class Ready(Front):
     def __init__(self, reactor):
         self._reactor = reactor
 
-    def locked(self, _report):
+    def on_locks(self, _report):
         self._reactor.call_later(0, self._reactor.stop)
         return ""
 
@@ -36,9 +36,9 @@ def session(tmp_path):
 
 def ends(session):
     """Return the reaper, the zygote and the guest of a session."""
-    reaper = session._keeper.zygote.pid
+    reaper = session.requests.supervisor.zygote.pid
     (zygote,) = [pid for pid in processes.tree(reaper) if processes.name(pid) == "cb-zygote"]
-    return reaper, zygote, session._keeper.guest.pid
+    return reaper, zygote, session.requests.supervisor.guest.pid
 
 
 def test_a_zygote_with_much_to_remove_goes_on_alone(session, tmp_path, monkeypatch):
@@ -69,7 +69,7 @@ def test_a_zygote_that_does_not_end_its_guests_is_killed_and_they_with_it(sessio
 
 
 def test_a_guest_is_signalled_even_when_its_pid_is_anothers_by_now(session):
-    guest = session._keeper.guest
+    guest = session.requests.supervisor.guest
     real = guest.pid
     with subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE) as other:
         guest.pid = other.pid
@@ -80,4 +80,4 @@ def test_a_guest_is_signalled_even_when_its_pid_is_anothers_by_now(session):
 
 
 def test_no_program_that_the_host_starts_inherits_a_guests_pidfd(session):
-    assert not os.get_inheritable(session._keeper.guest.pidfd)
+    assert not os.get_inheritable(session.requests.supervisor.guest.pidfd)

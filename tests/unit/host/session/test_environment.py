@@ -1,7 +1,6 @@
 """The guest's environment is made, not inherited."""
 
 from pathlib import Path
-from types import SimpleNamespace
 
 from cellblock.host.guests.spawn import import_path, zygote_argv
 from cellblock.host.session.config import guest_environment
@@ -16,7 +15,7 @@ HOST = {
 
 
 def made(*names):
-    return guest_environment(SimpleNamespace(env_var_access=names), Path("/scratch"), HOST)
+    return guest_environment(names, Path("/scratch"), HOST)
 
 
 def test_nothing_of_the_hosts_is_passed_on_unless_named():

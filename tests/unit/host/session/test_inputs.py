@@ -14,8 +14,8 @@ DATA = {"city": "Rom", "days": 3, "rows": [{"a": 1.5, "b": None}, True], "big": 
 def test_data_comes_out_as_it_went_in(tmp_path):
     file = tmp_path / "in.json"
     file.write_text(json.dumps(DATA))
-    assert {name: json.loads(text) for name, text in history.encoded(DATA).items()} == DATA
-    assert history.from_file(str(file)) == history.encoded(DATA)
+    assert {name: json.loads(text) for name, text in history.encode_inputs(DATA).items()} == DATA
+    assert history.inputs_from_file(str(file)) == history.encode_inputs(DATA)
 
 
 DEEP = []
@@ -38,7 +38,7 @@ DEEP.append(DEEP)
 )  # fmt: skip
 def test_what_is_no_data_is_refused_and_named(values, said):
     with pytest.raises(InputError) as error:
-        history.encoded(values)
+        history.encode_inputs(values)
     assert said in str(error.value)
 
 
@@ -56,7 +56,7 @@ def test_a_file_that_holds_none_is_refused(tmp_path, text, said):
     file = tmp_path / "in.json"
     file.write_text(text)
     with pytest.raises(InputError) as error:
-        history.from_file(str(file))
+        history.inputs_from_file(str(file))
     assert str(error.value).startswith(f"{file}: ")
     assert said in str(error.value)
 
@@ -70,14 +70,14 @@ def test_a_link_that_cells_could_have_put_there_is_not_followed(tmp_path):
     (tmp_path / "mine.json").symlink_to("work/in.json")
     (tmp_path / "fine.json").symlink_to(secret)
     for name in ("work/in.json", "work/up/secret.json", "mine.json"):
-        assert history.from_file(f"{tmp_path}/{name}") == {"token": '"secret"'}
+        assert history.inputs_from_file(f"{tmp_path}/{name}") == {"token": '"secret"'}
         with pytest.raises(InputError, match="a link leads there that cells could change"):
-            history.from_file(f"{tmp_path}/{name}", [str(work)])
-    assert history.from_file(f"{tmp_path}/fine.json", [str(work)]) == {"token": '"secret"'}
+            history.inputs_from_file(f"{tmp_path}/{name}", [str(work)])
+    assert history.inputs_from_file(f"{tmp_path}/fine.json", [str(work)]) == {"token": '"secret"'}
 
 
 def test_a_pipe_is_not_waited_for_and_what_is_missing_is_named(tmp_path):
     os.mkfifo(tmp_path / "pipe")
     for name, said in (("pipe", "not a regular file"), ("none", "can't be read: No such file")):
         with pytest.raises(InputError, match=said):
-            history.from_file(str(tmp_path / name))
+            history.inputs_from_file(str(tmp_path / name))

@@ -11,11 +11,11 @@ from cellblock.host.session.limits import (
     FIRST_LOOK,
     IDLE_MOST,
     PACE,
-    Bounds,
     Family,
     Gauge,
     Monitor,
 )
+from cellblock.policy.model import Policy
 from support import processes
 from support.simulator import NOBODYS_PID, Reactor
 
@@ -43,10 +43,18 @@ def do(process, line):
     assert process.stdout.readline() == b"\n"
 
 
-def watched(process, **bounds):
+def policy(**limits):
+    return Policy().replace(**{"memory_max_bytes": None, "scratch_max_bytes": None} | limits)
+
+
+def watched(process, scratch="", **limits):
     reactor, seen = Reactor(), []
     monitor = Monitor(
-        reactor, Bounds(**bounds), lambda: reactor.now, lambda *excess: seen.append(excess)
+        reactor,
+        policy(**limits),
+        scratch,
+        lambda: reactor.now,
+        lambda *excess: seen.append(excess),
     )
     monitor.begin(process.pid)
     return reactor, monitor, seen
@@ -73,7 +81,7 @@ def test_bounds_that_become_narrower_count_from_the_next_request_on(process):
     reactor.advance(FIRST_LOOK + PACE)
     assert seen == []
     monitor.end()
-    monitor.hold_to(Bounds(memory_max_bytes=50_000_000))
+    monitor.hold_to(policy(memory_max_bytes=50_000_000))
     monitor.begin(process.pid)
     reactor.advance(FIRST_LOOK)
     assert seen == [("memory", True)]
@@ -148,7 +156,7 @@ def test_of_a_guest_that_is_lost_the_last_reading_counts(process):
 def test_a_guest_without_a_process_takes_nothing_and_is_not_looked_at():
     reactor, seen = Reactor(), []
     monitor = Monitor(
-        reactor, Bounds(cpu_seconds=1, memory_max_bytes=1), lambda: reactor.now, seen.append
+        reactor, policy(cpu_seconds=1, memory_max_bytes=1), "", lambda: reactor.now, seen.append
     )
     for pid in (None, NOBODYS_PID):
         monitor.begin(pid)
@@ -201,7 +209,7 @@ CHILD = "import subprocess, sys; child = subprocess.Popen([sys.executable, '-c',
 
 
 def test_what_a_process_of_the_guests_uses_between_cells_is_charged_to_none(process):
-    reactor, monitor, _ = watched(process, processes=True)
+    reactor, monitor, _ = watched(process, subprocess_execution=True)
     do(process, CHILD.format("while True: pass"))
     reactor.advance(1)
     monitor.end()

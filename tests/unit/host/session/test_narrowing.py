@@ -11,12 +11,12 @@ import pytest
 from cellblock.analysis import Rules, admission
 from cellblock.errors import BackendError, PolicyError
 from cellblock.host.consent.admission.admission import Gate
-from cellblock.host.session.limits import Bounds
-from cellblock.host.session.types import Cell, Step, Terms
+from cellblock.host.session.narrowing import Narrower
+from cellblock.host.session.types import ExecuteRequest, SessionSettings, Step
 from cellblock.host.snapshots import store
 from cellblock.host.snapshots.chain import Snapshot
 from cellblock.policy.model import Policy
-from cellblock.policy.narrowing import changed, weigh
+from cellblock.policy.narrowing import changed_fields, try_narrow
 from cellblock.policy.paths import Places
 from cellblock.wire import frames, messages
 from support.approvals import Desk
@@ -27,8 +27,10 @@ ARGUMENT = "argument-not-allowed"
 # --- how a session settles it ---------------------------------------------------------------------
 
 
-class Scope:
-    """A policy that is kept as the test says."""
+class Scope(Narrower):
+    """A policy that can be enforced as the test says."""
+
+    policy = None
 
     def __init__(self, folder):
         self.policy = Policy(
@@ -38,43 +40,44 @@ class Scope:
         self.step, self.refusal = Step.relock, None
         self.adopted, self.shown = [], []
 
-    def weigh(self, changes):
-        return weigh(self.policy, changes, places=self.places)
+    @property
+    def _front(self):
+        return self.sim
 
-    def locking(self):
+    def weigh(self, changes):
+        return try_narrow(self.policy, changes, places=self.places)
+
+    def locking_step(self):
         return self.step
 
-    def terms(self, policy, step):
+    def settings_under(self, policy, step):
         if self.refusal is not None:
             raise self.refusal
-        return Terms(
+        return SessionSettings(
             policy=policy,
-            changed=dict.fromkeys(changed(self.policy, policy), ""),
+            changed=dict.fromkeys(changed_fields(self.policy, policy), ""),
             digest="",
             step=step,
             rules=replace(RULES, magics=frozenset(policy.magics)),
-            timeout=policy.timeout,
-            bounds=Bounds(memory_max_bytes=policy.memory_max_bytes),
             prepare=self.prepare(policy),
             zygote=self.sim._spawn,
             tools=None,
-            addresses=(),
             tools_gone=frozenset(),
             gate=Gate(policy, Path("/x")),
         )
 
     def prepare(self, policy):
-        told = self.sim.session._keeper._prepare
+        told = self.sim.session.requests.supervisor._prepare
         plan = messages.Plan(network=bool(policy.network_access))
         modules = {"raw_modules": policy.allowed_modules}
         return msgspec.structs.replace(told, plan=plan, rules=modules)
 
-    def adopt(self, terms):
-        self.policy = terms.policy
-        self.adopted.append(terms)
+    def adopt(self, settings):
+        self.policy = settings.policy
+        self.adopted.append(settings)
 
-    def told(self, held, *, used):
-        self.shown.append((held, used))
+    def show_change(self, _settings, stopped, *, used):
+        self.shown.append((stopped, used))
 
 
 @pytest.fixture
@@ -84,7 +87,7 @@ def scope(tmp_path):
 
 @pytest.fixture
 def sim(stepped, scope):
-    scope.sim = stepped(scope=scope)
+    scope.sim = stepped(narrower=scope)
     return scope.sim
 
 
@@ -92,8 +95,12 @@ def narrow(sim, line):
     """Run a narrowing; return its outcome, or None while it is not answered."""
     known = len(sim.outcomes)
     sim.count += 1
-    sim.run(Cell(raw=f"%policy narrow {line}", execution_count=sim.count))
+    sim.run(ExecuteRequest(code=f"%policy narrow {line}", execution_count=sim.count))
     return sim.outcomes[-1] if len(sim.outcomes) > known else None
+
+
+def enforce(sim, **settings):
+    sim.session.settings = replace(sim.session.settings, **settings)
 
 
 def rules_of(outcome):
@@ -105,7 +112,7 @@ def nothing_changed(sim, scope):
 
 
 def nothing_to_undo(sim):
-    sim.run(Cell(raw="%undo", execution_count=9))
+    sim.run(ExecuteRequest(code="%undo", execution_count=9))
     assert sim.outcomes[-1].error.evalue == "%undo 1: there is nothing to undo"
 
 
@@ -156,7 +163,7 @@ def test_what_can_not_be_kept_here_is_denied_and_nothing_changes(sim, scope, err
 
 
 def test_a_magic_that_the_policy_does_not_have_narrows_nothing(sim, scope):
-    sim.session._rules = replace(RULES, magics=frozenset())
+    enforce(sim, rules=replace(RULES, magics=frozenset()))
     assert rules_of(narrow(sim, "timeout=1")) == [("magic-not-allowed", "%policy")]
     assert scope.adopted == []
 
@@ -177,18 +184,22 @@ class Admitting:
 
 @pytest.mark.parametrize("kind", ["approved", "template"])
 def test_where_cells_have_to_be_admitted_a_narrowing_has_to_be(sim, scope, kind):
-    sim.session._gate = Admitting(kind)
+    enforce(sim, gate=Admitting(kind))
     outcome = narrow(sim, "timeout=5")
     assert (outcome.status, scope.adopted) == ("denied", [])
 
 
 def test_which_cells_may_run_is_decided_by_the_narrower_policy(sim, scope):
-    before = sim.session._gate
     narrow(sim, "timeout=5")
-    (terms,) = scope.adopted
-    assert sim.session._gate is terms.gate is not before
-    assert sim.session._own_limit(6.0) is None
-    assert sim.session._own_limit(4.0) == 4.0
+    (settings,) = scope.adopted
+    assert sim.session.settings is settings
+
+
+@pytest.mark.parametrize(("own", "seconds"), [(6.0, None), (4.0, 4.0)])
+def test_a_cells_own_timeout_counts_where_it_is_less_than_the_narrower_policys(sim, own, seconds):
+    narrow(sim, "timeout=5")
+    sim.begin(timeout=own)
+    assert sim.session.requests.request.seconds == seconds
 
 
 # --- a new guest ----------------------------------------------------------------------------------
@@ -238,7 +249,7 @@ def test_where_no_new_guest_can_be_started_nothing_goes_on_under_the_old_policy(
     assert sim.outcomes[-1].status == "error"
     assert scope.policy.network_access is False
     sim.outcomes.clear()
-    sim.run(Cell(raw="x = 1", execution_count=5))
+    sim.run(ExecuteRequest(code="x = 1", execution_count=5))
     assert sim.outcomes[-1].error.ename == "GuestFailed"
 
 
@@ -246,7 +257,7 @@ def test_where_no_new_guest_can_be_started_nothing_goes_on_under_the_old_policy(
 
 
 def confine(sim):
-    return [told for told in sim.told if isinstance(told, messages.Confine)][-1]
+    return [told for told in sim.told if isinstance(told, messages.Narrow)][-1]
 
 
 @pytest.fixture
@@ -264,7 +275,7 @@ def copied(sim):
 
 
 def zygote_says(sim, **said):
-    sim._ends[-1].sendall(frames.encode(messages.Confined(ticket=confine(sim).ticket, **said)))
+    sim._ends[-1].sendall(frames.encode(messages.Narrowed(ticket=confine(sim).ticket, **said)))
     sim.reactor.turn()
 
 
@@ -296,8 +307,8 @@ def test_a_copy_takes_over_when_its_locks_are_on(used, scope):
     zygote_says(used)
     used.guests.append(copy)
     used.hears(messages.Resumed(threads=["poller"]), by=copy)
-    ((held, was_used),) = scope.shown
-    assert (held.stopped.restored.threads, was_used) == (("poller",), True)
+    ((stopped, was_used),) = scope.shown
+    assert (stopped.restored.threads, was_used) == (("poller",), True)
     assert used.outcomes[-1].status == "ok"
     used.cell()
     assert used.outcomes[-1].status == "ok"
@@ -335,8 +346,8 @@ def test_a_copy_that_does_not_ask_for_its_locks_is_ended_and_a_new_guest_serves(
     assert copy.gone()
     assert len(used.guests) == 2
     assert networks(used)[-1] is False
-    ((held, _),) = scope.shown
-    assert held.stopped.restored is None
+    ((stopped, _),) = scope.shown
+    assert stopped.restored is None
     used.cell()
     assert used.outcomes[-1].status == "ok"
 
@@ -364,7 +375,7 @@ def test_a_copy_that_can_not_be_made_changes_nothing(used, scope):
     assert narrow(used, "network_access=false") is None
     used.guest.copy()
     for copy in used.guest.copies:
-        used.hears(messages.NotStanding(id=copy.number, errno=errno.ENOMEM))
+        used.hears(messages.SnapshotFailed(id=copy.number, errno=errno.ENOMEM))
     outcome = used.outcomes[-1]
     assert outcome.status == "denied"
     assert "no copy of the guest could be made" in outcome.findings[0].why
@@ -424,7 +435,7 @@ def test_an_interrupt_while_locks_are_made_does_no_harm(used):
 def asked(stepped, scope, tmp_path):
     """Return a session whose user is asked, and what asks him."""
     desk = Desk(tmp_path / "state" / "grants.json")
-    scope.sim = stepped(scope=scope, clerk=desk.clerk)
+    scope.sim = stepped(narrower=scope, clerk=desk.clerk)
     return scope.sim, desk
 
 
@@ -439,10 +450,10 @@ def test_a_cell_narrows_unasked_and_what_goes_on_beside_it_asks_nobody_for_it(as
 
 def test_under_a_narrower_policy_is_asked_anew_what_was_allowed_for_always(asked, scope):
     sim, desk = asked
-    sim.run(Cell(raw="import csv", execution_count=1))
+    sim.run(ExecuteRequest(code="import csv", execution_count=1))
     desk.user.says("always")
     sim.again("import csv")
     assert narrow(sim, "timeout=1").status == "ok"
     assert scope.adopted[-1].digest == desk.grants.under.digest
-    sim.run(Cell(raw="import csv", execution_count=3))
+    sim.run(ExecuteRequest(code="import csv", execution_count=3))
     assert len(desk.user.questions) == 2

@@ -6,7 +6,7 @@ import msgspec
 import pytest
 
 from cellblock.host.guests.supervisor import LAST_WORDS, NEXT_START
-from cellblock.host.session.types import MOST_DETAIL, Stopped
+from cellblock.host.session.types import MAX_DETAIL, Stopped
 from cellblock.wire import frames, messages
 
 
@@ -77,7 +77,7 @@ def test_over_another_limit_it_is_interrupted_once_and_killed_if_it_is_deaf(simu
     sim = simulate(timeout=None)
     request = sim.took_up()
     for _ in range(3):
-        sim.session._under_way.on_excess(why, urgent=False)
+        sim.session.requests.on_excess(why, urgent=False)
     assert sim.signals() == [signal.SIGINT]
     if deaf:
         sim.reactor.advance(2.1)
@@ -90,7 +90,7 @@ def test_over_another_limit_it_is_interrupted_once_and_killed_if_it_is_deaf(simu
 
 def test_what_gets_worse_by_waiting_is_killed_at_once(sim):
     sim.took_up()
-    sim.session._under_way.on_excess("memory", urgent=True)
+    sim.session.requests.on_excess("memory", urgent=True)
     assert sim.signals() == [signal.SIGKILL]
     assert sim.ended.stopped == Stopped("memory")
     sim.reactor.turn()
@@ -98,9 +98,9 @@ def test_what_gets_worse_by_waiting_is_killed_at_once(sim):
 
 
 def test_a_guest_that_grows_between_cells_is_killed_and_its_loss_is_said(sim):
-    sim.session._under_way.on_excess("scratch", urgent=False)
+    sim.session.requests.on_excess("scratch", urgent=False)
     assert sim.signals() == []
-    sim.session._under_way.on_excess("memory", urgent=True)
+    sim.session.requests.on_excess("memory", urgent=True)
     assert sim.signals() == [signal.SIGKILL]
     assert ("restarted", Stopped("memory")) in sim.notes
 
@@ -310,7 +310,7 @@ OUT_OF_TURN = (
     messages.Completed(id=1, matches=[], start=0, end=0),
     messages.Ready(report=messages.LockReport(achieved={"seccomp": "yes"})),
     messages.NotReady(lock="seccomp", detail="after all"),
-    messages.Tried(results={"tcp": messages.Attempt(outcome="refused")}),
+    messages.TrialResults(results={"tcp": messages.Attempt(outcome="refused")}),
 )
 LIES = {
     "no message": framed(b"\xc1"),
@@ -339,7 +339,7 @@ def test_a_breach_of_the_language_layer_ends_the_guest_and_is_told_with_its_oper
 
 
 def test_a_detail_is_bounded_whoever_words_it():
-    assert len(Stopped("crash", "x" * 24_000_000).detail) == MOST_DETAIL
+    assert len(Stopped("crash", "x" * 24_000_000).detail) == MAX_DETAIL
 
 
 def test_a_guest_that_can_not_confine_itself_serves_nobody_and_why_is_bounded(sim):

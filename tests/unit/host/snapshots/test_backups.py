@@ -97,10 +97,10 @@ def test_a_copy_hears_of_a_twin_that_was_given_up_after_it_was_told_to_take_over
     sim.reaped(9)
     sim.end(newer.twin(), newer)
     second = copy.twin()
-    sim.hears(messages.Standing(id=first.number), by=copy)
+    sim.hears(messages.SnapshotReady(id=first.number), by=copy)
     assert not copy.gone()
     sim.stands(second)
-    copy.send(messages.Standing(id=second.number))
+    copy.send(messages.SnapshotReady(id=second.number))
     sim.takes_over(copy, twin=False)
     assert len(sim.losses()) == 0
     sim.again(INEXACT)
@@ -195,7 +195,7 @@ def test_a_long_cell_is_answered_when_it_is_certain_that_there_is_no_twin(sim, w
     sim.stands(copy, twin=False)
     twin = copy.twin()
     if why == "refused":
-        sim.hears(messages.NotStanding(id=twin.number, errno=errno.EAGAIN), by=copy)
+        sim.hears(messages.SnapshotFailed(id=twin.number, errno=errno.EAGAIN), by=copy)
     else:
         sim.reactor.advance(store.PATIENCE)
     assert [outcome.status for outcome in sim.outcomes] == ["ok"]
@@ -218,9 +218,9 @@ def test_cells_that_follow_each_other_at_once_cost_no_twin(sim):
 def test_both_are_stopped_and_known_to_belong_to_the_guest(sim):
     copy, twin = kept_twice(sim)
     assert {(copy.pid, signal.SIGSTOP), (twin.pid, signal.SIGSTOP)} <= set(sim.kills[-3:])
-    assert set(sim.session._keeper.snapshots.chain.sizes()) >= {copy.pid, twin.pid}
+    assert set(sim.session.requests.supervisor.snapshots.chain.sizes()) >= {copy.pid, twin.pid}
     sim.reactor.advance(1.0)
-    claimed = [m for m in sim.told if isinstance(m, messages.Members)]
+    claimed = [m for m in sim.told if isinstance(m, messages.KeepOnly)]
     assert claimed[-1].pids == (sim.guest.pid, sim.guest.copies[0].pid, copy.pid, twin.pid)
 
 
@@ -261,7 +261,7 @@ def test_a_twin_that_is_lost_is_made_again(sim):
     assert copy.twin().stood
 
 
-@pytest.mark.parametrize("said", [messages.Standing(id=99), messages.Resumed()])
+@pytest.mark.parametrize("said", [messages.SnapshotReady(id=99), messages.Resumed()])
 def test_a_copy_that_says_anything_but_that_it_has_a_twin_is_ended_with_it(sim, said):
     copy, twin = kept_twice(sim)
     sim.hears(said, by=copy)

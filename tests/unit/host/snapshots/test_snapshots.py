@@ -21,8 +21,8 @@ def asked_for(sim):
 
 
 def test_a_copy_is_asked_for_in_idle_time_only(sim):
-    due = messages.Allow(id=1, pid=sim.guest.pid)
-    assert [m for m in sim.told if isinstance(m, messages.Allow)] == [due]
+    due = messages.AllowFork(id=1, pid=sim.guest.pid)
+    assert [m for m in sim.told if isinstance(m, messages.AllowFork)] == [due]
     assert sim.cell(EXACT).status == "ok"
     sim.reactor.advance(store.IDLE / 2)
     assert asked_for(sim) == 1
@@ -33,7 +33,7 @@ def test_a_copy_is_asked_for_in_idle_time_only(sim):
 def test_a_cell_that_waits_for_its_snapshot_is_over_no_limit_any_more(sim):
     assert sim.cell(seconds=0.2) is None
     copy = sim.guest.copy()
-    sim.session._under_way.on_excess("cpu", urgent=False)
+    sim.session.requests.on_excess("cpu", urgent=False)
     sim.reactor.advance(3)
     assert not {signal.SIGINT, signal.SIGKILL} & {number for _, number in sim.kills}
     sim.stands(copy)
@@ -45,7 +45,7 @@ def test_a_long_cell_is_answered_when_it_is_certain_that_no_copy_will_stand(sim)
     sim.reactor.advance(store.PATIENCE)
     assert [outcome.status for outcome in sim.outcomes] == ["ok"]
     assert sim.guest.copy().gone()
-    claimed = [m for m in sim.told if isinstance(m, messages.Members)]
+    claimed = [m for m in sim.told if isinstance(m, messages.KeepOnly)]
     assert claimed[-1].pids == (sim.guest.pid, sim.guest.copies[0].pid)
     assert sim.cell(EXACT) is None  # what is before it can't be run again, so it is kept at once
     sim.stands(sim.guest.copy())
@@ -56,7 +56,7 @@ def test_a_guest_that_says_it_can_make_none_is_believed_and_the_user_told_once(s
     for _ in range(3):
         assert sim.cell(seconds=0.2) is None
         asked = sim.guest.copy()
-        sim.hears(messages.NotStanding(id=asked.number, errno=errno.ENOMEM))
+        sim.hears(messages.SnapshotFailed(id=asked.number, errno=errno.ENOMEM))
         assert asked.gone()
     assert [outcome.status for outcome in sim.outcomes] == ["ok"] * 3
     assert sim.notices() == ["one could not be made (Cannot allocate memory)"]
@@ -66,7 +66,7 @@ def test_what_says_anything_but_that_it_stands_is_no_copy(sim):
     sim.cell()
     copy = sim.guest.copy()
     sim._standing = copy.pid
-    sim.hears(messages.Standing(id=copy.number + 1), by=copy)
+    sim.hears(messages.SnapshotReady(id=copy.number + 1), by=copy)
     assert copy.gone()
 
 
@@ -136,7 +136,7 @@ def test_the_oldest_goes_first_when_they_hold_too_much(stepwise, monkeypatch):
         sim.kept()
     gone = [copy.gone() for copy in sim.guest.copies]
     assert gone == [True] * 3 + [False] * 3
-    assert sim.session._keeper.snapshots.chain.cost() == 2 * size
+    assert sim.session.requests.supervisor.snapshots.chain.cost() == 2 * size
 
 
 # --- what they cost -------------------------------------------------------------------------------

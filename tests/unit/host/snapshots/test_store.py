@@ -92,7 +92,7 @@ def taken(reactor, supervise, monkeypatch):
         snapshots.take()
         copy = snapshots.chain[-1]
         copy.guest.pid = 10 + copy.number
-        copy.guest.on_message(messages.Standing(id=copy.number))
+        copy.guest.on_message(messages.SnapshotReady(id=copy.number))
         cell = messages.Execute(id=1, source="1", raw="1", execution_count=copy.number)
         snapshots.record(PastRequest(cell, 0.0))
         return copy.guest.pid
@@ -176,7 +176,7 @@ def test_forks_that_something_else_took_are_few_while_more_are_asked_for(taken, 
 def test_a_process_of_another_session_is_neither_vouched_for_nor_signalled(reactor, descriptors):
     waiting = guest(reactor, vouched=True)
     waiting.lineage = Lineage(1, os.getsid(0))
-    said = bytes(frames.encode(messages.Standing(id=1)))
+    said = bytes(frames.encode(messages.SnapshotReady(id=1)))
     program = f"import os; os.write(0, {said!r}); os.read(0, 1)"
     theirs = socket.socket(fileno=os.dup(waiting.theirs[0]))
     gc.collect()  # what tests before this one have left is not to go meanwhile

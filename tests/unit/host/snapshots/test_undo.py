@@ -1,12 +1,12 @@
 """``%undo``: which copy it goes to, and what it runs again there."""
 
-from cellblock.host.session.types import Cell, Restored, Stopped
+from cellblock.host.session.types import ExecuteRequest, Restored, Stopped
 from support.stepwise import INEXACT
 
 
 def undo(sim, line="%undo"):
     sim.count += 1
-    sim.run(Cell(raw=line, execution_count=sim.count))
+    sim.run(ExecuteRequest(code=line, execution_count=sim.count))
     return sim.outcomes[-1] if sim.outcomes else None
 
 

@@ -29,10 +29,10 @@ def made(supervise):
 def test_what_was_forked_besides_is_ended_when_no_copy_is_being_made(made, zygote):
     _, snapshots = made
     first, second = snapshots.chain
-    snapshots.not_standing(messages.NotStanding(id=first.number, errno=errno.ENOMEM))
+    snapshots.not_standing(messages.SnapshotFailed(id=first.number, errno=errno.ENOMEM))
     assert zygote.told == ["allow", "allow"]
     assert snapshots.chain == [second]
-    snapshots.not_standing(messages.NotStanding(id=second.number, errno=errno.ENOMEM))
+    snapshots.not_standing(messages.SnapshotFailed(id=second.number, errno=errno.ENOMEM))
     assert zygote.told == ["allow", "allow", (NOBODYS_PID,)]
 
 

@@ -5,18 +5,16 @@ from __future__ import annotations
 import datetime as dt
 import getpass
 import io
-import json
 import os
 import tokenize
 import unicodedata
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING
 
 from cellblock.analysis import analyse, transform
 from cellblock.analysis.admission import Approved, nearest, runs_nothing, sha256, unified
 from cellblock.errors import AdmissionError
-from cellblock.host.consent.admission import manifest
 from cellblock.host.consent.admission.manifest import (
     Manifest,
     Notebook,
@@ -27,7 +25,6 @@ from cellblock.host.consent.admission.manifest import (
     read_or_make_key,
     verified,
 )
-from cellblock.host.files import FORMAT, UpgradeError, upgraded
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -36,11 +33,8 @@ if TYPE_CHECKING:
     from cellblock.policy.model import Policy
 
 
-MOST_BYTES: Final = 64 << 20
 #: Lines and characters of a line up to which a difference says all.
 _LINES, _WIDTH = 40, 150
-#: Values of a notebook: Python takes about 100 bytes for each.
-MOST_VALUES: Final = 2_000_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,44 +68,6 @@ class Review:
         return bool(self.new or self.gone)
 
 
-def read_notebook(path: Path) -> dict[int, str]:
-    """Return the sources of a notebook's code cells by their number among all cells, from 1.
-
-    Raises AdmissionError for what is no notebook.
-    """
-    remedy = "Give a notebook: a file that ends in .ipynb."
-    try:
-        content, _ = manifest.read_file(path.resolve(), MOST_BYTES, what="it", remedy=remedy)
-    except FileNotFoundError:
-        raise AdmissionError("no such file", file=str(path), remedy=remedy) from None
-    import nbformat  # noqa: PLC0415 - a tenth of a second
-
-    try:
-        text = _current(content).decode()
-        notebook = nbformat.reads(text, as_version=FORMAT)  # type: ignore[no-untyped-call]
-        cells = enumerate(notebook.cells, 1)
-        found = {number: cell.source for number, cell in cells if cell.cell_type == "code"}
-        "".join(found.values()).encode()
-    except UnicodeEncodeError:
-        message = "a cell is not Unicode: half of a surrogate pair"
-        raise AdmissionError(message, file=str(path), remedy="Mend that cell.") from None
-    except Exception as exc:  # noqa: BLE001 - whatever nbformat meets, it is no notebook
-        message = f"it is no notebook: {type(exc).__name__}"
-        raise AdmissionError(message, file=str(path), remedy=remedy) from None
-    return found
-
-
-def _current(content: bytes) -> bytes:
-    """Return a notebook in today's format; what is none, as it is. Raises UpgradeError."""
-    if sum(map(content.count, (b",", b"[", b"{"))) > MOST_VALUES:
-        raise UpgradeError("too many values")
-    try:
-        major = json.loads(content.decode()).get("nbformat", 1)
-    except (ValueError, AttributeError):
-        return content
-    return content if type(major) is int and major >= FORMAT else upgraded(content)
-
-
 def known(place: Place) -> tuple[Manifest, str]:
     """Return what is approved now; nothing, and why, where the manifest there can't be used."""
     nothing = Manifest(place.scope, place.policy)
@@ -123,9 +79,8 @@ def known(place: Place) -> tuple[Manifest, str]:
         return nothing, str(exc)
 
 
-def review(path: Path, policy: Policy, manifest: Manifest) -> Review:
-    """Return what approving the notebook at ``path`` would change. Raises AdmissionError."""
-    name, sources = path.resolve().name, read_notebook(path)
+def review(name: str, sources: Mapping[int, str], policy: Policy, manifest: Manifest) -> Review:
+    """Return what approving a notebook would change; ``sources`` are its code cells by number."""
     before = approved(manifest, name)
     others = {each.source: each for each in approved(manifest).values()} | {
         each.source: each for each in before.values()

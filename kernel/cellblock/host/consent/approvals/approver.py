@@ -32,10 +32,12 @@ if TYPE_CHECKING:
     from cellblock.host.consent.approvals.request import Of, Scope, Wish
     from cellblock.host.consent.approvals.store import Grant, Store
     from cellblock.host.services.tools.calls import Call
-    from cellblock.host.session.types import Cell
+    from cellblock.host.session.types import ExecuteRequest
 
     Observe = Callable[[Wish, Decision], str]
-    Ask = Callable[[Wish, Cell | None, str, Callable[[Answer], None]], Callable[[], None] | None]
+    Ask = Callable[
+        [Wish, ExecuteRequest | None, str, Callable[[Answer], None]], Callable[[], None] | None
+    ]
 
 
 # What a session's user has allowed before: for this cell, for the session, or for always.
@@ -198,7 +200,7 @@ class Clerk:
         self._ask, self._grants, self._observe, self._tell = ask, grants, observe, tell
         self.manner = manner
         self._asking = Asking(self._question, self._settled, manner.no)
-        self._cell: Cell | None = None
+        self._cell: ExecuteRequest | None = None
         #: Why nothing is asked any more in this cell.
         self._stopped = ""
         self._asked = 0
@@ -215,7 +217,7 @@ class Clerk:
 
     # --- a cell -------------------------------------------------------------------------------
 
-    def begin(self, cell: Cell) -> None:
+    def begin(self, cell: ExecuteRequest) -> None:
         """Begin a cell: what its calls and imports ask for is asked for it."""
         self._asking.refuse_all("another cell has begun")
         self._cell, self._stopped, self._asked = cell, "", 0
@@ -296,7 +298,7 @@ class Clerk:
 
     def ask_imports(self, imports: Iterable[Import], decided: Callable[[Decision], None]) -> None:
         """Ask whether the cell may import these."""
-        source = self._cell.raw if self._cell is not None else ""
+        source = self._cell.code if self._cell is not None else ""
         self._put(request.of_imports(imports, sha256(source)), decided)
 
     # --- a kernel's start ---------------------------------------------------------------------

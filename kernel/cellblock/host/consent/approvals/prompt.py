@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
     from cellblock.host.consent.approvals.approver import Grants, Under
     from cellblock.host.consent.approvals.request import Of, Scope, Wish
-    from cellblock.host.session.types import Cell
+    from cellblock.host.session.types import ExecuteRequest
 
     Consult = Callable[[str, Callable[[str], None]], Callable[[], None] | None]
 
@@ -205,9 +205,9 @@ _ONCE: Final[dict[Of, str]] = {
 }
 
 
-def question(wish: Wish, under: Under, code: str, note: str, cell: Cell | None) -> str:
+def question(wish: Wish, under: Under, code: str, note: str, cell: ExecuteRequest | None) -> str:
     """Return the prompt for a wish of this cell."""
-    start, source = wish.of == "start", "" if cell is None else cell.raw
+    start, source = wish.of == "start", "" if cell is None else cell.code
     count = 0 if cell is None else cell.execution_count
     return asked.question(
         asked.Question(
@@ -248,7 +248,7 @@ class Prompt:
         self._consult, self._grants = consult, grants
 
     def __call__(
-        self, wish: Wish, cell: Cell | None, note: str, answered: Callable[[Answer], None]
+        self, wish: Wish, cell: ExecuteRequest | None, note: str, answered: Callable[[Answer], None]
     ) -> Callable[[], None] | None:
         """Ask; return what takes that back, or None."""
         code, offered = new_code(), scopes_of(wish)

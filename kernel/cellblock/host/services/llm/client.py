@@ -22,6 +22,7 @@ import openai
 import openai.resources.chat.completions  # now: not within the first call's time
 
 from cellblock.host.services.tools import runner
+from cellblock.policy.model import Llm
 from cellblock.render.text import encodable
 
 if TYPE_CHECKING:
@@ -32,19 +33,6 @@ NO_COMPLETION: Final = "the endpoint's answer is no completion"
 #: Events of a stream that may come for each token, and beside them.
 _EVENTS, _MORE_EVENTS = 4, 1_000
 _LONGEST_NAME: Final = 200
-
-
-class Connection(msgspec.Struct, frozen=True, kw_only=True):
-    """How an endpoint is asked, as in the policy; ``max_bytes`` bounds the text of one answer."""
-
-    base_url: str
-    key_env: str
-    keyring: str
-    timeout: float
-    retries: int
-    max_in_flight: int
-    token_parameter: str
-    max_bytes: int
 
 
 class UnusableError(Exception):
@@ -62,27 +50,30 @@ class UnusableError(Exception):
 Failure = tuple[str, str, int | None]
 
 
-async def complete(connection: dict[str, Any], request: dict[str, Any]) -> dict[str, Any]:
-    """Ask an endpoint; return ``provider.Completed`` or ``Failed``, as data."""
-    known = msgspec.convert(connection, Connection)
+async def complete(llm: dict[str, Any], max_bytes: int, request: dict[str, Any]) -> dict[str, Any]:
+    """Ask an endpoint; return a ``provider.Outcome``, as data.
+
+    ``llm`` is the policy's section, ``max_bytes`` bounds the text of the answer.
+    """
+    known = Llm(**llm | {"models": tuple(llm["models"])})
     redactor = Redactor("")
     try:
         key = await asyncio.to_thread(key_of, known.key_env, known.keyring)
         redactor = Redactor(key)
-        answer = await _ask(client_of(known, key), known, request, redactor)
-        return _completed(answer, known, request, redactor)
+        answer = await _ask(client_of(known, max_bytes, key), known, max_bytes, request, redactor)
+        return _completed(answer, max_bytes, request, redactor)
     except Exception as exc:
         kind, message, tokens = _failure_of(exc, redactor)
-    return {"type": "failed", "kind": kind, "message": message, "tokens": tokens}
+    return {"kind": kind, "message": message, "tokens": tokens}
 
 
 async def _ask(
-    client: Any, known: Connection, request: dict[str, Any], redactor: Redactor
+    client: Any, llm: Llm, max_bytes: int, request: dict[str, Any], redactor: Redactor
 ) -> Answer:
     options: dict[str, Any] = {
         "model": request["model"],
         "messages": request["messages"],
-        known.token_parameter: request["max_tokens"],
+        llm.token_parameter: request["max_tokens"],
     }
     if request["temperature"] is not None:
         options["temperature"] = request["temperature"]
@@ -96,11 +87,11 @@ async def _ask(
         return Answer(text, reason, completion.model or "", completion.usage)
     stream = await create(**options, stream=True, stream_options={"include_usage": True})
     events = _EVENTS * request["max_tokens"] + _MORE_EVENTS
-    return await _read_stream(stream, redactor, known.max_bytes, events)
+    return await _read_stream(stream, redactor, max_bytes, events)
 
 
 def _completed(
-    answer: Answer, known: Connection, request: dict[str, Any], redactor: Redactor
+    answer: Answer, max_bytes: int, request: dict[str, Any], redactor: Redactor
 ) -> dict[str, Any]:
     text = redactor.text(encodable(answer.text))
     if answer.usage is not None:
@@ -108,7 +99,7 @@ def _completed(
     else:  # the endpoint does not tell: as many as there are bytes
         tokens = sum(len(message["content"].encode()) for message in request["messages"])
         tokens += len(encodable(answer.text).encode())
-    if len(text.encode()) > known.max_bytes:
+    if len(text.encode()) > max_bytes:
         raise UnusableError("AnswerTooLarge", TOO_LARGE, tokens)
     value = {
         "text": text,
@@ -118,7 +109,7 @@ def _completed(
         "prompt_tokens": answer.usage.prompt_tokens if answer.usage else None,
         "completion_tokens": answer.usage.completion_tokens if answer.usage else None,
     }
-    return {"type": "completed", "value": value, "tokens": tokens}
+    return {"value": value, "tokens": tokens}
 
 
 # --- what went wrong --------------------------------------------------------------------------
@@ -220,22 +211,22 @@ def _from_keyring(service: str, user: str) -> str:
 
 
 @lru_cache(maxsize=1)
-def client_of(known: Connection, key: str) -> Any:
+def client_of(llm: Llm, max_bytes: int, key: str) -> Any:
     """Return the client, which keeps its connections."""
     for name in [name for name in os.environ if name.startswith("OPENAI_")]:
         del os.environ[name]  # addresses and headers that the policy does not name
     http: Any = openai.DefaultAsyncHttpxClient
     limits = _http().Limits(
-        max_connections=known.max_in_flight, max_keepalive_connections=known.max_in_flight
+        max_connections=llm.max_in_flight, max_keepalive_connections=llm.max_in_flight
     )
     return openai.AsyncOpenAI(
         api_key=key,
-        base_url=known.base_url,
-        max_retries=known.retries,
-        timeout=openai.Timeout(known.timeout, connect=_CONNECTING, pool=None),
+        base_url=llm.base_url,
+        max_retries=llm.retries,
+        timeout=openai.Timeout(llm.timeout, connect=_CONNECTING, pool=None),
         default_headers={"Accept-Encoding": "identity"},
         http_client=http(
-            follow_redirects=False, limits=limits, event_hooks={"response": [_bounding(known)]}
+            follow_redirects=False, limits=limits, event_hooks={"response": [_bounding(max_bytes)]}
         ),
     )
 
@@ -246,10 +237,10 @@ def _http() -> Any:
     return importlib.import_module(base.__module__.partition(".")[0])
 
 
-def _bounding(known: Connection) -> Any:
+def _bounding(max_bytes: int) -> Any:
     """Return a hook that bounds a response before any of its body is read."""
-    whole = _AROUND * known.max_bytes + _ROOM
-    pieces = _AROUND_PIECES * known.max_bytes + _ROOM
+    whole = _AROUND * max_bytes + _ROOM
+    pieces = _AROUND_PIECES * max_bytes + _ROOM
 
     class Bounded(_http().AsyncByteStream):  # type: ignore[misc]
         """A body that raises where it, or one event of it, is too large."""

@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import inspect
 import math
 from typing import TYPE_CHECKING, Annotated, Any, Final, Literal
@@ -14,7 +15,7 @@ import msgspec
 from cellblock.host.services.tools.calls import Answer, Call, WorkerSettings
 from cellblock.host.services.tools.worker_provider import WorkerProvider
 from cellblock.render.tables import ModelBudget
-from cellblock.wire.messages import Parameter, Tool
+from cellblock.wire.messages import NOTHING, Parameter, Tool
 
 if TYPE_CHECKING:
     from cellblock.host.session.types import Reactor
@@ -28,36 +29,30 @@ _COMPLETE: Final = Tool(name="complete", is_async=True)
 _ROOM: Final = 4_096
 
 
-class Completed(msgspec.Struct, frozen=True, kw_only=True, tag="completed"):
-    """The worker's answer with a completion: ``value`` is what the cell gets, encoded."""
+class Outcome(msgspec.Struct, frozen=True, kw_only=True):
+    """The worker's answer: ``value`` is what the cell gets, encoded; or an error, with ``kind``.
 
-    value: msgspec.Raw
-    tokens: int
+    ``tokens`` is None if nobody knows what it cost.
+    """
 
-
-class Failed(msgspec.Struct, frozen=True, kw_only=True, tag="failed"):
-    """There is no completion. ``tokens`` is None if it may have been made, and paid for."""
-
-    kind: str
-    message: str
-    tokens: int | None = 0
+    value: msgspec.Raw = msgspec.Raw(NOTHING)
+    kind: str = ""
+    message: str = ""
+    tokens: int | None
 
 
 _encode: Final = msgspec.msgpack.Encoder().encode
-_decode: Final = msgspec.msgpack.Decoder(Completed | Failed).decode
+_decode: Final = msgspec.msgpack.Decoder(Outcome).decode
 
 
 class LlmProvider:
     """A provider. ``max_bytes`` bounds what a model says in one answer."""
 
-    def __init__(self, reactor: Reactor, llm: Llm, quota: LlmQuota, *, max_bytes: int) -> None:
-        self._llm, self._quota = llm, quota
+    def __init__(self, reactor: Reactor, llm: Llm, *, max_bytes: int) -> None:
+        self._llm, self._max_bytes = llm, max_bytes
+        self.quota = LlmQuota(max_calls=llm.max_calls, max_tokens=llm.max_tokens)
         #: What cells may call.
         self.tools = tools(llm)
-        names = ("base_url", "key_env", "keyring", "timeout", "retries", "max_in_flight")
-        connection: dict[str, Any] = {name: getattr(llm, name) for name in names}
-        more = {"token_parameter": llm.token_parameter, "max_bytes": max_bytes}
-        self._connection = connection | more
         self._worker = WorkerProvider(
             reactor,
             WorkerSettings(
@@ -83,31 +78,28 @@ class LlmProvider:
         except WrongError as exc:
             call.answer(Answer(kind="ValidationError", message=str(exc)))
             return
-        if refusal := self._quota.reserve(call.number, request.most_tokens()):
+        if refusal := self.quota.reserve(call.number, request.most_tokens()):
             call.answer(Answer(kind="BudgetSpent", message=refusal))
             return
 
         def answer(answer: Answer) -> None:
-            if answer.kind:  # it ran out of time, or its worker is gone
-                taken = self._quota.settle(call.number)
-                call.answer(Answer(kind=answer.kind, message=answer.message, tokens=taken))
-                return
-            match _decode(answer.value):
-                case Failed(kind=kind, message=message, tokens=tokens):
-                    taken = self._quota.settle(call.number, tokens)
-                    call.answer(Answer(kind=kind, message=message, tokens=taken))
-                case Completed(value=value, tokens=tokens):
-                    taken = self._quota.settle(call.number, tokens)
-                    call.answer(Answer(bytes(value), tokens=taken))
+            # With an error it ran out of time, or its worker is gone: nobody knows what it cost.
+            kind, message = answer.kind, answer.message
+            failed = Outcome(kind=kind, message=message, tokens=None)
+            outcome = failed if kind else _decode(answer.value)
+            taken = self.quota.settle(call.number, outcome.tokens)
+            value = bytes(outcome.value)
+            call.answer(Answer(value, outcome.kind, outcome.message, tokens=taken))
 
-        arguments = msgspec.Raw(_encode(([self._connection, request], {})))
+        arguments = (dataclasses.asdict(self._llm), self._max_bytes, request)
+        raw = msgspec.Raw(_encode((arguments, {})))
         self._worker.begin(
-            Call(call.number, _COMPLETE, arguments, answer, piece=call.piece, tell=call.tell)
+            Call(call.number, _COMPLETE, raw, answer, piece=call.piece, tell=call.tell)
         )
 
     def cancel(self, number: int) -> None:
         """Stop asking. Nobody tells what it took, so it counts as all that it might."""
-        self._quota.settle(number)
+        self.quota.settle(number)
         self._worker.cancel(number)
 
     def hold(self, *, held: bool) -> None:

@@ -108,7 +108,7 @@ MOST_FOUND: Final = 64
 
 
 class Allowlist:
-    """The entries of one policy, and where their names are. Raises ``addresses.AddressError``."""
+    """The entries of one policy, and where their names are. Raises ``network.AddressError``."""
 
     def __init__(self, entries: Iterable[str]) -> None:
         self._ports: dict[str, set[int]] = {}

@@ -1,6 +1,19 @@
-"""Operations: what the host does for cells itself, each within what its section of a policy grants.
+"""Operations: what the host does for cells by itself, if the policy grants it in a section.
 
-``catalog`` says how cells see them and what a policy lets them touch. They run in a worker of their
-own, apart from the operator's tools (``functions``): ``files``, ``http`` (``urls`` judges
-addresses), ``packages`` (``package_store`` keeps them). ``provider`` is the host's end.
+``ops.read_file``, ``ops.write_file``, ``ops.list_dir``, ``ops.http`` and ``ops.install``.
+
+Invariant: what an operation touches is decided by the policy and by the value in hand. A path is
+opened once beneath a root, and the descriptor is used; a name is resolved once, and the address is
+used. Errors tell a cell nothing of this machine.
+
+- ``catalog``: how cells see the operations, what a policy grants, and the errors.
+- ``provider``: the host's end. Refuses early, and counts what is written against the quota.
+- ``files``, ``http`` (with ``urls``), ``packages``: the operations, which run in a worker of their
+  own, apart from the operator's tools. ``tools.registry`` makes them, and validates arguments.
+
+**To add an operation**: its table in ``policy.operations``, its ``Tool`` in ``catalog``, its
+function in a module here, and a line in ``tools.registry.load_operations``. What can be refused by
+its spelling alone goes into ``provider.refusal``.
+
+Imports ``tools``, ``backends`` for the denied paths, and ``network.addresses``.
 """

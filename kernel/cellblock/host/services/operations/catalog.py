@@ -1,14 +1,18 @@
-"""Operations as cells see them: known without starting what runs them.
+"""The operations: how cells see them, what a policy grants them, and what they fail with.
 
-A test holds each against the signature and the words of the function behind it.
+The descriptions (``Tool``) are written out, so that they are known without importing what runs
+them; a test compares each with its function's signature. An ``OperationError`` reaches the cell as
+it stands, so its message holds nothing of this machine.
 """
 
 from __future__ import annotations
 
+import dataclasses
 import os
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
+from msgspec import field
 from msgspec.structs import replace
 
 from cellblock.backends import plan
@@ -23,22 +27,30 @@ if TYPE_CHECKING:
 
 
 PREFIX: Final = "ops."
-_POSITIONAL, _NAMED = 1, 3
-#: Bytes of a call's arguments besides the data that it carries: paths, addresses, headers.
+#: As ``inspect.Parameter`` has them.
+_POSITIONAL, _REST, _NAMED = 1, 2, 3
+#: Bytes of a call's arguments besides its data: paths, addresses, headers.
 BESIDES: Final = 64 * 2**10
 
 
-def _one(name: str, annotation: str, default: str | None = None, kind: int = _NAMED) -> Parameter:
-    return Parameter(name=name, kind=kind, annotation=annotation, default=default)
+def _parameter(
+    name: str,
+    annotation: str,
+    default: str | None = None,
+    kind: int = _NAMED,
+    *,
+    secret: bool = False,
+) -> Parameter:
+    return Parameter(name=name, kind=kind, annotation=annotation, default=default, secret=secret)
 
 
 READ_FILE: Final = Tool(
     name="ops.read_file",
     parameters=(
-        _one("path", "str", kind=_POSITIONAL),
-        _one("binary", "bool", "False"),
-        _one("offset", "int", "0"),
-        _one("size", "int | None", "None"),
+        _parameter("path", "str", kind=_POSITIONAL),
+        _parameter("binary", "bool", "False"),
+        _parameter("offset", "int", "0"),
+        _parameter("size", "int | None", "None"),
     ),
     returns="str | bytes",
     doc="""Read a file, beneath the folders that the policy grants.
@@ -50,8 +62,8 @@ Relative paths are relative to the folder that the kernel was started in. Text i
 WRITE_FILE: Final = Tool(
     name="ops.write_file",
     parameters=(
-        _one("path", "str", kind=_POSITIONAL),
-        _one("data", "str | bytes", kind=_POSITIONAL),
+        _parameter("path", "str", kind=_POSITIONAL),
+        _parameter("data", "str | bytes", kind=_POSITIONAL),
     ),
     returns="int",
     doc="""Write a whole file, beneath the folders that the policy grants.
@@ -61,7 +73,7 @@ written.""",
 )
 LIST_DIR: Final = Tool(
     name="ops.list_dir",
-    parameters=(_one("path", "str", "'.'", _POSITIONAL),),
+    parameters=(_parameter("path", "str", "'.'", _POSITIONAL),),
     returns="list[dict[str, Any]]",
     doc="""List a folder, beneath those that the policy grants.
 
@@ -72,19 +84,13 @@ in seconds since 1970; they come by name.""",
 HTTP: Final = Tool(
     name="ops.http",
     parameters=(
-        _one("url", "str", kind=_POSITIONAL),
-        _one("method", "str", "'GET'"),
-        _one("params", "dict[str, str | int | float] | None", "None"),
-        Parameter(
-            name="headers",
-            kind=_NAMED,
-            annotation="dict[str, str] | None",
-            default="None",
-            secret=True,
-        ),
-        _one("json", "Any", "None"),
-        _one("data", "str | bytes | None", "None"),
-        _one("timeout", "float | None", "None"),
+        _parameter("url", "str", kind=_POSITIONAL),
+        _parameter("method", "str", "'GET'"),
+        _parameter("params", "dict[str, str | int | float] | None", "None"),
+        _parameter("headers", "dict[str, str] | None", "None", secret=True),
+        _parameter("json", "Any", "None"),
+        _parameter("data", "str | bytes | None", "None"),
+        _parameter("timeout", "float | None", "None"),
     ),
     returns="Response",
     doc="""Have the host make an HTTP request that the policy grants.
@@ -95,7 +101,7 @@ HTTP: Final = Tool(
 )
 INSTALL: Final = Tool(
     name="ops.install",
-    parameters=(Parameter(name="packages", kind=2, annotation="str"),),
+    parameters=(_parameter("packages", "str", kind=_REST),),
     returns="list[str]",
     doc="""Have the host install packages that the policy grants: wheels from its index.
 
@@ -110,7 +116,7 @@ ALL: Final = {
 
 
 def granted_tools(section: Operations | None) -> tuple[Tool, ...]:
-    """Return the operations that cells may call, with what their arguments may take."""
+    """Return the operations that a policy grants, with the size limits of their arguments."""
     if section is None:
         return ()
     sizes = {}
@@ -123,7 +129,7 @@ def granted_tools(section: Operations | None) -> tuple[Tool, ...]:
 
 
 def refusal(name: str) -> str:
-    """Return why an operation is not run that no section grants."""
+    """Return why an operation is refused that the policy has no section for."""
     section = name.removeprefix(PREFIX)
     said = f"this policy does not grant {name}; a section [ops.{section}] in it would"
     return f"{said}, with {_NEEDED[section]}"
@@ -138,103 +144,43 @@ _NEEDED: Final = {
 }
 
 
-# What the worker of operations is told: plain data, which crosses to it in one frame.
-
-
-class ReadFile(Struct, frozen=True, kw_only=True):
-    """Folders and files that may be read, and bytes of one call."""
-
-    roots: tuple[str, ...]
-    max_bytes: int
-
-
-class WriteFile(Struct, frozen=True, kw_only=True):
-    """Folders that may be written to, and bytes of one file."""
-
-    roots: tuple[str, ...]
-    max_bytes: int
-    replace: bool
-
-
-class ListDir(Struct, frozen=True, kw_only=True):
-    """Folders that may be listed, and entries of one."""
-
-    roots: tuple[str, ...]
-    max_entries: int
-
-
-class Http(Struct, frozen=True, kw_only=True):
-    """Who may be asked for what; as in the policy."""
-
-    hosts: tuple[str, ...]
-    methods: tuple[str, ...]
-    paths: tuple[str, ...]
-    allow_private: bool
-    ca_file: str
-    max_bytes: int
-    max_redirects: int
-    timeout: float
-
-
-class Install(Struct, frozen=True, kw_only=True):
-    """What may be installed from where, and the ``folder`` it is kept in."""
-
-    index: str
-    allow: tuple[str, ...]
-    max_bytes: int
-    timeout: float
-    folder: str
+# --- what a policy grants: decided by the host, before a guest exists -------------------------
 
 
 class OperationGrants(Struct, frozen=True, kw_only=True):
-    """What is granted; None is not.
+    """What operations may touch; it crosses to the worker.
 
-    ``project`` is what relative paths are relative to; ``denied`` are canonical paths that are
-    neither read nor written beneath any root.
+    ``tables`` are the policy's own, as plain data: ``policy.operations.built`` reads them.
+    Relative paths are relative to ``project``. ``denied`` are canonical paths that are neither
+    read nor written, beneath any root. ``packages`` is the folder that packages are kept in.
     """
 
     project: str
     denied: tuple[str, ...] = ()
-    read_file: ReadFile | None = None
-    write_file: WriteFile | None = None
-    list_dir: ListDir | None = None
-    http: Http | None = None
-    install: Install | None = None
-
-
-# From a policy to what its operations may touch. Decided by the host, before a guest exists.
+    tables: dict[str, dict[str, Any]] = field(default_factory=dict)
+    packages: str = ""
 
 
 def grants_of(
     policy: Policy, *, project: Path, private: Sequence[Path] = ()
 ) -> OperationGrants | None:
-    """Return what the operations of a policy may touch; None where it grants none.
+    """Return what a policy's operations may touch; None if it grants none.
 
-    ``private`` are the host's own places. Makes the folder of packages, which guests read from
-    their start on. Raises PolicyError where something can't be granted.
+    ``private`` are the host's own folders. Makes the folder of packages, which guests may read
+    from their start. Raises PolicyError if something can't be granted.
     """
     section = policy.operations
     if section is None:
         return None
     denied = plan.denied(policy, private=private)
     _check_roots(policy, section, denied)
+    tables = {name: getattr(section, name) for name in ALL}
     return OperationGrants(
         project=os.path.realpath(project),
         denied=denied,
-        read_file=_table(section.read_file, ReadFile),
-        write_file=_table(section.write_file, WriteFile),
-        list_dir=_table(section.list_dir, ListDir),
-        http=_table(section.http, Http),
-        install=_install(policy, section),
+        tables={name: dataclasses.asdict(one) for name, one in tables.items() if one is not None},
+        packages=_packages_folder(policy, section),
     )
-
-
-def _table(table: Any, kind: Any, **more: str) -> Any:
-    """Return of a section what the worker needs; the rest is the host's."""
-    if table is None:
-        return None
-    names = (name for name in kind.__struct_fields__ if name not in more)
-    return kind(**{name: getattr(table, name) for name in names}, **more)
 
 
 def _check_roots(policy: Policy, section: Operations, denied: Sequence[str]) -> None:
@@ -253,9 +199,9 @@ def _check_roots(policy: Policy, section: Operations, denied: Sequence[str]) -> 
         plan.check_writable(written, denied, policy, "ops.write_file.roots")
 
 
-def _install(policy: Policy, section: Operations) -> Install | None:
+def _packages_folder(policy: Policy, section: Operations) -> str:
     if section.install is None:
-        return None
+        return ""
     folder = section.install.store()
     try:
         Path(folder, "lib").mkdir(parents=True, mode=0o700, exist_ok=True)
@@ -267,5 +213,41 @@ def _install(policy: Policy, section: Operations) -> Install | None:
             value="",
             remedy="Have XDG_DATA_HOME name a folder that can be written to.",
         ) from None
-    made: Install = _table(section.install, Install, folder=folder)
-    return made
+    return folder
+
+
+# --- errors -----------------------------------------------------------------------------------
+
+#: Failures that may pass: the same request may succeed later.
+TRANSIENT: Final = frozenset({"ConnectError", "OSError", "TimeoutError"})
+#: Failures of ``ops.write_file`` before it has written anything.
+UNWRITTEN: Final = frozenset(
+    {
+        "FileNotFoundError",
+        "NotADirectoryError",
+        "NotAFile",
+        "NotGranted",
+        "PermissionError",
+        "TooLarge",
+        "ValidationError",
+        "ValueError",
+    }
+)
+
+
+class OperationError(Exception):
+    """An operation was refused or failed. The cell sees ``kind`` as the error's type."""
+
+    def __init__(self, kind: str, message: str) -> None:
+        super().__init__(message)
+        self.kind, self.message = kind, message
+
+
+def not_granted(message: str) -> OperationError:
+    """Return the error for what the policy's section does not grant."""
+    return OperationError("NotGranted", message)
+
+
+def os_failure(path: str, error: OSError) -> OperationError:
+    """Return the error for an OSError about ``path``, which is spelled as the cell spelled it."""
+    return OperationError(type(error).__name__, f"{path}: {error.strerror or 'it failed'}")

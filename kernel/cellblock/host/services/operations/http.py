@@ -1,7 +1,9 @@
-"""``ops.http``. Runs in the worker, on its event loop.
+"""``ops.http``: runs in the worker, on its event loop.
 
-Each hop is judged anew: method, host, port, path, then every address that the host has. Nothing is
-kept from one call to the next: no connection, no cookie, no credential.
+Each hop is judged anew: method, host, port, path, then every address that the host has. A name is
+resolved once, and only those addresses are connected to: that it means another one a moment later
+(DNS rebinding) changes nothing. TLS and the Host header go by the name. Nothing is kept from one
+call to the next, and no proxy, environment, cookie or credential of this machine has a part in it.
 """
 
 from __future__ import annotations
@@ -17,215 +19,47 @@ import zlib
 from typing import TYPE_CHECKING, Any, Final
 from urllib.parse import urlencode, urljoin
 
+import certifi
 import httpcore
-import httpx
 
-from cellblock.host.services.network.addresses import refusal
+from cellblock.host.services.network import addresses
 from cellblock.host.services.operations import urls
-from cellblock.host.services.operations.urls import OperationError, not_granted
+from cellblock.host.services.operations.catalog import OperationError, not_granted
 from cellblock.policy.network import is_address
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Sequence
 
-    from cellblock.host.services.operations.catalog import Http
     from cellblock.host.services.operations.urls import Url
+    from cellblock.policy.operations import Http
 
     Resolve = Callable[[str, int], Awaitable[list[str]]]
-
-
-# A transport of httpx's that connects to addresses which were judged, and to nothing else.
-#
-# A name is resolved once, by whoever makes one of these; that it means another address a moment
-# later (DNS rebinding) changes nothing. TLS and the Host header go by the name. No proxy, no
-# environment, no cookie, no credential of this machine's has a part in it.
-
-#: Addresses of one host that are tried.
-_MOST_ADDRESSES = 4
-
-
-class _Backend(httpcore.AnyIOBackend):
-    """Connects to one of ``addresses``, whatever host it is told."""
-
-    def __init__(self, addresses: Sequence[str]) -> None:
-        self._addresses = addresses[:_MOST_ADDRESSES]
-
-    async def connect_tcp(
-        self,
-        host: str,  # noqa: ARG002 - that is the point
-        port: int,
-        timeout: float | None = None,  # noqa: ASYNC109 - httpcore's
-        local_address: str | None = None,
-        socket_options: Any = None,
-    ) -> httpcore.AsyncNetworkStream:
-        """Return a connection to the first address that takes one."""
-        last: Exception = httpcore.ConnectError("it has no address")
-        for address in self._addresses:
-            try:
-                return await super().connect_tcp(
-                    address, port, timeout, local_address, socket_options
-                )
-            except (httpcore.ConnectError, httpcore.ConnectTimeout) as exc:
-                last = exc
-        raise last
-
-
-class _Stream(httpx.AsyncByteStream):
-    """A body as it comes; what goes wrong in it is told as what goes wrong before it."""
-
-    def __init__(self, stream: Any, host: str) -> None:
-        self._stream, self._host = stream, host
-
-    async def __aiter__(self) -> AsyncIterator[bytes]:
-        with told(self._host):
-            async for part in self._stream:
-                yield part
-
-
-class Pinned(httpx.AsyncBaseTransport):
-    """Asks one host, at ``addresses``. The request carries the ``Url`` that was judged."""
-
-    def __init__(self, addresses: Sequence[str], context: ssl.SSLContext | None) -> None:
-        self._pool = httpcore.AsyncConnectionPool(
-            ssl_context=context,
-            max_connections=1,
-            http1=True,
-            http2=False,
-            network_backend=_Backend(addresses),
-        )
-
-    async def handle_async_request(self, request: httpx.Request) -> httpx.Response:
-        """Send the request. Raises OperationError."""
-        url: Url = request.extensions["judged"]
-        sent = httpcore.Request(
-            method=request.method,
-            url=httpcore.URL(
-                scheme=url.scheme.encode(),
-                host=url.host.strip("[]").encode(),
-                port=url.port,
-                target=url.target.encode(),
-            ),
-            headers=request.headers.raw,
-            content=request.stream,
-        )
-        with told(url.host):
-            answer = await self._pool.handle_async_request(sent)
-        return httpx.Response(
-            answer.status,
-            headers=answer.headers,
-            stream=_Stream(answer.stream, url.host),
-            extensions=answer.extensions,
-        )
-
-    async def aclose(self) -> None:
-        """Hang up."""
-        await self._pool.aclose()
-
-
-@contextlib.contextmanager
-def told(host: str) -> Iterator[None]:
-    """Turn what httpcore raises into what a cell is told."""
-    try:
-        yield
-    except httpcore.TimeoutException:
-        raise OperationError("TimeoutError", f"{host}: it does not answer") from None
-    except httpcore.NetworkError as exc:
-        raise OperationError("ConnectError", f"{host}: {_why(exc)}") from None
-    except (httpcore.ProtocolError, httpcore.UnsupportedProtocol):
-        raise OperationError("ProtocolError", f"{host}: its answer is no plain HTTP") from None
-
-
-def _why(error: BaseException | None) -> str:
-    """Return what is behind an error, in words that hold nothing of this machine's."""
-    while error is not None:
-        if isinstance(error, ssl.SSLCertVerificationError):
-            return f"its certificate does not hold: {error.verify_message}"
-        if isinstance(error, ssl.SSLError):
-            return f"no TLS: {error.reason or 'the connection was closed'}"
-        if isinstance(error, OSError) and error.strerror and not isinstance(error, socket.gaierror):
-            return error.strerror
-        error = error.__cause__ or error.__context__
-    return "the connection failed"
-
-
-# Bodies of answers, unpacked within a bound: what a few bytes unpack to can be gigabytes.
-
-#: zlib's way of saying gzip.
-_GZIP: Final = 16 + zlib.MAX_WBITS
-#: What may be asked for: there is one unpacker here that can be told how much to make.
-ACCEPTED: Final = "gzip"
-
-
-async def gather(chunks: AsyncIterator[bytes], encoding: str, most: int) -> bytes:
-    """Return a whole body. Raises OperationError beyond ``most`` bytes, packed or not."""
-    names = [name for one in encoding.lower().split(",") if (name := one.strip())]
-    packed = names in (["gzip"], ["x-gzip"])
-    if not packed and names not in ([], ["identity"]):
-        said = f"its body is packed as {encoding[:40]!r}, which nobody asked for"
-        raise OperationError("ProtocolError", said)
-    unpacker = _Unpacker(most) if packed else None
-    body, taken = bytearray(), 0
-    async for chunk in chunks:
-        taken += len(chunk)
-        body += chunk if unpacker is None else unpacker.feed(chunk)
-        if max(taken, len(body)) > most:
-            raise _too_large(most)
-    if unpacker is not None and taken and not unpacker.whole:
-        raise OperationError("ProtocolError", "its packed body ends too early")
-    return bytes(body)
-
-
-def _too_large(most: int) -> OperationError:
-    return OperationError("TooLarge", f"its body has more than {most:,} bytes (max_bytes)")
-
-
-class _Unpacker:
-    """Unpacks gzip, which may come in several parts, to at most ``most`` bytes in all."""
-
-    def __init__(self, most: int) -> None:
-        self._most = self._left = most
-        self._part = zlib.decompressobj(_GZIP)
-
-    @property
-    def whole(self) -> bool:
-        """Whether the last part has come to its end."""
-        return self._part.eof
-
-    def feed(self, data: bytes) -> bytes:
-        """Return what ``data`` unpacks to. Raises OperationError."""
-        made = bytearray()
-        while data:
-            if self._part.eof:
-                self._part = zlib.decompressobj(_GZIP)
-            try:
-                made += self._part.decompress(data, self._left + 1 - len(made))
-            except zlib.error:
-                raise OperationError("ProtocolError", "its packed body is damaged") from None
-            if len(made) > self._left:
-                raise _too_large(self._most)
-            data = self._part.unconsumed_tail or self._part.unused_data
-        self._left -= len(made)
-        return bytes(made)
 
 
 _REDIRECTS: Final = frozenset({301, 302, 303, 307, 308})
 _SEE_OTHER: Final = 303
 #: Redirects after which a POST goes on as a GET, as everybody does (RFC 9110, 15.4).
 _AS_GET: Final = frozenset({301, 302})
-#: Headers that say how a message is to be read, or by whom: cells do not write them.
-_OURS: Final = frozenset(
-    """
-    accept-encoding connection content-encoding content-length expect host http2-settings keep-alive
-    proxy-authenticate proxy-authorization proxy-connection te trailer transfer-encoding upgrade via
-    """.split()  # noqa: SIM905 - a table reads better
-)
-#: Headers that go along to another host; all others may be meant for the first alone.
+#: Headers that say how a message is to be read, or by whom: the host writes them.
+_OURS: Final = frozenset((
+    "accept-encoding", "connection", "content-encoding", "content-length", "expect", "host",
+    "http2-settings", "keep-alive", "proxy-authenticate", "proxy-authorization", "proxy-connection",
+    "te", "trailer", "transfer-encoding", "upgrade", "via",
+))  # fmt: skip
+#: Headers that go along to another host; others may be meant for the first alone.
 _ANYBODYS: Final = frozenset({"accept", "accept-language", "content-type", "user-agent"})
 _NAME: Final = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]{1,100}", re.ASCII)
 _VALUE: Final = re.compile(r"[\t\x20-\x7e]*")
 _MOST_HEADERS, _LONGEST_HEADERS = 50, 16 * 1_024
 #: Requests at once; each may hold an answer of the cap's size.
 _AT_ONCE: Final = 32
+#: Addresses of one host that are tried.
+_MOST_ADDRESSES: Final = 4
+#: Methods that have a length even without a body (RFC 9110, 8.6).
+_WITH_LENGTH: Final = frozenset({"PATCH", "POST", "PUT"})
+#: What zlib calls gzip, and the one coding that is asked for: its unpacker can be bounded.
+_GZIP: Final = 16 + zlib.MAX_WBITS
+_ACCEPTED: Final = "gzip"
 
 
 async def resolve(host: str, port: int) -> list[str]:
@@ -239,11 +73,11 @@ async def resolve(host: str, port: int) -> list[str]:
 
 
 class Fetcher:
-    """Makes requests within a table. ``resolve`` finds the addresses of a name."""
+    """Makes requests that a table grants. ``resolve`` finds the addresses of a name."""
 
     def __init__(self, table: Http, resolve: Resolve = resolve) -> None:
         self._table, self._resolve = table, resolve
-        self._grants = urls.Grants(table)
+        self._rules = urls.HttpRules(table)
         self._context: ssl.SSLContext | None = None
         self._room = asyncio.Semaphore(_AT_ONCE)
 
@@ -258,18 +92,13 @@ class Fetcher:
         data: str | bytes | None = None,
         timeout: float | None = None,  # noqa: ASYNC109 - of the cell's
     ) -> dict[str, Any]:
-        """Have the host make an HTTP request that the policy grants.
-
-        ``params`` are added to the address, ``json`` or ``data`` is sent as the body. The response
-        has ``status``, ``headers``, ``content``, ``text`` and ``json()``; an error status is no
-        exception.
-        """
+        """Make a request: ``catalog.HTTP``."""
         seconds = min(self._table.timeout, timeout or self._table.timeout)
         sent = _headers(headers or {})
         body = self._body(json, data, sent)
         try:
             async with asyncio.timeout(max(0.0, seconds)), self._room:
-                return await self._follow(method, urls.read(_with(url, params)), sent, body)
+                return await self._follow(method, urls.parse_url(_with(url, params)), sent, body)
         except TimeoutError:
             said = f"it took longer than {seconds:g} s (timeout)"
             raise OperationError("TimeoutError", said) from None
@@ -296,7 +125,7 @@ class Fetcher:
             onward = answer.pop("onward")
             if onward is None:
                 return answer
-            before, url = url, urls.read(urljoin(str(url), onward))
+            before, url = url, urls.parse_url(urljoin(str(url), onward))
             if url.origin != before.origin:
                 headers = {name: v for name, v in headers.items() if name in _ANYBODYS}
             status = answer["status"]
@@ -308,57 +137,105 @@ class Fetcher:
     async def _ask(
         self, method: str, url: Url, headers: dict[str, str], body: bytes | None
     ) -> dict[str, Any]:
-        """Make one request, and read what is answered unless it sends us on."""
-        private = self._grants.check(method, url)
-        context = self._tls() if url.scheme == "https" else None
-        transport = Pinned(await self._addresses(url, private=private), context)
-        request = httpx.Request(
-            method,
-            str(url),
-            headers=headers
-            | {"host": url.authority, "accept-encoding": ACCEPTED, "connection": "close"},
-            content=body,
-            extensions={"judged": url},
-        )
-        try:
-            response = await transport.handle_async_request(request)
-            sent_on = response.status_code in _REDIRECTS and self._table.max_redirects > 0
-            onward = response.headers.get("location") if sent_on else None
-            content = b"" if onward is not None else await self._content(method, response)
-        finally:
-            await transport.aclose()
-        return {
-            "status": response.status_code,
-            "url": str(url),
-            "headers": dict(response.headers.items()),
-            "content": content,
-            "onward": onward,
-        }
-
-    async def _content(self, method: str, response: httpx.Response) -> bytes:
-        packed = "" if method == "HEAD" else response.headers.get("content-encoding", "")
-        return await gather(response.aiter_raw(), packed, self._table.max_bytes)
-
-    async def _addresses(self, url: Url, *, private: bool) -> list[str]:
-        """Return where the host is. Raises OperationError unless all of it may be asked."""
+        """Make one request, and read the answer unless it sends us on."""
+        private = self._rules.check(method, url)
         if is_address(url.host):
             found = [str(ipaddress.ip_address(url.host.strip("[]")))]
         else:
             found = await self._resolve(url.host, url.port)
-        if why := refusal(found, private=private):
+        if why := addresses.refusal(found, private=private):
             raise not_granted(f"{url.host}: {why}")
-        return found
+        sent = headers | {
+            "host": url.authority,
+            "accept-encoding": _ACCEPTED,
+            "connection": "close",
+        }
+        if body is None and method in _WITH_LENGTH:
+            body = b""
+        pool = httpcore.AsyncConnectionPool(
+            ssl_context=self._tls() if url.scheme == "https" else None,
+            max_connections=1,
+            http1=True,
+            http2=False,
+            network_backend=_PinnedBackend(found),
+        )
+        address = httpcore.URL(
+            scheme=url.scheme.encode(),
+            host=url.host.strip("[]").encode(),
+            port=url.port,
+            target=url.target.encode(),
+        )
+        raw = [(name.encode(), value.encode()) for name, value in sent.items()]
+        with _http_errors_of(url.host):
+            async with pool, pool.stream(method, address, headers=raw, content=body) as response:
+                received = _decode_headers(response.headers)
+                sends_on = response.status in _REDIRECTS and self._table.max_redirects > 0
+                onward = received.get("location") if sends_on else None
+                content = b""
+                if onward is None:
+                    packed = "" if method == "HEAD" else received.get("content-encoding", "")
+                    chunks = response.aiter_stream()
+                    content = await _read_body(chunks, packed, self._table.max_bytes)
+        return {
+            "status": response.status,
+            "url": str(url),
+            "headers": received,
+            "content": content,
+            "onward": onward,
+        }
 
     def _tls(self) -> ssl.SSLContext:
         if self._context is None:
-            file = self._table.ca_file
             # Neither SSL_CERT_FILE nor anything else of the environment decides.
-            self._context = (
-                ssl.create_default_context(cafile=file)
-                if file
-                else httpx.create_ssl_context(trust_env=False)
-            )
+            file = self._table.ca_file or certifi.where()
+            self._context = ssl.create_default_context(cafile=file)
         return self._context
+
+
+class _PinnedBackend(httpcore.AnyIOBackend):
+    """Connects to one of ``addresses``, whatever host it is told."""
+
+    def __init__(self, addresses: Sequence[str]) -> None:
+        self._addresses = addresses[:_MOST_ADDRESSES]
+
+    async def connect_tcp(
+        self, host: str, port: int, *rest: Any, **options: Any
+    ) -> httpcore.AsyncNetworkStream:
+        """Return a connection to the first address that takes one."""
+        del host
+        last: Exception = httpcore.ConnectError("it has no address")
+        for address in self._addresses:
+            try:
+                return await super().connect_tcp(address, port, *rest, **options)
+            except (httpcore.ConnectError, httpcore.ConnectTimeout) as exc:
+                last = exc
+        raise last
+
+
+@contextlib.contextmanager
+def _http_errors_of(host: str) -> Iterator[None]:
+    """Raise what httpcore raises as OperationError."""
+    try:
+        yield
+    except httpcore.TimeoutException:
+        raise OperationError("TimeoutError", f"{host}: it does not answer") from None
+    except httpcore.NetworkError as exc:
+        raise OperationError("ConnectError", f"{host}: {_why(exc)}") from None
+    except (httpcore.ProtocolError, httpcore.UnsupportedProtocol):
+        raise OperationError("ProtocolError", f"{host}: its answer is no plain HTTP") from None
+
+
+def _why(error: BaseException | None) -> str:
+    """Return the cause of an error, in words that hold nothing of this machine."""
+    while error is not None:
+        if isinstance(error, ssl.SSLCertVerificationError):
+            return f"its certificate does not hold: {error.verify_message}"
+        if isinstance(error, ssl.SSLError):
+            return f"no TLS: {error.reason or 'the connection was closed'}"
+        if isinstance(error, OSError) and error.strerror and not isinstance(error, socket.gaierror):
+            return error.strerror
+        error = error.__cause__ or error.__context__
+    return "the connection failed"
 
 
 def _with(url: str, params: dict[str, str | int | float] | None) -> str:
@@ -380,3 +257,68 @@ def _headers(given: dict[str, str]) -> dict[str, str]:
             raise OperationError("ValueError", f"{name!r} is a header that the host writes")
         found[name.lower()] = value
     return {"accept": "*/*", "user-agent": "cellblock"} | found
+
+
+def _decode_headers(raw: Sequence[tuple[bytes, bytes]]) -> dict[str, str]:
+    """Return headers by their names in small letters; values of one name are joined."""
+    found: dict[str, str] = {}
+    try:
+        named = [(name.decode(), value.decode()) for name, value in raw]
+    except UnicodeDecodeError:
+        named = [(name.decode("latin-1"), value.decode("latin-1")) for name, value in raw]
+    for name, value in named:
+        key = name.lower()
+        found[key] = f"{found[key]}, {value}" if key in found else value
+    return found
+
+
+async def _read_body(chunks: AsyncIterator[bytes], encoding: str, most: int) -> bytes:
+    """Return a whole body, unpacked. Raises OperationError beyond ``most`` bytes of either."""
+    names = [name for one in encoding.lower().split(",") if (name := one.strip())]
+    packed = names in (["gzip"], ["x-gzip"])
+    if not packed and names not in ([], ["identity"]):
+        said = f"its body is packed as {encoding[:40]!r}, which nobody asked for"
+        raise OperationError("ProtocolError", said)
+    unpacker = _Unpacker(most) if packed else None
+    body, taken = bytearray(), 0
+    async for chunk in chunks:
+        taken += len(chunk)
+        body += chunk if unpacker is None else unpacker.feed(chunk)
+        if max(taken, len(body)) > most:
+            raise _too_large(most)
+    if unpacker is not None and taken and not unpacker.whole:
+        raise OperationError("ProtocolError", "its packed body ends too early")
+    return bytes(body)
+
+
+def _too_large(most: int) -> OperationError:
+    return OperationError("TooLarge", f"its body has more than {most:,} bytes (max_bytes)")
+
+
+class _Unpacker:
+    """Unpacks gzip, which may have several parts: a few bytes can unpack to gigabytes."""
+
+    def __init__(self, most: int) -> None:
+        self._most = self._left = most
+        self._part = zlib.decompressobj(_GZIP)
+
+    @property
+    def whole(self) -> bool:
+        """Whether the last part has come to its end."""
+        return self._part.eof
+
+    def feed(self, data: bytes) -> bytes:
+        """Return what ``data`` unpacks to. Raises OperationError."""
+        made = bytearray()
+        while data:
+            if self._part.eof:
+                self._part = zlib.decompressobj(_GZIP)
+            try:
+                made += self._part.decompress(data, self._left + 1 - len(made))
+            except zlib.error:
+                raise OperationError("ProtocolError", "its packed body is damaged") from None
+            if len(made) > self._left:
+                raise _too_large(self._most)
+            data = self._part.unconsumed_tail or self._part.unused_data
+        self._left -= len(made)
+        return bytes(made)

@@ -1,22 +1,42 @@
-"""``ops.install``, and ``packages``: wheels, and what they need, each within the policy's list.
+"""``ops.install``, and the policy's ``packages``: wheels and what they need, each within the list.
 
-What is needed is settled here, one package at a time: all that is asked of one has to hold at once.
-There is no going back to an older version of something to make a newer one of another fit.
+``Installer`` settles what is needed, one package at a time: all that is asked of one has to hold at
+once, and no older version of one is tried to make another fit. ``fetch_wheel`` unpacks one.
+
+``PackageStore`` keeps each unpacked wheel in a folder that is named for its content, below the
+folder of one index and list (``policy.paths``)::
+
+    lib/NAME-VERSION-HASH/   what guests import; nothing else here is theirs to read
+    known/HASH.json          what a requirement came to
+    failed/HASH.json         what could not be had, and why: not tried again until it is cleared
+    making/                  what is being unpacked
+    lock                     held by whoever changes anything (flock(2))
+
+A folder in ``lib`` appears whole, by a rename, and never changes: kernels share it.
 """
 
 from __future__ import annotations
 
 import contextlib
 import email
+import errno
+import fcntl
+import hashlib
 import importlib.metadata
+import json
 import os
 import re
 import resource
+import shutil
 import signal
+import stat
 import subprocess
 import sys
 import tempfile
 import time
+from collections import deque
+from dataclasses import asdict, dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from packaging.requirements import InvalidRequirement, Requirement
@@ -24,35 +44,31 @@ from packaging.specifiers import SpecifierSet
 from packaging.utils import is_normalized_name
 from packaging.version import VERSION_PATTERN
 
-from cellblock.host.services.operations.package_store import Package, PackageStore, size
-from cellblock.host.services.operations.urls import TRANSIENT, OperationError, not_granted
+from cellblock.host.services.operations.catalog import TRANSIENT, OperationError, not_granted
 from cellblock.host.services.tools.results import without_paths
 from cellblock.host.services.tools.runner import report_progress
 from cellblock.policy import operations
 from cellblock.policy.operations import canonical_package
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
-    from pathlib import Path
+    from collections.abc import Callable, Iterable, Iterator
 
-    from cellblock.host.services.operations.catalog import Install
-
-    Fetch = Callable[..., Package]
+    from cellblock.policy.operations import Install
 
 
-# One wheel from an index, unpacked: by uv where that is installed, else by pip. In the worker.
-#
-# Neither is asked to settle what else is needed (``--no-deps``): pip would fetch, and build,
-# what a wheel names by an address. Nothing is ever built: without ``--only-binary :all:`` both
-# would run what they download. No configuration of theirs counts, nor any variable.
-
-#: What they need of the environment: where they are, whom they trust, whom they go through.
+#: Packages that one call may come to.
+_MOST: Final = 200
+_CLEAR: Final = "it is not tried again before `cellblock packages clear`"
+_DIGITS: Final = 16
+#: What says who unpacked a wheel, and not what is in it.
+_NOT_CONTENT: Final = frozenset({"INSTALLER", "RECORD", "REQUESTED", "direct_url.json"})
+#: What installers get of the environment: where they are, whom they trust, which proxies.
 _PASSED: Final = (
     "HOME", "HTTPS_PROXY", "HTTP_PROXY", "LANG", "LD_LIBRARY_PATH", "NO_PROXY", "PATH",
     "REQUESTS_CA_BUNDLE", "SSL_CERT_DIR", "SSL_CERT_FILE", "TMPDIR", "https_proxy", "http_proxy",
     "no_proxy",
 )  # fmt: skip
-#: Seconds between looks at a process; what is cancelled stops within one.
+#: Seconds between looks at a process or a lock.
 _LOOK: Final = 0.05
 _LONGEST: Final = 300
 _VERSION: Final = re.compile(VERSION_PATTERN, re.VERBOSE | re.IGNORECASE)
@@ -67,17 +83,185 @@ _NOT_NOW: Final = re.compile(
     r"HTTP status server error \(|HTTP status client error \(4(?:01|07|08|29) |\(401 Unauthorized\)"
     r"|too many 5\d\d error responses|: 5\d\d Server Error|[: ]4(?:01|07|08|29) Client Error"
 )
-#: What both say of this machine: input and output, memory, descriptors, a full disk, a read-only
-#: one, a quota (errno(3)); not of a file that is too large.
+#: What both say of this machine: input and output, memory, descriptors, a full or read-only disk, a
+#: quota (errno(3)); not of a file that is too large.
 _OF_HERE: Final = re.compile(r"(?:\[Errno |\(os error )(5|12|23|24|28|30|122)[\])]")
 #: Bytes of pip's log that are read; it is told early what of the index could not be had.
 _LONGEST_LOG: Final = 2**20
 
 
-def fetch(requirement: str, *, index: str, into: Path, most: int, deadline: float) -> Package:
-    """Unpack the wheel that fits ``requirement`` best into a folder; return what it is.
+@dataclass(frozen=True, slots=True)
+class Package:
+    """An unpacked wheel: ``folder`` is its name in ``lib``, ``needs`` are its requirements."""
 
-    ``most`` bytes at most; ``folder`` of what is returned is empty. Raises OperationError.
+    name: str
+    version: str
+    folder: str
+    needs: tuple[str, ...] = ()
+
+
+class Installer:
+    """Installs what a table grants into ``folder``. ``fetch`` unpacks one wheel."""
+
+    def __init__(
+        self, table: Install, folder: str, fetch: Callable[..., Package] | None = None
+    ) -> None:
+        self._table, self._store = table, PackageStore(folder)
+        self._fetch = fetch or fetch_wheel
+        self._allowed = _versions(map(operations.parse_requirement, table.allow))
+
+    def install(self, *packages: str) -> dict[str, Any]:
+        """Install packages: ``catalog.INSTALL``."""
+        wanted = [_parse(text) for text in packages]
+        deadline = time.monotonic() + self._table.timeout
+        try:
+            self._store.prepare({"index": self._table.index, "allow": list(self._table.allow)})
+            with self._store.locked(deadline):
+                found = self._resolve(wanted, deadline)
+        except OSError as exc:
+            said = f"the folder of packages can't be used: {exc.strerror}"
+            raise OperationError("OSError", said) from None
+        installed = sorted(f"{one.name} {one.version}" for one in found)
+        report_progress(f"ops.install: {', '.join(installed) or 'nothing to install'}")
+        paths = [str(self._store.lib / one.folder) for one in found if one.folder]
+        return {"installed": installed, "paths": paths}
+
+    def _resolve(self, asked: list[Requirement], deadline: float) -> list[Package]:
+        """Return all packages that are needed; those that the interpreter has have no folder."""
+        wanted: dict[str, SpecifierSet] = {}
+        found: dict[str, Package] = {}
+        #: Packages, and their extras, whose needs have been looked at.
+        seen: set[tuple[str, str, str]] = set()
+        queue = deque((one, "") for one in asked)
+        while queue:
+            requirement, for_whom = queue.popleft()
+            name = canonical_package(requirement.name)
+            wanted[name] = wanted.get(name, SpecifierSet()) & requirement.specifier
+            before = found.get(name)
+            if before is None or not wanted[name].contains(before.version, prereleases=True):
+                found[name] = self._package(name, wanted[name], for_whom, deadline)
+            package = found[name]
+            for extra in ("", *sorted(requirement.extras)):
+                if (name, package.version, extra) not in seen:
+                    seen.add((name, package.version, extra))
+                    queue += [(need, name) for need in _needs(package, extra)]
+            if len(found) > _MOST:
+                raise OperationError("InstallError", f"it comes to more than {_MOST} packages")
+        return list(found.values())
+
+    def _package(self, name: str, wanted: SpecifierSet, for_whom: str, deadline: float) -> Package:
+        """Return a package that is here, or get it. Raises OperationError."""
+        if (version := _installed_version(name)) is not None:
+            if wanted.contains(version, prereleases=True):
+                return Package(name, version, "")
+            said = f"{name}{wanted}: the kernel's interpreter has {version}, which comes first"
+            raise OperationError("InstallError", said)
+        if name not in self._allowed:
+            raise _not_listed(name, for_whom)
+        requirement = f"{name}{wanted & self._allowed[name]}"
+        if (known := self._store.known(requirement)) is not None:
+            return known
+        if before := self._store.failure(requirement):
+            raise OperationError("InstallError", f"{requirement}: {before} ({_CLEAR})")
+        report_progress(f"ops.install: fetching {requirement} …")
+        try:
+            return self._get(requirement, deadline)
+        except OperationError as exc:
+            if exc.kind in TRANSIENT:
+                raise OperationError(exc.kind, f"{requirement}: {exc.message}") from None
+            self._store.fail(requirement, exc.message)
+            raise OperationError(exc.kind, f"{requirement}: {exc.message} ({_CLEAR})") from None
+
+    def _get(self, requirement: str, deadline: float) -> Package:
+        index, most = self._table.index, self._table.max_bytes
+        with self._store.making() as folder:
+            unpacked = folder / "wheel"
+            package = self._fetch(
+                requirement, index=index, into=unpacked, most=most, deadline=deadline
+            )
+            asked = Requirement(requirement)
+            fits = asked.specifier.contains(package.version, prereleases=True)
+            if package.name != asked.name or not fits:
+                said = f"the index gave {package.name} {package.version} for it"
+                raise OperationError("InstallError", said)
+            if (taken := sum(path.stat().st_size for path in _files(unpacked))) > most:
+                said = f"it takes {taken:,} bytes on disk; {most:,} may be (max_bytes)"
+                raise OperationError("InstallError", said)
+            return self._store.keep(requirement, unpacked, package)
+
+
+def check_names(asked: Iterable[str], allow: Iterable[str]) -> None:
+    """Raise OperationError for packages that are neither listed nor in the interpreter already."""
+    allowed = _versions(map(operations.parse_requirement, allow))
+    for name in dict.fromkeys(canonical_package(_parse(text).name) for text in asked):
+        if name not in allowed and _installed_version(name) is None:
+            raise _not_listed(name)
+
+
+def _not_listed(name: str, for_whom: str = "") -> OperationError:
+    needed = f"{for_whom} needs it, and it" if for_whom else "it"
+    return not_granted(f"{name}: {needed} is not in allow of [ops.install]")
+
+
+def _parse(text: str) -> Requirement:
+    try:
+        return operations.parse_requirement(text)
+    except ValueError as exc:
+        raise OperationError("ValueError", f"{text[:100]!r}: {exc}") from None
+
+
+def _versions(requirements: Iterable[Requirement]) -> dict[str, SpecifierSet]:
+    """Return versions by name; what is listed twice has to hold twice."""
+    found: dict[str, SpecifierSet] = {}
+    for one in requirements:
+        name = canonical_package(one.name)
+        found[name] = found.get(name, SpecifierSet()) & one.specifier
+    return found
+
+
+def _installed_version(name: str) -> str | None:
+    """Return the version of a package in the kernel's interpreter, if it has one."""
+    try:
+        return importlib.metadata.version(name)
+    except importlib.metadata.PackageNotFoundError:
+        return None
+
+
+def _needs(package: Package, extra: str) -> list[Requirement]:
+    """Return what a package needs here, for one of its extras or anyhow."""
+    found = []
+    for text in package.needs:
+        try:
+            need = Requirement(text)
+        except InvalidRequirement:
+            said = f"{package.name}: what it needs can't be read: {text[:100]!r}"
+            raise OperationError("InstallError", said) from None
+        if need.url is not None:
+            said = f"{package.name}: it names what it needs by an address: {need.name}"
+            raise not_granted(said)
+        if _is_due(need, extra):
+            found.append(need)
+    return found
+
+
+def _is_due(need: Requirement, extra: str) -> bool:
+    """Whether something is needed here, for an extra only or anyhow."""
+    if need.marker is None:
+        return not extra
+    without = need.marker.evaluate({"extra": ""})
+    return need.marker.evaluate({"extra": extra}) and not without if extra else without
+
+
+# --- one wheel from an index ------------------------------------------------------------------
+
+
+def fetch_wheel(requirement: str, *, index: str, into: Path, most: int, deadline: float) -> Package:
+    """Unpack the wheel that fits ``requirement`` best ``into`` a folder; return what it is.
+
+    uv does that if it is installed, else pip. Neither settles what else is needed (``--no-deps``):
+    pip would fetch, and build, what a wheel names by an address. Nothing is ever built: without
+    ``--only-binary :all:`` both run what they download. No configuration or variable counts.
+    Raises OperationError, also for more than ``most`` bytes in one file.
     """
     with tempfile.TemporaryFile() as said, tempfile.NamedTemporaryFile() as log:
         command = _command(requirement, index, into, log.name)
@@ -103,7 +287,7 @@ def _command(requirement: str, index: str, into: Path, log: str) -> list[str]:
 
 
 def _run(command: list[str], said: int, most: int, deadline: float) -> int:
-    """Return the exit status of a process of this one's group, which so ends with it."""
+    """Return the exit status of a process, which is of this one's group and so ends with it."""
     passed = {name: os.environ[name] for name in _PASSED if name in os.environ}
     process = subprocess.Popen(  # noqa: S603 - what it is given was checked
         command,
@@ -128,7 +312,7 @@ def _run(command: list[str], said: int, most: int, deadline: float) -> int:
 
 
 def _failed(status: int, said: str, log: str) -> OperationError:
-    """Return the error for what an installer says; of a kind in TRANSIENT unless the package's."""
+    """Return the error for an installer's output: TRANSIENT, unless it is the package's fault."""
     # Newer pips call answers of 5xx too many retries.
     answers = bool(_NOT_NOW.search(said))
     if not answers and any(sign in said for sign in _UNREACHED):
@@ -143,7 +327,7 @@ def _failed(status: int, said: str, log: str) -> OperationError:
 
 
 def _why(said: str) -> str:
-    """Return what an installer says last of what went wrong, with what it says of its cause."""
+    """Return the last error in an installer's output, with the line after it."""
     lines = [line.strip() for line in said.splitlines() if line.strip()]
     errors = [n for n, line in enumerate(lines) if line.lower().startswith("error")] or [0]
     told = " ".join(lines[errors[-1] : errors[-1] + 2]) or "it failed without a word"
@@ -151,7 +335,7 @@ def _why(said: str) -> str:
 
 
 def _package(folder: Path) -> Package:
-    """Read what a wheel says of itself."""
+    """Return what a wheel says of itself."""
     found = list(folder.glob("*.dist-info/METADATA"))
     if len(found) != 1:
         raise OperationError("InstallError", "it is not one wheel")
@@ -164,183 +348,148 @@ def _package(folder: Path) -> Package:
     return Package(name, version, "", tuple(map(str, said.get_all("Requires-Dist", ()))))
 
 
-#: Packages that one call may come to.
-_MOST: Final = 200
-_CLEAR: Final = "it is not tried again before `cellblock packages clear`"
+# --- packages on disk -------------------------------------------------------------------------
 
 
-class Installer:
-    """Installs within a table. ``fetch`` unpacks one wheel."""
+class PackageStore:
+    """The packages of one index and list. Each method may raise OSError."""
 
-    def __init__(self, table: Install, fetch: Fetch = fetch) -> None:
-        self._table, self._shelf, self._fetch = table, PackageStore(table.folder), fetch
-        self._allowed = _joined(map(operations.parse_requirement, table.allow))
+    def __init__(self, folder: str | Path) -> None:
+        self._folder = Path(folder)
+        self.lib = self._folder / "lib"
 
-    def install(self, *packages: str) -> dict[str, Any]:
-        """Have the host install packages that the policy grants: wheels from its index.
+    def prepare(self, about: dict[str, Any]) -> None:
+        """Make the folders, and record what they are for."""
+        for name in ("lib", "known", "failed", "making"):
+            (self._folder / name).mkdir(mode=0o700, parents=True, exist_ok=True)
+        self._write(self._folder / "about.json", about)
 
-        ``ops.install("tabulate", "numpy<3")``; what they need comes along. Returns names and
-        versions. They can be imported from then on, as far as the policy lets cells import them.
+    @contextlib.contextmanager
+    def locked(self, deadline: float) -> Iterator[None]:
+        """Hold the lock. Raises OperationError at ``deadline``."""
+        with (self._folder / "lock").open("a") as lock:
+            while True:
+                try:
+                    fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                    break
+                except OSError as exc:
+                    if exc.errno not in {errno.EAGAIN, errno.EACCES}:
+                        raise
+                if time.monotonic() > deadline:
+                    raise OperationError("TimeoutError", "another kernel installs for too long")
+                time.sleep(_LOOK)
+            yield
+
+    @contextlib.contextmanager
+    def making(self) -> Iterator[Path]:
+        """Make a folder to unpack into, and remove it with what is left in it."""
+        made = Path(tempfile.mkdtemp(dir=self._folder / "making"))
+        try:
+            yield made
+        finally:
+            shutil.rmtree(made, ignore_errors=True)
+
+    def known(self, requirement: str) -> Package | None:
+        """Return what a requirement came to, if that is still here."""
+        found = self._read(self._place("known", requirement))
+        if found is None or not (self.lib / found["folder"]).is_dir():
+            return None
+        return Package(found["name"], found["version"], found["folder"], tuple(found["needs"]))
+
+    def keep(self, requirement: str, unpacked: Path, package: Package) -> Package:
+        """Take in what was unpacked, under the name of its content."""
+        folder = f"{package.name}-{package.version}-{content(unpacked)}"
+        with contextlib.suppress(OSError):  # another has brought the same; or it shows below
+            unpacked.rename(self.lib / folder)
+        kept = Package(package.name, package.version, folder, package.needs)
+        if not (self.lib / folder).is_dir():
+            raise OperationError("OSError", f"{package.name} can't be kept on this disk")
+        self._write(self._place("known", requirement), {"requirement": requirement} | asdict(kept))
+        return kept
+
+    def failure(self, requirement: str) -> str:
+        """Return why a requirement could not be had before; empty if it was not tried."""
+        found = self._read(self._place("failed", requirement))
+        return str(found["message"]) if found is not None else ""
+
+    def fail(self, requirement: str, message: str) -> None:
+        """Remember that a requirement can't be had."""
+        record = {"requirement": requirement, "message": message, "time": time.time()}
+        self._write(self._place("failed", requirement), record)
+
+    def failures(self) -> list[dict[str, Any]]:
+        """Return all that could not be had: requirement, message, time."""
+        return self._all("failed")
+
+    def packages(self) -> list[dict[str, Any]]:
+        """Return what requirements came to: requirement, name, version, folder."""
+        return self._all("known")
+
+    def about(self) -> dict[str, Any]:
+        """Return what the folder is for; empty if it was never used."""
+        return self._read(self._folder / "about.json") or {}
+
+    def clear(self, matches: Callable[[str], bool], *, installed: bool) -> int:
+        """Forget failures of requirements that match, if ``installed`` packages too.
+
+        Return how many were forgotten.
         """
-        wanted = [_asked(text) for text in packages]
-        deadline = time.monotonic() + self._table.timeout
-        try:
-            self._shelf.prepare({"index": self._table.index, "allow": list(self._table.allow)})
-            with self._shelf.locked(deadline):
-                found = _Search(self, deadline).all(wanted)
-        except OSError as exc:
-            said = f"the folder of packages can't be used: {exc.strerror}"
-            raise OperationError("OSError", said) from None
-        installed = sorted(f"{one.name} {one.version}" for one in found)
-        report_progress(f"ops.install: {', '.join(installed) or 'nothing to install'}")
-        paths = [str(self._shelf.lib / one.folder) for one in found if one.folder]
-        return {"installed": installed, "paths": paths}
+        with self.locked(time.monotonic() + 10.0):
+            gone = 0
+            for kind in ("failed", "known") if installed else ("failed",):
+                for record in self._all(kind):
+                    if matches(record["requirement"]):
+                        self._place(kind, record["requirement"]).unlink(missing_ok=True)
+                        gone += 1
+            if installed:
+                kept = {record["folder"] for record in self._all("known")}
+                for entry in self.lib.iterdir():
+                    if entry.name not in kept:
+                        shutil.rmtree(entry, ignore_errors=True)
+            return gone
 
-    def allowed(self, name: str, for_whom: str) -> SpecifierSet:
-        """Return the versions that the policy allows of a package. Raises OperationError."""
-        if name not in self._allowed:
-            raise _not_listed(name, for_whom)
-        return self._allowed[name]
+    def _place(self, kind: str, requirement: str) -> Path:
+        digest = hashlib.sha256(requirement.encode()).hexdigest()[:_DIGITS]
+        return self._folder / kind / f"{digest}.json"
 
-    def package(self, requirement: str, deadline: float) -> Package:
-        """Return a package that is here, or get it. Raises OperationError."""
-        if (known := self._shelf.known(requirement)) is not None:
-            return known
-        if before := self._shelf.failure(requirement):
-            raise OperationError("InstallError", f"{requirement}: {before} ({_CLEAR})")
-        report_progress(f"ops.install: fetching {requirement} …")
-        try:
-            return self._new(requirement, deadline)
-        except OperationError as exc:
-            if exc.kind in TRANSIENT:
-                raise OperationError(exc.kind, f"{requirement}: {exc.message}") from None
-            self._shelf.fail(requirement, exc.message)
-            raise OperationError(exc.kind, f"{requirement}: {exc.message} ({_CLEAR})") from None
+    def _all(self, kind: str) -> list[dict[str, Any]]:
+        records = map(self._read, sorted((self._folder / kind).glob("*.json")))
+        return [record for record in records if record is not None]
 
-    def _new(self, requirement: str, deadline: float) -> Package:
-        table = self._table
-        with self._shelf.making() as folder:
-            unpacked = folder / "wheel"
-            package = self._fetch(
-                requirement,
-                index=table.index,
-                into=unpacked,
-                most=table.max_bytes,
-                deadline=deadline,
-            )
-            asked = Requirement(requirement)
-            fits = asked.specifier.contains(package.version, prereleases=True)
-            if package.name != asked.name or not fits:
-                said = f"the index gave {package.name} {package.version} for it"
-                raise OperationError("InstallError", said)
-            if (taken := size(unpacked)) > table.max_bytes:
-                said = f"it takes {taken:,} bytes on disk; {table.max_bytes:,} may be (max_bytes)"
-                raise OperationError("InstallError", said)
-            return self._shelf.keep(requirement, unpacked, package)
-
-
-def check_names(asked: Iterable[str], allow: Iterable[str]) -> None:
-    """Raise OperationError for packages that are neither listed nor in the interpreter already."""
-    allowed = _joined(map(operations.parse_requirement, allow))
-    for name in dict.fromkeys(canonical_package(_asked(text).name) for text in asked):
-        if name not in allowed and _here(name) is None:
-            raise _not_listed(name)
-
-
-def _not_listed(name: str, for_whom: str = "") -> OperationError:
-    needed = f"{for_whom} needs it, and it" if for_whom else "it"
-    return not_granted(f"{name}: {needed} is not in allow of [ops.install]")
-
-
-def _asked(text: str) -> Requirement:
-    try:
-        return operations.parse_requirement(text)
-    except ValueError as exc:
-        raise OperationError("ValueError", f"{text[:100]!r}: {exc}") from None
-
-
-class _Search:
-    """What one call comes to: versions that fit all that is asked of each package."""
-
-    def __init__(self, installer: Installer, deadline: float) -> None:
-        self._installer, self._deadline = installer, deadline
-        self._wanted: dict[str, SpecifierSet] = {}
-        self._found: dict[str, Package] = {}
-        #: Extras whose needs have been looked at, by package; empty for none.
-        self._seen: set[tuple[str, str, str]] = set()
-
-    def all(self, asked: list[Requirement]) -> list[Package]:
-        """Return all packages that are needed, those that the interpreter has without folder."""
-        queue = [(one, "") for one in asked]
-        while queue:
-            requirement, for_whom = queue.pop(0)
-            queue += self._settle(requirement, for_whom)
-            if len(self._found) > _MOST:
-                raise OperationError("InstallError", f"it comes to more than {_MOST} packages")
-        return list(self._found.values())
-
-    def _settle(self, asked: Requirement, for_whom: str) -> list[tuple[Requirement, str]]:
-        """Have what is asked for, and return what that needs."""
-        name = canonical_package(asked.name)
-        before = self._found.get(name)
-        self._wanted[name] = self._wanted.get(name, SpecifierSet()) & asked.specifier
-        if before is None or not self._wanted[name].contains(before.version, prereleases=True):
-            self._found[name] = self._package(name, for_whom)
-        package, needed = self._found[name], []
-        for extra in ("", *sorted(asked.extras)):
-            if (one := (name, package.version, extra)) not in self._seen:
-                self._seen.add(one)
-                needed += [(need, name) for need in _needs(package, extra)]
-        return needed
-
-    def _package(self, name: str, for_whom: str) -> Package:
-        wanted = self._wanted[name]
-        if (version := _here(name)) is not None:
-            if wanted.contains(version, prereleases=True):
-                return Package(name, version, "")
-            said = f"{name}{wanted}: the kernel's interpreter has {version}, which comes first"
-            raise OperationError("InstallError", said)
-        allowed = self._installer.allowed(name, for_whom)
-        return self._installer.package(f"{name}{wanted & allowed}", self._deadline)
-
-
-def _needs(package: Package, extra: str) -> list[Requirement]:
-    """Return what a package needs here, with an extra of its own or without any."""
-    found = []
-    for text in package.needs:
-        try:
-            need = Requirement(text)
-        except InvalidRequirement:
-            said = f"{package.name}: what it needs can't be read: {text[:100]!r}"
-            raise OperationError("InstallError", said) from None
-        if need.url is not None:
-            said = f"{package.name}: it names what it needs by an address: {need.name}"
-            raise not_granted(said)
-        if _is_due(need, extra):
-            found.append(need)
-    return found
-
-
-def _is_due(need: Requirement, extra: str) -> bool:
-    """Say whether something is needed here for an extra, and not anyhow."""
-    if need.marker is None:
-        return not extra
-    without = need.marker.evaluate({"extra": ""})
-    return need.marker.evaluate({"extra": extra}) and not without if extra else without
-
-
-def _joined(given: Any) -> dict[str, SpecifierSet]:
-    """Return versions by name; what is listed twice has to hold twice."""
-    found: dict[str, SpecifierSet] = {}
-    for one in given:
-        name = canonical_package(one.name)
-        found[name] = found.get(name, SpecifierSet()) & one.specifier
-    return found
-
-
-def _here(name: str) -> str | None:
-    """Return the version that the kernel's interpreter has of a package, if it has any."""
-    try:
-        return importlib.metadata.version(name)
-    except importlib.metadata.PackageNotFoundError:
+    @staticmethod
+    def _read(file: Path) -> dict[str, Any] | None:
+        with contextlib.suppress(OSError, ValueError):
+            found: dict[str, Any] = json.loads(file.read_text("utf-8"))
+            return found
         return None
+
+    @staticmethod
+    def _write(file: Path, record: dict[str, Any]) -> None:
+        beside = file.with_name(f".{file.name}.{os.getpid()}")
+        beside.write_text(json.dumps(record), "utf-8")
+        beside.replace(file)
+
+
+def content(folder: Path) -> str:
+    """Return a hash of what is beneath a folder, whoever unpacked it. Raises OperationError."""
+    digest = hashlib.sha256()
+    for path in _files(folder):
+        name = str(path.relative_to(folder))
+        if path.name in _NOT_CONTENT and path.parent.name.endswith(".dist-info"):
+            continue
+        with path.open("rb") as file:
+            inner = hashlib.file_digest(file, "sha256").hexdigest()
+        digest.update(f"{name}\0{inner}\n".encode("utf-8", "surrogateescape"))
+    return digest.hexdigest()[:_DIGITS]
+
+
+def _files(folder: Path) -> list[Path]:
+    """Return all files; a wheel holds nothing else. Raises OperationError."""
+    found = []
+    for path in sorted(folder.rglob("*")):
+        mode = path.lstat().st_mode
+        if stat.S_ISREG(mode):
+            found.append(path)
+        elif not stat.S_ISDIR(mode):
+            raise OperationError("InstallError", "it holds something that is no file")
+    return found

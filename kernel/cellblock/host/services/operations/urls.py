@@ -1,7 +1,7 @@
-"""Addresses of the web, read in one strict way: what is judged is what is asked, byte by byte.
+"""URLs, read in one strict way: what is judged is what is asked, byte by byte.
 
-An address that two parsers could read differently is refused: white space, control characters,
-letters of other scripts, backslashes, user names, hosts in any spelling but one.
+A URL that two parsers could read differently is refused: white space, control characters, letters
+of other scripts, backslashes, user names, hosts in any spelling but one.
 """
 
 from __future__ import annotations
@@ -12,47 +12,11 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 from urllib.parse import unquote_to_bytes
 
+from cellblock.host.services.operations.catalog import OperationError, not_granted
 from cellblock.policy import network
 
 if TYPE_CHECKING:
-    from cellblock.host.services.operations.catalog import Http
-
-
-# What an operation raises: told to the cell as it stands, so nothing of this machine is in it.
-
-#: Failures that say nothing of what was asked for: another time it may be had.
-TRANSIENT: Final = frozenset({"ConnectError", "OSError", "TimeoutError"})
-#: What ``ops.write_file`` fails with before it has written anything.
-UNWRITTEN: Final = frozenset(
-    {
-        "FileNotFoundError",
-        "NotADirectoryError",
-        "NotAFile",
-        "NotGranted",
-        "PermissionError",
-        "TooLarge",
-        "ValidationError",
-        "ValueError",
-    }
-)
-
-
-class OperationError(Exception):
-    """An operation was refused or failed. ``kind`` is what the cell sees as the error's type."""
-
-    def __init__(self, kind: str, message: str) -> None:
-        super().__init__(message)
-        self.kind, self.message = kind, message
-
-
-def not_granted(message: str) -> OperationError:
-    """Return the error for what the policy's section does not cover."""
-    return OperationError("NotGranted", message)
-
-
-def failed(path: str, error: OSError) -> OperationError:
-    """Return the error for what the OS kernel said of ``path``, as the cell named that."""
-    return OperationError(type(error).__name__, f"{path}: {error.strerror or 'it failed'}")
+    from cellblock.policy.operations import Http
 
 
 _LONGEST: Final = 8_192
@@ -62,17 +26,17 @@ _URL: Final = re.compile(
     r"(?P<path>/[^?#]*)?(?:\?(?P<query>[^#]*))?(?:#.*)?",
     re.IGNORECASE,
 )
-#: What may stand in an address at all: visible ASCII, less what parsers disagree about.
+#: The characters of a URL: visible ASCII, less what parsers disagree about.
 _PLAIN: Final = re.compile(r"[!#-;=?-\[\]_a-z~]*", re.IGNORECASE | re.ASCII)
 _ESCAPES: Final = re.compile(rb"%(?![0-9A-Fa-f]{2})")
-#: Rounds of escapes within escapes that are undone to see what a server may make of a path.
+#: Escapes within escapes that are undone to see what a server may make of a path.
 _ROUNDS: Final = 4
 _CONTROLS: Final = re.compile(r"[\x00-\x1f\x7f]")
 
 
 @dataclass(frozen=True, slots=True)
 class Url:
-    """An address in its parts; ``host`` is canonical, ``target`` what is sent."""
+    """The parts of a URL; ``host`` is canonical."""
 
     scheme: str
     host: str
@@ -100,8 +64,8 @@ class Url:
         return f"{self.scheme}://{self.authority}{self.target}"
 
 
-def read(text: str) -> Url:
-    """Return the parts of an address. Raises OperationError."""
+def parse_url(text: str) -> Url:
+    """Return the parts of a URL. Raises OperationError."""
     found = _URL.fullmatch(text) if len(text) <= _LONGEST else None
     if found is None or not _PLAIN.fullmatch(text) or _ESCAPES.search(text.encode()):
         said = f"{text[:100]!r} is no plain address of http or https"
@@ -117,8 +81,8 @@ def read(text: str) -> Url:
     return Url(scheme, host, port, found["path"] or "/", found["query"])
 
 
-class Grants:
-    """Whom, how and for what a policy lets cells have the host ask."""
+class HttpRules:
+    """The requests that a policy grants."""
 
     def __init__(self, table: Http) -> None:
         self._entries = [network.parse_host(entry) for entry in table.hosts]
@@ -151,7 +115,7 @@ class Grants:
 
 
 def _is_plain(path: str) -> bool:
-    """Say whether every server has to read this path as the same place."""
+    """Whether every server has to read this path as the same place."""
     decoded = path
     try:
         for _ in range(_ROUNDS):

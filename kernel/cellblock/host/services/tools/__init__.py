@@ -1,10 +1,25 @@
-"""Tools: the operator's functions, which cells call.
+"""Tools: functions of the operator, or of a program that has a sandbox, which cells call.
 
-``session_tools`` are what one session offers; ``broker`` judges each call and keeps account of it;
-``registry`` reads the operator's functions and validates a call's arguments against their
-signatures, in the ``worker``: a process of its own, which may hang, crash and be killed without
-the host (``worker_pool`` starts it, ``protocol`` is what is said to it, ``calls`` are those that
-run). Functions of a program that has a sandbox run in that program (``in_process``). ``types`` is
-what all of these share; ``results`` cleans what comes back. Operations and calls of language models
-come by the same way.
+Invariant: the guest names a tool and gives bytes; everything else is decided here. A call is
+admitted by the broker, approved if the policy wants that, run outside the host's loop, and answered
+exactly once.
+
+The parts, in the order in which a call meets them:
+
+- ``session_tools``: a session's end. Passes the guest's calls on, and answers back.
+- ``broker``: admits or refuses a call, **counts it against the policy's limits** (calls of a cell,
+  at once, per second, bytes), has it approved, and records it. ``Providers`` are all that run calls
+  for a session. What a call costs beyond that is counted by its provider: ``LlmQuota``,
+  ``WriteQuota``.
+- ``calls``: ``Call``, ``Answer``, ``Provider``, ``Approval``, ``CallRecord``: what all share.
+- ``worker_provider``: the host's end of a worker process, which may hang, crash and be killed.
+- ``worker``: that process, and the messages to it. ``runner`` runs its calls.
+- ``registry``: makes tools of functions, and **validates a call's arguments** against their type
+  hints, right before the call (``with_validation``; for operations ``load_operations``). Language
+  models validate theirs in the host (``llm.provider.read``).
+- ``results``: turns a result or exception into what a cell may see.
+- ``in_process``: runs functions of a program that uses the Python API in that program.
+
+Imports the wire and ``render.text``; ``broker`` and ``registry`` also ``operations`` and ``llm``,
+whose calls come by the same way.
 """

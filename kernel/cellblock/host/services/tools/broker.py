@@ -1,8 +1,9 @@
-"""Between guests and whoever runs tools: judges every call, answers each once, keeps account.
+"""The broker: admits or refuses every call of a guest, answers each exactly once, and records it.
 
-A call is a guest's word: a name, an id of its own choosing, some bytes. Whoever runs it gets it
-under a number of ours, and the guest that is answered is the one that asked. Between the two
-stands ``approval``: nothing of a call has been run when that is asked.
+What a guest says is a name, an id of its own choosing and some bytes. The broker checks the name,
+the size and the policy's limits (``tool_max_…``), waits for the rate limit, has the call approved,
+and only then gives it to its provider, under a number of the host's own. Its arguments are
+validated where the tool runs (``registry``).
 """
 
 from __future__ import annotations
@@ -13,31 +14,47 @@ from typing import TYPE_CHECKING, Final
 
 import msgspec
 
-from cellblock.host.services.tools.calls import Answer, Call, CallRecord, CellCalls, Unasked, kept
+from cellblock.errors import PolicyError
+from cellblock.host.services.llm import provider as llm
+from cellblock.host.services.operations import catalog
+from cellblock.host.services.operations.provider import OperationsProvider
+from cellblock.host.services.tools.calls import (
+    Answer,
+    Call,
+    CallRecord,
+    CellCalls,
+    WorkerSettings,
+    bounded,
+)
+from cellblock.host.services.tools.worker_provider import WorkerProvider
 from cellblock.wire import messages
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Mapping
+    from collections.abc import Callable, Collection
 
-    from cellblock.host.services.tools.calls import Approval, CallLimits, Provider, Status
+    from cellblock.host.services.tools.calls import Provider, Source, Status, Tooling
     from cellblock.host.session.types import Reactor
 
 
-# So many calls a second, over all cells and what runs between them.
+#: Calls of one cell that get a record; and refused calls of one cell that the log lists.
+MOST_RECORDS: Final = 100
+#: Bytes of arguments that all calls under way may hold in the host.
+MOST_UNDER_WAY: Final = 48 * 2**20
+#: Bytes that may wait for the guest before answers are kept back, and seconds between looks.
+MUCH_WAITING: Final = 8 * 2**20
+LOOK: Final = 0.01
 
 
-class Rate:
-    """A bucket that holds a second's worth. It is full at first, and ``now`` is in seconds."""
-
-    __slots__ = ("_at", "_room")
+class RateLimit:
+    """A token bucket that holds one second's calls, and is full at first."""
 
     def __init__(self) -> None:
         self._room, self._at = float("inf"), 0.0
 
     def take(self, most: float | None, now: float) -> float:
-        """Take a place, where ``most`` come up each second; return how long there is none yet.
+        """Take a token at the time ``now``, if ``most`` are added per second.
 
-        0 means that it was taken.
+        Return 0 if there was one, else the seconds until there is.
         """
         if most is None:
             return 0.0
@@ -49,303 +66,420 @@ class Rate:
         return 0.0
 
 
-#: Calls of one cell that are told of one by one; and that are refused and entered in the log.
-MOST_RECORDS: Final = 100
-#: Bytes of arguments under way, over all calls: the host holds them until they are taken.
-MOST_UNDER_WAY: Final = 48 * 2**20
-#: Bytes that wait for the guest from which on answers are kept back, and seconds between looks.
-MUCH_WAITING: Final = 8 * 2**20
-LOOK: Final = 0.01
-
-
-class _UnderWay(msgspec.Struct, frozen=True, eq=False):
+class _PendingCall(msgspec.Struct, frozen=True, eq=False):
     number: int
     message: messages.ToolCall
     tool: messages.Tool
     began: float
-    #: Which cell it belongs to.
+    #: The number of its cell.
     cell: int
 
 
 class Broker:
-    """Calls of one guest at a time. ``send`` gets what goes to it; ``waiting`` is its backlog.
+    """Handles the calls of one guest at a time.
 
-    ``observe`` gets the record of every call that ended, but of one cell's that were refused the
-    first only: they cost a cell nothing. ``unlisted`` gets how many more there were; while
-    ``barred`` returns anything, none begins: what came of it could not be entered. ``tell`` gets
-    a line of how one is getting on. ``beyond`` answers what ``approval`` is not asked about: it is
-    not granted.
+    ``send`` gets messages to the guest; ``backlog`` returns the bytes that it has not read yet.
+    ``tell`` gets lines about a call's progress. Of a cell's refused calls only the first are
+    recorded, since they cost a cell nothing.
     """
 
-    def __init__(  # noqa: PLR0913 - whom it stands between
+    def __init__(
         self,
         reactor: Reactor,
-        provider: Provider,
-        limits: CallLimits,
+        providers: Providers,
+        tooling: Tooling,
         *,
         clock: Callable[[], float],
         send: Callable[[messages.ToolResult | messages.ToolPiece], None],
-        waiting: Callable[[], int],
-        observe: Callable[[CallRecord], None] = lambda _record: None,
-        unlisted: Callable[[int], None] = lambda _calls: None,
-        barred: Callable[[], object] = lambda: None,
-        tell: Callable[[str], None] = lambda _text: None,
-        approval: Approval | None = None,
-        beyond: Callable[[Call], Answer | None] | None = None,
+        backlog: Callable[[], int],
+        tell: Callable[[str], None],
     ) -> None:
-        self._reactor, self._provider, self._limits = reactor, provider, limits
-        self._clock, self._send, self._waiting, self._observe = clock, send, waiting, observe
-        self._unlisted, self._barred = unlisted, barred
-        self._tell, self._approval = tell, approval or Unasked()
-        self._beyond = beyond or (lambda _call: None)
-        self._tools: Mapping[str, messages.Tool] = {}
-        #: Why what is known by name is not offered.
-        self._withheld: Mapping[str, str] = {}
+        self._reactor, self.providers, self._tooling = reactor, providers, tooling
+        self._clock, self._send, self._backlog, self._tell = clock, send, backlog, tell
         self._numbers = itertools.count(1)
-        self._under_way: dict[int, _UnderWay] = {}
+        #: Calls without an answer, by the guest's id, and the bytes of their arguments.
+        self._pending: dict[int, _PendingCall] = {}
         self._bytes, self._held = 0, False
-        self._rate, self._catching_up = Rate(), False
-        #: Calls that are too many for this second, and what they are refused with, if they are.
-        self._late: OrderedDict[int, tuple[_UnderWay, Answer | None]] = OrderedDict()
+        self._rate, self._catching_up = RateLimit(), False
+        #: Calls that wait for the rate limit, each with its refusal if it is to be refused.
+        self._late: OrderedDict[int, tuple[_PendingCall, Answer | None]] = OrderedDict()
         self._cell, self._calls, self._refused = 0, 0, 0
         self._records: list[CallRecord] = []
 
-    def offer(
-        self, tools: tuple[messages.Tool, ...], withheld: Mapping[str, str] | None = None
-    ) -> None:
-        """Take note of which tools there are, and why others are ``withheld``, by their names."""
-        self._tools = {tool.name: tool for tool in tools}
-        self._withheld = withheld or {}
-
-    def drop_tools(self, gone: Collection[str]) -> None:
-        """Have no tools with these names any more."""
-        self._tools = {name: tool for name, tool in self._tools.items() if name not in gone}
-
-    def hold_to(self, limits: CallLimits) -> None:
-        """Have these limits."""
-        self._limits = limits
+    def hold_to(self, tooling: Tooling, gone: Collection[str]) -> None:
+        """Apply a narrower policy; ``gone`` are tools that it takes away."""
+        self._tooling = tooling
+        self.providers.hold_to(tooling, gone)
 
     def begin(self) -> None:
-        """Begin a new account: a cell, or a comm message."""
+        """Begin a cell, or a comm message: its calls are counted from here."""
         self.close()
         self._cell += 1
         self._calls, self._refused, self._records = 0, 0, []
 
     def end(self) -> CellCalls:
-        """Return the account, with what has no answer yet as it stands."""
+        """Return the calls of the cell, those that have no answer yet as ``unfinished``."""
         self.close()
-        now = self._clock()
-        own = [one for one in self._under_way.values() if one.cell == self._cell]
-        open_ = [_record(one, "unfinished", now=now) for one in own[:MOST_RECORDS]]
-        told = [*self._records, *open_][:MOST_RECORDS]
-        return CellCalls(tuple(told), self._calls - len(told))
+        own = [one for one in self._pending.values() if one.cell == self._cell]
+        unfinished = [self._record(one, "unfinished") for one in own[:MOST_RECORDS]]
+        records = [*self._records, *unfinished][:MOST_RECORDS]
+        return CellCalls(tuple(records), self._calls - len(records))
 
     def close(self) -> None:
-        """Tell of refused calls that no record was made of."""
+        """Report the refused calls that have no record."""
         if self._refused > MOST_RECORDS:
             more, self._refused = self._refused - MOST_RECORDS, MOST_RECORDS
-            self._unlisted(more)
+            self._tooling.unlisted(more)
 
-    # --- what a guest says --------------------------------------------------------------------
+    # --- messages of a guest ------------------------------------------------------------------
 
     def call(self, message: messages.ToolCall, *, querying: bool) -> str:
-        """Have a tool called; return what no honest guest would ask, or nothing.
+        """Admit or refuse a call; return how it breaks the protocol, or an empty string.
 
-        ``querying``: it is asked for completions, or what a name is, which must change nothing.
+        ``querying``: the guest completes or inspects a name, which must not have any effect.
         """
-        tool = self._tools.get(message.name)
-        if tool is None and message.name in self._withheld:
-            tool = messages.Tool(name=message.name)
+        policy, name = self._tooling.policy, message.name
+        tool = self.providers.tool(name)
+        if tool is None and name in self.providers.withheld:
+            tool = messages.Tool(name=name)
         if tool is None:
             return "a call of what is no tool"
-        if message.id in self._under_way:
+        if message.id in self._pending:
             return "a call under an id that is in use"
-        if len(self._under_way) >= self._limits.in_flight:
+        if len(self._pending) >= policy.tool_max_in_flight:
             return "more calls at once than there may be"
         size = len(bytes(message.arguments))
-        if size > (tool.max_bytes or self._limits.max_bytes):
+        if size > (tool.max_bytes or policy.tool_max_bytes):
             return "a call with larger arguments than there may be"
         self._calls += 1
-        one = _UnderWay(next(self._numbers), message, tool, self._clock(), self._cell)
-        refused = self._refused_with(message.name, size, querying=querying)
-        self._under_way[message.id] = one
+        refusal = self._refusal(name, size, querying=querying)
+        one = _PendingCall(next(self._numbers), message, tool, self._clock(), self._cell)
+        self._pending[message.id] = one
         self._bytes += size
-        # What there is no room for does not wait.
-        if self._is_late(one) and (refused is None or self._bytes <= MOST_UNDER_WAY):
-            self._late[one.number] = one, refused
+        wait = 0.0 if self._late else self._rate.take(policy.tool_max_per_second, one.began)
+        if wait:
+            self._catch_up_in(wait)
+        # A call whose arguments the host has no room for does not wait.
+        if (self._late or wait) and (refusal is None or self._bytes <= MOST_UNDER_WAY):
+            self._late[one.number] = one, refusal
         else:
-            self._proceed(one, refused)
+            self._proceed(one, refusal)
         return ""
 
-    def _is_late(self, one: _UnderWay) -> bool:
-        """Say whether a call has to wait for a place; have the first that does waited for."""
-        wait = 0.0 if self._late else self._rate.take(self._limits.rate, one.began)
-        if wait and not self._catching_up:
-            self._catching_up = True
-            self._reactor.call_later(wait, self._catch_up)
-        return bool(self._late or wait)
-
-    def _catch_up(self) -> None:
-        """Proceed with what was too much for the last second, as far as there is room now."""
-        self._catching_up = False
-        while self._late:
-            if wait := self._rate.take(self._limits.rate, self._clock()):
-                self._catching_up = True
-                self._reactor.call_later(wait, self._catch_up)
-                return
-            self._proceed(*self._late.popitem(last=False)[1])
-
-    def _proceed(self, one: _UnderWay, refused: Answer | None) -> None:
-        if refused is None:
-            self._ask(one)
-        else:
-            self._forget(one)
-            self._settle(one, refused, "refused")
-
-    def _refused_with(self, name: str, size: int, *, querying: bool) -> Answer | None:
-        if refusal := self._refusal(size, querying=querying):
-            return Answer(kind="CallRefused", message=refusal)
-        if why := self._withheld.get(name, ""):
+    def _refusal(self, name: str, size: int, *, querying: bool) -> Answer | None:
+        """Return the refusal of the call that was counted last, if it is to be refused."""
+        most = self._tooling.policy.tool_max_calls
+        if querying:
+            return _refused("no tool is called to complete or to describe a name")
+        if most is not None and self._calls > most:
+            return _refused(f"a cell may call tools {most:,} times (tool_max_calls)")
+        if self._bytes + size > MOST_UNDER_WAY:
+            held = f"the calls under way hold {MOST_UNDER_WAY >> 20} MiB of arguments already"
+            return _refused(f"{held}: have fewer at once")
+        if why := self.providers.withheld.get(name):
             return Answer(kind="NotGranted", message=why)
         return None
 
-    def _refusal(self, size: int, *, querying: bool) -> str:
-        calls = self._limits.calls
-        if querying:
-            return "no tool is called to complete or to describe a name"
-        if calls is not None and self._calls > calls:
-            return f"a cell may call tools {calls:,} times (tool_max_calls)"
-        if self._bytes + size > MOST_UNDER_WAY:
-            most = MOST_UNDER_WAY >> 20
-            return f"the calls under way hold {most} MiB of arguments already: have fewer at once"
-        return ""
+    def _catch_up_in(self, seconds: float) -> None:
+        if not self._catching_up:
+            self._catching_up = True
+            self._reactor.call_later(seconds, self._catch_up)
 
-    def _ask(self, one: _UnderWay) -> None:
-        """Have the call approved of, and then run; nothing of it has been until then."""
+    def _catch_up(self) -> None:
+        """Proceed with the calls that waited, as far as the rate limit allows now."""
+        self._catching_up = False
+        while self._late:
+            most = self._tooling.policy.tool_max_per_second
+            if wait := self._rate.take(most, self._clock()):
+                self._catch_up_in(wait)
+                return
+            self._proceed(*self._late.popitem(last=False)[1])
+
+    def _proceed(self, one: _PendingCall, refusal: Answer | None) -> None:
+        """Have a call approved, then run: nothing of it runs before that."""
+        if refusal is not None:
+            self._settle(one, refusal, "refused")
+            return
         call = Call(
             one.number,
             one.tool,
             one.message.arguments,
-            answer=lambda answer: self._answer(one, answer),
+            answer=lambda answer: self._settle(one, answer, "error" if answer.kind else "ok"),
             piece=lambda text: self._piece(one, text),
             tell=self._tell,
         )
 
         def proceed() -> None:
-            if not self._is_under_way(one):
+            if not self._is_pending(one):
                 return
-            if (answer := self._not_now()) is not None:
-                self._refuse(one, answer)
+            if self._tooling.barred():
+                self._settle(one, _refused(_UNLOGGED), "refused")
             else:
-                self._provider.begin(call)
+                self.providers.begin(call)
 
         def refuse(why: str) -> None:
-            if self._is_under_way(one):
-                self._refuse(one, Answer(kind="NotApproved", message=why))
+            self._settle(one, Answer(kind="NotApproved", message=why), "refused")
 
-        if (answer := self._beyond(call) or self._not_now()) is not None:
-            self._refuse(one, answer)
+        approval = self._tooling.approval
+        if approval is None:
+            proceed()
+        elif (answer := self.providers.precheck(call)) is not None:
+            self._settle(one, answer, "refused")
+        elif self._tooling.barred():
+            self._settle(one, _refused(_UNLOGGED), "refused")
         else:
-            self._approval.decide(call, proceed, refuse)
-
-    def _not_now(self) -> Answer | None:
-        """Return why no call begins now, if so: what comes of it could not be entered."""
-        if not self._barred():
-            return None
-        said = "it would not be on the audit log"
-        return Answer(kind="CallRefused", message=said)
-
-    def _refuse(self, one: _UnderWay, answer: Answer) -> None:
-        self._forget(one)
-        self._settle(one, answer, "refused")
-
-    def _is_under_way(self, one: _UnderWay) -> bool:
-        return self._under_way.get(one.message.id) is one
+            approval.decide(call, proceed, refuse)
 
     def withdraw(self, message: messages.ToolWithdrawn) -> None:
-        """Stop a call that its guest waits for no more; its answer may have crossed with this."""
-        one = self._under_way.get(message.id)
-        if one is not None:
-            self._forget(one)
-            _, refused = self._late.pop(one.number, (one, None))
-            if refused is not None:
-                self._note(one, _record(one, "refused", refused, now=self._clock()))
-                return
-            self._approval.dropped(one.number)
-            self._provider.cancel(one.number)
-            self._note(one, _record(one, "withdrawn", now=self._clock()))
+        """Stop a call that its guest gave up; the answer may have crossed this message."""
+        one = self._pending.get(message.id)
+        if one is None:
+            return
+        self._forget(one)
+        _, refusal = self._late.pop(one.number, (one, None))
+        if refusal is not None:
+            record = self._record(one, "refused", refusal)
+        else:
+            self._stop_asking(one)
+            self.providers.cancel(one.number)
+            record = self._record(one, "withdrawn")
+        if self._count(one, record):
+            self._tooling.observe(record)
 
     def drop(self) -> None:
-        """Stop all: the guest is no more. Nobody is asked about the next because one is stopped."""
-        for one in list(reversed(self._under_way.values())):
-            self._approval.dropped(one.number)
-        for one in list(self._under_way.values()):
+        """Stop all calls: the guest has ended.
+
+        The user is asked about one call at a time, so the last one is dropped first: else dropping
+        one would ask about the next.
+        """
+        for one in list(reversed(self._pending.values())):
+            self._stop_asking(one)
+        for one in list(self._pending.values()):
             self.withdraw(messages.ToolWithdrawn(id=one.message.id))
         self.close()
 
-    # --- answers ------------------------------------------------------------------------------
+    def _stop_asking(self, one: _PendingCall) -> None:
+        if self._tooling.approval is not None:
+            self._tooling.approval.dropped(one.number)
 
-    def _piece(self, one: _UnderWay, text: str) -> None:
-        """Pass a piece on, or leave it out where the guest is behind: the answer has all."""
-        if self._is_under_way(one) and self._waiting() <= MUCH_WAITING:
-            self._send(messages.ToolPiece(id=one.message.id, text=text))
+    def _is_pending(self, one: _PendingCall) -> bool:
+        return self._pending.get(one.message.id) is one
 
-    def _answer(self, one: _UnderWay, answer: Answer) -> None:
-        if self._is_under_way(one):
-            self._forget(one)
-            self._settle(one, answer, "error" if answer.kind else "ok")
-
-    def _forget(self, one: _UnderWay) -> None:
-        del self._under_way[one.message.id]
+    def _forget(self, one: _PendingCall) -> None:
+        del self._pending[one.message.id]
         self._bytes -= len(bytes(one.message.arguments))
 
-    def _settle(self, one: _UnderWay, answer: Answer, status: Status) -> None:
-        record = _record(one, status, answer, now=self._clock())
-        is_told = self._count(one, record)
+    # --- answers ------------------------------------------------------------------------------
+
+    def _piece(self, one: _PendingCall, text: str) -> None:
+        """Pass a piece on, unless the guest is behind: the answer will have all of the text."""
+        if self._is_pending(one) and self._backlog() <= MUCH_WAITING:
+            self._send(messages.ToolPiece(id=one.message.id, text=text))
+
+    def _settle(self, one: _PendingCall, answer: Answer, status: Status) -> None:
+        """Answer a call and record it, unless that is done or it was withdrawn."""
+        if not self._is_pending(one):
+            return
+        self._forget(one)
+        record = self._record(one, status, answer)
+        is_listed = self._count(one, record)
         kind, text = answer.kind, answer.message
         value = msgspec.Raw(answer.value)
         try:
             self._send(messages.ToolResult(id=one.message.id, value=value, kind=kind, message=text))
             self._reactor.expect()  # the next call
-        finally:  # after it: the guest goes on meanwhile
-            if is_told:
-                self._observe(record)
-        if not self._held and self._waiting() > MUCH_WAITING:
+        finally:  # after the answer is sent: the guest goes on meanwhile
+            if is_listed:
+                self._tooling.observe(record)
+        if not self._held and self._backlog() > MUCH_WAITING:
             self._hold()
 
     def _hold(self) -> None:
-        """Keep answers back until the guest has taken those it has."""
-        much = self._waiting() > MUCH_WAITING
+        """Keep answers back until the guest has read those that wait for it."""
+        much = self._backlog() > MUCH_WAITING
         if much != self._held:
             self._held = much
-            self._provider.hold(held=much)
+            self.providers.hold(held=much)
         if much:
             self._reactor.call_later(LOOK, self._hold)
 
-    def _note(self, one: _UnderWay, record: CallRecord) -> None:
-        if self._count(one, record):
-            self._observe(record)
-
-    def _count(self, one: _UnderWay, record: CallRecord) -> bool:
-        """Have a call in the account; say whether it is told of by itself."""
+    def _count(self, one: _PendingCall, record: CallRecord) -> bool:
+        """Count a call for its cell; return whether the log lists it."""
         if one.cell == self._cell and len(self._records) < MOST_RECORDS:
             self._records.append(record)
         self._refused += record.status == "refused"
         return record.status != "refused" or self._refused <= MOST_RECORDS
 
+    def _record(
+        self, one: _PendingCall, status: Status, answer: Answer | None = None
+    ) -> CallRecord:
+        answer = answer or Answer()
+        return CallRecord(
+            number=one.number,
+            tool=one.tool,
+            arguments=bounded(bytes(one.message.arguments)),
+            status=status,
+            value=bounded(answer.value) if status == "ok" else 0,
+            kind=answer.kind,
+            message=answer.message,
+            tokens=answer.tokens,
+            seconds=self._clock() - one.began,
+        )
 
-def _record(
-    one: _UnderWay, status: Status, answer: Answer | None = None, *, now: float
-) -> CallRecord:
-    said = answer or Answer()
-    return CallRecord(
-        number=one.number,
-        tool=one.tool,
-        arguments=kept(bytes(one.message.arguments)),
-        status=status,
-        value=kept(said.value) if status == "ok" else 0,
-        kind=said.kind,
-        message=said.message,
-        tokens=said.tokens,
-        seconds=now - one.began,
-    )
+
+_UNLOGGED: Final = "it would not be on the audit log"
+
+
+def _refused(why: str) -> Answer:
+    return Answer(kind="CallRefused", message=why)
+
+
+class Providers:
+    """All that run calls for one session: each call goes to the provider that has its tool.
+
+    The operator's tools are known when their worker has imported them. Operations and language
+    models are known at once, and their workers start with the first call.
+    """
+
+    def __init__(self, reactor: Reactor, tooling: Tooling) -> None:
+        #: Providers that have to be asked which tools they have, and their answers.
+        self._sources: list[Source] = []
+        self._found: dict[Source, tuple[messages.Tool, ...]] = {}
+        self._operations: OperationsProvider | None = None
+        self._llm: llm.LlmProvider | None = None
+        #: Folders that packages are imported from; None until they are installed.
+        self._paths: tuple[str, ...] | None = ()
+        #: Names of tools that a narrower policy took away.
+        self._gone = frozenset[str]()
+        self._policy = policy = tooling.policy
+        if policy.tools:
+            settings = WorkerSettings(
+                entries=policy.tools,
+                timeout=policy.tool_timeout,
+                timeouts=policy.tool_timeouts,
+                max_bytes=policy.tool_max_bytes,
+                policy=policy.name,
+            )
+            self._sources.append(WorkerProvider(reactor, settings))
+        if tooling.functions is not None:
+            self._sources.append(tooling.functions())
+        if tooling.operations is not None:
+            self._operations = OperationsProvider(reactor, policy, tooling.operations)
+            self._paths = None
+            if policy.operations is not None and policy.operations.write_file is not None:
+                tooling.budgets[catalog.WRITE_FILE.name] = self._operations.quota.spent
+        if policy.llm.granted:
+            self._llm = llm.LlmProvider(reactor, policy.llm, max_bytes=policy.tool_max_bytes)
+            tooling.budgets[llm.CALL] = self._llm.quota.spent
+        self._own = [one for one in (self._operations, self._llm) if one is not None]
+        #: By name, also those that are gone: their calls may be under way.
+        self._named: dict[str, tuple[messages.Tool, Provider]] = {}
+        self._index()
+        #: Tools of the host's own that the policy does not grant, and why not.
+        self.withheld = {tool.name: catalog.refusal(tool.name) for tool in catalog.ALL.values()}
+        self.withheld |= {name: llm.refusal(name) for name in (llm.CALL, llm.CHAT)}
+        for name in self._named:
+            self.withheld.pop(name, None)
+
+    @property
+    def awaited(self) -> bool:
+        """Whether it is not known yet what cells may call: no guest starts before that."""
+        return len(self._found) < len(self._sources) or self._paths is None
+
+    @property
+    def tools(self) -> tuple[messages.Tool, ...]:
+        """What cells may call."""
+        return tuple(tool for tool, _ in self._named.values() if tool.name not in self._gone)
+
+    @property
+    def paths(self) -> tuple[str, ...]:
+        """Folders that packages are imported from."""
+        return self._paths or ()
+
+    def tool(self, name: str) -> messages.Tool | None:
+        """Return the tool of that name, if there is one."""
+        return None if name in self._gone or name not in self._named else self._named[name][0]
+
+    def _index(self) -> None:
+        self._named = {
+            tool.name: (tool, one) for one in self._sources for tool in self._found.get(one, ())
+        }
+        self._named |= {tool.name: (tool, one) for one in self._own for tool in one.tools}
+
+    def open(
+        self,
+        on_ready: Callable[[], None],
+        on_failed: Callable[[PolicyError], None],
+        tell: Callable[[str], None],
+    ) -> None:
+        """Find out which tools there are, and install the policy's packages.
+
+        Calls one of the two once, at once if there is nothing to wait for. ``tell`` gets lines
+        about the progress of the installation.
+        """
+        failed = False
+
+        def known(source: Source, tools: tuple[messages.Tool, ...]) -> None:
+            if twice := next((tool.name for tool in tools if self.tool(tool.name)), ""):
+                what = "the policy has a tool of this name already"
+                file, key = (self._policy.name, "tools") if self._policy.tools else ("tools", "")
+                remedy = "Rename one of them."
+                fail(PolicyError(what, file=file, key=key, value=repr(twice), remedy=remedy))
+                return
+            self._found[source] = tools
+            self._index()
+            settle()
+
+        def installed(paths: tuple[str, ...]) -> None:
+            self._paths = paths
+            settle()
+
+        def settle() -> None:
+            if not self.awaited and not failed:
+                on_ready()
+
+        def fail(error: PolicyError) -> None:
+            nonlocal failed
+            if not failed:
+                failed = True
+                on_failed(error)
+
+        settle()
+        for source in self._sources:
+            source.open(lambda tools, source=source: known(source, tools), fail)  # type: ignore[misc]
+        if self._operations is not None:
+            self._operations.open(installed, fail, tell)
+
+    def hold_to(self, tooling: Tooling, gone: Collection[str]) -> None:
+        """Apply a narrower policy to calls that begin now; ``gone`` are tools it takes away."""
+        self._gone |= frozenset(gone)
+        for source in self._sources:
+            source.hold_to(tooling.policy.tool_timeout, tooling.policy.tool_timeouts)
+        if self._operations is not None and tooling.operations is not None:
+            self._operations.hold_to(tooling.policy, tooling.operations)
+
+    def precheck(self, call: Call) -> Answer | None:
+        """Return the refusal of a call that the policy does not grant, before a user is asked."""
+        for one in self._own:
+            if call.tool.name in {tool.name for tool in one.tools}:
+                return one.precheck(call)
+        return None
+
+    def begin(self, call: Call) -> None:
+        """Run a call."""
+        self._named[call.tool.name][1].begin(call)
+
+    def cancel(self, number: int) -> None:
+        """Stop a call; harmless for providers that do not have it."""
+        for one in (*self._sources, *self._own):
+            one.cancel(number)
+
+    def hold(self, *, held: bool) -> None:
+        """Keep answers back, or let them go again."""
+        for one in (*self._sources, *self._own):
+            one.hold(held=held)
+
+    def close(self) -> None:
+        """End all workers that were started."""
+        for one in (*self._sources, *self._own):
+            one.close()

@@ -1,4 +1,9 @@
-"""What the parts of tools share: limits, providers, approval of calls, their record, settings."""
+"""A call, who runs it, who approves of it, and its record: what all parts of tools share.
+
+A guest's call becomes a ``Call`` when the broker has admitted it. An ``Approval`` may be asked
+about it; then a ``Provider`` runs it and gives an ``Answer``. Every call that ended is a
+``CallRecord``, which replies' metadata and the audit log show without secrets.
+"""
 
 from __future__ import annotations
 
@@ -15,215 +20,183 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
     from cellblock.errors import PolicyError
-    from cellblock.host.services.llm.provider import LlmQuota
-    from cellblock.host.services.operations import catalog as operations
-    from cellblock.host.services.operations.provider import OperationsAccess
-    from cellblock.policy.model import Llm
+    from cellblock.host.services.operations.catalog import OperationGrants
+    from cellblock.policy.model import Policy
+    from cellblock.render.tables import Budget
     from cellblock.wire.messages import Tool
 
 
-def _unobserved(_record: CallRecord) -> None: ...
-def _uncounted(_calls: int) -> None: ...
-def _open() -> None: ...
-
-
-class CallLimits(msgspec.Struct, frozen=True, kw_only=True):
-    """Calls at once, in one cell and in a second (None: any number), bytes of one's arguments.
-
-    And seconds that one may take (None: any number), of all tools and of some by name.
-    """
-
-    in_flight: int
-    calls: int | None
-    rate: int | None = None
-    max_bytes: int
-    timeout: float | None = None
-    timeouts: Mapping[str, float] = {}
-
-
-class LlmAccess(msgspec.Struct, frozen=True, kw_only=True):
-    """Language models that cells may ask, and the account of what that costs."""
-
-    llm: Llm
-    quota: LlmQuota
-
-
-class Tooling(msgspec.Struct, frozen=True, kw_only=True):
-    """What a session is told: what cells may call of whom, and within what limits.
-
-    None stands for what there is nothing of.
-    """
-
-    settings: WorkerSettings | None = None
-    #: Makes what has functions of the program that has cells run.
-    given: Callable[[], Source] | None = None
-    operations: OperationsAccess | None = None
-    models: LlmAccess | None = None
-    limits: CallLimits
-    #: Gets the record of every call that ended: for the audit log.
-    observe: Callable[[CallRecord], None] = _unobserved
-    #: Gets how many calls were refused that no record is made of.
-    unlisted: Callable[[int], None] = _uncounted
-    #: Says why no call may begin now, if so.
-    barred: Callable[[], object] = _open
-    #: Decides about calls; None asks nobody.
-    approval: Approval | None = None
-
-
-# Whoever runs tools: the operator's worker, and whatever the host offers by itself.
-
-
 class Answer(msgspec.Struct, frozen=True):
-    """What came of a call: a value, encoded, or where ``kind`` is not empty, an error."""
+    """The result of a call: an encoded value, or an error if ``kind`` is not empty.
+
+    ``tokens`` is what a call of a language model cost.
+    """
 
     value: bytes = NOTHING
     kind: str = ""
     message: str = ""
-    #: Of a language model, what it cost.
     tokens: int = 0
 
 
-def _unheard(_text: str) -> None: ...
+def _ignore(_value: object) -> None: ...
+def _not_barred() -> None: ...
 
 
 class Call(msgspec.Struct, frozen=True):
-    """One call that was admitted. ``answer`` is to be called once, and is told nothing later.
+    """One call that was admitted. ``answer`` is called exactly once.
 
-    Before that, ``piece`` may be called with more of a text that the answer will have all of, and
-    ``tell`` with a line, for whoever waits, of how it is getting on.
+    Before that, ``piece`` may get parts of a text that the answer will have in full, and ``tell``
+    lines about the call's progress, for the user who waits.
     """
 
     number: int
     tool: Tool
     arguments: msgspec.Raw
     answer: Callable[[Answer], None]
-    piece: Callable[[str], None] = _unheard
-    tell: Callable[[str], None] = _unheard
+    piece: Callable[[str], None] = _ignore
+    tell: Callable[[str], None] = _ignore
 
 
 class Provider(Protocol):
-    """Runs calls without ever holding up the host's loop."""
+    """Runs calls, and never blocks the host's loop."""
 
     def begin(self, call: Call) -> None:
-        """Run ``call``, now or when there is room."""
+        """Run ``call``, now or as soon as there is room."""
 
     def cancel(self, number: int) -> None:
-        """Stop a call whose answer nobody waits for; harmless when it has been answered."""
+        """Stop a call whose answer nobody waits for; harmless if it has been answered."""
 
     def hold(self, *, held: bool) -> None:
-        """Keep answers back while the guest does not take them, or give them again."""
+        """Keep answers back while the guest does not read them, or let them go again."""
 
     def close(self) -> None:
-        """End, with all that runs."""
+        """End, with all calls that run."""
 
 
 class Source(Provider, Protocol):
-    """A provider that says what there is, later: exactly one of the two is called."""
+    """A provider that finds out which tools it has."""
 
     def hold_to(self, timeout: float | None, timeouts: Mapping[str, float]) -> None:
-        """Have calls take no longer than so many seconds; some, by name, than these."""
+        """Set the seconds that a call may take: of any tool, and of some by name."""
 
     def open(
-        self,
-        on_tools: Callable[[tuple[Tool, ...]], None],
-        on_failed: Callable[[PolicyError], None],
+        self, on_tools: Callable[[tuple[Tool, ...]], None], on_failed: Callable[[PolicyError], None]
     ) -> None:
-        """Find out which tools there are."""
-
-
-# Where a call may be asked about before it is run: a hook, and what stands there otherwise.
+        """Find out which tools there are; one of the two is called, later and once."""
 
 
 class Approval(Protocol):
-    """Decides about a call that the policy grants and that nothing of has been run yet.
+    """Decides about a call that the policy grants, before anything of it is run.
 
-    Exactly one of ``proceed()`` and ``refuse(why)`` is called, now or later. Neither does anything
-    once the call was withdrawn; ``dropped`` says that, so that nobody is asked any more.
+    Exactly one of ``proceed()`` and ``refuse(why)`` is called, now or later. Neither has an effect
+    once the call was withdrawn; ``dropped`` says that, so that the user is not asked any more.
     """
 
     def decide(
-        self, call: Call, proceed: Callable[[], None], refuse: Callable[[str], None]
+        self, call: Call, proceed: Callable[[], None], refuse: Callable[[str], None], /
     ) -> None:
         """Decide about ``call``."""
 
-    def dropped(self, number: int) -> None:
-        """Take note that nobody waits any more for this call; harmless when it is decided."""
-
-
-class Unasked:
-    """Approves of whatever the policy grants."""
-
-    def decide(
-        self,
-        call: Call,  # noqa: ARG002 - whatever it is
-        proceed: Callable[[], None],
-        refuse: Callable[[str], None],  # noqa: ARG002 - as above
-    ) -> None:
-        """Go ahead."""
-        proceed()
-
-    def dropped(self, number: int) -> None:
-        """Do nothing: nobody was asked."""
+    def dropped(self, number: int, /) -> None:
+        """Note that nobody waits for this call any more; harmless if it is decided."""
 
 
 class DenyAll:
-    """Approves of nothing: the policy has users asked, and whoever runs the cells can't be."""
+    """Approves of nothing: the policy has users asked, and a program has none to ask."""
 
     def decide(
-        self,
-        call: Call,  # noqa: ARG002 - whatever it is
-        proceed: Callable[[], None],  # noqa: ARG002 - as above
-        refuse: Callable[[str], None],
+        self, _call: Call, _proceed: Callable[[], None], refuse: Callable[[str], None], /
     ) -> None:
-        """Refuse it."""
+        """Refuse the call."""
         refuse("nobody can be asked: a program runs the cells")
 
-    def dropped(self, number: int) -> None:
+    def dropped(self, _number: int, /) -> None:
         """Do nothing: nobody was asked."""
 
 
-# One call of a tool as it is told of later: in a reply's metadata, and on the record.
+# --- what a session and a worker are configured with ------------------------------------------
 
-#: Bytes of arguments, and of a result, that are told; of more only how much it was.
-MOST_TOLD: Final = 4_096
+
+class Tooling(msgspec.Struct, frozen=True, kw_only=True):
+    """What a session's cells may call, and within what limits: those of ``policy``.
+
+    ``observe`` gets the record of every call that ended, for the audit log; ``unlisted`` how many
+    refused calls have no record. While ``barred`` returns anything, no call begins: its record
+    could not be entered. ``approval`` decides about calls; None approves of all.
+    """
+
+    policy: Policy
+    #: Makes the source of functions of the program that has the cells run.
+    functions: Callable[[], Source] | None = None
+    #: What operations may touch; None if the policy grants none.
+    operations: OperationGrants | None = None
+    #: Gets what tells how much of a session's quota is used, by the name of what uses it.
+    budgets: dict[str, Callable[[], Budget]] = msgspec.field(default_factory=dict)
+    observe: Callable[[CallRecord], None] = _ignore
+    unlisted: Callable[[int], None] = _ignore
+    barred: Callable[[], object] = _not_barred
+    approval: Approval | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WorkerSettings:
+    """What a worker is to run: the operator's ``entries``, or else the host's ``operations``.
+
+    ``timeout`` and ``timeouts`` are seconds of a call, of any tool and by name; ``max_bytes``
+    bounds an answer. ``limit`` names the policy field of the time limit, ``policy`` its file.
+    """
+
+    entries: tuple[str, ...] = ()
+    operations: OperationGrants | None = None
+    timeout: float | None = None
+    timeouts: Mapping[str, float] = field(default_factory=dict)
+    max_bytes: int = 2**20
+    limit: str = "tool_timeout"
+    policy: str = ""
+
+
+# --- records of calls -------------------------------------------------------------------------
+
+#: Bytes of arguments and of a result that a record keeps; of larger ones it keeps the size.
+MAX_KEPT: Final = 4_096
 MASK: Final = "•••"
 _POSITIONAL, _REST, _NAMED_REST = (0, 1), 2, 4
 Status = Literal["ok", "error", "withdrawn", "refused", "unfinished"]
 
 
 class CallRecord(msgspec.Struct, frozen=True):
-    """A call and what came of it, secrets included: ``as_dict`` is for everybody's eyes."""
+    """A call and its result, secrets included; ``as_dict`` is what others may see."""
 
     number: int
     tool: Tool
-    #: As they crossed, or how many bytes they were.
+    #: As the guest encoded them, or their size in bytes.
     arguments: bytes | int
     status: Status
-    #: The value, where ``status`` is ok; or again its size.
+    #: The encoded value if ``status`` is ok, or its size.
     value: bytes | int = 0
     kind: str = ""
     message: str = ""
-    #: Of a language model.
+    #: What a call of a language model cost.
     tokens: int = 0
     seconds: float = 0.0
 
     def as_dict(self) -> dict[str, Any]:
-        """Return JSON data in which secrets are masked and what is large is only measured."""
+        """Return JSON data with secrets masked; of large values it has the size only."""
         args, kwargs = _arguments(self.tool, self.arguments)
-        told: dict[str, Any] = {"name": self.tool.name, "args": args, "kwargs": kwargs}
-        told["status"] = self.status
+        found: dict[str, Any] = {"name": self.tool.name, "args": args, "kwargs": kwargs}
+        found["status"] = self.status
         if self.status == "ok":
-            told["result"] = MASK if self.tool.secret_result else _told(self.value)
+            found["result"] = MASK if self.tool.secret_result else _decoded(self.value)
         elif self.kind:
-            told["error"] = {"type": self.kind, "message": self.message}
+            found["error"] = {"type": self.kind, "message": self.message}
         if self.tokens:
-            told["tokens"] = self.tokens
-        return told | {"seconds": round(self.seconds, 6)}
+            found["tokens"] = self.tokens
+        return found | {"seconds": round(self.seconds, 6)}
 
 
 @dataclass(frozen=True, slots=True)
 class CellCalls:
-    """The calls that a cell made: the first of them, and how many more."""
+    """The calls that a cell made: the first ones, and how many more."""
 
     records: tuple[CallRecord, ...] = ()
     left_out: int = 0
@@ -233,12 +206,12 @@ class CellCalls:
         return [record.as_dict() for record in self.records]
 
 
-def kept(encoded: bytes) -> bytes | int:
-    """Return what a record keeps of encoded data: it outlives the call."""
-    return encoded if len(encoded) <= MOST_TOLD else len(encoded)
+def bounded(encoded: bytes) -> bytes | int:
+    """Return encoded data, or its size if it is too large for a record to keep."""
+    return encoded if len(encoded) <= MAX_KEPT else len(encoded)
 
 
-def _told(encoded: bytes | int) -> Any:
+def _decoded(encoded: bytes | int) -> Any:
     if isinstance(encoded, int):
         return f"… {encoded:,} bytes"
     try:
@@ -249,14 +222,14 @@ def _told(encoded: bytes | int) -> Any:
 
 def _cleaned(value: Any) -> Any:
     try:
-        return Cleaner(nodes=MOST_TOLD, chars=8 * MOST_TOLD, depth=32).clean(value)
+        return Cleaner(nodes=MAX_KEPT, chars=8 * MAX_KEPT, depth=32).clean(value)
     except TooLargeError:
         return "… too deep"
 
 
 def _arguments(tool: Tool, encoded: bytes | int) -> tuple[list[Any], dict[str, Any]]:
-    """Return args and kwargs, secret ones masked."""
-    data = _told(encoded)
+    """Return args and kwargs, secrets masked."""
+    data = _decoded(encoded)
     match data:
         case [list() as args, dict() as kwargs]:
             pass
@@ -269,7 +242,7 @@ def _arguments(tool: Tool, encoded: bytes | int) -> tuple[list[Any], dict[str, A
 
 
 def is_secret_at(tool: Tool, index: int) -> bool:
-    """Say whether an argument by its place is kept out of what others see."""
+    """Whether the positional argument at ``index`` is secret."""
     positional = [one for one in tool.parameters if one.kind in _POSITIONAL]
     rest = [one for one in tool.parameters if one.kind == _REST]
     found = positional[index : index + 1] or rest
@@ -277,28 +250,7 @@ def is_secret_at(tool: Tool, index: int) -> bool:
 
 
 def is_secret_named(tool: Tool, key: str) -> bool:
-    """Say the same of an argument by its name."""
+    """Whether the keyword argument ``key`` is secret."""
     named = [one for one in tool.parameters if one.name == key and one.kind != 0]
     found = named or [one for one in tool.parameters if one.kind == _NAMED_REST]
     return any(one.secret for one in found)
-
-
-# What a workshop is told: which tools its worker is to have, and how long calls may take.
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class WorkerSettings:
-    """The policy's part: what to import, seconds of a call, by name and for all others.
-
-    With ``operations`` nothing is imported: those are what is offered.
-    """
-
-    entries: tuple[str, ...] = ()
-    operations: operations.OperationGrants | None = None
-    timeout: float | None = None
-    timeouts: Mapping[str, float] = field(default_factory=dict)
-    max_bytes: int = 2**20
-    #: The field that says how long a call may take.
-    limit: str = "tool_timeout"
-    #: The file that says so, for errors.
-    policy: str = ""

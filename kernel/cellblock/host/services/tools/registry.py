@@ -1,6 +1,16 @@
-"""From the policy's ``tools`` to functions that check their arguments. Runs in the worker.
+"""The tools of a worker: what cells are told of each, and the validation of its arguments.
 
-An entry is ``module:function``, or the name of an entry point of the group ``cellblock.tools``.
+An entry of the policy's ``tools`` is ``module:function``, or the name of an entry point of the
+group ``cellblock.tools`` (``load``). Operations are the host's own (``load_operations``).
+
+**Arguments are validated here**, by pydantic against the function's type hints, in the process that
+runs the tool and right before it runs; what does not fit is answered as a ``ValidationError``. They
+come from a hostile guest, and pydantic reports everything that does not fit: a megabyte that fits
+nowhere makes a million errors, seconds in C and a gigabyte. So of a tool a list, tuple or set is
+read only up to the first item that does not fit (``fail_fast``), also in fields of a TypedDict or a
+dataclass; of an operation only so many arguments and entries are read. Not covered are dicts,
+``*args``, fields of pydantic's own models and dataclasses, whose validators are built before, and
+types that contain themselves.
 """
 
 from __future__ import annotations
@@ -22,7 +32,9 @@ from typing import TYPE_CHECKING, Annotated, Any, Final
 import pydantic
 
 from cellblock.analysis.names import REFUSED_BUILTINS, REFUSED_UNLESS_BOUND, RESERVED
+from cellblock.host.services.operations import catalog, files
 from cellblock.host.services.tools.results import is_secret
+from cellblock.policy import operations
 from cellblock.wire.messages import Parameter, Tool
 
 if TYPE_CHECKING:
@@ -30,113 +42,6 @@ if TYPE_CHECKING:
 
     from pydantic import GetCoreSchemaHandler
     from pydantic_core import CoreSchema
-
-
-# Functions that check their arguments by their type hints, in time that a hostile caller bears.
-#
-# Pydantic tells of everything that does not fit: a megabyte that fits nowhere is a million
-# errors, seconds in C and a gigabyte. So a list, tuple or set is read up to the first item that
-# does not fit, in fields of a TypedDict or a dataclass, too. Not covered: dicts, ``*args``,
-# fields of a model or a dataclass of pydantic's, which is built before, and of a type within
-# itself.
-
-#: Schemas that know the option, and what in one is no schema but a user's.
-_CONTAINERS: Final = frozenset({"frozenset", "list", "set", "tuple"})
-_NO_SCHEMAS: Final = frozenset({"config", "default", "expected", "metadata", "serialization"})
-#: Of these the keys are names, of fields or tags, whatever they are.
-_NAMED: Final = frozenset({"choices", "fields"})
-#: References of one hint that are replaced by what they refer to.
-_MOST_REFERENCES: Final = 100
-
-
-class _Hasty:
-    """Stands in a type hint; what it stands for is read up to the first thing that is wrong."""
-
-    def __get_pydantic_core_schema__(
-        self, source: Any, handler: GetCoreSchemaHandler
-    ) -> CoreSchema:
-        found: CoreSchema = _Reading(handler).hasty(handler(source))
-        return found
-
-
-def with_validation(function: Callable[..., Any]) -> Callable[..., Any]:
-    """Return a function that raises ``pydantic.ValidationError`` for what does not fit.
-
-    Raises what pydantic raises of hints that can't be used.
-    """
-    try:
-        return pydantic.validate_call(_hurried(function))
-    except Exception:
-        return pydantic.validate_call(function)
-
-
-def _hurried(function: Callable[..., Any]) -> Callable[..., Any]:
-    """Return the same function with hints that say so; any other callable as it is."""
-    if inspect.ismethod(function):
-        return types.MethodType(_hurried(function.__func__), function.__self__)
-    if not inspect.isfunction(function):
-        return function
-    own = _copied(function)
-    hints = typing.get_type_hints(function, include_extras=True)
-    own.__annotations__ = {
-        name: hint if name == "return" else Annotated[hint, _Hasty()]
-        for name, hint in hints.items()
-    }
-    return own
-
-
-def _copied(function: types.FunctionType) -> types.FunctionType:
-    """Return the same function, whose type hints may be others."""
-    own = types.FunctionType(
-        function.__code__,
-        function.__globals__,
-        function.__name__,
-        function.__defaults__,
-        function.__closure__,
-    )
-    own.__kwdefaults__, own.__doc__ = function.__kwdefaults__, function.__doc__
-    own.__module__, own.__qualname__ = function.__module__, function.__qualname__
-    own.__dict__.update(function.__dict__)
-    return own
-
-
-class _Reading:
-    """Makes a schema of a hint's, with the option set wherever it may be."""
-
-    def __init__(self, handler: GetCoreSchemaHandler) -> None:
-        self._handler, self._left = handler, _MOST_REFERENCES
-        self._within: set[str] = set()
-
-    def hasty(self, part: Any) -> Any:
-        """Return a schema, or a part of one."""
-        if isinstance(part, list | tuple):
-            return type(part)(map(self.hasty, part))
-        if not isinstance(part, dict):
-            return part
-        kind = part.get("type")
-        if kind == "definition-ref":
-            return self._there(part)
-        found = {key: self._under(key, each) for key, each in part.items()}
-        return found | {"fail_fast": True} if kind in _CONTAINERS else found
-
-    def _under(self, key: str, part: Any) -> Any:
-        if key in _NAMED and isinstance(part, dict):
-            return {name: self.hasty(each) for name, each in part.items()}
-        return part if key in _NO_SCHEMAS else self.hasty(part)
-
-    def _there(self, reference: Any) -> Any:
-        """Return what is referred to in its place; the reference, where that has no end."""
-        name = reference["schema_ref"]
-        if name in self._within or not self._left:
-            return reference
-        found: Any = self._handler.resolve_ref_schema(reference)
-        if found["type"] == "model":  # it has its own validator, which knows no option
-            return reference
-        self._left -= 1
-        self._within.add(name)
-        inline = self.hasty({key: each for key, each in found.items() if key != "ref"})
-        self._within.discard(name)
-        return inline
 
 
 GROUP: Final = "cellblock.tools"
@@ -149,6 +54,8 @@ _NAME_IT: Final = 'Give it one: def, or in a program tools={"name": …}.'
 _LONGEST_DOC, _LONGEST_TEXT = 10_000, 300
 _MODULES: Final = re.compile(r"\b(?:[^\W\d]\w*\.)+(?=[^\W\d])")
 _MASK: Final = "'•••'"
+#: Arguments of an operation, and entries of one.
+_MOST_ARGUMENTS: Final = 1_000
 
 
 class InvalidToolError(Exception):
@@ -161,15 +68,38 @@ class InvalidToolError(Exception):
 
 @dataclass(frozen=True, slots=True)
 class RegisteredTool:
-    """A tool: what cells are told of it, and what is called."""
+    """A tool: what cells are told of it, and what is called, which validates its arguments."""
 
     tool: Tool
     function: Callable[..., Any]
 
 
 def load(entries: tuple[str, ...]) -> dict[str, RegisteredTool]:
-    """Return the tools by name. Raises InvalidToolError for the first entry that is none."""
-    return register((entry, *_named(entry)) for entry in entries)
+    """Return the operator's tools by name. Raises InvalidToolError for the first that is none."""
+    return register((entry, *_import_entry(entry)) for entry in entries)
+
+
+def load_operations(grants: catalog.OperationGrants) -> dict[str, RegisteredTool]:
+    """Return the operations that are granted, by name as cells have them."""
+    section = operations.Operations.of_values(grants.tables)
+    own = files.Files(section, project=grants.project, denied=grants.denied)
+    found: dict[str, Callable[..., Any]] = {
+        name: getattr(own, name) for name in section.with_roots()
+    }
+    if section.http is not None:
+        from cellblock.host.services.operations.http import Fetcher  # noqa: PLC0415 - of an extra
+
+        found["http"] = Fetcher(section.http).http
+    if section.install is not None:
+        from cellblock.host.services.operations.packages import Installer  # noqa: PLC0415 - most need none
+
+        found["install"] = Installer(section.install, grants.packages).install
+    return {
+        f"{catalog.PREFIX}{name}": RegisteredTool(
+            tool := catalog.ALL[name], _with_bounded_validation(tool, function)
+        )
+        for name, function in found.items()
+    }
 
 
 def register(named: Iterable[tuple[str, str, Any]]) -> dict[str, RegisteredTool]:
@@ -184,14 +114,24 @@ def register(named: Iterable[tuple[str, str, Any]]) -> dict[str, RegisteredTool]
         if name in _TAKEN or name.startswith("_"):
             said = f"{name} can't be the name of a tool: it means something else in a cell"
             raise InvalidToolError(entry, said, "Rename the function.")
-        found[name] = _registered(entry, name, function)
+        if not callable(function):
+            raise InvalidToolError(entry, "it is no function", "Name one.")
+        try:
+            found[name] = RegisteredTool(_described(name, function), with_validation(function))
+        except Exception as exc:  # pydantic's have no common base
+            said = f"its signature can't be used: {type(exc).__name__}: {exc}".partition("\n")[0]
+            remedy = (
+                "Give it type hints of data: str, int, list, dict, dataclasses, pydantic models."
+            )
+            raise InvalidToolError(entry, said, remedy) from None
     return found
 
 
-def _named(entry: str) -> tuple[str, Any]:
+def _import_entry(entry: str) -> tuple[str, Any]:
+    """Return the name and the function of an entry. Raises InvalidToolError."""
     module, colon, path = entry.partition(":")
     if not colon:
-        return entry, _entry_point(entry)
+        return entry, _import_entry_point(entry)
     try:
         function: Any = importlib.import_module(module)
     except BaseException as exc:
@@ -207,7 +147,7 @@ def _named(entry: str) -> tuple[str, Any]:
     return path.rpartition(".")[2], function
 
 
-def _entry_point(name: str) -> Any:
+def _import_entry_point(name: str) -> Any:
     points = importlib.metadata.entry_points(group=GROUP, name=name)
     if not points:
         known = sorted({point.name for point in importlib.metadata.entry_points(group=GROUP)})
@@ -223,43 +163,26 @@ def _entry_point(name: str) -> Any:
         raise InvalidToolError(name, said, f"Install what it needs for {sys.executable}.") from None
 
 
-def _registered(entry: str, name: str, function: Any) -> RegisteredTool:
-    if not callable(function):
-        raise InvalidToolError(entry, "it is no function", "Name one.")
-    try:
-        tool = _described(name, function)
-        return RegisteredTool(tool, with_validation(function))
-    except Exception as exc:
-        said = f"its signature can't be used: {type(exc).__name__}: {exc}".partition("\n")[0]
-        remedy = "Give it type hints of data: str, int, list, dict, dataclasses, pydantic models."
-        raise InvalidToolError(entry, said, remedy) from None
+# --- what cells are told ----------------------------------------------------------------------
 
 
 def _described(name: str, function: Callable[..., Any]) -> Tool:
-    signature, hints = inspect.signature(function), _hints(function)
-    parameters = tuple(_parameter(one, hints) for one in signature.parameters.values())
-    returns = hints.get("return", signature.return_annotation)
-    return Tool(
-        name=name,
-        parameters=parameters,
-        returns=_text(returns),
-        doc=(inspect.getdoc(function) or "")[:_LONGEST_DOC],
-        is_async=_is_async(function),
-        secret_result=is_secret(returns),
-    )
-
-
-def _hints(function: Callable[..., Any]) -> dict[str, Any]:
+    signature = inspect.signature(function)
     unwrapped: Any = function.func if isinstance(function, functools.partial) else function
     try:
-        return typing.get_type_hints(unwrapped, include_extras=True)
-    except Exception:
-        return {}
-
-
-def _is_async(function: Callable[..., Any]) -> bool:
-    method = getattr(function, "__call__", None)  # noqa: B004 - of an object that can be called
-    return inspect.iscoroutinefunction(function) or inspect.iscoroutinefunction(method)
+        hints = typing.get_type_hints(unwrapped, include_extras=True)
+    except Exception:  # names that only a type checker knows; pydantic will say
+        hints = {}
+    returns = hints.get("return", signature.return_annotation)
+    is_async = map(inspect.iscoroutinefunction, (function, type(function).__call__))
+    return Tool(
+        name=name,
+        parameters=tuple(_parameter(one, hints) for one in signature.parameters.values()),
+        returns=_text(returns),
+        doc=(inspect.getdoc(function) or "")[:_LONGEST_DOC],
+        is_async=any(is_async),
+        secret_result=is_secret(returns),
+    )
 
 
 def _parameter(one: inspect.Parameter, hints: dict[str, Any]) -> Parameter:
@@ -272,7 +195,7 @@ def _parameter(one: inspect.Parameter, hints: dict[str, Any]) -> Parameter:
 
 
 def _default(value: object, *, secret: bool) -> str:
-    """Return the text of a default, where that says it all: any other may name what is here."""
+    """Return the text of a default if it is a literal: any other may name what is here."""
     if secret:
         return _MASK
     text = repr(value)
@@ -290,5 +213,127 @@ def _text(hint: Any) -> str:
     if hint in (None, type(None)):
         return "None"
     text = hint if isinstance(hint, str) else inspect.formatannotation(hint)
-    # Where a type is from is of no use in a cell; a Literal's texts stay as they are.
+    # A type's module is of no use in a cell; the texts of a Literal stay as they are.
     return (text if "'" in text else _MODULES.sub("", text))[:_LONGEST_TEXT]
+
+
+# --- validation -------------------------------------------------------------------------------
+
+#: Schemas that have the option ``fail_fast``, and keys under which there are no schemas.
+_CONTAINERS: Final = frozenset({"frozenset", "list", "set", "tuple"})
+_NO_SCHEMAS: Final = frozenset({"config", "default", "expected", "metadata", "serialization"})
+#: Keys under which there is a dict of schemas by name.
+_NAMED: Final = frozenset({"choices", "fields"})
+#: References in one hint that are replaced by what they refer to.
+_MAX_REFERENCES: Final = 100
+
+
+def with_validation(function: Callable[..., Any]) -> Callable[..., Any]:
+    """Return ``function`` with validation: it raises ``pydantic.ValidationError``.
+
+    Raises what pydantic raises for type hints that it can't use.
+    """
+    try:
+        return pydantic.validate_call(_with_fail_fast_hints(function))
+    except Exception:  # hints that pydantic can't use: the next line raises
+        return pydantic.validate_call(function)
+
+
+def _with_fail_fast_hints(function: Callable[..., Any]) -> Callable[..., Any]:
+    """Return a copy of a function whose hints are so annotated; other callables as they are."""
+    if inspect.ismethod(function):
+        return types.MethodType(_with_fail_fast_hints(function.__func__), function.__self__)
+    if not inspect.isfunction(function):
+        return function
+    own = types.FunctionType(
+        function.__code__,
+        function.__globals__,
+        function.__name__,
+        function.__defaults__,
+        function.__closure__,
+    )
+    own.__kwdefaults__, own.__doc__ = function.__kwdefaults__, function.__doc__
+    own.__module__, own.__qualname__ = function.__module__, function.__qualname__
+    own.__dict__.update(function.__dict__)
+    hints = typing.get_type_hints(function, include_extras=True)
+    own.__annotations__ = {
+        name: hint if name == "return" else Annotated[hint, _FailFast()]
+        for name, hint in hints.items()
+    }
+    return own
+
+
+class _FailFast:
+    """An annotation of a type hint: sets ``fail_fast`` wherever its schema has that option."""
+
+    def __get_pydantic_core_schema__(
+        self, source: Any, handler: GetCoreSchemaHandler
+    ) -> CoreSchema:
+        left, within = _MAX_REFERENCES, set[str]()
+
+        def with_option(part: Any) -> Any:
+            if isinstance(part, list | tuple):
+                return type(part)(map(with_option, part))
+            if not isinstance(part, dict):
+                return part
+            kind = part.get("type")
+            if kind == "definition-ref":
+                return resolved(part)
+            found = {key: under(key, each) for key, each in part.items()}
+            return found | {"fail_fast": True} if kind in _CONTAINERS else found
+
+        def under(key: str, part: Any) -> Any:
+            if key in _NAMED and isinstance(part, dict):
+                return {name: with_option(each) for name, each in part.items()}
+            return part if key in _NO_SCHEMAS else with_option(part)
+
+        def resolved(reference: Any) -> Any:
+            """Return the schema referred to; the reference itself, if it is within itself."""
+            nonlocal left
+            name = reference["schema_ref"]
+            if name in within or not left:
+                return reference
+            found: Any = handler.resolve_ref_schema(reference)
+            if found["type"] == "model":  # it has its own validator, which knows no option
+                return reference
+            left -= 1
+            within.add(name)
+            inline = with_option({key: each for key, each in found.items() if key != "ref"})
+            within.discard(name)
+            return inline
+
+        schema: CoreSchema = with_option(handler(source))
+        return schema
+
+
+def _with_bounded_validation(tool: Tool, function: Callable[..., Any]) -> Callable[..., Any]:
+    """Return an operation with validation; it raises OperationError for too many arguments.
+
+    No time limit counts before pydantic has made an error of each that does not fit.
+    """
+    validated = pydantic.validate_call(function)
+
+    @functools.wraps(function)
+    async def asynchronous(*args: Any, **kwargs: Any) -> Any:
+        _refuse_many(tool, args, kwargs)
+        return await validated(*args, **kwargs)
+
+    @functools.wraps(function)
+    def synchronous(*args: Any, **kwargs: Any) -> Any:
+        _refuse_many(tool, args, kwargs)
+        return validated(*args, **kwargs)
+
+    return asynchronous if tool.is_async else synchronous
+
+
+def _refuse_many(tool: Tool, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+    if (many := len(args) + len(kwargs)) > _MOST_ARGUMENTS:
+        said = f"it is given {many:,} arguments; {_MOST_ARGUMENTS:,} may be"
+        raise catalog.OperationError("ValueError", said)
+    for one in tool.parameters:
+        given = kwargs.get(one.name)
+        if not isinstance(given, dict | list) or one.annotation == "Any":  # Any is not read
+            continue
+        if len(given) > _MOST_ARGUMENTS:
+            said = f"{one.name} has {len(given):,} entries; {_MOST_ARGUMENTS:,} may be given"
+            raise catalog.OperationError("ValueError", said)

@@ -1,4 +1,8 @@
-"""What a tool returned, or raised, in the form in which a cell gets it. Runs in the worker."""
+"""What a cell gets of a tool's result or exception. Runs in the process that runs the tool.
+
+Values become plain data. Of an exception a cell gets the type and the message, without secret
+arguments (``mask_secrets``) and without paths of this machine (``without_paths``).
+"""
 
 from __future__ import annotations
 
@@ -13,9 +17,9 @@ from typing import TYPE_CHECKING, Any, Final
 import msgspec
 import pydantic
 
-from cellblock.host.services.operations.urls import OperationError
+from cellblock.host.services.operations.catalog import OperationError
 from cellblock.host.services.tools.calls import MASK, is_secret_at, is_secret_named
-from cellblock.host.services.tools.protocol import Raised, Returned
+from cellblock.host.services.tools.worker import Raised, Returned
 from cellblock.render.text import encodable
 from cellblock.tools import Secret
 from cellblock.wire import values
@@ -26,17 +30,17 @@ if TYPE_CHECKING:
     from cellblock.wire.messages import Tool
 
 
-# What a tool calls secret: found in its type hints, and taken out of what it says went wrong.
+# --- secrets: marked in type hints, and masked in error messages ------------------------------
 
-#: Texts and numbers of a call's secrets that are looked for; of more, no message is told.
+#: Texts and numbers in a call's secrets that are masked; with more, the whole message is.
 MOST: Final = 100
 _TYPES: Final = (pydantic.SecretStr, pydantic.SecretBytes)
 
 
 def is_secret(hint: Any) -> bool:
-    """Whether a hint says so, or one within it: of a model's field, say.
+    """Whether a type hint is marked secret, or anything within it, as a model's field.
 
-    What has a secret in it is secret as a whole.
+    A value with a secret in it is secret as a whole.
     """
     seen: list[Any] = []
     left = [hint]
@@ -45,18 +49,18 @@ def is_secret(hint: Any) -> bool:
         if any(one is known for known in seen):
             continue
         seen.append(one)
-        if one in _TYPES or _is_mark(one):
+        if one in _TYPES or _is_secret_mark(one):
             return True
         left += _within(one)
     return False
 
 
-def _is_mark(hint: Any) -> bool:
+def _is_secret_mark(hint: Any) -> bool:
     return hint is Secret or isinstance(hint, Secret)
 
 
 def _within(hint: Any) -> Iterator[Any]:
-    """Yield what a hint is made of: marks, arguments, what it stands for, types of its fields."""
+    """Yield the parts of a hint: marks, arguments, aliased types, types of its fields."""
     if isinstance(hint, list | tuple):
         yield from hint
         return
@@ -78,17 +82,17 @@ def _fields(kind: type) -> Iterator[Any]:
         for computed in getattr(kind, "__pydantic_computed_fields__", {}).values():
             yield computed.return_type
         return
-    # By their marks: those of TypedDict in typing_extensions are not those of typing's.
+    # By attributes, since typing_extensions has a TypedDict of its own.
     typed = dataclasses.is_dataclass(kind) or issubclass(kind, msgspec.Struct)
     if typed or hasattr(kind, "__required_keys__") or hasattr(kind, "_fields"):
         try:
             yield from typing.get_type_hints(kind, include_extras=True).values()
-        except Exception:
-            yield Secret  # who knows
+        except Exception:  # names that only a type checker knows
+            yield Secret  # unknown, so it counts as secret
 
 
 def mask_secrets(text: str, tool: Tool, arguments: bytes) -> str:
-    """Return a text without what the secret arguments of a call have of texts and numbers."""
+    """Return ``text`` with the texts and numbers of a call's secret arguments masked."""
     if not any(one.secret for one in tool.parameters):
         return text
     try:
@@ -97,7 +101,7 @@ def mask_secrets(text: str, tool: Tool, arguments: bytes) -> str:
         return MASK
     secret = [value for index, value in enumerate(args) if is_secret_at(tool, index)]
     secret += [value for key, value in kwargs.items() if is_secret_named(tool, key)]
-    found = set(itertools.islice(_said(secret), 2 * MOST))
+    found = set(itertools.islice(_secret_texts(secret), 2 * MOST))
     if len(found) > MOST:
         return MASK
     for said in sorted(found, key=len, reverse=True):
@@ -105,8 +109,8 @@ def mask_secrets(text: str, tool: Tool, arguments: bytes) -> str:
     return text
 
 
-def _said(value: Any) -> Iterator[str]:
-    """Yield what a message may have of a value, as it is and as it is written in code."""
+def _secret_texts(value: Any) -> Iterator[str]:
+    """Yield the texts and numbers in a value, as they are and as ``repr`` writes them."""
     match value:
         case str() if value:
             yield from {value, repr(value)[1:-1]}
@@ -116,18 +120,18 @@ def _said(value: Any) -> Iterator[str]:
             yield str(value)
         case list():
             for one in value:
-                yield from _said(one)
+                yield from _secret_texts(one)
         case dict():
             for one in value.values():
-                yield from _said(one)
+                yield from _secret_texts(one)
 
 
 _LONGEST_KIND, _LONGEST_MESSAGE = 200, 2_000
-#: What of a validation error is told in detail; and how many details it may have for that, since
-#: pydantic makes all of them, a kilobyte each, to tell one.
+#: Details of a validation error that a message has, and errors up to which it has any: pydantic
+#: makes all details, a kilobyte each, to return one.
 _DETAILS, _MOST_DETAILS = 20, 1_000
-#: What may be an absolute path of this machine, or begins as one and stays. Nothing here is tried
-#: twice at one place, so that a message takes no longer than it is long.
+#: What may be an absolute path of this machine, or looks like one and stays. Possessive quantifiers
+#: keep the time linear in the length of the message.
 _PATH: Final = re.compile(
     r"""
     (?P<stays>
@@ -153,9 +157,9 @@ _PATH: Final = re.compile(
     """,
     re.VERBOSE | re.IGNORECASE,
 )
-#: What ends a sentence rather than a path.
+#: Punctuation that ends a sentence rather than a path.
 _ENDS: Final = ".,:;!?)]}"
-#: Kinds of values to how data is made of them.
+#: How plain data is made of values, by type.
 _KINDS: Final[tuple[tuple[Any, Callable[[Any], Any]], ...]] = (
     (pydantic.BaseModel, lambda model: model.model_dump()),
     (pydantic.SecretStr | pydantic.SecretBytes, lambda secret: secret.get_secret_value()),
@@ -167,7 +171,7 @@ _KINDS: Final[tuple[tuple[Any, Callable[[Any], Any]], ...]] = (
 
 
 def encode_result(number: int, value: Any, most: int) -> Returned | Raised:
-    """Return the answer that carries ``value``, or what keeps it from being carried."""
+    """Return the answer with ``value``, or the error why it can't be sent to a cell."""
     try:
         return Returned(number=number, value=values.encode(values.plain(value, _data), most))
     except (TypeError, ValueError) as exc:
@@ -176,7 +180,7 @@ def encode_result(number: int, value: Any, most: int) -> Returned | Raised:
 
 
 def _data(value: Any) -> Any:
-    """Return data for a value that is made of some. Raises TypeError."""
+    """Return plain data for a value. Raises TypeError."""
     if dataclasses.is_dataclass(value) and not isinstance(value, type):
         return {f.name: getattr(value, f.name) for f in dataclasses.fields(value)}
     numpy = sys.modules.get("numpy")
@@ -191,20 +195,20 @@ def _data(value: Any) -> Any:
 def encode_error(
     number: int, error: BaseException, tool: Tool | None = None, arguments: bytes | None = None
 ) -> Raised:
-    """Return the answer that tells of ``error``: its type and message, and nothing of this host.
+    """Return the answer for ``error``: its type and message, with nothing of this machine.
 
-    ``tool`` names the parameters that a validation error counts, and which of the ``arguments``,
-    encoded, no message may have.
+    ``tool`` has the names of the parameters, for a validation error, and says which of the encoded
+    ``arguments`` are secret.
     """
     if isinstance(error, OperationError):
-        # What it says is the cell's own words and ours: no path of this machine is in it.
+        # Its message is written by the host for cells: there is no path of this machine in it.
         return Raised(number=number, kind=error.kind, message=_sent(error.message))
     kind = type(error).__name__[:_LONGEST_KIND]
     try:
         message = _message(error, tool)
         if tool is not None and arguments is not None:
             message = mask_secrets(message, tool, arguments)
-    except Exception:
+    except Exception:  # an exception's own __str__ may raise anything
         message = ""
     return Raised(number=number, kind=kind, message=without_paths(message))
 
@@ -231,16 +235,16 @@ def _detail(detail: Any, names: list[str]) -> str:
 
 
 def without_paths(text: str) -> str:
-    """Return a text without absolute paths of this machine, as it crosses.
+    """Return a text of bounded length without absolute paths of this machine.
 
-    Addresses of the web stay. Of a path that is in no quotes, a last name's words may stay behind
-    its first space.
+    Web addresses stay. If a path is not in quotes and its last name has spaces, what follows the
+    first space may stay.
     """
     return _PATH.sub(_hidden, encodable(text[: 2 * _LONGEST_MESSAGE]))[:_LONGEST_MESSAGE]
 
 
 def _hidden(found: re.Match[str]) -> str:
-    """Return what stands for what may be a path; itself, if it names nothing."""
+    """Return the replacement of a match: ``<path>``, or the match itself if it is no path."""
     text = found[0]
     path = text.rstrip(_ENDS)
     if found["stays"] or not re.search(r"\w", path):
@@ -249,5 +253,5 @@ def _hidden(found: re.Match[str]) -> str:
 
 
 def _sent(text: str) -> str:
-    """Return a text as it crosses: of bounded length, and without surrogates."""
+    """Return a text of bounded length without surrogates."""
     return encodable(text)[:_LONGEST_MESSAGE]

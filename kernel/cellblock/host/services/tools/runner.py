@@ -1,7 +1,8 @@
-"""Runs calls: sync tools in threads, async ones on one event loop. In the worker.
+"""Running calls in the worker: sync tools in threads, async ones on one event loop.
 
-Every call is answered exactly once. One that is cancelled may be past hearing, in a call of C code
-or with the loop to itself: then no answer comes, and the host ends the process for it.
+Every call is answered exactly once. A call that is told to stop raises ``Cancelled`` as soon as it
+runs Python, or its task is cancelled. One that hangs in C code, or keeps the loop to itself, does
+not stop: then there is no answer, and the host kills the process.
 """
 
 from __future__ import annotations
@@ -17,42 +18,42 @@ from contextvars import ContextVar
 from typing import TYPE_CHECKING, Final
 
 from cellblock.host.services.tools import results
-from cellblock.host.services.tools.protocol import Piece, Progress
+from cellblock.host.services.tools.worker import Piece, Progress
 from cellblock.wire import values
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
-    from cellblock.host.services.tools.protocol import Begin, Raised, Returned
     from cellblock.host.services.tools.registry import RegisteredTool
+    from cellblock.host.services.tools.worker import Begin, Raised, Returned
 
     Answer = Returned | Raised
     Tasks = dict[int, asyncio.Task[Answer]]
 
 
-# Stops what threads run, by an exception that they raise as soon as they run Python.
+# --- stopping threads -------------------------------------------------------------------------
 #
-# CPython has a mark for such an exception that is due, one for all threads, which stays while
-# the thread that it is for waits in C code. Every thread is slower for it, and one that is
-# traced (by a debugger, or for coverage) goes no further at all under Python 3.11, whose
-# interpreter returns to the start of a function for as long as the mark stands. So it is due for
-# moments only, again and again until it is raised, and whoever has it so calls nothing that is
-# written in Python meanwhile.
+# A thread is stopped by an asynchronous exception (PyThreadState_SetAsyncExc), which it raises as
+# soon as it runs Python. CPython marks that one is pending in a flag for all threads, which stays
+# set while the thread in question waits in C code. Meanwhile every thread is slower, and a traced
+# one (by a debugger, or for coverage) does not go on at all under Python 3.11, whose interpreter
+# returns to the start of a function while the flag is set. So the exception is pending for moments
+# only, again and again until it is raised, and nothing written in Python is called meanwhile.
 
-#: Seconds for which an exception is due, and between two times: at first, and at most.
+#: Seconds for which the exception is pending, and between two times: at first, and at most.
 DUE: Final = 0.005
 FIRST: Final = 0.01
 LONGEST: Final = 1.0
-_set_due: Final = ctypes.pythonapi.PyThreadState_SetAsyncExc
-_set_due.argtypes = [ctypes.c_ulong, ctypes.py_object]
+_set_async_exception: Final = ctypes.pythonapi.PyThreadState_SetAsyncExc
+_set_async_exception.argtypes = [ctypes.c_ulong, ctypes.py_object]
 
 
 class Cancelled(BaseException):
-    """Raised within a tool whose answer nobody waits for any more."""
+    """Raised within a tool that is told to stop."""
 
 
 class _Raised(Cancelled):
-    """Notes by itself where it was raised: what cleans up after it is not stopped too."""
+    """Notes in which thread it was raised, so that clean-up code is not stopped as well."""
 
     threads: Final = set[int]()
 
@@ -62,53 +63,53 @@ class _Raised(Cancelled):
 
 
 class ThreadStopper:
-    """Knows which threads run what, by numbers."""
+    """Knows which thread runs which call, by number, and stops it."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
         self._threads: dict[int, int] = {}
-        #: What was told to stop and has not ended, and what of it has not raised it yet.
-        self._told: set[int] = set()
-        self._unheard: set[int] = set()
+        #: Calls that were told to stop and run still, and those that have not raised it yet.
+        self._stopping: set[int] = set()
+        self._unraised: set[int] = set()
         self._again = threading.Event()
         self._is_serving = False
 
     def enter(self, number: int) -> None:
-        """Count this thread as the one that runs ``number``, until it leaves that."""
+        """Note that this thread runs the call ``number`` until it leaves it."""
         with self._lock:
             self._threads[number] = threading.get_ident()
 
     def leave(self, number: int) -> None:
-        """Have nothing stopped any more; raises ``Cancelled`` if that was due."""
+        """Stop the call no more. Raises ``Cancelled`` if that was pending."""
         with self._lock:
             self._threads.pop(number, None)
-            told = number in self._told
-            self._told.discard(number)
-            self._unheard.discard(number)
-        if told:
-            # It may be due still, and must not come in the middle of something else.
+            was_told = number in self._stopping
+            self._stopping.discard(number)
+            self._unraised.discard(number)
+        if was_told:
+            # A pending one is raised here, not in the middle of something else.
             for _ in range(1_000):
                 pass
 
     @property
     def entered(self) -> tuple[int, ...]:
-        """What is run."""
+        """The calls that run in a thread."""
         return tuple(self._threads)
 
     def stop(self, number: int) -> None:
-        """Have what runs ``number`` raise ``Cancelled``, once; harmless if nothing does."""
+        """Have the call ``number`` raise ``Cancelled``, once; harmless if none runs."""
         with self._lock:
-            if number not in self._threads or number in self._told:
+            if number not in self._threads or number in self._stopping:
                 return
-            self._told.add(number)
-            self._unheard.add(number)
+            self._stopping.add(number)
+            self._unraised.add(number)
             due, self._is_serving = not self._is_serving, True
         if not due:
             self._again.set()
             return
         try:
             threading.Thread(target=self._serve, daemon=True, name="tools").start()
-        except RuntimeError:  # no thread is to be had: it goes on, as what is in C code does
+        except RuntimeError:  # there is no thread to be had: the call goes on, as in C code
             self._is_serving = False
 
     def _serve(self) -> None:
@@ -118,11 +119,11 @@ class ThreadStopper:
             self._again.clear()
 
     def _attempt(self) -> bool:
-        """Have it be due for a moment; say whether somebody has not heard of it yet."""
+        """Have the exception pending for a moment; return whether to try again."""
         with self._lock:
             due = [
                 (number, self._threads[number])
-                for number in self._unheard
+                for number in self._unraised
                 if number in self._threads
             ]
             if not due:
@@ -130,17 +131,17 @@ class ThreadStopper:
                 return False
             _Raised.threads.difference_update([thread for _, thread in due])
             for _, thread in due:
-                _set_due(thread, _Raised)
+                _set_async_exception(thread, _Raised)
         time.sleep(DUE)
         with self._lock:
             for number, thread in due:
                 if thread in _Raised.threads:
-                    self._unheard.discard(number)
+                    self._unraised.discard(number)
                 elif number in self._threads:
-                    _set_due(thread, _NOBODY)
-            # The mark goes when a thread raises what is due for it.
+                    _set_async_exception(thread, _WITHDRAWN)
+            # The flag is cleared when a thread raises its exception.
             try:
-                _set_due(threading.get_ident(), Cancelled)
+                _set_async_exception(threading.get_ident(), Cancelled)
                 for _ in range(1_000):
                     pass
             except Cancelled:
@@ -148,46 +149,46 @@ class ThreadStopper:
         return True
 
 
-#: What is due is nothing: NULL.
-_NOBODY: Final = ctypes.py_object()
+#: Withdraws a pending exception: NULL.
+_WITHDRAWN: Final = ctypes.py_object()
 
 
-# What a call that takes its time says before its answer. In the worker.
+# --- what a call says before its answer -------------------------------------------------------
 
 _LONGEST: Final = 200
 
 
-def _nobody(_text: str) -> None: ...
+def _ignore(_text: str) -> None: ...
 
 
-#: Of the call that runs in this thread or task: who is told how it is getting on, and who gets
-#: pieces of the text that it is going to return.
-progress_to: Final[ContextVar[Callable[[str], None]]] = ContextVar("progress_to", default=_nobody)
-pieces_to: Final[ContextVar[Callable[[str], None]]] = ContextVar("pieces_to", default=_nobody)
+#: Of the call that runs in this thread or task: what gets progress lines, and what gets pieces of
+#: the text that it is going to return.
+progress_to: Final[ContextVar[Callable[[str], None]]] = ContextVar("progress_to", default=_ignore)
+pieces_to: Final[ContextVar[Callable[[str], None]]] = ContextVar("pieces_to", default=_ignore)
 
 
 def bind_progress(number: int, send: Callable[[Piece | Progress], None]) -> None:
-    """Have ``send`` get what the call of this number says from now on."""
+    """Have ``send`` get what the code of this thread or task reports, as the call ``number``."""
     progress_to.set(lambda text: send(Progress(number=number, text=text)))
     pieces_to.set(lambda text: send(Piece(number=number, text=text)))
 
 
 def report_progress(text: str) -> None:
-    """Show a line to whoever waits for the call under way."""
+    """Show a line to the user who waits for the call that runs here."""
     progress_to.get()(text[:_LONGEST])
 
 
 def send_piece(text: str) -> None:
-    """Give the cell more of the text that the call under way will have returned."""
+    """Give the cell more of the text that the call that runs here is going to return."""
     pieces_to.get()(text)
 
 
-#: Seconds that calls which were told to stop have to let go of their loop.
+#: Seconds that async calls have to end after they were told to stop.
 GRACE: Final = 1.0
 
 
 class CallRunner:
-    """Calls under way. ``send`` may be called from any thread."""
+    """Runs calls. ``send`` is called from any thread."""
 
     def __init__(
         self,
@@ -198,7 +199,7 @@ class CallRunner:
         most: int,
     ) -> None:
         self._tools, self._send, self._most = tools, send, most
-        #: Numbers of calls that wait for a thread, in ``_waiting`` unless dropped; None ends one.
+        #: Calls that wait for a thread, in ``_waiting`` unless dropped; None ends a thread.
         self._queue: queue.SimpleQueue[int | None] = queue.SimpleQueue()
         self._lock = threading.Lock()
         self._waiting: dict[int, Begin] = {}
@@ -206,10 +207,10 @@ class CallRunner:
         self._threads, self._most_threads = 0, threads
         self._busy = 0
         self._loop: asyncio.AbstractEventLoop | None = None
-        #: The thread that turns it, and what it counts as among what is run.
-        self._turning: threading.Thread | None = None
-        self._turns = itertools.count(-1, -1)
-        self._turn_number = 0
+        #: The thread that runs the loop, and its number for the stopper: negative, unlike calls'.
+        self._loop_thread: threading.Thread | None = None
+        self._loop_numbers = itertools.count(-1, -1)
+        self._loop_number = 0
         self._leaving: threading.Thread | None = None
         self._tasks: Tasks = {}
 
@@ -229,17 +230,14 @@ class CallRunner:
         self._queue.put(call.number)
 
     def drop(self, number: int) -> bool:
-        """Forget a call that no thread has taken up, and what it carries; say whether it was one.
-
-        It has no answer.
-        """
+        """Forget a call that no thread has begun, without answer; return whether there was one."""
         with self._lock:
             found = self._waiting.pop(number, None) is not None
             self._busy -= found
             return found
 
     def cancel(self, number: int) -> None:
-        """Have a call raise ``Cancelled``, as soon as it runs Python."""
+        """Tell a call to stop."""
         loop = self._loop
         if loop is not None:
             loop.call_soon_threadsafe(self._cancel_task, number)
@@ -249,7 +247,7 @@ class CallRunner:
         self._stopper.stop(number)
 
     def close(self) -> None:
-        """Have all calls raise ``Cancelled``, and threads end that hold none."""
+        """Tell all calls to stop, and let idle threads end."""
         for number in (*self._waiting, *self._stopper.entered):
             if number > 0:
                 self.cancel(number)
@@ -258,21 +256,21 @@ class CallRunner:
             self._queue.put(None)
 
     def leave_loop(self) -> None:
-        """Have async calls cancelled, and those that begin now run on another loop.
+        """Cancel the async calls, and run those that begin now on a new loop.
 
-        One that holds up its loop raises ``Cancelled``, a moment later.
+        A call that blocks the old loop raises ``Cancelled`` a moment later.
         """
-        loop, thread, self._loop = self._loop, self._turning, None
+        loop, thread, self._loop = self._loop, self._loop_thread, None
         if loop is not None and thread is not None:
             self._leaving = thread
             loop.call_soon_threadsafe(loop.stop)
             see_end = threading.Thread(
-                target=self._see_end, args=[thread, self._turn_number], daemon=True, name="tools"
+                target=self._see_end, args=[thread, self._loop_number], daemon=True, name="tools"
             )
             see_end.start()
 
     def ended(self, seconds: float) -> bool:
-        """Wait for the loop that was left; say whether nothing runs on it."""
+        """Wait for the old loop's thread; return whether it has ended."""
         if self._leaving is not None:
             self._leaving.join(seconds)
         return self._leaving is None or not self._leaving.is_alive()
@@ -288,7 +286,7 @@ class CallRunner:
                 self._send(answer)
 
     def _run(self, number: int) -> Answer | None:
-        """Return the answer of a call; None for one that was dropped."""
+        """Run a call and return its answer; None if it was dropped."""
         answer: Answer | None = None
         try:
             try:
@@ -298,12 +296,12 @@ class CallRunner:
             finally:
                 self._stopper.leave(number)
         except Cancelled as exc:
-            self._stopper.leave(number)  # it may have come on the way there
+            self._stopper.leave(number)  # it was raised on the way there
             answer = answer or results.encode_error(number, exc)
         return answer
 
     def _taken(self, number: int) -> Begin | None:
-        """Return a call that runs in this thread from now on; None for one that was dropped."""
+        """Take a call over in this thread; None if it was dropped."""
         with self._lock:
             call = self._waiting.pop(number, None)
             if call is not None:
@@ -318,7 +316,7 @@ class CallRunner:
             return results.encode_result(call.number, value, self._most)
         except Cancelled:
             raise
-        except BaseException as exc:
+        except BaseException as exc:  # a tool's exception is its cell's
             return self._failed(call, exc)
 
     def _failed(self, call: Begin, error: BaseException) -> Answer:
@@ -332,15 +330,18 @@ class CallRunner:
             self._loop = loop = asyncio.new_event_loop()
             tasks: Tasks = {}
             self._tasks = tasks
-            self._turn_number = next(self._turns)
-            self._turning = threading.Thread(
-                target=self._turn, args=[loop, tasks, self._turn_number], daemon=True, name="tools"
+            self._loop_number = next(self._loop_numbers)
+            self._loop_thread = threading.Thread(
+                target=self._run_loop,
+                args=[loop, tasks, self._loop_number],
+                daemon=True,
+                name="tools",
             )
-            self._turning.start()
+            self._loop_thread.start()
         return self._loop
 
-    def _turn(self, loop: asyncio.AbstractEventLoop, tasks: Tasks, number: int) -> None:
-        """Turn a loop until it is stopped; what has not ended then does not go on."""
+    def _run_loop(self, loop: asyncio.AbstractEventLoop, tasks: Tasks, number: int) -> None:
+        """Run a loop until it is stopped; calls that have not ended then are answered."""
         try:
             self._stopper.enter(number)
             try:
@@ -358,12 +359,12 @@ class CallRunner:
 
     def _end_task(self, tasks: Tasks, number: int, task: asyncio.Task[Answer]) -> None:
         del tasks[number]
-        # One that is cancelled before it has begun says nothing by itself.
+        # A task that is cancelled before it began has run none of our code.
         cancelled = task.cancelled() and results.encode_error(number, asyncio.CancelledError())
         self._send(cancelled or task.result())
 
     def _see_end(self, thread: threading.Thread, number: int) -> None:
-        """Have what holds up a loop's thread stop, if it does."""
+        """Stop the call that blocks a loop's thread, if there is one."""
         thread.join(GRACE)
         self._stopper.stop(number)
 
@@ -377,12 +378,12 @@ class CallRunner:
             args, kwargs = values.arguments(call.arguments)
             value = await self._tools[call.tool].function(*args, **kwargs)
             return results.encode_result(call.number, value, self._most)
-        except BaseException as exc:
+        except BaseException as exc:  # as above; so is its cancellation
             return self._failed(call, exc)
 
 
 def _until_stopped(loop: asyncio.AbstractEventLoop) -> None:
-    """Turn a loop until it is stopped, and then for its tasks to end."""
+    """Run a loop until it is stopped, and then until its tasks have ended."""
     with contextlib.suppress(Cancelled):
         loop.run_forever()
     tasks = asyncio.all_tasks(loop)

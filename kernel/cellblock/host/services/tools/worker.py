@@ -1,42 +1,124 @@
-"""The worker: the operator's tools, in a process of their own. Trusted; holds no key of Jupyter's.
+"""The worker: a trusted process that runs the operator's tools, operations or calls of models.
 
-It ends when the host does, however that ends. What tools print goes to the host's own stderr.
+It holds no key of Jupyter's, and ends with the host, however that ends. What tools print goes to
+the host's stderr. ``registry`` loads the tools, which validate their arguments; ``runner`` runs
+calls.
 """
 
 from __future__ import annotations
 
 import os
 import socket
-import sys
 import threading
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
+
+import msgspec
 
 from cellblock.host.guests.spawn import end_with_host, protect_host
-from cellblock.host.services.tools import protocol
+from cellblock.host.services.operations.catalog import OperationGrants
 from cellblock.wire import frames
+from cellblock.wire.messages import Struct, Tool
 
 if TYPE_CHECKING:
-    import msgspec
-
-    from cellblock.host.services.operations.catalog import OperationGrants
-    from cellblock.host.services.tools.registry import RegisteredTool
-
+    from collections.abc import Iterator
 
 READ_SIZE = 1 << 16
 
 
+# --- messages between host and worker, over a socket of their own -----------------------------
+
+
+class Load(Struct, tag="load", frozen=True, kw_only=True):
+    """First: the ``entries`` to import, or else the ``operations`` to offer.
+
+    The environment comes here, and not where other processes can read it.
+    """
+
+    entries: tuple[str, ...]
+    operations: OperationGrants | None = None
+    environment: dict[bytes, bytes]
+    threads: int
+    max_bytes: int
+
+
+class Begin(Struct, tag="begin", frozen=True, kw_only=True):
+    """Run a tool. ``arguments`` are as a guest encoded them."""
+
+    number: int
+    tool: str
+    arguments: msgspec.Raw
+
+
+class Cancel(Struct, tag="cancel", frozen=True, kw_only=True):
+    """Tell a call to stop; it is answered all the same."""
+
+    number: int
+
+
+class Loaded(Struct, tag="loaded", frozen=True, kw_only=True):
+    """The tools are ready."""
+
+    tools: tuple[Tool, ...]
+
+
+class LoadFailed(Struct, tag="not_loaded", frozen=True, kw_only=True):
+    """An entry is no tool; the worker ends."""
+
+    entry: str
+    message: str
+    remedy: str
+
+
+class Piece(Struct, tag="piece", frozen=True, kw_only=True):
+    """A part of the text that a call will return."""
+
+    number: int
+    text: str
+
+
+class Progress(Struct, tag="said", frozen=True, kw_only=True):
+    """A line about a call's progress, for the user who waits."""
+
+    number: int
+    text: str
+
+
+class Returned(Struct, tag="returned", frozen=True, kw_only=True):
+    """A call ended with this value."""
+
+    number: int
+    value: msgspec.Raw
+
+
+class Raised(Struct, tag="raised", frozen=True, kw_only=True):
+    """A call ended with an exception of this type."""
+
+    number: int
+    kind: str
+    message: str
+
+
+ToWorker = Load | Begin | Cancel
+FromWorker = Loaded | LoadFailed | Piece | Progress | Returned | Raised
+
+
+# --- the process ------------------------------------------------------------------------------
+
+
 def main(fd: int, host: int) -> None:
-    """Serve until the host hangs up. ``host`` is its pid."""
+    """Load the tools, and run calls until the host, whose pid is given, hangs up."""
     end_with_host(host)
     protect_host()
     sock = socket.socket(fileno=fd)
     sock.set_inheritable(False)
-    decode: frames.Decoder[protocol.ToWorker] = frames.Decoder(protocol.ToWorker)
-    messages = _messages(sock, decode)
+    messages = _messages(sock)
     load = next(messages, None)
-    if not isinstance(load, protocol.Load):
+    if not isinstance(load, Load):
         return
     os.environb.update(load.environment)
+    # Only now: both import what reads the environment.
+    from cellblock.host.services.tools import registry, runner  # noqa: PLC0415 - see above
+
     lock = threading.Lock()
 
     def send(message: msgspec.Struct) -> None:
@@ -44,47 +126,27 @@ def main(fd: int, host: int) -> None:
         with lock:
             sock.sendall(frame)
 
-    tools = _load(load, send)
-    if tools is not None:
-        _serve(load, tools, messages, send)
-
-
-def _load(load: protocol.Load, send: Any) -> dict[str, RegisteredTool] | None:
-    from cellblock.host.services.tools import registry  # noqa: PLC0415 - imports what reads the environment
-
     try:
-        found = _operations(load.operations) if load.operations else registry.load(load.entries)
+        if load.operations is not None:
+            tools = registry.load_operations(load.operations)
+        else:
+            tools = registry.load(load.entries)
     except registry.InvalidToolError as exc:
-        send(protocol.LoadFailed(entry=exc.entry, message=exc.message, remedy=exc.remedy))
-        return None
-    send(protocol.Loaded(tools=tuple(one.tool for one in found.values())))
-    return found
-
-
-def _operations(settings: OperationGrants) -> dict[str, RegisteredTool]:
-    from cellblock.host.services.operations import functions  # noqa: PLC0415 - workers of operators have none
-
-    return functions.load(settings)
-
-
-def _serve(load: protocol.Load, tools: Any, messages: Any, send: Any) -> None:
-    from cellblock.host.services.tools.runner import CallRunner  # noqa: PLC0415 - as above
-
-    runs = CallRunner(tools, send, threads=load.threads, most=load.max_bytes)
+        send(LoadFailed(entry=exc.entry, message=exc.message, remedy=exc.remedy))
+        return
+    send(Loaded(tools=tuple(one.tool for one in tools.values())))
+    calls = runner.CallRunner(tools, send, threads=load.threads, most=load.max_bytes)
     for message in messages:
         match message:
-            case protocol.Begin():
-                runs.begin(message)
-            case protocol.Cancel(number=number):
-                runs.cancel(number)
+            case Begin():
+                calls.begin(message)
+            case Cancel(number=number):
+                calls.cancel(number)
 
 
-def _messages(sock: socket.socket, decode: frames.Decoder[protocol.ToWorker]) -> Any:
+def _messages(sock: socket.socket) -> Iterator[ToWorker]:
+    decode: frames.Decoder[ToWorker] = frames.Decoder(ToWorker)
     splitter = frames.Splitter(2 * frames.MAX_FRAME)
     while data := sock.recv(READ_SIZE):
         for payload in splitter.feed(data):
             yield decode(payload)
-
-
-if __name__ == "__main__":
-    main(int(sys.argv[1]), int(sys.argv[2]))

@@ -1,18 +1,21 @@
-"""Runs tools in a worker: started, limited in time, and replaced when it must be.
+"""The host's end of a worker process that runs tools: starts it, times calls, replaces it.
 
-There is one for the operator's tools and another for operations of the host's own.
+The operator's tools, the operations and the language models each have a ``WorkerProvider`` and a
+worker of their own. The worker (``worker``) may hang or crash: a call that is over its time is
+told to stop (``Cancel``), and if it has not stopped ``GRACE`` seconds later, the worker is killed
+and the next call starts another. Calls that were running in it are answered ``WorkerLost``.
 """
 
 from __future__ import annotations
 
 import os
 from collections import deque
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Final
 
 from cellblock.errors import PolicyError
 from cellblock.host.guests.worker_process import Worker
-from cellblock.host.services.tools import protocol
+from cellblock.host.services.tools import worker
 from cellblock.host.services.tools.calls import Answer
 
 if TYPE_CHECKING:
@@ -23,103 +26,98 @@ if TYPE_CHECKING:
     from cellblock.wire.messages import Tool
 
 
-# A call that a worker runs: how long it may, whether it was told to stop, and its one answer.
-
-#: Bytes that a call holds beside its arguments.
+#: Sync tools that run at once.
+THREADS: Final = 32
+#: Seconds that a worker has to import the tools.
+LOADING: Final = 60.0
+#: Seconds that a call has to end after it was told to stop; and one that was withdrawn, if the
+#: policy sets no time limit.
+GRACE: Final = 1.0
+WITHDRAWN_GRACE: Final = 30.0
+#: Seconds that a late call is given at most while its answer may wait to be read.
+UNHEARD: Final = 600.0
+#: Bytes that calls in the worker may hold before no other begins; a call's besides its arguments.
+MAX_HELD: Final = 96 * 2**20
 _EACH: Final = 4_096
-#: Kinds of the answers of calls that were told to stop, and did.
+#: Workers in a row that may end while they import the tools.
+MAX_FAILED_STARTS: Final = 3
+#: Kinds of answers of calls that stopped because they were told to.
 _STOPPED: Final = ("Cancelled", "CancelledError")
 
 
-class Begun:
-    """One call. ``limit`` is in seconds, and ``setting`` what sets it.
+@dataclass(slots=True, eq=False)
+class _RunningCall:
+    """A call in the worker. ``limit`` is its time in seconds, set by the policy field ``setting``.
 
-    ``waited_for``: somebody still wants its answer. ``told`` to stop: once. ``unheard`` are the
-    seconds for which it was left alone after it was due.
+    ``waited_for``: the answer is still wanted. ``told``: it was told to stop. ``unheard``: seconds
+    that it was given after its time was over, because its answer could not be read.
     """
 
-    __slots__ = ("_setting", "call", "limit", "timer", "told", "unheard", "waited_for")
-
-    def __init__(self, call: Call, limit: float | None, setting: str) -> None:
-        self.call, self.limit, self._setting = call, limit, setting
-        self.waited_for, self.told, self.unheard = True, False, 0.0
-        self.timer: Timer | None = None
+    call: Call
+    limit: float | None
+    setting: str
+    waited_for: bool = True
+    told: bool = False
+    unheard: float = 0.0
+    timer: Timer | None = None
 
     @property
     def size(self) -> int:
-        """Bytes that it holds, about."""
+        """The bytes that it takes, roughly."""
         return len(bytes(self.call.arguments)) + _EACH
 
-    def stop(self) -> None:
-        """Have its time not run out any more."""
+    def stop_timer(self) -> None:
+        """Let its time run out no more."""
         if self.timer is not None:
             self.timer.cancel()
 
     def answer(self, answer: Answer) -> None:
-        """Give its answer to whoever waits for it; one that was told to stop says why it did."""
-        self.stop()
+        """Give the answer, if it is wanted; a call that was told to stop answers why."""
+        self.stop_timer()
         if self.waited_for:
             self.waited_for = False
             stopped = self.told and answer.kind in _STOPPED
             self.call.answer(self.too_long() if stopped else answer)
 
     def too_long(self) -> Answer:
-        """Return the answer of a call whose time is over."""
-        said = f"it took longer than {self.limit or 0:g} s ({self._setting})"
+        """Return the answer of a call that took too long."""
+        said = f"it took longer than {self.limit or 0:g} s ({self.setting})"
         return Answer(kind="TimeoutError", message=said)
 
 
-#: Sync tools that run at once.
-THREADS: Final = 32
-#: Seconds that a worker has to import the tools.
-LOADING: Final = 60.0
-#: Seconds that a call which was cancelled has to end.
-GRACE: Final = 1.0
-#: The same for one that was withdrawn, where the policy sets no limit.
-LEFT_ALONE: Final = 30.0
-#: Seconds that a call which was told to stop is left alone since its answer may wait to be heard.
-UNHEARD: Final = 600.0
-#: Bytes that calls in the worker may hold, those that nobody waits for, too; and one call besides.
-MOST_HELD: Final = 96 * 2**20
-#: What runs in the worker.
-_MODULE: Final = "cellblock.host.services.tools.worker"
-#: Workers in a row that may end before they have imported the tools.
-MAX_FAILED_STARTS: Final = 3
-
-
 class WorkerProvider:
-    """A provider. ``open`` tells, later, which tools there are, or why there are none."""
+    """A source of tools that run in a worker."""
 
     def __init__(self, reactor: Reactor, settings: WorkerSettings) -> None:
         self._reactor, self._settings = reactor, settings
-        self._worker: Worker[protocol.FromWorker] | None = None
-        self._loaded = False
+        self._worker: Worker[worker.FromWorker] | None = None
+        #: Whether it has imported the tools, and the timer until it has to.
+        self._loaded, self._failed_starts = False, 0
+        self._loading: Timer | None = None
+        #: Why there are no tools, for good.
+        self._failure = ""
         self._queue: deque[Call] = deque()
-        self._runs: dict[int, Begun] = {}
+        self._runs: dict[int, _RunningCall] = {}
+        #: Threads that run calls, and bytes that calls hold.
         self._blocking = self._held = 0
-        #: What the worker says is not heard now; or was not, until a moment ago.
+        #: Answers are not read now; or were not, until a moment ago.
         self._deaf = False
         self._catching_up: Timer | None = None
-        #: Calls that took too long and are to stop: nothing is begun beside them, for the worker
-        #: may have to be ended over them.
+        #: Calls that took too long and were told to stop: no other begins meanwhile, since the
+        #: worker may have to be killed.
         self._stopping: set[int] = set()
-        self._failed_starts = 0
-        self._failure = ""
-        self._loading: Timer | None = None
         self._on_tools: Callable[[tuple[Tool, ...]], None] | None = None
         self._on_failed: Callable[[PolicyError], None] | None = None
 
     def open(
-        self,
-        on_tools: Callable[[tuple[Tool, ...]], None],
-        on_failed: Callable[[PolicyError], None],
+        self, on_tools: Callable[[tuple[Tool, ...]], None], on_failed: Callable[[PolicyError], None]
     ) -> None:
         """Start; exactly one of the two is called."""
         self._on_tools, self._on_failed = on_tools, on_failed
         self._start()
 
     def hold_to(self, timeout: float | None, timeouts: Mapping[str, float]) -> None:
-        """Have calls take no longer than this; what the worker has imported stays in it."""
+        """Set the time limits; the worker goes on with what it has imported."""
         self._settings = replace(self._settings, timeout=timeout, timeouts=timeouts)
 
     # --- calls --------------------------------------------------------------------------------
@@ -133,23 +131,22 @@ class WorkerProvider:
 
     def cancel(self, number: int) -> None:
         """Stop a call."""
-        if (run := self._runs.get(number)) is not None:
-            # Its time goes on: a tool that waits for something ends by itself, and in time.
-            run.waited_for = False
-            self._tell_to_stop(run)
-            if run.timer is None:
-                self._time(run, LEFT_ALONE, lambda: self._replace(run))
+        if (run := self._runs.get(number)) is None:
+            self._queue = deque(call for call in self._queue if call.number != number)
             return
-        waiting = [call for call in self._queue if call.number != number]
-        self._queue = deque(waiting)
+        # Its timer goes on: a tool that does not stop in time costs the worker.
+        run.waited_for = False
+        self._tell_to_stop(run)
+        if run.timer is None:
+            self._time(run, WITHDRAWN_GRACE, self._replace)
 
     def hold(self, *, held: bool) -> None:
-        """Take no answers for now, or again."""
+        """Read no answers for now, or read them again."""
         self._deaf = held
         if self._catching_up is not None:
             self._catching_up.cancel()
         self._catching_up = None if held else self._reactor.call_later(GRACE, self._caught_up)
-        # One that imports says nothing that makes us wait.
+        # What a worker says while it imports is always read.
         if self._worker is not None and self._loaded:
             self._worker.hold(held=held)
 
@@ -157,7 +154,7 @@ class WorkerProvider:
         self._catching_up = None
 
     def give_up(self, why: str) -> None:
-        """Answer all calls with this, and end the worker."""
+        """Answer all calls ``WorkerLost``, and end the worker."""
         answer = Answer(kind="WorkerLost", message=why)
         for run in tuple(self._runs.values()):
             run.answer(answer)
@@ -170,25 +167,24 @@ class WorkerProvider:
         self._failure = "the session has ended"
         self._forget_loading()
         for run in self._runs.values():
-            run.stop()
+            run.stop_timer()
         self._runs.clear()
         self._queue.clear()
-        worker, self._worker = self._worker, None
-        if worker is not None:
-            worker.close()
+        if self._worker is not None:
+            self._worker.close()
+            self._worker = None
 
     def _pump(self) -> None:
-        """Begin what the worker may hold, sync tools while threads are free."""
-        if self._failure:
-            queue, self._queue = self._queue, deque()
-            for call in queue:
-                call.answer(Answer(kind="WorkerLost", message=self._failure))
-        if not self._loaded or not self._queue or self._stopping:
-            return
+        """Begin the calls that the worker has room for; sync tools need a free thread."""
         waiting, self._queue = self._queue, deque()
+        if self._failure:
+            for call in waiting:
+                call.answer(Answer(kind="WorkerLost", message=self._failure))
+            return
         for call in waiting:
             has_thread = call.tool.is_async or self._blocking < THREADS
-            if has_thread and self._held < MOST_HELD:
+            may_begin = self._loaded and not self._stopping and self._held < MAX_HELD
+            if may_begin and has_thread:
                 self._run(call)
             else:
                 self._queue.append(call)
@@ -196,29 +192,30 @@ class WorkerProvider:
     def _run(self, call: Call) -> None:
         name = call.tool.name
         limit = self._settings.timeouts.get(name, self._settings.timeout)
-        self._runs[call.number] = run = Begun(call, limit, self._settings.limit)
+        self._runs[call.number] = run = _RunningCall(call, limit, self._settings.limit)
         self._held += run.size
         self._blocking += not call.tool.is_async
         if limit is not None:
-            self._time(run, limit, lambda: self._overdue(run))
+            self._time(run, limit, self._overdue)
         if self._worker is not None:
-            self._worker.send(
-                protocol.Begin(number=call.number, tool=name, arguments=call.arguments)
-            )
+            begin = worker.Begin(number=call.number, tool=name, arguments=call.arguments)
+            self._worker.send(begin)
             self._reactor.expect()
 
-    def _overdue(self, run: Begun) -> None:
-        """Stop a call; a worker that does not let go of it is replaced."""
+    def _overdue(self, run: _RunningCall) -> None:
+        """Tell a call to stop; replace the worker if it does not."""
         if not run.waited_for:
             self._replace(run)
             return
         run.answer(run.too_long())
         self._stopping.add(run.call.number)
         self._tell_to_stop(run)
-        self._time(run, GRACE, lambda: self._replace(run))
+        self._time(run, GRACE, self._replace)
 
-    def _time(self, run: Begun, seconds: float, action: Callable[[], None]) -> None:
-        """Have ``action`` follow in that time, and a call's end where its answer may have come."""
+    def _time(
+        self, run: _RunningCall, seconds: float, action: Callable[[_RunningCall], None]
+    ) -> None:
+        """Call ``action`` after ``seconds``, or later while the call's answer may be unread."""
 
         def due() -> None:
             if (self._deaf or self._catching_up is not None) and run.unheard < UNHEARD:
@@ -226,18 +223,18 @@ class WorkerProvider:
                 self._tell_to_stop(run)
                 self._time(run, GRACE, action)
             else:
-                action()
+                action(run)
 
         run.timer = self._reactor.call_later(seconds, due)
 
-    def _tell_to_stop(self, run: Begun) -> None:
+    def _tell_to_stop(self, run: _RunningCall) -> None:
         if self._worker is not None and not run.told:
             run.told = True
-            self._worker.send(protocol.Cancel(number=run.call.number))
+            self._worker.send(worker.Cancel(number=run.call.number))
 
-    def _replace(self, run: Begun) -> None:
-        if (worker := self._worker) is not None:
-            worker.kill()
+    def _replace(self, run: _RunningCall) -> None:
+        if self._worker is not None:
+            self._worker.kill()
             name = run.call.tool.name
             self._lost(f"the tools' worker was ended: {name} did not stop when it was told to")
 
@@ -248,15 +245,15 @@ class WorkerProvider:
             return
         settings = self._settings
         try:
-            self._worker = worker = Worker(
-                self._reactor, _MODULE, protocol.FromWorker, self._on_message, self._on_lost
+            self._worker = started = Worker(
+                self._reactor, worker.__name__, worker.FromWorker, self._on_message, self._on_lost
             )
         except OSError as exc:
             self._fail("", f"no process could be started for them: {exc.strerror}", "")
             return
         self._loading = self._reactor.call_later(LOADING, self._too_slow)
-        worker.send(
-            protocol.Load(
+        started.send(
+            worker.Load(
                 entries=settings.entries,
                 operations=settings.operations,
                 environment=dict(os.environb),
@@ -270,28 +267,24 @@ class WorkerProvider:
             self._worker.kill()
         self._fail("", f"importing them took longer than {LOADING:g} s", "Import less in them.")
 
-    def _on_message(self, message: protocol.FromWorker) -> None:
+    def _on_message(self, message: worker.FromWorker) -> None:
         match message:
-            case protocol.Piece(number=number, text=text):
+            case worker.Piece(number=number, text=text):
                 if (run := self._runs.get(number)) is not None and run.waited_for:
                     run.call.piece(text)
-            case protocol.Returned(number=number, value=value):
+            case worker.Progress(number=number, text=text):
+                if (run := self._runs.get(number)) is not None and run.waited_for:
+                    run.call.tell(text)
+            case worker.Returned(number=number, value=value):
                 self._answer(number, Answer(bytes(value)))
-            case protocol.Raised(number=number, kind=kind, message=text):
+            case worker.Raised(number=number, kind=kind, message=text):
                 self._answer(number, Answer(kind=kind or "Exception", message=text))
-            case protocol.Progress(number=number, text=text):
-                self._tell(number, text)
-            case protocol.Loaded(tools=tools):
+            case worker.Loaded(tools=tools):
                 self._on_loaded(tools)
-            case protocol.LoadFailed():
+            case worker.LoadFailed():
                 if self._worker is not None:
                     self._worker.kill()
                 self._fail(message.entry, message.message, message.remedy)
-
-    def _tell(self, number: int, text: str) -> None:
-        run = self._runs.get(number)
-        if run is not None and run.waited_for:
-            run.call.tell(text)
 
     def _answer(self, number: int, answer: Answer) -> None:
         run = self._runs.pop(number, None)
@@ -322,14 +315,14 @@ class WorkerProvider:
             self._lost(f"the tools' worker ended: {how}")
 
     def _lost(self, why: str) -> None:
-        """Answer what was under way with why there is no answer; go on with what was not."""
+        """Answer the running calls ``WorkerLost``; run those that wait in a new worker."""
         self._forget_loading()
         self._worker, self._loaded, self._blocking, self._held = None, False, 0, 0
         self._stopping.clear()
         runs, self._runs = self._runs, {}
         for run in runs.values():
             run.answer(Answer(kind="WorkerLost", message=why))
-        # Whoever was answered just now may have called again.
+        # An answered caller may have called again, and so started one.
         if self._queue and self._worker is None:
             self._start()
 
@@ -339,7 +332,7 @@ class WorkerProvider:
             self._loading = None
 
     def _fail(self, entry: str, message: str, remedy: str) -> None:
-        """Have no tools, for good."""
+        """Give up: there are no tools in this session."""
         self._failure = f"no tool can be called: {message}"
         self._lost(self._failure)
         self._pump()

@@ -1,14 +1,18 @@
 """Between cells and a worker: who is asked, what it is told, and what is entered for it."""
 
+from dataclasses import asdict, replace
+
 import msgspec
 import pytest
 
-from cellblock.host.services.llm.provider import LlmProvider, LlmQuota
+from cellblock.host.services.llm.provider import LlmProvider
 from cellblock.host.services.tools.calls import Answer, Call
 from cellblock.policy.model import Llm as Section
 from support.simulator import Reactor
 
-SECTION = Section(base_url="http://127.0.0.1:1/v1", models=("small",), max_tokens_per_call=100)
+SECTION = Section(
+    base_url="http://127.0.0.1:1/v1", models=("small",), max_tokens_per_call=100, max_calls=10
+)
 #: What the shortest call is entered with: a byte, what it may take beyond that, and the answer.
 LEAST = 1 + 16 + 64 + 100
 
@@ -30,8 +34,8 @@ class Counter:
     """A provider over a worker that the test is, and what cells were answered."""
 
     def __init__(self, tokens=1_000):
-        self.ledger = LlmQuota(max_calls=10, max_tokens=tokens)
-        self.llm = LlmProvider(Reactor(), SECTION, self.ledger, max_bytes=1_000)
+        self.llm = LlmProvider(Reactor(), replace(SECTION, max_tokens=tokens), max_bytes=1_000)
+        self.ledger = self.llm.quota
         self.worker = self.llm._worker = Worker()
         self.answers, self.pieces = {}, []
 
@@ -58,21 +62,13 @@ def counter():
 def test_a_call_goes_on_with_what_the_policy_says_and_its_answer_comes_back(counter):
     counter.ask(1, stream=True)
     (call,) = counter.worker.calls
-    (connection, wanted), named = msgspec.msgpack.decode(call.arguments)
+    (llm, max_bytes, wanted), named = msgspec.msgpack.decode(call.arguments)
     assert named == {}
-    assert connection == {
-        "base_url": "http://127.0.0.1:1/v1",
-        "key_env": "",
-        "keyring": "",
-        "timeout": 120.0,
-        "retries": 2,
-        "max_in_flight": 16,
-        "token_parameter": "max_tokens",
-        "max_bytes": 1_000,
-    }
+    assert llm == asdict(counter.llm._llm) | {"models": ["small"]}
+    assert max_bytes == 1_000
     assert wanted["messages"] == [{"role": "user", "content": "x"}]
     call.piece("o")
-    counter.reply(type="completed", value={"text": "ok"}, tokens=12)
+    counter.reply(value={"text": "ok"}, tokens=12)
     assert counter.pieces == ["o"]
     assert counter.answers[1] == Answer(msgspec.msgpack.encode({"text": "ok"}), tokens=12)
     assert counter.ledger.spent() == (1, 10, 12, 1_000)
@@ -103,7 +99,7 @@ def test_calls_at_once_share_what_is_left(counter):
 @pytest.mark.parametrize(("tokens", "entered"), [(0, 0), (7, 7), (None, LEAST)])
 def test_a_failure_costs_what_is_known_of_it_or_all_that_it_might(counter, tokens, entered):
     counter.ask(1)
-    counter.reply(type="failed", kind="RateLimitError", message="busy", tokens=tokens)
+    counter.reply(kind="RateLimitError", message="busy", tokens=tokens)
     assert counter.answers[1] == Answer(kind="RateLimitError", message="busy", tokens=entered)
     assert counter.ledger.spent().tokens == entered
     # So does a call whose time ran out, or whose worker is lost.
@@ -122,7 +118,7 @@ def test_a_call_that_is_withdrawn_again_and_again_spends_the_budget(counter):
     assert counter.ledger.spent().tokens == admitted * LEAST
     assert counter.worker.cancelled == list(range(100))
     # An answer that comes late enters nothing more.
-    counter.reply(type="completed", value=None, tokens=5)
+    counter.reply(value=None, tokens=5)
     assert counter.ledger.spent().tokens == admitted * LEAST
 
 

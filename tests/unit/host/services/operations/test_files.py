@@ -10,9 +10,9 @@ from pathlib import Path
 
 import pytest
 
-from cellblock.host.services.operations import catalog
-from cellblock.host.services.operations.files import Lister, Reader, Writer
-from cellblock.host.services.operations.urls import UNWRITTEN, OperationError
+from cellblock.host.services.operations.catalog import UNWRITTEN, OperationError
+from cellblock.host.services.operations.files import Files
+from cellblock.policy.operations import ListDir, Operations, ReadFile, WriteFile
 
 SECRET = "outside"
 
@@ -29,26 +29,25 @@ def ground(tmp_path):
     return tmp_path
 
 
-def told(ground, **tables):
-    return catalog.OperationGrants(
-        project=f"{ground}/project", denied=(f"{ground}/project/data/private",), **tables
-    )
+def granted(ground, **tables):
+    denied = [f"{ground}/project/data/private"]
+    return Files(Operations(**tables), project=f"{ground}/project", denied=denied)
 
 
 def reader(ground, roots=None, most=1_000):
     roots = roots or (f"{ground}/project/data",)
-    return Reader(catalog.ReadFile(roots=roots, max_bytes=most), told(ground)).read_file
+    return granted(ground, read_file=ReadFile(roots=roots, max_bytes=most)).read_file
 
 
 def writer(ground, roots=None, most=1_000, *, replace=True):
     roots = roots or (f"{ground}/project/data",)
-    table = catalog.WriteFile(roots=roots, max_bytes=most, replace=replace)
-    return Writer(table, told(ground)).write_file
+    table = WriteFile(roots=roots, max_bytes=most, replace=replace)
+    return granted(ground, write_file=table).write_file
 
 
 def lister(ground, roots=None, most=100):
     roots = roots or (f"{ground}/project/data",)
-    return Lister(catalog.ListDir(roots=roots, max_entries=most), told(ground)).list_dir
+    return granted(ground, list_dir=ListDir(roots=roots, max_entries=most)).list_dir
 
 
 def refusal(call, *args, **kwargs):

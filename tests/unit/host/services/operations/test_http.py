@@ -20,9 +20,10 @@ import httpx
 import pytest
 
 from cellblock.host.services.network import addresses
-from cellblock.host.services.operations import catalog, http, urls
+from cellblock.host.services.operations import http, urls
+from cellblock.host.services.operations.catalog import OperationError
 from cellblock.host.services.operations.http import Fetcher, resolve
-from cellblock.host.services.operations.urls import OperationError
+from cellblock.policy.operations import Http
 from support import machines
 from support.web import PEM, Web, answer
 
@@ -38,7 +39,7 @@ def table(*hosts, **changed):
         "max_redirects": 5,
         "timeout": 20.0,
     }
-    return catalog.Http(**given | changed)
+    return Http(**given | changed)
 
 
 def fetch(granted, url, resolver=resolve, **asked):
@@ -681,6 +682,6 @@ def test_nobody_there_is_said_without_a_word_of_this_machine():
 
 
 def test_an_address_is_read_as_it_is_sent():
-    url = urls.read("HTTPS://A.Example:443/x%2Fy?q=a+b&c=%26#frag")
+    url = urls.parse_url("HTTPS://A.Example:443/x%2Fy?q=a+b&c=%26#frag")
     assert str(url) == "https://a.example/x%2Fy?q=a+b&c=%26"
-    assert urls.read(str(url)) == url
+    assert urls.parse_url(str(url)) == url

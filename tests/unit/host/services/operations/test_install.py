@@ -7,14 +7,14 @@ import sys
 import tarfile
 import threading
 import time
+from dataclasses import replace
 from pathlib import Path
 
-import msgspec
 import pytest
 
-from cellblock.host.services.operations import catalog, package_store, packages
+from cellblock.host.services.operations import packages
+from cellblock.host.services.operations.catalog import TRANSIENT, OperationError
 from cellblock.host.services.operations.packages import Installer
-from cellblock.host.services.operations.urls import TRANSIENT, OperationError
 from cellblock.host.services.tools import runner
 from cellblock.policy import operations
 from cellblock.policy.operations import Install as Table
@@ -56,9 +56,9 @@ def installer(index, tmp_path):
     def make(*allow, real=False, **changed):
         table = Table(index=index.url, allow=allow or ("alpha-one", "needy"))
         index.asked_for()
-        given = {"max_bytes": table.max_bytes, "timeout": 60.0, "folder": str(tmp_path / "shelf")}
-        made = catalog.Install(index=table.index, allow=table.allow, **given | changed)
-        return Installer(made) if real else Installer(made, index.unpack)
+        made = replace(table, **{"timeout": 60.0} | changed)
+        folder = str(tmp_path / "shelf")
+        return Installer(made, folder) if real else Installer(made, folder, index.unpack)
 
     return make
 
@@ -73,10 +73,8 @@ def silent():
 
 
 def of(index, folder, timeout):
-    table = catalog.Install(
-        index=index.url, allow=("a",), max_bytes=10**6, timeout=timeout, folder=str(folder)
-    )
-    return Installer(table)
+    table = Table(index=index.url, allow=("a",), max_bytes=10**6, timeout=timeout)
+    return Installer(table, str(folder))
 
 
 @pytest.fixture(params=["uv", "pip"])
@@ -194,7 +192,7 @@ def test_sources_are_never_built_and_the_failure_is_remembered_until_it_is_clear
     began = time.monotonic()
     assert refusal(installer("sources").install, "sources") == said
     assert (index.asked_for(), time.monotonic() - began < 2) == ([], True)
-    kept = package_store.PackageStore(tmp_path / "shelf")
+    kept = packages.PackageStore(tmp_path / "shelf")
     assert [one["requirement"] for one in kept.failures()] == ["sources"]
     assert kept.clear(lambda one: one == "other", installed=False) == 0
     assert kept.clear(lambda one: one == "sources", installed=False) == 1
@@ -217,7 +215,7 @@ def test_an_index_that_says_nothing_is_not_waited_for_longer_than_the_policy_say
     said = refusal(of(silent, tmp_path, timeout=1.0).install, "a")
     assert said == "TimeoutError: a: it took too long ([ops.install] timeout)"
     assert time.monotonic() - began < 15
-    assert package_store.PackageStore(tmp_path).failures() == []
+    assert packages.PackageStore(tmp_path).failures() == []
 
 
 def test_an_index_that_refuses_connections_is_tried_again_by_the_next_call(
@@ -225,11 +223,12 @@ def test_an_index_that_refuses_connections_is_tried_again_by_the_next_call(
 ):
     retry(1)
     made, origin = installer(real=True), index.url
-    away = msgspec.structs.replace(made._table, index="http://127.0.0.1:9/simple")
-    said = refusal(Installer(away).install, "alpha-one")
+    shelf = str(tmp_path / "shelf")
+    away = replace(made._table, index="http://127.0.0.1:9/simple")
+    said = refusal(Installer(away, shelf).install, "alpha-one")
     assert said == "ConnectError: alpha-one: its index can't be reached, or does not answer"
-    assert package_store.PackageStore(tmp_path / "shelf").failures() == []
-    back = Installer(msgspec.structs.replace(away, index=origin))
+    assert packages.PackageStore(tmp_path / "shelf").failures() == []
+    back = Installer(replace(away, index=origin), shelf)
     assert back.install("alpha-one")["installed"] == ["alpha-one 2.0"]
 
 
@@ -257,7 +256,7 @@ def test_an_index_that_gives_nothing_now_is_tried_again_by_the_next_call(
             patched.setattr(index, "_say", say)
             said = refusal(made.install, "alpha-one")
         assert said == "ConnectError: alpha-one: its index answers that it can't be had now", status
-        assert package_store.PackageStore(tmp_path / "shelf").failures() == []
+        assert packages.PackageStore(tmp_path / "shelf").failures() == []
     assert made.install("alpha-one")["installed"] == ["alpha-one 2.0"]
 
 
@@ -327,11 +326,11 @@ def test_a_call_that_is_cancelled_leaves_nothing_running_and_nothing_remembered(
     monkeypatch.setattr(packages.time, "sleep", sleep)
     with pytest.raises(Stopped):
         of(silent, tmp_path, timeout=60.0).install("a")
-    assert package_store.PackageStore(tmp_path).failures() == []
+    assert packages.PackageStore(tmp_path).failures() == []
 
 
 def test_two_kernels_that_install_wait_for_each_other(tmp_path):
-    kept, got = package_store.PackageStore(tmp_path), []
+    kept, got = packages.PackageStore(tmp_path), []
     kept.prepare({})
 
     def enter():
@@ -354,7 +353,7 @@ def test_a_folder_is_named_for_its_content_and_nothing_else(tmp_path):
         (tmp_path / name / "x.py").write_text(text)
         (info / "INSTALLER").write_text(by)
         (info / "METADATA").write_text("Name: x")
-        hashes.append(package_store.content(tmp_path / name))
+        hashes.append(packages.content(tmp_path / name))
     assert hashes[0] == hashes[1] != hashes[2]
 
 
@@ -364,15 +363,12 @@ def test_what_holds_more_than_files_is_no_wheel(tmp_path, what):
         (tmp_path / "x").symlink_to("/etc/passwd")
     else:
         os.mkfifo(tmp_path / "x")
-    assert (
-        refusal(package_store.content, tmp_path)
-        == "InstallError: it holds something that is no file"
-    )
+    assert refusal(packages.content, tmp_path) == "InstallError: it holds something that is no file"
 
 
 def test_packages_that_nothing_comes_to_are_swept(installer, tmp_path):
     installer().install("needy")
-    kept = package_store.PackageStore(tmp_path / "shelf")
+    kept = packages.PackageStore(tmp_path / "shelf")
     assert {one["name"] for one in kept.packages()} == {"needy", "alpha-one"}
     assert kept.about()["allow"] == ["alpha-one", "needy"]
     kept.clear(lambda one: one.startswith("needy"), installed=True)

@@ -10,13 +10,9 @@ import pytest
 from msgspec.structs import replace
 
 from cellblock.errors import PolicyError
-from cellblock.host.services.operations import catalog, functions
-from cellblock.host.services.operations.provider import (
-    OperationsAccess,
-    OperationsProvider,
-    WriteQuota,
-)
-from cellblock.host.services.operations.urls import OperationError
+from cellblock.host.services.operations import catalog
+from cellblock.host.services.operations.catalog import OperationError
+from cellblock.host.services.operations.provider import OperationsProvider
 from cellblock.host.services.tools import registry
 from cellblock.host.services.tools.calls import Answer, Call
 from cellblock.policy import operations as tables
@@ -28,15 +24,13 @@ from support.simulator import Reactor
 
 
 @pytest.mark.parametrize("name", catalog.ALL)
-def test_what_cells_are_told_is_the_signature_and_the_words_of_what_runs(everything, name):
-    found = functions.load(everything)[f"ops.{name}"]
+def test_what_cells_are_told_is_the_signature_of_what_runs(everything, name):
+    found = registry.load_operations(everything)[f"ops.{name}"]
     described = registry._described(f"ops.{name}", found.function)
     told = catalog.ALL[name]
     plain = tuple(replace(one, secret=False) for one in told.parameters)
     # A cell gets what is made of an answer: a response, and names without where they lie.
     returns = {"http": "dict[str, Any]", "install": "dict[str, Any]"}.get(name, told.returns)
-    said, says = (" ".join(one.doc.split()) for one in (told, described))
-    assert said == says
     assert (
         replace(
             told, parameters=plain, returns=returns, max_bytes=0, doc=described.doc, of_host=False
@@ -60,7 +54,7 @@ BAD = {str(n): None for n in range(MANY)}
     ],
 )
 def test_arguments_that_are_a_flood_are_refused_unread(everything, name, args, kwargs, message):
-    function = functions.load(everything)[f"ops.{name}"].function
+    function = registry.load_operations(everything)[f"ops.{name}"].function
 
     async def call():
         answer = function(*args, **kwargs)
@@ -72,7 +66,7 @@ def test_arguments_that_are_a_flood_are_refused_unread(everything, name, args, k
 
 
 def test_what_is_sent_as_json_may_be_long(everything):
-    function = functions.load(everything)["ops.http"].function
+    function = registry.load_operations(everything)["ops.http"].function
     with pytest.raises(OperationError, match="is none of its hosts"):
         asyncio.run(function("http://b.example", json=[None] * 2_000, params={"a": 1}))
 
@@ -87,8 +81,12 @@ def test_the_guest_knows_all_operations_by_name_and_each_says_what_its_section_n
 
 def test_settings_cross_to_the_worker(everything):
     encoded = msgspec.msgpack.encode(everything)
-    assert msgspec.msgpack.decode(encoded, type=catalog.OperationGrants) == everything
-    assert len(functions.load(catalog.OperationGrants(project="/"))) == 0
+    crossed = msgspec.msgpack.decode(encoded, type=catalog.OperationGrants)
+    assert tables.Operations.of_values(crossed.tables) == tables.Operations.of_values(
+        everything.tables
+    )
+    assert replace(crossed, tables={}) == replace(everything, tables={})
+    assert len(registry.load_operations(catalog.OperationGrants(project="/"))) == 0
 
 
 def policy(**granted):
@@ -107,9 +105,10 @@ def test_what_may_be_touched_is_what_the_policy_says_less_what_is_never_read(tmp
         project=tmp_path,
         private=[key],
     )
-    assert laid.read_file == catalog.ReadFile(roots=roots, max_bytes=7)
-    assert laid.write_file == catalog.WriteFile(roots=roots, max_bytes=2**20, replace=True)
-    assert (laid.list_dir, laid.http, laid.install) == (None, None, None)
+    section = tables.Operations.of_values(laid.tables)
+    assert section.read_file == tables.ReadFile(roots=roots, max_bytes=7)
+    assert section.write_file == tables.WriteFile(roots=roots)
+    assert (section.list_dir, section.http, section.install) == (None, None, None)
     assert {str(key), "/proc", str(Path.home() / ".ssh"), package_folder()} <= set(laid.denied)
     assert catalog.grants_of(Policy(), project=tmp_path) is None
 
@@ -155,7 +154,7 @@ def test_the_folder_of_packages_is_there_before_a_guest_is(tmp_path, monkeypatch
     granted = policy(install=tables.Install(index="http://127.0.0.1:9/simple", allow=("a",)))
     laid = catalog.grants_of(granted, project=tmp_path)
     assert Path(granted.package_library()).is_dir()
-    assert laid.install.folder == str(Path(granted.package_library()).parent)
+    assert laid.packages == str(Path(granted.package_library()).parent)
     monkeypatch.setenv("XDG_DATA_HOME", "/proc/none")
     with pytest.raises(PolicyError, match="can't be made"):
         catalog.grants_of(granted, project=tmp_path)
@@ -170,24 +169,27 @@ def test_arguments_may_be_as_large_as_what_is_written_or_sent():
     assert sizes == {"ops.read_file": 65_536, "ops.write_file": 5_065_536}
 
 
-def operating(settings, ledger, begin):
+def under(grants, **fields):
+    return Policy(ops=tables.Operations.of_values(grants.tables), **fields)
+
+
+def operating(grants, begin):
     """Return the operations of a session, with this to begin a call in place of a worker."""
-    offer = OperationsAccess(tools=(), settings=settings, ledger=ledger, timeout=5.0)
-    operations = OperationsProvider(Reactor(), offer)
+    operations = OperationsProvider(Reactor(), under(grants), grants)
     operations._worker = SimpleNamespace(begin=begin)
     return operations
 
 
 def test_what_a_session_writes_is_counted_where_no_worker_can_forget_it(everything):
-    ledger, answers, begun = WriteQuota(max_bytes=10_000), [], []
-    operations = operating(everything, ledger, begun.append)
+    answers, begun = [], []
+    operations = operating(everything, begun.append)
     for size in (1, 1, 9_000, 1_800, 1, 1):
         arguments = msgspec.Raw(b"x" * size)
         operations.begin(Call(1, catalog.WRITE_FILE, arguments, answers.append))
     # A file counts as 4 KiB at least: two small ones leave no room for a third.
     assert [len(bytes(call.arguments)) for call in begun] == [1, 1]
     assert {answer.kind for answer in answers} == {"BudgetSpent"}
-    assert ledger.spent() == WriteBudget(8_192, 10_000)
+    assert operations.quota.spent() == WriteBudget(8_192, 10_000)
 
 
 @pytest.mark.parametrize(
@@ -205,25 +207,23 @@ def test_what_a_session_writes_is_counted_where_no_worker_can_forget_it(everythi
     ],
 )
 def test_what_a_refused_write_would_have_taken_is_given_back(everything, kind, left):
-    ledger, answers = WriteQuota(max_bytes=10_000), []
-    operations = operating(everything, ledger, lambda call: call.answer(Answer(kind=kind)))
+    answers = []
+    operations = operating(everything, lambda call: call.answer(Answer(kind=kind)))
     operations.begin(Call(1, catalog.WRITE_FILE, msgspec.Raw(b"x" * 8_000), answers.append))
     assert [answer.kind for answer in answers] == [kind]
-    assert ledger.spent() == WriteBudget(left, 10_000)
+    assert operations.quota.spent() == WriteBudget(left, 10_000)
 
 
 def test_a_worker_knows_a_narrower_policy_or_is_another_and_what_was_spent_stays(everything):
-    ledger = WriteQuota(max_bytes=10_000)
-    offer = OperationsAccess(tools=(), settings=everything, ledger=ledger, timeout=5.0)
-    operations, answers = OperationsProvider(Reactor(), offer), []
-    first = operations._worker
-    operations.hold_to(replace(offer, timeout=2.0))
+    operations, answers = OperationsProvider(Reactor(), under(everything), everything), []
+    first, quota = operations._worker, operations.quota
+    operations.hold_to(under(everything, tool_timeout=2.0), everything)
     assert operations._worker is first
     assert first._settings.timeout == 2.0
     first._queue.append(Call(1, catalog.READ_FILE, msgspec.Raw(b""), answers.append))
     denied = replace(everything, denied=("/a/secret",))
-    operations.hold_to(replace(offer, settings=denied))
+    operations.hold_to(under(denied, tool_timeout=2.0), denied)
     assert operations._worker is not first
     assert operations._worker._settings.operations == denied
     assert [answer.kind for answer in answers] == ["WorkerLost"]
-    assert operations._offer.ledger is ledger
+    assert operations.quota is quota

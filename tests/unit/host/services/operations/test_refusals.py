@@ -3,13 +3,19 @@
 import msgspec
 import pytest
 
-from cellblock.host.services.operations import catalog, functions, provider
+from cellblock.host.services.operations import catalog, provider
 from cellblock.host.services.tools.calls import Call
+from cellblock.host.services.tools.registry import load_operations
+from cellblock.policy.operations import Operations
 
 
 def call(name, *args, **kwargs):
     arguments = msgspec.Raw(msgspec.msgpack.encode((args, kwargs)))
     return Call(1, catalog.ALL[name], arguments, answer=lambda _answer: None)
+
+
+def refusal(made, grants):
+    return provider.refusal(made, Operations.of_values(grants.tables), grants)
 
 
 REFUSED = [
@@ -49,12 +55,12 @@ REFUSED = [
 def test_what_is_not_granted_is_refused_by_its_spelling_as_the_worker_does(
     everything, args, kwargs, why
 ):
-    answer = provider.answer(call(*args, **kwargs), everything)
+    answer = refusal(call(*args, **kwargs), everything)
     assert (answer.kind, answer.message) == ("NotGranted", why)
     name, *rest = args
     if name != "http":  # which is asked of servers, in its own tests
         with pytest.raises(Exception) as caught:
-            functions.load(everything)[f"ops.{name}"].function(*rest, **kwargs)
+            load_operations(everything)[f"ops.{name}"].function(*rest, **kwargs)
         assert (caught.value.kind, str(caught.value)) == ("NotGranted", why)
 
 
@@ -70,7 +76,7 @@ def test_what_is_not_granted_is_refused_by_its_spelling_as_the_worker_does(
     ],
 )
 def test_what_is_granted_is_asked_about(everything, args, kwargs):
-    assert provider.answer(call(*args, **kwargs), everything) is None
+    assert refusal(call(*args, **kwargs), everything) is None
 
 
 @pytest.mark.parametrize(
@@ -89,10 +95,10 @@ def test_what_is_no_call_of_an_operation_is_left_to_who_says_so(everything, argu
     for tool in catalog.ALL.values():
         if tool is not catalog.ALL["list_dir"] and tool is not catalog.ALL["install"]:
             made = Call(1, tool, msgspec.Raw(arguments), answer=lambda _answer: None)
-            assert provider.answer(made, everything) is None
+            assert refusal(made, everything) is None
 
 
 def test_an_address_that_is_none_is_not_asked_about_either(everything):
-    answer = provider.answer(call("http", "https://a@b/"), everything)
+    answer = refusal(call("http", "https://a@b/"), everything)
     assert answer.kind == "ValueError"
     assert answer.message.startswith("'https://a@b/' is no plain address")

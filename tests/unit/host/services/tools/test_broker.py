@@ -2,20 +2,44 @@
 
 import msgspec
 import pytest
+from msgspec import structs
 
 from cellblock.host.services.tools.broker import MOST_RECORDS, MOST_UNDER_WAY, MUCH_WAITING, Broker
-from cellblock.host.services.tools.calls import Answer, CallLimits
-from cellblock.host.session.types import Cell
+from cellblock.host.services.tools.calls import Answer, Tooling
+from cellblock.host.session.types import ExecuteRequest
+from cellblock.policy.model import Policy
 from cellblock.wire import messages
 from support.approvals import Desk as Asking
 from support.simulator import Reactor
 
 
-class Provider:
+def limited(*, in_flight=3, calls=5, rate=None, max_bytes=2**20):
+    return Policy(
+        tool_max_in_flight=in_flight,
+        tool_max_calls=calls,
+        tool_max_per_second=rate,
+        tool_max_bytes=max_bytes,
+    )
+
+
+class Providers:
     """Runs nothing: the test answers."""
 
     def __init__(self):
         self.calls, self.cancelled, self.held = [], [], []
+        secret = messages.Parameter(name="key", kind=3, secret=True)
+        parameters = (messages.Parameter(name="value", kind=1), secret)
+        large = messages.Tool(name="ops.large", max_bytes=3_000_000)
+        self.tools = {"tool": messages.Tool(name="tool", parameters=parameters), large.name: large}
+        self.tool = self.tools.get
+        self.withheld = {"ops.none": "this policy does not grant it"}
+
+    def hold_to(self, _tooling, gone):
+        for name in gone:
+            self.tools.pop(name, None)
+
+    def precheck(self, _call):
+        return None
 
     def begin(self, call):
         self.calls.append(call)
@@ -31,28 +55,29 @@ class Desk:
     """A broker between a provider and a guest that says what the test says."""
 
     def __init__(self, approval=None, **limits):
-        self.reactor, self.provider = Reactor(), Provider()
+        self.reactor, self.provider = Reactor(), Providers()
         self.sent, self.seen, self.told, self.backlog = [], [], [], 0
         self.unlisted, self.barred = [], None
-        self.broker = Broker(
-            self.reactor,
-            self.provider,
-            CallLimits(**{"in_flight": 3, "calls": 5, "max_bytes": 2**20} | limits),
-            clock=lambda: self.reactor.now,
-            send=self.sent.append,
-            waiting=lambda: self.backlog,
+        self.tooling = Tooling(
+            policy=limited(**limits),
             observe=self.seen.append,
             unlisted=self.unlisted.append,
             barred=lambda: self.barred,
-            tell=self.told.append,
             approval=approval,
         )
-        secret = messages.Parameter(name="key", kind=3, secret=True)
-        parameters = (messages.Parameter(name="value", kind=1), secret)
-        large = messages.Tool(name="ops.large", max_bytes=3_000_000)
-        tools = (messages.Tool(name="tool", parameters=parameters), large)
-        self.broker.offer(tools, {"ops.none": "this policy does not grant it"})
+        self.broker = Broker(
+            self.reactor,
+            self.provider,
+            self.tooling,
+            clock=lambda: self.reactor.now,
+            send=self.sent.append,
+            backlog=lambda: self.backlog,
+            tell=self.told.append,
+        )
         self.broker.begin()
+
+    def hold_to(self, *gone, **limits):
+        self.broker.hold_to(structs.replace(self.tooling, policy=limited(**limits)), gone)
 
     def call(self, number=1, name="tool", arguments=([1], {}), *, querying=False):
         raw = msgspec.Raw(msgspec.msgpack.encode(arguments))
@@ -98,13 +123,13 @@ def test_a_call_is_answered_once_whatever_its_provider_says(desk):
 
 
 def test_a_tool_that_is_taken_away_is_none_and_lower_limits_count_at_once(desk):
-    desk.broker.hold_to(CallLimits(in_flight=1, calls=5, max_bytes=2**20))
+    desk.hold_to(in_flight=1)
     assert not desk.call(1)
     assert desk.call(2) == "more calls at once than there may be"
-    desk.broker.drop_tools({"another"})
+    desk.hold_to("another", in_flight=1)
     desk.broker.drop()
     assert not desk.call(3)
-    desk.broker.drop_tools({"tool"})
+    desk.hold_to("tool", in_flight=1)
     assert desk.call(4) == "a call of what is no tool"
 
 
@@ -275,7 +300,7 @@ def test_a_call_that_is_withdrawn_while_it_is_asked_about_is_not_run(asked):
 
 def test_where_all_calls_are_dropped_nobody_is_asked_about_the_next(tmp_path):
     one = Asking(tmp_path / "grants.json")
-    one.clerk.begin(Cell(raw="x", execution_count=1, allow_stdin=True))
+    one.clerk.begin(ExecuteRequest(code="x", execution_count=1, allow_stdin=True))
     desk = Desk(one.clerk, in_flight=10)
     for number in range(5):
         desk.call(number, arguments=([number], {}))
@@ -286,7 +311,7 @@ def test_where_all_calls_are_dropped_nobody_is_asked_about_the_next(tmp_path):
 
 
 def test_how_many_calls_were_refused_is_told_where_all_are_dropped(desk):
-    desk.broker.hold_to(CallLimits(in_flight=3, calls=0, max_bytes=2**20))
+    desk.hold_to(calls=0)
     for number in range(250):
         desk.call(number)
     for end in (desk.broker.drop, desk.broker.close):

@@ -5,7 +5,8 @@ from types import SimpleNamespace
 import msgspec
 
 from cellblock.host.services.tools.broker import Broker
-from cellblock.host.services.tools.calls import Answer, CallLimits
+from cellblock.host.services.tools.calls import Answer, Tooling
+from cellblock.policy.model import Policy
 from cellblock.wire import messages
 from support.stepwise import INEXACT, lost
 
@@ -17,17 +18,28 @@ def at_once(call):
 def with_a_tool(sim, begin=at_once):
     """Give a session, whose guest is told of none, one tool; return what is seen of calls."""
     seen = []
-    desk = sim.session._desk
+    desk = sim.session.requests.tools
+    tools = {"tool": messages.Tool(name="tool")}
     desk._broker = Broker(
         sim.reactor,
-        SimpleNamespace(begin=begin, cancel=lambda _number: None),
-        CallLimits(in_flight=3, calls=5, max_bytes=2**20),
+        SimpleNamespace(
+            tool=tools.get,
+            withheld={},
+            begin=begin,
+            cancel=lambda _number: None,
+            awaited=False,
+            paths=(),
+            close=lambda: None,
+        ),
+        Tooling(
+            policy=Policy(tool_max_in_flight=3, tool_max_calls=5),
+            observe=seen.append,
+        ),
         clock=lambda: sim.reactor.now,
         send=desk._send,
-        waiting=lambda: 0,
-        observe=seen.append,
+        backlog=lambda: 0,
+        tell=print,
     )
-    desk._broker.offer((messages.Tool(name="tool"),))
     return seen
 
 

@@ -6,7 +6,7 @@ import threading
 import msgspec
 import pytest
 
-from cellblock.host.services.tools import protocol, registry
+from cellblock.host.services.tools import registry, worker
 from cellblock.host.services.tools.runner import CallRunner
 
 #: Seconds that an answer may take here.
@@ -49,7 +49,7 @@ def runs(door, said, stalled):
 
 def begin(runs, number, tool, args=()):
     encoded = msgspec.Raw(msgspec.msgpack.encode((args, {})))
-    runs.begin(protocol.Begin(number=number, tool=tool, arguments=encoded))
+    runs.begin(worker.Begin(number=number, tool=tool, arguments=encoded))
 
 
 def answers(said, count):

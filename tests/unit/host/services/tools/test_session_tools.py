@@ -2,12 +2,10 @@
 
 import msgspec
 import pytest
-from msgspec.structs import replace
 
-from cellblock.host.services.llm.provider import LlmQuota
-from cellblock.host.services.tools.calls import Call, CallLimits, LlmAccess, Tooling
-from cellblock.host.services.tools.session_tools import Providers
-from cellblock.policy.model import Llm
+from cellblock.host.services.tools.broker import Providers
+from cellblock.host.services.tools.calls import Call, Tooling
+from cellblock.policy.model import Llm, Policy
 from cellblock.wire.messages import Tool
 
 
@@ -35,8 +33,8 @@ class Source:
 def made():
     """Make a crew of a program's functions, with language models or without."""
 
-    def make(source, **more):
-        crew = Providers(None, Tooling(given=lambda: source, limits=LIMITS, **more))
+    def make(source, policy=PLAIN):
+        crew = Providers(None, Tooling(functions=lambda: source, policy=policy))
         told = []
         crew.open(lambda: told.append("ready"), lambda error: told.append(str(error)), print)
         return crew, told
@@ -44,11 +42,8 @@ def made():
     return make
 
 
-LIMITS = CallLimits(in_flight=1, calls=None, max_bytes=1)
-MODELS = LlmAccess(
-    llm=Llm(base_url="http://127.0.0.1:1/v1", models=("small",)),
-    quota=LlmQuota(max_calls=1, max_tokens=1),
-)
+PLAIN = Policy()
+MODELS = Policy(llm=Llm(base_url="http://127.0.0.1:1/v1", models=("small",), max_calls=1))
 
 
 def test_no_guest_is_started_before_a_programs_functions_are_known(made):
@@ -63,28 +58,28 @@ def test_no_guest_is_started_before_a_programs_functions_are_known(made):
 
 def test_a_call_goes_to_whoever_has_the_tool(made):
     source = Source("add")
-    crew, _ = made(source, models=MODELS)
+    crew, _ = made(source, MODELS)
     source.say()
     assert [tool.name for tool in crew.tools] == ["add", "llm", "llm.chat"]
-    crew.provider().begin(Call(1, source.tools[0], msgspec.Raw(), print))
+    crew.begin(Call(1, source.tools[0], msgspec.Raw(), print))
     assert source.begun == ["add"]
 
 
 def test_tools_that_a_narrower_policy_has_not_are_gone_before_they_are_known_and_after(made):
     source = Source("add", "look_up")
     crew, _ = made(source)
-    limits = replace(LIMITS, timeout=2.0, timeouts={"add": 1.0})
-    crew.hold_to(Tooling(limits=limits), {"add"})
+    narrower = Tooling(policy=Policy(tool_timeout=2.0, tool_timeouts={"add": 1.0}))
+    crew.hold_to(narrower, {"add"})
     assert source.held == (2.0, {"add": 1.0})
     source.say()
     assert [tool.name for tool in crew.tools] == ["look_up"]
-    crew.hold_to(Tooling(limits=limits), {"look_up"})
+    crew.hold_to(narrower, {"look_up"})
     assert crew.tools == ()
 
 
 def test_a_name_that_the_policy_has_is_no_functions(made):
     source = Source("llm")
-    crew, told = made(source, models=MODELS)
+    crew, told = made(source, MODELS)
     source.say()
     assert told == [
         "tools: the policy has a tool of this name already (got 'llm'). Rename one of them."

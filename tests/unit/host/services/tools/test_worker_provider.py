@@ -3,7 +3,8 @@
 import msgspec
 import pytest
 
-from cellblock.host.services.tools import protocol, worker_provider
+from cellblock.host.services.tools import worker as protocol
+from cellblock.host.services.tools import worker_provider
 from cellblock.host.services.tools.calls import Call, WorkerSettings
 from cellblock.wire import messages
 from support.simulator import Reactor

@@ -1,0 +1,166 @@
+"""Libraries patched for what a guest is: the standard library at once, others when imported.
+
+The system call filter refuses chmod, utime and readlink everywhere, because it can't tell inside
+from outside. Honest code meets that in functions that do their work and then copy a mode or a
+time, that make sure of a mode that is there already, or that resolve links on the way: these go on
+without. The calls themselves stay refused, and a change that a cell asks for still fails.
+
+It refuses shared memory without a file too, which ``mmap.mmap(-1, n)`` asks for by default. Where
+there is no process to share it with, private memory is the same thing.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import mmap
+import os
+import posixpath
+import shutil
+import stat
+import sys
+from importlib.machinery import PathFinder
+from typing import TYPE_CHECKING, Any, Final
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping, Sequence
+    from importlib.machinery import ModuleSpec
+    from types import ModuleType
+
+    #: Takes a module that was just imported.
+    Patch = Callable[[Any], None]
+
+
+class _PatchingFinder:
+    """Find what ``sys.path`` has, and run a patch after a module that has one."""
+
+    def __init__(self, patches: Mapping[str, Patch]) -> None:
+        self._patches = patches
+
+    def find_spec(
+        self, fullname: str, path: Sequence[str] | None, target: ModuleType | None = None
+    ) -> ModuleSpec | None:
+        """Return the spec of a module to patch, None for any other."""
+        patch = self._patches.get(fullname)
+        spec = PathFinder.find_spec(fullname, path, target) if patch is not None else None
+        if patch is None or spec is None or spec.loader is None:
+            return spec
+        loader: Any = spec.loader
+        run = loader.exec_module
+
+        def exec_module(module: ModuleType) -> None:
+            run(module)
+            # A version that is made otherwise works as it would have.
+            with contextlib.suppress(Exception):
+                patch(module)
+
+        loader.exec_module = exec_module
+        return spec
+
+
+def patch_when_imported(patches: Mapping[str, Patch]) -> None:
+    """Patch these modules, by name, when they are imported. For the zygote, before any fork."""
+    sys.meta_path.insert(0, _PatchingFinder(patches))
+
+
+#: How threadpoolctl, by which scikit-learn finds its thread pools, looks for libraries: by
+#: /proc/self/maps, or by the loader.
+_BY_MAPS: Final = "_find_libraries_with_linux"
+_BY_LOADER: Final = "_find_libraries_with_dl_iterate_phdr"
+
+
+def patch_threadpoolctl(module: Any) -> None:
+    """Have it ask the loader where the map of a guest that took over is closed to it."""
+    kind = module.ThreadpoolController
+    by_maps, by_loader = getattr(kind, _BY_MAPS), getattr(kind, _BY_LOADER)
+
+    def find(self: Any) -> None:
+        try:
+            by_maps(self)
+        except PermissionError:
+            by_loader(self)
+
+    setattr(kind, _BY_MAPS, find)
+
+
+def patch_standard_library(*, processes: bool = False) -> None:
+    """Replace functions by ones that go on without. For the zygote, once, before any fork.
+
+    ``processes``: cells may start some, and share memory with them.
+    """
+    for name in ("copymode", "copystat"):
+        setattr(shutil, name, _skip_if_refused(getattr(shutil, name)))
+    for name in ("chmod", "fchmod"):
+        original = getattr(os, name)
+        changed = _succeed_if_unchanged(original)
+        for able in (os.supports_dir_fd, os.supports_fd, os.supports_follow_symlinks):
+            if original in able:
+                able.add(changed)
+        setattr(os, name, changed)
+    # 3.13 does this itself. os.path and posixpath are one module.
+    posixpath.realpath = _realpath(posixpath.realpath)
+    if not processes:
+        mmap.mmap = _private_mmap(mmap.mmap)  # type: ignore[misc]
+
+
+def _skip_if_refused(original: Callable[..., None]) -> Callable[..., None]:
+    @functools.wraps(original)
+    def copy(*args: Any, **options: Any) -> None:
+        with contextlib.suppress(PermissionError):
+            original(*args, **options)
+
+    return copy
+
+
+def _succeed_if_unchanged(original: Callable[..., None]) -> Callable[..., None]:
+    """Let a change of mode succeed that changes nothing: dbm.dumb and others make sure of it."""
+
+    @functools.wraps(original)
+    def change(path: Any, mode: int, **options: Any) -> None:
+        try:
+            original(path, mode, **options)
+        except PermissionError:
+            if stat.S_IMODE(os.stat(path, **options).st_mode) != stat.S_IMODE(mode):
+                raise
+
+    return change
+
+
+def _realpath(original: Callable[..., Any]) -> Any:
+    """Resolve links as far as that is allowed."""
+
+    @functools.wraps(original)
+    def realpath(filename: Any, *, strict: bool = False) -> Any:
+        try:
+            return original(filename, strict=strict)
+        except OSError:
+            if strict:
+                raise
+            return os.path.abspath(filename)
+
+    return realpath
+
+
+def _private_mmap(original: Any) -> Any:
+    kinds = mmap.MAP_SHARED | mmap.MAP_PRIVATE
+
+    class Mapping(original):  # type: ignore[misc]
+        def __new__(
+            cls,
+            fileno: int,
+            length: int,
+            flags: int = mmap.MAP_SHARED,
+            prot: int = mmap.PROT_READ | mmap.PROT_WRITE,
+            access: int = mmap.ACCESS_DEFAULT,
+            offset: int = 0,
+            **options: Any,
+        ) -> Any:
+            if fileno == -1 and access in (mmap.ACCESS_DEFAULT, mmap.ACCESS_WRITE):
+                access = mmap.ACCESS_DEFAULT
+                if flags & kinds == mmap.MAP_SHARED:
+                    flags = flags & ~kinds | mmap.MAP_PRIVATE
+            return super().__new__(cls, fileno, length, flags, prot, access, offset, **options)
+
+    Mapping.__name__ = Mapping.__qualname__ = original.__name__
+    Mapping.__module__, Mapping.__doc__ = original.__module__, original.__doc__
+    return Mapping

@@ -1,0 +1,95 @@
+"""The host's services that a policy grants: operations, language models, copying files out.
+
+Imported late (``config.granted_services``): most policies grant none, and workers cost start time.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from cellblock.errors import PolicyError
+from cellblock.host.services import artifacts
+from cellblock.host.services.llm import provider as llm_provider
+from cellblock.host.services.operations import catalog
+from cellblock.host.session.config import written_roots
+from cellblock.policy import paths
+from cellblock.policy.paths import within
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from cellblock.host.session.config import SessionConfig
+    from cellblock.host.session.types import Reactor
+    from cellblock.wire.messages import Tool
+
+
+class GrantedServices:
+    """What one session may use of them."""
+
+    def __init__(self, config: SessionConfig) -> None:
+        self._config, self._policy = config, config.policy
+
+    def tools(self) -> tuple[Tool, ...]:
+        """Return what cells may call of all that."""
+        section, llm = self._policy.operations, self._policy.llm
+        operations = () if section is None else catalog.granted_tools(section)
+        return (*operations, *(llm_provider.tools(llm) if llm.granted else ()))
+
+    # --- files that are copied out after cells ------------------------------------------------
+
+    def exports(
+        self, reactor: Reactor, open_folder: Callable[[str], int]
+    ) -> artifacts.ArtifactCollector | None:
+        """Return what copies files out after cells; None where the policy names none."""
+        policy, cwd = self._policy, self._config.prepare.cwd
+        if not policy.artifact_export_paths:
+            return None
+        return artifacts.ArtifactCollector(
+            reactor,
+            written_roots(policy),
+            artifacts.Patterns(artifacts.rooted(one, cwd) for one in policy.artifact_export_paths),
+            policy.artifact_folder,
+            most=policy.artifact_max_bytes,
+            most_in_all=policy.artifacts_max_bytes,
+            opener=open_folder,
+        )
+
+    def check_artifacts(self) -> None:
+        """Raise PolicyError for files to be copied out that no cell can write, or not safely."""
+        policy, prepare = self._policy, self._config.prepare
+        roots, folder = written_roots(policy), policy.artifact_folder
+        if not policy.artifact_export_paths:
+            return
+        for pattern in policy.artifact_export_paths:
+            absolute = artifacts.rooted(pattern, prepare.cwd)
+            states = artifacts.Patterns([absolute])
+            if not any(states.leads_on(states.at(root)) for root in roots):
+                raise PolicyError(
+                    "cells can't write what this means",
+                    file=policy.name,
+                    key="artifact_export_paths",
+                    value=repr(pattern),
+                    remedy=_how_to_write(artifacts.begins_in(absolute), roots, prepare.scratch),
+                )
+        by_host = paths.host_write_roots(policy).get("ops.write_file.roots", ())
+        if root := next((root for root in (*roots, *by_host) if within(folder, root)), None):
+            raise PolicyError(
+                f"cells could change what was copied out: {root} is writable",
+                file=policy.name,
+                key="artifact_folder",
+                value=repr(folder),
+                remedy="Choose a folder elsewhere.",
+            )
+
+
+def _how_to_write(folder: str, roots: tuple[str, ...], scratch: str) -> str:
+    """Return how cells come to write the files of a pattern that begins in ``folder``.
+
+    A write root that may be missing, as preset data's work folder, is none until it is made.
+    """
+    named = ", ".join(root.replace(scratch, "{scratch}", 1) for root in roots)
+    place = Path(folder)
+    missing = next((one for one in (*reversed(place.parents), place) if not one.exists()), None)
+    make = f"Make the folder {missing}, if the policy lets cells write there. Or n"
+    return f"{make if missing else 'N'}ame what is beneath a write root: {named}."

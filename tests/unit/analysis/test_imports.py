@@ -1,0 +1,135 @@
+"""What a user may approve of importing: a table, and those that are in none."""
+
+import dataclasses
+import sys
+
+import pytest
+
+from cellblock.analysis import Rules, analyse, default_modules, transform
+from cellblock.analysis.imports import APPROVABLE, NEVER, approvable, granting, wanted
+
+STRICT = Rules(
+    language=True,
+    modules=default_modules("safe"),
+    raw_modules=frozenset(),
+    magics=frozenset({"time"}),
+    approvals=True,
+)
+#: As in preset data: packages are let in as they are.
+OPEN = dataclasses.replace(STRICT, raw_modules=frozenset({"numpy"}))
+
+
+def names(source, rules=STRICT):
+    return [(one.kind, one.name) for one in wanted(analyse(source, rules), rules)]
+
+
+def test_the_table_is_sorted_and_of_the_standard_library():
+    modules = list(APPROVABLE)
+    assert modules == sorted(modules)
+    assert {name.partition(".")[0] for name in modules} <= sys.stdlib_module_names
+    assert not set(modules) & set(default_modules("safe"))
+    assert list(NEVER) == sorted(NEVER)
+
+
+@pytest.mark.parametrize(
+    ("source", "expected"),
+    [
+        ("import csv", [("module", "csv")]),
+        ("import csv as c, gzip", [("module", "csv"), ("module", "gzip")]),
+        ("from csv import reader\nimport csv", [("module", "csv")]),
+        ("from xml.etree import ElementTree", [("module", "xml.etree.ElementTree")]),
+        ("import xml.etree.ElementTree as ET", [("module", "xml.etree.ElementTree")]),
+        ("def f():\n    import tomllib", [("module", "tomllib")]),
+        ("%%time\nimport csv", [("module", "csv")]),
+    ],
+)
+def test_imports_that_are_all_that_is_wrong_can_be_approved(source, expected):
+    text = transform(source).source
+    assert names(text) == expected
+    assert analyse(text, granting(STRICT, wanted(analyse(text, STRICT), STRICT))) == ()
+
+
+@pytest.mark.parametrize(
+    "source",
+    [
+        "import csv, os",
+        "import csv\nopen('x')",
+        "import csv\nx.__globals__",
+        "from . import csv",
+        "import csv\n!ls",
+        "from json import tool",
+        "import nothing_like_it",
+        "\n".join(f"import p{n}" for n in range(30)),
+    ],
+)
+def test_a_cell_with_anything_else_wrong_is_not_asked_about(source):
+    assert names(transform(source).source) == []
+
+
+#: What lets text run, reads memory, starts processes, opens sockets, or hands out the interpreter.
+DANGEROUS = """
+    builtins code codecs codeop copyreg ctypes dis doctest email ensurepip faulthandler fcntl ftplib
+    gc getpass glob http.client http.server imaplib importlib importlib.util inspect linecache
+    marshal mmap multiprocessing netrc os os.path pathlib._local pdb pickle pkgutil platform posix
+    posixpath profile pty pydoc resource runpy select selectors shelve shutil signal site smtplib
+    socket socketserver sqlite3 ssl subprocess symtable sys sysconfig syslog tarfile tempfile test
+    threading timeit trace tracemalloc turtle unittest urllib.request venv webbrowser xmlrpc.client
+    zipimport zipapp _ctypes _io _posixsubprocess _thread nt
+""".split()  # noqa: SIM905
+
+
+def test_no_module_that_gives_the_layer_away_can_be_approved():
+    for rules in [STRICT, OPEN]:
+        for module in DANGEROUS:
+            assert approvable(module, rules) == (), (module, rules)
+
+
+UNAPPROVABLE = [*NEVER, "cellblock.guest.guards", "IPython.core", "_private"]
+
+
+def test_some_packages_can_never_be_approved():
+    for module in UNAPPROVABLE:
+        assert approvable(module, OPEN) == (), module
+
+
+def test_packages_can_be_approved_only_where_packages_are_let_in():
+    source = "import requests.sessions\nfrom tabulate import tabulate"
+    assert names(source) == []
+    assert names(source, OPEN) == [("package", "requests"), ("package", "tabulate")]
+
+
+def test_what_a_policy_allows_already_stays_as_it_is():
+    more = STRICT.granting(["math", "io", "csv"], [])
+    assert more.modules["io"] == STRICT.modules["io"]
+    assert more.modules["csv"] is None
+    assert STRICT.granting([], []) == STRICT
+
+
+ASK = "Approve it where you can be asked, or let the operator add"
+
+
+@pytest.mark.parametrize(
+    ("source", "rules", "remedy"),
+    [
+        (
+            "import csv",
+            STRICT,
+            (
+                "Split the lines of an input, or use preset data with pandas, or approve it where "
+                'you can be asked, or let the operator grant ops.read_file or add "csv" to '
+                "allowed_modules."
+            ),
+        ),
+        ("import tomllib", STRICT, f'{ASK} "tomllib" to allowed_modules.'),
+        ("import numpy", STRICT, 'Let the operator add "numpy" to allowed_modules.'),
+        ("import tabulate", OPEN, f'{ASK} "tabulate" to allowed_modules.'),
+    ],
+)
+def test_a_denial_says_what_can_be_approved(source, rules, remedy):
+    (finding,) = analyse(source, rules)
+    assert finding.remedy == remedy
+
+
+def test_a_denial_says_nothing_of_it_where_nobody_is_asked():
+    (finding,) = analyse("import tomllib", dataclasses.replace(STRICT, approvals=False))
+    assert finding.remedy == 'Let the operator add "tomllib" to allowed_modules.'

@@ -1,0 +1,148 @@
+"""What decides about cells, and what vouches for it, lies where cells can't write, or read."""
+
+import dataclasses
+from pathlib import Path
+
+import nbformat
+import pytest
+
+from cellblock.errors import PolicyError
+from cellblock.host.session.config import (
+    SessionConfig,
+    SessionOptions,
+    _private,
+    check_out_of_reach,
+    make_scratch,
+    resolve,
+)
+from cellblock.policy.model import Policy
+from cellblock.policy.operations import Operations, WriteFile
+from cellblock.wire.messages import Plan
+
+
+def policy(admission="approved", **places):
+    made = Policy(admission=admission)
+    places = {"folder": "/a/approved", "key": "/a/key"} | places
+    folders = places.pop("templates", ("/a/templates",))
+    return made.replace(
+        approval=dataclasses.replace(made.approval, **places),
+        audit=dataclasses.replace(made.audit, folder="/a/audit"),
+        templates=dataclasses.replace(made.templates, folders=folders),
+    )
+
+
+APART = Plan(read_roots=("/r",), write_roots=("/w",))
+
+
+@pytest.mark.parametrize(
+    ("wrong", "key"),
+    [
+        ({"folder": "/w/approved"}, "approval.folder"),
+        ({"folder": "/w"}, "approval.folder"),
+        ({"key": "/w/key"}, "approval.key"),
+        ({"key": "/r/x/key"}, "approval.key"),
+        ({"templates": ("/a/templates", "/w/templates")}, "templates.folders"),
+    ],
+)
+def test_a_place_within_their_reach_is_refused_by_name(wrong, key):
+    with pytest.raises(PolicyError) as refused:
+        check_out_of_reach(policy(**wrong), APART)
+    assert refused.value.key == key
+    assert "within their reach" in refused.value.message
+
+
+@pytest.mark.parametrize(
+    ("key", "places"),
+    [("approval.folder", {"folder": "/o/x"}), ("templates.folders", {"templates": ("/o/x",)})],
+)
+@pytest.mark.parametrize(
+    "written",
+    [
+        {"ops": Operations(write_file=WriteFile(roots=("/o",)))},
+        {"artifact_export_paths": ("*.png",), "artifact_folder": "/o"},
+    ],
+    ids=["granted", "copied"],
+)
+def test_what_decides_lies_where_the_host_writes_nothing_for_cells_either(key, places, written):
+    with pytest.raises(PolicyError) as refused:
+        check_out_of_reach(policy(**places).replace(**written), APART)
+    assert refused.value.key == key
+
+
+def test_a_link_does_not_hide_where_a_place_is(tmp_path):
+    (tmp_path / "w").mkdir()
+    (tmp_path / "link").symlink_to(tmp_path / "w")
+    (tmp_path / "through").symlink_to(tmp_path / "w" / "out")
+    (tmp_path / "w" / "out").symlink_to(tmp_path)
+    plan = Plan(write_roots=(str(tmp_path / "w"),))
+    check_out_of_reach(policy(folder=f"{tmp_path}/approved"), plan)
+    for name in ("link", "through"):
+        with pytest.raises(PolicyError):
+            check_out_of_reach(policy(folder=f"{tmp_path}/{name}/approved"), plan)
+
+
+def test_a_folder_for_temporary_files_behind_a_link_is_known_by_where_it_is(tmp_path, monkeypatch):
+    (tmp_path / "real").mkdir()
+    (tmp_path / "link").symlink_to("real")
+    monkeypatch.setattr("tempfile.tempdir", f"{tmp_path}/link")
+    assert make_scratch().startswith(f"{tmp_path}/real/cellblock-")
+
+
+def test_places_apart_from_what_cells_reach_and_those_that_nobody_asks_for_are_fine():
+    check_out_of_reach(policy(), APART)
+    check_out_of_reach(policy(folder="/r/approved"), APART)  # manifests may be read
+    check_out_of_reach(policy("any", folder="/w/approved", key="/w/key"), APART)
+
+
+@pytest.mark.parametrize("admission", ["any", "approved", "template"])
+def test_the_key_and_what_users_allowed_are_private_whatever_the_policy_admits(
+    admission, tmp_path, monkeypatch
+):
+    monkeypatch.setenv("XDG_DATA_HOME", str(tmp_path / "data"))
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
+    private = set(_private(SessionOptions("safe", tmp_path, tmp_path), policy(admission)))
+    ours = {tmp_path / "data" / "cellblock", tmp_path / "state" / "cellblock", Path("/a/key")}
+    assert ours <= private
+
+
+# --- what has to be asked for ---------------------------------------------------------------------
+
+ASKS = Policy(name="mine", mode="unsafe", backend="noop", on_unsupported="ignore")
+
+
+def resolved(tmp_path, approvals, **options):
+    (tmp_path / "scratch").mkdir()
+    policy = ASKS.replace(approvals=approvals)
+    return resolve(SessionOptions(policy, tmp_path, tmp_path / "scratch", ask="Say so", **options))
+
+
+def test_what_has_to_be_asked_for_is_left_to_a_user_who_can_be(tmp_path):
+    config = resolved(tmp_path, "prompt", asks=True)
+    assert isinstance(config, SessionConfig)
+    assert config.condition.key == "mode"
+    assert str(config.condition).endswith(
+        "Say so, approve it where you can be asked, or choose a policy of mode safe."
+    )
+
+
+@pytest.mark.parametrize(("approvals", "asks"), [("prompt", False), ("never", True)])
+def test_where_nobody_is_asked_it_is_refused(tmp_path, approvals, asks):
+    refused = resolved(tmp_path, approvals, asks=asks)
+    assert isinstance(refused, PolicyError)
+    assert str(refused).endswith("Say so, or choose a policy of mode safe.")
+
+
+@pytest.mark.parametrize("approvals", ["prompt", "never"])
+def test_who_has_allowed_it_already_is_asked_nothing(tmp_path, approvals):
+    assert resolved(tmp_path, approvals, asks=True, allow_unsafe=True).condition is None
+
+
+def test_a_notebook_that_takes_it_away_needs_no_consent_but_hides_none_from_the_policy(tmp_path):
+    file = tmp_path / "a.ipynb"
+    made = nbformat.v4.new_notebook()
+    made.metadata["cellblock"] = {"policy": {"mode": "safe"}}
+    nbformat.write(made, file)
+    config = resolved(tmp_path, "prompt", asks=True, notebook=file)
+    assert (config.policy.mode, config.condition) == ("safe", None)
+    (tmp_path / "scratch").rmdir()
+    assert isinstance(resolved(tmp_path, "never", asks=True, notebook=file), PolicyError)
