@@ -26,11 +26,13 @@ __all__ = [
 ]
 
 _HOME = {
+    "Artifact": "host.services.artifacts",
     "AsyncSandbox": "api.sandbox",
     "AsyncSandboxPool": "api.sandbox",
     "Policy": "policy.model",
     "Sandbox": "api.blocking",
     "SandboxPool": "api.blocking",
+    "Usage": "host.session.types",
 }
 
 

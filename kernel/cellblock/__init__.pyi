@@ -1,6 +1,5 @@
 from cellblock.api.blocking import Sandbox, SandboxPool
 from cellblock.api.results import (
-    Artifact,
     CellError,
     Denial,
     Display,
@@ -8,10 +7,11 @@ from cellblock.api.results import (
     Result,
     Stop,
     ToolCall,
-    Usage,
     Wish,
 )
 from cellblock.api.sandbox import AsyncSandbox, AsyncSandboxPool
+from cellblock.host.services.artifacts import Artifact
+from cellblock.host.session.types import Usage
 from cellblock.policy.model import Policy
 
 __version__: str

@@ -15,7 +15,7 @@ pytestmark = pytest.mark.usefixtures("home")
 
 
 def zygote(pool):
-    found = pool.inner._shared.zygote
+    found = pool.inner._open.zygote.zygote
     return found.pid if found is not None else 0
 
 

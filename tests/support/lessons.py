@@ -179,7 +179,7 @@ class Classroom:
                     policy,
                     name=None,
                     display_name=None,
-                    where=specs.Where(user=True),
+                    prefix=None,
                     allow_unsafe=False,
                     inputs=Path(given) if given else None,
                 )

@@ -16,7 +16,6 @@ from cellblock.errors import GuestError
 if TYPE_CHECKING:
     from collections.abc import Callable, Coroutine, Mapping
     from pathlib import Path
-    from types import TracebackType
 
     from cellblock.api.front import OnOutput
     from cellblock.api.results import Result, Wish
@@ -71,13 +70,16 @@ class LoopThread:
             tasks.append(self._loop.create_task(work))
             tasks[0].add_done_callback(lambda task: _pass_on(task, outcome))
 
+        def cancel() -> None:
+            tasks[0].cancel()
+
         self._loop.call_soon_threadsafe(start)
         try:
             return outcome.result()
         except BaseException:
             while not outcome.done():
                 with contextlib.suppress(KeyboardInterrupt):
-                    self._loop.call_soon_threadsafe(lambda: tasks[0].cancel())  # noqa: PLW0108 - later
+                    self._loop.call_soon_threadsafe(cancel)
                     wait([outcome])
             raise
 
@@ -137,12 +139,7 @@ class _Blocking:
         self.open()
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.close()
 
     def open(self) -> None:
@@ -183,13 +180,13 @@ class Sandbox(_Blocking):
     of ``execute`` at once run in turn. Ctrl-C while it waits interrupts the cell.
     """
 
-    def __init__(  # noqa: PLR0913 - as AsyncSandbox
+    def __init__(
         self,
         policy: str | Path | Policy = "safe",
         *,
         tools: Tools = (),
         inputs: Mapping[str, Any] | None = None,
-        input: Callable[[str], Any] | None = None,  # noqa: A002 - as there
+        input: Callable[[str], Any] | None = None,
         approve: Callable[[Wish], Any] | None = None,
         project: str | Path | None = None,
         artifacts: str | Path | None = None,
@@ -204,11 +201,11 @@ class Sandbox(_Blocking):
         else:
             mine |= {"tools": tools, "project": project, "allow_unsafe": allow_unsafe}
             self._one = AsyncSandbox(policy, **mine)
-            self._one.keep_tools_apart()
+            self._one.pool.has_tools_loop = True
         super().__init__(self._one, None if pool is None else pool.thread)
 
     def open(self) -> None:
-        """Have a guest locked and ready. Raises as ``AsyncSandbox.open``."""
+        """Wait until a guest is locked and ready. Raises as ``AsyncSandbox.open``."""
         if self._one.was_opened:
             raise GuestError(OPENED_ONCE)
         super().open()
@@ -273,7 +270,7 @@ class SandboxPool(_Blocking):
     ) -> None:
         arguments: dict[str, Any] = {"project": project, "allow_unsafe": allow_unsafe}
         self.inner = AsyncSandboxPool(policy, tools=tools, **arguments)
-        self.inner.keep_tools_apart()
+        self.inner.has_tools_loop = True
         super().__init__(self.inner, None)
 
     @property
@@ -287,7 +284,7 @@ class SandboxPool(_Blocking):
         self,
         *,
         inputs: Mapping[str, Any] | None = None,
-        input: Callable[[str], Any] | None = None,  # noqa: A002 - what it stands in for
+        input: Callable[[str], Any] | None = None,
         approve: Callable[[Wish], Any] | None = None,
         artifacts: str | Path | None = None,
         cwd: str | Path | None = None,

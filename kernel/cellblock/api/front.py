@@ -2,39 +2,48 @@
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import contextvars
 import itertools
 import os
 import threading
 import traceback
+from dataclasses import dataclass
 from inspect import isawaitable
-from typing import TYPE_CHECKING, Any, Final, cast, get_args
+from typing import TYPE_CHECKING, Any, Final, TypeVar, cast, get_args
 
-from cellblock.api import results
-from cellblock.api.results import result_of
+import msgspec
+
+from cellblock.api.results import Kind, Output, Wish, result_of
 from cellblock.errors import GuestError, PolicyError
 from cellblock.host.cell.cell import Front
 from cellblock.host.cell.outputs import Outputs
 from cellblock.host.output import gateway
+from cellblock.wire import values
 
 if TYPE_CHECKING:
-    import asyncio
     from collections.abc import Callable, Mapping, Sequence
 
+    from cellblock.api.results import Result
     from cellblock.host.audit.recorder import Audit
-    from cellblock.host.cell.cell import CellRun
     from cellblock.host.cell.output_log import OutputLog
     from cellblock.host.cell.status import Views
+    from cellblock.host.consent.approver import Approver
+    from cellblock.host.consent.prompt import Answer
+    from cellblock.host.consent.request import Wish as Request
     from cellblock.host.session.types import ExecuteRequest
+    from cellblock.policy.model import Policy
     from cellblock.wire import messages as wire
 
     Ask = Callable[[str], Any]
-    OnOutput = Callable[[results.Output], object]
+    Approve = Callable[[Wish], Any]
+    OnOutput = Callable[[Output], object]
 
 
+T = TypeVar("T")
 #: Kinds of messages that are outputs; the others report progress.
-_KINDS: Final = frozenset(get_args(results.Kind))
+_KINDS: Final = frozenset(get_args(Kind))
 #: Characters of an answer that reach the cell.
 LONGEST_ANSWER: Final = 1 << 20
 #: Fronts whose cells wait for an answer of the callback that runs here.
@@ -43,17 +52,15 @@ ANSWERING: Final[contextvars.ContextVar[frozenset[object]]] = contextvars.Contex
 )
 
 
+@dataclass(frozen=True, slots=True)
 class _Parent:
-    """The request that outputs belong to (``host.cell.cell.Parent``)."""
+    """The request that outputs belong to."""
 
-    __slots__ = ("header",)
-
-    def __init__(self, msg_id: str) -> None:
-        self.header: Mapping[str, Any] = {"msg_id": msg_id}
+    header: Mapping[str, Any]
 
 
 class _NoFlowControl:
-    """No backpressure: outputs are handed over at once (a ``FlowControl``)."""
+    """No backpressure: outputs are handed over at once."""
 
     def admits(self) -> bool:
         return True
@@ -67,37 +74,27 @@ class SandboxFront(Front):
     ``ready`` is done when the first guest is, or has the exception why there can be none.
     """
 
-    def __init__(
-        self,
-        loop: asyncio.AbstractEventLoop,
-        views: Views,
-        kept: OutputLog,
-        audit: Audit,
-        ask: Ask | None,
-    ) -> None:
+    def __init__(self, views: Views, kept: OutputLog, audit: Audit, ask: Ask | None) -> None:
         super().__init__(Outputs(self, views, _NoFlowControl(), kept, audit), views, audit)
-        self._loop, self._ask = loop, ask
-        self.ready: asyncio.Future[None] = loop.create_future()
+        self.loop, self._ask = asyncio.get_running_loop(), ask
+        self.ready: asyncio.Future[None] = self.loop.create_future()
         self._stem, self._serial = os.urandom(8).hex(), itertools.count()
-        self._run: CellRun | None = None
-        self._done: asyncio.Future[results.Result] | None = None
-        self._outputs: list[results.Output] = []
+        self._done: asyncio.Future[Result] | None = None
+        self._outputs: list[Output] = []
         self._on_output: OnOutput | None = None
         self._question: asyncio.Task[None] | None = None
 
     def execute(
         self, request: ExecuteRequest, on_output: OnOutput | None
-    ) -> asyncio.Future[results.Result]:
+    ) -> asyncio.Future[Result]:
         """Run a cell; ``on_output`` is called with each output as it comes, until the next cell."""
-        self._outputs, self._on_output, self._run = [], on_output, None
-        self._done = done = self._loop.create_future()
+        self._outputs, self._on_output = [], on_output
+        self._done = done = self.loop.create_future()
         try:
-            run = self.run(request, _Parent(f"{self._stem}_{next(self._serial)}"))
+            self.run(request, _Parent({"msg_id": f"{self._stem}_{next(self._serial)}"}))
         except BaseException:
             self.cell = self._done = None
             raise
-        if not done.done():
-            self._run = run
         return done
 
     def abandon(self, error: Exception) -> None:
@@ -129,14 +126,15 @@ class SandboxFront(Front):
         del parent
         if kind not in _KINDS:
             return
-        output = results.Output(cast("results.Kind", kind), content, metadata or {}, tuple(buffers))
+        output = Output(cast("Kind", kind), content, metadata or {}, tuple(buffers))
         if self.cell is not None:
             self._outputs.append(output)
         if self._on_output is not None:
             try:
                 self._on_output(output)
             except BaseException as exc:  # the caller's fault: it ends no loop
-                if isinstance(exc, KeyboardInterrupt) and _in_main_thread():
+                is_main = threading.current_thread() is threading.main_thread()
+                if isinstance(exc, KeyboardInterrupt) and is_main:
                     raise
                 traceback.print_exc()
 
@@ -178,26 +176,21 @@ class SandboxFront(Front):
             self.ready.set_exception(GuestError(self.views.problem()[1].report))
 
     def on_question(self, request: wire.InputRequest) -> bool:
-        """Have the program answer a cell's question; without ``input=`` that is an EOFError."""
-        ask = self._ask
+        """Ask the program a cell's question; without ``input=`` that is an EOFError."""
+        ask, prompt = self._ask, gateway.clean_prompt(request.prompt)
         if ask is None:
-            self._loop.call_soon(self._answer, "", True)
+            self.loop.call_soon(self._answer, "", True)
             return False
         if self._question is not None:
             return False
-        prompt = gateway.clean_prompt(request.prompt)
-        self._question = self._loop.create_task(self._put(ask, prompt))
+        self._question = self.loop.create_task(self._put(lambda: ask(prompt)))
         return True
 
-    async def _put(self, ask: Ask, prompt: str) -> None:
-        text, eof = "", False
+    async def _put(self, ask: Callable[[], Any]) -> None:
         try:
-            text = str(await answer_of(self._loop, ask, prompt, self))
+            text, eof = await answer_of(self, ask, str, silent=EOFError), False
         except EOFError:
-            eof = True
-        except Exception:  # noqa: BLE001 - the caller's fault, told to the caller
-            traceback.print_exc()
-            eof = True
+            text, eof = "", True
         self._question = None
         self._answer(text[:LONGEST_ANSWER].encode("utf-8", "replace").decode(), eof)
 
@@ -212,15 +205,19 @@ class SandboxFront(Front):
 
 
 async def answer_of(
-    loop: asyncio.AbstractEventLoop, ask: Callable[[Any], Any], prompt: object, front: SandboxFront
-) -> Any:
-    """Return what the callback ``ask`` answers; to be awaited in a task of its own.
+    front: SandboxFront,
+    ask: Callable[[], Any],
+    read: Callable[[Any], T],
+    *,
+    silent: type[Exception] | tuple[()] = (),
+) -> T:
+    """Return what ``read`` makes of a callback's answer; to be awaited in a task of its own.
 
     It is called in a daemon thread, as it may wait for ever; if it is async, it runs on this
-    loop. Raises what it raises; RuntimeError for what would end the loop.
+    loop. Whatever it raises is printed, unless it is ``silent``, and raised as an EOFError.
     """
     ANSWERING.set(ANSWERING.get() | {front})
-    context = contextvars.copy_context()
+    context, loop = contextvars.copy_context(), front.loop
     answer: asyncio.Future[Any] = loop.create_future()
 
     def settle(take: Callable[[Any], None], value: Any) -> None:
@@ -230,18 +227,20 @@ async def answer_of(
     def call() -> None:
         took, value = answer.set_result, None
         try:
-            value = context.run(ask, prompt)
+            value = context.run(ask)
         except BaseException as exc:  # noqa: BLE001 - whoever awaits gets it
             took, value = answer.set_exception, _harmless(exc)
         with contextlib.suppress(RuntimeError):  # the loop is closed
             loop.call_soon_threadsafe(settle, took, value)
 
     threading.Thread(target=call, name="cellblock-input", daemon=True).start()
-    said = await answer
     try:
-        return await said if isawaitable(said) else said
-    except SystemExit as exc:
-        raise _harmless(exc) from exc
+        said = await answer
+        return read(await said if isawaitable(said) else said)
+    except (Exception, SystemExit) as exc:
+        if not isinstance(exc, silent):
+            traceback.print_exception(_harmless(exc))
+        raise EOFError from exc
 
 
 def _harmless(error: BaseException) -> Exception:
@@ -253,5 +252,86 @@ def _harmless(error: BaseException) -> Exception:
     return made
 
 
-def _in_main_thread() -> bool:
-    return threading.current_thread() is threading.main_thread()
+# --- the program's own answer where its policy asks for consent -----------------------------------
+
+_ANSWERS: Final[dict[object, Answer]] = {
+    True: "once",
+    "once": "once",
+    "session": "session",
+    False: "no",
+    None: "no",
+}
+
+
+class ProgramPrompt:
+    """Asks the program's ``approve``, one request at a time."""
+
+    def __init__(self, approve: Approve, front: SandboxFront) -> None:
+        self._approve, self._front = approve, front
+        self._asked: asyncio.Task[None] | None = None
+
+    def __call__(
+        self,
+        request: Request,
+        cell: ExecuteRequest | None,
+        note: str,
+        answered: Callable[[Answer], None],
+    ) -> Callable[[], None]:
+        """Ask; return what cancels that. An exception or an unknown answer is a no."""
+        del note  # for who mistypes
+        self._asked = self._front.loop.create_task(self._put(request, cell, answered))
+        return self.close
+
+    def close(self) -> None:
+        """Cancel the question."""
+        if self._asked is not None:
+            self._asked.cancel()
+
+    async def _put(
+        self, request: Request, cell: ExecuteRequest | None, answered: Callable[[Answer], None]
+    ) -> None:
+        answer: Answer = "no"
+        with contextlib.suppress(EOFError):
+            answer = await answer_of(
+                self._front, lambda: self._approve(wish_of(request, cell)), _checked_answer
+            )
+        answered(answer)
+
+
+def _checked_answer(said: object) -> Answer:
+    if isinstance(said, bool | str | None) and said in _ANSWERS:
+        return _ANSWERS[said]
+    raise TypeError(f"approve= returns True, False, 'once' or 'session', not {said!r}")
+
+
+def wish_of(request: Request, cell: ExecuteRequest | None) -> Wish:
+    """Return a request as the program gets it. Raises ValueError, msgspec.MsgspecError."""
+    count, source = (0, "") if cell is None else (cell.execution_count, cell.code)
+    raw = request.arguments
+    args, kwargs = values.decode(msgspec.Raw(raw)) if raw else ((), {})
+    return Wish(
+        kind="import" if request.of == "import" else "call",
+        names=request.subjects,
+        args=tuple(args),
+        kwargs=kwargs,
+        text="\n".join([f"may cell [{count}] {request.asks}", *request.shown]),
+        source=source,
+        execution_count=count,
+    )
+
+
+def approver_of(policy: Policy, front: SandboxFront, prompt: ProgramPrompt) -> Approver:
+    """Return what asks the program. Raises PolicyError for a policy that asks nobody."""
+    from cellblock.host.consent import approver, grants  # noqa: PLC0415 - few give it
+
+    if policy.approvals == "never":
+        raise PolicyError(
+            "approve= would never be called: the policy has nobody asked",
+            file=policy.name,
+            key="approvals",
+            value=repr(policy.approvals),
+            remedy='Leave approve= out, or choose a policy with approvals = "prompt".',
+        )
+    given = grants.Grants(grants.Under(scope="", policy=policy.name, digest=""), None)
+    observe, tell = front.audit.approved, front.outputs.notice
+    return approver.Approver(prompt, given, observe=observe, tell=tell, manner=approver.PROGRAM)

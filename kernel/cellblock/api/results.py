@@ -11,8 +11,7 @@ import textwrap
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final, Literal
 
-from cellblock.host.services.artifacts import Artifact, Skipped
-from cellblock.host.session.types import Usage
+from cellblock.host.cell import status as cell_status
 from cellblock.render.cards import (
     ARTIFACTS_JSON,
     DENIAL_JSON,
@@ -26,28 +25,15 @@ from cellblock.render.denial import ABOUT_THE_CELL
 from cellblock.render.text import clip, visible, visible_lines
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping, Sequence
+    from collections.abc import Iterator, Mapping, Sequence
 
     from cellblock.analysis import Finding
     from cellblock.host.cell.cell import CellRun
     from cellblock.host.cell.status import Views
+    from cellblock.host.services.artifacts import Artifact, Skipped
     from cellblock.host.services.tools.calls import CallRecord
-    from cellblock.host.session.types import Outcome, Stopped
+    from cellblock.host.session.types import Stopped, Usage
 
-
-__all__ = [
-    "Artifact",
-    "CellError",
-    "Denial",
-    "Display",
-    "Output",
-    "Result",
-    "Skipped",
-    "Stop",
-    "ToolCall",
-    "Usage",
-    "Wish",
-]
 
 Status = Literal["ok", "error", "denied", "refused", "stopped", "failed"]
 Kind = Literal[
@@ -63,7 +49,14 @@ Kind = Literal[
 ]
 #: Types of cellblock's own cards; no cell can send them. Tables that a cell asks for, such as
 #: ``%usage``, are the cell's.
-OURS: Final = frozenset({ARTIFACTS_JSON, DENIAL_JSON, ENFORCEMENT_JSON, OUTCOME_JSON, PROBLEM_JSON})
+_OURS: Final = frozenset(
+    {ARTIFACTS_JSON, DENIAL_JSON, ENFORCEMENT_JSON, OUTCOME_JSON, PROBLEM_JSON}
+)
+
+
+#: Kinds that show something new, before which ``clear_output(wait=True)`` clears.
+_SHOWN: Final = frozenset({"stream", "display_data", "execute_result"})
+_PLAIN: Final = "text/plain"
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,7 +75,7 @@ class Output:
     @property
     def ours(self) -> bool:
         """Whether it is a card of cellblock's, and not the cell's."""
-        return not OURS.isdisjoint(self.content.get("data", ()))
+        return not _OURS.isdisjoint(self.content.get("data", ()))
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,7 +88,7 @@ class Display:
     display_id: str | None = None
 
     def __str__(self) -> str:
-        return str(self.data.get("text/plain", ""))
+        return str(self.data.get(_PLAIN, ""))
 
 
 @dataclass(frozen=True, slots=True)
@@ -212,7 +205,7 @@ class Result:
 
         At most ``limit`` characters.
         """
-        return to_string(self, limit)
+        return _as_text(self, limit)
 
     def __str__(self) -> str:
         return self.to_string()
@@ -267,9 +260,9 @@ _COLOUR: Final = re.compile(r"\x1b\[[0-9;:]*[A-Za-z]")
 class _Part:
     """A text beneath its title, of which at most ``most`` characters are shown."""
 
-    title: str
     text: str
     most: int
+    title: str = ""
 
     def __len__(self) -> int:
         return len(self.title) + min(len(self.text), self.most)
@@ -280,7 +273,7 @@ class _Part:
         return f"{self.title}{clipped(self.text, min(self.most, room - len(self.title)))}"
 
 
-def to_string(result: Result, limit: int) -> str:
+def _as_text(result: Result, limit: int) -> str:
     """Return a result as text; parts that are too long keep their beginning and their end.
 
     At most ``limit`` characters. Where there is not room for all, how it ended and its error, or
@@ -288,17 +281,13 @@ def to_string(result: Result, limit: int) -> str:
     """
     if limit < 1:
         return ""
-    own, rest = _own(result, limit), [*_shown(result, limit), *_besides(result, limit)]
-    if _length([*own, *rest]) > limit:
-        left = limit - _length(rest) - len(_GAP) if rest else limit
+    own, rest = _own(result, limit), list(_rest(result, limit))
+    if sum(map(len, [*own, *rest])) + len(_GAP) * (len(own) + len(rest) - 1) > limit:
+        left = limit - sum(map(len, rest)) - len(_GAP) * len(rest)
         said = _shared(own, max(-(-limit * 2 // 3), left), least=1)
         room = limit - len(_GAP.join([*said, ""]))
         return _GAP.join([*said, *_shared(rest, room)])
     return _GAP.join(part.within(limit) for part in [*own, *rest])
-
-
-def _length(parts: Sequence[_Part]) -> int:
-    return sum(map(len, parts)) + len(_GAP) * max(0, len(parts) - 1)
 
 
 def _shared(parts: Sequence[_Part], room: int, *, least: int = 0) -> list[str]:
@@ -307,55 +296,35 @@ def _shared(parts: Sequence[_Part], room: int, *, least: int = 0) -> list[str]:
     Where they would be too short to be of use, the last are left out, but not the first ``least``.
     """
     for number in range(len(parts), least - 1, -1):
-        more = [_Part("", _MORE, len(_MORE))] if number < len(parts) else []
-        kept = [*parts[:number], *more]
-        rooms = _rooms(list(map(len, kept)), room - len(_GAP) * max(0, len(kept) - 1))
-        if all(has >= min(len(part), _LEAST) for part, has in zip(kept, rooms, strict=True)):
-            return [part.within(has) for part, has in zip(kept, rooms, strict=True)]
+        kept = [*parts[:number], *([_Part(_MORE, len(_MORE))] if number < len(parts) else [])]
+        rooms, left = [0] * len(kept), max(0, room - len(_GAP) * max(0, len(kept) - 1))
+        for done, index in enumerate(sorted(range(len(kept)), key=lambda one: len(kept[one]))):
+            rooms[index] = min(len(kept[index]), left // (len(kept) - done))
+            left -= rooms[index]
+        fitted = list(zip(kept, rooms, strict=True))
+        if all(has >= min(len(part), _LEAST) for part, has in fitted):
+            return [part.within(has) for part, has in fitted]
     return [part.within(room) for part in parts[:least]]
-
-
-def _rooms(lengths: Sequence[int], room: int) -> list[int]:
-    """Return the room of each: its length, or an equal share for those that are longer."""
-    rooms, left = [0] * len(lengths), max(0, room)
-    for done, index in enumerate(sorted(range(len(lengths)), key=lengths.__getitem__)):
-        rooms[index] = min(lengths[index], left // (len(lengths) - done))
-        left -= rooms[index]
-    return rooms
 
 
 def _own(result: Result, limit: int) -> list[_Part]:
     """Return how the cell ended, and its error or denials."""
-    head = _Part("", _head(result), limit)
+    head = _head(result)
+    parts = [_Part(head, limit)]
     if result.status == "denied":
-        error = _Part("", _denied(result.denials, limit - len(head) - len(_GAP)), limit)
-    else:
-        error = _Part("", _error(result), int(limit * _SHARES["error"]))
-    return [part for part in (head, error) if part.text]
-
-
-def _shown(result: Result, limit: int) -> Iterator[_Part]:
-    for title, text, share in (
-        ("stdout", result.output, "output"),
-        ("stderr", result.error_output, "error_output"),
-        ("result", result.result or "", "result"),
-        ("shown", _GAP.join(result.pages), "pages"),
-    ):
-        if text.strip():
-            yield _Part(f"{title}:\n", text.rstrip(), int(limit * _SHARES[share]))
+        parts.append(_Part(_denied(result.denials, limit - len(head) - len(_GAP)), limit))
+    elif result.error is not None and result.status in {"error", "refused", "failed"}:
+        traced = "\n".join(_traced(result.error, str(result.error)))
+        parts.append(_Part(traced, int(limit * _SHARES["error"])))
+    return [part for part in parts if part.text]
 
 
 def _head(result: Result) -> str:
     """Return in a line how the cell ended."""
     match result.status:
         case "ok":
-            shown = (
-                result.output
-                or result.error_output
-                or result.result
-                or result.displays
-                or result.pages
-            )
+            texts = (result.output, result.error_output, result.result)
+            shown = any(texts) or result.displays or result.pages
             return "The cell ran." if shown else "The cell ran and showed nothing."
         case "denied":
             found = count(len(result.denials), "finding")
@@ -363,20 +332,13 @@ def _head(result: Result) -> str:
             return f"The cell was {ran}: {found} (policy {result.policy})."
         case "stopped":
             return result.stop.said if result.stop is not None else "The cell was stopped."
-        case "error":
-            return f"The cell failed: {_spelled_out(str(result.error))}"
-    return f"The cell was not run: {_spelled_out(str(result.error))}"
+    how = "failed" if result.status == "error" else "was not run"
+    return f"The cell {how}: {_spelled_out(str(result.error))}"
 
 
 def _spelled_out(text: str) -> str:
     """Return an error's text with all but line breaks spelled out: the cell wrote it."""
     return "\n".join(visible(line.expandtabs(4)) for line in text.split("\n"))
-
-
-def _error(result: Result) -> str:
-    if result.error is None or result.status not in {"error", "refused", "failed"}:
-        return ""
-    return "\n".join(_traced(result.error, str(result.error)))
 
 
 def _denied(denials: Sequence[Denial], room: int) -> str:
@@ -397,13 +359,10 @@ def _denial(denial: Denial) -> str:
     lines = [visible(f"line {denial.line}: {denial.rule}: {why}".rstrip())]
     if denial.excerpt.strip():
         lines.append(f"    {_source(denial.excerpt)}")
-    if denial.detail:
-        lines.append(_indented(denial.detail))
+    lines += _indented(denial.detail)
     if denial.remedy:
         lines.append(f"  Instead: {visible(denial.remedy)}")
-    if denial.rewrite:
-        lines.append(_indented(denial.rewrite))
-    return "\n".join(lines)
+    return "\n".join([*lines, *_indented(denial.rewrite)])
 
 
 def _source(line: str) -> str:
@@ -411,18 +370,19 @@ def _source(line: str) -> str:
     return visible(line.strip().expandtabs(4))
 
 
-def _indented(text: str) -> str:
+def _indented(text: str) -> list[str]:
     shown = visible_lines(clipped(text, _LONGEST_DETAIL).expandtabs(4))
-    return textwrap.indent(shown, "    ")
+    return [textwrap.indent(shown, "    ")] if text else []
 
 
 def _traced(error: CellError, said: str) -> Iterator[str]:
     """Yield the cell's own frames of a traceback, and the error's text beyond its message."""
     frames, tail = [], list[str]()
-    for part in error.lines:
-        text = plain(part)
+    for text in map(plain, error.lines):
         if (found := _CELL.match(text)) is not None:
-            frames.append(_frame(found))
+            where = f"  line {found[1]}" + (f", in {_source(found[2])}" if found[2] else "")
+            line = _ARROW.search(found[3])
+            frames.append(f"{where}: {_source(line[1])}" if line else where)
             tail = [] if _ARROW.search(text) else [found[3]]
         elif _FILE.match(text):
             tail = []
@@ -435,44 +395,35 @@ def _traced(error: CellError, said: str) -> Iterator[str]:
         yield _spelled_out(rest)
 
 
-def _frame(found: re.Match[str]) -> str:
-    where = f"line {found[1]}" + (f", in {_source(found[2])}" if found[2] else "")
-    line = _ARROW.search(found[3])
-    return f"  {where}: {_source(line[1])}" if line else f"  {where}"
-
-
-def _besides(result: Result, limit: int) -> Iterator[_Part]:
-    left_out = (
+def _rest(result: Result, limit: int) -> Iterator[_Part]:
+    """Yield what the cell showed, and what else came of it."""
+    for title, text, share in (
+        ("stdout", result.output, "output"),
+        ("stderr", result.error_output, "error_output"),
+        ("result", result.result or "", "result"),
+        ("shown", _GAP.join(result.pages), "pages"),
+    ):
+        if text.strip():
+            yield _Part(text.rstrip(), int(limit * _SHARES[share]), f"{title}:\n")
+    named = []
+    for one in result.displays:
+        text, kinds = str(one).strip(), ", ".join(kind for kind in one.data if kind != _PLAIN)
+        shown = clipped(text, 200) if text and not kinds else f"<{kinds or 'nothing'}> {text}"
+        named.append(clipped(shown, 300))
+    if named:
+        yield _Part(f"Displayed: {_listed(named)}", limit)
+    left_out = [
         f"Left out: {number:,} bytes of {kind} ({kind}_max_bytes)."
         for kind, number in result.left_out.items()
-    )
-    copied = (
-        (one.name, f" ({one.content_type}, {size(one.size_bytes)})") for one in result.artifacts
-    )
-    skipped = ((one.name, f": {one.why}") for one in result.skipped)
-    for text in (
-        _displays(result.displays),
-        "\n".join(left_out),
-        _files("Files copied out", copied),
-        _files("Not copied", skipped),
-    ):
-        if text:
-            yield _Part("", text, limit)
-
-
-def _files(what: str, named: Iterable[tuple[str, str]]) -> str:
-    """Return a list of files; each is a name and what follows it."""
-    shown = [clip(visible(name), _LONGEST_NAME) + visible(more) for name, more in named]
-    return f"{what}: {_listed(shown)}." if shown else ""
-
-
-def _displays(displays: Sequence[Display]) -> str:
-    named = []
-    for one in displays:
-        text = str(one).strip()
-        kinds = ", ".join(kind for kind in one.data if kind != "text/plain")
-        named.append(clipped(text, 200) if text and not kinds else f"<{kinds or 'nothing'}> {text}")
-    return f"Displayed: {_listed([clipped(one, 300) for one in named])}" if named else ""
+    ]
+    if left_out:
+        yield _Part("\n".join(left_out), limit)
+    copied = [(a.name, f" ({a.content_type}, {size(a.size_bytes)})") for a in result.artifacts]
+    skipped = [(one.name, f": {one.why}") for one in result.skipped]
+    for what, files in (("Files copied out", copied), ("Not copied", skipped)):
+        lines = [clip(visible(name), _LONGEST_NAME) + visible(more) for name, more in files]
+        if lines:
+            yield _Part(f"{what}: {_listed(lines)}.", limit)
 
 
 def _listed(named: Sequence[str]) -> str:
@@ -515,22 +466,27 @@ def result_of(
 ) -> Result:
     """Return the result of a cell; ``content`` is that of an ``execute_reply``."""
     outcome, exported = run.outcome, run.exported
+    failed = content["status"] != "ok"
+    status: Status = "ok" if not failed else "failed" if views.failed else "refused"
+    if failed and not views.failed and outcome is not None:
+        status = outcome.status
+    displays = _displays(outputs)
+    rich = next((shown for kind, shown in displays if kind == "execute_result"), None)
     stopped = outcome.stopped if outcome is not None else None
-    displays = displays_of(outputs)
-    rich = next((d for kind, d in displays if kind == "execute_result"), None)
+    calls = outcome.tool_calls if outcome is not None else None
     return Result(
-        status=_status(outcome, content, views),
+        status=status,
         output=_text(outputs, "stdout"),
         error_output=_text(outputs, "stderr"),
         result=str(rich) if rich is not None else None,
         rich_result=rich,
-        error=_cell_error(content),
-        displays=tuple(d for kind, d in displays if kind != "execute_result"),
-        pages=tuple(plain(page["data"]["text/plain"]) for page in content.get("payload", ())),
+        error=_cell_error(content) if failed else None,
+        displays=tuple(shown for kind, shown in displays if kind != "execute_result"),
+        pages=tuple(plain(page["data"][_PLAIN]) for page in content.get("payload", ())),
         denials=tuple(map(_denial_of, outcome.findings)) if outcome is not None else (),
         stop=_stop(stopped, content, views) if stopped is not None else None,
-        tool_calls=tuple(map(_call, outcome.tool_calls.records)) if outcome is not None else (),
-        tool_calls_left_out=outcome.tool_calls.left_out if outcome is not None else 0,
+        tool_calls=tuple(map(_call, calls.records)) if calls is not None else (),
+        tool_calls_left_out=calls.left_out if calls is not None else 0,
         artifacts=tuple(exported.artifacts) if exported is not None else (),
         skipped=tuple(exported.skipped) if exported is not None else (),
         usage=outcome.usage if outcome is not None else None,
@@ -542,44 +498,34 @@ def result_of(
     )
 
 
-def _status(outcome: Outcome | None, content: Mapping[str, Any], views: Views) -> Status:
-    if content["status"] == "ok":
-        return "ok"
-    if views.failed:
-        return "failed"
-    return "refused" if outcome is None else outcome.status
-
-
 def _text(outputs: tuple[Output, ...], name: str) -> str:
     """Return the text of a stream with ``clear_output`` applied."""
-    parts, due = list[str](), False
+    parts, clears = list[str](), False
     for output in outputs:
         if output.kind == "clear_output":
-            due = bool(output.content["wait"])
-            parts = parts if due else []
-        elif due and output.kind in {"stream", "display_data", "execute_result"}:
-            parts, due = [], False
+            clears = bool(output.content["wait"])
+            parts = parts if clears else []
+        elif clears and output.kind in _SHOWN:
+            parts, clears = [], False
         if output.kind == "stream" and output.content["name"] == name:
             parts.append(output.content["text"])
     return "".join(parts)
 
 
-def displays_of(
-    outputs: tuple[Output, ...],
-) -> list[tuple[Kind, Display]]:
+def _displays(outputs: tuple[Output, ...]) -> list[tuple[Kind, Display]]:
     """Return a cell's displays, updates and ``clear_output`` applied, without cellblock's cards."""
-    shown, due = list[tuple[Kind, Display]](), False
+    shown, clears = list[tuple[Kind, Display]](), False
     for output in outputs:
         if output.ours:
             continue
         if output.kind == "clear_output":
-            due = bool(output.content["wait"])
-            shown = shown if due else []
+            clears = bool(output.content["wait"])
+            shown = shown if clears else []
         elif output.kind == "update_display_data":
             new = _display(output)
             shown = [(k, new if d.display_id == new.display_id else d) for k, d in shown]
-        elif output.kind in {"stream", "display_data", "execute_result"}:
-            shown, due = ([] if due else shown), False
+        elif output.kind in _SHOWN:
+            shown, clears = ([] if clears else shown), False
             if output.kind != "stream":
                 shown.append((output.kind, _display(output)))
     return shown
@@ -591,41 +537,32 @@ def _display(output: Output) -> Display:
     return Display(content["data"], content["metadata"], name)
 
 
-def _cell_error(content: Mapping[str, Any]) -> CellError | None:
-    if content["status"] == "ok":
-        return None
+def _cell_error(content: Mapping[str, Any]) -> CellError:
     lines = tuple(content.get("traceback", ()))
-    return CellError(
-        type=content.get("ename", ""),
-        message=plain(content.get("evalue", "")),
-        traceback=plain("\n".join(lines)),
-        lines=lines,
-    )
+    message, traceback = plain(content.get("evalue", "")), plain("\n".join(lines))
+    return CellError(content.get("ename", ""), message, traceback, lines)
 
 
 def _denial_of(finding: Finding) -> Denial:
-    names = Denial.__slots__
-    return Denial(**{name: getattr(finding, name) for name in names})
+    return Denial(**{name: getattr(finding, name) for name in Denial.__slots__})
 
 
 def _stop(stopped: Stopped, content: Mapping[str, Any], views: Views) -> Stop:
-    from cellblock.host.cell import status as stops  # noqa: PLC0415 - few cells are
-
     state: Any = "kept" if stopped.kept else "gone" if stopped.restored is None else "restored"
     said = plain("\n".join(content.get("traceback", ())))
-    return Stop(stopped.why, stops.stop_reason(stopped, views.in_force)[1], state, said)
+    return Stop(stopped.why, cell_status.stop_reason(stopped, views.in_force)[1], state, said)
 
 
 def _call(record: CallRecord) -> ToolCall:
-    told = record.as_dict()
-    error = told.get("error")
+    shown = record.as_dict()
+    error = shown.get("error")
     return ToolCall(
-        name=told["name"],
-        args=tuple(told["args"]),
-        kwargs=told["kwargs"],
+        name=shown["name"],
+        args=tuple(shown["args"]),
+        kwargs=shown["kwargs"],
         status=record.status,
-        seconds=told["seconds"],
-        result=told.get("result"),
+        seconds=shown["seconds"],
+        result=shown.get("result"),
         error=(error["type"], error["message"]) if error is not None else None,
         tokens=record.tokens,
     )

@@ -12,7 +12,6 @@ import functools
 import itertools
 import logging
 import os
-import traceback
 import warnings
 import weakref
 from pathlib import Path
@@ -20,7 +19,7 @@ from typing import TYPE_CHECKING, Any, Final, Self
 
 import msgspec
 
-from cellblock.api.front import ANSWERING, SandboxFront
+from cellblock.api.front import ANSWERING, ProgramPrompt, SandboxFront, approver_of
 from cellblock.errors import GuestError, PolicyError
 from cellblock.guest import remove_tree
 from cellblock.host.cell.output_log import OutputLog
@@ -44,21 +43,19 @@ from cellblock.render.text import COLUMNS, wrap
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping
-    from types import TracebackType
 
-    from cellblock.api.consent import ProgramPrompt
     from cellblock.api.front import OnOutput
     from cellblock.api.results import Result, Wish
     from cellblock.host.guests.zygote import Zygote
     from cellblock.host.services.tools.in_process import InProcessTools
-    from cellblock.host.services.tools.registry import RegisteredTool
     from cellblock.policy.enforcement import Enforcement, Gap
+    from cellblock.wire.messages import Tool
 
     Tools = Iterable[Callable[..., Any]] | Mapping[str, Callable[..., Any]]
 
 
 class AsyncioReactor:
-    """``host.reactor.Reactor`` over a running asyncio loop; used only in its thread."""
+    """``host.session.types.Reactor`` over a running asyncio loop; used only in its thread."""
 
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
         self._loop = loop
@@ -85,23 +82,15 @@ class AsyncioReactor:
             self._loop.remove_writer(fd)
 
     def call_later(self, seconds: float, action: Callable[[], None]) -> asyncio.TimerHandle:
-        """Call ``action`` in ``seconds``."""
-        return self._loop.call_later(seconds, _attempt, action)
+        """Call ``action`` in ``seconds``; the loop logs what it raises, and goes on (P6)."""
+        return self._loop.call_later(seconds, action)
 
     def expect(self) -> None:
         """Do nothing: asyncio has no busy polling."""
 
     def _call(self, fd: int) -> None:
         if (watched := self._watched.get(fd)) is not None:
-            _attempt(watched[0])
-
-
-def _attempt(action: Callable[[], None]) -> None:
-    """Call ``action``; our fault is printed and ends no session (promise P6)."""
-    try:
-        action()
-    except Exception:  # noqa: BLE001 - the loop goes on
-        traceback.print_exc()
+            watched[0]()
 
 
 # --- pools ------------------------------------------------------------------------------------
@@ -110,6 +99,16 @@ _NOT_OPEN: Final = "the pool is not open: use `async with AsyncSandboxPool(…) 
 ASK: Final = "Pass allow_unsafe=True"
 #: What IPython imports at a guest's first cell and first result; a pool's zygote imports it once.
 _LATE: Final = ("hashlib", "IPython.core.logger")
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class _OpenPool:
+    """What an open pool has."""
+
+    config: SessionConfig
+    reactor: AsyncioReactor
+    zygote: SharedZygote
+    scratch: Path
 
 
 class AsyncSandboxPool:
@@ -138,16 +137,16 @@ class AsyncSandboxPool:
         #: What ``policy`` was made narrower from, if it was: see ``narrowed``.
         self._operators = operators
         self._given = tools
+        self._given_tools: tuple[Tool, ...] = ()
         self._project, self._allow_unsafe = project, allow_unsafe
-        self._tools: dict[str, RegisteredTool] = {}
-        self._ground: SessionConfig | None = None
-        self._shared: SharedZygote | None = None
-        self._reactor: AsyncioReactor | None = None
-        self._scratch: Path | None = None
+        #: Makes what runs the tools that were given, if any were, under a policy.
+        self.make_tools: Callable[[Policy], InProcessTools] | None = None
+        #: Whether async tools run on a loop of their own: one that blocks blocks no cell then.
+        self.has_tools_loop = False
+        self._open: _OpenPool | None = None
         self._numbers = itertools.count(1)
-        self._apart = False
         #: Sandboxes that are open and not garbage.
-        self._open: weakref.WeakSet[AsyncSandbox] = weakref.WeakSet()
+        self.sandboxes: weakref.WeakSet[AsyncSandbox] = weakref.WeakSet()
         #: The zygote that has had a guest ready.
         self._warm: Zygote | None = None
 
@@ -155,12 +154,7 @@ class AsyncSandboxPool:
         await self.open()
         return self
 
-    async def __aexit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    async def __aexit__(self, *_: object) -> None:
         await self.close()
 
     async def open(self) -> None:
@@ -168,47 +162,56 @@ class AsyncSandboxPool:
 
         Raises PolicyError, BackendError, StartError: what a kernel would show on every cell.
         """
-        if self._ground is not None:
+        if self._open is not None:
             return
-        self._scratch = scratch = Path(make_scratch())
+        scratch = Path(make_scratch())
         try:
-            self._ground = ground = await asyncio.to_thread(self._lay, scratch)
+            config = await asyncio.to_thread(self._resolve, scratch)
             reactor = AsyncioReactor(asyncio.get_running_loop())
-            preload = (*ground.prepare.preload, *_LATE)
-            prepare = msgspec.structs.replace(ground.prepare, preload=preload)
-            start = functools.partial(spawn.start, ground.wrap)
-            shared = SharedZygote(reactor, start, prepare)
-            self._reactor, self._shared = reactor, shared
-            policy = ground.policy
-            if ground.shareable and not policy.tools and not policy.packages:
-                given = (one.tool for one in self._tools.values())
-                services = granted_services(ground)
-                shared.warm((*given, *(services.tools() if services else ())))
+            preload = (*config.prepare.preload, *_LATE)
+            prepare = msgspec.structs.replace(config.prepare, preload=preload)
+            zygote = SharedZygote(reactor, functools.partial(spawn.start, config.wrap), prepare)
+            policy = config.policy
+            if config.shareable and not policy.tools and not policy.packages:
+                services = granted_services(config)
+                zygote.warm((*self._given_tools, *(services.tools() if services else ())))
+            self._open = _OpenPool(config, reactor, zygote, scratch)
         except BaseException:
-            self._ground = None
             remove_tree.remove(str(scratch))
             raise
 
-    def _lay(self, scratch: Path) -> SessionConfig:
-        """Return the ground. Raises the error that there is instead."""
+    def _resolve(self, scratch: Path) -> SessionConfig:
+        """Return the configuration of sessions. Raises the error that there is instead."""
         project = self._folder()
         if self._given:
-            from cellblock.host.services.tools.in_process import register_functions  # noqa: PLC0415 - pydantic
-
-            self._tools = register_functions(self._given)
+            self._register(self._given)
         options = SessionOptions(self._asked, project, scratch, self._allow_unsafe, ask=ASK)
-        ground = resolve(options)
-        if not isinstance(ground, SessionConfig):
-            raise ground
+        config = resolve(options)
+        if not isinstance(config, SessionConfig):
+            raise config
         if self._operators is None:
-            return ground
+            return config
         # A narrower policy: its folders must still be where they were when it was made.
-        asked, found = self._asked, paths.without_scratch(ground.policy, scratch)
+        asked, found = self._asked, paths.without_scratch(config.policy, scratch)
         if not isinstance(asked, Policy) or found.digest() != asked.digest():
             what, remedy = "a folder that it names was moved meanwhile", "Run it again."
             raise PolicyError(what, file=found.name, key="", value="", remedy=remedy)
         operators = paths.with_scratch(self._operators, scratch)
-        return dataclasses.replace(ground, operators=operators)
+        return dataclasses.replace(config, operators=operators)
+
+    def _register(self, given: Tools) -> None:
+        """Make tools of functions. Raises PolicyError for the first that can't be one."""
+        from cellblock.host.services.tools import in_process  # noqa: PLC0415 - pydantic
+
+        tools = in_process.register_functions(given)
+        self._given_tools = tuple(one.tool for one in tools.values())
+
+        def make(policy: Policy) -> InProcessTools:
+            loop, apart = asyncio.get_running_loop(), self.has_tools_loop
+            bounds: dict[str, Any] = {"timeout": policy.tool_timeout, "most": policy.tool_max_bytes}
+            return in_process.InProcessTools(loop, tools, apart=apart, **bounds)
+
+        self.make_tools = make
 
     def _folder(self) -> Path:
         """Return the project folder. Raises PolicyError where there is none."""
@@ -224,7 +227,7 @@ class AsyncSandboxPool:
         self,
         *,
         inputs: Mapping[str, Any] | None = None,
-        input: Callable[[str], Any] | None = None,  # noqa: A002 - what it stands in for
+        input: Callable[[str], Any] | None = None,
         approve: Callable[[Wish], Any] | None = None,
         artifacts: str | Path | None = None,
         cwd: str | Path | None = None,
@@ -244,47 +247,41 @@ class AsyncSandboxPool:
 
     async def close(self) -> None:
         """End every sandbox and the zygote; nothing of them is left."""
-        for one in tuple(self._open):
+        for one in tuple(self.sandboxes):
             await one.close()
-        shared, self._shared = self._shared, None
-        self._ground = None
-        if shared is not None and (zygote := shared.close()) is not None:
-            gone = await asyncio.to_thread(zygote.wait)
-            if not gone:  # it goes on removing
-                return
-        if self._scratch is not None:
-            await asyncio.to_thread(remove_tree.remove, str(self._scratch))
-            self._scratch = None
+        was, self._open = self._open, None
+        if was is not None:
+            zygote = was.zygote.close()
+            if zygote is None or await asyncio.to_thread(zygote.wait):  # else it goes on removing
+                await asyncio.to_thread(remove_tree.remove, str(was.scratch))
 
     # --- for sandboxes ------------------------------------------------------------------------
 
     @property
+    def _live(self) -> _OpenPool:
+        if self._open is None:
+            raise GuestError(_NOT_OPEN)
+        return self._open
+
+    @property
     def ground(self) -> SessionConfig:
         """The policy, backend and plan of its sandboxes. Raises GuestError if it is not open."""
-        if self._ground is None:
-            raise GuestError(_NOT_OPEN)
-        return self._ground
+        return self._live.config
 
     @property
     def reactor(self) -> AsyncioReactor:
         """The loop of its sandboxes. Raises GuestError if it is not open."""
-        if self._reactor is None:
-            raise GuestError(_NOT_OPEN)
-        return self._reactor
+        return self._live.reactor
 
     @property
     def is_open(self) -> bool:
         """Whether the pool is open."""
-        return self._ground is not None
+        return self._open is not None
 
     @property
-    def shared(self) -> bool:
+    def is_shareable(self) -> bool:
         """Whether several sandboxes may share its zygote."""
         return self.ground.shareable
-
-    def alone(self) -> AsyncSandboxPool:
-        """Return a pool for one sandbox, made as this one."""
-        return self._like(self._asked, self._operators)
 
     def narrowed(self, policy: Policy) -> AsyncSandboxPool:
         """Return a pool under ``policy``, which is narrower than this one's; open and close it.
@@ -293,22 +290,21 @@ class AsyncSandboxPool:
         """
         scratch = Path(self.ground.prepare.scratch)
         mine = paths.without_scratch(self.ground.policy, scratch)
-        return self._like(paths.without_scratch(policy, scratch), mine)
+        return self.copy(paths.without_scratch(policy, scratch), mine)
 
-    def _like(self, policy: str | Policy, operators: Policy | None) -> AsyncSandboxPool:
+    def copy(
+        self, policy: str | Policy | None = None, operators: Policy | None = None
+    ) -> AsyncSandboxPool:
+        """Return a pool that is made as this one, or under another policy."""
         made = AsyncSandboxPool(
-            policy,
+            policy or self._asked,
             tools=self._given,
             project=self._project,
             allow_unsafe=self._allow_unsafe,
-            operators=operators,
+            operators=operators if policy else self._operators,
         )
-        made._apart = self._apart
+        made.has_tools_loop = self.has_tools_loop
         return made
-
-    def keep_tools_apart(self) -> None:
-        """Have async tools run on a loop of their own: one that blocks blocks no cell."""
-        self._apart = True
 
     def ground_for(self, inputs: Mapping[str, Any], cwd: str | None) -> SessionConfig:
         """Return the ground for one sandbox, with a folder of its own where there may be several.
@@ -317,51 +313,24 @@ class AsyncSandboxPool:
         """
         encoded = encode_inputs(inputs)
         folder = Path(self.ground.prepare.scratch)
-        if self.shared:
+        if self.is_shareable:
             folder /= f"{next(self._numbers)}"
             folder.mkdir(mode=0o700)
         return self.ground.in_folder(folder, inputs=encoded, cwd=cwd)
 
-    def zygotes(self, ground: SessionConfig, on_left: Callable[[], None]) -> ZygoteSource:
+    def zygotes(self, config: SessionConfig, on_left: Callable[[], None]) -> ZygoteSource:
         """Return a sandbox's part in the zygote."""
-        if self._shared is None:
-            raise GuestError(_NOT_OPEN)
-        return ZygoteSource(self.reactor, self._shared, place_of(ground.prepare), on_left)
-
-    def functions(self, policy: Policy) -> InProcessTools:
-        """Return what runs the tools that were given."""
-        from cellblock.host.services.tools.in_process import InProcessTools  # noqa: PLC0415 - as above
-
-        return InProcessTools(
-            asyncio.get_running_loop(),
-            self._tools,
-            timeout=policy.tool_timeout,
-            most=policy.tool_max_bytes,
-            apart=self._apart,
-        )
-
-    @property
-    def has_functions(self) -> bool:
-        """Whether tools were given."""
-        return bool(self._tools)
+        return ZygoteSource(self.reactor, self._live.zygote, place_of(config.prepare), on_left)
 
     @property
     def is_warm(self) -> bool:
         """Whether a guest of its zygote was ready once, so that the next is in milliseconds."""
-        zygote = self._shared.zygote if self._shared is not None else None
+        zygote = self._open.zygote.zygote if self._open is not None else None
         return zygote is not None and zygote is self._warm
 
-    def warmed(self) -> None:
+    def set_warm(self) -> None:
         """Record that a guest of its zygote is ready."""
-        self._warm = self._shared.zygote if self._shared is not None else None
-
-    def opened(self, one: AsyncSandbox) -> None:
-        """Record a sandbox that is to be closed with the pool."""
-        self._open.add(one)
-
-    def closed(self, one: AsyncSandbox) -> None:
-        """Record that a sandbox was closed."""
-        self._open.discard(one)
+        self._warm = self._open.zygote.zygote if self._open is not None else None
 
 
 # --- one sandbox ------------------------------------------------------------------------------
@@ -396,13 +365,13 @@ class AsyncSandbox:
     loop on which it is opened: use it there alone; calls of ``execute`` at once run in turn.
     """
 
-    def __init__(  # noqa: PLR0913 - what a sandbox is made of
+    def __init__(
         self,
         policy: str | Path | Policy = "safe",
         *,
         tools: Tools = (),
         inputs: Mapping[str, Any] | None = None,
-        input: Callable[[str], Any] | None = None,  # noqa: A002 - what it stands in for
+        input: Callable[[str], Any] | None = None,
         approve: Callable[[Wish], Any] | None = None,
         project: str | Path | None = None,
         artifacts: str | Path | None = None,
@@ -413,15 +382,16 @@ class AsyncSandbox:
         notebook: str = "",
     ) -> None:
         arguments: dict[str, Any] = {"tools": tools, "project": project}
-        self._own = pool is None
-        self._pool = pool or AsyncSandboxPool(policy, allow_unsafe=allow_unsafe, **arguments)
+        #: Whether the pool is this sandbox's own, and is closed with it.
+        self._has_pool = pool is None
+        self.pool = pool or AsyncSandboxPool(policy, allow_unsafe=allow_unsafe, **arguments)
         self._inputs, self._ask, self._approve = dict(inputs or {}), input, approve
         self._prompt: ProgramPrompt | None = None
         self._artifacts, self._cwd, self._snapshots = artifacts, cwd, snapshots
         self._notebook = notebook
-        self._ground: SessionConfig | None = None
+        self._config: SessionConfig | None = None
         self._front: SandboxFront | None = None
-        self._functions: InProcessTools | None = None
+        self._tools: InProcessTools | None = None
         self._turn = asyncio.Lock()
         self._left = asyncio.Event()
         self._opened = self._closed = False
@@ -431,16 +401,11 @@ class AsyncSandbox:
         await self.open()
         return self
 
-    async def __aexit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    async def __aexit__(self, *_: object) -> None:
         await self.close()
 
     async def open(self) -> None:
-        """Have a guest locked and ready.
+        """Wait until a guest is locked and ready.
 
         Raises PolicyError, InputError, BackendError and GuestError: what a kernel would show on
         every cell.
@@ -448,70 +413,68 @@ class AsyncSandbox:
         if self._opened:
             raise GuestError(OPENED_ONCE)
         self._opened, self._process = True, os.getpid()
-        if not self._own and not self._pool.shared:
-            self._own, self._pool = True, self._pool.alone()
+        if not self._has_pool and not self.pool.is_shareable:
+            self._has_pool, self.pool = True, self.pool.copy()
         try:
-            if self._own:
-                await self._pool.open()
+            if self._has_pool:
+                await self.pool.open()
             self._begin()
-            await self._ready()
+            await asyncio.shield(self._live.ready)
+            self.pool.set_warm()
         except BaseException:
             await self.close()
             raise
 
     def _begin(self) -> None:
         """Build the session and start its guest."""
-        pool = self._pool
-        self._ground = ground = self._laid()
-        views = Views(ground, _warn)
-        self._loop = loop = asyncio.get_running_loop()
+        pool = self.pool
+        self._config = config = self._own_config()
+        views = Views(config, _warn)
+        self._loop = asyncio.get_running_loop()
         kept = OutputLog(default_path().parent / "output", views.kept_bytes())
         self._kept, self._audit = kept, open_audit(views.in_force)
-        self._front = front = SandboxFront(loop, views, kept, self._audit, self._ask)
+        self._front = front = SandboxFront(views, kept, self._audit, self._ask)
         if self._approve is not None:
-            from cellblock.api.consent import ProgramPrompt, approver_of  # noqa: PLC0415 - few programs do
-
-            self._prompt = ProgramPrompt(loop, self._approve, front)
-            front.approver = approver_of(ground.policy, front, self._prompt)
-        zygotes = pool.zygotes(ground, self._left.set)
-        make_functions = self._make_functions if pool.has_functions else None
-        record_start(ground, front)
-        session = open_session(ground, pool.reactor, front, zygotes, make_functions)
+            self._prompt = ProgramPrompt(self._approve, front)
+            front.approver = approver_of(config.policy, front, self._prompt)
+        zygotes = pool.zygotes(config, self._left.set)
+        record_start(config, front)
+        make_tools = self._make_tools if pool.make_tools is not None else None
+        session = open_session(config, pool.reactor, front, zygotes, make_tools)
         front.session = session
-        pool.opened(self)
+        pool.sandboxes.add(self)
         session.start()
 
-    def _make_functions(self, policy: Policy) -> InProcessTools:
-        self._functions = made = self._pool.functions(policy)
+    def _make_tools(self, policy: Policy) -> InProcessTools:
+        if self.pool.make_tools is None:
+            raise GuestError(NOT_OPEN)
+        self._tools = made = self.pool.make_tools(policy)
         return made
 
-    def _laid(self) -> SessionConfig:
-        cwd = None if self._cwd is None else self._folder()
-        self._ground = ground = self._pool.ground_for(self._inputs, cwd)
+    def _own_config(self) -> SessionConfig:
+        cwd = None if self._cwd is None else self._folder(self._cwd)
+        self._config = config = self.pool.ground_for(self._inputs, cwd)
         if self._artifacts is not None:
-            ground = ground.with_artifacts(_own_folder(self._artifacts))
-        if not self._snapshots and ground.policy.snapshots == "auto":
-            ground = _without_snapshots(ground)
-        return dataclasses.replace(ground, notebook=self._notebook)
+            path = Path(self._artifacts).absolute()
+            # Without links, but for the last part: it may not exist.
+            config = config.with_artifacts(f"{os.path.realpath(path.parent)}/{path.name}")
+        if not self._snapshots and config.policy.snapshots == "auto":
+            off = config.policy.replace(snapshots="off")
+            operators = config.operators and config.operators.replace(snapshots="off")
+            config = dataclasses.replace(config, policy=off, operators=operators)
+        return dataclasses.replace(config, notebook=self._notebook)
 
-    def keep_tools_apart(self) -> None:
-        """Have async tools run on a loop of their own; to be called before it is opened."""
-        self._pool.keep_tools_apart()
-
-    def _folder(self) -> str:
+    def _folder(self, cwd: str | Path) -> str:
         """Return the folder to run cells in. Raises PolicyError for one that they can't read."""
-        told, asked = self._pool.ground.prepare, os.fspath(self._cwd or "")
-        path = os.path.realpath(Path(self._pool.ground.project, asked))
-        roots = (*told.plan.read_roots, *told.plan.write_roots)
-        if os.path.isdir(path) and any(within(path, root) for root in roots):  # noqa: PTH112
+        ground, asked = self.pool.ground, os.fspath(cwd)
+        path = os.path.realpath(Path(ground.project, asked))
+        roots = (*ground.prepare.plan.read_roots, *ground.prepare.plan.write_roots)
+        if Path(path).is_dir() and any(within(path, root) for root in roots):
             return path
-        name, remedy = self._pool.ground.policy.name, "Name one beneath a read root."
-        what = "no folder that cells can read"
-        raise PolicyError(what, file=name, key="cwd", value=repr(asked), remedy=remedy)
-
-    async def _ready(self) -> None:
-        await asyncio.shield(self._live.ready)
-        self._pool.warmed()
+        what, remedy = "no folder that cells can read", "Name one beneath a read root."
+        raise PolicyError(
+            what, file=ground.policy.name, key="cwd", value=repr(asked), remedy=remedy
+        )
 
     @property
     def was_opened(self) -> bool:
@@ -530,7 +493,7 @@ class AsyncSandbox:
         self,
         code: str,
         *,
-        timeout: float | None = None,  # noqa: ASYNC109 - the cell's, which is killed for it
+        timeout: float | None = None,
         on_output: OnOutput | None = None,
         may_ask: bool = True,
     ) -> Result:
@@ -589,16 +552,16 @@ class AsyncSandbox:
             return
         self._closed = True
         started = self._end(self._front) if self._front is not None else False
-        if self._functions is not None and not self._functions.ended():
-            await asyncio.to_thread(self._functions.ended, PATIENCE)
-        if self._own:  # all goes with the pool
-            await self._pool.close()
+        if self._tools is not None and not self._tools.ended():
+            await asyncio.to_thread(self._tools.ended, PATIENCE)
+        if self._has_pool:  # all goes with the pool
+            await self.pool.close()
             return
         if started:
             with contextlib.suppress(TimeoutError):
                 await asyncio.wait_for(self._left.wait(), LEAVING)
-        if self._ground is not None:
-            await asyncio.to_thread(remove_tree.remove, self._ground.prepare.scratch)
+        if self._config is not None:
+            await asyncio.to_thread(remove_tree.remove, self._config.prepare.scratch)
 
     def _end(self, front: SandboxFront) -> bool:
         """End the session; return whether some of its processes may be left for a moment."""
@@ -610,7 +573,7 @@ class AsyncSandbox:
         front.abandon(GuestError("the sandbox was closed"))
         self._audit.close()
         self._kept.close()
-        self._pool.closed(self)
+        self.pool.sandboxes.discard(self)
         return not gone
 
     def __del__(self) -> None:
@@ -625,10 +588,10 @@ class AsyncSandbox:
     @property
     def policy(self) -> Policy:
         """The policy in force, with its paths."""
-        if self._ground is None:
+        if self._config is None:
             raise GuestError(NOT_OPEN)
         in_force = self._front.views.in_force if self._front is not None else None
-        return in_force or self._ground.policy
+        return in_force or self._config.policy
 
     @property
     def session(self) -> str:
@@ -651,20 +614,7 @@ class AsyncSandbox:
         return self._live.views.gaps
 
 
-def _without_snapshots(ground: SessionConfig) -> SessionConfig:
-    policy, operators = ground.policy.replace(snapshots="off"), ground.operators
-    if operators is not None:
-        operators = operators.replace(snapshots="off")
-    return dataclasses.replace(ground, policy=policy, operators=operators)
-
-
 @functools.lru_cache(maxsize=256)
 def _warn(text: str) -> None:
     """Log a warning, once a process: what is not enforced is so for each sandbox."""
     _LOG.warning("\n".join(wrap(text, hanging="  ", columns=COLUMNS)))
-
-
-def _own_folder(path: str | Path) -> str:
-    """Return a folder's path without links, but for the last part: it may not exist."""
-    whole = Path(path).absolute()
-    return f"{os.path.realpath(whole.parent)}/{whole.name}"

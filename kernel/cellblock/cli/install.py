@@ -47,8 +47,7 @@ def install(
     if (user, sys_prefix, prefix is not None).count(True) > 1:
         raise typer.BadParameter("Choose one of --user, --sys-prefix and --prefix.")
     below = Path(sys.prefix) if sys_prefix else prefix
-    where = specs.Where(user=below is None, prefix=below)
-    rest: Any = {"where": where, "allow_unsafe": allow_unsafe, "inputs": given}
+    rest: Any = {"prefix": below, "allow_unsafe": allow_unsafe, "inputs": given}
     installed, folder = specs.install(policy, name=name, display_name=display_name, **rest)
     typer.echo(f"Installed kernel {installed} in {folder}")
     typer.echo(_what_holds(policy))

@@ -4,12 +4,12 @@ Invariant: no request reaches a guest but through the session, which decides; no
 but through ``channels``, and a guest's output only through the host's output gateway. What front
 ends send is checked and bounded, whether or not it is signed.
 
-- ``start``: the command line, and the zygote that is spawned before slow imports;
+- ``start``: the command line, and a bare zygote before anything slow is imported;
+- ``early_zygote``: the policy that a kernel is under, and a wrapped zygote before that is read;
 - ``assembly``: puts a kernel together; ``consent`` asks the user first, where a policy needs it;
 - ``channels``: the connection file, the five sockets, iopub's queue and backpressure;
 - ``messages``: signing and parsing, and the contents of replies;
-- ``kernel``: the requests, their order, and what aborts;
-- ``prompts``: input requests, a cell's and the host's;
+- ``kernel``: the requests, their order, what aborts, and questions to the user;
 - ``reactor``: the event loop over ``zmq.Poller``;
 - ``install`` and ``only``: kernelspecs; ``probe``: the probes that ``cellblock doctor`` runs.
 

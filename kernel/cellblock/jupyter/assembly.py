@@ -1,7 +1,4 @@
-"""Putting a kernel together from its policy, its backend and its sockets.
-
-Imported late: what starts before it (``start``) has spawned the zygote by then.
-"""
+"""Putting a kernel together from its policy, its backend and its sockets, and taking it apart."""
 
 from __future__ import annotations
 
@@ -10,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import zmq
 
-from cellblock.guest import remove_tree as removal
+from cellblock.guest import remove_tree
 from cellblock.host.cell.output_log import OutputLog
 from cellblock.host.cell.status import Views
 from cellblock.host.guests.zygote import ZygoteSource
@@ -26,7 +23,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from cellblock.errors import BackendError, PolicyError
-    from cellblock.jupyter.start import EarlyZygote, Options
+    from cellblock.jupyter.early_zygote import EarlyZygote
+    from cellblock.jupyter.start import Options
 
 
 #: Seconds after which what killed kernels left is removed: past the first reply.
@@ -34,10 +32,7 @@ _SWEEP = 1.0
 
 
 def assemble(
-    options: Options,
-    scratch: str,
-    config: SessionConfig | PolicyError | BackendError,
-    early: EarlyZygote,
+    options: Options, config: SessionConfig | PolicyError | BackendError, early: EarlyZygote
 ) -> tuple[ZmqReactor, Kernel, Callable[[], None]]:
     """Return the loop, the kernel and what to call at the end.
 
@@ -48,17 +43,29 @@ def assemble(
     connection = channels.read_connection(Path(options.connection_file))
     bound = channels.bind(context, connection)
     reactor = ZmqReactor()
-    codec = MessageCodec(connection.key, connection.scheme)
+    codec = MessageCodec(connection.key, connection.digest)
     kept = OutputLog(default_path().parent / "output", views.kept_bytes())
     audit = open_audit(views.in_force)
     kernel = Kernel(reactor, bound, codec, History(default_path()), views, kept, audit)
     reactor.call_later(_SWEEP, kept.sweep)
     reactor.call_later(_SWEEP, early.remember)
-    if isinstance(config, SessionConfig):
-        record_start(config, kernel)
-        _begin(config, reactor, kernel, early)
-    else:
+
+    def begin() -> None:
+        if isinstance(config, SessionConfig):
+            zygotes = ZygoteSource(reactor, early.take)
+            kernel.session = session = open_session(config, reactor, kernel, zygotes)
+            session.start()
+
+    if not isinstance(config, SessionConfig):
         early.end()
+    else:
+        record_start(config, kernel)
+        if config.policy.approvals == "never":
+            begin()
+        else:
+            from cellblock.jupyter import consent  # noqa: PLC0415 - few policies ask anybody
+
+            consent.begin(config, kernel, begin)
 
     def cleanup() -> None:
         kernel.history.close()  # first: the rest may take long, and we may be killed over it
@@ -70,25 +77,8 @@ def assemble(
         if kernel.exports is not None:
             kernel.exports.close()
         early.end()
-        gone = kernel.session is None or kernel.session.close()
-        if gone:  # else its zygote is still at it
-            removal.remove(scratch)
+        if kernel.session is None or kernel.session.close():  # else its zygote is still at it
+            remove_tree.remove(str(early.scratch))
         context.destroy(linger=200)
 
     return reactor, kernel, cleanup
-
-
-def _begin(config: SessionConfig, reactor: ZmqReactor, kernel: Kernel, early: EarlyZygote) -> None:
-    """Start a session, or first ask the user whether it may start."""
-    zygotes = ZygoteSource(reactor, early.take)
-
-    def begin() -> None:
-        kernel.session = session = open_session(config, reactor, kernel, zygotes)
-        session.start()
-
-    if config.policy.approvals == "never":
-        begin()
-        return
-    from cellblock.jupyter import consent  # noqa: PLC0415 - few policies have anybody asked
-
-    consent.begin(config, kernel, begin)

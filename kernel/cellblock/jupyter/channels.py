@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import contextlib
 import hmac
+import itertools
 import os
 import time
 from collections import deque
@@ -21,7 +22,7 @@ from cellblock.errors import StartError
 from cellblock.jupyter.messages import Message, MessageCodec, MessageError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Iterator, Sequence
 
     from cellblock.jupyter.reactor import ZmqReactor
 
@@ -45,20 +46,12 @@ _LONGEST_FRAME = 256 << 20
 
 @dataclass(frozen=True, slots=True)
 class Connection:
-    """The content of a connection file."""
+    """The content of a connection file, the key that messages are signed with, and its digest."""
 
     path: Path
     info: dict[str, Any]
-
-    @property
-    def key(self) -> bytes:
-        """The key that messages are signed with."""
-        return str(self.info.get("key", "")).encode()
-
-    @property
-    def scheme(self) -> str:
-        """How messages are signed, e.g. ``hmac-sha256``."""
-        return str(self.info.get("signature_scheme", "hmac-sha256"))
+    key: bytes = b""
+    digest: str = "sha256"
 
 
 def read_connection(path: Path) -> Connection:
@@ -66,21 +59,22 @@ def read_connection(path: Path) -> Connection:
 
     A key that can't check messages is refused: it would let everybody in.
     """
+    wrong = ""
     try:
-        found = Connection(path, msgspec.json.decode(path.read_bytes(), type=dict[str, Any]))
-        _check_key(found)
+        info = msgspec.json.decode(path.read_bytes(), type=dict[str, Any])
+        key, scheme = info.get("key", ""), str(info.get("signature_scheme", "hmac-sha256"))
+        method, _, digest = scheme.partition("-")
+        if not isinstance(key, str):
+            wrong = "its key is not text"
+        elif method != "hmac":
+            wrong = f"signature_scheme {scheme[:100]!r} is not hmac with a digest"
+        else:
+            hmac.digest(b"key", b"", digest)
     except (OSError, ValueError, msgspec.MsgspecError) as exc:
-        raise StartError(f"connection file {path}: {exc}") from None
-    return found
-
-
-def _check_key(connection: Connection) -> None:
-    if not isinstance(connection.info.get("key", ""), str):
-        raise ValueError("its key is not text")  # noqa: TRY004 - one kind for whatever is wrong
-    method, _, digest = connection.scheme.partition("-")
-    if method != "hmac":
-        raise ValueError(f"signature_scheme {connection.scheme[:100]!r} is not hmac with a digest")
-    hmac.digest(b"key", b"", digest)
+        wrong = str(exc)
+    if wrong:
+        raise StartError(f"connection file {path}: {wrong}")
+    return Connection(path, info, key.encode(), digest)
 
 
 def bind(context: zmq.Context[Any], connection: Connection) -> dict[str, zmq.Socket[bytes]]:
@@ -126,15 +120,13 @@ def _socket(context: zmq.Context[Any], kind: int, info: dict[str, Any]) -> zmq.S
 
 def _bind(sock: zmq.Socket[bytes], info: dict[str, Any], port: int) -> int:
     transport, ip = info.get("transport", "tcp"), info.get("ip", "127.0.0.1")
+    if transport == "tcp" and port == 0:
+        return int(sock.bind_to_random_port(f"tcp://{ip}"))
     if transport == "tcp":
-        if port == 0:
-            return int(sock.bind_to_random_port(f"tcp://{ip}"))
         sock.bind(f"tcp://{ip}:{port}")
         return port
-    if port == 0:
-        port = 1
-        while Path(f"{ip}-{port}").exists():
-            port += 1
+    free = (number for number in itertools.count(1) if not Path(f"{ip}-{number}").exists())
+    port = port or next(free)
     sock.bind(f"ipc://{ip}-{port}")
     return port
 
@@ -206,7 +198,7 @@ class IopubQueue:
 
 
 class Backpressure:
-    """Holds the guest while front ends are behind, but not for ever (a ``FlowControl``).
+    """Holds the guest while front ends are behind, but not for ever.
 
     ``letting_go`` means that the guest goes on though front ends stall: output beyond ``HIGH`` is
     then left out, but never the messages that say how a cell ended.
@@ -216,6 +208,7 @@ class Backpressure:
         self, reactor: ZmqReactor, queue: IopubQueue, hold: Callable[[bool], None]
     ) -> None:
         self._reactor, self._queue, self._hold = reactor, queue, hold
+        #: Since when the guest is held and nothing was taken, and what was left then.
         self._since: float | None = None
         self._least = 0
         self.letting_go = False
@@ -230,13 +223,13 @@ class Backpressure:
     def _look(self) -> None:
         if self._since is None:
             return
-        waiting = self._queue.waiting()
+        waiting, now = self._queue.waiting(), time.monotonic()
         if waiting < self._least:
-            self._since, self._least = time.monotonic(), waiting
+            self._since, self._least = now, waiting
         if waiting <= LOW:
             self._since = None
             self._hold(False)
-        elif time.monotonic() - self._since > PATIENCE:
+        elif now - self._since > PATIENCE:
             self.let_go()
         else:
             self._reactor.call_later(LOOK, self._look)
@@ -273,59 +266,46 @@ class Channels:
         #: Whether anybody has subscribed.
         self.has_greeted = False
 
-    def receive(self, name: str) -> list[Message]:
-        """Return the messages that have arrived; frames that are none of ours are dropped.
+    def _arrived(self, name: str) -> Iterator[list[bytes]]:
+        """Yield the messages that have arrived, not all of a flood: the loop has its turn."""
+        with contextlib.suppress(zmq.Again):
+            for _ in range(_AT_ONCE):
+                yield self._sockets[name].recv_multipart(zmq.NOBLOCK)
 
-        At most ``_AT_ONCE``, so that a flood leaves the loop its turn.
-        """
-        sock = self._sockets[name]
-        arrived: list[Message] = []
-        for _ in range(_AT_ONCE):
-            try:
-                frames = sock.recv_multipart(zmq.NOBLOCK)
-            except zmq.Again:
-                break
+    def receive(self, name: str) -> list[Message]:
+        """Return the messages that have arrived; frames that are none of ours are dropped."""
+        messages: list[Message] = []
+        for frames in self._arrived(name):
             with contextlib.suppress(MessageError):
-                arrived.append(self._codec.parse(frames))
-        return arrived
+                messages.append(self._codec.parse(frames))
+        return messages
 
     def beat(self) -> None:
         """Send heartbeats back as they came."""
-        with contextlib.suppress(zmq.Again):
-            for _ in range(_AT_ONCE):
-                frames = self._sockets["hb"].recv_multipart(zmq.NOBLOCK)
-                self._sockets["hb"].send_multipart(frames)
+        for frames in self._arrived("hb"):
+            self._sockets["hb"].send_multipart(frames)
 
     def greet(self) -> None:
         """Greet new subscribers (JEP 65).
 
         Whoever reaches the port may subscribe, and every front end hears the greeting.
         """
-        with contextlib.suppress(zmq.Again):
-            for _ in range(_AT_ONCE):
-                event = self._sockets["iopub"].recv_multipart(zmq.NOBLOCK)[0]
-                if event[:1] == b"\x01" and len(event) <= _LONGEST_TOPIC:
-                    topic = event[1:]
-                    content = {"subscription": topic.decode("utf-8", "replace")}
-                    self.iopub.send(
-                        self._codec.compose("iopub_welcome", content, identities=[topic])
-                    )
-                    self.has_greeted = True
-                    if not self._said_starting:  # there is somebody to hear it
-                        self.status("starting", None)
+        for event, *_ in self._arrived("iopub"):
+            if event[:1] == b"\x01" and len(event) <= _LONGEST_TOPIC:
+                topic = event[1:]
+                content = {"subscription": topic.decode("utf-8", "replace")}
+                self.iopub.send(self._codec.compose("iopub_welcome", content, identities=[topic]))
+                self.has_greeted = True
+                if not self._said_starting:  # there is somebody to hear it
+                    self.status("starting", None)
 
     def send(
         self, channel: str, kind: str, content: Any, parent: Message, *, metadata: Any = None
     ) -> str:
         """Send to the front end that ``parent`` came from; return the message's id."""
-        msg_id = self._codec.new_id()
+        msg_id, to = self._codec.new_id(), parent.identities
         frames = self._codec.compose(
-            kind,
-            content,
-            parent=parent,
-            identities=parent.identities,
-            metadata=metadata,
-            msg_id=msg_id,
+            kind, content, parent=parent, identities=to, metadata=metadata, msg_id=msg_id
         )
         send(self._sockets[channel], frames)
         return msg_id
@@ -352,13 +332,9 @@ class Channels:
         metadata: Any = None,
     ) -> None:
         """Send to every front end."""
+        to = [kind.encode()]
         frames = self._codec.compose(
-            kind,
-            content,
-            parent=parent,
-            identities=[kind.encode()],
-            metadata=metadata,
-            buffers=buffers,
+            kind, content, parent=parent, identities=to, metadata=metadata, buffers=buffers
         )
         self.iopub.send(frames)
 

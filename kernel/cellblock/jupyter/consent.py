@@ -13,7 +13,7 @@ from cellblock.host.consent.approver import Approver
 from cellblock.host.consent.grants import Grants, Store, Under, default_path
 from cellblock.host.consent.prompt import Prompt
 from cellblock.host.session.narrowing import recorded_changes
-from cellblock.policy import paths as placing
+from cellblock.policy import paths
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -26,36 +26,25 @@ if TYPE_CHECKING:
 
 
 def begin(config: SessionConfig, kernel: Kernel, start: Callable[[], None]) -> None:
-    """Have the user of ``kernel`` asked; call ``start`` once its session may be started."""
-    policy = placing.without_scratch(config.policy, Path(config.prepare.scratch))
-    kernel.approver = approver = approver_of(config, policy, kernel)
-    if config.condition is None:
-        start()
-        return
-
-    def allowed() -> None:
-        kernel.views.allow()
-        kernel.starting = None
-        start()
-
-    starting = StartConsent(approver, policy, config.condition.key, allowed)
-    if starting.is_allowed:
-        start()
-        return
-    kernel.starting = starting
-    kernel.views.refuse(config.condition)
-
-
-def approver_of(config: SessionConfig, policy: Policy, kernel: Kernel) -> Approver:
-    """Return what asks the user; ``policy`` is from ``placing.without_scratch``."""
+    """Ask the user of ``kernel`` from now on; call ``start`` once its session may be started."""
+    policy = paths.without_scratch(config.policy, Path(config.prepare.scratch))
     kernel.input_requests.prefix_cells = True
     grants = Grants(under(config, policy), Store(default_path()))
-    return Approver(
+    kernel.approver = approver = Approver(
         Prompt(kernel.consulted, grants),
         grants,
         observe=kernel.audit.approved,
         tell=kernel.outputs.notice,
     )
+    if config.condition is None:
+        start()
+        return
+    consent = StartConsent(kernel, approver, policy, config.condition.key, start)
+    if approver.may_start(consent.field, consent.value):  # allowed for always
+        start()
+    else:
+        kernel.starting = consent
+        kernel.views.refuse(config.condition)
 
 
 def under(config: SessionConfig, policy: Policy) -> Under:
@@ -64,7 +53,7 @@ def under(config: SessionConfig, policy: Policy) -> Under:
     made, scratch = config.operators, Path(config.prepare.scratch)
     if made is None:
         return Under(scope=scope, policy=policy.name, digest=policy.digest())
-    written = placing.without_scratch(made, scratch).digest()
+    written = paths.without_scratch(made, scratch).digest()
     first = Under(scope=scope, policy=policy.name, digest=written)
     return first.narrower(policy.digest(), recorded_changes(made, config.policy, scratch))
 
@@ -72,19 +61,19 @@ def under(config: SessionConfig, policy: Policy) -> Under:
 class StartConsent:
     """Consent that the first cell waits for: until then there is no session, and no guest.
 
-    ``field`` is the policy's field that needs consent, ``begin`` starts the session.
+    ``field`` is the policy's field that needs consent, ``start`` starts the session.
     """
 
     def __init__(
-        self, approver: Approver, policy: Policy, field: str, begin: Callable[[], None]
+        self,
+        kernel: Kernel,
+        approver: Approver,
+        policy: Policy,
+        field: str,
+        start: Callable[[], None],
     ) -> None:
-        self._approver, self._begin = approver, begin
-        self._field, self._value = field, str(getattr(policy, field))
-
-    @property
-    def is_allowed(self) -> bool:
-        """Whether the user has allowed it for always."""
-        return self._approver.may_start(self._field, self._value)
+        self._kernel, self._approver, self._start = kernel, approver, start
+        self.field, self.value = field, str(getattr(policy, field))
 
     def ask(self, cell: ExecuteRequest, go_on: Callable[[], None]) -> None:
         """Ask on behalf of a cell; call ``go_on`` once that is decided."""
@@ -92,11 +81,13 @@ class StartConsent:
         def decided(decision: Decision) -> None:
             self._approver.end()
             if decision.scope is not None:
-                self._begin()
+                self._kernel.views.allow()
+                self._kernel.starting = None
+                self._start()
             go_on()
 
         self._approver.begin(cell)
-        self._approver.ask_start(self._field, self._value, decided)
+        self._approver.ask_start(self.field, self.value, decided)
 
     def interrupt(self) -> None:
         """Cancel the question: the kernel does not start."""

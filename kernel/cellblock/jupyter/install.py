@@ -10,7 +10,6 @@ import re
 import shutil
 import sys
 import tempfile
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
@@ -29,14 +28,6 @@ SHIPPED: Final = ("cellblock", "cellblock-data")
 LOGOS: Final = ("logo-32x32.png", "logo-64x64.png", "logo-svg.svg")
 
 _NAME: Final = re.compile(r"[a-z0-9][a-z0-9._-]{0,99}")
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Where:
-    """Which Jupyter data folder: the user's, the one below ``prefix``, or the system's."""
-
-    user: bool = False
-    prefix: Path | None = None
 
 
 def kernel_json(
@@ -74,15 +65,15 @@ def install(
     *,
     name: str | None,
     display_name: str | None,
-    where: Where,
+    prefix: Path | None,
     allow_unsafe: bool,
     inputs: Path | None = None,
 ) -> tuple[str, Path]:
     """Check the policy and install a kernelspec for it; return its name and folder.
 
-    ``inputs`` is a file of what its cells find in ``inputs``. Raises PolicyError for a policy that
-    can't be loaded, InputError for such a file, CellblockError for a name that is not one, or is
-    that of another kernel.
+    It goes into Jupyter's data folder below ``prefix``, or the user's. ``inputs`` is a file of what
+    its cells find in ``inputs``. Raises PolicyError for a policy that can't be loaded, InputError
+    for such a file, CellblockError for a name that is not one, or is that of another kernel.
     """
     policy = load(spec, project=Path.cwd(), allow_unsafe=True)
     error = unsafe_error(policy, spec)
@@ -90,16 +81,18 @@ def install(
         raise error
     if inputs is not None:
         inputs_from_file(str(inputs))
-    name = name or f"cellblock-{_slug(policy.name)}"
+    if name is None:
+        slug = re.sub(r"[^a-z0-9._]+", "-", policy.name.lower()).strip("-")
+        name = f"cellblock-{slug or 'policy'}"
     _refuse_name(name)
     own: dict[str, Any] = {"display_name": display_name, "inputs": inputs}
     with tempfile.TemporaryDirectory() as folder:
         content = kernel_json(policy, spec, allow_unsafe=allow_unsafe, **own)
-        (Path(folder) / "kernel.json").write_text(json.dumps(content, indent=1) + "\n", "utf-8")
+        Path(folder, "kernel.json").write_text(json.dumps(content, indent=1) + "\n", "utf-8")
         for logo in _logos("cellblock-data" if policy.allowed_modules else "cellblock"):
             shutil.copy(logo, folder)
         written = KernelSpecManager().install_kernel_spec(
-            folder, name, user=where.user, prefix=str(where.prefix) if where.prefix else None
+            folder, name, user=prefix is None, prefix=None if prefix is None else str(prefix)
         )
     return name, Path(written)
 
@@ -119,10 +112,6 @@ def uninstall(name: str) -> Path:
     return Path(KernelSpecManager().remove_kernel_spec(name))
 
 
-def _slug(text: str) -> str:
-    return re.sub(r"[^a-z0-9._]+", "-", text.lower()).strip("-") or "policy"
-
-
 def _refuse_name(name: str) -> None:
     if not _NAME.fullmatch(name):
         raise CellblockError(
@@ -135,7 +124,7 @@ def _refuse_name(name: str) -> None:
 
 
 def _is_ours(name: str) -> bool | None:
-    """Tell whether the kernelspec of that name starts cellblock; None when there is none."""
+    """Return whether the kernelspec of that name starts cellblock; None when there is none."""
     try:
         return "cellblock" in KernelSpecManager().get_kernel_spec(name).argv
     except NoSuchKernel:

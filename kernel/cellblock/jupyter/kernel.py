@@ -1,4 +1,4 @@
-"""The kernel: Jupyter's requests in their order, over one session.
+"""The kernel: Jupyter's requests in their order, over one session, and questions to its user.
 
 Shell requests are answered one at a time, as they came. The control channel answers at once,
 whatever runs; no cell enters there. Neither debugger nor subshells are offered.
@@ -12,13 +12,15 @@ from collections import deque
 from itertools import islice
 from typing import TYPE_CHECKING, Any
 
-from cellblock.host.cell import status as stops
+import msgspec
+
+from cellblock.host.cell import status
 from cellblock.host.cell.cell import Front
 from cellblock.host.cell.outputs import Outputs
+from cellblock.host.output import gateway
 from cellblock.host.session.types import ExecuteRequest
 from cellblock.jupyter import messages
 from cellblock.jupyter.channels import Backpressure, Channels
-from cellblock.jupyter.prompts import InputRequests
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -44,6 +46,10 @@ ABORT_WINDOW = 0.1
 MOST_EXPRESSIONS = 100
 LONGEST_NAME = 1_000
 LONGEST_EXPRESSIONS = 400_000
+#: Characters of an answer that reach the cell; the wire carries no more than a frame.
+LONGEST_ANSWER = 1 << 20
+#: Begins a cell's question where the host asks too.
+CELL_PREFIX = "the cell asks: "
 
 
 class Kernel(Front):
@@ -102,13 +108,13 @@ class Kernel(Front):
         self.channels.greet()
         self._answer_queued()
 
-    def _on_shell(self) -> None:
-        self._queue.extend(self.channels.receive("shell"))
-        self._answer_queued()
-
     def _on_stdin(self) -> None:
         for message in self.channels.receive("stdin"):
             self.input_requests.on_reply(message)
+
+    def _on_shell(self) -> None:
+        self._queue.extend(self.channels.receive("shell"))
+        self._answer_queued()
 
     def _on_control(self) -> None:
         """Answer what control needs, and nothing else.
@@ -147,7 +153,13 @@ class Kernel(Front):
                 else:
                     handler(message)
             except Exception as exc:  # noqa: BLE001 - a fault of ours costs one request, not a kernel
-                self._reply_with_fault(message, exc)
+                traceback.print_exception(exc)
+                if self._current is message:  # nothing of it reached a guest
+                    error = {"ename": type(exc).__name__, "evalue": str(exc), "traceback": []}
+                    count = {"execution_count": self.execution_count}
+                    self.channels.reply("shell", {"status": "error", **error, **count}, message)
+                    self.cell = None
+                    self._finish()
 
     def _has_audience(self, message: Message) -> bool:
         """Return whether to run this request now; a cell waits a moment for a subscriber.
@@ -161,16 +173,6 @@ class Kernel(Front):
             self._subscriber_deadline = time.monotonic() + SUBSCRIBER_WAIT
             self._reactor.call_later(SUBSCRIBER_WAIT, self._answer_queued)
         return time.monotonic() >= self._subscriber_deadline
-
-    def _reply_with_fault(self, message: Message, exc: Exception) -> None:
-        """Answer a request that our own code failed on; nothing of it reached a guest."""
-        traceback.print_exception(exc)
-        if self._current is message:
-            error = {"ename": type(exc).__name__, "evalue": str(exc), "traceback": []}
-            count = {"execution_count": self.execution_count}
-            self.channels.reply("shell", {"status": "error", **error, **count}, message)
-            self.cell = None
-            self._finish()
 
     def _reply(self, content: Any) -> None:
         """Answer the current shell request and end it."""
@@ -255,17 +257,16 @@ class Kernel(Front):
             self.channels.status("idle", message)
 
     def _abort(self, message: Message) -> None:
-        """Answer a cell behind one that failed; with a count it would be shown as having run."""
+        # With a count it would be shown as having run.
         self.channels.reply("shell", {"status": "aborted"}, message)
 
     # --- other requests that need the guest ---------------------------------------------------
 
     def _complete(self, message: Message) -> None:
         code, cursor = _at_cursor(message)
-        empty = {"matches": [], "cursor_start": cursor, "cursor_end": cursor, "metadata": {}}
 
         def done(reply: wire.Completed | None) -> None:
-            self._reply(empty if reply is None else messages.completions(reply, code, cursor))
+            self._reply(messages.completions(reply, code, cursor))
 
         if self.session is None:
             done(None)
@@ -301,7 +302,7 @@ class Kernel(Front):
 
         def done(ended: Stopped | str | None) -> None:
             if ended is not None:
-                self.outputs.card(stops.comm_failure_card(ended, self.views.in_force))
+                self.outputs.card(status.comm_failure_card(ended, self.views.in_force))
                 if isinstance(ended, str) and message.kind == "comm_open":
                     self.outputs.comms.refuse_open(content, message)
             self.outputs.end()
@@ -364,3 +365,92 @@ def _at_cursor(message: Message) -> tuple[str, int]:
     if type(cursor) is not int or not 0 <= cursor <= len(code):
         cursor = len(code)
     return code, cursor
+
+
+# --- questions of a cell and of the host, put to the front end that sent the cell ---------------
+#
+# One stands at a time, and at most one of each kind waits. Each line of the host's questions begins
+# with a mark. A cell's question is one line without it; where the host asks too, it says that it is
+# the cell's.
+
+
+class _Question(msgspec.Struct, frozen=True, eq=False):
+    """A question for the sender of ``cell``, and what gets its answer."""
+
+    cell: Message
+    prompt: str
+    on_answer: Callable[[str], None]
+    password: bool = False
+    is_hosts: bool = False
+
+
+class InputRequests:
+    """Sends ``input_request``, and passes each answer to whoever asked."""
+
+    def __init__(self, channels: Channels) -> None:
+        self._channels = channels
+        #: Whether cells' questions say that they are.
+        self.prefix_cells = False
+        self._open: _Question | None = None
+        self._id = ""
+        self._waiting: list[_Question] = []
+
+    def ask_for_cell(
+        self, request: wire.InputRequest, cell: Message | None, on_answer: Callable[[str], None]
+    ) -> bool:
+        """Ask for ``cell``; return False when it may not ask, or still waits for an answer."""
+        prompt = (CELL_PREFIX if self.prefix_cells else "") + gateway.clean_prompt(request.prompt)
+        return cell is not None and self._ask(_Question(cell, prompt, on_answer, request.password))
+
+    def ask_for_host(
+        self, text: str, cell: Message | None, on_answer: Callable[[str], None]
+    ) -> Callable[[], None] | None:
+        """Ask for the host; return what cancels the question, None where nobody can be asked."""
+        if cell is None:
+            return None
+        question = _Question(cell, text, on_answer, is_hosts=True)
+
+        def cancel() -> None:
+            self._waiting = [one for one in self._waiting if one is not question]
+            if self._open is question:
+                self._open, self._id = None, ""
+                self._send_next()
+
+        return cancel if self._ask(question) else None
+
+    def _ask(self, question: _Question) -> bool:
+        """Queue a question; return False where its cell allows none, or one of its kind is open."""
+        asking = (one for one in (self._open, *self._waiting) if one is not None)
+        is_open = any(one.is_hosts is question.is_hosts for one in asking)
+        if is_open or not question.cell.content.get("allow_stdin"):
+            return False
+        self._waiting.append(question)
+        self._send_next()
+        return True
+
+    def _send_next(self) -> None:
+        if self._open is None and self._waiting:
+            self._open = one = self._waiting.pop(0)
+            content = {"prompt": one.prompt, "password": one.password}
+            self._id = self._channels.send("stdin", "input_request", content, one.cell)
+
+    def on_reply(self, reply: Message) -> None:
+        """Pass an answer on, if it is to the question that stands.
+
+        Other front ends have the key too, so it must come from the one that was asked, and name
+        that question if it names any: jupyter_client names none.
+        """
+        one = self._open
+        if one is None or reply.kind != "input_reply" or reply.identities != one.cell.identities:
+            return
+        if reply.parent.get("msg_id", self._id) not in {self._id, one.cell.header.get("msg_id")}:
+            return
+        self._open, self._id = None, ""
+        value = reply.content.get("value")
+        one.on_answer(value[:LONGEST_ANSWER] if isinstance(value, str) else "")
+        self._send_next()
+
+    def cancel(self) -> None:
+        """Cancel all questions."""
+        self._open, self._id = None, ""
+        self._waiting.clear()

@@ -76,9 +76,8 @@ class Message(msgspec.Struct, frozen=True, kw_only=True):
 class MessageCodec:
     """Reads and writes messages for one connection's key."""
 
-    def __init__(self, key: bytes, scheme: str = "hmac-sha256") -> None:
-        self._key = key
-        self._digest = scheme.partition("-")[2] or "sha256"
+    def __init__(self, key: bytes, digest: str = "sha256") -> None:
+        self._key, self._digest = key, digest
         self._session = uuid.uuid4().hex
         self._serial = itertools.count()
         self._seen: dict[bytes, None] = {}
@@ -228,12 +227,14 @@ def _number(value: Any) -> int | None:
     return value if isinstance(value, int) and not isinstance(value, bool) else None
 
 
-def completions(reply: wire.Completed, code: str, cursor: int) -> dict[str, Any]:
-    """Return ``complete_reply`` from a guest's answer.
+def completions(reply: wire.Completed | None, code: str, cursor: int) -> dict[str, Any]:
+    """Return ``complete_reply`` from a guest's answer, without one that there is nothing.
 
     A front end inserts a single match unasked, so a guest that claimed the whole cell as the span
     to replace would write the user's next one: the span is cut to the cursor's own line.
     """
+    if reply is None:
+        return {"matches": [], "cursor_start": cursor, "cursor_end": cursor, "metadata": {}}
     line_start = code.rfind("\n", 0, cursor) + 1
     line_end = code.find("\n", cursor)
     line_end = len(code) if line_end < 0 else line_end
@@ -241,9 +242,7 @@ def completions(reply: wire.Completed, code: str, cursor: int) -> dict[str, Any]
         "matches": gateway.clean_matches(reply.matches),
         "cursor_start": min(max(reply.start, line_start), cursor),
         "cursor_end": max(min(reply.end, line_end), cursor),
-        "metadata": {
-            "_jupyter_types_experimental": gateway.clean_match_types(reply.types),
-        },
+        "metadata": {"_jupyter_types_experimental": gateway.clean_match_types(reply.types)},
     }
 
 

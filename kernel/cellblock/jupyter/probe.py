@@ -10,25 +10,23 @@ import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from cellblock.backends import probes as backend_probes
+from cellblock.backends.probes import EARLIER_THREAD, Proof, Seen, asked, disclosed
 from cellblock.backends.report import settle
 from cellblock.errors import CellblockError
 from cellblock.guest import remove_tree
 from cellblock.host import probes
 from cellblock.host.guests import spawn
 from cellblock.host.probes import Prover, Surroundings
+from cellblock.host.services.network.relay import Relay
 from cellblock.host.session.config import make_scratch, planned, prepare_message
 from cellblock.host.session.history import default_path
 from cellblock.jupyter.reactor import ZmqReactor
 from cellblock.wire import messages
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Mapping
 
     from cellblock.backends.choose import Chosen
-    from cellblock.backends.probes import Proof
-    from cellblock.host.services.network.relay import Relay
-    from cellblock.host.session.config import Wrapping
     from cellblock.policy.enforcement import Enforcement
     from cellblock.policy.model import Policy
 
@@ -57,61 +55,49 @@ def prove(
             scratch = Path(make_scratch())
             # The zygote removes it, where there comes to be one.
             made.callback(remove_tree.remove, str(scratch))
-            around = made.enter_context(contextlib.closing(Surroundings(_roots(policy, scratch))))
+            roots = _write_roots(policy, scratch)
+            around = made.enter_context(contextlib.closing(Surroundings(roots)))
             return _prove(policy, chosen, project, scratch, around)
         except (OSError, CellblockError) as error:
-            return _unproved(policy, str(error)), None
+            why = str(error)
+            results = {probe.name: Seen("unwitnessed", why) for probe in asked(policy)}
+            return Proof(results, probes.where(), _now(), why), None
 
 
 def _prove(
     policy: Policy, chosen: Chosen, project: Path, scratch: Path, around: Surroundings
 ) -> tuple[Proof, messages.LockReport | None]:
+    addresses = policy.network_access
+    if isinstance(addresses, tuple) and addresses:
+        addresses = (*addresses, around.listed)
     # The same policy, with a root and a denied path of our own to try it on.
     tried = policy.replace(
         filesystem_read_roots=(*policy.filesystem_read_roots, str(around.inside)),
-        filesystem_write_roots=_roots(policy, scratch),
+        filesystem_write_roots=_write_roots(policy, scratch),
         read_deny_paths=(*policy.read_deny_paths, str(around.denied)),
-        network_access=_with(policy.network_access, around.listed),
+        network_access=addresses,
     )
-    told, wrap = _launched(tried, chosen, project, scratch, around)
+    private = [default_path().parent, around.outside]
+    folders: dict[str, Any] = {"project": project, "scratch": scratch, "private": private}
+    plan, wrap = planned(tried, chosen.backend, **folders)
+    prepare = prepare_message(tried, plan, project, scratch)
     loop = ZmqReactor()
-    with _relayed(tried, told, loop) as reach:
-        prover = Prover(loop, told, lambda: spawn.start(wrap), around.touched, reach)
+    with contextlib.ExitStack() as made:
+        reach = None
+        if plan.relayed and isinstance(addresses, tuple):
+            relay = Relay(loop, addresses, lambda _detail: None)
+            reach = made.enter_context(contextlib.closing(relay))
+        prover = Prover(loop, prepare, lambda: spawn.start(wrap), around.touched, reach)
         prover.run(_trial(policy, around))
     declared = settle(chosen.declare(tried), prover.report)
     results = _compared(policy, prover, declared)
-    return backend_probes.Proof(results, probes.where(), _now(), prover.failure), prover.report
-
-
-def _with(listed: bool | tuple[str, ...], address: str) -> bool | tuple[str, ...]:
-    return (*listed, address) if isinstance(listed, tuple) and listed else listed
-
-
-@contextlib.contextmanager
-def _relayed(policy: Policy, told: messages.Prepare, loop: ZmqReactor) -> Iterator[Relay | None]:
-    """Have a relay where the plan has one."""
-    if not (told.plan.relayed and isinstance(policy.network_access, tuple)):
-        yield None
-        return
-    from cellblock.host.services.network.relay import Relay  # noqa: PLC0415 - most policies have no list
-
-    with contextlib.closing(Relay(loop, policy.network_access, lambda _detail: None)) as reach:
-        yield reach
-
-
-def _launched(
-    policy: Policy, chosen: Chosen, project: Path, scratch: Path, around: Surroundings
-) -> tuple[messages.Prepare, Wrapping | None]:
-    private = [default_path().parent, around.outside]
-    folders: Any = {"project": project, "scratch": scratch, "private": private}
-    plan, wrap = planned(policy, chosen.backend, **folders)
-    return prepare_message(policy, plan, project, scratch), wrap
+    return Proof(results, probes.where(), _now(), prover.failure), prover.report
 
 
 def _trial(policy: Policy, around: Surroundings) -> messages.Trial:
-    names = (probe.name for probe in backend_probes.asked(policy))
+    names = (probe.name for probe in asked(policy))
     return messages.Trial(
-        probes=tuple(name for name in names if name != backend_probes.EARLIER_THREAD),
+        probes=tuple(name for name in names if name != EARLIER_THREAD),
         outside=str(around.outside),
         inside=str(around.inside),
         denied=str(around.denied),
@@ -129,29 +115,21 @@ def _trial(policy: Policy, around: Surroundings) -> messages.Trial:
 
 def _compared(
     policy: Policy, prover: Prover, declared: Mapping[str, Enforcement]
-) -> dict[str, backend_probes.Seen]:
+) -> dict[str, Seen]:
     """Return what came of each probe: by what is seen from here first, then by the guest's word."""
     found = {}
-    for probe in backend_probes.asked(policy):
+    for probe in asked(policy):
         attempt = prover.results.get(probe.name)
         outcome = attempt.outcome if attempt else "unwitnessed"
         detail = attempt.detail if attempt else prover.failure or "nothing was said of it"
         if probe.name in prover.touched and outcome != "passed":
             outcome, detail = "passed", f"the host saw it, and the guest said: {outcome}"
-        told = backend_probes.disclosed(probe, declared)
-        found[probe.name] = backend_probes.Seen(outcome, detail, outcome == "passed" and told)
+        is_known = outcome == "passed" and disclosed(probe, declared)
+        found[probe.name] = Seen(outcome, detail, is_known)
     return found
 
 
-def _unproved(policy: Policy, why: str) -> Proof:
-    results = {
-        probe.name: backend_probes.Seen("unwitnessed", why)
-        for probe in backend_probes.asked(policy)
-    }
-    return backend_probes.Proof(results, probes.where(), _now(), why)
-
-
-def _roots(policy: Policy, scratch: Path) -> tuple[str, ...]:
+def _write_roots(policy: Policy, scratch: Path) -> tuple[str, ...]:
     return tuple(root.replace("{scratch}", str(scratch)) for root in policy.filesystem_write_roots)
 
 

@@ -6,7 +6,7 @@ narrowing in it is refused like any other argument that its magic does not take.
 
 A notebook has a table ``metadata.cellblock.policy`` of changes, as ``narrowing.narrow`` takes them.
 Whoever runs a notebook hands it to ``narrow_for_notebook``; a kernel reads the file that it was
-started for (``session_notebook``), since no front end sends its metadata.
+started for, since no front end sends its metadata.
 """
 
 from __future__ import annotations
@@ -19,7 +19,6 @@ import stat
 import tomllib
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
@@ -29,9 +28,11 @@ from cellblock.analysis.magics import NARROWS, SHOWS_POLICY
 from cellblock.errors import PolicyError, WideningError
 from cellblock.policy.narrowing import TABLE, EnforcedBy, changed_fields, narrow
 from cellblock.policy.paths import Places
-from cellblock.policy.vocabulary import SESSION_NAME, closest
+from cellblock.policy.vocabulary import closest
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     from cellblock.analysis import Finding, Rules
     from cellblock.policy.model import Policy
 
@@ -334,12 +335,6 @@ def requested_table(notebook: Mapping[str, Any]) -> Any:
     """Return what a notebook has in our place of its metadata, whatever it is; None for nothing."""
     metadata = notebook.get("metadata")
     return metadata.get(NOTEBOOK_TABLE) if isinstance(metadata, Mapping) else None
-
-
-def session_notebook(environ: Mapping[str, str]) -> Path | None:
-    """Return the notebook that a kernel was started for, as far as its environment tells."""
-    path = environ.get(SESSION_NAME, "")
-    return Path(path) if os.path.isabs(path) and path.endswith(".ipynb") else None
 
 
 def narrow_for_file(

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import os
+from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
 from cellblock.backends.bubblewrap import PROGRAM
 from cellblock.backends.choose import ORDER, named
 from cellblock.jupyter import start
+from cellblock.jupyter.early_zygote import is_alike, session_notebook
 from support import machines
 
 POLICIES = {
@@ -62,6 +65,29 @@ class Around:
 def test_a_zygote_is_kept_only_in_what_is_due():
     due, other, wordless = Around("bwrap", "--a"), Around("bwrap", "--b"), Around()
     for one, two in ((due, due), (Around("bwrap", "--a"), due), (None, None), (wordless, wordless)):
-        assert start._alike(one, two)
+        assert is_alike(one, two)
     for one, two in ((other, due), (None, due), (due, None), (wordless, Around())):
-        assert not start._alike(one, two)
+        assert not is_alike(one, two)
+
+
+@pytest.mark.parametrize(
+    ("name", "found"),
+    [
+        ("/home/u/a.ipynb", Path("/home/u/a.ipynb")),
+        ("a.ipynb", None),
+        ("/home/u/console-1-7b0c", None),
+        ("/home/u/a.py", None),
+        ("", None),
+    ],
+)
+def test_the_notebook_is_the_one_that_the_server_names(name, found):
+    assert session_notebook({"JPY_SESSION_NAME": name}) == found
+    assert session_notebook({}) is None
+
+
+def test_a_jupyter_server_names_it_as_we_look_for_it():
+    sessions = pytest.importorskip("jupyter_server.services.sessions.sessionmanager")
+    kernels = SimpleNamespace(cwd_for_path=lambda _path: "/srv/notebooks")
+    server = SimpleNamespace(kernel_manager=kernels)
+    named = sessions.SessionManager.get_kernel_env(server, "notebooks/a.ipynb", "a.ipynb")
+    assert session_notebook(named) == Path("/srv/notebooks/a.ipynb")

@@ -3,7 +3,6 @@
 import json
 import os
 from pathlib import Path
-from types import SimpleNamespace
 
 import nbformat
 import pytest
@@ -11,7 +10,7 @@ import pytest
 from cellblock.errors import PolicyError, WideningError
 from cellblock.policy import narrow_requests
 from cellblock.policy.model import Policy
-from cellblock.policy.narrow_requests import narrow_for_file, narrow_for_notebook, session_notebook
+from cellblock.policy.narrow_requests import narrow_for_file, narrow_for_notebook
 
 
 @pytest.fixture
@@ -79,29 +78,6 @@ def test_a_malformed_table_names_file_and_key(base, file, own, key, message):
 
 
 # --- the file that a kernel was started for -------------------------------------------------------
-
-
-@pytest.mark.parametrize(
-    ("name", "found"),
-    [
-        ("/home/u/a.ipynb", Path("/home/u/a.ipynb")),
-        ("a.ipynb", None),
-        ("/home/u/console-1-7b0c", None),
-        ("/home/u/a.py", None),
-        ("", None),
-    ],
-)
-def test_the_notebook_is_the_one_that_the_server_names(name, found):
-    assert session_notebook({"JPY_SESSION_NAME": name}) == found
-    assert session_notebook({}) is None
-
-
-def test_a_jupyter_server_names_it_as_we_look_for_it():
-    sessions = pytest.importorskip("jupyter_server.services.sessions.sessionmanager")
-    kernels = SimpleNamespace(cwd_for_path=lambda _path: "/srv/notebooks")
-    server = SimpleNamespace(kernel_manager=kernels)
-    named = sessions.SessionManager.get_kernel_env(server, "notebooks/a.ipynb", "a.ipynb")
-    assert session_notebook(named) == Path("/srv/notebooks/a.ipynb")
 
 
 def read(file, base):

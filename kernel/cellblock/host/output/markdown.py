@@ -61,28 +61,6 @@ def _address(found: re.Match[str]) -> str:
     return _LINKED.sub(JOINER, found[0]) if _MARK.search(found[0]) else found[0]
 
 
-def is_language(info: str) -> bool:
-    """Return whether what names a code block's language does nothing else."""
-    return _UNSETTLED.search(info) is None
-
-
-class Formulas:
-    """Where formulas could start in one text."""
-
-    def __init__(self, text: str) -> None:
-        self._marks = [mark.start() for mark in _MARK.finditer(text)]
-        blanks = _BLANK_LINE.finditer(text) if self._marks else ()
-        self._ends = [blank.start() for blank in blanks]
-
-    def follow(self, at: int) -> bool:
-        """Return whether one could start between ``at`` and its paragraph's end."""
-        mark = bisect_left(self._marks, at)
-        if mark == len(self._marks):
-            return False
-        end = bisect_left(self._ends, at)
-        return end == len(self._ends) or self._marks[mark] < self._ends[end]
-
-
 _INTERESTING: Final = re.compile(r"<[A-Za-z/!?]|!\[|\][(:]|```|~~~|:::|[\\$]|&[#A-Za-z]|@@")
 _LINE_END: Final = re.compile("\r\n?|[\x85\u2028\u2029]")
 #: A fence and what names its language: a front end may draw its content with a library that
@@ -151,7 +129,7 @@ def clean(text: str) -> str:
 
 def _fence(found: re.Match[str]) -> str:
     fence, info = found[1] or found[4], found[2] or found[5]
-    plain = found[3] or is_language(info)
+    plain = found[3] or not _UNSETTLED.search(info)  # it names a language, and does nothing else
     drawn = "mermaid" in unescape(info).lower()
     return found[0] if plain and not drawn else f"{fence}text{found[3] or ''}"
 
@@ -179,10 +157,12 @@ def _attributes(tag: str, source: str) -> str:
 
 
 class _Brackets:
-    """Settles the brackets of one text."""
+    """Settles the brackets of one text, by where formulas could start in it."""
 
     def __init__(self, text: str) -> None:
-        self._formulas = Formulas(text)
+        self._marks = [mark.start() for mark in _MARK.finditer(text)]
+        blanks = _BLANK_LINE.finditer(text) if self._marks else ()
+        self._ends = [blank.start() for blank in blanks]
 
     def settle(self, found: re.Match[str]) -> str:
         """Return a bracket, broken unless what follows can only lead away."""
@@ -190,5 +170,13 @@ class _Brackets:
         if len(bracket) > 1:
             return bracket
         leads_away = bracket == "]" and _HARMLESS.match(text, at)
-        settled = leads_away and (not self._formulas.follow(at) or _LINK.match(text, at))
+        settled = leads_away and (not self._formula_follows(at) or _LINK.match(text, at))
         return bracket if settled else bracket + JOINER
+
+    def _formula_follows(self, at: int) -> bool:
+        """Return whether one could start between ``at`` and its paragraph's end."""
+        mark = bisect_left(self._marks, at)
+        if mark == len(self._marks):
+            return False
+        end = bisect_left(self._ends, at)
+        return end == len(self._ends) or self._marks[mark] < self._ends[end]

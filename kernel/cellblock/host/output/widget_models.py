@@ -388,157 +388,92 @@ class Model:
         }
 
 
-_WIDGET: Final[Keys] = {"_view_count": number}
-_DOM: Final[Keys] = {
-    **_WIDGET,
-    "_dom_classes": classes,
-    "layout": layout,
-    "tabbable": flag,
-    "tooltip": text,
-}
-_DESCRIBED: Final[Keys] = {
-    **_DOM,
-    "description": label,
-    "description_allow_html": label_is_html,
-    "style": style,
-}
-_CONTROL: Final[Keys] = {**_DESCRIBED, "disabled": flag}
-_BOX: Final[Keys] = {**_DOM, "box_style": word, "children": children}
-_BUTTON: Final[Keys] = {**_CONTROL, "button_style": word, "icon": icon}
-_CHOICE: Final[Keys] = {**_CONTROL, "_options_labels": texts, "index": numbers}
-_MEDIA: Final[Keys] = {**_DOM, "format": media_format, "value": media}
-_PANES: Final[Keys] = {**_BOX, "selected_index": number, "titles": texts}
-_PLAYED: Final[Keys] = {**_MEDIA, "autoplay": flag, "controls": flag, "loop": flag}
-_RANGE: Final[Keys] = {
-    **_CONTROL,
-    "continuous_update": flag,
-    "max": number,
-    "min": number,
-    "step": number,
-    "value": number,
-}
-_PROGRESS: Final[Keys] = {**_RANGE, "bar_style": word, "orientation": word}
-_SLIDER: Final[Keys] = {
-    **_RANGE,
-    "base": number,
-    "behavior": word,
-    "orientation": word,
-    "readout": flag,
-    "readout_format": number_format,
-}
-_RANGE_SLIDER: Final[Keys] = {**_SLIDER, "value": numbers}
-_CHOICE_SLIDER: Final[Keys] = {
-    **_CHOICE,
-    "behavior": word,
-    "continuous_update": flag,
-    "orientation": word,
-    "readout": flag,
-}
-_STRING: Final[Keys] = {**_CONTROL, "placeholder": text}
-_TYPED: Final[Keys] = {**_STRING, "continuous_update": flag, "value": text}
-_PICKER: Final[Keys] = {
-    **_CONTROL,
-    "max": moment,
-    "min": moment,
-    "step": moment,
-    "value": moment,
-}
-_TAGS: Final[Keys] = {
-    **_DESCRIBED,
-    "allow_duplicates": flag,
-    "allowed_tags": texts,
-    "placeholder": text,
-    "tag_style": word,
-    "value": texts,
-}
-_NUMBER_TAGS: Final[Keys] = {
-    **_TAGS,
-    "allowed_tags": numbers,
-    "format": number_format,
-    "max": number,
-    "min": number,
-    "value": numbers,
-}
-_LINK: Final[Keys] = {**_WIDGET, "source": link_end, "target": link_end}
-_STYLE: Final[Keys] = {**_WIDGET, "description_width": size}
-_FONT: Final[Keys] = {
-    **_STYLE,
-    "background": size,
-    "font_family": css,
-    "font_size": size,
-    "font_style": css,
-    "font_variant": css,
-    "font_weight": css,
-    "text_color": css,
-    "text_decoration": css,
-}
-_LAYOUT: Final[Keys] = {
-    **_WIDGET,
-    "align_content": css,
-    "align_items": css,
-    "align_self": css,
-    "border_bottom": size,
-    "border_left": size,
-    "border_right": size,
-    "border_top": size,
-    "bottom": offset,
-    "display": css,
-    "flex": size,
-    "flex_flow": css,
-    "grid_area": css,
-    "grid_auto_columns": size,
-    "grid_auto_flow": css,
-    "grid_auto_rows": size,
-    "grid_column": css,
-    "grid_gap": size,
-    "grid_row": css,
-    "grid_template_areas": css,
-    "grid_template_columns": size,
-    "grid_template_rows": size,
-    "height": size,
-    "justify_content": css,
-    "justify_items": css,
-    "left": offset,
-    "margin": margin,
-    "max_height": size,
-    "max_width": size,
-    "min_height": size,
-    "min_width": size,
-    "object_fit": css,
-    "object_position": size,
-    "order": css,
-    "overflow": css,
-    "padding": size,
-    "right": offset,
-    "top": offset,
-    "visibility": css,
-    "width": size,
-}
-_OUTPUT: Final[Keys] = {**_DOM, "msg_id": capture, "outputs": outputs}
-_CONTROLLER: Final[Keys] = {
-    **_DOM,
-    "axes": axes,
-    "buttons": buttons,
-    "connected": flag,
-    "index": number,
-    "mapping": text,
-    "name": text,
-    "timestamp": number,
-}
-_UPLOAD: Final[Keys] = {
-    **_BUTTON,
-    "accept": text,
-    "error": text,
-    "multiple": flag,
-    "value": files,
-}
-_PLAY: Final[Keys] = {
-    **_RANGE,
-    "interval": number,
-    "playing": flag,
-    "repeat": flag,
-    "show_repeat": flag,
-}
+def _keys(base: Keys, *kinds: tuple[Kind, str]) -> Keys:
+    """Return the keys of ``base`` and those named, by kind."""
+    return {**base, **{name: kind for kind, names in kinds for name in names.split()}}
+
+
+_WIDGET: Final = _keys({}, (number, "_view_count"))
+_DOM: Final = _keys(
+    _WIDGET,
+    (classes, "_dom_classes"),
+    (layout, "layout"),
+    (flag, "tabbable"),
+    (text, "tooltip"),
+)
+_DESCRIBED: Final = _keys(
+    _DOM,
+    (label, "description"),
+    (label_is_html, "description_allow_html"),
+    (style, "style"),
+)
+_CONTROL: Final = _keys(_DESCRIBED, (flag, "disabled"))
+_BOX: Final = _keys(_DOM, (word, "box_style"), (children, "children"))
+_BUTTON: Final = _keys(_CONTROL, (word, "button_style"), (icon, "icon"))
+_CHOICE: Final = _keys(_CONTROL, (texts, "_options_labels"), (numbers, "index"))
+_MEDIA: Final = _keys(_DOM, (media_format, "format"), (media, "value"))
+_PANES: Final = _keys(_BOX, (number, "selected_index"), (texts, "titles"))
+_PLAYED: Final = _keys(_MEDIA, (flag, "autoplay controls loop"))
+_RANGE: Final = _keys(_CONTROL, (flag, "continuous_update"), (number, "max min step value"))
+_PROGRESS: Final = _keys(_RANGE, (word, "bar_style orientation"))
+_SLIDER: Final = _keys(
+    _RANGE,
+    (number, "base"),
+    (word, "behavior orientation"),
+    (flag, "readout"),
+    (number_format, "readout_format"),
+)
+_RANGE_SLIDER: Final = _keys(_SLIDER, (numbers, "value"))
+_CHOICE_SLIDER: Final = _keys(
+    _CHOICE,
+    (word, "behavior orientation"),
+    (flag, "continuous_update readout"),
+)
+_STRING: Final = _keys(_CONTROL, (text, "placeholder"))
+_TYPED: Final = _keys(_STRING, (flag, "continuous_update"), (text, "value"))
+_PICKER: Final = _keys(_CONTROL, (moment, "max min step value"))
+_TAGS: Final = _keys(
+    _DESCRIBED,
+    (flag, "allow_duplicates"),
+    (texts, "allowed_tags value"),
+    (text, "placeholder"),
+    (word, "tag_style"),
+)
+_NUMBER_TAGS: Final = _keys(
+    _TAGS,
+    (numbers, "allowed_tags value"),
+    (number_format, "format"),
+    (number, "max min"),
+)
+_LINK: Final = _keys(_WIDGET, (link_end, "source target"))
+_STYLE: Final = _keys(_WIDGET, (size, "description_width"))
+_FONT: Final = _keys(
+    _STYLE,
+    (size, "background font_size"),
+    (css, "font_family font_style font_variant font_weight text_color text_decoration"),
+)
+_LAYOUT: Final = _keys(
+    _WIDGET,
+    (css, "align_content align_items align_self display flex_flow grid_area grid_auto_flow"),
+    (css, "grid_column grid_row grid_template_areas justify_content justify_items object_fit"),
+    (css, "order overflow visibility"),
+    (size, "border_bottom border_left border_right border_top flex grid_auto_columns"),
+    (size, "grid_auto_rows grid_gap grid_template_columns grid_template_rows height max_height"),
+    (size, "max_width min_height min_width object_position padding width"),
+    (offset, "bottom left right top"),
+    (margin, "margin"),
+)
+_OUTPUT: Final = _keys(_DOM, (capture, "msg_id"), (outputs, "outputs"))
+_CONTROLLER: Final = _keys(
+    _DOM,
+    (axes, "axes"),
+    (buttons, "buttons"),
+    (flag, "connected"),
+    (number, "index timestamp"),
+    (text, "mapping name"),
+)
+_UPLOAD: Final = _keys(_BUTTON, (text, "accept error"), (flag, "multiple"), (files, "value"))
+_PLAY: Final = _keys(_RANGE, (number, "interval"), (flag, "playing repeat show_repeat"))
 
 #: Stem of a control's model name to its view's and its keys.
 _CONTROLS: Final[dict[str, tuple[str | None, Keys]]] = {
@@ -548,13 +483,13 @@ _CONTROLS: Final[dict[str, tuple[str | None, Keys]]] = {
     "BoundedIntText": ("IntText", _RANGE),
     "Box": ("Box", _BOX),
     "Button": ("Button", _BUTTON),
-    "Checkbox": ("Checkbox", {**_CONTROL, "indent": flag, "value": flag}),
-    "ColorPicker": ("ColorPicker", {**_CONTROL, "concise": flag, "value": color}),
-    "ColorsInput": ("ColorsInput", {**_TAGS, "allowed_tags": colors, "value": colors}),
-    "Combobox": ("Combobox", {**_TYPED, "ensure_option": flag, "options": texts}),
+    "Checkbox": ("Checkbox", _keys(_CONTROL, (flag, "indent value"))),
+    "ColorPicker": ("ColorPicker", _keys(_CONTROL, (flag, "concise"), (color, "value"))),
+    "ColorsInput": ("ColorsInput", _keys(_TAGS, (colors, "allowed_tags value"))),
+    "Combobox": ("Combobox", _keys(_TYPED, (flag, "ensure_option"), (texts, "options"))),
     "Controller": ("Controller", _CONTROLLER),
-    "ControllerAxis": ("ControllerAxis", {**_DOM, "value": number}),
-    "ControllerButton": ("ControllerButton", {**_DOM, "pressed": flag, "value": number}),
+    "ControllerAxis": ("ControllerAxis", _keys(_DOM, (number, "value"))),
+    "ControllerButton": ("ControllerButton", _keys(_DOM, (flag, "pressed"), (number, "value"))),
     "DatePicker": ("DatePicker", _PICKER),
     "Datetime": ("Datetime", _PICKER),
     "DirectionalLink": (None, _LINK),
@@ -568,51 +503,51 @@ _CONTROLS: Final[dict[str, tuple[str | None, Keys]]] = {
     "FloatsInput": ("FloatsInput", _NUMBER_TAGS),
     "GridBox": ("GridBox", _BOX),
     "HBox": ("HBox", _BOX),
-    "HTML": ("HTML", {**_STRING, "value": html}),
-    "HTMLMath": ("HTMLMath", {**_STRING, "value": html}),
-    "Image": ("Image", {**_MEDIA, "height": pixels, "width": pixels}),
+    "HTML": ("HTML", _keys(_STRING, (html, "value"))),
+    "HTMLMath": ("HTMLMath", _keys(_STRING, (html, "value"))),
+    "Image": ("Image", _keys(_MEDIA, (pixels, "height width"))),
     "IntProgress": ("Progress", _PROGRESS),
     "IntRangeSlider": ("IntRangeSlider", _RANGE_SLIDER),
     "IntSlider": ("IntSlider", _SLIDER),
     "IntText": ("IntText", _RANGE),
     "IntsInput": ("IntsInput", _NUMBER_TAGS),
-    "Label": ("Label", {**_STRING, "value": formula}),
+    "Label": ("Label", _keys(_STRING, (formula, "value"))),
     "Link": (None, _LINK),
     "NaiveDatetime": ("Datetime", _PICKER),
     "Password": ("Password", _TYPED),
     "Play": ("Play", _PLAY),
-    "RadioButtons": ("RadioButtons", {**_CHOICE, "orientation": word}),
-    "Select": ("Select", {**_CHOICE, "rows": number}),
-    "SelectMultiple": ("SelectMultiple", {**_CHOICE, "rows": number}),
+    "RadioButtons": ("RadioButtons", _keys(_CHOICE, (word, "orientation"))),
+    "Select": ("Select", _keys(_CHOICE, (number, "rows"))),
+    "SelectMultiple": ("SelectMultiple", _keys(_CHOICE, (number, "rows"))),
     "SelectionRangeSlider": ("SelectionRangeSlider", _CHOICE_SLIDER),
     "SelectionSlider": ("SelectionSlider", _CHOICE_SLIDER),
     "Stack": ("Stack", _PANES),
     "Tab": ("Tab", _PANES),
     "TagsInput": ("TagsInput", _TAGS),
     "Text": ("Text", _TYPED),
-    "Textarea": ("Textarea", {**_TYPED, "rows": number}),
+    "Textarea": ("Textarea", _keys(_TYPED, (number, "rows"))),
     "Time": ("Time", _PICKER),
-    "ToggleButton": ("ToggleButton", {**_BUTTON, "value": flag}),
+    "ToggleButton": ("ToggleButton", _keys(_BUTTON, (flag, "value"))),
     "ToggleButtons": (
         "ToggleButtons",
-        {**_CHOICE, "button_style": word, "icons": icons, "tooltips": texts},
+        _keys(_CHOICE, (word, "button_style"), (icons, "icons"), (texts, "tooltips")),
     ),
-    "Valid": ("Valid", {**_CONTROL, "readout": text, "value": flag}),
-    "Video": ("Video", {**_PLAYED, "height": pixels, "width": pixels}),
+    "Valid": ("Valid", _keys(_CONTROL, (text, "readout"), (flag, "value"))),
+    "Video": ("Video", _keys(_PLAYED, (pixels, "height width"))),
     "VBox": ("VBox", _BOX),
 }
 _STYLES: Final[dict[str, Keys]] = {
-    "Button": {**_FONT, "button_color": css},
+    "Button": _keys(_FONT, (css, "button_color")),
     "Checkbox": _FONT,
     "Description": _STYLE,
     "HTML": _FONT,
     "HTMLMath": _FONT,
     "Label": _FONT,
-    "Progress": {**_STYLE, "bar_color": css},
-    "Slider": {**_STYLE, "handle_color": css},
+    "Progress": _keys(_STYLE, (css, "bar_color")),
+    "Slider": _keys(_STYLE, (css, "handle_color")),
     "Text": _FONT,
     "ToggleButton": _FONT,
-    "ToggleButtons": {**_STYLE, "button_width": size, "font_weight": css},
+    "ToggleButtons": _keys(_STYLE, (size, "button_width"), (css, "font_weight")),
 }
 
 

@@ -122,7 +122,7 @@ class Comms:
         }
 
     def opened_by_front(self, content: dict[str, Any]) -> bool:
-        """Take note of a comm that the front end opens; return whether it may."""
+        """Record a comm that the front end opens; return whether it may."""
         name, target = content.get("comm_id"), content.get("target_name")
         if not isinstance(name, str) or not _ID.fullmatch(name) or len(self._open) >= MOST:
             return False
@@ -163,7 +163,7 @@ class Comms:
         return self._clean_msg(comm, data, message, parent) if message.kind == "comm_msg" else None
 
     def commit(self, passed: Passed) -> None:
-        """Take note of a message that went to the front end."""
+        """Record a message that went to the front end."""
         comm = passed.comm
         if passed.kind == "comm_close":
             self._forget(comm.id)

@@ -2,8 +2,8 @@
 
 import pytest
 
+from cellblock.jupyter.kernel import InputRequests
 from cellblock.jupyter.messages import Message
-from cellblock.jupyter.prompts import InputRequests
 from cellblock.render.text import HOSTS_MARK
 from cellblock.wire import messages
 

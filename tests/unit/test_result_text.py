@@ -5,7 +5,8 @@ from dataclasses import replace
 import pytest
 
 from cellblock import CellError, Denial, Display, Result, Stop
-from cellblock.api.results import Artifact, Skipped, clipped
+from cellblock.api.results import clipped
+from cellblock.host.services.artifacts import Artifact, Skipped
 
 #: As IPython has it: a cell's frames, a library's between them, what it says in the end.
 LINES = (
