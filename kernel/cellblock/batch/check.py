@@ -220,7 +220,7 @@ class _Worker:
         self._socket, theirs = socket.socketpair()
         with theirs, contextlib.ExitStack() as stack:
             stack.callback(self._socket.close)
-            self._process = subprocess.Popen(  # noqa: S603 - this interpreter, and words of ours
+            self._process = subprocess.Popen(
                 argv,
                 stdin=theirs.fileno(),
                 stdout=theirs.fileno(),

@@ -358,7 +358,7 @@ class Runner:
         # What a function finds as its builtins is decided when it is made.
         namespace["__builtins__"] = self._builtins
         if code.co_flags & inspect.CO_COROUTINE:
-            self._in_reserve(self._driver.run, eval(code, namespace))  # noqa: S307 - checked above
+            self._in_reserve(self._driver.run, eval(code, namespace))
             return
         with self._driver.entered():
             self._in_reserve(exec, code, namespace)
@@ -380,7 +380,7 @@ class Runner:
         self.running = True
         try:
             code = self._shell.compile(expression.lstrip(" \t"), "<expression>", "eval")
-            value = eval(code, self._shell.user_ns)  # noqa: S307 - checked above
+            value = eval(code, self._shell.user_ns)
             data, metadata = self._shell.display_formatter.format(value)
         except BaseException as exc:
             tracebacks.trim(exc)

@@ -253,7 +253,7 @@ def upgraded(content: bytes) -> bytes:
     argv = [sys.executable, "-I", "-S", "-X", "utf8", "-c", _BOOT, *import_path()]
     early = {name: value for name, value in os.environ.items() if name.startswith(_EARLY)}
     try:
-        done = subprocess.run(  # noqa: S603 - this interpreter, and words of ours
+        done = subprocess.run(
             argv,
             input=content,
             stdout=subprocess.PIPE,

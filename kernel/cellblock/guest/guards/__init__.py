@@ -34,7 +34,7 @@ _ALLOWED = """
     filter float format frozenset hash hex id int isinstance issubclass iter len list map max
     memoryview min next object oct ord pow print property range repr reversed round set slice
     sorted staticmethod str sum super tuple type zip
-""".split()  # noqa: SIM905 - a table reads better
+""".split()
 
 
 def install(current: RulesInForce, extra: Mapping[str, object]) -> dict[str, object]:

@@ -188,7 +188,7 @@ def _exec_profiled(code: Any, space: dict[str, Any], local: Any) -> None:
     if isinstance(code, str):
         tree: Any = rewriting.rewrite(ast.parse(code))
         code = compile(tree, "<prun>", "exec", dont_inherit=True)
-    exec(code, space, local)  # noqa: S102 - checked as a magic's argument
+    exec(code, space, local)
 
 
 def _harden_dataclasses(guarded: dict[str, object]) -> None:
@@ -208,7 +208,7 @@ def _harden_dataclasses(guarded: dict[str, object]) -> None:
             names = {"__name__": names.get("__name__"), "__builtins__": guarded}
         # This file's own future import would turn the annotations into text.
         tree: Any = rewriting.rewrite(ast.parse(source))
-        exec(compile(tree, "<string>", "exec", dont_inherit=True), names, local)  # noqa: S102
+        exec(compile(tree, "<string>", "exec", dont_inherit=True), names, local)
 
     def _is_type(note: str, cls: type, module: ModuleType, kind: Any, judge: Any) -> bool:
         """Take a facade for its module in ``"dataclasses.InitVar[int]"``."""
@@ -235,7 +235,7 @@ def _harden_hints(rules: Rules, guarded: dict[str, object]) -> None:
         names, local = names or {}, {} if local is None else local
         if not rules.raw_modules:  # library annotations matter only where libraries come in
             names, local = _harmless(names), _harmless(local)
-        return eval(code, {**names, "__builtins__": guarded}, local)  # noqa: S307 - see above
+        return eval(code, {**names, "__builtins__": guarded}, local)
 
     def _eval_type(t: Any, *args: Any, **kwargs: Any) -> Any:
         if isinstance(t, reference) and type(t) is not reference:

@@ -289,7 +289,7 @@ def _command(requirement: str, index: str, into: Path, log: str) -> list[str]:
 def _run(command: list[str], said: int, most: int, deadline: float) -> int:
     """Return the exit status of a process, which is of this one's group and so ends with it."""
     passed = {name: os.environ[name] for name in _PASSED if name in os.environ}
-    process = subprocess.Popen(  # noqa: S603 - what it is given was checked
+    process = subprocess.Popen(
         command,
         env=passed | {"PIP_CONFIG_FILE": os.devnull},
         stdin=subprocess.DEVNULL,
