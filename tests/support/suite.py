@@ -23,7 +23,7 @@ from cellblock.jupyter import probe
 from cellblock.policy.model import Policy
 
 #: Where a zygote's first line of code ends and what spoils it is put in.
-_MAIN = "main(int(sys.argv[1]), told)"
+_MAIN = "main(int(sys.argv[1]), reaper_pipe)"
 
 
 #: Capabilities that have a probe, and no hole that is declared.

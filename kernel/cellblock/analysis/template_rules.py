@@ -255,7 +255,7 @@ class _Judge:
         #: Own classes so far, and whether each is an enumeration.
         self._classes: dict[str, bool] = {}
         #: Nodes that are refused, by their ids: once.
-        self._told: set[int] = set()
+        self._reported: set[int] = set()
 
     def judge_body(self, body: list[ast.stmt]) -> None:
         """Judge the statements of a file, or of a class."""
@@ -286,7 +286,7 @@ class _Judge:
         fine = {id(node) for node in getattr(top, "decorator_list", ()) if _accesses(node, body)}
         for node in at_once(top, lazy=self._lazy):
             match node:
-                case _ if id(node) in self._told:
+                case _ if id(node) in self._reported:
                     continue
                 case ast.Call() if self._names.origin(node.func) not in MAKERS:
                     self._report.add(_RULE, node, f"{dotted(node.func) or 'this'}()")
@@ -349,7 +349,7 @@ class _Judge:
         return "enum" if origin in ENUMS else "library"
 
     def _refuse(self, node: ast.stmt | ast.expr, why: str = "") -> None:
-        self._told.add(id(node))
+        self._reported.add(id(node))
         line, start, end = self._report.span(node)
         said = self._report.line(line)[start:end]
         self._report.add_at(_RULE, (line, start, end), said, why=why)

@@ -264,7 +264,7 @@ class AsyncSandboxPool:
         return self._open
 
     @property
-    def ground(self) -> SessionConfig:
+    def config(self) -> SessionConfig:
         """The policy, backend and plan of its sandboxes. Raises GuestError if it is not open."""
         return self._live.config
 
@@ -281,15 +281,15 @@ class AsyncSandboxPool:
     @property
     def is_shareable(self) -> bool:
         """Whether several sandboxes may share its zygote."""
-        return self.ground.shareable
+        return self.config.shareable
 
     def narrowed(self, policy: Policy) -> AsyncSandboxPool:
         """Return a pool under ``policy``, which is narrower than this one's; open and close it.
 
         Opening it raises PolicyError where a folder that the policy names has been moved.
         """
-        scratch = Path(self.ground.prepare.scratch)
-        mine = paths.without_scratch(self.ground.policy, scratch)
+        scratch = Path(self.config.prepare.scratch)
+        mine = paths.without_scratch(self.config.policy, scratch)
         return self.copy(paths.without_scratch(policy, scratch), mine)
 
     def copy(
@@ -306,17 +306,17 @@ class AsyncSandboxPool:
         made.has_tools_loop = self.has_tools_loop
         return made
 
-    def ground_for(self, inputs: Mapping[str, Any], cwd: str | None) -> SessionConfig:
-        """Return the ground for one sandbox, with a folder of its own where there may be several.
+    def config_for(self, inputs: Mapping[str, Any], cwd: str | None) -> SessionConfig:
+        """Return the config for one sandbox, with a folder of its own where there may be several.
 
         Raises InputError.
         """
         encoded = encode_inputs(inputs)
-        folder = Path(self.ground.prepare.scratch)
+        folder = Path(self.config.prepare.scratch)
         if self.is_shareable:
             folder /= f"{next(self._numbers)}"
             folder.mkdir(mode=0o700)
-        return self.ground.in_folder(folder, inputs=encoded, cwd=cwd)
+        return self.config.in_folder(folder, inputs=encoded, cwd=cwd)
 
     def zygotes(self, config: SessionConfig, on_left: Callable[[], None]) -> ZygoteSource:
         """Return a sandbox's part in the zygote."""
@@ -453,7 +453,7 @@ class AsyncSandbox:
 
     def _own_config(self) -> SessionConfig:
         cwd = None if self._cwd is None else self._folder(self._cwd)
-        self._config = config = self.pool.ground_for(self._inputs, cwd)
+        self._config = config = self.pool.config_for(self._inputs, cwd)
         if self._artifacts is not None:
             path = Path(self._artifacts).absolute()
             # Without links, but for the last part: it may not exist.
@@ -466,14 +466,14 @@ class AsyncSandbox:
 
     def _folder(self, cwd: str | Path) -> str:
         """Return the folder to run cells in. Raises PolicyError for one that they can't read."""
-        ground, asked = self.pool.ground, os.fspath(cwd)
-        path = os.path.realpath(Path(ground.project, asked))
-        roots = (*ground.prepare.plan.read_roots, *ground.prepare.plan.write_roots)
+        config, asked = self.pool.config, os.fspath(cwd)
+        path = os.path.realpath(Path(config.project, asked))
+        roots = (*config.prepare.plan.read_roots, *config.prepare.plan.write_roots)
         if Path(path).is_dir() and any(within(path, root) for root in roots):
             return path
         what, remedy = "no folder that cells can read", "Name one beneath a read root."
         raise PolicyError(
-            what, file=ground.policy.name, key="cwd", value=repr(asked), remedy=remedy
+            what, file=config.policy.name, key="cwd", value=repr(asked), remedy=remedy
         )
 
     @property

@@ -28,19 +28,19 @@ Names = Annotated[
 def show() -> None:
     """List packages by index and list: what is there, and what is not tried again."""
     console = Console(highlight=False)
-    for shelf in _shelves():
-        about = shelf.about()
+    for store in _stores():
+        about = store.about()
         table = Table("asked for", "", "", title_justify="left")
         table.title = escape(f"{about.get('index', '?')}  {', '.join(about.get('allow', ()))}")
-        for one in shelf.packages():
+        for one in store.packages():
             table.add_row(escape(one["requirement"]), escape(f"{one['name']} {one['version']}"), "")
-        for one in shelf.failures():
+        for one in store.failures():
             when = datetime.fromtimestamp(one["time"], UTC).isoformat(" ", "minutes")
             table.add_row(
                 escape(one["requirement"]), f"[red]failed[/] {when}", escape(one["message"])
             )
         console.print(table)
-    if not _shelves():
+    if not _stores():
         typer.echo("no policy had packages installed yet")
 
 
@@ -61,10 +61,10 @@ def clear(
     def matches(requirement: str) -> bool:
         return not wanted or parse_requirement(requirement).name in wanted
 
-    gone = sum(shelf.clear(matches, installed=installed) for shelf in _shelves())
+    gone = sum(store.clear(matches, installed=installed) for store in _stores())
     typer.echo(f"cleared {gone}")
 
 
-def _shelves() -> list[PackageStore]:
+def _stores() -> list[PackageStore]:
     base = Path(package_folder())
     return [PackageStore(folder) for folder in sorted(base.iterdir())] if base.is_dir() else []

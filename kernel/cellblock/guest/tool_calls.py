@@ -84,7 +84,7 @@ class Calls:
     def __init__(self, channel: Channel, readers: ChannelReaders, most: int) -> None:
         self._channel, self._readers, self._most = channel, readers, most
         self._ids = itertools.count(1)
-        self._under_way: dict[int, _Call] = {}
+        self._in_flight: dict[int, _Call] = {}
         #: Of one thread more than once: a cell's own code may run in between, as a finalizer.
         self._counting = threading.RLock()
         self._leader = threading.Lock()
@@ -94,7 +94,7 @@ class Calls:
 
     def reset_after_fork(self) -> None:
         """Forget, in a copy, the calls whose answers only the original gets."""
-        self._under_way.clear()
+        self._in_flight.clear()
         self._followers.clear()
         self._counting, self._leader = threading.RLock(), threading.Lock()
 
@@ -153,33 +153,33 @@ class Calls:
 
     def _send(self, number: int, call: _Call, arguments: msgspec.Raw) -> None:
         with self._counting:
-            if len(self._under_way) >= self._most:
+            if len(self._in_flight) >= self._most:
                 said = f"{self._most:,} calls are under way already (tool_max_in_flight)"
                 raise ToolError(call.tool, "TooManyCalls", said)
-            self._under_way[number] = call
+            self._in_flight[number] = call
         self._channel.send(messages.ToolCall(id=number, name=call.tool, arguments=arguments))
 
     def _end(self, number: int) -> None:
         """Stop expecting an answer; tell the host if there was none."""
-        if number not in self._under_way:
+        if number not in self._in_flight:
             return
         try:
             self._channel.send(messages.ToolWithdrawn(id=number))
         finally:  # after it: another call takes its place only when the host knows
-            self._under_way.pop(number, None)
+            self._in_flight.pop(number, None)
 
     # --- answers ------------------------------------------------------------------------------
 
     def _on_result(self, said: messages.ToolResult | messages.ToolPiece) -> Callable[[], None]:
         """Hand an answer on, or a piece of one; return what wakes whoever waits for it, if any."""
-        call = self._under_way.get(said.id)
+        call = self._in_flight.get(said.id)
         if call is None:
             return _nothing
         if isinstance(said, messages.ToolPiece):
             call.pieces.append(said.text)
         else:
             call.result = said
-            self._under_way.pop(said.id, None)
+            self._in_flight.pop(said.id, None)
         return call.wake_caller
 
     def _wait(self, number: int, call: _Call, event: threading.Event) -> None:

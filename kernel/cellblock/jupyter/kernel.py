@@ -326,9 +326,9 @@ class Kernel(Front):
             return False
         return self.input_requests.ask_for_cell(request, self._current, self.session.answer)
 
-    def consulted(self, text: str, told: Callable[[str], None]) -> Callable[[], None] | None:
+    def consulted(self, text: str, answered: Callable[[str], None]) -> Callable[[], None] | None:
         """Put a question of the host's to the front end that sent the running cell."""
-        return self.input_requests.ask_for_host(text, self._current, told)
+        return self.input_requests.ask_for_host(text, self._current, answered)
 
     def _hold(self, held: bool) -> None:
         if self.session is not None:

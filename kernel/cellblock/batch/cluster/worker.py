@@ -175,10 +175,10 @@ class ZygotePlugin(WorkerPlugin):  # type: ignore[misc]  # it has no types
         thread, pools, saver = self._thread, self._pools, MemorySaver()
         if thread is None or pools is None:
             raise BackendError(self._state.refusal)
-        ground, policy = pools.operators.ground, None
+        config, policy = pools.operators.config, None
         try:
             if task.narrowed is not None and self._offered is not None:
-                policy = accept_narrowed(task.narrowed, self._offered, ground)
+                policy = accept_narrowed(task.narrowed, self._offered, config)
         except CellblockError as exc:
             return TaskResult.denied(task.name, str(exc))
         job = Job(task.name, task.content, task.folder, policy=policy)
@@ -193,7 +193,7 @@ class ZygotePlugin(WorkerPlugin):  # type: ignore[misc]  # it has no types
             if self._thread is not thread:  # then the result says nothing of the notebook
                 raise BackendError("the pool was ended while the notebook ran")
         document = saver.document.to_bytes() if saver.document is not None else None
-        audit = audit_files(result.session, ground.policy.audit)
+        audit = audit_files(result.session, config.policy.audit)
         return TaskResult(result=result, document=document, audit=audit)
 
     def stop(self) -> None:
@@ -290,7 +290,7 @@ class SentPolicyPools(PolicyPools):
         if job.policy is not None:
             return job.policy
         if requested_table({"metadata": notebook.metadata}) is None:
-            return self.operators.ground.policy
+            return self.operators.config.policy
         what, remedy = "asks for a policy, and none was sent with it", "Report this."
         key = f"metadata.{NOTEBOOK_TABLE}"
         raise PolicyError(what, file=str(job.file), key=key, value="", remedy=remedy)

@@ -147,26 +147,26 @@ class PolicyPools:
 
     async def policy_of(self, notebook: Notebook, job: Job) -> Policy:
         """Return the policy for a notebook. Raise PolicyError, also where it asks for more."""
-        whole, ground = {"metadata": notebook.metadata}, self.operators.ground
+        whole, config = {"metadata": notebook.metadata}, self.operators.config
         if requested_table(whole) is None:
-            return ground.policy
+            return config.policy
         return await asyncio.to_thread(
             narrow_for_notebook,
             whole,
-            ground.policy,
+            config.policy,
             file=job.file,
-            project=ground.project,
-            scratch=Path(ground.prepare.scratch),
+            project=config.project,
+            scratch=Path(config.prepare.scratch),
         )
 
     @asynccontextmanager
     async def use(self, policy: Policy) -> AsyncIterator[AsyncSandboxPool]:
         """Use an open pool of this policy. Raise what opening one raises."""
-        ground = self.operators.ground
-        if policy == ground.policy:
+        config = self.operators.config
+        if policy == config.policy:
             yield self.operators
             return
-        digest = paths.without_scratch(policy, Path(ground.prepare.scratch)).digest()
+        digest = paths.without_scratch(policy, Path(config.prepare.scratch)).digest()
         entry = self._entries.pop(digest, None) or _Entry(self.operators.narrowed(policy))
         self._entries[digest] = entry
         entry.users += 1
@@ -424,7 +424,7 @@ def _document(notebook: Notebook, display: str) -> Document:
 
 def _readable(folder: str, pool: AsyncSandboxPool) -> str | None:
     """Return the folder if cells may read it."""
-    plan, real = pool.ground.prepare.plan, os.path.realpath(folder)
+    plan, real = pool.config.prepare.plan, os.path.realpath(folder)
     readable = any(paths.within(real, root) for root in (*plan.read_roots, *plan.write_roots))
     # Unlike pathlib's `is_dir`, this raises nothing for a folder that can't be looked at. With the
     # slash it is true of folders alone.

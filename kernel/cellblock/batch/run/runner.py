@@ -87,8 +87,8 @@ class LocalExecutor:
 
     def __init__(self, pools: PolicyPools, slots: int) -> None:
         self._pools, self.slots = pools, slots
-        ground = pools.operators.ground
-        self.digest = paths.without_scratch(ground.policy, Path(ground.prepare.scratch)).digest()
+        config = pools.operators.config
+        self.digest = paths.without_scratch(config.policy, Path(config.prepare.scratch)).digest()
         self.gaps: tuple[Gap, ...] = ()
         self._running: set[Execution] = set()
 
@@ -119,8 +119,8 @@ async def _run(request: RunRequest, folder: OutputFolder, progress: Progress) ->
     run = Run(request, folder, progress)
     with run.handling_signals():
         async with AsyncSandboxPool(request.policy, allow_unsafe=request.allow_unsafe) as pool:
-            check_out_of_reach(request, folder, pool.ground.prepare.plan.write_roots)
-            exports = bool(pool.ground.policy.artifact_export_paths)
+            check_out_of_reach(request, folder, pool.config.prepare.plan.write_roots)
+            exports = bool(pool.config.policy.artifact_export_paths)
             if exports:
                 check_artifact_folders(request.notebooks, folder)
             notebook.warm_up()  # while the zygote prepares

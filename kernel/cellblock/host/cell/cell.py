@@ -143,10 +143,10 @@ class CellRun:
         """Put what the cell took into its reply, and a cell that is numbered on the account."""
         if outcome.usage is None:
             return
-        told: dict[str, Any] = {"usage": outcome.usage.as_dict()}
+        data: dict[str, Any] = {"usage": outcome.usage.as_dict()}
         if calls := outcome.tool_calls.as_list():
-            told |= {"tool_calls": calls, "tool_calls_left_out": outcome.tool_calls.left_out}
-        self._metadata = {"cellblock": told}
+            data |= {"tool_calls": calls, "tool_calls_left_out": outcome.tool_calls.left_out}
+        self._metadata = {"cellblock": data}
         if self.request.store_history and self.request.code:
             self._front.views.add_usage(self.count, self.request.code, outcome.usage)
 
@@ -154,8 +154,8 @@ class CellRun:
         """Show which files were copied out, and put them into the reply and on the audit log."""
         self.exported = found
         self._front.audit.exported(found.artifacts)
-        told = [one.as_dict() for one in found.artifacts]
-        self._metadata.setdefault("cellblock", {})["artifacts"] = told
+        data = [one.as_dict() for one in found.artifacts]
+        self._metadata.setdefault("cellblock", {})["artifacts"] = data
         self._front.outputs.card(self._front.views.artifacts(found))
 
     def _fail(self, bundle: dict[str, Any], failure: Failure) -> None:

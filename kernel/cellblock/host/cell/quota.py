@@ -352,14 +352,14 @@ class Quota:
         Where ``size`` bytes no longer fit, all that comes is held from then on: what front ends
         show is cleared at the end, before that is shown.
         """
-        told = self.fits(size)
-        if not told and any(meter.cap is None for meter in self._meters.values()):
+        fits = self.fits(size)
+        if not fits and any(meter.cap is None for meter in self._meters.values()):
             self._display.dropped += max(size, LEAST)
             return False
-        self._clear_due = not told or self._clear_due is True
+        self._clear_due = not fits or self._clear_due is True
         if not wait:
             self._clear_now()
-        return told
+        return fits
 
     def _clear_now(self) -> None:
         owed, self._clear_due = self._clear_due, None

@@ -44,9 +44,9 @@ _BOOT = (
     "sys.path[:] = sys.argv[3:];"
     "sys.prefix = sys.exec_prefix = sys.argv[2];"
     "from cellblock.guest.reaper import stand_between;"
-    "told = stand_between(int(sys.argv[1]));"
+    "reaper_pipe = stand_between(int(sys.argv[1]));"
     "from cellblock.guest.zygote import main;"
-    "main(int(sys.argv[1]), told)"
+    "main(int(sys.argv[1]), reaper_pipe)"
 )
 
 
@@ -106,7 +106,7 @@ def _spawn(argv: list[str], theirs: socket.socket, *, behind: bool = False) -> i
 
 
 def drop(sock: socket.socket, pid: int) -> None:
-    """End a zygote that was told nothing yet, so that it has no guests."""
+    """End a zygote that was reaper_pipe nothing yet, so that it has no guests."""
     sock.close()
     os.kill(pid, signal.SIGKILL)
     os.waitpid(pid, 0)

@@ -87,7 +87,7 @@ class Supervisor:
         self._prepare, self._next_zygotes = prepare, zygotes
         #: The zygote that there is, where it came from, and what it was told.
         self.zygote: Zygote | None = None
-        self._zygotes, self._told = zygotes, prepare
+        self._zygotes, self._prepared = zygotes, prepare
         #: The guest that there is: it starts, serves, or is a snapshot that is tried.
         self._guest: Guest | None = None
         self._last_session = -1
@@ -143,10 +143,10 @@ class Supervisor:
 
     def _start(self) -> None:
         """Have a guest forked. Raises OSError."""
-        if self.zygote is not None and self._told != self._prepare:
+        if self.zygote is not None and self._prepared != self._prepare:
             self._leave_zygote(self.zygote)
         if self.zygote is None:
-            self._zygotes, self._told = self._next_zygotes, self._prepare
+            self._zygotes, self._prepared = self._next_zygotes, self._prepare
             self.zygote = self._zygotes.get(self._prepare, self)
         relay = self.relay()
         try:
@@ -305,7 +305,7 @@ class Supervisor:
     def _restoring(self) -> Restoration | None:
         """Return the restoration that is under way, or None."""
         found = self._restoration
-        return found if found is not None and found.under_way else None
+        return found if found is not None and found.is_running else None
 
     def undo(self, steps: int) -> int:
         """Go back to the state before the last ``steps`` cells; return how many there are.

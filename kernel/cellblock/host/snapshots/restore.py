@@ -80,7 +80,7 @@ class Restoration:
         self._exits: dict[int, int] = {}
 
     @property
-    def under_way(self) -> bool:
+    def is_running(self) -> bool:
         """Whether a snapshot is being tried."""
         return self._snapshot is not None
 

@@ -21,7 +21,7 @@ class Operators:
         self.policy, self.folder = policy, folder
         self.made = [] if made is None else made
         self.opened = self.closed = 0
-        self.ground = self
+        self.config = self
 
     prepare = property(lambda self: self)
     scratch = property(lambda self: str(self.folder / "scratch"))
@@ -113,11 +113,11 @@ def test_a_folder_that_was_moved_meanwhile_opens_no_pool(tmp_path, monkeypatch):
 
     async def run():
         async with AsyncSandboxPool(policy, project=tmp_path) as operators:
-            less = operators.ground.policy.replace(filesystem_read_roots=(data,))
+            less = operators.config.policy.replace(filesystem_read_roots=(data,))
             async with PolicyPools(operators) as pools:
                 async with pools.use(less) as pool:
-                    assert pool.ground.policy.filesystem_read_roots == (data,)
-                    assert pool.ground.operators.filesystem_read_roots == (str(tmp_path),)
+                    assert pool.config.policy.filesystem_read_roots == (data,)
+                    assert pool.config.operators.filesystem_read_roots == (str(tmp_path),)
                 await pools.close()
                 moved()
                 with pytest.raises(PolicyError, match="was moved meanwhile"):

@@ -330,8 +330,8 @@ def _why(said: str) -> str:
     """Return the last error in an installer's output, with the line after it."""
     lines = [line.strip() for line in said.splitlines() if line.strip()]
     errors = [n for n, line in enumerate(lines) if line.lower().startswith("error")] or [0]
-    told = " ".join(lines[errors[-1] : errors[-1] + 2]) or "it failed without a word"
-    return without_paths(told.removeprefix("ERROR: ").removeprefix("error: "))[:_LONGEST]
+    error = " ".join(lines[errors[-1] : errors[-1] + 2]) or "it failed without a word"
+    return without_paths(error.removeprefix("ERROR: ").removeprefix("error: "))[:_LONGEST]
 
 
 def _package(folder: Path) -> Package:
