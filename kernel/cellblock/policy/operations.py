@@ -262,9 +262,9 @@ def operation_problems(policy: Policy, *, here: bool = True) -> Iterator[Problem
     """Yield what is wrong with grants and ``packages``; ``here``: cells run on this machine."""
     section = policy.operations or Operations()
     http, install = section.http, section.install
-    if here and http is not None and importlib.util.find_spec("httpx") is None:
+    if here and http is not None and importlib.util.find_spec("httpcore") is None:
         remedy = "pip install 'cellblock[http]' where the kernel runs."
-        yield "ops.http", "httpx is not installed", None, remedy
+        yield "ops.http", "httpcore is not installed", None, remedy
     if here and install is not None and find_uv() is None and not has_pip():
         remedy = "Install one of them where the kernel runs."
         yield "ops.install", "neither uv nor pip is there", None, remedy
