@@ -43,10 +43,10 @@ def test_a_zygotes_start_takes_no_notebooks_time_and_a_guests_does(here, monkeyp
                 return asyncio.ensure_future(ran)
 
             async def open_sandboxes(number):
-                while len(pool._open) < number:  # noqa: ASYNC110 - it tells nobody
+                while len(pool.sandboxes) < number:  # noqa: ASYNC110 - it tells nobody
                     await asyncio.sleep(0.01)
 
-            zygote = processes.tree(pool._shared.zygote.pid)
+            zygote = processes.tree(pool._open.zygote.zygote.pid)
             send(zygote, signal.SIGSTOP)
             cold = begin(100.0), begin(100.0)
             await open_sandboxes(2)
@@ -54,7 +54,7 @@ def test_a_zygotes_start_takes_no_notebooks_time_and_a_guests_does(here, monkeyp
             send(zygote, signal.SIGCONT)
             records = await asyncio.gather(*cold)
 
-            zygote = processes.tree(pool._shared.zygote.pid)
+            zygote = processes.tree(pool._open.zygote.zygote.pid)
             send(zygote, signal.SIGSTOP)
             late = begin(0.5)
             await open_sandboxes(1)
