@@ -69,8 +69,8 @@ def base(tmp_path):
     return load("safe", project=tmp_path, allow_unsafe=True)
 
 
-def ground(tmp_path):
-    """Stand for a worker's ground: the policy as it is there, and its folders."""
+def config(tmp_path):
+    """Stand for a worker's config: the policy as it is there, and its folders."""
     scratch = tmp_path / "scratch"
     scratch.mkdir()
     mine = load("safe", project=tmp_path, scratch=scratch, allow_unsafe=True)
@@ -84,7 +84,7 @@ def test_a_narrower_policy_is_sent_with_its_hash_and_taken_up_with_what_is_denie
     less = narrowed(tmp_path, {"policy": {"timeout": 1}}, base)
     assert less.digest == base.replace(timeout=1.0).digest()
     less = msgspec.msgpack.decode(msgspec.msgpack.encode(less), type=NarrowedPolicy)
-    taken = accept_narrowed(less, base, ground(tmp_path))
+    taken = accept_narrowed(less, base, config(tmp_path))
     assert (taken.timeout, taken.read_deny_paths[-1]) == (1.0, "/worker")
 
 
@@ -105,7 +105,7 @@ def test_a_narrower_policy_that_is_not_what_its_hash_says_is_refused(tmp_path, b
     less = narrowed(tmp_path, {"policy": {"timeout": 1}}, base)
     other = msgspec.structs.replace(less, policy=less.policy | {"timeout": 2.0})
     with pytest.raises(BackendError, match="not the one that its hash is of"):
-        accept_narrowed(other, base, ground(tmp_path))
+        accept_narrowed(other, base, config(tmp_path))
 
 
 @pytest.mark.parametrize(
@@ -124,12 +124,12 @@ def test_a_policy_that_allows_more_is_refused_whatever_its_hash_says(tmp_path, b
     wider = base.replace(**more)
     less = NarrowedPolicy(policy=wider.as_dict(), digest=wider.digest())
     with pytest.raises(WideningError):
-        accept_narrowed(less, base, ground(tmp_path))
+        accept_narrowed(less, base, config(tmp_path))
 
 
 def test_a_notebook_that_asks_and_was_sent_without_a_policy_is_not_run():
     made = read(notebook("1", metadata={"cellblock": {"policy": {"timeout": 1}}}))
-    operators = SimpleNamespace(ground=SimpleNamespace(policy="operators"))
+    operators = SimpleNamespace(config=SimpleNamespace(policy="operators"))
     with pytest.raises(PolicyError, match="none was sent with it"):
         asyncio.run(SentPolicyPools(operators).policy_of(made, Job("a", b"", "/")))
     plain = read(notebook("1"))
