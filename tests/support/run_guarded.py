@@ -41,7 +41,7 @@ from asyncio import events
 
 import IPython.display
 
-from cellblock.analysis import Rules, analyse, default_magics, transform
+from cellblock.analysis import Rules, analyse, transform
 from cellblock.analysis import default_modules as modules
 from cellblock.analysis import default_raw_modules as raw
 from cellblock.guest import audit_hook, guards, shell, tracebacks
@@ -49,9 +49,10 @@ from cellblock.guest import shell as shells
 from cellblock.guest.rewriting import rewrite
 from cellblock.guest.runner import RulesInForce
 from cellblock.guest.setup import _IPYTHON_NAMES as IPYTHON_NAMES
+from cellblock.policy.vocabulary import ALLOWED_MAGICS
 
 PRESET = WORK["preset"]
-RULES = Rules(WORK["layer"], modules(PRESET), raw(PRESET), default_magics(PRESET), True)
+RULES = Rules(WORK["layer"], modules(PRESET), raw(PRESET), frozenset(ALLOWED_MAGICS), True)
 LIMIT = 60.0
 
 

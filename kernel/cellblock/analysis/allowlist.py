@@ -214,40 +214,6 @@ DATA_PACKAGES: tuple[str, ...] = (
     "xarray",
 )
 
-#: Magic, rationale. Left out on purpose: all that read or write files, start processes, change
-#: the shell (config, alias, load_ext, automagic) or delete names (reset, xdel).
-MAGICS: tuple[tuple[str, str], ...] = (
-    ("capture", "keeps output; its body is checked"),
-    ("html", "shows HTML; the output gateway cleans it"),
-    ("latex", "shows LaTeX"),
-    ("lsmagic", "lists magics"),
-    ("markdown", "shows Markdown; the output gateway cleans it"),
-    ("matplotlib", "selects the inline backend"),
-    ("output", "pages through what the host kept of earlier cells"),
-    ("pdef", "help"),
-    ("pdoc", "help"),
-    ("pinfo", "help"),
-    ("pinfo2", "help"),
-    ("policy", "shows this policy"),
-    ("pprint", "toggles pretty printing"),
-    ("precision", "formats numbers"),
-    ("prun", "profiles code that is checked"),
-    ("psearch", "help"),
-    ("psource", "help"),
-    ("quickref", "help"),
-    ("svg", "shows SVG; the output gateway cleans it"),
-    ("template", "runs a shipped template"),
-    ("time", "times code that is checked"),
-    ("timeit", "times code that is checked"),
-    ("tools", "lists the operator's functions"),
-    ("undo", "steps back to the state before a cell"),
-    ("usage", "what each cell took"),
-    ("who", "lists variables"),
-    ("who_ls", "lists variables"),
-    ("whos", "lists variables"),
-    ("xmode", "length of tracebacks"),
-)
-
 
 def default_modules(preset: str) -> Mapping[str, tuple[str, ...] | None]:
     """Return the modules that ``preset`` (safe, data) allows, with the names allowed from each.
@@ -262,12 +228,6 @@ def default_raw_modules(preset: str) -> frozenset[str]:
     """Return the packages that cells get as they are. Raises ValueError, as above."""
     _check(preset)
     return frozenset(DATA_PACKAGES) if preset == "data" else frozenset()
-
-
-def default_magics(preset: str) -> frozenset[str]:
-    """Return the magics that ``preset`` allows. Raises ValueError, as above."""
-    _check(preset)
-    return frozenset(name for name, _ in MAGICS)
 
 
 def _check(preset: str) -> None:

@@ -3,17 +3,17 @@
 from cellblock.analysis import (
     Rules,
     analyse,
-    default_magics,
     default_modules,
     default_raw_modules,
     transform,
 )
+from cellblock.policy.load import preset_policy
 
 SAFE = Rules(
     language=True,
     modules=default_modules("safe"),
     raw_modules=default_raw_modules("safe"),
-    magics=default_magics("safe"),
+    magics=frozenset(preset_policy("data").magics),
     operations=frozenset(
         {"ops.read_file", "ops.write_file", "ops.list_dir", "ops.http", "ops.install", "llm"}
     ),
@@ -22,7 +22,7 @@ DATA = Rules(
     language=True,
     modules=default_modules("data"),
     raw_modules=default_raw_modules("data"),
-    magics=default_magics("data"),
+    magics=frozenset(preset_policy("data").magics),
 )
 
 

@@ -401,8 +401,6 @@ def _safe():
 
 def test_the_presets_and_the_language_layer_agree_on_what_is_offered():
     safe, data = (load(name, project=Path("/"), allow_unsafe=False) for name in ("safe", "data"))
-    not_yet = {"template"}
-    assert set(data.magics) | not_yet == allowlist.default_magics("data")
     assert set(data.magics) - set(safe.magics) == {"matplotlib"}
     assert set(data.allowed_modules) >= allowlist.default_raw_modules("data")
     assert safe.rules().modules == data.rules().modules == allowlist.default_modules("safe")

@@ -1,8 +1,8 @@
 """System calls that the guest may make whatever their arguments, and why.
 
-Whatever is not here, and not in ``gates``, is refused: with EPERM if the table knows the call,
-with ENOSYS if it does not, so that libraries take their fallback path. Landlock decides what
-the calls of ``FILES`` may touch. An entry that an architecture lacks is skipped there.
+Whatever is not here, and not in ``syscall_args.gates``, is refused: with EPERM if the table knows
+the call, with ENOSYS if it does not, so that libraries take their fallback path. To refuse a call
+that is allowed, delete its name. Landlock decides what the calls of ``FILES`` may touch. An entry that an architecture lacks is skipped there.
 
 Refused on purpose, though honest programs make them:
 chmod, chown, utime (by path and by descriptor): neither lock can tell inside from outside, and a
@@ -243,8 +243,9 @@ NEEDS_TRUNCATE_RIGHT: Final = ("truncate",)
 #: narrower, and refuses every other.
 NEEDS_GATE: Final = ("landlock_restrict_self",)
 
-#: Allowed a zygote whatever their arguments: what its guests' locks take, what it decides and ends
-#: them by, and calls that name a process: a guest is not the one that its zygote's filter knows.
+#: Allowed a zygote whatever their arguments: calls that it needs to lock guests, to decide about
+#: their calls and to end them; and calls that take a process id, since its filter compares with the
+#: zygote's own, which a guest does not have.
 ZYGOTE: Final = (
     "capset",
     "getpgid",

@@ -16,9 +16,8 @@ A session has one guest at a time, from one zygote; the supervisor replaces both
 - *serving* (``guest``): the session speaks to it.
 - *lost* (``replace``): the session ended it, it broke the protocol (``_on_lost``), it ended
   (``on_zygote``), or the zygote did (``on_zygote_lost``).
-- *restoring*: the newest snapshot, which has everything that the guest had before the request that
-  was under way, goes on in its place (``snapshots.restore``). Where none can, a fresh guest is
-  started (``on_gone``).
+- *restoring*: the newest snapshot takes over (``snapshots.restore``). It has the guest's state from
+  just before the request that was running. Where none can, a new guest is started (``on_gone``).
 """
 
 from __future__ import annotations

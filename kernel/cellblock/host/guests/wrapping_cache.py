@@ -5,9 +5,9 @@ kernel's zygote, for the same policy and folder, is the same most of the time. S
 file in the user's cache folder.
 
 Contract: a guess, and nothing more. Who starts a zygote in it compares ``words`` with what the
-policy asks for, before the zygote is told anything, and ends it where they differ. What differed
-once is not guessed from until it was the same again. For a folder that is new it is what wrapped
-another folder's, with this one in its place.
+policy asks for, before the zygote is told anything, and ends it where they differ. After a
+wrong guess, an entry is not used until two starts had the same wrapping. A new folder's guess is
+what wrapped another folder's zygote, with this one in its place.
 
 Standard library only, and of that only what is cheap: nothing else is imported yet.
 """

@@ -324,7 +324,7 @@ class Zygote:
         return self.wait()
 
     def hang_up(self) -> None:
-        """Begin with that: it is told, and not heard any more."""
+        """Tell the zygote to end, and stop listening to it; ``wait`` blocks until it has ended."""
         with contextlib.suppress(OSError):
             self._reactor.unwatch(self._sock.fileno())
             self._sock.shutdown(socket.SHUT_WR)

@@ -1,6 +1,7 @@
 """What is known of the snapshots of one guest, and what that says of its state: no effects here.
 
-A snapshot stands for the state before the requests that ran after it. The newest comes last.
+A snapshot is the state at one moment; ``after`` has the requests that ran from then until the next
+snapshot. The newest comes last.
 """
 
 from __future__ import annotations

@@ -16,8 +16,8 @@ one of them writes. ``Snapshots`` has those of one session, and takes each throu
 - *forking*: the guest was asked to fork (``_ask``), and the zygote to let that through. It has
   ``PATIENCE`` seconds.
 - *kept*: it has said that it stands, and its process is the guest's (``_stands``). It is stopped.
-  The newest has what a killed cell costs otherwise; those before it are what ``%undo`` goes back
-  to, as many as the policy has room for (``_keep_few``). It may not come to hold more (``look``).
+  The newest is used when a cell is killed, the older ones for ``%undo``: as many as the policy has
+  room for (``_keep_few``). What each comes to hold is bounded (``look``).
 - *restoring*: it was given away (``restore_newest``, ``restore_step``); ``restore`` has the rest.
 - *lost*: it ended, could not be made, or was dropped.
 
@@ -95,7 +95,7 @@ class Snapshots:
         self._unknown = 0
 
     def hold_to(self, policy: Policy) -> None:
-        """Keep what a narrower policy says, of those that there are, too."""
+        """Apply a narrower policy's limits, also to snapshots that are kept already."""
         self._policy = policy
 
     def begin(self, guest: Guest, zygote: Zygote) -> None:
@@ -220,8 +220,8 @@ class Snapshots:
     def _ask(self, maker: Guest, made: Snapshot) -> None:
         """Have ``maker``, a guest or a snapshot, fork."""
         if self._zygote is not None:
-            # Nobody else, for a cell may be running meanwhile: it could take a backup's fork. Only
-            # a snapshot that has not told who it is takes over from a guest that is gone.
+            # Only ``maker`` may use this fork: a running cell could take it otherwise. The pid is
+            # None only for a snapshot that has not told it yet, and then the guest is gone.
             self._zygote.allow_fork(maker.lineage.number, maker.pid)
         sent = maker.send_with(messages.Snapshot(id=made.number), made.guest.theirs)
         made.guest.release_theirs()

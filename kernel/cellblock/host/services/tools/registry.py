@@ -7,10 +7,9 @@ group ``cellblock.tools`` (``load``). Operations are the host's own (``load_oper
 runs the tool and right before it runs; what does not fit is answered as a ``ValidationError``. They
 come from a hostile guest, and pydantic reports everything that does not fit: a megabyte that fits
 nowhere makes a million errors, seconds in C and a gigabyte. So of a tool a list, tuple or set is
-read only up to the first item that does not fit (``fail_fast``), also in fields of a TypedDict or a
-dataclass; of an operation only so many arguments and entries are read. Not covered are dicts,
-``*args``, fields of pydantic's own models and dataclasses, whose validators are built before, and
-types that contain themselves.
+read only up to the first item that does not fit (``fail_fast``); of an operation only so many
+arguments and entries are read. Covered are fields of TypedDicts and of standard dataclasses. Not
+covered are dicts, ``*args``, pydantic's own models and dataclasses, and recursive types.
 """
 
 from __future__ import annotations
@@ -309,7 +308,7 @@ class _FailFast:
 def _with_bounded_validation(tool: Tool, function: Callable[..., Any]) -> Callable[..., Any]:
     """Return an operation with validation; it raises OperationError for too many arguments.
 
-    No time limit counts before pydantic has made an error of each that does not fit.
+    They are counted first: pydantic can't be interrupted while it makes an error of each misfit.
     """
     validated = pydantic.validate_call(function)
 
