@@ -2,7 +2,8 @@
 
 Whatever is not here, and not in ``syscall_args.gates``, is refused: with EPERM if the table knows
 the call, with ENOSYS if it does not, so that libraries take their fallback path. To refuse a call
-that is allowed, delete its name. Landlock decides what the calls of ``FILES`` may touch. An entry that an architecture lacks is skipped there.
+that is allowed, delete its name. Landlock decides what the calls of ``FILES`` may touch. An entry
+that an architecture lacks is skipped there.
 
 Refused on purpose, though honest programs make them:
 chmod, chown, utime (by path and by descriptor): neither lock can tell inside from outside, and a
