@@ -16,7 +16,7 @@ import msgspec
 
 from cellblock.analysis import Rules
 from cellblock.host.audit.recorder import Audit
-from cellblock.host.consent.admission import Gate
+from cellblock.host.consent.admission import AdmissionGate
 from cellblock.host.guests.process import Guest
 from cellblock.host.guests.zygote import ZygoteSource
 from cellblock.host.session.session import Session
@@ -206,7 +206,7 @@ class Simulation:
         settings = SessionSettings(
             policy=policy.replace(timeout=timeout),
             rules=rules,
-            gate=Gate(Policy(), Path("/x")) if gate is None else gate,
+            gate=AdmissionGate(Policy(), Path("/x")) if gate is None else gate,
             prepare=prepare,
             zygote=self._spawn,
         )

@@ -8,7 +8,7 @@ from pathlib import Path
 from cellblock.backends.choose import choose
 from cellblock.backends.plan import make_plan
 from cellblock.host.audit.recorder import Audit
-from cellblock.host.consent.admission import Gate
+from cellblock.host.consent.admission import AdmissionGate
 from cellblock.host.guests import process, spawn
 from cellblock.host.guests.zygote import ZygoteSource
 from cellblock.host.session.config import prepare_message
@@ -39,7 +39,7 @@ def real_session(folder: Path, reactor: ZmqReactor, front: object) -> Session:
     settings = SessionSettings(
         policy=policy.replace(snapshots="off", timeout=None),
         rules=policy.rules(),
-        gate=Gate(policy, folder),
+        gate=AdmissionGate(policy, folder),
         prepare=prepare_message(policy, plan, folder, folder),
         zygote=spawn.start,
     )

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 
 from cellblock.errors import StartError
 from cellblock.host.guests import spawn
-from cellblock.host.guests.wrapping_cache import Memory
+from cellblock.host.guests.wrapping_cache import WrappingCache
 from cellblock.host.session.config import (
     SessionConfig,
     SessionOptions,
@@ -92,9 +92,9 @@ class EarlyZygote:
         self._zygote = bare
         self._around: Wrapping | Recalled | None = None
         self._due: Wrapping | None = None
-        self._memory: Memory | None = None
+        self._memory: WrappingCache | None = None
         if bare is None:
-            self._memory = Memory(cache_folder(), policy, str(project), str(scratch))
+            self._memory = WrappingCache(cache_folder(), policy, str(project), str(scratch))
             self.start(self._memory.recall())
 
     @property

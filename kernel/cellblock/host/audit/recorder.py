@@ -8,7 +8,7 @@ from msgspec.structs import replace
 
 from cellblock.analysis.admission import sha256
 from cellblock.host.audit import records
-from cellblock.host.session.types import Step
+from cellblock.host.session.types import NarrowingStep
 from cellblock.render.text import encodable
 
 if TYPE_CHECKING:
@@ -271,7 +271,7 @@ class Audit:
                 fields={name: records.clipped(value) for name, value in settings.changed.items()},
                 digest=settings.digest,
                 cell=self._cells,
-                guest="" if settings.step is Step.none else settings.step.value,
+                guest="" if settings.step is NarrowingStep.none else settings.step.value,
             )
         )
 

@@ -45,7 +45,7 @@ if TYPE_CHECKING:
 _REMEDY: Final = "Have it approved: cellblock approve NOTEBOOK, with this kernel's --policy."
 
 
-class Gate:
+class AdmissionGate:
     """Decides about cells.
 
     ``observe`` is called with what is in force, and where that is from: when it is first read, and

@@ -31,7 +31,7 @@ from msgspec import structs
 from cellblock.host.guests.process import Guest
 from cellblock.host.guests.zygote import ZygoteSource, exit_reason, kill_session
 from cellblock.host.session import types
-from cellblock.host.session.types import Step, Stopped
+from cellblock.host.session.types import NarrowingStep, Stopped
 from cellblock.host.snapshots.restore import Restoration
 from cellblock.host.snapshots.store import Snapshots
 from cellblock.wire import messages
@@ -372,9 +372,9 @@ class Supervisor:
         if self._prepare != own:
             self._next_zygotes = ZygoteSource(self._reactor, settings.zygote)
         self.snapshots.hold_to(settings.policy)
-        if settings.step is Step.relock:
+        if settings.step is NarrowingStep.relock:
             self._relock(settings)
-        elif settings.step is Step.fresh:
+        elif settings.step is NarrowingStep.fresh:
             # Nothing of the guest and its snapshots is to be left.
             self._stop()
             self.snapshots.end()

@@ -51,7 +51,7 @@ class Recalled:
         return args_fd.command(program, options, argv)
 
 
-class Memory:
+class WrappingCache:
     """The file in ``folder``, as far as it is about kernels with this policy and project.
 
     And in this environment: others share the folder, and what goes around theirs has not this

@@ -2,8 +2,8 @@
 
 The settings are made here from the session's config, at the start and for each narrower policy.
 A narrowing is settled by the host: no guest is asked, none can prevent it, and the cell is
-answered when the narrower policy is in force. What that takes is a ``Step``: nothing, a copy of
-the guest under more locks, or a new guest.
+answered when the narrower policy is in force. What that takes is a ``NarrowingStep``: nothing, a
+copy of the guest under more locks, or a new guest.
 """
 
 from __future__ import annotations
@@ -16,12 +16,18 @@ from msgspec import structs
 from cellblock.analysis.magics import SHOWS_POLICY
 from cellblock.errors import BackendError, PolicyError
 from cellblock.host.audit import records
-from cellblock.host.consent.admission import Gate
+from cellblock.host.consent.admission import AdmissionGate
 from cellblock.host.guests import spawn
 from cellblock.host.services.tools.calls import DenyAll, Tooling
 from cellblock.host.session.config import under_policy
-from cellblock.host.session.requests import InFlight, PolicyChange, PolicyUnchanged, State
-from cellblock.host.session.types import Outcome, SessionSettings, Step, Stopped, outcome_of
+from cellblock.host.session.requests import InFlight, PolicyChange, PolicyUnchanged, RequestState
+from cellblock.host.session.types import (
+    NarrowingStep,
+    Outcome,
+    SessionSettings,
+    Stopped,
+    outcome_of,
+)
 from cellblock.host.snapshots.restore import lacking
 from cellblock.policy import narrow_requests, paths
 from cellblock.policy.narrowing import changed_fields, toml_text, try_narrow
@@ -89,7 +95,7 @@ def _settings(
     return SessionSettings(
         policy=config.policy,
         rules=config.policy.rules(),
-        gate=Gate(config.policy, config.project, front.audit.in_force),
+        gate=AdmissionGate(config.policy, config.project, front.audit.in_force),
         prepare=config.prepare,
         zygote=partial(spawn.start, config.wrap),
         tools=tools,
@@ -179,7 +185,7 @@ class Narrower:
             done(outcome)
             audit.ended(number, outcome)
 
-        if settings.step is Step.none:
+        if settings.step is NarrowingStep.none:
             session.adopt(settings)
             finish(None)
         else:
@@ -198,7 +204,7 @@ class Narrower:
             return None, narrow_requests.explained(wrong, asked, code, rules)
         try:
             fresh = asked.fresh
-            step = Step.fresh if fresh else self._step(policy, used=session.requests.used)
+            step = NarrowingStep.fresh if fresh else self._step(policy, used=session.requests.used)
             return self.settings_under(policy, step), ()
         except PolicyError as error:
             return None, narrow_requests.not_kept(error, asked, code, rules)
@@ -214,13 +220,13 @@ class Narrower:
         places = Places("the cell", project, project, self._config.scratch)
         return try_narrow(self.policy, changes, places=places)
 
-    def _step(self, policy: Policy, *, used: bool) -> Step:
+    def _step(self, policy: Policy, *, used: bool) -> NarrowingStep:
         """Return what it takes to enforce this policy, which is narrower. Raises PolicyError."""
         fields = narrow_requests.guest_fields(self.policy, policy)
         if not fields:
-            return Step.none
+            return NarrowingStep.none
         if not used:
-            return Step.fresh
+            return NarrowingStep.fresh
         narrow_requests.check_keeps_guest(self.policy, policy)
         step = self.locking_step()
         if step is None:
@@ -228,14 +234,14 @@ class Narrower:
             raise narrow_requests.new_guest_error(fields[0], why)
         return step
 
-    def locking_step(self) -> Step | None:
+    def locking_step(self) -> NarrowingStep | None:
         """Return what it takes to lay more locks on the guest; None if it can't be done."""
         if not self._config.prepare.plan.locks:
-            return Step.none  # what is asked for is a gap, before and after
+            return NarrowingStep.none  # what is asked for is a gap, before and after
         possible = self.policy.snapshots != "off" and self._front.views.gated
-        return Step.relock if possible else None
+        return NarrowingStep.relock if possible else None
 
-    def settings_under(self, policy: Policy, step: Step) -> SessionSettings:
+    def settings_under(self, policy: Policy, step: NarrowingStep) -> SessionSettings:
         """Return the settings of a narrower policy. Raises PolicyError, BackendError."""
         if refusal := self._front.views.refusal_under(policy):
             raise PolicyError(
@@ -268,14 +274,14 @@ class Narrower:
         """Replace ``guest``; called again when its replacement serves."""
         if request.began:
             session.requests.finish(request, None)
-        elif settings.step is Step.fresh:
+        elif settings.step is NarrowingStep.fresh:
             self._begin(session, settings, request)
         else:
             lock = partial(self._lock, session, settings, request, guest)
             session.requests.supervisor.copy_guest(lock)
 
     def _begin(self, session: Session, settings: SessionSettings, request: InFlight) -> None:
-        request.state = State.running
+        request.state = RequestState.running
         session.adopt(settings)
 
     def _lock(
@@ -315,7 +321,7 @@ class Narrower:
         self._tooling = settings.tools or self._tooling
         views, audit = self._front.views, self._front.audit
         self._known_gaps = {(gap.capability, gap.consequence) for gap in views.gaps}
-        if settings.step is Step.relock:
+        if settings.step is NarrowingStep.relock:
             wrapped = self._config.chosen.backend.wraps
             views.lasting |= _lasting(settings.changed, wrapped=wrapped)
         views.narrowed(self._config)
@@ -324,7 +330,7 @@ class Narrower:
         )
         views.templates_in_force = settings.gate.templates
         self._front.outputs.narrowed(settings.changed)
-        if settings.step is not Step.fresh and views.report is not None:
+        if settings.step is not NarrowingStep.fresh and views.report is not None:
             audit.locked(views.enforcement, views.gaps, views.report.achieved, views.proved)
 
     def show_change(
@@ -336,7 +342,7 @@ class Narrower:
         """
         views, before = self._front.views, self._before
         restored = stopped.restored if stopped is not None else None
-        if settings.step is Step.none:
+        if settings.step is NarrowingStep.none:
             guest = policy_card.Guest.same
         elif restored is not None:
             guest = policy_card.Guest.kept

@@ -43,7 +43,7 @@ from cellblock.host.services.network.relay import Relay
 from cellblock.host.services.tools.calls import CellCalls
 from cellblock.host.services.tools.session_tools import SessionTools
 from cellblock.host.session.limits import Deadlines, Monitor
-from cellblock.host.session.types import Refused, Step, Stopped
+from cellblock.host.session.types import NarrowingStep, Refused, Stopped
 from cellblock.host.snapshots.chain import SHORT, PastRequest
 from cellblock.policy.paths import open_unlinked
 from cellblock.wire import messages
@@ -77,7 +77,7 @@ _ANSWERS: Final[dict[type, type]] = {
 }
 
 
-class State(IntEnum):
+class RequestState(IntEnum):
     """See the module's docstring."""
 
     admitted = 0
@@ -97,7 +97,7 @@ class InFlight:
         self, message: Any, done: Callable[[Any], None], seconds: float | None = None
     ) -> None:
         self.message, self.done, self.seconds = message, done, seconds
-        self.state = State.admitted
+        self.state = RequestState.admitted
         self.began_at = 0.0
         #: The guest has read it: the channel was seen to be empty after it.
         self.read = False
@@ -121,7 +121,7 @@ class InFlight:
     @property
     def began(self) -> bool:
         """Whether the guest has taken it up."""
-        return self.state >= State.running
+        return self.state >= RequestState.running
 
     @property
     def runs_code(self) -> bool:
@@ -194,7 +194,7 @@ def check_question(message: messages.InputRequest, request: InFlight | None) -> 
 
 def check_reply(message: Any, request: InFlight | None) -> str:
     """Check what claims to answer a request."""
-    if request is None or message.id != request.message.id or request.state is State.ending:
+    if request is None or message.id != request.message.id or request.state is RequestState.ending:
         return "a reply to no request"
     if type(message) is not _ANSWERS[type(request.message)]:
         return "a reply of another kind"
@@ -279,7 +279,7 @@ class Requests:
             self.finish(request, self._failure)
         elif (steps := _undo_alone(message)) and (guest := self.supervisor.guest) is not None:
             # Done without the guest, which may be past hearing.
-            request.state, request.began_at = State.running, self._clock()
+            request.state, request.began_at = RequestState.running, self._clock()
             self._monitor.begin(guest.pid)
             request.undo_steps = steps
             self._undo(request, messages.Done(id=message.id))
@@ -295,7 +295,7 @@ class Requests:
         if isinstance(request.message, PolicyChange):
             request.message.serve(request, guest)
             return
-        request.state = State.sent
+        request.state = RequestState.sent
         request.read = request.acknowledged = False
         self._deadlines.sent(request)
         self.tools.begin()
@@ -340,7 +340,7 @@ class Requests:
         if breach or request is None:
             self._violation(breach)
             return
-        request.state, request.began_at, self.used = State.running, self._clock(), True
+        request.state, request.began_at, self.used = RequestState.running, self._clock(), True
         # The user interrupted it before it began. Do it now, unless an interrupt that was sent to
         # make way for it has not arrived yet: that one will hit it.
         if request.interrupted_at is not None and (message.interrupted or not request.made_way):
@@ -365,7 +365,7 @@ class Requests:
         request = self.request
         if urgent:
             self.supervisor.replace(Stopped(why))
-        elif request is not None and request.state is not State.ending and request.runs_code:
+        elif request is not None and request.state is not RequestState.ending and request.runs_code:
             self._deadlines.over(request, why)
 
     def _abandon(self, request: InFlight) -> None:
@@ -420,7 +420,11 @@ class Requests:
         request = self.request
         if request is not None and asked:
             self._deadlines.pause()
-        elif request is not None and not request.questions and request.state is not State.ending:
+        elif (
+            request is not None
+            and not request.questions
+            and request.state is not RequestState.ending
+        ):
             self._deadlines.resume(request)
 
     def interrupt(self) -> None:
@@ -489,7 +493,7 @@ class Requests:
             and not message.template
             and can_run_again(message.source)
         )
-        request.state = State.ending
+        request.state = RequestState.ending
 
         def answer() -> None:
             if self.request is request:
@@ -500,7 +504,7 @@ class Requests:
 
     def _undo(self, request: InFlight, reply: messages.Done) -> None:
         """Undo cells, now that the one which asked for that has ended."""
-        request.state, request.reply, steps = State.ending, reply, request.undo_steps
+        request.state, request.reply, steps = RequestState.ending, reply, request.undo_steps
         known = self.supervisor.undo(steps)
         if known < steps:
             detail = f"{known} can be" if known else "there is nothing to undo"
@@ -516,13 +520,13 @@ class Requests:
             self.finish(request, reply)
         except Exception as exc:  # whatever the guest put into it
             traceback.print_exc()
-            self.request, request.state = request, State.running
+            self.request, request.state = request, RequestState.running
             self._violation(f"{type(exc).__name__} over a reply")
 
     def finish(self, request: InFlight, reply: Any) -> None:
         """End a request with a reply."""
         self._deadlines.stop()
-        self.request, request.state = None, State.done
+        self.request, request.state = None, RequestState.done
         ran = isinstance(reply, messages.Done | Refused)
         self.usage = self._monitor.end(reply.read_bytes if ran else 0)
         self.tool_calls = self.tools.end()
@@ -566,7 +570,7 @@ class Requests:
         elif request is None:
             self._front.on_restart(stopped)
         elif request.may_be_resent(stopped.why):
-            request.state, request.over, request.made_way = State.admitted, None, False
+            request.state, request.over, request.made_way = RequestState.admitted, None, False
             request.resent += 1
             self._front.on_restart(stopped)
         else:
@@ -597,7 +601,7 @@ class Requests:
         self._monitor.hold_to(settings.policy)
         self.tools.hold_to(settings.tools, settings.tools_gone)
         self._relay.hold_to(settings.addresses)
-        self.used = self.used and settings.step is not Step.fresh
+        self.used = self.used and settings.step is not NarrowingStep.fresh
         self.supervisor.hold_to(settings)
 
     def open_folder(self, path: str) -> int:

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
     from cellblock.analysis import Rules
     from cellblock.errors import AdmissionError, AuditError
-    from cellblock.host.consent.admission import Gate
+    from cellblock.host.consent.admission import AdmissionGate
     from cellblock.host.services.tools.calls import Tooling
     from cellblock.policy.model import Policy
 
@@ -194,7 +194,7 @@ def _guest_finding(raw: dict[str, Any]) -> Finding:
 # --- what a session enforces --------------------------------------------------------------------
 
 
-class Step(Enum):
+class NarrowingStep(Enum):
     """What has to happen to the guest before cells run under a narrower policy."""
 
     none = "none"
@@ -217,12 +217,12 @@ class SessionSettings:
     policy: Policy
     rules: Rules
     #: Decides which cells may run at all.
-    gate: Gate
+    gate: AdmissionGate
     prepare: messages.Prepare
     #: Starts a zygote. Raises OSError.
     zygote: Callable[[], tuple[socket.socket, int]]
     tools: Tooling | None = None
-    step: Step = Step.none
+    step: NarrowingStep = NarrowingStep.none
     #: Changed fields with their values as TOML, and the policy's digest: for the audit log.
     changed: Mapping[str, str] = field(default_factory=dict)
     digest: str = ""

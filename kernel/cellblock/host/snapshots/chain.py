@@ -57,7 +57,7 @@ def is_visible(message: Any) -> bool:
     return isinstance(message, messages.Execute) and message.store_history and not message.silent
 
 
-class State(Enum):
+class SnapshotState(Enum):
     """How far a snapshot is; see ``store`` for what leads from one to the next."""
 
     forking = "forking"
@@ -75,7 +75,7 @@ class Snapshot:
     asked_at: float
     #: What the guest had, and the snapshot has from it.
     had: memory.Reading
-    state: State = State.forking
+    state: SnapshotState = SnapshotState.forking
     #: Requests that ran after it was asked for, and before the next one was.
     after: list[PastRequest] = field(default_factory=list)
     #: How many connections its guest had when it was made, as it says itself.
@@ -106,7 +106,7 @@ class Snapshot:
     @property
     def kept(self) -> bool:
         """Whether it stands: it has forked, and can take over."""
-        return self.state is State.kept
+        return self.state is SnapshotState.kept
 
     @property
     def settled(self) -> bool:
@@ -127,7 +127,7 @@ class Snapshot:
 
 
 @dataclass(frozen=True, slots=True)
-class Step:
+class UndoStep:
     """A state that ``%undo`` can go back to: a snapshot, what runs again there, what it undoes."""
 
     snapshot: Snapshot
@@ -173,20 +173,20 @@ class Chain(UserList[Snapshot]):
                 return snapshot.connections > 0
         return False
 
-    def steps(self, most: int) -> list[Step]:
+    def steps(self, most: int) -> list[UndoStep]:
         """Return what ``%undo`` can go back to, the nearest first, ``most`` at most.
 
         Before each visible cell there is a state: that of the snapshot that the cell ran after,
         and of the cells between the two, if those come out the same.
         """
-        found, newer = list[Step](), list[PastRequest]()
+        found, newer = list[UndoStep](), list[PastRequest]()
         for snapshot in reversed(self):
             for place in range(len(snapshot.after) - 1, -1, -1):
                 newer.insert(0, snapshot.after[place])
                 before = tuple(snapshot.after[:place])
                 if newer[0].visible and all(request.repeatable for request in before):
                     cells = tuple(request for request in newer if request.visible)
-                    found.append(Step(snapshot, before, cells))
+                    found.append(UndoStep(snapshot, before, cells))
         return found[:most]
 
     def sizes(self) -> dict[int, int]:

@@ -36,7 +36,7 @@ from typing import TYPE_CHECKING, Any, Final
 from cellblock.host.guests.process import Guest
 from cellblock.host.session.limits import Gauge, private_bytes, slack
 from cellblock.host.snapshots import memory
-from cellblock.host.snapshots.chain import Chain, PastRequest, Snapshot, State, Step
+from cellblock.host.snapshots.chain import Chain, PastRequest, Snapshot, SnapshotState, UndoStep
 from cellblock.host.snapshots.memory import Budget
 from cellblock.wire import messages
 
@@ -227,7 +227,7 @@ class Snapshots:
         made.guest.release_theirs()
 
         def late() -> None:
-            if made.state is State.forking:
+            if made.state is SnapshotState.forking:
                 self._drop(made)
 
         if sent:
@@ -238,7 +238,7 @@ class Snapshots:
     def not_standing(self, message: messages.SnapshotFailed) -> None:
         """Record that the guest could not fork."""
         for snapshot in self.chain:
-            if snapshot.number == message.id and snapshot.state is State.forking:
+            if snapshot.number == message.id and snapshot.state is SnapshotState.forking:
                 self._drop(snapshot)
                 self._say_failed(message)
                 return
@@ -268,7 +268,7 @@ class Snapshots:
             known.add(self._guest.pid)
         if snapshot.guest.pid in known or not snapshot.guest.vouch():
             return False
-        snapshot.state, snapshot.connections = State.kept, message.connections
+        snapshot.state, snapshot.connections = SnapshotState.kept, message.connections
         return True
 
     def _stood(self, snapshot: Snapshot) -> None:
@@ -390,7 +390,7 @@ class Snapshots:
             _drop_backup(snapshot)
         else:
             return
-        was_forking = snapshot.state is State.forking
+        was_forking = snapshot.state is SnapshotState.forking
         _close(snapshot)
         if was_forking:
             # Its pid is not known, and its fork may have been taken by something else. Others that
@@ -496,11 +496,11 @@ class Snapshots:
 
     # --- restoring ----------------------------------------------------------------------------
 
-    def steps(self) -> list[Step]:
+    def steps(self) -> list[UndoStep]:
         """Return what ``%undo`` can go back to, the nearest first."""
         return self.chain.steps(self._policy.undo_depth)
 
-    def restore_step(self, step: Step) -> None:
+    def restore_step(self, step: UndoStep) -> None:
         """Give the snapshot of a step away, and drop all that are newer."""
         while self.chain and self.chain[-1] is not step.snapshot:
             self._drop(self.chain[-1])
@@ -537,7 +537,7 @@ class Snapshots:
         self._serve(snapshot)
 
     def _serve(self, snapshot: Snapshot) -> None:
-        snapshot.state = State.restoring
+        snapshot.state = SnapshotState.restoring
         snapshot.guest.signal(signal.SIGCONT)
         self._guest, self._given = snapshot.guest, snapshot.had.faults
         self._do_soon(_LOOK, self.look)  # the end of the guest before sets all going
@@ -576,7 +576,7 @@ def _tell_decided(snapshot: Snapshot) -> None:
 
 
 def _close(snapshot: Snapshot) -> None:
-    snapshot.state = State.lost
+    snapshot.state = SnapshotState.lost
     snapshot.guest.close()
 
 

@@ -9,7 +9,7 @@ import pytest
 from cellblock.analysis.admission import sha256
 from cellblock.errors import AdmissionError
 from cellblock.host.consent import approve, manifest
-from cellblock.host.consent.admission import Gate, of_notebook
+from cellblock.host.consent.admission import AdmissionGate, of_notebook
 from cellblock.host.consent.manifest import MOST_BYTES, Place
 
 CELL, EVIL = "x = 1", "evil()"
@@ -17,7 +17,7 @@ CELL, EVIL = "x = 1", "evil()"
 
 def admits(desk, cell=CELL, policy=None, project=None):
     """Say whether a kernel that starts now runs the cell; raises as its gate does."""
-    gate = Gate(policy or desk.policy, project or desk.project)
+    gate = AdmissionGate(policy or desk.policy, project or desk.project)
     return gate.judge(cell).findings == ()
 
 
@@ -292,7 +292,9 @@ def test_a_manifest_that_can_not_be_written_leaves_the_old_one_whole(desk, monke
 def test_what_is_approved_or_taken_back_meanwhile_counts_from_the_next_cell_on(desk):
     told = []
     path = desk.approve(CELL)
-    gate = Gate(desk.policy, desk.project, lambda admitted, _: told.append(len(admitted.cells)))
+    gate = AdmissionGate(
+        desk.policy, desk.project, lambda admitted, _: told.append(len(admitted.cells))
+    )
     assert gate.judge(EVIL).findings
     desk.approve(CELL, EVIL)
     assert not gate.judge(EVIL).findings
@@ -303,7 +305,7 @@ def test_what_is_approved_or_taken_back_meanwhile_counts_from_the_next_cell_on(d
 
 def test_a_manifest_is_read_once_while_it_stays_as_it_is(desk, monkeypatch):
     desk.approve(CELL)
-    gate = Gate(desk.policy, desk.project)
+    gate = AdmissionGate(desk.policy, desk.project)
     monkeypatch.setattr("cellblock.host.consent.admission.UNSEEN", -(10**12))
     gate.judge(CELL)
     reads = []
@@ -346,7 +348,7 @@ def test_a_key_or_manifest_that_is_no_more_what_it_was_stops_the_kernel(
 ):
     monkeypatch.setattr("cellblock.host.consent.admission.UNSEEN", -(10**12))
     desk.approve(CELL)
-    gate, path = Gate(desk.policy, desk.project), getattr(desk.place, which)
+    gate, path = AdmissionGate(desk.policy, desk.project), getattr(desk.place, which)
     assert not gate.judge(CELL).findings
     kept = path.read_bytes()
     change(path)

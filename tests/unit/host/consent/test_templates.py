@@ -9,7 +9,7 @@ import pytest
 
 from cellblock.analysis import analyse
 from cellblock.errors import AdmissionError
-from cellblock.host.consent.admission import Gate, load
+from cellblock.host.consent.admission import AdmissionGate, load
 from cellblock.host.consent.template_schema import checker
 from cellblock.policy.folders import shipped_folder
 from cellblock.policy.model import Policy
@@ -135,7 +135,7 @@ def with_templates(kind, folder):
 
 @pytest.mark.parametrize("kind", ["any", "template"])
 def test_nothing_is_read_before_a_cell_asks_and_what_is_wrong_then_stops_it(kind, folder):
-    gate = Gate(with_templates(kind, folder / "none"), folder)
+    gate = AdmissionGate(with_templates(kind, folder / "none"), folder)
     with pytest.raises(AdmissionError, match="No such file"):
         gate.judge("%%template draw")
     if kind == "any":
@@ -144,7 +144,7 @@ def test_nothing_is_read_before_a_cell_asks_and_what_is_wrong_then_stops_it(kind
 
 def test_what_templates_there_are_is_told_once(folder):
     told = []
-    gate = Gate(
+    gate = AdmissionGate(
         with_templates("template", folder),
         folder,
         lambda admitted, source: told.append((sorted(admitted.templates), source)),

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from cellblock.host.guests.wrapping_cache import MOST, MOST_BYTES, Memory
+from cellblock.host.guests.wrapping_cache import MOST, MOST_BYTES, WrappingCache
 
 WORDS = ("/usr/bin/bwrap", "--bind-try", "/tmp/s-1/x", "/tmp/s-1/x", "--ro-bind-try", "/work", "/w")
 
@@ -17,7 +17,7 @@ def folder(tmp_path):
 
 
 def memory(folder, *, policy="safe", project="/work", scratch="/tmp/s-1"):
-    return Memory(folder, policy, project, scratch)
+    return WrappingCache(folder, policy, project, scratch)
 
 
 def recalled(folder, **fields):

@@ -10,9 +10,9 @@ import pytest
 
 from cellblock.analysis import Rules, admission
 from cellblock.errors import BackendError, PolicyError
-from cellblock.host.consent.admission import Gate
+from cellblock.host.consent.admission import AdmissionGate
 from cellblock.host.session.narrowing import Narrower
-from cellblock.host.session.types import ExecuteRequest, SessionSettings, Step
+from cellblock.host.session.types import ExecuteRequest, NarrowingStep, SessionSettings
 from cellblock.host.snapshots import store
 from cellblock.host.snapshots.chain import Snapshot
 from cellblock.policy.model import Policy
@@ -37,7 +37,7 @@ class Scope(Narrower):
             timeout=10.0, network_access=True, allowed_modules=("numpy",), memory_max_bytes=None
         )
         self.places = Places("the cell", folder, folder, folder)
-        self.step, self.refusal = Step.relock, None
+        self.step, self.refusal = NarrowingStep.relock, None
         self.adopted, self.shown = [], []
 
     @property
@@ -63,7 +63,7 @@ class Scope(Narrower):
             zygote=self.sim._spawn,
             tools=None,
             tools_gone=frozenset(),
-            gate=Gate(policy, Path("/x")),
+            gate=AdmissionGate(policy, Path("/x")),
         )
 
     def prepare(self, policy):
@@ -120,7 +120,7 @@ def test_what_the_host_keeps_is_in_force_at_once_and_no_guest_is_asked(sim, scop
     sim.kept()
     assert narrow(sim, "timeout=5").status == "ok"
     assert scope.policy.timeout == 5.0
-    assert [terms.step for terms in scope.adopted] == [Step.none]
+    assert [terms.step for terms in scope.adopted] == [NarrowingStep.none]
     assert (sim.guest.read(), len(sim.guests)) == ([], 1)
     sim.begin()
     sim.reactor.advance(4.9)
@@ -212,7 +212,7 @@ def networks(sim):
 
 def test_before_anything_has_run_a_new_guest_is_started_under_the_narrower_policy(sim, scope):
     assert narrow(sim, "network_access=false").status == "ok"
-    assert [terms.step for terms in scope.adopted] == [Step.fresh]
+    assert [terms.step for terms in scope.adopted] == [NarrowingStep.fresh]
     assert len(sim.guests) == 2
     assert sim.guests[0].gone()
     assert any(isinstance(told, messages.Quit) for told in sim.told)
@@ -229,7 +229,7 @@ def test_a_guest_with_variables_is_not_thrown_away_unless_that_is_said(sim, scop
     assert "--fresh" in outcome.findings[0].remedy
     assert (scope.adopted, len(sim.guests)) == ([], 1)
     assert narrow(sim, "--fresh allowed_modules=[]").status == "ok"
-    assert [terms.step for terms in scope.adopted] == [Step.fresh]
+    assert [terms.step for terms in scope.adopted] == [NarrowingStep.fresh]
     assert (len(sim.guests), scope.shown[0][1]) == (2, True)
 
 
@@ -300,7 +300,7 @@ def test_a_copy_takes_over_when_its_locks_are_on(used, scope):
     copy = relocking(used)
     assert (scope.adopted, first.gone()) == ([], False), "nothing has changed yet"
     zygote_says(used, ready=True)
-    assert [terms.step for terms in scope.adopted] == [Step.relock]
+    assert [terms.step for terms in scope.adopted] == [NarrowingStep.relock]
     assert first.gone()
     (resume,) = copy.read()
     assert resume.plan.network is False
@@ -390,7 +390,7 @@ def test_a_guest_that_is_killed_while_it_is_copied_is_narrowed_in_what_takes_ove
     used.takes_over(older)
     assert scope.adopted == []
     goes_on(used, copied(used))
-    assert [terms.step for terms in scope.adopted] == [Step.relock]
+    assert [terms.step for terms in scope.adopted] == [NarrowingStep.relock]
     assert used.outcomes[-1].status == "ok"
 
 
@@ -415,7 +415,7 @@ def test_where_no_locks_can_be_laid_a_new_guest_has_to_be_asked_for(used, scope)
     found = rules_of(narrow(used, "network_access=false"))
     assert found == [("narrowing-not-kept", "network_access")]
     assert scope.adopted == []
-    scope.step = Step.none  # nothing is locked, so nothing has to be
+    scope.step = NarrowingStep.none  # nothing is locked, so nothing has to be
     assert narrow(used, "network_access=false").status == "ok"
     assert len(used.guests) == 1
 
