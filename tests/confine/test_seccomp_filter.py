@@ -57,7 +57,10 @@ ROWS = [
     # memory: what RLIMIT_DATA counts
     (CLOSED, "mremap", (0x7F12_3456_7000, 4096, 8192, 1), ALLOW),
     (CLOSED, "mremap", (0x5555_5555_7000, 4096, 8192, 1), ALLOW),
-    (CLOSED, "mremap", (0x7FFC_1234_5000, 4096, 4 << 30, 1), errno.ENOMEM),
+    (CLOSED, "mremap", (0x7FFB_FF6F_F000, 4096, 8192, 1), ALLOW),
+    (CLOSED, "mremap", (0x7FFA_FFFF_F000, 4096, 8192, 1), ALLOW),
+    (CLOSED, "mremap", (0x7FFB_FF70_0000, 4096, 4 << 30, 1), errno.ENOMEM),
+    (CLOSED, "mremap", (0x7FFC_0000_5000, 4096, 4 << 30, 1), errno.ENOMEM),
     (CLOSED, "mremap", (0x7FFF_FFFF_F000, 4096, 4 << 30, 1), errno.ENOMEM),
     (CLOSED, "mmap", (0, 4096, 3, 0x22, -1, 0), ALLOW),
     (CLOSED, "mmap", (0, 4096, 3, 0x20022, -1, 0), ALLOW),

@@ -17,6 +17,7 @@ from __future__ import annotations
 
 import errno
 import os
+import resource
 from typing import TYPE_CHECKING, Final
 
 from msgspec.structs import replace
@@ -221,11 +222,14 @@ def _unknown_machine() -> str:
 
 def _grants(plan: Plan, version: int, *, gated: bool) -> Grants:
     decides = version if "landlock" in plan.locks else 0
-    # Above which multiple of 4 GiB there is nothing but a program's first stack: that is put at
-    # random in the last 16 GiB of the address space at most, and all else below that
-    # (``mmap_base`` in arch/x86/mm/mmap.c of the OS kernel). How large the space is, an address on
-    # our own tells; where nobody knows one, no memory is moved.
-    stacks = max(0, (1 << libc.on_first_stack().bit_length() >> 32) - 5)
+    # A program's first stack is put at random in the last 16 GiB of the address space and grows by
+    # RLIMIT_STACK; all else lies below that and a gap of 1 MiB (``mmap_base`` in
+    # arch/x86/mm/mmap.c of the OS kernel). How large the space is, an address on our own stack
+    # tells; where nobody knows one, no memory is moved.
+    soft = resource.getrlimit(resource.RLIMIT_STACK)[0]
+    limited = plan.limits.memory_max_bytes or 4 << 30
+    grows = min(4 << 30, limited, limited if soft == resource.RLIM_INFINITY else soft)
+    stacks = max(0, (1 << libc.on_first_stack().bit_length()) - (16 << 30) - grows - (1 << 20))
     return Grants(
         network=plan.network,
         relayed=plan.relayed,

@@ -301,8 +301,13 @@ def _condition(condition: Condition, otherwise: str) -> Iterator[Item]:
             yield Op(AND, mask)
             yield from _one_of([Op(JEQ, value) for value in values], arg, otherwise)
         case Below(arg, top):
+            holds = f"{otherwise} arg {arg} holds"
             yield Op(LD_W_ABS, high(arg))
-            yield Op(JGE, top, yes=otherwise)
+            yield Op(JGE, (top >> 32) + 1, yes=otherwise)
+            yield Op(JGE, top >> 32, no=holds)
+            yield Op(LD_W_ABS, low(arg))
+            yield Op(JGE, top & 0xFFFF_FFFF, yes=otherwise)
+            yield Label(holds)
         case Null(arg):
             for half in (low(arg), high(arg)):
                 yield Op(LD_W_ABS, half)

@@ -50,7 +50,7 @@ class Null(msgspec.Struct, frozen=True):
 
 
 class Below(msgspec.Struct, frozen=True):
-    """The pointer is below ``top`` times 4 GiB."""
+    """The pointer is below the address ``top``."""
 
     arg: int
     top: int
@@ -87,7 +87,7 @@ class Grants(msgspec.Struct, frozen=True):
     Landlock confines signals (ABI 6), ``truncate`` that it decides on truncation (ABI 3), ``gated``
     that the zygote decides on starts and signals (``gate``), ``zygote`` that it is the zygote's own
     filter, under which its guests take their locks, ``removing`` that it removes what they leave.
-    Above ``stacks`` times 4 GiB there are stacks of a process's first thread, and nothing else.
+    From the address ``stacks`` on there are stacks of a process's first thread, and nothing else.
     """
 
     network: bool = False
@@ -98,7 +98,7 @@ class Grants(msgspec.Struct, frozen=True):
     gated: bool = False
     zygote: bool = False
     removing: bool = False
-    stacks: int = 0x7FFB
+    stacks: int = 0x7FFB_FF70_0000
 
 
 # <linux/sched.h>
