@@ -1,9 +1,11 @@
 """The guest's end of the wire: whole frames, whatever interrupts and whoever sends."""
 
 import os
+import select
 import signal
 import socket
 import threading
+import time
 from concurrent.futures import ThreadPoolExecutor
 
 import pytest
@@ -79,14 +81,19 @@ def test_an_interrupt_in_the_middle_of_a_frame_waits_for_its_end(ends):
         if not channel.defer_interrupt():
             raise KeyboardInterrupt
 
-    reader = threading.Thread(target=lambda: box.extend(received(ours, 1)))
+    def interrupt_and_read():
+        select.select([ours], [], [], 30)  # a part of the frame is there, and the rest does not fit
+        signal.pthread_kill(threading.main_thread().ident, signal.SIGALRM)
+        time.sleep(0.1)
+        box.extend(received(ours, 1))
+
+    reader = threading.Thread(target=interrupt_and_read)
     box = []
     before = signal.signal(signal.SIGALRM, interrupt)
     try:
-        signal.setitimer(signal.ITIMER_REAL, 0.05)
-        # Larger than a socket's buffer: sending blocks until the reader starts.
-        threading.Timer(0.2, reader.start).start()
+        reader.start()
         with pytest.raises(KeyboardInterrupt):
+            # Larger than a socket's buffer: sending blocks until the reader reads.
             channel.send(messages.Stream(name="stdout", text="x" * (4 << 20)))
     finally:
         signal.signal(signal.SIGALRM, before)
