@@ -70,8 +70,7 @@ def harden(rules: Rules, guarded: dict[str, object]) -> None:
     vars(contextlib)["getattr"] = lambda o, name, *default: getattr(o, _stream(o, name), *default)
     vars(contextlib)["setattr"] = lambda o, name, value: setattr(o, _stream(o, name), value)
     vars(cProfile)["exec"] = _exec_profiled
-    # Python 3.12 imports the module that an ImportError names, for hints; what is loaded will do.
-    vars(traceback)["__import__"] = sys.modules.__getitem__
+    vars(traceback)["__import__"] = _import_loaded
     _harden_dataclasses(guarded)
     _harden_hints(rules, guarded)
     _harden_formats()
@@ -189,6 +188,13 @@ def _exec_profiled(code: Any, space: dict[str, Any], local: Any) -> None:
         tree: Any = rewriting.rewrite(ast.parse(code))
         code = compile(tree, "<prun>", "exec", dont_inherit=True)
     exec(code, space, local)
+
+
+def _import_loaded(name: str) -> ModuleType:
+    """Return a loaded module: Python 3.12 imports the one that an ImportError names, for hints."""
+    if type(name) is not str or name not in sys.modules:  # no word of a cell's own name type
+        raise ImportError(name)
+    return sys.modules[name]
 
 
 def _harden_dataclasses(guarded: dict[str, object]) -> None:

@@ -106,7 +106,7 @@ def _spawn(argv: list[str], theirs: socket.socket, *, behind: bool = False) -> i
 
 
 def drop(sock: socket.socket, pid: int) -> None:
-    """End a zygote that was reaper_pipe nothing yet, so that it has no guests."""
+    """End a zygote that was told nothing yet, so that it has no guests."""
     sock.close()
     os.kill(pid, signal.SIGKILL)
     os.waitpid(pid, 0)

@@ -595,14 +595,13 @@ class Requests:
 
     # --- the session --------------------------------------------------------------------------
 
-    def adopt(self, settings: SessionSettings) -> None:
-        """Enforce narrower settings, from the next request on; replace the guest where needed."""
+    def hold_to(self, settings: SessionSettings) -> None:
+        """Enforce what the host does of narrower settings, from the next request on."""
         self._deadlines.timeout = settings.policy.timeout
         self._monitor.hold_to(settings.policy)
         self.tools.hold_to(settings.tools, settings.tools_gone)
         self._relay.hold_to(settings.addresses)
         self.used = self.used and settings.step is not NarrowingStep.fresh
-        self.supervisor.hold_to(settings)
 
     def open_folder(self, path: str) -> int:
         """Open a folder that guests write, wherever it is. Raises OSError, for a link too."""

@@ -384,11 +384,12 @@ class Session:
         """Enforce narrower settings from now on; replace the guest where that takes another."""
         self._audit.narrowed(settings)
         self.settings = settings
+        self.requests.hold_to(settings)  # first: it holds, whatever fails of what is shown
         if self._narrower is not None:
             self._narrower.adopt(settings)
         if self._approver is not None:
             self._approver.hold_to(settings.digest, settings.changed)
-        self.requests.adopt(settings)
+        self.requests.supervisor.hold_to(settings)
 
     def disconnect(self) -> None:
         """End the way out of guests, and account for what goes on: nobody hears of it later."""

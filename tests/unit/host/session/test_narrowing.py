@@ -129,6 +129,19 @@ def test_what_the_host_keeps_is_in_force_at_once_and_no_guest_is_asked(sim, scop
     assert signal.SIGINT in sim.signals()
 
 
+def test_what_the_host_keeps_is_in_force_though_it_can_not_be_shown(sim, scope, monkeypatch):
+    def fails(_settings):
+        raise OSError(errno.ENOSPC, "")
+
+    monkeypatch.setattr(scope, "adopt", fails)
+    sim.kept()
+    with pytest.raises(OSError, match="Errno"):
+        narrow(sim, "timeout=5")
+    sim.begin()
+    sim.reactor.advance(5.1)
+    assert signal.SIGINT in sim.signals()
+
+
 @pytest.mark.parametrize(
     ("line", "found"),
     [
