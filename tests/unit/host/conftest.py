@@ -1,6 +1,7 @@
 """Sessions whose guests are the test's to drive, and files that somebody has spoilt."""
 
 import contextlib
+import gc
 import os
 from pathlib import Path
 
@@ -110,6 +111,7 @@ def sim(stepwise):
 @pytest.fixture
 def descriptors():
     """Return what counts the descriptors of this process."""
+    gc.collect()  # sockets of earlier tests' simulations would be closed meanwhile
     return lambda: len(list(Path("/proc/self/fd").iterdir()))
 
 
