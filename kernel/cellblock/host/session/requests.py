@@ -273,12 +273,14 @@ class Requests:
         """Send a message to a guest; ``done`` gets its reply, or why there is none."""
         if self.request is not None:
             raise RuntimeError("one request at a time")
-        self.prepare_guest()
+        steps, guest = _undo_alone(message), self.supervisor.guest
+        if not steps or guest is None:
+            self.prepare_guest()
         self.request = request = InFlight(message, done, seconds)
         if self._failure is not None:
             self.finish(request, self._failure)
-        elif (steps := _undo_alone(message)) and (guest := self.supervisor.guest) is not None:
-            # Done without the guest, which may be past hearing.
+        elif steps and guest is not None:
+            # Done without the guest, which may be past hearing, and no snapshot is put off for it.
             request.state, request.began_at = RequestState.running, self._clock()
             self._monitor.begin(guest.pid)
             request.undo_steps = steps

@@ -1,6 +1,7 @@
 """``%undo``: which copy it goes to, and what it runs again there."""
 
 from cellblock.host.session.types import ExecuteRequest, Restored, Stopped
+from cellblock.host.snapshots import store
 from support.stepwise import INEXACT
 
 
@@ -75,3 +76,11 @@ def test_undo_when_every_copy_has_ended_says_that_nothing_is_restored(sim):
     sim.reactor.turn()
     assert [s for kind, s in sim.notes if kind == "undone"] == [Stopped("undo", undone=(1,))]
     assert len(sim.guests) == 2
+
+
+def test_an_undo_of_nothing_puts_no_snapshot_off(stepped):
+    sim = stepped()
+    sim.reaped(9)
+    assert undo(sim).error.ename == "UndoRefused"
+    sim.reactor.advance(store.IDLE)
+    assert sim.guest.copy().maker is sim.guest
