@@ -180,15 +180,16 @@ class PrivateFile:
 
     def read(self) -> bytes:
         """Return what is in it. Never raises."""
-        with (
-            contextlib.suppress(OSError),
-            self._opened() as folder,
-            os.fdopen(os.open(self._name, _READ, dir_fd=folder), "rb") as file,
-        ):
-            status = os.fstat(file.fileno())
-            check_own(status, self._name)
-            if stat.S_ISREG(status.st_mode) and status.st_size <= self._most:
-                return file.read(self._most)
+        with contextlib.suppress(OSError), self._opened() as folder:
+            file = os.open(self._name, _READ, dir_fd=folder)
+            try:  # since ``fdopen`` leaves open what is a folder
+                status = os.fstat(file)
+                check_own(status, self._name)
+                if stat.S_ISREG(status.st_mode) and status.st_size <= self._most:
+                    with os.fdopen(file, "rb", closefd=False) as stream:
+                        return stream.read(self._most)
+            finally:
+                os.close(file)
         return b""
 
     def write(self, content: bytes) -> None:

@@ -71,7 +71,7 @@ def read_connection(path: Path) -> Connection:
         else:
             hmac.digest(b"key", b"", digest)
     except (OSError, ValueError, msgspec.MsgspecError) as exc:
-        wrong = str(exc)
+        wrong = str(exc) or type(exc).__name__
     if wrong:
         raise StartError(f"connection file {path}: {wrong}")
     return Connection(path, info, key.encode(), digest)
