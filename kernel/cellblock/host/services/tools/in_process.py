@@ -9,19 +9,19 @@ no other begins.
 
 from __future__ import annotations
 
-import asyncio
 import contextlib
 from collections import OrderedDict
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, Final
 
 from cellblock.errors import PolicyError
-from cellblock.host.services.tools import registry, results, worker
+from cellblock.host.services.tools import registry, worker
 from cellblock.host.services.tools.calls import Answer
-from cellblock.host.services.tools.runner import GRACE, CallRunner, bind_progress
-from cellblock.wire import values
+from cellblock.host.services.tools.runner import GRACE, CallRunner
+from cellblock.host.services.tools.worker_provider import answer_of
 
 if TYPE_CHECKING:
+    import asyncio
     from collections.abc import Callable, Iterable
 
     from cellblock.host.services.tools.calls import Call
@@ -38,7 +38,6 @@ MAX_STUCK: Final = 96
 #: What errors name as the source of such tools.
 GIVEN: Final = "tools"
 _LOOP_BLOCKED: Final = "a call beside it did not stop when it was told to"
-_CANCELLED: Final = Answer(kind="CancelledError")
 
 
 def register_functions(
@@ -71,18 +70,21 @@ class InProcessTools:
         most: int,
         apart: bool = False,
     ) -> None:
-        self._loop, self._tools, self._timeout, self._most = loop, tools, timeout, most
-        self._apart = apart
-        self._runs = CallRunner(
-            tools, self._take_from_thread, threads=THREADS + MAX_STUCK, most=most
+        self._loop, self._tools, self._timeout, self._apart = loop, tools, timeout, apart
+        self._runner = CallRunner(
+            tools,
+            self._take_from_thread,
+            threads=THREADS + MAX_STUCK,
+            most=most,
+            loop=None if apart else loop,
         )
-        #: Sync calls that wait for a thread, and those in a thread that are still wanted.
+        #: Sync calls that wait for a thread, and how many in a thread are still wanted.
         self._queue: OrderedDict[int, Call] = OrderedDict()
         self._blocking = 0
         self._calls: dict[int, tuple[Call, asyncio.TimerHandle | None]] = {}
-        self._tasks: dict[int, asyncio.Task[None]] = {}
         #: Calls that were told to stop and have not ended.
         self._stuck: set[int] = set()
+        #: Answers that are kept back; None while none are.
         self._held: list[tuple[Call, Answer]] | None = None
 
     def open(
@@ -124,13 +126,11 @@ class InProcessTools:
         self._queue.clear()
         for number in tuple(self._calls):
             self.cancel(number)
-        self._runs.close()
+        self._runner.close()
 
     def ended(self, seconds: float = 0.0) -> bool:
         """Wait for async tools that ran ``apart``, after ``close``; return whether they ended."""
-        return self._runs.ended(seconds)
-
-    # --- calls --------------------------------------------------------------------------------
+        return self._runner.ended(seconds)
 
     def _pump(self) -> None:
         """Begin the calls that there is room for."""
@@ -147,25 +147,10 @@ class InProcessTools:
         if self._timeout is not None:
             timer = self._loop.call_later(self._timeout, self._overdue, number, self._timeout)
         self._calls[number] = call, timer
-        begin = worker.Begin(number=number, tool=call.tool.name, arguments=call.arguments)
         self._blocking += not call.tool.is_async
-        if call.tool.is_async and not self._apart:
-            self._tasks[number] = task = self._loop.create_task(self._run(begin))
-            # A task that is cancelled before it began has run none of our code.
-            task.add_done_callback(lambda _: self._ended(number, _CANCELLED))
-        else:
-            self._runs.begin(begin)
-
-    async def _run(self, begin: worker.Begin) -> None:
-        number, registered_ = begin.number, self._tools[begin.tool]
-        bind_progress(number, self._take)
-        try:
-            args, kwargs = values.arguments(begin.arguments)
-            value = await registered_.function(*args, **kwargs)
-            said = results.encode_result(number, value, self._most)
-        except (Exception, asyncio.CancelledError) as exc:  # a tool's exception is its cell's
-            said = results.encode_error(number, exc, registered_.tool, bytes(begin.arguments))
-        self._take(said)
+        self._runner.begin(
+            worker.Begin(number=number, tool=call.tool.name, arguments=call.arguments)
+        )
 
     def _overdue(self, number: int, seconds: float) -> None:
         call = self._forget(number)
@@ -177,50 +162,38 @@ class InProcessTools:
 
     def _stop(self, call: Call) -> None:
         """Tell a running call to stop."""
-        number = call.number
-        self._stuck.add(number)
-        if (task := self._tasks.get(number)) is not None:
-            task.cancel()
-            return
-        self._runs.cancel(number)
-        if call.tool.is_async:
-            self._loop.call_later(GRACE, self._see_stopped, number)
+        self._stuck.add(call.number)
+        self._runner.cancel(call.number)
+        if call.tool.is_async and self._apart:
+            self._loop.call_later(GRACE, self._see_stopped, call.number)
 
     def _see_stopped(self, number: int) -> None:
         """If a call still blocks the loop, leave that, with all calls that run on it."""
         if number not in self._stuck:
             return
-        self._runs.leave_loop()
+        self._runner.leave_loop()
         for call, _ in tuple(self._calls.values()):
             if call.tool.is_async:
                 self._forget(call.number)
                 self._stuck.add(call.number)
                 self._give(call, Answer(kind="WorkerLost", message=_LOOP_BLOCKED))
 
-    # --- answers ------------------------------------------------------------------------------
-
-    def _take_from_thread(self, said: CallMessage) -> None:
+    def _take_from_thread(self, message: CallMessage) -> None:
         """Pass a call's message on from the thread that runs it."""
         with contextlib.suppress(RuntimeError):  # the loop has closed
-            self._loop.call_soon_threadsafe(self._take, said)
+            self._loop.call_soon_threadsafe(self._take, message)
 
-    def _take(self, said: CallMessage) -> None:
-        match said:
-            case worker.Returned(number=number, value=value):
-                self._ended(number, Answer(bytes(value)))
-            case worker.Raised(number=number, kind=kind, message=text):
-                self._ended(number, Answer(kind=kind or "Exception", message=text))
+    def _take(self, message: CallMessage) -> None:
+        match message:
             case worker.Piece(number=number, text=text) if number in self._calls:
                 self._calls[number][0].piece(text)
             case worker.Progress(number=number, text=text) if number in self._calls:
                 self._calls[number][0].tell(text)
-
-    def _ended(self, number: int, answer: Answer) -> None:
-        self._stuck.discard(number)
-        self._tasks.pop(number, None)
-        if (call := self._forget(number)) is not None:
-            self._give(call, answer)
-        self._pump()
+            case worker.Returned() | worker.Raised():
+                self._stuck.discard(message.number)
+                if (call := self._forget(message.number)) is not None:
+                    self._give(call, answer_of(message))
+                self._pump()
 
     def _give(self, call: Call, answer: Answer) -> None:
         if self._held is not None:

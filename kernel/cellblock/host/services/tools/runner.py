@@ -15,6 +15,7 @@ import queue
 import threading
 import time
 from contextvars import ContextVar
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final
 
 from cellblock.host.services.tools import results
@@ -28,7 +29,6 @@ if TYPE_CHECKING:
     from cellblock.host.services.tools.worker import Begin, Raised, Returned
 
     Answer = Returned | Raised
-    Tasks = dict[int, asyncio.Task[Answer]]
 
 
 # --- stopping threads -------------------------------------------------------------------------
@@ -75,7 +75,7 @@ class ThreadStopper:
         self._is_serving = False
 
     def enter(self, number: int) -> None:
-        """Note that this thread runs the call ``number`` until it leaves it."""
+        """Record that this thread runs the call ``number`` until it leaves it."""
         with self._lock:
             self._threads[number] = threading.get_ident()
 
@@ -121,11 +121,7 @@ class ThreadStopper:
     def _attempt(self) -> bool:
         """Have the exception pending for a moment; return whether to try again."""
         with self._lock:
-            due = [
-                (number, self._threads[number])
-                for number in self._unraised
-                if number in self._threads
-            ]
+            due = [(one, self._threads[one]) for one in self._unraised if one in self._threads]
             if not due:
                 self._is_serving = False
                 return False
@@ -156,39 +152,47 @@ _WITHDRAWN: Final = ctypes.py_object()
 # --- what a call says before its answer -------------------------------------------------------
 
 _LONGEST: Final = 200
-
-
-def _ignore(_text: str) -> None: ...
-
-
 #: Of the call that runs in this thread or task: what gets progress lines, and what gets pieces of
 #: the text that it is going to return.
-progress_to: Final[ContextVar[Callable[[str], None]]] = ContextVar("progress_to", default=_ignore)
-pieces_to: Final[ContextVar[Callable[[str], None]]] = ContextVar("pieces_to", default=_ignore)
-
-
-def bind_progress(number: int, send: Callable[[Piece | Progress], None]) -> None:
-    """Have ``send`` get what the code of this thread or task reports, as the call ``number``."""
-    progress_to.set(lambda text: send(Progress(number=number, text=text)))
-    pieces_to.set(lambda text: send(Piece(number=number, text=text)))
+progress_to: Final[ContextVar[Callable[[str], None]]] = ContextVar("progress_to")
+pieces_to: Final[ContextVar[Callable[[str], None]]] = ContextVar("pieces_to")
 
 
 def report_progress(text: str) -> None:
     """Show a line to the user who waits for the call that runs here."""
-    progress_to.get()(text[:_LONGEST])
+    if (send := progress_to.get(None)) is not None:
+        send(text[:_LONGEST])
 
 
 def send_piece(text: str) -> None:
     """Give the cell more of the text that the call that runs here is going to return."""
-    pieces_to.get()(text)
+    if (send := pieces_to.get(None)) is not None:
+        send(text)
 
 
 #: Seconds that async calls have to end after they were told to stop.
 GRACE: Final = 1.0
 
 
+@dataclass(frozen=True, slots=True, eq=False)
+class _Loop:
+    """A loop that runs async calls, and their tasks by number.
+
+    ``thread`` is None if the loop is the program's own. Else the stopper knows the loop by
+    ``number``, which is negative, unlike those of calls.
+    """
+
+    loop: asyncio.AbstractEventLoop
+    number: int = 0
+    thread: threading.Thread | None = None
+    tasks: dict[int, asyncio.Task[Answer]] = field(default_factory=dict)
+
+
 class CallRunner:
-    """Runs calls. ``send`` is called from any thread."""
+    """Runs calls. ``send`` is called from any thread.
+
+    Async calls run on ``loop``, which is the program's own, or else on one in a thread.
+    """
 
     def __init__(
         self,
@@ -197,28 +201,25 @@ class CallRunner:
         *,
         threads: int,
         most: int,
+        loop: asyncio.AbstractEventLoop | None = None,
     ) -> None:
         self._tools, self._send, self._most = tools, send, most
-        #: Calls that wait for a thread, in ``_waiting`` unless dropped; None ends a thread.
+        #: Calls that wait for a thread, in ``_waiting`` unless cancelled; None ends a thread.
         self._queue: queue.SimpleQueue[int | None] = queue.SimpleQueue()
         self._lock = threading.Lock()
         self._waiting: dict[int, Begin] = {}
         self._stopper = ThreadStopper()
         self._threads, self._most_threads = 0, threads
         self._busy = 0
-        self._loop: asyncio.AbstractEventLoop | None = None
-        #: The thread that runs the loop, and its number for the stopper: negative, unlike calls'.
-        self._loop_thread: threading.Thread | None = None
+        self._loop = None if loop is None else _Loop(loop)
         self._loop_numbers = itertools.count(-1, -1)
-        self._loop_number = 0
         self._leaving: threading.Thread | None = None
-        self._tasks: Tasks = {}
 
     def begin(self, call: Begin) -> None:
         """Start a call; the host knows which tools there are."""
         if self._tools[call.tool].tool.is_async:
-            loop = self._own_loop()
-            loop.call_soon_threadsafe(self._start_task, loop, self._tasks, call)
+            own = self._loop = self._loop or self._start_loop()
+            own.loop.call_soon_threadsafe(self._start_task, own, call)
             return
         with self._lock:
             self._busy += 1
@@ -229,22 +230,17 @@ class CallRunner:
             threading.Thread(target=self._serve, daemon=True, name="tool").start()
         self._queue.put(call.number)
 
-    def drop(self, number: int) -> bool:
-        """Forget a call that no thread has begun, without answer; return whether there was one."""
-        with self._lock:
-            found = self._waiting.pop(number, None) is not None
-            self._busy -= found
-            return found
-
     def cancel(self, number: int) -> None:
-        """Tell a call to stop."""
-        loop = self._loop
-        if loop is not None:
-            loop.call_soon_threadsafe(self._cancel_task, number)
-        if self.drop(number):
+        """Tell a call to stop; one that has not begun is answered at once."""
+        if (own := self._loop) is not None:
+            own.loop.call_soon_threadsafe(_cancel_task, own, number)
+        with self._lock:
+            was_waiting = self._waiting.pop(number, None) is not None
+            self._busy -= was_waiting
+        if was_waiting:
             self._send(results.encode_error(number, Cancelled()))
-            return
-        self._stopper.stop(number)
+        else:
+            self._stopper.stop(number)
 
     def close(self) -> None:
         """Tell all calls to stop, and let idle threads end."""
@@ -256,18 +252,19 @@ class CallRunner:
             self._queue.put(None)
 
     def leave_loop(self) -> None:
-        """Cancel the async calls, and run those that begin now on a new loop.
+        """Cancel the calls on a loop in a thread, and run those that begin now on a new one.
 
         A call that blocks the old loop raises ``Cancelled`` a moment later.
         """
-        loop, thread, self._loop = self._loop, self._loop_thread, None
-        if loop is not None and thread is not None:
-            self._leaving = thread
-            loop.call_soon_threadsafe(loop.stop)
-            see_end = threading.Thread(
-                target=self._see_end, args=[thread, self._loop_number], daemon=True, name="tools"
-            )
-            see_end.start()
+        own = self._loop
+        if own is None or own.thread is None:
+            return
+        self._loop, self._leaving = None, own.thread
+        own.loop.call_soon_threadsafe(own.loop.stop)
+        see_end = threading.Thread(
+            target=self._see_end, args=[own.thread, own.number], daemon=True, name="tools"
+        )
+        see_end.start()
 
     def ended(self, seconds: float) -> bool:
         """Wait for the old loop's thread; return whether it has ended."""
@@ -286,12 +283,15 @@ class CallRunner:
                 self._send(answer)
 
     def _run(self, number: int) -> Answer | None:
-        """Run a call and return its answer; None if it was dropped."""
+        """Run a call and return its answer; None if it was cancelled before."""
         answer: Answer | None = None
         try:
             try:
-                if (call := self._taken(number)) is None:
-                    return None
+                with self._lock:
+                    call = self._waiting.pop(number, None)
+                    if call is None:
+                        return None
+                    self._stopper.enter(number)
                 answer = self._attempt(call)
             finally:
                 self._stopper.leave(number)
@@ -300,17 +300,9 @@ class CallRunner:
             answer = answer or results.encode_error(number, exc)
         return answer
 
-    def _taken(self, number: int) -> Begin | None:
-        """Take a call over in this thread; None if it was dropped."""
-        with self._lock:
-            call = self._waiting.pop(number, None)
-            if call is not None:
-                self._stopper.enter(number)
-            return call
-
     def _attempt(self, call: Begin) -> Answer:
         try:
-            bind_progress(call.number, self._send)
+            self._bind_progress(call.number)
             args, kwargs = values.arguments(call.arguments)
             value = self._tools[call.tool].function(*args, **kwargs)
             return results.encode_result(call.number, value, self._most)
@@ -323,63 +315,65 @@ class CallRunner:
         tool = self._tools[call.tool].tool
         return results.encode_error(call.number, error, tool, bytes(call.arguments))
 
+    def _bind_progress(self, number: int) -> None:
+        """Send what the code of this thread or task reports, as the call ``number``."""
+        progress_to.set(lambda text: self._send(Progress(number=number, text=text)))
+        pieces_to.set(lambda text: self._send(Piece(number=number, text=text)))
+
     # --- async --------------------------------------------------------------------------------
 
-    def _own_loop(self) -> asyncio.AbstractEventLoop:
-        if self._loop is None:
-            self._loop = loop = asyncio.new_event_loop()
-            tasks: Tasks = {}
-            self._tasks = tasks
-            self._loop_number = next(self._loop_numbers)
-            self._loop_thread = threading.Thread(
-                target=self._run_loop,
-                args=[loop, tasks, self._loop_number],
-                daemon=True,
-                name="tools",
-            )
-            self._loop_thread.start()
-        return self._loop
+    def _start_loop(self) -> _Loop:
+        number = next(self._loop_numbers)
+        thread = threading.Thread(target=lambda: self._run_loop(own), daemon=True, name="tools")
+        own = _Loop(asyncio.new_event_loop(), number, thread)
+        thread.start()
+        return own
 
-    def _run_loop(self, loop: asyncio.AbstractEventLoop, tasks: Tasks, number: int) -> None:
+    def _run_loop(self, own: _Loop) -> None:
         """Run a loop until it is stopped; calls that have not ended then are answered."""
         try:
-            self._stopper.enter(number)
+            self._stopper.enter(own.number)
             try:
-                _until_stopped(loop)
+                _until_stopped(own.loop)
             finally:
-                self._stopper.leave(number)
+                self._stopper.leave(own.number)
         except Cancelled:
-            self._stopper.leave(number)  # as in _run
-        for left in tuple(tasks):
+            self._stopper.leave(own.number)  # as in _run
+        for left in tuple(own.tasks):
             self._send(results.encode_error(left, Cancelled()))
 
-    def _start_task(self, loop: asyncio.AbstractEventLoop, tasks: Tasks, call: Begin) -> None:
-        tasks[call.number] = task = loop.create_task(self._run_async(call))
-        task.add_done_callback(lambda task: self._end_task(tasks, call.number, task))
+    def _start_task(self, own: _Loop, call: Begin) -> None:
+        own.tasks[call.number] = task = own.loop.create_task(self._run_async(own, call))
+        task.add_done_callback(lambda task: self._end_task(own, call.number, task))
 
-    def _end_task(self, tasks: Tasks, number: int, task: asyncio.Task[Answer]) -> None:
-        del tasks[number]
-        # A task that is cancelled before it began has run none of our code.
-        cancelled = task.cancelled() and results.encode_error(number, asyncio.CancelledError())
-        self._send(cancelled or task.result())
+    async def _run_async(self, own: _Loop, call: Begin) -> Answer:
+        self._bind_progress(call.number)
+        try:
+            args, kwargs = values.arguments(call.arguments)
+            value = await self._tools[call.tool].function(*args, **kwargs)
+            return results.encode_result(call.number, value, self._most)
+        except BaseException as exc:  # as above; so is its cancellation
+            if own.thread is None and not isinstance(exc, Exception | asyncio.CancelledError):
+                raise  # it ends the program, whose loop this is
+            return self._failed(call, exc)
+
+    def _end_task(self, own: _Loop, number: int, task: asyncio.Task[Answer]) -> None:
+        del own.tasks[number]
+        if task.cancelled() or task.exception() is not None:
+            # A task that is cancelled before it began has run none of our code.
+            self._send(results.encode_error(number, asyncio.CancelledError()))
+        else:
+            self._send(task.result())
 
     def _see_end(self, thread: threading.Thread, number: int) -> None:
         """Stop the call that blocks a loop's thread, if there is one."""
         thread.join(GRACE)
         self._stopper.stop(number)
 
-    def _cancel_task(self, number: int) -> None:
-        if (task := self._tasks.get(number)) is not None:
-            task.cancel()
 
-    async def _run_async(self, call: Begin) -> Answer:
-        bind_progress(call.number, self._send)
-        try:
-            args, kwargs = values.arguments(call.arguments)
-            value = await self._tools[call.tool].function(*args, **kwargs)
-            return results.encode_result(call.number, value, self._most)
-        except BaseException as exc:  # as above; so is its cancellation
-            return self._failed(call, exc)
+def _cancel_task(own: _Loop, number: int) -> None:
+    if (task := own.tasks.get(number)) is not None:
+        task.cancel()
 
 
 def _until_stopped(loop: asyncio.AbstractEventLoop) -> None:

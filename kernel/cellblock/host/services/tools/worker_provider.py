@@ -85,6 +85,13 @@ class _RunningCall:
         return Answer(kind="TimeoutError", message=said)
 
 
+def answer_of(message: worker.Returned | worker.Raised) -> Answer:
+    """Return a call's answer, as what runs it says it."""
+    if isinstance(message, worker.Returned):
+        return Answer(bytes(message.value))
+    return Answer(kind=message.kind or "Exception", message=message.message)
+
+
 class WorkerProvider:
     """A source of tools that run in a worker."""
 
@@ -275,10 +282,8 @@ class WorkerProvider:
             case worker.Progress(number=number, text=text):
                 if (run := self._runs.get(number)) is not None and run.waited_for:
                     run.call.tell(text)
-            case worker.Returned(number=number, value=value):
-                self._answer(number, Answer(bytes(value)))
-            case worker.Raised(number=number, kind=kind, message=text):
-                self._answer(number, Answer(kind=kind or "Exception", message=text))
+            case worker.Returned() | worker.Raised():
+                self._answer(message.number, answer_of(message))
             case worker.Loaded(tools=tools):
                 self._on_loaded(tools)
             case worker.LoadFailed():
