@@ -22,6 +22,7 @@ import openai
 import openai.resources.chat.completions  # now: not within the first call's time
 
 from cellblock.host.services.tools import runner
+from cellblock.host.services.tools.calls import MASK, mask
 from cellblock.policy.model import Llm
 from cellblock.render.text import encodable
 
@@ -351,7 +352,6 @@ async def _read_stream(stream: Any, redactor: Redactor, max_bytes: int, max_even
 
 # --- redaction: endpoints quote keys, whole or in part ----------------------------------------
 
-MASK: Final = "•••"
 #: Shorter ones are no secrets, and stand in any text.
 _SHORTEST: Final = 8
 #: What looks like a key, or like part of one.
@@ -364,15 +364,11 @@ class Redactor:
     def __init__(self, key: str) -> None:
         plain = key.strip()
         forms = {plain, quote(plain, safe=""), base64.b64encode(plain.encode()).decode()}
-        # The longest first: one may hold another.
-        ordered = sorted(forms, key=len, reverse=True)
-        self._forms = tuple(ordered) if len(plain) >= _SHORTEST else ()
+        self._forms = forms if len(plain) >= _SHORTEST else set[str]()
 
     def text(self, text: str) -> str:
         """Return ``text`` without the key."""
-        for form in self._forms:
-            text = text.replace(form, MASK)
-        return text
+        return mask(text, self._forms)
 
     def error(self, text: str) -> str:
         """Return a short text in which nothing looks like a key, either."""
@@ -381,11 +377,6 @@ class Redactor:
     def safe(self, text: str) -> str:
         """Return as much of a growing text as can't become a key, without it."""
         clean = self.text(text)
-        held = max((_begun(clean, form) for form in self._forms), default=0)
+        begun = (form[:size] for form in self._forms for size in range(1, len(form)))
+        held = max((len(one) for one in begun if clean.endswith(one)), default=0)
         return clean[: len(clean) - held]
-
-
-def _begun(text: str, form: str) -> int:
-    """Return how many characters at the end of ``text`` may be the beginning of ``form``."""
-    most = min(len(text), len(form) - 1)
-    return next((size for size in range(most, 0, -1) if text.endswith(form[:size])), 0)

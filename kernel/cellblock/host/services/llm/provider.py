@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, Annotated, Any, Final, Literal
 
 import msgspec
 
-from cellblock.host.services.tools.calls import Answer, Call, WorkerSettings
-from cellblock.host.services.tools.worker_provider import WorkerProvider
+from cellblock.host.services.tools.calls import Answer, Call, Quota
+from cellblock.host.services.tools.worker_provider import WorkerProvider, WorkerSettings
 from cellblock.render.tables import ModelBudget
 from cellblock.wire.messages import NOTHING, Parameter, Tool
 
@@ -46,14 +46,14 @@ _decode: Final = msgspec.msgpack.Decoder(Outcome).decode
 
 
 class LlmProvider:
-    """A provider. ``max_bytes`` bounds what a model says in one answer."""
+    """Language models. ``max_bytes`` bounds what a model says in one answer."""
 
     def __init__(self, reactor: Reactor, llm: Llm, *, max_bytes: int) -> None:
         self._llm, self._max_bytes = llm, max_bytes
-        self.quota = LlmQuota(max_calls=llm.max_calls, max_tokens=llm.max_tokens)
+        self._calls, self._tokens = Quota(llm.max_calls), Quota(llm.max_tokens)
         #: What cells may call.
         self.tools = tools(llm)
-        self._worker = WorkerProvider(
+        self.worker = WorkerProvider(
             reactor,
             WorkerSettings(
                 entries=(_ENTRY,),
@@ -62,6 +62,11 @@ class LlmProvider:
                 max_bytes=max_bytes + _ROOM,
             ),
         )
+
+    def spent(self) -> ModelBudget:
+        """Return what is used of the session's quotas, and what there is."""
+        calls, tokens = self._calls, self._tokens
+        return ModelBudget(calls.used, calls.most, tokens.used, tokens.most)
 
     def precheck(self, call: Call) -> Answer | None:
         """Return the refusal of a call that is wrong or not granted, before a user is asked."""
@@ -72,13 +77,17 @@ class LlmProvider:
         return None
 
     def begin(self, call: Call) -> None:
-        """Ask a model, or answer why it is not asked."""
+        """Ask a model, or answer why it is not asked.
+
+        A call that is cancelled has no answer, so it counts as all that it might have taken.
+        """
         try:
             request = read(call, self._llm)
         except WrongError as exc:
             call.answer(Answer(kind="ValidationError", message=str(exc)))
             return
-        if refusal := self.quota.reserve(call.number, request.most_tokens()):
+        most = request.most_tokens()
+        if refusal := self._reserve(most):
             call.answer(Answer(kind="BudgetSpent", message=refusal))
             return
 
@@ -87,28 +96,25 @@ class LlmProvider:
             kind, message = answer.kind, answer.message
             failed = Outcome(kind=kind, message=message, tokens=None)
             outcome = failed if kind else _decode(answer.value)
-            taken = self.quota.settle(call.number, outcome.tokens)
+            taken = most if outcome.tokens is None else outcome.tokens
+            self._tokens.release(most - taken)
             value = bytes(outcome.value)
             call.answer(Answer(value, outcome.kind, outcome.message, tokens=taken))
 
         arguments = (dataclasses.asdict(self._llm), self._max_bytes, request)
         raw = msgspec.Raw(_encode((arguments, {})))
-        self._worker.begin(
+        self.worker.begin(
             Call(call.number, _COMPLETE, raw, answer, piece=call.piece, tell=call.tell)
         )
 
-    def cancel(self, number: int) -> None:
-        """Stop asking. Nobody tells what it took, so it counts as all that it might."""
-        self.quota.settle(number)
-        self._worker.cancel(number)
-
-    def hold(self, *, held: bool) -> None:
-        """Read no answers for now, or read them again."""
-        self._worker.hold(held=held)
-
-    def close(self) -> None:
-        """End the worker, if one was started."""
-        self._worker.close()
+    def _reserve(self, tokens: int) -> str:
+        """Reserve a call and its tokens; return why it may not be made, or an empty string."""
+        if self._calls.used >= self._calls.most:
+            return f"the session's calls are spent (llm.max_calls): {self.spent()}"
+        if not self._tokens.reserve(tokens):
+            return f"it may take {tokens:,} tokens, too many (llm.max_tokens): {self.spent()}"
+        self._calls.reserve(1)
+        return ""
 
 
 # --- the tools that cells see -----------------------------------------------------------------
@@ -258,45 +264,3 @@ def _reason(exc: Exception) -> str:
     what, _, where = str(exc).partition(" - at `$[1]")
     name = where.rstrip("`").removeprefix(".")
     return (f"{name}: {what}" if name else what)[:_LONGEST_REASON]
-
-
-# --- the session's quota ----------------------------------------------------------------------
-
-
-class LlmQuota:
-    """What calls of language models have cost one session, and what it may spend.
-
-    Kept in the host, so that no restored guest and no new worker begins anew. A call is reserved
-    with the most that it may take before it is made: calls at once never take more.
-    """
-
-    def __init__(self, *, max_calls: int, max_tokens: int) -> None:
-        self._max_calls, self._max_tokens = max_calls, max_tokens
-        self._calls = self._tokens = 0
-        #: The most that calls under way may take, by number.
-        self._reserved: dict[int, int] = {}
-
-    def spent(self) -> ModelBudget:
-        """Return what is used and what there is."""
-        tokens = self._tokens + sum(self._reserved.values())
-        return ModelBudget(self._calls, self._max_calls, tokens, self._max_tokens)
-
-    def reserve(self, number: int, tokens: int) -> str:
-        """Reserve a call's tokens; return why it may not be made, or an empty string."""
-        spent = self.spent()
-        if spent.calls >= self._max_calls:
-            return f"the session's calls are spent (llm.max_calls): {spent}"
-        if spent.tokens + tokens > self._max_tokens:
-            return f"it may take {tokens:,} tokens, too many (llm.max_tokens): {spent}"
-        self._calls += 1
-        self._reserved[number] = tokens
-        return ""
-
-    def settle(self, number: int, tokens: int | None = None) -> int:
-        """Count and return what a call took; None means all that it might. The second time 0."""
-        reserved = self._reserved.pop(number, None)
-        if reserved is None:
-            return 0
-        taken = reserved if tokens is None else tokens
-        self._tokens += taken
-        return taken

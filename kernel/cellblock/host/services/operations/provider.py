@@ -1,6 +1,6 @@
 """The host's end of operations: a provider whose worker starts with the first call.
 
-``refusal`` answers what is plainly not granted before a user is asked. ``WriteQuota`` counts what
+``refusal`` answers what is plainly not granted before a user is asked. A quota counts what
 ``ops.write_file`` writes. Calls that pass go to the worker, which judges them once more with what
 only it finds out, such as where a link leads.
 """
@@ -21,8 +21,8 @@ from cellblock.host.services.operations.catalog import (
     OperationGrants,
     not_granted,
 )
-from cellblock.host.services.tools.calls import Answer, Call, WorkerSettings
-from cellblock.host.services.tools.worker_provider import WorkerProvider
+from cellblock.host.services.tools.calls import Answer, Call, Quota
+from cellblock.host.services.tools.worker_provider import WorkerProvider, WorkerSettings
 from cellblock.policy.network import is_address
 from cellblock.render.tables import WriteBudget
 from cellblock.wire import values
@@ -47,40 +47,20 @@ _LEAST_FILE: Final = 4_096
 _decode: Final = msgspec.msgpack.Decoder(dict[str, Any]).decode
 
 
-class WriteQuota:
-    """The bytes that one session may write, counted in the host: a worker may be lost."""
-
-    def __init__(self, *, max_bytes: int) -> None:
-        self._max_bytes, self._bytes = max_bytes, 0
-
-    def spent(self) -> WriteBudget:
-        """Return what is used and what there is."""
-        return WriteBudget(self._bytes, self._max_bytes)
-
-    def reserve(self, size: int) -> str:
-        """Count a file; return why it may not be written, or an empty string."""
-        taken = max(size, _LEAST_FILE)
-        if self._bytes + taken > self._max_bytes:
-            said = f"it counts as {taken:,} bytes, too many (max_total_bytes)"
-            return f"{said}: {self.spent()} for this session"
-        self._bytes += taken
-        return ""
-
-    def release(self, size: int) -> None:
-        """Give back the bytes of a file that was counted and not written."""
-        self._bytes -= max(size, _LEAST_FILE)
-
-
 class OperationsProvider:
     """Runs operations, in a worker of their own."""
 
     def __init__(self, reactor: Reactor, policy: Policy, grants: OperationGrants) -> None:
         self._reactor, self._policy, self._grants = reactor, policy, grants
-        self._worker = WorkerProvider(reactor, _worker_settings(policy, grants))
+        self.worker = WorkerProvider(reactor, _worker_settings(policy, grants))
         #: What cells may call.
         self.tools = catalog.granted_tools(policy.operations)
         written = grants.tables.get("write_file")
-        self.quota = WriteQuota(max_bytes=written["max_total_bytes"] if written else 0)
+        self._written = Quota(written["max_total_bytes"] if written else 0)
+
+    def spent(self) -> WriteBudget:
+        """Return how many bytes cells have written, and how many they may."""
+        return WriteBudget(self._written.used, self._written.most)
 
     def hold_to(self, policy: Policy, grants: OperationGrants) -> None:
         """Apply a narrower policy to calls that begin now, in a new worker if need be.
@@ -89,10 +69,10 @@ class OperationsProvider:
         """
         settings = _worker_settings(policy, grants)
         if grants != self._grants:
-            self._worker.give_up("the policy has become narrower")
-            self._worker = WorkerProvider(self._reactor, settings)
+            self.worker.give_up("the policy has become narrower")
+            self.worker = WorkerProvider(self._reactor, settings)
         elif policy.tool_timeout != self._policy.tool_timeout:
-            self._worker.hold_to(settings.timeout, settings.timeouts)
+            self.worker.hold_to(settings.timeout, settings.timeouts)
         self._policy, self._grants = policy, grants
 
     def open(
@@ -126,7 +106,7 @@ class OperationsProvider:
             )
 
         arguments = msgspec.Raw(msgspec.msgpack.encode((packages, {})))
-        self._worker.begin(Call(_BEFORE_ALL, catalog.INSTALL, arguments, done, tell=tell))
+        self.worker.begin(Call(_BEFORE_ALL, catalog.INSTALL, arguments, done, tell=tell))
 
     def precheck(self, call: Call) -> Answer | None:
         """Return the refusal of a call that is not granted, before a user is asked."""
@@ -135,32 +115,22 @@ class OperationsProvider:
     def begin(self, call: Call) -> None:
         """Run a call, unless it exceeds the session's quota for writing."""
         if call.tool.name != catalog.WRITE_FILE.name:
-            self._worker.begin(call)
+            self.worker.begin(call)
             return
-        size = len(bytes(call.arguments))
-        if why := self.quota.reserve(size):
-            call.answer(Answer(kind="BudgetSpent", message=why))
+        taken = max(len(bytes(call.arguments)), _LEAST_FILE)
+        if not self._written.reserve(taken):
+            why = f"it counts as {taken:,} bytes, too many (max_total_bytes)"
+            message = f"{why}: {self.spent()} for this session"
+            call.answer(Answer(kind="BudgetSpent", message=message))
             return
 
         def answer(answer: Answer) -> None:
             # With any other answer, or none, something may have been written.
             if answer.kind in UNWRITTEN:
-                self.quota.release(size)
+                self._written.release(taken)
             call.answer(answer)
 
-        self._worker.begin(msgspec.structs.replace(call, answer=answer))
-
-    def cancel(self, number: int) -> None:
-        """Stop a call."""
-        self._worker.cancel(number)
-
-    def hold(self, *, held: bool) -> None:
-        """Read no answers for now, or read them again."""
-        self._worker.hold(held=held)
-
-    def close(self) -> None:
-        """End the worker, if one was started."""
-        self._worker.close()
+        self.worker.begin(msgspec.structs.replace(call, answer=answer))
 
 
 def _worker_settings(policy: Policy, grants: OperationGrants) -> WorkerSettings:

@@ -9,9 +9,9 @@ The parts, in the order in which a call meets them:
 - ``session_tools``: a session's end. Passes the guest's calls on, and answers back.
 - ``broker``: admits or refuses a call, **counts it against the policy's limits** (calls of a cell,
   at once, per second, bytes), has it approved, and records it. ``Providers`` are all that run calls
-  for a session. What a call costs beyond that is counted by its provider: ``LlmQuota``,
-  ``WriteQuota``.
-- ``calls``: ``Call``, ``Answer``, ``Provider``, ``Approval``, ``CallRecord``: what all share.
+  for a session. What a call costs beyond that (tokens, written bytes) is counted by its provider.
+- ``calls``: ``Call``, ``Answer``, ``Source``, ``Quota``, ``Approval``, ``CallRecord``: what all
+  share.
 - ``worker_provider``: the host's end of a worker process, which may hang, crash and be killed.
 - ``worker``: that process, and the messages to it. ``runner`` runs its calls.
 - ``registry``: makes tools of functions, and **validates a call's arguments** against their type

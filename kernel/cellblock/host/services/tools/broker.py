@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import itertools
 from collections import OrderedDict
+from functools import partial
 from typing import TYPE_CHECKING, Final
 
 import msgspec
@@ -18,21 +19,14 @@ from cellblock.errors import PolicyError
 from cellblock.host.services.llm import provider as llm
 from cellblock.host.services.operations import catalog
 from cellblock.host.services.operations.provider import OperationsProvider
-from cellblock.host.services.tools.calls import (
-    Answer,
-    Call,
-    CallRecord,
-    CellCalls,
-    WorkerSettings,
-    bounded,
-)
-from cellblock.host.services.tools.worker_provider import WorkerProvider
+from cellblock.host.services.tools.calls import Answer, Call, CallRecord, CellCalls, bounded
+from cellblock.host.services.tools.worker_provider import WorkerProvider, WorkerSettings
 from cellblock.wire import messages
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection
 
-    from cellblock.host.services.tools.calls import Provider, Source, Status, Tooling
+    from cellblock.host.services.tools.calls import Source, Status, Tooling
     from cellblock.host.session.types import Reactor
 
 
@@ -342,7 +336,7 @@ class Providers:
     """
 
     def __init__(self, reactor: Reactor, tooling: Tooling) -> None:
-        #: Providers that have to be asked which tools they have, and their answers.
+        #: Those that have to be asked which tools they have, and their answers.
         self._sources: list[Source] = []
         self._found: dict[Source, tuple[messages.Tool, ...]] = {}
         self._operations: OperationsProvider | None = None
@@ -367,13 +361,13 @@ class Providers:
             self._operations = OperationsProvider(reactor, policy, tooling.operations)
             self._paths = None
             if policy.operations is not None and policy.operations.write_file is not None:
-                tooling.budgets[catalog.WRITE_FILE.name] = self._operations.quota.spent
+                tooling.budgets[catalog.WRITE_FILE.name] = self._operations.spent
         if policy.llm.granted:
             self._llm = llm.LlmProvider(reactor, policy.llm, max_bytes=policy.tool_max_bytes)
-            tooling.budgets[llm.CALL] = self._llm.quota.spent
+            tooling.budgets[llm.CALL] = self._llm.spent
         self._own = [one for one in (self._operations, self._llm) if one is not None]
         #: By name, also those that are gone: their calls may be under way.
-        self._named: dict[str, tuple[messages.Tool, Provider]] = {}
+        self._named: dict[str, tuple[messages.Tool, Source | _Own]] = {}
         self._index()
         #: Tools of the host's own that the policy does not grant, and why not.
         self.withheld = {tool.name: catalog.refusal(tool.name) for tool in catalog.ALL.values()}
@@ -446,7 +440,7 @@ class Providers:
 
         settle()
         for source in self._sources:
-            source.open(lambda tools, source=source: known(source, tools), fail)  # type: ignore[misc]
+            source.open(partial(known, source), fail)
         if self._operations is not None:
             self._operations.open(installed, fail, tell)
 
@@ -460,26 +454,30 @@ class Providers:
 
     def precheck(self, call: Call) -> Answer | None:
         """Return the refusal of a call that the policy does not grant, before a user is asked."""
-        for one in self._own:
-            if call.tool.name in {tool.name for tool in one.tools}:
-                return one.precheck(call)
-        return None
+        _, provider = self._named.get(call.tool.name, (None, None))
+        return provider.precheck(call) if isinstance(provider, _Own) else None
 
     def begin(self, call: Call) -> None:
         """Run a call."""
         self._named[call.tool.name][1].begin(call)
 
     def cancel(self, number: int) -> None:
-        """Stop a call; harmless for providers that do not have it."""
-        for one in (*self._sources, *self._own):
-            one.cancel(number)
+        """Stop a call."""
+        for source in self._all():
+            source.cancel(number)
 
     def hold(self, *, held: bool) -> None:
         """Keep answers back, or let them go again."""
-        for one in (*self._sources, *self._own):
-            one.hold(held=held)
+        for source in self._all():
+            source.hold(held=held)
 
     def close(self) -> None:
         """End all workers that were started."""
-        for one in (*self._sources, *self._own):
-            one.close()
+        for source in self._all():
+            source.close()
+
+    def _all(self) -> list[Source]:
+        return [*self._sources, *(one.worker for one in self._own)]
+
+
+_Own = OperationsProvider | llm.LlmProvider

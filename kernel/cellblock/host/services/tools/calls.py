@@ -1,13 +1,13 @@
 """A call, who runs it, who approves of it, and its record: what all parts of tools share.
 
 A guest's call becomes a ``Call`` when the broker has admitted it. An ``Approval`` may be asked
-about it; then a ``Provider`` runs it and gives an ``Answer``. Every call that ended is a
-``CallRecord``, which replies' metadata and the audit log show without secrets.
+about it; then it is run and has an ``Answer``. Every call that ended is a ``CallRecord``, which
+replies' metadata and the audit log show without secrets.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final, Literal, Protocol
 
 import msgspec
@@ -17,7 +17,7 @@ from cellblock.wire import values
 from cellblock.wire.messages import NOTHING
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable, Iterable, Mapping
 
     from cellblock.errors import PolicyError
     from cellblock.host.services.operations.catalog import OperationGrants
@@ -57,14 +57,22 @@ class Call(msgspec.Struct, frozen=True):
     tell: Callable[[str], None] = _ignore
 
 
-class Provider(Protocol):
-    """Runs calls, and never blocks the host's loop."""
+class Source(Protocol):
+    """Runs calls of tools that it finds out, and never blocks the host's loop."""
+
+    def open(
+        self, on_tools: Callable[[tuple[Tool, ...]], None], on_failed: Callable[[PolicyError], None]
+    ) -> None:
+        """Find out which tools there are; one of the two is called, later and once."""
+
+    def hold_to(self, timeout: float | None, timeouts: Mapping[str, float]) -> None:
+        """Set the seconds that a call may take: of any tool, and of some by name."""
 
     def begin(self, call: Call) -> None:
         """Run ``call``, now or as soon as there is room."""
 
     def cancel(self, number: int) -> None:
-        """Stop a call whose answer nobody waits for; harmless if it has been answered."""
+        """Stop a call, which is not answered any more; harmless if it was."""
 
     def hold(self, *, held: bool) -> None:
         """Keep answers back while the guest does not read them, or let them go again."""
@@ -73,16 +81,26 @@ class Provider(Protocol):
         """End, with all calls that run."""
 
 
-class Source(Provider, Protocol):
-    """A provider that finds out which tools it has."""
+class Quota:
+    """How much of something one session may use: calls, tokens, bytes.
 
-    def hold_to(self, timeout: float | None, timeouts: Mapping[str, float]) -> None:
-        """Set the seconds that a call may take: of any tool, and of some by name."""
+    Kept in the host, so that no restored guest and no new worker begins anew. What a call may take
+    is reserved before it begins, so calls at once never take more.
+    """
 
-    def open(
-        self, on_tools: Callable[[tuple[Tool, ...]], None], on_failed: Callable[[PolicyError], None]
-    ) -> None:
-        """Find out which tools there are; one of the two is called, later and once."""
+    def __init__(self, most: int) -> None:
+        self.most, self.used = most, 0
+
+    def reserve(self, amount: int) -> bool:
+        """Count ``amount`` as used, if there is so much left."""
+        if self.used + amount > self.most:
+            return False
+        self.used += amount
+        return True
+
+    def release(self, amount: int) -> None:
+        """Give back what was reserved and not taken; a negative amount was taken beyond that."""
+        self.used -= amount
 
 
 class Approval(Protocol):
@@ -114,9 +132,6 @@ class DenyAll:
         """Do nothing: nobody was asked."""
 
 
-# --- what a session and a worker are configured with ------------------------------------------
-
-
 class Tooling(msgspec.Struct, frozen=True, kw_only=True):
     """What a session's cells may call, and within what limits: those of ``policy``.
 
@@ -136,23 +151,6 @@ class Tooling(msgspec.Struct, frozen=True, kw_only=True):
     unlisted: Callable[[int], None] = _ignore
     barred: Callable[[], object] = _not_barred
     approval: Approval | None = None
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class WorkerSettings:
-    """What a worker is to run: the operator's ``entries``, or else the host's ``operations``.
-
-    ``timeout`` and ``timeouts`` are seconds of a call, of any tool and by name; ``max_bytes``
-    bounds an answer. ``limit`` names the policy field of the time limit, ``policy`` its file.
-    """
-
-    entries: tuple[str, ...] = ()
-    operations: OperationGrants | None = None
-    timeout: float | None = None
-    timeouts: Mapping[str, float] = field(default_factory=dict)
-    max_bytes: int = 2**20
-    limit: str = "tool_timeout"
-    policy: str = ""
 
 
 # --- records of calls -------------------------------------------------------------------------
@@ -239,6 +237,13 @@ def _arguments(tool: Tool, encoded: bytes | int) -> tuple[list[Any], dict[str, A
         [MASK if is_secret_at(tool, index) else value for index, value in enumerate(args)],
         {key: MASK if is_secret_named(tool, key) else kwargs[key] for key in kwargs},
     )
+
+
+def mask(text: str, secrets: Iterable[str]) -> str:
+    """Return ``text`` without these texts, of which one may hold another."""
+    for secret in sorted(secrets, key=len, reverse=True):
+        text = text.replace(secret, MASK)
+    return text
 
 
 def is_secret_at(tool: Tool, index: int) -> bool:

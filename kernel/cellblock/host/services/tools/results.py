@@ -18,7 +18,7 @@ import msgspec
 import pydantic
 
 from cellblock.host.services.operations.catalog import OperationError
-from cellblock.host.services.tools.calls import MASK, is_secret_at, is_secret_named
+from cellblock.host.services.tools.calls import MASK, is_secret_at, is_secret_named, mask
 from cellblock.host.services.tools.worker import Raised, Returned
 from cellblock.render.text import encodable
 from cellblock.tools import Secret
@@ -104,9 +104,7 @@ def mask_secrets(text: str, tool: Tool, arguments: bytes) -> str:
     found = set(itertools.islice(_secret_texts(secret), 2 * MOST))
     if len(found) > MOST:
         return MASK
-    for said in sorted(found, key=len, reverse=True):
-        text = text.replace(said, MASK)
-    return text
+    return mask(text, found)
 
 
 def _secret_texts(value: Any) -> Iterator[str]:

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import os
 from collections import deque
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Final
 
 from cellblock.errors import PolicyError
@@ -21,7 +21,8 @@ from cellblock.host.services.tools.calls import Answer
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
-    from cellblock.host.services.tools.calls import Call, WorkerSettings
+    from cellblock.host.services.operations.catalog import OperationGrants
+    from cellblock.host.services.tools.calls import Call
     from cellblock.host.session.types import Reactor, Timer
     from cellblock.wire.messages import Tool
 
@@ -43,6 +44,23 @@ _EACH: Final = 4_096
 MAX_FAILED_STARTS: Final = 3
 #: Kinds of answers of calls that stopped because they were told to.
 _STOPPED: Final = ("Cancelled", "CancelledError")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WorkerSettings:
+    """What a worker is to run: the operator's ``entries``, or else the host's ``operations``.
+
+    ``timeout`` and ``timeouts`` are seconds of a call, of any tool and by name; ``max_bytes``
+    bounds an answer. ``limit`` names the policy field of the time limit, ``policy`` its file.
+    """
+
+    entries: tuple[str, ...] = ()
+    operations: OperationGrants | None = None
+    timeout: float | None = None
+    timeouts: Mapping[str, float] = field(default_factory=dict)
+    max_bytes: int = 2**20
+    limit: str = "tool_timeout"
+    policy: str = ""
 
 
 @dataclass(slots=True, eq=False)

@@ -35,8 +35,7 @@ class Counter:
 
     def __init__(self, tokens=1_000):
         self.llm = LlmProvider(Reactor(), replace(SECTION, max_tokens=tokens), max_bytes=1_000)
-        self.ledger = self.llm.quota
-        self.worker = self.llm._worker = Worker()
+        self.worker = self.llm.worker = Worker()
         self.answers, self.pieces = {}, []
 
     def ask(self, number, **given):
@@ -71,7 +70,7 @@ def test_a_call_goes_on_with_what_the_policy_says_and_its_answer_comes_back(coun
     counter.reply(value={"text": "ok"}, tokens=12)
     assert counter.pieces == ["o"]
     assert counter.answers[1] == Answer(msgspec.msgpack.encode({"text": "ok"}), tokens=12)
-    assert counter.ledger.spent() == (1, 10, 12, 1_000)
+    assert counter.llm.spent() == (1, 10, 12, 1_000)
 
 
 def test_what_is_wrong_or_too_dear_reaches_no_worker(counter):
@@ -84,7 +83,7 @@ def test_what_is_wrong_or_too_dear_reaches_no_worker(counter):
         " 10 of 10 calls and 1,000 of 1,000 tokens are left",
     )
     assert counter.worker.calls == []
-    assert counter.ledger.spent() == (0, 10, 0, 1_000)
+    assert counter.llm.spent() == (0, 10, 0, 1_000)
 
 
 def test_calls_at_once_share_what_is_left(counter):
@@ -101,25 +100,22 @@ def test_a_failure_costs_what_is_known_of_it_or_all_that_it_might(counter, token
     counter.ask(1)
     counter.reply(kind="RateLimitError", message="busy", tokens=tokens)
     assert counter.answers[1] == Answer(kind="RateLimitError", message="busy", tokens=entered)
-    assert counter.ledger.spent().tokens == entered
+    assert counter.llm.spent().tokens == entered
     # So does a call whose time ran out, or whose worker is lost.
     counter.ask(2)
     counter.worker.calls.pop().answer(Answer(kind="TimeoutError", message="too long"))
     assert counter.answers[2] == Answer(kind="TimeoutError", message="too long", tokens=LEAST)
-    assert counter.ledger.spent().tokens == entered + LEAST
+    assert counter.llm.spent().tokens == entered + LEAST
 
 
 def test_a_call_that_is_withdrawn_again_and_again_spends_the_budget(counter):
     for number in range(100):
         counter.ask(number)
-        counter.llm.cancel(number)
+        counter.llm.worker.cancel(number)
     admitted = 1_000 // LEAST
     assert len(counter.worker.calls) == admitted
-    assert counter.ledger.spent().tokens == admitted * LEAST
+    assert counter.llm.spent().tokens == admitted * LEAST
     assert counter.worker.cancelled == list(range(100))
-    # An answer that comes late enters nothing more.
-    counter.reply(value=None, tokens=5)
-    assert counter.ledger.spent().tokens == admitted * LEAST
 
 
 def test_what_a_policy_does_not_grant_is_known_before_anybody_is_asked(counter):
@@ -127,3 +123,25 @@ def test_what_a_policy_does_not_grant_is_known_before_anybody_is_asked(counter):
     why = "model: 'other' is not allowed; the policy names small"
     assert (answer.kind, answer.message) == ("ValidationError", why)
     assert counter.llm.precheck(counter.call(1, print)) is None
+
+
+def test_an_endpoint_that_takes_more_than_it_may_ends_the_budget(counter):
+    counter.ask(1)
+    counter.reply(value={"text": "ok"}, tokens=5_000)
+    counter.ask(2)
+    assert counter.answers[2].message == (
+        f"it may take {LEAST} tokens, too many (llm.max_tokens):"
+        " 9 of 10 calls and 0 of 1,000 tokens are left"
+    )
+
+
+def test_calls_are_counted_whatever_came_of_them_and_what_is_refused_costs_nothing(counter):
+    for number in range(20):
+        counter.ask(number)
+        if counter.worker.calls:
+            counter.reply(kind="RateLimitError", message="busy", tokens=0)
+    assert counter.answers[10].message == (
+        "the session's calls are spent (llm.max_calls):"
+        " 0 of 10 calls and 1,000 of 1,000 tokens are left"
+    )
+    assert counter.llm.spent() == (10, 10, 0, 1_000)

@@ -176,7 +176,7 @@ def under(grants, **fields):
 def operating(grants, begin):
     """Return the operations of a session, with this to begin a call in place of a worker."""
     operations = OperationsProvider(Reactor(), under(grants), grants)
-    operations._worker = SimpleNamespace(begin=begin)
+    operations.worker = SimpleNamespace(begin=begin)
     return operations
 
 
@@ -189,7 +189,7 @@ def test_what_a_session_writes_is_counted_where_no_worker_can_forget_it(everythi
     # A file counts as 4 KiB at least: two small ones leave no room for a third.
     assert [len(bytes(call.arguments)) for call in begun] == [1, 1]
     assert {answer.kind for answer in answers} == {"BudgetSpent"}
-    assert operations.quota.spent() == WriteBudget(8_192, 10_000)
+    assert operations.spent() == WriteBudget(8_192, 10_000)
 
 
 @pytest.mark.parametrize(
@@ -211,19 +211,19 @@ def test_what_a_refused_write_would_have_taken_is_given_back(everything, kind, l
     operations = operating(everything, lambda call: call.answer(Answer(kind=kind)))
     operations.begin(Call(1, catalog.WRITE_FILE, msgspec.Raw(b"x" * 8_000), answers.append))
     assert [answer.kind for answer in answers] == [kind]
-    assert operations.quota.spent() == WriteBudget(left, 10_000)
+    assert operations.spent() == WriteBudget(left, 10_000)
 
 
 def test_a_worker_knows_a_narrower_policy_or_is_another_and_what_was_spent_stays(everything):
     operations, answers = OperationsProvider(Reactor(), under(everything), everything), []
-    first, quota = operations._worker, operations.quota
+    first, quota = operations.worker, operations._written
     operations.hold_to(under(everything, tool_timeout=2.0), everything)
-    assert operations._worker is first
+    assert operations.worker is first
     assert first._settings.timeout == 2.0
     first._queue.append(Call(1, catalog.READ_FILE, msgspec.Raw(b""), answers.append))
     denied = replace(everything, denied=("/a/secret",))
     operations.hold_to(under(denied, tool_timeout=2.0), denied)
-    assert operations._worker is not first
-    assert operations._worker._settings.operations == denied
+    assert operations.worker is not first
+    assert operations.worker._settings.operations == denied
     assert [answer.kind for answer in answers] == ["WorkerLost"]
-    assert operations.quota is quota
+    assert operations._written is quota

@@ -5,7 +5,8 @@ import pytest
 
 from cellblock.host.services.tools import worker as protocol
 from cellblock.host.services.tools import worker_provider
-from cellblock.host.services.tools.calls import Call, WorkerSettings
+from cellblock.host.services.tools.calls import Call
+from cellblock.host.services.tools.worker_provider import WorkerSettings
 from cellblock.wire import messages
 from support.simulator import Reactor
 
