@@ -5,9 +5,9 @@ name is read, what is read and written is bounded, and names are made harmless b
 or shown. Cells can't write to the folder of copies. What is there already, and was not put there by
 this session, is never written to: the copy gets another name.
 
-A walk over the folders that cells may write (``_Walk``) finds what matches the policy's
-``Patterns`` and has changed; ``ArtifactFolder`` copies it. ``ArtifactCollector`` does both in short
-steps, between which the host's loop goes on. Imports ``policy.paths``.
+``ArtifactCollector`` walks over the folders that cells may write, finds what matches the policy's
+``Patterns`` and has changed, and copies it, in short steps between which the host's loop goes on.
+Imports ``policy.paths``.
 """
 
 from __future__ import annotations
@@ -16,6 +16,7 @@ import codecs
 import contextlib
 import fnmatch
 import hashlib
+import itertools
 import os
 import re
 import secrets
@@ -36,8 +37,9 @@ if TYPE_CHECKING:
     from cellblock.host.session.types import Reactor
 
 
-#: Seconds of one step.
+#: Seconds of one step, and bytes that are copied in one.
 STEP: Final = 0.02
+BLOCK: Final = 1 << 20
 #: Files that are copied of one cell, and of a session; and that are listed as skipped.
 MOST_OF_A_CELL: Final = 200
 MOST_OF_A_SESSION: Final = 2_000
@@ -46,7 +48,12 @@ MOST_SKIPPED: Final = 50
 ENTRIES: Final = 20_000
 DEEPEST: Final = 32
 AT_ONCE: Final = 500
+#: Names that are tried if others have theirs.
+_MOST_NUMBERS: Final = 1_000
 FOLDER: Final = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
+#: Doesn't wait for a pipe that was put there, nor take a terminal.
+_SOURCE: Final = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC
+_NEW: Final = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
 Key = tuple[str, str]
 
 
@@ -119,9 +126,15 @@ class Entry:
     @property
     def state(self) -> tuple[int, ...]:
         """What changes when the file does."""
-        status = self.status
-        times = status.st_mtime_ns, status.st_ctime_ns
-        return status.st_dev, status.st_ino, status.st_size, *times
+        return *_state(self.status), self.status.st_ctime_ns
+
+
+def _state(status: os.stat_result) -> tuple[int, ...]:
+    """Return what changes with a file and its content; an inode's number may be used again.
+
+    Without ``st_ctime``, which a rename changes.
+    """
+    return status.st_dev, status.st_ino, status.st_size, status.st_mtime_ns
 
 
 #: A copy, and the state in which it was left.
@@ -137,8 +150,8 @@ class ArtifactCollector:
     """Copies the files of a session's cells.
 
     ``roots`` are the folders that cells may write, canonical and none within another; ``path`` is
-    where copies go. ``most`` are bytes of one file, ``most_in_all`` of all copies of the session;
-    None is no limit.
+    where copies go, a folder that is made with the first. ``most`` are bytes of one file,
+    ``most_in_all`` of all copies of the session; None is no limit.
     """
 
     def __init__(
@@ -152,9 +165,10 @@ class ArtifactCollector:
         most_in_all: int | None,
         opener: Callable[[str], int] = open_folder,
     ) -> None:
-        self._reactor, self._roots, self._patterns = reactor, roots, patterns
-        self._opener, self._most_in_all = opener, most_in_all
-        self._folder = ArtifactFolder(path, most)
+        self._reactor, self._roots, self._patterns, self._path = reactor, roots, patterns, path
+        self._opener, self._most, self._most_in_all = opener, most, most_in_all
+        #: The folder of copies.
+        self._fd: int | None = None
         #: States at the last look; None before the first cell.
         self._known: dict[Key, tuple[int, ...]] | None = None
         self._copies: dict[Key, Copied] = {}
@@ -191,9 +205,11 @@ class ArtifactCollector:
         go_on()
 
     def close(self) -> None:
-        """Copy nothing more."""
+        """Copy nothing more; what is in the folder of copies stays."""
         self._closed = True
-        self._folder.close()
+        if self._fd is not None:
+            os.close(self._fd)
+            self._fd = None
 
     def _collect(self, found: CellArtifacts) -> Generator[None, None, None]:
         """Copy; yield where others may have their turn."""
@@ -210,7 +226,7 @@ class ArtifactCollector:
                     found.uncounted = True
                     continue
                 try:
-                    found.artifacts.append((yield from self.copy(entry)))
+                    found.artifacts.append((yield from self._copy(entry)))
                 except (Unfit, OSError) as exc:
                     why = exc.strerror if isinstance(exc, OSError) else None
                     why = str(exc) if why is None else f"it can't be copied: {why}"
@@ -224,182 +240,24 @@ class ArtifactCollector:
         self._known = seen
 
     def _search(self) -> Iterator[Entry | None]:
-        """Yield what matches, and None where others may have their turn. Raises TooMany."""
-        walk = _Walk(self._patterns)
-        for root in self._roots:
-            states = self._patterns.at(root)
-            if self._patterns.leads_on(states):
-                with contextlib.suppress(OSError):
-                    yield from walk.folder(self._opener(root), root, "", states, DEEPEST)
+        """Yield what matches, and None where others may have their turn. Raises TooMany.
 
-    def copy(self, entry: Entry) -> Generator[None, None, Artifact]:
-        """Copy a file. Raises Unfit, OSError."""
+        An entry is valid until the next one; what can't be opened is left out.
+        """
+        counter = itertools.count(1)
+        for root in self._roots:
+            patterns = self._patterns.at(root)
+            if patterns.leads_on:
+                with contextlib.suppress(OSError):
+                    yield from _walk(self._opener(root), root, "", patterns, counter)
+
+    # --- copying ------------------------------------------------------------------------------
+
+    def _copy(self, entry: Entry) -> Generator[None, None, Artifact]:
+        """Copy a file, block by block. Raises Unfit, OSError."""
         earlier = self._copies.get(entry.key)
         if earlier is None and len(self._copies) >= MOST_OF_A_SESSION:
             raise Unfit(f"the session has copied {MOST_OF_A_SESSION:,} already")
-        room = None
-        if self._most_in_all is not None:
-            taken = sum(copy.size_bytes for copy, _ in self._copies.values())
-            room = max(0, self._most_in_all - taken + (earlier[0].size_bytes if earlier else 0))
-        copied = yield from self._folder.put(entry, room, earlier)
-        self._copies[entry.key] = copied
-        return copied[0]
-
-
-class _Walk:
-    """A walk over all roots, which counts what it looks at.
-
-    It opens each folder by its name within the one above, through no link: whatever is moved or
-    made a link meanwhile, it stays beneath its root. An entry that it yields is valid until the
-    next one; what can't be opened is left out.
-    """
-
-    def __init__(self, patterns: Patterns) -> None:
-        self._patterns, self._left = patterns, ENTRIES
-
-    def folder(
-        self, folder: int, root: str, path: str, states: States, depth: int
-    ) -> Iterator[Entry | None]:
-        """Walk through a folder, and close it."""
-        inner: list[tuple[str, States]] = []
-        try:
-            with os.scandir(folder) as found:
-                for entry in found:
-                    self._left -= 1
-                    if self._left < 0:
-                        raise TooMany
-                    if self._left % AT_ONCE == 0:
-                        yield None
-                    its = self._patterns.down(states, entry.name)
-                    if not its:
-                        continue
-                    try:
-                        status = entry.stat(follow_symlinks=False)
-                    except OSError:  # it is gone
-                        continue
-                    if stat.S_ISDIR(status.st_mode):
-                        if self._patterns.leads_on(its):
-                            inner.append((entry.name, its))
-                    elif self._patterns.match(its):
-                        yield Entry(folder, entry.name, status, root, f"{path}{entry.name}")
-            for name, its in inner if depth else ():
-                with contextlib.suppress(OSError):
-                    below = os.open(name, FOLDER, dir_fd=folder)
-                    yield from self.folder(below, root, f"{path}{name}/", its, depth - 1)
-        finally:
-            os.close(folder)
-
-
-# --- patterns ---------------------------------------------------------------------------------
-#
-#     pattern = part *( "/" part )
-#     part    = "**" | glob         ; any number of folders, or one name as fnmatch has it
-#
-# A name that begins with a dot is matched only by a part that does.
-
-_ANY: Final = "**"
-_WILD: Final = frozenset("*?[")
-#: Patterns, by index, and how many of their parts have been matched.
-States = frozenset[tuple[int, int]]
-
-
-def rooted(pattern: str, folder: str) -> str:
-    """Return a pattern as an absolute one; a relative one is relative to ``folder``."""
-    return pattern if pattern.startswith("/") else f"{folder}/{pattern}"
-
-
-def begins_in(pattern: str) -> str:
-    """Return the folder that an absolute pattern names before its first wildcard."""
-    parts = pattern.split("/")[:-1]
-    wild = (at for at, part in enumerate(parts) if _WILD.intersection(part))
-    return "/".join(parts[: next(wild, len(parts))]) or "/"
-
-
-class Patterns:
-    """Absolute globs, matched name by name: ``at`` a folder first, then ``down`` by names."""
-
-    def __init__(self, globs: Iterable[str]) -> None:
-        self._parts = [tuple(filter(None, one.split("/"))) for one in globs]
-
-    def at(self, folder: str) -> States:
-        """Return the states in an absolute folder; none if nothing beneath it can match."""
-        states = self._settled({(index, 0) for index in range(len(self._parts))})
-        for name in filter(None, folder.split("/")):
-            states = self.down(states, name)
-        return states
-
-    def down(self, states: States, name: str) -> States:
-        """Return the states of an entry of that name."""
-        found = set()
-        for index, place in states:
-            parts = self._parts[index]
-            if place < len(parts) and _matches(parts[place], name):
-                found.add((index, place if parts[place] == _ANY else place + 1))
-        return self._settled(found)
-
-    def match(self, states: States) -> bool:
-        """Whether a file with these states matches."""
-        return any(place == len(self._parts[index]) for index, place in states)
-
-    def leads_on(self, states: States) -> bool:
-        """Whether something in a folder with these states may match."""
-        return any(place < len(self._parts[index]) for index, place in states)
-
-    def _settled(self, states: set[tuple[int, int]]) -> States:
-        """Add the states in which ``**`` stands for no folder at all."""
-        waiting = list(states)
-        while waiting:
-            index, place = waiting.pop()
-            parts, further = self._parts[index], (index, place + 1)
-            if place < len(parts) and parts[place] == _ANY and further not in states:
-                states.add(further)
-                waiting.append(further)
-        return frozenset(states)
-
-
-def _matches(part: str, name: str) -> bool:
-    if name.startswith(".") and not part.startswith("."):
-        return False
-    return part == _ANY or _compiled(part).match(name) is not None
-
-
-@lru_cache(maxsize=256)
-def _compiled(part: str) -> re.Pattern[str]:
-    return re.compile(fnmatch.translate(part))
-
-
-# --- copying ----------------------------------------------------------------------------------
-
-#: Bytes that are copied in one step.
-BLOCK: Final = 1 << 20
-#: Doesn't wait for a pipe that was put there, nor take a terminal.
-_SOURCE: Final = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC
-_NEW: Final = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
-#: Names that are tried if others have theirs.
-_MOST_NUMBERS: Final = 1_000
-
-
-class ArtifactFolder:
-    """The folder of copies, made when one is put there. ``most`` are bytes of one file, or None."""
-
-    def __init__(self, path: str, most: int | None) -> None:
-        self.path, self._most = path, most
-        self._fd: int | None = None
-
-    def close(self) -> None:
-        """Close the folder; what is in it stays."""
-        if self._fd is not None:
-            os.close(self._fd)
-            self._fd = None
-
-    def put(
-        self, entry: Entry, room: int | None, earlier: Copied | None
-    ) -> Generator[None, None, Copied]:
-        """Copy a file, block by block.
-
-        ``room`` are the bytes that it may take, ``earlier`` is the copy that this one replaces.
-        Raises Unfit, and OSError if the folder can't be written.
-        """
         mode = entry.status.st_mode
         if not stat.S_ISREG(mode):
             raise Unfit("it is a link" if stat.S_ISLNK(mode) else "it is no file")
@@ -413,53 +271,28 @@ class ArtifactFolder:
                 raise Unfit("it is no regular file")
             if status.st_nlink != 1:
                 raise Unfit("it has another name (a hard link)")
-            self._check_size(status.st_size, room)
+            self._check_size(status.st_size, earlier)
             wanted = harmless(entry.path)
             folder, above = self._folder_of(wanted if earlier is None else earlier[0].name)
             try:
-                last, is_new = _free_name(folder, _last(wanted), earlier)
-                return (yield from self._copy(source, folder, above, last, room, is_new=is_new))
+                copied = yield from self._copy_to(folder, above, wanted, source, earlier)
             finally:
                 os.close(folder)
         finally:
             os.close(source)
+        self._copies[entry.key] = copied
+        return copied[0]
 
-    def _check_size(self, size: int, room: int | None) -> None:
+    def _check_size(self, size: int, earlier: Copied | None) -> None:
+        """Raise Unfit for a file that is too large, where it takes the place of ``earlier``."""
         if self._most is not None and size > self._most:
             raise Unfit(f"it is larger than {self._most:,} bytes (artifact_max_bytes)")
-        if room is not None and size > room:
+        if self._most_in_all is None:
+            return
+        taken = sum(copy.size_bytes for copy, _ in self._copies.values())
+        room = max(0, self._most_in_all - taken + (earlier[0].size_bytes if earlier else 0))
+        if size > room:
             raise Unfit(f"no more than {room:,} bytes are left (artifacts_max_bytes)")
-
-    def _copy(
-        self, source: int, folder: int, above: str, last: str, room: int | None, *, is_new: bool
-    ) -> Generator[None, None, Copied]:
-        """Copy a file, which may grow, to the name ``last``; remove that if it is new and fails."""
-        part = f".cellblock-{secrets.token_hex(8)}.part"
-        digest, size, head = hashlib.sha256(), 0, b""
-        try:
-            target = os.open(part, _NEW, 0o666, dir_fd=folder)
-            try:
-                while block := os.read(source, BLOCK):
-                    head = head or block[:LOOKED_AT]
-                    size += len(block)
-                    self._check_size(size, room)
-                    digest.update(block)
-                    left = memoryview(block)
-                    while left:
-                        left = left[os.write(target, left) :]
-                    yield
-            finally:
-                os.close(target)
-            state = _state(folder, part)  # closed: only now does a file server know the time
-            os.rename(part, last, src_dir_fd=folder, dst_dir_fd=folder)
-        except BaseException:
-            with contextlib.suppress(OSError):
-                os.unlink(part, dir_fd=folder)
-            if is_new:
-                os.unlink(last, dir_fd=folder)  # the empty file that kept the name free
-            raise
-        name, kind = f"{above}{last}", content_type(head, last)
-        return Artifact(name, f"{self.path}/{name}", size, kind, digest.hexdigest()), state
 
     def _folder_of(self, name: str) -> tuple[int, str]:
         """Open the folder for ``name``, made if need be; return it and its path: "" or "…/".
@@ -468,8 +301,8 @@ class ArtifactFolder:
         too: where those lead is the user's to say.
         """
         if self._fd is None:
-            Path(self.path).mkdir(parents=True, exist_ok=True)
-            self._fd = open_unlinked(self.path, FOLDER)
+            Path(self._path).mkdir(parents=True, exist_ok=True)
+            self._fd = open_unlinked(self._path, FOLDER)
         at, path = os.dup(self._fd), ""
         for part in name.split("/")[:-1]:
             try:
@@ -478,6 +311,76 @@ class ArtifactFolder:
                 os.close(at)
             at, path = below, f"{path}{found}/"
         return at, path
+
+    def _copy_to(
+        self, folder: int, above: str, wanted: str, source: int, earlier: Copied | None
+    ) -> Generator[None, None, Copied]:
+        """Copy a file, which may grow, into a folder; leave nothing there if that fails."""
+        last, is_new = _free_name(folder, wanted.rpartition("/")[2], earlier)
+        part = f".cellblock-{secrets.token_hex(8)}.part"
+        digest, size, head = hashlib.sha256(), 0, b""
+        try:
+            target = os.open(part, _NEW, 0o666, dir_fd=folder)
+            try:
+                while block := os.read(source, BLOCK):
+                    head = head or block[:LOOKED_AT]
+                    size += len(block)
+                    self._check_size(size, earlier)
+                    digest.update(block)
+                    left = memoryview(block)
+                    while left:
+                        left = left[os.write(target, left) :]
+                    yield
+            finally:
+                os.close(target)
+            # Closed: only now does a file server know the time.
+            state = _state(os.lstat(part, dir_fd=folder))
+            os.rename(part, last, src_dir_fd=folder, dst_dir_fd=folder)
+        except BaseException:
+            with contextlib.suppress(OSError):
+                os.unlink(part, dir_fd=folder)
+            if is_new:
+                os.unlink(last, dir_fd=folder)  # the empty file that kept the name free
+            raise
+        name, kind = f"{above}{last}", content_type(head, last)
+        return Artifact(name, f"{self._path}/{name}", size, kind, digest.hexdigest()), state
+
+
+def _walk(
+    folder: int, root: str, path: str, patterns: Patterns, counter: Iterator[int], depth: int = 0
+) -> Iterator[Entry | None]:
+    """Walk through a folder, and close it.
+
+    Each folder is opened by its name within the one above, through no link: whatever is moved or
+    made a link meanwhile, the walk stays beneath its root.
+    """
+    inner: list[tuple[str, Patterns]] = []
+    try:
+        with os.scandir(folder) as found:
+            for entry in found:
+                count = next(counter)
+                if count > ENTRIES:
+                    raise TooMany
+                if count % AT_ONCE == 0:
+                    yield None
+                its = patterns.down(entry.name)
+                if not its.left:
+                    continue
+                try:
+                    status = entry.stat(follow_symlinks=False)
+                except OSError:  # it is gone
+                    continue
+                if stat.S_ISDIR(status.st_mode):
+                    if its.leads_on:
+                        inner.append((entry.name, its))
+                elif its.match:
+                    yield Entry(folder, entry.name, status, root, f"{path}{entry.name}")
+        for name, its in inner if depth < DEEPEST else ():
+            with contextlib.suppress(OSError):
+                below = os.open(name, FOLDER, dir_fd=folder)
+                yield from _walk(below, root, f"{path}{name}/", its, counter, depth + 1)
+    finally:
+        os.close(folder)
 
 
 def _inner_folder(folder: int, name: str) -> tuple[int, str]:
@@ -499,17 +402,14 @@ def _free_name(folder: int, name: str, earlier: Copied | None) -> tuple[str, boo
     """
     if earlier is not None:
         # Only if it is still the file that was put there, and nobody has written to it.
-        name_of, state = _last(earlier[0].name), earlier[1]
+        before = earlier[0].name.rpartition("/")[2]
         with contextlib.suppress(OSError):
-            if _state(folder, name_of) == state:
-                return name_of, False
+            if _state(os.lstat(before, dir_fd=folder)) == earlier[1]:
+                return before, False
     for free in _names(name):
-        try:
-            fd = os.open(free, _NEW, 0o666, dir_fd=folder)
-        except FileExistsError:
-            continue
-        os.close(fd)
-        return free, True
+        with contextlib.suppress(FileExistsError):
+            os.close(os.open(free, _NEW, 0o666, dir_fd=folder))
+            return free, True
     raise Unfit("a thousand others have its name")
 
 
@@ -518,17 +418,84 @@ def _names(name: str) -> Iterator[str]:
     yield from (numbered(name, number) for number in range(2, _MOST_NUMBERS))
 
 
-def _last(path: str) -> str:
-    return path.rpartition("/")[2]
+# --- patterns ---------------------------------------------------------------------------------
+#
+#     pattern = part *( "/" part )
+#     part    = "**" | glob         ; any number of folders, or one name as fnmatch has it
+#
+# A name that begins with a dot is matched only by a part that does.
+
+_ANY: Final = "**"
+_WILD: Final = frozenset("*?[")
 
 
-def _state(folder: int, name: str) -> tuple[int, ...]:
-    """Return what changes with the file and its content; a number alone may be used again.
+def rooted(pattern: str, folder: str) -> str:
+    """Return a pattern as an absolute one; a relative one is relative to ``folder``."""
+    return pattern if pattern.startswith("/") else f"{folder}/{pattern}"
 
-    Without ``st_ctime``, which a rename changes. Raises OSError.
-    """
-    status = os.lstat(name, dir_fd=folder)
-    return status.st_dev, status.st_ino, status.st_size, status.st_mtime_ns
+
+def begins_in(pattern: str) -> str:
+    """Return the folder that an absolute pattern names before its first wildcard."""
+    parts = pattern.split("/")[:-1]
+    wild = (at for at, part in enumerate(parts) if _WILD.intersection(part))
+    return "/".join(parts[: next(wild, len(parts))]) or "/"
+
+
+@dataclass(frozen=True, slots=True)
+class Patterns:
+    """What is left of globs on the way down: the parts that are still to be matched."""
+
+    left: frozenset[tuple[str, ...]]
+
+    @classmethod
+    def of(cls, globs: Iterable[str]) -> Patterns:
+        """Return absolute globs, at the root of the file system."""
+        return cls._with_skipped(tuple(filter(None, glob.split("/"))) for glob in globs)
+
+    @classmethod
+    def _with_skipped(cls, found: Iterable[tuple[str, ...]]) -> Patterns:
+        """Add what is left where ``**`` stands for no folder at all."""
+        left = set[tuple[str, ...]]()
+        for parts in found:
+            skipped = next((at for at, part in enumerate(parts) if part != _ANY), len(parts))
+            left.update(parts[at:] for at in range(skipped + 1))
+        return cls(frozenset(left))
+
+    def at(self, folder: str) -> Patterns:
+        """Return what is left in a folder."""
+        patterns = self
+        for name in filter(None, folder.split("/")):
+            patterns = patterns.down(name)
+        return patterns
+
+    def down(self, name: str) -> Patterns:
+        """Return what is left for an entry of that name."""
+        return self._with_skipped(
+            parts if parts[0] == _ANY else parts[1:]
+            for parts in self.left
+            if parts and _matches(parts[0], name)
+        )
+
+    @property
+    def match(self) -> bool:
+        """Whether a file at this place matches."""
+        return () in self.left
+
+    @property
+    def leads_on(self) -> bool:
+        """Whether something in a folder at this place may match."""
+        return any(self.left)
+
+
+def _matches(part: str, name: str) -> bool:
+    if name.startswith(".") and not part.startswith("."):
+        return False
+    return part == _ANY or _compiled(part).match(name) is not None
+
+
+@lru_cache(maxsize=256)
+def _compiled(part: str) -> re.Pattern[str]:
+    return re.compile(fnmatch.translate(part))
 
 
 # --- names ------------------------------------------------------------------------------------

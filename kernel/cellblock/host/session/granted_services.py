@@ -48,7 +48,9 @@ class GrantedServices:
         return artifacts.ArtifactCollector(
             reactor,
             written_roots(policy),
-            artifacts.Patterns(artifacts.rooted(one, cwd) for one in policy.artifact_export_paths),
+            artifacts.Patterns.of(
+                artifacts.rooted(one, cwd) for one in policy.artifact_export_paths
+            ),
             policy.artifact_folder,
             most=policy.artifact_max_bytes,
             most_in_all=policy.artifacts_max_bytes,
@@ -63,8 +65,8 @@ class GrantedServices:
             return
         for pattern in policy.artifact_export_paths:
             absolute = artifacts.rooted(pattern, prepare.cwd)
-            states = artifacts.Patterns([absolute])
-            if not any(states.leads_on(states.at(root)) for root in roots):
+            patterns = artifacts.Patterns.of([absolute])
+            if not any(patterns.at(root).leads_on for root in roots):
                 raise PolicyError(
                     "cells can't write what this means",
                     file=policy.name,

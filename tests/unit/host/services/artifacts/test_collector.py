@@ -29,7 +29,7 @@ class Place:
         asked = [f"{self.scratch}/{one}" for one in patterns or ("**/*",)]
         limits = {"most": 1 << 20, "most_in_all": 4 << 20} | limits
         made = ArtifactCollector(
-            self.reactor, (str(self.scratch),), Patterns(asked), str(self.shelf), **limits
+            self.reactor, (str(self.scratch),), Patterns.of(asked), str(self.shelf), **limits
         )
         made.begin()
         return made
@@ -240,7 +240,7 @@ def test_a_folder_above_a_root_made_a_link_leads_nowhere(place, tmp_path):
     place.write("above/in/known")
     root = f"{place.scratch}/above/in"
     made = ArtifactCollector(
-        place.reactor, (root,), Patterns([f"{root}/*"]), str(place.shelf), most=9, most_in_all=9
+        place.reactor, (root,), Patterns.of([f"{root}/*"]), str(place.shelf), most=9, most_in_all=9
     )
     made.begin()
     place.exports, _ = made, place.exports.close()
@@ -351,7 +351,7 @@ def test_a_disk_that_is_full_costs_the_artifact_and_leaves_no_half(place):
 
 
 def test_a_fault_of_ours_costs_artifacts_and_not_the_end_of_a_cell(place, monkeypatch, capsys):
-    monkeypatch.setattr(ArtifactCollector, "copy", lambda *_: 1 / 0)
+    monkeypatch.setattr(ArtifactCollector, "_copy", lambda *_: 1 / 0)
     place.write("a")
     assert not place.cell_ends()
     assert "ZeroDivisionError" in capsys.readouterr().err

@@ -4,11 +4,7 @@ from cellblock.host.services.artifacts import Patterns, rooted
 
 
 def means(pattern, path):
-    patterns = Patterns([pattern])
-    states = patterns.at("/")
-    for name in path.strip("/").split("/"):
-        states = patterns.down(states, name)
-    return patterns.match(states)
+    return Patterns.of([pattern]).at(path).match
 
 
 MEANINGS = [
@@ -38,11 +34,11 @@ def test_a_pattern_means():
 
 
 def test_nothing_is_looked_for_where_no_pattern_leads():
-    patterns = Patterns(["/s/plots/*.png", "/t/**/a"])
-    assert not patterns.at("/u")
-    assert patterns.leads_on(patterns.at("/s"))
-    assert not patterns.leads_on(patterns.down(patterns.at("/s/plots"), "deeper"))
-    assert patterns.leads_on(patterns.down(patterns.at("/t"), "deeper"))
+    patterns = Patterns.of(["/s/plots/*.png", "/t/**/a"])
+    assert not patterns.at("/u").left
+    assert patterns.at("/s").leads_on
+    assert not patterns.at("/s/plots/deeper").leads_on
+    assert patterns.at("/t/deeper").leads_on
 
 
 def test_a_relative_pattern_is_of_the_folder_that_cells_run_in():
