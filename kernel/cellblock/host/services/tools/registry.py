@@ -32,6 +32,7 @@ import pydantic
 
 from cellblock.analysis.names import REFUSED_BUILTINS, REFUSED_UNLESS_BOUND, RESERVED
 from cellblock.host.services.operations import catalog, files
+from cellblock.host.services.operations.packages import Installer
 from cellblock.host.services.tools.results import is_secret
 from cellblock.policy import operations
 from cellblock.wire.messages import Parameter, Tool
@@ -90,8 +91,6 @@ def load_operations(grants: catalog.OperationGrants) -> dict[str, RegisteredTool
 
         found["http"] = Fetcher(section.http).http
     if section.install is not None:
-        from cellblock.host.services.operations.packages import Installer  # noqa: PLC0415 - most need none
-
         found["install"] = Installer(section.install, grants.packages).install
     return {
         f"{catalog.PREFIX}{name}": RegisteredTool(
@@ -271,35 +270,31 @@ class _FailFast:
         left, within = _MAX_REFERENCES, set[str]()
 
         def with_option(part: Any) -> Any:
+            nonlocal left
             if isinstance(part, list | tuple):
                 return type(part)(map(with_option, part))
             if not isinstance(part, dict):
                 return part
-            kind = part.get("type")
-            if kind == "definition-ref":
-                return resolved(part)
-            found = {key: under(key, each) for key, each in part.items()}
-            return found | {"fail_fast": True} if kind in _CONTAINERS else found
-
-        def under(key: str, part: Any) -> Any:
-            if key in _NAMED and isinstance(part, dict):
-                return {name: with_option(each) for name, each in part.items()}
-            return part if key in _NO_SCHEMAS else with_option(part)
-
-        def resolved(reference: Any) -> Any:
-            """Return the schema referred to; the reference itself, if it is within itself."""
-            nonlocal left
-            name = reference["schema_ref"]
+            if part.get("type") != "definition-ref":
+                found = {key: under(key, each) for key, each in part.items()}
+                return found | ({"fail_fast": True} if part.get("type") in _CONTAINERS else {})
+            # What is referred to takes the reference's place, unless it is within itself.
+            name = part["schema_ref"]
             if name in within or not left:
-                return reference
-            found: Any = handler.resolve_ref_schema(reference)
+                return part
+            found = handler.resolve_ref_schema(part)  # type: ignore[assignment]
             if found["type"] == "model":  # it has its own validator, which knows no option
-                return reference
+                return part
             left -= 1
             within.add(name)
             inline = with_option({key: each for key, each in found.items() if key != "ref"})
             within.discard(name)
             return inline
+
+        def under(key: str, part: Any) -> Any:
+            if key in _NAMED and isinstance(part, dict):
+                return {name: with_option(each) for name, each in part.items()}
+            return part if key in _NO_SCHEMAS else with_option(part)
 
         schema: CoreSchema = with_option(handler(source))
         return schema
@@ -313,26 +308,17 @@ def _with_bounded_validation(tool: Tool, function: Callable[..., Any]) -> Callab
     validated = pydantic.validate_call(function)
 
     @functools.wraps(function)
-    async def asynchronous(*args: Any, **kwargs: Any) -> Any:
-        _refuse_many(tool, args, kwargs)
-        return await validated(*args, **kwargs)
-
-    @functools.wraps(function)
-    def synchronous(*args: Any, **kwargs: Any) -> Any:
-        _refuse_many(tool, args, kwargs)
+    def bounded(*args: Any, **kwargs: Any) -> Any:
+        if (many := len(args) + len(kwargs)) > _MOST_ARGUMENTS:
+            said = f"it is given {many:,} arguments; {_MOST_ARGUMENTS:,} may be"
+            raise catalog.OperationError("ValueError", said)
+        for one in tool.parameters:
+            given = kwargs.get(one.name)
+            if not isinstance(given, dict | list) or one.annotation == "Any":  # Any is not read
+                continue
+            if len(given) > _MOST_ARGUMENTS:
+                said = f"{one.name} has {len(given):,} entries; {_MOST_ARGUMENTS:,} may be given"
+                raise catalog.OperationError("ValueError", said)
         return validated(*args, **kwargs)
 
-    return asynchronous if tool.is_async else synchronous
-
-
-def _refuse_many(tool: Tool, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
-    if (many := len(args) + len(kwargs)) > _MOST_ARGUMENTS:
-        said = f"it is given {many:,} arguments; {_MOST_ARGUMENTS:,} may be"
-        raise catalog.OperationError("ValueError", said)
-    for one in tool.parameters:
-        given = kwargs.get(one.name)
-        if not isinstance(given, dict | list) or one.annotation == "Any":  # Any is not read
-            continue
-        if len(given) > _MOST_ARGUMENTS:
-            said = f"{one.name} has {len(given):,} entries; {_MOST_ARGUMENTS:,} may be given"
-            raise catalog.OperationError("ValueError", said)
+    return bounded

@@ -26,7 +26,7 @@ from support.simulator import Reactor
 @pytest.mark.parametrize("name", catalog.ALL)
 def test_what_cells_are_told_is_the_signature_of_what_runs(everything, name):
     found = registry.load_operations(everything)[f"ops.{name}"]
-    described = registry._described(f"ops.{name}", found.function)
+    described = registry._described(f"ops.{name}", found.function.__wrapped__)
     told = catalog.ALL[name]
     plain = tuple(replace(one, secret=False) for one in told.parameters)
     # A cell gets what is made of an answer: a response, and names without where they lie.
